@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The node agent: meets the other nodes, runs this node's workers round after round, and
+ * reports how they ended. One libuv loop on the calling thread; never polls.
+ *
+ *     CONNECTING ──welcome──> JOINING ──start──> RUNNING ──all exited 0──> SUCCEEDED ──┐
+ *          ▲                     ▲                  │ stop, failure, signal            │ verdict
+ *          └──link lost (retry)  └──── gone ── STOPPING <──────────────────────────────┤
+ *                                                   └── final ──> ENDED <──────────────┘
+ *
+ * The agent knows nothing of command lines: whoever starts it (launcher/) fills in what to run,
+ * how to build one worker's environment, and where a worker store comes from. */
+#ifndef AGENT_AGENT_H
+#define AGENT_AGENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker_sdk/base/env.h"
+#include "worker_sdk/wire/message.h"
+
+/* Where one stream of one worker goes. */
+enum agent_stream {
+    AGENT_STREAM_CONSOLE, /* inherited when there is one worker, else a pipe, whole lines */
+    AGENT_STREAM_FILE,    /* --redirects */
+    AGENT_STREAM_TEE,     /* file, and console with the prefix */
+    AGENT_STREAM_DROP,    /* not in --local-ranks-filter: nowhere */
+    AGENT_STREAM_FILE_ONLY_OF_TEE, /* teed, but filtered: file only */
+};
+
+/* One worker, ready to be started; made by agent_options.plan for each (re)start. */
+struct agent_worker_plan {
+    char **argv;              /* owned; argv[0] is looked up in PATH */
+    struct ct_env env;        /* owned; complete */
+    enum agent_stream out;
+    enum agent_stream err;
+    char *out_file;           /* owned; NULL when not used. Directories exist */
+    char *err_file;
+    char *error_file;         /* owned; TORCHELASTIC_ERROR_FILE, NULL when none */
+    char *prefix;             /* owned; in front of teed lines, NULL: none */
+    char *filtered_out_file;  /* owned; gets teed lines that hold one of the filter texts */
+    char *filtered_err_file;
+};
+
+/* What happened, for the launcher to print and to map to an exit code. */
+struct agent_result {
+    struct ct_verdict verdict;    /* outcome, root cause first */
+    int signal;                   /* != 0: we were told to end by this signal */
+    struct ctrun_error error;     /* code != 0: the agent itself failed (rendezvous, ...) */
+};
+
+struct agent_options {
+    struct ct_hello hello;        /* run id, host, limits */
+    struct ct_join join;          /* slots, role, hints; store_port is filled by the agent */
+    const struct ct_addr *server; /* candidates for the rendezvous server, tried in order */
+    size_t server_count;
+    uint64_t connect_timeout_ms;  /* to reach any of them (read_timeout) */
+    uint64_t grace_ms;            /* between SIGTERM and SIGKILL, every stop alike */
+    const int *signals;           /* signals to forward and end by */
+    size_t signal_count;
+    const char *const *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
+    const char *const *err_filters;
+
+    void *context; /* given to the functions below */
+    /* Builds worker `local_rank` of this round. 0 or a code; the agent frees the plan. */
+    int (*plan)(void *context, const struct ct_start *start, int local_rank,
+                struct agent_worker_plan *out, struct ctrun_error *err);
+    /* Opens a new, empty worker store and tells its port; closed when its round is over. */
+    int (*open_store)(void *context, uint16_t *port, uint64_t *store, struct ctrun_error *err);
+    void (*close_store)(void *context, uint64_t store);
+    /* For people, each may be NULL: waiting for nodes, round started, stopped, restarting. */
+    void (*on_waiting)(void *context, const struct ct_waiting *waiting, uint64_t waited_ms);
+    void (*on_start)(void *context, const struct ct_start *start);
+    void (*on_stop)(void *context, const struct ct_stop *stop);
+};
+
+void agent_worker_plan_deinit(struct agent_worker_plan *plan);
+
+/* Runs until the run is over for this node; blocks. Returns 0 when *result says how it ended
+ * (a failed run is a result, not an error), or a code when the agent could not even start. */
+int agent_run(const struct agent_options *options, struct agent_result *result,
+              struct ctrun_error *err);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rendezvous server: rounds, worker stores and their listeners on one libuv loop.
+ *
+ * ctrund runs one on its main thread. ctrun runs one on a thread of its own and talks to it
+ * through sockets like everybody else; only opening and closing listeners and stores goes
+ * through the calls below, which may be made from any thread and block for one turn of the
+ * loop at most.
+ *
+ *     server_create ── server_start ── server_listen / server_open_store ... ── server_destroy
+ *                  └─ server_run (ctrund: returns after server_stop or a signal) */
+#ifndef RENDEZVOUS_SERVER_H
+#define RENDEZVOUS_SERVER_H
+
+#include <stdint.h>
+
+#include "worker_sdk/base/addr.h"
+
+struct server;
+
+struct server_options {
+    /* The port of a run's rendezvous also serves the worker store of its current round, so that
+     * MASTER_ADDR:MASTER_PORT may be the endpoint itself, as the static backend promises. */
+    bool endpoint_is_store;
+};
+
+int server_create(struct server **out, const struct server_options *options,
+                  struct ctrun_error *err);
+/* Runs the loop on a new thread until server_destroy(). */
+int server_start(struct server *server, struct ctrun_error *err);
+/* Runs the loop on this thread until server_stop(). */
+int server_run(struct server *server, struct ctrun_error *err);
+void server_stop(struct server *server); /* any thread, async-signal-safe */
+void server_destroy(struct server *server);
+
+/* Accepts agents (and, on the same port, HTTP and TCPStore clients) at addr; port 0 chooses.
+ * *port is the port in use. CTRUN_E_PORT_BUSY when somebody else has it. */
+int server_listen(struct server *server, const struct ct_addr *addr, uint16_t *port,
+                  struct ctrun_error *err);
+
+/* Opens a listener on a free port (all addresses, v4 and v6) with a new, empty TCPStore behind
+ * it; *store identifies it. It lives until it is closed: nothing else ever uses it. */
+int server_open_store(struct server *server, uint16_t *port, uint64_t *store,
+                      struct ctrun_error *err);
+/* Closes listener and connections, frees the values. */
+void server_close_store(struct server *server, uint64_t store);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/addr.h"
+
+static void endpoints_parse_as_torchrun_does(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *host;
+        int port;
+    } good[] = {
+        {"node1:29400", "node1", 29400}, {" node1 ", "node1", -1}, {"[::1]:80", "::1", 80},
+        {"[fe80::1%eth0]", "fe80::1%eth0", -1}, {"fe80::1", "fe80::1", -1},
+        {"10.0.0.1:0", "10.0.0.1", 0}, {"", "", -1},
+    };
+    static const char *const bad[] = {"node1:", "node1:65536", "node1:x", "a b:1", "[::1",
+                                      "[::1]x", "node1:123456", "no/de:1"};
+    struct ct_endpoint endpoint;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_int_equal(ct_endpoint_parse(good[i].text, &endpoint, NULL), 0);
+        assert_string_equal(endpoint.host, good[i].host);
+        assert_int_equal(endpoint.port, good[i].port);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_true(ct_endpoint_parse(bad[i], &endpoint, NULL) < 0);
+}
+
+static void loopback_is_mine_and_documentation_addresses_are_not(void **state)
+{
+    struct ct_addr addr;
+
+    (void)state;
+    assert_int_equal(ct_addr_parse("127.0.1.1", 1, &addr), 0);
+    assert_true(ct_addr_is_loopback(&addr) && ct_addr_is_mine(&addr));
+    assert_int_equal(ct_addr_parse("::ffff:127.0.0.1", 1, &addr), 0);
+    assert_true(ct_addr_is_loopback(&addr));
+    assert_int_equal(ct_addr_parse("203.0.113.7", 1, &addr), 0); /* RFC 5737 */
+    assert_false(ct_addr_is_mine(&addr));
+    assert_true(ct_addr_parse("node1", 1, &addr) < 0);
+}
+
+static void mapped_addresses_equal_their_v4_form(void **state)
+{
+    struct ct_addr a;
+    struct ct_addr b;
+    char text[CT_ADDR_TEXT_MAX];
+
+    (void)state;
+    assert_int_equal(ct_addr_parse("10.1.2.3", 5, &a), 0);
+    assert_int_equal(ct_addr_parse("::ffff:10.1.2.3", 6, &b), 0);
+    assert_true(ct_addr_is_same_host(&a, &b));
+    ct_addr_format(text, &b);
+    assert_string_equal(text, "10.1.2.3:6");
+    assert_int_equal(ct_addr_parse("2001:db8::1", 7, &a), 0);
+    assert_false(ct_addr_is_same_host(&a, &b));
+    ct_addr_format(text, &a);
+    assert_string_equal(text, "[2001:db8::1]:7");
+}
+
+static void resolving_a_number_needs_no_resolver(void **state)
+{
+    struct ct_addr addr[2];
+
+    (void)state;
+    assert_int_equal(ct_addr_resolve("192.0.2.1", 29400, addr, 2, NULL), 1);
+    assert_int_equal(ct_addr_port(&addr[0]), 29400);
+}
+
+static void unknown_names_are_a_dns_error(void **state)
+{
+    struct ctrun_error err;
+    struct ct_addr addr;
+
+    (void)state;
+    assert_int_equal(ct_addr_resolve("no-such-host.invalid", 1, &addr, 1, &err), CTRUN_E_DNS);
+    assert_non_null(strstr(err.text, "no-such-host.invalid"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(endpoints_parse_as_torchrun_does),
+        cmocka_unit_test(loopback_is_mine_and_documentation_addresses_are_not),
+        cmocka_unit_test(mapped_addresses_equal_their_v4_form),
+        cmocka_unit_test(resolving_a_number_needs_no_resolver),
+        cmocka_unit_test(unknown_names_are_a_dns_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

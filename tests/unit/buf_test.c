@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/buf.h"
+
+static void bytes_come_out_in_order(void **state)
+{
+    struct ct_buf buf;
+
+    (void)state;
+    ct_buf_init(&buf, 1000);
+    for (int i = 0; i < 100; i++) { /* wraps over the first allocation often */
+        assert_int_equal(ct_buf_append(&buf, "abcdefg", 7), 0);
+        assert_memory_equal(ct_buf_data(&buf), "abcdefg", 7);
+        ct_buf_consume(&buf, 7);
+    }
+    assert_int_equal(ct_buf_length(&buf), 0);
+    assert_int_equal(ct_buf_printf(&buf, "%s=%d", "rank", 3), 0);
+    assert_int_equal(ct_buf_length(&buf), 6);
+    ct_buf_deinit(&buf);
+}
+
+static void maximum_is_never_exceeded(void **state)
+{
+    struct ct_buf buf;
+
+    (void)state;
+    ct_buf_init(&buf, 300);
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(ct_buf_append(&buf, "x", 1), 0);
+    assert_int_equal(ct_buf_append(&buf, "x", 1), -ENOBUFS);
+    ct_buf_consume(&buf, 1);
+    assert_int_equal(ct_buf_append(&buf, "x", 1), 0);
+    assert_true(buf.capacity <= 600);
+    ct_buf_deinit(&buf);
+}
+
+static void failed_allocation_leaves_the_bytes(void **state)
+{
+    struct ct_buf buf;
+    uint8_t *at;
+
+    (void)state;
+    ct_buf_init(&buf, 100000);
+    assert_int_equal(ct_buf_append(&buf, "keep", 4), 0);
+    ct_alloc_fail_at(1);
+    assert_int_equal(ct_buf_reserve(&buf, 5000, &at), -ENOMEM);
+    assert_int_equal(ct_buf_length(&buf), 4);
+    assert_memory_equal(ct_buf_data(&buf), "keep", 4);
+    ct_buf_deinit(&buf);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_come_out_in_order),
+        cmocka_unit_test(maximum_is_never_exceeded),
+        cmocka_unit_test(failed_allocation_leaves_the_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/event.h"
+
+static void an_event_is_one_escaped_json_line(void **state)
+{
+    char path[] = "/tmp/ctrun-event-XXXXXX";
+    char line[512];
+    struct ct_event event;
+    FILE *file;
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(ct_event_open(path), 0);
+    ct_event_begin(&event, "worker_ended");
+    ct_event_int(&event, "rank", -3);
+    ct_event_num(&event, "loss", 0.5);
+    ct_event_str(&event, "text", "a\"b\\c\n\xff\xc3\xa9");
+    ct_event_raw(&event, "list", "[1,2]");
+    ct_event_end(&event);
+    ct_event_close();
+    assert_non_null(file = fopen(path, "r"));
+    assert_non_null(fgets(line, sizeof line, file));
+    fclose(file);
+    unlink(path);
+    assert_int_equal(strncmp(line, "{\"event\":\"worker_ended\",\"time_ns\":", 34), 0);
+    assert_non_null(strstr(line, "\"rank\":-3,\"loss\":0.5,"
+                                 "\"text\":\"a\\\"b\\\\c\\u000a\\ufffd\xc3\xa9\","
+                                 "\"list\":[1,2]}\n"));
+}
+
+static void an_event_too_long_is_dropped_whole(void **state)
+{
+    char path[] = "/tmp/ctrun-event-XXXXXX";
+    char text[CT_EVENT_MAX_BYTES + 1];
+    struct ct_event event;
+    int fd = mkstemp(path);
+
+    (void)state;
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    assert_int_equal(ct_event_open(path), 0);
+    ct_event_begin(&event, "big");
+    ct_event_str(&event, "text", text);
+    ct_event_end(&event);
+    ct_event_close();
+    assert_int_equal(lseek(fd, 0, SEEK_END), 0);
+    close(fd);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_event_is_one_escaped_json_line),
+        cmocka_unit_test(an_event_too_long_is_dropped_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/str.h"
+
+static void format_and_copy_tell_what_did_not_fit(void **state)
+{
+    char text[4];
+
+    (void)state;
+    assert_int_equal(ct_format(text, sizeof text, "%d", 123), 3);
+    assert_int_equal(ct_format(text, sizeof text, "%d", 1234), -ENAMETOOLONG);
+    assert_string_equal(text, "123");
+    assert_int_equal(ct_copy(text, sizeof text, "abc"), 0);
+    assert_int_equal(ct_copy(text, sizeof text, "wxyz"), -ENAMETOOLONG);
+    assert_string_equal(text, "wxy");
+}
+
+static void numbers_are_parsed_whole_or_not_at_all(void **state)
+{
+    static const char *const bad[] = {"", " 1", "1 ", "0x1", "1.0", "+1", "-1", "a"};
+    uint64_t u;
+    int64_t i;
+
+    (void)state;
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
+        assert_int_equal(ct_parse_u64(bad[k], 0, UINT64_MAX, &u), -EINVAL);
+    assert_int_equal(ct_parse_u64("18446744073709551616", 0, UINT64_MAX, &u), -ERANGE);
+    assert_int_equal(ct_parse_u64("7", 8, 9, &u), -ERANGE);
+    assert_int_equal(ct_parse_u64("18446744073709551615", 0, UINT64_MAX, &u), 0);
+    assert_int_equal(ct_parse_i64("-12", -12, 12, &i), 0);
+    assert_int_equal(i, -12);
+    assert_int_equal(ct_parse_i64("-", -12, 12, &i), -EINVAL);
+}
+
+static void durations_take_one_unit(void **state)
+{
+    uint64_t ms;
+
+    (void)state;
+    assert_int_equal(ct_parse_duration_ms("1.5", &ms), 0);
+    assert_int_equal(ms, 1500);
+    assert_int_equal(ct_parse_duration_ms("90s", &ms), 0);
+    assert_int_equal(ms, 90000);
+    assert_int_equal(ct_parse_duration_ms("250ms", &ms), 0);
+    assert_int_equal(ms, 250);
+    assert_int_equal(ct_parse_duration_ms("2h", &ms), 0);
+    assert_int_equal(ms, 7200000);
+    assert_int_equal(ct_parse_duration_ms("5 m", &ms), -EINVAL);
+    assert_int_equal(ct_parse_duration_ms("-5", &ms), -EINVAL);
+    assert_int_equal(ct_parse_duration_ms("1e300", &ms), -ERANGE);
+}
+
+static void fields_include_empty_ones(void **state)
+{
+    const char *cursor = "a,,b";
+    size_t length;
+
+    (void)state;
+    assert_memory_equal(ct_next_field(&cursor, ',', &length), "a", 1);
+    assert_int_equal(length, 1);
+    assert_non_null(ct_next_field(&cursor, ',', &length));
+    assert_int_equal(length, 0);
+    assert_memory_equal(ct_next_field(&cursor, ',', &length), "b", 1);
+    assert_null(ct_next_field(&cursor, ',', &length));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(format_and_copy_tell_what_did_not_fit),
+        cmocka_unit_test(numbers_are_parsed_whole_or_not_at_all),
+        cmocka_unit_test(durations_take_one_unit),
+        cmocka_unit_test(fields_include_empty_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/base/addr.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <string.h>
+
+#include "worker_sdk/base/str.h"
+
+static int parse_port(const char *text, int *port)
+{
+    uint64_t value;
+
+    if (strlen(text) > 5 || ct_parse_u64(text, 0, 65535, &value) < 0)
+        return -EINVAL;
+    *port = (int)value;
+    return 0;
+}
+
+static bool is_host_text(const char *text)
+{
+    for (; *text; text++)
+        if (!isalnum((unsigned char)*text) && !strchr("_.:-%", *text))
+            return false;
+    return true;
+}
+
+/* Splits at the colon that introduces a port; a bare v6 address has more than one. */
+static int split(char *text, char **host, const char **port)
+{
+    char *colon;
+
+    *host = text;
+    *port = NULL;
+    if (*text == '[') {
+        char *end = strchr(text, ']');
+
+        if (!end || (end[1] && end[1] != ':'))
+            return -EINVAL;
+        *host = text + 1;
+        *port = end[1] ? end + 2 : NULL;
+        *end = '\0';
+        return 0;
+    }
+    colon = strchr(text, ':');
+    if (colon && colon == strrchr(text, ':')) {
+        *colon = '\0';
+        *port = colon + 1;
+    }
+    return 0;
+}
+
+int ct_endpoint_parse(const char *text, struct ct_endpoint *out, struct ctrun_error *err)
+{
+    char copy[CT_HOST_MAX + 16];
+    const char *port;
+    char *host;
+    size_t length;
+
+    *out = (struct ct_endpoint){.port = -1};
+    while (isspace((unsigned char)*text))
+        text++;
+    length = strlen(text);
+    while (length && isspace((unsigned char)text[length - 1]))
+        length--;
+    if (length >= sizeof copy)
+        return ct_fail(err, -EINVAL, "endpoint '%.40s...': too long", text);
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    if (split(copy, &host, &port) < 0 || !is_host_text(host))
+        return ct_fail(err, -EINVAL, "endpoint '%.*s': not host, host:port or [v6]:port",
+                       (int)length, text);
+    if (port && parse_port(port, &out->port) < 0)
+        return ct_fail(err, -EINVAL, "endpoint '%.*s': the port must be 0 to 65535",
+                       (int)length, text);
+    if (ct_copy(out->host, sizeof out->host, host) < 0)
+        return ct_fail(err, -EINVAL, "endpoint '%.40s...': host name too long", text);
+    return 0;
+}
+
+int ct_addr_parse(const char *host, int port, struct ct_addr *out)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found;
+
+    if (getaddrinfo(host, NULL, &hints, &found) != 0)
+        return -EINVAL;
+    *out = (struct ct_addr){.length = found->ai_addrlen};
+    memcpy(&out->any, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    ct_addr_set_port(out, port);
+    return 0;
+}
+
+int ct_addr_resolve(const char *host, int port, struct ct_addr *out, int max,
+                    struct ctrun_error *err)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int count = 0;
+    int rc;
+
+    if (max > 0 && ct_addr_parse(host, port, out) == 0)
+        return 1;
+    if ((rc = getaddrinfo(host, NULL, &hints, &found)) != 0)
+        return ct_fail(err, CTRUN_E_DNS, "host '%s': %s", host,
+                       rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+    for (struct addrinfo *it = found; it && count < max; it = it->ai_next) {
+        if (it->ai_addrlen > sizeof out->v6)
+            continue;
+        out[count] = (struct ct_addr){.length = it->ai_addrlen};
+        memcpy(&out[count].any, it->ai_addr, it->ai_addrlen);
+        ct_addr_set_port(&out[count++], port);
+    }
+    freeaddrinfo(found);
+    return count ? count : ct_fail(err, CTRUN_E_DNS, "host '%s': no address", host);
+}
+
+static bool usable(const struct ifaddrs *it, bool loopback)
+{
+    return it->ifa_addr && (it->ifa_flags & IFF_UP) &&
+           (it->ifa_addr->sa_family == AF_INET || it->ifa_addr->sa_family == AF_INET6) &&
+           loopback == !!(it->ifa_flags & IFF_LOOPBACK);
+}
+
+int ct_addr_local(struct ct_addr *out, int max)
+{
+    struct ifaddrs *list;
+    int count = 0;
+
+    if (getifaddrs(&list) < 0)
+        return -errno;
+    for (int loopback = 0; loopback < 2; loopback++) {
+        for (struct ifaddrs *it = list; it && count < max; it = it->ifa_next) {
+            if (!usable(it, loopback))
+                continue;
+            out[count] = (struct ct_addr){
+                .length = it->ifa_addr->sa_family == AF_INET ? sizeof out->v4
+                                                             : sizeof out->v6};
+            memcpy(&out[count].any, it->ifa_addr, out[count].length);
+            count++;
+        }
+    }
+    freeifaddrs(list);
+    return count;
+}
+
+/* The IPv4 address of a v4 or v4-mapped v6 address; false when it is neither. */
+static bool as_v4(const struct ct_addr *addr, struct in_addr *out)
+{
+    if (addr->any.sa_family == AF_INET) {
+        *out = addr->v4.sin_addr;
+        return true;
+    }
+    if (addr->any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&addr->v6.sin6_addr))
+        return false;
+    memcpy(out, addr->v6.sin6_addr.s6_addr + 12, sizeof *out);
+    return true;
+}
+
+bool ct_addr_is_loopback(const struct ct_addr *addr)
+{
+    struct in_addr v4;
+
+    if (as_v4(addr, &v4))
+        return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+    return addr->any.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&addr->v6.sin6_addr);
+}
+
+bool ct_addr_is_same_host(const struct ct_addr *a, const struct ct_addr *b)
+{
+    struct in_addr a4;
+    struct in_addr b4;
+    bool a_is_v4 = as_v4(a, &a4);
+
+    if (a_is_v4 != as_v4(b, &b4))
+        return false;
+    if (a_is_v4)
+        return a4.s_addr == b4.s_addr;
+    return a->any.sa_family == AF_INET6 && b->any.sa_family == AF_INET6 &&
+           IN6_ARE_ADDR_EQUAL(&a->v6.sin6_addr, &b->v6.sin6_addr);
+}
+
+bool ct_addr_is_mine(const struct ct_addr *addr)
+{
+    struct ct_addr local[4 * CT_ADDRS_MAX]; /* a machine has more addresses than a name */
+    int count;
+
+    if (ct_addr_is_loopback(addr))
+        return true;
+    count = ct_addr_local(local, (int)(sizeof local / sizeof *local));
+    for (int i = 0; i < count; i++)
+        if (ct_addr_is_same_host(addr, &local[i]))
+            return true;
+    return false;
+}
+
+int ct_addr_port(const struct ct_addr *addr)
+{
+    return ntohs(addr->any.sa_family == AF_INET ? addr->v4.sin_port : addr->v6.sin6_port);
+}
+
+void ct_addr_set_port(struct ct_addr *addr, int port)
+{
+    if (addr->any.sa_family == AF_INET)
+        addr->v4.sin_port = htons((uint16_t)port);
+    else
+        addr->v6.sin6_port = htons((uint16_t)port);
+}
+
+void ct_addr_format_host(char *dst, const struct ct_addr *addr)
+{
+    char name[IF_NAMESIZE];
+    struct in_addr v4;
+
+    dst[0] = '\0';
+    if (as_v4(addr, &v4)) {
+        (void)inet_ntop(AF_INET, &v4, dst, CT_ADDR_TEXT_MAX);
+        return;
+    }
+    if (addr->any.sa_family != AF_INET6)
+        return;
+    (void)inet_ntop(AF_INET6, &addr->v6.sin6_addr, dst, CT_ADDR_TEXT_MAX);
+    if (addr->v6.sin6_scope_id && if_indextoname(addr->v6.sin6_scope_id, name))
+        (void)ct_format(dst + strlen(dst), CT_ADDR_TEXT_MAX - strlen(dst), "%%%s", name);
+}
+
+void ct_addr_format(char *dst, const struct ct_addr *addr)
+{
+    char host[CT_ADDR_TEXT_MAX];
+
+    ct_addr_format_host(host, addr);
+    if (strchr(host, ':'))
+        (void)ct_format(dst, CT_ADDR_TEXT_MAX, "[%s]:%d", host, ct_addr_port(addr));
+    else
+        (void)ct_format(dst, CT_ADDR_TEXT_MAX, "%s:%d", host, ct_addr_port(addr));
+}

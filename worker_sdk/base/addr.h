@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Addresses: "host:port" text, numeric socket addresses, and which of them are ours.
+ *
+ * Whether a machine owns an address is decided by comparing addresses with those of its
+ * interfaces, never by comparing names. */
+#ifndef CT_BASE_ADDR_H
+#define CT_BASE_ADDR_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+#include "worker_sdk/base/error.h"
+
+enum {
+    CT_HOST_MAX = 256,      /* a DNS name, NUL included (RFC 1035) */
+    CT_ADDR_TEXT_MAX = 80,  /* "[fe80::1%interface]:65535" */
+    CT_ADDRS_MAX = 16,      /* addresses of one name or one machine that we look at */
+};
+
+struct ct_endpoint {
+    char host[CT_HOST_MAX]; /* as typed, brackets taken off; empty: none was given */
+    int port;               /* -1: none was given */
+};
+
+struct ct_addr {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    };
+    socklen_t length;
+};
+
+/* Parses host, host:port, [v6], [v6]:port; blanks around it are dropped. 0, or -EINVAL. */
+int ct_endpoint_parse(const char *text, struct ct_endpoint *out, struct ctrun_error *err);
+
+/* Numeric text only ("10.0.0.1", "::1", "fe80::1%eth0"): asks no resolver. 0 or -EINVAL. */
+int ct_addr_parse(const char *host, int port, struct ct_addr *out);
+/* Resolves a name or number, blocking as getaddrinfo() does; numbers never touch the network.
+ * Returns the number of addresses (at most max), or a CTRUN_E_* code. */
+int ct_addr_resolve(const char *host, int port, struct ct_addr *out, int max,
+                    struct ctrun_error *err);
+/* Addresses of this machine's interfaces that are up, loopback last. Count, or -errno. */
+int ct_addr_local(struct ct_addr *out, int max);
+
+bool ct_addr_is_loopback(const struct ct_addr *addr);
+bool ct_addr_is_same_host(const struct ct_addr *a, const struct ct_addr *b); /* port ignored */
+/* True when a loopback address or the address of one of this machine's interfaces. */
+bool ct_addr_is_mine(const struct ct_addr *addr);
+int ct_addr_port(const struct ct_addr *addr);
+void ct_addr_set_port(struct ct_addr *addr, int port);
+/* "10.0.0.1" / "fe80::1%eth0"; v4-mapped v6 prints as v4. dst has CT_ADDR_TEXT_MAX bytes. */
+void ct_addr_format_host(char *dst, const struct ct_addr *addr);
+/* "10.0.0.1:80" / "[::1]:80". */
+void ct_addr_format(char *dst, const struct ct_addr *addr);
+
+#endif

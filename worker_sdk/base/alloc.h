@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Heap memory: zeroed, overflow-checked, and failing on demand in tests.
+ *
+ * Everything that our code allocates goes through here; free() gives it back. */
+#ifndef CT_BASE_ALLOC_H
+#define CT_BASE_ALLOC_H
+
+#include <stddef.h>
+
+/* `size` zeroed bytes (at least one), or NULL. Caller frees. */
+void *ct_zalloc(size_t size);
+/* `count` zeroed elements of `size` bytes; NULL also when the product overflows. */
+void *ct_zalloc_array(size_t count, size_t size);
+/* Grows or shrinks `old` (may be NULL) to count * size bytes; NULL leaves `old` alone. */
+void *ct_realloc_array(void *old, size_t count, size_t size);
+/* Copies of text; NULL when memory is short. Caller frees. */
+char *ct_strdup(const char *text);
+char *ct_strndup(const char *text, size_t length);
+
+/* Tests only: the n-th allocation from now (1 = the next) returns NULL once; 0 turns it off. */
+void ct_alloc_fail_at(size_t n);
+
+#endif

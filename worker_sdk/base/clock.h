@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time: monotonic inside, wall clock for people only. Deadlines travel, timeouts do not. */
+#ifndef CT_BASE_CLOCK_H
+#define CT_BASE_CLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CT_CLOCK_TEXT_MAX = 40 };
+
+uint64_t ct_now_ms(void); /* monotonic */
+uint64_t ct_now_ns(void); /* monotonic */
+/* now + timeout_ms, saturating: UINT64_MAX stays "never". */
+uint64_t ct_deadline_ms(uint64_t timeout_ms);
+/* Milliseconds left until deadline_ms, at least 0, at most INT_MAX (as poll() wants it). */
+int ct_left_ms(uint64_t deadline_ms);
+/* Nanoseconds since 1970, for events and error files. */
+uint64_t ct_wall_ns(void);
+/* Local time as "2026-11-21_09:58:30" (torchrun's form); dst has CT_CLOCK_TEXT_MAX bytes. */
+void ct_format_wall(char *dst, uint64_t wall_ns);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An environment being built: a copy of one, with names set and removed, for execve().
+ *
+ * Names keep the order of the original; new ones come at the end. Each name appears once. */
+#ifndef CT_BASE_ENV_H
+#define CT_BASE_ENV_H
+
+#include <stddef.h>
+
+struct ct_env {
+    char **list; /* "NAME=value" entries, NULL at the end; owned; give it to execve() */
+    size_t count;
+    size_t capacity;
+};
+
+/* Copies `base` (may be NULL: empty). 0 or -ENOMEM. deinit accepts a zeroed one. */
+int ct_env_init(struct ct_env *env, char *const *base);
+void ct_env_deinit(struct ct_env *env);
+/* Sets or replaces. The name must not hold '='. 0, -EINVAL, -ENOMEM. */
+int ct_env_set(struct ct_env *env, const char *name, const char *value);
+__attribute__((format(printf, 3, 4))) int ct_env_setf(struct ct_env *env, const char *name,
+                                                      const char *fmt, ...);
+void ct_env_remove(struct ct_env *env, const char *name);
+/* The value, borrowed until it changes; NULL when the name is not set. */
+const char *ct_env_get(const struct ct_env *env, const char *name);
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/base/event.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+static atomic_int event_fd = -1;
+
+int ct_event_open(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+    if (fd < 0)
+        return -errno;
+    fd = atomic_exchange(&event_fd, fd);
+    if (fd >= 0)
+        (void)close(fd); /* the old destination; nothing is buffered */
+    return 0;
+}
+
+void ct_event_close(void)
+{
+    int fd = atomic_exchange(&event_fd, -1);
+
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+/* Length of the valid UTF-8 sequence at text, 0 when there is none (RFC 3629, table 3-7). */
+static size_t utf8_length(const uint8_t *text)
+{
+    size_t length = text[0] < 0x80 ? 1 : text[0] < 0xc2 ? 0 : text[0] < 0xe0 ? 2
+                    : text[0] < 0xf0 ? 3 : text[0] < 0xf5 ? 4 : 0;
+
+    for (size_t i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if (length == 3 && ((text[0] == 0xe0 && text[1] < 0xa0) ||
+                        (text[0] == 0xed && text[1] > 0x9f)))
+        return 0;
+    if (length == 4 && ((text[0] == 0xf0 && text[1] < 0x90) ||
+                        (text[0] == 0xf4 && text[1] > 0x8f)))
+        return 0;
+    return length;
+}
+
+static void write_text(struct ct_writer *out, const char *text)
+{
+    ct_write_raw(out, text, strlen(text));
+}
+
+void ct_json_write_str(struct ct_writer *out, const char *text)
+{
+    const uint8_t *at = (const uint8_t *)text;
+    char escape[8];
+    size_t length;
+
+    write_text(out, "\"");
+    for (; *at; at += length ? length : 1) {
+        length = utf8_length(at);
+        if (!length) {
+            write_text(out, "\\ufffd");
+        } else if (*at == '"' || *at == '\\') {
+            (void)ct_format(escape, sizeof escape, "\\%c", *at);
+            write_text(out, escape);
+        } else if (*at < 0x20 || *at == 0x7f) {
+            (void)ct_format(escape, sizeof escape, "\\u%04x", *at);
+            write_text(out, escape);
+        } else {
+            ct_write_raw(out, at, length);
+        }
+    }
+    write_text(out, "\"");
+}
+
+static void write_key(struct ct_event *event, const char *key)
+{
+    write_text(&event->out, event->out.length > 1 ? "," : "");
+    ct_json_write_str(&event->out, key);
+    write_text(&event->out, ":");
+}
+
+void ct_event_begin(struct ct_event *event, const char *name)
+{
+    ct_writer_init(&event->out, event->line, sizeof event->line);
+    write_text(&event->out, "{");
+    ct_event_str(event, "event", name);
+    ct_event_int(event, "time_ns", (int64_t)ct_wall_ns());
+    ct_event_int(event, "pid", getpid());
+}
+
+void ct_event_raw(struct ct_event *event, const char *key, const char *json)
+{
+    write_key(event, key);
+    write_text(&event->out, json);
+}
+
+void ct_event_int(struct ct_event *event, const char *key, int64_t value)
+{
+    char text[24];
+
+    (void)ct_format(text, sizeof text, "%" PRId64, value);
+    ct_event_raw(event, key, text);
+}
+
+void ct_event_num(struct ct_event *event, const char *key, double value)
+{
+    char text[32];
+
+    (void)ct_format(text, sizeof text, "%.9g", value);
+    ct_event_raw(event, key, isfinite(value) ? text : "null");
+}
+
+void ct_event_str(struct ct_event *event, const char *key, const char *text)
+{
+    write_key(event, key);
+    ct_json_write_str(&event->out, text);
+}
+
+void ct_event_end(struct ct_event *event)
+{
+    int fd = atomic_load(&event_fd);
+
+    write_text(&event->out, "}\n");
+    if (fd < 0)
+        return;
+    if (event->out.bad) {
+        ct_warn("event dropped reason=too_long limit=%d", CT_EVENT_MAX_BYTES);
+        return;
+    }
+    if (write(fd, event->line, event->out.length) < 0)
+        ct_debug("event lost errno=%d", errno); /* a full disk must not stop training */
+}

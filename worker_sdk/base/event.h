@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events: one JSON object a line (NDJSON), what tests and tools rely on.
+ *
+ *     struct ct_event event;
+ *     ct_event_begin(&event, "worker_ended");
+ *     ct_event_int(&event, "rank", rank);
+ *     ct_event_str(&event, "cause", "signal");
+ *     ct_event_end(&event);
+ *
+ * Every line has "event", "time_ns" (since 1970) and "pid". The destination is a file opened
+ * for appending (CTRUN_EVENTS names it); each event is one write(), so that several processes
+ * may share it. Without a destination the calls do nothing. An event that outgrows
+ * CT_EVENT_MAX_BYTES is dropped and counted. Any thread may emit. */
+#ifndef CT_BASE_EVENT_H
+#define CT_BASE_EVENT_H
+
+#include <stdint.h>
+
+#include "worker_sdk/base/bytes.h"
+
+enum { CT_EVENT_MAX_BYTES = 4096 };
+
+struct ct_event {
+    struct ct_writer out;
+    uint8_t line[CT_EVENT_MAX_BYTES];
+};
+
+/* Opens `path` for appending; replaces an earlier destination. 0 or a negative errno. */
+int ct_event_open(const char *path);
+void ct_event_close(void);
+
+void ct_event_begin(struct ct_event *event, const char *name);
+void ct_event_int(struct ct_event *event, const char *key, int64_t value);
+void ct_event_num(struct ct_event *event, const char *key, double value);
+/* Any bytes: control characters and quotes are escaped, bytes that are no UTF-8 replaced. */
+void ct_event_str(struct ct_event *event, const char *key, const char *text);
+/* `json` is taken as it is: the caller vouches for it. */
+void ct_event_raw(struct ct_event *event, const char *key, const char *json);
+void ct_event_end(struct ct_event *event);
+
+/* Appends text as a JSON string, quotes included, to out: for others who write JSON. */
+void ct_json_write_str(struct ct_writer *out, const char *text);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <strings.h>
+
+enum { LOG_LINE_MAX = 1024 }; /* longer lines are cut: a log line is for people */
+
+static struct {
+    pthread_mutex_t lock;
+    ctrun_log_fn *sink;
+    void *context;
+    enum ctrun_log_level level;
+} target = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void ct_log_set_sink(ctrun_log_fn *sink, void *context, enum ctrun_log_level level)
+{
+    pthread_mutex_lock(&target.lock);
+    target.sink = sink;
+    target.context = context;
+    target.level = level;
+    pthread_mutex_unlock(&target.lock);
+}
+
+void ctrun_log_to(ctrun_log_fn *sink, void *context, enum ctrun_log_level level)
+{
+    ct_log_set_sink(sink, context, level);
+}
+
+int ct_log_parse_level(const char *text, enum ctrun_log_level *out)
+{
+    static const struct {
+        const char *name;
+        enum ctrun_log_level level;
+    } levels[] = {
+        {"critical", CTRUN_LOG_ERR},  {"error", CTRUN_LOG_ERR}, {"err", CTRUN_LOG_ERR},
+        {"warning", CTRUN_LOG_WARN},  {"warn", CTRUN_LOG_WARN}, {"info", CTRUN_LOG_INFO},
+        {"debug", CTRUN_LOG_DEBUG},
+    };
+
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        if (strcasecmp(text, levels[i].name) == 0) {
+            *out = levels[i].level;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+void ct_log(enum ctrun_log_level level, const char *fmt, ...)
+{
+    char line[LOG_LINE_MAX];
+    va_list args;
+
+    pthread_mutex_lock(&target.lock);
+    if (target.sink && level <= target.level) {
+        va_start(args, fmt);
+        (void)vsnprintf(line, sizeof line, fmt, args);
+        va_end(args);
+        target.sink(target.context, level, line);
+    }
+    pthread_mutex_unlock(&target.lock);
+}

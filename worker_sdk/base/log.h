@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines: constant text first, then key=value, one line an event.
+ *
+ *     ct_info("worker ended rank=%d pid=%d signal=%s", rank, pid, name);
+ *
+ * err: a person must act. warn: we carried on, worse. info: the life of the job. debug: all.
+ * The library is silent until its user gives it a sink. Any thread may log. */
+#ifndef CT_BASE_LOG_H
+#define CT_BASE_LOG_H
+
+#include "worker_sdk/include/ctrun.h"
+
+/* Sends lines of `level` and more urgent ones to sink (NULL: silence). */
+void ct_log_set_sink(ctrun_log_fn *sink, void *context, enum ctrun_log_level level);
+/* Parses Python's and our own level names (ERROR, warning, info, DEBUG, ...); -EINVAL. */
+int ct_log_parse_level(const char *text, enum ctrun_log_level *out);
+
+__attribute__((format(printf, 2, 3))) void ct_log(enum ctrun_log_level level,
+                                                  const char *fmt, ...);
+#define ct_err(...) ct_log(CTRUN_LOG_ERR, __VA_ARGS__)
+#define ct_warn(...) ct_log(CTRUN_LOG_WARN, __VA_ARGS__)
+#define ct_info(...) ct_log(CTRUN_LOG_INFO, __VA_ARGS__)
+#define ct_debug(...) ct_log(CTRUN_LOG_DEBUG, __VA_ARGS__)
+
+#endif

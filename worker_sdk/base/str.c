@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/base/str.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int ct_format(char *dst, size_t size, const char *fmt, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, fmt);
+    length = vsnprintf(dst, size, fmt, args);
+    va_end(args);
+    return length < 0 || (size_t)length >= size ? -ENAMETOOLONG : length;
+}
+
+int ct_copy(char *dst, size_t size, const char *text)
+{
+    size_t length = strnlen(text, size);
+
+    if (length == size) {
+        memcpy(dst, text, size - 1);
+        dst[size - 1] = '\0';
+        return -ENAMETOOLONG;
+    }
+    memcpy(dst, text, length + 1);
+    return 0;
+}
+
+int ct_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+    unsigned long long value;
+    char *end;
+
+    if (!isdigit((unsigned char)*text))
+        return -EINVAL;
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    if (*end)
+        return -EINVAL;
+    if (errno || value < min || value > max)
+        return -ERANGE;
+    *out = value;
+    return 0;
+}
+
+int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out)
+{
+    const char *digits = *text == '-' || *text == '+' ? text + 1 : text;
+    long long value;
+    char *end;
+
+    if (!isdigit((unsigned char)*digits))
+        return -EINVAL;
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (*end)
+        return -EINVAL;
+    if (errno || value < min || value > max)
+        return -ERANGE;
+    *out = value;
+    return 0;
+}
+
+int ct_parse_duration_ms(const char *text, uint64_t *out)
+{
+    static const struct {
+        const char *unit;
+        double ms;
+    } units[] = {{"", 1e3}, {"ms", 1}, {"s", 1e3}, {"m", 6e4}, {"h", 3.6e6}};
+    double value;
+    char *end;
+
+    if (!isdigit((unsigned char)*text))
+        return -EINVAL;
+    value = strtod(text, &end);
+    if (!isfinite(value))
+        return -ERANGE;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcmp(end, units[i].unit) != 0)
+            continue;
+        if (value * units[i].ms > 1e15)
+            return -ERANGE;
+        *out = (uint64_t)(value * units[i].ms);
+        return 0;
+    }
+    return -EINVAL;
+}
+
+bool ct_starts_with(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+const char *ct_next_field(const char **cursor, char separator, size_t *length)
+{
+    const char *field = *cursor;
+    const char *end;
+
+    if (!field)
+        return NULL;
+    end = strchr(field, separator);
+    *length = end ? (size_t)(end - field) : strlen(field);
+    *cursor = end ? end + 1 : NULL;
+    return field;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text: bounded formatting, strict number parsing, and the functions we do not use.
+ *
+ * Parsers take the whole text: trailing bytes, blanks and empty text are errors. */
+#ifndef CT_BASE_STR_H
+#define CT_BASE_STR_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h> /* before the bans below: their own declarations must stay readable */
+#include <stdlib.h>
+#include <string.h>
+
+/* printf into dst[size]; always terminated. Returns the length, or -ENAMETOOLONG when it did
+ * not fit (dst then holds the beginning). */
+__attribute__((format(printf, 3, 4))) int ct_format(char *dst, size_t size, const char *fmt,
+                                                    ...);
+/* Copies text into dst[size]; 0, or -ENAMETOOLONG (dst then holds the beginning). */
+int ct_copy(char *dst, size_t size, const char *text);
+
+/* Decimal, optional sign for i64. 0, or -EINVAL, -ERANGE (outside [min, max]). */
+int ct_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *out);
+int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out);
+/* Seconds or a duration with one unit (500ms, 90s, 5m, 2h), fractions allowed; `out` in ms. */
+int ct_parse_duration_ms(const char *text, uint64_t *out);
+
+bool ct_starts_with(const char *text, const char *prefix);
+
+/* One field of a list: returns the bytes up to the next `separator` and moves *cursor behind
+ * it; NULL when the list is used up. Not terminated: *length tells. Borrowed from *cursor. */
+const char *ct_next_field(const char **cursor, char separator, size_t *length);
+
+/* Banned: no bound, no error, or no re-entrance. */
+#ifndef CT_ALLOW_BANNED
+#undef strcpy
+#undef strcat
+#undef strncpy
+#undef strtok
+#define strcpy(d, s) ct_banned_strcpy_use_ct_copy
+#define strcat(d, s) ct_banned_strcat_use_ct_format
+#define strncpy(d, s, n) ct_banned_strncpy_use_ct_copy
+#define strtok(s, d) ct_banned_strtok_use_ct_next_field
+#define sprintf(...) ct_banned_sprintf_use_ct_format
+#define vsprintf(...) ct_banned_vsprintf_use_ct_format
+#define atoi(s) ct_banned_atoi_use_ct_parse_i64
+#define atol(s) ct_banned_atol_use_ct_parse_i64
+#define gets(s) ct_banned_gets
+#define system(s) ct_banned_system
+#endif
+
+#endif

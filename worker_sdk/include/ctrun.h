@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrun.h - the worker SDK of ctrun: one process of a data-parallel training job.
+ *
+ * A worker is started by ctrun(1), or by torchrun or anything else that sets RANK, WORLD_SIZE,
+ * MASTER_ADDR and MASTER_PORT. It lives like this:
+ *
+ *     struct ctrun_error err;
+ *     struct ctrun_session *session;
+ *     struct ctrun_group *world;
+ *
+ *     if (ctrun_open(&session, NULL, &err) < 0)            // who am I: rank, world size
+ *         return ctrun_fail_worker(&err);                  // error file, exit code
+ *     if (ctrun_group_open(&world, session, NULL, &err) < 0)
+ *         return ctrun_fail_worker(&err);                  // meet the other ranks
+ *     for (step = first; step < last && !ctrun_should_stop(session); step++) {
+ *         ... ctrun_all_reduce(world, grad, n, CTRUN_F32, CTRUN_SUM, &err) ...
+ *         ctrun_step(session, step);                       // liveness, for `ctrunctl status`
+ *     }
+ *     ctrun_group_close(world);
+ *     ctrun_close(session);
+ *
+ * Rules that hold everywhere below:
+ *   - A function that can fail returns >= 0 on success and a negative code on failure: a
+ *     negative errno or a CTRUN_E_* code. `err`, always last, may be NULL; else it holds the
+ *     code and one sentence (where: what: why).
+ *   - Whoever creates, destroys. _close, _destroy accept NULL.
+ *   - Every wait has a deadline (the session's or the group's); none blocks for ever.
+ *   - The library never prints, exits, aborts or installs a signal handler.
+ *   - Unless said otherwise an object is used by one thread at a time; different objects may be
+ *     used by different threads at once.
+ *   - Structs that you fill begin with their size and have an _INIT: they can grow. */
+#ifndef CTRUN_H
+#define CTRUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define CTRUN_API __attribute__((visibility("default")))
+#else
+#define CTRUN_API
+#endif
+
+#define CTRUN_VERSION_MAJOR 0
+#define CTRUN_VERSION_MINOR 1
+#define CTRUN_VERSION_PATCH 0
+
+/* "0.1.0", of the library that is linked, not of this header. Static text. */
+CTRUN_API const char *ctrun_version(void);
+
+/* ---- Errors ----------------------------------------------------------------------------- */
+
+/* NAME, value, text: codes beyond errno's space; values are for ever. */
+#define CTRUN_ERRORS(X)                                                                    \
+    X(E_USAGE, -20001, "wrong usage")                                                      \
+    X(E_NO_HOST, -20002, "no node owns the rendezvous address")                            \
+    X(E_PORT_BUSY, -20003, "the port is taken")                                            \
+    X(E_LOOPBACK, -20004, "a loopback address cannot be reached by other nodes")           \
+    X(E_WRONG_RUN, -20005, "the endpoint belongs to another run")                          \
+    X(E_JOIN_TIMEOUT, -20006, "not all nodes joined in time")                              \
+    X(E_UNREACHABLE, -20007, "the peer cannot be reached")                                 \
+    X(E_PEER_LOST, -20008, "a node or rank is gone")                                       \
+    X(E_HANG, -20009, "a rank is stuck")                                                   \
+    X(E_LEADER_LOST, -20010, "the rendezvous host is gone")                                \
+    X(E_UNKILLABLE, -20011, "a process did not die")                                       \
+    X(E_CRASH_LOOP, -20012, "the same failure again right after start")                    \
+    X(E_RESOURCES, -20013, "the machine has not what was asked for")                       \
+    X(E_SHM, -20014, "shared memory is too small")                                         \
+    X(E_OOM, -20015, "killed for lack of memory")                                          \
+    X(E_SIGNAL, -20016, "died of a signal")                                                \
+    X(E_EXIT, -20017, "ended with a non-zero exit code")                                   \
+    X(E_EXEC, -20018, "the program could not be started")                                  \
+    X(E_DNS, -20019, "the host name is unknown")                                           \
+    X(E_VERSION, -20020, "the peer speaks another protocol version")                       \
+    X(E_AUTH, -20021, "the peer could not prove who it is")                                \
+    X(E_CLOSED, -20022, "the run is over")                                                 \
+    X(E_CHANGED, -20023, "the membership changed: results are undefined, join again")      \
+    X(E_TIMEOUT, -20024, "no answer in time")                                              \
+    X(E_ABORTED, -20025, "the group was aborted")                                          \
+    X(E_MISMATCH, -20026, "the ranks do not agree on what they do")                        \
+    X(E_BAD_CHECKPOINT, -20027, "the checkpoint is damaged or does not fit")               \
+    X(E_BAD_DATA, -20028, "the data set is damaged or missing")                            \
+    X(E_BAD_ENVIRONMENT, -20029, "RANK, WORLD_SIZE and their like are missing or wrong")   \
+    X(E_PROTOCOL, -20030, "the peer sent something that is not in the protocol")           \
+    X(E_FINGERPRINT, -20031, "the nodes were not started alike")                           \
+    X(E_UNSUPPORTED, -20032, "not available in this build or on this machine")
+
+enum ctrun_code {
+    CTRUN_OK = 0,
+#define CTRUN_ERROR_CODE(NAME, value, text) CTRUN_##NAME = (value),
+    CTRUN_ERRORS(CTRUN_ERROR_CODE)
+#undef CTRUN_ERROR_CODE
+};
+
+enum { CTRUN_ERROR_TEXT_MAX = 1024 };
+
+/* Filled by a failing call; owned by the caller; needs no initialisation before the call. */
+struct ctrun_error {
+    int code;
+    char text[CTRUN_ERROR_TEXT_MAX];
+};
+
+/* A short English text for a code, never NULL. Static. */
+CTRUN_API const char *ctrun_strerror(int code);
+
+/* ---- Log -------------------------------------------------------------------------------- */
+
+enum ctrun_log_level { CTRUN_LOG_ERR, CTRUN_LOG_WARN, CTRUN_LOG_INFO, CTRUN_LOG_DEBUG };
+
+/* `line` has no newline and is borrowed for the call. Called from any thread, one at a time. */
+typedef void ctrun_log_fn(void *context, enum ctrun_log_level level, const char *line);
+
+/* Sends the library's lines of `level` and more urgent ones to sink; NULL: silence, which is
+ * the default. Any thread. */
+CTRUN_API void ctrun_log_to(ctrun_log_fn *sink, void *context, enum ctrun_log_level level);
+
+/* ---- Session: this process in the run --------------------------------------------------- */
+
+struct ctrun_session; /* opaque */
+
+struct ctrun_options {
+    size_t size;         /* CTRUN_OPTIONS_INIT */
+    uint64_t timeout_ms; /* deadline of joins and store calls; default 300 000 */
+};
+#define CTRUN_OPTIONS_INIT {.size = sizeof(struct ctrun_options), .timeout_ms = 300000}
+
+/* Reads the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...; absent altogether: one process,
+ * rank 0 of 1) and opens the socket to the agent when ctrun started us. Does not meet the
+ * other ranks: ctrun_group_open() does. options may be NULL.
+ * Fails with CTRUN_E_BAD_ENVIRONMENT, naming the variable. Never blocks on the network. */
+CTRUN_API int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
+                         struct ctrun_error *err);
+CTRUN_API void ctrun_close(struct ctrun_session *session);
+
+CTRUN_API int ctrun_rank(const struct ctrun_session *session);
+CTRUN_API int ctrun_world_size(const struct ctrun_session *session);
+CTRUN_API int ctrun_local_rank(const struct ctrun_session *session);
+CTRUN_API int ctrun_local_world_size(const struct ctrun_session *session);
+CTRUN_API int ctrun_node_rank(const struct ctrun_session *session);
+/* How often the whole group was restarted; the same number on every rank. */
+CTRUN_API int ctrun_restart_count(const struct ctrun_session *session);
+/* Number of the world we are part of; only grows. 0 when not started by ctrun. */
+CTRUN_API uint64_t ctrun_generation(const struct ctrun_session *session);
+
+/* Tells the agent that this rank finished `step`. At most a few messages a second leave the
+ * process, whatever the call rate. Never blocks, never fails: without an agent it does nothing. */
+CTRUN_API void ctrun_step(struct ctrun_session *session, uint64_t step);
+/* True once the agent asked us to end (drain, pre-emption, resize): save, then leave. Never
+ * blocks. */
+CTRUN_API bool ctrun_should_stop(struct ctrun_session *session);
+
+/* Writes `err` to TORCHELASTIC_ERROR_FILE, if that is set, in the form that torchrun and ctrun
+ * show in their failure summary (temporary name, then rename). Returns the exit code that a
+ * worker should end with: 1. */
+CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
+
+/* ---- Store: small values all ranks see -------------------------------------------------- */
+
+/* A client of the TCPStore at MASTER_ADDR:MASTER_PORT: ctrun's, torchrun's or a script's. */
+struct ctrun_store;
+
+/* Connects, retrying until the session's deadline. Blocks. Fails with CTRUN_E_UNREACHABLE,
+ * CTRUN_E_DNS. */
+CTRUN_API int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
+                               struct ctrun_error *err);
+CTRUN_API void ctrun_store_close(struct ctrun_store *store);
+
+/* Keys are text; values are bytes. Each call is one round trip and blocks for at most the
+ * session's timeout; on CTRUN_E_TIMEOUT the store is still usable, on -EPIPE, -ECONNRESET not. */
+CTRUN_API int ctrun_store_set(struct ctrun_store *store, const char *key, const void *value,
+                              size_t length, struct ctrun_error *err);
+/* Waits until key exists. *value is allocated (a NUL is behind it): free() it. */
+CTRUN_API int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
+                              size_t *length, struct ctrun_error *err);
+/* Adds delta to a decimal counter (0 when absent); *result is the new value. Atomic. */
+CTRUN_API int ctrun_store_add(struct ctrun_store *store, const char *key, int64_t delta,
+                              int64_t *result, struct ctrun_error *err);
+/* Waits until all `count` keys exist, at most timeout_ms. */
+CTRUN_API int ctrun_store_wait(struct ctrun_store *store, const char *const *keys,
+                               size_t count, uint64_t timeout_ms, struct ctrun_error *err);
+/* Returns 1 when the key was there, 0 when not. */
+CTRUN_API int ctrun_store_delete(struct ctrun_store *store, const char *key,
+                                 struct ctrun_error *err);
+
+/* ---- Process groups and collectives ----------------------------------------------------- */
+
+enum ctrun_dtype {
+    CTRUN_U8,
+    CTRUN_I32,
+    CTRUN_I64,
+    CTRUN_F16,
+    CTRUN_BF16,
+    CTRUN_F32,
+    CTRUN_F64,
+};
+/* Bytes of one element; 0 for a value that is no dtype. */
+CTRUN_API size_t ctrun_dtype_size(enum ctrun_dtype dtype);
+
+enum ctrun_op { CTRUN_SUM, CTRUN_AVG, CTRUN_MIN, CTRUN_MAX, CTRUN_PROD };
+
+struct ctrun_group; /* a set of ranks that communicate; opaque */
+struct ctrun_work;  /* one collective that runs in the background; opaque */
+
+struct ctrun_group_options {
+    size_t size;         /* CTRUN_GROUP_OPTIONS_INIT */
+    const char *backend; /* "host" (default: shared memory and TCP) or "nccl" */
+    const int *ranks;    /* the members, ascending; NULL: the whole world */
+    size_t rank_count;
+    uint64_t timeout_ms; /* deadline of every call on this group; default 600 000 */
+    int shm;             /* 1 shared memory inside a host (default), 0 TCP even there */
+};
+#define CTRUN_GROUP_OPTIONS_INIT                                                           \
+    {.size = sizeof(struct ctrun_group_options), .timeout_ms = 600000, .shm = 1}
+
+/* Meets the other members. Collective: every rank of the *world* calls it in the same order;
+ * for a rank that is no member *out is NULL and the call returns 0. Blocks until all members
+ * came or the deadline ends (CTRUN_E_TIMEOUT, naming the missing ranks). */
+CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
+                               const struct ctrun_group_options *options,
+                               struct ctrun_error *err);
+/* Local. Other ranks that still wait for us get CTRUN_E_PEER_LOST. */
+CTRUN_API void ctrun_group_close(struct ctrun_group *group);
+CTRUN_API int ctrun_group_rank(const struct ctrun_group *group);
+CTRUN_API int ctrun_group_size(const struct ctrun_group *group);
+/* Ends every running and later call on this group with CTRUN_E_ABORTED, here and, within
+ * 100 ms, on the other ranks. May be called from any thread, also while another is inside. */
+CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
+
+/* Memory that the host back end reduces without a copy (shared between the ranks of a host).
+ * Collective, same size on every rank; lives until the group is closed; 4096-byte aligned,
+ * zeroed. Ordinary memory works everywhere too, with one copy more. */
+CTRUN_API int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
+                                struct ctrun_error *err);
+
+/* Collectives: every member calls the same ones in the same order with the same count, dtype
+ * and op; a difference is CTRUN_E_MISMATCH, not a hang. They block until this rank's part is
+ * done. Data are contiguous, borrowed for the call, and undefined after a failure. Results are
+ * bit-equal on all ranks. Failures: CTRUN_E_TIMEOUT (names who is missing), CTRUN_E_PEER_LOST
+ * (who died), CTRUN_E_ABORTED; after any of them the group is dead: close it. */
+CTRUN_API int ctrun_all_reduce(struct ctrun_group *group, void *data, size_t count,
+                               enum ctrun_dtype dtype, enum ctrun_op op,
+                               struct ctrun_error *err);
+/* data: count elements; the root's are copied to everyone. */
+CTRUN_API int ctrun_broadcast(struct ctrun_group *group, void *data, size_t count,
+                              enum ctrun_dtype dtype, int root, struct ctrun_error *err);
+/* in: count elements; out: size * count elements in rank order. They must not overlap, but
+ * in == out + rank * count is allowed (in place). */
+CTRUN_API int ctrun_all_gather(struct ctrun_group *group, const void *in, void *out,
+                               size_t count, enum ctrun_dtype dtype, struct ctrun_error *err);
+CTRUN_API int ctrun_barrier(struct ctrun_group *group, struct ctrun_error *err);
+/* Point to point, matched by order of calls between the two ranks. */
+CTRUN_API int ctrun_send(struct ctrun_group *group, const void *data, size_t bytes, int to,
+                         struct ctrun_error *err);
+CTRUN_API int ctrun_recv(struct ctrun_group *group, void *data, size_t bytes, int from,
+                         struct ctrun_error *err);
+
+/* The same all-reduce in the background; data are borrowed until ctrun_work_wait() returned.
+ * Works of a group run in the order in which they were started, and before any later blocking
+ * call. */
+CTRUN_API int ctrun_all_reduce_start(struct ctrun_group *group, void *data, size_t count,
+                                     enum ctrun_dtype dtype, enum ctrun_op op,
+                                     struct ctrun_work **out, struct ctrun_error *err);
+/* Waits, frees the work (also on failure) and returns its result. */
+CTRUN_API int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err);
+
+/* ---- DDP: gradients averaged over all ranks --------------------------------------------- */
+
+struct ctrun_ddp; /* opaque */
+
+enum { CTRUN_MAX_DIMS = 8 };
+
+/* One parameter, in registration order; the order is its identity on every rank. */
+struct ctrun_param {
+    const char *name;              /* kept */
+    void *data;                    /* kept; contiguous, row-major */
+    enum ctrun_dtype dtype;
+    int dims;
+    int64_t sizes[CTRUN_MAX_DIMS];
+    bool no_grad;                  /* broadcast at the start, never reduced */
+};
+
+struct ctrun_ddp_options {
+    size_t size;                 /* CTRUN_DDP_OPTIONS_INIT */
+    size_t bucket_cap_bytes;     /* default 25 MiB */
+    size_t first_bucket_bytes;   /* default 1 MiB */
+    bool find_unused;            /* parameters may get no gradient in a step */
+    bool no_init_sync;           /* skip check and broadcast of the initial parameters */
+    bool divide_by_caller;       /* gradients arrive divided by the world size already */
+};
+#define CTRUN_DDP_OPTIONS_INIT                                                             \
+    {.size = sizeof(struct ctrun_ddp_options),                                             \
+     .bucket_cap_bytes = 25u << 20,                                                        \
+     .first_bucket_bytes = 1u << 20}
+
+/* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that
+ * differs, on every rank), broadcasts rank 0's values, and lays out the gradient buckets.
+ * Collective. params is copied; what it points to is kept. */
+CTRUN_API int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
+                               const struct ctrun_param *params, size_t count,
+                               const struct ctrun_ddp_options *options,
+                               struct ctrun_error *err);
+CTRUN_API void ctrun_ddp_destroy(struct ctrun_ddp *ddp);
+/* Where backward must write parameter p's gradient: bucket memory, so that nothing is copied.
+ * Valid until the next ctrun_ddp_forward_begin(): ask again in every step. */
+CTRUN_API void *ctrun_ddp_grad(struct ctrun_ddp *ddp, size_t p);
+/* One step is: forward_begin, backward_begin, grad_ready for each parameter in the order in
+ * which backward completes them, backward_end. Gradients are averages afterwards. */
+CTRUN_API int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error *err);
+/* used: NULL, or one flag per parameter with find_unused: 0 gets no gradient in this step. */
+CTRUN_API int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
+                                       struct ctrun_error *err);
+CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, struct ctrun_error *err);
+CTRUN_API int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
+/* on: the steps that begin now keep their gradients local and add them up. */
+CTRUN_API void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on);
+/* Sets all gradients to zero (they live in the buckets). */
+CTRUN_API void ctrun_ddp_zero_grad(struct ctrun_ddp *ddp);
+/* After find_unused: false when no rank used p in the last step (leave the parameter alone). */
+CTRUN_API bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p);
+
+struct ctrun_ddp_stats {
+    uint64_t iterations;
+    bool has_rebuilt_buckets;
+    size_t bucket_count;
+    size_t bucket_bytes[64]; /* of the first 64 buckets, launch order */
+    uint64_t backward_compute_ns; /* last step: backward begin to last gradient */
+    uint64_t backward_comm_ns;    /* last step: first bucket started to last one done */
+};
+CTRUN_API void ctrun_ddp_get_stats(const struct ctrun_ddp *ddp, struct ctrun_ddp_stats *out);
+
+/* ---- Data: sampler, IDX data sets, loader ----------------------------------------------- */
+
+/* Writes the permutation of 0..n-1 that torch.randperm gives for this seed, bit for bit
+ * (MT19937; specs: classic initialiser, z = next % (n - i)). */
+CTRUN_API void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n);
+
+/* torch.utils.data.DistributedSampler, index for index. */
+struct ctrun_sampler;
+struct ctrun_sampler_options {
+    size_t size;      /* CTRUN_SAMPLER_OPTIONS_INIT */
+    size_t count;     /* data set length, > 0 */
+    int rank;
+    int world_size;
+    uint64_t seed;
+    bool no_shuffle;
+    bool drop_last;
+};
+#define CTRUN_SAMPLER_OPTIONS_INIT                                                         \
+    {.size = sizeof(struct ctrun_sampler_options), .world_size = 1}
+CTRUN_API int ctrun_sampler_create(struct ctrun_sampler **out,
+                                   const struct ctrun_sampler_options *options,
+                                   struct ctrun_error *err);
+CTRUN_API void ctrun_sampler_destroy(struct ctrun_sampler *sampler);
+/* Deals the permutation of `epoch`, leaving out the first `start` samples of the *global*
+ * order (already consumed before a restart; 0 normally). */
+CTRUN_API int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch,
+                                      size_t start, struct ctrun_error *err);
+/* How many indices this rank gets in the epoch, and which (borrowed until the next epoch). */
+CTRUN_API size_t ctrun_sampler_length(const struct ctrun_sampler *sampler);
+CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *sampler);
+
+/* Images and labels in IDX files (MNIST, Fashion-MNIST), gzip or not, wholly in memory. */
+struct ctrun_dataset {
+    size_t count;          /* images */
+    int rows, columns;
+    uint8_t *images;       /* (count, rows, columns), 0 to 255; owned */
+    uint8_t *labels;       /* (count), 0 to 9; owned */
+};
+enum ctrun_split { CTRUN_TRAIN, CTRUN_TEST };
+/* Reads {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz] from directory. Fails with
+ * CTRUN_E_BAD_DATA, naming the file and what is wrong with it. Blocks on the disk. */
+CTRUN_API int ctrun_dataset_load(struct ctrun_dataset *out, const char *directory,
+                                 enum ctrun_split split, struct ctrun_error *err);
+CTRUN_API void ctrun_dataset_free(struct ctrun_dataset *dataset);
+/* Gathers batch images as floats (x / 255 - mean) / std into x (batch, rows * columns) and
+ * labels into y (batch). indices: batch entries, each < count. Pure. */
+CTRUN_API void ctrun_dataset_gather(const struct ctrun_dataset *dataset,
+                                    const uint64_t *indices, size_t batch, float mean,
+                                    float std, float *x, uint8_t *y);
+
+/* ---- Checkpoints: safetensors files, written atomically --------------------------------- */
+
+struct ctrun_tensor {
+    const char *name;
+    enum ctrun_dtype dtype;
+    int dims;
+    int64_t sizes[CTRUN_MAX_DIMS];
+    void *data; /* contiguous; read by save, written by load */
+};
+struct ctrun_metadata { /* text about the file; both borrowed */
+    const char *key;
+    const char *value;
+};
+
+/* Writes path.tmp-PID, fsync, rename, fsync of the directory: a crash leaves the old file or
+ * the new one. Parent directory must exist. */
+CTRUN_API int ctrun_checkpoint_save(const char *path, const struct ctrun_tensor *tensors,
+                                    size_t count, const struct ctrun_metadata *metadata,
+                                    size_t metadata_count, struct ctrun_error *err);
+struct ctrun_checkpoint; /* an open file, checked whole: header, offsets, sizes */
+/* Fails with -ENOENT when there is none, CTRUN_E_BAD_CHECKPOINT when it is damaged. */
+CTRUN_API int ctrun_checkpoint_open(struct ctrun_checkpoint **out, const char *path,
+                                    struct ctrun_error *err);
+CTRUN_API void ctrun_checkpoint_close(struct ctrun_checkpoint *checkpoint);
+/* NULL when the key is not there; borrowed until close. */
+CTRUN_API const char *ctrun_checkpoint_metadata(const struct ctrun_checkpoint *checkpoint,
+                                                const char *key);
+/* Reads the named tensor; a leading "module." in the file is ignored. Name, dtype and sizes
+ * must fit, else CTRUN_E_BAD_CHECKPOINT says which differs. */
+CTRUN_API int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
+                                    const struct ctrun_tensor *tensor,
+                                    struct ctrun_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

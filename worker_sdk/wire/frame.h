@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames: how every message of ctrun's own protocol lies on a byte stream.
+ *
+ *     0      1      2        3     4..7             8..
+ *     0xC7   0x52   version  kind  length (u32 LE)  body
+ *
+ * The first byte is no TCPStore query of any dialect and no letter of HTTP, so that one port
+ * can serve all of them. `version` is the sender's; a receiver that does not know it answers
+ * CT_MESSAGE_REFUSE, which names both, and closes. Pure functions of bytes. */
+#ifndef CT_WIRE_FRAME_H
+#define CT_WIRE_FRAME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker_sdk/base/buf.h"
+
+enum {
+    CT_FRAME_MAGIC_0 = 0xC7,
+    CT_FRAME_MAGIC_1 = 0x52,
+    CT_FRAME_VERSION = 1,
+    CT_FRAME_HEADER_BYTES = 8,
+    CT_FRAME_BODY_MAX_BYTES = 64 * 1024, /* the largest message is a verdict with 16 failures */
+};
+
+struct ct_frame {
+    uint8_t version;
+    uint8_t kind;
+    const uint8_t *body; /* borrowed from the stream buffer */
+    size_t length;
+};
+
+/* Looks at the beginning of a stream. Returns the bytes that the first frame takes (header and
+ * body), 0 when more are needed, -EPROTO when this is no frame, -EMSGSIZE when it is too long.
+ * A frame of another version is returned as it is: the caller refuses it. */
+int ct_frame_decode(const uint8_t *data, size_t length, struct ct_frame *out);
+/* Appends header and body to out. 0, -EMSGSIZE, or what ct_buf_append() says. */
+int ct_frame_encode(struct ct_buf *out, uint8_t kind, const void *body, size_t length);
+
+#endif

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages between an agent and the rendezvous server, and between a worker and its agent.
+ *
+ *   agent                               server
+ *     HELLO  ───────────────────────────▶        who I am, which run
+ *            ◀─────────────────────── WELCOME    limits; or REFUSE and close
+ *     JOIN   ───────────────────────────▶        ready for the next round
+ *            ◀─────────────────────── WAITING    who is missing, when it changes, for people
+ *            ◀─────────────────────── START      the round is complete: ranks, store, count
+ *     HEARTBEAT ────────────────────────▶        each second; HEARTBEAT_ACK comes back
+ *     FAILURE ──────────────────────────▶        a worker failed on its own account
+ *            ◀─────────────────────── STOP       to all: end your workers, here is why
+ *     STOPPED ──────────────────────────▶        all my workers are gone; then JOIN again
+ *     SUCCEEDED ────────────────────────▶        all my workers ended with 0
+ *            ◀─────────────────────── VERDICT    the run is over: outcome, cause, exit code
+ *     LEAVE  ───────────────────────────▶        I go (signal, drain); the run need not end
+ *     CLOSE  ───────────────────────────▶        end the run for everyone
+ *
+ * Every message of a round carries its generation; one of another generation is ignored. One
+ * struct a kind, fields in wire order, fixed capacities: nothing is allocated. Kinds and field
+ * orders are numbered for ever (tests/unit/message_test.c holds golden bytes). */
+#ifndef CT_WIRE_MESSAGE_H
+#define CT_WIRE_MESSAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker_sdk/base/addr.h"
+#include "worker_sdk/base/buf.h"
+#include "worker_sdk/wire/frame.h"
+
+enum ct_message_kind {
+    CT_MESSAGE_HELLO = 1,
+    CT_MESSAGE_WELCOME = 2,
+    CT_MESSAGE_REFUSE = 3,
+    /* 4 to 7: authentication */
+    CT_MESSAGE_JOIN = 8,
+    CT_MESSAGE_WAITING = 9,
+    CT_MESSAGE_START = 10,
+    CT_MESSAGE_HEARTBEAT = 11,
+    CT_MESSAGE_HEARTBEAT_ACK = 12,
+    CT_MESSAGE_FAILURE = 13,
+    CT_MESSAGE_STOP = 14,
+    CT_MESSAGE_STOPPED = 15,
+    CT_MESSAGE_SUCCEEDED = 16,
+    CT_MESSAGE_VERDICT = 17,
+    CT_MESSAGE_LEAVE = 18,
+    CT_MESSAGE_CLOSE = 19,
+    /* worker to agent and back, over the agent's Unix socket */
+    CT_MESSAGE_WORKER_HELLO = 32,
+    CT_MESSAGE_WORKER_STEP = 33,
+    CT_MESSAGE_WORKER_SHOULD_STOP = 34,
+};
+
+enum {
+    CT_RUN_ID_MAX = 256,
+    CT_ROLE_MAX = 64,
+    CT_REASON_MAX = 1024,
+    CT_MISSING_MAX = 1024,
+    CT_MESSAGE_ADDRS_MAX = 8,
+    CT_FAILURES_MAX = 16,
+};
+
+/* Why a worker ended; on the wire as u8. */
+enum ct_cause {
+    CT_CAUSE_NONE = 0,        /* ended with 0, or still running */
+    CT_CAUSE_EXIT = 1,        /* a code of its own: `code` */
+    CT_CAUSE_SIGNAL = 2,      /* `code` is the signal */
+    CT_CAUSE_OOM = 3,         /* SIGKILL by the kernel for memory, proven */
+    CT_CAUSE_EXEC = 4,        /* never ran: `code` is the errno of execve or chdir */
+    CT_CAUSE_STOPPED = 5,     /* we ended it: a consequence, never a cause; `code` as SIGNAL */
+    CT_CAUSE_NODE_LOST = 6,   /* the node is silent or its connection broke */
+    CT_CAUSE_UNKILLABLE = 7,  /* survived SIGKILL */
+    CT_CAUSE_JOIN_TIMEOUT = 8,
+    CT_CAUSE_AGENT = 9,       /* the agent itself could not go on; `text` says why */
+};
+
+/* One thing that went wrong, as every node shows it. */
+struct ct_failure {
+    uint64_t generation;
+    uint8_t cause; /* enum ct_cause */
+    int32_t code;  /* exit code, signal or errno */
+    int32_t rank;  /* global; -1: the node as a whole */
+    int32_t local_rank;
+    int32_t node_rank;
+    int32_t pid;
+    uint32_t restart_count;
+    uint64_t wall_ns;       /* the node's clock, for people */
+    uint64_t uptime_ms;     /* how long the worker ran */
+    int64_t step;           /* last one told to the agent; -1: none */
+    char host[CT_HOST_MAX];
+    char error_file[512];   /* path on that host; empty: none was written */
+    char text[CT_REASON_MAX]; /* message of the error file, or the last lines of output */
+};
+
+/* agent -> server */
+struct ct_hello {
+    char run_id[CT_RUN_ID_MAX];
+    char host[CT_HOST_MAX]; /* this node's name, for people */
+    int32_t pid;
+    uint32_t min_nodes;
+    uint32_t max_nodes;
+    uint32_t max_restarts;
+    uint64_t join_timeout_ms;
+    uint64_t last_call_ms;
+    uint64_t heartbeat_ms;   /* period */
+    uint64_t lost_after_ms;  /* silence that makes a node lost */
+};
+
+/* server -> agent; the run's settings are those of its first member */
+struct ct_welcome {
+    uint64_t heartbeat_ms;
+    uint64_t lost_after_ms;
+    char seen_as[CT_ADDR_TEXT_MAX]; /* address the server sees the agent from, no port */
+};
+
+struct ct_refuse {
+    int32_t code; /* CTRUN_E_VERSION, CTRUN_E_WRONG_RUN, CTRUN_E_CLOSED, CTRUN_E_FINGERPRINT ... */
+    uint8_t version;            /* the server's */
+    char text[CT_REASON_MAX];
+};
+
+struct ct_join {
+    uint32_t slots;         /* workers this node will run */
+    int32_t node_rank_hint; /* SLURM_NODEID or --node-rank; -1: none */
+    uint8_t is_endpoint;    /* this node owns the endpoint's address: first, unless hinted */
+    uint16_t store_port;    /* a worker-store listener, bound already and empty */
+    uint64_t fingerprint;   /* of what must be equal on all nodes: program, arguments, options */
+    char role[CT_ROLE_MAX];
+    char local_addr[CT_HOST_MAX]; /* --local-addr; empty: choose among what follows */
+    uint8_t addr_count;
+    char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX]; /* numeric, no port */
+};
+
+struct ct_waiting {
+    uint32_t joined;
+    uint32_t min_nodes;
+    uint32_t max_nodes;
+    uint64_t left_ms;             /* until the join deadline */
+    uint8_t is_standby;           /* the run is full; we are in reserve */
+    char missing[CT_MISSING_MAX]; /* names that were seen before and are not here now */
+};
+
+struct ct_start {
+    uint64_t generation;
+    uint32_t restart_count;
+    uint32_t group_rank;
+    uint32_t group_world_size;
+    uint32_t rank_base;
+    uint32_t world_size;
+    uint32_t role_rank_base;
+    uint32_t role_world_size;
+    uint16_t master_port;
+    char master_addr[CT_HOST_MAX];
+};
+
+struct ct_heartbeat { /* and its acknowledgement: the same fields come back */
+    uint64_t generation;
+    uint64_t sequence;
+    int64_t step; /* smallest step of the node's workers; -1: none */
+};
+
+enum ct_stop_reason {
+    CT_STOP_FAILURE = 1,    /* somewhere a worker failed */
+    CT_STOP_NODE_LOST = 2,
+    CT_STOP_MEMBERSHIP = 3, /* a newcomer, or a member left */
+    CT_STOP_CLOSED = 4,     /* the run is over: a verdict follows */
+};
+
+struct ct_stop {
+    uint64_t generation;
+    uint8_t reason;          /* enum ct_stop_reason */
+    uint8_t is_final;        /* no further round: VERDICT will follow, do not join again */
+    uint32_t restart_count;  /* of the next round */
+    uint32_t max_restarts;
+    struct ct_failure cause; /* cause == CT_CAUSE_NONE when nothing failed */
+};
+
+struct ct_stopped {
+    uint64_t generation;
+    uint8_t failure_count; /* workers of this node that ended badly, ours stopped ones included */
+    struct ct_failure failures[CT_FAILURES_MAX];
+};
+
+struct ct_succeeded {
+    uint64_t generation;
+};
+
+enum ct_outcome {
+    CT_OUTCOME_SUCCEEDED = 1,
+    CT_OUTCOME_FAILED = 2,       /* a worker failed and no restart was left */
+    CT_OUTCOME_JOIN_TIMEOUT = 3,
+    CT_OUTCOME_NODES_LOST = 4,   /* fewer than min nodes are left and none came in time */
+    CT_OUTCOME_CLOSED = 5,       /* somebody ended the run */
+};
+
+struct ct_verdict {
+    uint64_t generation;
+    uint8_t outcome;       /* enum ct_outcome */
+    uint8_t exit_code;     /* what every launcher of the run ends with */
+    uint32_t restart_count;
+    uint8_t failure_count; /* [0] is the root cause, the others in order of arrival */
+    struct ct_failure failures[CT_FAILURES_MAX];
+};
+
+struct ct_leave {
+    uint64_t generation;
+    char reason[CT_REASON_MAX];
+};
+
+struct ct_close {
+    uint8_t exit_code;
+    char reason[CT_REASON_MAX];
+};
+
+/* worker -> agent; the agent knows the peer's pid from the socket */
+struct ct_worker_hello {
+    int32_t rank;
+    uint64_t generation;
+};
+struct ct_worker_step {
+    uint64_t step;
+};
+/* agent -> worker */
+struct ct_worker_should_stop {
+    char reason[128];
+};
+
+struct ct_message {
+    enum ct_message_kind kind;
+    union {
+        struct ct_hello hello;
+        struct ct_welcome welcome;
+        struct ct_refuse refuse;
+        struct ct_join join;
+        struct ct_waiting waiting;
+        struct ct_start start;
+        struct ct_heartbeat heartbeat;
+        struct ct_failure failure;
+        struct ct_stop stop;
+        struct ct_stopped stopped;
+        struct ct_succeeded succeeded;
+        struct ct_verdict verdict;
+        struct ct_leave leave;
+        struct ct_close close;
+        struct ct_worker_hello worker_hello;
+        struct ct_worker_step worker_step;
+        struct ct_worker_should_stop worker_should_stop;
+    };
+};
+
+/* Appends the message as one frame. 0, -EMSGSIZE, -ENOBUFS, -ENOMEM. */
+int ct_message_encode(struct ct_buf *out, const struct ct_message *message);
+/* Decodes the body of a frame of our version. 0, -EBADMSG (malformed), -ENOSYS (kind unknown:
+ * a newer peer; skip it). */
+int ct_message_decode(const struct ct_frame *frame, struct ct_message *out);
+/* "JOIN", for logs. Static. */
+const char *ct_message_name(int kind);
+const char *ct_cause_name(int cause); /* "signal", "oom", ...; for events and logs */
+
+#endif
