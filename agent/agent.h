@@ -67,7 +67,13 @@ struct agent_options {
     /* Opens a new, empty worker store and tells its port; closed when its round is over. */
     int (*open_store)(void *context, uint16_t *port, uint64_t *store, struct ctrun_error *err);
     void (*close_store)(void *context, uint64_t store);
-    /* For people, each may be NULL: waiting for nodes, round started, stopped, restarting. */
+    /* A worker of this node ended badly; called before the failure is told to anybody. May be
+     * NULL. May replace failure->text (the last lines of output by then) by the message of its
+     * error file; the agent knows the file's path, not its format. */
+    void (*describe)(void *context, struct ct_failure *failure);
+    /* For people, each may be NULL: server not reached yet, every ten seconds (`why` is the last
+     * attempt's trouble), waiting for nodes, round started, stopped, restarting. */
+    void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);
     void (*on_waiting)(void *context, const struct ct_waiting *waiting, uint64_t waited_ms);
     void (*on_start)(void *context, const struct ct_start *start);
     void (*on_stop)(void *context, const struct ct_stop *stop);
