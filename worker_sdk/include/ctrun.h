@@ -357,7 +357,9 @@ CTRUN_API int ctrun_sampler_create(struct ctrun_sampler **out,
                                    struct ctrun_error *err);
 CTRUN_API void ctrun_sampler_destroy(struct ctrun_sampler *sampler);
 /* Deals the permutation of `epoch`, leaving out the first `start` samples of the *global*
- * order (already consumed before a restart; 0 normally). */
+ * order (already consumed before a restart, maybe with another world size; 0 normally). At or
+ * behind the data set's end the epoch is empty. create() has dealt epoch 0. Fails with -ENOMEM
+ * only; the old epoch stays then. */
 CTRUN_API int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch,
                                       size_t start, struct ctrun_error *err);
 /* How many indices this rank gets in the epoch, and which (borrowed until the next epoch). */
@@ -372,8 +374,12 @@ struct ctrun_dataset {
     uint8_t *labels;       /* (count), 0 to 9; owned */
 };
 enum ctrun_split { CTRUN_TRAIN, CTRUN_TEST };
-/* Reads {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz] from directory. Fails with
- * CTRUN_E_BAD_DATA, naming the file and what is wrong with it. Blocks on the disk. */
+/* Where a data set lies when nobody said where: Debian's package dataset-fashion-mnist. Static
+ * text; the directory need not exist. */
+CTRUN_API const char *ctrun_dataset_default_directory(void);
+/* Reads {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz] from directory, or from where
+ * torchvision unpacks them under it (MNIST/raw, FashionMNIST/raw). Fails with CTRUN_E_BAD_DATA,
+ * naming the file, the offset, what is wrong and what to do. Blocks on the disk. */
 CTRUN_API int ctrun_dataset_load(struct ctrun_dataset *out, const char *directory,
                                  enum ctrun_split split, struct ctrun_error *err);
 CTRUN_API void ctrun_dataset_free(struct ctrun_dataset *dataset);

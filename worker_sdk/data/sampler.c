@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which samples this rank sees in an epoch: torch.randperm and DistributedSampler, bit for bit.
+ *
+ * The permutation is MT19937 (classic initialiser, seed modulo 2^32) driving a forward swap.
+ * Dealing is round-robin: rank r gets positions r, r + W, ... of the padded or cut order, so the
+ * global batches depend on W * batch only. What torch lacks: an epoch may begin behind samples
+ * that were consumed before a restart, with another world size than before. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/error.h"
+
+enum {
+    MT_WORDS = 624,
+    MT_SHIFT = 397
+};
+
+/* torch.randperm draws 64 bits from here on (about 2^32 / 20). */
+static const size_t wide_draws_from = UINT32_MAX / 20;
+
+struct mt19937 {
+    uint32_t word[MT_WORDS];
+    size_t next;
+};
+
+struct ctrun_sampler {
+    struct ctrun_sampler_options options;
+    uint64_t *indices; /* owned; this rank's part of the epoch */
+    size_t length;
+};
+
+static void mt_init(struct mt19937 *mt, uint32_t seed)
+{
+    mt->word[0] = seed;
+    for (uint32_t i = 1; i < MT_WORDS; i++) {
+        uint32_t before = mt->word[i - 1];
+
+        mt->word[i] = 1812433253u * (before ^ (before >> 30)) + i;
+    }
+    mt->next = MT_WORDS;
+}
+
+static void mt_refill(struct mt19937 *mt)
+{
+    for (size_t i = 0; i < MT_WORDS; i++) {
+        uint32_t y = (mt->word[i] & 0x80000000u) |
+                     (mt->word[(i + 1) % MT_WORDS] & 0x7fffffffu);
+
+        mt->word[i] = mt->word[(i + MT_SHIFT) % MT_WORDS] ^ (y >> 1) ^
+                      ((y & 1) ? 0x9908b0dfu : 0);
+    }
+    mt->next = 0;
+}
+
+static uint32_t mt_next(struct mt19937 *mt)
+{
+    uint32_t y;
+
+    if (mt->next == MT_WORDS)
+        mt_refill(mt);
+    y = mt->word[mt->next++];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    return y ^ (y >> 18);
+}
+
+void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n)
+{
+    struct mt19937 mt;
+
+    mt_init(&mt, (uint32_t)seed);
+    for (size_t i = 0; i < n; i++)
+        out[i] = i;
+    for (size_t i = 0; i + 1 < n; i++) {
+        uint64_t draw = mt_next(&mt);
+        uint64_t moved;
+        size_t j;
+
+        if (n >= wide_draws_from)
+            draw = draw << 32 | mt_next(&mt); /* the first draw is the high half */
+        j = i + (size_t)(draw % (n - i));
+        moved = out[i];
+        out[i] = out[j];
+        out[j] = moved;
+    }
+}
+
+static int options_check(const struct ctrun_sampler_options *options,
+                         struct ctrun_error *err)
+{
+    if (options->size != sizeof *options)
+        return ct_fail(err, -EINVAL,
+                       "sampler: options.size is %zu: begin with "
+                       "CTRUN_SAMPLER_OPTIONS_INIT",
+                       options->size);
+    if (options->count == 0)
+        return ct_fail(err, -EINVAL, "sampler: the data set is empty");
+    if (options->world_size < 1)
+        return ct_fail(err, -EINVAL, "sampler: world size %d: at least 1 is needed",
+                       options->world_size);
+    if (options->rank < 0 || options->rank >= options->world_size)
+        return ct_fail(
+            err, -EINVAL,
+            "sampler: Invalid rank %d, rank should be in the interval [0, %d]",
+            options->rank, options->world_size - 1);
+    return 0;
+}
+
+int ctrun_sampler_create(struct ctrun_sampler **out,
+                         const struct ctrun_sampler_options *options,
+                         struct ctrun_error *err)
+{
+    struct ctrun_sampler *sampler;
+    int rc;
+
+    *out = NULL;
+    if ((rc = options_check(options, err)) < 0)
+        return rc;
+    if (!(sampler = ct_zalloc(sizeof *sampler)))
+        return ct_fail(err, -ENOMEM, "sampler: out of memory");
+    sampler->options = *options;
+    if ((rc = ctrun_sampler_set_epoch(sampler, 0, 0, err)) < 0) {
+        ctrun_sampler_destroy(sampler);
+        return rc;
+    }
+    *out = sampler;
+    return 0;
+}
+
+void ctrun_sampler_destroy(struct ctrun_sampler *sampler)
+{
+    if (!sampler)
+        return;
+    free(sampler->indices);
+    free(sampler);
+}
+
+/* How many of `left` samples each rank gets. */
+static size_t share(const struct ctrun_sampler_options *options, size_t left)
+{
+    size_t world = (size_t)options->world_size;
+
+    return left / world + (!options->drop_last && left % world != 0);
+}
+
+int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch, size_t start,
+                            struct ctrun_error *err)
+{
+    const struct ctrun_sampler_options *options = &sampler->options;
+    size_t left = start < options->count ? options->count - start : 0;
+    size_t length = share(options, left);
+    uint64_t *order = NULL;
+    uint64_t *indices = ct_zalloc_array(length, sizeof *indices);
+
+    if (!options->no_shuffle)
+        order = ct_zalloc_array(options->count, sizeof *order);
+    if (!indices || (!options->no_shuffle && !order)) {
+        free(order);
+        free(indices);
+        return ct_fail(err, -ENOMEM, "sampler: out of memory for %zu indices",
+                       options->count);
+    }
+    if (order)
+        ctrun_permutation(options->seed + epoch, order, options->count);
+    for (size_t i = 0; i < length; i++) {
+        /* Behind the end the order begins again at `start`: padding repeats what is left. */
+        size_t at = start +
+                    ((size_t)options->rank + i * (size_t)options->world_size) % left;
+
+        indices[i] = order ? order[at] : at;
+    }
+    free(order);
+    free(sampler->indices);
+    sampler->indices = indices;
+    sampler->length = length;
+    return 0;
+}
+
+size_t ctrun_sampler_length(const struct ctrun_sampler *sampler)
+{
+    return sampler->length;
+}
+
+const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *sampler)
+{
+    return sampler->indices;
+}
