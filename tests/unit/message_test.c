@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/wire/message.h"
+
+static const struct ct_failure failure = {
+    .generation = 7,
+    .cause = CT_CAUSE_SIGNAL,
+    .code = 9,
+    .rank = 3,
+    .local_rank = 1,
+    .node_rank = -1,
+    .pid = 4242,
+    .restart_count = 2,
+    .wall_ns = 0x1122334455667788,
+    .uptime_ms = 1500,
+    .step = -1,
+    .host = "n1",
+    .error_file = "/e",
+    .text = "boom",
+};
+
+#define FAILURE_HEX                                                                    \
+    "0700000000000000"                                                                 \
+    "02"                                                                               \
+    "09000000"                                                                         \
+    "03000000"                                                                         \
+    "01000000"                                                                         \
+    "ffffffff"                                                                         \
+    "92100000"                                                                         \
+    "02000000"                                                                         \
+    "8877665544332211"                                                                 \
+    "dc05000000000000"                                                                 \
+    "ffffffffffffffff"                                                                 \
+    "02000000"                                                                         \
+    "6e31"                                                                             \
+    "02000000"                                                                         \
+    "2f65"                                                                             \
+    "04000000"                                                                         \
+    "626f6f6d"
+
+/* Every kind once, with the bytes that it has had since version 1. */
+static const struct {
+    struct ct_message message;
+    const char *hex; /* of the body */
+} golden[] = {
+    {{.kind = CT_MESSAGE_HELLO,
+      .hello = {.run_id = "job",
+                .host = "n1",
+                .pid = 5,
+                .min_nodes = 1,
+                .max_nodes = 4,
+                .max_restarts = 3,
+                .join_timeout_ms = 600000,
+                .last_call_ms = 30000,
+                .heartbeat_ms = 1000,
+                .lost_after_ms = 5000}},
+     "03000000"
+     "6a6f62"
+     "02000000"
+     "6e31"
+     "05000000"
+     "01000000"
+     "04000000"
+     "03000000"
+     "c027090000000000"
+     "3075000000000000"
+     "e803000000000000"
+     "8813000000000000"},
+    {{.kind = CT_MESSAGE_WELCOME,
+      .welcome = {.heartbeat_ms = 1000, .lost_after_ms = 5000, .seen_as = "::1"}},
+     "e803000000000000"
+     "8813000000000000"
+     "03000000"
+     "3a3a31"},
+    {{.kind = CT_MESSAGE_REFUSE,
+      .refuse = {.code = CTRUN_E_VERSION, .version = 1, .text = "no"}},
+     "ccb1ffff"
+     "01"
+     "02000000"
+     "6e6f"},
+    {{.kind = CT_MESSAGE_JOIN,
+      .join = {.slots = 8,
+               .node_rank_hint = -1,
+               .is_endpoint = 1,
+               .store_port = 40000,
+               .fingerprint = 0xfeed,
+               .role = "default",
+               .local_addr = "",
+               .addr_count = 2,
+               .addrs = {"10.0.0.1", "::1"}}},
+     "08000000"
+     "ffffffff"
+     "01"
+     "409c"
+     "edfe000000000000"
+     "07000000"
+     "64656661756c74"
+     "00000000"
+     "02"
+     "08000000"
+     "31302e302e302e31"
+     "03000000"
+     "3a3a31"},
+    {{.kind = CT_MESSAGE_WAITING,
+      .waiting = {.joined = 1,
+                  .min_nodes = 2,
+                  .max_nodes = 3,
+                  .left_ms = 9,
+                  .is_standby = 1,
+                  .missing = "n2"}},
+     "01000000"
+     "02000000"
+     "03000000"
+     "0900000000000000"
+     "01"
+     "02000000"
+     "6e32"},
+    {{.kind = CT_MESSAGE_START,
+      .start = {.generation = 7,
+                .restart_count = 1,
+                .group_rank = 2,
+                .group_world_size = 3,
+                .rank_base = 4,
+                .world_size = 6,
+                .role_rank_base = 5,
+                .role_world_size = 8,
+                .master_port = 40000,
+                .master_addr = "n0"}},
+     "0700000000000000"
+     "01000000"
+     "02000000"
+     "03000000"
+     "04000000"
+     "06000000"
+     "05000000"
+     "08000000"
+     "409c"
+     "02000000"
+     "6e30"},
+    {{.kind = CT_MESSAGE_HEARTBEAT,
+      .heartbeat = {.generation = 7, .sequence = 2, .step = -1}},
+     "0700000000000000"
+     "0200000000000000"
+     "ffffffffffffffff"},
+    {{.kind = CT_MESSAGE_HEARTBEAT_ACK,
+      .heartbeat = {.generation = 7, .sequence = 2, .step = 10}},
+     "0700000000000000"
+     "0200000000000000"
+     "0a00000000000000"},
+    {{.kind = CT_MESSAGE_FAILURE, .failure = failure}, FAILURE_HEX},
+    {{.kind = CT_MESSAGE_STOP,
+      .stop = {.generation = 7,
+               .reason = CT_STOP_FAILURE,
+               .is_final = 1,
+               .restart_count = 2,
+               .max_restarts = 3,
+               .cause = failure}},
+     "0700000000000000"
+     "01"
+     "01"
+     "02000000"
+     "03000000" FAILURE_HEX},
+    {{.kind = CT_MESSAGE_STOPPED,
+      .stopped = {.generation = 7, .failure_count = 2, .failures = {failure, failure}}},
+     "0700000000000000"
+     "02" FAILURE_HEX FAILURE_HEX},
+    {{.kind = CT_MESSAGE_SUCCEEDED, .succeeded = {.generation = 7}},
+     "0700000000000000"},
+    {{.kind = CT_MESSAGE_VERDICT,
+      .verdict = {.generation = 7,
+                  .outcome = CT_OUTCOME_FAILED,
+                  .exit_code = 137,
+                  .restart_count = 2,
+                  .failure_count = 1,
+                  .failures = {failure}}},
+     "0700000000000000"
+     "02"
+     "89"
+     "02000000"
+     "01" FAILURE_HEX},
+    {{.kind = CT_MESSAGE_LEAVE, .leave = {.generation = 7, .reason = "bye"}},
+     "0700000000000000"
+     "03000000"
+     "627965"},
+    {{.kind = CT_MESSAGE_CLOSE, .close = {.exit_code = 3, .reason = "x"}},
+     "03"
+     "01000000"
+     "78"},
+    {{.kind = CT_MESSAGE_WORKER_HELLO, .worker_hello = {.rank = 3, .generation = 7}},
+     "03000000"
+     "0700000000000000"},
+    {{.kind = CT_MESSAGE_WORKER_STEP, .worker_step = {.step = 100}},
+     "6400000000000000"},
+    {{.kind = CT_MESSAGE_WORKER_SHOULD_STOP, .worker_should_stop = {.reason = "drain"}},
+     "05000000"
+     "647261696e"},
+};
+
+enum {
+    GOLDEN_COUNT = sizeof golden / sizeof golden[0]
+};
+
+static void encode(struct ct_buf *buf, const struct ct_message *message)
+{
+    ct_buf_init(buf, CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES);
+    assert_int_equal(ct_message_encode(buf, message), 0);
+}
+
+static void decode_frame(const struct ct_buf *buf, struct ct_frame *frame)
+{
+    int taken = ct_frame_decode(ct_buf_data(buf), ct_buf_length(buf), frame);
+
+    assert_int_equal(taken, ct_buf_length(buf));
+    assert_int_equal(frame->version, CT_FRAME_VERSION);
+}
+
+static void every_kind_has_its_golden_bytes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < GOLDEN_COUNT; i++) {
+        char hex[2048] = "";
+        struct ct_frame frame;
+        struct ct_buf buf;
+
+        encode(&buf, &golden[i].message);
+        decode_frame(&buf, &frame);
+        assert_int_equal(frame.kind, golden[i].message.kind);
+        for (size_t n = 0; n < frame.length; n++)
+            snprintf(hex + 2 * n, 3, "%02x", frame.body[n]);
+        assert_string_equal(hex, golden[i].hex);
+        ct_buf_deinit(&buf);
+    }
+}
+
+static void every_kind_survives_a_round_trip(void **state)
+{
+    static struct ct_message back;
+
+    (void)state;
+    for (int i = 0; i < GOLDEN_COUNT; i++) {
+        struct ct_frame frame;
+        struct ct_buf first, second;
+
+        encode(&first, &golden[i].message);
+        decode_frame(&first, &frame);
+        memset(&back, 0xa5, sizeof back);
+        assert_int_equal(ct_message_decode(&frame, &back), 0);
+        assert_int_equal(back.kind, golden[i].message.kind);
+        encode(&second, &back);
+        assert_int_equal(ct_buf_length(&second), ct_buf_length(&first));
+        assert_memory_equal(ct_buf_data(&second), ct_buf_data(&first),
+                            ct_buf_length(&first));
+        ct_buf_deinit(&first);
+        ct_buf_deinit(&second);
+    }
+}
+
+static void decoded_fields_are_those_encoded(void **state)
+{
+    static struct ct_message back;
+    struct ct_message message = {.kind = CT_MESSAGE_STOP, .stop.cause = failure};
+    struct ct_frame frame;
+    struct ct_buf buf;
+
+    (void)state;
+    encode(&buf, &message);
+    decode_frame(&buf, &frame);
+    assert_int_equal(ct_message_decode(&frame, &back), 0);
+    assert_int_equal(back.stop.cause.node_rank, -1);
+    assert_int_equal(back.stop.cause.step, -1);
+    assert_string_equal(back.stop.cause.host, "n1");
+    assert_string_equal(back.stop.cause.text, "boom");
+    ct_buf_deinit(&buf);
+}
+
+static void a_body_cut_or_lengthened_anywhere_is_refused(void **state)
+{
+    static struct ct_message back;
+
+    (void)state;
+    for (int i = 0; i < GOLDEN_COUNT; i++) {
+        struct ct_frame frame;
+        struct ct_buf buf;
+        size_t whole;
+
+        encode(&buf, &golden[i].message);
+        decode_frame(&buf, &frame);
+        whole = frame.length;
+        for (frame.length = 0; frame.length < whole; frame.length++)
+            assert_int_equal(ct_message_decode(&frame, &back), -EBADMSG);
+        assert_int_equal(ct_buf_append(&buf, "", 1), 0);
+        frame.body = ct_buf_data(&buf) + CT_FRAME_HEADER_BYTES;
+        frame.length = whole + 1;
+        assert_int_equal(ct_message_decode(&frame, &back), -EBADMSG);
+        ct_buf_deinit(&buf);
+    }
+}
+
+static void unknown_kinds_are_told_apart_from_bad_bodies(void **state)
+{
+    static struct ct_message message;
+    struct ct_frame frame = {.version = CT_FRAME_VERSION, .body = (const uint8_t *)""};
+    struct ct_buf buf;
+
+    (void)state;
+    ct_buf_init(&buf, 100);
+    for (int kind = 0; kind < 256; kind++) {
+        bool is_known = false;
+
+        for (int i = 0; i < GOLDEN_COUNT; i++)
+            is_known = is_known || (int)golden[i].message.kind == kind;
+        frame.kind = (uint8_t)kind;
+        assert_int_equal(ct_message_decode(&frame, &message),
+                         is_known ? -EBADMSG : -ENOSYS);
+    }
+    message.kind = (enum ct_message_kind)200;
+    assert_int_equal(ct_message_encode(&buf, &message), -EINVAL);
+    assert_string_equal(ct_message_name(200), "UNKNOWN");
+    assert_string_equal(ct_message_name(CT_MESSAGE_JOIN), "JOIN");
+    ct_buf_deinit(&buf);
+}
+
+static void text_longer_than_its_field_is_refused(void **state)
+{
+    static struct ct_message message, back;
+    struct ct_frame frame;
+    struct ct_buf buf;
+    uint8_t *length;
+
+    (void)state;
+    message.kind = CT_MESSAGE_WORKER_SHOULD_STOP;
+    memset(message.worker_should_stop.reason, 'x', 127);
+    encode(&buf, &message);
+    decode_frame(&buf, &frame);
+    assert_int_equal(ct_message_decode(&frame, &back), 0);
+    assert_int_equal(ct_buf_append(&buf, "x", 1),
+                     0); /* a 128th letter: no room for its NUL */
+    length = buf.data + buf.start + CT_FRAME_HEADER_BYTES;
+    *length = 128;
+    frame.body = length;
+    frame.length++;
+    assert_int_equal(ct_message_decode(&frame, &back), -EBADMSG);
+    ct_buf_deinit(&buf);
+}
+
+static void lists_beyond_their_capacity_are_refused_both_ways(void **state)
+{
+    static const uint8_t body[9 + 17 * 128] = {[8] = CT_FAILURES_MAX + 1};
+    struct ct_frame frame = {.version = CT_FRAME_VERSION,
+                             .kind = CT_MESSAGE_STOPPED,
+                             .body = body,
+                             .length = sizeof body};
+    static struct ct_message message;
+    struct ct_buf buf;
+
+    (void)state;
+    assert_int_equal(ct_message_decode(&frame, &message), -EBADMSG);
+    ct_buf_init(&buf, CT_FRAME_BODY_MAX_BYTES);
+    message.kind = CT_MESSAGE_STOPPED;
+    message.stopped.failure_count = CT_FAILURES_MAX + 1;
+    assert_int_equal(ct_message_encode(&buf, &message), -EMSGSIZE);
+    assert_int_equal(ct_buf_length(&buf), 0);
+    ct_buf_deinit(&buf);
+}
+
+static void the_largest_verdict_fits_a_frame(void **state)
+{
+    static struct ct_message message;
+    struct ct_buf buf;
+
+    (void)state;
+    message.kind = CT_MESSAGE_VERDICT;
+    message.verdict.failure_count = CT_FAILURES_MAX;
+    for (int i = 0; i < CT_FAILURES_MAX; i++) {
+        struct ct_failure *f = &message.verdict.failures[i];
+
+        memset(f->host, 'h', sizeof f->host - 1);
+        memset(f->error_file, 'e', sizeof f->error_file - 1);
+        memset(f->text, 't', sizeof f->text - 1);
+    }
+    encode(&buf, &message);
+    ct_buf_deinit(&buf);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_has_its_golden_bytes),
+        cmocka_unit_test(every_kind_survives_a_round_trip),
+        cmocka_unit_test(decoded_fields_are_those_encoded),
+        cmocka_unit_test(a_body_cut_or_lengthened_anywhere_is_refused),
+        cmocka_unit_test(unknown_kinds_are_told_apart_from_bad_bodies),
+        cmocka_unit_test(text_longer_than_its_field_is_refused),
+        cmocka_unit_test(lists_beyond_their_capacity_are_refused_both_ways),
+        cmocka_unit_test(the_largest_verdict_fits_a_frame),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

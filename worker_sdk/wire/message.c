@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The codec of message.h, driven by tables: a message is a list of fields in wire order, so
+ * that encoding and decoding cannot disagree. Text is u32 length and bytes, a list is a u8
+ * count and its elements, numbers are little-endian. */
+#include "worker_sdk/wire/message.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "worker_sdk/base/bytes.h"
+
+enum field_type {
+    FIELD_U8,
+    FIELD_U16,
+    FIELD_U32, /* and int32_t, as two's complement */
+    FIELD_U64, /* and int64_t */
+    FIELD_STR, /* char[size] */
+    FIELD_STRUCT,
+    FIELD_COUNT, /* u8; the list that it counts is the next field */
+    FIELD_LIST,  /* `max` elements of `size` bytes, as many as the count before says */
+};
+
+struct field {
+    enum field_type type;
+    size_t offset;
+    size_t size;                 /* of the member; of one element in a list */
+    uint8_t max;                 /* elements of a list */
+    const struct field *element; /* FIELD_STRUCT, FIELD_LIST: its fields */
+    size_t element_fields;
+};
+
+#define COUNT_OF(array)    (sizeof(array) / sizeof((array)[0]))
+#define SIZE_OF(s, member) sizeof(((struct s *)NULL)->member)
+#define PLAIN(kind, s, member)                                                         \
+    {                                                                                  \
+        .type = (kind), .offset = offsetof(struct s, member),                          \
+        .size = SIZE_OF(s, member)                                                     \
+    }
+#define U8(s, member)  PLAIN(FIELD_U8, s, member)
+#define U16(s, member) PLAIN(FIELD_U16, s, member)
+#define U32(s, member) PLAIN(FIELD_U32, s, member)
+#define I32(s, member) PLAIN(FIELD_U32, s, member)
+#define U64(s, member) PLAIN(FIELD_U64, s, member)
+#define I64(s, member) PLAIN(FIELD_U64, s, member)
+#define STR(s, member) PLAIN(FIELD_STR, s, member)
+#define STRUCT(s, member, fields)                                                      \
+    {                                                                                  \
+        .type = FIELD_STRUCT, .offset = offsetof(struct s, member),                    \
+        .size = SIZE_OF(s, member), .element = (fields),                               \
+        .element_fields = COUNT_OF(fields)                                             \
+    }
+#define LIST(s, count, member, capacity, fields)                                       \
+    {.type = FIELD_COUNT, .offset = offsetof(struct s, count), .max = (capacity)},     \
+    {                                                                                  \
+        .type = FIELD_LIST, .offset = offsetof(struct s, member),                      \
+        .size = SIZE_OF(s, member[0]), .max = (capacity), .element = (fields),         \
+        .element_fields = COUNT_OF(fields)                                             \
+    }
+
+static const struct field failure_fields[] = {
+    U64(ct_failure, generation), U8(ct_failure, cause),
+    I32(ct_failure, code),       I32(ct_failure, rank),
+    I32(ct_failure, local_rank), I32(ct_failure, node_rank),
+    I32(ct_failure, pid),        U32(ct_failure, restart_count),
+    U64(ct_failure, wall_ns),    U64(ct_failure, uptime_ms),
+    I64(ct_failure, step),       STR(ct_failure, host),
+    STR(ct_failure, error_file), STR(ct_failure, text),
+};
+
+static const struct field hello_fields[] = {
+    STR(ct_hello, run_id),
+    STR(ct_hello, host),
+    I32(ct_hello, pid),
+    U32(ct_hello, min_nodes),
+    U32(ct_hello, max_nodes),
+    U32(ct_hello, max_restarts),
+    U64(ct_hello, join_timeout_ms),
+    U64(ct_hello, last_call_ms),
+    U64(ct_hello, heartbeat_ms),
+    U64(ct_hello, lost_after_ms),
+};
+
+static const struct field welcome_fields[] = {
+    U64(ct_welcome, heartbeat_ms),
+    U64(ct_welcome, lost_after_ms),
+    STR(ct_welcome, seen_as),
+};
+
+static const struct field refuse_fields[] = {
+    I32(ct_refuse, code),
+    U8(ct_refuse, version),
+    STR(ct_refuse, text),
+};
+
+static const struct field addr_fields[] = {
+    {.type = FIELD_STR, .offset = 0, .size = CT_ADDR_TEXT_MAX},
+};
+
+static const struct field join_fields[] = {
+    U32(ct_join, slots),
+    I32(ct_join, node_rank_hint),
+    U8(ct_join, is_endpoint),
+    U16(ct_join, store_port),
+    U64(ct_join, fingerprint),
+    STR(ct_join, role),
+    STR(ct_join, local_addr),
+    LIST(ct_join, addr_count, addrs, CT_MESSAGE_ADDRS_MAX, addr_fields),
+};
+
+static const struct field waiting_fields[] = {
+    U32(ct_waiting, joined),  U32(ct_waiting, min_nodes), U32(ct_waiting, max_nodes),
+    U64(ct_waiting, left_ms), U8(ct_waiting, is_standby), STR(ct_waiting, missing),
+};
+
+static const struct field start_fields[] = {
+    U64(ct_start, generation),     U32(ct_start, restart_count),
+    U32(ct_start, group_rank),     U32(ct_start, group_world_size),
+    U32(ct_start, rank_base),      U32(ct_start, world_size),
+    U32(ct_start, role_rank_base), U32(ct_start, role_world_size),
+    U16(ct_start, master_port),    STR(ct_start, master_addr),
+};
+
+static const struct field heartbeat_fields[] = {
+    U64(ct_heartbeat, generation),
+    U64(ct_heartbeat, sequence),
+    I64(ct_heartbeat, step),
+};
+
+static const struct field stop_fields[] = {
+    U64(ct_stop, generation),   U8(ct_stop, reason),
+    U8(ct_stop, is_final),      U32(ct_stop, restart_count),
+    U32(ct_stop, max_restarts), STRUCT(ct_stop, cause, failure_fields),
+};
+
+static const struct field stopped_fields[] = {
+    U64(ct_stopped, generation),
+    LIST(ct_stopped, failure_count, failures, CT_FAILURES_MAX, failure_fields),
+};
+
+static const struct field succeeded_fields[] = {
+    U64(ct_succeeded, generation),
+};
+
+static const struct field verdict_fields[] = {
+    U64(ct_verdict, generation),
+    U8(ct_verdict, outcome),
+    U8(ct_verdict, exit_code),
+    U32(ct_verdict, restart_count),
+    LIST(ct_verdict, failure_count, failures, CT_FAILURES_MAX, failure_fields),
+};
+
+static const struct field leave_fields[] = {
+    U64(ct_leave, generation),
+    STR(ct_leave, reason),
+};
+
+static const struct field close_fields[] = {
+    U8(ct_close, exit_code),
+    STR(ct_close, reason),
+};
+
+static const struct field worker_hello_fields[] = {
+    I32(ct_worker_hello, rank),
+    U64(ct_worker_hello, generation),
+};
+
+static const struct field worker_step_fields[] = {
+    U64(ct_worker_step, step),
+};
+
+static const struct field worker_should_stop_fields[] = {
+    STR(ct_worker_should_stop, reason),
+};
+
+struct layout {
+    const char *name;
+    size_t size; /* of the struct */
+    const struct field *fields;
+    size_t field_count;
+};
+
+#define LAYOUT(text, s, list)                                                          \
+    {                                                                                  \
+        .name = (text), .size = sizeof(struct s), .fields = (list),                    \
+        .field_count = COUNT_OF(list)                                                  \
+    }
+
+static const struct layout layouts[] = {
+    [CT_MESSAGE_HELLO] = LAYOUT("HELLO", ct_hello, hello_fields),
+    [CT_MESSAGE_WELCOME] = LAYOUT("WELCOME", ct_welcome, welcome_fields),
+    [CT_MESSAGE_REFUSE] = LAYOUT("REFUSE", ct_refuse, refuse_fields),
+    [CT_MESSAGE_JOIN] = LAYOUT("JOIN", ct_join, join_fields),
+    [CT_MESSAGE_WAITING] = LAYOUT("WAITING", ct_waiting, waiting_fields),
+    [CT_MESSAGE_START] = LAYOUT("START", ct_start, start_fields),
+    [CT_MESSAGE_HEARTBEAT] = LAYOUT("HEARTBEAT", ct_heartbeat, heartbeat_fields),
+    [CT_MESSAGE_HEARTBEAT_ACK] = LAYOUT("HEARTBEAT_ACK", ct_heartbeat,
+                                        heartbeat_fields),
+    [CT_MESSAGE_FAILURE] = LAYOUT("FAILURE", ct_failure, failure_fields),
+    [CT_MESSAGE_STOP] = LAYOUT("STOP", ct_stop, stop_fields),
+    [CT_MESSAGE_STOPPED] = LAYOUT("STOPPED", ct_stopped, stopped_fields),
+    [CT_MESSAGE_SUCCEEDED] = LAYOUT("SUCCEEDED", ct_succeeded, succeeded_fields),
+    [CT_MESSAGE_VERDICT] = LAYOUT("VERDICT", ct_verdict, verdict_fields),
+    [CT_MESSAGE_LEAVE] = LAYOUT("LEAVE", ct_leave, leave_fields),
+    [CT_MESSAGE_CLOSE] = LAYOUT("CLOSE", ct_close, close_fields),
+    [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
+                                       worker_hello_fields),
+    [CT_MESSAGE_WORKER_STEP] = LAYOUT("WORKER_STEP", ct_worker_step,
+                                      worker_step_fields),
+    [CT_MESSAGE_WORKER_SHOULD_STOP] = LAYOUT(
+        "WORKER_SHOULD_STOP", ct_worker_should_stop, worker_should_stop_fields),
+};
+
+static const struct layout *find_layout(int kind)
+{
+    if (kind < 0 || (size_t)kind >= COUNT_OF(layouts) || !layouts[kind].name)
+        return NULL;
+    return &layouts[kind];
+}
+
+/* ---- Encode ------------------------------------------------------------------------------ */
+
+static void encode_number(struct ct_writer *out, enum field_type type, const void *at)
+{
+    union {
+        uint16_t u16;
+        uint32_t u32;
+        uint64_t u64;
+    } value;
+
+    if (type == FIELD_U16) {
+        memcpy(&value.u16, at, sizeof value.u16);
+        ct_write_u16(out, value.u16);
+    } else if (type == FIELD_U32) {
+        memcpy(&value.u32, at, sizeof value.u32);
+        ct_write_u32(out, value.u32);
+    } else {
+        memcpy(&value.u64, at, sizeof value.u64);
+        ct_write_u64(out, value.u64);
+    }
+}
+
+static void encode_fields(struct ct_writer *out, const struct field *fields, size_t n,
+                          const void *object)
+{
+    uint8_t count = 0;
+
+    for (const struct field *field = fields; field < fields + n; field++) {
+        const uint8_t *at = (const uint8_t *)object + field->offset;
+
+        switch (field->type) {
+        case FIELD_U8: ct_write_u8(out, *at); break;
+        case FIELD_U16:
+        case FIELD_U32:
+        case FIELD_U64: encode_number(out, field->type, at); break;
+        case FIELD_STR: ct_write_str(out, (const char *)at); break;
+        case FIELD_STRUCT:
+            encode_fields(out, field->element, field->element_fields, at);
+            break;
+        case FIELD_COUNT:
+            count = *at;
+            if (count > field->max)
+                out->bad = true;
+            ct_write_u8(out, count);
+            break;
+        case FIELD_LIST:
+            for (size_t i = 0; i < count && !out->bad; i++)
+                encode_fields(out, field->element, field->element_fields,
+                              at + i * field->size);
+            break;
+        }
+    }
+}
+
+int ct_message_encode(struct ct_buf *out, const struct ct_message *message)
+{
+    const struct layout *layout = find_layout((int)message->kind);
+    uint8_t body[CT_FRAME_BODY_MAX_BYTES];
+    struct ct_writer writer;
+    int length;
+
+    if (!layout)
+        return -EINVAL;
+    ct_writer_init(&writer, body, sizeof body);
+    encode_fields(&writer, layout->fields, layout->field_count, &message->hello);
+    if ((length = ct_write_end(&writer)) < 0)
+        return length;
+    return ct_frame_encode(out, (uint8_t)message->kind, body, (size_t)length);
+}
+
+/* ---- Decode ------------------------------------------------------------------------------ */
+
+static void decode_number(struct ct_reader *in, enum field_type type, void *at)
+{
+    if (type == FIELD_U16) {
+        uint16_t value = ct_read_u16(in);
+
+        memcpy(at, &value, sizeof value);
+    } else if (type == FIELD_U32) {
+        uint32_t value = ct_read_u32(in);
+
+        memcpy(at, &value, sizeof value);
+    } else {
+        uint64_t value = ct_read_u64(in);
+
+        memcpy(at, &value, sizeof value);
+    }
+}
+
+static void decode_fields(struct ct_reader *in, const struct field *fields, size_t n,
+                          void *object)
+{
+    uint8_t count = 0;
+
+    for (const struct field *field = fields; field < fields + n; field++) {
+        uint8_t *at = (uint8_t *)object + field->offset;
+
+        switch (field->type) {
+        case FIELD_U8: *at = ct_read_u8(in); break;
+        case FIELD_U16:
+        case FIELD_U32:
+        case FIELD_U64: decode_number(in, field->type, at); break;
+        case FIELD_STR: ct_read_str(in, (char *)at, field->size); break;
+        case FIELD_STRUCT:
+            decode_fields(in, field->element, field->element_fields, at);
+            break;
+        case FIELD_COUNT:
+            count = ct_read_u8(in);
+            if (count > field->max) {
+                in->bad = true;
+                count = 0;
+            }
+            *at = count;
+            break;
+        case FIELD_LIST:
+            for (size_t i = 0; i < count; i++)
+                decode_fields(in, field->element, field->element_fields,
+                              at + i * field->size);
+            break;
+        }
+    }
+}
+
+int ct_message_decode(const struct ct_frame *frame, struct ct_message *out)
+{
+    const struct layout *layout = find_layout(frame->kind);
+    struct ct_reader in;
+
+    if (!layout)
+        return -ENOSYS;
+    out->kind = (enum ct_message_kind)frame->kind;
+    memset(&out->hello, 0,
+           layout->size); /* the union's members share their beginning */
+    ct_reader_init(&in, frame->body, frame->length);
+    decode_fields(&in, layout->fields, layout->field_count, &out->hello);
+    return ct_read_end(&in);
+}
+
+/* ---- Names ------------------------------------------------------------------------------- */
+
+const char *ct_message_name(int kind)
+{
+    const struct layout *layout = find_layout(kind);
+
+    return layout ? layout->name : "UNKNOWN";
+}
+
+const char *ct_cause_name(int cause)
+{
+    static const char *const names[] = {
+        [CT_CAUSE_NONE] = "none",
+        [CT_CAUSE_EXIT] = "exit",
+        [CT_CAUSE_SIGNAL] = "signal",
+        [CT_CAUSE_OOM] = "oom",
+        [CT_CAUSE_EXEC] = "exec",
+        [CT_CAUSE_STOPPED] = "stopped",
+        [CT_CAUSE_NODE_LOST] = "node_lost",
+        [CT_CAUSE_UNKILLABLE] = "unkillable",
+        [CT_CAUSE_JOIN_TIMEOUT] = "join_timeout",
+        [CT_CAUSE_AGENT] = "agent",
+    };
+
+    if (cause < 0 || (size_t)cause >= COUNT_OF(names))
+        return "unknown";
+    return names[cause];
+}
