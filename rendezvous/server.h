@@ -11,6 +11,7 @@
 #ifndef RENDEZVOUS_SERVER_H
 #define RENDEZVOUS_SERVER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker_sdk/base/addr.h"
@@ -18,11 +19,19 @@
 struct server;
 
 struct server_options {
-    /* The port of a run's rendezvous also serves the worker store of its current round, so that
-     * MASTER_ADDR:MASTER_PORT may be the endpoint itself, as the static backend promises. */
+    /* The only run that is served; a HELLO for another is refused, naming both. Copied. NULL:
+     * any number of runs, and one TCPStore for stock clients at the endpoint (ctrund). */
+    const char *run_id;
+    /* Static backend: the endpoint is the worker store. At each START the server puts a new,
+     * empty TCPStore behind the port of server_listen() and drops the clients of the old one;
+     * START names that port instead of the JOIN's store_port. So that MASTER_ADDR:MASTER_PORT
+     * is --master-addr:--master-port, node rank 0, which runs this server, joins with
+     * local_addr = --master-addr as typed, and its store_port may be anything but 0: no other
+     * store needs to be opened. */
     bool endpoint_is_store;
 };
 
+/* options may be NULL: all zero. */
 int server_create(struct server **out, const struct server_options *options,
                   struct ctrun_error *err);
 /* Runs the loop on a new thread until server_destroy(). */
@@ -33,7 +42,9 @@ void server_stop(struct server *server); /* any thread, async-signal-safe */
 void server_destroy(struct server *server);
 
 /* Accepts agents (and, on the same port, HTTP and TCPStore clients) at addr; port 0 chooses.
- * *port is the port in use. CTRUN_E_PORT_BUSY when somebody else has it. */
+ * *port is the port in use (may be NULL). A loopback addr is bound as it is; any other means
+ * all addresses of this machine, v4 and v6, for agents may know it by another one. Before or
+ * after server_start(). CTRUN_E_PORT_BUSY when somebody else has it, naming who if possible. */
 int server_listen(struct server *server, const struct ct_addr *addr, uint16_t *port,
                   struct ctrun_error *err);
 

@@ -16,6 +16,12 @@
  *     LEAVE  ───────────────────────────▶        I go (signal, drain); the run need not end
  *     CLOSE  ───────────────────────────▶        end the run for everyone
  *
+ * HEARTBEAT goes out from WELCOME on, in every state: an agent that sends nothing at all for
+ * lost_after_ms is gone for the server. A member that gets STOP answers STOPPED even when it
+ * has no worker left (it SUCCEEDED before), then JOINs again unless STOP was final. After LEAVE
+ * it may still send STOPPED; closing the connection says the same. VERDICT may come at any
+ * time, also while waiting for START.
+ *
  * Every message of a round carries its generation; one of another generation is ignored. One
  * struct a kind, fields in wire order, fixed capacities: nothing is allocated. Kinds and field
  * orders are numbered for ever (tests/unit/message_test.c holds golden bytes). */
@@ -63,16 +69,17 @@ enum {
 
 /* Why a worker ended; on the wire as u8. */
 enum ct_cause {
-    CT_CAUSE_NONE = 0,        /* ended with 0, or still running */
-    CT_CAUSE_EXIT = 1,        /* a code of its own: `code` */
-    CT_CAUSE_SIGNAL = 2,      /* `code` is the signal */
-    CT_CAUSE_OOM = 3,         /* SIGKILL by the kernel for memory, proven */
-    CT_CAUSE_EXEC = 4,        /* never ran: `code` is the errno of execve or chdir */
-    CT_CAUSE_STOPPED = 5,     /* we ended it: a consequence, never a cause; `code` as SIGNAL */
-    CT_CAUSE_NODE_LOST = 6,   /* the node is silent or its connection broke */
-    CT_CAUSE_UNKILLABLE = 7,  /* survived SIGKILL */
+    CT_CAUSE_NONE = 0,   /* ended with 0, or still running */
+    CT_CAUSE_EXIT = 1,   /* a code of its own: `code` */
+    CT_CAUSE_SIGNAL = 2, /* `code` is the signal */
+    CT_CAUSE_OOM = 3,    /* SIGKILL by the kernel for memory, proven */
+    CT_CAUSE_EXEC = 4,   /* never ran: `code` is the errno of execve or chdir */
+    CT_CAUSE_STOPPED =
+        5, /* we ended it: a consequence, never a cause; `code` as SIGNAL */
+    CT_CAUSE_NODE_LOST = 6,  /* the node is silent or its connection broke */
+    CT_CAUSE_UNKILLABLE = 7, /* survived SIGKILL */
     CT_CAUSE_JOIN_TIMEOUT = 8,
-    CT_CAUSE_AGENT = 9,       /* the agent itself could not go on; `text` says why */
+    CT_CAUSE_AGENT = 9, /* the agent itself could not go on; `text` says why */
 };
 
 /* One thing that went wrong, as every node shows it. */
@@ -85,12 +92,13 @@ struct ct_failure {
     int32_t node_rank;
     int32_t pid;
     uint32_t restart_count;
-    uint64_t wall_ns;       /* the node's clock, for people */
-    uint64_t uptime_ms;     /* how long the worker ran */
-    int64_t step;           /* last one told to the agent; -1: none */
+    uint64_t wall_ns;   /* the node's clock, for people */
+    uint64_t uptime_ms; /* how long the worker ran */
+    int64_t step;       /* last one told to the agent; -1: none */
     char host[CT_HOST_MAX];
-    char error_file[512];   /* path on that host; empty: none was written */
-    char text[CT_REASON_MAX]; /* message of the error file, or the last lines of output */
+    char error_file[512]; /* path on that host; empty: none was written */
+    char text
+        [CT_REASON_MAX]; /* message of the error file, or the last lines of output */
 };
 
 /* agent -> server */
@@ -103,29 +111,33 @@ struct ct_hello {
     uint32_t max_restarts;
     uint64_t join_timeout_ms;
     uint64_t last_call_ms;
-    uint64_t heartbeat_ms;   /* period */
-    uint64_t lost_after_ms;  /* silence that makes a node lost */
+    uint64_t heartbeat_ms;  /* period */
+    uint64_t lost_after_ms; /* silence that makes a node lost */
 };
 
 /* server -> agent; the run's settings are those of its first member */
 struct ct_welcome {
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
-    char seen_as[CT_ADDR_TEXT_MAX]; /* address the server sees the agent from, no port */
+    char
+        seen_as[CT_ADDR_TEXT_MAX]; /* address the server sees the agent from, no port */
 };
 
 struct ct_refuse {
-    int32_t code; /* CTRUN_E_VERSION, CTRUN_E_WRONG_RUN, CTRUN_E_CLOSED, CTRUN_E_FINGERPRINT ... */
-    uint8_t version;            /* the server's */
+    int32_t
+        code; /* CTRUN_E_VERSION, CTRUN_E_WRONG_RUN, CTRUN_E_CLOSED, CTRUN_E_FINGERPRINT ... */
+    uint8_t version; /* the server's */
     char text[CT_REASON_MAX];
 };
 
 struct ct_join {
     uint32_t slots;         /* workers this node will run */
     int32_t node_rank_hint; /* SLURM_NODEID or --node-rank; -1: none */
-    uint8_t is_endpoint;    /* this node owns the endpoint's address: first, unless hinted */
-    uint16_t store_port;    /* a worker-store listener, bound already and empty */
-    uint64_t fingerprint;   /* of what must be equal on all nodes: program, arguments, options */
+    uint8_t
+        is_endpoint; /* this node owns the endpoint's address: first, unless hinted */
+    uint16_t store_port; /* a worker-store listener, bound already and empty */
+    uint64_t
+        fingerprint; /* of what must be equal on all nodes: program, arguments, options */
     char role[CT_ROLE_MAX];
     char local_addr[CT_HOST_MAX]; /* --local-addr; empty: choose among what follows */
     uint8_t addr_count;
@@ -161,7 +173,7 @@ struct ct_heartbeat { /* and its acknowledgement: the same fields come back */
 };
 
 enum ct_stop_reason {
-    CT_STOP_FAILURE = 1,    /* somewhere a worker failed */
+    CT_STOP_FAILURE = 1, /* somewhere a worker failed */
     CT_STOP_NODE_LOST = 2,
     CT_STOP_MEMBERSHIP = 3, /* a newcomer, or a member left */
     CT_STOP_CLOSED = 4,     /* the run is over: a verdict follows */
@@ -169,16 +181,17 @@ enum ct_stop_reason {
 
 struct ct_stop {
     uint64_t generation;
-    uint8_t reason;          /* enum ct_stop_reason */
-    uint8_t is_final;        /* no further round: VERDICT will follow, do not join again */
-    uint32_t restart_count;  /* of the next round */
+    uint8_t reason;   /* enum ct_stop_reason */
+    uint8_t is_final; /* no further round: VERDICT will follow, do not join again */
+    uint32_t restart_count; /* of the next round */
     uint32_t max_restarts;
     struct ct_failure cause; /* cause == CT_CAUSE_NONE when nothing failed */
 };
 
 struct ct_stopped {
     uint64_t generation;
-    uint8_t failure_count; /* workers of this node that ended badly, ours stopped ones included */
+    uint8_t
+        failure_count; /* workers of this node that ended badly, ours stopped ones included */
     struct ct_failure failures[CT_FAILURES_MAX];
 };
 
@@ -188,16 +201,16 @@ struct ct_succeeded {
 
 enum ct_outcome {
     CT_OUTCOME_SUCCEEDED = 1,
-    CT_OUTCOME_FAILED = 2,       /* a worker failed and no restart was left */
+    CT_OUTCOME_FAILED = 2, /* a worker failed and no restart was left */
     CT_OUTCOME_JOIN_TIMEOUT = 3,
-    CT_OUTCOME_NODES_LOST = 4,   /* fewer than min nodes are left and none came in time */
-    CT_OUTCOME_CLOSED = 5,       /* somebody ended the run */
+    CT_OUTCOME_NODES_LOST = 4, /* fewer than min nodes are left and none came in time */
+    CT_OUTCOME_CLOSED = 5,     /* somebody ended the run */
 };
 
 struct ct_verdict {
     uint64_t generation;
-    uint8_t outcome;       /* enum ct_outcome */
-    uint8_t exit_code;     /* what every launcher of the run ends with */
+    uint8_t outcome;   /* enum ct_outcome */
+    uint8_t exit_code; /* what every launcher of the run ends with */
     uint32_t restart_count;
     uint8_t failure_count; /* [0] is the root cause, the others in order of arrival */
     struct ct_failure failures[CT_FAILURES_MAX];
