@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "launcher/slurm.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/env.h"
+
+/* Task 3 of a plain srun in a batch job (3 nodes, 2 tasks each), as Slurm 22.05 sets it. */
+static char *const step[] = {
+    (char[]){"SLURM_JOB_ID=4"},
+    (char[]){"SLURM_STEP_ID=0"},
+    (char[]){"SLURM_JOB_NODELIST=node[1-4]"},
+    (char[]){"SLURM_STEP_NODELIST=node[1-3]"},
+    (char[]){"SLURM_NODEID=1"},
+    (char[]){"SLURM_PROCID=3"},
+    (char[]){"SLURM_LOCALID=1"},
+    (char[]){"SLURM_STEP_NUM_TASKS=6"},
+    (char[]){"SLURM_STEP_TASKS_PER_NODE=2(x3)"},
+    NULL,
+};
+
+static const char *get(const void *context, const char *name)
+{
+    return ct_env_get(context, name);
+}
+
+static void a_step_tells_its_own_nodes_not_the_jobs(void **state)
+{
+    struct slurm_place place;
+    struct ct_env env;
+
+    (void)state;
+    assert_int_equal(ct_env_init(&env, step), 0);
+    assert_int_equal(slurm_place_read(&place, get, &env, NULL), 1);
+    assert_string_equal(place.run_id, "slurm-4.0");
+    assert_int_equal(place.nodes.count, 3);
+    assert_string_equal(place.nodes.names[place.node_id], "node2");
+    assert_int_equal(place.tasks_here, 2);
+    assert_int_equal(place.local_id, 1);
+    assert_int_equal(place.task_rank, 3);
+    assert_int_equal(place.task_count, 6);
+    slurm_place_deinit(&place);
+    assert_int_equal(ct_env_set(&env, "SLURM_RESTART_COUNT", "2"), 0);
+    assert_int_equal(slurm_place_read(&place, get, &env, NULL), 1);
+    assert_string_equal(place.run_id,
+                        "slurm-4.0.2"); /* a requeued job is another run */
+    slurm_place_deinit(&place);
+    ct_env_deinit(&env);
+}
+
+static void outside_a_step_there_is_no_place(void **state)
+{
+    struct slurm_place place;
+    struct ct_env env;
+
+    (void)state;
+    assert_int_equal(ct_env_init(&env, step), 0);
+    ct_env_remove(&env, "SLURM_STEP_ID"); /* a batch script, or salloc's shell */
+    assert_int_equal(slurm_place_read(&place, get, &env, NULL), 0);
+    ct_env_deinit(&env);
+}
+
+static void contradictions_name_their_variable(void **state)
+{
+    static const struct {
+        const char *name;
+        const char *value;
+    } bad[] = {
+        {"SLURM_NODEID", "3"},          {"SLURM_NODEID", "x"},
+        {"SLURM_STEP_NODELIST", "n[1"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x1)"},
+        {"SLURM_JOB_ID", ""},           {"SLURM_PROCID", "-1"},
+    };
+    struct slurm_place place;
+    struct ctrun_error err;
+    struct ct_env env;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(ct_env_init(&env, step), 0);
+        assert_int_equal(ct_env_set(&env, bad[i].name, bad[i].value), 0);
+        assert_int_equal(slurm_place_read(&place, get, &env, &err),
+                         CTRUN_E_BAD_ENVIRONMENT);
+        assert_non_null(strstr(err.text, bad[i].name));
+        ct_env_deinit(&env);
+    }
+}
+
+static void per_node_lists_repeat(void **state)
+{
+    static const char *const bad[] = {"", "2(x", "2(3)", "a", "1,,2", "2(x0)"};
+    int value;
+
+    (void)state;
+    for (size_t i = 0; i < 8; i++) {
+        static const int expected[] = {8, 3, 1, 1, 1, 1, 1, 1};
+
+        assert_int_equal(slurm_per_node("8,3,1(x6)", i, &value), 0);
+        assert_int_equal(value, expected[i]);
+    }
+    assert_true(slurm_per_node("8,3,1(x6)", 8, &value) < 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_true(slurm_per_node(bad[i], 1, &value) < 0);
+}
+
+static void ports_are_distinct_and_below_the_ephemeral_range(void **state)
+{
+    struct slurm_place place;
+    struct ct_env env;
+
+    (void)state;
+    assert_int_equal(ct_env_init(&env, step), 0);
+    for (int job = 1; job < 3000; job += 7) {
+        assert_int_equal(ct_env_setf(&env, "SLURM_JOB_ID", "%d", job), 0);
+        assert_int_equal(slurm_place_read(&place, get, &env, NULL), 1);
+        for (int i = 0; i < SLURM_PORTS; i++) {
+            assert_in_range(place.ports[i], 20000, 28999);
+            for (int k = 0; k < i; k++)
+                assert_int_not_equal(place.ports[i], place.ports[k]);
+        }
+        slurm_place_deinit(&place);
+    }
+    ct_env_deinit(&env);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_tells_its_own_nodes_not_the_jobs),
+        cmocka_unit_test(outside_a_step_there_is_no_place),
+        cmocka_unit_test(contradictions_name_their_variable),
+        cmocka_unit_test(per_node_lists_repeat),
+        cmocka_unit_test(ports_are_distinct_and_below_the_ephemeral_range),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
