@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of all system tests, and how their skips become visible to ctest."""
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+
+import ctrun  # noqa: E402
+
+SKIPPED = 77  # tests/CMakeLists.txt: SKIP_RETURN_CODE
+
+
+@pytest.fixture
+def box():
+    """A ctrun.Box; the test fails when it leaves a process or shared memory behind."""
+    box = ctrun.Box()
+    yield box
+    complaints = box.close()
+    if complaints:
+        pytest.fail("\n".join(complaints))
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """A file whose tests were all skipped is skipped for ctest too; each reason is kept, so that
+    scripts/test can print it."""
+    stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
+    reasons = sorted({f"{report.nodeid}: {report.longrepr[2]}"
+                      for report in stats.get("skipped", [])})
+    if reasons and "CTRUN_TEST_SKIPS" in os.environ:
+        with open(os.environ["CTRUN_TEST_SKIPS"], "a", encoding="utf-8") as file:
+            file.write("".join(f"{reason}\n" for reason in reasons))
+    if reasons and exitstatus == 0 and not stats.get("passed"):
+        session.exitstatus = SKIPPED

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the system tests share: where the build is, runs with a deadline, conditions instead of
+sleeps, the event stream, and proof that nothing is left behind.
+
+A test asks for the fixture `box` (tests/conftest.py), a Box:
+
+    def test_a_worker_that_exits_3_makes_ctrun_exit_3(box):
+        run = box.ctrun("--standalone", "--nproc-per-node=2", "sh", "-c", "exit 3")
+        assert run.code == 3
+        assert box.events("worker_ended")[0]["code"] == 3
+
+or, for what has to be watched while it runs:
+
+        run = box.start(ctrun.program("ctrun"), "--standalone", ...)
+        box.wait_event("worker_started", count=2)
+        os.kill(run.pid, signal.SIGKILL)
+        box.wait_gone()
+
+When the test ends, the fixture fails it if a process or a shared memory file of it survives, and
+takes the folder away. Deadlines are multiplied by CTRUN_TEST_SLOW (sanitizers, noisy machines).
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("CTRUN_BUILD", ROOT / "build" / "dev")).resolve()
+SLOW = float(os.environ.get("CTRUN_TEST_SLOW", "1"))
+MARK = "CTRUN_TEST_MARK"  # in the environment of everything that a test starts
+DEBIAN_PYTHON = "/usr/bin/python3"  # the interpreter that has Debian's torch 1.13
+
+
+def program(name):
+    """Path of something that was built: ctrun, ctrund, ctrun-mnist, victim, ..."""
+    for folder in ("bin", "tests/lib", "tests/proc", "tests/bench", "examples",
+                   "launcher", "rendezvous", "worker_sdk/cnn"):
+        path = BUILD / folder / name
+        if path.is_file():
+            return str(path)
+    raise FileNotFoundError(f"{name} is not built in {BUILD}")
+
+
+def wait_until(condition, what, seconds=20):
+    """Calls condition() until it is true, and returns what it returned. Fails after `seconds`
+    (times CTRUN_TEST_SLOW), saying what did not happen. `what` may be a function."""
+    deadline = time.monotonic() + seconds * SLOW
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            text = what() if callable(what) else what
+            raise AssertionError(f"not within {seconds * SLOW:g} s: {text}")
+        time.sleep(0.005)
+
+
+def _read(path):
+    try:
+        return pathlib.Path(path).read_bytes()
+    except OSError:
+        return b""  # ended meanwhile, or of somebody else
+
+
+def is_alive(pid):
+    """A zombie is dead: what is left of it waits for its parent, not for us."""
+    stat = _read(f"/proc/{pid}/stat")
+    return bool(stat) and stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+
+
+def pids_marked(mark):
+    """Every live process that was started with this mark, whatever session, parent or name it
+    has, in PID namespaces below ours too."""
+    needle = f"{MARK}={mark}\0".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            if needle in _read(f"/proc/{entry}/environ") and is_alive(entry):
+                found.append(int(entry))
+    return found
+
+
+def describe(pids):
+    lines = []
+    for pid in pids:
+        words = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
+        lines.append(f"{pid} {words.strip()}")
+    return "; ".join(lines)
+
+
+def _shm_orphans(before):
+    """Files of ours in /dev/shm that came since `before` and that no live process holds."""
+    new = {n for n in os.listdir("/dev/shm") if "ctrun" in n} - before
+    for entry in os.listdir("/proc") if new else ():
+        if entry.isdigit():
+            maps = _read(f"/proc/{entry}/maps")
+            new -= {n for n in new if f"/dev/shm/{n}".encode() in maps}
+            if not new:
+                break
+    return new
+
+
+class Run:
+    """One started program. stdout and stderr go to files, so that nothing can block on them."""
+
+    def __init__(self, box, argv, env, cwd, new_session, stdin):
+        self.argv = [str(word) for word in argv]
+        self._files = [tempfile.TemporaryFile(dir=box.dir) for _ in range(2)]
+        self.process = subprocess.Popen(
+            self.argv, stdin=stdin, stdout=self._files[0], stderr=self._files[1],
+            env=env, cwd=cwd, start_new_session=new_session)
+        self.pid = self.process.pid
+
+    def _text(self, index):
+        # pread: the child shares this file's offset, so we must not move it.
+        fd = self._files[index].fileno()
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
+
+    @property
+    def out(self):
+        return self._text(0)
+
+    @property
+    def err(self):
+        return self._text(1)
+
+    @property
+    def code(self):
+        """The exit code as a shell shows it (128 + n for signal n); None while it runs."""
+        rc = self.process.poll()
+        return 128 - rc if rc is not None and rc < 0 else rc
+
+    def wait(self, seconds=60):
+        """Waits for the end and returns the exit code."""
+        wait_until(lambda: self.code is not None,
+                   lambda: f"{' '.join(self.argv)} ended\n{self}", seconds)
+        return self.code
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def close(self):
+        for file in self._files:
+            file.close()
+
+    def __str__(self):
+        return f"--- exit code {self.code}\n--- stdout\n{self.out}--- stderr\n{self.err}"
+
+    __repr__ = __str__  # what pytest shows of a failed assertion
+
+
+class Box:
+    """The room of one test: a folder, an environment, an event stream, and all its processes."""
+
+    def __init__(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ctrun-test-"))
+        self.mark = uuid.uuid4().hex
+        self.events_path = self.dir / "events.ndjson"
+        self.runs = []
+        self._shm = set(os.listdir("/dev/shm"))
+        self.env = {key: value for key, value in os.environ.items() if not self._is_foreign(key)}
+        self.env.update({MARK: self.mark, "CTRUN_EVENTS": str(self.events_path),
+                         "TMPDIR": str(self.dir),
+                         "PATH": f"{BUILD / 'bin'}:{os.environ.get('PATH', '')}"})
+
+    @staticmethod
+    def _is_foreign(key):
+        """What a surrounding launcher or scheduler may have set, and would change the test."""
+        return (key.startswith(("PET_", "TORCHELASTIC_", "SLURM_", "CTRUN_", "PYTEST_"))
+                or key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
+                           "OMP_NUM_THREADS", "LOGLEVEL"))
+
+    def path(self, name):
+        return self.dir / name
+
+    def write(self, name, text, mode=0o644):
+        """A file in the box, with the text; returns its path as a string."""
+        path = self.path(name)
+        path.write_text(text)
+        path.chmod(mode)
+        return str(path)
+
+    def start(self, *argv, env=None, cwd=None, new_session=True, stdin=subprocess.DEVNULL):
+        run = Run(self, argv, {**self.env, **(env or {})}, cwd or self.dir, new_session, stdin)
+        self.runs.append(run)
+        return run
+
+    def run(self, *argv, seconds=60, **how):
+        """Runs to the end and returns the Run; fails the test when that takes too long."""
+        run = self.start(*argv, **how)
+        run.wait(seconds)
+        return run
+
+    def ctrun(self, *arguments, seconds=60, **how):
+        return self.run(program("ctrun"), *arguments, seconds=seconds, **how)
+
+    def start_ctrun(self, *arguments, **how):
+        return self.start(program("ctrun"), *arguments, **how)
+
+    def events(self, name=None, **match):
+        """Events so far, as dicts, of one kind and with these values when given."""
+        found = []
+        for line in _read(self.events_path).splitlines(keepends=True):
+            if not line.endswith(b"\n"):
+                break  # being written
+            event = json.loads(line)
+            if name in (None, event["event"]) and all(event.get(k) == v
+                                                      for k, v in match.items()):
+                found.append(event)
+        return found
+
+    def wait_event(self, name, count=1, seconds=30, **match):
+        """Waits until `count` such events are there, and returns them."""
+        def have():
+            found = self.events(name, **match)
+            return found if len(found) >= count else None
+
+        def what():
+            seen = [event["event"] for event in self.events()]
+            errors = "\n".join(run.err for run in self.runs)
+            return f"{count} event(s) {name} {match or ''}; seen {seen}\n{errors}"
+
+        return wait_until(have, what, seconds)
+
+    def pids(self):
+        return pids_marked(self.mark)
+
+    def wait_gone(self, seconds=10):
+        """Waits until no process of this test is alive."""
+        wait_until(lambda: not self.pids(), lambda: f"all gone: {describe(self.pids())}", seconds)
+
+    def close(self):
+        """Ends what is left, removes the folder, and returns complaints, one a line."""
+        complaints = []
+        try:
+            self.wait_gone(3)
+        except AssertionError:
+            pids = self.pids()
+            complaints.append(f"processes survive the test: {describe(pids)}")
+            while pids:
+                for pid in pids:
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+                pids = self.pids()
+        for run in self.runs:
+            run.process.wait()
+            run.close()
+        orphans = _shm_orphans(self._shm)
+        if orphans:
+            # A neighbour's file is no orphan for longer than its start takes.
+            try:
+                wait_until(lambda: not _shm_orphans(self._shm), "no orphan", 2)
+            except AssertionError:
+                complaints.append(f"files survive in /dev/shm: {_shm_orphans(self._shm)}")
+        shutil.rmtree(self.dir, ignore_errors=True)
+        return complaints

@@ -1,0 +1,26 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# symbols.sh - names that reach strangers' programs begin with ours
+#
+# usage: symbols.sh FILE...
+#
+#   *.a    every external definition is ct_* or ctrun_*
+#   *.so   every exported definition is ctrun_*
+set -eu
+bad=0
+for file; do
+    case $file in
+    *.a) options=-g allowed='^(ct_|ctrun_)' ;;
+    *) options=-D allowed='^ctrun_' ;;
+    esac
+    # Names with a dot or two underscores in front are the compiler's.
+    wrong=$(nm "$options" --defined-only "$file" 2>/dev/null |
+        awk 'NF == 3 && $2 ~ /[A-TV-Z]/ { print $3 }' | grep -Ev "$allowed|\.|^__|^_(init|fini)$" |
+        sort -u || true)
+    if [ -n "$wrong" ]; then
+        echo "$file: external names that do not begin with ct_ or ctrun_:"
+        echo "$wrong" | sed 's/^/    /'
+        bad=1
+    fi
+done
+exit $bad

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test library itself: that it sees what it promises to see."""
+import os
+import signal
+
+import ctrun
+import pytest
+
+ORPHAN = ("import os, signal, time\n"
+          "if os.fork() == 0:\n"
+          "    os.setsid()\n"
+          "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+          "    if os.fork() == 0:\n"
+          "        print('orphan', flush=True)\n"
+          "        signal.pause()\n"
+          "    os._exit(0)\n")
+
+
+def test_a_double_forked_orphan_is_found_by_its_mark():
+    box = ctrun.Box()
+    run = box.run(ctrun.DEBIAN_PYTHON, "-c", ORPHAN)
+    ctrun.wait_until(lambda: "orphan" in run.out, "the orphan runs")
+    assert len(box.pids()) == 1
+    complaints = box.close()
+    assert len(complaints) == 1 and "processes survive" in complaints[0]
+    assert ctrun.pids_marked(box.mark) == []
+
+
+def test_exit_codes_are_those_of_a_shell(box):
+    assert box.run("sh", "-c", "exit 3").code == 3
+    assert box.run("sh", "-c", "kill -9 $$").code == 128 + signal.SIGKILL
+
+
+def test_a_deadline_that_passes_says_what_did_not_happen():
+    with pytest.raises(AssertionError, match="not within .* pigs fly"):
+        ctrun.wait_until(lambda: False, "pigs fly", 0.01)
+
+
+def test_a_leftover_in_shared_memory_is_a_complaint():
+    box = ctrun.Box()
+    path = f"/dev/shm/ctrun-selftest-{os.getpid()}"
+    try:
+        with open(path, "w"):
+            pass
+        complaints = box.close()
+    finally:
+        os.unlink(path)
+    assert complaints and "selftest" in complaints[0]
+
+
+def test_half_written_events_are_not_read(box):
+    box.events_path.write_text('{"event":"a","n":1}\n{"event":"b"')
+    assert [event["event"] for event in box.events()] == ["a"]
+    assert box.events("a", n=2) == []
