@@ -58,7 +58,7 @@ doors='
 uv\.h                  ^(agent|rendezvous)/
 curl/                  ^launcher/http\.|^worker_sdk/cnn/
 cjson/|cJSON\.h        ^launcher/json\.|^rendezvous/status\.|^worker_sdk/ckpt/
-zlib\.h                ^worker_sdk/data/
+zlib\.h                ^worker_sdk/(data|ckpt)/
 sodium\.h              ^worker_sdk/wire/auth\.
 dnnl                   ^worker_sdk/cnn/
 nccl\.h                ^worker_sdk/comm/nccl
