@@ -11,12 +11,17 @@ static void endpoints_parse_as_torchrun_does(void **state)
         const char *host;
         int port;
     } good[] = {
-        {"node1:29400", "node1", 29400}, {" node1 ", "node1", -1}, {"[::1]:80", "::1", 80},
-        {"[fe80::1%eth0]", "fe80::1%eth0", -1}, {"fe80::1", "fe80::1", -1},
-        {"10.0.0.1:0", "10.0.0.1", 0}, {"", "", -1},
+        {"node1:29400", "node1", 29400},
+        {" node1 ", "node1", -1},
+        {"[::1]:80", "::1", 80},
+        {"[fe80::1%eth0]", "fe80::1%eth0", -1},
+        {"fe80::1", "fe80::1", -1},
+        {"10.0.0.1:0", "10.0.0.1", 0},
+        {"", "", -1},
     };
-    static const char *const bad[] = {"node1:", "node1:65536", "node1:x", "a b:1", "[::1",
-                                      "[::1]x", "node1:123456", "no/de:1"};
+    static const char *const bad[] = {"node1:",       "node1:65536", "node1:x",
+                                      "a b:1",        "[::1",        "[::1]x",
+                                      "node1:123456", "no/de:1"};
     struct ct_endpoint endpoint;
 
     (void)state;
@@ -76,7 +81,8 @@ static void unknown_names_are_a_dns_error(void **state)
     struct ct_addr addr;
 
     (void)state;
-    assert_int_equal(ct_addr_resolve("no-such-host.invalid", 1, &addr, 1, &err), CTRUN_E_DNS);
+    assert_int_equal(ct_addr_resolve("no-such-host.invalid", 1, &addr, 1, &err),
+                     CTRUN_E_DNS);
     assert_non_null(strstr(err.text, "no-such-host.invalid"));
 }
 

@@ -54,7 +54,8 @@ static int split(char *text, char **host, const char **port)
     return 0;
 }
 
-int ct_endpoint_parse(const char *text, struct ct_endpoint *out, struct ctrun_error *err)
+int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
+                      struct ctrun_error *err)
 {
     char copy[CT_HOST_MAX + 16];
     const char *port;
@@ -72,8 +73,9 @@ int ct_endpoint_parse(const char *text, struct ct_endpoint *out, struct ctrun_er
     memcpy(copy, text, length);
     copy[length] = '\0';
     if (split(copy, &host, &port) < 0 || !is_host_text(host))
-        return ct_fail(err, -EINVAL, "endpoint '%.*s': not host, host:port or [v6]:port",
-                       (int)length, text);
+        return ct_fail(err, -EINVAL,
+                       "endpoint '%.*s': not host, host:port or [v6]:port", (int)length,
+                       text);
     if (port && parse_port(port, &out->port) < 0)
         return ct_fail(err, -EINVAL, "endpoint '%.*s': the port must be 0 to 65535",
                        (int)length, text);
@@ -123,7 +125,8 @@ int ct_addr_resolve(const char *host, int port, struct ct_addr *out, int max,
 static bool usable(const struct ifaddrs *it, bool loopback)
 {
     return it->ifa_addr && (it->ifa_flags & IFF_UP) &&
-           (it->ifa_addr->sa_family == AF_INET || it->ifa_addr->sa_family == AF_INET6) &&
+           (it->ifa_addr->sa_family == AF_INET ||
+            it->ifa_addr->sa_family == AF_INET6) &&
            loopback == !!(it->ifa_flags & IFF_LOOPBACK);
 }
 
@@ -138,9 +141,9 @@ int ct_addr_local(struct ct_addr *out, int max)
         for (struct ifaddrs *it = list; it && count < max; it = it->ifa_next) {
             if (!usable(it, loopback))
                 continue;
-            out[count] = (struct ct_addr){
-                .length = it->ifa_addr->sa_family == AF_INET ? sizeof out->v4
-                                                             : sizeof out->v6};
+            out[count] = (struct ct_addr){.length = it->ifa_addr->sa_family == AF_INET
+                                                        ? sizeof out->v4
+                                                        : sizeof out->v6};
             memcpy(&out[count].any, it->ifa_addr, out[count].length);
             count++;
         }
@@ -187,7 +190,7 @@ bool ct_addr_is_same_host(const struct ct_addr *a, const struct ct_addr *b)
 
 bool ct_addr_is_mine(const struct ct_addr *addr)
 {
-    struct ct_addr local[4 * CT_ADDRS_MAX]; /* a machine has more addresses than a name */
+    struct ct_addr local[4 * CT_ADDRS_MAX]; /* machines have more than names have */
     int count;
 
     if (ct_addr_is_loopback(addr))
@@ -201,7 +204,8 @@ bool ct_addr_is_mine(const struct ct_addr *addr)
 
 int ct_addr_port(const struct ct_addr *addr)
 {
-    return ntohs(addr->any.sa_family == AF_INET ? addr->v4.sin_port : addr->v6.sin6_port);
+    return ntohs(addr->any.sa_family == AF_INET ? addr->v4.sin_port
+                                                : addr->v6.sin6_port);
 }
 
 void ct_addr_set_port(struct ct_addr *addr, int port)
@@ -226,7 +230,8 @@ void ct_addr_format_host(char *dst, const struct ct_addr *addr)
         return;
     (void)inet_ntop(AF_INET6, &addr->v6.sin6_addr, dst, CT_ADDR_TEXT_MAX);
     if (addr->v6.sin6_scope_id && if_indextoname(addr->v6.sin6_scope_id, name))
-        (void)ct_format(dst + strlen(dst), CT_ADDR_TEXT_MAX - strlen(dst), "%%%s", name);
+        (void)ct_format(dst + strlen(dst), CT_ADDR_TEXT_MAX - strlen(dst), "%%%s",
+                        name);
 }
 
 void ct_addr_format(char *dst, const struct ct_addr *addr)

@@ -13,9 +13,9 @@
 #include "worker_sdk/base/error.h"
 
 enum {
-    CT_HOST_MAX = 256,      /* a DNS name, NUL included (RFC 1035) */
-    CT_ADDR_TEXT_MAX = 80,  /* "[fe80::1%interface]:65535" */
-    CT_ADDRS_MAX = 16,      /* addresses of one name or one machine that we look at */
+    CT_HOST_MAX = 256,     /* a DNS name, NUL included (RFC 1035) */
+    CT_ADDR_TEXT_MAX = 80, /* "[fe80::1%interface]:65535" */
+    CT_ADDRS_MAX = 16,     /* addresses of one name or one machine that we look at */
 };
 
 struct ct_endpoint {
@@ -33,7 +33,8 @@ struct ct_addr {
 };
 
 /* Parses host, host:port, [v6], [v6]:port; blanks around it are dropped. 0, or -EINVAL. */
-int ct_endpoint_parse(const char *text, struct ct_endpoint *out, struct ctrun_error *err);
+int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
+                      struct ctrun_error *err);
 
 /* Numeric text only ("10.0.0.1", "::1", "fe80::1%eth0"): asks no resolver. 0 or -EINVAL. */
 int ct_addr_parse(const char *host, int port, struct ct_addr *out);
@@ -45,7 +46,8 @@ int ct_addr_resolve(const char *host, int port, struct ct_addr *out, int max,
 int ct_addr_local(struct ct_addr *out, int max);
 
 bool ct_addr_is_loopback(const struct ct_addr *addr);
-bool ct_addr_is_same_host(const struct ct_addr *a, const struct ct_addr *b); /* port ignored */
+bool ct_addr_is_same_host(const struct ct_addr *a,
+                          const struct ct_addr *b); /* port ignored */
 /* True when a loopback address or the address of one of this machine's interfaces. */
 bool ct_addr_is_mine(const struct ct_addr *addr);
 int ct_addr_port(const struct ct_addr *addr);

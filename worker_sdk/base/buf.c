@@ -10,7 +10,9 @@
 
 #include "worker_sdk/base/alloc.h"
 
-enum { BUF_MIN_BYTES = 256 }; /* the first allocation: most messages are smaller */
+enum {
+    BUF_MIN_BYTES = 256
+}; /* the first allocation: most messages are smaller */
 
 void ct_buf_init(struct ct_buf *buf, size_t max)
 {
@@ -88,7 +90,8 @@ int ct_buf_printf(struct ct_buf *buf, const char *fmt, ...)
     va_end(args);
     if (length < 0)
         return -EINVAL;
-    if ((rc = ct_buf_reserve(buf, (size_t)length + 1, &at)) < 0) /* NUL needs room too */
+    if ((rc = ct_buf_reserve(buf, (size_t)length + 1, &at)) <
+        0) /* NUL needs room too */
         return rc;
     va_start(args, fmt);
     (void)vsnprintf((char *)at, (size_t)length + 1, fmt, args);

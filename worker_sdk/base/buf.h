@@ -33,8 +33,8 @@ int ct_buf_reserve(struct ct_buf *buf, size_t length, uint8_t **at);
 void ct_buf_commit(struct ct_buf *buf, size_t length);
 int ct_buf_append(struct ct_buf *buf, const void *data, size_t length);
 /* printf at the end, without the terminating NUL. */
-__attribute__((format(printf, 2, 3))) int ct_buf_printf(struct ct_buf *buf, const char *fmt,
-                                                        ...);
+__attribute__((format(printf, 2, 3))) int ct_buf_printf(struct ct_buf *buf,
+                                                        const char *fmt, ...);
 void ct_buf_consume(struct ct_buf *buf, size_t length);
 
 #endif

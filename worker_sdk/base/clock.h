@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CT_CLOCK_TEXT_MAX = 40 };
+enum {
+    CT_CLOCK_TEXT_MAX = 40
+};
 
 uint64_t ct_now_ms(void); /* monotonic */
 uint64_t ct_now_ns(void); /* monotonic */

@@ -18,8 +18,8 @@ int ct_env_init(struct ct_env *env, char *const *base);
 void ct_env_deinit(struct ct_env *env);
 /* Sets or replaces. The name must not hold '='. 0, -EINVAL, -ENOMEM. */
 int ct_env_set(struct ct_env *env, const char *name, const char *value);
-__attribute__((format(printf, 3, 4))) int ct_env_setf(struct ct_env *env, const char *name,
-                                                      const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) int
+ct_env_setf(struct ct_env *env, const char *name, const char *fmt, ...);
 void ct_env_remove(struct ct_env *env, const char *name);
 /* The value, borrowed until it changes; NULL when the name is not set. */
 const char *ct_env_get(const struct ct_env *env, const char *name);

@@ -64,7 +64,7 @@ const char *ctrun_strerror(int code)
         code = -code;
     switch (code) {
     case 0: return "success";
-#define CT_ERROR_TEXT(NAME, value, text)                                                   \
+#define CT_ERROR_TEXT(NAME, value, text)                                               \
     case value: return text;
         CTRUN_ERRORS(CT_ERROR_TEXT)
 #undef CT_ERROR_TEXT

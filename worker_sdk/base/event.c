@@ -39,17 +39,21 @@ void ct_event_close(void)
 /* Length of the valid UTF-8 sequence at text, 0 when there is none (RFC 3629, table 3-7). */
 static size_t utf8_length(const uint8_t *text)
 {
-    size_t length = text[0] < 0x80 ? 1 : text[0] < 0xc2 ? 0 : text[0] < 0xe0 ? 2
-                    : text[0] < 0xf0 ? 3 : text[0] < 0xf5 ? 4 : 0;
+    size_t length = text[0] < 0x80   ? 1
+                    : text[0] < 0xc2 ? 0
+                    : text[0] < 0xe0 ? 2
+                    : text[0] < 0xf0 ? 3
+                    : text[0] < 0xf5 ? 4
+                                     : 0;
 
     for (size_t i = 1; i < length; i++)
         if ((text[i] & 0xc0) != 0x80)
             return 0;
-    if (length == 3 && ((text[0] == 0xe0 && text[1] < 0xa0) ||
-                        (text[0] == 0xed && text[1] > 0x9f)))
+    if (length == 3 &&
+        ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f)))
         return 0;
-    if (length == 4 && ((text[0] == 0xf0 && text[1] < 0x90) ||
-                        (text[0] == 0xf4 && text[1] > 0x8f)))
+    if (length == 4 &&
+        ((text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f)))
         return 0;
     return length;
 }

@@ -18,7 +18,9 @@
 
 #include "worker_sdk/base/bytes.h"
 
-enum { CT_EVENT_MAX_BYTES = 4096 };
+enum {
+    CT_EVENT_MAX_BYTES = 4096
+};
 
 struct ct_event {
     struct ct_writer out;

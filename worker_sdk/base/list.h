@@ -11,7 +11,10 @@ struct ct_list {
     struct ct_list *prev;
 };
 
-#define CT_LIST_INIT(head) {&(head), &(head)}
+#define CT_LIST_INIT(head)                                                             \
+    {                                                                                  \
+        &(head), &(head)                                                               \
+    }
 
 static inline void ct_list_init(struct ct_list *head)
 {
@@ -41,12 +44,12 @@ static inline void ct_list_remove(struct ct_list *node)
 }
 
 /* The struct that holds `node` as its `member`. */
-#define ct_list_entry(node, type, member)                                                  \
-    ((type *)(void *)((char *)(node) - offsetof(type, member)))
+#define ct_list_entry(node, type, member)                                              \
+    ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 #define ct_list_for_each(it, head) for (it = (head)->next; it != (head); it = it->next)
 /* `it` may be removed in the body; `keep` is a second pointer of the same type. */
-#define ct_list_for_each_safe(it, keep, head)                                              \
+#define ct_list_for_each_safe(it, keep, head)                                          \
     for (it = (head)->next, keep = it->next; it != (head); it = keep, keep = it->next)
 
 #endif

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <strings.h>
 
-enum { LOG_LINE_MAX = 1024 }; /* longer lines are cut: a log line is for people */
+enum {
+    LOG_LINE_MAX = 1024
+}; /* longer lines are cut: a log line is for people */
 
 static struct {
     pthread_mutex_t lock;
@@ -36,8 +38,8 @@ int ct_log_parse_level(const char *text, enum ctrun_log_level *out)
         const char *name;
         enum ctrun_log_level level;
     } levels[] = {
-        {"critical", CTRUN_LOG_ERR},  {"error", CTRUN_LOG_ERR}, {"err", CTRUN_LOG_ERR},
-        {"warning", CTRUN_LOG_WARN},  {"warn", CTRUN_LOG_WARN}, {"info", CTRUN_LOG_INFO},
+        {"critical", CTRUN_LOG_ERR}, {"error", CTRUN_LOG_ERR}, {"err", CTRUN_LOG_ERR},
+        {"warning", CTRUN_LOG_WARN}, {"warn", CTRUN_LOG_WARN}, {"info", CTRUN_LOG_INFO},
         {"debug", CTRUN_LOG_DEBUG},
     };
 

@@ -17,9 +17,9 @@ int ct_log_parse_level(const char *text, enum ctrun_log_level *out);
 
 __attribute__((format(printf, 2, 3))) void ct_log(enum ctrun_log_level level,
                                                   const char *fmt, ...);
-#define ct_err(...) ct_log(CTRUN_LOG_ERR, __VA_ARGS__)
-#define ct_warn(...) ct_log(CTRUN_LOG_WARN, __VA_ARGS__)
-#define ct_info(...) ct_log(CTRUN_LOG_INFO, __VA_ARGS__)
+#define ct_err(...)   ct_log(CTRUN_LOG_ERR, __VA_ARGS__)
+#define ct_warn(...)  ct_log(CTRUN_LOG_WARN, __VA_ARGS__)
+#define ct_info(...)  ct_log(CTRUN_LOG_INFO, __VA_ARGS__)
 #define ct_debug(...) ct_log(CTRUN_LOG_DEBUG, __VA_ARGS__)
 
 #endif

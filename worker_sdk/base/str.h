@@ -15,8 +15,8 @@
 
 /* printf into dst[size]; always terminated. Returns the length, or -ENAMETOOLONG when it did
  * not fit (dst then holds the beginning). */
-__attribute__((format(printf, 3, 4))) int ct_format(char *dst, size_t size, const char *fmt,
-                                                    ...);
+__attribute__((format(printf, 3, 4))) int ct_format(char *dst, size_t size,
+                                                    const char *fmt, ...);
 /* Copies text into dst[size]; 0, or -ENAMETOOLONG (dst then holds the beginning). */
 int ct_copy(char *dst, size_t size, const char *text);
 
@@ -38,16 +38,16 @@ const char *ct_next_field(const char **cursor, char separator, size_t *length);
 #undef strcat
 #undef strncpy
 #undef strtok
-#define strcpy(d, s) ct_banned_strcpy_use_ct_copy
-#define strcat(d, s) ct_banned_strcat_use_ct_format
+#define strcpy(d, s)     ct_banned_strcpy_use_ct_copy
+#define strcat(d, s)     ct_banned_strcat_use_ct_format
 #define strncpy(d, s, n) ct_banned_strncpy_use_ct_copy
-#define strtok(s, d) ct_banned_strtok_use_ct_next_field
-#define sprintf(...) ct_banned_sprintf_use_ct_format
-#define vsprintf(...) ct_banned_vsprintf_use_ct_format
-#define atoi(s) ct_banned_atoi_use_ct_parse_i64
-#define atol(s) ct_banned_atol_use_ct_parse_i64
-#define gets(s) ct_banned_gets
-#define system(s) ct_banned_system
+#define strtok(s, d)     ct_banned_strtok_use_ct_next_field
+#define sprintf(...)     ct_banned_sprintf_use_ct_format
+#define vsprintf(...)    ct_banned_vsprintf_use_ct_format
+#define atoi(s)          ct_banned_atoi_use_ct_parse_i64
+#define atol(s)          ct_banned_atol_use_ct_parse_i64
+#define gets(s)          ct_banned_gets
+#define system(s)        ct_banned_system
 #endif
 
 #endif

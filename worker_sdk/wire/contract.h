@@ -6,42 +6,43 @@
 #define CT_WIRE_CONTRACT_H
 
 /* Set for every worker (specs: torchrun's environment). */
-#define CT_ENV_RANK "RANK"
-#define CT_ENV_LOCAL_RANK "LOCAL_RANK"
-#define CT_ENV_GROUP_RANK "GROUP_RANK"
-#define CT_ENV_ROLE_RANK "ROLE_RANK"
-#define CT_ENV_ROLE_NAME "ROLE_NAME"
-#define CT_ENV_WORLD_SIZE "WORLD_SIZE"
+#define CT_ENV_RANK             "RANK"
+#define CT_ENV_LOCAL_RANK       "LOCAL_RANK"
+#define CT_ENV_GROUP_RANK       "GROUP_RANK"
+#define CT_ENV_ROLE_RANK        "ROLE_RANK"
+#define CT_ENV_ROLE_NAME        "ROLE_NAME"
+#define CT_ENV_WORLD_SIZE       "WORLD_SIZE"
 #define CT_ENV_LOCAL_WORLD_SIZE "LOCAL_WORLD_SIZE"
 #define CT_ENV_GROUP_WORLD_SIZE "GROUP_WORLD_SIZE"
-#define CT_ENV_ROLE_WORLD_SIZE "ROLE_WORLD_SIZE"
-#define CT_ENV_MASTER_ADDR "MASTER_ADDR"
-#define CT_ENV_MASTER_PORT "MASTER_PORT"
-#define CT_ENV_RESTART_COUNT "TORCHELASTIC_RESTART_COUNT"
-#define CT_ENV_MAX_RESTARTS "TORCHELASTIC_MAX_RESTARTS"
-#define CT_ENV_RUN_ID "TORCHELASTIC_RUN_ID"
-#define CT_ENV_USE_AGENT_STORE "TORCHELASTIC_USE_AGENT_STORE"
-#define CT_ENV_ERROR_FILE "TORCHELASTIC_ERROR_FILE"
-#define CT_ENV_SIGNALS "TORCHELASTIC_SIGNALS_TO_HANDLE"
-#define CT_ENV_NCCL_ASYNC "TORCH_NCCL_ASYNC_ERROR_HANDLING"
-#define CT_ENV_OMP_THREADS "OMP_NUM_THREADS"
+#define CT_ENV_ROLE_WORLD_SIZE  "ROLE_WORLD_SIZE"
+#define CT_ENV_MASTER_ADDR      "MASTER_ADDR"
+#define CT_ENV_MASTER_PORT      "MASTER_PORT"
+#define CT_ENV_RESTART_COUNT    "TORCHELASTIC_RESTART_COUNT"
+#define CT_ENV_MAX_RESTARTS     "TORCHELASTIC_MAX_RESTARTS"
+#define CT_ENV_RUN_ID           "TORCHELASTIC_RUN_ID"
+#define CT_ENV_USE_AGENT_STORE  "TORCHELASTIC_USE_AGENT_STORE"
+#define CT_ENV_ERROR_FILE       "TORCHELASTIC_ERROR_FILE"
+#define CT_ENV_SIGNALS          "TORCHELASTIC_SIGNALS_TO_HANDLE"
+#define CT_ENV_NCCL_ASYNC       "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+#define CT_ENV_OMP_THREADS      "OMP_NUM_THREADS"
 /* Ours. */
-#define CT_ENV_AGENT_SOCKET "CTRUN_AGENT_SOCKET" /* abstract Unix socket of the agent, "@..." */
-#define CT_ENV_GENERATION "CTRUN_GENERATION"     /* number of the world, decimal */
-/* Read by the launcher. */
-#define CT_ENV_EVENTS "CTRUN_EVENTS" /* file that gets the event stream, see base/event.h */
+/* Abstract Unix socket of the agent ("@..."), and the number of the world, decimal. */
+#define CT_ENV_AGENT_SOCKET "CTRUN_AGENT_SOCKET"
+#define CT_ENV_GENERATION   "CTRUN_GENERATION"
+/* Read by the launcher: the file that gets the event stream, see base/event.h. */
+#define CT_ENV_EVENTS "CTRUN_EVENTS"
 
 /* Exit codes of ctrun beyond the root cause's own (a worker's code, 128 + signal). */
 enum ct_exit {
     CT_EXIT_OK = 0,
-    CT_EXIT_FAILURE = 1,      /* refused input that torchrun refuses with 1, our own trouble */
-    CT_EXIT_USAGE = 2,        /* the command line */
-    CT_EXIT_RETRY = 75,       /* rendezvous trouble: E05, E07, E09; worth another try */
-    CT_EXIT_UNKILLABLE = 76,  /* E10: do not reuse this node */
-    CT_EXIT_REFUSED = 77,     /* E02, E03, E04: this start can never work */
+    CT_EXIT_FAILURE = 1,     /* input that torchrun refuses with 1, our own trouble */
+    CT_EXIT_USAGE = 2,       /* the command line */
+    CT_EXIT_RETRY = 75,      /* rendezvous trouble: E05, E07, E09; worth another try */
+    CT_EXIT_UNKILLABLE = 76, /* E10: do not reuse this node */
+    CT_EXIT_REFUSED = 77,    /* E02, E03, E04: this start can never work */
     CT_EXIT_CANNOT_EXEC = 126,
     CT_EXIT_NOT_FOUND = 127,
-    CT_EXIT_SIGNAL = 128,     /* + signal number */
+    CT_EXIT_SIGNAL = 128, /* + signal number */
 };
 
 #endif

@@ -43,7 +43,8 @@ int ct_frame_encode(struct ct_buf *out, uint8_t kind, const void *body, size_t l
 
     if (length > CT_FRAME_BODY_MAX_BYTES)
         return -EMSGSIZE;
-    if ((rc = ct_buf_reserve(out, sizeof header + length, &at)) < 0) /* all or nothing */
+    if ((rc = ct_buf_reserve(out, sizeof header + length, &at)) <
+        0) /* all or nothing */
         return rc;
     ct_writer_init(&writer, header, sizeof header);
     ct_write_u8(&writer, CT_FRAME_MAGIC_0);

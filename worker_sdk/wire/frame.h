@@ -20,7 +20,7 @@ enum {
     CT_FRAME_MAGIC_1 = 0x52,
     CT_FRAME_VERSION = 1,
     CT_FRAME_HEADER_BYTES = 8,
-    CT_FRAME_BODY_MAX_BYTES = 64 * 1024, /* the largest message is a verdict with 16 failures */
+    CT_FRAME_BODY_MAX_BYTES = 64 * 1024, /* a verdict with 16 failures is the largest */
 };
 
 struct ct_frame {

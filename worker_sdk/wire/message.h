@@ -69,14 +69,13 @@ enum {
 
 /* Why a worker ended; on the wire as u8. */
 enum ct_cause {
-    CT_CAUSE_NONE = 0,   /* ended with 0, or still running */
-    CT_CAUSE_EXIT = 1,   /* a code of its own: `code` */
-    CT_CAUSE_SIGNAL = 2, /* `code` is the signal */
-    CT_CAUSE_OOM = 3,    /* SIGKILL by the kernel for memory, proven */
-    CT_CAUSE_EXEC = 4,   /* never ran: `code` is the errno of execve or chdir */
-    CT_CAUSE_STOPPED =
-        5, /* we ended it: a consequence, never a cause; `code` as SIGNAL */
-    CT_CAUSE_NODE_LOST = 6,  /* the node is silent or its connection broke */
+    CT_CAUSE_NONE = 0,      /* ended with 0, or still running */
+    CT_CAUSE_EXIT = 1,      /* a code of its own: `code` */
+    CT_CAUSE_SIGNAL = 2,    /* `code` is the signal */
+    CT_CAUSE_OOM = 3,       /* SIGKILL by the kernel for memory, proven */
+    CT_CAUSE_EXEC = 4,      /* never ran: `code` is the errno of execve or chdir */
+    CT_CAUSE_STOPPED = 5,   /* we ended it: a consequence, no cause; `code` as SIGNAL */
+    CT_CAUSE_NODE_LOST = 6, /* the node is silent or its connection broke */
     CT_CAUSE_UNKILLABLE = 7, /* survived SIGKILL */
     CT_CAUSE_JOIN_TIMEOUT = 8,
     CT_CAUSE_AGENT = 9, /* the agent itself could not go on; `text` says why */
@@ -96,9 +95,8 @@ struct ct_failure {
     uint64_t uptime_ms; /* how long the worker ran */
     int64_t step;       /* last one told to the agent; -1: none */
     char host[CT_HOST_MAX];
-    char error_file[512]; /* path on that host; empty: none was written */
-    char text
-        [CT_REASON_MAX]; /* message of the error file, or the last lines of output */
+    char error_file[512];     /* path on that host; empty: none was written */
+    char text[CT_REASON_MAX]; /* of the error file, or the last lines of output */
 };
 
 /* agent -> server */
@@ -119,13 +117,11 @@ struct ct_hello {
 struct ct_welcome {
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
-    char
-        seen_as[CT_ADDR_TEXT_MAX]; /* address the server sees the agent from, no port */
+    char seen_as[CT_ADDR_TEXT_MAX]; /* where the server sees the agent, no port */
 };
 
 struct ct_refuse {
-    int32_t
-        code; /* CTRUN_E_VERSION, CTRUN_E_WRONG_RUN, CTRUN_E_CLOSED, CTRUN_E_FINGERPRINT ... */
+    int32_t code;    /* CTRUN_E_VERSION, _WRONG_RUN, _CLOSED, _FINGERPRINT, ... */
     uint8_t version; /* the server's */
     char text[CT_REASON_MAX];
 };
@@ -133,11 +129,9 @@ struct ct_refuse {
 struct ct_join {
     uint32_t slots;         /* workers this node will run */
     int32_t node_rank_hint; /* SLURM_NODEID or --node-rank; -1: none */
-    uint8_t
-        is_endpoint; /* this node owns the endpoint's address: first, unless hinted */
-    uint16_t store_port; /* a worker-store listener, bound already and empty */
-    uint64_t
-        fingerprint; /* of what must be equal on all nodes: program, arguments, options */
+    uint8_t is_endpoint;    /* owns the endpoint's address: first, unless hinted */
+    uint16_t store_port;    /* a worker-store listener, bound already and empty */
+    uint64_t fingerprint;   /* of what all nodes must share: program, options */
     char role[CT_ROLE_MAX];
     char local_addr[CT_HOST_MAX]; /* --local-addr; empty: choose among what follows */
     uint8_t addr_count;
@@ -190,8 +184,7 @@ struct ct_stop {
 
 struct ct_stopped {
     uint64_t generation;
-    uint8_t
-        failure_count; /* workers of this node that ended badly, ours stopped ones included */
+    uint8_t failure_count; /* workers that ended badly, those we stopped included */
     struct ct_failure failures[CT_FAILURES_MAX];
 };
 
