@@ -80,9 +80,9 @@ struct ct_tcpstore_scan {
     size_t offset; /* of the next field */
     uint64_t left; /* blobs still to come */
     uint32_t seen; /* blobs that came */
-    uint8_t query; /* enum ct_tcpstore_query, valid once `is_begun` */
-    bool is_begun;
-    size_t first; /* offset of the first blob's length field */
+    uint8_t query; /* enum ct_tcpstore_query, valid once offset > 0 */
+    bool is_begun; /* replies: the head was read */
+    size_t first;  /* offset of the first blob's length field */
 };
 
 /* ---- Requests, as a server reads them --------------------------------------------------- */
