@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's line to its agent: steps go up, the wish to stop comes down.
+ *
+ * An abstract Unix stream socket with frames of wire/message.h. Nothing here blocks or fails:
+ * without an agent, or when it goes away, every call does nothing. A step that finds the socket
+ * full is dropped; the next one says more anyway. One thread at a time. */
+#ifndef CT_AGENT_SOCKET_H
+#define CT_AGENT_SOCKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker_sdk/base/buf.h"
+
+enum {
+    CT_AGENT_STEP_EVERY_MS = 250
+}; /* at most four messages a second leave */
+
+enum {
+    CT_AGENT_NAME_MAX = 108
+}; /* a Unix socket's name, as the kernel has it */
+
+struct ct_agent_socket {
+    int fd; /* -1: no agent, or (name not empty) its queue was full and we try again */
+    char name[CT_AGENT_NAME_MAX];
+    int rank;
+    uint64_t generation;
+    struct ct_buf in;
+    struct ct_buf out;
+    uint64_t step;         /* the latest told to us */
+    uint64_t sent_step;    /* the latest that left */
+    uint64_t next_send_ms; /* not before */
+    bool has_step;         /* any at all */
+    bool has_sent;
+    bool should_stop;
+};
+
+/* `name` is "@..." as in CTRUN_AGENT_SOCKET, or NULL. Says hello. deinit sends the last step. */
+void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int rank,
+                          uint64_t generation);
+void ct_agent_socket_deinit(struct ct_agent_socket *agent);
+void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step);
+/* True once the agent asked for it; stays true. */
+bool ct_agent_socket_should_stop(struct ct_agent_socket *agent);
+
+#endif
