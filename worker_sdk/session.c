@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker_sdk/agent_socket.h"
 #include "worker_sdk/base/addr.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/agent_socket.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/wire/contract.h"

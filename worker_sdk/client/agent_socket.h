@@ -4,8 +4,8 @@
  * An abstract Unix stream socket with frames of wire/message.h. Nothing here blocks or fails:
  * without an agent, or when it goes away, every call does nothing. A step that finds the socket
  * full is dropped; the next one says more anyway. One thread at a time. */
-#ifndef CT_AGENT_SOCKET_H
-#define CT_AGENT_SOCKET_H
+#ifndef CT_CLIENT_AGENT_SOCKET_H
+#define CT_CLIENT_AGENT_SOCKET_H
 
 #include <stdbool.h>
 #include <stdint.h>

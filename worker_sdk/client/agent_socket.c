@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_sdk/agent_socket.h"
+#include "worker_sdk/client/agent_socket.h"
 
 #include <errno.h>
 #include <stddef.h>
