@@ -20,4 +20,44 @@ enum {
     STORE_OUTPUT_TOTAL_MAX_BYTES = 512 << 20,
 };
 
+enum {
+    /* Runs of one ctrund: a busy site's jobs, not a flood's. */
+    RUNS_MAX = 4096,
+    /* --nnodes; standbys come on top. */
+    ROUND_NODES_MAX = 65535,
+    /* Workers of one node: the sum over all nodes stays below 2^32. */
+    ROUND_SLOTS_MAX = 65535,
+    /* WAITING to all is for people, and costs a message for each member. */
+    ROUND_WAITING_EVERY_MS = 1000,
+    /* What a HELLO asks for is kept above this: one core must answer thousands of agents. */
+    ROUND_HEARTBEAT_MIN_MS = 10,
+    /* What a HELLO means that leaves these at 0. */
+    ROUND_HEARTBEAT_MS = 1000,
+    ROUND_LOST_AFTER_MS = 5000,
+    ROUND_JOIN_TIMEOUT_MS = 600000, /* torchrun's */
+};
+
+enum {
+    /* Every node of a large job dials at once; the kernel lowers it to somaxconn. */
+    SERVER_BACKLOG = 4096,
+    SERVER_CONNS_MAX = 65536,
+    /* Endpoints of one server, stores not counted. */
+    SERVER_LISTENERS_MAX = 64,
+    /* Connections that never sent a byte. torch before 2.1 opens one per worker and burns a
+     * core when it is closed, so they are kept; new ones are closed while there are so many. */
+    CONN_SILENT_MAX = 8192,
+    /* From the first byte of a frame or of HTTP to a complete HELLO or request. */
+    CONN_IDENTIFY_MS = 10000,
+    /* Two frames of the largest size. */
+    CONN_IN_MAX_BYTES = 128 << 10,
+    /* Messages to an agent that reads nothing; then it is cut. */
+    CONN_OUT_MAX_BYTES = 4 << 20,
+    /* Bytes handed to libuv and not yet taken by the kernel; the rest waits in our buffer. */
+    CONN_WRITE_MARK_BYTES = 256 << 10,
+    /* Request line and headers; ours fit many times. */
+    HTTP_REQUEST_MAX_BYTES = 8 << 10,
+    /* A status page of RUNS_MAX small runs, or of one with thousands of members. */
+    HTTP_REPLY_MAX_BYTES = 16 << 20,
+};
+
 #endif

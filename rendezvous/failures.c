@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/failures.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "worker_sdk/wire/contract.h"
+
+void failures_clear(struct failures *failures)
+{
+    failures->cause_count = 0;
+    failures->consequence_count = 0;
+}
+
+static bool is_same(const struct ct_failure *a, const struct ct_failure *b)
+{
+    return a->generation == b->generation && a->node_rank == b->node_rank &&
+           a->rank == b->rank && a->pid == b->pid && a->cause == b->cause;
+}
+
+static void add_once(struct ct_failure *list, size_t *count,
+                     const struct ct_failure *failure)
+{
+    for (size_t i = 0; i < *count; i++) {
+        if (is_same(&list[i], failure))
+            return;
+    }
+    if (*count < CT_FAILURES_MAX)
+        list[(*count)++] = *failure;
+}
+
+void failures_add(struct failures *failures, const struct ct_failure *failure)
+{
+    if (failure->cause == CT_CAUSE_NONE)
+        return;
+    if (failure->cause == CT_CAUSE_STOPPED)
+        add_once(failures->consequences, &failures->consequence_count, failure);
+    else
+        add_once(failures->causes, &failures->cause_count, failure);
+}
+
+const struct ct_failure *failures_get_root(const struct failures *failures)
+{
+    return failures->cause_count > 0 ? &failures->causes[0] : NULL;
+}
+
+uint8_t failures_copy(const struct failures *failures, struct ct_failure *out,
+                      uint8_t max)
+{
+    uint8_t count = 0;
+
+    for (size_t i = 0; i < failures->cause_count && count < max; i++)
+        out[count++] = failures->causes[i];
+    for (size_t i = 0; i < failures->consequence_count && count < max; i++)
+        out[count++] = failures->consequences[i];
+    return count;
+}
+
+/* A code that fits an exit status and is not 0: 256 must not look like success. */
+static uint8_t clamp(int32_t code)
+{
+    return (code & 0xff) ? (uint8_t)(code & 0xff) : CT_EXIT_FAILURE;
+}
+
+uint8_t failures_exit_code(const struct ct_failure *failure)
+{
+    switch ((enum ct_cause)failure->cause) {
+    case CT_CAUSE_EXIT: return clamp(failure->code);
+    case CT_CAUSE_SIGNAL:
+    case CT_CAUSE_STOPPED: return clamp(CT_EXIT_SIGNAL + (failure->code & 0x7f));
+    case CT_CAUSE_OOM: return CT_EXIT_SIGNAL + SIGKILL;
+    case CT_CAUSE_EXEC:
+        return failure->code == ENOENT ? CT_EXIT_NOT_FOUND : CT_EXIT_CANNOT_EXEC;
+    case CT_CAUSE_NODE_LOST:
+    case CT_CAUSE_JOIN_TIMEOUT: return CT_EXIT_RETRY;
+    case CT_CAUSE_UNKILLABLE: return CT_EXIT_UNKILLABLE;
+    case CT_CAUSE_NONE:
+    case CT_CAUSE_AGENT: break;
+    }
+    return CT_EXIT_FAILURE; /* a cause of a newer agent ends up here too */
+}

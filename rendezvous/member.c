@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/member.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+
+/* ---- Table ------------------------------------------------------------------------------- */
+
+void member_table_deinit(struct member_table *table)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        lease_end(&table->list[i]->lease);
+        free(table->list[i]);
+    }
+    free(table->list);
+    *table = (struct member_table){0};
+}
+
+/* Index of the first member whose id is not below `id`. */
+static size_t lower_bound(const struct member_table *table, uint64_t id)
+{
+    size_t low = 0, high = table->count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (table->list[middle]->link.id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int grow(struct member_table *table)
+{
+    size_t capacity = table->capacity ? 2 * table->capacity : 8;
+    struct member **list;
+
+    if (table->count < table->capacity)
+        return 0;
+    list = ct_realloc_array(table->list, capacity, sizeof *list);
+    if (!list)
+        return -1;
+    table->list = list;
+    table->capacity = capacity;
+    return 0;
+}
+
+struct member *member_add(struct member_table *table, const struct member_link *link)
+{
+    struct member *member;
+
+    assert(table->count == 0 || table->list[table->count - 1]->link.id < link->id);
+    if (grow(table) < 0 || !(member = ct_zalloc(sizeof *member)))
+        return NULL;
+    member->link = *link;
+    member->step = -1;
+    ct_list_init(&member->lease.node);
+    table->list[table->count++] = member;
+    return member;
+}
+
+void member_remove(struct member_table *table, uint64_t id)
+{
+    struct member *member = member_find(table, id);
+    size_t at = lower_bound(table, id);
+
+    if (!member)
+        return;
+    lease_end(&member->lease);
+    free(member);
+    table->count--;
+    memmove(table->list + at, table->list + at + 1,
+            (table->count - at) * sizeof(struct member *));
+}
+
+struct member *member_find(const struct member_table *table, uint64_t id)
+{
+    size_t at = lower_bound(table, id);
+
+    if (at == table->count || table->list[at]->link.id != id)
+        return NULL;
+    return table->list[at];
+}
+
+bool member_is_in_world(const struct member *member)
+{
+    switch (member->state) {
+    case MEMBER_RUNNING:
+    case MEMBER_SUCCEEDED:
+    case MEMBER_STOPPING:
+    case MEMBER_LEAVING: return true;
+    case MEMBER_CONNECTED:
+    case MEMBER_READY:
+    case MEMBER_LEFT: break;
+    }
+    return false;
+}
+
+const char *member_state_name(enum member_state state)
+{
+    static const char *const names[] = {
+        [MEMBER_CONNECTED] = "connected", [MEMBER_READY] = "ready",
+        [MEMBER_RUNNING] = "running",     [MEMBER_SUCCEEDED] = "succeeded",
+        [MEMBER_STOPPING] = "stopping",   [MEMBER_LEAVING] = "leaving",
+        [MEMBER_LEFT] = "left",
+    };
+
+    return names[state];
+}
+
+/* ---- World ------------------------------------------------------------------------------- */
+
+static int compare_u64(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* Who gets a place: survivors keep theirs, others in order of arrival. */
+static int compare_claim(const void *left, const void *right)
+{
+    const struct member *a = *(struct member *const *)left;
+    const struct member *b = *(struct member *const *)right;
+
+    if (a->is_survivor != b->is_survivor)
+        return a->is_survivor ? -1 : 1;
+    return compare_u64(a->link.id, b->link.id);
+}
+
+/* Who comes first: hints in their order, then the endpoint's host, then arrival. */
+static int compare_order(const void *left, const void *right)
+{
+    const struct member *a = *(struct member *const *)left;
+    const struct member *b = *(struct member *const *)right;
+    bool a_is_hinted = a->join.node_rank_hint >= 0;
+    bool b_is_hinted = b->join.node_rank_hint >= 0;
+
+    if (a_is_hinted != b_is_hinted)
+        return a_is_hinted ? -1 : 1;
+    if (a_is_hinted && a->join.node_rank_hint != b->join.node_rank_hint)
+        return a->join.node_rank_hint < b->join.node_rank_hint ? -1 : 1;
+    if (!a->join.is_endpoint != !b->join.is_endpoint)
+        return a->join.is_endpoint ? -1 : 1;
+    return compare_u64(a->link.id, b->link.id);
+}
+
+static int compare_role(const void *left, const void *right)
+{
+    const struct member *a = *(struct member *const *)left;
+    const struct member *b = *(struct member *const *)right;
+    int order = strcmp(a->join.role, b->join.role);
+
+    return order ? order : compare_u64(a->start.group_rank, b->start.group_rank);
+}
+
+size_t member_choose(const struct member_table *table, size_t max, struct member **out)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < table->count; i++) {
+        if (table->list[i]->state == MEMBER_READY)
+            out[count++] = table->list[i];
+    }
+    if (count > max) {
+        qsort(out, count, sizeof *out, compare_claim);
+        count = max;
+    }
+    if (count > 0)
+        qsort(out, count, sizeof *out, compare_order);
+    return count;
+}
+
+static void assign_role_ranks(struct member **by_role, size_t count)
+{
+    size_t first = 0;
+
+    while (first < count) {
+        uint32_t size = 0;
+        size_t end = first;
+
+        for (; end < count &&
+               strcmp(by_role[end]->join.role, by_role[first]->join.role) == 0;
+             end++) {
+            by_role[end]->start.role_rank_base = size;
+            size += by_role[end]->join.slots;
+        }
+        for (; first < end; first++)
+            by_role[first]->start.role_world_size = size;
+    }
+}
+
+void member_assign_ranks(struct member **world, size_t count, struct member **scratch)
+{
+    uint32_t size = 0;
+
+    if (count == 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        world[i]->start.group_rank = (uint32_t)i;
+        world[i]->start.group_world_size = (uint32_t)count;
+        world[i]->start.rank_base = size;
+        size += world[i]->join.slots;
+        scratch[i] = world[i];
+    }
+    for (size_t i = 0; i < count; i++)
+        world[i]->start.world_size = size;
+    qsort(scratch, count, sizeof *scratch, compare_role);
+    assign_role_ranks(scratch, count);
+}

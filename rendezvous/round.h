@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rounds of one run, as a pure state machine: a command and the time in, actions out.
+ *
+ *            join deadline, CLOSE
+ *        ┌──────────────────────────────> CLOSED <───────────────────┐
+ *        │                                  ▲ all succeeded          │ budget used up, CLOSE
+ *     FORMING ──max, last call, all back──> RUNNING ──failure,─────> STOPPING
+ *        ▲                                            loss, leaver,     │
+ *        └───────── all have stopped ──────────────── newcomer ─────────┘
+ *
+ * The first round starts when max nodes have joined, or last_call_ms after the min-th did. Later
+ * ones start when every survivor of the last world has joined again (and min are there):
+ * whoever waits as a newcomer or standby by then fills the places up to max. There is no last
+ * call, so that a lost node costs its lease and nothing more.
+ *
+ * A failure costs one restart of the run's budget, whichever node it is on; a lost, leaving or
+ * new node costs none. Whatever fails after a STOP went out is a consequence of it and costs
+ * nothing either. With fewer than min nodes the run waits for a replacement until the join
+ * deadline. A run without members is forgotten.
+ *
+ * No socket, clock, random number or log inside: `now_ms` is the server's monotonic clock, and
+ * a command is an id and a message, so that it can be written down and played again. One
+ * command costs O(1), those that reach every member O(N) (START: O(N log N)). */
+#ifndef RENDEZVOUS_ROUND_H
+#define RENDEZVOUS_ROUND_H
+
+#include "rendezvous/failures.h"
+#include "rendezvous/lease.h"
+#include "rendezvous/member.h"
+#include "rendezvous/host_list.h"
+
+enum round_state {
+    ROUND_FORMING,
+    ROUND_RUNNING,
+    ROUND_STOPPING,
+    ROUND_CLOSED,
+};
+
+struct round_settings {
+    uint32_t min_nodes;
+    uint32_t max_nodes;
+    uint32_t max_restarts;
+    uint64_t join_timeout_ms;
+    uint64_t last_call_ms;
+    uint64_t lost_after_ms;
+    uint16_t
+        endpoint_port; /* static backend: START names it instead of a store_port; else 0 */
+};
+
+enum round_command_kind {
+    ROUND_ADD,     /* a HELLO was welcomed: `link` */
+    ROUND_MESSAGE, /* `message` from member `id` */
+    ROUND_GONE,    /* the connection of `id` ended: `reason` */
+    ROUND_TICK,    /* round_next_ms() has come */
+};
+
+struct round_command {
+    enum round_command_kind kind;
+    uint64_t id;
+    const struct member_link *link; /* borrowed, like all pointers here */
+    const struct ct_message
+        *message; /* JOIN HEARTBEAT FAILURE STOPPED SUCCEEDED LEAVE CLOSE */
+    const char *reason;
+};
+
+enum round_action_kind {
+    ROUND_SEND_START,   /* the member's `start` */
+    ROUND_SEND_WAITING, /* round->waiting */
+    ROUND_SEND_STOP,    /* round->stop */
+    ROUND_SEND_VERDICT, /* round->verdict */
+    ROUND_SEND_REFUSE,  /* round->refuse; then close the connection */
+    ROUND_DROP,         /* close the connection: it is a member no more */
+    ROUND_CHANGED,      /* `from` became `to`; for logs and events */
+    ROUND_FORGET, /* no member is left: destroy the round. Always the last action */
+};
+
+struct round_action {
+    enum round_action_kind kind;
+    uint64_t id; /* of the member */
+    enum round_state from, to;
+    const char *why; /* static text */
+};
+
+struct round {
+    /* Read only for others. */
+    struct round_settings settings;
+    enum round_state state;
+    uint64_t generation; /* of the current or last world; 0: none yet */
+    uint32_t restart_count;
+    uint32_t world_count; /* members that got the last START */
+    struct member_table members;
+
+    /* What the last step wants done; valid until the next one. */
+    struct round_action *actions;
+    size_t action_count;
+    struct ct_waiting waiting;
+    struct ct_stop stop;
+    struct ct_verdict verdict;
+    struct ct_refuse refuse;
+
+    /* Inside. */
+    size_t action_capacity;
+    struct member **scratch; /* twice as many as members */
+    size_t scratch_capacity;
+    size_t counts[MEMBER_LEFT + 1]; /* members by state */
+    size_t missing_survivors;       /* survivors that are CONNECTED: expected to join */
+    bool is_finishing;              /* a member of the world succeeded: no newcomers */
+    bool has_fingerprint;
+    uint64_t fingerprint; /* of the first JOIN */
+    uint8_t outcome;      /* enum ct_outcome that follows STOPPING; 0: the next round */
+    uint8_t exit_code;
+    struct failures failures; /* since the last START */
+    struct host_list missing;
+    struct lease_queue leases;
+    uint64_t started_ms;
+    uint64_t join_deadline_ms; /* of FORMING, and of STOPPING */
+    uint64_t last_call_ms;     /* when the last call is over */
+    uint64_t
+        waiting_due_ms; /* no WAITING to all before; UINT64_MAX: nothing new to tell */
+    uint64_t waiting_sent_ms;
+};
+
+/* 0, -EINVAL (settings that cannot be), -ENOMEM. */
+int round_create(struct round **out, const struct round_settings *settings);
+void round_destroy(struct round *round);
+/* 0, or -ENOMEM (only ROUND_ADD allocates; the member was not added). Unknown ids and messages
+ * of another generation do nothing. */
+int round_step(struct round *round, const struct round_command *command,
+               uint64_t now_ms);
+/* When it wants a ROUND_TICK; UINT64_MAX: never. */
+uint64_t round_next_ms(const struct round *round);
+const char *round_state_name(enum round_state state);
+
+#endif
