@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who am I? The smallest worker: it opens the session, says its place, and leaves.
+ *
+ *     cc 01_hello.c -o hello $(pkg-config --cflags --libs ctrun)
+ *     ctrun --standalone --nproc-per-node=2 ./hello */
+#include <ctrun.h>
+#include <stdio.h>
+
+int main(void)
+{
+    struct ctrun_session *session;
+    struct ctrun_error err;
+
+    if (ctrun_open(&session, NULL, &err) < 0)
+        return ctrun_fail_worker(&err); /* the launcher shows the reason */
+    printf("hello from rank %d of %d (local %d of %d, node %d, restart %d)\n",
+           ctrun_rank(session), ctrun_world_size(session), ctrun_local_rank(session),
+           ctrun_local_world_size(session), ctrun_node_rank(session),
+           ctrun_restart_count(session));
+    ctrun_close(session);
+    return 0;
+}
