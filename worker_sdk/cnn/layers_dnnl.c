@@ -32,7 +32,7 @@ struct step {
 
 /* One convolution; `value` and `grad` are in PyTorch's order, the rest as the kernels want it. */
 struct conv {
-    dnnl_dim_t x_dims[4], w_dims[4], b_dims[1], y_dims[4];
+    dnnl_dims_t x_dims, w_dims, b_dims, y_dims;
     dnnl_primitive_desc_t forward;
     dnnl_memory_t x, w, b, y;
     dnnl_memory_t dy, dw, db, dw_plain;
@@ -83,7 +83,7 @@ static void check(struct builder *b, dnnl_status_t status, const char *where)
     }
 }
 
-static dnnl_memory_desc_t describe(struct builder *b, int dims, const dnnl_dim_t *sizes,
+static dnnl_memory_desc_t describe(struct builder *b, int dims, const dnnl_dims_t sizes,
                                    dnnl_format_tag_t tag)
 {
     dnnl_memory_desc_t md = {0};
@@ -275,7 +275,7 @@ static void build_conv2_backward_x(struct builder *b)
 static void build_pool_forward(struct builder *b)
 {
     struct plan *plan = b->plan;
-    const dnnl_dim_t dims[4] = {(dnnl_dim_t)plan->n, CNN_C2, CNN_POOLED, CNN_POOLED};
+    const dnnl_dims_t dims = {(dnnl_dim_t)plan->n, CNN_C2, CNN_POOLED, CNN_POOLED};
     const dnnl_memory_desc_t any = describe(b, 4, dims, dnnl_format_tag_any);
     const dnnl_memory_desc_t nhwc = describe(b, 4, dims, dnnl_nhwc);
     dnnl_pooling_desc_t desc;

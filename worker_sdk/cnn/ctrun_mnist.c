@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrun-mnist - the reference trainer: a CNN on MNIST, on one worker or many.
+ *
+ * SIGTERM ends it at the next step with a checkpoint and status 143: a restarted worker goes on
+ * from there. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/cnn/options.h"
+
+enum {
+    EXIT_USAGE = 2,
+    EXIT_TERMINATED = 128 + SIGTERM
+};
+
+static volatile sig_atomic_t terminated;
+
+static void on_terminate(int signal)
+{
+    (void)signal;
+    terminated = 1;
+}
+
+static void catch_terminate(void)
+{
+    struct sigaction action = {.sa_handler = on_terminate, .sa_flags = SA_RESTART};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static void complain(const struct ctrun_error *err)
+{
+    fprintf(stderr, "ctrun-mnist: error[%s]: %s\n", ct_error_name(err->code),
+            err->text);
+}
+
+int main(int argc, char **argv)
+{
+    struct cnn_train_options options;
+    struct ctrun_error err = {0};
+    int rc = cnn_options_parse(&options, argc, argv, &err);
+
+    if (rc == 1) {
+        cnn_options_help(stdout);
+        return 0;
+    }
+    if (rc < 0) {
+        complain(&err);
+        return EXIT_USAGE;
+    }
+    catch_terminate();
+    rc = cnn_train(&options, &terminated, &err);
+    if (rc < 0) {
+        complain(&err);
+        return rc == CTRUN_E_USAGE ? EXIT_USAGE : ctrun_fail_worker(&err);
+    }
+    return rc == CNN_TERMINATED ? EXIT_TERMINATED : 0;
+}

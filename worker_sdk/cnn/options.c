@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One table: parser, defaults and --help come from it. */
+#include "worker_sdk/cnn/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/cnn/backend.h"
+
+enum kind {
+    FLAG,
+    TEXT,
+    NUMBER,
+    REAL
+};
+
+struct option {
+    const char *name;
+    enum kind kind;
+    size_t offset; /* of the field in struct cnn_train_options */
+    uint64_t min, max;
+    const char *value; /* default, as the user would type it; NULL: off, or none */
+    const char *metavar;
+    const char *help;
+};
+
+#define AT(field) offsetof(struct cnn_train_options, field)
+enum {
+    BATCH_MAX = 65536,
+    THREADS_MAX = 256
+};
+
+static const struct option options[] = {
+    {"data", TEXT, AT(data), 0, 0, NULL, "DIR",
+     "MNIST or Fashion-MNIST in IDX files (default: Debian's dataset-fashion-mnist)"},
+    {"epochs", NUMBER, AT(epochs), 0, 1000000, "14", "N",
+     "passes over the training set"},
+    {"batch-size", NUMBER, AT(batch_size), 1, BATCH_MAX, "64", "N",
+     "samples of a step, each worker"},
+    {"global-batch", NUMBER, AT(global_batch), 0, 1u << 24, "0", "N",
+     "samples of a step, all workers together; 0: batch-size times workers"},
+    {"test-batch-size", NUMBER, AT(test_batch_size), 1, BATCH_MAX, "250", "N",
+     "samples tested at once; does not change the result"},
+    {"lr", REAL, AT(lr), 0, 0, "1.0", "X", "learning rate of Adadelta"},
+    {"gamma", REAL, AT(gamma), 0, 0, "0.7", "X",
+     "the learning rate is multiplied with it after each epoch"},
+    {"seed", NUMBER, AT(seed), 0, UINT64_MAX, "1", "N",
+     "of first weights, sample order and dropout"},
+    {"save", TEXT, AT(save), 0, 0, NULL, "PATH",
+     "write a checkpoint (safetensors, PyTorch's names) after each epoch"},
+    {"save-steps", NUMBER, AT(save_steps), 0, 1u << 30, "500", "N",
+     "and after every N steps; 0: only after epochs"},
+    {"resume", FLAG, AT(resume), 0, 0, NULL, NULL,
+     "go on from the checkpoint at --save when it is there"},
+    {"backend", TEXT, AT(backend), 0, 0, "auto", "NAME",
+     "auto or one of those listed below"},
+    {"threads", NUMBER, AT(threads), 0, THREADS_MAX, "0", "N",
+     "computing threads; 0: usable cores over workers on this host"},
+    {"log-interval", NUMBER, AT(log_interval), 0, 1u << 30, NULL, "N",
+     "steps between loss lines (default: 100; with --json 0: none)"},
+    {"limit-steps", NUMBER, AT(limit_steps), 0, UINT64_MAX, "0", "N",
+     "end after N steps in all, counted from the first start; 0: no limit"},
+    {"json", FLAG, AT(json), 0, 0, NULL, NULL,
+     "one JSON object a line on standard output, one line an epoch"},
+};
+enum {
+    OPTIONS = sizeof options / sizeof *options
+};
+
+static void *field_of(struct cnn_train_options *out, const struct option *option)
+{
+    return (char *)out + option->offset;
+}
+
+static int parse_real(const char *text, double *out)
+{
+    char *end;
+
+    *out = strtod(text, &end);
+    return end == text || *end || !isfinite(*out) || *out < 0 ? -EINVAL : 0;
+}
+
+static int set(struct cnn_train_options *out, const struct option *option,
+               const char *value, struct ctrun_error *err)
+{
+    void *field = field_of(out, option);
+
+    switch (option->kind) {
+    case FLAG: *(bool *)field = true; return 0;
+    case TEXT:
+        if (!*value)
+            return ct_fail(err, CTRUN_E_USAGE, "--%s: its value is empty",
+                           option->name);
+        *(const char **)field = value;
+        return 0;
+    case NUMBER:
+        if (ct_parse_u64(value, option->min, option->max, field) < 0)
+            return ct_fail(err, CTRUN_E_USAGE,
+                           "--%s %.60s: not a number from %llu to %llu", option->name,
+                           value, (unsigned long long)option->min,
+                           (unsigned long long)option->max);
+        return 0;
+    case REAL:
+        if (parse_real(value, field) < 0)
+            return ct_fail(err, CTRUN_E_USAGE, "--%s %.60s: not a number from 0 on",
+                           option->name, value);
+        return 0;
+    }
+    return 0;
+}
+
+/* How alike two names are: common letters at the front, and at the back. */
+static size_t likeness(const char *a, size_t length, const char *b)
+{
+    const size_t other = strlen(b), most = length < other ? length : other;
+    size_t front = 0, back = 0;
+
+    while (front < most && a[front] == b[front])
+        front++;
+    while (back < most - front && a[length - 1 - back] == b[other - 1 - back])
+        back++;
+    return 2 * (front + back) >= other ? front + back : 0;
+}
+
+static int fail_unknown(const char *name, size_t length, struct ctrun_error *err)
+{
+    const struct option *best = NULL;
+    size_t most = 0;
+
+    for (size_t i = 0; i < OPTIONS; i++) {
+        const size_t alike = likeness(name, length, options[i].name);
+
+        if (alike > most) {
+            most = alike;
+            best = &options[i];
+        }
+    }
+    if (best)
+        return ct_fail(err, CTRUN_E_USAGE, "--%.*s: unknown option; did you mean --%s?",
+                       (int)(length < 60 ? length : 60), name, best->name);
+    return ct_fail(err, CTRUN_E_USAGE, "--%.*s: unknown option; --help lists all",
+                   (int)(length < 60 ? length : 60), name);
+}
+
+static const struct option *find(const char *name, size_t length)
+{
+    for (size_t i = 0; i < OPTIONS; i++)
+        if (strlen(options[i].name) == length &&
+            memcmp(options[i].name, name, length) == 0)
+            return &options[i];
+    return NULL;
+}
+
+/* Takes the option at argv[*i] with its value, which may be the next argument. */
+static int parse_one(struct cnn_train_options *out, char **argv, int *i,
+                     struct ctrun_error *err)
+{
+    const char *name = argv[*i] + 2;
+    const size_t length = strcspn(name, "=");
+    const char *value = name[length] == '=' ? name + length + 1 : NULL;
+    const struct option *option = find(name, length);
+
+    if (!option)
+        return fail_unknown(name, length, err);
+    if (option->kind == FLAG && value)
+        return ct_fail(err, CTRUN_E_USAGE, "--%s: takes no value", option->name);
+    if (option->kind != FLAG && !value && !(value = argv[*i + 1]))
+        return ct_fail(err, CTRUN_E_USAGE, "--%s: its value is missing", option->name);
+    if (option->kind != FLAG && name[length] != '=')
+        (*i)++;
+    return set(out, option, value, err);
+}
+
+int cnn_options_parse(struct cnn_train_options *out, int argc, char **argv,
+                      struct ctrun_error *err)
+{
+    int rc;
+
+    *out = (struct cnn_train_options){.data = ctrun_dataset_default_directory(),
+                                      .log_interval = UINT64_MAX};
+    for (size_t i = 0; i < OPTIONS; i++)
+        if (options[i].value && (rc = set(out, &options[i], options[i].value, err)) < 0)
+            return rc;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return 1;
+        if (strncmp(argv[i], "--", 2) != 0)
+            return ct_fail(err, CTRUN_E_USAGE,
+                           "%.60s: unexpected argument; --help lists all", argv[i]);
+        if ((rc = parse_one(out, argv, &i, err)) < 0)
+            return rc;
+    }
+    if (out->log_interval == UINT64_MAX)
+        out->log_interval = out->json ? 0 : 100;
+    if (out->resume && !out->save)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--resume: needs --save PATH to resume from");
+    return 0;
+}
+
+void cnn_options_help(FILE *to)
+{
+    char why[200];
+
+    fputs("usage: ctrun-mnist [OPTION...]\n\n"
+          "Trains the network of PyTorch's MNIST example, alone or as one of the "
+          "workers that\n"
+          "ctrun, torchrun or anything else started that sets RANK and WORLD_SIZE.\n\n",
+          to);
+    for (size_t i = 0; i < OPTIONS; i++) {
+        const struct option *option = &options[i];
+        char left[40];
+
+        (void)ct_format(left, sizeof left, "--%s%s%s", option->name,
+                        option->metavar ? " " : "",
+                        option->metavar ? option->metavar : "");
+        fprintf(to, "  %-22s %s", left, option->help);
+        if (option->value && strcmp(option->value, "0") != 0)
+            fprintf(to, " (default: %s)", option->value);
+        fputc('\n', to);
+    }
+    fputs("  --help                 this text\n\nback ends:", to);
+    for (size_t i = 0; cnn_backends[i]; i++)
+        fprintf(to, "%s %s%s", i ? "," : "", cnn_backends[i]->name,
+                cnn_backends[i]->is_usable(why, sizeof why) ? ""
+                                                            : " (not on this machine)");
+    fputs("\nexit status: 0 done, 1 failed, 2 wrong usage, 143 terminated and saved\n",
+          to);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/cnn/state.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    SECTIONS = 3,
+    TENSORS = SECTIONS * CNN_PARAMS,
+    NAME_MAX_BYTES = 64,
+    TEXT_MAX_BYTES = 32,
+    /* A position beyond these is no training run but a damaged file. */
+    EPOCH_MAX = 1000000,
+};
+
+static const char *const PREFIX[SECTIONS] = {"", "adadelta.square_avg.",
+                                             "adadelta.acc_delta."};
+
+/* All tensors of a file, in PyTorch's layout. */
+struct image {
+    struct cnn_tensors sections[SECTIONS];
+    struct ctrun_tensor tensors[TENSORS];
+    char names[TENSORS][NAME_MAX_BYTES];
+};
+
+static void image_deinit(struct image *image)
+{
+    for (int s = 0; s < SECTIONS; s++)
+        cnn_tensors_deinit(&image->sections[s]);
+}
+
+static int image_init(struct image *image)
+{
+    memset(image, 0, sizeof *image);
+    for (int s = 0; s < SECTIONS; s++) {
+        if (cnn_tensors_init(&image->sections[s]) < 0) {
+            image_deinit(image);
+            return -ENOMEM;
+        }
+        for (enum cnn_param p = 0; p < CNN_PARAMS; p++) {
+            const int at = s * CNN_PARAMS + (int)p;
+            struct ctrun_tensor *tensor = &image->tensors[at];
+
+            (void)ct_format(image->names[at], NAME_MAX_BYTES, "%s%s", PREFIX[s],
+                            cnn_params[p].name);
+            tensor->name = image->names[at];
+            tensor->dtype = CTRUN_F32;
+            tensor->dims = cnn_params[p].dims;
+            memcpy(tensor->sizes, cnn_params[p].sizes, sizeof cnn_params[p].sizes);
+            tensor->data = image->sections[s].of[p];
+        }
+    }
+    return 0;
+}
+
+static const struct cnn_tensors *section_of(const struct cnn_model *model, int section)
+{
+    const struct cnn_tensors *const all[SECTIONS] = {&model->values, &model->square_avg,
+                                                     &model->acc_delta};
+
+    return all[section];
+}
+
+int cnn_state_save(const char *path, const struct cnn_model *model,
+                   const struct cnn_position *position,
+                   const struct cnn_state_info *info, struct ctrun_error *err)
+{
+    char text[7][TEXT_MAX_BYTES];
+    const struct ctrun_metadata metadata[] = {
+        {"format", "pt"},        {"producer", "ctrun-mnist"},
+        {"seed", text[0]},       {"epoch", text[1]},
+        {"start", text[2]},      {"step", text[3]},
+        {"loss_sum", text[4]},   {"lr", text[5]},
+        {"world_size", text[6]},
+    };
+    struct image image;
+    int rc;
+
+    if (image_init(&image) < 0)
+        return ct_fail(err, -ENOMEM, "%s: save: out of memory", path);
+    for (int s = 0; s < SECTIONS; s++)
+        for (enum cnn_param p = 0; p < CNN_PARAMS; p++)
+            cnn_to_torch(p, section_of(model, s)->of[p], image.sections[s].of[p]);
+    (void)ct_format(text[0], TEXT_MAX_BYTES, "%" PRIu64, position->seed);
+    (void)ct_format(text[1], TEXT_MAX_BYTES, "%" PRIu64, position->epoch);
+    (void)ct_format(text[2], TEXT_MAX_BYTES, "%" PRIu64, position->start);
+    (void)ct_format(text[3], TEXT_MAX_BYTES, "%" PRIu64, position->step);
+    (void)ct_format(text[4], TEXT_MAX_BYTES, "%a", position->loss);
+    (void)ct_format(text[5], TEXT_MAX_BYTES, "%.9g", info->lr);
+    (void)ct_format(text[6], TEXT_MAX_BYTES, "%d", info->world_size);
+    rc = ctrun_checkpoint_save(path, image.tensors, TENSORS, metadata,
+                               sizeof metadata / sizeof *metadata, err);
+    image_deinit(&image);
+    return rc;
+}
+
+static int read_number(const struct ctrun_checkpoint *file, const char *path,
+                       const char *key, uint64_t max, uint64_t *out,
+                       struct ctrun_error *err)
+{
+    const char *text = ctrun_checkpoint_metadata(file, key);
+
+    if (!text)
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                       "%s: no \"%s\" in its metadata: not written by ctrun-mnist",
+                       path, key);
+    if (ct_parse_u64(text, 0, max, out) < 0)
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                       "%s: \"%s\" is \"%.40s\": no number", path, key, text);
+    return 0;
+}
+
+static int read_position(const struct ctrun_checkpoint *file, const char *path,
+                         struct cnn_position *position, struct ctrun_error *err)
+{
+    const char *loss = ctrun_checkpoint_metadata(file, "loss_sum");
+    char *end = NULL;
+    int rc;
+
+    if ((rc = read_number(file, path, "seed", UINT64_MAX, &position->seed, err)) < 0 ||
+        (rc = read_number(file, path, "epoch", EPOCH_MAX, &position->epoch, err)) < 0 ||
+        (rc = read_number(file, path, "start", UINT32_MAX, &position->start, err)) <
+            0 ||
+        (rc = read_number(file, path, "step", UINT64_MAX, &position->step, err)) < 0)
+        return rc;
+    position->loss = loss ? strtod(loss, &end) : NAN;
+    if (!isfinite(position->loss) || *end)
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "%s: no usable \"loss_sum\"", path);
+    return 0;
+}
+
+int cnn_state_load(const char *path, struct cnn_model *model,
+                   struct cnn_position *position, struct ctrun_error *err)
+{
+    struct ctrun_checkpoint *file = NULL;
+    struct image image;
+    int rc;
+
+    if (image_init(&image) < 0)
+        return ct_fail(err, -ENOMEM, "%s: load: out of memory", path);
+    if ((rc = ctrun_checkpoint_open(&file, path, err)) < 0 ||
+        (rc = read_position(file, path, position, err)) < 0)
+        goto close;
+    for (int i = 0; i < TENSORS; i++)
+        if ((rc = ctrun_checkpoint_load(file, &image.tensors[i], err)) < 0)
+            goto close;
+    for (int s = 0; s < SECTIONS; s++)
+        for (enum cnn_param p = 0; p < CNN_PARAMS; p++)
+            cnn_from_torch(p, image.sections[s].of[p], section_of(model, s)->of[p]);
+close:
+    ctrun_checkpoint_close(file);
+    image_deinit(&image);
+    return rc < 0 ? rc : 0;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a training run must know to go on after a restart, and the file that holds it.
+ *
+ * The file is a safetensors file: the parameters under PyTorch's names and shapes (so that
+ * PyTorch loads them), Adadelta's state beside them, and the position as text in the metadata.
+ * The position counts samples of the epoch's global order, not batches of a rank: a run can be
+ * resumed with another number of workers. */
+#ifndef CNN_STATE_H
+#define CNN_STATE_H
+
+#include "worker_sdk/cnn/net.h"
+#include "worker_sdk/include/ctrun.h"
+
+struct cnn_position {
+    uint64_t seed;
+    uint64_t epoch; /* from 0 */
+    uint64_t start; /* samples of this epoch that are done, over all ranks */
+    uint64_t step;  /* since the beginning of the training */
+    double loss;    /* sum over these `start` samples */
+};
+
+struct cnn_state_info { /* written for readers; resume does not need it */
+    double lr;          /* of this epoch */
+    int world_size;
+};
+
+/* Writes path atomically. 0, or a negative code. */
+int cnn_state_save(const char *path, const struct cnn_model *model,
+                   const struct cnn_position *position,
+                   const struct cnn_state_info *info, struct ctrun_error *err);
+/* Reads it back. -ENOENT when there is no such file, CTRUN_E_BAD_CHECKPOINT when it is damaged
+ * or of another network; model and position are undefined then. */
+int cnn_state_load(const char *path, struct cnn_model *model,
+                   struct cnn_position *position, struct ctrun_error *err);
+
+#endif

@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/cnn/train.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/cnn/backend.h"
+#include "worker_sdk/cnn/optimizer.h"
+#include "worker_sdk/cnn/report.h"
+#include "worker_sdk/cnn/state.h"
+
+struct trainer {
+    const struct cnn_train_options *options;
+    const volatile sig_atomic_t *terminated;
+    struct ctrun_session *session;
+    struct ctrun_group *world; /* NULL with one rank */
+    struct ctrun_ddp *ddp;     /* likewise */
+    int rank, world_size;
+    uint64_t global_batch;
+    struct ctrun_dataset train, test;
+    struct ctrun_sampler *sampler; /* the global order: of one rank out of one */
+    struct cnn_model model;
+    struct cnn_tensors own_grads; /* without ddp */
+    float *grads[CNN_PARAMS];     /* of this step */
+    struct cnn_engine *engine;
+    struct cnn_position position;
+    uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none yet */
+    uint64_t *indices;   /* of this rank in this step */
+    struct cnn_report report;
+    uint64_t epoch_start_ms; /* of what this process did of the epoch */
+    uint64_t epoch_images;
+};
+
+/* What all ranks add up after every step: one small message tells the loss and who stops. */
+enum {
+    SUM_LOSS,
+    SUM_COUNT,
+    SUM_ASKED,
+    SUM_TERMINATED,
+    SUMS
+};
+
+/* ---- Setting up -------------------------------------------------------------------------- */
+
+static int load_data(struct trainer *t, enum ctrun_split split,
+                     struct ctrun_dataset *out, struct ctrun_error *err)
+{
+    const char *directory = t->options->data;
+    int rc;
+
+    if ((rc = ctrun_dataset_load(out, directory, split, err)) < 0)
+        return rc;
+    if (out->rows != CNN_SIDE || out->columns != CNN_SIDE || out->count == 0 ||
+        out->count > UINT32_MAX)
+        return ct_fail(err, CTRUN_E_BAD_DATA,
+                       "%s: %zu images of %d x %d: the network takes 28 x 28",
+                       directory, out->count, out->rows, out->columns);
+    return 0;
+}
+
+static int set_up_engine(struct trainer *t, struct ctrun_error *err)
+{
+    const int cores = cnn_team_usable_cores() / ctrun_local_world_size(t->session);
+    const int threads = t->options->threads ? (int)t->options->threads : cores;
+    const struct cnn_engine_options options = {.model = &t->model,
+                                               .threads = threads > 0 ? threads : 1,
+                                               .seed = t->options->seed};
+
+    if (cnn_model_init(&t->model) < 0 || cnn_tensors_init(&t->own_grads) < 0)
+        return ct_fail(err, -ENOMEM, "the network: out of memory");
+    cnn_model_reset(&t->model, t->options->seed);
+    memcpy(t->grads, t->own_grads.of, sizeof t->grads);
+    return cnn_engine_open(&t->engine, t->options->backend, &options, err);
+}
+
+static int set_up_batches(struct trainer *t, struct ctrun_error *err)
+{
+    const struct ctrun_sampler_options options = {.size = sizeof options,
+                                                  .count = t->train.count,
+                                                  .world_size = 1,
+                                                  .seed = t->options->seed};
+    const uint64_t world = (uint64_t)t->world_size;
+
+    t->global_batch = t->options->global_batch ? t->options->global_batch
+                                               : t->options->batch_size * world;
+    t->indices = ct_zalloc_array((t->global_batch + world - 1) / world,
+                                 sizeof *t->indices);
+    if (!t->indices)
+        return ct_fail(err, -ENOMEM, "a batch of %" PRIu64 ": out of memory",
+                       t->global_batch);
+    return ctrun_sampler_create(&t->sampler, &options, err);
+}
+
+/* *from: the rank that has come furthest, the lowest among equals; -1: none has a state. Nodes
+ * need not share a file system: only one of them may have the file. */
+static int find_furthest(struct trainer *t, int64_t mine, int *from,
+                         struct ctrun_error *err)
+{
+    int64_t *all = ct_zalloc_array((size_t)t->world_size, sizeof *all);
+    int rc;
+
+    if (!all)
+        return ct_fail(err, -ENOMEM, "resume: out of memory");
+    if ((rc = ctrun_all_gather(t->world, &mine, all, 1, CTRUN_I64, err)) < 0) {
+        free(all);
+        return ct_wrap(err, "compare checkpoints");
+    }
+    *from = -1;
+    for (int r = 0; r < t->world_size; r++)
+        if (all[r] >= 0 && (*from < 0 || all[r] > all[*from]))
+            *from = r;
+    free(all);
+    return 0;
+}
+
+static int share_state(struct trainer *t, int from, struct ctrun_error *err)
+{
+    struct cnn_tensors *const parts[] = {&t->model.values, &t->model.square_avg,
+                                         &t->model.acc_delta};
+    int rc;
+
+    if ((rc = ctrun_broadcast(t->world, &t->position, sizeof t->position, CTRUN_U8,
+                              from, err)) < 0)
+        return ct_wrap(err, "share the checkpoint");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        for (enum cnn_param p = 0; p < CNN_PARAMS; p++)
+            if ((rc = ctrun_broadcast(t->world, parts[i]->of[p], cnn_params[p].count,
+                                      CTRUN_F32, from, err)) < 0)
+                return ct_wrap(err, "share the checkpoint");
+    return 0;
+}
+
+static int check_position(const struct trainer *t, struct ctrun_error *err)
+{
+    const struct cnn_position *at = &t->position;
+
+    if (at->seed != t->options->seed)
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                       "%s: written with --seed %" PRIu64 ", not %" PRIu64
+                       ": sample order and masks depend on it",
+                       t->options->save, at->seed, t->options->seed);
+    if (at->start > t->train.count)
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                       "%s: written after %" PRIu64 " images of an epoch; %s has %zu",
+                       t->options->save, at->start, t->options->data, t->train.count);
+    return 0;
+}
+
+static int resume(struct trainer *t, struct ctrun_error *err)
+{
+    int rc = cnn_state_load(t->options->save, &t->model, &t->position, err);
+    int from = rc == 0 ? 0 : -1;
+
+    if (rc < 0 && rc != -ENOENT)
+        return rc;
+    if (t->world) {
+        const int64_t mine = rc == 0 ? (int64_t)(t->position.step & INT64_MAX) : -1;
+
+        if ((rc = find_furthest(t, mine, &from, err)) < 0 ||
+            (from >= 0 && (rc = share_state(t, from, err)) < 0))
+            return rc;
+    }
+    if (from < 0) {
+        t->position = (struct cnn_position){.seed = t->options->seed};
+        cnn_report_note(&t->report, "%s: not there yet: a new training",
+                        t->options->save);
+        return 0;
+    }
+    cnn_report_note(
+        &t->report,
+        "resumed from %s: epoch %" PRIu64 ", %" PRIu64 " images done, step %" PRIu64,
+        t->options->save, t->position.epoch + 1, t->position.start, t->position.step);
+    t->saved_step = t->position.step;
+    return check_position(t, err);
+}
+
+static int set_up_ddp(struct trainer *t, struct ctrun_error *err)
+{
+    const struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_param params[CNN_PARAMS];
+
+    memset(params, 0, sizeof params);
+    for (enum cnn_param p = 0; p < CNN_PARAMS; p++) {
+        params[p].name = cnn_params[p].name;
+        params[p].data = t->model.values.of[p];
+        params[p].dtype = CTRUN_F32;
+        params[p].dims = cnn_params[p].dims;
+        memcpy(params[p].sizes, cnn_params[p].sizes, sizeof cnn_params[p].sizes);
+    }
+    return ctrun_ddp_create(&t->ddp, t->world, params, CNN_PARAMS, &options, err);
+}
+
+static void set_up_report(struct trainer *t)
+{
+    const struct cnn_train_options *options = t->options;
+
+    if (t->rank != 0)
+        return;
+    t->report = (struct cnn_report){.out = stdout,
+                                    .json = options->json,
+                                    .bar = !options->json && isatty(STDERR_FILENO),
+                                    .log_interval = options->log_interval,
+                                    .epochs = options->epochs};
+}
+
+static int set_up(struct trainer *t, struct ctrun_error *err)
+{
+    int rc;
+
+    if ((rc = ctrun_open(&t->session, NULL, err)) < 0)
+        return rc;
+    t->rank = ctrun_rank(t->session);
+    t->world_size = ctrun_world_size(t->session);
+    t->position.seed = t->options->seed;
+    t->saved_step = UINT64_MAX;
+    set_up_report(t);
+    if ((rc = load_data(t, CTRUN_TRAIN, &t->train, err)) < 0 ||
+        (rc = load_data(t, CTRUN_TEST, &t->test, err)) < 0 ||
+        (rc = set_up_engine(t, err)) < 0 || (rc = set_up_batches(t, err)) < 0)
+        return rc;
+    if (t->world_size > 1 &&
+        (rc = ctrun_group_open(&t->world, t->session, NULL, err)) < 0)
+        return rc;
+    if (t->options->resume && (rc = resume(t, err)) < 0)
+        return rc;
+    if (t->world && (rc = set_up_ddp(t, err)) < 0)
+        return rc;
+    return cnn_engine_push(t->engine, err);
+}
+
+static void tear_down(struct trainer *t)
+{
+    ctrun_ddp_destroy(t->ddp);
+    ctrun_group_close(t->world);
+    cnn_engine_close(t->engine);
+    ctrun_sampler_destroy(t->sampler);
+    cnn_model_deinit(&t->model);
+    cnn_tensors_deinit(&t->own_grads);
+    ctrun_dataset_free(&t->train);
+    ctrun_dataset_free(&t->test);
+    free(t->indices);
+    ctrun_close(t->session);
+}
+
+/* ---- One step ---------------------------------------------------------------------------- */
+
+/* Every W-th position of the global batch [at, at + n), beginning with our rank. */
+static size_t deal(struct trainer *t, const uint64_t *order, uint64_t n)
+{
+    size_t count = 0;
+
+    for (uint64_t i = (uint64_t)t->rank; i < n; i += (uint64_t)t->world_size)
+        t->indices[count++] = order[i];
+    return count;
+}
+
+static int on_ready(void *context, enum cnn_param p, struct ctrun_error *err)
+{
+    struct trainer *t = context;
+
+    return t->ddp ? ctrun_ddp_grad_ready(t->ddp, (size_t)p, err) : 0;
+}
+
+static int begin_ddp(struct trainer *t, struct ctrun_error *err)
+{
+    int rc = ctrun_ddp_forward_begin(t->ddp, err);
+
+    for (enum cnn_param p = 0; p < CNN_PARAMS && rc >= 0; p++)
+        t->grads[p] = ctrun_ddp_grad(t->ddp, (size_t)p);
+    return rc;
+}
+
+/* Forward, backward with the all-reduce inside, update. `order` has the next n samples of all
+ * ranks. */
+static int run_step(struct trainer *t, const uint64_t *order, uint64_t n, float lr,
+                    struct ctrun_error *err)
+{
+    const struct cnn_backend *backend = t->engine->backend;
+    const struct cnn_batch batch = {
+        .data = &t->train,
+        .indices = t->indices,
+        .count = deal(t, order, n),
+        .epoch = (uint32_t)t->position.epoch,
+        .train = true,
+        /* DDP divides the sum by W: with this each sample weighs 1 / n on any rank, also when
+         * n is no multiple of W. */
+        .scale = (float)t->world_size / (float)n,
+    };
+    int rc;
+
+    if ((t->ddp && (rc = begin_ddp(t, err)) < 0) ||
+        (rc = backend->forward(t->engine, &batch, err)) < 0 ||
+        (t->ddp && (rc = ctrun_ddp_backward_begin(t->ddp, NULL, err)) < 0) ||
+        (rc = backend->backward(t->engine, t->grads, on_ready, t, err)) < 0 ||
+        (t->ddp && (rc = ctrun_ddp_backward_end(t->ddp, err)) < 0))
+        return rc;
+    return backend->update(t->engine, t->grads, lr, err);
+}
+
+/* Adds up loss and wishes to stop over all ranks. Returns an outcome: CNN_DONE is "go on". */
+static int agree(struct trainer *t, uint64_t step, struct ctrun_error *err)
+{
+    double sums[SUMS] = {0};
+    struct cnn_sums local = {0};
+    int rc;
+
+    /* A back end that runs ahead (a GPU) is only asked when somebody wants to know. */
+    if ((t->world || !t->engine->backend->settle ||
+         cnn_report_is_due(&t->report, step)) &&
+        (rc = cnn_engine_take_sums(t->engine, &local, err)) < 0)
+        return rc;
+    sums[SUM_LOSS] = local.loss;
+    sums[SUM_COUNT] = (double)local.count;
+    sums[SUM_ASKED] = ctrun_should_stop(t->session);
+    sums[SUM_TERMINATED] = *t->terminated != 0;
+    if (t->world &&
+        (rc = ctrun_all_reduce(t->world, sums, SUMS, CTRUN_F64, CTRUN_SUM, err)) < 0)
+        return rc;
+    t->position.loss += sums[SUM_LOSS];
+    if (t->report.out) {
+        const double ms = (double)(ct_now_ms() - t->epoch_start_ms + 1);
+        const struct cnn_progress at = {.epoch = t->position.epoch + 1,
+                                        .step = step,
+                                        .images_per_s = (double)t->epoch_images * 1000 /
+                                                        ms};
+
+        cnn_report_step(&t->report, &at, sums[SUM_LOSS], (uint64_t)sums[SUM_COUNT]);
+    }
+    if (sums[SUM_TERMINATED] > 0)
+        return CNN_TERMINATED;
+    return sums[SUM_ASKED] > 0 ? CNN_ASKED : CNN_DONE;
+}
+
+/* ---- Checkpoints, test, agreement -------------------------------------------------------- */
+
+static int save(struct trainer *t, struct ctrun_error *err)
+{
+    const struct cnn_state_info info = {
+        .lr = cnn_step_lr(t->options->lr, t->options->gamma, t->position.epoch),
+        .world_size = t->world_size};
+    int rc;
+
+    if (t->rank != 0 || !t->options->save || t->saved_step == t->position.step)
+        return 0;
+    if ((rc = cnn_engine_pull(t->engine, err)) < 0)
+        return rc;
+    t->saved_step = t->position.step;
+    return cnn_state_save(t->options->save, &t->model, &t->position, &info, err);
+}
+
+/* The digest of the parameters, after making sure that all ranks have the same. */
+static int digest(struct trainer *t, uint64_t *out, struct ctrun_error *err)
+{
+    int64_t *all = NULL, mine;
+    int rc;
+
+    if ((rc = cnn_engine_pull(t->engine, err)) < 0)
+        return rc;
+    *out = cnn_digest(&t->model.values);
+    if (!t->world)
+        return 0;
+    memcpy(&mine, out, sizeof mine);
+    if (!(all = ct_zalloc_array((size_t)t->world_size, sizeof *all)))
+        return ct_fail(err, -ENOMEM, "compare parameters: out of memory");
+    rc = ctrun_all_gather(t->world, &mine, all, 1, CTRUN_I64, err);
+    for (int r = 0; r < t->world_size && rc >= 0; r++)
+        if (all[r] != mine)
+            rc = ct_fail(err, CTRUN_E_MISMATCH,
+                         "step %" PRIu64 ": the parameters of ranks %d and %d differ",
+                         t->position.step, t->rank, r);
+    free(all);
+    return rc;
+}
+
+/* The share of the test set that is recognised; each rank tests its own range. */
+static int test(struct trainer *t, double *accuracy, struct ctrun_error *err)
+{
+    const size_t n = t->test.count, room = t->options->test_batch_size;
+    uint64_t *indices = ct_zalloc_array(room, sizeof *indices);
+    struct cnn_sums sums = {0};
+    double total[2];
+    size_t first, end;
+    int rc = indices ? 0 : ct_fail(err, -ENOMEM, "test: out of memory");
+
+    cnn_team_split(n, t->rank, t->world_size, &first, &end);
+    for (size_t at = first; at < end && rc >= 0; at += room) {
+        struct cnn_batch batch = {.data = &t->test, .indices = indices};
+
+        for (; batch.count < room && at + batch.count < end; batch.count++)
+            indices[batch.count] = at + batch.count;
+        rc = t->engine->backend->forward(t->engine, &batch, err);
+    }
+    if (rc >= 0)
+        rc = cnn_engine_take_sums(t->engine, &sums, err);
+    free(indices);
+    total[0] = (double)sums.correct;
+    total[1] = (double)sums.count;
+    if (rc >= 0 && t->world)
+        rc = ctrun_all_reduce(t->world, total, 2, CTRUN_F64, CTRUN_SUM, err);
+    *accuracy = rc >= 0 ? total[0] / total[1] : 0;
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- Epochs ------------------------------------------------------------------------------ */
+
+static bool is_at_limit(const struct trainer *t)
+{
+    return t->options->limit_steps && t->position.step >= t->options->limit_steps;
+}
+
+static int run_epoch_steps(struct trainer *t, struct ctrun_error *err)
+{
+    const struct cnn_train_options *options = t->options;
+    const float lr = (float)cnn_step_lr(options->lr, options->gamma, t->position.epoch);
+    const uint64_t begin = t->position.start, left = t->train.count - begin;
+    int outcome = CNN_DONE, rc;
+
+    if ((rc = ctrun_sampler_set_epoch(t->sampler, t->position.epoch, begin, err)) < 0)
+        return rc;
+    t->report.steps = (t->train.count + t->global_batch - 1) / t->global_batch;
+    for (uint64_t at = 0; at < left && outcome == CNN_DONE && !is_at_limit(t);) {
+        const uint64_t n = left - at < t->global_batch ? left - at : t->global_batch;
+
+        if ((rc = run_step(t, ctrun_sampler_indices(t->sampler) + at, n, lr, err)) < 0)
+            return rc;
+        at += n;
+        t->position.start = begin + at;
+        t->position.step++;
+        t->epoch_images += n;
+        ctrun_step(t->session, t->position.step);
+        outcome = agree(t, (t->position.start + t->global_batch - 1) / t->global_batch,
+                        err);
+        if (outcome >= 0 && options->save_steps && at < left &&
+            t->position.step % options->save_steps == 0 && (rc = save(t, err)) < 0)
+            return rc;
+    }
+    return outcome;
+}
+
+/* Everything that follows the last step of an epoch. */
+static int finish_epoch(struct trainer *t, struct ctrun_error *err)
+{
+    struct cnn_epoch_result result = {.epoch = t->position.epoch + 1};
+    struct cnn_sums rest = {0};
+    int rc;
+
+    if ((rc = cnn_engine_take_sums(t->engine, &rest, err)) < 0)
+        return rc;
+    result.seconds = (double)(ct_now_ms() - t->epoch_start_ms) / 1000;
+    result.images_per_s = result.seconds > 0 ? (double)t->epoch_images / result.seconds
+                                             : 0;
+    result.loss = (t->position.loss + rest.loss) / (double)t->train.count;
+    if ((rc = test(t, &result.test_accuracy, err)) < 0 ||
+        (rc = digest(t, &result.digest, err)) < 0)
+        return rc;
+    t->position.epoch++;
+    t->position.start = 0;
+    t->position.loss = 0;
+    t->saved_step =
+        UINT64_MAX; /* the position has moved on although the step has not */
+    if ((rc = save(t, err)) < 0)
+        return rc;
+    cnn_report_epoch(&t->report, &result);
+    return 0;
+}
+
+static int stop(struct trainer *t, int outcome, struct ctrun_error *err)
+{
+    static const char *const why[] = {[CNN_DONE] = "the step limit is reached",
+                                      [CNN_ASKED] = "asked to end",
+                                      [CNN_TERMINATED] = "terminated by a signal"};
+    uint64_t value;
+    int rc;
+
+    if ((rc = save(t, err)) < 0 || (rc = digest(t, &value, err)) < 0)
+        return rc;
+    cnn_report_stop(&t->report, why[outcome], t->position.step, value);
+    return outcome;
+}
+
+static int run_epochs(struct trainer *t, struct ctrun_error *err)
+{
+    int rc;
+
+    while (t->position.epoch < t->options->epochs) {
+        t->epoch_start_ms = ct_now_ms();
+        t->epoch_images = 0;
+        if ((rc = run_epoch_steps(t, err)) < 0)
+            return rc;
+        if (rc != CNN_DONE || (is_at_limit(t) && t->position.start < t->train.count))
+            return stop(t, rc, err);
+        if ((rc = finish_epoch(t, err)) < 0)
+            return rc;
+        if (is_at_limit(t))
+            break;
+    }
+    return CNN_DONE;
+}
+
+int cnn_train(const struct cnn_train_options *options,
+              const volatile sig_atomic_t *terminated, struct ctrun_error *err)
+{
+    struct trainer t = {.options = options, .terminated = terminated};
+    bool is_running = false;
+    int rc = set_up(&t, err);
+
+    if (rc >= 0) {
+        is_running = true;
+        rc = run_epochs(&t, err);
+    }
+    if (rc < 0 && *terminated && is_running) {
+        /* Our peers were stopped a moment before us: the last whole step is still good. */
+        struct ctrun_error ignored;
+
+        rc = save(&t, &ignored) < 0 ? rc : CNN_TERMINATED;
+    }
+    tear_down(&t);
+    return rc;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The training run: epochs of steps, a test after each, checkpoints, one rank or many.
+ *
+ * Every rank deals itself every W-th sample of each global batch, so that for a seed and a
+ * global batch size the samples, the dropout masks and, up to rounding, the losses are the same
+ * whatever the number of ranks. Ranks agree in every step on whether to stop, so none is left
+ * waiting for one that has gone. */
+#ifndef CNN_TRAIN_H
+#define CNN_TRAIN_H
+
+#include <signal.h>
+
+#include "worker_sdk/include/ctrun.h"
+
+struct cnn_train_options {
+    const char *data; /* directory of the IDX files */
+    const char *backend;
+    const char *save; /* checkpoint file, or NULL */
+    bool resume;      /* go on from `save` when it is there */
+    bool json;
+    uint64_t epochs;
+    uint64_t batch_size;      /* samples of a step, each rank */
+    uint64_t global_batch;    /* of all ranks together; 0: batch_size * world size */
+    uint64_t test_batch_size; /* how many are tested at once; no effect on the result */
+    uint64_t log_interval;    /* steps between lines; 0: none */
+    uint64_t save_steps;      /* steps between checkpoints inside an epoch; 0: none */
+    uint64_t limit_steps;     /* end after so many steps in all; 0: no limit */
+    uint64_t threads;         /* 0: usable cores / ranks on this host */
+    uint64_t seed;
+    double lr;
+    double gamma;
+};
+
+enum cnn_outcome {
+    CNN_DONE,       /* all epochs, or the step limit */
+    CNN_ASKED,      /* the agent asked us to end; saved */
+    CNN_TERMINATED, /* *terminated was set, here or on another rank; saved */
+};
+
+/* Runs to the end. terminated: set by a signal handler, read between steps. Returns an
+ * outcome, or a negative code. */
+int cnn_train(const struct cnn_train_options *options,
+              const volatile sig_atomic_t *terminated, struct ctrun_error *err);
+
+#endif
