@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options and environment, resolved: what this node will do, with nothing left to decide but
+ * what the network answers. Opens and starts nothing. */
+#ifndef LAUNCHER_CONFIG_H
+#define LAUNCHER_CONFIG_H
+
+#include "launcher/nnodes.h"
+#include "launcher/option.h"
+#include "launcher/program.h"
+#include "launcher/streams.h"
+#include "worker_sdk/base/addr.h"
+#include "worker_sdk/wire/message.h"
+
+enum config_backend {
+    CONFIG_LOCAL, /* one node: a private server on a free port of the loopback interface */
+    CONFIG_STATIC, /* node rank 0 serves at the endpoint, which is the workers' store as well */
+    CONFIG_C10D, /* whoever owns the endpoint's address serves */
+};
+
+enum config_is_host {
+    CONFIG_HOST_AUTO,
+    CONFIG_HOST_NO,
+    CONFIG_HOST_YES
+};
+
+enum {
+    CONFIG_SIGNALS_MAX = 64,
+    CONFIG_FILTERS_MAX = 64
+};
+
+struct config {
+    enum config_backend backend;
+    struct nnodes nodes;
+    int nproc;
+    char run_id[CT_RUN_ID_MAX];
+    char role[CT_ROLE_MAX];
+    char host[CT_HOST_MAX]; /* this machine's name */
+    char local_addr[CT_HOST_MAX];
+    int node_rank;               /* static: ours; else -1 */
+    struct ct_endpoint endpoint; /* CONFIG_LOCAL: 127.0.0.1, port 0 */
+    enum config_is_host is_host;
+    uint32_t max_restarts;
+
+    uint64_t join_timeout_ms;
+    uint64_t last_call_ms;
+    uint64_t connect_timeout_ms;
+    uint64_t heartbeat_ms;
+    uint64_t lost_after_ms;
+    uint64_t grace_ms;
+
+    int signals[CONFIG_SIGNALS_MAX];
+    size_t signal_count;
+    const char *signals_text; /* as given, for TORCHELASTIC_SIGNALS_TO_HANDLE */
+
+    struct program program;
+    struct streams streams;
+    const char *log_dir; /* NULL: a new one in the temporary directory */
+    bool has_no_files;   /* --log-dir /dev/null */
+    const char *prefix_template;
+    char *out_filters[CONFIG_FILTERS_MAX + 1]; /* owned, NULL at the end */
+    char *err_filters[CONFIG_FILTERS_MAX + 1];
+
+    bool virtual_local_rank;
+    bool sets_omp_threads; /* OMP_NUM_THREADS=1 for the workers */
+    bool torchrun_exit_code;
+    char *const *env; /* the launcher's environment, borrowed */
+};
+
+/* 0, or the code of a refusal: -EINVAL (exit 1), CTRUN_E_USAGE (exit 2), CTRUN_E_EXEC (127).
+ * Logs warnings about what was given and has no effect. `out` may be deinit'ed in any case. */
+int config_resolve(struct config *out, const struct options *options, char *const *env,
+                   struct ctrun_error *err);
+void config_deinit(struct config *config);
+
+const char *config_backend_name(enum config_backend backend);
+
+#endif

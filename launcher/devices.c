@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/devices.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/str.h"
+
+enum {
+    CPUS_MAX = 16384,
+    GPUS_MAX = 1024
+};
+
+int devices_visible_entry(const char *visible, int index, char *dst, size_t size)
+{
+    const char *rest = visible;
+    const char *entry;
+    size_t length;
+
+    while ((entry = ct_next_field(&rest, ',', &length)) && index-- > 0)
+        ;
+    if (!entry)
+        return -ERANGE;
+    while (length && isspace((unsigned char)*entry)) {
+        entry++;
+        length--;
+    }
+    while (length && isspace((unsigned char)entry[length - 1]))
+        length--;
+    if (!length)
+        return -ERANGE;
+    return ct_format(dst, size, "%.*s", (int)length, entry) < 0 ? -ERANGE : 0;
+}
+
+int devices_visible_count(const char *visible)
+{
+    char entry[128];
+    int count = 0;
+
+    while (count < GPUS_MAX &&
+           devices_visible_entry(visible, count, entry, sizeof entry) == 0 &&
+           entry[0] != '-')
+        count++;
+    return count;
+}
+
+/* /dev/nvidia0, /dev/nvidia1, ...: in a container only those that were handed to it. */
+static int count_device_nodes(void)
+{
+    DIR *dir = opendir("/dev");
+    int count = 0;
+
+    if (!dir)
+        return 0;
+    for (struct dirent *it; (it = readdir(dir));) {
+        const char *digits = it->d_name + strlen("nvidia");
+
+        if (ct_starts_with(it->d_name, "nvidia") && *digits &&
+            strspn(digits, "0123456789") == strlen(digits) &&
+            faccessat(dirfd(dir), it->d_name, R_OK | W_OK, 0) == 0)
+            count++;
+    }
+    closedir(dir);
+    return count;
+}
+
+/* A driver without numbered nodes (WSL has /dev/dxg): its own library knows. */
+static int ask_nvml(void)
+{
+    void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    unsigned count = 0;
+    int (*init)(void);
+    int (*get_count)(unsigned *);
+
+    if (!nvml)
+        return 0;
+    *(void **)&init = dlsym(nvml,
+                            "nvmlInit_v2"); /* POSIX's way to turn it into a function */
+    *(void **)&get_count = dlsym(nvml, "nvmlDeviceGetCount_v2");
+    if (!init || !get_count || init() != 0 || get_count(&count) != 0)
+        count = 0;
+    dlclose(nvml);
+    return count > GPUS_MAX ? GPUS_MAX : (int)count;
+}
+
+int devices_gpu_count(const char *visible)
+{
+    int count;
+
+    if (visible)
+        return devices_visible_count(visible);
+    count = count_device_nodes();
+    if (count == 0 && access("/dev/dxg", F_OK) == 0)
+        count = ask_nvml();
+    return count;
+}
+
+int devices_cpu_count(void)
+{
+    static cpu_set_t
+        sets[CPUS_MAX / CPU_SETSIZE]; /* too large for a stack frame we like */
+    int count;
+
+    CPU_ZERO_S(sizeof sets, sets);
+    if (sched_getaffinity(0, sizeof sets, sets) < 0)
+        return 1;
+    count = CPU_COUNT_S(sizeof sets, sets);
+    return count > 0 ? count : 1;
+}

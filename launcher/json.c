@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/json.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    NESTING_MAX = 32
+}; /* cJSON's own limit of 1000 is deep for a stack we do not know */
+
+/* Reads a regular file whole; *text is NUL-terminated and owned by the caller. A FIFO or a
+ * device in its place must not make the launcher wait. */
+static int read_file(const char *path, char **text, size_t *length)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat info;
+    ssize_t got = 0;
+    int rc = 0;
+
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &info) < 0)
+        rc = -errno;
+    else if (!S_ISREG(info.st_mode))
+        rc = -EBADMSG;
+    else if (info.st_size > JSON_FILE_MAX_BYTES)
+        rc = -EFBIG;
+    else if (!(*text = ct_zalloc((size_t)info.st_size + 1)))
+        rc = -ENOMEM;
+    for (*length = 0; rc == 0 && *length < (size_t)info.st_size;
+         *length += (size_t)got) {
+        got = read(fd, *text + *length, (size_t)info.st_size - *length);
+        if (got < 0)
+            rc = -errno;
+        if (got <= 0)
+            break;
+    }
+    close(fd);
+    if (rc < 0) {
+        free(*text);
+        *text = NULL;
+    }
+    return rc;
+}
+
+static bool is_too_deep(const char *text, size_t length)
+{
+    int depth = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        depth += text[i] == '{' || text[i] == '[';
+        depth -= text[i] == '}' || text[i] == ']';
+        if (depth > NESTING_MAX)
+            return true;
+    }
+    return false;
+}
+
+/* 0 and a tree, or a code. */
+static int parse_file(const char *path, cJSON **out)
+{
+    size_t length = 0;
+    char *text = NULL;
+    int rc = read_file(path, &text, &length);
+
+    if (rc < 0)
+        return rc;
+    *out = is_too_deep(text, length) ? NULL : cJSON_ParseWithLength(text, length + 1);
+    free(text);
+    if (!cJSON_IsObject(*out)) {
+        cJSON_Delete(*out);
+        *out = NULL;
+        return -EBADMSG;
+    }
+    return 0;
+}
+
+/* The timestamp is a text in the first form and may be a number in others. */
+static int64_t read_timestamp(const cJSON *item)
+{
+    uint64_t seconds;
+
+    if (cJSON_IsString(item) &&
+        ct_parse_u64(item->valuestring, 0, INT64_MAX, &seconds) == 0)
+        return (int64_t)seconds;
+    if (cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 9e15)
+        return (int64_t)item->valuedouble;
+    return 0;
+}
+
+int json_error_file_read(const char *path, struct json_error_file *out)
+{
+    const cJSON *message;
+    const cJSON *text;
+    const cJSON *extra = NULL;
+    const cJSON *stack;
+    cJSON *root = NULL;
+    int rc = parse_file(path, &root);
+
+    *out = (struct json_error_file){0};
+    if (rc < 0)
+        return rc == -ENOENT ? 0 : rc;
+    message = text = cJSON_GetObjectItemCaseSensitive(root, "message");
+    if (cJSON_IsObject(message)) {
+        text = cJSON_GetObjectItemCaseSensitive(message, "message");
+        extra = cJSON_GetObjectItemCaseSensitive(message, "extraInfo");
+    }
+    stack = cJSON_GetObjectItemCaseSensitive(extra, "py_callstack");
+    out->timestamp = read_timestamp(
+        cJSON_GetObjectItemCaseSensitive(extra ? extra : root, "timestamp"));
+    rc = -EBADMSG;
+    if (cJSON_IsString(text)) {
+        out->message = ct_strdup(text->valuestring);
+        if (cJSON_IsString(stack))
+            out->callstack = ct_strdup(stack->valuestring);
+        rc = out->message && (out->callstack || !cJSON_IsString(stack)) ? 1 : -ENOMEM;
+    }
+    cJSON_Delete(root);
+    if (rc < 0)
+        json_error_file_deinit(out);
+    return rc;
+}
+
+void json_error_file_deinit(struct json_error_file *file)
+{
+    free(file->message);
+    free(file->callstack);
+    *file = (struct json_error_file){0};
+}
+
+/* Writes a temporary name in the same directory, then renames: never half a file. */
+static int write_tree(const char *path, const cJSON *root, struct ctrun_error *err)
+{
+    char *text = cJSON_PrintUnformatted(root);
+    char temporary[PATH_MAX];
+    size_t length;
+    int rc = 0;
+    int fd;
+
+    if (!text)
+        return ct_fail(err, -ENOMEM, "error file %.600s: out of memory", path);
+    length = strlen(text);
+    if (ct_format(temporary, sizeof temporary, "%s.%d", path, (int)getpid()) < 0)
+        rc = -ENAMETOOLONG;
+    else if ((fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
+        rc = -errno;
+    else {
+        ssize_t put = write(fd, text, length);
+
+        if (put != (ssize_t)length)
+            rc = put < 0 ? -errno : -ENOSPC;
+        if (close(fd) < 0 && rc == 0)
+            rc = -errno;
+        if (rc == 0 && rename(temporary, path) < 0)
+            rc = -errno;
+        if (rc < 0)
+            (void)unlink(temporary);
+    }
+    cJSON_free(text);
+    return rc < 0 ? ct_fail(err, rc, "error file %.600s: %s", path, strerror(-rc)) : 0;
+}
+
+int json_error_file_copy(const char *from, const char *to, int error_code,
+                         struct ctrun_error *err)
+{
+    cJSON *root = NULL;
+    cJSON *message;
+    int rc = parse_file(from, &root);
+
+    if (rc < 0)
+        return ct_fail(err, rc, "error file %.600s: %s", from, strerror(-rc));
+    message = cJSON_GetObjectItemCaseSensitive(root, "message");
+    if (cJSON_IsObject(message)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(message, "errorCode");
+        (void)cJSON_AddNumberToObject(message, "errorCode", error_code);
+    }
+    rc = write_tree(to, root, err);
+    cJSON_Delete(root);
+    return rc;
+}
+
+int json_error_file_write(const char *path, const char *message,
+                          struct ctrun_error *err)
+{
+    cJSON *root = cJSON_CreateObject();
+    cJSON *inner = cJSON_AddObjectToObject(root, "message");
+    cJSON *extra;
+    char seconds[24];
+    int rc = -ENOMEM;
+
+    (void)ct_format(seconds, sizeof seconds, "%llu",
+                    (unsigned long long)(ct_wall_ns() / 1000000000u));
+    if (inner && cJSON_AddStringToObject(inner, "message", message) &&
+        (extra = cJSON_AddObjectToObject(inner, "extraInfo")) &&
+        cJSON_AddStringToObject(extra, "py_callstack", message) &&
+        cJSON_AddStringToObject(extra, "timestamp", seconds))
+        rc = write_tree(path, root, err);
+    else
+        (void)ct_fail(err, rc, "error file %.600s: out of memory", path);
+    cJSON_Delete(root);
+    return rc;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line: one table of options, and the parser that reads it as argparse would.
+ *
+ * torchrun's grammar is kept to the letter, because it is in people's scripts: both spellings
+ * of a name (--nproc-per-node, --nproc_per_node), any unambiguous prefix (the two spellings
+ * count as two names), -r3, -r=3, clusters such as -mt3, everything behind the first word that
+ * is no option belongs to the program. A default may come from the environment (PET_NNODES).
+ *
+ * Parser, --help, completion and a test of the man page all read option_table. Pure. */
+#ifndef LAUNCHER_OPTION_H
+#define LAUNCHER_OPTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker_sdk/base/error.h"
+
+enum option_id {
+    OPTION_NNODES,
+    OPTION_NPROC_PER_NODE,
+    OPTION_MODULE,
+    OPTION_NO_PYTHON,
+    OPTION_RUN_PATH,
+    OPTION_START_METHOD,
+    OPTION_STANDALONE,
+    OPTION_RDZV_BACKEND,
+    OPTION_RDZV_ENDPOINT,
+    OPTION_RDZV_ID,
+    OPTION_RDZV_CONF,
+    OPTION_LOCAL_ADDR,
+    OPTION_NODE_RANK,
+    OPTION_MASTER_ADDR,
+    OPTION_MASTER_PORT,
+    OPTION_ROLE,
+    OPTION_MAX_RESTARTS,
+    OPTION_MONITOR_INTERVAL,
+    OPTION_SIGNALS_TO_HANDLE,
+    OPTION_SHUTDOWN_TIMEOUT,
+    OPTION_EXIT_CODE,
+    OPTION_LOG_DIR,
+    OPTION_REDIRECTS,
+    OPTION_TEE,
+    OPTION_LOG_LINE_PREFIX_TEMPLATE,
+    OPTION_LOCAL_RANKS_FILTER,
+    OPTION_DUPLICATE_STDOUT_FILTERS,
+    OPTION_DUPLICATE_STDERR_FILTERS,
+    OPTION_LOGS_SPECS,
+    OPTION_EVENT_LOG_HANDLER,
+    OPTION_VIRTUAL_LOCAL_RANK,
+    OPTION_NUMA_BINDING,
+    OPTION_DRY_RUN,
+    OPTION_JSON,
+    OPTION_PRINT_COMPLETION,
+    OPTION_VERSION,
+    OPTION_HELP,
+    OPTION_COUNT,
+};
+
+enum option_kind {
+    OPTION_KIND_FLAG, /* takes no value */
+    OPTION_KIND_TEXT,
+    OPTION_KIND_INT, /* Python's int(): blanks around it and a sign are fine */
+    OPTION_KIND_FLOAT,
+    OPTION_KIND_STOP, /* acts where it stands: nothing behind it is read */
+};
+
+enum option_group {
+    OPTION_GROUP_SIZE,
+    OPTION_GROUP_PROGRAM,
+    OPTION_GROUP_MEET,
+    OPTION_GROUP_FAILURE,
+    OPTION_GROUP_OUTPUT,
+    OPTION_GROUP_DEVICE,
+    OPTION_GROUP_LAUNCHER,
+    OPTION_GROUP_COUNT,
+};
+
+struct option {
+    const char *name; /* dash form, without dashes in front */
+    char letter;      /* 0: no short form */
+    enum option_kind kind;
+    enum option_group group;
+    const char *env;      /* NULL: none */
+    const char *fallback; /* as if typed; NULL: unset */
+    const char *value;    /* placeholder in the help; NULL for flags */
+    const char *choices;  /* words separated by blanks; NULL: anything */
+    const char *help;
+};
+
+extern const struct option option_table[OPTION_COUNT];
+extern const char *const option_group_titles[OPTION_GROUP_COUNT];
+
+enum option_source {
+    OPTION_FROM_DEFAULT,
+    OPTION_FROM_ENV,
+    OPTION_TYPED,
+};
+
+struct option_value {
+    enum option_source source;
+    const char
+        *text;       /* borrowed from argv, the environment or the table; may be NULL */
+    bool is_on;      /* flags */
+    int64_t integer; /* OPTION_KIND_INT with a text */
+    double number;   /* OPTION_KIND_FLOAT */
+};
+
+enum options_action {
+    OPTIONS_RUN,
+    OPTIONS_HELP,
+    OPTIONS_VERSION,
+    OPTIONS_COMPLETION, /* for the shell values[OPTION_PRINT_COMPLETION].text */
+};
+
+struct options {
+    enum options_action action;
+    struct option_value values[OPTION_COUNT];
+    char **
+        program; /* borrowed from argv: the program and its arguments, NULL at the end */
+    int program_count;
+};
+
+/* Reads argv[1..] and the PET_ names of `env` (NULL-terminated "NAME=value").
+ * 0, CTRUN_E_USAGE (a parser error: exit code 2), -EINVAL (bad value: exit code 1). */
+int options_parse(struct options *out, int argc, char **argv, char *const *env,
+                  struct ctrun_error *err);
+
+/* Python's int(). 0, -EINVAL, -ERANGE. */
+int option_parse_int(const char *text, int64_t *out);
+/* The value of NAME in an environment, borrowed; NULL when unset. */
+const char *option_env(char *const *env, const char *name);
+/* True when the user said it: on the command line or by the environment. */
+static inline bool option_is_given(const struct options *options, enum option_id id)
+{
+    return options->values[id].source != OPTION_FROM_DEFAULT;
+}
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every option of ctrun. Those without the word "ctrun" in their help are torchrun's. */
+#include "launcher/option.h"
+
+#include <stddef.h>
+
+const char *const option_group_titles[OPTION_GROUP_COUNT] = {
+    [OPTION_GROUP_SIZE] = "Size of the job",
+    [OPTION_GROUP_PROGRAM] = "What to run",
+    [OPTION_GROUP_MEET] = "How nodes meet",
+    [OPTION_GROUP_FAILURE] = "Failures, signals, exit code",
+    [OPTION_GROUP_OUTPUT] = "Output and log files",
+    [OPTION_GROUP_DEVICE] = "Devices",
+    [OPTION_GROUP_LAUNCHER] = "The launcher itself",
+};
+
+#define FLAG(NAME, GROUP, HELP)                                                        \
+    .name = NAME, .kind = OPTION_KIND_FLAG, .group = OPTION_GROUP_##GROUP, .help = HELP
+#define TAKES(KIND, NAME, GROUP, VALUE, HELP)                                          \
+    .name = NAME, .kind = OPTION_KIND_##KIND, .group = OPTION_GROUP_##GROUP,           \
+    .value = VALUE, .help = HELP
+
+const struct option option_table[OPTION_COUNT] = {
+    [OPTION_NNODES] = {TAKES(TEXT, "nnodes", SIZE, "N|MIN:MAX",
+                             "number of nodes, or a range of them"),
+                       .env = "PET_NNODES", .fallback = "1:1"},
+    [OPTION_NPROC_PER_NODE] = {TAKES(TEXT, "nproc-per-node", SIZE, "N|auto|cpu|gpu|xpu",
+                                     "workers on this node"),
+                               .env = "PET_NPROC_PER_NODE", .fallback = "1"},
+
+    [OPTION_MODULE] = {FLAG("module", PROGRAM, "run PROGRAM as python -m PROGRAM"),
+                       .letter = 'm', .env = "PET_MODULE"},
+    [OPTION_NO_PYTHON] = {FLAG("no-python", PROGRAM, "execute PROGRAM directly"),
+                          .env = "PET_NO_PYTHON"},
+    [OPTION_RUN_PATH] = {FLAG("run-path", PROGRAM,
+                              "run PROGRAM through Python's runpy"),
+                         .env = "PET_RUN_PATH"},
+    [OPTION_START_METHOD] = {TAKES(TEXT, "start-method", PROGRAM, "METHOD",
+                                   "no effect: workers are started by exec"),
+                             .env = "PET_START_METHOD", .fallback = "spawn",
+                             .choices = "spawn fork forkserver"},
+
+    [OPTION_STANDALONE] =
+        {FLAG("standalone", MEET,
+              "one node, free port, fresh run id, whatever else is said"),
+         .env = "PET_STANDALONE"},
+    [OPTION_RDZV_BACKEND] =
+        {TAKES(TEXT, "rdzv-backend", MEET, "NAME",
+               "c10d or static; default: c10d with an endpoint for several"
+               " nodes and for one node without, else static"),
+         .env = "PET_RDZV_BACKEND"},
+    [OPTION_RDZV_ENDPOINT] = {TAKES(TEXT, "rdzv-endpoint", MEET, "HOST[:PORT]",
+                                    "where the nodes meet; c10d's port is 29400"),
+                              .env = "PET_RDZV_ENDPOINT", .fallback = ""},
+    [OPTION_RDZV_ID] = {TAKES(TEXT, "rdzv-id", MEET, "ID",
+                              "run id, equal on all nodes"),
+                        .env = "PET_RDZV_ID", .fallback = "none"},
+    [OPTION_RDZV_CONF] =
+        {TAKES(TEXT, "rdzv-conf", MEET, "K=V,...",
+               "join_timeout, last_call_timeout, keep_alive_interval,"
+               " keep_alive_max_attempt, read_timeout, is_host, timeout"),
+         .env = "PET_RDZV_CONF", .fallback = ""},
+    [OPTION_LOCAL_ADDR] = {TAKES(TEXT, "local-addr", MEET, "ADDR",
+                                 "address of this node that the others use"),
+                           .env = "PET_LOCAL_ADDR"},
+    [OPTION_NODE_RANK] = {TAKES(INT, "node-rank", MEET, "N",
+                                "rank of this node (static)"),
+                          .env = "PET_NODE_RANK", .fallback = "0"},
+    [OPTION_MASTER_ADDR] = {TAKES(TEXT, "master-addr", MEET, "HOST",
+                                  "host of node rank 0 (static)"),
+                            .env = "PET_MASTER_ADDR", .fallback = "127.0.0.1"},
+    [OPTION_MASTER_PORT] = {TAKES(INT, "master-port", MEET, "PORT",
+                                  "port of node rank 0 (static); several nodes: 29500"),
+                            .env = "PET_MASTER_PORT"},
+    [OPTION_ROLE] = {TAKES(TEXT, "role", MEET, "NAME", "role of this node's workers"),
+                     .env = "PET_ROLE", .fallback = "default"},
+
+    [OPTION_MAX_RESTARTS] = {TAKES(INT, "max-restarts", FAILURE, "N",
+                                   "restarts of the whole job after a failure"),
+                             .env = "PET_MAX_RESTARTS", .fallback = "0"},
+    [OPTION_MONITOR_INTERVAL] = {TAKES(
+                                     FLOAT, "monitor-interval", FAILURE, "SECONDS",
+                                     "no effect: the end of a worker is seen at once"),
+                                 .env = "PET_MONITOR_INTERVAL", .fallback = "0.1"},
+    [OPTION_SIGNALS_TO_HANDLE] = {TAKES(
+                                      TEXT, "signals-to-handle", FAILURE, "NAME,...",
+                                      "signals that end the job and reach its workers"),
+                                  .env = "PET_SIGNALS_TO_HANDLE",
+                                  .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+    [OPTION_SHUTDOWN_TIMEOUT] = {TAKES(INT, "shutdown-timeout", FAILURE, "SECONDS",
+                                       "grace between a signal and SIGKILL; default:"
+                                       " TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30"),
+                                 .env = "PET_SHUTDOWN_TIMEOUT"},
+    [OPTION_EXIT_CODE] = {TAKES(TEXT, "exit-code", FAILURE, "STYLE",
+                                "ctrun: own passes the root cause's code on,"
+                                " torchrun turns every failure into 1"),
+                          .env = "CTRUN_EXIT_CODE", .fallback = "own",
+                          .choices = "own torchrun"},
+
+    [OPTION_LOG_DIR] = {TAKES(TEXT, "log-dir", OUTPUT, "DIR",
+                              "base of the log files; default: a new one in TMPDIR"),
+                        .env = "PET_LOG_DIR"},
+    [OPTION_REDIRECTS] = {TAKES(TEXT, "redirects", OUTPUT, "N|RANK:N,...",
+                                "to files: 0 nothing, 1 stdout, 2 stderr, 3 both"),
+                          .letter = 'r', .env = "PET_REDIRECTS", .fallback = "0"},
+    [OPTION_TEE] = {TAKES(
+                        TEXT, "tee", OUTPUT, "N|RANK:N,...",
+                        "to files and, with a prefix, to the console; as --redirects"),
+                    .letter = 't', .env = "PET_TEE", .fallback = "0"},
+    [OPTION_LOG_LINE_PREFIX_TEMPLATE] =
+        {TAKES(TEXT, "log-line-prefix-template", OUTPUT, "TEXT",
+               "prefix of teed lines; ${role_name} ${rank} ${local_rank} ${hostname}; "
+               "default:"
+               " TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else "
+               "[${role_name}${local_rank}]:"),
+         .env = "PET_LOG_LINE_PREFIX_TEMPLATE", .fallback = ""},
+    [OPTION_LOCAL_RANKS_FILTER] = {TAKES(TEXT, "local-ranks-filter", OUTPUT, "RANK,...",
+                                         "only these local ranks reach the console"),
+                                   .env = "PET_LOCAL_RANKS_FILTER", .fallback = ""},
+    [OPTION_DUPLICATE_STDOUT_FILTERS] =
+        {TAKES(TEXT, "duplicate-stdout-filters", OUTPUT, "TEXT,...",
+               "teed lines with one of these also go to filtered_stdout.log"),
+         .env = "PET_DUPLICATE_STDOUT_FILTERS", .fallback = ""},
+    [OPTION_DUPLICATE_STDERR_FILTERS] =
+        {TAKES(TEXT, "duplicate-stderr-filters", OUTPUT, "TEXT,...",
+               "teed lines with one of these also go to filtered_stderr.log"),
+         .env = "PET_DUPLICATE_STDERR_FILTERS", .fallback = ""},
+    [OPTION_LOGS_SPECS] = {TAKES(TEXT, "logs-specs", OUTPUT, "NAME",
+                                 "refused: needs a Python plug-in")},
+    [OPTION_EVENT_LOG_HANDLER] =
+        {TAKES(TEXT, "event-log-handler", OUTPUT, "NAME",
+               "null; other handlers are refused, see CTRUN_EVENTS"),
+         .env = "PET_EVENT_LOG_HANDLER", .fallback = "null"},
+
+    [OPTION_VIRTUAL_LOCAL_RANK] = {FLAG("virtual-local-rank", DEVICE,
+                                        "each worker sees LOCAL_RANK=0 and one GPU"),
+                                   .env = "PET_VIRTUAL_LOCAL_RANK"},
+    [OPTION_NUMA_BINDING] = {TAKES(TEXT, "numa-binding", DEVICE, "MODE",
+                                   "not yet: bind workers to the CPUs near their GPU"),
+                             .choices = "node socket exclusive core-complex"},
+
+    [OPTION_DRY_RUN] = {FLAG("dry-run", LAUNCHER,
+                             "ctrun: print the plan and start nothing"),
+                        .env = "CTRUN_DRY_RUN"},
+    [OPTION_JSON] = {FLAG("json", LAUNCHER,
+                          "ctrun: print the plan of --dry-run as JSON"),
+                     .env = "CTRUN_JSON"},
+    [OPTION_PRINT_COMPLETION] = {TAKES(STOP, "print-completion", LAUNCHER, "SHELL",
+                                       "print a completion script and exit"),
+                                 .choices = "bash zsh tcsh"},
+    [OPTION_VERSION] = {.name = "version",
+                        .kind = OPTION_KIND_STOP,
+                        .group = OPTION_GROUP_LAUNCHER,
+                        .help = "ctrun: print the version and exit"},
+    [OPTION_HELP] = {.name = "help",
+                     .letter = 'h',
+                     .kind = OPTION_KIND_STOP,
+                     .group = OPTION_GROUP_LAUNCHER,
+                     .help = "print this and exit"},
+};

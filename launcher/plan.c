@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/plan.h"
+
+#include <errno.h>
+
+#include "launcher/devices.h"
+#include "launcher/template.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+char **plan_argv(const struct config *config, int local_rank)
+{
+    const struct program *program = &config->program;
+    char number[16];
+    const struct template_name names[] = {{"local_rank", number}, {NULL, NULL}};
+    size_t count = 0;
+    size_t at = 0;
+    char **argv;
+
+    (void)ct_format(number, sizeof number, "%d", local_rank);
+    while (program->args[count])
+        count++;
+    if (!(argv = ct_zalloc_array(count + PROGRAM_HEAD_MAX + 2, sizeof *argv)) ||
+        !(argv[at++] = ct_strdup(program->path)))
+        goto fail;
+    for (int i = 0; i < PROGRAM_HEAD_MAX && program->head[i]; i++)
+        if (!(argv[at++] = ct_strdup(program->head[i])))
+            goto fail;
+    for (size_t i = 0; i < count; i++)
+        if (!(argv[at++] = template_substitute(program->args[i], names)))
+            goto fail;
+    return argv;
+fail:
+    for (size_t i = 0; argv && argv[i]; i++)
+        free(argv[i]);
+    free(argv);
+    return NULL;
+}
+
+/* One device per worker: entry `local_rank` of the launcher's own list, or the rank itself. */
+static int set_virtual_device(struct ct_env *env, const struct config *config,
+                              int local_rank)
+{
+    const char *hip = option_env(config->env, "HIP_VISIBLE_DEVICES");
+    const char *cuda = option_env(config->env, "CUDA_VISIBLE_DEVICES");
+    bool has_hip = hip && *hip;
+    const char *list = has_hip ? hip : cuda;
+    char entry[256];
+    int rc;
+
+    if (!list || !*list)
+        return ct_env_setf(env, "CUDA_VISIBLE_DEVICES", "%d", local_rank);
+    if ((rc = devices_visible_entry(list, local_rank, entry, sizeof entry)) < 0)
+        return rc; /* cannot be: config_resolve() has counted */
+    if (has_hip && (rc = ct_env_set(env, "HIP_VISIBLE_DEVICES", entry)) < 0)
+        return rc;
+    return ct_env_set(env, "CUDA_VISIBLE_DEVICES", entry);
+}
+
+static int set_numbers(struct ct_env *env, const struct config *config,
+                       const struct ct_start *start, int local_rank)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {
+        {CT_ENV_LOCAL_RANK, config->virtual_local_rank ? 0 : (uint64_t)local_rank},
+        {CT_ENV_RANK, start->rank_base + (uint64_t)local_rank},
+        {CT_ENV_GROUP_RANK, start->group_rank},
+        {CT_ENV_ROLE_RANK, start->role_rank_base + (uint64_t)local_rank},
+        {CT_ENV_LOCAL_WORLD_SIZE, (uint64_t)config->nproc},
+        {CT_ENV_WORLD_SIZE, start->world_size},
+        {CT_ENV_GROUP_WORLD_SIZE, start->group_world_size},
+        {CT_ENV_ROLE_WORLD_SIZE, start->role_world_size},
+        {CT_ENV_MASTER_PORT, start->master_port},
+        {CT_ENV_RESTART_COUNT, start->restart_count},
+        {CT_ENV_MAX_RESTARTS, config->max_restarts},
+        {CT_ENV_GENERATION, start->generation},
+    };
+
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        int rc = ct_env_setf(env, numbers[i].name, "%llu",
+                             (unsigned long long)numbers[i].value);
+
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int plan_environment(struct ct_env *out, const struct config *config,
+                     const struct ct_start *start, int local_rank,
+                     const char *error_file)
+{
+    const char *nccl = option_env(config->env, CT_ENV_NCCL_ASYNC);
+    int rc;
+
+    if ((rc = ct_env_init(out, config->env)) < 0 ||
+        (rc = set_numbers(out, config, start, local_rank)) < 0 ||
+        (rc = ct_env_set(out, CT_ENV_ROLE_NAME, config->role)) < 0 ||
+        (rc = ct_env_set(out, CT_ENV_MASTER_ADDR, start->master_addr)) < 0 ||
+        (rc = ct_env_set(out, CT_ENV_RUN_ID, config->run_id)) < 0 ||
+        (rc = ct_env_set(out, CT_ENV_USE_AGENT_STORE, "True")) < 0 ||
+        (rc = ct_env_set(out, CT_ENV_NCCL_ASYNC, nccl ? nccl : "1")) < 0 ||
+        (rc = ct_env_set(out, CT_ENV_SIGNALS, config->signals_text)) < 0 ||
+        (rc = ct_env_set(out, CT_ENV_ERROR_FILE, error_file ? error_file : "")) < 0)
+        return rc;
+    if (config->sets_omp_threads && (rc = ct_env_set(out, CT_ENV_OMP_THREADS, "1")) < 0)
+        return rc;
+    return config->virtual_local_rank ? set_virtual_device(out, config, local_rank) : 0;
+}
+
+static char *make_prefix(const struct config *config, const struct ct_start *start,
+                         int local_rank)
+{
+    char local[16];
+    char rank[16];
+    const struct template_name names[] = {{"role_name", config->role},
+                                          {"rank", rank},
+                                          {"local_rank", local},
+                                          {"hostname", config->host},
+                                          {NULL, NULL}};
+
+    (void)ct_format(local, sizeof local, "%d", local_rank);
+    (void)ct_format(rank, sizeof rank, "%u", start->rank_base + (unsigned)local_rank);
+    return template_substitute(config->prefix_template, names);
+}
+
+static bool has_file(enum agent_stream stream)
+{
+    return stream == AGENT_STREAM_FILE || stream == AGENT_STREAM_TEE ||
+           stream == AGENT_STREAM_FILE_ONLY_OF_TEE;
+}
+
+static bool is_teed(enum agent_stream stream)
+{
+    return stream == AGENT_STREAM_TEE || stream == AGENT_STREAM_FILE_ONLY_OF_TEE;
+}
+
+/* Sets *out to a path when `wanted`; false when memory is short. */
+static bool set_path(char **out, bool wanted, const struct logdir *dir, int local_rank,
+                     const char *name)
+{
+    return !wanted || (*out = logdir_path(dir, local_rank, name));
+}
+
+static int plan_files(struct agent_worker_plan *out, const struct config *config,
+                      struct logdir *dir, const struct ct_start *start, int local_rank,
+                      struct ctrun_error *err)
+{
+    int rc;
+
+    out->out = streams_target(&config->streams, local_rank, STREAM_STDOUT);
+    out->err = streams_target(&config->streams, local_rank, STREAM_STDERR);
+    if (config->has_no_files) { /* --log-dir /dev/null: the console is all there is */
+        bool is_shown = config->streams.is_shown[local_rank];
+
+        out->out = out->err = is_shown ? AGENT_STREAM_CONSOLE : AGENT_STREAM_DROP;
+        return 0;
+    }
+    if ((rc = logdir_enter(dir, start->generation, start->restart_count, local_rank,
+                           err)) < 0)
+        return rc;
+    if (!(out->prefix = make_prefix(config, start, local_rank)) ||
+        !set_path(&out->error_file, true, dir, local_rank, "error.json") ||
+        !set_path(&out->out_file, has_file(out->out), dir, local_rank, "stdout.log") ||
+        !set_path(&out->err_file, has_file(out->err), dir, local_rank, "stderr.log") ||
+        !set_path(&out->filtered_out_file, is_teed(out->out) && config->out_filters[0],
+                  dir, -1, "filtered_stdout.log") ||
+        !set_path(&out->filtered_err_file, is_teed(out->err) && config->err_filters[0],
+                  dir, -1, "filtered_stderr.log"))
+        return ct_fail(err, -ENOMEM, "log files in %.600s: out of memory",
+                       dir->attempt);
+    return 0;
+}
+
+int plan_worker(struct agent_worker_plan *out, const struct config *config,
+                struct logdir *dir, const struct ct_start *start, int local_rank,
+                struct ctrun_error *err)
+{
+    int rc;
+
+    *out = (struct agent_worker_plan){0};
+    if ((rc = plan_files(out, config, dir, start, local_rank, err)) < 0)
+        return rc;
+    if (!(out->argv = plan_argv(config, local_rank)) ||
+        plan_environment(&out->env, config, start, local_rank, out->error_file) < 0)
+        return ct_fail(err, -ENOMEM, "worker %d: out of memory", local_rank);
+    return 0;
+}

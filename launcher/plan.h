@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One worker's argv, environment and files, from the configuration and the round's ranks: byte
+ * for byte what torchrun gives. Makes the worker's log directory; touches nothing else. */
+#ifndef LAUNCHER_PLAN_H
+#define LAUNCHER_PLAN_H
+
+#include "agent/agent.h"
+#include "launcher/config.h"
+#include "launcher/logdir.h"
+
+/* `dir` is used unless the configuration has no files. 0 or a code; `out` may be deinit'ed
+ * (agent_worker_plan_deinit) in any case. */
+int plan_worker(struct agent_worker_plan *out, const struct config *config,
+                struct logdir *dir, const struct ct_start *start, int local_rank,
+                struct ctrun_error *err);
+
+/* The environment alone: what is added to the launcher's own. error_file may be NULL. */
+int plan_environment(struct ct_env *out, const struct config *config,
+                     const struct ct_start *start, int local_rank,
+                     const char *error_file);
+/* argv alone, NULL-terminated, owned by the caller; NULL when memory is short. */
+char **plan_argv(const struct config *config, int local_rank);
+
+#endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/summary.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+enum {
+    TORCHRUN_WIDTH = 60,
+    LAST_LINES_MAX = 4
+};
+
+static int code_of(const struct ct_failure *failure)
+{
+    switch ((enum ct_cause)failure->cause) {
+    case CT_CAUSE_SIGNAL:
+    case CT_CAUSE_STOPPED: return CTRUN_E_SIGNAL;
+    case CT_CAUSE_OOM: return CTRUN_E_OOM;
+    case CT_CAUSE_EXEC: return CTRUN_E_EXEC;
+    case CT_CAUSE_NODE_LOST: return CTRUN_E_PEER_LOST;
+    case CT_CAUSE_UNKILLABLE: return CTRUN_E_UNKILLABLE;
+    case CT_CAUSE_JOIN_TIMEOUT: return CTRUN_E_JOIN_TIMEOUT;
+    case CT_CAUSE_EXIT:
+    case CT_CAUSE_AGENT:
+    case CT_CAUSE_NONE: break;
+    }
+    return CTRUN_E_EXIT;
+}
+
+/* ---- Exit codes -------------------------------------------------------------------------- */
+
+int summary_python_code(const struct ct_failure *failure)
+{
+    switch ((enum ct_cause)failure->cause) {
+    case CT_CAUSE_SIGNAL:
+    case CT_CAUSE_STOPPED: return -failure->code;
+    case CT_CAUSE_OOM:
+    case CT_CAUSE_UNKILLABLE: return -SIGKILL;
+    case CT_CAUSE_EXEC:
+        return failure->code == ENOENT ? CT_EXIT_NOT_FOUND : CT_EXIT_CANNOT_EXEC;
+    case CT_CAUSE_EXIT: return failure->code;
+    case CT_CAUSE_NONE:
+    case CT_CAUSE_NODE_LOST:
+    case CT_CAUSE_JOIN_TIMEOUT:
+    case CT_CAUSE_AGENT: break;
+    }
+    return CT_EXIT_FAILURE;
+}
+
+static int own_code(const struct ct_verdict *verdict)
+{
+    const struct ct_failure *root = &verdict->failures[0];
+    int code;
+
+    switch ((enum ct_outcome)verdict->outcome) {
+    case CT_OUTCOME_SUCCEEDED: return CT_EXIT_OK;
+    case CT_OUTCOME_JOIN_TIMEOUT:
+    case CT_OUTCOME_NODES_LOST: return CT_EXIT_RETRY;
+    case CT_OUTCOME_CLOSED: return verdict->exit_code;
+    case CT_OUTCOME_FAILED: break;
+    }
+    if (!verdict->failure_count)
+        return verdict->exit_code ? verdict->exit_code : CT_EXIT_FAILURE;
+    if (root->cause == CT_CAUSE_UNKILLABLE)
+        return CT_EXIT_UNKILLABLE;
+    if (root->cause == CT_CAUSE_NODE_LOST || root->cause == CT_CAUSE_JOIN_TIMEOUT)
+        return CT_EXIT_RETRY;
+    code = summary_python_code(root);
+    if (code < 0)
+        return CT_EXIT_SIGNAL - code;
+    return code & 0xff ? code & 0xff : CT_EXIT_FAILURE;
+}
+
+int summary_exit_code(const struct ct_verdict *verdict, bool torchrun_style)
+{
+    int code = own_code(verdict);
+
+    return code && torchrun_style ? CT_EXIT_FAILURE : code;
+}
+
+/* ---- Our block --------------------------------------------------------------------------- */
+
+/* The message of an error file, or the last lines of the output: at most four of them. */
+static void add_last_lines(struct messages_block *out, const struct ct_failure *root)
+{
+    size_t length = strnlen(root->text, sizeof root->text);
+    const char *at;
+    int lines = 0;
+
+    while (length && root->text[length - 1] == '\n')
+        length--;
+    if (!length)
+        return;
+    at = root->text + length;
+    while (at > root->text && (at[-1] != '\n' || ++lines < LAST_LINES_MAX))
+        at--;
+    for (const char *label = "last lines"; length && at < root->text + length;
+         label = "") {
+        size_t rest = (size_t)(root->text + length - at);
+        const char *end = memchr(at, '\n', rest);
+        size_t line = end ? (size_t)(end - at) : rest;
+
+        if (*label)
+            messages_add(out, label, "%.*s", (int)line, at);
+        else
+            messages_append(out, "%15s%.*s\n", "", (int)line, at);
+        at += line + 1;
+    }
+}
+
+/* "ranks 0, 2-3", of the failures that are consequences. */
+static void add_consequences(struct messages_block *out,
+                             const struct ct_verdict *verdict)
+{
+    char stopped[256] = "";
+    char failed[256] = "";
+
+    for (int i = 1; i < verdict->failure_count && i < CT_FAILURES_MAX; i++) {
+        const struct ct_failure *failure = &verdict->failures[i];
+        bool ours = failure->cause == CT_CAUSE_STOPPED;
+        char *list = ours ? stopped : failed;
+        size_t used = strlen(list);
+
+        if (failure->rank >= 0)
+            (void)ct_format(list + used, sizeof stopped - used, "%s%d",
+                            used ? ", " : "", failure->rank);
+    }
+    if (stopped[0] || failed[0])
+        messages_add(out, "after it", "%s%s%s%s%s%s", stopped[0] ? "rank " : "",
+                     stopped, stopped[0] ? " stopped by ctrun" : "",
+                     stopped[0] && failed[0] ? "; " : "",
+                     failed[0] ? "also failed: rank " : "", failed);
+}
+
+static void begin_with_root(struct messages_block *out, const struct ct_failure *root)
+{
+    char what[256];
+    char step[48] = "";
+    char uptime[MESSAGES_SPAN_MAX];
+    char code[32] = "";
+    int python = summary_python_code(root);
+
+    messages_format_cause(what, sizeof what, root);
+    messages_format_span(uptime, root->uptime_ms);
+    if (root->step >= 0)
+        (void)ct_format(step, sizeof step, " at step %lld,", (long long)root->step);
+    if (python < 0)
+        (void)ct_format(code, sizeof code, "   exit code %d", CT_EXIT_SIGNAL - python);
+    if (root->rank < 0)
+        messages_begin(out, code_of(root), "%s%s%s %s",
+                       root->host[0] ? "node " : "the run ", root->host, "", what);
+    else if (root->cause == CT_CAUSE_EXEC)
+        messages_begin(out, code_of(root), "rank %d (%s) %s", root->rank, root->host,
+                       what);
+    else
+        messages_begin(out, code_of(root), "rank %d (%s, pid %d) %s%s %s after start%s",
+                       root->rank, root->host, root->pid, what, *step ? step : ",",
+                       uptime, code);
+}
+
+static void begin_without_worker(struct messages_block *out,
+                                 const struct summary *summary)
+{
+    const struct ct_verdict *verdict = summary->verdict;
+
+    switch ((enum ct_outcome)verdict->outcome) {
+    case CT_OUTCOME_JOIN_TIMEOUT:
+        messages_begin(out, CTRUN_E_JOIN_TIMEOUT,
+                       "not all nodes joined in %llu s (RendezvousTimeoutError)",
+                       (unsigned long long)(summary->waited_ms / 1000));
+        messages_add(
+            out, "do",
+            "look at the missing nodes; longer: --rdzv-conf join_timeout=1200; fewer: "
+            "--nnodes MIN:MAX");
+        return;
+    case CT_OUTCOME_NODES_LOST:
+        messages_begin(out, CTRUN_E_PEER_LOST,
+                       "fewer than %u nodes are left, and no other came in time",
+                       summary->min_nodes);
+        return;
+    case CT_OUTCOME_CLOSED:
+        messages_begin(out, CTRUN_E_CLOSED, "run '%s' is over", summary->run_id);
+        return;
+    case CT_OUTCOME_SUCCEEDED:
+    case CT_OUTCOME_FAILED: break;
+    }
+    messages_begin(out, CTRUN_E_EXIT, "run '%s' failed", summary->run_id);
+}
+
+void summary_format(struct messages_block *out, const struct summary *summary)
+{
+    const struct ct_verdict *verdict = summary->verdict;
+    const struct ct_failure *root = &verdict->failures[0];
+
+    if (!verdict->failure_count) {
+        begin_without_worker(out, summary);
+        return;
+    }
+    begin_with_root(out, root);
+    add_last_lines(out, root);
+    if (root->error_file[0])
+        messages_add(out, "error file", "%s", root->error_file);
+    if (root->cause == CT_CAUSE_OOM)
+        messages_add(out, "do",
+                     "more memory, fewer loader processes, or smaller host buffers");
+    if (root->cause == CT_CAUSE_EXEC)
+        messages_add(out, "do", "check the name, PATH and the permissions on %s",
+                     root->host);
+    add_consequences(out, verdict);
+    if (summary->max_restarts || verdict->restart_count)
+        messages_add(out, "restarts", "%u of %u used", verdict->restart_count,
+                     summary->max_restarts);
+    if (summary->log_dir)
+        messages_add(out, "logs", "%s", summary->log_dir);
+}
+
+/* ---- torchrun's block -------------------------------------------------------------------- */
+
+/* One failure, six lines; the longest line so far is kept for the frame. */
+static void format_failure(char *dst, size_t size, const struct summary *summary,
+                           int index)
+{
+    const struct ct_failure *failure = &summary->verdict->failures[index];
+    const struct json_error_file *file = summary->files ? &summary->files[index] : NULL;
+    int code = summary_python_code(failure);
+    const char *name = code < 0 ? sigabbrev_np(-code) : NULL;
+    char signal_text[64] = "";
+    char trace[1024];
+    char when[CT_CLOCK_TEXT_MAX];
+
+    ct_format_wall(when, failure->wall_ns);
+    if (name)
+        (void)ct_format(signal_text, sizeof signal_text, " (SIG%s)", name);
+    if (file && (file->callstack || file->message))
+        (void)ct_copy(trace, sizeof trace,
+                      file->callstack ? file->callstack : file->message);
+    else if (failure->error_file[0] && failure->text[0])
+        (void)ct_copy(trace, sizeof trace, failure->text); /* of another node's file */
+    else if (code < 0)
+        (void)ct_format(trace, sizeof trace, "Signal %d (%s%s) received by PID %d",
+                        -code, name ? "SIG" : "", name ? name : "<N/A>", failure->pid);
+    else
+        (void)ct_copy(trace, sizeof trace,
+                      "To enable traceback see: "
+                      "https://pytorch.org/docs/stable/elastic/errors.html");
+    (void)ct_format(
+        dst, size,
+        "[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: "
+        "%d)\n  exitcode  : %d (pid: %d) %s\n  error_file: %s\n  traceback : ",
+        index, when, failure->host, failure->rank, failure->local_rank, code,
+        failure->pid, signal_text,
+        failure->error_file[0] ? failure->error_file : "<N/A>");
+    for (const char *p = trace; *p && strlen(dst) + 4 < size; p++) {
+        size_t used = strlen(dst);
+
+        if (*p == '\n' && !p[1])
+            break;
+        (void)ct_format(dst + used, size - used, *p == '\n' ? "\n  " : "%c", *p);
+    }
+}
+
+static size_t longest_line(const char *text)
+{
+    size_t longest = 0;
+
+    while (*text) {
+        size_t length = strcspn(text, "\n");
+
+        longest = length > longest ? length : longest;
+        text += length + (text[length] == '\n');
+    }
+    return longest;
+}
+
+static void append_rule(struct messages_block *out, char letter, size_t width)
+{
+    char line[TORCHRUN_WIDTH + 1];
+
+    memset(line, letter, width);
+    line[width] = '\0';
+    messages_append(out, "%s\n", line);
+}
+
+void summary_format_torchrun(struct messages_block *out, const struct summary *summary)
+{
+    const struct ct_verdict *verdict = summary->verdict;
+    int count = verdict->failure_count > CT_FAILURES_MAX ? CT_FAILURES_MAX
+                                                         : verdict->failure_count;
+    char title[512];
+    char text[4096];
+    size_t width;
+
+    out->length = 0;
+    out->text[0] = '\0';
+    if (!count || verdict->failures[0].rank < 0)
+        return;
+    (void)ct_format(title, sizeof title, "%s FAILED", summary->name);
+    width = strlen(title);
+    for (int i = 0; i < count; i++) {
+        format_failure(text, sizeof text, summary, i);
+        width = longest_line(text) > width ? longest_line(text) : width;
+    }
+    width = width > TORCHRUN_WIDTH ? TORCHRUN_WIDTH : width;
+    messages_append(
+        out, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n");
+    append_rule(out, '=', width);
+    messages_append(out, "%s\n", title);
+    append_rule(out, '-', width);
+    messages_append(out, "Failures:\n");
+    for (int i = 1; i < count; i++) {
+        format_failure(text, sizeof text, summary, i);
+        messages_append(out, "%s\n", text);
+    }
+    if (count == 1)
+        messages_append(out, "  <NO_OTHER_FAILURES>\n");
+    append_rule(out, '-', width);
+    messages_append(out, "Root Cause (first observed failure):\n");
+    format_failure(text, sizeof text, summary, 0);
+    messages_append(out, "%s\n", text);
+    append_rule(out, '=', width);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a run ended, for people, for grep and for the shell: a block with the root cause first,
+ * then torchrun's own block with its labels, because scripts look for them. */
+#ifndef LAUNCHER_SUMMARY_H
+#define LAUNCHER_SUMMARY_H
+
+#include <stdbool.h>
+
+#include "launcher/json.h"
+#include "launcher/messages.h"
+
+struct summary {
+    const struct ct_verdict *verdict;
+    const char *name; /* script, module or program */
+    const char *run_id;
+    const char *log_dir; /* of the last attempt, on this node; NULL: no files */
+    uint32_t max_restarts;
+    uint32_t min_nodes;
+    uint64_t waited_ms; /* for CT_OUTCOME_JOIN_TIMEOUT */
+    const struct json_error_file
+        *files; /* one per failure, zeroed where this node has none */
+};
+
+/* Our block: "ctrun: error[E_EXIT]: rank 1 (node2, pid 123) exited with 3 ...". */
+void summary_format(struct messages_block *out, const struct summary *summary);
+/* torchrun's: ChildFailedError, the frame, Failures, Root Cause. Empty when no worker failed. */
+void summary_format_torchrun(struct messages_block *out, const struct summary *summary);
+
+/* The code that a launcher ends with: the root cause's own, or 1 for every failure in
+ * torchrun's style. */
+int summary_exit_code(const struct ct_verdict *verdict, bool torchrun_style);
+/* Python's view of a worker's end: its code, or minus the signal. */
+int summary_python_code(const struct ct_failure *failure);
+
+#endif
