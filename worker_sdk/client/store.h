@@ -42,8 +42,8 @@ int ct_store_clone(struct ct_store **out, const struct ct_store *store,
                    struct ctrun_error *err);
 void ct_store_set_timeout(struct ct_store *store, uint64_t timeout_ms);
 uint64_t ct_store_timeout(const struct ct_store *store);
-/* True when the server speaks the protocol of torch >= 2.2: append, multi_get and multi_set
- * are then possible, else they fail with CTRUN_E_UNSUPPORTED. */
+/* True when the server speaks the protocol of torch >= 2.2. With an older one append fails
+ * with CTRUN_E_UNSUPPORTED; multi_get and multi_set are made of single gets and sets. */
 bool ct_store_is_modern(const struct ct_store *store);
 
 /* Returns when the bytes are with the kernel: no reply exists. Every other call is a round
@@ -75,7 +75,7 @@ int ct_store_check_each(struct ct_store *store, const char *const *keys, size_t 
                         bool *present, struct ctrun_error *err);
 int ct_store_num_keys(struct ct_store *store, int64_t *count, struct ctrun_error *err);
 
-/* With a modern server only. */
+/* With a modern server only. Creates or extends; no reply, as set. */
 int ct_store_append(struct ct_store *store, const char *key, const void *value,
                     size_t length, struct ctrun_error *err);
 

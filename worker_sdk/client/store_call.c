@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operations of a store: one request, one reply, and what a time-out means for each. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/bytes.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/client/store_private.h"
+
+enum {
+    /* After a time-out: for the answer to CANCEL_WAIT, or for a new connection. */
+    CANCEL_MS = 2000,
+    /* Small requests in flight at once. */
+    PIPELINE = 256,
+    MISSING_NAMED = 5,      /* keys that a time-out names */
+    MISSING_CHECKED = 4096, /* keys that it looks at to find them */
+};
+
+/* ---- Keys: '/' in front, as PyTorch's clients do ----------------------------------------- */
+
+/* Fills blobs with the wire form of the keys, which lives until the next call. `stride` is the
+ * distance between two keys in blobs (2 leaves room for values). */
+static int wire_keys(struct ct_store *store, const char *const *keys, size_t count,
+                     size_t stride, struct ct_tcpstore_blob *blobs,
+                     struct ctrun_error *err)
+{
+    size_t total = 0;
+    uint8_t *at;
+    int rc;
+
+    for (size_t i = 0; i < count; i++)
+        total += 1 + strlen(keys[i]);
+    ct_buf_consume(&store->keys, ct_buf_length(&store->keys));
+    if ((rc = ct_buf_reserve(&store->keys, total, &at)) < 0)
+        return ct_fail(err, rc, "store %s:%d: %zu keys: %s", store->host, store->port,
+                       count, rc == -ENOBUFS ? "too many" : strerror(-rc));
+    for (size_t i = 0; i < count; i++) {
+        size_t length = strlen(keys[i]);
+
+        blobs[i * stride] = (struct ct_tcpstore_blob){at, length + 1};
+        *at++ = '/';
+        memcpy(at, keys[i], length);
+        at += length;
+    }
+    return 0;
+}
+
+static int wire_key(struct ct_store *store, const char *key,
+                    struct ct_tcpstore_blob *blob, struct ctrun_error *err)
+{
+    return wire_keys(store, &key, 1, 1, blob, err);
+}
+
+/* Keys of a counted query in memory of the call; caller frees. NULL on failure, *rc says why. */
+static struct ct_tcpstore_blob *wire_list(struct ct_store *store,
+                                          const char *const *keys, size_t count,
+                                          size_t stride, int *rc,
+                                          struct ctrun_error *err)
+{
+    struct ct_tcpstore_blob *blobs = ct_zalloc_array(count * stride, sizeof *blobs);
+
+    if (!blobs) {
+        *rc = ct_fail(err, -ENOMEM, "store %s:%d: out of memory", store->host,
+                      store->port);
+        return NULL;
+    }
+    if ((*rc = wire_keys(store, keys, count, stride, blobs, err)) < 0) {
+        free(blobs);
+        return NULL;
+    }
+    return blobs;
+}
+
+/* ---- Replies at the front of store->in --------------------------------------------------- */
+
+static int take_i64(struct ct_store *store, int length, int64_t *value)
+{
+    struct ct_reader in;
+
+    ct_reader_init(&in, ct_buf_data(&store->in), (size_t)length);
+    *value = ct_read_i64(&in);
+    ct_buf_consume(&store->in, (size_t)length);
+    return 0;
+}
+
+static uint8_t take_u8(struct ct_store *store)
+{
+    uint8_t value = *ct_buf_data(&store->in);
+
+    ct_buf_consume(&store->in, 1);
+    return value;
+}
+
+/* The next blob in the caller's own memory, with a NUL behind. */
+static int copy_blob(const uint8_t **cursor, void **value, size_t *length)
+{
+    struct ct_tcpstore_blob blob = ct_tcpstore_next(cursor);
+
+    if (!(*value = ct_zalloc(blob.length + 1)))
+        return -ENOMEM;
+    if (blob.length)
+        memcpy(*value, blob.data, blob.length);
+    *length = blob.length;
+    return 0;
+}
+
+static int take_blob(struct ct_store *store, int reply, void **value, size_t *length,
+                     struct ctrun_error *err)
+{
+    const uint8_t *cursor = ct_buf_data(&store->in);
+    int rc = copy_blob(&cursor, value, length);
+
+    ct_buf_consume(&store->in, (size_t)reply);
+    return rc < 0 ? ct_fail(err, rc, "store %s:%d: out of memory", store->host,
+                            store->port)
+                  : 0;
+}
+
+/* ---- Simple operations ------------------------------------------------------------------ */
+
+static int send_pair(struct ct_store *store, enum ct_tcpstore_query query,
+                     const char *key, const void *value, size_t length,
+                     struct ctrun_error *err)
+{
+    struct ct_tcpstore_request request = {.query = query, .value = {value, length}};
+    int rc;
+
+    if ((rc = wire_key(store, key, &request.key, err)) < 0 ||
+        (rc = ct_store_request(store, &request, NULL, err)) < 0)
+        return rc;
+    return ct_store_flush(store, ct_deadline_ms(store->timeout_ms), err);
+}
+
+int ct_store_set(struct ct_store *store, const char *key, const void *value,
+                 size_t length, struct ctrun_error *err)
+{
+    return send_pair(store, CT_TCPSTORE_SET, key, value, length, err);
+}
+
+int ct_store_append(struct ct_store *store, const char *key, const void *value,
+                    size_t length, struct ctrun_error *err)
+{
+    return send_pair(store, CT_TCPSTORE_APPEND, key, value, length, err);
+}
+
+/* Asks about one key (none: NULL) for a number. */
+static int ask_number(struct ct_store *store, struct ct_tcpstore_request *request,
+                      const char *key, int64_t *value, struct ctrun_error *err)
+{
+    int rc;
+
+    if ((key && (rc = wire_key(store, key, &request->key, err)) < 0) ||
+        (rc = ct_store_ask(store, request, NULL, err)) < 0)
+        return rc;
+    return take_i64(store, rc, value);
+}
+
+int ct_store_add(struct ct_store *store, const char *key, int64_t delta,
+                 int64_t *result, struct ctrun_error *err)
+{
+    struct ct_tcpstore_request request = {.query = CT_TCPSTORE_ADD, .number = delta};
+    int64_t sum;
+    int rc = ask_number(store, &request, key, &sum, err);
+
+    if (rc == 0 && result)
+        *result = sum;
+    return rc;
+}
+
+int ct_store_delete(struct ct_store *store, const char *key, struct ctrun_error *err)
+{
+    struct ct_tcpstore_request request = {.query = CT_TCPSTORE_DELETE_KEY};
+    int64_t deleted;
+    int rc = ask_number(store, &request, key, &deleted, err);
+
+    return rc < 0 ? rc : deleted == 1;
+}
+
+int ct_store_num_keys(struct ct_store *store, int64_t *count, struct ctrun_error *err)
+{
+    struct ct_tcpstore_request request = {.query = CT_TCPSTORE_GETNUMKEYS};
+
+    return ask_number(store, &request, NULL, count, err);
+}
+
+int ct_store_compare_set(struct ct_store *store, const char *key, const void *expected,
+                         size_t expected_length, const void *desired,
+                         size_t desired_length, void **value, size_t *length,
+                         struct ctrun_error *err)
+{
+    struct ct_tcpstore_request request = {.query = CT_TCPSTORE_COMPARE_SET,
+                                          .value = {expected, expected_length},
+                                          .desired = {desired, desired_length}};
+    int rc;
+
+    if ((rc = wire_key(store, key, &request.key, err)) < 0 ||
+        (rc = ct_store_ask(store, &request, NULL, err)) < 0)
+        return rc;
+    return take_blob(store, rc, value, length, err);
+}
+
+/* ---- Waiting ---------------------------------------------------------------------------- */
+
+/* A byte of CHECK's or WAIT's reply that is not in the protocol ends the connection. */
+static int bad_reply(struct ct_store *store, uint8_t value, struct ctrun_error *err)
+{
+    return ct_store_kill(store, ct_fail(err, CTRUN_E_PROTOCOL,
+                                        "store %s:%d: the reply to a wait is %u",
+                                        store->host, store->port, value));
+}
+
+/* Takes back a WAIT that timed out. 0 when it was released after all, else CTRUN_E_TIMEOUT,
+ * with a usable store, or what killed it. */
+static int cancel_wait(struct ct_store *store, struct ctrun_error *err)
+{
+    const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_CANCEL_WAIT};
+    uint64_t deadline = ct_deadline_ms(CANCEL_MS);
+    bool is_released = false;
+    uint8_t value;
+    int rc;
+
+    if (!ct_store_is_modern(
+            store)) /* cannot cancel: leave the late byte to a dead socket */
+        return (rc = ct_store_reconnect(store, deadline, err)) < 0 ? rc
+                                                                   : CTRUN_E_TIMEOUT;
+    if ((rc = ct_store_request(store, &request, NULL, err)) < 0)
+        return rc;
+    for (;;) {
+        rc = ct_store_await(store, CT_TCPSTORE_CANCEL_WAIT, 0, deadline, err);
+        if (rc < 0)
+            return ct_store_kill(store, rc);
+        if ((value = take_u8(store)) == CT_TCPSTORE_WAIT_CANCELED)
+            return is_released ? 0 : CTRUN_E_TIMEOUT;
+        if (value != CT_TCPSTORE_READY || is_released)
+            return bad_reply(store, value, err);
+        is_released = true;
+    }
+}
+
+static int wait_for(struct ct_store *store, const struct ct_tcpstore_blob *keys,
+                    size_t count, uint64_t deadline_ms, struct ctrun_error *err)
+{
+    const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_WAIT,
+                                                .count = count};
+    uint8_t value;
+    int rc;
+
+    if ((rc = ct_store_request(store, &request, keys, err)) < 0)
+        return rc;
+    rc = ct_store_await(store, CT_TCPSTORE_WAIT, 0, deadline_ms, err);
+    if (rc == CTRUN_E_TIMEOUT)
+        return store->fd < 0 ? rc : cancel_wait(store, err);
+    if (rc < 0)
+        return rc;
+    return (value = take_u8(store)) == CT_TCPSTORE_READY ? 0
+                                                         : bad_reply(store, value, err);
+}
+
+/* Writes "'a', 'b' and 3 more" into text. */
+static void name_missing(char *text, size_t size, const char *const *keys,
+                         const bool *present, size_t count)
+{
+    size_t missing = 0;
+    size_t length = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        if (present[i] || missing++ >= MISSING_NAMED)
+            continue;
+        (void)ct_format(text + length, size - length, "%s'%.80s'", length ? ", " : "",
+                        keys[i]);
+        length = strlen(text);
+    }
+    if (missing > MISSING_NAMED)
+        (void)ct_format(text + length, size - length, " and %zu more",
+                        missing - MISSING_NAMED);
+}
+
+/* Turns a time-out into a sentence that says which keys nobody set. */
+static int explain_timeout(struct ct_store *store, const char *const *keys,
+                           size_t count, uint64_t waited_ms, struct ctrun_error *err)
+{
+    size_t checked = count < MISSING_CHECKED ? count : MISSING_CHECKED;
+    uint64_t timeout = store->timeout_ms;
+    char names[CTRUN_ERROR_TEXT_MAX / 2];
+    bool *present = err ? ct_zalloc(checked) : NULL;
+    int rc = -1;
+
+    if (present && store->fd >= 0) {
+        ct_store_set_timeout(store, CANCEL_MS);
+        rc = ct_store_check_each(store, keys, checked, present, NULL);
+        ct_store_set_timeout(store, timeout);
+    }
+    if (rc == 0)
+        name_missing(names, sizeof names, keys, present, checked);
+    else
+        (void)ct_format(names, sizeof names, "one of %zu keys ('%.80s' ...)", count,
+                        count ? keys[0] : "");
+    free(present);
+    return ct_fail(err, CTRUN_E_TIMEOUT, "store %s:%d: nobody set %s within %.1f s",
+                   store->host, store->port, names[0] ? names : "the keys in time",
+                   (double)waited_ms / 1e3);
+}
+
+static int wait_keys(struct ct_store *store, const char *const *keys, size_t count,
+                     uint64_t timeout_ms, struct ctrun_error *err)
+{
+    struct ct_tcpstore_blob one;
+    struct ct_tcpstore_blob *blobs = &one;
+    int rc;
+
+    if (count == 1)
+        rc = wire_key(store, keys[0], &one, err);
+    else if (!(blobs = wire_list(store, keys, count, 1, &rc, err)))
+        return rc;
+    if (rc == 0)
+        rc = wait_for(store, blobs, count, ct_deadline_ms(timeout_ms), err);
+    if (blobs != &one)
+        free(blobs);
+    return rc == CTRUN_E_TIMEOUT ? explain_timeout(store, keys, count, timeout_ms, err)
+                                 : rc;
+}
+
+int ct_store_wait(struct ct_store *store, const char *const *keys, size_t count,
+                  uint64_t timeout_ms, struct ctrun_error *err)
+{
+    return wait_keys(store, keys, count, timeout_ms, err);
+}
+
+int ct_store_get(struct ct_store *store, const char *key, void **value, size_t *length,
+                 struct ctrun_error *err)
+{
+    struct ct_tcpstore_request request = {.query = CT_TCPSTORE_GET};
+    int rc;
+
+    if ((rc = wait_keys(store, &key, 1, store->timeout_ms, err)) < 0 ||
+        (rc = wire_key(store, key, &request.key, err)) < 0 ||
+        (rc = ct_store_ask(store, &request, NULL, err)) < 0)
+        return rc;
+    return take_blob(store, rc, value, length, err);
+}
+
+/* ---- Several keys ----------------------------------------------------------------------- */
+
+int ct_store_check(struct ct_store *store, const char *const *keys, size_t count,
+                   struct ctrun_error *err)
+{
+    const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_CHECK,
+                                                .count = count};
+    struct ct_tcpstore_blob *blobs;
+    uint8_t value;
+    int rc;
+
+    if (!(blobs = wire_list(store, keys, count, 1, &rc, err)))
+        return rc;
+    rc = ct_store_ask(store, &request, blobs, err);
+    free(blobs);
+    if (rc < 0)
+        return rc;
+    value = take_u8(store);
+    return value <= CT_TCPSTORE_NOT_READY ? value == CT_TCPSTORE_READY
+                                          : bad_reply(store, value, err);
+}
+
+/* Sends `query` for each of the keys and takes the replies in order. */
+static int pipeline(struct ct_store *store, enum ct_tcpstore_query query,
+                    const struct ct_tcpstore_blob *blobs, size_t count,
+                    int (*take)(struct ct_store *store, int reply, size_t i,
+                                void *context, struct ctrun_error *err),
+                    void *context, struct ctrun_error *err)
+{
+    uint64_t deadline = ct_deadline_ms(store->timeout_ms);
+    int rc;
+
+    for (size_t i = 0; i < count; i++) {
+        struct ct_tcpstore_request request = {.query = query};
+
+        if (query == CT_TCPSTORE_CHECK)
+            request.count = 1;
+        else
+            request.key = blobs[i];
+        if ((rc = ct_store_request(store, &request, &blobs[i], err)) < 0)
+            return ct_store_kill(store, rc);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if ((rc = ct_store_await(store, query, 1, deadline, err)) < 0 ||
+            (rc = take(store, rc, i, context, err)) < 0)
+            return ct_store_kill(store, rc);
+    }
+    return 0;
+}
+
+/* The same in portions, so that little is under way at once. */
+static int pipeline_all(struct ct_store *store, enum ct_tcpstore_query query,
+                        const struct ct_tcpstore_blob *blobs, size_t count,
+                        int (*take)(struct ct_store *store, int reply, size_t i,
+                                    void *context, struct ctrun_error *err),
+                        void *context, size_t element, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < count && rc == 0; i += PIPELINE)
+        rc = pipeline(store, query, blobs + i,
+                      count - i < PIPELINE ? count - i : PIPELINE, take,
+                      (char *)context + i * element, err);
+    return rc;
+}
+
+static int take_present(struct ct_store *store, int reply, size_t i, void *context,
+                        struct ctrun_error *err)
+{
+    uint8_t value = take_u8(store);
+
+    (void)reply;
+    ((bool *)context)[i] = value == CT_TCPSTORE_READY;
+    return value <= CT_TCPSTORE_NOT_READY ? 0 : bad_reply(store, value, err);
+}
+
+int ct_store_check_each(struct ct_store *store, const char *const *keys, size_t count,
+                        bool *present, struct ctrun_error *err)
+{
+    struct ct_tcpstore_blob *blobs;
+    int rc;
+
+    if (!(blobs = wire_list(store, keys, count, 1, &rc, err)))
+        return rc;
+    rc = pipeline_all(store, CT_TCPSTORE_CHECK, blobs, count, take_present, present,
+                      sizeof *present, err);
+    free(blobs);
+    return rc;
+}
+
+int ct_store_multi_set(struct ct_store *store, const char *const *keys,
+                       const struct ct_store_value *values, size_t count,
+                       struct ctrun_error *err)
+{
+    struct ct_tcpstore_request request = {.query = CT_TCPSTORE_MULTI_SET,
+                                          .count = count};
+    struct ct_tcpstore_blob *blobs;
+    int rc;
+
+    if (!(blobs = wire_list(store, keys, count, 2, &rc, err)))
+        return rc;
+    for (size_t i = 0; i < count; i++)
+        blobs[2 * i + 1] = (struct ct_tcpstore_blob){values[i].data, values[i].length};
+    if (ct_store_is_modern(store))
+        rc = ct_store_request(store, &request, blobs, err);
+    for (size_t i = 0; i < count && rc == 0 && !ct_store_is_modern(store); i++) {
+        struct ct_tcpstore_request set = {
+            .query = CT_TCPSTORE_SET, .key = blobs[2 * i], .value = blobs[2 * i + 1]};
+
+        if ((rc = ct_store_request(store, &set, NULL, err)) == 0)
+            rc = ct_store_flush(store, ct_deadline_ms(store->timeout_ms), err);
+    }
+    free(blobs);
+    return rc < 0 ? rc : ct_store_flush(store, ct_deadline_ms(store->timeout_ms), err);
+}
+
+static int take_value(struct ct_store *store, int reply, size_t i, void *context,
+                      struct ctrun_error *err)
+{
+    struct ct_store_value *values = context;
+
+    return take_blob(store, reply, &values[i].data, &values[i].length, err);
+}
+
+static int ask_values(struct ct_store *store, const struct ct_tcpstore_blob *blobs,
+                      struct ct_store_value *values, size_t count,
+                      struct ctrun_error *err)
+{
+    const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_MULTI_GET,
+                                                .count = count};
+    const uint8_t *cursor;
+    int reply;
+    int rc = 0;
+
+    if (!count)
+        return 0; /* the reply to an empty list is no byte at all */
+    if ((reply = ct_store_ask(store, &request, blobs, err)) < 0)
+        return reply;
+    cursor = ct_buf_data(&store->in);
+    for (size_t i = 0; i < count && rc == 0; i++)
+        rc = copy_blob(&cursor, &values[i].data, &values[i].length);
+    ct_buf_consume(&store->in, (size_t)reply);
+    return rc < 0 ? ct_fail(err, rc, "store %s:%d: out of memory", store->host,
+                            store->port)
+                  : 0;
+}
+
+int ct_store_multi_get(struct ct_store *store, const char *const *keys,
+                       struct ct_store_value *values, size_t count,
+                       struct ctrun_error *err)
+{
+    struct ct_tcpstore_blob *blobs;
+    int rc;
+
+    memset(values, 0, count * sizeof *values);
+    if ((rc = wait_keys(store, keys, count, store->timeout_ms, err)) < 0 ||
+        !(blobs = wire_list(store, keys, count, 1, &rc, err)))
+        return rc;
+    rc = ct_store_is_modern(store)
+             ? ask_values(store, blobs, values, count, err)
+             : pipeline_all(store, CT_TCPSTORE_GET, blobs, count, take_value, values,
+                            sizeof *values, err);
+    free(blobs);
+    for (size_t i = 0; i < count && rc < 0; i++) {
+        free(values[i].data);
+        values[i] = (struct ct_store_value){0};
+    }
+    return rc;
+}
