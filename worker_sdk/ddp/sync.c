@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/ddp/sync.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/ddp/bucket.h"
+
+size_t ct_ddp_param_bytes(const struct ctrun_param *param)
+{
+    size_t bytes = ctrun_dtype_size(param->dtype);
+
+    for (int i = 0; i < param->dims; i++)
+        bytes *= (size_t)param->sizes[i];
+    return bytes;
+}
+
+/* The bytes of one bucket into `flat` or back. */
+static void copy_flat(const struct ctrun_param *params, const size_t *members,
+                      size_t length, uint8_t *flat, bool back)
+{
+    for (size_t i = 0; i < length; i++) {
+        const struct ctrun_param *param = &params[members[i]];
+        size_t bytes = ct_ddp_param_bytes(param);
+
+        if (bytes == 0)
+            continue;
+        if (back)
+            memcpy(param->data, flat, bytes);
+        else
+            memcpy(flat, param->data, bytes);
+        flat += bytes;
+    }
+}
+
+static int sync_bucket(struct ctrun_group *group, const struct ctrun_param *params,
+                       const size_t *members, size_t length, struct ctrun_error *err)
+{
+    bool is_root = ctrun_group_rank(group) == 0;
+    size_t bytes = 0;
+    uint8_t *flat;
+    int rc;
+
+    for (size_t i = 0; i < length; i++)
+        bytes += ct_ddp_param_bytes(&params[members[i]]);
+    if (bytes == 0)
+        return 0;
+    if (length == 1) /* nothing to gather */
+        return ctrun_broadcast(group, params[members[0]].data, bytes, CTRUN_U8, 0, err);
+    if (!(flat = ct_zalloc(bytes)))
+        return ct_fail(err, -ENOMEM, "ddp: out of memory for %zu bytes", bytes);
+    if (is_root)
+        copy_flat(params, members, length, flat, false);
+    rc = ctrun_broadcast(group, flat, bytes, CTRUN_U8, 0, err);
+    if (rc == 0 && !is_root)
+        copy_flat(params, members, length, flat, true);
+    free(flat);
+    return rc;
+}
+
+int ct_ddp_sync(struct ctrun_group *group, const struct ctrun_param *params,
+                size_t count, struct ctrun_error *err)
+{
+    static const uint64_t limit = CT_DDP_SYNC_BYTES;
+    struct ct_bucket_tensor *tensors = ct_zalloc_array(count, sizeof *tensors);
+    struct ct_bucket_plan plan = {.count = 0};
+    int rc = tensors ? 0 : -ENOMEM;
+
+    for (size_t p = 0; tensors && p < count; p++)
+        tensors[p] = (struct ct_bucket_tensor){.bytes = ct_ddp_param_bytes(&params[p]),
+                                               .key = (int)params[p].dtype};
+    if (rc == 0)
+        rc = ct_bucket_assign(&plan, tensors, count, NULL, &limit, 1);
+    if (rc < 0)
+        ct_fail(err, rc, "ddp: out of memory");
+    for (size_t b = 0; rc == 0 && b < plan.count; b++)
+        rc = sync_bucket(group, params, plan.members + plan.starts[b],
+                         plan.starts[b + 1] - plan.starts[b], err);
+    ct_bucket_plan_deinit(&plan);
+    free(tensors);
+    return rc;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rank 0's values for everyone, few and large broadcasts instead of many small ones. */
+#ifndef CT_DDP_SYNC_H
+#define CT_DDP_SYNC_H
+
+#include "worker_sdk/include/ctrun.h"
+
+/* Bytes that travel in one broadcast, as in PyTorch (250 MiB). */
+enum {
+    CT_DDP_SYNC_BYTES = 250 << 20
+};
+
+/* Bytes of one parameter. */
+size_t ct_ddp_param_bytes(const struct ctrun_param *param);
+/* Copies rank 0's values of all parameters, those without gradient too. Collective. */
+int ct_ddp_sync(struct ctrun_group *group, const struct ctrun_param *params,
+                size_t count, struct ctrun_error *err);
+
+#endif

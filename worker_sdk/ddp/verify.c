@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/ddp/verify.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/str.h"
+
+/* What each rank says about itself; compared word by word. */
+struct claim {
+    int64_t refused; /* the code with which it refused its own arguments, 0: none */
+    uint64_t count;
+    uint64_t options; /* digest */
+    uint64_t params;  /* digest of all */
+};
+
+enum {
+    TEXT_BYTES = 192
+};
+
+/* FNV-1a: differences by mistake are to be found, not attacks. */
+static uint64_t digest_more(uint64_t digest, const void *data, size_t length)
+{
+    const uint8_t *at = data;
+
+    for (size_t i = 0; i < length; i++)
+        digest = (digest ^ at[i]) * 0x100000001b3u;
+    return digest;
+}
+
+static uint64_t digest_u64(uint64_t digest, uint64_t value)
+{
+    return digest_more(digest, &value, sizeof value);
+}
+
+static const uint64_t digest_start = 0xcbf29ce484222325u;
+
+static uint64_t digest_param(const struct ctrun_param *param)
+{
+    uint64_t digest = digest_more(digest_start, param->name, strlen(param->name) + 1);
+
+    digest = digest_u64(digest, param->dtype);
+    digest = digest_u64(digest, (uint64_t)param->dims);
+    digest = digest_u64(digest, param->no_grad);
+    return digest_more(digest, param->sizes,
+                       (size_t)param->dims * sizeof *param->sizes);
+}
+
+static struct claim claim_make(const struct ctrun_param *params, size_t count,
+                               const struct ctrun_ddp_options *options, int local)
+{
+    struct claim claim = {.refused = local, .count = count};
+
+    if (local < 0)
+        return claim; /* nothing of ours can be trusted to be readable */
+    claim.options = digest_u64(digest_start, options->bucket_cap_bytes);
+    claim.options = digest_u64(claim.options, options->first_bucket_bytes);
+    claim.options = digest_u64(claim.options, options->find_unused);
+    claim.options = digest_u64(claim.options, options->divide_by_caller);
+    claim.params = digest_start;
+    for (size_t p = 0; p < count; p++)
+        claim.params = digest_u64(claim.params, digest_param(&params[p]));
+    return claim;
+}
+
+/* "'fc1.weight' F32 [128, 9216]" */
+static void describe(char text[TEXT_BYTES], const struct ctrun_param *param)
+{
+    static const char *const names[] = {"U8",   "I32", "I64", "F16",
+                                        "BF16", "F32", "F64"};
+    int used = ct_format(text, TEXT_BYTES, "'%.64s' %s [", param->name,
+                         names[param->dtype]);
+
+    for (int i = 0; i < param->dims && used >= 0; i++) {
+        int more = ct_format(text + used, TEXT_BYTES - (size_t)used,
+                             i ? ", %lld" : "%lld", (long long)param->sizes[i]);
+
+        used = more < 0 ? more : used + more;
+    }
+    if (used >= 0)
+        (void)ct_format(text + used, TEXT_BYTES - (size_t)used, "]%s",
+                        param->no_grad ? " without gradient" : "");
+}
+
+/* "1, 4, 5": the ranks whose item of `size` bytes differs from rank 0's. */
+static void list_differing(char *text, size_t text_size, const void *items, size_t size,
+                           int ranks)
+{
+    const char *all = items;
+    int used = 0;
+
+    text[0] = '\0';
+    for (int r = 1; r < ranks && used >= 0; r++) {
+        int more;
+
+        if (memcmp(all, all + (size_t)r * size, size) == 0)
+            continue;
+        more = ct_format(text + used, text_size - (size_t)used, used ? ", %d" : "%d",
+                         r);
+        used = more < 0 ? more : used + more;
+    }
+}
+
+/* Finds the first parameter that differs, by one digest of each, then its descriptions. */
+static int explain_params(struct ctrun_group *group, const struct ctrun_param *params,
+                          size_t count, struct ctrun_error *err)
+{
+    size_t ranks = (size_t)ctrun_group_size(group);
+    uint64_t *mine = ct_zalloc_array(count, sizeof *mine);
+    uint64_t *all = ct_zalloc_array(count, ranks * sizeof *all);
+    char(*texts)[TEXT_BYTES] = ct_zalloc_array(ranks, sizeof *texts);
+    char text[TEXT_BYTES] = "";
+    char differing[128];
+    size_t p = 0;
+    size_t r = 1;
+    int rc = -ENOMEM;
+
+    if (!mine || !all || !texts) {
+        ct_fail(err, rc, "ddp: out of memory");
+        goto done;
+    }
+    for (size_t i = 0; i < count; i++)
+        mine[i] = digest_param(&params[i]);
+    rc = ctrun_all_gather(group, mine, all, count * sizeof *mine, CTRUN_U8, err);
+    if (rc < 0)
+        goto done;
+    for (bool differs = false; p < count; p++) {
+        for (r = 1; r < ranks && !differs; r++)
+            differs = all[r * count + p] != all[p];
+        if (differs)
+            break;
+    }
+    r--;
+    if (p < count)
+        describe(text, &params[p]);
+    if ((rc = ctrun_all_gather(group, text, texts, sizeof text, CTRUN_U8, err)) < 0)
+        goto done;
+    list_differing(differing, sizeof differing, texts, sizeof *texts, (int)ranks);
+    rc = ct_fail(
+        err, CTRUN_E_MISMATCH,
+        "DDP expects same model across all ranks, but params[%zu] is %s on rank 0 "
+        "and %s on rank %zu (differing from rank 0: ranks %s)",
+        p, texts[0], texts[r], r, differing);
+done:
+    free(texts);
+    free(all);
+    free(mine);
+    return rc;
+}
+
+/* torch's sentence, from this rank's point of view. */
+static int explain_counts(const struct claim *claims, int rank, int ranks,
+                          struct ctrun_error *err)
+{
+    int other = 0;
+
+    while (other < ranks && claims[other].count == claims[rank].count)
+        other++;
+    return ct_fail(
+        err, CTRUN_E_MISMATCH,
+        "DDP expects same model across all ranks, but Rank %d has %llu params, "
+        "while rank %d has inconsistent %llu params.",
+        rank, (unsigned long long)claims[rank].count, other,
+        (unsigned long long)claims[other].count);
+}
+
+static int compare_claims(struct ctrun_group *group, const struct claim *claims,
+                          const struct ctrun_param *params, struct ctrun_error *err)
+{
+    int ranks = ctrun_group_size(group);
+    int rank = ctrun_group_rank(group);
+    bool counts = true;
+    bool equal = true;
+
+    if (claims[rank].refused < 0)
+        return (int)claims[rank].refused; /* our own sentence is in err */
+    for (int r = 0; r < ranks; r++) {
+        if (claims[r].refused < 0)
+            return ct_fail(
+                err, CTRUN_E_MISMATCH,
+                "ddp: rank %d refused its own arguments (%s); its message says "
+                "why",
+                r, ct_error_name((int)claims[r].refused));
+        counts = counts && claims[r].count == claims[0].count;
+        equal = equal && memcmp(&claims[r], &claims[0], sizeof *claims) == 0;
+    }
+    if (!counts)
+        return explain_counts(claims, rank, ranks, err);
+    for (int r = 0; r < ranks; r++)
+        if (claims[r].params != claims[0].params)
+            return explain_params(group, params, (size_t)claims[0].count, err);
+    for (int r = 0; !equal && r < ranks; r++)
+        if (claims[r].options != claims[0].options)
+            return ct_fail(
+                err, CTRUN_E_MISMATCH,
+                "DDP expects same model across all ranks, but rank %d was given "
+                "other bucket sizes or options than rank 0",
+                r);
+    return 0;
+}
+
+int ct_ddp_verify(struct ctrun_group *group, const struct ctrun_param *params,
+                  size_t count, const struct ctrun_ddp_options *options, int local,
+                  struct ctrun_error *err)
+{
+    struct claim mine = claim_make(params, count, options, local);
+    struct claim *claims;
+    struct ctrun_error own;
+    int rc;
+
+    claims = ct_zalloc_array((size_t)ctrun_group_size(group), sizeof *claims);
+    if (!claims)
+        return ct_fail(err, -ENOMEM, "ddp: out of memory");
+    rc = ctrun_all_gather(group, &mine, claims, sizeof mine, CTRUN_U8,
+                          local < 0 ? &own : err);
+    if (rc == 0)
+        rc = compare_claims(group, claims, params, err);
+    free(claims);
+    return local < 0 ? local : rc;
+}
+
+int ct_ddp_report_missing(struct ctrun_group *group, const char *mine,
+                          struct ctrun_error *err)
+{
+    size_t ranks = (size_t)ctrun_group_size(group);
+    char text[CT_DDP_REPORT_BYTES] = "";
+    char(*texts)[CT_DDP_REPORT_BYTES] = ct_zalloc_array(ranks, sizeof *texts);
+    int rc;
+
+    if (!texts)
+        return ct_fail(err, -ENOMEM, "ddp: out of memory");
+    (void)ct_copy(text, sizeof text, mine);
+    rc = ctrun_all_gather(group, text, texts, sizeof text, CTRUN_U8, err);
+    for (size_t r = 0; rc == 0 && r < ranks; r++)
+        if (texts[r][0])
+            rc = ct_fail(
+                err, CTRUN_E_USAGE,
+                "Expected to have finished reduction in the prior iteration before "
+                "starting a new one. Parameters got no gradient in this step: pass "
+                "find_unused, or let every parameter take part in the loss. "
+                "Parameter indices which did not receive grad for rank %zu: %s",
+                r, texts[r]);
+    free(texts);
+    return rc;
+}
