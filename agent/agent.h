@@ -21,43 +21,46 @@
 /* Where one stream of one worker goes. */
 enum agent_stream {
     AGENT_STREAM_CONSOLE, /* inherited when there is one worker, else a pipe, whole lines */
-    AGENT_STREAM_FILE,    /* --redirects */
-    AGENT_STREAM_TEE,     /* file, and console with the prefix */
-    AGENT_STREAM_DROP,    /* not in --local-ranks-filter: nowhere */
+    AGENT_STREAM_FILE,             /* --redirects */
+    AGENT_STREAM_TEE,              /* file, and console with the prefix */
+    AGENT_STREAM_DROP,             /* not in --local-ranks-filter: nowhere */
     AGENT_STREAM_FILE_ONLY_OF_TEE, /* teed, but filtered: file only */
 };
 
 /* One worker, ready to be started; made by agent_options.plan for each (re)start. */
 struct agent_worker_plan {
-    char **argv;              /* owned; argv[0] is looked up in PATH */
-    struct ct_env env;        /* owned; complete */
+    char **argv;       /* owned; argv[0] is looked up in PATH */
+    struct ct_env env; /* owned; complete */
     enum agent_stream out;
     enum agent_stream err;
-    char *out_file;           /* owned; NULL when not used. Directories exist */
+    char *out_file; /* owned; NULL when not used. Directories exist */
     char *err_file;
-    char *error_file;         /* owned; TORCHELASTIC_ERROR_FILE, NULL when none */
-    char *prefix;             /* owned; in front of teed lines, NULL: none */
-    char *filtered_out_file;  /* owned; gets teed lines that hold one of the filter texts */
+    char *error_file; /* owned; TORCHELASTIC_ERROR_FILE, NULL when none */
+    char *prefix;     /* owned; in front of teed lines, NULL: none */
+    char *
+        filtered_out_file; /* owned; gets teed lines that hold one of the filter texts */
     char *filtered_err_file;
 };
 
 /* What happened, for the launcher to print and to map to an exit code. */
 struct agent_result {
-    struct ct_verdict verdict;    /* outcome, root cause first */
-    int signal;                   /* != 0: we were told to end by this signal */
-    struct ctrun_error error;     /* code != 0: the agent itself failed (rendezvous, ...) */
+    struct ct_verdict verdict; /* outcome, root cause first */
+    int signal;                /* != 0: we were told to end by this signal */
+    struct ctrun_error error; /* code != 0: the agent itself failed (rendezvous, ...) */
 };
 
 struct agent_options {
-    struct ct_hello hello;        /* run id, host, limits */
-    struct ct_join join;          /* slots, role, hints; store_port is filled by the agent */
-    const struct ct_addr *server; /* candidates for the rendezvous server, tried in order */
+    struct ct_hello hello; /* run id, host, limits */
+    struct ct_join join;   /* slots, role, hints; store_port is filled by the agent */
+    const struct ct_addr
+        *server; /* candidates for the rendezvous server, tried in order */
     size_t server_count;
-    uint64_t connect_timeout_ms;  /* to reach any of them (read_timeout) */
-    uint64_t grace_ms;            /* between SIGTERM and SIGKILL, every stop alike */
-    const int *signals;           /* signals to forward and end by */
+    uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */
+    uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
+    const int *signals;          /* signals to forward and end by */
     size_t signal_count;
-    const char *const *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
+    const char *const
+        *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
     const char *const *err_filters;
 
     void *context; /* given to the functions below */
@@ -65,7 +68,8 @@ struct agent_options {
     int (*plan)(void *context, const struct ct_start *start, int local_rank,
                 struct agent_worker_plan *out, struct ctrun_error *err);
     /* Opens a new, empty worker store and tells its port; closed when its round is over. */
-    int (*open_store)(void *context, uint16_t *port, uint64_t *store, struct ctrun_error *err);
+    int (*open_store)(void *context, uint16_t *port, uint64_t *store,
+                      struct ctrun_error *err);
     void (*close_store)(void *context, uint64_t store);
     /* A worker of this node ended badly; called before the failure is told to anybody. May be
      * NULL. May replace failure->text (the last lines of output by then) by the message of its
@@ -74,7 +78,8 @@ struct agent_options {
     /* For people, each may be NULL: server not reached yet, every ten seconds (`why` is the last
      * attempt's trouble), waiting for nodes, round started, stopped, restarting. */
     void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);
-    void (*on_waiting)(void *context, const struct ct_waiting *waiting, uint64_t waited_ms);
+    void (*on_waiting)(void *context, const struct ct_waiting *waiting,
+                       uint64_t waited_ms);
     void (*on_start)(void *context, const struct ct_start *start);
     void (*on_stop)(void *context, const struct ct_stop *stop);
 };

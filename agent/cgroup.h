@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel's count of processes that it killed for lack of memory in our cgroup: the proof
+ * that a SIGKILL was the OOM killer's. cgroup v2 and v1; without either nothing is proven. */
+#ifndef AGENT_CGROUP_H
+#define AGENT_CGROUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cgroup {
+    char counter_file
+        [512];          /* memory.events or memory.oom_control; empty: there is none */
+    char name[256];     /* of the cgroup, for people */
+    uint64_t oom_kills; /* at the last look */
+};
+
+/* `membership` is /proc/self/cgroup, `root` is /sys/fs/cgroup; others in tests. */
+void cgroup_init(struct cgroup *cgroup, const char *membership, const char *root);
+/* True when the count has grown since the last look; proof[size] then quotes it:
+ * "oom_kill 0 -> 1 in /slurm/job_7". */
+bool cgroup_has_oom_killed(struct cgroup *cgroup, char *proof, size_t size);
+
+#endif

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/crew.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "agent/cgroup.h"
+#include "agent/limits.h"
+#include "agent/policy.h"
+#include "agent/reap.h"
+#include "agent/worker.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
+
+struct crew {
+    struct crew_options options;
+    struct worker_place place;
+    struct ct_start start;
+    struct worker *workers;
+    int count;
+    struct policy policy;
+    struct loop_timer *timer; /* the policy's next look */
+    struct cgroup cgroup;
+    char oom_proof[320]; /* of this round; empty: none */
+};
+
+static void on_timer(void *context);
+
+int crew_create(struct crew **out, const struct crew_options *options)
+{
+    struct crew *crew = ct_zalloc(sizeof *crew);
+
+    if (!crew)
+        return -ENOMEM;
+    crew->options = *options;
+    crew->count = (int)options->agent->join.slots;
+    crew->workers = ct_zalloc_array((size_t)crew->count, sizeof *crew->workers);
+    crew->timer = loop_timer_open(options->loop, on_timer, crew);
+    crew->place = (struct worker_place){
+        .options = options->agent,
+        .start = &crew->start,
+        .socket = options->socket,
+        .loop = options->loop,
+        .console_out = options->console_out,
+        .console_err = options->console_err,
+    };
+    if (!crew->workers || !crew->timer) {
+        crew_destroy(crew);
+        return -ENOMEM;
+    }
+    cgroup_init(&crew->cgroup, "/proc/self/cgroup", "/sys/fs/cgroup");
+    *out = crew;
+    return 0;
+}
+
+static void clear(struct crew *crew)
+{
+    for (int i = 0; crew->workers && i < crew->count; i++)
+        worker_deinit(&crew->workers[i]);
+    memset(&crew->policy, 0, sizeof crew->policy);
+}
+
+void crew_destroy(struct crew *crew)
+{
+    if (!crew)
+        return;
+    clear(crew);
+    free(crew->workers);
+    loop_timer_close(crew->timer);
+    free(crew);
+}
+
+void crew_start(struct crew *crew, const struct ct_start *start)
+{
+    char proof[sizeof crew->oom_proof];
+    int failed = -1;
+
+    clear(crew);
+    crew->start = *start;
+    crew->oom_proof[0] = '\0';
+    (void)cgroup_has_oom_killed(&crew->cgroup, proof,
+                                sizeof proof); /* counts from here */
+    for (int i = 0; i < crew->count && failed < 0; i++)
+        if (worker_start(&crew->workers[i], &crew->place, i) < 0)
+            failed = i;
+    if (failed >= 0)
+        crew->options.on_failure(crew->options.context, &crew->workers[failed].failure);
+}
+
+/* ---- Stopping --------------------------------------------------------------------------- */
+
+static int running_count(const struct crew *crew)
+{
+    int count = 0;
+
+    for (int i = 0; i < crew->count; i++)
+        count += crew->workers[i].state == WORKER_RUNNING;
+    return count;
+}
+
+/* True for the session of a worker that we have asked to stop. */
+static bool is_asked_session(const struct crew *crew, pid_t session)
+{
+    for (int i = 0; i < crew->count; i++)
+        if (crew->workers[i].pid == session && crew->workers[i].stop_signal)
+            return true;
+    return false;
+}
+
+struct census_walk {
+    const struct crew *crew;
+    struct policy_census census;
+};
+
+static void count_process(void *context, const struct reap_process *process)
+{
+    struct census_walk *walk = context;
+
+    if (is_asked_session(walk->crew, process->session))
+        walk->census.asked++;
+    else
+        walk->census.leftovers++;
+}
+
+static struct policy_census take_census(const struct crew *crew, uint64_t now_ms)
+{
+    struct census_walk walk = {.crew = crew};
+
+    if (reap_is_childless())
+        return walk.census;
+    if (policy_wants_census(&crew->policy, now_ms))
+        (void)reap_scan(NULL, count_process, &walk);
+    if (walk.census.leftovers == 0 && walk.census.asked == 0)
+        walk.census.asked = 1; /* a zombie, or not counted: somebody is there */
+    return walk.census;
+}
+
+struct signal_walk {
+    const struct crew *crew;
+    unsigned action;
+    int signal;
+};
+
+static void signal_process(void *context, const struct reap_process *process)
+{
+    const struct signal_walk *walk = context;
+    const bool is_asked = is_asked_session(walk->crew, process->session);
+
+    switch (walk->action) {
+    case POLICY_SIGNAL_REST: /* the worker's own group has it already */
+        if (is_asked && process->group != process->session)
+            (void)kill(process->pid, walk->signal);
+        break;
+    case POLICY_KILL_LEFTOVERS:
+        if (!is_asked)
+            (void)kill(process->pid, SIGKILL);
+        break;
+    case POLICY_KILL_ALL: (void)kill(process->pid, SIGKILL); break;
+    }
+}
+
+static void signal_running(struct crew *crew, int signal)
+{
+    for (int i = 0; i < crew->count; i++)
+        if (crew->workers[i].state == WORKER_RUNNING)
+            worker_signal(&crew->workers[i], signal);
+}
+
+static void act(struct crew *crew, unsigned actions)
+{
+    static const unsigned walks[] = {POLICY_SIGNAL_REST, POLICY_KILL_LEFTOVERS,
+                                     POLICY_KILL_ALL};
+
+    if (actions & POLICY_SIGNAL)
+        signal_running(crew, crew->policy.signal);
+    if (actions & POLICY_KILL_ALL)
+        signal_running(crew, SIGKILL);
+    for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) {
+        struct signal_walk walk = {crew, walks[i], crew->policy.signal};
+
+        if (actions & walks[i])
+            (void)reap_scan(NULL, signal_process, &walk);
+    }
+}
+
+/* Everybody is gone, or will not go. */
+static void end_stop(struct crew *crew)
+{
+    const bool is_stuck = crew->policy.phase == POLICY_UNKILLABLE;
+    int survivors = 0;
+
+    loop_timer_stop(crew->timer);
+    for (int i = 0; i < crew->count && is_stuck; i++)
+        if (crew->workers[i].state == WORKER_RUNNING) {
+            worker_give_up(&crew->workers[i], &crew->place);
+            survivors++;
+        }
+    memset(&crew->policy, 0, sizeof crew->policy);
+    crew->options.on_gone(crew->options.context,
+                          is_stuck && survivors == 0 ? 1 : survivors);
+}
+
+static void continue_stop(struct crew *crew)
+{
+    const uint64_t now_ms = ct_now_ms();
+    const struct policy_census census = take_census(crew, now_ms);
+    uint64_t wake_ms;
+
+    act(crew, policy_next(&crew->policy, &census, now_ms, &wake_ms));
+    if (crew->policy.phase == POLICY_DONE || crew->policy.phase == POLICY_UNKILLABLE)
+        end_stop(crew);
+    else if (wake_ms != UINT64_MAX)
+        loop_timer_set(crew->timer, wake_ms > now_ms ? wake_ms - now_ms : 0);
+}
+
+static void on_timer(void *context)
+{
+    crew_reap(context); /* a SIGCHLD may be on its way, too */
+}
+
+void crew_stop(struct crew *crew, int signal, uint64_t grace_ms)
+{
+    const uint64_t now_ms = ct_now_ms();
+
+    if (crew->policy.phase == POLICY_IDLE)
+        policy_begin(&crew->policy, running_count(crew) > 0 ? signal : 0, grace_ms,
+                     now_ms);
+    else
+        policy_hurry(&crew->policy, signal, grace_ms, now_ms);
+    continue_stop(crew);
+}
+
+void crew_signal(struct crew *crew, int signal)
+{
+    for (int i = 0; i < crew->count; i++)
+        if (crew->workers[i].state == WORKER_RUNNING)
+            (void)kill(crew->workers[i].pid, signal);
+}
+
+/* ---- Ends ------------------------------------------------------------------------------- */
+
+static struct worker *find_by_pid(const struct crew *crew, pid_t pid)
+{
+    for (int i = 0; i < crew->count; i++)
+        if (crew->workers[i].state == WORKER_RUNNING && crew->workers[i].pid == pid)
+            return &crew->workers[i];
+    return NULL;
+}
+
+/* A count that has grown proves it for all that are killed in this round. */
+static void look_for_oom(struct crew *crew)
+{
+    char proof[sizeof crew->oom_proof];
+
+    if (cgroup_has_oom_killed(&crew->cgroup, proof, sizeof proof))
+        memcpy(crew->oom_proof, proof, sizeof proof);
+}
+
+static bool is_bad(int status)
+{
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+static bool is_own_failure(const struct worker *worker)
+{
+    return worker->state == WORKER_ENDED && worker->failure.cause != CT_CAUSE_NONE &&
+           worker->failure.cause != CT_CAUSE_STOPPED;
+}
+
+void crew_reap(struct crew *crew)
+{
+    struct worker *first = NULL; /* failed in this call */
+    struct worker *worker;
+    int ended = 0;
+    int status;
+    pid_t pid;
+
+    /* All that are dead by now ended by themselves: only then is anybody stopped for it. */
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (!(worker = find_by_pid(crew, pid)))
+            continue; /* an orphan of a worker */
+        if (is_bad(status))
+            look_for_oom(crew);
+        worker_end(worker, &crew->place, status, crew->oom_proof);
+        ended++;
+        if (!first && is_own_failure(worker))
+            first = worker;
+    }
+    if (crew->policy.phase != POLICY_IDLE)
+        continue_stop(crew);
+    else if (first)
+        crew->options.on_failure(crew->options.context, &first->failure);
+    else if (ended > 0 && running_count(crew) == 0)
+        crew->options.on_success(crew->options.context);
+}
+
+/* ---- Facts ------------------------------------------------------------------------------ */
+
+void crew_set_step(struct crew *crew, int rank, uint64_t generation, int64_t step)
+{
+    const int64_t local = (int64_t)rank - (int64_t)crew->start.rank_base;
+
+    if (generation == crew->start.generation && local >= 0 && local < crew->count)
+        crew->workers[local].step = step;
+}
+
+int64_t crew_min_step(const struct crew *crew)
+{
+    int64_t min = INT64_MAX;
+
+    for (int i = 0; i < crew->count; i++)
+        if (crew->workers[i].step < min)
+            min = crew->workers[i].state == WORKER_NEW ? -1 : crew->workers[i].step;
+    return min == INT64_MAX ? -1 : min;
+}
+
+static int copy_failures(const struct crew *crew, bool want_own, struct ct_failure *out,
+                         int max)
+{
+    int count = 0;
+
+    for (int i = 0; i < crew->count && count < max; i++) {
+        const struct worker *worker = &crew->workers[i];
+
+        if (worker->state == WORKER_ENDED && worker->failure.cause != CT_CAUSE_NONE &&
+            is_own_failure(worker) == want_own)
+            out[count++] = worker->failure;
+    }
+    return count;
+}
+
+int crew_get_failures(const struct crew *crew, struct ct_failure *out, int max)
+{
+    const int own = copy_failures(crew, true, out, max);
+
+    return own + copy_failures(crew, false, out + own, max - own);
+}

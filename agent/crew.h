@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The workers of this node in one round, as a unit: started together, stopped together.
+ *
+ *     EMPTY ──start──> RUNNING ──stop──> STOPPING ──nobody left──> EMPTY (on_gone)
+ *
+ * The crew is the one place that reaps: workers by their pid, adopted orphans in passing. */
+#ifndef AGENT_CREW_H
+#define AGENT_CREW_H
+
+#include "agent/agent.h"
+#include "agent/console.h"
+
+struct crew;
+
+struct crew_options {
+    struct loop *loop;
+    const struct agent_options *agent; /* kept */
+    const char *socket;                /* kept */
+    struct console *console_out;
+    struct console *console_err;
+    void *context;
+    /* A worker failed on its own account (never one that we stopped). */
+    void (*on_failure)(void *context, const struct ct_failure *failure);
+    /* All workers have ended with 0; what they left behind may still live: stop the crew. */
+    void (*on_success)(void *context);
+    /* The stop that was asked for is over. `survivors` > 0: so many could not be killed. The
+     * crew's failures are still there until the next start. */
+    void (*on_gone)(void *context, int survivors);
+};
+
+int crew_create(struct crew **out, const struct crew_options *options);
+void crew_destroy(struct crew *crew); /* NULL is fine; nobody may be running */
+
+/* Starts slots workers. Failures come through on_failure, before it returns. */
+void crew_start(struct crew *crew, const struct ct_start *start);
+/* Asks all with `signal`, after grace_ms SIGKILL; then on_gone, perhaps before it returns. A
+ * stop that is under way is hurried: its grace can only become shorter. */
+void crew_stop(struct crew *crew, int signal, uint64_t grace_ms);
+/* Passes a signal on to the workers themselves, not to their children, which a USR1 that they
+ * never asked for would kill. Nothing else happens. */
+void crew_signal(struct crew *crew, int signal);
+/* A child of this process has ended. */
+void crew_reap(struct crew *crew);
+/* Worker `rank` of `generation` has finished `step`. */
+void crew_set_step(struct crew *crew, int rank, uint64_t generation, int64_t step);
+/* The smallest step of all workers; -1 when one has told none. */
+int64_t crew_min_step(const struct crew *crew);
+/* Copies the bad ends of this round, own ones before those that we caused. Returns the count. */
+int crew_get_failures(const struct crew *crew, struct ct_failure *out, int max);
+
+#endif

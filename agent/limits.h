@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Caps and periods of the node agent, each with its reason. */
+#ifndef AGENT_LIMITS_H
+#define AGENT_LIMITS_H
+
+enum {
+    AGENT_WORKERS_MAX =
+        4096, /* slots of one node; a CPU node has a few hundred cores */
+
+    /* Stopping. */
+    AGENT_KILL_WAIT_MS =
+        10000, /* a process that survives SIGKILL longer is in the kernel */
+    AGENT_LEFTOVER_MS =
+        200,              /* what a dead worker left (tee, loaders) may end by itself */
+    AGENT_RESCAN_MS = 20, /* between looks at /proc while something has to die */
+    AGENT_SIGNAL_DEDUP_MS =
+        200,               /* guard and slurmstepd both deliver: one signal, not two */
+    AGENT_HURRY_MS = 2000, /* grace that is left after the second Ctrl-C */
+
+    /* Output. */
+    OUTPUT_PIECE_MAX_BYTES =
+        64 * 1024, /* a longer line is cut: others must get their turn */
+    OUTPUT_READ_BYTES = 64 * 1024, /* one read: a Linux pipe's default capacity */
+    OUTPUT_PIPE_MAX_BYTES = 1024 *
+                            1024, /* the most a pipe can hold at its writer's death */
+    OUTPUT_QUEUE_HIGH_BYTES = 256 *
+                              1024, /* a stream with more waiting is not read further */
+    OUTPUT_QUEUE_LOW_BYTES = 64 * 1024,
+    OUTPUT_TURN_BYTES =
+        128 * 1024, /* of one stream to the console, then the next: above a piece */
+    OUTPUT_TAIL_BYTES = 4096, /* last output that is kept for the failure's text */
+    OUTPUT_TAIL_LINES = 10,
+    OUTPUT_FLUSH_MS = 10000, /* a console that takes nothing for so long is given up */
+
+    /* Link to the rendezvous server. */
+    LINK_IN_MAX_BYTES = 128 * 1024, /* two largest frames */
+    LINK_OUT_MAX_BYTES = 512 *
+                         1024, /* a server that reads nothing is lost long before */
+    LINK_ATTEMPT_MS =
+        3000, /* one address that swallows packets must not eat the time */
+    LINK_PAUSE_FIRST_MS = 20,
+    LINK_PAUSE_MAX_MS = 1000,
+    LINK_CONNECTING_MS = 10000, /* between lines for people while nobody answers */
+    LINK_RECONNECT_MS =
+        5000, /* a lost server that runs nothing of ours may come back */
+
+    /* Workers' socket. */
+    CONTROL_HELLO_MS = 5000, /* a stranger who says nothing is shown the door */
+    CONTROL_IN_MAX_BYTES = 4096,
+    CONTROL_CONNECTIONS_PER_WORKER = 4,
+};
+
+#endif

@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/link.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/limits.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/buf.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+enum link_state {
+    LINK_DOWN,
+    LINK_CONNECTING,
+    LINK_GREETING,
+    LINK_UP
+};
+
+static const char *const state_names[] = {"down", "connecting", "greeting", "up"};
+
+/* Which state may follow which. */
+static const unsigned edges[] = {
+    [LINK_DOWN] = 1u << LINK_CONNECTING,
+    [LINK_CONNECTING] = 1u << LINK_GREETING | 1u << LINK_DOWN,
+    [LINK_GREETING] = 1u << LINK_UP | 1u << LINK_CONNECTING | 1u << LINK_DOWN,
+    [LINK_UP] = 1u << LINK_DOWN,
+};
+
+struct link {
+    struct link_options options;
+    enum link_state state;
+    struct loop_watch *socket; /* of the attempt or connection; NULL between attempts */
+    struct loop_timer *attempt; /* this attempt's end, or the pause before the next */
+    struct loop_timer *talk;    /* next line for people */
+    struct loop_timer *heartbeat;
+    struct loop_timer *silence; /* runs when no acknowledgement came for long */
+    struct ct_buf in;
+    struct ct_buf out;
+    size_t server;     /* index of the address in use */
+    uint64_t began_ms; /* of link_connect() */
+    uint64_t deadline_ms;
+    uint64_t pause_ms;
+    struct ctrun_error why; /* the last attempt's trouble */
+
+    uint64_t heartbeat_ms;
+    uint64_t lost_after_ms;
+    uint64_t generation;
+    int64_t step;
+    uint64_t sequence;       /* of the last heartbeat sent */
+    uint64_t sent_ms[16];    /* when, by sequence modulo 16 */
+    uint64_t confirmed_ms;   /* when the last acknowledged heartbeat was sent */
+    uint64_t silence_due_ms; /* when the silence timer should run */
+};
+
+static void try_server(struct link *link);
+static void on_attempt_timer(void *context);
+static void on_heartbeat(void *context);
+static void on_silence(void *context);
+static void on_talk(void *context);
+static void on_socket(void *context, unsigned events);
+
+static void set_state(struct link *link, enum link_state state, const char *why)
+{
+    struct ct_event event;
+
+    if (link->state == state)
+        return;
+    if (!(edges[link->state] & 1u << state))
+        ct_err("link: no way from=%s to=%s", state_names[link->state],
+               state_names[state]);
+    ct_debug("link: %s -> %s (%s)", state_names[link->state], state_names[state], why);
+    ct_event_begin(&event, "link_state");
+    ct_event_str(&event, "from", state_names[link->state]);
+    ct_event_str(&event, "to", state_names[state]);
+    ct_event_str(&event, "why", why);
+    ct_event_end(&event);
+    link->state = state;
+}
+
+int link_open(struct link **out, const struct link_options *options,
+              struct ctrun_error *err)
+{
+    struct link *link = ct_zalloc(sizeof *link);
+
+    if (!link)
+        return ct_fail(err, -ENOMEM, "link: out of memory");
+    link->options = *options;
+    link->step = -1;
+    ct_buf_init(&link->in, LINK_IN_MAX_BYTES);
+    ct_buf_init(&link->out, LINK_OUT_MAX_BYTES);
+    link->attempt = loop_timer_open(options->loop, on_attempt_timer, link);
+    link->talk = loop_timer_open(options->loop, on_talk, link);
+    link->heartbeat = loop_timer_open(options->loop, on_heartbeat, link);
+    link->silence = loop_timer_open(options->loop, on_silence, link);
+    if (!link->attempt || !link->talk || !link->heartbeat || !link->silence) {
+        link_close(link, 0);
+        return ct_fail(err, -ENOMEM, "link: out of memory");
+    }
+    *out = link;
+    return 0;
+}
+
+static void drop_socket(struct link *link)
+{
+    loop_watch_close(link->socket);
+    link->socket = NULL;
+    ct_buf_consume(&link->in, ct_buf_length(&link->in));
+    ct_buf_consume(&link->out, ct_buf_length(&link->out));
+}
+
+static void go_down(struct link *link, const struct ctrun_error *why)
+{
+    const struct ctrun_error copy =
+        *why; /* may be link->why, and the callback may connect */
+
+    drop_socket(link);
+    loop_timer_stop(link->attempt);
+    loop_timer_stop(link->talk);
+    loop_timer_stop(link->heartbeat);
+    loop_timer_stop(link->silence);
+    set_state(link, LINK_DOWN, copy.text);
+    link->options.on_down(link->options.context, &copy);
+}
+
+void link_connect(struct link *link, uint64_t timeout_ms)
+{
+    link->began_ms = ct_now_ms();
+    link->deadline_ms = ct_deadline_ms(timeout_ms);
+    link->pause_ms = LINK_PAUSE_FIRST_MS;
+    link->server = 0;
+    set_state(link, LINK_CONNECTING, "asked to");
+    loop_timer_set(link->talk, LINK_CONNECTING_MS);
+    loop_timer_set(link->attempt, 0); /* callbacks come from the loop only */
+}
+
+static void on_talk(void *context)
+{
+    struct link *link = context;
+
+    loop_timer_set(link->talk, LINK_CONNECTING_MS);
+    if (link->options.on_connecting)
+        link->options.on_connecting(link->options.context, link->why.text,
+                                    ct_now_ms() - link->began_ms);
+}
+
+/* The attempt failed: next address at once, and after the last one a pause. */
+static void fail_attempt(struct link *link, int rc, const char *what)
+{
+    char address[CT_ADDR_TEXT_MAX] = "no address";
+    uint64_t pause_ms = 0;
+
+    if (link->options.server_count > 0)
+        ct_addr_format(address, &link->options.servers[link->server]);
+    (void)ct_fail(&link->why, CTRUN_E_UNREACHABLE, "%s: %s: %s", address, what,
+                  strerror(-rc));
+    ct_debug("link: attempt failed: %s", link->why.text);
+    drop_socket(link);
+    if (ct_left_ms(link->deadline_ms) == 0 || link->options.server_count == 0) {
+        go_down(link, &link->why);
+        return;
+    }
+    set_state(link, LINK_CONNECTING, link->why.text);
+    if (++link->server == link->options.server_count) {
+        link->server = 0;
+        pause_ms = link->pause_ms;
+        link->pause_ms = pause_ms * 2 < LINK_PAUSE_MAX_MS ? pause_ms * 2
+                                                          : LINK_PAUSE_MAX_MS;
+    }
+    if (pause_ms > (uint64_t)ct_left_ms(link->deadline_ms))
+        pause_ms = (uint64_t)ct_left_ms(link->deadline_ms);
+    loop_timer_set(link->attempt, pause_ms);
+}
+
+static void on_attempt_timer(void *context)
+{
+    struct link *link = context;
+
+    if (link->socket)
+        fail_attempt(link, -ETIMEDOUT,
+                     link->state == LINK_GREETING ? "no welcome" : "connect");
+    else
+        try_server(link);
+}
+
+static void set_socket_options(int fd, uint64_t lost_after_ms)
+{
+    const int on = 1;
+    const unsigned timeout_ms = (unsigned)lost_after_ms;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    /* What cannot be delivered for so long fails: the kernel's own patience is 15 minutes. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+}
+
+static void try_server(struct link *link)
+{
+    uint64_t left_ms = (uint64_t)ct_left_ms(link->deadline_ms);
+    const struct ct_addr *server;
+    int fd;
+
+    if (link->options.server_count == 0) {
+        fail_attempt(link, -EDESTADDRREQ, "connect");
+        return;
+    }
+    server = &link->options.servers[link->server];
+    fd = socket(server->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        fail_attempt(link, -errno, "socket");
+        return;
+    }
+    set_socket_options(fd, link->options.hello->lost_after_ms);
+    if (connect(fd, &server->any, server->length) < 0 && errno != EINPROGRESS) {
+        const int rc = -errno;
+
+        close(fd);
+        fail_attempt(link, rc, "connect");
+        return;
+    }
+    link->socket = loop_watch_open(link->options.loop, fd, on_socket, link);
+    if (!link->socket) {
+        fail_attempt(link, -ENOMEM, "connect");
+        return;
+    }
+    loop_watch_for(link->socket, LOOP_WRITE);
+    loop_timer_set(link->attempt,
+                   left_ms < LINK_ATTEMPT_MS ? left_ms : LINK_ATTEMPT_MS);
+}
+
+/* While UP a broken connection ends the link, before it only the attempt. */
+static void fail_connection(struct link *link, int rc, const char *what)
+{
+    struct ctrun_error why;
+    char address[CT_ADDR_TEXT_MAX];
+
+    if (link->state != LINK_UP) {
+        fail_attempt(link, rc, what);
+        return;
+    }
+    ct_addr_format(address, &link->options.servers[link->server]);
+    (void)ct_fail(&why, CTRUN_E_LEADER_LOST, "the rendezvous at %s is gone: %s: %s",
+                  address, what,
+                  rc == -EPROTO || rc == -EBADMSG ? "broken message" : strerror(-rc));
+    go_down(link, &why);
+}
+
+/* Writes what is queued. False when the connection has failed (and link is another). */
+static bool flush(struct link *link)
+{
+    while (ct_buf_length(&link->out) > 0) {
+        const ssize_t n = send(loop_watch_fd(link->socket), ct_buf_data(&link->out),
+                               ct_buf_length(&link->out), MSG_NOSIGNAL);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != EAGAIN) {
+            fail_connection(link, -errno, "send");
+            return false;
+        }
+        if (n < 0)
+            break;
+        ct_buf_consume(&link->out, (size_t)n);
+    }
+    loop_watch_for(link->socket,
+                   LOOP_READ | (ct_buf_length(&link->out) > 0 ? LOOP_WRITE : 0u));
+    return true;
+}
+
+static void greet(struct link *link)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_HELLO};
+    socklen_t length = sizeof(int);
+    int rc = 0;
+
+    if (getsockopt(loop_watch_fd(link->socket), SOL_SOCKET, SO_ERROR, &rc, &length) < 0)
+        rc = errno;
+    if (rc != 0) {
+        fail_attempt(link, -rc, "connect");
+        return;
+    }
+    set_state(link, LINK_GREETING, "connected");
+    message.hello = *link->options.hello;
+    rc = ct_message_encode(&link->out, &message);
+    if (rc < 0)
+        fail_attempt(link, rc, "hello");
+    else
+        (void)flush(link);
+}
+
+/* How long we do without an acknowledgement; the fifth that is left is for the SIGKILL. */
+static uint64_t patience_ms(const struct link *link)
+{
+    return link->lost_after_ms - link->lost_after_ms / 5;
+}
+
+static void await_silence(struct link *link)
+{
+    link->silence_due_ms = link->confirmed_ms + patience_ms(link);
+    loop_timer_set(link->silence, (uint64_t)ct_left_ms(link->silence_due_ms));
+}
+
+static void welcome(struct link *link, const struct ct_welcome *message)
+{
+    loop_timer_stop(link->attempt);
+    loop_timer_stop(link->talk);
+    link->heartbeat_ms = message->heartbeat_ms ? message->heartbeat_ms : 1000;
+    link->lost_after_ms = message->lost_after_ms;
+    link->confirmed_ms = ct_now_ms();
+    loop_timer_set(link->heartbeat, link->heartbeat_ms);
+    if (link->lost_after_ms > 0)
+        await_silence(link);
+    set_state(link, LINK_UP, "welcome");
+    link->options.on_up(link->options.context, message);
+}
+
+static void refused(struct link *link, const struct ct_refuse *refuse)
+{
+    struct ctrun_error why;
+    char address[CT_ADDR_TEXT_MAX];
+
+    ct_addr_format(address, &link->options.servers[link->server]);
+    (void)ct_fail(&why, refuse->code < 0 ? refuse->code : CTRUN_E_PROTOCOL, "%s: %s",
+                  address, refuse->text);
+    go_down(link, &why);
+}
+
+static void take_ack(struct link *link, const struct ct_heartbeat *ack)
+{
+    const size_t slots = sizeof link->sent_ms / sizeof *link->sent_ms;
+
+    if (ack->sequence > link->sequence || link->sequence - ack->sequence >= slots)
+        return; /* not one of ours, or too old to tell when it was sent */
+    if (link->sent_ms[ack->sequence % slots] > link->confirmed_ms)
+        link->confirmed_ms = link->sent_ms[ack->sequence % slots];
+}
+
+static void take_message(struct link *link, const struct ct_message *message)
+{
+    if (message->kind == CT_MESSAGE_REFUSE)
+        refused(link, &message->refuse);
+    else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_WELCOME)
+        welcome(link, &message->welcome);
+    else if (link->state != LINK_UP || message->kind == CT_MESSAGE_WELCOME)
+        fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
+    else if (message->kind == CT_MESSAGE_HEARTBEAT_ACK)
+        take_ack(link, &message->heartbeat);
+    else
+        link->options.on_message(link->options.context, message);
+}
+
+/* Takes one frame out of `in`. False when there is none, or the connection is another now. */
+static bool take_frame(struct link *link)
+{
+    const struct loop_watch *socket = link->socket;
+    struct ct_message message;
+    struct ct_frame frame;
+    int taken = ct_frame_decode(ct_buf_data(&link->in), ct_buf_length(&link->in),
+                                &frame);
+    int rc = taken;
+
+    if (taken == 0)
+        return false;
+    if (taken > 0)
+        rc = ct_message_decode(&frame, &message);
+    if (rc < 0 && rc != -ENOSYS) {
+        fail_connection(link, rc, "receive");
+        return false;
+    }
+    ct_buf_consume(&link->in,
+                   (size_t)taken); /* before the callback, which may drop it all */
+    if (rc != -ENOSYS)             /* else a newer server's: skip it */
+        take_message(link, &message);
+    return link->socket == socket && socket != NULL;
+}
+
+static void receive(struct link *link)
+{
+    uint8_t bytes[8192];
+    const ssize_t n = recv(loop_watch_fd(link->socket), bytes, sizeof bytes, 0);
+    int rc;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        fail_connection(link, n < 0 ? -errno : -ECONNRESET,
+                        n < 0 ? "receive" : "closed");
+        return;
+    }
+    rc = ct_buf_append(&link->in, bytes, (size_t)n);
+    if (rc < 0) {
+        fail_connection(link, rc, "receive");
+        return;
+    }
+    while (take_frame(link))
+        ;
+}
+
+static void on_socket(void *context, unsigned events)
+{
+    struct link *link = context;
+
+    if (link->state == LINK_CONNECTING) {
+        greet(link);
+        return;
+    }
+    if ((events & LOOP_WRITE) && !flush(link))
+        return;
+    if (events & LOOP_READ)
+        receive(link);
+}
+
+bool link_is_up(const struct link *link)
+{
+    return link->state == LINK_UP;
+}
+
+void link_set_progress(struct link *link, uint64_t generation, int64_t step)
+{
+    link->generation = generation;
+    link->step = step;
+}
+
+void link_send(struct link *link, const struct ct_message *message)
+{
+    int rc;
+
+    if (link->state != LINK_UP)
+        return;
+    rc = ct_message_encode(&link->out, message);
+    if (rc < 0)
+        fail_connection(link, rc, ct_message_name((int)message->kind));
+    else
+        (void)flush(link);
+}
+
+static void on_silence(void *context)
+{
+    struct link *link = context;
+    const uint64_t now_ms = ct_now_ms();
+
+    /* We were stopped (SIGSTOP, a paused VM), not the server: it has one beat to answer. */
+    if (now_ms > link->silence_due_ms + link->heartbeat_ms)
+        link->confirmed_ms = now_ms + link->heartbeat_ms - patience_ms(link);
+    if (now_ms < link->confirmed_ms + patience_ms(link))
+        await_silence(link);
+    else
+        fail_connection(link, -ETIMEDOUT, "no answer to heartbeats");
+}
+
+static void on_heartbeat(void *context)
+{
+    struct link *link = context;
+    struct ct_message message = {.kind = CT_MESSAGE_HEARTBEAT};
+    const size_t slots = sizeof link->sent_ms / sizeof *link->sent_ms;
+
+    loop_timer_set(link->heartbeat, link->heartbeat_ms);
+    link->sequence++;
+    link->sent_ms[link->sequence % slots] = ct_now_ms();
+    message.heartbeat.generation = link->generation;
+    message.heartbeat.sequence = link->sequence;
+    message.heartbeat.step = link->step;
+    link_send(link, &message);
+}
+
+void link_close(struct link *link, uint64_t timeout_ms)
+{
+    const uint64_t deadline_ms = ct_deadline_ms(timeout_ms);
+
+    if (!link)
+        return;
+    while (link->state == LINK_UP && ct_buf_length(&link->out) > 0) {
+        struct pollfd ask = {.fd = loop_watch_fd(link->socket), .events = POLLOUT};
+        const ssize_t n = send(ask.fd, ct_buf_data(&link->out),
+                               ct_buf_length(&link->out), MSG_NOSIGNAL);
+
+        if (n > 0)
+            ct_buf_consume(&link->out, (size_t)n);
+        else if (n < 0 && errno == EAGAIN && poll(&ask, 1, ct_left_ms(deadline_ms)) > 0)
+            continue;
+        else
+            break;
+    }
+    loop_watch_close(link->socket);
+    loop_timer_close(link->attempt);
+    loop_timer_close(link->talk);
+    loop_timer_close(link->heartbeat);
+    loop_timer_close(link->silence);
+    ct_buf_deinit(&link->in);
+    ct_buf_deinit(&link->out);
+    free(link);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent's one connection to the rendezvous server.
+ *
+ *     DOWN ──open──> CONNECTING ──connected──> GREETING ──WELCOME──> UP
+ *      ▲                 │ ▲ next address, pause       │              │
+ *      │                 └─┴────────── failed ─────────┘              │
+ *      └────────── time is up, refused ──────┴──── closed, silent ────┘
+ *
+ * While UP it sends heartbeats and wants them acknowledged. The server counts our silence from
+ * the last heartbeat that it got; we count from when that one was *sent*, which is earlier, and
+ * go down after four fifths of its patience: early enough to end the workers before the server
+ * declares us lost. Two worlds that both live cannot be. */
+#ifndef AGENT_LINK_H
+#define AGENT_LINK_H
+
+#include "agent/loop.h"
+#include "worker_sdk/base/addr.h"
+#include "worker_sdk/wire/message.h"
+
+struct link;
+
+struct link_options {
+    struct loop *loop;
+    const struct ct_addr *servers; /* kept; tried in order */
+    size_t server_count;
+    const struct ct_hello *hello; /* kept */
+    void *context;
+    void (*on_up)(void *context, const struct ct_welcome *welcome);
+    /* Everything but WELCOME, REFUSE and acknowledgements. */
+    void (*on_message)(void *context, const struct ct_message *message);
+    /* The connection is gone for good: it broke or fell silent while UP, nobody answered in
+     * time, or we were refused. The link is DOWN: link_connect() starts again. */
+    void (*on_down)(void *context, const struct ctrun_error *why);
+    /* Still trying: `why` is the last attempt's trouble. May be NULL. */
+    void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);
+};
+
+int link_open(struct link **out, const struct link_options *options,
+              struct ctrun_error *err);
+/* Tries for at most timeout_ms. */
+void link_connect(struct link *link, uint64_t timeout_ms);
+bool link_is_up(const struct link *link);
+/* What the next heartbeats carry. */
+void link_set_progress(struct link *link, uint64_t generation, int64_t step);
+/* Queues the message; lost without a word when the link is not UP (its end was or will be
+ * told). */
+void link_send(struct link *link, const struct ct_message *message);
+/* Sends what is queued, waiting at most timeout_ms, and frees. NULL is fine. */
+void link_close(struct link *link, uint64_t timeout_ms);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One output stream (stdout or stderr) of one worker, from its descriptor to where it goes.
+ *
+ *     output_open() ── worker writes ── output_drain() at its end ── output_finish()
+ *
+ * What the worker wrote before it died is read at output_drain(), however it died. Its children
+ * may go on writing until output_finish(), which waits for nobody; what the console has not
+ * taken by then follows on the loop, and the object frees itself after it. */
+#ifndef AGENT_OUTPUT_H
+#define AGENT_OUTPUT_H
+
+#include "agent/agent.h"
+#include "agent/console.h"
+
+struct output;
+
+struct output_options {
+    struct loop *loop;
+    struct console *console; /* kept */
+    enum agent_stream kind;
+    bool is_inherited; /* CONSOLE means: the worker has our own descriptor */
+    const char *file;  /* FILE, TEE, FILE_ONLY_OF_TEE; truncated */
+    const char *
+        filtered_file; /* gets matching lines of teed streams; appended to; may be NULL */
+    const char *const *filters; /* kept; NULL at the end */
+    const char *prefix;         /* in front of teed lines; may be NULL */
+};
+
+/* *child_fd is what the worker writes to: -1 for inherited, else the caller closes it after the
+ * spawn. On failure a code, with the file's name in err. */
+int output_open(struct output **out, const struct output_options *options,
+                int *child_fd, struct ctrun_error *err);
+/* The worker is dead: reads what it has written. */
+void output_drain(struct output *output);
+/* The last lines, as far as they are known: they passed through us or are in a file. Returns
+ * their length. */
+size_t output_last_lines(const struct output *output, char *dst, size_t size);
+/* Nothing is read any more; output is gone afterwards. NULL is fine. */
+void output_finish(struct output *output);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signals of the agent process, as callbacks on its loop, with the pid of who sent them.
+ *
+ * One set at a time in a process. A signal that was ignored when we came (nohup) stays so. */
+#ifndef AGENT_SIGNALS_H
+#define AGENT_SIGNALS_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "agent/loop.h"
+
+struct signals;
+
+/* sender: 0 when the kernel sent it (Ctrl-C, SIGCHLD). The guard passes on who sent its own. */
+typedef void signals_fn(void *context, int signal, pid_t sender);
+
+/* Catches `list` and SIGCHLD. 0, or a negative errno. */
+int signals_open(struct signals **out, struct loop *loop, const int *list, size_t count,
+                 signals_fn *fn, void *context);
+/* Puts the dispositions back that open found. */
+void signals_close(struct signals *signals);
+
+#endif

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/cause.h"
+#include "agent/reap.h"
+#include "agent/spawn.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+void agent_worker_plan_deinit(struct agent_worker_plan *plan)
+{
+    for (char **arg = plan->argv; arg && *arg; arg++)
+        free(*arg);
+    free(plan->argv);
+    ct_env_deinit(&plan->env);
+    free(plan->out_file);
+    free(plan->err_file);
+    free(plan->error_file);
+    free(plan->prefix);
+    free(plan->filtered_out_file);
+    free(plan->filtered_err_file);
+    memset(plan, 0, sizeof *plan);
+}
+
+/* The facts that every failure of this worker has. */
+static void begin_failure(struct worker *worker, const struct worker_place *place)
+{
+    struct ct_failure *failure = &worker->failure;
+
+    memset(failure, 0, sizeof *failure);
+    failure->generation = place->start->generation;
+    failure->rank = worker->rank;
+    failure->local_rank = worker->local_rank;
+    failure->node_rank = (int32_t)place->start->group_rank;
+    failure->pid = worker->pid;
+    failure->restart_count = place->start->restart_count;
+    failure->wall_ns = ct_wall_ns();
+    failure->uptime_ms = worker->started_ms ? ct_now_ms() - worker->started_ms : 0;
+    failure->step = worker->step;
+    (void)ct_copy(failure->host, sizeof failure->host, place->options->hello.host);
+    if (worker->plan.error_file && access(worker->plan.error_file, F_OK) == 0)
+        (void)ct_copy(failure->error_file, sizeof failure->error_file,
+                      worker->plan.error_file);
+}
+
+static void emit_started(const struct worker *worker, const struct worker_place *place)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "worker_started");
+    ct_event_int(&event, "generation", (int64_t)place->start->generation);
+    ct_event_int(&event, "rank", worker->rank);
+    ct_event_int(&event, "local_rank", worker->local_rank);
+    ct_event_int(&event, "worker_pid", worker->pid);
+    ct_event_end(&event);
+}
+
+static void emit_ended(const struct worker *worker)
+{
+    const struct ct_failure *failure = &worker->failure;
+    struct ct_event event;
+
+    ct_event_begin(&event, "worker_ended");
+    ct_event_int(&event, "generation", (int64_t)failure->generation);
+    ct_event_int(&event, "rank", failure->rank);
+    ct_event_int(&event, "local_rank", failure->local_rank);
+    ct_event_int(&event, "worker_pid", failure->pid);
+    ct_event_str(&event, "cause", ct_cause_name(failure->cause));
+    ct_event_int(&event, "code", failure->code);
+    ct_event_int(&event, "uptime_ms", (int64_t)failure->uptime_ms);
+    ct_event_int(&event, "step", failure->step);
+    ct_event_end(&event);
+    ct_info("worker ended rank=%d pid=%d cause=%s code=%d generation=%llu",
+            failure->rank, failure->pid, ct_cause_name(failure->cause), failure->code,
+            (unsigned long long)failure->generation);
+}
+
+static int open_stream(struct worker *worker, const struct worker_place *place,
+                       bool is_err, int *child_fd, struct ctrun_error *err)
+{
+    const struct agent_worker_plan *plan = &worker->plan;
+    const struct output_options options = {
+        .loop = place->loop,
+        .console = is_err ? place->console_err : place->console_out,
+        .kind = is_err ? plan->err : plan->out,
+        .is_inherited = place->options->join.slots == 1,
+        .file = is_err ? plan->err_file : plan->out_file,
+        .filtered_file = is_err ? plan->filtered_err_file : plan->filtered_out_file,
+        .filters = is_err ? place->options->err_filters : place->options->out_filters,
+        .prefix = plan->prefix,
+    };
+
+    return output_open(is_err ? &worker->err : &worker->out, &options, child_fd, err);
+}
+
+/* Streams, environment, process. */
+static int start_planned(struct worker *worker, const struct worker_place *place,
+                         struct ctrun_error *err)
+{
+    struct spawn_request request = {.argv = worker->plan.argv, .out = -1, .err = -1};
+    int rc;
+
+    if ((rc = open_stream(worker, place, false, &request.out, err)) == 0)
+        rc = open_stream(worker, place, true, &request.err, err);
+    if (rc == 0 &&
+        ((rc = ct_env_set(&worker->plan.env, CT_ENV_AGENT_SOCKET, place->socket)) < 0 ||
+         (rc = ct_env_setf(&worker->plan.env, CT_ENV_GENERATION, "%llu",
+                           (unsigned long long)place->start->generation)) < 0))
+        (void)ct_fail(err, rc, "environment: %s", strerror(-rc));
+    if (rc == 0) {
+        request.env = worker->plan.env.list;
+        worker->failure.cause = CT_CAUSE_EXEC;
+        rc = spawn_start(&request, &worker->pid, err);
+    }
+    if (request.out >= 0)
+        close(request.out);
+    if (request.err >= 0)
+        close(request.err);
+    return rc;
+}
+
+int worker_start(struct worker *worker, const struct worker_place *place,
+                 int local_rank)
+{
+    const struct agent_options *options = place->options;
+    struct ctrun_error err = {0};
+    int rc;
+
+    worker->local_rank = local_rank;
+    worker->rank = (int)place->start->rank_base + local_rank;
+    worker->step = -1;
+    worker->failure.cause = CT_CAUSE_AGENT;
+    rc = options->plan(options->context, place->start, local_rank, &worker->plan, &err);
+    if (rc == 0)
+        rc = start_planned(worker, place, &err);
+    if (rc < 0) {
+        const uint8_t cause = worker->failure.cause;
+
+        worker->state = WORKER_ENDED;
+        worker->pid = 0;
+        begin_failure(worker, place);
+        worker->failure.cause = cause;
+        worker->failure.code = -rc;
+        (void)ct_copy(worker->failure.text, sizeof worker->failure.text, err.text);
+        emit_ended(worker);
+        return rc;
+    }
+    worker->state = WORKER_RUNNING;
+    worker->started_ms = ct_now_ms();
+    memset(&worker->failure, 0, sizeof worker->failure);
+    emit_started(worker, place);
+    return 0;
+}
+
+/* Proof first, then the last lines: of stderr, or of stdout when it was silent. */
+static void write_text(struct worker *worker, const char *oom_proof)
+{
+    char *text = worker->failure.text;
+    size_t size = sizeof worker->failure.text;
+    int used = 0;
+
+    if (worker->failure.cause == CT_CAUSE_OOM)
+        used = ct_format(text, size, "%s\n", oom_proof);
+    else if (*oom_proof && worker->failure.cause == CT_CAUSE_EXIT)
+        used = ct_format(
+            text, size, "a process of this job was killed for memory: %s\n", oom_proof);
+    if (used < 0)
+        return;
+    if (output_last_lines(worker->err, text + used, size - (size_t)used) == 0)
+        (void)output_last_lines(worker->out, text + used, size - (size_t)used);
+}
+
+void worker_end(struct worker *worker, const struct worker_place *place, int status,
+                const char *oom_proof)
+{
+    const struct cause_evidence evidence = {
+        .status = status,
+        .stop_signal = worker->stop_signal,
+        .is_oom_proven = *oom_proof != '\0',
+    };
+
+    worker->state = WORKER_ENDED;
+    output_drain(worker->out);
+    output_drain(worker->err);
+    begin_failure(worker, place);
+    cause_classify(&evidence, &worker->failure);
+    if (worker->failure.cause != CT_CAUSE_NONE)
+        write_text(worker, oom_proof);
+    if (worker->failure.cause != CT_CAUSE_NONE && place->options->describe)
+        place->options->describe(place->options->context, &worker->failure);
+    emit_ended(worker);
+}
+
+void worker_give_up(struct worker *worker, const struct worker_place *place)
+{
+    struct reap_process process = {.state = '?'};
+    char path[64];
+    char where[128] = "";
+    FILE *file;
+
+    (void)reap_look(worker->pid, &process);
+    (void)ct_format(path, sizeof path, "/proc/%d/wchan", worker->pid);
+    if ((file = fopen(path, "re"))) {
+        if (!fgets(where, sizeof where, file))
+            where[0] = '\0';
+        (void)fclose(file);
+    }
+    worker->state = WORKER_ENDED;
+    begin_failure(worker, place);
+    worker->failure.cause = CT_CAUSE_UNKILLABLE;
+    worker->failure.code = SIGKILL;
+    (void)ct_format(worker->failure.text, sizeof worker->failure.text,
+                    "pid %d did not die after SIGKILL: state %c, kernel %s",
+                    worker->pid, process.state, *where ? where : "unknown");
+    emit_ended(worker);
+}
+
+void worker_signal(struct worker *worker, int signal)
+{
+    worker->stop_signal = signal;
+    (void)kill(-worker->pid, signal); /* its own group since before execve() */
+    if (signal != SIGKILL)
+        (void)kill(-worker->pid, SIGCONT);
+}
+
+void worker_deinit(struct worker *worker)
+{
+    output_finish(worker->out);
+    output_finish(worker->err);
+    agent_worker_plan_deinit(&worker->plan);
+    memset(worker, 0, sizeof *worker);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One worker of this node in one round: NEW ──start──> RUNNING ──exit──> ENDED. */
+#ifndef AGENT_WORKER_H
+#define AGENT_WORKER_H
+
+#include "agent/agent.h"
+#include "agent/output.h"
+
+enum worker_state {
+    WORKER_NEW,
+    WORKER_RUNNING,
+    WORKER_ENDED
+};
+
+struct worker {
+    enum worker_state state;
+    pid_t pid;
+    int local_rank;
+    int rank;
+    int stop_signal; /* the last signal that we sent; 0: none */
+    uint64_t started_ms;
+    int64_t step; /* last one told; -1: none */
+    struct agent_worker_plan plan;
+    struct output *out; /* NULL before the start */
+    struct output *err;
+    struct ct_failure
+        failure; /* once ENDED, or never started; cause NONE: it did well */
+};
+
+/* What a worker needs besides its plan. */
+struct worker_place {
+    const struct agent_options *options;
+    const struct ct_start *start;
+    const char *socket; /* for CTRUN_AGENT_SOCKET */
+    struct loop *loop;
+    struct console *console_out;
+    struct console *console_err;
+};
+
+/* Plans and starts worker `local_rank`. On failure worker->failure says why, too. */
+int worker_start(struct worker *worker, const struct worker_place *place,
+                 int local_rank);
+/* It has ended with `status`: fills failure, last words included. */
+void worker_end(struct worker *worker, const struct worker_place *place, int status,
+                const char *oom_proof);
+/* It did not die of SIGKILL. */
+void worker_give_up(struct worker *worker, const struct worker_place *place);
+/* Sends signal to its process group (and SIGCONT, so that a stopped one can act on it). */
+void worker_signal(struct worker *worker, int signal);
+void worker_deinit(struct worker *worker);
+
+#endif
