@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 
 import ctrun  # noqa: E402
+import lab as hosts  # noqa: E402
 
 SKIPPED = 77  # tests/CMakeLists.txt: SKIP_RETURN_CODE
 
@@ -21,6 +22,23 @@ def box():
     complaints = box.close()
     if complaints:
         pytest.fail("\n".join(complaints))
+
+
+@pytest.fixture
+def lab(box):
+    """lab(N) boots N hosts that end with the test; skips aloud where that is impossible."""
+    reason = hosts.why_not()
+    if reason:
+        pytest.skip(reason)
+    booted = []
+
+    def boot(nodes):
+        booted.append(hosts.Lab(box, nodes))
+        return booted[0]
+
+    yield boot
+    for each in booted:
+        each.down()
 
 
 def pytest_sessionfinish(session, exitstatus):

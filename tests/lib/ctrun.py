@@ -85,6 +85,18 @@ def pids_marked(mark):
     return found
 
 
+def environment(pid):
+    """The environment that a process was started with."""
+    pairs = (item.partition(b"=") for item in _read(f"/proc/{pid}/environ").split(b"\0"))
+    return {key.decode(errors="replace"): value.decode(errors="replace")
+            for key, _, value in pairs if key}
+
+
+def parent_of(pid):
+    stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(stat[1]) if stat else 0
+
+
 def describe(pids):
     lines = []
     for pid in pids:
@@ -229,6 +241,28 @@ class Box:
 
     def pids(self):
         return pids_marked(self.mark)
+
+    def workers(self, restart=None):
+        """Live workers, rank -> pid; only those of the given restart count when one is given.
+        A worker is what has a RANK and whose parent has none of the same run."""
+        found = {}
+        for pid in self.pids():
+            env = environment(pid)
+            if "RANK" not in env or "RANK" in environment(parent_of(pid)):
+                continue
+            if restart is None or env.get("TORCHELASTIC_RESTART_COUNT") == str(restart):
+                found[int(env["RANK"])] = pid
+        return found
+
+    def wait_workers(self, count, restart=0, seconds=30):
+        """Waits until `count` workers of this restart count live; rank -> pid."""
+        def have():
+            found = self.workers(restart)
+            return found if len(found) == count else None
+
+        return wait_until(have, lambda: f"{count} workers of restart {restart}; there are "
+                          f"{describe(self.pids())}\n" + "\n".join(str(r) for r in self.runs),
+                          seconds)
 
     def wait_gone(self, seconds=10):
         """Waits until no process of this test is alive."""

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the launch benchmarks share: the launchers side by side, samples, and a table of ratios.
+
+Every benchmark measures ctrun and its peers in turn, in one run, so that noise hits all alike. A
+peer that is not installed is left out (scripts/deps bench installs them)."""
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "lib"))
+os.environ.setdefault("CTRUN_BUILD", str(ROOT / "build" / "release"))
+
+import ctrun  # noqa: E402
+
+PROBE = ctrun.program("probe")
+# torch 1.13's own default, "0", breaks under Python 3.11: name a rank that does not exist.
+NO_REDIRECTS = ["--redirects=9:1", "--tee=9:1"]
+
+
+def launchers(workers, *options):
+    """Name -> command line in front of the worker, of those that can be started here."""
+    found = {"ctrun": [ctrun.program("ctrun"), "--standalone", f"--nproc-per-node={workers}",
+                       *options, "--no-python"]}
+    if os.system(f"{ctrun.DEBIAN_PYTHON} -c 'import torch' 2>/dev/null") == 0:
+        found["torchrun 1.13"] = [ctrun.DEBIAN_PYTHON, "-m", "torch.distributed.run",
+                                  "--standalone", f"--nproc_per_node={workers}",
+                                  "--monitor_interval=0.1", *NO_REDIRECTS, *options,
+                                  "--no_python"]
+    if not options:  # MPI launchers cannot restart
+        if shutil.which("mpirun.openmpi"):
+            found["mpirun (Open MPI)"] = ["mpirun.openmpi", "--allow-run-as-root",
+                                          "--oversubscribe", "-n", str(workers)]
+        if shutil.which("mpiexec.hydra"):
+            found["hydra (MPICH)"] = ["mpiexec.hydra", "-n", str(workers)]
+    return found
+
+
+def stamps(text, word="first"):
+    return [int(ns) for ns in re.findall(rf"^{word} (\d+)$", text, re.M)]
+
+
+def table(title, unit, samples):
+    """Prints median and spread of each launcher, and how many times ctrun's median it is."""
+    print(f"{title} [{unit}], median of {len(samples['ctrun'])}")
+    ours = statistics.median(samples["ctrun"])
+    for name, values in samples.items():
+        median = statistics.median(values)
+        print(f"  {name:20} {median:10.2f}   {min(values):.2f} to {max(values):.2f}"
+              f"   {median / ours:8.1f} x", flush=True)

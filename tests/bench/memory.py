@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of the launcher itself while eight workers run: all its processes together, workers left
+out. PSS counts what processes share once; RSS counts it in each."""
+import os
+
+from launchers import PROBE, ctrun, launchers, stamps, table
+
+WORKERS = 8
+
+
+def megabytes(pid, key):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith(key + ":")) / 1e3
+
+
+def sample(command):
+    """(RSS, PSS) of all processes of the launcher."""
+    box = ctrun.Box()
+    try:
+        run = box.start(*command, PROBE, "wait")
+        ctrun.wait_until(lambda: len(stamps(run.out)) == WORKERS, lambda: f"workers\n{run}", 60)
+        probe = os.stat(PROBE)
+        own = [pid for pid in box.pids()
+               if not os.path.samestat(os.stat(f"/proc/{pid}/exe"), probe)]
+        result = [sum(megabytes(pid, key) for pid in own) for key in ("Rss", "Pss")]
+        run.signal(15)
+        run.wait(60)
+        return result
+    finally:
+        box.close()
+
+
+def main():
+    rss, pss = {}, {}
+    for _ in range(3):
+        for name, command in launchers(WORKERS).items():
+            values = sample(command)
+            rss.setdefault(name, []).append(values[0])
+            pss.setdefault(name, []).append(values[1])
+    table(f"resident memory of the launcher with {WORKERS} workers, RSS", "MB", rss)
+    table("the same, PSS", "MB", pss)
+
+
+main()
