@@ -169,8 +169,11 @@ static void begin_without_worker(struct messages_block *out,
     switch ((enum ct_outcome)verdict->outcome) {
     case CT_OUTCOME_JOIN_TIMEOUT:
         messages_begin(out, CTRUN_E_JOIN_TIMEOUT,
-                       "not all nodes joined in %llu s (RendezvousTimeoutError)",
+                       "%u of %u nodes joined in %llu s (RendezvousTimeoutError)",
+                       summary->waiting->joined, summary->min_nodes,
                        (unsigned long long)(summary->waited_ms / 1000));
+        if (summary->waiting->missing[0])
+            messages_add(out, "missing", "%s", summary->waiting->missing);
         messages_add(
             out, "do",
             "look at the missing nodes; longer: --rdzv-conf join_timeout=1200; fewer: "

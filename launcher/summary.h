@@ -16,7 +16,8 @@ struct summary {
     const char *log_dir; /* of the last attempt, on this node; NULL: no files */
     uint32_t max_restarts;
     uint32_t min_nodes;
-    uint64_t waited_ms; /* for CT_OUTCOME_JOIN_TIMEOUT */
+    const struct ct_waiting *waiting; /* the last, for CT_OUTCOME_JOIN_TIMEOUT */
+    uint64_t waited_ms;
     const struct json_error_file
         *files; /* one per failure, zeroed where this node has none */
 };

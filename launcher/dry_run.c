@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/dry_run.h"
+
+#include <errno.h>
+
+#include "launcher/plan.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+enum {
+    JSON_TEXT_MAX_BYTES = 256 * 1024
+};
+
+/* Names whose values the round decides: on one node only the port is open until then. */
+static bool is_open(const struct config *config, const char *name)
+{
+    static const char *const by_round[] = {
+        CT_ENV_RANK,       CT_ENV_GROUP_RANK,       CT_ENV_ROLE_RANK,
+        CT_ENV_WORLD_SIZE, CT_ENV_GROUP_WORLD_SIZE, CT_ENV_ROLE_WORLD_SIZE,
+    };
+
+    if (strcmp(name, CT_ENV_MASTER_ADDR) == 0 || strcmp(name, CT_ENV_MASTER_PORT) == 0)
+        return config->backend != CONFIG_STATIC;
+    if (strcmp(name, CT_ENV_ERROR_FILE) == 0)
+        return !config->has_no_files;
+    for (size_t i = 0; config->nodes.max > 1 && i < sizeof by_round / sizeof *by_round;
+         i++)
+        if (strcmp(name, by_round[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The round as it will be on one node; on several, what is_open() hides. */
+static struct ct_start expected_start(const struct config *config)
+{
+    struct ct_start start = {
+        .generation = 1,
+        .group_world_size = 1,
+        .world_size = (uint32_t)config->nproc,
+        .role_world_size = (uint32_t)config->nproc,
+        .master_port = (uint16_t)config->endpoint.port,
+    };
+
+    (void)ct_copy(start.master_addr, sizeof start.master_addr, config->endpoint.host);
+    return start;
+}
+
+static bool is_inherited(const struct config *config, const char *entry)
+{
+    for (char *const *own = config->env; *own; own++)
+        if (strcmp(*own, entry) == 0)
+            return true;
+    return false;
+}
+
+static void print_json_text(FILE *out, const char *text)
+{
+    uint8_t *room = ct_zalloc(JSON_TEXT_MAX_BYTES);
+    struct ct_writer writer;
+
+    ct_writer_init(&writer, room, room ? JSON_TEXT_MAX_BYTES : 0);
+    ct_json_write_str(&writer, text);
+    if (ct_write_end(&writer) < 0)
+        fputs("\"?\"", out); /* an argument of more than 256 KiB */
+    else
+        fwrite(room, 1, writer.length, out);
+    free(room);
+}
+
+static void print_environment(FILE *out, const struct config *config,
+                              const struct ct_env *env, bool as_json)
+{
+    bool first = true;
+
+    for (size_t i = 0; i < env->count; i++) {
+        const char *equals = strchr(env->list[i], '=');
+        char name[128];
+
+        if (!equals || is_inherited(config, env->list[i]) ||
+            ct_format(name, sizeof name, "%.*s", (int)(equals - env->list[i]),
+                      env->list[i]) < 0)
+            continue;
+        if (!as_json) {
+            fprintf(out, "    %s=%s\n", name, is_open(config, name) ? "?" : equals + 1);
+            continue;
+        }
+        fputs(first ? "" : ",", out);
+        first = false;
+        print_json_text(out, name);
+        fputc(':', out);
+        if (is_open(config, name))
+            fputs("null", out);
+        else
+            print_json_text(out, equals + 1);
+    }
+}
+
+static void print_argv(FILE *out, char *const *argv, bool as_json)
+{
+    for (int i = 0; argv[i]; i++) {
+        fputs(i ? (as_json ? "," : " ") : "", out);
+        if (as_json || strpbrk(argv[i], " \t\n\"'\\$") || !*argv[i])
+            print_json_text(out, argv[i]);
+        else
+            fputs(argv[i], out);
+    }
+}
+
+static int print_worker(FILE *out, const struct config *config, int local_rank,
+                        bool as_json)
+{
+    struct ct_start start = expected_start(config);
+    struct ct_env env = {0};
+    char **argv = plan_argv(config, local_rank);
+    int rc = argv ? plan_environment(&env, config, &start, local_rank, NULL) : -ENOMEM;
+
+    if (rc == 0) {
+        fprintf(out, as_json ? "%s{\"local_rank\":%d,\"argv\":[" : "%sworker %d\n    ",
+                as_json && local_rank ? "," : "", local_rank);
+        print_argv(out, argv, as_json);
+        fputs(as_json ? "],\"env\":{" : "\n", out);
+        print_environment(out, config, &env, as_json);
+        fputs(as_json ? "}}" : "", out);
+    }
+    for (size_t i = 0; argv && argv[i]; i++)
+        free(argv[i]);
+    free(argv);
+    ct_env_deinit(&env);
+    return rc;
+}
+
+static void print_head(FILE *out, const struct config *config)
+{
+    fprintf(out, "nodes      : %d:%d\n", config->nodes.min, config->nodes.max);
+    fprintf(out, "workers    : %d on this node (%s)\n", config->nproc, config->host);
+    fprintf(out, "backend    : %s\n", config_backend_name(config->backend));
+    if (config->backend == CONFIG_LOCAL)
+        fprintf(out, "endpoint   : %s, a free port\n", config->endpoint.host);
+    else
+        fprintf(out, "endpoint   : %s port %d\n", config->endpoint.host,
+                config->endpoint.port);
+    fprintf(out, "run id     : %s\n", config->run_id);
+    fprintf(out, "restarts   : %u\n", config->max_restarts);
+    fprintf(out, "log dir    : %s\n",
+            config->log_dir ? config->log_dir
+                            : "torchelastic_* in the temporary directory");
+}
+
+static void print_json_head(FILE *out, const struct config *config)
+{
+    fprintf(
+        out,
+        "{\"nodes\":{\"min\":%d,\"max\":%d},\"nproc_per_node\":%d,\"max_restarts\":%u,"
+        "\"backend\":\"%s\",\"endpoint\":{\"host\":",
+        config->nodes.min, config->nodes.max, config->nproc, config->max_restarts,
+        config_backend_name(config->backend));
+    print_json_text(out, config->endpoint.host);
+    if (config->endpoint.port > 0)
+        fprintf(out, ",\"port\":%d},\"host\":", config->endpoint.port);
+    else
+        fputs(",\"port\":null},\"host\":", out);
+    print_json_text(out, config->host);
+    fputs(",\"run_id\":", out);
+    print_json_text(out, config->run_id);
+    fputs(",\"role\":", out);
+    print_json_text(out, config->role);
+    fputs(",\"workers\":[", out);
+}
+
+int dry_run_print(FILE *out, const struct config *config, bool as_json,
+                  struct ctrun_error *err)
+{
+    if (as_json)
+        print_json_head(out, config);
+    else
+        print_head(out, config);
+    for (int i = 0; i < config->nproc; i++) {
+        int rc = print_worker(out, config, i, as_json);
+
+        if (rc < 0)
+            return ct_fail(err, rc, "--dry-run: %s", strerror(-rc));
+    }
+    fputs(as_json ? "]}\n" : "", out);
+    return fflush(out) == 0 ? 0
+                            : ct_fail(err, -errno, "--dry-run: %s", strerror(errno));
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/hosts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "launcher/port_owner.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/frame.h"
+
+enum {
+    PROBE_MS = 2000,
+    RESOLVE_AGAIN_MS = 1000,
+    SAY_EVERY_MS = 10000
+};
+
+static int resolve_patiently(struct hosts *out, const struct config *config,
+                             struct ctrun_error *err)
+{
+    uint64_t begin_ms = ct_now_ms();
+    uint64_t deadline_ms = ct_deadline_ms(config->connect_timeout_ms);
+    uint64_t said_ms = begin_ms;
+    int count;
+
+    while ((count = ct_addr_resolve(config->endpoint.host, config->endpoint.port,
+                                    out->addrs, CT_ADDRS_MAX, err)) == CTRUN_E_DNS) {
+        struct timespec pause = {RESOLVE_AGAIN_MS / 1000, 0};
+        uint64_t now_ms = ct_now_ms();
+
+        if (ct_left_ms(deadline_ms) == 0)
+            break;
+        if (now_ms - said_ms >= SAY_EVERY_MS) {
+            said_ms = now_ms;
+            messages_say("waiting %llu s: %s",
+                         (unsigned long long)((now_ms - begin_ms) / 1000), err->text);
+        }
+        (void)nanosleep(&pause,
+                        NULL); /* a signal ends the process or is none of ours */
+    }
+    return count;
+}
+
+int hosts_resolve(struct hosts *out, const struct config *config,
+                  struct ctrun_error *err)
+{
+    int count = resolve_patiently(out, config, err);
+
+    out->count = count > 0 ? (size_t)count : 0;
+    out->is_mine = false;
+    out->is_loopback = count > 0;
+    for (size_t i = 0; i < out->count; i++) {
+        out->is_loopback &= ct_addr_is_loopback(&out->addrs[i]);
+        out->is_mine |= ct_addr_is_mine(&out->addrs[i]);
+    }
+    return count < 0 ? count : 0;
+}
+
+enum hosts_role hosts_role(const struct hosts *hosts, const struct config *config)
+{
+    if (config->backend == CONFIG_LOCAL)
+        return HOSTS_SERVE;
+    if (config->backend == CONFIG_STATIC)
+        return config->node_rank == 0 ? HOSTS_SERVE : HOSTS_CLIENT;
+    switch (config->is_host) {
+    case CONFIG_HOST_YES: return HOSTS_SERVE;
+    case CONFIG_HOST_NO: return HOSTS_CLIENT;
+    case CONFIG_HOST_AUTO: break;
+    }
+    return hosts->is_mine ? HOSTS_SERVE_OR_JOIN : HOSTS_CLIENT;
+}
+
+const struct ct_addr *hosts_bind_address(const struct hosts *hosts)
+{
+    /* Loopback names have a v4 and a v6 address; clients try both, v4 works everywhere. */
+    for (size_t i = 0; i < hosts->count; i++)
+        if (hosts->addrs[i].any.sa_family == AF_INET || !hosts->is_loopback)
+            return &hosts->addrs[i];
+    return &hosts->addrs[0];
+}
+
+void hosts_set_port(struct hosts *hosts, uint16_t port)
+{
+    for (size_t i = 0; i < hosts->count; i++)
+        ct_addr_set_port(&hosts->addrs[i], port);
+}
+
+/* ---- Who is there ------------------------------------------------------------------------ */
+
+static bool is_ready(int fd, short events, uint64_t deadline_ms)
+{
+    struct pollfd wait = {.fd = fd, .events = events};
+    int rc;
+
+    while ((rc = poll(&wait, 1, ct_left_ms(deadline_ms))) < 0 && errno == EINTR)
+        ;
+    return rc > 0;
+}
+
+static int dial(const struct ct_addr *addr, uint64_t deadline_ms)
+{
+    int fd = socket(addr->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    socklen_t length = sizeof(int);
+    int error = 0;
+
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, &addr->any, addr->length) == 0)
+        return fd;
+    if (errno == EINPROGRESS && is_ready(fd, POLLOUT, deadline_ms) &&
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0)
+        return fd;
+    close(fd);
+    return -ECONNREFUSED;
+}
+
+/* A frame of a version that does not exist: our server answers that it cannot speak it. */
+bool hosts_is_ctrun(const struct ct_addr *addr)
+{
+    const uint8_t question[CT_FRAME_HEADER_BYTES] = {CT_FRAME_MAGIC_0,
+                                                     CT_FRAME_MAGIC_1};
+    uint64_t deadline_ms = ct_deadline_ms(PROBE_MS);
+    uint8_t answer[2];
+    size_t got = 0;
+    int fd = dial(addr, deadline_ms);
+
+    if (fd < 0)
+        return false;
+    if (send(fd, question, sizeof question, MSG_NOSIGNAL) == (ssize_t)sizeof question) {
+        while (got < sizeof answer && is_ready(fd, POLLIN, deadline_ms)) {
+            ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
+
+            if (n <= 0)
+                break;
+            got += (size_t)n;
+        }
+    }
+    close(fd);
+    return got == sizeof answer && answer[0] == CT_FRAME_MAGIC_0 &&
+           answer[1] == CT_FRAME_MAGIC_1;
+}
+
+/* ---- Explanations ------------------------------------------------------------------------ */
+
+static void format_endpoint(char *dst, size_t size, const struct config *config)
+{
+    bool is_v6 = strchr(config->endpoint.host, ':');
+
+    (void)ct_format(dst, size, "%s%s%s:%d", is_v6 ? "[" : "", config->endpoint.host,
+                    is_v6 ? "]" : "", config->endpoint.port);
+}
+
+static void format_addrs(char *dst, size_t size, const struct ct_addr *addrs,
+                         size_t count)
+{
+    char one[CT_ADDR_TEXT_MAX];
+
+    *dst = '\0';
+    for (size_t i = 0; i < count; i++) {
+        size_t used = strlen(dst);
+
+        ct_addr_format_host(one, &addrs[i]);
+        (void)ct_format(dst + used, size - used, "%s%s", used ? ", " : "", one);
+    }
+}
+
+void hosts_explain_busy(struct messages_block *out, const struct config *config)
+{
+    struct port_owner owner;
+    char span[MESSAGES_SPAN_MAX];
+
+    messages_begin(out, CTRUN_E_PORT_BUSY, "port %d on %s is taken",
+                   config->endpoint.port, config->host);
+    if (port_owner_find((uint16_t)config->endpoint.port, &owner) == 1) {
+        messages_format_span(span, owner.running_ms);
+        messages_add(out, "by", "pid %d  %s  (user %s, running %s)", owner.pid,
+                     owner.command, owner.user, span);
+    } else {
+        messages_add(out, "by", "a process that this user may not look at");
+    }
+    messages_add(out, "is it ours", "no (run '%s' has not started anything here)",
+                 config->run_id);
+    if (config->nodes.max == 1)
+        messages_add(out, "do", "leave the port out: one node chooses a free one");
+    else
+        messages_add(out, "do", "use another port on all nodes%s",
+                     config->backend == CONFIG_STATIC ? " (--master-port)"
+                                                      : " (--rdzv-endpoint HOST:PORT)");
+}
+
+void hosts_explain_unreachable(struct messages_block *out, const struct hosts *hosts,
+                               const struct config *config,
+                               const struct ctrun_error *why)
+{
+    struct ct_addr mine[CT_ADDRS_MAX];
+    int count = ct_addr_local(mine, CT_ADDRS_MAX);
+    char endpoint[CT_HOST_MAX + 16];
+    char text[512];
+    bool is_static = config->backend == CONFIG_STATIC;
+
+    format_endpoint(endpoint, sizeof endpoint, config);
+    messages_begin(out, why->code, "%s cannot reach the rendezvous at %s", config->host,
+                   endpoint);
+    messages_add(out, "last try", "%s", why->text);
+    format_addrs(text, sizeof text, hosts->addrs, hosts->count);
+    messages_add(out, "asked for", "%s  (here: %s)", endpoint,
+                 *text ? text : "unknown name");
+    format_addrs(text, sizeof text, mine, count > 0 ? (size_t)count : 0);
+    messages_add(out, "this node", "%s, addresses %s", config->host, text);
+    if (is_static)
+        messages_add(out, "do",
+                     "start node rank 0 on the host of %s; check --node-rank",
+                     endpoint);
+    else if (hosts->is_mine)
+        messages_add(out, "do",
+                     "this node owns that address but may not serve: drop is_host=0, "
+                     "or start ctrund there");
+    else
+        messages_add(out, "do",
+                     "start ctrun (or ctrund) on the host that owns that address, "
+                     "or use an address of one of the nodes");
+}
+
+int hosts_format_loopback_hint(char *dst, size_t size, const struct hosts *hosts,
+                               const struct config *config)
+{
+    if (config->nodes.max == 1 || !hosts->is_loopback)
+        return 0;
+    return ct_format(
+        dst, size,
+        "the rendezvous address '%s' is loopback: nodes on other machines cannot "
+        "reach it",
+        config->endpoint.host);
+}

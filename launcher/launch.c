@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/launch.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "launcher/hosts.h"
+#include "launcher/json.h"
+#include "launcher/logdir.h"
+#include "launcher/messages.h"
+#include "launcher/plan.h"
+#include "launcher/summary.h"
+#include "rendezvous/server.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+enum {
+    SAY_EVERY_MS = 10000
+};
+
+struct launch {
+    const struct config *config;
+    struct hosts hosts;
+    struct server *server; /* NULL until something has to be listened for */
+    struct logdir logdir;
+    struct ct_waiting waiting; /* the last one, for the summary */
+    uint64_t waited_ms;
+    uint64_t said_ms;
+};
+
+/* ---- The embedded server ----------------------------------------------------------------- */
+
+/* A thread with a loop, made when the first listener is needed. */
+static int need_server(struct launch *launch, struct ctrun_error *err)
+{
+    const struct server_options options = {
+        .run_id = launch->config->run_id,
+        .endpoint_is_store = launch->config->backend == CONFIG_STATIC,
+    };
+    int rc;
+
+    if (launch->server)
+        return 0;
+    if ((rc = server_create(&launch->server, &options, err)) < 0)
+        return rc;
+    if ((rc = server_start(launch->server, err)) < 0) {
+        server_destroy(launch->server);
+        launch->server = NULL;
+    }
+    return rc;
+}
+
+/* Serves, or finds out that somebody of ours does. 0, CTRUN_E_PORT_BUSY and what was printed. */
+static int host_rendezvous(struct launch *launch, struct ctrun_error *err)
+{
+    enum hosts_role role = hosts_role(&launch->hosts, launch->config);
+    const struct ct_addr *addr = hosts_bind_address(&launch->hosts);
+    uint16_t port;
+    int rc;
+
+    if (role == HOSTS_CLIENT)
+        return 0;
+    if ((rc = need_server(launch, err)) < 0)
+        return rc;
+    rc = server_listen(launch->server, addr, &port, err);
+    if (rc == 0) {
+        ct_info("serving the rendezvous run=%s port=%d", launch->config->run_id, port);
+        hosts_set_port(&launch->hosts, port);
+        return 0;
+    }
+    if (rc == CTRUN_E_PORT_BUSY && role == HOSTS_SERVE_OR_JOIN &&
+        hosts_is_ctrun(addr)) {
+        ct_info("the rendezvous is served by another ctrun on this machine");
+        return 0;
+    }
+    return rc;
+}
+
+static int open_store(void *context, uint16_t *port, uint64_t *store,
+                      struct ctrun_error *err)
+{
+    struct launch *launch = context;
+    int rc;
+
+    if (launch->config->backend ==
+        CONFIG_STATIC) { /* the endpoint itself: see server.h */
+        *port = (uint16_t)ct_addr_port(&launch->hosts.addrs[0]);
+        *store = 0;
+        return 0;
+    }
+    if ((rc = need_server(launch, err)) < 0)
+        return rc;
+    return server_open_store(launch->server, port, store, err);
+}
+
+static void close_store(void *context, uint64_t store)
+{
+    struct launch *launch = context;
+
+    if (launch->config->backend != CONFIG_STATIC)
+        server_close_store(launch->server, store);
+}
+
+/* ---- What the agent asks ----------------------------------------------------------------- */
+
+static int plan(void *context, const struct ct_start *start, int local_rank,
+                struct agent_worker_plan *out, struct ctrun_error *err)
+{
+    struct launch *launch = context;
+    const struct config *config = launch->config;
+    int rc;
+
+    if (!config->has_no_files && !launch->logdir.is_open &&
+        (rc = logdir_open(&launch->logdir, config->log_dir,
+                          option_env(config->env, "TMPDIR"), config->run_id, err)) < 0)
+        return rc;
+    return plan_worker(out, config, &launch->logdir, start, local_rank, err);
+}
+
+/* The worker's own words, if it left any; the end of a long traceback is what matters. */
+static void describe(void *context, struct ct_failure *failure)
+{
+    struct json_error_file file;
+    const char *text;
+    size_t length;
+
+    (void)context;
+    if (!failure->error_file[0])
+        return;
+    if (json_error_file_read(failure->error_file, &file) != 1) {
+        failure->error_file[0] =
+            '\0'; /* absent or broken: what the output says is better */
+        return;
+    }
+    text = file.callstack && *file.callstack ? file.callstack : file.message;
+    length = strlen(text);
+    if (length >= sizeof failure->text)
+        text += length - sizeof failure->text + 1;
+    (void)ct_copy(failure->text, sizeof failure->text, text);
+    json_error_file_deinit(&file);
+}
+
+/* ---- What people hear -------------------------------------------------------------------- */
+
+static void on_connecting(void *context, const char *why, uint64_t waited_ms)
+{
+    const struct launch *launch = context;
+
+    messages_say("waiting %llu s: no rendezvous at %s port %d: %s",
+                 (unsigned long long)(waited_ms / 1000), launch->config->endpoint.host,
+                 launch->config->endpoint.port, why);
+}
+
+static void on_waiting(void *context, const struct ct_waiting *waiting,
+                       uint64_t waited_ms)
+{
+    struct launch *launch = context;
+    char text[CT_MISSING_MAX + 128];
+
+    launch->waiting = *waiting;
+    launch->waited_ms = waited_ms;
+    if (waited_ms < launch->said_ms) /* a new round waits from zero */
+        launch->said_ms = 0;
+    if (waited_ms - launch->said_ms < SAY_EVERY_MS)
+        return;
+    launch->said_ms = waited_ms;
+    messages_format_waiting(text, sizeof text, waiting, waited_ms);
+    messages_say("%s", text);
+    if (waiting->joined < waiting->min_nodes &&
+        hosts_format_loopback_hint(text, sizeof text, &launch->hosts, launch->config) >
+            0)
+        messages_say("warning[E_LOOPBACK]: %s", text);
+}
+
+static void on_start(void *context, const struct ct_start *start)
+{
+    const struct launch *launch = context;
+    unsigned last = (unsigned)launch->config->nproc - 1;
+
+    ct_info(
+        "round started restart_count=%u master_addr=%s master_port=%d group_rank=%u "
+        "group_world_size=%u local_ranks=0-%u role_ranks=%u-%u global_ranks=%u-%u "
+        "role_world_size=%u global_world_size=%u",
+        start->restart_count, start->master_addr, start->master_port, start->group_rank,
+        start->group_world_size, last, start->role_rank_base,
+        start->role_rank_base + last, start->rank_base, start->rank_base + last,
+        start->role_world_size, start->world_size);
+}
+
+static void on_stop(void *context, const struct ct_stop *stop)
+{
+    char text[1024];
+
+    (void)context;
+    messages_format_stop(text, sizeof text, stop);
+    if (!stop->is_final)
+        messages_say("%s", text);
+    else
+        ct_info("%s", text); /* the summary says it better */
+}
+
+/* ---- The end ----------------------------------------------------------------------------- */
+
+static int launcher_code(const struct config *config, int code)
+{
+    return code && config->torchrun_exit_code ? CT_EXIT_FAILURE : code;
+}
+
+static const char *own_error_file(const struct config *config)
+{
+    const char *path = option_env(config->env, CT_ENV_ERROR_FILE);
+
+    return path && *path ? path : NULL;
+}
+
+static void write_own_error(const struct config *config, const char *message)
+{
+    const char *path = own_error_file(config);
+    struct ctrun_error err;
+
+    if (path && json_error_file_write(path, message, &err) < 0)
+        messages_error(&err);
+}
+
+int launch_fail(const struct config *config, const struct ctrun_error *err)
+{
+    messages_error(err);
+    write_own_error(config, err->text);
+    return launcher_code(config, messages_exit_code(err->code));
+}
+
+static int fail_to_meet(struct launch *launch, const struct ctrun_error *err)
+{
+    struct messages_block block;
+
+    if (err->code == CTRUN_E_PORT_BUSY) {
+        hosts_explain_busy(&block, launch->config);
+    } else if (err->code == CTRUN_E_UNREACHABLE || err->code == CTRUN_E_DNS ||
+               err->code == CTRUN_E_NO_HOST) {
+        hosts_explain_unreachable(&block, &launch->hosts, launch->config, err);
+    } else {
+        return launch_fail(launch->config, err);
+    }
+    messages_print(&block);
+    write_own_error(launch->config, err->text);
+    return launcher_code(launch->config, messages_exit_code(err->code));
+}
+
+static int end_by_signal(const struct launch *launch, int signal)
+{
+    const char *name = sigabbrev_np(signal);
+    char text[128];
+
+    (void)ct_format(text, sizeof text,
+                    "SignalException: Process %d got signal: %d (%s%s)", (int)getpid(),
+                    signal, name ? "SIG" : "", name ? name : "?");
+    messages_say("stopped by %s%s (%d); all workers are gone", name ? "SIG" : "signal ",
+                 name ? name : "", signal);
+    write_own_error(launch->config, text);
+    return launcher_code(launch->config, CT_EXIT_SIGNAL + signal);
+}
+
+/* The error files of this node's failures: the whole text, not what fits into a message. */
+static void read_error_files(const struct launch *launch,
+                             const struct ct_verdict *verdict,
+                             struct json_error_file *files)
+{
+    for (int i = 0; i < verdict->failure_count && i < CT_FAILURES_MAX; i++) {
+        const struct ct_failure *failure = &verdict->failures[i];
+
+        if (failure->error_file[0] && strcmp(failure->host, launch->config->host) == 0)
+            (void)json_error_file_read(failure->error_file, &files[i]);
+    }
+}
+
+static void copy_root_error(const struct launch *launch,
+                            const struct ct_verdict *verdict)
+{
+    const struct ct_failure *root = &verdict->failures[0];
+    const char *path = own_error_file(launch->config);
+    struct ctrun_error err;
+
+    if (!path)
+        return;
+    if (!verdict->failure_count)
+        write_own_error(launch->config, "RendezvousTimeoutError: not all nodes joined");
+    else if (root->error_file[0] && strcmp(root->host, launch->config->host) == 0 &&
+             json_error_file_copy(root->error_file, path, summary_python_code(root),
+                                  &err) < 0)
+        messages_error(&err);
+}
+
+static int end_by_verdict(const struct launch *launch, const struct ct_verdict *verdict)
+{
+    struct json_error_file files[CT_FAILURES_MAX] = {0};
+    struct messages_block block;
+    const struct summary summary = {
+        .verdict = verdict,
+        .name = launch->config->program.name,
+        .run_id = launch->config->run_id,
+        .log_dir = launch->logdir.is_open ? launch->logdir.attempt : NULL,
+        .max_restarts = launch->config->max_restarts,
+        .min_nodes = (uint32_t)launch->config->nodes.min,
+        .waiting = &launch->waiting,
+        .waited_ms = launch->waited_ms,
+        .files = files,
+    };
+
+    if (verdict->outcome == CT_OUTCOME_SUCCEEDED)
+        return CT_EXIT_OK;
+    read_error_files(launch, verdict, files);
+    summary_format(&block, &summary);
+    messages_print(&block);
+    summary_format_torchrun(&block, &summary);
+    messages_print(&block);
+    copy_root_error(launch, verdict);
+    for (int i = 0; i < CT_FAILURES_MAX; i++)
+        json_error_file_deinit(&files[i]);
+    return summary_exit_code(verdict, launch->config->torchrun_exit_code);
+}
+
+/* ---- The whole --------------------------------------------------------------------------- */
+
+static void fill_options(struct launch *launch, struct agent_options *out)
+{
+    const struct config *config = launch->config;
+    struct ct_addr mine[CT_ADDRS_MAX];
+    int count = config->backend == CONFIG_LOCAL ? 0 : ct_addr_local(mine, CT_ADDRS_MAX);
+
+    out->hello.pid = getpid();
+    out->hello.min_nodes = (uint32_t)config->nodes.min;
+    out->hello.max_nodes = (uint32_t)config->nodes.max;
+    out->hello.max_restarts = config->max_restarts;
+    out->hello.join_timeout_ms = config->join_timeout_ms;
+    out->hello.last_call_ms = config->last_call_ms;
+    out->hello.heartbeat_ms = config->heartbeat_ms;
+    out->hello.lost_after_ms = config->lost_after_ms;
+    (void)ct_copy(out->hello.run_id, sizeof out->hello.run_id, config->run_id);
+    (void)ct_copy(out->hello.host, sizeof out->hello.host, config->host);
+
+    out->join.slots = (uint32_t)config->nproc;
+    out->join.node_rank_hint = config->node_rank;
+    out->join.is_endpoint = launch->hosts.is_mine;
+    (void)ct_copy(out->join.role, sizeof out->join.role, config->role);
+    (void)ct_copy(out->join.local_addr, sizeof out->join.local_addr,
+                  config->local_addr);
+    if (config->backend == CONFIG_STATIC && config->node_rank == 0)
+        (void)ct_copy(out->join.local_addr, sizeof out->join.local_addr,
+                      config->endpoint.host);
+    for (int i = 0; i < count && out->join.addr_count < CT_MESSAGE_ADDRS_MAX; i++)
+        ct_addr_format_host(out->join.addrs[out->join.addr_count++], &mine[i]);
+}
+
+static int run_agent(struct launch *launch)
+{
+    const struct config *config = launch->config;
+    struct agent_options *options = ct_zalloc(sizeof *options);
+    struct agent_result *result = ct_zalloc(sizeof *result);
+    struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
+    int code;
+
+    if (!options || !result) {
+        code = launch_fail(config, &err);
+        goto done;
+    }
+    *options = (struct agent_options){
+        .server = launch->hosts.addrs,
+        .server_count = launch->hosts.count,
+        .connect_timeout_ms = config->connect_timeout_ms,
+        .grace_ms = config->grace_ms,
+        .signals = config->signals,
+        .signal_count = config->signal_count,
+        .out_filters = (const char *const *)config->out_filters,
+        .err_filters = (const char *const *)config->err_filters,
+        .context = launch,
+        .plan = plan,
+        .open_store = open_store,
+        .close_store = close_store,
+        .describe = describe,
+        .on_connecting = on_connecting,
+        .on_waiting = on_waiting,
+        .on_start = on_start,
+        .on_stop = on_stop,
+    };
+    fill_options(launch, options);
+    if (agent_run(options, result, &err) < 0)
+        code = fail_to_meet(launch, &err);
+    else if (result->signal)
+        code = end_by_signal(launch, result->signal);
+    else if (result->error.code)
+        code = fail_to_meet(launch, &result->error);
+    else
+        code = end_by_verdict(launch, &result->verdict);
+done:
+    free(options);
+    free(result);
+    return code;
+}
+
+int launch_run(const struct config *config)
+{
+    struct launch *launch = ct_zalloc(sizeof *launch);
+    struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
+    int code;
+
+    if (!launch)
+        return launch_fail(config, &err);
+    launch->config = config;
+    if (hosts_resolve(&launch->hosts, config, &err) < 0 ||
+        host_rendezvous(launch, &err) < 0)
+        code = fail_to_meet(launch, &err);
+    else
+        code = run_agent(launch);
+    server_destroy(launch->server);
+    logdir_close(&launch->logdir);
+    free(launch);
+    return code;
+}

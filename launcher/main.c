@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrun: options, then configuration, then the guard and, inside it, this node's part of the
+ * run. Nothing is looked up, loaded or opened before it is needed: a start costs milliseconds. */
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "agent/guard.h"
+#include "launcher/config.h"
+#include "launcher/dry_run.h"
+#include "launcher/help.h"
+#include "launcher/launch.h"
+#include "launcher/messages.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+static int refuse(const struct ctrun_error *err, bool torchrun_exit_code)
+{
+    int code = messages_exit_code(err->code);
+
+    messages_error(err);
+    if (code == CT_EXIT_USAGE)
+        messages_say(HELP_USAGE "; ctrun --help tells more");
+    else if (torchrun_exit_code)
+        code = CT_EXIT_FAILURE;
+    return code;
+}
+
+static int say_and_leave(const struct options *options)
+{
+    switch (options->action) {
+    case OPTIONS_HELP: help_print(stdout); break;
+    case OPTIONS_VERSION:
+        printf("ctrun %d.%d.%d\n", CTRUN_VERSION_MAJOR, CTRUN_VERSION_MINOR,
+               CTRUN_VERSION_PATCH);
+        break;
+    case OPTIONS_COMPLETION:
+        help_print_completion(stdout, options->values[OPTION_PRINT_COMPLETION].text);
+        break;
+    case OPTIONS_RUN: break;
+    }
+    return fflush(stdout) == 0 ? CT_EXIT_OK : CT_EXIT_FAILURE;
+}
+
+static void open_events(void)
+{
+    const char *path = option_env(environ, CT_ENV_EVENTS);
+    int rc = path && *path ? ct_event_open(path) : 0;
+
+    if (rc < 0)
+        messages_say("warning: %s=%s: %s; events are not written", CT_ENV_EVENTS, path,
+                     strerror(-rc));
+}
+
+static int agent_main(void *context)
+{
+    return launch_run(context);
+}
+
+static int run(struct config *config, const struct options *options)
+{
+    struct ctrun_error err;
+    int rc;
+
+    if (options->values[OPTION_DRY_RUN].is_on) {
+        rc = dry_run_print(stdout, config, options->values[OPTION_JSON].is_on, &err);
+        return rc < 0 ? refuse(&err, config->torchrun_exit_code) : CT_EXIT_OK;
+    }
+    open_events();
+    rc = guard_run(agent_main, config, &err);
+    return rc < 0 ? launch_fail(config, &err) : rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
+    struct config *config = ct_zalloc(sizeof *config);
+    struct options options;
+    int code;
+
+    messages_open_log(option_env(environ, "LOGLEVEL"));
+    if (!config)
+        return refuse(&err, false);
+    if (options_parse(&options, argc, argv, environ, &err) < 0)
+        code = refuse(&err, false);
+    else if (options.action != OPTIONS_RUN)
+        code = say_and_leave(&options);
+    else if (config_resolve(config, &options, environ, &err) < 0)
+        code = refuse(&err, config->torchrun_exit_code);
+    else
+        code = run(config, &options);
+    config_deinit(config);
+    free(config);
+    return code;
+}

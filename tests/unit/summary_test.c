@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The words at the end of a run: our block and torchrun's, and what error files say. */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/summary.h"
+#include "worker_sdk/wire/contract.h"
+
+static struct messages_block block;
+
+static struct ct_failure failure(int rank, int cause, int code)
+{
+    struct ct_failure f = {
+        .cause = (uint8_t)cause,
+        .code = code,
+        .rank = rank,
+        .local_rank = rank,
+        .pid = 8100 + rank,
+        .wall_ns = 1795255110000000000ull,
+        .uptime_ms = 1234,
+        .step = -1,
+        .host = "node2",
+    };
+    return f;
+}
+
+static struct ct_verdict verdict_of(struct ct_failure root)
+{
+    struct ct_verdict v = {.outcome = CT_OUTCOME_FAILED, .failure_count = 1};
+
+    v.failures[0] = root;
+    return v;
+}
+
+static void our_block_tells_the_cause_first(void **state)
+{
+    struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_SIGNAL, SIGKILL));
+    const struct summary summary = {
+        .verdict = &v, .name = "f.py", .max_restarts = 2, .log_dir = "/logs/attempt_0"};
+
+    (void)state;
+    v.restart_count = 2;
+    v.failures[0].step = 120;
+    (void)snprintf(v.failures[0].text, sizeof v.failures[0].text, "a\nb\nc\nd\ne\n");
+    v.failures[v.failure_count++] = failure(0, CT_CAUSE_STOPPED, SIGTERM);
+    v.failures[v.failure_count++] = failure(2, CT_CAUSE_STOPPED, SIGTERM);
+    v.failures[v.failure_count++] = failure(3, CT_CAUSE_EXIT, 1);
+    summary_format(&block, &summary);
+    assert_string_equal(
+        block.text, "ctrun: error[E_SIGNAL]: rank 1 (node2, pid 8101) died of SIGKILL "
+                    "(9) at step 120, "
+                    "1.2 s after start   exit code 137\n"
+                    "  last lines : b\n"
+                    "               c\n"
+                    "               d\n"
+                    "               e\n"
+                    "  after it   : rank 0, 2 stopped by ctrun; also failed: rank 3\n"
+                    "  restarts   : 2 of 2 used\n"
+                    "  logs       : /logs/attempt_0\n");
+}
+
+static void an_exit_code_has_one_line(void **state)
+{
+    struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 3));
+    const struct summary summary = {.verdict = &v, .name = "f.py"};
+
+    (void)state;
+    summary_format(&block, &summary);
+    assert_string_equal(block.text,
+                        "ctrun: error[E_EXIT]: rank 0 (node2, pid 8100) exited with "
+                        "3, 1.2 s after start\n");
+}
+
+static void torchruns_block_has_torchruns_labels(void **state)
+{
+    struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_EXIT, 3));
+    const struct summary summary = {.verdict = &v, .name = "f.py"};
+
+    (void)state;
+    assert_int_equal(setenv("TZ", "UTC", 1), 0);
+    v.failures[v.failure_count++] = failure(2, CT_CAUSE_SIGNAL, SIGSEGV);
+    summary_format_torchrun(&block, &summary);
+    assert_string_equal(
+        block.text,
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+        "============================================================\n"
+        "f.py FAILED\n"
+        "------------------------------------------------------------\n"
+        "Failures:\n"
+        "[1]:\n"
+        "  time      : 2026-11-21_09:58:30\n"
+        "  host      : node2\n"
+        "  rank      : 2 (local_rank: 2)\n"
+        "  exitcode  : -11 (pid: 8102)  (SIGSEGV)\n"
+        "  error_file: <N/A>\n"
+        "  traceback : Signal 11 (SIGSEGV) received by PID 8102\n"
+        "------------------------------------------------------------\n"
+        "Root Cause (first observed failure):\n"
+        "[0]:\n"
+        "  time      : 2026-11-21_09:58:30\n"
+        "  host      : node2\n"
+        "  rank      : 1 (local_rank: 1)\n"
+        "  exitcode  : 3 (pid: 8101) \n"
+        "  error_file: <N/A>\n"
+        "  traceback : To enable traceback see: "
+        "https://pytorch.org/docs/stable/elastic/errors.html\n"
+        "============================================================\n");
+}
+
+static void a_traceback_is_indented_and_the_only_failure_stands_alone(void **state)
+{
+    char stack[] = "Traceback:\n  line\nValueError: boom\n";
+    char message[] = "ValueError: boom";
+    struct json_error_file files[1] = {{.message = message, .callstack = stack}};
+    struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 1));
+    const struct summary summary = {.verdict = &v, .name = "f.py", .files = files};
+
+    (void)state;
+    (void)snprintf(v.failures[0].error_file, sizeof v.failures[0].error_file,
+                   "/e.json");
+    summary_format_torchrun(&block, &summary);
+    assert_non_null(strstr(block.text, "Failures:\n  <NO_OTHER_FAILURES>\n---"));
+    assert_non_null(strstr(block.text,
+                           "  error_file: /e.json\n  traceback : Traceback:\n"
+                           "    line\n  ValueError: boom\n==="));
+}
+
+static void no_worker_no_torchrun_block(void **state)
+{
+    struct ct_waiting waiting = {.joined = 1, .min_nodes = 2, .missing = "node2"};
+    struct ct_verdict v = {.outcome = CT_OUTCOME_JOIN_TIMEOUT};
+    const struct summary summary = {
+        .verdict = &v, .min_nodes = 2, .waiting = &waiting, .waited_ms = 5000};
+
+    (void)state;
+    summary_format_torchrun(&block, &summary);
+    assert_int_equal(block.length, 0);
+    summary_format(&block, &summary);
+    assert_non_null(strstr(block.text,
+                           "ctrun: error[E_JOIN_TIMEOUT]: 1 of 2 nodes joined in 5 s "
+                           "(RendezvousTimeoutError)\n  missing    : node2\n"));
+}
+
+static void each_outcome_has_its_exit_code(void **state)
+{
+    static const struct {
+        int outcome, cause, code, own, torchrun;
+    } rows[] = {
+        {CT_OUTCOME_SUCCEEDED, 0, 0, 0, 0},
+        {CT_OUTCOME_FAILED, CT_CAUSE_EXIT, 3, 3, 1},
+        {CT_OUTCOME_FAILED, CT_CAUSE_EXIT, 256, 1, 1},
+        {CT_OUTCOME_FAILED, CT_CAUSE_SIGNAL, SIGKILL, 137, 1},
+        {CT_OUTCOME_FAILED, CT_CAUSE_OOM, SIGKILL, 137, 1},
+        {CT_OUTCOME_FAILED, CT_CAUSE_EXEC, ENOENT, 127, 1},
+        {CT_OUTCOME_FAILED, CT_CAUSE_EXEC, EACCES, 126, 1},
+        {CT_OUTCOME_FAILED, CT_CAUSE_UNKILLABLE, 0, CT_EXIT_UNKILLABLE, 1},
+        {CT_OUTCOME_FAILED, CT_CAUSE_NODE_LOST, 0, CT_EXIT_RETRY, 1},
+        {CT_OUTCOME_JOIN_TIMEOUT, 0, 0, CT_EXIT_RETRY, 1},
+        {CT_OUTCOME_NODES_LOST, 0, 0, CT_EXIT_RETRY, 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ct_verdict v = verdict_of(failure(0, rows[i].cause, rows[i].code));
+
+        v.outcome = (uint8_t)rows[i].outcome;
+        assert_int_equal(summary_exit_code(&v, false), rows[i].own);
+        assert_int_equal(summary_exit_code(&v, true), rows[i].torchrun);
+    }
+}
+
+static void lines_for_people_are_short(void **state)
+{
+    struct ct_waiting waiting = {
+        .joined = 1, .min_nodes = 2, .max_nodes = 2, .missing = "node2"};
+    struct ct_stop stop = {.reason = CT_STOP_FAILURE,
+                           .restart_count = 1,
+                           .max_restarts = 3,
+                           .cause = failure(5, CT_CAUSE_EXIT, 7)};
+    char text[512];
+    char span[MESSAGES_SPAN_MAX];
+
+    (void)state;
+    messages_format_waiting(text, sizeof text, &waiting, 23400);
+    assert_string_equal(text, "waiting 23 s: 1/2 nodes; missing node2");
+    messages_format_stop(text, sizeof text, &stop);
+    assert_string_equal(text, "restart 1/3: rank 5 on node2 exited with 7");
+    stop.reason = CT_STOP_NODE_LOST;
+    stop.cause = failure(-1, CT_CAUSE_NODE_LOST, 0);
+    messages_format_stop(text, sizeof text, &stop);
+    assert_string_equal(text, "new round without node2, which is gone, no goodbye");
+    messages_format_span(span, 7860000);
+    assert_string_equal(span, "2 h 11 min");
+    messages_format_span(span, 93000);
+    assert_string_equal(span, "93 s");
+}
+
+/* ---- Error files ------------------------------------------------------------------------- */
+
+static char folder[] = "/tmp/summary_test_XXXXXX";
+static char path[128];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    return snprintf(path, sizeof path, "%s/error.json", folder) < 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    (void)unlink(path);
+    return rmdir(folder);
+}
+
+static void put(const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void both_forms_of_error_files_are_read(void **state)
+{
+    struct json_error_file file;
+
+    (void)state;
+    put("{\"message\": {\"message\": \"ValueError: boom\", \"extraInfo\": "
+        "{\"py_callstack\": "
+        "\"Traceback ...\\n\", \"timestamp\": \"1795255662\"}}}");
+    assert_int_equal(json_error_file_read(path, &file), 1);
+    assert_string_equal(file.message, "ValueError: boom");
+    assert_string_equal(file.callstack, "Traceback ...\n");
+    assert_int_equal(file.timestamp, 1795255662);
+    json_error_file_deinit(&file);
+    put("{\"message\": \"flat\", \"timestamp\": 7}");
+    assert_int_equal(json_error_file_read(path, &file), 1);
+    assert_string_equal(file.message, "flat");
+    assert_null(file.callstack);
+    assert_int_equal(file.timestamp, 7);
+    json_error_file_deinit(&file);
+}
+
+static void broken_error_files_are_told_apart_from_absent_ones(void **state)
+{
+    static const char *const broken[] = {
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        "{\"message\": 5}",
+        "{\"message\": {}}",
+        "{\"message\": {\"message\": [1]}}",
+        "\xff\xfe",
+    };
+    struct json_error_file file;
+    char deep[300];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        put(broken[i]);
+        assert_int_equal(json_error_file_read(path, &file), -EBADMSG);
+    }
+    memset(deep, '[', sizeof deep - 1);
+    deep[sizeof deep - 1] = '\0';
+    put(deep);
+    assert_int_equal(json_error_file_read(path, &file), -EBADMSG);
+    assert_int_equal(truncate(path, JSON_FILE_MAX_BYTES + 1), 0);
+    assert_int_equal(json_error_file_read(path, &file), -EFBIG);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(json_error_file_read(path, &file), 0);
+    assert_int_equal(mkfifo(path, 0600), 0); /* must not block */
+    assert_int_equal(json_error_file_read(path, &file), -EBADMSG);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void the_launchers_own_file_gets_the_exit_code(void **state)
+{
+    char copy[140];
+    char text[512] = "";
+    FILE *file;
+
+    (void)state;
+    (void)snprintf(copy, sizeof copy, "%s/copy.json", folder);
+    put("{\"message\": {\"message\": \"boom\"}}");
+    assert_int_equal(json_error_file_copy(path, copy, 3, NULL), 0);
+    file = fopen(copy, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    (void)fclose(file);
+    assert_string_equal(text, "{\"message\":{\"message\":\"boom\",\"errorCode\":3}}");
+    assert_int_equal(json_error_file_write(copy, "got signal: 15", NULL), 0);
+    struct json_error_file read;
+    assert_int_equal(json_error_file_read(copy, &read), 1);
+    assert_string_equal(read.message, "got signal: 15");
+    assert_true(read.timestamp > 0);
+    json_error_file_deinit(&read);
+    assert_int_equal(unlink(copy), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(our_block_tells_the_cause_first),
+        cmocka_unit_test(an_exit_code_has_one_line),
+        cmocka_unit_test(torchruns_block_has_torchruns_labels),
+        cmocka_unit_test(a_traceback_is_indented_and_the_only_failure_stands_alone),
+        cmocka_unit_test(no_worker_no_torchrun_block),
+        cmocka_unit_test(each_outcome_has_its_exit_code),
+        cmocka_unit_test(lines_for_people_are_short),
+        cmocka_unit_test(both_forms_of_error_files_are_read),
+        cmocka_unit_test(broken_error_files_are_told_apart_from_absent_ones),
+        cmocka_unit_test(the_launchers_own_file_gets_the_exit_code),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
