@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/ddp/layout.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/ddp/sync.h"
+
+int ct_layout_init(struct ct_layout *layout, const struct ctrun_param *params,
+                   size_t count)
+{
+    *layout = (struct ct_layout){.slot_count = 0};
+    if (!(layout->slots = ct_zalloc_array(count, sizeof *layout->slots)))
+        return -ENOMEM;
+    for (size_t p = 0; p < count; p++)
+        if (!params[p].no_grad)
+            layout->slots[layout->slot_count++] = (struct ct_slot){
+                .param = p,
+                .bytes = ct_ddp_param_bytes(&params[p]),
+                .dtype = params[p].dtype};
+    return 0;
+}
+
+void ct_layout_deinit(struct ct_layout *layout)
+{
+    for (size_t s = 0; s < layout->slot_count; s++)
+        free(layout->slots[s].kept);
+    free(layout->slots);
+    free(layout->buckets);
+    ct_bucket_plan_deinit(&layout->plan);
+    *layout = (struct ct_layout){.slot_count = 0};
+}
+
+static size_t align_up(size_t bytes)
+{
+    return (bytes + CT_LAYOUT_ALIGN - 1) / CT_LAYOUT_ALIGN * CT_LAYOUT_ALIGN;
+}
+
+size_t ct_layout_arena_bytes(const struct ct_layout *layout)
+{
+    size_t bytes = CT_LAYOUT_ALIGN; /* the flag */
+
+    for (size_t s = 0; s < layout->slot_count; s++)
+        bytes += align_up(layout->slots[s].bytes);
+    return bytes;
+}
+
+int ct_layout_assign(const struct ct_layout *layout, struct ct_bucket_plan *out,
+                     const size_t *order, const uint64_t *limits, size_t limit_count)
+{
+    struct ct_bucket_tensor *tensors = ct_zalloc_array(layout->slot_count,
+                                                       sizeof *tensors);
+    int rc;
+
+    if (!tensors)
+        return -ENOMEM;
+    for (size_t s = 0; s < layout->slot_count; s++)
+        tensors[s] = (struct ct_bucket_tensor){.bytes = layout->slots[s].bytes,
+                                               .key = (int)layout->slots[s].dtype};
+    rc = ct_bucket_assign(out, tensors, layout->slot_count, order, limits, limit_count);
+    free(tensors);
+    return rc;
+}
+
+/* Fills bucket b of the plan from arena offset `at`; returns the offset behind its slots. */
+static size_t place_bucket(struct ct_layout *layout, size_t b, size_t at)
+{
+    const struct ct_bucket_plan *plan = &layout->plan;
+    struct ct_bucket *bucket = &layout->buckets[b];
+
+    bucket->data = layout->arena + at;
+    for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++) {
+        struct ct_slot *slot = &layout->slots[plan->members[i]];
+
+        slot->bucket = b;
+        slot->grad = layout->arena + at;
+        at += slot->bytes;
+        bucket->dtype = slot->dtype;
+        bucket->bytes += slot->bytes;
+    }
+    bucket->elements = bucket->bytes / ctrun_dtype_size(bucket->dtype);
+    return at;
+}
+
+int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan)
+{
+    size_t arena_bytes = ct_layout_arena_bytes(layout);
+    struct ct_bucket *buckets = ct_zalloc_array(plan->count, sizeof *buckets);
+    uint8_t *before = ct_zalloc(arena_bytes);
+    size_t at = 0;
+
+    if (!buckets || !before) {
+        free(before);
+        free(buckets);
+        ct_bucket_plan_deinit(plan);
+        return -ENOMEM;
+    }
+    memcpy(before, layout->arena, arena_bytes);
+    free(layout->buckets);
+    ct_bucket_plan_deinit(&layout->plan);
+    layout->buckets = buckets;
+    layout->bucket_count = plan->count;
+    layout->plan = *plan;
+    *plan = (struct ct_bucket_plan){.count = 0};
+    for (size_t s = 0; s < layout->slot_count;
+         s++) { /* where it is now, for the copy below */
+        struct ct_slot *slot = &layout->slots[s];
+
+        slot->old = slot->grad ? (size_t)(slot->grad - layout->arena) : 0;
+    }
+    for (size_t b = 0; b < layout->bucket_count; b++)
+        at = place_bucket(layout, b, align_up(at));
+    layout->flag = layout->arena + at;
+    layout->buckets[layout->bucket_count - 1].elements++;
+    for (size_t s = 0; s < layout->slot_count; s++) {
+        const struct ct_slot *slot = &layout->slots[s];
+
+        memcpy(slot->grad, before + slot->old, slot->bytes);
+    }
+    free(before);
+    return 0;
+}
+
+void ct_layout_raise_flag(struct ct_layout *layout, bool raised)
+{
+    static const float f32 = 1;
+    static const double f64 = 1;
+    static const uint16_t f16 = 0x3c00;
+    static const uint16_t bf16 = 0x3f80;
+    enum ctrun_dtype dtype = layout->buckets[layout->bucket_count - 1].dtype;
+    const void *one = dtype == CTRUN_F64   ? (const void *)&f64
+                      : dtype == CTRUN_F32 ? (const void *)&f32
+                      : dtype == CTRUN_F16 ? (const void *)&f16
+                                           : (const void *)&bf16;
+
+    memset(layout->flag, 0, ctrun_dtype_size(dtype));
+    if (raised)
+        memcpy(layout->flag, one, ctrun_dtype_size(dtype));
+}
+
+bool ct_layout_flag_is_raised(const struct ct_layout *layout)
+{
+    enum ctrun_dtype dtype = layout->buckets[layout->bucket_count - 1].dtype;
+    static const uint8_t zero[8] = {0};
+
+    return memcmp(layout->flag, zero, ctrun_dtype_size(dtype)) != 0;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where gradients lie: slots, one a parameter, back to back in the buckets they travel in.
+ *
+ *     arena  | bucket 0: slot slot slot | pad | bucket 1: slot slot flag |
+ *
+ * The arena is memory of the group, so that nothing is copied to communicate; its size is
+ * enough for every assignment of the same parameters, so that a rebuild needs no more of it.
+ * Behind the slots of the last bucket stands one element more, the flag: a rank that missed a
+ * gradient adds 1 there, and so all ranks learn of it from the reduction that they do anyway. */
+#ifndef CT_DDP_LAYOUT_H
+#define CT_DDP_LAYOUT_H
+
+#include "worker_sdk/ddp/bucket.h"
+#include "worker_sdk/include/ctrun.h"
+
+enum {
+    CT_LAYOUT_ALIGN = 256
+}; /* of each bucket, in bytes */
+
+struct ct_slot {
+    size_t param; /* index in the caller's list */
+    size_t bytes;
+    size_t bucket;
+    enum ctrun_dtype dtype;
+    uint8_t *grad; /* in the arena */
+    size_t old;    /* its offset under the layout before, while a new one is placed */
+    void *kept; /* owned; a copy to restore when nobody used the parameter, else NULL */
+    bool is_present; /* holds a gradient since the last zero_grad */
+    bool is_ready;   /* in this backward */
+    bool is_unused;  /* gets none in this backward, by the caller's word */
+};
+
+struct ct_bucket {
+    uint8_t *data;   /* in the arena */
+    size_t elements; /* to reduce, the flag included */
+    size_t bytes;    /* of the slots */
+    enum ctrun_dtype dtype;
+    size_t pending;          /* gradients still missing in this backward */
+    struct ctrun_work *work; /* running reduction, or NULL */
+};
+
+struct ct_layout {
+    struct ct_slot
+        *slots; /* owned; the parameters that have gradients, in their order */
+    size_t slot_count;
+    struct ct_bucket *buckets; /* owned; in the order in which they are launched */
+    size_t bucket_count;
+    struct ct_bucket_plan plan; /* members are slots */
+    uint8_t *arena;             /* the group's */
+    uint8_t *flag;              /* behind the last bucket's slots */
+};
+
+/* Makes the slots; no memory of the group yet. 0, -ENOMEM. */
+int ct_layout_init(struct ct_layout *layout, const struct ctrun_param *params,
+                   size_t count);
+/* Accepts a zeroed one; no reduction may run. */
+void ct_layout_deinit(struct ct_layout *layout);
+/* Bytes of an arena that any plan fits in. */
+size_t ct_layout_arena_bytes(const struct ct_layout *layout);
+/* Assigns slots to buckets: order as for ct_bucket_assign(). */
+int ct_layout_assign(const struct ct_layout *layout, struct ct_bucket_plan *out,
+                     const size_t *order, const uint64_t *limits, size_t limit_count);
+/* Lays the slots out by `plan` (taken, also on failure), gradients moving with them. 0,
+ * -ENOMEM: then the old layout stands. */
+int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan);
+void ct_layout_raise_flag(struct ct_layout *layout, bool raised);
+bool ct_layout_flag_is_raised(const struct ct_layout *layout);
+
+#endif
