@@ -41,6 +41,8 @@ enum {
     /* Every node of a large job dials at once; the kernel lowers it to somaxconn. */
     SERVER_BACKLOG = 4096,
     SERVER_CONNS_MAX = 65536,
+    /* When the server is told to end, agents that have not read their verdict get this long. */
+    SERVER_DRAIN_MS = 2000,
     /* Endpoints of one server, stores not counted. */
     SERVER_LISTENERS_MAX = 64,
     /* Connections that never sent a byte. torch before 2.1 opens one per worker and burns a

@@ -31,6 +31,8 @@ enum member_state {
 /* What the server knows of an agent from its connection and its HELLO. */
 struct member_link {
     uint64_t id;
+    void *
+        peer; /* kept, never looked into: comes back in actions, for who sends messages */
     char host[CT_HOST_MAX];            /* its own name, for people */
     char seen_as[CT_ADDR_TEXT_MAX];    /* its address as the server sees it */
     char reached_at[CT_ADDR_TEXT_MAX]; /* the server's address that it dialled */
@@ -40,7 +42,6 @@ struct member {
     struct member_link link;
     enum member_state state;
     bool is_survivor; /* of the last world, expected in the next one */
-    bool is_told;     /* knows that it is a standby */
     int64_t step;     /* smallest step of its workers; -1: none */
     uint64_t heard_ms;
     struct lease lease;

@@ -105,19 +105,27 @@ static int reserve(struct round *round)
     return 0;
 }
 
-static struct round_action *push(struct round *round, enum round_action_kind kind,
-                                 uint64_t id)
+static struct round_action *push(struct round *round, enum round_action_kind kind)
 {
     struct round_action *action = &round->actions[round->action_count++];
 
     assert(round->action_count <= round->action_capacity);
-    *action = (struct round_action){.kind = kind, .id = id};
+    *action = (struct round_action){.kind = kind};
     return action;
+}
+
+static void push_to(struct round *round, enum round_action_kind kind,
+                    const struct member *member)
+{
+    struct round_action *action = push(round, kind);
+
+    action->id = member->link.id;
+    action->peer = member->link.peer;
 }
 
 static void change_state(struct round *round, enum round_state to, const char *why)
 {
-    struct round_action *action = push(round, ROUND_CHANGED, 0);
+    struct round_action *action = push(round, ROUND_CHANGED);
 
     assert(edges[round->state][to]);
     action->from = round->state;
@@ -177,7 +185,7 @@ static void close_run(struct round *round, const char *why)
         const struct member *member = round->members.list[i];
 
         if (member->state != MEMBER_LEAVING && member->state != MEMBER_LEFT)
-            push(round, ROUND_SEND_VERDICT, member->link.id);
+            push_to(round, ROUND_SEND_VERDICT, member);
     }
 }
 
@@ -266,7 +274,7 @@ static void send_waiting_if_due(struct round *round, uint64_t now_ms)
     describe_waiting(round, now_ms);
     for (size_t i = 0; i < round->members.count; i++) {
         if (round->members.list[i]->state == MEMBER_READY)
-            push(round, ROUND_SEND_WAITING, round->members.list[i]->link.id);
+            push_to(round, ROUND_SEND_WAITING, round->members.list[i]);
     }
     round->waiting_due_ms = UINT64_MAX;
     round->waiting_sent_ms = now_ms;
@@ -309,7 +317,7 @@ static void tell_standby(struct round *round, const struct member *member)
         .max_nodes = round->settings.max_nodes,
         .is_standby = 1,
     };
-    push(round, ROUND_SEND_WAITING, member->link.id);
+    push_to(round, ROUND_SEND_WAITING, member);
 }
 
 static void start_world(struct round *round, uint64_t now_ms, const char *why)
@@ -333,7 +341,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
         set_survivor(round, world[i], true);
         change_member(round, world[i], MEMBER_RUNNING);
         world[i]->step = -1;
-        push(round, ROUND_SEND_START, world[i]->link.id);
+        push_to(round, ROUND_SEND_START, world[i]);
     }
     for (size_t i = 0; i < round->members.count; i++) {
         if (round->members.list[i]->state == MEMBER_READY)
@@ -389,7 +397,7 @@ static void stop_world(struct round *round, enum ct_stop_reason reason,
         if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
             continue;
         change_member(round, member, MEMBER_STOPPING);
-        push(round, ROUND_SEND_STOP, member->link.id);
+        push_to(round, ROUND_SEND_STOP, member);
     }
     finish_stopping(round, now_ms);
 }
@@ -434,7 +442,7 @@ static void refuse(struct round *round, struct member *member, int code,
     round->refuse = (struct ct_refuse){.code = code, .version = CT_FRAME_VERSION};
     (void)ct_copy(round->refuse.text, sizeof round->refuse.text,
                   text); /* our own words */
-    push(round, ROUND_SEND_REFUSE, member->link.id);
+    push_to(round, ROUND_SEND_REFUSE, member);
     lose(round, member, text, now_ms);
 }
 
@@ -696,7 +704,7 @@ static void expire(struct round *round, struct member *member, uint64_t now_ms)
 
     (void)ct_format(reason, sizeof reason, "nothing heard for %.1f s, no goodbye",
                     (double)(now_ms - member->heard_ms) / 1000);
-    push(round, ROUND_DROP, member->link.id);
+    push_to(round, ROUND_DROP, member);
     lose(round, member, reason, now_ms);
 }
 
@@ -710,7 +718,7 @@ static void give_up_stopping(struct round *round, uint64_t now_ms)
 
         if (!member_is_in_world(member))
             continue;
-        push(round, ROUND_DROP, member->link.id);
+        push_to(round, ROUND_DROP, member);
         lose(round, member, "its workers did not end in time", now_ms);
     }
 }
@@ -815,7 +823,7 @@ int round_step(struct round *round, const struct round_command *command,
     send_waiting_if_due(round, now_ms);
     close_if_succeeded(round);
     if (round->members.count == 0)
-        push(round, ROUND_FORGET, 0);
+        push(round, ROUND_FORGET);
     else if (
         !is_heartbeat) /* it changes no state, and there are thousands of them a second */
         check_invariants(round);

@@ -77,6 +77,7 @@ enum round_action_kind {
 struct round_action {
     enum round_action_kind kind;
     uint64_t id; /* of the member */
+    void *peer;  /* its link's; valid even when it is a member no more */
     enum round_state from, to;
     const char *why; /* static text */
 };

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs, and the agents that belong to them: frames become commands of a round, its actions
+ * become frames.
+ *
+ *     first frame ── dispatch_take(conn) ── HELLO ── WELCOME ── JOIN ... ── on_close = GONE
+ *                                             └── REFUSE: version, wrong run, closed, limits
+ *
+ * A run begins with the first HELLO of its id, which brings its settings, and is forgotten with
+ * its last member. */
+#ifndef RENDEZVOUS_DISPATCH_H
+#define RENDEZVOUS_DISPATCH_H
+
+#include "rendezvous/conn.h"
+#include "rendezvous/round.h"
+
+struct run {
+    struct ct_list node;
+    char id[CT_RUN_ID_MAX];
+    struct round *round;
+    struct dispatch *dispatch;
+    uint64_t heartbeat_ms;
+    uint64_t born_ms;
+    uint64_t timer_ms; /* when the timer fires; UINT64_MAX: it is off */
+    uv_timer_t timer;
+};
+
+struct dispatch {
+    struct conn_pool *pool;
+    const char *only_run_id; /* kept; NULL: any run */
+    uint16_t endpoint_port;  /* != 0: START names it instead of a store_port */
+    /* A world is about to get its START. May be NULL. */
+    void (*on_start)(void *context);
+    /* A run was forgotten. May be NULL. */
+    void (*on_forget)(void *context);
+    void *context; /* kept, for both */
+    struct ct_list runs;
+    size_t run_count;
+    uint64_t last_id;
+    struct ct_message in, out; /* too large for the stack of every callback */
+};
+
+/* `dispatch` is zeroed but for the settings above `runs`. */
+void dispatch_init(struct dispatch *dispatch);
+/* conn speaks frames from now on; `data` are the bytes that it has sent already. */
+void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *data,
+                   size_t length);
+/* True while agents of a run that has its verdict are still connected: they read it. */
+bool dispatch_has_verdicts_to_deliver(const struct dispatch *dispatch);
+/* After all connections are gone: frees what is left. The loop must run once more. */
+void dispatch_close(struct dispatch *dispatch);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrund: the rendezvous server by itself, in the foreground, for many runs. */
+#include <errno.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "rendezvous/limits.h"
+#include "rendezvous/server.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+enum {
+    DEFAULT_PORT = 29400
+}; /* c10d's */
+
+struct config {
+    const char *listen[SERVER_LISTENERS_MAX];
+    size_t listen_count;
+    enum ctrun_log_level level;
+};
+
+static struct server *server; /* for the signal handler */
+
+static void on_signal(int number)
+{
+    (void)number;
+    server_stop(server);
+}
+
+static void print_help(void)
+{
+    printf(
+        "usage: ctrund [--listen HOST:PORT]... [--log-level LEVEL]\n"
+        "\n"
+        "Rendezvous daemon of ctrun: agents of many runs meet here, told apart by run "
+        "id.\n"
+        "The same port is a TCPStore for PyTorch clients and answers GET /healthz and\n"
+        "GET /status. Runs in the foreground until SIGTERM or SIGINT.\n"
+        "\n"
+        "  --listen HOST:PORT  where to listen; may be repeated. Default: all "
+        "addresses,\n"
+        "                      port %d. A loopback address is bound alone, any other "
+        "means\n"
+        "                      all addresses. Port 0 chooses one. The port in use is\n"
+        "                      printed: \"listening on ADDRESS:PORT\"\n"
+        "  --log-level LEVEL   error, warning, info (default) or debug, to stderr\n"
+        "  --version           print the version\n"
+        "  --help              print this\n"
+        "\n"
+        "environment: %s=FILE gets one JSON object per change of a round\n",
+        DEFAULT_PORT, CT_ENV_EVENTS);
+}
+
+static int usage_error(const char *what, const char *value)
+{
+    fprintf(stderr, "ctrund: error[E_USAGE]: %s%s; see ctrund --help\n", what, value);
+    return CT_EXIT_USAGE;
+}
+
+/* -1: go on; else the exit code. */
+static int parse(int argc, char **argv, struct config *config)
+{
+    static const struct option options[] = {
+        {"listen", required_argument, NULL, 'l'},
+        {"log-level", required_argument, NULL, 'L'},
+        {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},
+        {0},
+    };
+    int c;
+
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        switch (c) {
+        case 'l':
+            if (config->listen_count == SERVER_LISTENERS_MAX)
+                return usage_error("too many --listen, the last one is ", optarg);
+            config->listen[config->listen_count++] = optarg;
+            break;
+        case 'L':
+            if (ct_log_parse_level(optarg, &config->level) < 0)
+                return usage_error("--log-level: not a level: ", optarg);
+            break;
+        case 'V': printf("ctrund %s\n", ctrun_version()); return CT_EXIT_OK;
+        case 'h': print_help(); return CT_EXIT_OK;
+        case ':': return usage_error("a value is missing after ", argv[optind - 1]);
+        default: return usage_error("unknown option ", argv[optind - 1]);
+        }
+    }
+    if (optind < argc)
+        return usage_error("unknown argument ", argv[optind]);
+    return -1;
+}
+
+static void print_log(void *context, enum ctrun_log_level level, const char *line)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+
+    (void)context;
+    fprintf(stderr, "ctrund: %s: %s\n", names[level], line);
+}
+
+static int listen_at(const char *text, struct ctrun_error *err)
+{
+    struct ct_endpoint endpoint;
+    struct ct_addr addr;
+    char shown[CT_ADDR_TEXT_MAX];
+    uint16_t port;
+    int rc;
+
+    if ((rc = ct_endpoint_parse(text, &endpoint, err)) < 0)
+        return rc;
+    if (endpoint.port < 0)
+        endpoint.port = DEFAULT_PORT;
+    rc = ct_addr_resolve(endpoint.host[0] ? endpoint.host : "::", endpoint.port, &addr,
+                         1, err);
+    if (rc < 0 || (rc = server_listen(server, &addr, &port, err)) < 0)
+        return rc;
+    ct_addr_set_port(&addr, port);
+    ct_addr_format(shown, &addr);
+    printf("listening on %s\n", shown);
+    fflush(stdout);
+    return 0;
+}
+
+static int serve(const struct config *config, struct ctrun_error *err)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    int rc = 0;
+
+    if ((rc = server_create(&server, NULL, err)) < 0)
+        return rc;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    for (size_t i = 0; i < config->listen_count && rc == 0; i++)
+        rc = listen_at(config->listen[i], err);
+    if (rc == 0)
+        rc = server_run(server, err);
+    action.sa_handler = SIG_IGN; /* it is ending already */
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    server_destroy(server);
+    return rc;
+}
+
+static int exit_code(int rc)
+{
+    switch (rc) {
+    case 0: return CT_EXIT_OK;
+    case -EINVAL: return CT_EXIT_USAGE; /* not HOST:PORT */
+    case CTRUN_E_PORT_BUSY: return CT_EXIT_REFUSED;
+    default: return CT_EXIT_FAILURE;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct config config = {.level = CTRUN_LOG_INFO};
+    const char *events = getenv(CT_ENV_EVENTS);
+    struct ctrun_error err = {0};
+    int rc = parse(argc, argv, &config);
+
+    if (rc >= 0)
+        return rc;
+    if (config.listen_count == 0)
+        config.listen[config.listen_count++] = ":29400";
+    ct_log_set_sink(print_log, NULL, config.level);
+    if (events && (rc = ct_event_open(events)) < 0) {
+        fprintf(stderr, "ctrund: error[%s]: %s=%s: %s\n", ct_error_name(rc),
+                CT_ENV_EVENTS, events, strerror(-rc));
+        return CT_EXIT_FAILURE;
+    }
+    signal(SIGPIPE, SIG_IGN); /* a peer that went away is an error code */
+    if ((rc = serve(&config, &err)) < 0)
+        fprintf(stderr, "ctrund: error[%s]: %s\n", ct_error_name(rc), err.text);
+    ct_event_close();
+    return exit_code(rc);
+}

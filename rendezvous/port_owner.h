@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who holds a TCP port of this machine: for the message that says that it is taken.
+ *
+ * Reads /proc/net/tcp and tcp6 for the socket's inode, then /proc/PID/fd for its owner. Sees
+ * what this user may see: its own processes, or all for root. */
+#ifndef RENDEZVOUS_PORT_OWNER_H
+#define RENDEZVOUS_PORT_OWNER_H
+
+enum {
+    PORT_OWNER_TEXT_MAX = 256
+};
+
+/* "pid 4242 (python3 train.py)" into dst[PORT_OWNER_TEXT_MAX]. 0, or -ENOENT. */
+int port_owner_describe(int port, char *dst);
+
+#endif

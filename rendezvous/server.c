@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop, its thread, and calls into it from other threads. What happens on the loop is the
+ * business of endpoint.c (listeners, first bytes), dispatch.c (agents) and store_port.c. */
+#include "rendezvous/server.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/endpoint.h"
+#include "rendezvous/limits.h"
+#include "worker_sdk/base/alloc.h"
+
+/* A call from another thread: runs on the loop, the caller waits for is_done. */
+struct call {
+    struct ct_list node;
+    int (*function)(struct server *server, struct call *call);
+    const struct ct_addr *addr;
+    uint16_t port;
+    uint64_t store;
+    struct ctrun_error *err;
+    int rc;
+    bool is_done;
+};
+
+struct server {
+    uv_loop_t loop;
+    uv_async_t wake;
+    uv_timer_t drain; /* ends the wait for agents that do not read */
+    struct conn_pool pool;
+    struct dispatch dispatch;
+    struct endpoint endpoint;
+    struct ct_list stores;
+    uint64_t last_store;
+    char *run_id;
+    bool endpoint_is_store;
+    bool is_draining;
+    bool is_closed;
+
+    atomic_bool is_stopping;
+    bool has_thread;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* calls, is_running */
+    pthread_cond_t done;
+    struct ct_list calls;
+    bool is_running; /* calls go through the queue: another thread owns the loop */
+};
+
+/* ---- Calls from other threads ------------------------------------------------------------ */
+
+static int call(struct server *server, struct call *call)
+{
+    pthread_mutex_lock(&server->mutex);
+    if (!server->is_running) {
+        pthread_mutex_unlock(&server->mutex);
+        return call->function(server, call);
+    }
+    ct_list_add(&server->calls, &call->node);
+    (void)uv_async_send(&server->wake); /* fails only on a closed handle */
+    while (!call->is_done)
+        pthread_cond_wait(&server->done, &server->mutex);
+    pthread_mutex_unlock(&server->mutex);
+    return call->rc;
+}
+
+static void run_calls(struct server *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    while (!ct_list_is_empty(&server->calls)) {
+        struct call *next = ct_list_entry(server->calls.next, struct call, node);
+
+        ct_list_remove(&next->node);
+        pthread_mutex_unlock(&server->mutex);
+        next->rc = next->function(server, next);
+        pthread_mutex_lock(&server->mutex);
+        next->is_done = true;
+        pthread_cond_broadcast(&server->done);
+    }
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static int listen_on_loop(struct server *server, struct call *call)
+{
+    int rc;
+
+    if (server->is_closed || server->is_draining)
+        return ct_fail(call->err, -ESHUTDOWN,
+                       "listen: the rendezvous server has ended");
+    rc = endpoint_listen(&server->endpoint, call->addr, &call->port, call->err);
+    if (rc == 0 && server->endpoint_is_store && server->dispatch.endpoint_port == 0)
+        server->dispatch.endpoint_port = call->port;
+    return rc;
+}
+
+int server_listen(struct server *server, const struct ct_addr *addr, uint16_t *port,
+                  struct ctrun_error *err)
+{
+    struct call args = {.function = listen_on_loop, .addr = addr, .err = err};
+    int rc = call(server, &args);
+
+    if (rc == 0 && port)
+        *port = args.port;
+    return rc;
+}
+
+static int open_store_on_loop(struct server *server, struct call *call)
+{
+    struct store_port *port;
+    int rc;
+
+    if (server->is_closed)
+        return ct_fail(call->err, -ESHUTDOWN, "open a store: the server has ended");
+    if ((rc = store_port_open(&port, &server->pool, true, call->err)) < 0)
+        return rc;
+    port->id = ++server->last_store;
+    ct_list_add(&server->stores, &port->node);
+    call->port = port->port;
+    call->store = port->id;
+    return 0;
+}
+
+int server_open_store(struct server *server, uint16_t *port, uint64_t *store,
+                      struct ctrun_error *err)
+{
+    struct call args = {.function = open_store_on_loop, .err = err};
+    int rc = call(server, &args);
+
+    if (rc == 0) {
+        *port = args.port;
+        *store = args.store;
+    }
+    return rc;
+}
+
+static int close_store_on_loop(struct server *server, struct call *call)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &server->stores) {
+        struct store_port *port = ct_list_entry(it, struct store_port, node);
+
+        if (port->id == call->store) {
+            store_port_close(port);
+            return 0;
+        }
+    }
+    return -ENOENT; /* closed before: harmless */
+}
+
+void server_close_store(struct server *server, uint64_t store)
+{
+    struct call args = {.function = close_store_on_loop, .store = store};
+
+    (void)call(server, &args); /* an unknown one needs no closing */
+}
+
+/* ---- The end of the loop ----------------------------------------------------------------- */
+
+static void close_everything(struct server *server)
+{
+    struct ct_list *it, *keep;
+
+    if (server->is_closed)
+        return;
+    server->is_closed = true;
+    endpoint_close_listeners(&server->endpoint);
+    endpoint_drop_store(&server->endpoint);
+    ct_list_for_each_safe(it, keep, &server->stores)
+        store_port_close(ct_list_entry(it, struct store_port, node));
+    conn_pool_close(&server->pool);
+    uv_close((uv_handle_t *)&server->drain, NULL);
+    uv_close((uv_handle_t *)&server->wake, NULL);
+}
+
+static void on_drained(uv_timer_t *timer)
+{
+    close_everything(timer->data);
+}
+
+static void on_forget(void *context)
+{
+    struct server *server = context;
+
+    if (server->is_draining && !dispatch_has_verdicts_to_deliver(&server->dispatch))
+        close_everything(server);
+}
+
+/* Nobody new comes in; who has not read its verdict yet may do so. */
+static void drain(struct server *server)
+{
+    if (server->is_draining)
+        return;
+    server->is_draining = true;
+    endpoint_close_listeners(&server->endpoint);
+    if (dispatch_has_verdicts_to_deliver(&server->dispatch))
+        (void)uv_timer_start(&server->drain, on_drained, SERVER_DRAIN_MS,
+                             0); /* open: cannot fail */
+    else
+        close_everything(server);
+}
+
+static void on_wake(uv_async_t *wake)
+{
+    struct server *server = wake->data;
+
+    run_calls(server);
+    if (atomic_load(&server->is_stopping))
+        drain(server);
+}
+
+/* ---- Life -------------------------------------------------------------------------------- */
+
+static void on_start(void *context)
+{
+    struct server *server = context;
+
+    if (server->endpoint_is_store)
+        endpoint_drop_store(&server->endpoint);
+}
+
+static void wire(struct server *server, const struct server_options *options)
+{
+    server->endpoint_is_store = options && options->endpoint_is_store;
+    server->dispatch.pool = &server->pool;
+    server->dispatch.only_run_id = server->run_id;
+    server->dispatch.on_start = on_start;
+    server->dispatch.on_forget = on_forget;
+    server->dispatch.context = server;
+    dispatch_init(&server->dispatch);
+    server->endpoint.pool = &server->pool;
+    server->endpoint.dispatch = &server->dispatch;
+    server->endpoint.has_store = server->endpoint_is_store || !server->run_id;
+    endpoint_init(&server->endpoint);
+    ct_list_init(&server->stores);
+    ct_list_init(&server->calls);
+    pthread_mutex_init(&server->mutex, NULL);
+    pthread_cond_init(&server->done, NULL);
+    server->wake.data = server;
+    server->drain.data = server;
+}
+
+int server_create(struct server **out, const struct server_options *options,
+                  struct ctrun_error *err)
+{
+    struct server *server = ct_zalloc(sizeof *server);
+    int rc = -ENOMEM;
+
+    if (!server)
+        return ct_fail(err, rc, "rendezvous server: out of memory");
+    if (options && options->run_id && !(server->run_id = ct_strdup(options->run_id)))
+        goto fail;
+    if ((rc = uv_loop_init(&server->loop)) < 0)
+        goto fail;
+    wire(server, options);
+    if ((rc = uv_async_init(&server->loop, &server->wake, on_wake)) < 0)
+        goto close_loop;
+    (void)uv_timer_init(&server->loop, &server->drain); /* these two only fill memory */
+    (void)conn_pool_init(&server->pool, &server->loop);
+    *out = server;
+    return 0;
+
+close_loop:
+    (void)uv_loop_close(&server->loop);
+fail:
+    free(server->run_id);
+    free(server);
+    return ct_fail(err, rc, "rendezvous server: %s", uv_strerror(rc));
+}
+
+static void set_running(struct server *server, bool is_running)
+{
+    pthread_mutex_lock(&server->mutex);
+    server->is_running = is_running;
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static int run_loop(struct server *server)
+{
+    int rc = uv_run(&server->loop, UV_RUN_DEFAULT);
+
+    run_calls(server); /* late ones: they find the server closed */
+    set_running(server, false);
+    return rc;
+}
+
+static void *run_thread(void *context)
+{
+    struct server *server = context;
+
+    (void)run_loop(server); /* 0: it ends when every handle is closed */
+    return NULL;
+}
+
+int server_start(struct server *server, struct ctrun_error *err)
+{
+    sigset_t all, before;
+    int rc;
+
+    set_running(server, true);
+    sigfillset(
+        &all); /* signals are the agent's; SIGPIPE stays pending here and harmless */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&server->thread, NULL, run_thread, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) {
+        set_running(server, false);
+        return ct_fail(err, -rc, "rendezvous server: start a thread: %s", strerror(rc));
+    }
+    server->has_thread = true;
+    return 0;
+}
+
+int server_run(struct server *server, struct ctrun_error *err)
+{
+    int rc;
+
+    set_running(server, true);
+    if ((rc = run_loop(server)) != 0)
+        return ct_fail(err, -EBUSY,
+                       "rendezvous server: the loop ended with open handles");
+    return 0;
+}
+
+void server_stop(struct server *server)
+{
+    atomic_store(&server->is_stopping, true);
+    (void)uv_async_send(
+        &server->wake); /* fails only on a closed handle: it has stopped */
+}
+
+void server_destroy(struct server *server)
+{
+    int rc;
+
+    if (!server)
+        return;
+    if (server->has_thread) {
+        server_stop(server);
+        pthread_join(server->thread, NULL);
+    }
+    close_everything(server); /* of a server that never ran */
+    (void)uv_run(&server->loop, UV_RUN_DEFAULT);
+    dispatch_close(&server->dispatch);
+    (void)uv_run(&server->loop, UV_RUN_DEFAULT);
+    rc = uv_loop_close(&server->loop);
+    assert(rc == 0);
+    (void)rc;
+    pthread_mutex_destroy(&server->mutex);
+    pthread_cond_destroy(&server->done);
+    free(server->run_id);
+    free(server);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A TCPStore behind a port: the connections of one store, and its listener if it has its own.
+ *
+ *     worker store    store_port_open() with a listener: any free port, all addresses
+ *     endpoint store  without: the endpoint's listener hands connections over with
+ *                     store_port_take(), once their first byte is a TCPStore query */
+#ifndef RENDEZVOUS_STORE_PORT_H
+#define RENDEZVOUS_STORE_PORT_H
+
+#include <stdbool.h>
+
+#include "rendezvous/conn.h"
+#include "rendezvous/listener.h"
+
+struct store;
+
+struct store_port {
+    struct ct_list node; /* of who keeps them */
+    uint64_t id;
+    uint16_t port; /* 0: no listener of its own */
+    struct store *store;
+    struct conn_pool *pool;
+    struct listener listener;
+    struct ct_list users;   /* struct store_user, one a connection */
+    struct ct_list touched; /* those with new output, by another one's request */
+    bool is_flushing;
+};
+
+/* *out is owned by the caller until store_port_close(). */
+int store_port_open(struct store_port **out, struct conn_pool *pool, bool has_listener,
+                    struct ctrun_error *err);
+/* Makes conn a client of this store. `data` are the bytes that it has sent already. */
+void store_port_take(struct store_port *port, struct conn *conn, const uint8_t *data,
+                     size_t length);
+/* Closes listener and connections, frees the values at once and the rest when the loop has
+ * closed the handles. Accepts NULL. */
+void store_port_close(struct store_port *port);
+
+#endif
