@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host back end: shared memory inside a host, TCP between hosts.
+ *
+ *     one host           everything in shared memory; no socket stays open
+ *     one rank a host    everything over TCP
+ *     mixed              in shared memory first, then one leader of each host (its lowest
+ *                        member) over TCP, then in shared memory again
+ *
+ * Whatever fails on one member is told to all: by the verdict in the segment, by a note on each
+ * control connection. The first reason stays. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/host_shm.h"
+#include "worker_sdk/comm/host_tcp.h"
+
+enum {
+    PAGE = 4096
+};
+
+/* Memory of ctrun_group_alloc() on a host with one member. */
+struct block {
+    struct block *next;
+    void *data;
+};
+
+struct host {
+    int size, me;
+    struct ct_peer *peers;
+    struct ct_verdict verdict;
+    /* Our host: members by local index, and back (-1: on another host). */
+    const struct ct_peer **locals;
+    int *local_of;
+    int local_size, local_me;
+    struct ct_host_shm *shm; /* NULL: alone on the host */
+    /* The others. */
+    struct ct_mesh mesh;
+    struct ct_host_tcp *tcp; /* NULL: all members are on one host */
+    int *everybody;
+    int *leaders;
+    int *leader_of; /* place in leaders of each member's host */
+    int leader_count;
+    struct block *blocks;
+};
+
+static void host_close(void *self);
+
+/* ---- Who is where ----------------------------------------------------------------------- */
+
+static int allocate(struct host *host, const struct ct_backend_setup *setup)
+{
+    size_t size = (size_t)setup->size;
+
+    host->size = setup->size;
+    host->me = setup->me;
+    host->peers = ct_zalloc_array(size, sizeof *host->peers);
+    host->locals = ct_zalloc_array(size, sizeof *host->locals);
+    host->local_of = ct_zalloc_array(size, sizeof(int));
+    host->everybody = ct_zalloc_array(size, sizeof(int));
+    host->leaders = ct_zalloc_array(size, sizeof(int));
+    host->leader_of = ct_zalloc_array(size, sizeof(int));
+    return host->peers && host->locals && host->local_of && host->everybody &&
+                   host->leaders && host->leader_of
+               ? 0
+               : -ENOMEM;
+}
+
+static void sort_by_host(struct host *host)
+{
+    const char *ours = host->peers[host->me].host_id;
+
+    for (int i = 0; i < host->size; i++) {
+        int place = 0;
+        host->everybody[i] = i;
+        host->local_of[i] = -1;
+        if (strcmp(host->peers[i].host_id, ours) == 0) {
+            host->local_of[i] = host->local_size;
+            host->locals[host->local_size++] = &host->peers[i];
+        }
+        while (place < host->leader_count &&
+               strcmp(host->peers[host->leaders[place]].host_id,
+                      host->peers[i].host_id) != 0)
+            place++;
+        if (place == host->leader_count)
+            host->leaders[host->leader_count++] = i;
+        host->leader_of[i] = place;
+    }
+    host->local_me = host->local_of[host->me];
+}
+
+/* ---- Opening ---------------------------------------------------------------------------- */
+
+static int check_verdict(struct host *host, struct ctrun_error *err)
+{
+    int rc = ct_verdict_get(&host->verdict, err);
+
+    return rc == 0 && host->shm ? ct_host_shm_get_verdict(host->shm, err) : rc;
+}
+
+/* While waiting in shared memory: what the network says. */
+static int check_from_shm(void *context, struct ctrun_error *err)
+{
+    struct host *host = context;
+    int rc = ct_verdict_get(&host->verdict, err);
+
+    return rc == 0 && host->tcp ? ct_mesh_check(&host->mesh, err) : rc;
+}
+
+/* While waiting for the network: what the host says. */
+static int check_from_tcp(void *context, struct ctrun_error *err)
+{
+    return check_verdict(context, err);
+}
+
+static int open_shm(struct host *host, int segment_fd, uint64_t deadline_ms,
+                    struct ctrun_error *err)
+{
+    struct ct_segment segment;
+    const struct ct_segment_setup setup = {.peers = host->locals,
+                                           .size = host->local_size,
+                                           .me = host->local_me,
+                                           .own_fd = segment_fd,
+                                           .watch = {check_from_shm, host},
+                                           .deadline_ms = deadline_ms};
+    int rc = ct_segment_open(&segment, &setup, err);
+
+    if (rc == 0)
+        return ct_host_shm_create(&host->shm, &segment, err);
+    if (segment.verdict && err)
+        (void)ct_verdict_set(segment.verdict, rc,
+                             err->text); /* the others need not wait */
+    ct_segment_close(&segment);
+    return rc;
+}
+
+static int open_tcp(struct host *host, int listener, const unsigned char *cookie,
+                    uint64_t deadline_ms, struct ctrun_error *err)
+{
+    const struct ct_watch watch = {check_from_tcp, host};
+    const struct ct_mesh_setup setup = {.peers = host->peers,
+                                        .size = host->size,
+                                        .me = host->me,
+                                        .listener = listener,
+                                        .cookie = cookie,
+                                        .watch = watch,
+                                        .deadline_ms = deadline_ms};
+    int rc = ct_mesh_open(&host->mesh, &setup, err);
+
+    return rc < 0 ? rc : ct_host_tcp_create(&host->tcp, &host->mesh, watch, err);
+}
+
+static void host_abort(void *self, int code, const char *text)
+{
+    struct host *host = self;
+
+    if (!ct_verdict_set(&host->verdict, code, text))
+        return;
+    if (host->shm)
+        ct_host_shm_abort(host->shm, code, text);
+    if (host->mesh.peers) {
+        ct_mesh_tell(&host->mesh, code, text);
+        ct_mesh_wake(&host->mesh);
+    }
+}
+
+static int open_links(struct host *host, int segment_fd, int listener,
+                      const unsigned char *cookie, uint64_t deadline_ms,
+                      struct ctrun_error *err)
+{
+    int rc = 0;
+
+    if (host->local_size > 1)
+        rc = open_shm(host, segment_fd, deadline_ms, err);
+    if (rc == 0 && host->leader_count > 1)
+        rc = open_tcp(host, listener, cookie, deadline_ms, err);
+    return rc;
+}
+
+static int host_open(void **out, const struct ct_backend_setup *setup,
+                     struct ctrun_error *err)
+{
+    struct host *host = ct_zalloc(sizeof *host);
+    struct ctrun_error why = {.text = ""};
+    unsigned char cookie[CT_COOKIE_BYTES];
+    struct ct_peer *self;
+    int segment_fd = -1;
+    int listener = -1;
+    int rc;
+
+    if (!host || allocate(host, setup) < 0) {
+        rc = ct_fail(&why, -ENOMEM, "open group: no memory for %d members",
+                     setup->size);
+        goto close_fds;
+    }
+    self = &host->peers[host->me];
+    ct_peer_describe_self(self, setup);
+    if (setup->size == 1) {
+        *out = host;
+        return 0;
+    }
+    if (ct_segment_create(&segment_fd, &why) < 0) {
+        ct_warn("no shared memory, using TCP: %s", why.text);
+        (void)ct_format(self->host_id, sizeof self->host_id, "alone/%d", self->rank);
+    }
+    self->segment_fd = segment_fd;
+    rc = ct_mesh_listen(&listener, self, &why);
+    if (rc == 0)
+        rc = ct_meet(host->peers, cookie, setup, &why);
+    if (rc == 0) {
+        sort_by_host(host);
+        rc = open_links(host, segment_fd, listener, cookie, setup->deadline_ms, &why);
+    }
+close_fds:
+    if (segment_fd >= 0)
+        close(segment_fd);
+    if (listener >= 0)
+        close(listener);
+    if (rc < 0) {
+        if (host)
+            host_abort(host, rc, why.text);
+        host_close(host);
+        return ct_fail(err, rc, "%s", why.text);
+    }
+    *out = host;
+    return 0;
+}
+
+static void host_close(void *self)
+{
+    struct host *host = self;
+
+    if (!host)
+        return;
+    ct_host_tcp_destroy(host->tcp);
+    ct_mesh_close(&host->mesh);
+    ct_host_shm_destroy(host->shm);
+    while (host->blocks) {
+        struct block *block = host->blocks;
+        host->blocks = block->next;
+        free(block->data);
+        free(block);
+    }
+    free(host->peers);
+    free(host->locals);
+    free(host->local_of);
+    free(host->everybody);
+    free(host->leaders);
+    free(host->leader_of);
+    free(host);
+}
+
+/* ---- Calls ------------------------------------------------------------------------------ */
+
+static void run_alone(const struct ct_call *call)
+{
+    if (call->kind == CT_CALL_ALL_GATHER && call->in != call->out && call->bytes)
+        memcpy(call->out, call->in, call->bytes);
+}
+
+/* In shared memory, with `peer` as a local index; nothing to do where we are alone. */
+static int run_local(struct host *host, const struct ct_call *call,
+                     enum ct_call_kind kind, int peer, struct ctrun_error *err)
+{
+    struct ct_call local = *call;
+
+    if (!host->shm)
+        return 0;
+    local.kind = kind;
+    local.peer = peer;
+    local.divisor = 1;
+    return ct_host_shm_run(host->shm, &local, err);
+}
+
+static int run_leaders(struct host *host, const struct ct_call *call, int peer,
+                       struct ctrun_error *err)
+{
+    const struct ct_team team = {.members = host->leaders,
+                                 .size = host->leader_count,
+                                 .me = host->leader_of[host->me]};
+    struct ct_call between = *call;
+
+    if (host->local_me != 0)
+        return 0;
+    between.peer = peer;
+    return ct_host_tcp_run(host->tcp, &team, &between, err);
+}
+
+static int mixed_broadcast(struct host *host, const struct ct_call *call,
+                           struct ctrun_error *err)
+{
+    int local_root = host->local_of[call->peer];
+    int rc = 0;
+
+    if (local_root >= 0)
+        rc = run_local(host, call, CT_CALL_BROADCAST, local_root, err);
+    if (rc == 0)
+        rc = run_leaders(host, call, host->leader_of[call->peer], err);
+    if (rc == 0 && local_root < 0)
+        rc = run_local(host, call, CT_CALL_BROADCAST, 0, err);
+    return rc;
+}
+
+static int run_mixed(struct host *host, const struct ct_call *call,
+                     struct ctrun_error *err)
+{
+    enum ct_call_kind kind = call->kind;
+    int rc;
+
+    if (kind == CT_CALL_BROADCAST)
+        return mixed_broadcast(host, call, err);
+    if ((rc = run_local(host, call, kind, 0, err)) < 0 ||
+        (rc = run_leaders(host, call, 0, err)) < 0)
+        return rc;
+    return run_local(host, call, kind == CT_CALL_BARRIER ? kind : CT_CALL_BROADCAST, 0,
+                     err);
+}
+
+static int run_everybody(struct host *host, const struct ct_call *call,
+                         struct ctrun_error *err)
+{
+    const struct ct_team team = {
+        .members = host->everybody, .size = host->size, .me = host->me};
+
+    return ct_host_tcp_run(host->tcp, &team, call, err);
+}
+
+static int dispatch(struct host *host, const struct ct_call *call,
+                    struct ctrun_error *err)
+{
+    bool is_p2p = call->kind == CT_CALL_SEND || call->kind == CT_CALL_RECV;
+    struct ct_call local = *call;
+
+    if (host->size == 1) {
+        run_alone(call);
+        return 0;
+    }
+    if (!host->tcp || (is_p2p && host->shm && host->local_of[call->peer] >= 0)) {
+        if (host->tcp || call->kind == CT_CALL_BROADCAST || is_p2p)
+            local.peer = host->local_of[call->peer];
+        return ct_host_shm_run(host->shm, &local, err);
+    }
+    /* A gather of unequal hosts would need more copies than it saves. */
+    if (is_p2p || call->kind == CT_CALL_ALL_GATHER || host->leader_count == host->size)
+        return run_everybody(host, call, err);
+    return run_mixed(host, call, err);
+}
+
+/* Tells everybody why a call failed, and returns what became the group's reason. */
+static int host_fail(struct host *host, int code, const struct ctrun_error *why,
+                     struct ctrun_error *err)
+{
+    host_abort(host, code, why->text);
+    return ct_verdict_get(&host->verdict, err);
+}
+
+static int host_run(void *self, const struct ct_call *call, struct ctrun_error *err)
+{
+    struct host *host = self;
+    struct ctrun_error why = {.text = ""};
+    int rc = check_verdict(host, &why);
+
+    if (rc == 0)
+        rc = dispatch(host, call, &why);
+    return rc < 0 ? host_fail(host, rc, &why, err) : 0;
+}
+
+static bool host_is_inline(const void *self)
+{
+    const struct host *host = self;
+
+    return !host->tcp;
+}
+
+static int host_begin(void *self, const struct ct_call *call, struct ctrun_error *err)
+{
+    struct host *host = self;
+    struct ctrun_error why = {.text = ""};
+    int rc = check_verdict(host, &why);
+
+    if (rc == 0 && host->shm)
+        rc = ct_host_shm_begin(host->shm, call, &why);
+    if (rc == 0 && !host->shm)
+        run_alone(call);
+    return rc < 0 ? host_fail(host, rc, &why, err) : 0;
+}
+
+static int host_advance(void *self, bool wait, struct ctrun_error *err)
+{
+    struct host *host = self;
+    struct ctrun_error why = {.text = ""};
+    int rc;
+
+    if (!host->shm)
+        return 1;
+    rc = ct_host_shm_advance(host->shm, wait, &why);
+    return rc < 0 ? host_fail(host, rc, &why, err) : rc;
+}
+
+static int alloc_alone(struct host *host, size_t bytes, void **out,
+                       struct ctrun_error *err)
+{
+    size_t rounded = (bytes + PAGE - 1) / PAGE * PAGE;
+    struct block *block = ct_zalloc(sizeof *block);
+    void *data = block && rounded >= bytes ? aligned_alloc(PAGE, rounded) : NULL;
+
+    if (!data) {
+        free(block);
+        return ct_fail(err, -ENOMEM, "group alloc: no memory for %zu bytes", bytes);
+    }
+    memset(data, 0, rounded);
+    *block = (struct block){.next = host->blocks, .data = data};
+    host->blocks = block;
+    *out = data;
+    return 0;
+}
+
+static int host_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
+                      struct ctrun_error *err)
+{
+    struct host *host = self;
+    struct ctrun_error why = {.text = ""};
+    int rc = check_verdict(host, &why);
+
+    if (rc == 0 && host->shm)
+        rc = ct_host_shm_alloc(host->shm, bytes, deadline_ms, out, &why);
+    else if (rc == 0)
+        rc = alloc_alone(host, bytes, out, &why);
+    return rc < 0 ? host_fail(host, rc, &why, err) : 0;
+}
+
+const struct ct_backend_ops ct_host_backend = {.version = CT_BACKEND_VERSION,
+                                               .name = "host",
+                                               .open = host_open,
+                                               .run = host_run,
+                                               .is_inline = host_is_inline,
+                                               .begin = host_begin,
+                                               .advance = host_advance,
+                                               .alloc = host_alloc,
+                                               .abort = host_abort,
+                                               .close = host_close};

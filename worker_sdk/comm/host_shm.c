@@ -1,0 +1,642 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/comm/host_shm.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/reduce.h"
+
+enum {
+    REGIONS_MAX = 4096, /* ctrun_group_alloc() calls of one group */
+    SLICE_ALIGN = 64,   /* bytes: members do not write to one cache line */
+    OFFSET_BITS = 44,   /* of ct_post.where; the region is above */
+};
+
+enum plan {
+    PLAN_TINY,
+    PLAN_DIRECT,
+    PLAN_STAGED
+};
+
+/* Memory of ct_host_shm_alloc(): member i's part begins at base + i * stride. */
+struct region {
+    unsigned char *base;
+    size_t stride;
+};
+
+struct ct_host_shm {
+    struct ct_segment segment;
+    uint64_t number; /* of the last post */
+    struct region *regions;
+    size_t region_count;
+    /* The call that runs. */
+    struct ct_call call;
+    enum plan plan;
+    size_t step;
+    size_t chunks;
+};
+
+/* The part of `bytes` that member works on. */
+struct slice {
+    size_t start;
+    size_t bytes;
+};
+
+static struct slice slice_of(const struct ct_host_shm *shm, size_t bytes, int member)
+{
+    size_t size = (size_t)shm->segment.size;
+    size_t each = (bytes / size + SLICE_ALIGN) / SLICE_ALIGN * SLICE_ALIGN;
+    size_t start = each * (size_t)member < bytes ? each * (size_t)member : bytes;
+
+    return (struct slice){start, bytes - start < each ? bytes - start : each};
+}
+
+int ct_host_shm_create(struct ct_host_shm **out, struct ct_segment *segment,
+                       struct ctrun_error *err)
+{
+    struct ct_host_shm *shm = ct_zalloc(sizeof *shm);
+
+    if (!shm) {
+        ct_segment_close(segment);
+        return ct_fail(err, -ENOMEM, "open group: no memory");
+    }
+    shm->segment = *segment;
+    *segment = (struct ct_segment){0};
+    *out = shm;
+    return 0;
+}
+
+void ct_host_shm_destroy(struct ct_host_shm *shm)
+{
+    if (!shm)
+        return;
+    for (size_t i = 0; i < shm->region_count; i++)
+        munmap(shm->regions[i].base,
+               shm->regions[i].stride * (size_t)shm->segment.size);
+    free(shm->regions);
+    ct_segment_close(&shm->segment);
+    free(shm);
+}
+
+void ct_host_shm_abort(struct ct_host_shm *shm, int code, const char *text)
+{
+    (void)ct_verdict_set(shm->segment.verdict, code, text); /* the first reason stays */
+    for (int i = 0; i < shm->segment.size; i++)
+        ct_segment_ring(&shm->segment, i);
+    /* Our own thread may be the one that sleeps: it looks around within a slice. */
+}
+
+int ct_host_shm_get_verdict(const struct ct_host_shm *shm, struct ctrun_error *err)
+{
+    return ct_verdict_get(shm->segment.verdict, err);
+}
+
+/* ---- What the members agree on ---------------------------------------------------------- */
+
+static uint64_t what_of(const struct ct_call *call)
+{
+    return (uint64_t)call->kind | (uint64_t)call->dtype << 8 |
+           (uint64_t)call->op << 16 | (uint64_t)(uint32_t)call->peer << 32;
+}
+
+/* Region and offset of data of ours; 0 when it lies elsewhere. */
+static uint64_t where_of(const struct ct_host_shm *shm, const void *data, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)data;
+
+    for (size_t i = 0; i < shm->region_count; i++) {
+        const struct region *region = &shm->regions[i];
+        uintptr_t own = (uintptr_t)(region->base +
+                                    (size_t)shm->segment.me * region->stride);
+        if (at >= own && at - own <= region->stride &&
+            bytes <= region->stride - (at - own))
+            return ((uint64_t)i + 1) << OFFSET_BITS | (at - own);
+    }
+    return 0;
+}
+
+static void *data_of(const struct ct_host_shm *shm, uint64_t where, int member)
+{
+    const struct region *region = &shm->regions[(where >> OFFSET_BITS) - 1];
+
+    return region->base + (size_t)member * region->stride +
+           (where & ((UINT64_C(1) << OFFSET_BITS) - 1));
+}
+
+static struct ct_post *post_of(const struct ct_host_shm *shm, int member)
+{
+    return ct_segment_get_post(&shm->segment, member, shm->number);
+}
+
+static void format_post(char *dst, const struct ct_post *post)
+{
+    struct ct_call call = {.kind = (enum ct_call_kind)(post->what & 0xff),
+                           .dtype = (enum ctrun_dtype)(post->what >> 8 & 0xff),
+                           .op = (enum ctrun_op)(post->what >> 16 & 0xff),
+                           .peer = (int)(post->what >> 32),
+                           .count = post->count};
+
+    ct_call_format(dst, &call);
+}
+
+/* Each member compares each with the first: all find the same difference. */
+static int check_agreement(struct ct_host_shm *shm, struct ctrun_error *err)
+{
+    const struct ct_post *first = post_of(shm, 0);
+    bool same_place = true;
+
+    for (int i = 1; i < shm->segment.size; i++) {
+        const struct ct_post *post = post_of(shm, i);
+        char a[CT_CALL_TEXT_MAX];
+        char b[CT_CALL_TEXT_MAX];
+        if (post->what == first->what && post->count == first->count) {
+            same_place = same_place && post->where == first->where;
+            continue;
+        }
+        format_post(a, first);
+        format_post(b, post);
+        return ct_fail(err, CTRUN_E_MISMATCH,
+                       "collective %llu: rank %d calls %s, rank %d calls %s",
+                       (unsigned long long)shm->call.number,
+                       shm->segment.peers[0]->rank, a, shm->segment.peers[i]->rank, b);
+    }
+    if (shm->call.bytes <= CT_POST_BYTES)
+        shm->plan = PLAN_TINY;
+    else if (same_place && first->where != 0)
+        shm->plan = PLAN_DIRECT;
+    else
+        shm->plan = PLAN_STAGED;
+    return 0;
+}
+
+/* ---- The steps -------------------------------------------------------------------------- */
+
+static void next_post(struct ct_host_shm *shm)
+{
+    ct_segment_post(&shm->segment, ++shm->number);
+}
+
+static void reduce_tiny(struct ct_host_shm *shm)
+{
+    const struct ct_call *call = &shm->call;
+    const struct ct_reduction how = {call->dtype, call->op, call->divisor};
+    const void *src[CT_LOCAL_MAX];
+
+    for (int i = 0; i < shm->segment.size; i++)
+        src[i] = post_of(shm, i)->data;
+    ct_reduce(&how, &call->out, 1, src, shm->segment.size, call->count);
+}
+
+static void finish_tiny(struct ct_host_shm *shm)
+{
+    const struct ct_call *call = &shm->call;
+
+    if (call->kind == CT_CALL_ALL_REDUCE)
+        reduce_tiny(shm);
+    if (call->kind == CT_CALL_BROADCAST && call->peer != shm->segment.me && call->bytes)
+        memcpy(call->out, post_of(shm, call->peer)->data, call->bytes);
+    if (call->kind == CT_CALL_ALL_GATHER && call->bytes)
+        for (int i = 0; i < shm->segment.size; i++)
+            memcpy((unsigned char *)call->out + (size_t)i * call->bytes,
+                   post_of(shm, i)->data, call->bytes);
+}
+
+static void reduce_direct(struct ct_host_shm *shm)
+{
+    const struct ct_call *call = &shm->call;
+    const struct ct_reduction how = {call->dtype, call->op, call->divisor};
+    struct slice slice = slice_of(shm, call->bytes, shm->segment.me);
+    uint64_t where = post_of(shm, 0)->where;
+    const void *src[CT_LOCAL_MAX];
+    void *dst[CT_LOCAL_MAX];
+
+    for (int i = 0; i < shm->segment.size; i++)
+        src[i] = dst[i] = (unsigned char *)data_of(shm, where, i) + slice.start;
+    ct_reduce(&how, dst, shm->segment.size, src, shm->segment.size,
+              slice.bytes / ctrun_dtype_size(call->dtype));
+}
+
+static unsigned char *stage_of(const struct ct_host_shm *shm, int member, size_t chunk)
+{
+    return shm->segment.stage + ((size_t)member * 2 + (chunk & 1)) * CT_CHUNK_BYTES;
+}
+
+static unsigned char *result_of(const struct ct_host_shm *shm, size_t chunk)
+{
+    return shm->segment.result + (chunk & 1) * CT_CHUNK_BYTES;
+}
+
+static size_t chunk_bytes(const struct ct_host_shm *shm, size_t chunk)
+{
+    size_t left = shm->call.bytes - chunk * CT_CHUNK_BYTES;
+
+    return left < CT_CHUNK_BYTES ? left : CT_CHUNK_BYTES;
+}
+
+/* Copies all of a chunk except our own slice, which needs no way around. */
+static void copy_others(const struct ct_host_shm *shm, unsigned char *dst,
+                        const unsigned char *src, size_t bytes)
+{
+    struct slice own = slice_of(shm, bytes, shm->segment.me);
+    size_t end = own.start + own.bytes;
+
+    memcpy(dst, src, own.start);
+    memcpy(dst + end, src + end, bytes - end);
+}
+
+static void reduce_chunk(struct ct_host_shm *shm, size_t chunk)
+{
+    const struct ct_call *call = &shm->call;
+    const struct ct_reduction how = {call->dtype, call->op, call->divisor};
+    struct slice own = slice_of(shm, chunk_bytes(shm, chunk), shm->segment.me);
+    size_t at = chunk * CT_CHUNK_BYTES + own.start;
+    void *dst[2] = {(unsigned char *)call->out + at, result_of(shm, chunk) + own.start};
+    const void *src[CT_LOCAL_MAX];
+
+    for (int i = 0; i < shm->segment.size; i++)
+        src[i] = stage_of(shm, i, chunk) + own.start;
+    src[shm->segment.me] = (const unsigned char *)call->in + at;
+    ct_reduce(&how, dst, 2, src, shm->segment.size,
+              own.bytes / ctrun_dtype_size(call->dtype));
+}
+
+/* Stages chunk k, reduces k-1, takes k-2 out. True after the last. */
+static bool step_all_reduce(struct ct_host_shm *shm, size_t k)
+{
+    const unsigned char *in = shm->call.in;
+    unsigned char *out = shm->call.out;
+
+    if (k < shm->chunks)
+        copy_others(shm, stage_of(shm, shm->segment.me, k), in + k * CT_CHUNK_BYTES,
+                    chunk_bytes(shm, k));
+    if (k >= 1 && k - 1 < shm->chunks)
+        reduce_chunk(shm, k - 1);
+    if (k >= 2)
+        copy_others(shm, out + (k - 2) * CT_CHUNK_BYTES, result_of(shm, k - 2),
+                    chunk_bytes(shm, k - 2));
+    return k == shm->chunks + 1;
+}
+
+static bool step_broadcast(struct ct_host_shm *shm, size_t k)
+{
+    const struct ct_call *call = &shm->call;
+    bool is_root = call->peer == shm->segment.me;
+
+    if (is_root && k < shm->chunks)
+        memcpy(result_of(shm, k), (const unsigned char *)call->in + k * CT_CHUNK_BYTES,
+               chunk_bytes(shm, k));
+    if (!is_root && k >= 1)
+        memcpy((unsigned char *)call->out + (k - 1) * CT_CHUNK_BYTES,
+               result_of(shm, k - 1), chunk_bytes(shm, k - 1));
+    return k == shm->chunks;
+}
+
+static bool step_all_gather(struct ct_host_shm *shm, size_t k)
+{
+    const struct ct_call *call = &shm->call;
+    int me = shm->segment.me;
+    unsigned char *own = (unsigned char *)call->out + (size_t)me * call->bytes;
+
+    if (k < shm->chunks)
+        memcpy(stage_of(shm, me, k),
+               (const unsigned char *)call->in + k * CT_CHUNK_BYTES,
+               chunk_bytes(shm, k));
+    for (int i = 0; k >= 1 && i < shm->segment.size; i++)
+        if (i != me)
+            memcpy((unsigned char *)call->out + (size_t)i * call->bytes +
+                       (k - 1) * CT_CHUNK_BYTES,
+                   stage_of(shm, i, k - 1), chunk_bytes(shm, k - 1));
+    if (k == shm->chunks && own != call->in)
+        memcpy(own, call->in, call->bytes);
+    return k == shm->chunks;
+}
+
+static bool step_direct(struct ct_host_shm *shm, size_t k)
+{
+    const struct ct_call *call = &shm->call;
+
+    if (k == 1)
+        return true;
+    if (call->kind == CT_CALL_ALL_REDUCE)
+        reduce_direct(shm);
+    else if (call->peer != shm->segment.me)
+        memcpy(call->out, data_of(shm, post_of(shm, 0)->where, call->peer),
+               call->bytes);
+    return false;
+}
+
+/* Everybody has come to the current barrier: do what comes next. True after the last step. */
+static bool take_step(struct ct_host_shm *shm)
+{
+    size_t k = shm->step++;
+
+    if (shm->plan == PLAN_TINY) {
+        finish_tiny(shm);
+        return true;
+    }
+    if (shm->plan == PLAN_DIRECT)
+        return step_direct(shm, k);
+    switch (shm->call.kind) {
+    case CT_CALL_ALL_REDUCE: return step_all_reduce(shm, k);
+    case CT_CALL_BROADCAST: return step_broadcast(shm, k);
+    case CT_CALL_ALL_GATHER: return step_all_gather(shm, k);
+    case CT_CALL_BARRIER:
+    case CT_CALL_SEND:
+    case CT_CALL_RECV: break;
+    }
+    return true;
+}
+
+int ct_host_shm_begin(struct ct_host_shm *shm, const struct ct_call *call,
+                      struct ctrun_error *err)
+{
+    struct ct_post *post;
+    int rc = ct_verdict_get(shm->segment.verdict, err);
+
+    if (rc < 0)
+        return rc;
+    shm->call = *call;
+    shm->step = 0;
+    shm->chunks = (call->bytes + CT_CHUNK_BYTES - 1) / CT_CHUNK_BYTES;
+    post = ct_segment_get_post(&shm->segment, shm->segment.me, shm->number + 1);
+    post->what = what_of(call);
+    post->count = call->count;
+    post->where = 0;
+    if (call->kind == CT_CALL_ALL_REDUCE || call->kind == CT_CALL_BROADCAST)
+        post->where = where_of(shm, call->out, call->bytes);
+    if (call->bytes && call->bytes <= CT_POST_BYTES)
+        memcpy(post->data, call->in, call->bytes);
+    next_post(shm);
+    return 0;
+}
+
+int ct_host_shm_advance(struct ct_host_shm *shm, bool wait, struct ctrun_error *err)
+{
+    int rc;
+
+    for (;;) {
+        if (!ct_segment_all_posted(&shm->segment, shm->number)) {
+            if (!wait)
+                return ct_verdict_get(shm->segment.verdict, err);
+            rc = ct_segment_wait_posts(&shm->segment, shm->number, &shm->call, err);
+            if (rc < 0)
+                return rc;
+        }
+        if (shm->step == 0 && (rc = check_agreement(shm, err)) < 0)
+            return rc;
+        if (take_step(shm))
+            return 1;
+        next_post(shm);
+    }
+}
+
+/* ---- Point to point --------------------------------------------------------------------- */
+
+static struct ct_ring *ring_between(const struct ct_host_shm *shm, int from, int to)
+{
+    return &shm->segment.rings[from * shm->segment.size + to];
+}
+
+static bool is_peer(const struct ct_segment *segment, const struct ct_wait *wait,
+                    int member)
+{
+    (void)segment;
+    return member == wait->peer;
+}
+
+static bool has_room(const struct ct_segment *segment, const struct ct_wait *wait)
+{
+    const struct ct_ring *ring =
+        &segment->rings[segment->me * segment->size + wait->peer];
+
+    return atomic_load(&ring->taken) + CT_RING_BYTES > wait->number;
+}
+
+static bool has_bytes(const struct ct_segment *segment, const struct ct_wait *wait)
+{
+    const struct ct_ring *ring =
+        &segment->rings[wait->peer * segment->size + segment->me];
+
+    return atomic_load(&ring->written) > wait->number;
+}
+
+static bool is_sender_gone(const struct ct_segment *segment, const struct ct_wait *wait,
+                           int member)
+{
+    return member == wait->peer && !has_bytes(segment, wait);
+}
+
+/* Bytes that can be moved at once: to the end of the ring, of the data, of what is there. */
+static size_t ring_piece(uint64_t position, uint64_t available, size_t left)
+{
+    size_t piece = CT_RING_BYTES - (size_t)(position % CT_RING_BYTES);
+
+    piece = piece < available ? piece : (size_t)available;
+    return piece < left ? piece : left;
+}
+
+static int ring_write(struct ct_host_shm *shm, const struct ct_call *call,
+                      const void *data, size_t bytes, struct ctrun_error *err)
+{
+    struct ct_ring *ring = ring_between(shm, shm->segment.me, call->peer);
+    struct ct_wait wait = {.is_met = has_room,
+                           .is_awaited = is_peer,
+                           .peer = call->peer,
+                           .call = call,
+                           .deadline_ms = call->deadline_ms};
+    const unsigned char *from = data;
+
+    while (bytes) {
+        uint64_t at = atomic_load(&ring->written);
+        size_t piece;
+        int rc;
+        wait.number = at;
+        if ((rc = ct_segment_wait(&shm->segment, &wait, err)) < 0)
+            return rc;
+        piece = ring_piece(at, CT_RING_BYTES - (at - atomic_load(&ring->taken)), bytes);
+        memcpy(ring->data + at % CT_RING_BYTES, from, piece);
+        atomic_store(&ring->written, at + piece);
+        ct_segment_ring(&shm->segment, call->peer);
+        from += piece;
+        bytes -= piece;
+    }
+    return 0;
+}
+
+static int ring_read(struct ct_host_shm *shm, const struct ct_call *call, void *data,
+                     size_t bytes, struct ctrun_error *err)
+{
+    struct ct_ring *ring = ring_between(shm, call->peer, shm->segment.me);
+    struct ct_wait wait = {.is_met = has_bytes,
+                           .is_awaited = is_sender_gone,
+                           .peer = call->peer,
+                           .call = call,
+                           .deadline_ms = call->deadline_ms};
+    unsigned char *to = data;
+
+    while (bytes) {
+        uint64_t at = atomic_load(&ring->taken);
+        size_t piece;
+        int rc;
+        wait.number = at;
+        if ((rc = ct_segment_wait(&shm->segment, &wait, err)) < 0)
+            return rc;
+        piece = ring_piece(at, atomic_load(&ring->written) - at, bytes);
+        memcpy(to, ring->data + at % CT_RING_BYTES, piece);
+        atomic_store(&ring->taken, at + piece);
+        ct_segment_ring(&shm->segment, call->peer);
+        to += piece;
+        bytes -= piece;
+    }
+    return 0;
+}
+
+static int run_send(struct ct_host_shm *shm, const struct ct_call *call,
+                    struct ctrun_error *err)
+{
+    uint64_t bytes = call->bytes;
+    int rc = ring_write(shm, call, &bytes, sizeof bytes, err);
+
+    return rc < 0 ? rc : ring_write(shm, call, call->in, call->bytes, err);
+}
+
+static int run_recv(struct ct_host_shm *shm, const struct ct_call *call,
+                    struct ctrun_error *err)
+{
+    uint64_t bytes;
+    int rc = ring_read(shm, call, &bytes, sizeof bytes, err);
+
+    if (rc < 0)
+        return rc;
+    if (bytes != call->bytes)
+        return ct_fail(err, CTRUN_E_MISMATCH,
+                       "rank %d sends %llu bytes, rank %d receives %zu",
+                       shm->segment.peers[call->peer]->rank, (unsigned long long)bytes,
+                       shm->segment.peers[shm->segment.me]->rank, call->bytes);
+    return ring_read(shm, call, call->out, call->bytes, err);
+}
+
+int ct_host_shm_run(struct ct_host_shm *shm, const struct ct_call *call,
+                    struct ctrun_error *err)
+{
+    int rc = ct_verdict_get(shm->segment.verdict, err);
+
+    if (rc < 0)
+        return rc;
+    if (call->kind == CT_CALL_SEND)
+        return run_send(shm, call, err);
+    if (call->kind == CT_CALL_RECV)
+        return run_recv(shm, call, err);
+    if ((rc = ct_host_shm_begin(shm, call, err)) < 0)
+        return rc;
+    rc = ct_host_shm_advance(shm, true, err);
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- Memory ----------------------------------------------------------------------------- */
+
+/* A collective of our own: `count` numbers in place. */
+static int share(struct ct_host_shm *shm, enum ct_call_kind kind, int64_t *numbers,
+                 size_t count, uint64_t deadline_ms, struct ctrun_error *err)
+{
+    const struct ct_call call = {.kind = kind,
+                                 .in = numbers,
+                                 .out = numbers,
+                                 .count = count,
+                                 .bytes = count * sizeof *numbers,
+                                 .dtype = CTRUN_I64,
+                                 .op = CTRUN_MIN,
+                                 .divisor = 1,
+                                 .peer = 0,
+                                 .deadline_ms = deadline_ms};
+
+    return ct_host_shm_run(shm, &call, err);
+}
+
+/* Puts the region behind the last one, not counted yet. */
+static int map_region(struct ct_host_shm *shm, int fd, size_t stride)
+{
+    size_t size = stride * (size_t)shm->segment.size;
+    struct region *grown = ct_realloc_array(shm->regions, shm->region_count + 1,
+                                            sizeof *grown);
+    unsigned char *base;
+
+    if (!grown)
+        return -ENOMEM;
+    shm->regions = grown;
+    base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return -errno;
+    /* Take the pages now: memory that is short must be an error here, not a bus error later.
+     * Kernels before 5.14 cannot; there it is found out on first use. */
+    if (madvise(base + (size_t)shm->segment.me * stride, stride, MADV_POPULATE_WRITE) <
+            0 &&
+        errno != EINVAL) {
+        munmap(base, size);
+        return -ENOMEM;
+    }
+    grown[shm->region_count] = (struct region){base, stride};
+    return 0;
+}
+
+/* The lowest member's descriptor and stride in `offer`: maps it here. 0 or a negative code. */
+static int take_offer(struct ct_host_shm *shm, const int64_t *offer, size_t stride,
+                      int own_fd)
+{
+    int fd = own_fd;
+    int rc;
+
+    if (offer[0] < 0)
+        return (int)offer[0];
+    if (offer[1] != (int64_t)stride)
+        return CTRUN_E_MISMATCH;
+    if (own_fd < 0)
+        fd = ct_segment_open_peer_fd(shm->segment.peers[0], (int)offer[0], NULL);
+    if (fd < 0)
+        return fd;
+    rc = map_region(shm, fd, stride);
+    if (own_fd < 0)
+        close(fd);
+    return rc;
+}
+
+int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_ms,
+                      void **out, struct ctrun_error *err)
+{
+    const size_t page = 4096;
+    size_t stride = (bytes + page - 1) / page * page;
+    int64_t offer[2] = {0, (int64_t)stride};
+    int64_t own_status;
+    int64_t status;
+    int own_fd = -1;
+    int rc;
+
+    if (bytes >= (UINT64_C(1) << OFFSET_BITS) || shm->region_count == REGIONS_MAX)
+        return ct_fail(err, -EINVAL, "group alloc: %zu bytes, block %zu: out of range",
+                       bytes, shm->region_count + 1);
+    if (shm->segment.me == 0)
+        offer[0] = own_fd = ct_segment_new_memory(stride * (size_t)shm->segment.size);
+    rc = share(shm, CT_CALL_BROADCAST, offer, 2, deadline_ms, err);
+    own_status = status = rc < 0 ? rc : take_offer(shm, offer, stride, own_fd);
+    /* All have it or none; and the lowest keeps its descriptor until all have opened it. */
+    if (rc == 0)
+        rc = share(shm, CT_CALL_ALL_REDUCE, &status, 1, deadline_ms, err);
+    if (own_fd >= 0)
+        close(own_fd);
+    if (rc == 0 && status == CTRUN_E_MISMATCH)
+        rc = ct_fail(err, CTRUN_E_MISMATCH,
+                     "group alloc: the ranks ask for different sizes");
+    else if (rc == 0 && status < 0)
+        rc = ct_fail(err, CTRUN_E_SHM, "group alloc: %d times %zu bytes: %s",
+                     shm->segment.size, bytes, ctrun_strerror((int)status));
+    if (rc < 0 && own_status == 0)
+        munmap(shm->regions[shm->region_count].base,
+               stride * (size_t)shm->segment.size);
+    if (rc == 0)
+        *out = shm->regions[shm->region_count++].base +
+               (size_t)shm->segment.me * stride;
+    return rc;
+}

@@ -1,0 +1,734 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/comm/mesh.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/bytes.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    GREETING_MAGIC = 0x31736d63, /* "cms1" */
+    GREETING_BYTES = 24,
+    GUESTS_MAX = 128,    /* accepted connections that have not greeted yet */
+    GUEST_MS = 5000,     /* for a greeting to arrive */
+    CANDIDATE_MS = 2000, /* for one address to answer, when there are others */
+    PASS_PAUSE_MS = 50,  /* after all addresses failed */
+    REFUSALS_MAX =
+        10, /* passes in which every address refused: nobody listens any more */
+    ANSWER_MS = 100, /* for a reason to arrive on control after data ended */
+    KEEPALIVE_IDLE_S = 2,
+    KEEPALIVE_INTERVAL_S = 1,
+    KEEPALIVE_PROBES = 3,
+    NOTE_BYTES = 512,
+    LINKS_A_MEMBER = 2,
+};
+
+/* A control message: code, then text. Code 0 is the goodbye of an orderly close. */
+struct mesh_note {
+    unsigned char bytes[NOTE_BYTES];
+    size_t length;
+    bool has_left;
+};
+
+enum link_state {
+    LINK_WAITING,
+    LINK_CONNECTING,
+    LINK_GREETED,
+    LINK_UP
+};
+
+/* One connection that we make, or expect: index 2 * member + (is it control). */
+struct link {
+    enum link_state state;
+    int fd;
+    int candidate; /* index into order */
+    int order[CT_ADDRS_MAX];
+    int order_count;
+    bool all_refused; /* in this pass */
+    int refusals;     /* passes */
+    uint64_t due_ms;  /* give up this candidate, or begin the next pass */
+};
+
+struct guest {
+    int fd;
+    unsigned char greeting[GREETING_BYTES];
+    size_t length;
+    uint64_t due_ms;
+};
+
+struct opening {
+    const struct ct_mesh_setup *setup;
+    struct link *links;
+    struct guest guests[GUESTS_MAX];
+    int guest_count;
+    struct pollfd *polls;
+    int last_errno; /* of a failed candidate; for the message */
+};
+
+static void set_int(int fd, int level, int name, int value)
+{
+    (void)setsockopt(fd, level, name, &value,
+                     sizeof value); /* comfort, not correctness */
+}
+
+static bool is_useful(const struct ct_addr *addr)
+{
+    /* A link-local address means nothing without an interface of ours. */
+    return addr->any.sa_family != AF_INET6 ||
+           !IN6_IS_ADDR_LINKLOCAL(&addr->v6.sin6_addr);
+}
+
+static int listen_on(int family)
+{
+    struct ct_addr any = {.any.sa_family = (sa_family_t)family};
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return -errno;
+    any.length = family == AF_INET6 ? sizeof any.v6 : sizeof any.v4;
+    if (family == AF_INET6)
+        set_int(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (bind(fd, &any.any, any.length) < 0 || listen(fd, SOMAXCONN) < 0) {
+        int rc = -errno;
+        close(fd);
+        return rc;
+    }
+    return fd;
+}
+
+int ct_mesh_listen(int *out, struct ct_peer *self, struct ctrun_error *err)
+{
+    struct ct_addr local[4 * CT_ADDRS_MAX];
+    struct ct_addr bound = {.length = sizeof bound.v6};
+    bool has_v6 = true;
+    int fd = listen_on(AF_INET6);
+    int count;
+
+    if (fd < 0) { /* a kernel without IPv6 */
+        has_v6 = false;
+        fd = listen_on(AF_INET);
+    }
+    if (fd < 0)
+        return ct_fail(err, fd, "open group: listen: %s", strerror(-fd));
+    (void)getsockname(fd, &bound.any, &bound.length);
+    count = ct_addr_local(local, (int)(sizeof local / sizeof *local));
+    self->addr_count = 0;
+    for (int i = 0; i < count && self->addr_count < CT_ADDRS_MAX; i++) {
+        if (!is_useful(&local[i]) || (local[i].any.sa_family == AF_INET6 && !has_v6))
+            continue;
+        ct_addr_set_port(&local[i], ct_addr_port(&bound));
+        self->addrs[self->addr_count++] = local[i];
+    }
+    *out = fd;
+    return 0;
+}
+
+/* ---- Which address to try first --------------------------------------------------------- */
+
+static bool in_network(const struct ct_addr *addr, const struct ifaddrs *it)
+{
+    const unsigned char *a, *b, *mask;
+    size_t length;
+
+    if (!it->ifa_addr || !it->ifa_netmask ||
+        it->ifa_addr->sa_family != addr->any.sa_family)
+        return false;
+    if (addr->any.sa_family == AF_INET) {
+        a = (const void *)&addr->v4.sin_addr;
+        b = (const void *)&((const struct sockaddr_in *)(const void *)it->ifa_addr)
+                ->sin_addr;
+        mask = (const void *)&(
+                   (const struct sockaddr_in *)(const void *)it->ifa_netmask)
+                   ->sin_addr;
+        length = 4;
+    } else {
+        a = (const void *)&addr->v6.sin6_addr;
+        b = (const void *)&((const struct sockaddr_in6 *)(const void *)it->ifa_addr)
+                ->sin6_addr;
+        mask = (const void *)&(
+                   (const struct sockaddr_in6 *)(const void *)it->ifa_netmask)
+                   ->sin6_addr;
+        length = 16;
+    }
+    for (size_t i = 0; i < length; i++)
+        if ((a[i] ^ b[i]) & mask[i])
+            return false;
+    return true;
+}
+
+/* 0 loopback that we share, 1 a network of ours, 2 elsewhere, -1 not theirs to reach. */
+static int preference(const struct ct_addr *addr, bool same_net,
+                      const struct ifaddrs *local)
+{
+    if (ct_addr_is_loopback(addr))
+        return same_net ? 0 : -1;
+    if (!same_net && ct_addr_is_mine(addr))
+        return -1; /* a bridge that every machine has (172.17.0.1): it would lead to us */
+    for (const struct ifaddrs *it = local; it; it = it->ifa_next)
+        if (in_network(addr, it))
+            return 1;
+    return 2;
+}
+
+static void order_candidates(struct link *link, const struct ct_peer *self,
+                             const struct ct_peer *peer, const struct ifaddrs *local)
+{
+    bool same_net = self->net_id == peer->net_id;
+
+    link->order_count = 0;
+    for (int wanted = 0; wanted <= 2; wanted++)
+        for (int i = 0; i < peer->addr_count; i++)
+            if (preference(&peer->addrs[i], same_net, local) == wanted)
+                link->order[link->order_count++] = i;
+}
+
+/* ---- Greetings -------------------------------------------------------------------------- */
+
+/* half 0 is said by the side that connects, 1 by the side that accepts. */
+static void write_greeting(unsigned char *dst, const unsigned char *cookie, int half,
+                           int from, int to, int kind)
+{
+    struct ct_writer out;
+
+    ct_writer_init(&out, dst, GREETING_BYTES);
+    ct_write_u32(&out, GREETING_MAGIC);
+    ct_write_raw(&out, cookie + half * (CT_COOKIE_BYTES / 2), CT_COOKIE_BYTES / 2);
+    ct_write_u32(&out, (uint32_t)from);
+    ct_write_u32(&out, (uint32_t)to);
+    ct_write_u32(&out, (uint32_t)kind);
+}
+
+static bool is_greeting(const unsigned char *got, const unsigned char *want)
+{
+    unsigned char difference = 0;
+
+    for (int i = 0; i < GREETING_BYTES; i++)
+        difference |= got[i] ^ want[i];
+    return difference == 0;
+}
+
+static void tune(int fd, bool is_control)
+{
+    set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    if (!is_control)
+        return;
+    set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
+}
+
+static void link_up(struct opening *opening, int index)
+{
+    struct link *link = &opening->links[index];
+
+    link->state = LINK_UP;
+    tune(link->fd, index % LINKS_A_MEMBER);
+}
+
+/* ---- The side that connects ------------------------------------------------------------- */
+
+static void link_retry(struct link *link, int why)
+{
+    if (link->fd >= 0)
+        close(link->fd);
+    link->fd = -1;
+    link->state = LINK_WAITING;
+    if (why != ECONNREFUSED)
+        link->all_refused = false;
+    link->due_ms = 0;
+    if (++link->candidate < link->order_count)
+        return;
+    link->refusals = link->all_refused ? link->refusals + 1 : 0;
+    link->candidate = 0;
+    link->all_refused = true;
+    link->due_ms = ct_deadline_ms(PASS_PAUSE_MS);
+}
+
+static void link_greet(struct opening *opening, int index)
+{
+    const struct ct_mesh_setup *setup = opening->setup;
+    struct link *link = &opening->links[index];
+    unsigned char greeting[GREETING_BYTES];
+
+    write_greeting(greeting, setup->cookie, 0, setup->me, index / LINKS_A_MEMBER,
+                   index % LINKS_A_MEMBER);
+    if (send(link->fd, greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting) {
+        link_retry(link, opening->last_errno = errno);
+        return;
+    }
+    link->state = LINK_GREETED;
+}
+
+static void link_connect(struct opening *opening, int index)
+{
+    const struct ct_mesh_setup *setup = opening->setup;
+    struct link *link = &opening->links[index];
+    const struct ct_addr *addr =
+        &setup->peers[index / LINKS_A_MEMBER].addrs[link->order[link->candidate]];
+
+    link->due_ms = ct_deadline_ms(link->order_count > 1 ? CANDIDATE_MS : UINT64_MAX);
+    link->fd = socket(addr->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                      0);
+    if (link->fd < 0) {
+        link_retry(link, opening->last_errno = errno);
+        return;
+    }
+    link->state = LINK_CONNECTING;
+    if (connect(link->fd, &addr->any, addr->length) < 0 && errno != EINPROGRESS)
+        link_retry(link, opening->last_errno = errno);
+}
+
+static void link_on_ready(struct opening *opening, int index)
+{
+    const struct ct_mesh_setup *setup = opening->setup;
+    struct link *link = &opening->links[index];
+    unsigned char got[GREETING_BYTES];
+    unsigned char want[GREETING_BYTES];
+    socklen_t size = sizeof(int);
+    int failure = 0;
+    ssize_t n;
+
+    if (link->state == LINK_CONNECTING) {
+        (void)getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &failure, &size);
+        if (failure)
+            link_retry(link, opening->last_errno = failure);
+        else
+            link_greet(opening, index);
+        return;
+    }
+    n = recv(link->fd, got, sizeof got, MSG_PEEK);
+    if (n < 0 && errno == EAGAIN)
+        return;
+    if (n <= 0) {
+        link_retry(link, opening->last_errno = n < 0 ? errno : ECONNRESET);
+        return;
+    }
+    if (n < GREETING_BYTES)
+        return; /* wait for the rest; the candidate's time limit holds */
+    write_greeting(want, setup->cookie, 1, index / LINKS_A_MEMBER, setup->me,
+                   index % LINKS_A_MEMBER);
+    if (recv(link->fd, got, sizeof got, 0) == sizeof got && is_greeting(got, want))
+        link_up(opening, index);
+    else
+        link_retry(link, opening->last_errno = EPROTO);
+}
+
+/* ---- The side that accepts -------------------------------------------------------------- */
+
+static void drop_guest(struct opening *opening, int i)
+{
+    opening->guests[i] = opening->guests[--opening->guest_count];
+}
+
+static void accept_guests(struct opening *opening)
+{
+    while (opening->guest_count < GUESTS_MAX) {
+        int fd = accept4(opening->setup->listener, NULL, NULL,
+                         SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        opening->guests[opening->guest_count++] = (struct guest){
+            .fd = fd, .due_ms = ct_deadline_ms(GUEST_MS)};
+    }
+}
+
+/* The link a complete greeting belongs to, or -1 for a stranger. */
+static int link_of_greeting(const struct opening *opening,
+                            const unsigned char *greeting)
+{
+    const struct ct_mesh_setup *setup = opening->setup;
+    unsigned char want[GREETING_BYTES];
+    struct ct_reader in;
+    uint32_t from, kind;
+    int index;
+
+    ct_reader_init(&in, greeting + 12, GREETING_BYTES - 12);
+    from = ct_read_u32(&in);
+    (void)ct_read_u32(&in);
+    kind = ct_read_u32(&in);
+    if (from >= (uint32_t)setup->size || (int)from <= setup->me ||
+        kind >= LINKS_A_MEMBER)
+        return -1;
+    write_greeting(want, setup->cookie, 0, (int)from, setup->me, (int)kind);
+    index = (int)from * LINKS_A_MEMBER + (int)kind;
+    return is_greeting(greeting, want) ? index : -1;
+}
+
+/* True when the guest is one no longer. */
+static bool guest_on_ready(struct opening *opening, struct guest *guest)
+{
+    const struct ct_mesh_setup *setup = opening->setup;
+    unsigned char answer[GREETING_BYTES];
+    struct link *link;
+    int index;
+    ssize_t n = recv(guest->fd, guest->greeting + guest->length,
+                     GREETING_BYTES - guest->length, 0);
+
+    if (n < 0 && errno == EAGAIN)
+        return false;
+    guest->length += n > 0 ? (size_t)n : 0;
+    if (n > 0 && guest->length < GREETING_BYTES)
+        return false;
+    index = n > 0 ? link_of_greeting(opening, guest->greeting) : -1;
+    if (index < 0) {
+        close(guest->fd);
+        return true;
+    }
+    link = &opening->links[index];
+    if (link->fd >= 0)
+        close(link->fd); /* the peer gave up its first attempt and came again */
+    link->fd = guest->fd;
+    write_greeting(answer, setup->cookie, 1, setup->me, index / LINKS_A_MEMBER,
+                   index % LINKS_A_MEMBER);
+    (void)send(link->fd, answer, sizeof answer,
+               MSG_NOSIGNAL); /* failure: it comes again */
+    link_up(opening, index);
+    return true;
+}
+
+/* ---- Opening ---------------------------------------------------------------------------- */
+
+static int link_count(const struct opening *opening)
+{
+    return opening->setup->size * LINKS_A_MEMBER;
+}
+
+static bool all_up(const struct opening *opening)
+{
+    for (int i = 0; i < link_count(opening); i++)
+        if (i / LINKS_A_MEMBER != opening->setup->me &&
+            opening->links[i].state != LINK_UP)
+            return false;
+    return true;
+}
+
+static int fail_opening(const struct opening *opening, struct ctrun_error *err)
+{
+    const struct ct_mesh_setup *setup = opening->setup;
+    char names[400] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < setup->size; i++) {
+        const struct link *link = &opening->links[i * LINKS_A_MEMBER];
+        char who[CT_PEER_TEXT_MAX];
+        char addr[CT_ADDR_TEXT_MAX] = "";
+        int n;
+        if (i == setup->me || (link[0].state == LINK_UP && link[1].state == LINK_UP))
+            continue;
+        ct_peer_format(who, &setup->peers[i]);
+        if (link->order_count)
+            ct_addr_format(addr, &setup->peers[i].addrs[link->order[0]]);
+        n = ct_format(names + used, sizeof names - used, "%s%s%s%s", used ? ", " : "",
+                      who, *addr ? " at " : "", addr);
+        if (n < 0)
+            break;
+        used += (size_t)n;
+    }
+    return ct_fail(err, CTRUN_E_TIMEOUT,
+                   "open group: no connection in time with %s%s%s", names,
+                   opening->last_errno ? ": " : "",
+                   opening->last_errno ? strerror(opening->last_errno) : "");
+}
+
+/* Moves on all links whose time has come. */
+static int start_due_links(struct opening *opening, struct ctrun_error *err)
+{
+    uint64_t now_ms = ct_now_ms();
+
+    for (int i = 0; i < opening->setup->me * LINKS_A_MEMBER; i++) {
+        struct link *link = &opening->links[i];
+        if (link->state == LINK_UP || now_ms < link->due_ms)
+            continue;
+        if (link->state != LINK_WAITING)
+            link_retry(link, opening->last_errno = ETIMEDOUT);
+        if (link->refusals >= REFUSALS_MAX) {
+            char who[CT_PEER_TEXT_MAX];
+            ct_peer_format(who, &opening->setup->peers[i / LINKS_A_MEMBER]);
+            return ct_fail(err, CTRUN_E_PEER_LOST,
+                           "open group: %s: connection refused: it is gone", who);
+        }
+        if (link->state == LINK_WAITING && now_ms >= link->due_ms)
+            link_connect(opening, i);
+    }
+    return 0;
+}
+
+static int collect_polls(struct opening *opening)
+{
+    int n = 0;
+
+    opening->polls[n++] = (struct pollfd){.fd = opening->setup->listener,
+                                          .events = POLLIN};
+    for (int i = 0; i < link_count(opening); i++) {
+        const struct link *link = &opening->links[i];
+        bool is_pending = link->state == LINK_CONNECTING || link->state == LINK_GREETED;
+        opening->polls[n++] = (struct pollfd){
+            .fd = is_pending ? link->fd : -1,
+            .events = link->state == LINK_CONNECTING ? POLLOUT : POLLIN};
+    }
+    for (int i = 0; i < opening->guest_count; i++)
+        opening->polls[n++] = (struct pollfd){.fd = opening->guests[i].fd,
+                                              .events = POLLIN};
+    return n;
+}
+
+static void serve(struct opening *opening)
+{
+    int guests_at = 1 + link_count(opening);
+    uint64_t now_ms = ct_now_ms();
+
+    for (int i = opening->guest_count - 1; i >= 0;
+         i--) { /* backwards: drop moves the last */
+        if (opening->polls[guests_at + i].revents) {
+            if (guest_on_ready(opening, &opening->guests[i]))
+                drop_guest(opening, i);
+        } else if (now_ms >= opening->guests[i].due_ms) {
+            close(opening->guests[i].fd);
+            drop_guest(opening, i);
+        }
+    }
+    for (int i = 0; i < link_count(opening); i++)
+        if (opening->polls[1 + i].revents)
+            link_on_ready(opening, i);
+    if (opening->polls[0].revents)
+        accept_guests(opening);
+}
+
+static int connect_all(struct opening *opening, struct ctrun_error *err)
+{
+    const struct ct_mesh_setup *setup = opening->setup;
+    int rc = 0;
+
+    while (rc == 0 && !all_up(opening)) {
+        int n;
+        if ((rc = start_due_links(opening, err)) < 0)
+            break;
+        n = collect_polls(opening);
+        if (poll(opening->polls, (nfds_t)n, CT_SLICE_MS) < 0 && errno != EINTR)
+            return ct_fail(err, -errno, "open group: poll: %s", strerror(errno));
+        serve(opening);
+        if (setup->watch.check)
+            rc = setup->watch.check(setup->watch.context, err);
+        if (rc == 0 && ct_now_ms() >= setup->deadline_ms && !all_up(opening))
+            rc = fail_opening(opening, err);
+    }
+    return rc;
+}
+
+/* Prepares the links: whom to connect to, and where first. */
+static int plan_links(struct opening *opening, struct ctrun_error *err)
+{
+    const struct ct_mesh_setup *setup = opening->setup;
+    struct ifaddrs *local = NULL;
+    int rc = 0;
+
+    (void)getifaddrs(&local); /* without it no network is preferred */
+    for (int i = 0; i < link_count(opening); i++) {
+        struct link *link = &opening->links[i];
+        *link = (struct link){.fd = -1, .all_refused = true};
+        if (i / LINKS_A_MEMBER >= setup->me)
+            continue;
+        order_candidates(link, &setup->peers[setup->me],
+                         &setup->peers[i / LINKS_A_MEMBER], local);
+        if (link->order_count == 0 && rc == 0) {
+            char who[CT_PEER_TEXT_MAX];
+            ct_peer_format(who, &setup->peers[i / LINKS_A_MEMBER]);
+            rc = ct_fail(err, CTRUN_E_UNREACHABLE,
+                         "open group: %s has no address that this host could reach",
+                         who);
+        }
+    }
+    if (local)
+        freeifaddrs(local);
+    return rc;
+}
+
+static int watch_controls(struct ct_mesh *mesh, struct ctrun_error *err)
+{
+    mesh->watch = epoll_create1(EPOLL_CLOEXEC);
+    mesh->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (mesh->watch < 0 || mesh->wake < 0)
+        return ct_fail(err, -errno, "open group: %s", strerror(errno));
+    for (int i = 0; i < mesh->size; i++) {
+        int fd = i == mesh->me ? mesh->wake : mesh->control[i];
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
+        if (epoll_ctl(mesh->watch, EPOLL_CTL_ADD, fd, &event) < 0)
+            return ct_fail(err, -errno, "open group: epoll: %s", strerror(errno));
+    }
+    return 0;
+}
+
+/* The links that are up become the mesh's; the rest of the opening is closed. */
+static void settle(struct ct_mesh *mesh, struct opening *opening)
+{
+    for (int i = 0; opening->links && i < link_count(opening); i++) {
+        int fd = opening->links[i].fd;
+        if (i % LINKS_A_MEMBER)
+            mesh->control[i / LINKS_A_MEMBER] = fd;
+        else
+            mesh->data[i / LINKS_A_MEMBER] = fd;
+    }
+    for (int i = 0; i < opening->guest_count; i++)
+        close(opening->guests[i].fd);
+    free(opening->links);
+    free(opening->polls);
+    free(opening);
+}
+
+int ct_mesh_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
+                 struct ctrun_error *err)
+{
+    size_t size = (size_t)setup->size;
+    struct opening *opening = ct_zalloc(sizeof *opening);
+    int rc = 0;
+
+    *mesh = (struct ct_mesh){.size = setup->size,
+                             .me = setup->me,
+                             .peers = setup->peers,
+                             .data = ct_zalloc_array(size, sizeof(int)),
+                             .control = ct_zalloc_array(size, sizeof(int)),
+                             .notes = ct_zalloc_array(size, sizeof(struct mesh_note)),
+                             .watch = -1,
+                             .wake = -1};
+    for (size_t i = 0; mesh->data && mesh->control && i < size; i++)
+        mesh->data[i] = mesh->control[i] = -1;
+    if (opening) {
+        opening->setup = setup;
+        opening->links = ct_zalloc_array(size * LINKS_A_MEMBER, sizeof(struct link));
+        opening->polls = ct_zalloc_array(1 + size * LINKS_A_MEMBER + GUESTS_MAX,
+                                         sizeof(struct pollfd));
+    }
+    if (!opening || !opening->links || !opening->polls || !mesh->data ||
+        !mesh->control || !mesh->notes) {
+        if (opening) {
+            free(opening->links);
+            free(opening->polls);
+            free(opening);
+        }
+        return ct_fail(err, -ENOMEM, "open group: no memory for %d members",
+                       setup->size);
+    }
+    rc = plan_links(opening, err);
+    if (rc == 0)
+        rc = connect_all(opening, err);
+    settle(mesh, opening);
+    return rc < 0 ? rc : watch_controls(mesh, err);
+}
+
+void ct_mesh_close(struct ct_mesh *mesh)
+{
+    if (!mesh->peers)
+        return;
+    ct_mesh_tell(mesh, 0, "");
+    for (int i = 0; i < mesh->size; i++) {
+        if (mesh->control && mesh->control[i] >= 0)
+            close(mesh->control[i]);
+        if (mesh->data && mesh->data[i] >= 0)
+            close(mesh->data[i]);
+    }
+    if (mesh->watch >= 0)
+        close(mesh->watch);
+    if (mesh->wake >= 0)
+        close(mesh->wake);
+    free(mesh->data);
+    free(mesh->control);
+    free(mesh->notes);
+    *mesh = (struct ct_mesh){0};
+}
+
+/* ---- Control ---------------------------------------------------------------------------- */
+
+void ct_mesh_tell(struct ct_mesh *mesh, int code, const char *text)
+{
+    unsigned char bytes[NOTE_BYTES] = {0};
+    struct ct_writer out;
+
+    ct_writer_init(&out, bytes, 4);
+    ct_write_u32(&out, (uint32_t)code);
+    (void)ct_copy((char *)bytes + 4, sizeof bytes - 4, text); /* cut when too long */
+    for (int i = 0; mesh->control && i < mesh->size; i++)
+        if (mesh->control[i] >=
+            0) /* the buffer of a control connection is never full */
+            (void)send(mesh->control[i], bytes, sizeof bytes,
+                       MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void ct_mesh_wake(struct ct_mesh *mesh)
+{
+    uint64_t one = 1;
+
+    if (mesh->wake >= 0 && write(mesh->wake, &one, sizeof one) < 0)
+        return; /* full: it is readable already */
+}
+
+static int read_note(struct ct_mesh *mesh, int member, struct ctrun_error *err)
+{
+    struct mesh_note *note = &mesh->notes[member];
+    char who[CT_PEER_TEXT_MAX];
+    struct ct_reader in;
+    ssize_t n = recv(mesh->control[member], note->bytes + note->length,
+                     NOTE_BYTES - note->length, MSG_DONTWAIT);
+    int code;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    ct_peer_format(who, &mesh->peers[member]);
+    if (n <= 0) {
+        (void)epoll_ctl(mesh->watch, EPOLL_CTL_DEL, mesh->control[member], NULL);
+        if (note->has_left)
+            return 0;
+        return ct_fail(err, CTRUN_E_PEER_LOST, "%s died%s%s", who,
+                       n < 0 ? " or cannot be reached: " : "",
+                       n < 0 ? strerror(errno) : "");
+    }
+    if ((note->length += (size_t)n) < NOTE_BYTES)
+        return 0;
+    note->length = 0;
+    note->bytes[NOTE_BYTES - 1] = '\0';
+    ct_reader_init(&in, note->bytes, 4);
+    if ((code = (int)ct_read_u32(&in)) == 0)
+        note->has_left = true;
+    return code < 0 ? ct_fail(err, code, "%s", (const char *)note->bytes + 4) : 0;
+}
+
+int ct_mesh_check(struct ct_mesh *mesh, struct ctrun_error *err)
+{
+    struct epoll_event events[16];
+    int n = epoll_wait(mesh->watch, events, 16, 0);
+
+    for (int i = 0; i < n; i++) {
+        int member = (int)events[i].data.u32;
+        int rc = member == mesh->me ? 0 : read_note(mesh, member, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int ct_mesh_explain(struct ct_mesh *mesh, int member, struct ctrun_error *err)
+{
+    uint64_t end_ms = ct_deadline_ms(ANSWER_MS);
+    char who[CT_PEER_TEXT_MAX];
+
+    ct_peer_format(who, &mesh->peers[member]);
+    while (!mesh->notes[member].has_left && ct_left_ms(end_ms) > 0) {
+        struct pollfd entry = {.fd = mesh->control[member], .events = POLLIN};
+        int rc;
+        (void)poll(&entry, 1, ct_left_ms(end_ms));
+        if ((rc = read_note(mesh, member, err)) < 0)
+            return rc;
+    }
+    return ct_fail(err, CTRUN_E_PEER_LOST, "%s %s", who,
+                   mesh->notes[member].has_left ? "has left the group"
+                                                : "closed its connection");
+}

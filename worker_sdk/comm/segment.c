@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/comm/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    PAGE = 4096,
+    SEGMENT_MAGIC = 0x63747368, /* "ctsh" */
+    /* Waking a sleeper on another core costs about 30 µs: spin that long, if cores are free. */
+    SPINS = 1000,
+    YIELDS = 20,
+    YIELDS_CROWDED = 60, /* more members than cores: let the others run */
+};
+
+struct segment_head {
+    uint32_t magic;
+    uint32_t size;             /* members, set before ready */
+    _Atomic uint32_t is_ready; /* the body has its size */
+    struct ct_verdict verdict;
+};
+_Static_assert(sizeof(struct segment_head) <= PAGE, "the head is one page");
+_Static_assert(sizeof(struct ct_post) == PAGE, "a post is one page");
+
+static int futex_wait(_Atomic uint32_t *word, uint32_t value, int ms)
+{
+    struct timespec timeout = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+
+    return (int)syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, NULL, 0);
+}
+
+static void futex_wake_all(_Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL,
+                  0); /* cannot fail */
+}
+
+static void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+size_t ct_segment_head_bytes(void)
+{
+    return PAGE;
+}
+
+static size_t align_page(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+static size_t members_bytes(int size)
+{
+    return align_page((size_t)size * sizeof(struct ct_shm_member));
+}
+
+static size_t rings_bytes(int size)
+{
+    return align_page((size_t)size * (size_t)size * sizeof(struct ct_ring));
+}
+
+size_t ct_segment_bytes(int size)
+{
+    return members_bytes(size) + rings_bytes(size) +
+           ((size_t)size + 1) * 2 * CT_CHUNK_BYTES;
+}
+
+int ct_segment_new_memory(size_t bytes)
+{
+    int fd = memfd_create("ctrun", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int rc;
+
+    if (fd < 0)
+        return -errno;
+    if (ftruncate(fd, (off_t)bytes) == 0)
+        return fd;
+    rc = -errno;
+    close(fd);
+    return rc;
+}
+
+int ct_segment_create(int *out, struct ctrun_error *err)
+{
+    struct segment_head head = {.magic = SEGMENT_MAGIC};
+    int fd = ct_segment_new_memory(PAGE);
+
+    if (fd < 0)
+        return ct_fail(err, CTRUN_E_SHM, "shared memory: memfd: %s", strerror(-fd));
+    if (pwrite(fd, &head, sizeof head, 0) != sizeof head) {
+        int rc = ct_fail(err, CTRUN_E_SHM, "shared memory: write: %s", strerror(errno));
+        close(fd);
+        return rc;
+    }
+    *out = fd;
+    return 0;
+}
+
+int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, struct ctrun_error *err)
+{
+    char who[CT_PEER_TEXT_MAX];
+    char path[48];
+    int copy;
+
+    (void)ct_format(path, sizeof path, "/proc/%d/fd/%d", (int)peer->pid, fd);
+    if ((copy = open(path, O_RDWR | O_CLOEXEC)) >= 0)
+        return copy;
+    ct_peer_format(who, peer);
+    if (errno == ENOENT)
+        return ct_fail(err, CTRUN_E_PEER_LOST, "%s is gone", who);
+    return ct_fail(
+        err, CTRUN_E_SHM,
+        "shared memory of %s: %s: %s; set shm = 0 in the group's options to use "
+        "TCP instead",
+        who, path, strerror(errno));
+}
+
+static int map_file(void **out, int fd, off_t offset, size_t bytes,
+                    struct ctrun_error *err)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
+
+    if (at == MAP_FAILED)
+        return ct_fail(err, CTRUN_E_SHM, "shared memory: map %zu bytes: %s", bytes,
+                       strerror(errno));
+    *out = at;
+    return 0;
+}
+
+/* pidfds tell a death at once; a pid that was given to another process since is a death. */
+static int watch_peers(struct ct_segment *segment, struct ctrun_error *err)
+{
+    char who[CT_PEER_TEXT_MAX];
+
+    if (!(segment->pidfds = ct_zalloc_array((size_t)segment->size, sizeof(int))))
+        return ct_fail(err, -ENOMEM, "open group: no memory");
+    for (int i = 0; i < segment->size; i++)
+        segment->pidfds[i] = -1;
+    for (int i = 0; i < segment->size; i++) {
+        const struct ct_peer *peer = segment->peers[i];
+        if (i == segment->me || peer->pid == getpid())
+            continue;
+        segment->pidfds[i] = (int)syscall(SYS_pidfd_open, peer->pid, 0);
+        ct_peer_format(who, peer);
+        if (segment->pidfds[i] < 0 && errno != ESRCH)
+            return ct_fail(err, CTRUN_E_SHM, "watch %s: pidfd_open: %s", who,
+                           strerror(errno));
+        if (segment->pidfds[i] < 0 ||
+            ct_peer_start_ticks(peer->pid) != peer->start_ticks)
+            return ct_fail(err, CTRUN_E_PEER_LOST, "%s died while the group was opened",
+                           who);
+    }
+    return 0;
+}
+
+static bool has_died(const struct ct_segment *segment, int member)
+{
+    struct pollfd entry = {.fd = segment->pidfds[member], .events = POLLIN};
+
+    return entry.fd >= 0 && poll(&entry, 1, 0) > 0;
+}
+
+static void lay_out(struct ct_segment *segment, struct segment_head *head, void *body)
+{
+    unsigned char *at = body;
+
+    segment->verdict = &head->verdict;
+    segment->members = body;
+    segment->rings = (void *)(at + members_bytes(segment->size));
+    segment->stage = at + members_bytes(segment->size) + rings_bytes(segment->size);
+    segment->result = segment->stage + (size_t)segment->size * 2 * CT_CHUNK_BYTES;
+}
+
+static bool is_ready(const struct ct_segment *segment, const struct ct_wait *wait)
+{
+    const struct segment_head *head = segment->head;
+
+    (void)wait;
+    return atomic_load(&head->is_ready) != 0;
+}
+
+static bool all_joined(const struct ct_segment *segment, const struct ct_wait *wait)
+{
+    (void)wait;
+    for (int i = 0; i < segment->size; i++)
+        if (!atomic_load(&segment->members[i].has_joined))
+            return false;
+    return true;
+}
+
+static bool is_lowest(const struct ct_segment *segment, const struct ct_wait *wait,
+                      int member)
+{
+    (void)segment;
+    (void)wait;
+    return member == 0;
+}
+
+static bool is_absent(const struct ct_segment *segment, const struct ct_wait *wait,
+                      int member)
+{
+    (void)wait;
+    return !atomic_load(&segment->members[member].has_joined);
+}
+
+/* Spinning pays when each member has a core of its own in the masks that they run under. */
+static void choose_patience(struct ct_segment *segment)
+{
+    int cores = 0;
+
+    for (size_t word = 0; word < sizeof segment->members->cpus / sizeof(uint64_t);
+         word++) {
+        uint64_t mask = 0;
+        for (int i = 0; i < segment->size; i++)
+            mask |= segment->members[i].cpus[word];
+        cores += __builtin_popcountll(mask);
+    }
+    segment->spins = segment->size > cores ? 0 : SPINS;
+    segment->yields = segment->size > cores ? YIELDS_CROWDED : YIELDS;
+}
+
+static int join(struct ct_segment *segment, uint64_t deadline_ms,
+                struct ctrun_error *err)
+{
+    struct ct_shm_member *self = &segment->members[segment->me];
+    struct ct_wait wait = {
+        .is_met = all_joined, .is_awaited = is_absent, .deadline_ms = deadline_ms};
+    int rc;
+
+    (void)sched_getaffinity(0, sizeof self->cpus, (cpu_set_t *)(void *)self->cpus);
+    atomic_store(&self->has_joined, 1);
+    for (int i = 0; i < segment->size; i++)
+        ct_segment_ring(segment, i);
+    if ((rc = ct_segment_wait(segment, &wait, err)) < 0)
+        return rc;
+    choose_patience(segment);
+    return 0;
+}
+
+int ct_segment_open_at(struct ct_segment *segment, void *head, void *body,
+                       const struct ct_segment_setup *setup, struct ctrun_error *err)
+{
+    int rc;
+
+    *segment = (struct ct_segment){.size = setup->size,
+                                   .me = setup->me,
+                                   .peers = setup->peers,
+                                   .watch = setup->watch};
+    lay_out(segment, head, body);
+    if ((rc = watch_peers(segment, err)) < 0)
+        return rc;
+    return join(segment, setup->deadline_ms, err);
+}
+
+/* The lowest member gives the memory its size; the others wait for that. */
+static int size_segment(struct ct_segment *segment, int fd,
+                        const struct ct_segment_setup *setup, struct ctrun_error *err)
+{
+    struct segment_head *head = segment->head;
+    struct ct_wait wait = {
+        .is_met = is_ready, .is_awaited = is_lowest, .deadline_ms = setup->deadline_ms};
+
+    if (head->magic != SEGMENT_MAGIC)
+        return ct_fail(err, CTRUN_E_SHM, "shared memory: not a segment of ours");
+    if (segment->me != 0)
+        return ct_segment_wait(segment, &wait, err);
+    if (ftruncate(fd, (off_t)(PAGE + ct_segment_bytes(segment->size))) < 0)
+        return ct_fail(err, CTRUN_E_SHM, "shared memory: %s", strerror(errno));
+    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW); /* a safety net only */
+    head->size = (uint32_t)segment->size;
+    atomic_store(&head->is_ready, 1);
+    futex_wake_all(&head->is_ready);
+    return 0;
+}
+
+int ct_segment_open(struct ct_segment *segment, const struct ct_segment_setup *setup,
+                    struct ctrun_error *err)
+{
+    const struct ct_peer *lowest = setup->peers[0];
+    int fd = setup->own_fd;
+    int rc;
+
+    *segment = (struct ct_segment){.size = setup->size,
+                                   .me = setup->me,
+                                   .peers = setup->peers,
+                                   .watch = setup->watch};
+    if (setup->size > CT_LOCAL_MAX)
+        return ct_fail(err, CTRUN_E_SHM,
+                       "shared memory: %d ranks on one host; at most %d", setup->size,
+                       CT_LOCAL_MAX);
+    if ((rc = watch_peers(segment, err)) < 0)
+        return rc;
+    if (setup->me != 0 &&
+        (fd = ct_segment_open_peer_fd(lowest, lowest->segment_fd, err)) < 0)
+        return fd;
+    segment->head_bytes = PAGE;
+    rc = map_file(&segment->head, fd, 0, PAGE, err);
+    if (rc == 0)
+        rc = size_segment(segment, fd, setup, err);
+    segment->body_bytes = ct_segment_bytes(setup->size);
+    if (rc == 0)
+        rc = map_file(&segment->body, fd, PAGE, segment->body_bytes, err);
+    if (setup->me != 0)
+        close(fd);
+    if (rc < 0)
+        return rc;
+    lay_out(segment, segment->head, segment->body);
+    return join(segment, setup->deadline_ms, err);
+}
+
+void ct_segment_close(struct ct_segment *segment)
+{
+    if (segment->members) {
+        atomic_store(&segment->members[segment->me].has_left, 1);
+        for (int i = 0; i < segment->size; i++)
+            ct_segment_ring(segment, i);
+    }
+    for (int i = 0; segment->pidfds && i < segment->size; i++)
+        if (segment->pidfds[i] >= 0)
+            close(segment->pidfds[i]);
+    free(segment->pidfds);
+    if (segment->body)
+        munmap(segment->body, segment->body_bytes);
+    if (segment->head)
+        munmap(segment->head, segment->head_bytes);
+    *segment = (struct ct_segment){0};
+}
+
+void ct_segment_ring(struct ct_segment *segment, int member)
+{
+    struct ct_shm_member *peer = &segment->members[member];
+
+    if (member == segment->me || !atomic_load(&peer->is_asleep))
+        return;
+    atomic_fetch_add(&peer->bell, 1);
+    futex_wake_all(&peer->bell);
+}
+
+/* Names those whom the wait still lacks: "rank 1 (pid 12 on a), rank 3 (...)". */
+static void format_missing(char *dst, size_t size, const struct ct_segment *segment,
+                           const struct ct_wait *wait)
+{
+    char who[CT_PEER_TEXT_MAX];
+    size_t used = 0;
+
+    dst[0] = '\0';
+    for (int i = 0; i < segment->size; i++) {
+        if (i == segment->me || !wait->is_awaited(segment, wait, i))
+            continue;
+        ct_peer_format(who, segment->peers[i]);
+        int n = ct_format(dst + used, size - used, "%s%s", used ? ", " : "", who);
+        if (n < 0)
+            return; /* the rest of the names is cut */
+        used += (size_t)n;
+    }
+}
+
+static int fail_waiting(const struct ct_segment *segment, const struct ct_wait *wait,
+                        int code, const char *why, struct ctrun_error *err)
+{
+    char names[320];
+    char call[CT_CALL_TEXT_MAX] = "open group";
+
+    if (wait->call)
+        ct_call_format(call, wait->call);
+    format_missing(names, sizeof names, segment, wait);
+    return ct_fail(err, code, "%s: %s: %s", call, why, names);
+}
+
+/* The slow part of a wait, before each sleep. */
+static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
+                       struct ctrun_error *err)
+{
+    char call[CT_CALL_TEXT_MAX] = "open group";
+    char who[CT_PEER_TEXT_MAX];
+    int rc = segment->verdict ? ct_verdict_get(segment->verdict, err) : 0;
+
+    if (rc == 0 && segment->watch.check)
+        rc = segment->watch.check(segment->watch.context, err);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < segment->size; i++) {
+        bool is_dead = i != segment->me && has_died(segment, i);
+        bool has_left = segment->members && i != segment->me &&
+                        atomic_load(&segment->members[i].has_left);
+        /* Asked last: what it published before it went counts. */
+        if (!(is_dead || has_left) || !wait->is_awaited(segment, wait, i))
+            continue;
+        if (wait->call)
+            ct_call_format(call, wait->call);
+        ct_peer_format(who, segment->peers[i]);
+        return ct_fail(err, CTRUN_E_PEER_LOST, "%s: %s %s", call, who,
+                       has_left ? "has left the group" : "died");
+    }
+    if (ct_now_ms() >= wait->deadline_ms)
+        return fail_waiting(segment, wait, CTRUN_E_TIMEOUT, "no answer in time from",
+                            err);
+    return 0;
+}
+
+/* Sleeps until the bell rings or a slice is over. Before there are bells, on the ready word. */
+static void sleep_a_slice(struct ct_segment *segment, const struct ct_wait *wait,
+                          uint32_t bell)
+{
+    struct segment_head *head = segment->head;
+    int left_ms = ct_left_ms(wait->deadline_ms);
+    int slice_ms = left_ms < CT_SLICE_MS ? left_ms : CT_SLICE_MS;
+
+    if (segment->members)
+        (void)futex_wait(&segment->members[segment->me].bell, bell, slice_ms);
+    else
+        (void)futex_wait(&head->is_ready, 0, slice_ms);
+}
+
+int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
+                    struct ctrun_error *err)
+{
+    struct ct_shm_member *self = segment->members ? &segment->members[segment->me]
+                                                  : NULL;
+    int rc = 0;
+
+    for (int i = 0; i < segment->spins; i++) {
+        if (wait->is_met(segment, wait))
+            return 0;
+        cpu_relax();
+    }
+    for (int i = 0; i < segment->yields; i++) {
+        if (wait->is_met(segment, wait))
+            return 0;
+        sched_yield();
+    }
+    while (rc == 0) {
+        uint32_t bell = self ? atomic_load(&self->bell) : 0;
+        if (self)
+            atomic_store(&self->is_asleep, 1);
+        if (wait->is_met(segment, wait))
+            break;
+        if ((rc = look_around(segment, wait, err)) == 0)
+            sleep_a_slice(segment, wait, bell);
+    }
+    if (self)
+        atomic_store(&self->is_asleep, 0);
+    return rc;
+}
+
+bool ct_segment_all_posted(const struct ct_segment *segment, uint64_t number)
+{
+    for (int i = 0; i < segment->size; i++)
+        if (atomic_load(&ct_segment_get_post(segment, i, number)->number) < number)
+            return false;
+    return true;
+}
+
+void ct_segment_post(struct ct_segment *segment, uint64_t number)
+{
+    atomic_store(&ct_segment_get_post(segment, segment->me, number)->number, number);
+    if (!ct_segment_all_posted(segment, number))
+        return; /* whoever is last rings */
+    for (int i = 0; i < segment->size; i++)
+        ct_segment_ring(segment, i);
+}
+
+static bool posts_are_there(const struct ct_segment *segment,
+                            const struct ct_wait *wait)
+{
+    return ct_segment_all_posted(segment, wait->number);
+}
+
+static bool has_not_posted(const struct ct_segment *segment, const struct ct_wait *wait,
+                           int member)
+{
+    return atomic_load(&ct_segment_get_post(segment, member, wait->number)->number) <
+           wait->number;
+}
+
+int ct_segment_wait_posts(struct ct_segment *segment, uint64_t number,
+                          const struct ct_call *call, struct ctrun_error *err)
+{
+    struct ct_wait wait = {.is_met = posts_are_there,
+                           .is_awaited = has_not_posted,
+                           .number = number,
+                           .call = call,
+                           .deadline_ms = call->deadline_ms};
+
+    return ct_segment_wait(segment, &wait, err);
+}
