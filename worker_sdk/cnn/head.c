@@ -13,6 +13,7 @@ static const struct cnn_linear FC2 = {.in = CNN_HIDDEN, .out = CNN_CLASSES};
 
 int cnn_head_reserve(struct cnn_head *head, size_t n)
 {
+    n = n ? n : 1; /* an empty batch has arrays too */
     if (n <= head->capacity)
         return 0;
     cnn_head_deinit(head);

@@ -55,6 +55,7 @@ static void plain_free(struct plain *self)
 
 static int plain_reserve(struct plain *self, size_t n)
 {
+    n = n ? n : 1; /* an empty batch has arrays too */
     if (n <= self->capacity)
         return 0;
     plain_free(self);

@@ -63,6 +63,7 @@ static void simd_release(struct simd *self)
 
 static int simd_reserve(struct simd *self, size_t n)
 {
+    n = n ? n : 1; /* an empty batch has arrays too */
     if (n <= self->capacity)
         return 0;
     simd_release(self);
