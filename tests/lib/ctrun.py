@@ -38,8 +38,8 @@ DEBIAN_PYTHON = "/usr/bin/python3"  # the interpreter that has Debian's torch 1.
 
 def program(name):
     """Path of something that was built: ctrun, ctrund, ctrun-mnist, victim, ..."""
-    for folder in ("bin", "tests/lib", "tests/proc", "tests/bench", "examples",
-                   "launcher", "rendezvous", "worker_sdk/cnn"):
+    for folder in ("bin", "tests/lib", "tests/proc", "tests/bench", "tests/interop",
+                   "examples", "launcher", "rendezvous", "worker_sdk/cnn"):
         path = BUILD / folder / name
         if path.is_file():
             return str(path)

@@ -69,6 +69,10 @@ static const uint8_t d1_queries[] = {
     CT_TCPSTORE_GETNUMKEYS, CT_TCPSTORE_DELETE_KEY,  CT_TCPSTORE_APPEND,
     CT_TCPSTORE_MULTI_GET,  CT_TCPSTORE_MULTI_SET,   CT_TCPSTORE_CANCEL_WAIT,
 };
+enum {
+    D0_RELEASED = 9, /* what torch 1.13 and 2.0 have: up to DELETE_KEY */
+    D1_QUERIES = sizeof d1_queries,
+};
 
 const char *ct_tcpstore_query_name(int query)
 {
@@ -136,12 +140,14 @@ static int query_of(enum ct_tcpstore_dialect dialect, uint8_t byte)
     return -EPROTO;
 }
 
-/* The byte of a query in this dialect, or -ENOTSUP. */
+/* The byte of a query in this dialect, or -ENOTSUP. We read what nightlies added to D0, but
+ * never send it: a server of D0 is nearly always torch 1.13 or 2.0. */
 static int byte_of(enum ct_tcpstore_dialect dialect, enum ct_tcpstore_query query)
 {
     if (dialect == CT_TCPSTORE_D2)
         return query <= CT_TCPSTORE_BARRIER ? (int)query : -ENOTSUP;
-    for (int byte = 0; byte < (int)sizeof d0_queries; byte++)
+    for (int byte = 0; byte < (dialect == CT_TCPSTORE_D0 ? D0_RELEASED : D1_QUERIES);
+         byte++)
         if (query_of(dialect, (uint8_t)byte) == (int)query)
             return byte;
     return -ENOTSUP;

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Store servers, ours and PyTorch's, for test_store_*.py."""
+import contextlib
+import os
+import pathlib
+import subprocess
+
+import ctrun
+import pytest
+
+TORCH = pathlib.Path(__file__).with_name("store_torch.py")
+
+
+def interpreter(kind):
+    """The python with Debian's torch 1.13 ("debian") or with the one that is asked for."""
+    python = ctrun.DEBIAN_PYTHON if kind == "debian" else os.environ.get("CTRUN_TEST_TORCH")
+    if not python:
+        pytest.skip("CTRUN_TEST_TORCH names no python with a newer torch")
+    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+        pytest.skip(f"{python} has no torch")
+    return python
+
+
+@contextlib.contextmanager
+def _server(box, *argv):
+    """Starts a server that prints its port and ends with its standard input."""
+    run = box.start(*argv, stdin=subprocess.PIPE)
+    try:
+        ctrun.wait_until(lambda: "\n" in run.out or run.code is not None,
+                         lambda: f"a port\n{run}", 60)
+        assert run.code is None, run
+        yield int(run.out.split()[0])
+        assert run.code is None, run  # it survived the test
+    finally:
+        run.process.stdin.close()
+        run.wait()
+
+
+def our_server(box):
+    return _server(box, ctrun.program("store_server"))
+
+
+def torch_server(box, python, use_libuv):
+    return _server(box, python, TORCH, "serve", use_libuv)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our store client against our server and against PyTorch's: that of Debian's torch 1.13, and both
+kinds of the torch that CTRUN_TEST_TORCH names."""
+import contextlib
+import socket
+import threading
+
+import ctrun
+import store_peers
+import pytest
+
+PEERS = {"ours": "modern", "torch 1.13": "legacy", "newer torch, libuv": "modern",
+         "newer torch, legacy server": "modern"}
+
+
+def server(box, peer):
+    if peer == "ours":
+        return store_peers.our_server(box)
+    torch = store_peers.interpreter("debian" if peer == "torch 1.13" else "newer")
+    return store_peers.torch_server(box, torch, int("libuv" in peer))
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_every_operation_works_and_a_timed_out_wait_shifts_nothing(box, peer):
+    with server(box, peer) as port:
+        run = box.run(ctrun.program("store_client"), "127.0.0.1", port, seconds=120)
+    assert (run.code, run.out) == (0, f"{PEERS[peer]}\nok\n"), run
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_a_barrier_names_the_ranks_that_do_not_come(box, peer):
+    with server(box, peer) as port:
+        client = ctrun.program("store_client")
+        runs = [box.start(client, "127.0.0.1", port, "barrier", rank, 4, 1500)
+                for rank in (0, 2)]
+        for run in runs:
+            assert run.wait() == 3, run
+            assert "ranks 1, 3 have not come" in run.out, run
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_a_barrier_opens_when_all_came(box, peer):
+    with server(box, peer) as port:
+        client = ctrun.program("store_client")
+        runs = [box.start(client, "localhost", port, "barrier", rank, 4, 60000)
+                for rank in range(4)]
+        for run in runs:
+            assert run.wait() == 0, run
+
+
+@contextlib.contextmanager
+def strange_server(on_connect):
+    """Gives each connection to on_connect, then waits for the client to close it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    on_connect(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield listener.getsockname()[1]
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+def open_store(box, port):
+    run = box.run(ctrun.program("store_client"), "127.0.0.1", port, "open", 1000)
+    assert run.code == 3, run
+    return run.out
+
+
+def test_open_gives_up_where_nobody_listens(box):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert "Connection refused" in open_store(box, port)
+
+
+def test_open_gives_up_on_a_server_that_stays_silent(box):
+    with strange_server(lambda connection: connection.recv(100) and connection.recv(100)) as port:
+        assert "no answer in time" in open_store(box, port)
+
+
+def test_open_says_when_the_server_is_no_store(box):
+    with strange_server(lambda connection: connection.recv(100)) as port:
+        assert "not as a TCPStore" in open_store(box, port)
+
+
+def test_a_length_above_the_cap_is_an_error_not_an_allocation(box):
+    def answer(connection):
+        data = b""
+        while True:
+            data = connection.recv(4096)
+            if not data:
+                return
+            if data[:1] == b"\0":
+                connection.sendall(data[6:10])  # PING
+            elif data[:1] == b"\x02":
+                connection.sendall((1 << 62).to_bytes(8, "little"))  # COMPARE_SET
+            elif data[:1] == b"\x03":
+                connection.sendall((1 << 62).to_bytes(8, "little"))  # GET
+            else:
+                connection.sendall(b"\0")  # WAIT
+
+    with strange_server(answer) as port:
+        run = box.run(ctrun.program("store_client"), "127.0.0.1", port)
+    assert run.code == 3 and "Message too long" in run.out, run

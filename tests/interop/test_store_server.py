@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's unmodified clients against our store: Debian's torch 1.13 always, and the torch of the
+interpreter that CTRUN_TEST_TORCH names."""
+import store_peers
+import pytest
+
+
+@pytest.fixture(params=["debian", "newer"])
+def torch(request):
+    return store_peers.interpreter(request.param)
+
+
+@pytest.fixture
+def port(box):
+    with store_peers.our_server(box) as port:
+        yield port
+
+
+def test_every_operation_of_its_client_works(box, torch, port):
+    run = box.run(torch, store_peers.TORCH, "operations", port, seconds=120)
+    assert run.code == 0 and "ok" in run.out, run
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_gloo_meets_and_reduces_through_it(box, torch, port, size):
+    runs = [box.start(torch, store_peers.TORCH, "gloo", port, rank, size)
+            for rank in range(size)]
+    for run in runs:
+        assert run.wait(120) == 0 and "ok" in run.out, run
