@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is killed with -9, no process of the run is alive a second later: not even a child that
+a worker put into a session of its own, with two forks, and that ignores every signal."""
+import os
+import signal
+
+import ctrun
+import pytest
+
+WORKER = """
+import os, signal
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for number in range(1, 32):
+            if number not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(number, signal.SIG_IGN)
+        open(os.environ["ORPHANS"] + "/" + os.environ["RANK"], "w").write(str(os.getpid()))
+    else:
+        os._exit(0)
+else:
+    os.wait()
+while True:
+    signal.pause()
+"""
+
+
+def start(box, *options):
+    orphans = box.path("orphans")
+    orphans.mkdir()
+    script = box.write("worker.py", WORKER)
+    run = box.start_ctrun("--standalone", "--nproc-per-node=2", *options, script,
+                          env={"ORPHANS": str(orphans), "PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
+    workers = box.wait_workers(2)
+    ctrun.wait_until(lambda: len([p for p in orphans.iterdir() if p.read_text()]) == 2,
+                     lambda: f"both orphans run\n{run}")
+    for orphan in orphans.iterdir():
+        assert os.getsid(int(orphan.read_text())) not in workers.values()
+    return run, workers
+
+
+def agent_of(box, run, workers):
+    """The guard's child that is the parent of the workers."""
+    [agent] = {ctrun.parent_of(pid) for pid in workers.values()}
+    assert agent != run.pid and agent in box.pids()
+    return agent
+
+
+@pytest.mark.parametrize("who", ["guard", "agent", "worker"])
+def test_nothing_survives_a_second_after_kill_9(box, who):
+    run, workers = start(box)
+    victim = {"guard": run.pid, "agent": agent_of(box, run, workers), "worker": workers[1]}[who]
+    os.kill(victim, signal.SIGKILL)
+    box.wait_gone(1)
+    assert run.wait(1) == 137 if who != "agent" else run.wait(1) != 0, run
+
+
+def test_nothing_survives_an_interrupt(box):
+    run, _ = start(box)
+    run.signal(signal.SIGINT)
+    box.wait_gone(5)
+    assert run.wait(1) == 128 + signal.SIGINT or run.code == 1, run
+
+
+def test_a_restart_leaves_nothing_of_the_round_before(box):
+    run, workers = start(box, "--max-restarts=1")
+    before = set(box.pids()) - {run.pid, agent_of(box, run, workers)}
+    for orphan in box.path("orphans").iterdir():
+        orphan.unlink()
+    os.kill(workers[0], signal.SIGKILL)
+    box.wait_workers(2, restart=1)
+    assert not {pid for pid in before if ctrun.is_alive(pid)}
+    run.signal(signal.SIGTERM)
+    box.wait_gone(5)

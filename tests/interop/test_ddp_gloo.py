@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An unmodified PyTorch script, DDP over gloo with env://, under ctrun: with Debian's torch 1.13 in
+every test run, and with the PyTorch of the interpreter that CTRUN_TEST_TORCH names."""
+import os
+import subprocess
+
+import ctrun
+import pytest
+
+SCRIPT = ctrun.ROOT / "examples" / "pytorch" / "ddp_gloo.py"
+
+
+def interpreter(kind):
+    python = ctrun.DEBIAN_PYTHON if kind == "debian" else os.environ.get("CTRUN_TEST_TORCH")
+    if not python:
+        pytest.skip("CTRUN_TEST_TORCH names no python with a newer torch")
+    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+        pytest.skip(f"{python} has no torch")
+    return python
+
+
+@pytest.fixture(params=["debian", "newer"])
+def python(request):
+    return interpreter(request.param)
+
+
+def reports(run):
+    return sorted(line for line in run.out.splitlines() if line.startswith("rank "))
+
+
+def ddp(box, python, *options):
+    run = box.ctrun("--standalone", "--nproc-per-node=2", "--max-restarts=1", SCRIPT, *options,
+                    seconds=200, env={"PYTHON_EXEC": python})
+    assert run.code == 0, run
+    lines = reports(run)
+    assert len(lines) == 2 and all("parameters equal" in line for line in lines), run
+    return run, lines
+
+
+def test_ddp_over_gloo_trains_with_equal_parameters(box, python):
+    _, lines = ddp(box, python)
+    assert all("restart 0, steps 0 to 40" in line for line in lines)
+
+
+def test_ddp_over_gloo_survives_a_killed_rank_and_resumes(box, python):
+    run, lines = ddp(box, python, "--checkpoint", box.path("ddp.pt"), "--fail-at=25")
+    assert all("restart 1, steps 20 to 40" in line for line in lines), run
+    assert "rank 1" in run.err and "SIGKILL" in run.err, run
