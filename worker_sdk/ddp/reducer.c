@@ -185,11 +185,8 @@ int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
     if (!options)
         options = &defaults;
     rc = arguments_check(params, count, options, err);
-    if (rc == 0 ||
-        !options->no_init_sync) /* a rank that refuses takes the others along */
-        rc = options->no_init_sync
-                 ? rc
-                 : ct_ddp_verify(group, params, count, options, rc, err);
+    if (!options->no_init_sync) /* a rank that refuses takes the others along */
+        rc = ct_ddp_verify(group, params, count, options, rc, err);
     if (rc < 0)
         return rc;
     if (!(ddp = ct_zalloc(sizeof *ddp)))
