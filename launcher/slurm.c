@@ -137,8 +137,7 @@ int slurm_place_read(struct slurm_place *out,
 {
     const struct source from = {get, context};
     const char *restart = text_of(&from, "SLURM_RESTART_COUNT");
-    int job;
-    int step;
+    int job = 0, step = 0;
     int rc;
 
     *out = (struct slurm_place){0};

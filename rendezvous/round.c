@@ -126,8 +126,10 @@ static void push_to(struct round *round, enum round_action_kind kind,
 static void change_state(struct round *round, enum round_state to, const char *why)
 {
     struct round_action *action = push(round, ROUND_CHANGED);
+    bool is_edge = edges[round->state][to];
 
-    assert(edges[round->state][to]);
+    assert(is_edge);
+    (void)is_edge; /* without assertions */
     action->from = round->state;
     action->to = to;
     action->why = why;
