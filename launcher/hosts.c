@@ -7,7 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "launcher/port_owner.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/frame.h"
@@ -167,20 +166,13 @@ static void format_addrs(char *dst, size_t size, const struct ct_addr *addrs,
     }
 }
 
-void hosts_explain_busy(struct messages_block *out, const struct config *config)
+void hosts_explain_busy(struct messages_block *out, const struct config *config,
+                        const char *owner)
 {
-    struct port_owner owner;
-    char span[MESSAGES_SPAN_MAX];
-
     messages_begin(out, CTRUN_E_PORT_BUSY, "port %d on %s is taken",
                    config->endpoint.port, config->host);
-    if (port_owner_find((uint16_t)config->endpoint.port, &owner) == 1) {
-        messages_format_span(span, owner.running_ms);
-        messages_add(out, "by", "pid %d  %s  (user %s, running %s)", owner.pid,
-                     owner.command, owner.user, span);
-    } else {
-        messages_add(out, "by", "a process that this user may not look at");
-    }
+    messages_add(out, "by", "%s",
+                 owner ? owner : "a process that this user may not look at");
     messages_add(out, "is it ours", "no (run '%s' has not started anything here)",
                  config->run_id);
     if (config->nodes.max == 1)

@@ -36,8 +36,9 @@ void hosts_set_port(struct hosts *hosts, uint16_t port);
 /* True when a ctrun server answers at addr within two seconds. Joins nothing. */
 bool hosts_is_ctrun(const struct ct_addr *addr);
 
-/* E_PORT_BUSY, with the owner of the port. */
-void hosts_explain_busy(struct messages_block *out, const struct config *config);
+/* E_PORT_BUSY; `owner` is "pid 4242 (python3 train.py)", NULL when hidden from this user. */
+void hosts_explain_busy(struct messages_block *out, const struct config *config,
+                        const char *owner);
 /* E_UNREACHABLE, E_NO_HOST or E_DNS: what was asked for, what this node has. */
 void hosts_explain_unreachable(struct messages_block *out, const struct hosts *hosts,
                                const struct config *config,

@@ -12,6 +12,7 @@
 #include "launcher/messages.h"
 #include "launcher/plan.h"
 #include "launcher/summary.h"
+#include "rendezvous/port_owner.h"
 #include "rendezvous/server.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
@@ -236,9 +237,12 @@ int launch_fail(const struct config *config, const struct ctrun_error *err)
 static int fail_to_meet(struct launch *launch, const struct ctrun_error *err)
 {
     struct messages_block block;
+    char owner[PORT_OWNER_TEXT_MAX];
 
     if (err->code == CTRUN_E_PORT_BUSY) {
-        hosts_explain_busy(&block, launch->config);
+        int rc = port_owner_describe(launch->config->endpoint.port, owner);
+
+        hosts_explain_busy(&block, launch->config, rc == 0 ? owner : NULL);
     } else if (err->code == CTRUN_E_UNREACHABLE || err->code == CTRUN_E_DNS ||
                err->code == CTRUN_E_NO_HOST) {
         hosts_explain_unreachable(&block, &launch->hosts, launch->config, err);

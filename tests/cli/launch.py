@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Helpers of the command line tests: workers that write down what they see."""
+import json
+import socket
+
+DUMP = """#!/bin/sh
+# One file per worker and attempt: the environment, and argv as NUL-terminated words.
+name="$DUMP_DIR/$RANK.$TORCHELASTIC_RESTART_COUNT"
+printf '%s\\0' "$0" "$@" > "$name.argv"
+env -0 > "$name.env.new"
+mv "$name.env.new" "$name.env"
+"""
+
+
+def free_port():
+    """A port that was free a moment ago, for endpoints that several launchers must agree on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Dump:
+    """A program that every worker runs, and what it saw."""
+
+    def __init__(self, box, folder="dump"):
+        self.dir = box.path(folder)
+        self.dir.mkdir()
+        self.program = box.write(f"{folder}.sh", DUMP, 0o755)
+        self.env = {"DUMP_DIR": str(self.dir)}
+
+    def environments(self, attempt=0):
+        """{rank: {name: value}} of one attempt."""
+        found = {}
+        for path in self.dir.glob(f"*.{attempt}.env"):
+            words = path.read_bytes().decode().split("\0")
+            found[int(path.name.split(".")[0])] = dict(
+                word.split("=", 1) for word in words if "=" in word)
+        return found
+
+    def argv(self, rank=0, attempt=0):
+        return (self.dir / f"{rank}.{attempt}.argv").read_bytes().decode().split("\0")[:-1]
+
+
+def plan(box, *arguments, env=None):
+    """What --dry-run --json says."""
+    run = box.ctrun("--dry-run", "--json", *arguments, env=env)
+    assert run.code == 0, run
+    return json.loads(run.out)
