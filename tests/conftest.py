@@ -41,6 +41,22 @@ def lab(box):
         each.down()
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """A failed test shows what each of its programs printed and which events there were."""
+    report = (yield).get_result()
+    box = getattr(item, "funcargs", {}).get("box")
+    if report.failed and call_is_done(report) and box:
+        for run in box.runs:
+            report.sections.append((" ".join(run.argv), str(run)))
+        events = "\n".join(str(event) for event in box.events())
+        report.sections.append(("events", events))
+
+
+def call_is_done(report):
+    return report.when in ("setup", "call")
+
+
 def pytest_sessionfinish(session, exitstatus):
     """A file whose tests were all skipped is skipped for ctest too; each reason is kept, so that
     scripts/test can print it."""

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The installed tree runs from anywhere, and strangers' programs build against it."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import ctrun
+import pytest
+
+HELLO = ctrun.ROOT / "examples" / "01_hello.c"
+
+
+@pytest.fixture
+def tree(box):
+    """An installed tree that was moved away from where it was installed to."""
+    box.run("cmake", "--install", ctrun.BUILD, "--prefix", box.path("first"))
+    assert box.path("first/include/ctrun.h").exists(), box.runs[-1]
+    box.path("first").rename(box.path("moved"))
+    return box.path("moved")
+
+
+def words(tree, *arguments):
+    env = {**os.environ, "PKG_CONFIG_PATH": str(next(tree.glob("lib*/**/pkgconfig")))}
+    return subprocess.run(["pkg-config", *arguments, "ctrun"], env=env, check=True,
+                          capture_output=True, text=True).stdout.split()
+
+
+def says_hello(box, program, **env):
+    run = box.run(program, env=env)
+    assert run.code == 0 and run.out.startswith("hello from rank 0 of 1"), run
+
+
+def test_pkg_config_builds_a_program_against_the_shared_library(box, tree):
+    flags = words(tree, "--cflags", "--libs")
+    assert box.run("cc", HELLO, "-o", box.path("hello"), *flags).code == 0, box.runs[-1]
+    library = next(tree.glob("lib*/**/libctrun.so")).parent
+    says_hello(box, box.path("hello"), LD_LIBRARY_PATH=str(library))
+
+
+def test_pkg_config_builds_a_program_against_the_static_library(box, tree):
+    archive = next(tree.glob("lib*/**/libctrun.a"))
+    flags = [word for word in words(tree, "--cflags", "--libs", "--static") if word != "-lctrun"]
+    assert box.run("cc", HELLO, archive, "-o", box.path("hello"), *flags).code == 0, box.runs[-1]
+    says_hello(box, box.path("hello"))
+
+
+@pytest.mark.parametrize("target", ["ctrun::ctrun", "ctrun::static"])
+def test_find_package_builds_a_program(box, tree, target):
+    source = box.path("project")
+    source.mkdir()
+    shutil.copy(HELLO, source / "hello.c")
+    (source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(hello C)\nfind_package(ctrun 0.1 REQUIRED)\n"
+        f"add_executable(hello hello.c)\ntarget_link_libraries(hello {target})\n")
+    build = box.path("build")
+    for step in (["-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={tree}"], ["--build", build]):
+        assert box.run("cmake", *step).code == 0, box.runs[-1]
+    says_hello(box, build / "hello")
+
+
+def test_the_installed_programs_run_where_they_were_moved_to(box, tree):
+    names = sorted(path.name for path in (tree / "bin").iterdir())
+    assert names == ["ctrun", "ctrun-mnist", "ctrund"]
+    hello = box.path("hello")
+    assert box.run("cc", HELLO, "-o", hello, *words(tree, "--cflags", "--libs"),
+                   f"-Wl,-rpath,{next(tree.glob('lib*/**/libctrun.so')).parent}").code == 0
+    run = box.run(tree / "bin" / "ctrun", "--standalone", "--nproc-per-node=2", hello)
+    assert run.code == 0, run
+    assert sorted(line[:26] for line in run.out.splitlines()) == [
+        "hello from rank 0 of 2 (lo", "hello from rank 1 of 2 (lo"], run
+
+
+def test_nothing_in_the_tree_names_the_place_where_it_was_built(box, tree):
+    for path in tree.rglob("*"):
+        if path.is_file() and path.suffix in (".pc", ".cmake", ".h", ".service"):
+            text = pathlib.Path(path).read_text()
+            assert str(ctrun.ROOT) not in text and str(box.path("first")) not in text, path
