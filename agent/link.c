@@ -135,6 +135,7 @@ void link_connect(struct link *link, uint64_t timeout_ms)
     link->deadline_ms = ct_deadline_ms(timeout_ms);
     link->pause_ms = LINK_PAUSE_FIRST_MS;
     link->server = 0;
+    memset(&link->why, 0, sizeof link->why);
     set_state(link, LINK_CONNECTING, "asked to");
     loop_timer_set(link->talk, LINK_CONNECTING_MS);
     loop_timer_set(link->attempt, 0); /* callbacks come from the loop only */
@@ -185,6 +186,9 @@ static void on_attempt_timer(void *context)
     if (link->socket)
         fail_attempt(link, -ETIMEDOUT,
                      link->state == LINK_GREETING ? "no welcome" : "connect");
+    else if (ct_left_ms(link->deadline_ms) == 0 && link->why.code != 0)
+        go_down(link,
+                &link->why); /* a last try without time would only hide the reason */
     else
         try_server(link);
 }

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Guard and agent without a launcher: the tests' rendezvous (rendezvous.py) tells them what to
+ * do, and what agent_run() returns comes out as event "harness_result".
+ *
+ *     agent_harness [--option value]... -- PROGRAM [WORD]... */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/guard.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+extern char **environ;
+
+struct harness {
+    struct agent_options options;
+    struct ct_addr servers[4];
+    enum agent_stream out;
+    enum agent_stream err;
+    const char *log_dir;
+    const char *prefix;
+    const char *filters[2];
+    int signals[8];
+    bool has_guard;
+    char **program;
+};
+
+static const char *const stream_names[] = {"console", "file", "tee", "drop", "teefile"};
+
+static enum agent_stream parse_stream(const char *name)
+{
+    for (int i = 0; i < 5; i++)
+        if (strcmp(stream_names[i], name) == 0)
+            return (enum agent_stream)i;
+    fprintf(stderr, "agent_harness: no stream %s\n", name);
+    exit(2);
+}
+
+static char *path_of(const char *dir, int rank, const char *name)
+{
+    char text[512];
+
+    (void)ct_format(text, sizeof text, "%s/%d.%s", dir, rank, name);
+    return ct_strdup(text);
+}
+
+static void plan_files(const struct harness *harness, int local_rank,
+                       struct agent_worker_plan *plan)
+{
+    char prefix[64];
+
+    plan->out = harness->out;
+    plan->err = harness->err;
+    if (harness->log_dir) {
+        plan->out_file = path_of(harness->log_dir, local_rank, "out");
+        plan->err_file = path_of(harness->log_dir, local_rank, "err");
+        plan->error_file = path_of(harness->log_dir, local_rank, "error.json");
+        plan->filtered_out_file = path_of(harness->log_dir, 0, "filtered");
+        (void)ct_env_set(&plan->env, CT_ENV_ERROR_FILE, plan->error_file);
+    }
+    if (harness->prefix) {
+        (void)ct_format(prefix, sizeof prefix, "[%s%d]:", harness->prefix, local_rank);
+        plan->prefix = ct_strdup(prefix);
+    }
+}
+
+static int plan(void *context, const struct ct_start *start, int local_rank,
+                struct agent_worker_plan *out, struct ctrun_error *err)
+{
+    const struct harness *harness = context;
+    size_t count = 0;
+
+    (void)err;
+    while (harness->program[count])
+        count++;
+    out->argv = ct_zalloc_array(count + 1, sizeof *out->argv);
+    for (size_t i = 0; i < count; i++)
+        out->argv[i] = ct_strdup(harness->program[i]);
+    (void)ct_env_init(&out->env, environ);
+    (void)ct_env_setf(&out->env, CT_ENV_RANK, "%d", (int)start->rank_base + local_rank);
+    (void)ct_env_setf(&out->env, CT_ENV_LOCAL_RANK, "%d", local_rank);
+    (void)ct_env_setf(&out->env, CT_ENV_WORLD_SIZE, "%u", start->world_size);
+    (void)ct_env_setf(&out->env, CT_ENV_MASTER_ADDR, "%s", start->master_addr);
+    (void)ct_env_setf(&out->env, CT_ENV_MASTER_PORT, "%u", start->master_port);
+    (void)ct_env_setf(&out->env, CT_ENV_RESTART_COUNT, "%u", start->restart_count);
+    plan_files(harness, local_rank, out);
+    return 0;
+}
+
+static int open_store(void *context, uint16_t *port, uint64_t *store,
+                      struct ctrun_error *err)
+{
+    static uint64_t count;
+    struct ct_event event;
+
+    (void)context;
+    (void)err;
+    *port = 1;
+    *store = ++count;
+    ct_event_begin(&event, "store_opened");
+    ct_event_int(&event, "store", (int64_t)count);
+    ct_event_end(&event);
+    return 0;
+}
+
+static void close_store(void *context, uint64_t store)
+{
+    struct ct_event event;
+
+    (void)context;
+    ct_event_begin(&event, "store_closed");
+    ct_event_int(&event, "store", (int64_t)store);
+    ct_event_end(&event);
+}
+
+static void emit_result(const struct agent_result *result)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "harness_result");
+    ct_event_int(&event, "outcome", result->verdict.outcome);
+    ct_event_int(&event, "exit_code", result->verdict.exit_code);
+    ct_event_int(&event, "signal", result->signal);
+    ct_event_str(&event, "error",
+                 result->error.code ? ct_error_name(result->error.code) : "");
+    ct_event_str(&event, "text", result->error.code ? result->error.text : "");
+    ct_event_int(&event, "failures", result->verdict.failure_count);
+    ct_event_end(&event);
+}
+
+static int agent_main(void *context)
+{
+    struct harness *harness = context;
+    struct agent_result result;
+    struct ctrun_error err;
+
+    if (agent_run(&harness->options, &result, &err) < 0) {
+        fprintf(stderr, "agent_harness: %s\n", err.text);
+        return CT_EXIT_FAILURE;
+    }
+    emit_result(&result);
+    return result.error.code ? CT_EXIT_RETRY : result.verdict.exit_code;
+}
+
+static void on_log(void *context, enum ctrun_log_level level, const char *line)
+{
+    (void)context;
+    (void)level;
+    fprintf(stderr, "log: %s\n", line);
+}
+
+static void add_server(struct harness *harness, const char *text)
+{
+    struct ct_endpoint endpoint;
+    struct ctrun_error err;
+
+    if (ct_endpoint_parse(text, &endpoint, &err) < 0 ||
+        ct_addr_parse(endpoint.host, endpoint.port,
+                      &harness->servers[harness->options.server_count]) < 0) {
+        fprintf(stderr, "agent_harness: server %s\n", text);
+        exit(2);
+    }
+    harness->options.server_count++;
+}
+
+static void add_signals(struct harness *harness, const char *names)
+{
+    const char *name;
+    size_t length;
+
+    while ((name = ct_next_field(&names, ',', &length)))
+        for (int i = 1; i < NSIG; i++)
+            if (sigabbrev_np(i) && strlen(sigabbrev_np(i)) == length &&
+                memcmp(sigabbrev_np(i), name, length) == 0)
+                harness->signals[harness->options.signal_count++] = i;
+}
+
+static void set(struct harness *harness, const char *name, const char *value)
+{
+    struct agent_options *options = &harness->options;
+    const uint64_t number_ = strtoull(value, NULL, 10);
+
+    if (strcmp(name, "server") == 0)
+        add_server(harness, value);
+    else if (strcmp(name, "workers") == 0)
+        options->join.slots = (uint32_t)number_;
+    else if (strcmp(name, "grace") == 0)
+        options->grace_ms = number_;
+    else if (strcmp(name, "connect-timeout") == 0)
+        options->connect_timeout_ms = number_;
+    else if (strcmp(name, "out") == 0)
+        harness->out = parse_stream(value);
+    else if (strcmp(name, "err") == 0)
+        harness->err = parse_stream(value);
+    else if (strcmp(name, "log-dir") == 0)
+        harness->log_dir = value;
+    else if (strcmp(name, "prefix") == 0)
+        harness->prefix = value;
+    else if (strcmp(name, "filter") == 0)
+        harness->filters[0] = value;
+    else if (strcmp(name, "signals") == 0)
+        add_signals(harness, value);
+    else if (strcmp(name, "no-guard") == 0)
+        harness->has_guard = number_ == 0;
+    else if (strcmp(name, "log") == 0)
+        ct_log_set_sink(on_log, NULL, CTRUN_LOG_DEBUG);
+}
+
+static void parse(struct harness *harness, char **argv)
+{
+    struct agent_options *options = &harness->options;
+
+    for (argv++; *argv && strcmp(*argv, "--") != 0; argv += 2)
+        set(harness, *argv + 2, argv[1]);
+    harness->program = argv + 1;
+    options->server = harness->servers;
+    options->signals = harness->signals;
+    if (options->signal_count == 0)
+        add_signals(harness, "TERM,INT,HUP,QUIT");
+    if (harness->filters[0])
+        options->out_filters = harness->filters;
+    options->context = harness;
+    options->plan = plan;
+    options->open_store = open_store;
+    options->close_store = close_store;
+}
+
+int main(int argc, char **argv)
+{
+    struct harness harness = {
+        .has_guard = true,
+        .options = {.join = {.slots = 2, .node_rank_hint = -1},
+                    .grace_ms = 30000,
+                    .connect_timeout_ms = 10000,
+                    .hello = {.run_id = "harness",
+                              .host = "here",
+                              .min_nodes = 1,
+                              .max_nodes = 1,
+                              .heartbeat_ms = 1000,
+                              .lost_after_ms = 5000}},
+    };
+    const char *events = getenv(CT_ENV_EVENTS);
+    struct ctrun_error err;
+    int rc;
+
+    (void)argc;
+    if (events)
+        (void)ct_event_open(events);
+    parse(&harness, argv);
+    if (!harness.has_guard)
+        return agent_main(&harness);
+    rc = guard_run(agent_main, &harness, &err);
+    if (rc < 0)
+        fprintf(stderr, "agent_harness: %s\n", err.text);
+    return rc < 0 ? CT_EXIT_FAILURE : rc;
+}

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is killed, nobody is left one second later."""
+import os
+import signal
+
+import pytest
+
+import ctrun
+from test_stop import start_hanging
+
+FAMILY = ["ignore", "TERM", "ignore", "INT", "ignore", "HUP", "child", "orphan"]
+
+
+def test_kill_9_of_the_guard_leaves_nobody(node):
+    run = start_hanging(node, *FAMILY)
+    os.kill(run.pid, signal.SIGKILL)
+    node.box.wait_gone(1)
+
+
+def test_kill_9_of_the_agent_leaves_nobody(node):
+    run = start_hanging(node, *FAMILY)
+    os.kill(node.agent_pid(), signal.SIGKILL)
+    assert run.wait(5) == 137
+    node.box.wait_gone(1)
+    assert node.box.events("guard_ended")[0]["survivors"] == 0
+
+
+def test_kill_9_of_a_worker_leaves_nobody(node):
+    run = start_hanging(node, "child", "orphan")
+    os.kill(node.worker_pids()[1], signal.SIGKILL)
+    assert run.wait(5) == 137
+    node.box.wait_gone(1)
+
+
+def test_kill_9_of_the_guards_process_group_leaves_nobody(node):
+    run = start_hanging(node, *FAMILY)
+    os.killpg(run.pid, signal.SIGKILL)
+    node.box.wait_gone(1)
+
+
+def test_kill_9_of_guard_and_agent_leaves_no_worker(node):
+    run = start_hanging(node, *FAMILY[:6])
+    agent = node.agent_pid()
+    os.kill(agent, signal.SIGSTOP)  # it cannot act in between
+    os.kill(run.pid, signal.SIGKILL)
+    os.kill(agent, signal.SIGKILL)
+    node.box.wait_gone(1)
+
+
+@pytest.mark.parametrize("moment", ["harness", "worker_started"])
+def test_kill_9_of_the_guard_at_the_start_leaves_nobody(node, moment):
+    run = node.start("orphan", "hang", workers=4)
+    if moment == "worker_started":
+        node.box.wait_event("worker_started")
+    os.kill(run.pid, signal.SIGKILL)
+    node.box.wait_gone(1)
+
+
+def test_the_guard_reports_the_agents_death(node):
+    run = start_hanging(node)
+    os.kill(node.agent_pid(), signal.SIGSEGV)
+    assert run.wait(5) == 139
+    assert "error[E_SIGNAL]: the agent died of SIGSEGV" in run.err
+
+
+def test_children_of_whoever_became_us_are_left_alone(node):
+    server = node.serve(workers=1)
+    pid_file = node.box.path("pid")
+    run = node.box.run("sh", "-c", f'sleep 600 & echo $! > {pid_file}; exec "$@"', "sh",
+                       ctrun.program("agent_harness"), "--server", server.address,
+                       "--workers", "1", "--", "true")
+    assert run.code == 0
+    sleeper = int(pid_file.read_text())
+    assert ctrun.is_alive(sleeper)
+    os.kill(sleeper, signal.SIGKILL)
+
+
+def test_orphans_are_buried_while_the_run_goes_on(node):
+    run = start_hanging(node, "holder", workers=1)
+    agent = node.agent_pid()
+
+    def children():
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                try:
+                    with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                        fields = file.read().rpartition(")")[2].split()
+                except OSError:
+                    continue
+                if int(fields[1]) == agent:
+                    found.append((int(entry), fields[0]))
+        return found
+
+    orphans = [pid for pid, _ in children() if pid not in node.worker_pids(1)]
+    assert len(orphans) == 1
+    os.kill(orphans[0], signal.SIGKILL)
+    ctrun.wait_until(lambda: len(children()) == 1, lambda: f"buried {children()}")
+    run.signal(signal.SIGKILL)
+    node.box.wait_gone()
+
+
+def test_the_guard_sleeps(node):
+    run = start_hanging(node)
+
+    def switches():
+        with open(f"/proc/{run.pid}/status", encoding="utf-8") as file:
+            return [line for line in file if "ctxt_switches" in line]
+
+    before = switches()
+    node.box.wait_event("worker_started", 2)
+    run.server.wait_for("HEARTBEAT", 2)  # two seconds in which the agent was busy
+    assert switches() == before
+    run.signal(signal.SIGTERM)
+    run.wait()

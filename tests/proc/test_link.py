@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent and its rendezvous: reached, lost, silent, refusing."""
+import os
+import signal
+import socket
+import time
+
+import ctrun
+import rendezvous
+from test_stop import start_hanging
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_candidates_are_tried_in_order(node):
+    server = node.serve()
+    run = node.run("exit", "0", server=server,
+                   options=["--server", f"127.0.0.1:{free_port()}"])
+    assert run.code == 0
+    run = node.box.run(ctrun.program("agent_harness"), "--server", f"127.0.0.1:{free_port()}",
+                       "--server", server.address, "--workers", "2", "--", "true")
+    assert run.code == 0
+
+
+def test_nobody_at_the_endpoint_is_told_after_the_timeout(node):
+    address = f"127.0.0.1:{free_port()}"
+    run = node.box.run(ctrun.program("agent_harness"), "--server", address,
+                       "--connect-timeout", "200", "--", "true")
+    assert run.code == 75
+    assert node.result()["error"] == "E_UNREACHABLE"
+    assert node.result()["text"] == f"{address}: connect: Connection refused"
+
+
+def test_a_server_that_comes_late_is_found(node):
+    port = free_port()
+    run = node.box.start(ctrun.program("agent_harness"), "--server", f"127.0.0.1:{port}",
+                         "--workers", "2", "--log", "1", "--", "true")
+    ctrun.wait_until(lambda: "attempt failed" in run.err, lambda: f"a first try {run}")
+    server = rendezvous.Rendezvous()
+    server.listener.close()
+    server.listener = socket.create_server(("127.0.0.1", port))
+    node.servers.append(server)
+    server.__enter__()
+    assert run.wait() == 0
+
+
+def test_a_refusal_ends_at_once_and_says_why(node):
+    server = node.serve()
+    server.refuse = (-20005, "run 'a' of alice")
+    run = node.run("hang", server=server)
+    assert run.code == 75
+    assert node.result()["error"] == "E_WRONG_RUN"
+    assert node.result()["text"] == f"{server.address}: run 'a' of alice"
+
+
+def test_a_server_that_never_greets_is_given_up(node):
+    server = node.serve()
+    server.is_silent = True
+    run = node.run("hang", server=server, options=["--connect-timeout", "300"])
+    assert run.code == 75
+    assert "no welcome" in node.result()["text"]
+
+
+def test_a_lost_server_stops_the_workers(node):
+    run = start_hanging(node, "ignore", "TERM", server=node.serve(lost_after_ms=1000))
+    run.server.listener.close()
+    run.server.drop()
+    assert run.wait(10) == 75
+    assert node.result()["error"] == "E_LEADER_LOST"
+    node.box.wait_gone(1)
+
+
+def test_a_silent_server_stops_the_workers_before_it_counts_us_lost(node):
+    server = node.serve(heartbeat_ms=50, lost_after_ms=1000)
+    run = start_hanging(node, "ignore", "TERM", server=server)
+    server.wait_for("HEARTBEAT")
+    server.is_silent = True
+    last = server.received("HEARTBEAT")[-1]
+    node.box.wait_event("worker_ended", 2)
+    # Had the server waited for a heartbeat since the last one that it answered, it would have
+    # seen at most lost_after_ms / heartbeat_ms more of them.
+    assert len(server.received("HEARTBEAT")) - last["sequence"] <= 20
+    assert run.wait(10) == 75
+    assert node.result()["error"] == "E_LEADER_LOST"
+
+
+def test_a_lost_server_is_looked_for_again_while_nothing_runs(node):
+    server = node.serve()
+    server.starts_rounds = False
+    run = node.start("exit", "0", server=server)
+    server.wait_for("JOIN")
+    server.starts_rounds = True
+    server.drop()
+    assert run.wait() == 0
+    assert server.connections == 2
+
+
+def test_a_broken_message_ends_the_connection(node):
+    run = start_hanging(node, server=node.serve(lost_after_ms=1000))
+    run.server.connection.sendall(b"HTTP/1.0 400 no\r\n\r\n")
+    assert run.wait(10) == 75
+    assert "broken message" in node.result()["text"]
+
+
+def test_an_unknown_kind_of_message_is_skipped(node):
+    run = start_hanging(node, "on", "TERM", "0")
+    run.server.connection.sendall(bytes([0xC7, 0x52, 1, 99, 3, 0, 0, 0]) + b"new")
+    run.server.stop_round(reason=3)
+    run.server.wait_for("JOIN", 2)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+
+
+def test_a_start_of_an_old_generation_is_ignored(node):
+    run = start_hanging(node, "on", "TERM", "0")
+    server = run.server
+    server.starts_rounds = False
+    server.stop_round(reason=3)
+    server.wait_for("JOIN", 2)
+    server.generation = 0
+    server.start_round()  # generation 1 again
+    server.generation = 1
+    server.start_round()
+    node.box.wait_event("round_started", 2)
+    assert [e["generation"] for e in node.box.events("round_started")] == [1, 2]
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+def test_an_agent_that_was_stopped_carries_on(node):
+    server = node.serve(heartbeat_ms=50, lost_after_ms=400)
+    run = start_hanging(node, server=server)
+    os.kill(node.agent_pid(), signal.SIGSTOP)
+    seen = len(server.received("HEARTBEAT"))
+    ctrun.wait_until(lambda: ctrun._read(f"/proc/{node.agent_pid()}/stat").split()[2] == b"T",
+                     "it is stopped")
+    time.sleep(0.6)  # longer than the agent's patience, on the clock that it looks at
+    os.kill(node.agent_pid(), signal.SIGCONT)
+    server.wait_for("HEARTBEAT", seen + 20)
+    assert run.code is None, run
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals, grace, escalation, and what workers leave behind."""
+import os
+import signal
+import time
+
+import pytest
+
+import ctrun
+
+
+def start_hanging(node, *words, **how):
+    """Two workers that are known to have said all their words and hang."""
+    run = node.start(*words, "touch", str(node.box.path("ready%r")), "hang", **how)
+    for rank in range(how.get("workers", 2)):
+        ctrun.wait_until(node.box.path(f"ready{rank}").exists,
+                         lambda: f"worker is ready\n{run}")
+    return run
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT"])
+def test_a_signal_goes_to_all_workers_and_ends_the_run(node, name):
+    run = start_hanging(node, "on", name, "3")
+    run.signal(getattr(signal, "SIG" + name))
+    assert run.wait() == 128 + getattr(signal, "SIG" + name), run
+    assert node.result()["signal"] == getattr(signal, "SIG" + name)
+    causes = {event["cause"] for event in node.box.events("worker_ended")}
+    assert causes == {"stopped"}
+    assert len(run.server.received("LEAVE")) == 1
+
+
+def test_workers_may_use_the_grace_to_save(node):
+    go = node.box.path("go")
+    run = start_hanging(node,
+                        program=["sh", "-c", f"trap 'while [ ! -e {go} ]; do sleep 0.01; done;"
+                                 f" echo saved; exit 0' TERM; touch {node.box.path('ready')}"
+                                 "$LOCAL_RANK; while :; do sleep 0.01; done"],
+                        options=["--grace", "60000"])
+    run.signal(signal.SIGTERM)
+    node.box.wait_event("signal")
+    node.box.write("go", "")
+    assert run.wait(10) == 143
+    assert run.out == "saved\nsaved\n"
+
+
+def test_a_worker_that_ignores_the_signal_is_killed_after_the_grace(node):
+    run = start_hanging(node, "ignore", "TERM", options=["--grace", "100"])
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+    codes = [event["code"] for event in node.box.events("worker_ended")]
+    assert codes == [signal.SIGKILL] * 2
+
+
+def test_grace_0_kills_at_once(node):
+    run = start_hanging(node, "on", "TERM", f"touch:{node.box.path('asked%r')}",
+                        options=["--grace", "0"])
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+    assert not node.box.path("asked0").exists()
+
+
+def test_a_second_interrupt_asks_with_sigterm(node):
+    run = start_hanging(node, "on", "INT", f"touch:{node.box.path('int%r')}")
+    run.signal(signal.SIGINT)
+    ctrun.wait_until(node.box.path("int0").exists, "the first one arrived")
+    time.sleep(0.25)  # closer ones count as one: the guard and a scheduler both deliver
+    run.signal(signal.SIGINT)
+    assert run.wait(10) == 130
+    assert {e["code"] for e in node.box.events("worker_ended")} == {signal.SIGTERM}
+
+
+def test_a_third_interrupt_kills(node):
+    run = start_hanging(node, "ignore", "INT", "ignore", "TERM",
+                        options=["--grace", "600000"])
+    for _ in range(3):
+        run.signal(signal.SIGINT)
+        time.sleep(0.25)
+    assert run.wait(10) == 130
+    assert {e["code"] for e in node.box.events("worker_ended")} == {signal.SIGKILL}
+
+
+def test_a_signal_before_the_first_round_ends_the_run(node):
+    server = node.serve()
+    server.starts_rounds = False
+    run = node.start("hang", server=server)
+    server.wait_for("JOIN")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+    assert node.result()["signal"] == signal.SIGTERM
+    assert server.wait_for("LEAVE")
+
+
+def test_a_signal_while_nobody_answers_ends_the_run(node):
+    server = node.serve()
+    server.is_silent = True
+    run = node.start("hang", server=server)
+    server.wait_for("HELLO")
+    run.signal(signal.SIGINT)
+    assert run.wait() == 130
+
+
+def test_usr1_reaches_the_workers_and_nothing_ends(node):
+    run = start_hanging(node, "on", "USR1", f"touch:{node.box.path('usr1%r')}")
+    run.signal(signal.SIGUSR1)
+    for rank in "01":
+        ctrun.wait_until(node.box.path("usr1" + rank).exists, "USR1 arrived")
+    assert run.code is None
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+
+
+def test_a_listed_usr1_ends_the_run(node):
+    run = start_hanging(node, "on", "USR1", "0", options=["--signals", "USR1"])
+    run.signal(signal.SIGUSR1)
+    assert run.wait() == 128 + signal.SIGUSR1
+
+
+def test_an_unlisted_sigterm_kills_the_agent_and_leaves_nothing(node):
+    run = start_hanging(node, "orphan", options=["--signals", "USR1"])
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+    node.box.wait_gone(1)
+
+
+def test_a_stop_reaches_process_groups_inside_the_session(node):
+    run = start_hanging(node, "group", options=["--grace", "600000"], workers=1,
+                        program=None)
+    run.signal(signal.SIGTERM)
+    assert run.wait(10) == 143
+
+
+@pytest.mark.parametrize("leftover", ["child", "group", "orphan", "holder"])
+def test_what_a_failed_worker_leaves_behind_is_killed(node, leftover):
+    run = node.run("@1", leftover, "exit", "5", "@all", "hang", options=["--grace", "600000"])
+    assert run.code == 5
+    node.box.wait_gone(1)
+
+
+@pytest.mark.parametrize("leftover", ["child", "orphan", "holder"])
+def test_what_a_successful_worker_leaves_behind_is_killed(node, leftover):
+    run = node.run(leftover, "exit", "0")
+    assert run.code == 0
+    node.box.wait_gone(1)
+
+
+def test_an_orphan_is_gone_before_the_next_round_starts(node):
+    run = node.run("orphan", "@r0", "exit", "1", "@r1", "exit", "0",
+                   server=node.serve(max_restarts=1))
+    assert run.code == 0
+    node.box.wait_gone(1)
+
+
+def test_a_failure_while_others_ignore_the_stop_waits_for_the_grace_only(node):
+    run = node.run("@1", "await", str(node.box.path("ready0")), "exit", "5", "@0", "ignore", "TERM",
+                   "touch", str(node.box.path("ready0")), "hang", options=["--grace", "100"])
+    assert run.code == 5
+    ended = {e["rank"]: (e["cause"], e["code"]) for e in node.box.events("worker_ended")}
+    assert ended == {1: ("exit", 5), 0: ("stopped", signal.SIGKILL)}
+
+
+def test_a_stopped_worker_can_act_on_the_signal(node):
+    run = start_hanging(node, "on", "TERM", f"touch:{node.box.path('woke%r')}", workers=1,
+                        options=["--grace", "600000"])
+    os.kill(node.worker_pids(1)[0], signal.SIGSTOP)
+    run.signal(signal.SIGTERM)
+    ctrun.wait_until(node.box.path("woke0").exists, "it was continued")
+    run.signal(signal.SIGKILL)
+    node.box.wait_gone()
+
+
+def test_a_stop_of_another_generation_is_ignored(node):
+    run = start_hanging(node, "on", "TERM", "0")
+    run.server.stop_round(generation=7)
+    run.server.stop_round(generation=1, reason=3)
+    run.server.wait_for("STOPPED")
+    run.server.wait_for("JOIN", 2)
+    assert run.server.received("STOPPED")[0]["generation"] == 1
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+
+
+def test_a_membership_change_restarts_without_a_failure(node):
+    run = start_hanging(node, "on", "TERM", "0")
+    run.server.stop_round(reason=3)
+    node.box.wait_event("worker_started", 4)
+    assert run.server.received("FAILURE") == []
+    assert run.server.received("STOPPED")[0]["failures"] == []
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+
+
+def test_a_round_that_succeeded_here_may_start_again(node):
+    server = node.serve()
+    server._on_succeeded = lambda fields: server.stop_round() if fields["generation"] == 1 \
+        else server.give_verdict(1, 0)
+    run = node.run("exit", "0", server=server)
+    assert run.code == 0
+    assert len(node.box.events("worker_started")) == 4

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How workers start and end, and what is told of it."""
+import os
+import signal
+
+import rendezvous
+
+
+def test_workers_that_exit_0_make_the_run_succeed(node):
+    run = node.run("exit", "0")
+    assert run.code == 0, run
+    assert len(node.box.events("worker_started")) == 2
+    assert [e["cause"] for e in node.box.events("worker_ended")] == ["none", "none"]
+    assert run.server.received("SUCCEEDED") == [{"generation": 1}]
+    assert node.result()["outcome"] == 1
+
+
+def test_a_workers_exit_code_is_told_and_becomes_ours(node):
+    run = node.run("@1", "exit", "7", "@all", "hang")
+    assert run.code == 7, run
+    failure = run.server.received("FAILURE")[0]
+    assert (failure["cause"], failure["code"]) == (rendezvous.EXIT, 7)
+    assert (failure["rank"], failure["local_rank"], failure["host"]) == (1, 1, "here")
+    assert failure["pid"] == node.box.events("worker_started", rank=1)[0]["worker_pid"]
+
+
+def test_a_worker_that_dies_of_a_signal_is_told_as_such(node):
+    run = node.run("@0", "die", "SEGV", "@all", "hang")
+    assert run.code == 139, run
+    failure = run.server.received("FAILURE")[0]
+    assert (failure["cause"], failure["code"]) == (rendezvous.SIGNAL, signal.SIGSEGV)
+
+
+def test_workers_that_we_stop_are_consequences(node):
+    run = node.run("@1", "exit", "7", "@all", "hang")
+    stopped = run.server.wait_for("STOPPED")[0]["failures"]
+    assert [(f["rank"], f["cause"], f["code"]) for f in stopped] == [
+        (1, rendezvous.EXIT, 7), (0, rendezvous.STOPPED, signal.SIGTERM)]
+    assert len(run.server.received("FAILURE")) == 1
+
+
+def test_a_program_that_is_not_there_is_an_exec_failure(node):
+    run = node.run(program=["./no-such-program"])
+    failure = run.server.received("FAILURE")[0]
+    assert (failure["cause"], failure["code"]) == (rendezvous.EXEC, 2)
+    assert failure["text"] == "./no-such-program: No such file or directory"
+    assert run.code == 127
+
+
+def test_a_file_that_is_no_program_is_an_exec_failure(node):
+    path = node.box.write("text", "no program", 0o644)
+    node.run(program=[path])
+    assert node.servers[0].received("FAILURE")[0]["code"] == 13  # EACCES
+    path = node.box.write("script", "no interpreter line", 0o755)
+    node.run(program=[path])
+    assert node.servers[1].received("FAILURE")[0]["code"] == 8  # ENOEXEC
+
+
+def test_the_program_is_looked_up_in_the_workers_path(node):
+    folder = node.box.path("bin")
+    folder.mkdir()
+    node.box.write("bin/mine", "#!/bin/sh\necho found\n", 0o755)
+    run = node.run(program=["mine"], workers=1,
+                   env={"PATH": f"{node.box.path('nowhere')}:{folder}"})
+    assert (run.code, run.out) == (0, "found\n"), run
+
+
+def test_a_denied_program_counts_more_than_a_missing_one(node):
+    folder = node.box.path("bin")
+    folder.mkdir()
+    node.box.write("bin/mine", "#!/bin/sh\n", 0o644)
+    node.run(program=["mine"], env={"PATH": f"{folder}:{node.box.path('nowhere')}"})
+    assert node.servers[0].received("FAILURE")[0]["code"] == 13
+
+
+def test_a_worker_has_a_session_of_its_own(node):
+    run = node.start("hang", workers=2)
+    for pid in node.worker_pids():
+        assert os.getsid(pid) == pid
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+def test_a_worker_inherits_three_descriptors_only(node):
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    run = node.run("fds", workers=1)
+    assert run.out == "fd=0\nfd=1\nfd=2\n"
+    run = node.run("fds", options=["--out", "tee", "--log-dir", node.box.dir])
+    assert sorted(set(run.out.split())) == ["fd=0", "fd=1", "fd=2"]
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_worker_gets_socket_and_generation(node):
+    run = node.run("env", "CTRUN_AGENT_SOCKET", "env", "CTRUN_GENERATION", "env", "RANK",
+                   workers=1)
+    lines = dict(line.split("=", 1) for line in run.out.split())
+    assert lines["CTRUN_AGENT_SOCKET"].startswith("@ctrun-")
+    assert (lines["CTRUN_GENERATION"], lines["RANK"]) == ("1", "0")
+
+
+def test_ignored_sighup_stays_ignored_in_workers(node):
+    run = node.start("touch", str(node.box.path("ready")), "hang", workers=1,
+                     program=["sh", "-c", 'touch "$1"; grep SigIgn /proc/self/status',
+                              "sh", str(node.box.path("ready"))])
+    run.wait()
+    assert int(run.out.split()[1], 16) & 1 == 0
+    nohup = node.box.run("sh", "-c", 'trap "" HUP; exec "$@"', "sh", *run.argv[:1],
+                         "--server", node.serve(workers=1).address, "--workers", "1", "--",
+                         "grep", "SigIgn", "/proc/self/status")
+    assert int(nohup.out.split()[1], 16) & 1 == 1  # SIGHUP
+    assert int(nohup.out.split()[1], 16) & (1 << 12) == 0  # not our SIGPIPE
+
+
+def test_the_last_lines_of_stderr_are_the_failures_text(node):
+    run = node.run("write", "fine\\n", "err", "loading\\nno such file\\n", "exit", "1",
+                   options=["--err", "tee", "--log-dir", node.box.dir])
+    assert run.server.received("FAILURE")[0]["text"] == "loading\nno such file"
+
+
+def test_the_last_lines_come_from_a_redirected_file_too(node):
+    run = node.run("err", "gone\\n", "exit", "1",
+                   options=["--err", "file", "--log-dir", node.box.dir])
+    assert run.server.received("FAILURE")[0]["text"] == "gone"
+
+
+def test_the_error_files_path_is_told_when_it_was_written(node):
+    run = node.run("@1", "errfile", "{", "exit", "1", "@0", "hang",
+                   options=["--log-dir", node.box.dir])
+    assert run.server.received("FAILURE")[0]["error_file"] == str(node.box.path("1.error.json"))
+
+
+def test_a_restart_starts_all_workers_again(node):
+    server = node.serve(max_restarts=1)
+    run = node.run("env", "CTRUN_GENERATION", "@1r0", "exit", "3", "@0r0", "hang", "@r1", "exit", "0",
+                   server=server)
+    assert run.code == 0, run
+    started = node.box.events("worker_started")
+    assert [(e["generation"], e["rank"]) for e in started] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert len(server.received("JOIN")) == 2
+    assert run.out.split().count("CTRUN_GENERATION=2") == 2
+
+
+def test_every_round_has_a_store_of_its_own(node):
+    node.run("@r0", "exit", "1", "@r1", "exit", "0", server=node.serve(max_restarts=1))
+    opened = [e["store"] for e in node.box.events("store_opened")]
+    assert opened == [1, 2]
+    assert [e["store"] for e in node.box.events("store_closed")] == opened
+
+
+def test_steps_reach_the_heartbeat_as_their_minimum(node):
+    server = node.serve(heartbeat_ms=50, lost_after_ms=5000)
+    run = node.start("@0", "step", "41", "@1", "step", "40", "@all", "hang", server=server)
+    rendezvous.ctrun.wait_until(
+        lambda: any(beat["step"] == 40 for beat in server.received("HEARTBEAT")),
+        lambda: f"step 40 in {server.received('HEARTBEAT')}")
+    run.signal(signal.SIGKILL)
+    node.box.wait_gone()
+
+
+def test_workers_hear_that_they_should_stop(node):
+    run = node.start("ignore", "TERM", "step", "1", "touch", str(node.box.path("on%r")), "stopped",
+                     "write", "saved\\n", "exit", "0")
+    for rank in "01":
+        rendezvous.ctrun.wait_until(node.box.path("on" + rank).exists, "a worker is ready")
+    run.signal(signal.SIGTERM)
+    run.wait()
+    assert run.out == "saved\nsaved\n"
