@@ -61,6 +61,7 @@ int store_create(struct store **out)
     ct_list_init(&store->entries);
     ct_list_init(&store->clients);
     store->legacy = CT_TCPSTORE_D0;
+    store_set_limits(store, STORE_DATA_MAX_BYTES, STORE_OUTPUT_TOTAL_MAX_BYTES);
     *out = store;
     return 0;
 }
@@ -84,6 +85,12 @@ void store_set_legacy_dialect(struct store *store, enum ct_tcpstore_dialect dial
 {
     assert(dialect == CT_TCPSTORE_D0 || dialect == CT_TCPSTORE_D1);
     store->legacy = dialect;
+}
+
+void store_set_limits(struct store *store, size_t data_bytes, size_t output_bytes)
+{
+    store->data_max = data_bytes;
+    store->output_max = output_bytes;
 }
 
 struct store_client *store_add_client(struct store *store, store_output_fn *on_output,
@@ -136,12 +143,14 @@ void store_get_stats(const struct store *store, struct store_stats *out)
 
 /* ---- Accounts --------------------------------------------------------------------------- */
 
+static bool has_room(size_t account, size_t max, size_t bytes)
+{
+    return bytes <= max && account <= max - bytes;
+}
+
 int store_check_room(const struct store *store, size_t bytes)
 {
-    if (bytes > STORE_DATA_MAX_BYTES ||
-        store->data_bytes > STORE_DATA_MAX_BYTES - bytes)
-        return -ENOBUFS;
-    return 0;
+    return has_room(store->data_bytes, store->data_max, bytes) ? 0 : -ENOBUFS;
 }
 
 static void charge(size_t *account, size_t *charged, size_t capacity)
@@ -198,7 +207,7 @@ uint8_t *store_reply(struct store_client *client, size_t length)
     int rc;
 
     if (length > STORE_OUTPUT_MARK_BYTES &&
-        store->output_bytes > STORE_OUTPUT_TOTAL_MAX_BYTES - length)
+        !has_room(store->output_bytes, store->output_max, length))
         rc = -ENOBUFS;
     else
         rc = ct_buf_reserve(&client->out, room, &at);

@@ -43,6 +43,8 @@ int store_create(struct store **out);
 void store_destroy(struct store *store);
 /* Who sends no VALIDATE speaks this: CT_TCPSTORE_D0 (torch <= 2.0, the default) or D1. */
 void store_set_legacy_dialect(struct store *store, enum ct_tcpstore_dialect dialect);
+/* Instead of STORE_DATA_MAX_BYTES and STORE_OUTPUT_TOTAL_MAX_BYTES. */
+void store_set_limits(struct store *store, size_t data_bytes, size_t output_bytes);
 
 /* NULL when memory is short. on_output may be NULL; context is kept. */
 struct store_client *store_add_client(struct store *store, store_output_fn *on_output,

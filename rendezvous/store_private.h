@@ -71,9 +71,11 @@ struct store {
     struct store_client
         *running; /* whose requests are being executed: not to be notified */
     enum ct_tcpstore_dialect legacy;
-    size_t key_bytes; /* of all names that are keys */
-    size_t data_bytes;
+    size_t key_bytes;  /* of all names that are keys */
+    size_t data_bytes; /* <= data_max, but for small things */
+    size_t data_max;
     size_t output_bytes;
+    size_t output_max;
     struct store_stats stats; /* counters; the rest is filled in on demand */
 };
 
