@@ -270,6 +270,26 @@ CTRUN_API int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err);
 
 /* ---- DDP: gradients averaged over all ranks --------------------------------------------- */
 
+/* PyTorch's DistributedDataParallel without autograd: the trainer says when a gradient is
+ * complete, and reductions run in the background while backward goes on.
+ *
+ *     ctrun_ddp_create(&ddp, world, params, count, NULL, &err);
+ *     for each step:
+ *         ctrun_ddp_forward_begin(ddp, &err);
+ *         ... forward ...
+ *         ctrun_ddp_backward_begin(ddp, NULL, &err);
+ *         for each parameter p, in the order in which backward completes them:
+ *             ... write its gradient to ctrun_ddp_grad(ddp, p) ...
+ *             ctrun_ddp_grad_ready(ddp, p, &err);
+ *         ctrun_ddp_backward_end(ddp, &err);
+ *         ... optimizer: the gradients are averages now, bit-equal on all ranks ...
+ *
+ * What stands in a gradient when it is ready is what gets averaged. A backward that overwrites
+ * needs no ctrun_ddp_zero_grad(); one that adds to what is there accumulates as PyTorch does.
+ *
+ * Misuse is CTRUN_E_USAGE at the call that is wrong; the step can go on or begin anew. When a
+ * collective failed, the code is the group's (CTRUN_E_PEER_LOST, ...): destroy the object,
+ * close the group. One thread at a time. */
 struct ctrun_ddp; /* opaque */
 
 enum { CTRUN_MAX_DIMS = 8 };
@@ -278,7 +298,7 @@ enum { CTRUN_MAX_DIMS = 8 };
 struct ctrun_param {
     const char *name;              /* kept */
     void *data;                    /* kept; contiguous, row-major */
-    enum ctrun_dtype dtype;
+    enum ctrun_dtype dtype;        /* floating point, unless no_grad */
     int dims;
     int64_t sizes[CTRUN_MAX_DIMS];
     bool no_grad;                  /* broadcast at the start, never reduced */
@@ -299,28 +319,38 @@ struct ctrun_ddp_options {
 
 /* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that
  * differs, on every rank), broadcasts rank 0's values, and lays out the gradient buckets.
- * Collective. params is copied; what it points to is kept. */
+ * Collective. params is copied; what it points to is kept. The buckets are memory of the group
+ * (ctrun_group_alloc()): a second object on the same group takes as much again. */
 CTRUN_API int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
                                const struct ctrun_param *params, size_t count,
                                const struct ctrun_ddp_options *options,
                                struct ctrun_error *err);
+/* Local. Waits for reductions that still run; call it before ctrun_group_close(). */
 CTRUN_API void ctrun_ddp_destroy(struct ctrun_ddp *ddp);
 /* Where backward must write parameter p's gradient: bucket memory, so that nothing is copied.
- * Valid until the next ctrun_ddp_forward_begin(): ask again in every step. */
+ * Valid until the next ctrun_ddp_forward_begin(): ask again in every step. NULL for a parameter
+ * without gradient. */
 CTRUN_API void *ctrun_ddp_grad(struct ctrun_ddp *ddp, size_t p);
 /* One step is: forward_begin, backward_begin, grad_ready for each parameter in the order in
- * which backward completes them, backward_end. Gradients are averages afterwards. */
+ * which backward completes them, backward_end. The second forward_begin is collective: buckets
+ * are rebuilt once, in rank 0's order, and gradients move along. A forward without backward is
+ * allowed. */
 CTRUN_API int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* used: NULL, or one flag per parameter with find_unused: 0 gets no gradient in this step. */
 CTRUN_API int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
                                        struct ctrun_error *err);
+/* Starts the reductions that p was the last one for. Does not wait for them. */
 CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, struct ctrun_error *err);
+/* Waits for the reductions. When a rank forgot a gradient, every rank fails with
+ * CTRUN_E_USAGE, which names it; nobody hangs. */
 CTRUN_API int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
-/* on: the steps that begin now keep their gradients local and add them up. */
+/* on: the steps whose forward begins now keep their gradients local and add them up (if
+ * backward adds); the first step after it is switched off averages the sum. */
 CTRUN_API void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on);
-/* Sets all gradients to zero (they live in the buckets). */
+/* Sets all gradients to zero (they live in the buckets). Between steps only. */
 CTRUN_API void ctrun_ddp_zero_grad(struct ctrun_ddp *ddp);
-/* After find_unused: false when no rank used p in the last step (leave the parameter alone). */
+/* After find_unused: false when no rank used p in the last step (leave the parameter alone; its
+ * gradient is what it was before). */
 CTRUN_API bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p);
 
 struct ctrun_ddp_stats {
