@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong is told in one line, with the right exit code and an error file."""
+import json
+import os
+import signal
+
+import ctrun
+import mnist
+import pytest
+
+
+def fails(box, code, name, *options, data=None, **how):
+    """Runs ctrun-mnist, which must end with `code` and exactly one line that names the error."""
+    run = box.run(*mnist.command(data or mnist.make_data(box), *options), **how)
+    assert run.code == code, run
+    told = [line for line in run.err.splitlines() if line]
+    assert len(told) == 1 and told[0].startswith(f"ctrun-mnist: error[{name}]: "), run
+    return told[0]
+
+
+@pytest.mark.parametrize("option, told", [
+    ("--wrong", "--help"), ("--epoch=3", "--epochs"), ("--epochs=-1", "--epochs -1"),
+    ("--batch-size=0", "from 1"), ("--lr=fast", "--lr fast"), ("--resume", "--save")])
+def test_wrong_usage_is_exit_code_2(box, option, told):
+    assert told in fails(box, 2, "E_USAGE", option)
+
+
+def test_an_unknown_back_end_is_refused(box):
+    assert "simd" in fails(box, 1, "E_UNSUPPORTED", "--backend=abacus")
+
+
+def test_a_missing_data_set_names_the_directory(box):
+    assert "/nowhere" in fails(box, 1, "E_BAD_DATA", data="/nowhere")
+
+
+def test_a_truncated_data_set_is_refused(box):
+    data = mnist.make_data(box)
+    images = box.path("data") / "train-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:-1])
+    assert str(images) in fails(box, 1, "E_BAD_DATA", data=data)
+
+
+def test_images_of_another_size_are_refused(box):
+    data = mnist.make_data(box)
+    mnist.write_idx(box.path("data") / "train-images-idx3-ubyte", (320, 7, 7), bytes(320 * 49))
+    assert "28 x 28" in fails(box, 1, "E_BAD_DATA", data=data)
+
+
+def saved(box):
+    data = mnist.make_data(box)
+    mnist.train(box, 1, data, "--limit-steps=2", "--save=state.safetensors")
+    return data, box.path("state.safetensors")
+
+
+@pytest.mark.parametrize("what", ["header", "body", "tail", "empty"])
+def test_a_damaged_checkpoint_is_refused(box, what):
+    data, path = saved(box)
+    good = path.read_bytes()
+    half = len(good) // 2
+    path.write_bytes({"header": b"\xff" * 9 + good[9:],
+                      "body": good[:half] + bytes([good[half] ^ 1]) + good[half + 1:],
+                      "tail": good[:half], "empty": b""}[what])
+    told = fails(box, 1, "E_BAD_CHECKPOINT", "--save=state.safetensors", "--resume", data=data)
+    assert "state.safetensors" in told
+
+
+def test_a_checkpoint_of_another_seed_is_refused(box):
+    data, _ = saved(box)
+    assert "--seed 1" in fails(box, 1, "E_BAD_CHECKPOINT", "--save=state.safetensors",
+                               "--resume", "--seed=2", data=data)
+
+
+def test_a_place_where_nothing_can_be_written_is_told(box):
+    fails(box, 1, "ENOENT", "--save=no/such/folder/state", "--limit-steps=1")
+
+
+def test_the_error_reaches_the_error_file(box):
+    path = box.path("error.json")
+    fails(box, 1, "E_BAD_DATA", data="/nowhere", env={"TORCHELASTIC_ERROR_FILE": str(path)})
+    assert "/nowhere" in json.dumps(json.loads(path.read_text()))
+
+
+def test_a_rank_without_a_world_is_told_which_variable_is_missing(box):
+    assert "WORLD_SIZE" in fails(box, 1, "E_BAD_ENVIRONMENT", env={"RANK": "0"})
+
+
+def test_a_worker_whose_peer_is_killed_says_who_is_lost(box):
+    data = mnist.make_data(box)
+    run = mnist.start(box, 2, data, "--epochs=100000", launcher=("--max-restarts=0",))
+    workers = box.wait_workers(2)
+    ctrun.wait_until(lambda: mnist.epochs(mnist.lines(run)), "an epoch")
+    os.kill(workers[1], signal.SIGKILL)
+    assert run.wait() == 137, run
+    box.wait_gone()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training that is ended in any way goes on where it was."""
+import os
+import signal
+
+import ctrun
+import mnist
+import pytest
+
+OPTIONS = ("--global-batch=32", "--log-interval=1", "--threads=1", "--epochs=3", "--save-steps=1")
+
+
+def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(box):
+    data = mnist.make_data(box)  # 10 steps an epoch
+    whole = mnist.train(box, 1, data, *OPTIONS)
+    saved = ("--save=state.safetensors", "--resume")
+    parts = []
+    for limit in ("--limit-steps=7", "--limit-steps=10", "--limit-steps=13", "--limit-steps=0"):
+        parts += mnist.train(box, 1, data, *OPTIONS, *saved, limit)
+    assert mnist.losses(parts) == mnist.losses(whole)
+    assert [e["loss"] for e in mnist.epochs(parts)] == pytest.approx(
+        [e["loss"] for e in mnist.epochs(whole)], rel=1e-9)
+    assert mnist.digest(parts) == mnist.digest(whole)
+
+
+def test_a_finished_run_that_is_resumed_has_nothing_to_do(box):
+    data = mnist.make_data(box, train=64)
+    options = (*OPTIONS, "--epochs=1", "--save=state.safetensors", "--resume")
+    assert len(mnist.epochs(mnist.train(box, 1, data, *options))) == 1
+    assert mnist.train(box, 1, data, *options) == []
+
+
+def test_a_run_is_resumed_with_another_number_of_workers(box):
+    data = mnist.make_data(box)
+    options = (*OPTIONS, "--lr=0.01", "--epochs=1")
+    whole = mnist.losses(mnist.train(box, 1, data, *options))
+    saved = ("--save=state.safetensors", "--resume")
+    parts = []
+    for workers, limit in ((2, 4), (1, 6), (3, 0)):
+        parts += mnist.losses(mnist.train(box, workers, data, *options, *saved,
+                                          f"--limit-steps={limit}"))
+    assert len(parts) == len(whole) == 10
+    assert parts == pytest.approx(whole, rel=1e-4)
+
+
+def test_sigterm_saves_and_ends_with_143(box):
+    data = mnist.make_data(box)
+    options = (*OPTIONS, "--epochs=400", "--save-steps=0", "--save=state.safetensors", "--resume")
+    run = mnist.start(box, 1, data, *options)
+    ctrun.wait_until(lambda: len(mnist.losses(mnist.lines(run))) > 3, "three steps")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143, run
+    stopped = mnist.lines(run)[-1]
+    assert stopped["stopped"] == "terminated by a signal"
+    # One step more of the resumed run is what the whole run's next step would have been.
+    next_step = stopped["step"] + 1
+    resumed = mnist.train(box, 1, data, *options, f"--limit-steps={next_step}")
+    whole = mnist.train(box, 1, data, *OPTIONS, "--epochs=400", f"--limit-steps={next_step}")
+    assert mnist.losses(resumed) == mnist.losses(whole)[-1:]
+    assert mnist.digest(resumed) == mnist.digest(whole)
+
+
+def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_nothing_had_been(box):
+    data = mnist.make_data(box)
+    options = (*OPTIONS, "--epochs=30", "--lr=0.01")
+    whole = mnist.train(box, 2, data, *options)
+    run = mnist.start(box, 2, data, *options, "--save=state.safetensors", "--resume",
+                      launcher=("--max-restarts=1",))
+    workers = box.wait_workers(2)
+    ctrun.wait_until(lambda: box.path("state.safetensors").exists(), "a checkpoint")
+    os.kill(workers[1], signal.SIGKILL)
+    assert run.wait(120) == 0, run
+    assert "resumed from" in run.err, run
+    said = mnist.lines(run)
+    assert mnist.epochs(said)[-1]["epoch"] == 30
+    assert mnist.digest(said) == mnist.digest(whole)
+
+
+def test_resume_without_a_file_starts_anew(box):
+    data = mnist.make_data(box, train=64)
+    fresh = mnist.train(box, 1, data, *OPTIONS, "--epochs=1")
+    said = mnist.train(box, 1, data, *OPTIONS, "--epochs=1", "--save=new.safetensors", "--resume")
+    assert mnist.digest(said) == mnist.digest(fresh)
+    assert box.path("new.safetensors").exists()
