@@ -62,7 +62,7 @@ def test_sigterm_saves_and_ends_with_143(box):
 
 def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_nothing_had_been(box):
     data = mnist.make_data(box)
-    options = (*OPTIONS, "--epochs=30", "--lr=0.01")
+    options = (*OPTIONS, "--epochs=30", "--lr=0.01", "--save-steps=7")
     whole = mnist.train(box, 2, data, *options)
     run = mnist.start(box, 2, data, *options, "--save=state.safetensors", "--resume",
                       launcher=("--max-restarts=1",))

@@ -172,12 +172,14 @@ static int resume(struct trainer *t, struct ctrun_error *err)
                         t->options->save);
         return 0;
     }
+    if ((rc = check_position(t, err)) < 0)
+        return rc;
     cnn_report_note(
         &t->report,
         "resumed from %s: epoch %" PRIu64 ", %" PRIu64 " images done, step %" PRIu64,
         t->options->save, t->position.epoch + 1, t->position.start, t->position.step);
     t->saved_step = t->position.step;
-    return check_position(t, err);
+    return 0;
 }
 
 static int set_up_ddp(struct trainer *t, struct ctrun_error *err)
