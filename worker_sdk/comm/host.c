@@ -18,7 +18,10 @@
 #include "worker_sdk/comm/host_tcp.h"
 
 enum {
-    PAGE = 4096
+    PAGE = 4096,
+    /* In a mixed group each stage waits a little longer than the one before, so that the rank
+     * that is missing is named by those who know: its neighbours. */
+    STAGE_GRACE_MS = 400,
 };
 
 /* Memory of ctrun_group_alloc() on a host with one member. */
@@ -106,7 +109,8 @@ static int check_from_shm(void *context, struct ctrun_error *err)
     struct host *host = context;
     int rc = ct_verdict_get(&host->verdict, err);
 
-    return rc == 0 && host->tcp ? ct_mesh_check(&host->mesh, err) : rc;
+    return rc == 0 && host->tcp ? ct_mesh_check(&host->mesh, CT_REASON_GRACE_MS, err)
+                                : rc;
 }
 
 /* While waiting for the network: what the host says. */
@@ -260,6 +264,13 @@ static void run_alone(const struct ct_call *call)
         memcpy(call->out, call->in, call->bytes);
 }
 
+static uint64_t later(uint64_t deadline_ms, int stages)
+{
+    uint64_t later_ms = deadline_ms + (uint64_t)(stages * STAGE_GRACE_MS);
+
+    return later_ms < deadline_ms ? deadline_ms : later_ms;
+}
+
 /* In shared memory, with `peer` as a local index; nothing to do where we are alone. */
 static int run_local(struct host *host, const struct ct_call *call,
                      enum ct_call_kind kind, int peer, struct ctrun_error *err)
@@ -285,6 +296,7 @@ static int run_leaders(struct host *host, const struct ct_call *call, int peer,
     if (host->local_me != 0)
         return 0;
     between.peer = peer;
+    between.deadline_ms = later(call->deadline_ms, 1);
     return ct_host_tcp_run(host->tcp, &team, &between, err);
 }
 
@@ -292,14 +304,19 @@ static int mixed_broadcast(struct host *host, const struct ct_call *call,
                            struct ctrun_error *err)
 {
     int local_root = host->local_of[call->peer];
-    int rc = 0;
+    struct ct_call first = *call;
+    struct ct_call last = *call;
+    int rc;
 
-    if (local_root >= 0)
-        rc = run_local(host, call, CT_CALL_BROADCAST, local_root, err);
+    last.deadline_ms = later(call->deadline_ms, 2);
+    if (local_root < 0)
+        first.bytes = 0; /* nothing to pass on yet: only agree that we all mean this */
+    rc = run_local(host, &first, CT_CALL_BROADCAST, local_root < 0 ? 0 : local_root,
+                   err);
     if (rc == 0)
         rc = run_leaders(host, call, host->leader_of[call->peer], err);
     if (rc == 0 && local_root < 0)
-        rc = run_local(host, call, CT_CALL_BROADCAST, 0, err);
+        rc = run_local(host, &last, CT_CALL_BROADCAST, 0, err);
     return rc;
 }
 
@@ -307,14 +324,16 @@ static int run_mixed(struct host *host, const struct ct_call *call,
                      struct ctrun_error *err)
 {
     enum ct_call_kind kind = call->kind;
+    struct ct_call last = *call;
     int rc;
 
     if (kind == CT_CALL_BROADCAST)
         return mixed_broadcast(host, call, err);
+    last.deadline_ms = later(call->deadline_ms, 2);
     if ((rc = run_local(host, call, kind, 0, err)) < 0 ||
         (rc = run_leaders(host, call, 0, err)) < 0)
         return rc;
-    return run_local(host, call, kind == CT_CALL_BARRIER ? kind : CT_CALL_BROADCAST, 0,
+    return run_local(host, &last, kind == CT_CALL_BARRIER ? kind : CT_CALL_BROADCAST, 0,
                      err);
 }
 
@@ -362,6 +381,8 @@ static int host_run(void *self, const struct ct_call *call, struct ctrun_error *
     struct ctrun_error why = {.text = ""};
     int rc = check_verdict(host, &why);
 
+    if (rc == 0 && host->tcp) /* somebody failed while we computed */
+        rc = ct_mesh_check(&host->mesh, 0, &why);
     if (rc == 0)
         rc = dispatch(host, call, &why);
     return rc < 0 ? host_fail(host, rc, &why, err) : 0;

@@ -126,16 +126,15 @@ static int fail_broken(struct ct_host_tcp *tcp, int member, const struct ct_call
                        struct ctrun_error *err)
 {
     char text[CT_CALL_TEXT_MAX];
-    int rc = ct_mesh_check(tcp->mesh, err);
+    int rc = ct_mesh_explain(tcp->mesh, member, err);
 
-    if (rc == 0)
-        rc = ct_mesh_explain(tcp->mesh, member, err);
     ct_call_format(text, call);
-    (void)ct_wrap(err, "%s", text);
-    return rc;
+    return rc == CTRUN_E_PEER_LOST ? ct_wrap(err, "%s", text) : rc;
 }
 
-/* Sleeps until one of the first n polls is ready, at most a slice. 0, or the reason to stop. */
+/* Sleeps until one of the first n polls is ready, at most a slice. 0, or the reason to stop;
+ * what has come by then still counts: a peer that is through with this call may have failed in
+ * the next, and this one can be finished. */
 static int idle(struct ct_host_tcp *tcp, int n, const struct ct_call *call,
                 struct ctrun_error *err)
 {
@@ -150,7 +149,7 @@ static int idle(struct ct_host_tcp *tcp, int n, const struct ct_call *call,
     if (tcp->watch.check)
         rc = tcp->watch.check(tcp->watch.context, err);
     if (rc == 0)
-        rc = ct_mesh_check(tcp->mesh, err);
+        rc = ct_mesh_check(tcp->mesh, CT_REASON_GRACE_MS, err);
     return rc;
 }
 
@@ -243,8 +242,11 @@ static int swap_some(struct ct_host_tcp *tcp, const struct ct_team *team,
         out = push(tcp->mesh->data[member], own, total, &swap->sent);
         in = pull(tcp->mesh->data[member], swap->bytes, total, &swap->got);
         if (in == MOVED_SOME && swap->got >= HEADER_BYTES &&
-            memcmp(swap->bytes, own, HEADER_BYTES) != 0)
-            return fail_mismatch(tcp, member, swap->bytes, call, err);
+            memcmp(swap->bytes, own, HEADER_BYTES) != 0) {
+            int rc = ct_mesh_check(tcp->mesh, 0,
+                                   err); /* it may have failed, and told us why */
+            return rc < 0 ? rc : fail_mismatch(tcp, member, swap->bytes, call, err);
+        }
         if (out == MOVED_BROKEN || in == MOVED_BROKEN)
             return fail_broken(tcp, member, call, err);
         *moved = *moved || out == MOVED_SOME || in == MOVED_SOME;
@@ -278,6 +280,7 @@ static int swap_all(struct ct_host_tcp *tcp, const struct ct_team *team,
     size_t total = HEADER_BYTES + bytes;
     bool moved, is_done;
     int quiet = 0;
+    int bad = 0;
     int rc;
 
     write_header(own->bytes, call, false);
@@ -286,15 +289,18 @@ static int swap_all(struct ct_host_tcp *tcp, const struct ct_team *team,
     for (int i = 0; i < team->size; i++)
         tcp->swaps[team->members[i]].sent = tcp->swaps[team->members[i]].got = 0;
     for (;;) {
-        if ((rc = swap_some(tcp, team, call, total, &moved, &is_done, err)) < 0 ||
-            is_done)
-            return rc;
+        rc = swap_some(tcp, team, call, total, &moved, &is_done, bad < 0 ? NULL : err);
+        if (rc == 0 && is_done)
+            return 0;
+        if (rc < 0)
+            return bad < 0 ? bad : rc;
         quiet = moved ? 0 : quiet + 1;
         if (quiet <= tcp->spins)
             continue;
-        if ((rc = idle(tcp, collect_swaps(tcp, team, total), call, err)) < 0)
-            return rc;
-        if (ct_now_ms() >= call->deadline_ms)
+        if (bad < 0)
+            return bad; /* nothing more has come since */
+        if ((bad = idle(tcp, collect_swaps(tcp, team, total), call, err)) == 0 &&
+            ct_now_ms() >= call->deadline_ms)
             return fail_swap_timeout(tcp, team, call, total, err);
     }
 }
@@ -336,33 +342,44 @@ static int fail_stream_timeout(const struct stream *stream, struct ctrun_error *
                    is_in ? "data from" : "data to", who);
 }
 
+/* What may move now, for poll(). */
+static int collect_stream(const struct stream *stream)
+{
+    struct ct_host_tcp *tcp = stream->tcp;
+    int n = 0;
+
+    if (stream->may_send(stream))
+        tcp->polls[n++] = (struct pollfd){.fd = tcp->mesh->data[stream->to],
+                                          .events = POLLOUT};
+    if (stream->may_recv(stream))
+        tcp->polls[n++] = (struct pollfd){.fd = tcp->mesh->data[stream->from],
+                                          .events = POLLIN};
+    return n;
+}
+
 static int stream_run(struct stream *stream, struct ctrun_error *err)
 {
     struct ct_host_tcp *tcp = stream->tcp;
     int quiet = 0;
-    int rc;
+    int bad = 0;
 
     while (!stream->is_done(stream)) {
         enum moved out = stream->may_send(stream) ? stream->send_some(stream)
                                                   : MOVED_NOTHING;
         enum moved in = stream->may_recv(stream) ? stream->recv_some(stream)
                                                  : MOVED_NOTHING;
-        int n = 0;
         if (out == MOVED_BROKEN || in == MOVED_BROKEN)
-            return fail_broken(tcp, in == MOVED_BROKEN ? stream->from : stream->to,
-                               stream->call, err);
+            return bad < 0 ? bad
+                           : fail_broken(tcp,
+                                         in == MOVED_BROKEN ? stream->from : stream->to,
+                                         stream->call, err);
         quiet = out == MOVED_SOME || in == MOVED_SOME ? 0 : quiet + 1;
         if (quiet <= tcp->spins)
             continue;
-        if (stream->may_send(stream))
-            tcp->polls[n++] = (struct pollfd){.fd = tcp->mesh->data[stream->to],
-                                              .events = POLLOUT};
-        if (stream->may_recv(stream))
-            tcp->polls[n++] = (struct pollfd){.fd = tcp->mesh->data[stream->from],
-                                              .events = POLLIN};
-        if ((rc = idle(tcp, n, stream->call, err)) < 0)
-            return rc;
-        if (ct_now_ms() >= stream->call->deadline_ms)
+        if (bad < 0)
+            return bad; /* nothing more has come since */
+        if ((bad = idle(tcp, collect_stream(stream), stream->call, err)) == 0 &&
+            ct_now_ms() >= stream->call->deadline_ms)
             return fail_stream_timeout(stream, err);
     }
     return 0;

@@ -671,47 +671,67 @@ void ct_mesh_wake(struct ct_mesh *mesh)
         return; /* full: it is readable already */
 }
 
-static int read_note(struct ct_mesh *mesh, int member, struct ctrun_error *err)
+/* The first reason stays. */
+static void keep_reason(struct ct_mesh *mesh, const struct ctrun_error *reason)
+{
+    if (mesh->reason.code < 0)
+        return;
+    mesh->reason = *reason;
+    mesh->reason_ms = ct_now_ms();
+}
+
+static void on_control_end(struct ct_mesh *mesh, int member, int failure)
+{
+    char who[CT_PEER_TEXT_MAX];
+    struct ctrun_error reason;
+
+    (void)epoll_ctl(mesh->watch, EPOLL_CTL_DEL, mesh->control[member], NULL);
+    if (mesh->notes[member].has_left)
+        return;
+    ct_peer_format(who, &mesh->peers[member]);
+    ct_fail(&reason, CTRUN_E_PEER_LOST, "%s died%s%s", who,
+            failure ? " or cannot be reached: " : "", failure ? strerror(failure) : "");
+    keep_reason(mesh, &reason);
+}
+
+static void read_note(struct ct_mesh *mesh, int member)
 {
     struct mesh_note *note = &mesh->notes[member];
-    char who[CT_PEER_TEXT_MAX];
+    struct ctrun_error reason;
     struct ct_reader in;
+    int code;
     ssize_t n = recv(mesh->control[member], note->bytes + note->length,
                      NOTE_BYTES - note->length, MSG_DONTWAIT);
-    int code;
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return 0;
-    ct_peer_format(who, &mesh->peers[member]);
+        return;
     if (n <= 0) {
-        (void)epoll_ctl(mesh->watch, EPOLL_CTL_DEL, mesh->control[member], NULL);
-        if (note->has_left)
-            return 0;
-        return ct_fail(err, CTRUN_E_PEER_LOST, "%s died%s%s", who,
-                       n < 0 ? " or cannot be reached: " : "",
-                       n < 0 ? strerror(errno) : "");
+        on_control_end(mesh, member, n < 0 ? errno : 0);
+        return;
     }
     if ((note->length += (size_t)n) < NOTE_BYTES)
-        return 0;
+        return;
     note->length = 0;
     note->bytes[NOTE_BYTES - 1] = '\0';
     ct_reader_init(&in, note->bytes, 4);
-    if ((code = (int)ct_read_u32(&in)) == 0)
+    if ((code = (int)ct_read_u32(&in)) >= 0) {
         note->has_left = true;
-    return code < 0 ? ct_fail(err, code, "%s", (const char *)note->bytes + 4) : 0;
+        return;
+    }
+    ct_fail(&reason, code, "%s", (const char *)note->bytes + 4);
+    keep_reason(mesh, &reason);
 }
 
-int ct_mesh_check(struct ct_mesh *mesh, struct ctrun_error *err)
+int ct_mesh_check(struct ct_mesh *mesh, uint64_t grace_ms, struct ctrun_error *err)
 {
     struct epoll_event events[16];
     int n = epoll_wait(mesh->watch, events, 16, 0);
 
-    for (int i = 0; i < n; i++) {
-        int member = (int)events[i].data.u32;
-        int rc = member == mesh->me ? 0 : read_note(mesh, member, err);
-        if (rc < 0)
-            return rc;
-    }
+    for (int i = 0; i < n; i++)
+        if ((int)events[i].data.u32 != mesh->me)
+            read_note(mesh, (int)events[i].data.u32);
+    if (mesh->reason.code < 0 && ct_now_ms() - mesh->reason_ms >= grace_ms)
+        return ct_fail(err, mesh->reason.code, "%s", mesh->reason.text);
     return 0;
 }
 
@@ -719,15 +739,16 @@ int ct_mesh_explain(struct ct_mesh *mesh, int member, struct ctrun_error *err)
 {
     uint64_t end_ms = ct_deadline_ms(ANSWER_MS);
     char who[CT_PEER_TEXT_MAX];
+    int rc;
 
-    ct_peer_format(who, &mesh->peers[member]);
-    while (!mesh->notes[member].has_left && ct_left_ms(end_ms) > 0) {
+    while ((rc = ct_mesh_check(mesh, 0, err)) == 0 && !mesh->notes[member].has_left &&
+           ct_left_ms(end_ms) > 0) {
         struct pollfd entry = {.fd = mesh->control[member], .events = POLLIN};
-        int rc;
         (void)poll(&entry, 1, ct_left_ms(end_ms));
-        if ((rc = read_note(mesh, member, err)) < 0)
-            return rc;
     }
+    if (rc < 0)
+        return rc;
+    ct_peer_format(who, &mesh->peers[member]);
     return ct_fail(err, CTRUN_E_PEER_LOST, "%s %s", who,
                    mesh->notes[member].has_left ? "has left the group"
                                                 : "closed its connection");

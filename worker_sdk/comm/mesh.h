@@ -21,7 +21,9 @@ struct ct_mesh {
     const struct ct_peer *peers; /* kept */
     int *data;                   /* descriptor by member; -1 for ourselves */
     int *control;
-    struct mesh_note *notes; /* what came on control, by member */
+    struct ctrun_error reason; /* the first that came; code 0: none */
+    uint64_t reason_ms;        /* when */
+    struct mesh_note *notes;   /* what came on control, by member */
     int watch; /* epoll over control and wake: readable when there is news */
     int wake;  /* eventfd: ct_mesh_wake() */
 };
@@ -43,9 +45,14 @@ int ct_mesh_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
 /* Says goodbye and closes. Zeroed and half-open ones are fine. */
 void ct_mesh_close(struct ct_mesh *mesh);
 
-/* Reads what came on control: 0, or the code and sentence of the member that failed, or
- * CTRUN_E_PEER_LOST. Never blocks. */
-int ct_mesh_check(struct ct_mesh *mesh, struct ctrun_error *err);
+/* Reads what came on control: 0, or why the group is over: the code and sentence of the member
+ * that failed, or CTRUN_E_PEER_LOST for one that died. A reason counts only when it is grace_ms
+ * old: whoever failed may have been through with the call that we are still in, and then what
+ * we lack is on its way. Never blocks. */
+enum {
+    CT_REASON_GRACE_MS = 50
+};
+int ct_mesh_check(struct ct_mesh *mesh, uint64_t grace_ms, struct ctrun_error *err);
 /* The data connection to member has ended: gives the reason some time to arrive. Negative. */
 int ct_mesh_explain(struct ct_mesh *mesh, int member, struct ctrun_error *err);
 /* Sends code and text to all members. Any thread; never blocks. */
