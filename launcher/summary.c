@@ -135,6 +135,21 @@ static void add_consequences(struct messages_block *out,
                      failed[0] ? "also failed: rank " : "", failed);
 }
 
+/* What happened to a node, or to the run before there were ranks. */
+static void begin_with_node(struct messages_block *out, const struct ct_failure *root,
+                            const char *what)
+{
+    const char *text = root->text[0] ? root->text : what;
+
+    if (root->cause == CT_CAUSE_JOIN_TIMEOUT)
+        messages_begin(out, code_of(root), "%s (RendezvousTimeoutError)", text);
+    else if (!root->host[0])
+        messages_begin(out, code_of(root), "%s", text);
+    else
+        messages_begin(out, code_of(root), "node %s %s%s%s", root->host, what,
+                       root->text[0] ? ": " : "", root->text);
+}
+
 static void begin_with_root(struct messages_block *out, const struct ct_failure *root)
 {
     char what[256];
@@ -150,8 +165,7 @@ static void begin_with_root(struct messages_block *out, const struct ct_failure 
     if (python < 0)
         (void)ct_format(code, sizeof code, "   exit code %d", CT_EXIT_SIGNAL - python);
     if (root->rank < 0)
-        messages_begin(out, code_of(root), "%s%s%s %s",
-                       root->host[0] ? "node " : "the run ", root->host, "", what);
+        begin_with_node(out, root, what);
     else if (root->cause == CT_CAUSE_EXEC)
         messages_begin(out, code_of(root), "rank %d (%s) %s", root->rank, root->host,
                        what);
@@ -159,6 +173,13 @@ static void begin_with_root(struct messages_block *out, const struct ct_failure 
         messages_begin(out, code_of(root), "rank %d (%s, pid %d) %s%s %s after start%s",
                        root->rank, root->host, root->pid, what, *step ? step : ",",
                        uptime, code);
+}
+
+static void add_join_advice(struct messages_block *out)
+{
+    messages_add(out, "do",
+                 "look at the missing nodes; longer: --rdzv-conf "
+                 "join_timeout=1200; fewer: --nnodes MIN:MAX");
 }
 
 static void begin_without_worker(struct messages_block *out,
@@ -174,10 +195,7 @@ static void begin_without_worker(struct messages_block *out,
                        (unsigned long long)(summary->waited_ms / 1000));
         if (summary->waiting->missing[0])
             messages_add(out, "missing", "%s", summary->waiting->missing);
-        messages_add(
-            out, "do",
-            "look at the missing nodes; longer: --rdzv-conf join_timeout=1200; fewer: "
-            "--nnodes MIN:MAX");
+        add_join_advice(out);
         return;
     case CT_OUTCOME_NODES_LOST:
         messages_begin(out, CTRUN_E_PEER_LOST,
@@ -203,7 +221,10 @@ void summary_format(struct messages_block *out, const struct summary *summary)
         return;
     }
     begin_with_root(out, root);
-    add_last_lines(out, root);
+    if (root->rank >= 0)
+        add_last_lines(out, root);
+    if (root->cause == CT_CAUSE_JOIN_TIMEOUT)
+        add_join_advice(out);
     if (root->error_file[0])
         messages_add(out, "error file", "%s", root->error_file);
     if (root->cause == CT_CAUSE_OOM)

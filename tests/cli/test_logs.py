@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where output goes: files, tee, prefixes, filters."""
+import socket
+
+import launch
+
+
+def logs(box, base="D"):
+    """{"attempt_0/1/stdout.log": text} below the one run directory."""
+    runs = list(box.path(base).iterdir())
+    assert len(runs) == 1, runs
+    return {str(path.relative_to(runs[0])): path.read_text(errors="replace")
+            for path in runs[0].rglob("*") if path.is_file()}
+
+
+def test_torchrun_108_redirects_make_the_documented_layout(box):
+    run = box.ctrun("--log-dir=D", "--rdzv-id=J", "-r3", "--nproc-per-node=2",
+                    "sh", "-c", "echo out $RANK; echo err $RANK >&2")
+    assert run.code == 0 and run.out == ""
+    assert [path.name[:2] for path in box.path("D").iterdir()] == ["J_"]
+    assert logs(box) == {f"attempt_0/{r}/{s}.log": f"{s[3:]} {r}\n" for r in (0, 1)
+                         for s in ("stdout", "stderr")}
+
+
+def test_torchrun_109_a_map_touches_only_its_ranks(box):
+    run = box.ctrun("--log-dir=D", "-r", "1:2", "--nproc-per-node=2",
+                    "sh", "-c", "echo out; echo err $RANK >&2")
+    assert sorted(run.out.splitlines()) == ["out", "out"]
+    assert logs(box) == {"attempt_0/1/stderr.log": "err 1\n"}
+    assert "err 0\n" in run.err and "err 1\n" not in run.err
+
+
+def test_torchrun_110_tee_writes_file_and_prefixed_console(box):
+    run = box.ctrun("--log-dir=D", "-t3", "sh", "-c", "echo hello; echo oops >&2")
+    assert run.out == "[default0]:hello\n" and run.err == "[default0]:oops\n"
+    assert logs(box) == {"attempt_0/0/stdout.log": "hello\n", "attempt_0/0/stderr.log": "oops\n"}
+
+
+def test_torchrun_111_131_132_the_prefix_template(box):
+    words = ["-t3", "sh", "-c", "echo hello"]
+    template = "<${hostname}|${rank}|${local_rank}|${role_name}|${foo}> "
+    expected = f"<{socket.gethostname()}|0|0|default|${{foo}}> hello\n"
+    assert box.ctrun("--log-line-prefix-template", template, *words).out == expected
+    own = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "own "}
+    both = {**own, "PET_LOG_LINE_PREFIX_TEMPLATE": "pet "}
+    assert box.ctrun("--log-line-prefix-template", "opt ", *words, env=both).out == "opt hello\n"
+    assert box.ctrun(*words, env=both).out == "pet hello\n"
+    assert box.ctrun(*words, env=own).out == "own hello\n"
+    assert box.ctrun("--log-line-prefix-template=", *words, env=own).out == "own hello\n"
+    assert box.ctrun(*words).out == "[default0]:hello\n"
+
+
+def test_torchrun_112_a_restart_writes_to_the_next_attempt(box):
+    run = box.ctrun("--log-dir=D", "-r1", "--max-restarts=1", "sh", "-c",
+                    "echo try $TORCHELASTIC_RESTART_COUNT; exit $((1 - TORCHELASTIC_RESTART_COUNT))")
+    assert run.code == 0, run
+    assert logs(box) == {"attempt_0/0/stdout.log": "try 0\n", "attempt_1/0/stdout.log": "try 1\n"}
+
+
+def test_torchrun_113_filtered_ranks_are_teed_to_files_only(box):
+    run = box.ctrun("--log-dir=D", "--local-ranks-filter=0", "-t3", "--nproc-per-node=2",
+                    "sh", "-c", "echo out $RANK")
+    assert run.out == "[default0]:out 0\n"
+    assert logs(box)["attempt_0/1/stdout.log"] == "out 1\n"
+
+
+def test_torchrun_114_filtered_ranks_without_tee_are_silent(box):
+    run = box.ctrun("--local-ranks-filter=0", "--nproc-per-node=2", "sh", "-c",
+                    "echo out $RANK; echo err $RANK >&2")
+    assert run.out == "out 0\n" and "err 1" not in run.err
+
+
+def test_torchrun_115_filters_collect_matching_lines(box):
+    run = box.ctrun("--log-dir=D", "--duplicate-stdout-filters=apple,pear,a,,b", "-t3",
+                    "--nproc-per-node=2", "sh", "-c",
+                    "echo an apple; echo a plum; echo pears; echo a,b")
+    assert run.code == 0
+    lines = logs(box)["attempt_0/filtered_stdout.log"].splitlines()
+    assert sorted(lines) == sorted(f"[default{r}]:{t}" for r in (0, 1)
+                                   for t in ("an apple", "pears", "a,b"))
+
+
+def test_torchrun_116_without_log_dir_files_go_to_tmpdir(box):
+    run = box.ctrun("-r1", "sh", "-c", "echo hello")
+    assert run.code == 0
+    found = list(box.dir.glob("torchelastic_*/*/attempt_0/0/stdout.log"))
+    assert [path.read_text() for path in found] == ["hello\n"]
+
+
+def test_an_unused_temporary_log_directory_goes_away(box):
+    assert box.ctrun("true").code == 0
+    assert not list(box.dir.glob("torchelastic_*"))
+
+
+def test_torchrun_117_log_dir_dev_null_makes_nothing(box):
+    dump = launch.Dump(box)
+    run = box.ctrun("--log-dir=/dev/null", "-r3", dump.program, env=dump.env)
+    assert run.code == 0
+    assert dump.environments()[0]["TORCHELASTIC_ERROR_FILE"] == ""
+    assert not list(box.dir.glob("torchelastic_*"))
+
+
+def test_torchrun_118_odd_bytes_and_missing_newlines_do_no_harm(box):
+    run = box.ctrun("--log-dir=D", "-t1", "sh", "-c", r"printf '\377\376 odd\nlast'")
+    assert run.code == 0
+    assert "[default0]:" in run.out and "last" in run.out
+    [file] = box.path("D").rglob("stdout.log")
+    assert file.read_bytes() == b"\xff\xfe odd\nlast"
+
+
+def test_torchrun_119_all_teed_output_is_there_at_the_end(box):
+    run = box.ctrun("-t1", "--nproc-per-node=4", "seq", "1", "20000")
+    assert run.code == 0
+    lines = run.out.splitlines()
+    for rank in range(4):
+        prefix = f"[default{rank}]:"
+        assert [line for line in lines if line.startswith(prefix)] == [
+            f"{prefix}{i}" for i in range(1, 20001)]
+
+
+def test_torchrun_150_ranks_never_share_a_line(box):
+    script = box.write("w.py", "import sys, os\nfor i in range(500):\n"
+                       "    sys.stdout.write(os.environ['RANK'] * 50)\n"
+                       "    sys.stdout.write('\\n')\n")
+    run = box.ctrun("--nproc-per-node=3", script)
+    assert run.code == 0
+    assert sorted(run.out.splitlines()) == sorted(str(r) * 50 for r in range(3) for _ in range(500))
+
+
+def test_maps_take_local_ranks_above_9(box):
+    run = box.ctrun("--log-dir=D", "-r", "11:1", "--nproc-per-node=12", "sh", "-c", "echo $RANK")
+    assert run.code == 0
+    assert logs(box) == {"attempt_0/11/stdout.log": "11\n"}

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several launchers of one job on this machine: who serves, who waits, who gets which rank."""
+import signal
+import socket
+
+import ctrun
+import launch
+import pytest
+
+
+@pytest.fixture
+def dump(box):
+    return launch.Dump(box)
+
+
+@pytest.fixture
+def endpoint():
+    return f"localhost:{launch.free_port()}"
+
+
+def codes(runs):
+    return [run.wait() for run in runs]
+
+
+def test_torchrun_058_two_plain_runs_at_once(box, dump):
+    runs = [box.start_ctrun("sh", "-c", f"touch {i}; while [ ! -e {1 - i} ]; do sleep 0.01; done")
+            for i in (0, 1)]
+    assert codes(runs) == [0, 0]
+
+
+def test_torchrun_059_049_master_port_is_used(box, dump):
+    port = launch.free_port()
+    assert box.ctrun(f"--master-port={port}", dump.program, env=dump.env).code == 0
+    env = dump.environments()[0]
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("127.0.0.1", str(port))
+
+
+@pytest.mark.parametrize("words", [["--master-port={port}"],
+                                   ["--nnodes=2", "--rdzv-endpoint=localhost:{port}"],
+                                   ["--rdzv-backend=c10d", "--rdzv-conf=is_host=1",
+                                    "--rdzv-endpoint=localhost:{port}"]])
+def test_torchrun_059_065_a_taken_port_is_an_error_that_names_its_owner(box, words):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        run = box.ctrun(*(word.format(port=port) for word in words), "true")
+    assert run.code == 77, run
+    lines = run.err.splitlines()
+    assert lines[0].startswith(f"ctrun: error[E_PORT_BUSY]: port {port} on ")
+    assert any(line.startswith("  by         : pid ") for line in lines)
+    assert not box.events("worker_started")
+
+
+def test_torchrun_060_048_static_two_nodes(box, dump):
+    port = launch.free_port()
+    runs = [box.start_ctrun("--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=2",
+                            "--master-addr=127.0.0.1", f"--master-port={port}", dump.program,
+                            env=dump.env) for rank in (1, 0)]
+    assert codes(runs) == [0, 0], runs
+    found = dump.environments()
+    assert [found[rank]["GROUP_RANK"] for rank in range(4)] == ["0", "0", "1", "1"]
+    assert {(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in found.values()} == {
+        ("127.0.0.1", str(port))}
+
+
+def test_torchrun_061_static_waits_for_max(box, dump):
+    port = launch.free_port()
+    first = box.start_ctrun("--nnodes=1:2", "--rdzv-backend=static", "--node-rank=0",
+                            f"--master-port={port}", dump.program, env=dump.env)
+    box.wait_event("agent_state", to="joining")
+    assert first.code is None and not dump.environments()
+    second = box.start_ctrun("--nnodes=1:2", "--rdzv-backend=static", "--node-rank=1",
+                             f"--master-port={port}", dump.program, env=dump.env)
+    assert codes([first, second]) == [0, 0]
+    assert sorted(dump.environments()) == [0, 1]
+
+
+def test_torchrun_043_roles_rank_as_in_the_specification(box, dump):
+    port = launch.free_port()
+    runs = [box.start_ctrun("--nnodes=3", f"--node-rank={node}", f"--role={role}",
+                            f"--nproc-per-node={count}", f"--master-port={port}", dump.program,
+                            env=dump.env)
+            for node, role, count in ((0, "a", 2), (1, "b", 3), (2, "a", 1))]
+    assert codes(runs) == [0, 0, 0], runs
+    found = dump.environments()
+    assert sorted(found) == list(range(6))
+    assert [found[r]["ROLE_RANK"] for r in range(6)] == ["0", "1", "0", "1", "2", "2"]
+    assert {e["ROLE_WORLD_SIZE"] for e in found.values()} == {"3"}
+    assert [found[r]["ROLE_NAME"] for r in range(6)] == ["a", "a", "b", "b", "b", "a"]
+
+
+def test_torchrun_039_to_042_064_066_078_two_agents_one_world(box, dump, endpoint):
+    """Both own the endpoint's address; one serves, the other is its client."""
+    runs = [box.start_ctrun("--nnodes=2", f"--nproc-per-node={count}",
+                            f"--rdzv-endpoint={endpoint}", "--rdzv-id=J", dump.program,
+                            env=dump.env) for count in (1, 3)]
+    assert codes(runs) == [0, 0], runs
+    found = dump.environments()
+    assert sorted(found) == [0, 1, 2, 3]
+    groups = {}
+    for rank, env in found.items():
+        assert env["WORLD_SIZE"] == "4" and env["GROUP_WORLD_SIZE"] == "2"
+        groups.setdefault(env["GROUP_RANK"], set()).add(rank - int(env["LOCAL_RANK"]))
+        assert env["TORCHELASTIC_RUN_ID"] == "J"
+    assert sorted(groups) == ["0", "1"] and all(len(bases) == 1 for bases in groups.values())
+    assert len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in found.values()}) == 1
+
+
+def test_torchrun_067_a_range_starts_at_once_when_full(box, dump, endpoint):
+    runs = [box.start_ctrun("--nnodes=1:2", f"--rdzv-endpoint={endpoint}",
+                            "--rdzv-conf=last_call_timeout=500", dump.program, env=dump.env)
+            for _ in range(2)]
+    assert codes(runs) == [0, 0], runs
+    assert len(dump.environments()) == 2
+
+
+def test_torchrun_068_a_range_starts_after_the_last_call(box, dump, endpoint):
+    run = box.ctrun("--nnodes=1:2", f"--rdzv-endpoint={endpoint}",
+                    "--rdzv-conf=last_call_timeout=1", dump.program, env=dump.env)
+    assert run.code == 0 and dump.environments()[0]["GROUP_WORLD_SIZE"] == "1"
+
+
+def test_torchrun_069_too_few_nodes_end_with_a_timeout(box, endpoint):
+    run = box.ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=1",
+                    "true")
+    assert run.code == 75, run
+    assert run.err.startswith("ctrun: error[E_JOIN_TIMEOUT]: 1 of 2 nodes joined")
+    assert "RendezvousTimeoutError" in run.err
+
+
+def test_torchrun_070_agents_start_in_any_order(box, dump, endpoint):
+    client = box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=is_host=0",
+                             dump.program, env=dump.env)
+    box.wait_event("link_state", to="connecting")
+    host = box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", dump.program, env=dump.env)
+    assert codes([client, host]) == [0, 0], [client, host]
+
+
+def test_torchrun_071_158_a_newcomer_is_taken_in_without_using_a_restart(box, dump, endpoint):
+    box.write("stay.sh", '#!/bin/sh\n"$DUMP"\n[ "$WORLD_SIZE" = 2 ] && exit 0\nsleep 60\n', 0o755)
+    env = {**dump.env, "DUMP": dump.program}
+    words = ["--nnodes=1:2", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=last_call_timeout=1",
+             "--shutdown-timeout=5", "stay.sh"]
+    first = box.start_ctrun(*words, env=env)
+    ctrun.wait_until(lambda: dump.environments(), "the first round")
+    second = box.start_ctrun(*words, env=env)
+    assert codes([first, second]) == [0, 0], [first, second]
+    found = dump.environments()
+    assert sorted(found) == [0, 1]
+    assert {e["TORCHELASTIC_RESTART_COUNT"] for e in found.values()} == {"0"}
+    assert len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in found.values()}) == 1
+
+
+def test_torchrun_072_073_157_a_spare_node_waits_and_ends_with_0(box, endpoint):
+    words = ["--nnodes=1:1", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]
+    first = box.start_ctrun(*words, "sh", "-c", "while [ ! -e go ]; do sleep 0.01; done")
+    box.wait_event("worker_started")
+    spare = box.start_ctrun(*words, "sh", "-c", "exit 9")
+    box.wait_event("agent_state", count=2, to="joining")
+    box.write("go", "")
+    assert codes([first, spare]) == [0, 0], [first, spare]
+    assert len(box.events("worker_started")) == 1
+
+
+def test_torchrun_086_098_a_failure_on_one_node_restarts_both(box, dump, endpoint):
+    box.write("flaky.sh", '#!/bin/sh\n"$DUMP"\n'
+              'if [ "$TORCHELASTIC_RESTART_COUNT" = 1 ]; then exit 0; fi\n'
+              'if [ "$RANK" = 1 ]; then exit 6; fi\nsleep 60\n', 0o755)
+    runs = [box.start_ctrun("--nnodes=2", "--max-restarts=1", f"--rdzv-endpoint={endpoint}",
+                            "flaky.sh", env={**dump.env, "DUMP": dump.program})
+            for _ in range(2)]
+    assert codes(runs) == [0, 0], runs
+    assert sorted(dump.environments(1)) == [0, 1]
+    for run in runs:
+        assert "restart 1/1: rank 1 on " in run.err
+
+
+def test_a_failure_without_restarts_ends_both_nodes_alike(box, endpoint):
+    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "sh", "-c",
+                            'if [ "$RANK" = 1 ]; then exit 6; fi; sleep 60') for _ in range(2)]
+    assert codes(runs) == [6, 6], runs
+    for run in runs:
+        assert "ctrun: error[E_EXIT]: rank 1 (" in run.err
+
+
+def test_torchrun_075_after_a_signal_a_replacement_may_join(box, dump, endpoint):
+    box.write("stay.sh", '#!/bin/sh\n"$DUMP"\n[ -e finish ] && exit 0\nsleep 60\n', 0o755)
+    words = ["--nnodes=2", f"--rdzv-endpoint={endpoint}", "stay.sh"]
+    env = {**dump.env, "DUMP": dump.program}
+    host = box.start_ctrun(*words, env=env)
+    box.wait_event("agent_state", to="joining")
+    other = box.start_ctrun(*words, env=env)
+    ctrun.wait_until(lambda: len(dump.environments()) == 2, "the first round")
+    other.signal(signal.SIGTERM)
+    assert other.wait() == 143
+    box.write("finish", "")
+    replacement = box.start_ctrun(*words, env=env)
+    assert codes([host, replacement]) == [0, 0], [host, replacement]
+
+
+def test_torchrun_077_a_lost_node_is_noticed_and_the_rest_goes_on(box, dump, endpoint):
+    box.write("stay.sh", '#!/bin/sh\n"$DUMP"\n[ "$WORLD_SIZE" = 1 ] && exit 0\nsleep 60\n', 0o755)
+    words = ["--nnodes=1:2", f"--rdzv-endpoint={endpoint}", "stay.sh"]
+    env = {**dump.env, "DUMP": dump.program}
+    host = box.start_ctrun(*words, env=env)
+    box.wait_event("agent_state", to="joining")
+    other = box.start_ctrun(*words, env=env)
+    ctrun.wait_until(lambda: len(dump.environments()) == 2, "the first round")
+    other.signal(signal.SIGKILL)
+    assert host.wait(30) == 0, host
+
+
+def test_torchrun_079_local_addr_is_what_others_see(box, dump):
+    run = box.ctrun("--local-addr=127.0.0.5", dump.program, env=dump.env)
+    assert run.code == 0 and dump.environments()[0]["MASTER_ADDR"] == "127.0.0.5"
+
+
+def test_torchrun_080_another_run_at_the_endpoint_is_refused_by_name(box, endpoint):
+    first = box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=exp-a", "true")
+    box.wait_event("agent_state", to="joining")
+    other = box.ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=exp-b", "true")
+    assert other.code == 77, other
+    assert "error[E_WRONG_RUN]" in other.err and "exp-a" in other.err
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 143
+
+
+def test_torchrun_125_info_prints_the_rank_table(box):
+    run = box.ctrun("--nproc-per-node=2", "true", env={"LOGLEVEL": "INFO"})
+    assert run.code == 0
+    for key in ("restart_count=0", "master_addr=", "master_port=", "group_rank=0",
+                "global_ranks=0-1", "global_world_size=2"):
+        assert key in run.err
+
+
+def test_an_unreachable_endpoint_says_what_was_tried(box):
+    run = box.ctrun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{launch.free_port()}",
+                    "--rdzv-conf=is_host=0,read_timeout=1", "true")
+    assert run.code == 75
+    lines = run.err.splitlines()
+    assert lines[0].startswith("ctrun: error[E_UNREACHABLE]: ")
+    assert [line[:13] for line in lines[1:]] == [
+        "  last try   ", "  asked for  ", "  this node  ", "  do         "]
+
+
+def test_a_name_that_does_not_resolve_is_said_so(box):
+    run = box.ctrun("--nnodes=2", "--rdzv-endpoint=no-such-host.invalid:1",
+                    "--rdzv-conf=read_timeout=1", "true")
+    assert run.code == 75 and "error[E_DNS]" in run.err and "no-such-host.invalid" in run.err

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker is started with: program, arguments, environment, standing."""
+import json
+import os
+import pathlib
+import uuid
+
+import launch
+import pytest
+
+
+@pytest.fixture
+def dump(box):
+    return launch.Dump(box)
+
+
+def dump_argv(box, *options, script_args=(), env=None):
+    """argv of a Python script that prints it; the script's own path comes as typed."""
+    box.write("show.py", "import sys, json; print(json.dumps(sys.orig_argv + ['|'] + sys.argv))")
+    run = box.ctrun(*options, *script_args, env=env)
+    assert run.code == 0, run
+    words = json.loads(run.out)
+    bar = words.index("|")
+    return words[:bar], words[bar + 1:]
+
+
+def test_torchrun_028_a_script_runs_under_python_unbuffered(box):
+    original, argv = dump_argv(box, script_args=["show.py", "a", "--b"])
+    assert original[1:] == ["-u", "show.py", "a", "--b"]
+    assert os.path.basename(original[0]).startswith("python")
+    assert argv == ["show.py", "a", "--b"]
+
+
+def test_torchrun_029_a_module_runs_with_m(box):
+    original, _ = dump_argv(box, "-m", script_args=["show", "a"])
+    assert original[1:] == ["-u", "-m", "show", "a"]
+
+
+def test_torchrun_030_no_python_runs_the_program_itself(box, dump):
+    run = box.ctrun("--no-python", "dump.sh", "a", "b",
+                    env={**dump.env, "PATH": f"{box.dir}:{box.env['PATH']}"})
+    assert run.code == 0, run
+    assert dump.argv()[1:] == ["a", "b"]
+
+
+def test_torchrun_031_python_exec_replaces_the_interpreter(box, dump):
+    env = {**dump.env, "PYTHON_EXEC": dump.program}
+    assert box.ctrun(box.write("x.py", ""), "a", env=env).code == 0
+    assert dump.argv()[1:] == ["-u", str(box.path("x.py")), "a"]
+    run = box.ctrun("--no-python", "sh", "-c", "echo direct", env=env)
+    assert run.out == "direct\n"
+
+
+def test_torchrun_032_macros_are_substituted_in_arguments(box, dump):
+    words = ["${local_rank}", "$local_rank", "${foo}", "$$x", "a${local_rank}b"]
+    assert box.ctrun("--nproc-per-node=2", dump.program, *words, env=dump.env).code == 0
+    assert dump.argv(1)[1:] == ["1", "1", "${foo}", "$x", "a1b"]
+    assert dump.argv(0)[1:] == ["0", "0", "${foo}", "$x", "a0b"]
+
+
+def test_torchrun_033_local_rank_is_not_appended(box, dump):
+    assert box.ctrun(dump.program, env=dump.env).code == 0
+    assert dump.argv()[1:] == []
+
+
+def test_torchrun_034_run_path_runs_the_script_as_main(box):
+    box.write("main.py", "import sys\nassert __name__ == '__main__'\n"
+              "print(sys.argv)\nsys.exit(0)\n")
+    run = box.ctrun("--run-path", "main.py", "a")
+    assert run.code == 0 and run.out == "['main.py', 'a']\n", run
+
+
+def test_torchrun_035_cwd_and_streams_are_the_launchers(box):
+    run = box.ctrun("sh", "-c", "pwd; echo problem >&2; readlink /proc/self/fd/0")
+    assert run.out.splitlines() == [str(box.dir), "/dev/null"]
+    assert run.err == "problem\n"
+
+
+def test_torchrun_036_each_worker_leads_its_session_and_group(box):
+    run = box.ctrun("--nproc-per-node=2", "sh", "-c", "ps -o pid=,pgid=,sid= -p $$$$")
+    assert run.code == 0, run
+    lines = [line.split() for line in run.out.splitlines()]
+    assert len(lines) == 2 and all(len(set(line)) == 1 for line in lines)
+
+
+NAMES = """LOCAL_RANK RANK GROUP_RANK ROLE_RANK ROLE_NAME LOCAL_WORLD_SIZE WORLD_SIZE
+GROUP_WORLD_SIZE ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RESTART_COUNT
+TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE
+TORCH_NCCL_ASYNC_ERROR_HANDLING TORCHELASTIC_ERROR_FILE OMP_NUM_THREADS
+TORCHELASTIC_SIGNALS_TO_HANDLE""".split()
+
+
+def test_torchrun_037_to_057_one_node_environment(box, dump):
+    run = box.ctrun("--nproc-per-node=3", "--max-restarts=2", dump.program,
+                    env={**dump.env, "MINE": "kept"})
+    assert run.code == 0, run
+    found = dump.environments()
+    assert sorted(found) == [0, 1, 2]
+    for rank, env in found.items():
+        assert all(env.get(name) for name in NAMES), (rank, env)
+        assert env["MINE"] == "kept"
+        assert env["LOCAL_RANK"] == env["ROLE_RANK"] == env["RANK"] == str(rank)
+        assert env["WORLD_SIZE"] == env["LOCAL_WORLD_SIZE"] == env["ROLE_WORLD_SIZE"] == "3"
+        assert (env["GROUP_RANK"], env["GROUP_WORLD_SIZE"]) == ("0", "1")
+        assert env["ROLE_NAME"] == "default"
+        assert env["TORCHELASTIC_USE_AGENT_STORE"] == "True"
+        assert (env["TORCHELASTIC_RESTART_COUNT"], env["TORCHELASTIC_MAX_RESTARTS"]) == ("0", "2")
+        assert env["TORCHELASTIC_SIGNALS_TO_HANDLE"] == "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    assert len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in found.values()}) == 1
+
+
+def test_torchrun_051_omp_num_threads(box, dump):
+    run = box.ctrun("--nproc-per-node=2", dump.program, env=dump.env)
+    assert "Setting OMP_NUM_THREADS" in run.err and "*" * 41 in run.err
+    assert dump.environments()[1]["OMP_NUM_THREADS"] == "1"
+    one = launch.Dump(box, "one")
+    run = box.ctrun(one.program, env=one.env)
+    assert run.err == "" and "OMP_NUM_THREADS" not in one.environments()[0]
+    mine = launch.Dump(box, "mine")
+    run = box.ctrun("--nproc-per-node=2", mine.program, env={**mine.env, "OMP_NUM_THREADS": "7"})
+    assert run.err == "" and mine.environments()[0]["OMP_NUM_THREADS"] == "7"
+
+
+def test_torchrun_052_nccl_error_handling_is_the_users_if_set(box, dump):
+    assert box.ctrun(dump.program,
+                     env={**dump.env, "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}).code == 0
+    assert dump.environments()[0]["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "3"
+
+
+def test_torchrun_053_153_the_run_id_is_the_users_or_a_uuid(box, dump):
+    assert box.ctrun("--rdzv-id=J", dump.program, env=dump.env).code == 0
+    assert dump.environments()[0]["TORCHELASTIC_RUN_ID"] == "J"
+    alone = launch.Dump(box, "alone")
+    assert box.ctrun("--standalone", "--rdzv-id=J", alone.program, env=alone.env).code == 0
+    uuid.UUID(alone.environments()[0]["TORCHELASTIC_RUN_ID"])
+
+
+def test_torchrun_054_the_restart_count_grows_by_one(box, dump):
+    box.write("flaky.sh", '#!/bin/sh\n"$DUMP" && test "$TORCHELASTIC_RESTART_COUNT" = 2\n', 0o755)
+    run = box.ctrun("--max-restarts=2", "flaky.sh", env={**dump.env, "DUMP": dump.program})
+    assert run.code == 0, run
+    for attempt in range(3):
+        assert dump.environments(attempt)[0]["TORCHELASTIC_RESTART_COUNT"] == str(attempt)
+
+
+def test_torchrun_055_139_virtual_local_rank(box, dump):
+    run = box.ctrun("--virtual-local-rank", "--nproc-per-node=2", dump.program,
+                    env={**dump.env, "CUDA_VISIBLE_DEVICES": "4, 5"})
+    assert run.code == 0, run
+    found = dump.environments()
+    assert [found[rank]["CUDA_VISIBLE_DEVICES"] for rank in (0, 1)] == ["4", "5"]
+    assert found[0]["LOCAL_RANK"] == found[1]["LOCAL_RANK"] == "0"
+    hip = launch.Dump(box, "hip")
+    assert box.ctrun("--virtual-local-rank", "--nproc-per-node=2", hip.program,
+                     env={**hip.env, "HIP_VISIBLE_DEVICES": "6,7"}).code == 0
+    for rank, env in hip.environments().items():
+        assert env["HIP_VISIBLE_DEVICES"] == env["CUDA_VISIBLE_DEVICES"] == str(6 + rank)
+
+
+def test_torchrun_056_virtual_local_rank_with_too_few_gpus_exits_1(box, dump):
+    run = box.ctrun("--virtual-local-rank", "--nproc-per-node=3", dump.program,
+                    env={**dump.env, "CUDA_VISIBLE_DEVICES": "4,5"})
+    assert run.code == 1 and "exceeds available GPUs in CUDA_VISIBLE_DEVICES=4,5" in run.err
+
+
+def test_torchrun_147_the_error_file_path_is_absolute(box, dump):
+    assert box.ctrun("--log-dir=logs", dump.program, env=dump.env).code == 0
+    path = pathlib.Path(dump.environments()[0]["TORCHELASTIC_ERROR_FILE"])
+    assert path.is_absolute() and path.parent.is_dir() and path.name == "error.json"
+
+
+# ---- Ours: what runs directly without --no-python -------------------------------------------
+
+def test_an_executable_script_with_a_shebang_runs_directly(box, dump):
+    assert box.ctrun("./dump.sh", "a", env=dump.env).code == 0
+    assert dump.argv() == ["./dump.sh", "a"]
+
+
+def test_a_file_of_this_directory_runs_directly_by_its_plain_name(box, dump):
+    assert box.ctrun("dump.sh", env=dump.env).code == 0
+    assert dump.argv() == ["./dump.sh"]
+
+
+def test_an_executable_python_script_still_runs_under_python(box):
+    box.write("x.py", "#!/bin/false\nprint('python')\n", 0o755)
+    assert box.ctrun("x.py").out == "python\n"
+
+
+def test_a_script_without_suffix_that_is_not_executable_runs_under_python(box):
+    box.write("train", "print('python')\n")
+    assert box.ctrun("train").out == "python\n"
+
+
+def test_a_program_beside_ctrun_is_found_by_its_plain_name(box):
+    run = box.ctrun("--dry-run", "ctrund", env={"PATH": "/usr/bin:/bin"})
+    assert run.code == 0 and "/ctrund" in run.out, run
+
+
+def test_an_elf_file_that_is_not_executable_ends_with_126(box):
+    path = box.path("prog")
+    path.write_bytes(pathlib.Path("/bin/true").read_bytes())
+    path.chmod(0o644)
+    run = box.ctrun("./prog")
+    assert run.code == 126, run
+    assert "E_EXEC" in run.err
