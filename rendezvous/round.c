@@ -355,7 +355,7 @@ static void start_if_complete(struct round *round, uint64_t now_ms)
 {
     size_t ready = round->counts[MEMBER_READY];
 
-    if (round->state != ROUND_FORMING)
+    if (round->state != ROUND_FORMING || now_ms < round->fence_ms)
         return;
     if (ready < round->settings.min_nodes) {
         round->last_call_ms = UINT64_MAX;
@@ -672,6 +672,16 @@ static struct ct_failure describe_loss(const struct round *round,
     return failure;
 }
 
+/* The workers of a node whose connection broke may still be alive: its agent, cut off, ends
+ * them before the lease that we last gave it is over. No world starts before that. */
+static void raise_fence(struct round *round, uint64_t heard_ms)
+{
+    uint64_t fence_ms = deadline(heard_ms, round->settings.lost_after_ms);
+
+    if (fence_ms > round->fence_ms)
+        round->fence_ms = fence_ms;
+}
+
 /* A member is gone without a word. What that means depends on what it owed the world. */
 static void lose(struct round *round, struct member *member, const char *reason,
                  uint64_t now_ms)
@@ -681,6 +691,7 @@ static void lose(struct round *round, struct member *member, const char *reason,
     bool was_owed = before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
                     (member->is_survivor && before != MEMBER_SUCCEEDED);
     bool is_missed = before == MEMBER_READY || was_owed;
+    uint64_t heard_ms = member->heard_ms;
 
     remove_member(round, member);
     forget_fingerprint(round);
@@ -688,6 +699,8 @@ static void lose(struct round *round, struct member *member, const char *reason,
         return;
     if (was_owed)
         failures_add(&round->failures, &failure);
+    if (before == MEMBER_RUNNING || before == MEMBER_STOPPING)
+        raise_fence(round, heard_ms);
     if (is_missed)
         host_list_add(&round->missing, failure.host);
     if (before == MEMBER_RUNNING) {
@@ -731,10 +744,13 @@ static void tick(struct round *round, uint64_t now_ms)
 
     while ((lease = lease_find_expired(&round->leases, now_ms)))
         expire(round, ct_list_entry(lease, struct member, lease), now_ms);
+    if (now_ms >= round->fence_ms)
+        round->fence_ms = 0;
     if (round->state == ROUND_STOPPING && now_ms >= round->join_deadline_ms)
         give_up_stopping(round, now_ms);
     start_if_complete(round, now_ms);
-    if (round->state != ROUND_FORMING || now_ms < round->join_deadline_ms)
+    if (round->state != ROUND_FORMING || now_ms < round->join_deadline_ms ||
+        now_ms < round->fence_ms)
         return;
     if (round->counts[MEMBER_READY] >= round->settings.min_nodes)
         start_world(round, now_ms, "join deadline");
@@ -742,17 +758,29 @@ static void tick(struct round *round, uint64_t now_ms)
         give_up_waiting(round);
 }
 
+static void earlier(uint64_t *next_ms, uint64_t candidate_ms)
+{
+    if (candidate_ms < *next_ms)
+        *next_ms = candidate_ms;
+}
+
 uint64_t round_next_ms(const struct round *round)
 {
     uint64_t next_ms = lease_next_ms(&round->leases);
 
-    if (round->state == ROUND_FORMING || round->state == ROUND_STOPPING) {
-        if (round->join_deadline_ms < next_ms)
-            next_ms = round->join_deadline_ms;
-        if (round->last_call_ms < next_ms)
-            next_ms = round->last_call_ms;
-        if (round->waiting_due_ms < next_ms)
-            next_ms = round->waiting_due_ms;
+    switch (round->state) {
+    case ROUND_FORMING:
+        earlier(&next_ms, round->waiting_due_ms);
+        if (round->fence_ms > 0) { /* nothing else can happen before */
+            earlier(&next_ms, round->fence_ms);
+            break;
+        }
+        earlier(&next_ms, round->join_deadline_ms);
+        earlier(&next_ms, round->last_call_ms);
+        break;
+    case ROUND_STOPPING: earlier(&next_ms, round->join_deadline_ms); break;
+    case ROUND_RUNNING:
+    case ROUND_CLOSED: break;
     }
     return next_ms;
 }

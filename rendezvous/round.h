@@ -13,6 +13,12 @@
  * whoever waits as a newcomer or standby by then fills the places up to max. There is no last
  * call, so that a lost node costs its lease and nothing more.
  *
+ * A node whose connection broke may still have workers: the next world waits until its lease
+ * is over, by which its agent has ended them. So no two worlds live at once.
+ *
+ * A node whose connection broke may still have workers: the next world waits until its lease
+ * is over, by when its agent, cut off, has ended them. So no two worlds live at once.
+ *
  * A failure costs one restart of the run's budget, whichever node it is on; a lost, leaving or
  * new node costs none. Whatever fails after a STOP went out is a consequence of it and costs
  * nothing either. With fewer than min nodes the run waits for a replacement until the join
@@ -114,10 +120,14 @@ struct round {
     struct host_list missing;
     struct lease_queue leases;
     uint64_t started_ms;
-    uint64_t join_deadline_ms; /* of FORMING, and of STOPPING */
-    uint64_t last_call_ms;     /* when the last call is over */
-    uint64_t
-        waiting_due_ms; /* no WAITING to all before; UINT64_MAX: nothing new to tell */
+    /* When the server's patience ends: for members to join, or to stop. */
+    uint64_t join_deadline_ms;
+    /* When the last call is over; UINT64_MAX: it has not begun. */
+    uint64_t last_call_ms;
+    /* No world before: workers of a lost node may live until then. 0: nobody's. */
+    uint64_t fence_ms;
+    /* When all are told WAITING; UINT64_MAX: nothing new to tell. */
+    uint64_t waiting_due_ms;
     uint64_t waiting_sent_ms;
 };
 

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stories of whole runs; what holds in all of them is checked inside sim.c. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/lib/test.h"
+#include "tests/sim/sim.h"
+#include "worker_sdk/base/str.h"
+
+static struct round_settings settings(uint32_t min, uint32_t max, uint32_t restarts)
+{
+    return (struct round_settings){.min_nodes = min,
+                                   .max_nodes = max,
+                                   .max_restarts = restarts,
+                                   .join_timeout_ms = 60000,
+                                   .last_call_ms = 30000,
+                                   .lost_after_ms = 5000};
+}
+
+static void begin(struct sim *sim, struct round_settings s, size_t nodes)
+{
+    sim_init(sim, &s, nodes, 42);
+}
+
+static void join_all(struct sim *sim)
+{
+    for (size_t i = 0; i < sim->node_count; i++)
+        sim_join_at(sim, 10 * i, i);
+}
+
+static void succeed_after(struct sim *sim, int64_t ms)
+{
+    for (size_t i = 0; i < sim->node_count; i++)
+        sim->nodes[i].succeeds_after_ms = ms;
+}
+
+static void assert_verdict(const struct sim *sim, size_t i, int outcome, int exit_code)
+{
+    assert_int_equal(sim->nodes[i].verdict.outcome, outcome);
+    assert_int_equal(sim->nodes[i].verdict.exit_code, exit_code);
+}
+
+static void a_full_world_starts_at_once_and_succeeds(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 4, 0), 4);
+    join_all(&sim);
+    succeed_after(&sim, 5000);
+    sim_run(&sim, 100000);
+    assert_true(sim.first_start_ms < 1000); /* no last call */
+    for (size_t i = 0; i < 4; i++) {
+        assert_verdict(&sim, i, CT_OUTCOME_SUCCEEDED, 0);
+        assert_int_equal(sim.nodes[i].starts, 1);
+        assert_int_equal(sim.nodes[i].verdict.failure_count, 0);
+    }
+    assert_true(sim.was_forgotten);
+    sim_deinit(&sim);
+}
+
+static void last_call_starts_with_those_who_came(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 4, 0), 3);
+    join_all(&sim);
+    succeed_after(&sim, 5000);
+    sim_run(&sim, 100000);
+    assert_true(sim.first_start_ms >= 30000 && sim.first_start_ms < 31000);
+    assert_int_equal(sim.nodes[2].start.group_world_size, 3);
+    sim_deinit(&sim);
+}
+
+static void a_late_node_is_taken_in_and_costs_no_restart(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 2, 0), 2);
+    sim_join_at(&sim, 0, 0);
+    sim_join_at(&sim, 50000, 1);
+    sim_run(&sim, 60000);
+    assert_int_equal(sim.nodes[0].starts, 2);
+    assert_int_equal(sim.nodes[0].start.generation, 2);
+    assert_int_equal(sim.nodes[0].stop.reason, CT_STOP_MEMBERSHIP);
+    assert_int_equal(sim.nodes[0].start.restart_count, 0);
+    assert_int_equal(sim.nodes[1].start.group_rank, 1);
+    assert_int_equal(sim.nodes[1].start.group_world_size, 2);
+    sim_deinit(&sim);
+}
+
+static void a_powered_off_node_is_replaced_by_fewer_within_ten_seconds(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 3, 0), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
+    sim_run(&sim, 40000);
+    assert_true(sim.last_start_ms > 20000 && sim.last_start_ms < 30000);
+    assert_int_equal(sim.nodes[0].stop.reason, CT_STOP_NODE_LOST);
+    assert_int_equal(sim.nodes[0].stop.cause.cause, CT_CAUSE_NODE_LOST);
+    assert_string_equal(sim.nodes[0].stop.cause.host, "n1");
+    assert_int_equal(sim.nodes[2].start.group_world_size, 2);
+    assert_int_equal(sim.nodes[2].start.group_rank, 1);
+    assert_int_equal(sim.nodes[2].start.restart_count, 0);
+    sim_deinit(&sim);
+}
+
+static void a_broken_link_brings_the_node_back_into_a_new_world(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 2, 0), 2);
+    join_all(&sim);
+    sim_fault_at(&sim, 20000, 1, SIM_BREAK, 0);
+    sim_run(&sim, 40000);
+    assert_int_equal(sim.nodes[0].start.generation, 2);
+    assert_int_equal(sim.nodes[1].start.generation, 2);
+    sim_deinit(&sim);
+}
+
+static void too_few_nodes_wait_for_a_replacement_then_give_up(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 2, 0), 2);
+    join_all(&sim);
+    sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
+    sim_run(&sim, 200000);
+    assert_verdict(&sim, 0, CT_OUTCOME_NODES_LOST, 75);
+    assert_int_equal(sim.nodes[0].verdict.failures[0].cause, CT_CAUSE_NODE_LOST);
+    assert_true(sim.now_ms >= 80000);
+    sim_deinit(&sim);
+}
+
+static void a_replacement_in_time_continues_the_run(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 2, 0), 3);
+    sim_join_at(&sim, 0, 0);
+    sim_join_at(&sim, 0, 1);
+    sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
+    sim_join_at(&sim, 60000, 2);
+    sim_run(&sim, 70000);
+    assert_int_equal(sim.nodes[0].start.generation, 2);
+    assert_int_equal(sim.nodes[2].start.generation, 2);
+    sim_deinit(&sim);
+}
+
+static void a_standby_takes_the_place_of_a_lost_node(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 2, 0), 3);
+    sim_join_at(&sim, 0, 0);
+    sim_join_at(&sim, 0, 1);
+    sim_join_at(&sim, 5000, 2);
+    sim_run(&sim, 19000);
+    assert_true(sim.nodes[2].is_standby);
+    assert_int_equal(sim.nodes[2].starts, 0);
+    assert_int_equal(sim.nodes[0].starts, 1);
+    sim_fault_at(&sim, 20000, 0, SIM_POWER_OFF, 0);
+    sim_run(&sim, 30000);
+    assert_int_equal(sim.nodes[2].start.generation, 2);
+    assert_int_equal(sim.nodes[1].start.group_rank, 0);
+    assert_int_equal(sim.nodes[2].start.group_rank, 1);
+    sim_deinit(&sim);
+}
+
+static void the_restart_budget_is_one_for_the_whole_run(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(3, 3, 2), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 0, SIM_FAIL, 5);
+    sim_fault_at(&sim, 20000, 1, SIM_FAIL, 6);
+    sim_run(&sim, 25000);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(sim.nodes[i].start.restart_count, 2);
+        assert_int_equal(sim.nodes[i].start.generation, 3);
+        assert_int_equal(sim.nodes[i].stop.restart_count, 2);
+    }
+    sim_fault_at(&sim, 30000, 2, SIM_FAIL, 7);
+    sim_run(&sim, 40000);
+    for (size_t i = 0; i < 3; i++) {
+        assert_verdict(&sim, i, CT_OUTCOME_FAILED, 7);
+        assert_int_equal(sim.nodes[i].stop.is_final, 1);
+        assert_int_equal(sim.nodes[i].verdict.failures[0].node_rank, 2);
+    }
+    sim_deinit(&sim);
+}
+
+static void the_first_failure_at_the_server_is_the_root_cause(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(3, 3, 0), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 1, SIM_FAIL, 11);
+    sim_fault_at(&sim, 10050, 2, SIM_FAIL, 12);
+    sim_run(&sim, 20000);
+    assert_verdict(&sim, 0, CT_OUTCOME_FAILED, 11);
+    assert_int_equal(sim.nodes[0].verdict.failures[0].node_rank, 1);
+    sim_deinit(&sim);
+}
+
+static void a_failure_restarts_also_those_who_had_succeeded(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 2, 1), 2);
+    join_all(&sim);
+    sim.nodes[0].succeeds_after_ms = 1000;
+    sim.nodes[1].succeeds_after_ms = 8000;
+    sim_fault_at(&sim, 5000, 1, SIM_FAIL, 1);
+    sim_run(&sim, 60000);
+    assert_int_equal(sim.nodes[0].starts, 2);
+    assert_verdict(&sim, 0, CT_OUTCOME_SUCCEEDED, 0);
+    assert_int_equal(sim.nodes[0].verdict.restart_count, 1);
+    sim_deinit(&sim);
+}
+
+static void a_newcomer_waits_while_a_run_is_finishing(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 3, 0), 3);
+    sim_join_at(&sim, 0, 0);
+    sim_join_at(&sim, 0, 1);
+    sim.nodes[0].succeeds_after_ms = 1000;
+    sim.nodes[1].succeeds_after_ms = 20000;
+    sim_join_at(&sim, 40000, 2);
+    sim_run(&sim, 100000);
+    assert_int_equal(sim.nodes[0].starts, 1);
+    assert_int_equal(sim.nodes[2].starts, 0);
+    assert_verdict(&sim, 2, CT_OUTCOME_SUCCEEDED, 0);
+    sim_deinit(&sim);
+}
+
+static void a_leaver_lets_the_others_go_on(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 3, 0), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 0, SIM_LEAVE, 0);
+    sim_run(&sim, 15000);
+    assert_int_equal(sim.nodes[1].start.generation, 2);
+    assert_int_equal(sim.nodes[1].start.group_world_size, 2);
+    assert_int_equal(sim.nodes[1].start.restart_count, 0);
+    assert_int_equal(sim.nodes[0].starts, 1);
+    sim_deinit(&sim);
+}
+
+static void missing_nodes_end_the_run_at_the_join_deadline(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(3, 3, 0), 2);
+    join_all(&sim);
+    sim_run(&sim, 100000);
+    for (size_t i = 0; i < 2; i++) {
+        assert_verdict(&sim, i, CT_OUTCOME_JOIN_TIMEOUT, 75);
+        assert_true(sim.nodes[i].waits > 0);
+        assert_non_null(strstr(sim.nodes[i].verdict.failures[0].text, "2 of 3 nodes"));
+        assert_non_null(strstr(sim.nodes[i].verdict.failures[0].text, "n0, n1"));
+    }
+    sim_deinit(&sim);
+}
+
+static void close_ends_the_run_for_everyone(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 2, 3), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 0, SIM_CLOSE, 9);
+    sim_run(&sim, 20000);
+    for (size_t i = 0; i < 3; i++)
+        assert_verdict(&sim, i, CT_OUTCOME_CLOSED, 9);
+    assert_true(sim.was_forgotten);
+    sim_deinit(&sim);
+}
+
+static void hints_come_first_then_the_endpoint_then_arrival(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(4, 4, 0), 4);
+    sim.nodes[2].is_endpoint = true;
+    sim.nodes[3].hint = 0;
+    join_all(&sim);
+    sim_run(&sim, 10000);
+    assert_int_equal(sim.nodes[3].start.group_rank, 0);
+    assert_int_equal(sim.nodes[2].start.group_rank, 1);
+    assert_int_equal(sim.nodes[0].start.group_rank, 2);
+    assert_int_equal(sim.nodes[1].start.group_rank, 3);
+    assert_string_equal(sim.nodes[0].start.master_addr, "10.0.0.3");
+    assert_int_equal(sim.nodes[0].start.master_port, 1024 + 3);
+    sim_deinit(&sim);
+}
+
+static void one_to_a_thousand_nodes_cost_a_few_messages_each(void **state)
+{
+    static const size_t sizes[] = {1, 2, 3, 10, 100, 1000};
+    struct sim sim;
+
+    (void)state;
+    for (size_t n = 0; n < sizeof sizes / sizeof sizes[0]; n++) {
+        size_t count = sizes[n];
+
+        begin(&sim, settings((uint32_t)count, (uint32_t)count, 1), count);
+        for (size_t i = 0; i < count; i++) {
+            sim_join_at(&sim, i % 50, i);
+            sim.nodes[i].slots = 1 + (uint32_t)i % 8;
+        }
+        succeed_after(&sim, 700); /* before the first heartbeat */
+        sim_run(&sim, 900);
+        assert_verdict(&sim, count - 1, CT_OUTCOME_SUCCEEDED, 0);
+        assert_int_equal(sim.messages_up, 2 * count); /* JOIN, SUCCEEDED */
+        /* START, VERDICT, and at most one WAITING for those who were early */
+        assert_true(sim.messages_down >= 2 * count && sim.messages_down <= 3 * count);
+        sim_deinit(&sim);
+    }
+}
+
+static void throw_faults(struct sim *sim, uint64_t until_ms)
+{
+    size_t faults = sim_random(sim, 12);
+
+    for (size_t i = 0; i < faults; i++) {
+        enum sim_fault fault = (enum sim_fault)sim_random(sim, SIM_CLOSE);
+        int64_t code = fault == SIM_SILENCE ? (int64_t)sim_random(sim, 12000) : 3;
+
+        sim_fault_at(sim, sim_random(sim, until_ms), sim_random(sim, sim->node_count),
+                     fault, code);
+    }
+}
+
+/* One run with whatever the seed says; it must come to an end, the same one for everyone. */
+static void run_random(uint64_t seed)
+{
+    struct round_settings s = settings(1, 1, 0);
+    uint8_t outcome = 0;
+    struct sim sim;
+
+    sim_init(&sim, &s, 1 + seed % 9, seed);
+    s.max_nodes = 1 + (uint32_t)sim_random(&sim, sim.node_count);
+    s.min_nodes = 1 + (uint32_t)sim_random(&sim, s.max_nodes);
+    s.max_restarts = (uint32_t)sim_random(&sim, 4);
+    sim.settings = s;
+    for (size_t i = 0; i < sim.node_count; i++) {
+        sim_join_at(&sim, sim_random(&sim, 20000), i);
+        sim.nodes[i].slots = 1 + (uint32_t)sim_random(&sim, 8);
+        sim.nodes[i].succeeds_after_ms = 1 + (int64_t)sim_random(&sim, 30000);
+    }
+    throw_faults(&sim, 90000);
+    sim_run(&sim, 3600000);
+    for (size_t i = 0; i < sim.node_count; i++) {
+        const struct sim_node *node = &sim.nodes[i];
+
+        if (!node->is_done || node->alive)
+            fail_msg("CTRUN_SIM_SEED=%llu: node %zu never came to an end",
+                     (unsigned long long)seed, i);
+        if (node->verdict.outcome && !outcome)
+            outcome = node->verdict.outcome;
+    }
+    if (sim.round || sim.event_count > 0)
+        fail_msg("CTRUN_SIM_SEED=%llu: the run was not forgotten",
+                 (unsigned long long)seed);
+    sim_deinit(&sim);
+}
+
+static void random_faults_never_break_an_invariant(void **state)
+{
+    const char *given = getenv("CTRUN_SIM_SEED");
+    uint64_t seed;
+
+    (void)state;
+    if (given) {
+        assert_int_equal(ct_parse_u64(given, 0, UINT64_MAX, &seed), 0);
+        run_random(seed);
+        return;
+    }
+    for (seed = 1; seed <= 3000; seed++)
+        run_random(seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_world_starts_at_once_and_succeeds),
+        cmocka_unit_test(last_call_starts_with_those_who_came),
+        cmocka_unit_test(a_late_node_is_taken_in_and_costs_no_restart),
+        cmocka_unit_test(a_powered_off_node_is_replaced_by_fewer_within_ten_seconds),
+        cmocka_unit_test(a_broken_link_brings_the_node_back_into_a_new_world),
+        cmocka_unit_test(too_few_nodes_wait_for_a_replacement_then_give_up),
+        cmocka_unit_test(a_replacement_in_time_continues_the_run),
+        cmocka_unit_test(a_standby_takes_the_place_of_a_lost_node),
+        cmocka_unit_test(the_restart_budget_is_one_for_the_whole_run),
+        cmocka_unit_test(the_first_failure_at_the_server_is_the_root_cause),
+        cmocka_unit_test(a_failure_restarts_also_those_who_had_succeeded),
+        cmocka_unit_test(a_newcomer_waits_while_a_run_is_finishing),
+        cmocka_unit_test(a_leaver_lets_the_others_go_on),
+        cmocka_unit_test(missing_nodes_end_the_run_at_the_join_deadline),
+        cmocka_unit_test(close_ends_the_run_for_everyone),
+        cmocka_unit_test(hints_come_first_then_the_endpoint_then_arrival),
+        cmocka_unit_test(one_to_a_thousand_nodes_cost_a_few_messages_each),
+        cmocka_unit_test(random_faults_never_break_an_invariant),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BEAT_MS = 1000,
+    FENCE_BEFORE_MS = 1000, /* agents give up this long before their lease ends */
+    DELAY_MAX_MS = 40,      /* of one message */
+    STOP_MAX_MS = 800,      /* to end workers */
+    BACK_MS = 700,          /* to connect again */
+};
+
+enum event_kind {
+    EVENT_CONNECT,
+    EVENT_FAULT,
+    EVENT_UP,   /* a message reaches the server */
+    EVENT_DOWN, /* a message reaches the node */
+    EVENT_GONE, /* the server sees the connection end */
+    EVENT_TICK,
+    EVENT_BEAT,
+    EVENT_SUCCESS,
+    EVENT_STOPPED, /* the node's workers are gone */
+    EVENT_VOICE,   /* a silence is over */
+    EVENT_CUT_OFF, /* the workers of a node without a server are gone */
+};
+
+/* The part of a message that agents look at; the rest is never looked at here. */
+struct note {
+    enum ct_message_kind kind;
+    uint64_t generation;
+    int64_t code;
+    struct ct_start start;
+    struct ct_stop *stop;       /* owned by the event */
+    struct ct_verdict *verdict; /* owned by the event */
+    bool flag;
+};
+
+struct sim_event {
+    uint64_t at_ms;
+    uint64_t sequence;
+    enum event_kind kind;
+    size_t node;
+    uint64_t id; /* of the connection it belongs to */
+    struct note note;
+};
+
+static void die(const struct sim *sim, const char *what)
+{
+    fprintf(stderr, "sim: %s at %llu ms; replay with CTRUN_SIM_SEED=%llu\n", what,
+            (unsigned long long)sim->now_ms, (unsigned long long)sim->seed);
+    abort();
+}
+
+uint64_t sim_random(struct sim *sim, uint64_t below)
+{
+    /* xorshift64*, Vigna 2016 */
+    sim->random ^= sim->random >> 12;
+    sim->random ^= sim->random << 25;
+    sim->random ^= sim->random >> 27;
+    return sim->random * 0x2545F4914F6CDD1DULL % below;
+}
+
+/* ---- Heap -------------------------------------------------------------------------------- */
+
+static bool is_before(const struct sim_event *a, const struct sim_event *b)
+{
+    return a->at_ms != b->at_ms ? a->at_ms < b->at_ms : a->sequence < b->sequence;
+}
+
+static void swap(struct sim_event *a, struct sim_event *b)
+{
+    struct sim_event keep = *a;
+
+    *a = *b;
+    *b = keep;
+}
+
+static void add_event(struct sim *sim, struct sim_event event)
+{
+    size_t i = sim->event_count++;
+
+    if (sim->event_count > sim->event_capacity) {
+        sim->event_capacity = sim->event_capacity ? 2 * sim->event_capacity : 256;
+        sim->events = realloc(sim->events, sim->event_capacity * sizeof *sim->events);
+        if (!sim->events)
+            die(sim, "out of memory");
+    }
+    event.sequence = ++sim->sequence;
+    sim->events[i] = event;
+    for (; i > 0 && is_before(&sim->events[i], &sim->events[(i - 1) / 2]);
+         i = (i - 1) / 2)
+        swap(&sim->events[i], &sim->events[(i - 1) / 2]);
+}
+
+static struct sim_event take_event(struct sim *sim)
+{
+    struct sim_event first = sim->events[0];
+    size_t i = 0, child;
+
+    sim->events[0] = sim->events[--sim->event_count];
+    while ((child = 2 * i + 1) < sim->event_count) {
+        if (child + 1 < sim->event_count &&
+            is_before(&sim->events[child + 1], &sim->events[child]))
+            child++;
+        if (!is_before(&sim->events[child], &sim->events[i]))
+            break;
+        swap(&sim->events[i], &sim->events[child]);
+        i = child;
+    }
+    return first;
+}
+
+static void later(struct sim *sim, uint64_t delay_ms, struct sim_node *node,
+                  enum event_kind kind, uint64_t generation)
+{
+    add_event(sim, (struct sim_event){.at_ms = sim->now_ms + delay_ms,
+                                      .kind = kind,
+                                      .node = node->index,
+                                      .id = node->id,
+                                      .note.generation = generation});
+}
+
+/* ---- Links ------------------------------------------------------------------------------- */
+
+/* Messages of one direction keep their order. */
+static uint64_t arrival(struct sim *sim, uint64_t *last_ms)
+{
+    uint64_t at_ms = sim->now_ms + 1 + sim_random(sim, DELAY_MAX_MS);
+
+    *last_ms = at_ms > *last_ms ? at_ms : *last_ms;
+    return *last_ms;
+}
+
+static void send_up(struct sim *sim, struct sim_node *node, struct note note)
+{
+    if (node->id == 0 || node->is_silent)
+        return;
+    sim->messages_up++;
+    add_event(sim, (struct sim_event){.at_ms = arrival(sim, &node->up_ms),
+                                      .kind = EVENT_UP,
+                                      .node = node->index,
+                                      .id = node->id,
+                                      .note = note});
+}
+
+static void close_link(struct sim *sim, struct sim_node *node)
+{
+    if (node->id != 0 && !node->is_silent)
+        add_event(sim, (struct sim_event){.at_ms = arrival(sim, &node->up_ms),
+                                          .kind = EVENT_GONE,
+                                          .node = node->index,
+                                          .id = node->id});
+    node->id = 0;
+}
+
+/* ---- Server ------------------------------------------------------------------------------ */
+
+/* All STARTs of one step are one world: dense, equal, new. */
+static void check_world(struct sim *sim)
+{
+    const struct round *round = sim->round;
+    uint32_t ranks = 0, world_size = 0, n = 0;
+    bool *seen = calloc(sim->node_count + 1, sizeof *seen);
+    uint32_t *base = calloc(sim->node_count + 1, sizeof *base);
+    uint32_t *slots = calloc(sim->node_count + 1, sizeof *slots);
+    const struct ct_start *first = NULL;
+
+    for (size_t i = 0; i < round->action_count; i++) {
+        const struct member *member;
+        const struct ct_start *start;
+
+        if (round->actions[i].kind != ROUND_SEND_START)
+            continue;
+        member = member_find(&round->members, round->actions[i].id);
+        start = &member->start;
+        first = first ? first : start;
+        n++;
+        if (start->group_rank >= sim->node_count || seen[start->group_rank])
+            die(sim, "a group rank twice, or one START too many");
+        seen[start->group_rank] = true;
+        base[start->group_rank] = start->rank_base;
+        slots[start->group_rank] = member->join.slots;
+        world_size = start->world_size;
+        if (start->generation != round->generation ||
+            strcmp(start->master_addr, first->master_addr) != 0 ||
+            start->master_port != first->master_port ||
+            start->world_size != first->world_size ||
+            start->restart_count != first->restart_count)
+            die(sim, "the members of a world were told different things");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (!seen[i] || base[i] != ranks)
+            die(sim, "ranks are not dense");
+        ranks += slots[i];
+    }
+    if (n > 0 && (ranks != world_size || first->group_world_size != n ||
+                  n < sim->settings.min_nodes || n > sim->settings.max_nodes))
+        die(sim, "a world of the wrong size");
+    if (n > 0 && round->generation <= sim->last_generation)
+        die(sim, "a generation that did not grow");
+    if (n > 0) {
+        sim->last_generation = round->generation;
+        sim->last_start_ms = sim->now_ms;
+        if (sim->first_start_ms == 0)
+            sim->first_start_ms = sim->now_ms;
+    }
+    free(seen);
+    free(base);
+    free(slots);
+}
+
+static struct note describe(struct sim *sim, const struct round_action *action)
+{
+    const struct round *round = sim->round;
+    const struct member *member;
+    struct note note = {0};
+
+    switch (action->kind) {
+    case ROUND_SEND_START:
+        note.kind = CT_MESSAGE_START;
+        if ((member = member_find(&round->members, action->id)))
+            note.start = member->start;
+        break;
+    case ROUND_SEND_STOP:
+        note.kind = CT_MESSAGE_STOP;
+        note.stop = malloc(sizeof *note.stop);
+        *note.stop = round->stop;
+        break;
+    case ROUND_SEND_VERDICT:
+        note.kind = CT_MESSAGE_VERDICT;
+        note.verdict = malloc(sizeof *note.verdict);
+        *note.verdict = round->verdict;
+        break;
+    case ROUND_SEND_WAITING:
+        note.kind = CT_MESSAGE_WAITING;
+        note.flag = round->waiting.is_standby;
+        break;
+    case ROUND_SEND_REFUSE:
+        note.kind = CT_MESSAGE_REFUSE;
+        note.code = round->refuse.code;
+        break;
+    case ROUND_DROP:
+        note.kind = CT_MESSAGE_CLOSE;
+        break; /* the link ends, see receive() */
+    case ROUND_CHANGED:
+    case ROUND_FORGET: break;
+    }
+    return note;
+}
+
+static void send_down(struct sim *sim, struct sim_node *node, uint64_t id,
+                      struct note note)
+{
+    if (node->is_silent || node->id != id) {
+        free(note.stop);
+        free(note.verdict);
+        return;
+    }
+    sim->messages_down++;
+    add_event(sim, (struct sim_event){.at_ms = arrival(sim, &node->down_ms),
+                                      .kind = EVENT_DOWN,
+                                      .node = node->index,
+                                      .id = id,
+                                      .note = note});
+}
+
+static void schedule_tick(struct sim *sim)
+{
+    uint64_t next_ms = round_next_ms(sim->round);
+
+    if (next_ms >= sim->tick_ms)
+        return;
+    sim->tick_ms = next_ms;
+    add_event(sim,
+              (struct sim_event){.at_ms = next_ms > sim->now_ms ? next_ms : sim->now_ms,
+                                 .kind = EVENT_TICK});
+}
+
+static void step(struct sim *sim, const struct round_command *command)
+{
+    bool is_forgotten = false;
+
+    if (!sim->round)
+        return;
+    if (round_step(sim->round, command, sim->now_ms) < 0)
+        die(sim, "out of memory");
+    check_world(sim);
+    for (size_t i = 0; i < sim->round->action_count; i++) {
+        const struct round_action *action = &sim->round->actions[i];
+
+        if (action->kind == ROUND_FORGET)
+            is_forgotten = true;
+        else if (action->kind != ROUND_CHANGED)
+            send_down(sim, action->peer, action->id, describe(sim, action));
+    }
+    if (is_forgotten) {
+        round_destroy(sim->round);
+        sim->round = NULL;
+        sim->tick_ms = UINT64_MAX;
+        sim->was_forgotten = true;
+        sim->last_generation = 0; /* the next run of this id counts anew */
+    } else {
+        schedule_tick(sim);
+    }
+}
+
+/* ---- Agent ------------------------------------------------------------------------------- */
+
+static void set_alive(struct sim *sim, struct sim_node *node, uint64_t generation)
+{
+    if (node->alive)
+        sim->alive_count--;
+    node->alive = generation;
+    if (!generation)
+        return;
+    if (sim->alive_count > 0 && sim->alive_generation != generation)
+        die(sim, "two live worlds");
+    sim->alive_generation = generation;
+    sim->alive_count++;
+}
+
+static void join(struct sim *sim, struct sim_node *node)
+{
+    send_up(sim, node, (struct note){.kind = CT_MESSAGE_JOIN});
+}
+
+static void connect_node(struct sim *sim, struct sim_node *node)
+{
+    struct member_link link = {.id = ++sim->last_id, .peer = node};
+
+    if (node->is_done || node->is_silent)
+        return;
+    if (sim->round && sim->round->state == ROUND_CLOSED) {
+        node->is_done = true; /* the server refuses: the run is over */
+        node->refused = CTRUN_E_CLOSED;
+        return;
+    }
+    if (!sim->round && round_create(&sim->round, &sim->settings) < 0)
+        die(sim, "settings");
+    snprintf(link.host, sizeof link.host, "n%u", node->index);
+    snprintf(link.seen_as, sizeof link.seen_as, "10.%u.%u.%u", node->index >> 16,
+             node->index >> 8 & 255, node->index & 255);
+    snprintf(link.reached_at, sizeof link.reached_at, "10.255.0.1");
+    node->id = link.id;
+    node->acked_ms = sim->now_ms;
+    node->is_ending = false;
+    node->is_leaving = false;
+    step(sim, &(struct round_command){.kind = ROUND_ADD, .id = link.id, .link = &link});
+    join(sim, node);
+    later(sim, BEAT_MS, node, EVENT_BEAT, 0);
+}
+
+/* Cut off: the workers may need all the time that the lease leaves them. */
+static void cut_off(struct sim *sim, struct sim_node *node)
+{
+    uint64_t end_ms = node->acked_ms + sim->settings.lost_after_ms - FENCE_BEFORE_MS;
+    uint64_t left_ms = end_ms > sim->now_ms ? end_ms - sim->now_ms : 0;
+
+    node->id = 0;
+    later(sim, sim_random(sim, left_ms + 1), node, EVENT_CUT_OFF, 0);
+}
+
+static void come_back(struct sim *sim, struct sim_node *node)
+{
+    if (node->id)
+        return;
+    set_alive(sim, node, 0);
+    if (node->is_leaving)
+        node->is_done = true;
+    else
+        later(sim, BACK_MS, node, EVENT_CONNECT, 0);
+}
+
+static void beat(struct sim *sim, struct sim_node *node)
+{
+    if (sim->now_ms - node->acked_ms + FENCE_BEFORE_MS >= sim->settings.lost_after_ms) {
+        set_alive(sim, node,
+                  0); /* nobody answers: no worker may live beyond the lease */
+        if (!node->is_silent) {
+            close_link(sim, node);
+            cut_off(sim, node);
+            return;
+        }
+    }
+    send_up(sim, node, (struct note){.kind = CT_MESSAGE_HEARTBEAT});
+    later(sim, BEAT_MS, node, EVENT_BEAT, 0);
+}
+
+static void end_workers(struct sim *sim, struct sim_node *node, uint64_t generation)
+{
+    if (node->is_ending)
+        return;
+    node->is_ending = true;
+    later(sim, 1 + sim_random(sim, STOP_MAX_MS), node, EVENT_STOPPED, generation);
+}
+
+static void on_stopped(struct sim *sim, struct sim_node *node, uint64_t generation)
+{
+    node->is_ending = false;
+    set_alive(sim, node, 0);
+    send_up(sim, node,
+            (struct note){.kind = CT_MESSAGE_STOPPED, .generation = generation});
+    if (node->is_leaving) {
+        node->is_done = true;
+        close_link(sim, node);
+    } else if (!node->stop.is_final) {
+        join(sim, node);
+    }
+}
+
+static void receive(struct sim *sim, struct sim_node *node, struct note *note)
+{
+    switch ((int)note->kind) {
+    case CT_MESSAGE_START:
+        if (node->is_leaving)
+            break;
+        if (node->alive || node->is_ending)
+            die(sim, "START for a node whose workers are still there");
+        node->start = note->start;
+        node->starts++;
+        set_alive(sim, node, note->start.generation);
+        if (node->succeeds_after_ms != SIM_NEVER)
+            later(sim, (uint64_t)node->succeeds_after_ms, node, EVENT_SUCCESS,
+                  note->start.generation);
+        break;
+    case CT_MESSAGE_STOP:
+        node->stop = *note->stop;
+        if (!node->is_leaving)
+            end_workers(sim, node, note->stop->generation);
+        break;
+    case CT_MESSAGE_VERDICT:
+        node->verdict = *note->verdict;
+        node->is_done = true;
+        set_alive(sim, node, 0);
+        close_link(sim, node);
+        break;
+    case CT_MESSAGE_WAITING:
+        node->waits++;
+        node->is_standby = note->flag;
+        break;
+    case CT_MESSAGE_REFUSE:
+        node->refused = (int)note->code;
+        node->is_done = true;
+        set_alive(sim, node, 0);
+        close_link(sim, node);
+        break;
+    case CT_MESSAGE_CLOSE: cut_off(sim, node); break;
+    case CT_MESSAGE_HEARTBEAT_ACK: break;
+    default: die(sim, "a message that the server does not send");
+    }
+    free(note->stop);
+    free(note->verdict);
+}
+
+static void suffer(struct sim *sim, struct sim_node *node, const struct note *note)
+{
+    if (node->is_done)
+        return;
+    switch ((enum sim_fault)note->generation) {
+    case SIM_FAIL:
+        if (node->alive && !node->is_ending)
+            send_up(sim, node,
+                    (struct note){.kind = CT_MESSAGE_FAILURE,
+                                  .generation = node->alive,
+                                  .code = note->code});
+        break;
+    case SIM_BREAK:
+        if (node->id) {
+            close_link(sim, node);
+            cut_off(sim, node);
+        }
+        break;
+    case SIM_POWER_OFF:
+        node->is_silent = true;
+        node->is_done = true;
+        set_alive(sim, node, 0);
+        break;
+    case SIM_SILENCE:
+        node->is_silent = true;
+        later(sim, (uint64_t)note->code, node, EVENT_VOICE, 0);
+        break;
+    case SIM_LEAVE:
+        if (!node->id)
+            break;
+        node->is_leaving = true;
+        send_up(sim, node,
+                (struct note){.kind = CT_MESSAGE_LEAVE, .generation = node->alive});
+        end_workers(sim, node, node->alive);
+        break;
+    case SIM_CLOSE:
+        send_up(sim, node, (struct note){.kind = CT_MESSAGE_CLOSE, .code = note->code});
+        break;
+    }
+}
+
+/* ---- Events ------------------------------------------------------------------------------ */
+
+static void arrive(struct sim *sim, struct sim_node *node,
+                   const struct sim_event *event)
+{
+    static struct ct_message message;
+    const struct note *note = &event->note;
+
+    memset(&message, 0, sizeof message);
+    message.kind = note->kind;
+    switch ((int)note->kind) {
+    case CT_MESSAGE_JOIN:
+        message.join.slots = node->slots;
+        message.join.node_rank_hint = node->hint;
+        message.join.is_endpoint = node->is_endpoint;
+        message.join.store_port = (uint16_t)(1024 + node->index);
+        snprintf(message.join.role, sizeof message.join.role, "default");
+        break;
+    case CT_MESSAGE_HEARTBEAT:
+        message.heartbeat.step = -1;
+        send_down(sim, node, event->id,
+                  (struct note){.kind = CT_MESSAGE_HEARTBEAT_ACK});
+        break;
+    case CT_MESSAGE_FAILURE:
+        message.failure.generation = note->generation;
+        message.failure.cause = CT_CAUSE_EXIT;
+        message.failure.code = (int32_t)note->code;
+        message.failure.rank = (int32_t)node->start.rank_base;
+        message.failure.node_rank = (int32_t)node->start.group_rank;
+        break;
+    case CT_MESSAGE_STOPPED: message.stopped.generation = note->generation; break;
+    case CT_MESSAGE_SUCCEEDED: message.succeeded.generation = note->generation; break;
+    case CT_MESSAGE_CLOSE: message.close.exit_code = (uint8_t)note->code; break;
+    default: break;
+    }
+    step(sim, &(struct round_command){
+                  .kind = ROUND_MESSAGE, .id = event->id, .message = &message});
+}
+
+static void succeed(struct sim *sim, struct sim_node *node, uint64_t generation)
+{
+    if (node->alive != generation || node->is_ending)
+        return;
+    set_alive(sim, node, 0);
+    send_up(sim, node,
+            (struct note){.kind = CT_MESSAGE_SUCCEEDED, .generation = generation});
+}
+
+static void happen(struct sim *sim, struct sim_event *event)
+{
+    struct sim_node *node = &sim->nodes[event->node];
+    bool is_current = event->id == node->id;
+
+    switch (event->kind) {
+    case EVENT_CONNECT:
+        if (!node->id)
+            connect_node(sim, node);
+        break;
+    case EVENT_FAULT: suffer(sim, node, &event->note); break;
+    case EVENT_UP: arrive(sim, node, event); break;
+    case EVENT_DOWN:
+        if (is_current && !node->is_silent) {
+            node->acked_ms = sim->now_ms;
+            receive(sim, node, &event->note);
+        } else {
+            free(event->note.stop);
+            free(event->note.verdict);
+        }
+        break;
+    case EVENT_GONE:
+        step(sim, &(struct round_command){
+                      .kind = ROUND_GONE, .id = event->id, .reason = "broken"});
+        break;
+    case EVENT_TICK:
+        sim->tick_ms = UINT64_MAX;
+        step(sim, &(struct round_command){.kind = ROUND_TICK});
+        break;
+    case EVENT_BEAT:
+        if (is_current && node->id && !node->is_done)
+            beat(sim, node);
+        break;
+    case EVENT_SUCCESS: succeed(sim, node, event->note.generation); break;
+    case EVENT_STOPPED:
+        if (is_current && node->is_ending)
+            on_stopped(sim, node, event->note.generation);
+        break;
+    case EVENT_VOICE:
+        node->is_silent = false;
+        if (!node->is_done) { /* it could not connect, or finds its link broken */
+            close_link(sim, node);
+            cut_off(sim, node);
+        }
+        break;
+    case EVENT_CUT_OFF: come_back(sim, node); break;
+    }
+}
+
+void sim_run(struct sim *sim, uint64_t until_ms)
+{
+    while (sim->event_count > 0 && sim->events[0].at_ms <= until_ms) {
+        struct sim_event event = take_event(sim);
+
+        sim->now_ms = event.at_ms;
+        happen(sim, &event);
+    }
+}
+
+/* ---- Life -------------------------------------------------------------------------------- */
+
+void sim_init(struct sim *sim, const struct round_settings *settings, size_t node_count,
+              uint64_t seed)
+{
+    *sim = (struct sim){.settings = *settings,
+                        .seed = seed,
+                        .random = seed * 2 + 1,
+                        .node_count = node_count,
+                        .tick_ms = UINT64_MAX};
+    sim->nodes = calloc(node_count, sizeof *sim->nodes);
+    for (size_t i = 0; i < node_count; i++)
+        sim->nodes[i] = (struct sim_node){.index = (uint32_t)i,
+                                          .slots = 1,
+                                          .hint = -1,
+                                          .succeeds_after_ms = SIM_NEVER};
+}
+
+void sim_deinit(struct sim *sim)
+{
+    while (sim->event_count > 0) {
+        struct sim_event event = take_event(sim);
+
+        free(event.note.stop);
+        free(event.note.verdict);
+    }
+    round_destroy(sim->round);
+    free(sim->events);
+    free(sim->nodes);
+}
+
+void sim_join_at(struct sim *sim, uint64_t at_ms, size_t i)
+{
+    add_event(sim,
+              (struct sim_event){.at_ms = at_ms, .kind = EVENT_CONNECT, .node = i});
+}
+
+void sim_fault_at(struct sim *sim, uint64_t at_ms, size_t i, enum sim_fault fault,
+                  int64_t code)
+{
+    add_event(
+        sim, (struct sim_event){.at_ms = at_ms,
+                                .kind = EVENT_FAULT,
+                                .node = i,
+                                .note = {.generation = (uint64_t)fault, .code = code}});
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cluster in virtual time: one real `struct round`, simulated agents, links with delays.
+ *
+ *     sim_init ── sim_add_node ... ── sim_at(... faults ...) ── sim_run ── look ── sim_deinit
+ *
+ * No socket, thread or clock: events come from a heap in order of their time, so that hours
+ * take milliseconds and a seed gives the same story each time. Agents behave like agent/:
+ * they beat every second, end their workers and say STOPPED when told, fence themselves when
+ * nobody answers, and come back after a broken link.
+ *
+ * Checked all the time, by abort with the seed: never two live worlds; generations only grow;
+ * ranks dense and unique; one START a member and round; master and counts equal for all. */
+#ifndef TESTS_SIM_H
+#define TESTS_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/round.h"
+
+enum sim_fault {
+    SIM_FAIL,      /* a worker ends with a code (`code`) */
+    SIM_BREAK,     /* the connection breaks; the agent comes back */
+    SIM_POWER_OFF, /* node, workers and link are gone without a word */
+    SIM_SILENCE,   /* nothing passes for `code` ms, then the link is found broken */
+    SIM_LEAVE,     /* the agent says LEAVE, ends its workers, closes */
+    SIM_CLOSE,     /* the agent says CLOSE with exit code `code` */
+};
+
+enum {
+    SIM_NEVER = INT64_MAX
+};
+
+struct sim_node {
+    uint32_t index;
+    uint32_t slots;
+    int32_t hint; /* -1: none */
+    bool is_endpoint;
+    int64_t succeeds_after_ms; /* how long its workers need; SIM_NEVER */
+
+    uint64_t id; /* of its connection; 0: none */
+    bool is_silent;
+    bool is_done;   /* left, refused, powered off, or has its verdict */
+    bool is_ending; /* its workers are being stopped */
+    bool is_leaving;
+    uint64_t alive;    /* generation of its live workers; 0: none */
+    uint64_t acked_ms; /* when the server was last heard of */
+    uint64_t up_ms;    /* nothing arrives before what was sent before */
+    uint64_t down_ms;
+    uint32_t starts;           /* STARTs it got */
+    uint32_t waits;            /* WAITINGs */
+    bool is_standby;           /* said the last WAITING */
+    int refused;               /* code of a REFUSE */
+    struct ct_start start;     /* the last */
+    struct ct_verdict verdict; /* outcome 0: none */
+    struct ct_stop stop;       /* the last; generation 0: none */
+};
+
+struct sim {
+    struct round_settings settings;
+    struct round *round; /* NULL: forgotten, or nobody came yet */
+    uint64_t seed;
+    uint64_t random;
+    uint64_t now_ms;
+    struct sim_node *nodes;
+    size_t node_count;
+    struct sim_event *events; /* a heap */
+    size_t event_count, event_capacity;
+    uint64_t sequence;
+    uint64_t last_id;
+    uint64_t tick_ms;
+    size_t alive_count; /* nodes with live workers */
+    uint64_t alive_generation;
+    uint64_t last_generation;
+    uint64_t messages_up, messages_down;
+    uint64_t first_start_ms;
+    uint64_t last_start_ms;
+    bool was_forgotten;
+};
+
+void sim_init(struct sim *sim, const struct round_settings *settings, size_t node_count,
+              uint64_t seed);
+void sim_deinit(struct sim *sim);
+/* Node i connects and joins at that time. */
+void sim_join_at(struct sim *sim, uint64_t at_ms, size_t i);
+void sim_fault_at(struct sim *sim, uint64_t at_ms, size_t i, enum sim_fault fault,
+                  int64_t code);
+/* Until nothing happens any more or the time has come. */
+void sim_run(struct sim *sim, uint64_t until_ms);
+/* Uniform in [0, below). */
+uint64_t sim_random(struct sim *sim, uint64_t below);
+
+#endif
