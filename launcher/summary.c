@@ -127,6 +127,8 @@ static void add_consequences(struct messages_block *out,
         if (failure->rank >= 0)
             (void)ct_format(list + used, sizeof stopped - used, "%s%d",
                             used ? ", " : "", failure->rank);
+        else if (failure->host[0])
+            messages_add(out, "after it", "node %s lost", failure->host);
     }
     if (stopped[0] || failed[0])
         messages_add(out, "after it", "%s%s%s%s%s%s", stopped[0] ? "rank " : "",
@@ -313,6 +315,7 @@ void summary_format_torchrun(struct messages_block *out, const struct summary *s
     const struct ct_verdict *verdict = summary->verdict;
     int count = verdict->failure_count > CT_FAILURES_MAX ? CT_FAILURES_MAX
                                                          : verdict->failure_count;
+    int others = 0;
     char title[512];
     char text[4096];
     size_t width;
@@ -324,6 +327,8 @@ void summary_format_torchrun(struct messages_block *out, const struct summary *s
     (void)ct_format(title, sizeof title, "%s FAILED", summary->name);
     width = strlen(title);
     for (int i = 0; i < count; i++) {
+        if (verdict->failures[i].rank < 0)
+            continue;
         format_failure(text, sizeof text, summary, i);
         width = longest_line(text) > width ? longest_line(text) : width;
     }
@@ -335,10 +340,13 @@ void summary_format_torchrun(struct messages_block *out, const struct summary *s
     append_rule(out, '-', width);
     messages_append(out, "Failures:\n");
     for (int i = 1; i < count; i++) {
+        if (verdict->failures[i].rank < 0)
+            continue; /* a node: torchrun has no words for it, our block has */
         format_failure(text, sizeof text, summary, i);
         messages_append(out, "%s\n", text);
+        others++;
     }
-    if (count == 1)
+    if (!others)
         messages_append(out, "  <NO_OTHER_FAILURES>\n");
     append_rule(out, '-', width);
     messages_append(out, "Root Cause (first observed failure):\n");

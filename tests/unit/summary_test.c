@@ -52,6 +52,7 @@ static void our_block_tells_the_cause_first(void **state)
     v.failures[v.failure_count++] = failure(0, CT_CAUSE_STOPPED, SIGTERM);
     v.failures[v.failure_count++] = failure(2, CT_CAUSE_STOPPED, SIGTERM);
     v.failures[v.failure_count++] = failure(3, CT_CAUSE_EXIT, 1);
+    v.failures[v.failure_count++] = failure(-1, CT_CAUSE_NODE_LOST, 0);
     summary_format(&block, &summary);
     assert_string_equal(
         block.text, "ctrun: error[E_SIGNAL]: rank 1 (node2, pid 8101) died of SIGKILL "
@@ -61,6 +62,7 @@ static void our_block_tells_the_cause_first(void **state)
                     "               c\n"
                     "               d\n"
                     "               e\n"
+                    "  after it   : node node2 lost\n"
                     "  after it   : rank 0, 2 stopped by ctrun; also failed: rank 3\n"
                     "  restarts   : 2 of 2 used\n"
                     "  logs       : /logs/attempt_0\n");
