@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 
 #include "worker_sdk/wire/contract.h"
 
@@ -18,6 +19,17 @@ static bool is_same(const struct ct_failure *a, const struct ct_failure *b)
            a->rank == b->rank && a->pid == b->pid && a->cause == b->cause;
 }
 
+/* A worker that ended because another one was gone says so in its error file (the SDK's
+ * ctrun_fail_worker()). It may be heard before the one that it lost, whose agent has still to see
+ * the end of that process, or whose node is silent and has to time out. */
+static bool is_victim(const struct ct_failure *failure)
+{
+    static const char lost[] = "E_PEER_LOST";
+
+    return failure->cause == CT_CAUSE_EXIT &&
+           strncmp(failure->text, lost, sizeof lost - 1) == 0;
+}
+
 static void add_once(struct ct_failure *list, size_t *count,
                      const struct ct_failure *failure)
 {
@@ -29,6 +41,24 @@ static void add_once(struct ct_failure *list, size_t *count,
         list[(*count)++] = *failure;
 }
 
+/* Victims stand last, and the last of them makes room when there is none. */
+static void add_cause(struct failures *failures, const struct ct_failure *failure)
+{
+    struct ct_failure *causes = failures->causes;
+
+    if (failures->cause_count == CT_FAILURES_MAX && !is_victim(failure) &&
+        is_victim(&causes[CT_FAILURES_MAX - 1]))
+        failures->cause_count--;
+    add_once(causes, &failures->cause_count, failure);
+    for (size_t at = failures->cause_count;
+         at >= 2 && !is_victim(&causes[at - 1]) && is_victim(&causes[at - 2]); at--) {
+        struct ct_failure victim = causes[at - 2];
+
+        causes[at - 2] = causes[at - 1];
+        causes[at - 1] = victim;
+    }
+}
+
 void failures_add(struct failures *failures, const struct ct_failure *failure)
 {
     if (failure->cause == CT_CAUSE_NONE)
@@ -36,7 +66,7 @@ void failures_add(struct failures *failures, const struct ct_failure *failure)
     if (failure->cause == CT_CAUSE_STOPPED)
         add_once(failures->consequences, &failures->consequence_count, failure);
     else
-        add_once(failures->causes, &failures->cause_count, failure);
+        add_cause(failures, failure);
 }
 
 const struct ct_failure *failures_get_root(const struct failures *failures)

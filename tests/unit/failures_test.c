@@ -4,6 +4,7 @@
 
 #include "rendezvous/failures.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/str.h"
 
 static struct ct_failure make(uint8_t cause, int32_t code, int32_t rank)
 {
@@ -79,12 +80,35 @@ static void beyond_the_room_the_first_ones_stay(void **state)
     assert_int_equal(failures_copy(&failures, out, 1), 1);
 }
 
+static void a_victim_is_not_the_root_cause_even_when_heard_first(void **state)
+{
+    static struct failures failures;
+    struct ct_failure lost = make(CT_CAUSE_NODE_LOST, 0, -1);
+    struct ct_failure out[CT_FAILURES_MAX];
+
+    (void)state;
+    for (int rank = 0; rank < 100; rank++) {
+        struct ct_failure victim = make(CT_CAUSE_EXIT, 1, rank);
+
+        ct_copy(victim.text, sizeof victim.text, "E_PEER_LOST: rank 100 died");
+        failures_add(&failures, &victim);
+    }
+    assert_int_equal(failures_get_root(&failures)->rank,
+                     0);            /* nothing better is known */
+    failures_add(&failures, &lost); /* finds room, though there was none */
+    assert_int_equal(failures_copy(&failures, out, CT_FAILURES_MAX), CT_FAILURES_MAX);
+    assert_int_equal(out[0].cause, CT_CAUSE_NODE_LOST);
+    assert_int_equal(out[1].rank, 0); /* the victims stay in order */
+    assert_int_equal(out[2].rank, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exit_codes_are_those_of_the_cause),
         cmocka_unit_test(consequences_stand_behind_causes),
         cmocka_unit_test(beyond_the_room_the_first_ones_stay),
+        cmocka_unit_test(a_victim_is_not_the_root_cause_even_when_heard_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,8 +25,10 @@ enum {
     REFUSALS_MAX =
         10, /* passes in which every address refused: nobody listens any more */
     ANSWER_MS = 100, /* for a reason to arrive on control after data ended */
-    KEEPALIVE_IDLE_S = 2,
-    KEEPALIVE_INTERVAL_S = 1,
+    /* 20 s: slower than the launcher, which gives a silent node up after 5 s and ends us with the
+     * true cause. A worker that gave up first would be counted as the failure. */
+    KEEPALIVE_IDLE_S = 5,
+    KEEPALIVE_INTERVAL_S = 5,
     KEEPALIVE_PROBES = 3,
     NOTE_BYTES = 512,
     LINKS_A_MEMBER = 2,
