@@ -18,7 +18,7 @@ def story(box, request):
     python = interpreter(request.param)
 
     def run(name):
-        run = box.start(python, "-B", SCRIPT, ctrun.BUILD / "worker_sdk" / "libctrun.so", name,
+        run = box.start(python, "-B", SCRIPT, ctrun.BUILD / "lib" / "libctrun.so", name,
                         box.dir)
         run.wait(120)
         assert run.code == 0 and run.out == "equal\n", run

@@ -6,22 +6,14 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/wire/message.h"
 
-static const struct ct_failure failure = {
-    .generation = 7,
-    .cause = CT_CAUSE_SIGNAL,
-    .code = 9,
-    .rank = 3,
-    .local_rank = 1,
-    .node_rank = -1,
-    .pid = 4242,
-    .restart_count = 2,
-    .wall_ns = 0x1122334455667788,
-    .uptime_ms = 1500,
-    .step = -1,
-    .host = "n1",
-    .error_file = "/e",
-    .text = "boom",
-};
+/* A macro: clang takes no constant object as an initializer. */
+#define FAILURE                                                                        \
+    {                                                                                  \
+        .generation = 7, .cause = CT_CAUSE_SIGNAL, .code = 9, .rank = 3,               \
+        .local_rank = 1, .node_rank = -1, .pid = 4242, .restart_count = 2,             \
+        .wall_ns = 0x1122334455667788, .uptime_ms = 1500, .step = -1, .host = "n1",    \
+        .error_file = "/e", .text = "boom",                                            \
+    }
 
 #define FAILURE_HEX                                                                    \
     "0700000000000000"                                                                 \
@@ -151,21 +143,21 @@ static const struct {
      "0700000000000000"
      "0200000000000000"
      "0a00000000000000"},
-    {{.kind = CT_MESSAGE_FAILURE, .failure = failure}, FAILURE_HEX},
+    {{.kind = CT_MESSAGE_FAILURE, .failure = FAILURE}, FAILURE_HEX},
     {{.kind = CT_MESSAGE_STOP,
       .stop = {.generation = 7,
                .reason = CT_STOP_FAILURE,
                .is_final = 1,
                .restart_count = 2,
                .max_restarts = 3,
-               .cause = failure}},
+               .cause = FAILURE}},
      "0700000000000000"
      "01"
      "01"
      "02000000"
      "03000000" FAILURE_HEX},
     {{.kind = CT_MESSAGE_STOPPED,
-      .stopped = {.generation = 7, .failure_count = 2, .failures = {failure, failure}}},
+      .stopped = {.generation = 7, .failure_count = 2, .failures = {FAILURE, FAILURE}}},
      "0700000000000000"
      "02" FAILURE_HEX FAILURE_HEX},
     {{.kind = CT_MESSAGE_SUCCEEDED, .succeeded = {.generation = 7}},
@@ -176,7 +168,7 @@ static const struct {
                   .exit_code = 137,
                   .restart_count = 2,
                   .failure_count = 1,
-                  .failures = {failure}}},
+                  .failures = {FAILURE}}},
      "0700000000000000"
      "02"
      "89"
@@ -262,7 +254,7 @@ static void every_kind_survives_a_round_trip(void **state)
 static void decoded_fields_are_those_encoded(void **state)
 {
     static struct ct_message back;
-    struct ct_message message = {.kind = CT_MESSAGE_STOP, .stop.cause = failure};
+    struct ct_message message = {.kind = CT_MESSAGE_STOP, .stop.cause = FAILURE};
     struct ct_frame frame;
     struct ct_buf buf;
 
