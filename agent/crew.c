@@ -78,14 +78,19 @@ void crew_start(struct crew *crew, const struct ct_start *start)
 {
     char proof[sizeof crew->oom_proof];
     int failed = -1;
+    int started = 0;
 
     clear(crew);
     crew->start = *start;
     crew->oom_proof[0] = '\0';
     (void)cgroup_has_oom_killed(&crew->cgroup, proof,
                                 sizeof proof); /* counts from here */
-    for (int i = 0; i < crew->count && failed < 0; i++)
-        if (worker_start(&crew->workers[i], &crew->place, i) < 0)
+    for (; started < crew->count && failed < 0; started++)
+        if (worker_start(&crew->workers[started], &crew->place, started) < 0)
+            failed = started;
+    for (int i = 0; i < started; i++)
+        if (crew->workers[i].state == WORKER_RUNNING &&
+            worker_confirm(&crew->workers[i], &crew->place) < 0 && failed < 0)
             failed = i;
     if (failed >= 0)
         crew->options.on_failure(crew->options.context, &crew->workers[failed].failure);

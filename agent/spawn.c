@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vfork: the child borrows our memory until execve(), so that nothing has to be copied however
- * large the launcher is. It therefore writes to its own stack frame only and calls nothing but
- * async-signal-safe functions. All signals are blocked meanwhile: no handler of ours may run in
- * the child. What fails there comes back as errno through a pipe that execve() closes. */
+/* fork() and not vfork(): its caller sleeps until execve(), so that on a busy machine the workers
+ * of a node would queue up for a processor one after the other; these start side by side. The
+ * child calls nothing but async-signal-safe functions, since our other thread may have held any
+ * lock. All signals are blocked until no handler of ours can run in it. What fails comes back
+ * as errno through a pipe that execve() closes. */
 #include "agent/spawn.h"
 
 #include <errno.h>
@@ -132,7 +133,7 @@ static pid_t fork_child(struct child *child)
 
     sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &child->mask);
-    pid = vfork();
+    pid = fork();
     if (pid == 0)
         run_child(child);
     if (pid < 0)
@@ -141,27 +142,38 @@ static pid_t fork_child(struct child *child)
     return pid;
 }
 
-int spawn_start(const struct spawn_request *request, pid_t *pid,
+int spawn_start(struct spawn *spawn, const struct spawn_request *request,
                 struct ctrun_error *err)
 {
     struct child child = {.request = request, .path = find_path(request->env)};
-    int pipe_fds[2];
+    const char *program = request->argv[0];
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return ct_fail(err, -errno, "%s: pipe: %s", program, strerror(errno));
+    child.parent = getpid();
+    child.report = fds[1];
+    spawn->pid = fork_child(&child);
+    close(fds[1]);
+    if (spawn->pid < 0) {
+        close(fds[0]);
+        return ct_fail(err, spawn->pid, "%s: fork: %s", program, strerror(-spawn->pid));
+    }
+    spawn->report = fds[0];
+    return 0;
+}
+
+int spawn_wait(struct spawn *spawn, const char *program, struct ctrun_error *err)
+{
+    ssize_t n;
     int rc = 0;
 
-    if (pipe2(pipe_fds, O_CLOEXEC) < 0)
-        return ct_fail(err, -errno, "%s: pipe: %s", request->argv[0], strerror(errno));
-    child.parent = getpid();
-    child.report = pipe_fds[1];
-    *pid = fork_child(&child);
-    close(pipe_fds[1]);
-    if (*pid < 0) {
-        rc = ct_fail(err, *pid, "%s: fork: %s", request->argv[0], strerror(-*pid));
-    } else if (read(pipe_fds[0], &rc, sizeof rc) == (ssize_t)sizeof rc) {
-        (void)waitpid(*pid, NULL, 0);
-        (void)ct_fail(err, rc, "%s: %s", request->argv[0], strerror(-rc));
-    } else {
-        rc = 0; /* closed by execve() */
-    }
-    close(pipe_fds[0]);
-    return rc;
+    while ((n = read(spawn->report, &rc, sizeof rc)) < 0 && errno == EINTR)
+        ;
+    close(spawn->report);
+    if (n != (ssize_t)sizeof rc)
+        return 0; /* closed by execve(), or it was killed on the way: SIGCHLD tells */
+    while (waitpid(spawn->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return ct_fail(err, rc, "%s: %s", program, strerror(-rc));
 }

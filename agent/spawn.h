@@ -14,12 +14,22 @@ struct spawn_request {
     int err; /* becomes descriptor 2 */
 };
 
-/* Returns 0 and *pid once the program runs, that is: execve() has succeeded. Else the negative
- * errno of what failed, and no process is left. Blocks for the exec, as vfork does.
+struct spawn {
+    pid_t pid;
+    int report; /* where a failure before execve() is told; closed by its success */
+};
+
+/* Forks and lets the child make its way to the program, which
  *
- * The program has no descriptor above 2, default dispositions (ignored signals stay ignored,
- * SIGPIPE excepted), the calling thread's signal mask, a session of its own, and is killed when
- * the calling thread ends. */
-int spawn_start(const struct spawn_request *request, pid_t *pid,
+ *   - has no descriptor above 2,
+ *   - default dispositions (what is ignored stays so, SIGPIPE excepted) and the caller's mask,
+ *   - leads a session of its own and is killed when the calling thread ends.
+ *
+ * 0, or a negative errno. Many may be under way at once: each wants its spawn_wait(). */
+int spawn_start(struct spawn *spawn, const struct spawn_request *request,
                 struct ctrun_error *err);
+/* Blocks until the program runs, that is: execve() has succeeded, and returns 0. Else the
+ * negative errno of what failed; no process is left then. */
+int spawn_wait(struct spawn *spawn, const char *program, struct ctrun_error *err);
+
 #endif

@@ -9,7 +9,6 @@
 
 #include "agent/cause.h"
 #include "agent/reap.h"
-#include "agent/spawn.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
@@ -118,14 +117,27 @@ static int start_planned(struct worker *worker, const struct worker_place *place
         (void)ct_fail(err, rc, "environment: %s", strerror(-rc));
     if (rc == 0) {
         request.env = worker->plan.env.list;
-        worker->failure.cause = CT_CAUSE_EXEC;
-        rc = spawn_start(&request, &worker->pid, err);
+        rc = spawn_start(&worker->spawn, &request, err);
     }
     if (request.out >= 0)
         close(request.out);
     if (request.err >= 0)
         close(request.err);
     return rc;
+}
+
+/* It never ran. */
+static int fail_start(struct worker *worker, const struct worker_place *place,
+                      int cause, const struct ctrun_error *err)
+{
+    worker->state = WORKER_ENDED;
+    worker->pid = 0;
+    begin_failure(worker, place);
+    worker->failure.cause = (uint8_t)cause;
+    worker->failure.code = -err->code;
+    (void)ct_copy(worker->failure.text, sizeof worker->failure.text, err->text);
+    emit_ended(worker);
+    return err->code;
 }
 
 int worker_start(struct worker *worker, const struct worker_place *place,
@@ -138,25 +150,25 @@ int worker_start(struct worker *worker, const struct worker_place *place,
     worker->local_rank = local_rank;
     worker->rank = (int)place->start->rank_base + local_rank;
     worker->step = -1;
-    worker->failure.cause = CT_CAUSE_AGENT;
     rc = options->plan(options->context, place->start, local_rank, &worker->plan, &err);
     if (rc == 0)
         rc = start_planned(worker, place, &err);
     if (rc < 0) {
-        const uint8_t cause = worker->failure.cause;
-
-        worker->state = WORKER_ENDED;
-        worker->pid = 0;
-        begin_failure(worker, place);
-        worker->failure.cause = cause;
-        worker->failure.code = -rc;
-        (void)ct_copy(worker->failure.text, sizeof worker->failure.text, err.text);
-        emit_ended(worker);
-        return rc;
+        err.code = rc;
+        return fail_start(worker, place, CT_CAUSE_AGENT, &err);
     }
     worker->state = WORKER_RUNNING;
+    worker->pid = worker->spawn.pid;
     worker->started_ms = ct_now_ms();
-    memset(&worker->failure, 0, sizeof worker->failure);
+    return 0;
+}
+
+int worker_confirm(struct worker *worker, const struct worker_place *place)
+{
+    struct ctrun_error err = {0};
+
+    if (spawn_wait(&worker->spawn, worker->plan.argv[0], &err) < 0)
+        return fail_start(worker, place, CT_CAUSE_EXEC, &err);
     emit_started(worker, place);
     return 0;
 }

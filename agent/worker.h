@@ -5,6 +5,7 @@
 
 #include "agent/agent.h"
 #include "agent/output.h"
+#include "agent/spawn.h"
 
 enum worker_state {
     WORKER_NEW,
@@ -14,6 +15,7 @@ enum worker_state {
 
 struct worker {
     enum worker_state state;
+    struct spawn spawn;
     pid_t pid;
     int local_rank;
     int rank;
@@ -37,9 +39,11 @@ struct worker_place {
     struct console *console_err;
 };
 
-/* Plans and starts worker `local_rank`. On failure worker->failure says why, too. */
+/* Plans worker `local_rank` and sends it on its way. On failure worker->failure says why. */
 int worker_start(struct worker *worker, const struct worker_place *place,
                  int local_rank);
+/* Waits until its program runs. On failure worker->failure says why. */
+int worker_confirm(struct worker *worker, const struct worker_place *place);
 /* It has ended with `status`: fills failure, last words included. */
 void worker_end(struct worker *worker, const struct worker_place *place, int status,
                 const char *oom_proof);
