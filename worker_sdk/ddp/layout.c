@@ -104,8 +104,7 @@ int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan)
     layout->bucket_count = plan->count;
     layout->plan = *plan;
     *plan = (struct ct_bucket_plan){.count = 0};
-    for (size_t s = 0; s < layout->slot_count;
-         s++) { /* where it is now, for the copy below */
+    for (size_t s = 0; s < layout->slot_count; s++) {
         struct ct_slot *slot = &layout->slots[s];
 
         slot->old = slot->grad ? (size_t)(slot->grad - layout->arena) : 0;
