@@ -52,12 +52,32 @@ static void failed_allocation_leaves_the_bytes(void **state)
     ct_buf_deinit(&buf);
 }
 
+static void growth_is_by_doubling(void **state)
+{
+    static const uint8_t piece[1000];
+    struct ct_buf buf;
+    size_t capacity = 0;
+    int moves = 0;
+
+    (void)state;
+    ct_buf_init(&buf, 1 << 20);
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(ct_buf_append(&buf, piece, sizeof piece), 0);
+        moves += buf.capacity != capacity;
+        capacity = buf.capacity;
+    }
+    assert_true(moves <= 12);
+    assert_true(buf.capacity <= 1 << 20);
+    ct_buf_deinit(&buf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_come_out_in_order),
         cmocka_unit_test(maximum_is_never_exceeded),
         cmocka_unit_test(failed_allocation_leaves_the_bytes),
+        cmocka_unit_test(growth_is_by_doubling),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,14 +25,15 @@ void ct_buf_deinit(struct ct_buf *buf)
     *buf = (struct ct_buf){0};
 }
 
-/* Doubles until `need` fits; the maximum bounds it. */
+/* At least doubles, so that many small appends cost little; the maximum bounds it. */
 static int grow(struct ct_buf *buf, size_t need)
 {
-    size_t capacity = buf->capacity ? buf->capacity : BUF_MIN_BYTES;
+    size_t capacity = buf->capacity ? buf->capacity : BUF_MIN_BYTES / 2;
     uint8_t *data;
 
-    while (capacity < need)
-        capacity = capacity > need / 2 ? need : capacity * 2;
+    capacity = capacity > buf->max / 2 ? buf->max : 2 * capacity;
+    if (capacity < need)
+        capacity = need;
     if (!(data = ct_realloc_array(buf->data, capacity, 1)))
         return -ENOMEM;
     buf->data = data;
