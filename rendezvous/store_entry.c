@@ -189,12 +189,15 @@ static bool is_blank(uint8_t c)
  * digit or the number does not fit. */
 static int parse_decimal(const uint8_t *text, size_t length, uint64_t *out)
 {
-    const uint8_t *end = text + length;
+    const uint8_t *end;
     const uint8_t *digits;
     uint64_t limit = INT64_MAX;
     uint64_t value = 0;
     bool is_negative;
 
+    if (!length) /* text may be NULL then */
+        return -EINVAL;
+    end = text + length;
     while (text < end && is_blank(*text))
         text++;
     is_negative = text < end && *text == '-';

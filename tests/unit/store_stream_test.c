@@ -376,7 +376,7 @@ static void lack_of_memory_ends_one_connection_and_nothing_else(void **state)
                                              rig_blob("a"), rig_blob("3")};
     struct ct_tcpstore_request set = {.query = CT_TCPSTORE_MULTI_SET, .count = 3};
     struct rig rig;
-    char key[8];
+    char key[16];
 
     (void)state;
     rig_init(&rig, 0);

@@ -221,6 +221,7 @@ static void multi_set_changes_nothing_until_all_of_it_came(void **state)
     rig_expect_nothing(&rig, 'a');
     rig_expect_value(&rig, "a", "2"); /* the last of two wins */
     rig_expect_value(&rig, "b", "");
+    assert_int_equal(rig_number(&rig, 'a', CT_TCPSTORE_ADD, "b", 1), -EINVAL);
     ct_buf_deinit(&buf);
     rig_deinit(&rig);
 }

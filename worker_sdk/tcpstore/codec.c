@@ -74,9 +74,9 @@ enum {
     D1_QUERIES = sizeof d1_queries,
 };
 
-const char *ct_tcpstore_query_name(int query)
+const char *ct_tcpstore_query_name(enum ct_tcpstore_query query)
 {
-    return query >= 0 && query < CT_TCPSTORE_QUERIES ? queries[query].name : "UNKNOWN";
+    return query < CT_TCPSTORE_QUERIES ? queries[query].name : "UNKNOWN";
 }
 
 bool ct_tcpstore_has_reply(enum ct_tcpstore_query query)

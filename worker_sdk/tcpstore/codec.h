@@ -138,6 +138,6 @@ int ct_tcpstore_scan_reply(struct ct_tcpstore_scan *scan, enum ct_tcpstore_query
 bool ct_tcpstore_has_reply(enum ct_tcpstore_query query);
 
 /* "COMPARE_SET", for logs. Static. */
-const char *ct_tcpstore_query_name(int query);
+const char *ct_tcpstore_query_name(enum ct_tcpstore_query query);
 
 #endif
