@@ -319,6 +319,17 @@ static void on_gone(void *context, int survivors)
     }
 }
 
+/* Ranks that are in a collective with a lost node cannot get out of it by themselves: only
+ * their deadline would, in minutes. */
+static uint64_t round_grace_ms(const struct agent *agent)
+{
+    const uint64_t grace_ms = agent->options->grace_ms;
+
+    return agent->stop.reason == CT_STOP_NODE_LOST && grace_ms > AGENT_NODE_LOST_GRACE_MS
+               ? AGENT_NODE_LOST_GRACE_MS
+               : grace_ms;
+}
+
 static void take_stop(struct agent *agent, const struct ct_stop *message)
 {
     if (message->generation != agent->start.generation || agent->stop.reason != 0) {
@@ -331,7 +342,7 @@ static void take_stop(struct agent *agent, const struct ct_stop *message)
         agent->options->on_stop(agent->options->context, message);
     switch (agent->state) {
     case AGENT_RUNNING:
-        stop(agent, AFTER_REJOIN, SIGTERM, agent->options->grace_ms,
+        stop(agent, AFTER_REJOIN, SIGTERM, round_grace_ms(agent),
              "the round is stopped");
         break;
     case AGENT_STOPPING:

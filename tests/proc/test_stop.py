@@ -196,3 +196,11 @@ def test_a_round_that_succeeded_here_may_start_again(node):
     run = node.run("exit", "0", server=server)
     assert run.code == 0
     assert len(node.box.events("worker_started")) == 4
+
+
+def test_ranks_that_wait_for_a_lost_node_have_no_long_grace(node):
+    run = start_hanging(node, "ignore", "TERM", options=["--grace", "600000"])
+    run.server.stop_round(reason=2)
+    node.box.wait_event("worker_started", 4, seconds=10)
+    run.signal(signal.SIGKILL)
+    node.box.wait_gone()
