@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrund: the rendezvous server by itself, in the foreground, for many runs. */
-#include <errno.h>
 #include <getopt.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -112,8 +111,8 @@ static int listen_at(const char *text, struct ctrun_error *err)
     uint16_t port;
     int rc;
 
-    if ((rc = ct_endpoint_parse(text, &endpoint, err)) < 0)
-        return rc;
+    if (ct_endpoint_parse(text, &endpoint, err) < 0)
+        return err->code = CTRUN_E_USAGE;
     if (endpoint.port < 0)
         endpoint.port = DEFAULT_PORT;
     rc = ct_addr_resolve(endpoint.host[0] ? endpoint.host : "::", endpoint.port, &addr,
@@ -151,7 +150,7 @@ static int exit_code(int rc)
 {
     switch (rc) {
     case 0: return CT_EXIT_OK;
-    case -EINVAL: return CT_EXIT_USAGE; /* not HOST:PORT */
+    case CTRUN_E_USAGE: return CT_EXIT_USAGE;
     case CTRUN_E_PORT_BUSY: return CT_EXIT_REFUSED;
     default: return CT_EXIT_FAILURE;
     }

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ctrund on a free port, and agents that close with the test."""
+import pytest
+
+import ctrun
+import fake_agent
+
+
+class Daemon:
+    def __init__(self, box):
+        self.run = box.start(ctrun.program("ctrund"), "--listen", "127.0.0.1:0")
+        line = ctrun.wait_until(lambda: self.run.out if "\n" in self.run.out else None,
+                                lambda: f"ctrund listens: {self.run}")
+        assert line.startswith("listening on 127.0.0.1:")
+        self.port = int(line.strip().rpartition(":")[2])
+        self.agents = []
+
+    def agent(self, host="n"):
+        agent = fake_agent.Agent(self.port, host)
+        self.agents.append(agent)
+        return agent
+
+    def world(self, count=2, **settings):
+        """`count` agents that have been told START."""
+        agents = [self.agent(f"n{i}") for i in range(count)]
+        settings = {"min_nodes": count, "max_nodes": count, **settings}
+        for i, agent in enumerate(agents):
+            agent.hello(**settings).join(port=4000 + i)
+        return agents, [agent.expect(fake_agent.START) for agent in agents]
+
+
+@pytest.fixture
+def daemon(box):
+    daemon = Daemon(box)
+    yield daemon
+    for agent in daemon.agents:
+        agent.close()
+    daemon.run.signal(15)
+    assert daemon.run.wait() == 0, daemon.run

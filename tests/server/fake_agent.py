@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An agent's side of the wire (worker_sdk/wire/message.h), written from the header and not from
+our codec, so that a mistake there shows."""
+import select
+import socket
+import struct
+import time
+
+import ctrun
+
+MAGIC = b"\xc7\x52"
+VERSION = 1
+(HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
+ SUCCEEDED, VERDICT, LEAVE, CLOSE) = 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
+CAUSE_EXIT, CAUSE_SIGNAL, CAUSE_STOPPED, CAUSE_NODE_LOST, CAUSE_JOIN_TIMEOUT = 1, 2, 5, 6, 8
+STOP_FAILURE, STOP_NODE_LOST, STOP_MEMBERSHIP, STOP_CLOSED = 1, 2, 3, 4
+E_WRONG_RUN, E_VERSION, E_PROTOCOL, E_FINGERPRINT = -20005, -20020, -20030, -20031
+
+
+def text(value):
+    data = value.encode()
+    return struct.pack("<I", len(data)) + data
+
+
+def frame(kind, body=b"", version=VERSION):
+    return MAGIC + struct.pack("<BBI", version, kind, len(body)) + body
+
+
+def failure(generation, cause=CAUSE_EXIT, code=1, rank=0, node_rank=0, pid=1, host="n", why="boom"):
+    return (struct.pack("<QBiiiiiIQQq", generation, cause, code, rank, 0, node_rank, pid, 0, 0, 0, -1)
+            + text(host) + text("") + text(why))
+
+
+class Reader:
+    def __init__(self, body):
+        self.body = body
+
+    def take(self, form):
+        size = struct.calcsize("<" + form)
+        values = struct.unpack("<" + form, self.body[:size])
+        self.body = self.body[size:]
+        return values
+
+    def text(self):
+        (length,) = self.take("I")
+        value, self.body = self.body[:length], self.body[length:]
+        return value.decode()
+
+    def failure(self):
+        names = ("generation", "cause", "code", "rank", "local_rank", "node_rank", "pid",
+                 "restart_count", "wall_ns", "uptime_ms", "step")
+        found = dict(zip(names, self.take("QBiiiiiIQQq")))
+        return {**found, "host": self.text(), "error_file": self.text(), "text": self.text()}
+
+
+def decode(kind, body):
+    r = Reader(body)
+    if kind == WELCOME:
+        out = dict(zip(("heartbeat_ms", "lost_after_ms"), r.take("QQ")), seen_as=r.text())
+    elif kind == REFUSE:
+        out = dict(zip(("code", "version"), r.take("iB")), text=r.text())
+    elif kind == WAITING:
+        out = dict(zip(("joined", "min", "max", "left_ms", "is_standby"), r.take("IIIQB")),
+                   missing=r.text())
+    elif kind == START:
+        names = ("generation", "restart_count", "group_rank", "group_world_size", "rank_base",
+                 "world_size", "role_rank_base", "role_world_size", "master_port")
+        out = dict(zip(names, r.take("QIIIIIIIH")), master_addr=r.text())
+    elif kind == HEARTBEAT_ACK:
+        out = dict(zip(("generation", "sequence", "step"), r.take("QQq")))
+    elif kind == STOP:
+        names = ("generation", "reason", "is_final", "restart_count", "max_restarts")
+        out = dict(zip(names, r.take("QBBII")), cause=r.failure())
+    elif kind == VERDICT:
+        names = ("generation", "outcome", "exit_code", "restart_count", "count")
+        out = dict(zip(names, r.take("QBBIB")))
+        out["failures"] = [r.failure() for _ in range(out.pop("count"))]
+    else:
+        raise AssertionError(f"the server sent kind {kind}")
+    assert r.body == b"", f"bytes behind the fields of kind {kind}"
+    return out
+
+
+class Agent:
+    """One connection."""
+
+    def __init__(self, port, host="n", address="127.0.0.1"):
+        self.host = host
+        self.sock = socket.create_connection((address, port), timeout=10)
+        self.buffer = b""
+
+    def send(self, kind, body=b""):
+        self.sock.sendall(frame(kind, body))
+
+    def send_raw(self, data):
+        self.sock.sendall(data)
+
+    def hello(self, run="job", min_nodes=2, max_nodes=2, restarts=0, join_timeout=60000,
+              last_call=30000, heartbeat=200, lost_after=60000):
+        self.send(HELLO, text(run) + text(self.host) + struct.pack(
+            "<iIIIQQQQ", 1, min_nodes, max_nodes, restarts, join_timeout, last_call, heartbeat,
+            lost_after))
+        return self
+
+    def join(self, slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default",
+             local=""):
+        self.send(JOIN, struct.pack("<IiBHQ", slots, hint, is_endpoint, port, fingerprint)
+                  + text(role) + text(local) + b"\x00")
+        return self
+
+    def fail(self, generation, **what):
+        self.send(FAILURE, failure(generation, host=self.host, **what))
+
+    def stopped(self, generation, failures=()):
+        self.send(STOPPED, struct.pack("<QB", generation, len(failures)) + b"".join(failures))
+
+    def succeeded(self, generation):
+        self.send(SUCCEEDED, struct.pack("<Q", generation))
+
+    def leave(self, generation):
+        self.send(LEAVE, struct.pack("<Q", generation) + text("told to"))
+
+    def heartbeat(self, generation=0, sequence=1, step=-1):
+        self.send(HEARTBEAT, struct.pack("<QQq", generation, sequence, step))
+
+    def read(self, seconds=10):
+        """The next (kind, message), or None at the end of the stream."""
+        deadline = time.monotonic() + seconds * ctrun.SLOW
+        while True:
+            if len(self.buffer) >= 8:
+                length = struct.unpack("<I", self.buffer[4:8])[0]
+                if len(self.buffer) >= 8 + length:
+                    whole, self.buffer = self.buffer[:8 + length], self.buffer[8 + length:]
+                    assert whole[:3] == MAGIC + bytes([VERSION])
+                    return whole[3], decode(whole[3], whole[8:])
+            left = deadline - time.monotonic()
+            assert left > 0 and select.select([self.sock], [], [], left)[0], \
+                "the server said nothing in time"
+            data = self.sock.recv(65536)
+            if not data:
+                return None
+            self.buffer += data
+
+    def expect(self, kind, seconds=10):
+        """The next message of this kind; what is only for people, or for the link, is skipped."""
+        while True:
+            got = self.read(seconds)
+            assert got is not None, f"the server closed before kind {kind}"
+            if got[0] == kind:
+                return got[1]
+            assert got[0] in (WELCOME, WAITING, HEARTBEAT_ACK), f"kind {got[0]} before kind {kind}: {got[1]}"
+
+    def expect_end(self):
+        """Nothing comes any more: the server closed."""
+        while True:
+            try:
+                got = self.read()
+            except ConnectionResetError:
+                return
+            if got is None:
+                return
+            assert got[0] in (WELCOME, WAITING, HEARTBEAT_ACK), got
+
+    def close(self):
+        self.sock.close()

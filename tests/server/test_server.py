@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rendezvous server over real sockets: rounds, refusals, hostile peers, HTTP, TCPStore."""
+import json
+import socket
+import struct
+import urllib.error
+import urllib.request
+
+import pytest
+
+import ctrun
+import fake_agent as wire
+
+
+def get(daemon, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{daemon.port}{path}", timeout=10) as reply:
+        return reply.read().decode()
+
+
+def status(daemon):
+    return json.loads(get(daemon, "/status"))
+
+
+# ---- Rounds -------------------------------------------------------------------------------
+
+
+def test_two_agents_meet_and_succeed(daemon):
+    agents, starts = daemon.world(2)
+    assert [start["group_rank"] for start in starts] == [0, 1]
+    assert [start["rank_base"] for start in starts] == [0, 1]
+    assert {start["generation"] for start in starts} == {1}
+    assert {start["master_addr"] for start in starts} == {"127.0.0.1"}
+    assert {start["master_port"] for start in starts} == {4000}  # group rank 0's store
+    for agent in agents:
+        agent.succeeded(1)
+    for agent in agents:
+        verdict = agent.expect(wire.VERDICT)
+        assert verdict["outcome"] == 1 and verdict["exit_code"] == 0
+        assert verdict["failures"] == []
+
+
+def test_slots_and_hints_decide_the_ranks(daemon):
+    first = daemon.agent("a").hello().join(slots=3, hint=1)
+    second = daemon.agent("b").hello().join(slots=2, hint=0)
+    assert first.expect(wire.START)["rank_base"] == 2
+    start = second.expect(wire.START)
+    assert start["rank_base"] == 0 and start["world_size"] == 5
+
+
+def test_a_failure_stops_everyone_and_restarts_with_one_count(daemon):
+    agents, _ = daemon.world(2, restarts=1)
+    agents[1].fail(1, code=3, rank=1, node_rank=1)
+    for agent in agents:
+        stop = agent.expect(wire.STOP)
+        assert stop["reason"] == wire.STOP_FAILURE and not stop["is_final"]
+        assert stop["restart_count"] == 1 and stop["cause"]["code"] == 3
+        assert stop["cause"]["host"] == "n1"
+        agent.stopped(1)
+        agent.join(port=5000)
+    for agent in agents:
+        start = agent.expect(wire.START)
+        assert start["generation"] == 2 and start["restart_count"] == 1
+    agents[0].fail(2, cause=wire.CAUSE_SIGNAL, code=9)
+    for agent in agents:
+        assert agent.expect(wire.STOP)["is_final"]
+        agent.stopped(2, [wire.failure(2, cause=wire.CAUSE_STOPPED, code=15, rank=5)])
+    for agent in agents:
+        verdict = agent.expect(wire.VERDICT)
+        assert verdict["exit_code"] == 137 and verdict["outcome"] == 2
+        assert verdict["failures"][0]["cause"] == wire.CAUSE_SIGNAL
+        assert verdict["failures"][-1]["cause"] == wire.CAUSE_STOPPED
+
+
+def test_a_message_of_an_old_generation_is_ignored(daemon):
+    agents, _ = daemon.world(2, restarts=3)
+    agents[0].fail(77)
+    agents[0].succeeded(77)
+    for agent in agents:
+        agent.succeeded(1)
+    assert agents[0].expect(wire.VERDICT)["outcome"] == 1
+
+
+def test_a_broken_connection_stops_the_others_and_the_rest_goes_on(daemon):
+    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=500)
+    agents[1].close()
+    stop = agents[0].expect(wire.STOP)
+    assert stop["reason"] == wire.STOP_NODE_LOST
+    assert stop["cause"]["cause"] == wire.CAUSE_NODE_LOST and stop["cause"]["host"] == "n1"
+    agents[0].stopped(1)
+    agents[0].join()
+    agents[0].heartbeat()
+    start = agents[0].expect(wire.START)
+    assert start["group_world_size"] == 1 and start["restart_count"] == 0
+
+
+def test_a_silent_node_is_lost_when_its_lease_is_over(daemon):
+    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=1000)
+
+    def stopped():
+        agents[0].heartbeat()
+        kind, message = agents[0].read()
+        return message if kind == wire.STOP else None
+
+    stop = ctrun.wait_until(stopped, "the silent node is noticed")
+    assert stop["reason"] == wire.STOP_NODE_LOST
+    assert "nothing heard" in stop["cause"]["text"]
+    agents[1].expect_end()
+
+
+def test_a_newcomer_is_taken_in(daemon):
+    first = daemon.agent("n0").hello(min_nodes=1, max_nodes=2, last_call=0).join()
+    assert first.expect(wire.START)["group_world_size"] == 1
+    second = daemon.agent("n1").hello().join()
+    assert first.expect(wire.STOP)["reason"] == wire.STOP_MEMBERSHIP
+    first.stopped(1)
+    first.join()
+    assert first.expect(wire.START)["group_world_size"] == 2
+    assert second.expect(wire.START)["group_rank"] == 1
+
+
+def test_a_standby_is_told_so_and_takes_over(daemon):
+    agents, _ = daemon.world(2, lost_after=500)
+    spare = daemon.agent("spare").hello().join()
+    kind, waiting = spare.read()
+    assert kind == wire.WELCOME
+    kind, waiting = spare.read()
+    assert kind == wire.WAITING and waiting["is_standby"]
+    agents[0].leave(1)
+    agents[0].stopped(1)
+    assert agents[1].expect(wire.STOP)["reason"] == wire.STOP_MEMBERSHIP
+    agents[1].stopped(1)
+    agents[1].join()
+    assert agents[1].expect(wire.START)["group_rank"] == 0
+    assert spare.expect(wire.START)["group_rank"] == 1
+
+
+def test_a_join_timeout_names_who_came(daemon):
+    agent = daemon.agent("lonely").hello(join_timeout=300).join()
+    verdict = agent.expect(wire.VERDICT)
+    assert verdict["outcome"] == 3 and verdict["exit_code"] == 75
+    assert "1 of 2 nodes" in verdict["failures"][0]["text"]
+    assert "lonely" in verdict["failures"][0]["text"]
+
+
+def test_close_ends_the_run_with_its_code(daemon):
+    agents, _ = daemon.world(2)
+    agents[0].send(wire.CLOSE, b"\x09" + wire.text("enough"))
+    for agent in agents:
+        assert agent.expect(wire.STOP)["reason"] == wire.STOP_CLOSED
+        agent.stopped(1)
+    for agent in agents:
+        verdict = agent.expect(wire.VERDICT)
+        assert verdict["exit_code"] == 9 and verdict["failures"][0]["text"] == "enough"
+
+
+def test_two_runs_on_one_server_never_mix(daemon):
+    a = [daemon.agent("a").hello(run="a").join(port=1), daemon.agent("a").hello(run="a").join(port=1)]
+    b = [daemon.agent("b").hello(run="b").join(port=2), daemon.agent("b").hello(run="b").join(port=2)]
+    assert {agent.expect(wire.START)["master_port"] for agent in a} == {1}
+    assert {agent.expect(wire.START)["master_port"] for agent in b} == {2}
+    assert {run["run_id"] for run in status(daemon)["runs"]} == {"a", "b"}
+
+
+# ---- Refusals and hostile peers -----------------------------------------------------------
+
+
+def test_another_version_is_refused_naming_both(daemon):
+    agent = daemon.agent()
+    agent.send_raw(wire.frame(wire.HELLO, b"", version=9))
+    refuse = agent.expect(wire.REFUSE)
+    assert refuse["code"] == wire.E_VERSION and refuse["version"] == 1
+    assert "version 1" in refuse["text"] and "version 9" in refuse["text"]
+    agent.expect_end()
+
+
+def test_a_node_that_was_started_differently_is_refused(daemon):
+    daemon.agent("a").hello().join(fingerprint=1)
+    ctrun.wait_until(lambda: [m for run in status(daemon)["runs"] for m in run["members"]
+                              if m["state"] == "ready"], "the first node has joined")
+    other = daemon.agent("b").hello().join(fingerprint=2)
+    assert other.expect(wire.REFUSE)["code"] == wire.E_FINGERPRINT
+
+
+@pytest.mark.parametrize("data", [
+    b"\xc7\x52\x01\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
+    b"\xc7\x52\x01\x01\xff\xff\xff\xff",            # a length that is refused before it is read
+    b"\xc7garbage",                                   # no frame after all
+    wire.frame(wire.JOIN, b""),                       # JOIN before HELLO
+    wire.frame(wire.SUCCEEDED, struct.pack("<Q", 1)),  # a member's message from a stranger
+])
+def test_garbage_is_refused_and_closed(daemon, data):
+    agent = daemon.agent()
+    agent.send_raw(data)
+    assert agent.expect(wire.REFUSE)["code"] == wire.E_PROTOCOL
+    agent.expect_end()
+    assert get(daemon, "/healthz") == "ok\n"
+
+
+def test_foreign_protocols_are_closed(daemon):
+    agent = daemon.agent()
+    agent.send_raw(b"\x16\x03\x01\x02\x00\x01")  # TLS
+    agent.expect_end()
+
+
+def test_impossible_limits_are_refused(daemon):
+    agent = daemon.agent().hello(min_nodes=3, max_nodes=2)
+    refuse = agent.expect(wire.REFUSE)
+    assert refuse["code"] == -20001 and "min nodes" in refuse["text"]
+
+
+def test_messages_may_come_byte_by_byte_and_unknown_kinds_are_skipped(daemon):
+    agent = daemon.agent()
+    hello = wire.text("job") + wire.text("slow") + struct.pack(
+        "<iIIIQQQQ", 1, 1, 1, 0, 60000, 0, 200, 60000)
+    join = struct.pack("<IiBHQ", 1, -1, 0, 4000, 7) + wire.text("r") + wire.text("") + b"\x00"
+    agent.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in (wire.frame(wire.HELLO, hello) + wire.frame(200, b"of the future")
+                 + wire.frame(wire.JOIN, join)):
+        agent.send_raw(bytes([byte]))
+    assert agent.expect(wire.START)["world_size"] == 1
+
+
+def test_a_peer_that_reads_nothing_costs_a_bounded_buffer_and_no_one_else(daemon):
+    slow = daemon.agent("slow").hello(run="slow", min_nodes=1, max_nodes=1)
+    beat = wire.frame(wire.HEARTBEAT, struct.pack("<QQq", 0, 1, -1)) * 1000
+    slow.sock.settimeout(0.5)
+    with pytest.raises((TimeoutError, OSError)):
+        for _ in range(10000):  # far more than any buffer on the way: the server stops reading
+            slow.send_raw(beat)
+    assert get(daemon, "/healthz") == "ok\n"
+    agents, starts = daemon.world(2)
+    assert len(starts) == 2
+    rss = int(open(f"/proc/{daemon.run.pid}/statm").read().split()[1]) * 4096
+    if ctrun.SLOW == 1:  # sanitizers keep what was freed
+        assert rss < 64 << 20
+
+
+# ---- HTTP, TCPStore, ctrund ---------------------------------------------------------------
+
+
+def test_status_tells_runs_and_members(daemon):
+    agents, _ = daemon.world(2, restarts=3)
+    run = status(daemon)["runs"][0]
+    assert run["run_id"] == "job" and run["state"] == "running" and run["generation"] == 1
+    assert [member["host"] for member in run["members"]] == ["n0", "n1"]
+    assert [member["group_rank"] for member in run["members"]] == [0, 1]
+    assert {member["state"] for member in run["members"]} == {"running"}
+    for agent in agents:
+        agent.close()
+    ctrun.wait_until(lambda: not status(daemon)["runs"], "the run is forgotten")
+
+
+def test_other_paths_are_not_found(daemon):
+    with pytest.raises(urllib.error.HTTPError) as error:
+        get(daemon, "/")
+    assert error.value.code == 404
+
+
+def test_the_same_port_is_a_tcpstore(daemon):
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as client:
+        client.sendall(b"\x00\xce\xf7\x85\x3c")  # VALIDATE
+        key, value = b"k", b"v"
+        client.sendall(b"\x01" + struct.pack("<Q", 1) + key + struct.pack("<Q", 1) + value)
+        client.sendall(b"\x03" + struct.pack("<Q", 1) + key)
+        assert client.recv(9, socket.MSG_WAITALL) == struct.pack("<Q", 1) + value
+
+
+def test_a_busy_port_names_its_owner(box, daemon):
+    second = box.run(ctrun.program("ctrund"), "--listen", f"127.0.0.1:{daemon.port}")
+    assert second.code == 77
+    assert "E_PORT_BUSY" in second.err and f"pid {daemon.run.pid}" in second.err
+
+
+@pytest.mark.parametrize("words", [["--bogus"], ["--listen"], ["extra"], ["--log-level", "loud"],
+                                   ["--listen", "host:port"]])
+def test_a_wrong_command_line_ends_with_2(box, words):
+    run = box.run(ctrun.program("ctrund"), *words)
+    assert run.code == 2 and run.out == "" and "E_" in run.err
+
+
+def test_help_and_version_go_to_stdout(box):
+    assert "--listen" in box.run(ctrun.program("ctrund"), "--help").out
+    assert box.run(ctrun.program("ctrund"), "--version").out.startswith("ctrund ")
+
+
+def test_sigterm_waits_until_verdicts_are_read(daemon):
+    agents, _ = daemon.world(2)
+    for agent in agents:
+        agent.succeeded(1)
+    assert agents[0].expect(wire.VERDICT)["outcome"] == 1
+    daemon.run.signal(15)
+    assert agents[1].expect(wire.VERDICT)["outcome"] == 1
+
+
+def test_changes_are_in_the_event_stream(box, daemon):
+    daemon.world(2)
+    event = box.wait_event("round_changed", to="running")[0]
+    assert event["run_id"] == "job" and event["generation"] == 1 and event["why"] == "full"
