@@ -17,24 +17,31 @@
 struct story {
     void (*body)(struct ctrun_group *group, void *context);
     void *context;
+    int shm;
 };
 
 static int rank_main(int rank, void *context)
 {
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     const struct story *story = context;
-    struct ctrun_group *group = ranks_open(rank, NULL, NULL);
+    struct ctrun_group *group;
 
+    options.shm = story->shm;
+    group = ranks_open(rank, NULL, &options);
     story->body(group, story->context);
     ctrun_group_close(group);
     return 0;
 }
 
+/* Twice: over shared memory, and over TCP, where a thread moves the reductions on. */
 static void run_ranks(int ranks, void (*body)(struct ctrun_group *, void *),
                       void *context)
 {
-    struct story story = {body, context};
+    for (int shm = 0; shm <= 1; shm++) {
+        struct story story = {body, context, shm};
 
-    assert_int_equal(ranks_run(ranks, rank_main, &story), 0);
+        assert_int_equal(ranks_run(ranks, rank_main, &story), 0);
+    }
 }
 
 /* ---- The scalar model ---- */
