@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same measurement with torch.distributed's gloo.
+
+usage: all_reduce_gloo.py RANKS ROUNDS"""
+import os
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+
+REPEATS = {4: 200, 1024: 200, 65536: 100, 1 << 20: 40, 4799528: 20, 25 << 20: 4}
+
+
+def work(rank, ranks, path, rounds):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=ranks)
+    for _ in range(rounds):
+        for size, repeats in REPEATS.items():
+            data = torch.empty(size // 4)
+            for i in range(repeats):
+                data.fill_(1e-3 * i)
+                dist.barrier()
+                start = time.perf_counter()
+                dist.all_reduce(data)
+                if rank == 0:
+                    print(size, f"{(time.perf_counter() - start) * 1e6:.3f}")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        ranks, rounds = int(sys.argv[1]), int(sys.argv[2])
+        mp.spawn(work, args=(ranks, folder + "/store", rounds), nprocs=ranks)
