@@ -325,7 +325,8 @@ static uint64_t round_grace_ms(const struct agent *agent)
 {
     const uint64_t grace_ms = agent->options->grace_ms;
 
-    return agent->stop.reason == CT_STOP_NODE_LOST && grace_ms > AGENT_NODE_LOST_GRACE_MS
+    return agent->stop.reason == CT_STOP_NODE_LOST &&
+                   grace_ms > AGENT_NODE_LOST_GRACE_MS
                ? AGENT_NODE_LOST_GRACE_MS
                : grace_ms;
 }

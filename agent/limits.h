@@ -11,8 +11,9 @@ enum {
     AGENT_KILL_WAIT_MS =
         10000, /* a process that survives SIGKILL longer is in the kernel */
     AGENT_LEFTOVER_MS =
-        200,              /* what a dead worker left (tee, loaders) may end by itself */
-    AGENT_NODE_LOST_GRACE_MS = 2000, /* ranks that wait for a dead node use no grace, and the
+        200, /* what a dead worker left (tee, loaders) may end by itself */
+    AGENT_NODE_LOST_GRACE_MS =
+        2000,             /* ranks that wait for a dead node use no grace, and the
                                       * next round should run within 10 s of the power cut */
     AGENT_RESCAN_MS = 20, /* between looks at /proc while something has to die */
     AGENT_SIGNAL_DEDUP_MS =

@@ -56,38 +56,39 @@ CTRUN_API const char *ctrun_version(void);
 /* ---- Errors ----------------------------------------------------------------------------- */
 
 /* NAME, value, text: codes beyond errno's space; values are for ever. */
-#define CTRUN_ERRORS(X)                                                                    \
-    X(E_USAGE, -20001, "wrong usage")                                                      \
-    X(E_NO_HOST, -20002, "no node owns the rendezvous address")                            \
-    X(E_PORT_BUSY, -20003, "the port is taken")                                            \
-    X(E_LOOPBACK, -20004, "a loopback address cannot be reached by other nodes")           \
-    X(E_WRONG_RUN, -20005, "the endpoint belongs to another run")                          \
-    X(E_JOIN_TIMEOUT, -20006, "not all nodes joined in time")                              \
-    X(E_UNREACHABLE, -20007, "the peer cannot be reached")                                 \
-    X(E_PEER_LOST, -20008, "a node or rank is gone")                                       \
-    X(E_HANG, -20009, "a rank is stuck")                                                   \
-    X(E_LEADER_LOST, -20010, "the rendezvous host is gone")                                \
-    X(E_UNKILLABLE, -20011, "a process did not die")                                       \
-    X(E_CRASH_LOOP, -20012, "the same failure again right after start")                    \
-    X(E_RESOURCES, -20013, "the machine has not what was asked for")                       \
-    X(E_SHM, -20014, "shared memory is too small")                                         \
-    X(E_OOM, -20015, "killed for lack of memory")                                          \
-    X(E_SIGNAL, -20016, "died of a signal")                                                \
-    X(E_EXIT, -20017, "ended with a non-zero exit code")                                   \
-    X(E_EXEC, -20018, "the program could not be started")                                  \
-    X(E_DNS, -20019, "the host name is unknown")                                           \
-    X(E_VERSION, -20020, "the peer speaks another protocol version")                       \
-    X(E_AUTH, -20021, "the peer could not prove who it is")                                \
-    X(E_CLOSED, -20022, "the run is over")                                                 \
-    X(E_CHANGED, -20023, "the membership changed: results are undefined, join again")      \
-    X(E_TIMEOUT, -20024, "no answer in time")                                              \
-    X(E_ABORTED, -20025, "the group was aborted")                                          \
-    X(E_MISMATCH, -20026, "the ranks do not agree on what they do")                        \
-    X(E_BAD_CHECKPOINT, -20027, "the checkpoint is damaged or does not fit")               \
-    X(E_BAD_DATA, -20028, "the data set is damaged or missing")                            \
-    X(E_BAD_ENVIRONMENT, -20029, "RANK, WORLD_SIZE and their like are missing or wrong")   \
-    X(E_PROTOCOL, -20030, "the peer sent something that is not in the protocol")           \
-    X(E_FINGERPRINT, -20031, "the nodes were not started alike")                           \
+#define CTRUN_ERRORS(X)                                                                \
+    X(E_USAGE, -20001, "wrong usage")                                                  \
+    X(E_NO_HOST, -20002, "no node owns the rendezvous address")                        \
+    X(E_PORT_BUSY, -20003, "the port is taken")                                        \
+    X(E_LOOPBACK, -20004, "a loopback address cannot be reached by other nodes")       \
+    X(E_WRONG_RUN, -20005, "the endpoint belongs to another run")                      \
+    X(E_JOIN_TIMEOUT, -20006, "not all nodes joined in time")                          \
+    X(E_UNREACHABLE, -20007, "the peer cannot be reached")                             \
+    X(E_PEER_LOST, -20008, "a node or rank is gone")                                   \
+    X(E_HANG, -20009, "a rank is stuck")                                               \
+    X(E_LEADER_LOST, -20010, "the rendezvous host is gone")                            \
+    X(E_UNKILLABLE, -20011, "a process did not die")                                   \
+    X(E_CRASH_LOOP, -20012, "the same failure again right after start")                \
+    X(E_RESOURCES, -20013, "the machine has not what was asked for")                   \
+    X(E_SHM, -20014, "shared memory is too small")                                     \
+    X(E_OOM, -20015, "killed for lack of memory")                                      \
+    X(E_SIGNAL, -20016, "died of a signal")                                            \
+    X(E_EXIT, -20017, "ended with a non-zero exit code")                               \
+    X(E_EXEC, -20018, "the program could not be started")                              \
+    X(E_DNS, -20019, "the host name is unknown")                                       \
+    X(E_VERSION, -20020, "the peer speaks another protocol version")                   \
+    X(E_AUTH, -20021, "the peer could not prove who it is")                            \
+    X(E_CLOSED, -20022, "the run is over")                                             \
+    X(E_CHANGED, -20023, "the membership changed: results are undefined, join again")  \
+    X(E_TIMEOUT, -20024, "no answer in time")                                          \
+    X(E_ABORTED, -20025, "the group was aborted")                                      \
+    X(E_MISMATCH, -20026, "the ranks do not agree on what they do")                    \
+    X(E_BAD_CHECKPOINT, -20027, "the checkpoint is damaged or does not fit")           \
+    X(E_BAD_DATA, -20028, "the data set is damaged or missing")                        \
+    X(E_BAD_ENVIRONMENT, -20029,                                                       \
+      "RANK, WORLD_SIZE and their like are missing or wrong")                          \
+    X(E_PROTOCOL, -20030, "the peer sent something that is not in the protocol")       \
+    X(E_FINGERPRINT, -20031, "the nodes were not started alike")                       \
     X(E_UNSUPPORTED, -20032, "not available in this build or on this machine")
 
 enum ctrun_code {
@@ -97,7 +98,9 @@ enum ctrun_code {
 #undef CTRUN_ERROR_CODE
 };
 
-enum { CTRUN_ERROR_TEXT_MAX = 1024 };
+enum {
+    CTRUN_ERROR_TEXT_MAX = 1024
+};
 
 /* Filled by a failing call; owned by the caller; needs no initialisation before the call. */
 struct ctrun_error {
@@ -110,14 +113,20 @@ CTRUN_API const char *ctrun_strerror(int code);
 
 /* ---- Log -------------------------------------------------------------------------------- */
 
-enum ctrun_log_level { CTRUN_LOG_ERR, CTRUN_LOG_WARN, CTRUN_LOG_INFO, CTRUN_LOG_DEBUG };
+enum ctrun_log_level {
+    CTRUN_LOG_ERR,
+    CTRUN_LOG_WARN,
+    CTRUN_LOG_INFO,
+    CTRUN_LOG_DEBUG
+};
 
 /* `line` has no newline and is borrowed for the call. Called from any thread, one at a time. */
 typedef void ctrun_log_fn(void *context, enum ctrun_log_level level, const char *line);
 
 /* Sends the library's lines of `level` and more urgent ones to sink; NULL: silence, which is
  * the default. Any thread. */
-CTRUN_API void ctrun_log_to(ctrun_log_fn *sink, void *context, enum ctrun_log_level level);
+CTRUN_API void ctrun_log_to(ctrun_log_fn *sink, void *context,
+                            enum ctrun_log_level level);
 
 /* ---- Session: this process in the run --------------------------------------------------- */
 
@@ -127,14 +136,17 @@ struct ctrun_options {
     size_t size;         /* CTRUN_OPTIONS_INIT */
     uint64_t timeout_ms; /* deadline of joins and store calls; default 300 000 */
 };
-#define CTRUN_OPTIONS_INIT {.size = sizeof(struct ctrun_options), .timeout_ms = 300000}
+#define CTRUN_OPTIONS_INIT                                                             \
+    {                                                                                  \
+        .size = sizeof(struct ctrun_options), .timeout_ms = 300000                     \
+    }
 
 /* Reads the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...; absent altogether: one process,
  * rank 0 of 1) and opens the socket to the agent when ctrun started us. Does not meet the
  * other ranks: ctrun_group_open() does. options may be NULL.
  * Fails with CTRUN_E_BAD_ENVIRONMENT, naming the variable. Never blocks on the network. */
-CTRUN_API int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
-                         struct ctrun_error *err);
+CTRUN_API int ctrun_open(struct ctrun_session **out,
+                         const struct ctrun_options *options, struct ctrun_error *err);
 CTRUN_API void ctrun_close(struct ctrun_session *session);
 
 CTRUN_API int ctrun_rank(const struct ctrun_session *session);
@@ -172,8 +184,9 @@ CTRUN_API void ctrun_store_close(struct ctrun_store *store);
 
 /* Keys are text; values are bytes. Each call is one round trip and blocks for at most the
  * session's timeout; on CTRUN_E_TIMEOUT the store is still usable, on -EPIPE, -ECONNRESET not. */
-CTRUN_API int ctrun_store_set(struct ctrun_store *store, const char *key, const void *value,
-                              size_t length, struct ctrun_error *err);
+CTRUN_API int ctrun_store_set(struct ctrun_store *store, const char *key,
+                              const void *value, size_t length,
+                              struct ctrun_error *err);
 /* Waits until key exists. *value is allocated (a NUL is behind it): free() it. */
 CTRUN_API int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
                               size_t *length, struct ctrun_error *err);
@@ -182,7 +195,8 @@ CTRUN_API int ctrun_store_add(struct ctrun_store *store, const char *key, int64_
                               int64_t *result, struct ctrun_error *err);
 /* Waits until all `count` keys exist, at most timeout_ms. */
 CTRUN_API int ctrun_store_wait(struct ctrun_store *store, const char *const *keys,
-                               size_t count, uint64_t timeout_ms, struct ctrun_error *err);
+                               size_t count, uint64_t timeout_ms,
+                               struct ctrun_error *err);
 /* Returns 1 when the key was there, 0 when not. */
 CTRUN_API int ctrun_store_delete(struct ctrun_store *store, const char *key,
                                  struct ctrun_error *err);
@@ -201,7 +215,13 @@ enum ctrun_dtype {
 /* Bytes of one element; 0 for a value that is no dtype. */
 CTRUN_API size_t ctrun_dtype_size(enum ctrun_dtype dtype);
 
-enum ctrun_op { CTRUN_SUM, CTRUN_AVG, CTRUN_MIN, CTRUN_MAX, CTRUN_PROD };
+enum ctrun_op {
+    CTRUN_SUM,
+    CTRUN_AVG,
+    CTRUN_MIN,
+    CTRUN_MAX,
+    CTRUN_PROD
+};
 
 struct ctrun_group; /* a set of ranks that communicate; opaque */
 struct ctrun_work;  /* one collective that runs in the background; opaque */
@@ -214,8 +234,10 @@ struct ctrun_group_options {
     uint64_t timeout_ms; /* deadline of every call on this group; default 600 000 */
     int shm;             /* 1 shared memory inside a host (default), 0 TCP even there */
 };
-#define CTRUN_GROUP_OPTIONS_INIT                                                           \
-    {.size = sizeof(struct ctrun_group_options), .timeout_ms = 600000, .shm = 1}
+#define CTRUN_GROUP_OPTIONS_INIT                                                       \
+    {                                                                                  \
+        .size = sizeof(struct ctrun_group_options), .timeout_ms = 600000, .shm = 1     \
+    }
 
 /* Meets the other members. Collective: every rank of the *world* calls it in the same order;
  * for a rank that is no member *out is NULL and the call returns 0. Blocks until all members
@@ -247,24 +269,27 @@ CTRUN_API int ctrun_all_reduce(struct ctrun_group *group, void *data, size_t cou
                                struct ctrun_error *err);
 /* data: count elements; the root's are copied to everyone. */
 CTRUN_API int ctrun_broadcast(struct ctrun_group *group, void *data, size_t count,
-                              enum ctrun_dtype dtype, int root, struct ctrun_error *err);
+                              enum ctrun_dtype dtype, int root,
+                              struct ctrun_error *err);
 /* in: count elements; out: size * count elements in rank order. They must not overlap, but
  * in == out + rank * count is allowed (in place). */
 CTRUN_API int ctrun_all_gather(struct ctrun_group *group, const void *in, void *out,
-                               size_t count, enum ctrun_dtype dtype, struct ctrun_error *err);
+                               size_t count, enum ctrun_dtype dtype,
+                               struct ctrun_error *err);
 CTRUN_API int ctrun_barrier(struct ctrun_group *group, struct ctrun_error *err);
 /* Point to point, matched by order of calls between the two ranks. */
-CTRUN_API int ctrun_send(struct ctrun_group *group, const void *data, size_t bytes, int to,
-                         struct ctrun_error *err);
+CTRUN_API int ctrun_send(struct ctrun_group *group, const void *data, size_t bytes,
+                         int to, struct ctrun_error *err);
 CTRUN_API int ctrun_recv(struct ctrun_group *group, void *data, size_t bytes, int from,
                          struct ctrun_error *err);
 
 /* The same all-reduce in the background; data are borrowed until ctrun_work_wait() returned.
  * Works of a group run in the order in which they were started, and before any later blocking
  * call. */
-CTRUN_API int ctrun_all_reduce_start(struct ctrun_group *group, void *data, size_t count,
-                                     enum ctrun_dtype dtype, enum ctrun_op op,
-                                     struct ctrun_work **out, struct ctrun_error *err);
+CTRUN_API int ctrun_all_reduce_start(struct ctrun_group *group, void *data,
+                                     size_t count, enum ctrun_dtype dtype,
+                                     enum ctrun_op op, struct ctrun_work **out,
+                                     struct ctrun_error *err);
 /* Waits, frees the work (also on failure) and returns its result. */
 CTRUN_API int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err);
 
@@ -292,30 +317,33 @@ CTRUN_API int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err);
  * close the group. One thread at a time. */
 struct ctrun_ddp; /* opaque */
 
-enum { CTRUN_MAX_DIMS = 8 };
+enum {
+    CTRUN_MAX_DIMS = 8
+};
 
 /* One parameter, in registration order; the order is its identity on every rank. */
 struct ctrun_param {
-    const char *name;              /* kept */
-    void *data;                    /* kept; contiguous, row-major */
-    enum ctrun_dtype dtype;        /* floating point, unless no_grad */
+    const char *name;       /* kept */
+    void *data;             /* kept; contiguous, row-major */
+    enum ctrun_dtype dtype; /* floating point, unless no_grad */
     int dims;
     int64_t sizes[CTRUN_MAX_DIMS];
-    bool no_grad;                  /* broadcast at the start, never reduced */
+    bool no_grad; /* broadcast at the start, never reduced */
 };
 
 struct ctrun_ddp_options {
-    size_t size;                 /* CTRUN_DDP_OPTIONS_INIT */
-    size_t bucket_cap_bytes;     /* default 25 MiB */
-    size_t first_bucket_bytes;   /* default 1 MiB */
-    bool find_unused;            /* parameters may get no gradient in a step */
-    bool no_init_sync;           /* skip check and broadcast of the initial parameters */
-    bool divide_by_caller;       /* gradients arrive divided by the world size already */
+    size_t size;               /* CTRUN_DDP_OPTIONS_INIT */
+    size_t bucket_cap_bytes;   /* default 25 MiB */
+    size_t first_bucket_bytes; /* default 1 MiB */
+    bool find_unused;          /* parameters may get no gradient in a step */
+    bool no_init_sync;         /* skip check and broadcast of the initial parameters */
+    bool divide_by_caller;     /* gradients arrive divided by the world size already */
 };
-#define CTRUN_DDP_OPTIONS_INIT                                                             \
-    {.size = sizeof(struct ctrun_ddp_options),                                             \
-     .bucket_cap_bytes = 25u << 20,                                                        \
-     .first_bucket_bytes = 1u << 20}
+#define CTRUN_DDP_OPTIONS_INIT                                                         \
+    {                                                                                  \
+        .size = sizeof(struct ctrun_ddp_options), .bucket_cap_bytes = 25u << 20,       \
+        .first_bucket_bytes = 1u << 20                                                 \
+    }
 
 /* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that
  * differs, on every rank), broadcasts rank 0's values, and lays out the gradient buckets.
@@ -340,7 +368,8 @@ CTRUN_API int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error 
 CTRUN_API int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
                                        struct ctrun_error *err);
 /* Starts the reductions that p was the last one for. Does not wait for them. */
-CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, struct ctrun_error *err);
+CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p,
+                                   struct ctrun_error *err);
 /* Waits for the reductions. When a rank forgot a gradient, every rank fails with
  * CTRUN_E_USAGE, which names it; nobody hangs. */
 CTRUN_API int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
@@ -357,11 +386,12 @@ struct ctrun_ddp_stats {
     uint64_t iterations;
     bool has_rebuilt_buckets;
     size_t bucket_count;
-    size_t bucket_bytes[64]; /* of the first 64 buckets, launch order */
+    size_t bucket_bytes[64];      /* of the first 64 buckets, launch order */
     uint64_t backward_compute_ns; /* last step: backward begin to last gradient */
     uint64_t backward_comm_ns;    /* last step: first bucket started to last one done */
 };
-CTRUN_API void ctrun_ddp_get_stats(const struct ctrun_ddp *ddp, struct ctrun_ddp_stats *out);
+CTRUN_API void ctrun_ddp_get_stats(const struct ctrun_ddp *ddp,
+                                   struct ctrun_ddp_stats *out);
 
 /* ---- Data: sampler, IDX data sets, loader ----------------------------------------------- */
 
@@ -372,16 +402,18 @@ CTRUN_API void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n);
 /* torch.utils.data.DistributedSampler, index for index. */
 struct ctrun_sampler;
 struct ctrun_sampler_options {
-    size_t size;      /* CTRUN_SAMPLER_OPTIONS_INIT */
-    size_t count;     /* data set length, > 0 */
+    size_t size;  /* CTRUN_SAMPLER_OPTIONS_INIT */
+    size_t count; /* data set length, > 0 */
     int rank;
     int world_size;
     uint64_t seed;
     bool no_shuffle;
     bool drop_last;
 };
-#define CTRUN_SAMPLER_OPTIONS_INIT                                                         \
-    {.size = sizeof(struct ctrun_sampler_options), .world_size = 1}
+#define CTRUN_SAMPLER_OPTIONS_INIT                                                     \
+    {                                                                                  \
+        .size = sizeof(struct ctrun_sampler_options), .world_size = 1                  \
+    }
 CTRUN_API int ctrun_sampler_create(struct ctrun_sampler **out,
                                    const struct ctrun_sampler_options *options,
                                    struct ctrun_error *err);
@@ -398,12 +430,15 @@ CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *samp
 
 /* Images and labels in IDX files (MNIST, Fashion-MNIST), gzip or not, wholly in memory. */
 struct ctrun_dataset {
-    size_t count;          /* images */
+    size_t count; /* images */
     int rows, columns;
-    uint8_t *images;       /* (count, rows, columns), 0 to 255; owned */
-    uint8_t *labels;       /* (count), 0 to 9; owned */
+    uint8_t *images; /* (count, rows, columns), 0 to 255; owned */
+    uint8_t *labels; /* (count), 0 to 9; owned */
 };
-enum ctrun_split { CTRUN_TRAIN, CTRUN_TEST };
+enum ctrun_split {
+    CTRUN_TRAIN,
+    CTRUN_TEST
+};
 /* Where a data set lies when nobody said where: Debian's package dataset-fashion-mnist. Static
  * text; the directory need not exist. */
 CTRUN_API const char *ctrun_dataset_default_directory(void);
@@ -435,8 +470,9 @@ struct ctrun_metadata { /* text about the file; both borrowed */
 
 /* Writes path.tmp-PID, fsync, rename, fsync of the directory: a crash leaves the old file or
  * the new one. Parent directory must exist. */
-CTRUN_API int ctrun_checkpoint_save(const char *path, const struct ctrun_tensor *tensors,
-                                    size_t count, const struct ctrun_metadata *metadata,
+CTRUN_API int ctrun_checkpoint_save(const char *path,
+                                    const struct ctrun_tensor *tensors, size_t count,
+                                    const struct ctrun_metadata *metadata,
                                     size_t metadata_count, struct ctrun_error *err);
 struct ctrun_checkpoint; /* an open file, checked whole: header, offsets, sizes */
 /* Fails with -ENOENT when there is none, CTRUN_E_BAD_CHECKPOINT when it is damaged. */
@@ -444,8 +480,8 @@ CTRUN_API int ctrun_checkpoint_open(struct ctrun_checkpoint **out, const char *p
                                     struct ctrun_error *err);
 CTRUN_API void ctrun_checkpoint_close(struct ctrun_checkpoint *checkpoint);
 /* NULL when the key is not there; borrowed until close. */
-CTRUN_API const char *ctrun_checkpoint_metadata(const struct ctrun_checkpoint *checkpoint,
-                                                const char *key);
+CTRUN_API const char *
+ctrun_checkpoint_metadata(const struct ctrun_checkpoint *checkpoint, const char *key);
 /* Reads the named tensor; a leading "module." in the file is ignored. Name, dtype and sizes
  * must fit, else CTRUN_E_BAD_CHECKPOINT says which differs. */
 CTRUN_API int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
