@@ -8,36 +8,15 @@
 #include <unistd.h>
 
 #include "launcher/devices.h"
-#include "launcher/rdzv_conf.h"
+#include "launcher/meet.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
-enum { /* torchrun's numbers, where it has them */
-    C10D_PORT = 29400,
-    STATIC_PORT = 29500,
-    JOIN_TIMEOUT_MS = 600 * 1000,
-    STATIC_TIMEOUT_MS = 900 * 1000,
-    LAST_CALL_MS = 30 * 1000,
-    GRACE_MS = 30 * 1000,
-    KEEP_ALIVE_INTERVAL_MS = 5000,
-    KEEP_ALIVE_ATTEMPTS = 3,
-    HEARTBEAT_MS = 1000, /* ours: a lost node is known after five seconds */
-    LOST_AFTER_MS = 5000,
+enum {
+    GRACE_MS = 30 * 1000, /* torchrun's */
     GRACE_MAX_S = 30 * 24 * 3600,
 };
-
-static const char *text_of(const struct options *options, enum option_id id)
-{
-    const char *text = options->values[id].text;
-
-    return text ? text : "";
-}
-
-static bool was_given(const struct options *options, enum option_id id)
-{
-    return option_is_given(options, id) && *text_of(options, id);
-}
 
 const char *config_backend_name(enum config_backend backend)
 {
@@ -50,26 +29,26 @@ const char *config_backend_name(enum config_backend backend)
 
 static int refuse_unsupported(const struct options *options, struct ctrun_error *err)
 {
-    const char *handler = text_of(options, OPTION_EVENT_LOG_HANDLER);
-    const char *method = text_of(options, OPTION_START_METHOD);
+    const char *handler = option_text(options, OPTION_EVENT_LOG_HANDLER);
+    const char *method = option_text(options, OPTION_START_METHOD);
 
-    if (was_given(options, OPTION_LOGS_SPECS))
+    if (option_has_text(options, OPTION_LOGS_SPECS))
         return ct_fail(
             err, CTRUN_E_USAGE,
             "--logs-specs=%s: names a Python plug-in, which ctrun cannot load; use "
             "--log-dir, --redirects and --tee",
-            text_of(options, OPTION_LOGS_SPECS));
-    if (was_given(options, OPTION_NUMA_BINDING)) {
+            option_text(options, OPTION_LOGS_SPECS));
+    if (option_has_text(options, OPTION_NUMA_BINDING)) {
         const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
         if (devices_gpu_count(visible) == 0)
             return ct_fail(
                 err, -EINVAL,
                 "--numa-binding=%s: No accelerator available for NUMA binding",
-                text_of(options, OPTION_NUMA_BINDING));
+                option_text(options, OPTION_NUMA_BINDING));
         return ct_fail(err, CTRUN_E_USAGE,
                        "--numa-binding=%s: not supported yet; leave it out",
-                       text_of(options, OPTION_NUMA_BINDING));
+                       option_text(options, OPTION_NUMA_BINDING));
     }
     if (strcmp(handler, "null") != 0 && strcmp(handler, "dynamic_rendezvous") != 0)
         return ct_fail(
@@ -124,10 +103,11 @@ static int resolve_sizes(struct config *out, const struct options *options,
 {
     const struct nproc_source source = {count_gpus, count_cpus, &out->env};
     const struct option_value *restarts = &options->values[OPTION_MAX_RESTARTS];
-    const char *nproc = text_of(options, OPTION_NPROC_PER_NODE);
+    const char *nproc = option_text(options, OPTION_NPROC_PER_NODE);
     int rc;
 
-    if ((rc = nnodes_parse(text_of(options, OPTION_NNODES), &out->nodes, err)) < 0 ||
+    if ((rc = nnodes_parse(option_text(options, OPTION_NNODES), &out->nodes, err)) <
+            0 ||
         (rc = nproc_parse(nproc, &source, &out->nproc, err)) < 0)
         return rc;
     if (strspn(nproc, "abcdefghijklmnopqrstuvwxyz"))
@@ -138,7 +118,7 @@ static int resolve_sizes(struct config *out, const struct options *options,
     out->max_restarts = (uint32_t)restarts->integer;
     if (!(options->values[OPTION_MONITOR_INTERVAL].number > 0))
         return ct_fail(err, -EINVAL, "--monitor-interval=%s: must be > 0",
-                       text_of(options, OPTION_MONITOR_INTERVAL));
+                       option_text(options, OPTION_MONITOR_INTERVAL));
     return 0;
 }
 
@@ -162,9 +142,10 @@ static int make_run_id(char *dst, size_t size, struct ctrun_error *err)
 static int resolve_names(struct config *out, const struct options *options,
                          struct ctrun_error *err)
 {
-    const char *role = text_of(options, OPTION_ROLE);
-    const char *id = text_of(options, OPTION_RDZV_ID);
-    bool keeps_id = was_given(options, OPTION_RDZV_ID) || out->backend != CONFIG_LOCAL;
+    const char *role = option_text(options, OPTION_ROLE);
+    const char *id = option_text(options, OPTION_RDZV_ID);
+    bool keeps_id = option_has_text(options, OPTION_RDZV_ID) ||
+                    out->backend != CONFIG_LOCAL;
 
     if (gethostname(out->host, sizeof out->host) < 0)
         (void)ct_copy(out->host, sizeof out->host, "localhost");
@@ -173,218 +154,13 @@ static int resolve_names(struct config *out, const struct options *options,
         return ct_fail(err, -EINVAL, "--role: '%.40s...' is longer than %d bytes", role,
                        CT_ROLE_MAX - 1);
     if (ct_copy(out->local_addr, sizeof out->local_addr,
-                text_of(options, OPTION_LOCAL_ADDR)) < 0)
+                option_text(options, OPTION_LOCAL_ADDR)) < 0)
         return ct_fail(err, -EINVAL, "--local-addr: longer than a host name can be");
     if (options->values[OPTION_STANDALONE].is_on || !keeps_id)
         return make_run_id(out->run_id, sizeof out->run_id, err);
     if (ct_copy(out->run_id, sizeof out->run_id, id) < 0)
         return ct_fail(err, -EINVAL, "--rdzv-id: '%.40s...' is longer than %d bytes",
                        id, CT_RUN_ID_MAX - 1);
-    return 0;
-}
-
-/* ---- Where to meet ----------------------------------------------------------------------- */
-
-static int choose_backend(struct config *out, const struct options *options,
-                          struct ctrun_error *err)
-{
-    const char *name = text_of(options, OPTION_RDZV_BACKEND);
-    bool has_endpoint = was_given(options, OPTION_RDZV_ENDPOINT);
-    bool has_port = was_given(options, OPTION_MASTER_PORT);
-    bool is_placed = has_port || was_given(options, OPTION_MASTER_ADDR) ||
-                     option_is_given(options, OPTION_NODE_RANK);
-
-    if (option_is_given(options, OPTION_RDZV_BACKEND) && !*name)
-        return ct_fail(err, -EINVAL,
-                       "The rendezvous backend name must be a non-empty string.");
-    if (strcmp(name, "etcd") == 0 || strcmp(name, "etcd-v2") == 0)
-        return ct_fail(
-            err, CTRUN_E_USAGE,
-            "--rdzv-backend=%s: not supported yet; use c10d, which needs no server "
-            "of its own",
-            name);
-    if (*name && strcmp(name, "static") != 0 && strcmp(name, "c10d") != 0)
-        return ct_fail(
-            err, -EINVAL,
-            "The rendezvous backend '%s' is not registered. Use c10d or static.", name);
-    if (options->values[OPTION_STANDALONE].is_on)
-        out->backend = CONFIG_LOCAL;
-    else if (strcmp(name, "c10d") == 0)
-        out->backend = CONFIG_C10D;
-    else if (out->nodes.max == 1 && !has_endpoint && !has_port)
-        out->backend = CONFIG_LOCAL; /* torchrun does so for static too */
-    else if (!*name && has_endpoint && out->nodes.max > 1 && !is_placed)
-        out->backend = CONFIG_C10D;
-    else
-        out->backend = CONFIG_STATIC;
-    return 0;
-}
-
-static int resolve_static(struct config *out, const struct options *options,
-                          struct ctrun_error *err)
-{
-    const struct option_value *rank = &options->values[OPTION_NODE_RANK];
-    const struct option_value *port = &options->values[OPTION_MASTER_PORT];
-    const char *endpoint = text_of(options, OPTION_RDZV_ENDPOINT);
-    int rc;
-
-    if (rank->integer < 0 || rank->integer >= out->nodes.max)
-        return ct_fail(err, -EINVAL, "--node-rank=%s: must be 0 to %d with --nnodes=%s",
-                       rank->text, out->nodes.max - 1, text_of(options, OPTION_NNODES));
-    out->node_rank = (int)rank->integer;
-    out->nodes.min = out->nodes.max; /* static waits for all */
-    if (*endpoint) {
-        if ((rc = ct_endpoint_parse(endpoint, &out->endpoint, err)) < 0)
-            return rc;
-        if (out->endpoint.port < 0)
-            return ct_fail(
-                err, -EINVAL,
-                "port is missing in endpoint: %s. Try to specify --master-port",
-                endpoint);
-        return 0;
-    }
-    if ((rc = ct_endpoint_parse(text_of(options, OPTION_MASTER_ADDR), &out->endpoint,
-                                err)) < 0)
-        return rc;
-    if (port->text && (port->integer < 0 || port->integer > 65535))
-        return ct_fail(err, -EINVAL, "--master-port=%s: must be 0 to 65535",
-                       port->text);
-    out->endpoint.port = port->text ? (int)port->integer : STATIC_PORT;
-    return 0;
-}
-
-static int resolve_endpoint(struct config *out, const struct options *options,
-                            struct ctrun_error *err)
-{
-    int rc;
-
-    out->node_rank = -1;
-    if (out->backend == CONFIG_STATIC)
-        return resolve_static(out, options, err);
-    if (out->backend == CONFIG_LOCAL) {
-        if (out->nodes.min > 1)
-            return ct_fail(err, -EINVAL,
-                           "--standalone is one node, but --nnodes=%s asks for more",
-                           text_of(options, OPTION_NNODES));
-        out->nodes.max = 1;
-        return ct_endpoint_parse("127.0.0.1:0", &out->endpoint, err);
-    }
-    if (!was_given(options, OPTION_RDZV_ENDPOINT) &&
-        was_given(options, OPTION_MASTER_ADDR))
-        ct_warn("master_addr is only used for static rdzv_backend when rdzv_endpoint "
-                "is not "
-                "specified; the endpoint is localhost:%d",
-                C10D_PORT);
-    if (options->values[OPTION_NODE_RANK].integer != 0)
-        ct_warn(
-            "--node-rank: node_rank is only used for static rdzv_backend. It will be "
-            "ignored for rdzv_backend=c10d.");
-    rc = ct_endpoint_parse(text_of(options, OPTION_RDZV_ENDPOINT), &out->endpoint, err);
-    if (rc < 0)
-        return rc;
-    if (!out->endpoint.host[0])
-        (void)ct_copy(out->endpoint.host, sizeof out->endpoint.host, "localhost");
-    if (out->endpoint.port < 0)
-        out->endpoint.port = C10D_PORT;
-    return 0;
-}
-
-/* ---- Times ------------------------------------------------------------------------------- */
-
-static int resolve_keep_alive(struct config *out, const struct rdzv_conf *conf,
-                              struct ctrun_error *err)
-{
-    uint64_t interval_ms = KEEP_ALIVE_INTERVAL_MS;
-    int64_t attempts = KEEP_ALIVE_ATTEMPTS;
-    int has_interval = rdzv_conf_get_seconds(conf, "keep_alive_interval", &interval_ms,
-                                             err);
-    int has_attempts = rdzv_conf_get_int(conf, "keep_alive_max_attempt", &attempts,
-                                         err);
-
-    if (has_interval < 0 || has_attempts < 0)
-        return -EINVAL;
-    if (attempts < 1 || attempts > 10000)
-        return ct_fail(err, -EINVAL,
-                       "--rdzv-conf: keep_alive_max_attempt must be positive");
-    out->heartbeat_ms = HEARTBEAT_MS;
-    out->lost_after_ms = LOST_AFTER_MS;
-    if (!has_interval && !has_attempts)
-        return 0;
-    out->lost_after_ms = interval_ms * (uint64_t)attempts;
-    if (out->heartbeat_ms > out->lost_after_ms / 3)
-        out->heartbeat_ms = out->lost_after_ms /
-                            3; /* one lost packet is no lost node */
-    return 0;
-}
-
-static int check_backoff(const struct rdzv_conf *conf, struct ctrun_error *err)
-{
-    const char *text = rdzv_conf_get(conf, "cas_backoff_max_seconds");
-    double seconds;
-    char *end;
-
-    if (!text)
-        return 0;
-    seconds = strtod(text, &end);
-    if (end == text || *end)
-        return ct_fail(
-            err, -EINVAL,
-            "--rdzv-conf: cas_backoff_max_seconds('%s') is not a valid float value.",
-            text);
-    if (!(seconds >= 0 && seconds <= 1e300))
-        return ct_fail(err, -EINVAL,
-                       "--rdzv-conf: cas_backoff_max_seconds (%s) must be finite and "
-                       "non-negative.",
-                       text);
-    return 0;
-}
-
-/* Keys that c10d checks although ctrun has no use for them: a typo is a typo. */
-static int check_unused(const struct rdzv_conf *conf, struct ctrun_error *err)
-{
-    static const char *const keys[] = {"close_timeout", "heartbeat_timeout"};
-    const char *store = rdzv_conf_get(conf, "store_type");
-    uint64_t unused;
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (rdzv_conf_get_seconds(conf, keys[i], &unused, err) < 0)
-            return -EINVAL;
-    if (store && strcmp(store, "tcp") != 0)
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "--rdzv-conf: store_type=%s is not supported; leave it out: tcp",
-                       store);
-    return check_backoff(conf, err);
-}
-
-static int resolve_times(struct config *out, const struct options *options,
-                         struct ctrun_error *err)
-{
-    struct rdzv_conf conf;
-    bool is_host;
-    int rc;
-
-    if ((rc = rdzv_conf_parse(text_of(options, OPTION_RDZV_CONF), &conf, err)) < 0)
-        return rc;
-    out->join_timeout_ms = JOIN_TIMEOUT_MS;
-    out->last_call_ms = LAST_CALL_MS;
-    if (out->backend == CONFIG_STATIC) {
-        out->join_timeout_ms = STATIC_TIMEOUT_MS;
-        rc = rdzv_conf_get_seconds(&conf, "timeout", &out->join_timeout_ms, err);
-    } else if ((rc = rdzv_conf_get_seconds(&conf, "join_timeout", &out->join_timeout_ms,
-                                           err)) >= 0 &&
-               (rc = rdzv_conf_get_seconds(&conf, "last_call_timeout",
-                                           &out->last_call_ms, err)) >= 0) {
-        rc = check_unused(&conf, err);
-    }
-    if (rc < 0 || (rc = resolve_keep_alive(out, &conf, err)) < 0)
-        return rc;
-    out->connect_timeout_ms = out->join_timeout_ms; /* nodes start in any order */
-    if ((rc = rdzv_conf_get_seconds(&conf, "read_timeout", &out->connect_timeout_ms,
-                                    err)) < 0 ||
-        (rc = rdzv_conf_get_bool(&conf, "is_host", &is_host, err)) < 0)
-        return rc;
-    if (rc == 1)
-        out->is_host = is_host ? CONFIG_HOST_YES : CONFIG_HOST_NO;
     return 0;
 }
 
@@ -406,7 +182,7 @@ static int find_signal(const char *name, size_t length)
 
 static void resolve_signals(struct config *out, const struct options *options)
 {
-    const char *rest = text_of(options, OPTION_SIGNALS_TO_HANDLE);
+    const char *rest = option_text(options, OPTION_SIGNALS_TO_HANDLE);
     size_t length;
 
     out->signals_text = rest;
@@ -489,17 +265,17 @@ static int resolve_output(struct config *out, const struct options *options,
 {
     const char *environment = option_env(out->env,
                                          "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-    const char *template = text_of(options, OPTION_LOG_LINE_PREFIX_TEMPLATE);
+    const char *template = option_text(options, OPTION_LOG_LINE_PREFIX_TEMPLATE);
     struct stat info;
     int rc;
 
-    rc = streams_parse(&out->streams, text_of(options, OPTION_REDIRECTS),
-                       text_of(options, OPTION_TEE),
-                       text_of(options, OPTION_LOCAL_RANKS_FILTER), err);
+    rc = streams_parse(&out->streams, option_text(options, OPTION_REDIRECTS),
+                       option_text(options, OPTION_TEE),
+                       option_text(options, OPTION_LOCAL_RANKS_FILTER), err);
     if (rc < 0)
         return rc;
-    if (was_given(options, OPTION_LOG_DIR))
-        out->log_dir = text_of(options, OPTION_LOG_DIR);
+    if (option_has_text(options, OPTION_LOG_DIR))
+        out->log_dir = option_text(options, OPTION_LOG_DIR);
     out->has_no_files = out->log_dir && strcmp(out->log_dir, "/dev/null") == 0;
     if (out->log_dir && !out->has_no_files && stat(out->log_dir, &info) == 0 &&
         !S_ISDIR(info.st_mode))
@@ -508,10 +284,10 @@ static int resolve_output(struct config *out, const struct options *options,
         template = environment &&*environment ? environment
                                               : "[${role_name}${local_rank}]:";
     out->prefix_template = template;
-    if ((rc = parse_filters(text_of(options, OPTION_DUPLICATE_STDOUT_FILTERS),
+    if ((rc = parse_filters(option_text(options, OPTION_DUPLICATE_STDOUT_FILTERS),
                             out->out_filters, "--duplicate-stdout-filters", err)) < 0)
         return rc;
-    return parse_filters(text_of(options, OPTION_DUPLICATE_STDERR_FILTERS),
+    return parse_filters(option_text(options, OPTION_DUPLICATE_STDERR_FILTERS),
                          out->err_filters, "--duplicate-stderr-filters", err);
 }
 
@@ -559,13 +335,11 @@ int config_resolve(struct config *out, const struct options *options, char *cons
 
     *out = (struct config){.env = env};
     out->virtual_local_rank = options->values[OPTION_VIRTUAL_LOCAL_RANK].is_on;
-    out->torchrun_exit_code = strcmp(text_of(options, OPTION_EXIT_CODE), "torchrun") ==
-                              0;
+    out->torchrun_exit_code = strcmp(option_text(options, OPTION_EXIT_CODE),
+                                     "torchrun") == 0;
     if ((rc = refuse_unsupported(options, err)) < 0 ||
         (rc = resolve_sizes(out, options, err)) < 0 ||
-        (rc = choose_backend(out, options, err)) < 0 ||
-        (rc = resolve_endpoint(out, options, err)) < 0 ||
-        (rc = resolve_times(out, options, err)) < 0 ||
+        (rc = meet_resolve(out, options, err)) < 0 ||
         (rc = resolve_names(out, options, err)) < 0 ||
         (rc = resolve_grace(out, options, err)) < 0 ||
         (rc = resolve_output(out, options, err)) < 0 ||

@@ -18,19 +18,23 @@ static void spell_underscored(char *dst, const char *name)
             *dst = '_';
 }
 
-/* Breaks text between words; the first line begins at `column`. */
-static void print_wrapped(FILE *out, const char *text, int column)
+/* Breaks text between words; the first line begins at HELP_COLUMN, as the others do. */
+static void print_wrapped(FILE *out, const char *text)
 {
+    int column = HELP_COLUMN;
     const char *rest = text;
     size_t length;
 
     for (const char *word; (word = ct_next_field(&rest, ' ', &length));) {
-        if (column + (int)length + 1 > HELP_WIDTH) {
+        bool first = column == HELP_COLUMN;
+
+        if (!first && column + 1 + (int)length > HELP_WIDTH) {
             fprintf(out, "\n%*s", HELP_COLUMN, "");
             column = HELP_COLUMN;
+            first = true;
         }
-        fprintf(out, "%.*s ", (int)length, word);
-        column += (int)length + 1;
+        fprintf(out, "%s%.*s", first ? "" : " ", (int)length, word);
+        column += (int)length + !first;
     }
 }
 
@@ -56,7 +60,7 @@ static void print_option(FILE *out, const struct option *option)
         fprintf(out, "\n%*s", HELP_COLUMN, "");
     else
         fprintf(out, "%*s", HELP_COLUMN - (int)strlen(left), "");
-    print_wrapped(out, right, HELP_COLUMN);
+    print_wrapped(out, right);
     fputc('\n', out);
 }
 

@@ -129,10 +129,20 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
 int option_parse_int(const char *text, int64_t *out);
 /* The value of NAME in an environment, borrowed; NULL when unset. */
 const char *option_env(char *const *env, const char *name);
+/* The value as text, "" when there is none. */
+static inline const char *option_text(const struct options *options, enum option_id id)
+{
+    return options->values[id].text ? options->values[id].text : "";
+}
 /* True when the user said it: on the command line or by the environment. */
 static inline bool option_is_given(const struct options *options, enum option_id id)
 {
     return options->values[id].source != OPTION_FROM_DEFAULT;
+}
+/* The same, and it is not empty. */
+static inline bool option_has_text(const struct options *options, enum option_id id)
+{
+    return option_is_given(options, id) && *option_text(options, id);
 }
 
 #endif

@@ -4,12 +4,10 @@
 #include <errno.h>
 #include <signal.h>
 
-#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    TORCHRUN_WIDTH = 60,
     LAST_LINES_MAX = 4
 };
 
@@ -241,116 +239,4 @@ void summary_format(struct messages_block *out, const struct summary *summary)
                      summary->max_restarts);
     if (summary->log_dir)
         messages_add(out, "logs", "%s", summary->log_dir);
-}
-
-/* ---- torchrun's block -------------------------------------------------------------------- */
-
-/* One failure, six lines; the longest line so far is kept for the frame. */
-static void format_failure(char *dst, size_t size, const struct summary *summary,
-                           int index)
-{
-    const struct ct_failure *failure = &summary->verdict->failures[index];
-    const struct json_error_file *file = summary->files ? &summary->files[index] : NULL;
-    int code = summary_python_code(failure);
-    const char *name = code < 0 ? sigabbrev_np(-code) : NULL;
-    char signal_text[64] = "";
-    char trace[1024];
-    char when[CT_CLOCK_TEXT_MAX];
-
-    ct_format_wall(when, failure->wall_ns);
-    if (name)
-        (void)ct_format(signal_text, sizeof signal_text, " (SIG%s)", name);
-    if (file && (file->callstack || file->message))
-        (void)ct_copy(trace, sizeof trace,
-                      file->callstack ? file->callstack : file->message);
-    else if (failure->error_file[0] && failure->text[0])
-        (void)ct_copy(trace, sizeof trace, failure->text); /* of another node's file */
-    else if (code < 0)
-        (void)ct_format(trace, sizeof trace, "Signal %d (%s%s) received by PID %d",
-                        -code, name ? "SIG" : "", name ? name : "<N/A>", failure->pid);
-    else
-        (void)ct_copy(trace, sizeof trace,
-                      "To enable traceback see: "
-                      "https://pytorch.org/docs/stable/elastic/errors.html");
-    (void)ct_format(
-        dst, size,
-        "[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: "
-        "%d)\n  exitcode  : %d (pid: %d) %s\n  error_file: %s\n  traceback : ",
-        index, when, failure->host, failure->rank, failure->local_rank, code,
-        failure->pid, signal_text,
-        failure->error_file[0] ? failure->error_file : "<N/A>");
-    for (const char *p = trace; *p && strlen(dst) + 4 < size; p++) {
-        size_t used = strlen(dst);
-
-        if (*p == '\n' && !p[1])
-            break;
-        (void)ct_format(dst + used, size - used, *p == '\n' ? "\n  " : "%c", *p);
-    }
-}
-
-static size_t longest_line(const char *text)
-{
-    size_t longest = 0;
-
-    while (*text) {
-        size_t length = strcspn(text, "\n");
-
-        longest = length > longest ? length : longest;
-        text += length + (text[length] == '\n');
-    }
-    return longest;
-}
-
-static void append_rule(struct messages_block *out, char letter, size_t width)
-{
-    char line[TORCHRUN_WIDTH + 1];
-
-    memset(line, letter, width);
-    line[width] = '\0';
-    messages_append(out, "%s\n", line);
-}
-
-void summary_format_torchrun(struct messages_block *out, const struct summary *summary)
-{
-    const struct ct_verdict *verdict = summary->verdict;
-    int count = verdict->failure_count > CT_FAILURES_MAX ? CT_FAILURES_MAX
-                                                         : verdict->failure_count;
-    int others = 0;
-    char title[512];
-    char text[4096];
-    size_t width;
-
-    out->length = 0;
-    out->text[0] = '\0';
-    if (!count || verdict->failures[0].rank < 0)
-        return;
-    (void)ct_format(title, sizeof title, "%s FAILED", summary->name);
-    width = strlen(title);
-    for (int i = 0; i < count; i++) {
-        if (verdict->failures[i].rank < 0)
-            continue;
-        format_failure(text, sizeof text, summary, i);
-        width = longest_line(text) > width ? longest_line(text) : width;
-    }
-    width = width > TORCHRUN_WIDTH ? TORCHRUN_WIDTH : width;
-    messages_append(
-        out, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n");
-    append_rule(out, '=', width);
-    messages_append(out, "%s\n", title);
-    append_rule(out, '-', width);
-    messages_append(out, "Failures:\n");
-    for (int i = 1; i < count; i++) {
-        if (verdict->failures[i].rank < 0)
-            continue; /* a node: torchrun has no words for it, our block has */
-        format_failure(text, sizeof text, summary, i);
-        messages_append(out, "%s\n", text);
-        others++;
-    }
-    if (!others)
-        messages_append(out, "  <NO_OTHER_FAILURES>\n");
-    append_rule(out, '-', width);
-    messages_append(out, "Root Cause (first observed failure):\n");
-    format_failure(text, sizeof text, summary, 0);
-    messages_append(out, "%s\n", text);
-    append_rule(out, '=', width);
 }
