@@ -71,7 +71,7 @@ static int note_ready(void *context, enum cnn_param p, struct ctrun_error *err)
 static struct cnn_engine *open_engine(struct fixture *f, const char *name, int threads)
 {
     const struct cnn_engine_options options = {
-        .model = &f->model, .threads = threads, .seed = 11};
+        .model = &f->model, .threads = threads, .seed = 11, .exchange = true};
     struct cnn_engine *engine = NULL;
     struct ctrun_error err;
 
@@ -146,7 +146,7 @@ static void every_back_end_computes_what_plain_c_does(void **state)
             continue;
         }
         if (strcmp(cnn_backends[i]->name, "cuda") == 0)
-            continue; /* tests/gpu: another tolerance */
+            continue; /* tests/gpu compares it */
         check_against_plain(*state, cnn_backends[i]->name, 1, BATCH);
         check_against_plain(*state, cnn_backends[i]->name, 3, BATCH);
         check_against_plain(*state, cnn_backends[i]->name, 2, 1);

@@ -7,7 +7,8 @@
  *     backward(grads, on_ready)            // overwrites grads, tells each one that is complete
  *     update(grads, lr)                    // Adadelta on the model
  *
- * and a test pass is forward() alone. grads are eight arrays in the layout of net.h, in the
+ * and a test pass is forward() alone. When nobody exchanges gradients (options.exchange is false)
+ * a device keeps them to itself: grads are undefined then. grads are eight arrays in the layout of net.h, in the
  * order of `enum cnn_param`; on_ready is called in the order in which PyTorch's autograd
  * completes them: 7 6 5 4 2 3 0 1. An engine is used by one thread; it has a team of its own. */
 #ifndef CNN_BACKEND_H
@@ -43,6 +44,8 @@ struct cnn_engine_options {
     struct cnn_model *model; /* kept; host memory */
     int threads;
     uint64_t seed; /* of the dropout masks */
+    bool exchange; /* gradients are exchanged between backward() and update() */
+    int device;    /* which accelerator: the rank on this host; modulo their number */
 };
 
 struct cnn_backend;

@@ -68,9 +68,13 @@ static int set_up_engine(struct trainer *t, struct ctrun_error *err)
 {
     const int cores = cnn_team_usable_cores() / ctrun_local_world_size(t->session);
     const int threads = t->options->threads ? (int)t->options->threads : cores;
-    const struct cnn_engine_options options = {.model = &t->model,
-                                               .threads = threads > 0 ? threads : 1,
-                                               .seed = t->options->seed};
+    const struct cnn_engine_options options = {
+        .model = &t->model,
+        .threads = threads > 0 ? threads : 1,
+        .seed = t->options->seed,
+        .exchange = t->world_size > 1,
+        .device = ctrun_local_rank(t->session),
+    };
 
     if (cnn_model_init(&t->model) < 0 || cnn_tensors_init(&t->own_grads) < 0)
         return ct_fail(err, -ENOMEM, "the network: out of memory");
