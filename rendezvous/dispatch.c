@@ -18,6 +18,7 @@ struct peer {
     struct conn *conn; /* NULL: it is closing */
     struct run *run;   /* NULL: before HELLO, or refused, or not a member any more */
     uint64_t id;
+    bool is_probe; /* version 0: a launcher that asks whether ctrun holds this port */
     struct ct_buf in;
     char host[CT_HOST_MAX];
 };
@@ -47,8 +48,8 @@ static void refuse(struct peer *peer, int code, const char *text)
 {
     struct ct_message *out = &peer->dispatch->out;
 
-    ct_info("agent refused host=%s error=%s: %s", peer->host, ct_error_name(code),
-            text);
+    ct_log(peer->is_probe ? CTRUN_LOG_DEBUG : CTRUN_LOG_INFO,
+           "agent refused host=%s error=%s: %s", peer->host, ct_error_name(code), text);
     out->kind = CT_MESSAGE_REFUSE;
     out->refuse = (struct ct_refuse){.code = code, .version = CT_FRAME_VERSION};
     (void)ct_copy(out->refuse.text, sizeof out->refuse.text, text); /* our own words */
@@ -365,6 +366,9 @@ static void on_frame(struct peer *peer, const struct ct_frame *frame)
     char text[CT_REASON_MAX];
     int rc;
 
+    if (frame->version == 0)
+        ct_debug(
+            "somebody asks who is here"); /* a launcher that finds its port taken */
     if (frame->version != CT_FRAME_VERSION) {
         (void)ct_format(text, sizeof text,
                         "this server speaks protocol version %d, you speak version %d: "

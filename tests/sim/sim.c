@@ -385,7 +385,8 @@ static void beat(struct sim *sim, struct sim_node *node)
             return;
         }
     }
-    send_up(sim, node, (struct note){.kind = CT_MESSAGE_HEARTBEAT});
+    send_up(sim, node,
+            (struct note){.kind = CT_MESSAGE_HEARTBEAT, .generation = sim->now_ms});
     later(sim, BEAT_MS, node, EVENT_BEAT, 0);
 }
 
@@ -448,7 +449,7 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
         close_link(sim, node);
         break;
     case CT_MESSAGE_CLOSE: cut_off(sim, node); break;
-    case CT_MESSAGE_HEARTBEAT_ACK: break;
+    case CT_MESSAGE_HEARTBEAT_ACK: node->acked_ms = note->generation; break;
     default: die(sim, "a message that the server does not send");
     }
     free(note->stop);
@@ -517,7 +518,8 @@ static void arrive(struct sim *sim, struct sim_node *node,
     case CT_MESSAGE_HEARTBEAT:
         message.heartbeat.step = -1;
         send_down(sim, node, event->id,
-                  (struct note){.kind = CT_MESSAGE_HEARTBEAT_ACK});
+                  (struct note){.kind = CT_MESSAGE_HEARTBEAT_ACK,
+                                .generation = note->generation});
         break;
     case CT_MESSAGE_FAILURE:
         message.failure.generation = note->generation;
@@ -558,7 +560,6 @@ static void happen(struct sim *sim, struct sim_event *event)
     case EVENT_UP: arrive(sim, node, event); break;
     case EVENT_DOWN:
         if (is_current && !node->is_silent) {
-            node->acked_ms = sim->now_ms;
             receive(sim, node, &event->note);
         } else {
             free(event->note.stop);

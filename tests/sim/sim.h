@@ -45,7 +45,7 @@ struct sim_node {
     bool is_ending; /* its workers are being stopped */
     bool is_leaving;
     uint64_t alive;    /* generation of its live workers; 0: none */
-    uint64_t acked_ms; /* when the server was last heard of */
+    uint64_t acked_ms; /* when the last heartbeat was sent that was answered */
     uint64_t up_ms;    /* nothing arrives before what was sent before */
     uint64_t down_ms;
     uint32_t starts;           /* STARTs it got */

@@ -17,12 +17,12 @@
  *     CLOSE  ───────────────────────────▶        end the run for everyone
  *
  * HEARTBEAT goes out from WELCOME on, in every state: an agent that sends nothing at all for
- * lost_after_ms is gone for the server. The other way round, an agent that has heard nothing
- * for that long, or whose connection broke, has no living worker any more: until then the
- * server starts no new world without it, so that two never live at once. A member that gets STOP answers STOPPED even when it
- * has no worker left (it SUCCEEDED before), then JOINs again unless STOP was final. After LEAVE
- * it may still send STOPPED; closing the connection says the same. VERDICT may come at any
- * time, also while waiting for START.
+ * lost_after_ms is gone for the server. The other way round, lost_after_ms after it sent the
+ * last HEARTBEAT that was acknowledged an agent has no living worker any more: before that the
+ * server starts no world without it, so that two never live at once. A member that gets STOP
+ * answers STOPPED even when it has no worker left (it SUCCEEDED before), then JOINs again
+ * unless STOP was final. After LEAVE it may still send STOPPED; closing the connection says
+ * the same. VERDICT may come at any time, also while waiting for START.
  *
  * Every message of a round carries its generation; one of another generation is ignored. One
  * struct a kind, fields in wire order, fixed capacities: nothing is allocated. Kinds and field

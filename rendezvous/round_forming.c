@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* FORMING: who is waited for, when the world starts, what people are told meanwhile. */
+#include <assert.h>
+#include <string.h>
+
+#include "rendezvous/limits.h"
+#include "rendezvous/master.h"
+#include "rendezvous/round_private.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+/* ---- Waiting ----------------------------------------------------------------------------- */
+
+/* Something that people wait for changed: tell all, but not more often than they can read. */
+void round_announce(struct round *round, uint64_t now_ms)
+{
+    uint64_t due_ms = round->waiting_sent_ms + ROUND_WAITING_EVERY_MS;
+
+    if (round->waiting_sent_ms == 0 || due_ms < now_ms)
+        due_ms = now_ms;
+    round->waiting_due_ms = due_ms;
+}
+
+static void describe_waiting(struct round *round, uint64_t now_ms)
+{
+    struct host_list away = round->missing;
+
+    round->waiting = (struct ct_waiting){
+        .joined = (uint32_t)round->counts[MEMBER_READY],
+        .min_nodes = round->settings.min_nodes,
+        .max_nodes = round->settings.max_nodes,
+        .left_ms = round->join_deadline_ms > now_ms ? round->join_deadline_ms - now_ms
+                                                    : 0,
+    };
+    for (size_t i = 0; i < round->members.count && round->missing_survivors > 0; i++) {
+        if (round_is_missing_survivor(round->members.list[i]))
+            host_list_add(&away, round->members.list[i]->link.host);
+    }
+    host_list_format(&away, round->waiting.missing, sizeof round->waiting.missing);
+}
+
+void round_send_waiting_if_due(struct round *round, uint64_t now_ms)
+{
+    if (round->state != ROUND_FORMING || now_ms < round->waiting_due_ms)
+        return;
+    describe_waiting(round, now_ms);
+    for (size_t i = 0; i < round->members.count; i++) {
+        if (round->members.list[i]->state == MEMBER_READY)
+            round_push_to(round, ROUND_SEND_WAITING, round->members.list[i]);
+    }
+    round->waiting_due_ms = UINT64_MAX;
+    round->waiting_sent_ms = now_ms;
+}
+
+void round_begin_forming(struct round *round, uint64_t now_ms)
+{
+    round_change_state(round, ROUND_FORMING, "all have stopped");
+    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
+    round->waiting_sent_ms = 0;
+    if (round->counts[MEMBER_READY] > 0)
+        round_announce(round, now_ms);
+    round_start_if_complete(round, now_ms);
+}
+
+static void fill_start(struct round *round, struct member **world, size_t count)
+{
+    char master[CT_HOST_MAX];
+    uint16_t port = round->settings.endpoint_port;
+
+    master_choose(master, world, count);
+    if (port == 0)
+        port = world[0]->join.store_port;
+    for (size_t i = 0; i < count; i++) {
+        struct ct_start *start = &world[i]->start;
+
+        start->generation = round->generation;
+        start->restart_count = round->restart_count;
+        start->master_port = port;
+        memcpy(start->master_addr, master, sizeof master);
+    }
+    member_assign_ranks(world, count, world + count);
+}
+
+void round_tell_standby(struct round *round, const struct member *member)
+{
+    round->waiting = (struct ct_waiting){
+        .joined = round->world_count,
+        .min_nodes = round->settings.min_nodes,
+        .max_nodes = round->settings.max_nodes,
+        .is_standby = 1,
+    };
+    round_push_to(round, ROUND_SEND_WAITING, member);
+}
+
+static void start_world(struct round *round, uint64_t now_ms, const char *why)
+{
+    struct member **world = round->scratch;
+    size_t count = member_choose(&round->members, round->settings.max_nodes, world);
+
+    assert(count >= round->settings.min_nodes);
+    round_change_state(round, ROUND_RUNNING, why);
+    round->generation++;
+    round->world_count = (uint32_t)count;
+    round->is_finishing = false;
+    round->started_ms = now_ms;
+    round->join_deadline_ms = UINT64_MAX;
+    failures_clear(&round->failures);
+    host_list_clear(&round->missing);
+    fill_start(round, world, count);
+    for (size_t i = 0; i < round->members.count; i++)
+        round_set_survivor(round, round->members.list[i], false);
+    for (size_t i = 0; i < count; i++) {
+        round_set_survivor(round, world[i], true);
+        round_change_member(round, world[i], MEMBER_RUNNING);
+        world[i]->step = -1;
+        round_push_to(round, ROUND_SEND_START, world[i]);
+    }
+    for (size_t i = 0; i < round->members.count; i++) {
+        if (round->members.list[i]->state == MEMBER_READY)
+            round_tell_standby(round, round->members.list[i]);
+    }
+}
+
+void round_start_if_complete(struct round *round, uint64_t now_ms)
+{
+    size_t ready = round->counts[MEMBER_READY];
+
+    if (round->state != ROUND_FORMING || now_ms < round->fence_ms)
+        return;
+    if (ready < round->settings.min_nodes) {
+        round->last_call_ms = UINT64_MAX;
+        return;
+    }
+    if (round->generation > 0) {
+        if (round->missing_survivors == 0)
+            start_world(round, now_ms, "all are back");
+        return;
+    }
+    if (ready >= round->settings.max_nodes) {
+        start_world(round, now_ms, "full");
+        return;
+    }
+    if (round->last_call_ms == UINT64_MAX)
+        round->last_call_ms = round_deadline(now_ms, round->settings.last_call_ms);
+    if (now_ms >= round->last_call_ms)
+        start_world(round, now_ms, "last call over");
+}
+
+/* ---- The join deadline -------------------------------------------------------------------- */
+
+/* Who is here and who is not, as the first line of a verdict that gives up waiting. */
+static void add_timeout_failure(struct round *round)
+{
+    struct ct_failure failure = {
+        .generation = round->generation,
+        .cause = CT_CAUSE_JOIN_TIMEOUT,
+        .rank = -1,
+        .local_rank = -1,
+        .node_rank = -1,
+        .restart_count = round->restart_count,
+        .step = -1,
+    };
+    struct host_list joined = {0};
+    char here[CT_REASON_MAX / 3], away[CT_REASON_MAX / 3];
+
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (member->state == MEMBER_READY)
+            host_list_add(&joined, member->link.host);
+        else if (member->state == MEMBER_CONNECTED)
+            host_list_add(&round->missing, member->link.host);
+    }
+    host_list_format(&joined, here, sizeof here);
+    host_list_format(&round->missing, away, sizeof away);
+    (void)ct_format(failure.text, sizeof failure.text,
+                    "%zu of %u nodes joined in %.1f s; joined: %s; missing: %s",
+                    round->counts[MEMBER_READY], round->settings.min_nodes,
+                    (double)round->settings.join_timeout_ms / 1000,
+                    here[0] ? here : "none",
+                    away[0] ? away : "nodes that never connected"); /* cut is fine */
+    failures_add(&round->failures, &failure);
+}
+
+static void give_up_waiting(struct round *round)
+{
+    round_decide(round,
+                 round->generation ? CT_OUTCOME_NODES_LOST : CT_OUTCOME_JOIN_TIMEOUT,
+                 CT_EXIT_RETRY);
+    add_timeout_failure(round);
+    round_close(round, "join deadline");
+}
+
+/* The join deadline: start with those who are here, or give up. */
+void round_expire_forming(struct round *round, uint64_t now_ms)
+{
+    if (round->state != ROUND_FORMING || now_ms < round->join_deadline_ms ||
+        now_ms < round->fence_ms)
+        return;
+    if (round->counts[MEMBER_READY] >= round->settings.min_nodes)
+        start_world(round, now_ms, "join deadline");
+    else
+        give_up_waiting(round);
+}

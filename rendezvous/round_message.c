@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a member says, and what follows from it. */
+#include "rendezvous/limits.h"
+#include "rendezvous/round_private.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+static void refuse(struct round *round, struct member *member, int code,
+                   const char *text, uint64_t now_ms)
+{
+    round->refuse = (struct ct_refuse){.code = code, .version = CT_FRAME_VERSION};
+    (void)ct_copy(round->refuse.text, sizeof round->refuse.text,
+                  text); /* our own words */
+    round_push_to(round, ROUND_SEND_REFUSE, member);
+    round_lose(round, member, text, now_ms);
+}
+
+/* NULL, or what is wrong with this JOIN. */
+static const char *check_join(const struct round *round, const struct member *member,
+                              const struct ct_join *join)
+{
+    if (member->state != MEMBER_CONNECTED && member->state != MEMBER_READY)
+        return "JOIN before STOPPED";
+    if (join->slots < 1 || join->slots > ROUND_SLOTS_MAX)
+        return "JOIN with an impossible number of workers";
+    if (join->store_port == 0 && round->settings.endpoint_port == 0)
+        return "JOIN without a store port";
+    return NULL;
+}
+
+static void on_join(struct round *round, struct member *member,
+                    const struct ct_message *message, uint64_t now_ms)
+{
+    const struct ct_join *join = &message->join;
+    const char *wrong = check_join(round, member, join);
+
+    if (round->state == ROUND_CLOSED)
+        return; /* it crossed the verdict */
+    if (wrong) {
+        refuse(round, member, CTRUN_E_PROTOCOL, wrong, now_ms);
+        return;
+    }
+    if (round->has_fingerprint && round->fingerprint != join->fingerprint) {
+        refuse(
+            round, member, CTRUN_E_FINGERPRINT,
+            "this node was not started like the others: program, arguments and options "
+            "must be the same on all nodes",
+            now_ms);
+        return;
+    }
+    round->has_fingerprint = true;
+    round->fingerprint = join->fingerprint;
+    member->join = *join;
+    round_change_member(round, member, MEMBER_READY);
+    host_list_remove(&round->missing, member->link.host);
+    if (round->state == ROUND_FORMING) {
+        if (round->join_deadline_ms == UINT64_MAX)
+            round->join_deadline_ms = round_deadline(now_ms,
+                                                     round->settings.join_timeout_ms);
+        round_announce(round, now_ms);
+        round_start_if_complete(round, now_ms);
+    } else if (round->state == ROUND_RUNNING) {
+        if (round->world_count < round->settings.max_nodes && !round->is_finishing)
+            round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+        else
+            round_tell_standby(round, member);
+    }
+}
+
+static void on_heartbeat(struct round *round, struct member *member,
+                         const struct ct_message *message, uint64_t now_ms)
+{
+    (void)now_ms; /* the lease was renewed already, as by every message */
+    if (message->heartbeat.generation == round->generation)
+        member->step = message->heartbeat.step;
+}
+
+static void on_failure(struct round *round, struct member *member,
+                       const struct ct_message *message, uint64_t now_ms)
+{
+    const struct ct_failure *failure = &message->failure;
+
+    if (failure->generation != round->generation || !member_is_in_world(member))
+        return;
+    round_fail(round, failure, now_ms);
+}
+
+/* The answer to STOP; without one the node stopped by itself (it heard nothing of us). */
+static void on_stopped(struct round *round, struct member *member,
+                       const struct ct_message *message, uint64_t now_ms)
+{
+    const struct ct_stopped *stopped = &message->stopped;
+
+    if (stopped->generation != round->generation || !member_is_in_world(member))
+        return;
+    round_change_member(round, member,
+                        member->state == MEMBER_LEAVING ? MEMBER_LEFT
+                                                        : MEMBER_CONNECTED);
+    for (uint8_t i = 0; i < stopped->failure_count; i++) {
+        if (stopped->failures[i].cause == CT_CAUSE_STOPPED)
+            failures_add(&round->failures, &stopped->failures[i]);
+        else if (stopped->failures[i].cause != CT_CAUSE_NONE)
+            round_fail(round, &stopped->failures[i], now_ms);
+    }
+    if (round->state == ROUND_RUNNING)
+        round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+    else
+        round_finish_stopping(round, now_ms);
+}
+
+void round_close_if_succeeded(struct round *round)
+{
+    if (round->state != ROUND_RUNNING || !round->is_finishing ||
+        round->counts[MEMBER_RUNNING] > 0)
+        return;
+    round_decide(round, CT_OUTCOME_SUCCEEDED, CT_EXIT_OK);
+    round_close(round, "all succeeded");
+}
+
+static void on_succeeded(struct round *round, struct member *member,
+                         const struct ct_message *message, uint64_t now_ms)
+{
+    (void)now_ms;
+    if (message->succeeded.generation != round->generation ||
+        member->state != MEMBER_RUNNING)
+        return; /* when STOPPING it counts for nothing: everyone runs again */
+    round_change_member(round, member, MEMBER_SUCCEEDED);
+    round->is_finishing = true;
+    round_close_if_succeeded(round);
+}
+
+static void on_leave(struct round *round, struct member *member,
+                     const struct ct_message *message, uint64_t now_ms)
+{
+    enum member_state before = member->state;
+
+    (void)
+        message; /* its reason is for the log; its generation cannot matter: it leaves */
+    round_set_survivor(round, member, false);
+    switch (before) {
+    case MEMBER_RUNNING:
+    case MEMBER_STOPPING: round_change_member(round, member, MEMBER_LEAVING); break;
+    case MEMBER_CONNECTED:
+    case MEMBER_READY:
+    case MEMBER_SUCCEEDED: round_change_member(round, member, MEMBER_LEFT); break;
+    case MEMBER_LEAVING:
+    case MEMBER_LEFT: return;
+    }
+    round_forget_fingerprint(round);
+    if (before == MEMBER_RUNNING)
+        round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+    else if (round->state == ROUND_FORMING)
+        round_announce(round, now_ms);
+    round_start_if_complete(round, now_ms);
+}
+
+static void on_close(struct round *round, struct member *member,
+                     const struct ct_message *message, uint64_t now_ms)
+{
+    struct ct_failure failure = {
+        .generation = round->generation,
+        .cause = CT_CAUSE_AGENT,
+        .rank = -1,
+        .local_rank = -1,
+        .node_rank = -1,
+        .step = -1,
+    };
+
+    if (round->state == ROUND_CLOSED || round->outcome)
+        return;
+    (void)ct_copy(failure.host, sizeof failure.host, member->link.host);
+    (void)ct_copy(failure.text, sizeof failure.text, message->close.reason);
+    failures_add(&round->failures, &failure);
+    round_decide(round, CT_OUTCOME_CLOSED, message->close.exit_code);
+    if (round->state == ROUND_RUNNING)
+        round_stop_world(round, CT_STOP_CLOSED, NULL, now_ms);
+    else if (round->state == ROUND_FORMING)
+        round_close(round, "closed by a member");
+}
+
+void round_on_message(struct round *round, struct member *member,
+                      const struct ct_message *message, uint64_t now_ms)
+{
+    typedef void message_fn(struct round *, struct member *, const struct ct_message *,
+                            uint64_t);
+    static message_fn *const table[] = {
+        [CT_MESSAGE_JOIN] = on_join,           [CT_MESSAGE_HEARTBEAT] = on_heartbeat,
+        [CT_MESSAGE_FAILURE] = on_failure,     [CT_MESSAGE_STOPPED] = on_stopped,
+        [CT_MESSAGE_SUCCEEDED] = on_succeeded, [CT_MESSAGE_LEAVE] = on_leave,
+        [CT_MESSAGE_CLOSE] = on_close,
+    };
+    size_t kind = (size_t)message->kind;
+
+    lease_renew(&round->leases, &member->lease, now_ms);
+    member->heard_ms = now_ms;
+    if (kind < sizeof table / sizeof table[0] && table[kind])
+        table[kind](round, member, message, now_ms);
+    else
+        refuse(round, member, CTRUN_E_PROTOCOL, "a message that agents do not send",
+               now_ms);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of round.h's state machine share, and nobody else sees:
+ *
+ *     round.c           life, states and their edges, coming and going, time, invariants
+ *     round_message.c   the messages of members
+ *     round_forming.c   waiting for members; the start of a world
+ *     round_stopping.c  the end of a world; the end of the run */
+#ifndef RENDEZVOUS_ROUND_PRIVATE_H
+#define RENDEZVOUS_ROUND_PRIVATE_H
+
+#include "rendezvous/round.h"
+
+/* A survivor of the last world that has not joined again: the next one waits for it. */
+static inline bool round_is_missing_survivor(const struct member *member)
+{
+    return member->is_survivor && member->state == MEMBER_CONNECTED;
+}
+
+/* round.c */
+
+/* Adds an action to those of this step; there is always room. */
+struct round_action *round_push(struct round *round, enum round_action_kind kind);
+void round_push_to(struct round *round, enum round_action_kind kind,
+                   const struct member *member);
+/* The one place where `state` changes; `why` is static text. */
+void round_change_state(struct round *round, enum round_state to, const char *why);
+void round_change_member(struct round *round, struct member *member,
+                         enum member_state to);
+void round_set_survivor(struct round *round, struct member *member, bool is_survivor);
+void round_forget_fingerprint(struct round *round);
+/* now + timeout, at most UINT64_MAX: timeouts come from peers. */
+uint64_t round_deadline(uint64_t now_ms, uint64_t timeout_ms);
+/* A member is gone without a word; it is freed. */
+void round_lose(struct round *round, struct member *member, const char *reason,
+                uint64_t now_ms);
+
+/* round_message.c */
+
+/* The member may be gone afterwards. */
+void round_on_message(struct round *round, struct member *member,
+                      const struct ct_message *message, uint64_t now_ms);
+void round_close_if_succeeded(struct round *round);
+
+/* round_forming.c */
+
+void round_begin_forming(struct round *round, uint64_t now_ms);
+/* Something that people wait for changed: all are told WAITING, now or soon. */
+void round_announce(struct round *round, uint64_t now_ms);
+void round_send_waiting_if_due(struct round *round, uint64_t now_ms);
+void round_tell_standby(struct round *round, const struct member *member);
+void round_start_if_complete(struct round *round, uint64_t now_ms);
+void round_expire_forming(struct round *round, uint64_t now_ms);
+
+/* round_stopping.c */
+
+/* How the run ends once its world has stopped. */
+void round_decide(struct round *round, enum ct_outcome outcome, uint8_t exit_code);
+void round_close(struct round *round, const char *why);
+/* STOP to all; cause NULL: the membership changes. */
+void round_stop_world(struct round *round, enum ct_stop_reason reason,
+                      const struct ct_failure *cause, uint64_t now_ms);
+void round_finish_stopping(struct round *round, uint64_t now_ms);
+void round_fail(struct round *round, const struct ct_failure *failure, uint64_t now_ms);
+void round_give_up_stopping(struct round *round, uint64_t now_ms);
+
+#endif
