@@ -15,7 +15,7 @@
 #include "worker_sdk/wire/message.h"
 
 enum {
-    MESSAGES_BLOCK_MAX_BYTES = 16 * 1024,
+    MESSAGES_BLOCK_MAX_BYTES = 64 * 1024,
     MESSAGES_SPAN_MAX = 32
 };
 

@@ -7,36 +7,53 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    TORCHRUN_WIDTH = 60
+    TORCHRUN_WIDTH = 60,
+    TRACE_MAX_BYTES = 6000,
+    FAILURE_MAX_BYTES = 8192
 };
 
-/* One failure, six lines; the longest line so far is kept for the frame. */
+/* What follows "traceback :": the error file's words, the signal, or torchrun's advice. `room`
+ * is for a sentence of our own. A long traceback loses its beginning: the end says why. */
+static const char *find_trace(const struct ct_failure *failure,
+                              const struct json_error_file *file, char *room,
+                              size_t size)
+{
+    int code = summary_python_code(failure);
+    const char *name = code < 0 ? sigabbrev_np(-code) : NULL;
+    const char *text = file && file->callstack ? file->callstack
+                       : file                  ? file->message
+                                               : NULL;
+
+    if (!text && failure->error_file[0] && failure->text[0])
+        text = failure->text; /* of another node's file */
+    if (text)
+        return strlen(text) > TRACE_MAX_BYTES ? text + strlen(text) - TRACE_MAX_BYTES
+                                              : text;
+    if (code >= 0)
+        return "To enable traceback see: "
+               "https://pytorch.org/docs/stable/elastic/errors.html";
+    (void)ct_format(room, size, "Signal %d (%s%s) received by PID %d", -code,
+                    name ? "SIG" : "", name ? name : "<N/A>", failure->pid);
+    return room;
+}
+
+/* One failure: six lines, the last of which may go on, indented. */
 static void format_failure(char *dst, size_t size, const struct summary *summary,
                            int index)
 {
     const struct ct_failure *failure = &summary->verdict->failures[index];
-    const struct json_error_file *file = summary->files ? &summary->files[index] : NULL;
     int code = summary_python_code(failure);
     const char *name = code < 0 ? sigabbrev_np(-code) : NULL;
     char signal_text[64] = "";
-    char trace[1024];
     char when[CT_CLOCK_TEXT_MAX];
+    char room[128];
+    const char *trace = find_trace(
+        failure, summary->files ? &summary->files[index] : NULL, room, sizeof room);
+    size_t used;
 
     ct_format_wall(when, failure->wall_ns);
     if (name)
         (void)ct_format(signal_text, sizeof signal_text, " (SIG%s)", name);
-    if (file && (file->callstack || file->message))
-        (void)ct_copy(trace, sizeof trace,
-                      file->callstack ? file->callstack : file->message);
-    else if (failure->error_file[0] && failure->text[0])
-        (void)ct_copy(trace, sizeof trace, failure->text); /* of another node's file */
-    else if (code < 0)
-        (void)ct_format(trace, sizeof trace, "Signal %d (%s%s) received by PID %d",
-                        -code, name ? "SIG" : "", name ? name : "<N/A>", failure->pid);
-    else
-        (void)ct_copy(trace, sizeof trace,
-                      "To enable traceback see: "
-                      "https://pytorch.org/docs/stable/elastic/errors.html");
     (void)ct_format(
         dst, size,
         "[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: "
@@ -44,12 +61,13 @@ static void format_failure(char *dst, size_t size, const struct summary *summary
         index, when, failure->host, failure->rank, failure->local_rank, code,
         failure->pid, signal_text,
         failure->error_file[0] ? failure->error_file : "<N/A>");
-    for (const char *p = trace; *p && strlen(dst) + 4 < size; p++) {
-        size_t used = strlen(dst);
-
-        if (*p == '\n' && !p[1])
-            break;
-        (void)ct_format(dst + used, size - used, *p == '\n' ? "\n  " : "%c", *p);
+    used = strlen(dst);
+    for (size_t length; *trace && used + 4 < size;
+         trace += length + (trace[length] == '\n')) {
+        length = strcspn(trace, "\n");
+        (void)ct_format(dst + used, size - used, "%.*s%s", (int)length, trace,
+                        trace[length] && trace[length + 1] ? "\n  " : "");
+        used += strlen(dst + used);
     }
 }
 
@@ -82,7 +100,7 @@ void summary_format_torchrun(struct messages_block *out, const struct summary *s
                                                          : verdict->failure_count;
     int others = 0;
     char title[512];
-    char text[4096];
+    char text[FAILURE_MAX_BYTES];
     size_t width;
 
     out->length = 0;
