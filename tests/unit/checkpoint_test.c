@@ -2,9 +2,12 @@
 /* Checkpoints: what was saved comes back, and every way of being damaged has its sentence. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
@@ -377,6 +380,61 @@ static void saving_again_replaces_the_file(void **state)
     ctrun_checkpoint_close(old);
 }
 
+/* Saves more than the limit on file sizes allows, in a child; returns its wait status. */
+static int save_beyond_limit(const struct folder *folder, void (*on_limit)(int))
+{
+    static float big[4096];
+    const struct ctrun_tensor tensor = {
+        .name = "big", .dtype = CTRUN_F32, .dims = 1, .sizes = {4096}, .data = big};
+    const struct rlimit limit = {.rlim_cur = 8192, .rlim_max = 8192};
+    struct ctrun_error err;
+    int status;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        signal(SIGXFSZ, on_limit);
+        if (setrlimit(RLIMIT_FSIZE, &limit) < 0)
+            _exit(99);
+        if (ctrun_checkpoint_save(folder->file, &tensor, 1, NULL, 0, &err) != -EFBIG ||
+            !strstr(err.text, folder->file))
+            _exit(98);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    struct folder *folder = *state;
+    uint8_t before[4096];
+    uint8_t after[4096];
+    size_t length;
+
+    save(folder);
+    length = slurp(folder->file, before, sizeof before);
+    assert_int_equal(save_beyond_limit(folder, SIG_IGN), 0);
+    assert_int_equal(slurp(folder->file, after, sizeof after), length);
+    assert_memory_equal(after, before, length);
+}
+
+/* The limit's signal comes in the middle of the data, and kills. */
+static void death_while_saving_leaves_nothing(void **state)
+{
+    struct folder *folder = *state;
+    int fd = open(folder->path, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+
+    if (fd < 0) {
+        print_message("skipped: %s has no files without names\n", folder->path);
+        skip();
+    }
+    close(fd);
+    save(folder);
+    assert_int_equal(WTERMSIG(save_beyond_limit(folder, SIG_DFL)), SIGXFSZ);
+    /* that the old file is the only one is what the end of every story asserts */
+}
+
 #define story(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -392,6 +450,8 @@ int main(void)
         story(other_files_are_recognised),
         story(failed_save_keeps_the_old_file),
         story(saving_again_replaces_the_file),
+        story(a_full_disk_leaves_the_old_file),
+        story(death_while_saving_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

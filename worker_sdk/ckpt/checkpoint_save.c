@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing a checkpoint: check what we were given, lay it out, then a temporary name in the same
- * directory, data, fsync, rename, fsync of the directory. A failure at any step leaves the old
- * file and no temporary one. */
+/* Writing a checkpoint: check what we were given, lay it out, then a file without a name in the
+ * same directory, data, fsync, a temporary name, rename, fsync of the directory. A failure at any
+ * step leaves the old file and no temporary one, and so does SIGKILL while data are written. A
+ * file system without nameless files (NFS) gets the temporary name at once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -146,12 +147,44 @@ static int write_whole(int fd, const void *data, size_t length)
     return 0;
 }
 
+/* The directory part of path, "." when it has none. */
+static void directory_of(char directory[PATH_MAX], const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    (void)ct_format(directory, PATH_MAX, "%.*s", slash ? (int)(slash - path + 1) : 1,
+                    slash ? path : ".");
+}
+
+/* A file that dies with us until it is named; -1 where there is no such thing. */
+static int open_nameless(const char *path)
+{
+    char directory[PATH_MAX];
+
+    if (access("/proc/self/fd", X_OK) < 0) /* needed to name it */
+        return -1;
+    directory_of(directory, path);
+    return open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+}
+
+static int give_name(int fd, const char *path)
+{
+    char self[64];
+
+    (void)ct_format(self, sizeof self, "/proc/self/fd/%d", fd);
+    (void)unlink(path); /* of a process that had our pid and died */
+    return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
 static int write_file(const char *path, const char *header, size_t header_bytes,
                       const struct ctrun_tensor *const *order, size_t count)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int fd = open_nameless(path);
+    bool is_nameless = fd >= 0;
     int rc;
 
+    if (!is_nameless)
+        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
         return -errno;
     rc = write_whole(fd, header, header_bytes);
@@ -159,6 +192,8 @@ static int write_file(const char *path, const char *header, size_t header_bytes,
         rc = write_whole(fd, order[i]->data, tensor_bytes(order[i]));
     if (rc == 0 && fsync(fd) < 0)
         rc = -errno;
+    if (rc == 0 && is_nameless)
+        rc = give_name(fd, path);
     if (close(fd) < 0 && rc == 0)
         rc = -errno;
     return rc;
@@ -166,14 +201,11 @@ static int write_file(const char *path, const char *header, size_t header_bytes,
 
 static int sync_directory_of(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char directory[PATH_MAX] = ".";
+    char directory[PATH_MAX];
     int rc = 0;
     int fd;
 
-    if (slash)
-        (void)ct_format(directory, sizeof directory, "%.*s", (int)(slash - path + 1),
-                        path);
+    directory_of(directory, path);
     fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return -errno;

@@ -468,8 +468,9 @@ struct ctrun_metadata { /* text about the file; both borrowed */
     const char *value;
 };
 
-/* Writes path.tmp-PID, fsync, rename, fsync of the directory: a crash leaves the old file or
- * the new one. Parent directory must exist. */
+/* Writes a file without a name, fsync, path.tmp-PID, rename, fsync of the directory: a crash
+ * leaves the old file or the new one, and nothing beside it (on NFS it may leave path.tmp-PID).
+ * Parent directory must exist. Blocks on the disk. */
 CTRUN_API int ctrun_checkpoint_save(const char *path,
                                     const struct ctrun_tensor *tensors, size_t count,
                                     const struct ctrun_metadata *metadata,
