@@ -286,24 +286,29 @@ static int one_aborts(int rank, void *context)
     struct ctrun_work *work;
     struct ctrun_error err;
     pthread_t thread;
-    int rc;
+    int rc = 0;
 
     CHECK_OK(ctrun_barrier(group, &err));
-    if (rank == VICTIM && scene->variant == 0) {
-        ctrun_group_abort(group);
-    } else if (rank == VICTIM) { /* from another thread; this one may be inside */
+    if (rank == VICTIM) /* this thread may be inside by then */
         CHECK(pthread_create(&thread, NULL, abort_group, group) == 0);
-        check_failure(ctrun_recv(group, data, 1, 0, &err), CTRUN_E_ABORTED, &err,
-                      "rank 2");
-        pthread_join(thread, NULL);
-    } else if (scene->variant == 2) {
+    if (rank ==
+        0) /* comes when it is over: the others' calls could not end otherwise */
+        ranks_await(0, SIZE - 1);
+    if (scene->variant == 0) {
+        rc = ctrun_barrier(group, &err);
+    } else if (scene->variant == 1) {
+        rc = ctrun_all_reduce(group, data, LARGE, CTRUN_F32, CTRUN_SUM, &err);
+    } else {
         rc = ctrun_all_reduce_start(group, data, LARGE, CTRUN_F32, CTRUN_SUM, &work,
                                     &err);
         if (rc == 0)
             rc = ctrun_work_wait(work, &err);
-        check_failure(rc, CTRUN_E_ABORTED, &err, "rank 2");
     }
+    check_failure(rc, CTRUN_E_ABORTED, &err, "rank 2");
     check_failure(ctrun_barrier(group, &err), CTRUN_E_ABORTED, &err, "rank 2");
+    ranks_signal(0);
+    if (rank == VICTIM)
+        pthread_join(thread, NULL);
     ctrun_group_abort(group); /* again is harmless */
     ctrun_group_close(group);
     return 0;
