@@ -374,15 +374,12 @@ static void take_verdict(struct agent *agent, const struct ct_verdict *verdict)
     ct_event_int(&event, "restart_count", verdict->restart_count);
     ct_event_int(&event, "failures", verdict->failure_count);
     ct_event_end(&event);
-    if (agent->state == AGENT_RUNNING ||
-        (agent->state == AGENT_STOPPING && !agent->is_gone)) {
+    if (agent->state == AGENT_RUNNING)
+        stop(agent, AFTER_END, SIGTERM, agent->options->grace_ms, "the run is over");
+    else if (agent->state == AGENT_STOPPING && !agent->is_gone)
         agent->after = AFTER_END;
-        if (agent->state == AGENT_RUNNING)
-            stop(agent, AFTER_END, SIGTERM, agent->options->grace_ms,
-                 "the run is over");
-    } else {
+    else
         end(agent, "verdict");
-    }
 }
 
 /* ---- Link ------------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@
  *   group              the same in a process group of its own
  *   orphan             double-forks one into a session of its own that ignores all signals
  *   holder             the same in our session and group: it holds our pipes, TERM ends it
+ *   eat BYTES          takes memory and uses it
  *   touch FILE, await FILE   FILE may hold %r for the local rank
  *   errfile TEXT       writes TEXT to TORCHELASTIC_ERROR_FILE
  *   env NAME           writes NAME=value and a newline to stdout; `fds` the open descriptors
@@ -220,6 +221,14 @@ static void write_long_line(long bytes)
     put(STDOUT_FILENO, "\n", 1);
 }
 
+static void eat(size_t bytes)
+{
+    volatile char *memory = malloc(bytes);
+
+    for (size_t i = 0; memory && i < bytes; i += 4096)
+        memory[i] = 1;
+}
+
 static void write_error_file(const char *text)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
@@ -329,6 +338,8 @@ static void act_on_process(struct victim *victim, const char *verb)
         (void)signal(signal_number(word(victim)), SIG_IGN);
     else if (strcmp(verb, "on") == 0)
         catch (victim);
+    else if (strcmp(verb, "eat") == 0)
+        eat((size_t)number(victim));
     else if (strcmp(verb, "child") == 0)
         fork_child(false);
     else if (strcmp(verb, "group") == 0)

@@ -2,6 +2,8 @@
 """How workers start and end, and what is told of it."""
 import os
 import signal
+import socket
+import sys
 
 import rendezvous
 
@@ -167,3 +169,36 @@ def test_workers_hear_that_they_should_stop(node):
     run.signal(signal.SIGTERM)
     run.wait()
     assert run.out == "saved\nsaved\n"
+
+
+def connect_to_agent(node):
+    run = node.start("env", "CTRUN_AGENT_SOCKET", "hang", workers=1)
+    rendezvous.ctrun.wait_until(lambda: run.out.endswith("\n"), "the name of the socket")
+    name = run.out.strip().split("=", 1)[1]
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.settimeout(10)
+    client.connect("\0" + name[1:])
+    return run, client
+
+
+def test_a_stranger_is_not_heard_at_the_workers_socket(node):
+    run, client = connect_to_agent(node)
+    try:
+        client.sendall(b"x")
+        assert client.recv(1) == b""
+    except ConnectionError:
+        pass  # closed before or after we wrote
+    client.close()
+    assert run.code is None
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+
+
+def test_garbage_at_the_workers_socket_ends_only_its_connection(node):
+    script = ("import os, socket\n"
+              "s = socket.socket(socket.AF_UNIX)\n"
+              "s.connect('\\0' + os.environ['CTRUN_AGENT_SOCKET'][1:])\n"
+              "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n"
+              "print(s.recv(1))\n")
+    run = node.run(program=[sys.executable, "-c", script], workers=1)
+    assert (run.code, run.out) == (0, "b''\n"), run

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's OOM killer, for real: needs a memory cgroup that we may make."""
+import pathlib
+import uuid
+
+import pytest
+
+import ctrun
+import rendezvous
+
+LIMIT_BYTES = 64 << 20
+
+
+def parent_group():
+    """Our memory cgroup's folder and the name of its limit file."""
+    for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return pathlib.Path("/sys/fs/cgroup/memory" + path), "memory.limit_in_bytes"
+    return pathlib.Path("/sys/fs/cgroup" + path), "memory.max"
+
+
+@pytest.fixture
+def small_group():
+    parent, limit = parent_group()
+    group = parent / f"ctrun-test-{uuid.uuid4().hex[:8]}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(LIMIT_BYTES))
+    except OSError as error:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    yield group
+
+    def is_removed():
+        try:
+            group.rmdir()
+        except OSError:
+            return False
+        return True
+    ctrun.wait_until(is_removed, "the cgroup is empty")
+
+
+def test_a_worker_that_the_kernel_kills_for_memory_is_told_as_such(node, small_group):
+    server = node.serve()
+    run = node.box.run(
+        "sh", "-c", f'echo $$ > {small_group}/cgroup.procs; exec "$@"', "sh",
+        ctrun.program("agent_harness"), "--server", server.address, "--workers", "2", "--",
+        ctrun.program("victim"), "@1", "eat", str(LIMIT_BYTES * 2), "@all", "hang")
+    assert run.code == 137, run
+    failure = server.received("FAILURE")[0]
+    assert (failure["rank"], failure["cause"]) == (1, rendezvous.OOM)
+    assert failure["text"].startswith("oom_kill 0 -> 1 in ")
