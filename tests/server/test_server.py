@@ -265,6 +265,13 @@ def test_the_same_port_is_a_tcpstore(daemon):
         assert client.recv(9, socket.MSG_WAITALL) == struct.pack("<Q", 1) + value
 
 
+def test_a_silent_connection_is_kept_until_it_speaks(daemon):
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as silent:
+        daemon.world(2)
+        silent.sendall(b"\x00\xce\xf7\x85\x3c\x07")  # VALIDATE, GETNUMKEYS
+        assert len(silent.recv(8, socket.MSG_WAITALL)) == 8
+
+
 def test_a_busy_port_names_its_owner(box, daemon):
     second = box.run(ctrun.program("ctrund"), "--listen", f"127.0.0.1:{daemon.port}")
     assert second.code == 77

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Single steps of the state machine; whole stories are in tests/sim. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/round.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+
+static struct round *create(uint32_t min, uint32_t max, uint32_t restarts)
+{
+    const struct round_settings settings = {.min_nodes = min,
+                                            .max_nodes = max,
+                                            .max_restarts = restarts,
+                                            .join_timeout_ms = 60000,
+                                            .last_call_ms = 1000,
+                                            .lost_after_ms = 5000};
+    struct round *round;
+
+    assert_int_equal(round_create(&round, &settings), 0);
+    return round;
+}
+
+static void add(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    struct member_link link = {.id = id};
+
+    snprintf(link.host, sizeof link.host, "n%d", (int)id);
+    assert_int_equal(
+        round_step(round, &(struct round_command){.kind = ROUND_ADD, .link = &link},
+                   now_ms),
+        0);
+}
+
+static void say(struct round *round, uint64_t id, const struct ct_message *message,
+                uint64_t now_ms)
+{
+    const struct round_command command = {
+        .kind = ROUND_MESSAGE, .id = id, .message = message};
+
+    assert_int_equal(round_step(round, &command, now_ms), 0);
+}
+
+static struct ct_message message_of(enum ct_message_kind kind)
+{
+    return (struct ct_message){.kind = kind};
+}
+
+static void join(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+
+    message.join = (struct ct_join){.slots = 1, .node_rank_hint = -1, .store_port = 9};
+    say(round, id, &message, now_ms);
+}
+
+static void report(struct round *round, uint64_t id, uint8_t cause, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+
+    message.failure.generation = round->generation;
+    message.failure.cause = cause;
+    message.failure.code = 7;
+    say(round, id, &message, now_ms);
+}
+
+static void stopped(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_STOPPED);
+
+    message.stopped.generation = round->generation;
+    say(round, id, &message, now_ms);
+}
+
+static void gone(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    const struct round_command command = {
+        .kind = ROUND_GONE, .id = id, .reason = "broken"};
+
+    assert_int_equal(round_step(round, &command, now_ms), 0);
+}
+
+static void tick(struct round *round, uint64_t now_ms)
+{
+    assert_int_equal(
+        round_step(round, &(struct round_command){.kind = ROUND_TICK}, now_ms), 0);
+}
+
+/* A running world of the members 1 to count. */
+static struct round *start(uint32_t min, uint32_t count, uint32_t restarts)
+{
+    struct round *round = create(min, count, restarts);
+
+    for (uint32_t id = 1; id <= count; id++)
+        add(round, id, 0);
+    for (uint32_t id = 1; id <= count; id++)
+        join(round, id, 0);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    return round;
+}
+
+static size_t count_actions(const struct round *round, enum round_action_kind kind)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < round->action_count; i++)
+        count += round->actions[i].kind == kind;
+    return count;
+}
+
+/* ---- Tests ------------------------------------------------------------------------------- */
+
+static void impossible_settings_are_refused(void **state)
+{
+    static const struct round_settings bad[] = {
+        {.min_nodes = 0, .max_nodes = 1, .lost_after_ms = 1},
+        {.min_nodes = 2, .max_nodes = 1, .lost_after_ms = 1},
+        {.min_nodes = 1, .max_nodes = 65536, .lost_after_ms = 1},
+        {.min_nodes = 1, .max_nodes = 1, .lost_after_ms = 0},
+    };
+    struct round *round;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(round_create(&round, &bad[i]), -EINVAL);
+}
+
+static void a_member_that_finds_no_memory_is_not_added(void **state)
+{
+    struct round *round = create(1, 3, 0);
+    struct member_link link = {.id = 1};
+    size_t n = 1;
+
+    (void)state;
+    for (;; n++) {
+        int rc;
+
+        ct_alloc_fail_at(n);
+        rc = round_step(round,
+                        &(struct round_command){.kind = ROUND_ADD, .link = &link}, 0);
+        ct_alloc_fail_at(0);
+        if (rc == 0)
+            break;
+        assert_int_equal(rc, -ENOMEM);
+        assert_int_equal(round->members.count, 0);
+    }
+    assert_true(n > 2);
+    join(round, 1, 0);
+    assert_int_equal(round->state, ROUND_FORMING);
+    round_destroy(round);
+}
+
+static void strangers_and_old_generations_change_nothing(void **state)
+{
+    struct round *round = start(2, 2, 0);
+    struct ct_message message = message_of(CT_MESSAGE_SUCCEEDED);
+
+    (void)state;
+    join(round, 99, 0);
+    gone(round, 99, 0);
+    message.succeeded.generation = 77;
+    say(round, 1, &message, 0);
+    assert_int_equal(round->members.list[0]->state, MEMBER_RUNNING);
+    assert_int_equal(round->action_count, 0);
+    round_destroy(round);
+}
+
+static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **state)
+{
+    struct round *round = create(2, 2, 0);
+    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+
+    (void)state;
+    add(round, 1, 0);
+    add(round, 2, 0);
+    message.join.store_port = 9;
+    say(round, 1, &message, 0); /* no workers */
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
+    message.join.slots = 1;
+    message.join.store_port = 0;
+    say(round, 2, &message, 0); /* no store */
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(count_actions(round, ROUND_FORGET), 1);
+    round_destroy(round);
+}
+
+static void the_fingerprint_goes_with_the_last_node_that_had_it(void **state)
+{
+    struct round *round = create(2, 2, 0);
+    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+
+    (void)state;
+    for (uint64_t id = 1; id <= 3; id++)
+        add(round, id, 0);
+    join(round, 1, 0);
+    message.join = (struct ct_join){.slots = 1, .store_port = 9, .fingerprint = 5};
+    say(round, 2, &message, 0);
+    assert_int_equal(round->refuse.code, CTRUN_E_FINGERPRINT);
+    gone(round, 1, 0);
+    say(round, 3, &message, 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 0);
+    round_destroy(round);
+}
+
+static void waiting_is_told_at_most_once_a_second(void **state)
+{
+    struct round *round = create(50, 50, 0);
+    size_t told = 0;
+
+    (void)state;
+    for (uint64_t id = 1; id <= 40; id++)
+        add(round, id, 1);
+    for (uint64_t id = 1; id <= 40; id++) {
+        join(round, id, id);
+        told += count_actions(round, ROUND_SEND_WAITING);
+    }
+    assert_int_equal(told, 1); /* the first, at once */
+    assert_int_equal(round_next_ms(round), 1001);
+    tick(round, 1001);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 40);
+    assert_int_equal(round->waiting.joined, 40);
+    assert_int_equal(round->waiting.left_ms, 59000);
+    tick(round, 2500);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 0); /* nothing new */
+    round_destroy(round);
+}
+
+static void endless_timeouts_do_not_wrap_around(void **state)
+{
+    const struct round_settings settings = {.min_nodes = 1,
+                                            .max_nodes = 2,
+                                            .join_timeout_ms = UINT64_MAX,
+                                            .last_call_ms = UINT64_MAX - 1,
+                                            .lost_after_ms = 5000};
+    struct round *round;
+
+    (void)state;
+    assert_int_equal(round_create(&round, &settings), 0);
+    add(round, 1, 1000);
+    join(round, 1, 1000);
+    tick(round, 5000);
+    assert_int_equal(round->state, ROUND_FORMING);
+    assert_int_equal(round->members.count, 1);
+    round_destroy(round);
+}
+
+static void the_static_endpoint_replaces_the_store_port(void **state)
+{
+    const struct round_settings settings = {.min_nodes = 1,
+                                            .max_nodes = 1,
+                                            .join_timeout_ms = 1000,
+                                            .lost_after_ms = 5000,
+                                            .endpoint_port = 29500};
+    struct round *round;
+
+    (void)state;
+    assert_int_equal(round_create(&round, &settings), 0);
+    add(round, 1, 0);
+    join(round, 1, 0);
+    assert_int_equal(round->members.list[0]->start.master_port, 29500);
+    round_destroy(round);
+}
+
+static void an_unkillable_worker_ends_the_run_whatever_the_budget(void **state)
+{
+    struct round *round = start(1, 2, 9);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_UNKILLABLE, 10);
+    assert_int_equal(round->stop.is_final, 1);
+    stopped(round, 1, 20);
+    stopped(round, 2, 20);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_int_equal(round->verdict.exit_code, 76);
+    round_destroy(round);
+}
+
+static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **state)
+{
+    struct round *round = start(1, 2, 0);
+
+    (void)state;
+    gone(round, 2, 100);
+    assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
+    report(round, 1, CT_CAUSE_EXIT, 110); /* connection reset by peer */
+    stopped(round, 1, 200);
+    join(round, 1, 300);
+    assert_int_equal(round->state,
+                     ROUND_FORMING); /* until the lease of member 2 is over */
+    assert_int_equal(round_next_ms(round), 5000);
+    tick(round, 5000);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->restart_count, 0);
+    round_destroy(round);
+}
+
+static void a_node_that_stopped_by_itself_brings_a_new_round(void **state)
+{
+    struct round *round = start(2, 2, 0);
+
+    (void)state;
+    stopped(round, 1, 10);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 1);
+    stopped(round, 2, 20);
+    join(round, 1, 30);
+    join(round, 2, 30);
+    assert_int_equal(round->generation, 2);
+    round_destroy(round);
+}
+
+static void
+a_member_that_never_says_stopped_does_not_hold_the_others_for_ever(void **state)
+{
+    struct round *round = start(1, 2, 1);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 0);
+    stopped(round, 1, 0);
+    join(round, 1, 0);
+    for (uint64_t now_ms = 1000; now_ms < 66000; now_ms += 1000) {
+        struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+
+        say(round, 1, &beat, now_ms);
+        say(round, 2, &beat, now_ms);
+        tick(round, now_ms);
+    }
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->world_count, 1);
+    round_destroy(round);
+}
+
+static void a_thousand_members_lost_at_once_end_in_one_tick(void **state)
+{
+    struct round *round = start(1, 1000, 0);
+
+    (void)state;
+    tick(round, 5000);
+    assert_int_equal(count_actions(round, ROUND_DROP), 1000);
+    assert_int_equal(count_actions(round, ROUND_FORGET), 1);
+    round_destroy(round);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(impossible_settings_are_refused),
+        cmocka_unit_test(a_member_that_finds_no_memory_is_not_added),
+        cmocka_unit_test(strangers_and_old_generations_change_nothing),
+        cmocka_unit_test(a_join_that_makes_no_sense_is_refused_and_ends_the_member),
+        cmocka_unit_test(the_fingerprint_goes_with_the_last_node_that_had_it),
+        cmocka_unit_test(waiting_is_told_at_most_once_a_second),
+        cmocka_unit_test(endless_timeouts_do_not_wrap_around),
+        cmocka_unit_test(the_static_endpoint_replaces_the_store_port),
+        cmocka_unit_test(an_unkillable_worker_ends_the_run_whatever_the_budget),
+        cmocka_unit_test(what_fails_after_a_loss_is_its_consequence_and_costs_nothing),
+        cmocka_unit_test(a_node_that_stopped_by_itself_brings_a_new_round),
+        cmocka_unit_test(
+            a_member_that_never_says_stopped_does_not_hold_the_others_for_ever),
+        cmocka_unit_test(a_thousand_members_lost_at_once_end_in_one_tick),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
