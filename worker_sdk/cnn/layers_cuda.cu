@@ -28,7 +28,7 @@ extern "C" {
 }
 
 enum {
-    SLOTS = 8,   /* steps that the host may be ahead */
+    SLOTS = 8,    /* steps that the host may be ahead */
     DATASETS = 2, /* training and test */
     GRAPHS_MAX = 8,
     THREADS = 256,
@@ -55,7 +55,11 @@ struct device_data {
     uint8_t *labels;
 };
 
-enum graph_kind { GRAPH_TEST, GRAPH_GRADIENTS, GRAPH_STEP };
+enum graph_kind {
+    GRAPH_TEST,
+    GRAPH_GRADIENTS,
+    GRAPH_STEP
+};
 
 struct graph {
     cudaGraphExec_t exec;
@@ -86,9 +90,10 @@ struct cuda {
     size_t offset[CNN_PARAMS];
 
     size_t capacity; /* samples the arrays below can hold */
-    float *x, *a1, *a2, *da1, *da2, *flat, *dflat, *hidden, *dhidden, *log_probs, *dlogits;
+    float *x, *a1, *a2, *da1, *da2, *flat, *dflat, *hidden, *dhidden, *log_probs,
+        *dlogits;
     uint8_t *from, *labels;
-    struct stage *stage;     /* device */
+    struct stage *stage;        /* device */
     struct stage *slots[SLOTS]; /* pinned */
     cudaEvent_t slot_free[SLOTS];
     unsigned next_slot;
@@ -112,7 +117,8 @@ static bool is_fine(const struct cuda *self)
 static void cuda_ok(struct cuda *self, cudaError_t rc, const char *what)
 {
     if (rc != cudaSuccess && is_fine(self))
-        ct_fail(&self->failed, rc == cudaErrorMemoryAllocation ? -ENOMEM : CTRUN_E_UNSUPPORTED,
+        ct_fail(&self->failed,
+                rc == cudaErrorMemoryAllocation ? -ENOMEM : CTRUN_E_UNSUPPORTED,
                 "CUDA: %s: %s", what, cudaGetErrorString(rc));
 }
 
@@ -142,8 +148,8 @@ static int finish(struct cuda *self, struct ctrun_error *err)
 
 /* ---- Kernels ----------------------------------------------------------------------------- */
 
-static __device__ void philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t key,
-                              uint32_t out[4])
+static __device__ void philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3,
+                              uint64_t key, uint32_t out[4])
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
 
@@ -197,8 +203,8 @@ static __global__ void relu_backward(const float *a, float *da, size_t n)
 }
 
 /* Whether dropout 1 keeps channel c of window t of the sample: random.h. */
-static __device__ bool keeps1(uint64_t seed, uint32_t epoch, uint32_t sample, uint32_t t,
-                              uint32_t c)
+static __device__ bool keeps1(uint64_t seed, uint32_t epoch, uint32_t sample,
+                              uint32_t t, uint32_t c)
 {
     uint32_t r[4];
 
@@ -209,13 +215,13 @@ static __device__ bool keeps1(uint64_t seed, uint32_t epoch, uint32_t sample, ui
 /* a2 is (B, 64, 24, 24) without bias; flat is (B, 144, 64): bias, ReLU, pool, dropout. One block
  * of 64 threads, a channel each, per window (x) and image (y). */
 static __global__ void pool_forward(const float *a2, const float *bias,
-                                    const struct stage *stage, uint64_t seed, bool train,
-                                    float *flat, uint8_t *from)
+                                    const struct stage *stage, uint64_t seed,
+                                    bool train, float *flat, uint8_t *from)
 {
     const uint32_t t = blockIdx.x, c = threadIdx.x;
     const size_t b = blockIdx.y, at = (b * CNN_WINDOWS + t) * CNN_C2 + c;
-    const float *in = a2 + (b * CNN_C2 + c) * CNN_AREA2 + t / CNN_POOLED * 2 * CNN_SIDE2 +
-                      t % CNN_POOLED * 2;
+    const float *in = a2 + (b * CNN_C2 + c) * CNN_AREA2 +
+                      t / CNN_POOLED * 2 * CNN_SIDE2 + t % CNN_POOLED * 2;
     const float four[4] = {in[0], in[1], in[CNN_SIDE2], in[CNN_SIDE2 + 1]};
     float value;
     uint8_t best = 0;
@@ -224,7 +230,8 @@ static __global__ void pool_forward(const float *a2, const float *bias,
         best = four[k] > four[best] ? k : best;
     value = fmaxf(four[best] + bias[c], 0.0f);
     if (train)
-        value = keeps1(seed, stage->epoch, stage->indices[b], t, c) ? value * CNN_SCALE1 : 0.0f;
+        value = keeps1(seed, stage->epoch, stage->indices[b], t, c) ? value * CNN_SCALE1
+                                                                    : 0.0f;
     flat[at] = value;
     from[at] = best;
 }
@@ -268,7 +275,8 @@ static __global__ void head_step(struct head head)
     if (head.train) {
         uint32_t r[4];
 
-        philox(0, head.stage->indices[b], head.stage->epoch, CNN_DRAW_DROPOUT2, head.seed, r);
+        philox(0, head.stage->indices[b], head.stage->epoch, CNN_DRAW_DROPOUT2,
+               head.seed, r);
         value = r[i / 32] >> i % 32 & 1 ? value * CNN_SCALE2 : 0.0f;
     }
     h[i] = value;
@@ -343,9 +351,11 @@ static __global__ void adadelta(float *value, const float *grad, float *square_a
     g = grad[i];
     u = acc_delta[i];
     v = __fadd_rn(__fmul_rn(rho, square_avg[i]), __fmul_rn(__fmul_rn(rest, g), g));
-    delta = __fmul_rn(__fdiv_rn(__fsqrt_rn(__fadd_rn(u, eps)), __fsqrt_rn(__fadd_rn(v, eps))), g);
+    delta = __fmul_rn(
+        __fdiv_rn(__fsqrt_rn(__fadd_rn(u, eps)), __fsqrt_rn(__fadd_rn(v, eps))), g);
     square_avg[i] = v;
-    acc_delta[i] = __fadd_rn(__fmul_rn(rho, u), __fmul_rn(__fmul_rn(rest, delta), delta));
+    acc_delta[i] = __fadd_rn(__fmul_rn(rho, u),
+                             __fmul_rn(__fmul_rn(rest, delta), delta));
     value[i] = __fsub_rn(value[i], __fmul_rn(lr, delta));
 }
 
@@ -381,9 +391,9 @@ static void forget_graphs(struct cuda *self)
 
 static void release_batch(struct cuda *self)
 {
-    float *const arrays[] = {self->x, self->a1, self->a2, self->da1, self->da2, self->flat,
-                             self->dflat, self->hidden, self->dhidden, self->log_probs,
-                             self->dlogits};
+    float *const arrays[] = {self->x,       self->a1,        self->a2,     self->da1,
+                             self->da2,     self->flat,      self->dflat,  self->hidden,
+                             self->dhidden, self->log_probs, self->dlogits};
 
     forget_graphs(self); /* they hold the addresses */
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
@@ -395,7 +405,8 @@ static void release_batch(struct cuda *self)
         cudaFreeHost(self->slots[i]);
         self->slots[i] = NULL;
     }
-    self->x = self->a1 = self->a2 = self->da1 = self->da2 = self->flat = self->dflat = NULL;
+    self->x = self->a1 = self->a2 = self->da1 = self->da2 = self->flat = self->dflat =
+        NULL;
     self->hidden = self->dhidden = self->log_probs = self->dlogits = NULL;
     self->from = self->labels = NULL;
     self->stage = NULL;
@@ -425,13 +436,15 @@ static void reserve_batch(struct cuda *self, size_t n)
     self->labels = (uint8_t *)device_alloc(self, n);
     self->stage = (struct stage *)device_alloc(self, stage_bytes);
     for (int i = 0; i < SLOTS && is_fine(self); i++)
-        cuda_ok(self, cudaMallocHost((void **)&self->slots[i], stage_bytes), "pin memory");
+        cuda_ok(self, cudaMallocHost((void **)&self->slots[i], stage_bytes),
+                "pin memory");
     if (is_fine(self))
         self->capacity = n;
 }
 
 /* The data set's copy on the device, brought there when it is first seen. */
-static const struct device_data *find_data(struct cuda *self, const struct ctrun_dataset *key)
+static const struct device_data *find_data(struct cuda *self,
+                                           const struct ctrun_dataset *key)
 {
     struct device_data *data = self->data;
 
@@ -448,22 +461,27 @@ static const struct device_data *find_data(struct cuda *self, const struct ctrun
     data->key = key;
     if (!is_fine(self))
         return data;
-    cuda_ok(self, cudaMemcpyAsync(data->images, key->images, key->count * CNN_PIXELS,
-                                  cudaMemcpyHostToDevice, self->stream), "copy images");
-    cuda_ok(self, cudaMemcpyAsync(data->labels, key->labels, key->count,
-                                  cudaMemcpyHostToDevice, self->stream), "copy labels");
+    cuda_ok(self,
+            cudaMemcpyAsync(data->images, key->images, key->count * CNN_PIXELS,
+                            cudaMemcpyHostToDevice, self->stream),
+            "copy images");
+    cuda_ok(self,
+            cudaMemcpyAsync(data->labels, key->labels, key->count,
+                            cudaMemcpyHostToDevice, self->stream),
+            "copy labels");
     return data;
 }
 
 /* ---- Convolutions ------------------------------------------------------------------------ */
 
-static void tensor_of(struct cuda *self, cudnnTensorDescriptor_t *out, size_t n, int channels,
-                      int side)
+static void tensor_of(struct cuda *self, cudnnTensorDescriptor_t *out, size_t n,
+                      int channels, int side)
 {
     dnn_ok(self, cudnnCreateTensorDescriptor(out), "describe a tensor");
     if (is_fine(self))
-        dnn_ok(self, cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT,
-                                                (int)n, channels, side, side),
+        dnn_ok(self,
+               cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT,
+                                          (int)n, channels, side, side),
                "describe a tensor");
 }
 
@@ -482,8 +500,8 @@ static void close_conv(struct conv *conv)
 }
 
 /* The fastest deterministic algorithm, by cuDNN's own estimate, whose workspace we have. */
-template <typename Result> static int choose(struct cuda *self, const Result *found, int count,
-                                             const char *what)
+template <typename Result>
+static int choose(struct cuda *self, const Result *found, int count, const char *what)
 {
     for (int i = 0; i < count; i++)
         if (found[i].status == CUDNN_STATUS_SUCCESS &&
@@ -503,20 +521,25 @@ static void choose_algorithms(struct cuda *self, struct conv *conv)
 
     if (!is_fine(self))
         return;
-    dnn_ok(self, cudnnGetConvolutionForwardAlgorithm_v7(self->dnn, conv->x, conv->w, conv->op,
-                                                        conv->y, 8, &n, forward), "forward");
+    dnn_ok(self,
+           cudnnGetConvolutionForwardAlgorithm_v7(self->dnn, conv->x, conv->w, conv->op,
+                                                  conv->y, 8, &n, forward),
+           "forward");
     conv->forward = forward[choose(self, forward, n, "forward")].algo;
-    dnn_ok(self, cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-                     self->dnn, conv->x, conv->y, conv->op, conv->w, 8, &n, filter),
+    dnn_ok(self,
+           cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+               self->dnn, conv->x, conv->y, conv->op, conv->w, 8, &n, filter),
            "weight gradient");
     conv->backward_w = filter[choose(self, filter, n, "weight gradient")].algo;
-    dnn_ok(self, cudnnGetConvolutionBackwardDataAlgorithm_v7(
-                     self->dnn, conv->w, conv->y, conv->op, conv->x, 8, &n, data),
+    dnn_ok(self,
+           cudnnGetConvolutionBackwardDataAlgorithm_v7(self->dnn, conv->w, conv->y,
+                                                       conv->op, conv->x, 8, &n, data),
            "input gradient");
     conv->backward_x = data[choose(self, data, n, "input gradient")].algo;
 }
 
-static void open_conv(struct cuda *self, struct conv *conv, size_t n, int in, int out, int side)
+static void open_conv(struct cuda *self, struct conv *conv, size_t n, int in, int out,
+                      int side)
 {
     memset(conv, 0, sizeof *conv);
     tensor_of(self, &conv->x, n, in, side);
@@ -526,10 +549,13 @@ static void open_conv(struct cuda *self, struct conv *conv, size_t n, int in, in
     dnn_ok(self, cudnnCreateConvolutionDescriptor(&conv->op), "describe a convolution");
     if (!is_fine(self))
         return;
-    dnn_ok(self, cudnnSetFilter4dDescriptor(conv->w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, out,
-                                            in, 3, 3), "describe weights");
-    dnn_ok(self, cudnnSetConvolution2dDescriptor(conv->op, 0, 0, 1, 1, 1, 1,
-                                                 CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+    dnn_ok(self,
+           cudnnSetFilter4dDescriptor(conv->w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, out,
+                                      in, 3, 3),
+           "describe weights");
+    dnn_ok(self,
+           cudnnSetConvolution2dDescriptor(conv->op, 0, 0, 1, 1, 1, 1,
+                                           CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
            "describe a convolution");
     choose_algorithms(self, conv);
 }
@@ -540,9 +566,11 @@ static void conv_forward(struct cuda *self, const struct conv *conv, const float
     const float one = 1, zero = 0;
 
     if (is_fine(self))
-        dnn_ok(self, cudnnConvolutionForward(self->dnn, &one, conv->x, x, conv->w, w, conv->op,
-                                             conv->forward, self->conv_workspace,
-                                             WORKSPACE_BYTES, &zero, conv->y, y), "forward");
+        dnn_ok(self,
+               cudnnConvolutionForward(self->dnn, &one, conv->x, x, conv->w, w,
+                                       conv->op, conv->forward, self->conv_workspace,
+                                       WORKSPACE_BYTES, &zero, conv->y, y),
+               "forward");
 }
 
 static void conv_backward_w(struct cuda *self, const struct conv *conv, const float *x,
@@ -552,12 +580,15 @@ static void conv_backward_w(struct cuda *self, const struct conv *conv, const fl
 
     if (!is_fine(self))
         return;
-    dnn_ok(self, cudnnConvolutionBackwardFilter(self->dnn, &one, conv->x, x, conv->y, dy,
-                                                conv->op, conv->backward_w,
-                                                self->conv_workspace, WORKSPACE_BYTES, &zero,
-                                                conv->w, dw), "weight gradient");
-    dnn_ok(self, cudnnConvolutionBackwardBias(self->dnn, &one, conv->y, dy, &zero, conv->bias,
-                                              db), "bias gradient");
+    dnn_ok(self,
+           cudnnConvolutionBackwardFilter(
+               self->dnn, &one, conv->x, x, conv->y, dy, conv->op, conv->backward_w,
+               self->conv_workspace, WORKSPACE_BYTES, &zero, conv->w, dw),
+           "weight gradient");
+    dnn_ok(self,
+           cudnnConvolutionBackwardBias(self->dnn, &one, conv->y, dy, &zero, conv->bias,
+                                        db),
+           "bias gradient");
 }
 
 static void conv_backward_x(struct cuda *self, const struct conv *conv, const float *w,
@@ -566,25 +597,28 @@ static void conv_backward_x(struct cuda *self, const struct conv *conv, const fl
     const float one = 1, zero = 0;
 
     if (is_fine(self))
-        dnn_ok(self, cudnnConvolutionBackwardData(self->dnn, &one, conv->w, w, conv->y, dy,
-                                                  conv->op, conv->backward_x,
-                                                  self->conv_workspace, WORKSPACE_BYTES, &zero,
-                                                  conv->x, dx), "input gradient");
+        dnn_ok(self,
+               cudnnConvolutionBackwardData(
+                   self->dnn, &one, conv->w, w, conv->y, dy, conv->op, conv->backward_x,
+                   self->conv_workspace, WORKSPACE_BYTES, &zero, conv->x, dx),
+               "input gradient");
 }
 
 /* ---- One step on the stream -------------------------------------------------------------- */
 
 /* c (m, n) = op(a) op(b), column-major as cuBLAS wants it: our row-major arrays are its
  * transposed ones, so (B, 9216) is 9216 x B here. */
-static void gemm(struct cuda *self, cublasOperation_t ta, cublasOperation_t tb, int m, int n,
-                 int k, const float *a, const float *b, float *c)
+static void gemm(struct cuda *self, cublasOperation_t ta, cublasOperation_t tb, int m,
+                 int n, int k, const float *a, const float *b, float *c)
 {
     const float one = 1, zero = 0;
 
     if (is_fine(self))
-        blas_ok(self, cublasSgemm(self->blas, ta, tb, m, n, k, &one, a,
-                                  ta == CUBLAS_OP_N ? m : k, b, tb == CUBLAS_OP_N ? k : n,
-                                  &zero, c, m), "multiply");
+        blas_ok(self,
+                cublasSgemm(self->blas, ta, tb, m, n, k, &one, a,
+                            ta == CUBLAS_OP_N ? m : k, b, tb == CUBLAS_OP_N ? k : n,
+                            &zero, c, m),
+                "multiply");
 }
 
 static float *param(const struct cuda *self, enum cnn_param p)
@@ -597,23 +631,24 @@ static float *grad(const struct cuda *self, enum cnn_param p)
     return self->grads + self->offset[p];
 }
 
-static void run_forward(struct cuda *self, const struct conv *conv1, const struct conv *conv2,
-                        const struct device_data *data, size_t n, bool train)
+static void run_forward(struct cuda *self, const struct conv *conv1,
+                        const struct conv *conv2, const struct device_data *data,
+                        size_t n, bool train)
 {
     const size_t values = n * CNN_C1 * CNN_AREA1;
     struct head head;
 
-    gather<<<(unsigned)n, THREADS, 0, self->stream>>>(data->images, data->labels, self->stage,
-                                                      self->x, self->labels);
+    gather<<<(unsigned)n, THREADS, 0, self->stream>>>(
+        data->images, data->labels, self->stage, self->x, self->labels);
     conv_forward(self, conv1, self->x, param(self, CNN_CONV1_W), self->a1);
     bias_relu<<<blocks(values), THREADS, 0, self->stream>>>(
         self->a1, param(self, CNN_CONV1_B), values, CNN_C1, CNN_AREA1);
     conv_forward(self, conv2, self->a1, param(self, CNN_CONV2_W), self->a2);
     pool_forward<<<dim3(CNN_WINDOWS, (unsigned)n), CNN_C2, 0, self->stream>>>(
-        self->a2, param(self, CNN_CONV2_B), self->stage, self->engine.seed, train, self->flat,
-        self->from);
-    gemm(self, CUBLAS_OP_N, CUBLAS_OP_N, CNN_HIDDEN, (int)n, CNN_FLAT, param(self, CNN_FC1_W),
-         self->flat, self->hidden);
+        self->a2, param(self, CNN_CONV2_B), self->stage, self->engine.seed, train,
+        self->flat, self->from);
+    gemm(self, CUBLAS_OP_N, CUBLAS_OP_N, CNN_HIDDEN, (int)n, CNN_FLAT,
+         param(self, CNN_FC1_W), self->flat, self->hidden);
     head.fc1_b = param(self, CNN_FC1_B);
     head.fc2_w = param(self, CNN_FC2_W);
     head.fc2_b = param(self, CNN_FC2_B);
@@ -629,25 +664,28 @@ static void run_forward(struct cuda *self, const struct conv *conv1, const struc
     head_step<<<(unsigned)n, CNN_HIDDEN, 0, self->stream>>>(head);
 }
 
-static void run_backward(struct cuda *self, const struct conv *conv1, const struct conv *conv2,
-                         size_t n)
+static void run_backward(struct cuda *self, const struct conv *conv1,
+                         const struct conv *conv2, size_t n)
 {
     const size_t values = n * CNN_C1 * CNN_AREA1;
 
-    fc2_backward<<<CNN_HIDDEN, CNN_CLASSES, 0, self->stream>>>(self->hidden, self->dlogits, n,
-                                                               grad(self, CNN_FC2_W));
-    column_sums<<<1, CNN_CLASSES, 0, self->stream>>>(self->dlogits, n, grad(self, CNN_FC2_B));
-    column_sums<<<1, CNN_HIDDEN, 0, self->stream>>>(self->dhidden, n, grad(self, CNN_FC1_B));
-    gemm(self, CUBLAS_OP_N, CUBLAS_OP_T, CNN_HIDDEN, CNN_FLAT, (int)n, self->dhidden, self->flat,
-         grad(self, CNN_FC1_W));
-    gemm(self, CUBLAS_OP_T, CUBLAS_OP_N, CNN_FLAT, (int)n, CNN_HIDDEN, param(self, CNN_FC1_W),
-         self->dhidden, self->dflat);
+    fc2_backward<<<CNN_HIDDEN, CNN_CLASSES, 0, self->stream>>>(
+        self->hidden, self->dlogits, n, grad(self, CNN_FC2_W));
+    column_sums<<<1, CNN_CLASSES, 0, self->stream>>>(self->dlogits, n,
+                                                     grad(self, CNN_FC2_B));
+    column_sums<<<1, CNN_HIDDEN, 0, self->stream>>>(self->dhidden, n,
+                                                    grad(self, CNN_FC1_B));
+    gemm(self, CUBLAS_OP_N, CUBLAS_OP_T, CNN_HIDDEN, CNN_FLAT, (int)n, self->dhidden,
+         self->flat, grad(self, CNN_FC1_W));
+    gemm(self, CUBLAS_OP_T, CUBLAS_OP_N, CNN_FLAT, (int)n, CNN_HIDDEN,
+         param(self, CNN_FC1_W), self->dhidden, self->dflat);
     pool_backward<<<dim3(CNN_WINDOWS, (unsigned)n), CNN_C2, 0, self->stream>>>(
         self->flat, self->dflat, self->from, self->da2);
     conv_backward_w(self, conv2, self->a1, self->da2, grad(self, CNN_CONV2_W),
                     grad(self, CNN_CONV2_B));
     conv_backward_x(self, conv2, param(self, CNN_CONV2_W), self->da2, self->da1);
-    relu_backward<<<blocks(values), THREADS, 0, self->stream>>>(self->a1, self->da1, values);
+    relu_backward<<<blocks(values), THREADS, 0, self->stream>>>(self->a1, self->da1,
+                                                                values);
     conv_backward_w(self, conv1, self->x, self->da1, grad(self, CNN_CONV1_W),
                     grad(self, CNN_CONV1_B));
 }
@@ -655,7 +693,8 @@ static void run_backward(struct cuda *self, const struct conv *conv1, const stru
 static void run_update(struct cuda *self)
 {
     adadelta<<<blocks(self->floats), THREADS, 0, self->stream>>>(
-        self->params, self->grads, self->square_avg, self->acc_delta, self->floats, self->stage);
+        self->params, self->grads, self->square_avg, self->acc_delta, self->floats,
+        self->stage);
     cuda_ok(self, cudaGetLastError(), "launch");
 }
 
@@ -670,7 +709,8 @@ static cudaGraphExec_t capture(struct cuda *self, enum graph_kind kind, size_t n
     open_conv(self, &conv1, n, 1, CNN_C1, CNN_SIDE);
     open_conv(self, &conv2, n, CNN_C1, CNN_C2, CNN_SIDE1);
     if (is_fine(self)) {
-        cuda_ok(self, cudaStreamBeginCapture(self->stream, cudaStreamCaptureModeThreadLocal),
+        cuda_ok(self,
+                cudaStreamBeginCapture(self->stream, cudaStreamCaptureModeThreadLocal),
                 "record");
         run_forward(self, &conv1, &conv2, data, n, kind != GRAPH_TEST);
         if (kind != GRAPH_TEST)
@@ -728,9 +768,11 @@ static void stage_step(struct cuda *self, const struct cnn_batch *batch, float l
     slot->lr = lr;
     for (size_t i = 0; i < batch->count; i++)
         slot->indices[i] = (uint32_t)batch->indices[i];
-    cuda_ok(self, cudaMemcpyAsync(self->stage, slot,
-                                  sizeof *slot + batch->count * sizeof(uint32_t),
-                                  cudaMemcpyHostToDevice, self->stream), "stage a step");
+    cuda_ok(self,
+            cudaMemcpyAsync(self->stage, slot,
+                            sizeof *slot + batch->count * sizeof(uint32_t),
+                            cudaMemcpyHostToDevice, self->stream),
+            "stage a step");
     cuda_ok(self, cudaEventRecord(self->slot_free[at], self->stream), "stage a step");
 }
 
@@ -753,9 +795,11 @@ static void copy_log_probs(struct cuda *self)
 {
     if (!self->batch.log_probs || !is_fine(self))
         return;
-    cuda_ok(self, cudaMemcpyAsync(self->batch.log_probs, self->log_probs,
-                                  self->batch.count * CNN_CLASSES * sizeof(float),
-                                  cudaMemcpyDeviceToHost, self->stream), "copy results");
+    cuda_ok(self,
+            cudaMemcpyAsync(self->batch.log_probs, self->log_probs,
+                            self->batch.count * CNN_CLASSES * sizeof(float),
+                            cudaMemcpyDeviceToHost, self->stream),
+            "copy results");
     cuda_ok(self, cudaStreamSynchronize(self->stream), "wait");
 }
 
@@ -778,9 +822,9 @@ static int cuda_forward(struct cnn_engine *engine, const struct cnn_batch *batch
 static int cuda_backward(struct cnn_engine *engine, float *const grads[CNN_PARAMS],
                          cnn_ready_fn *on_ready, void *context, struct ctrun_error *err)
 {
-    static const enum cnn_param order[CNN_PARAMS] = {CNN_FC2_B,   CNN_FC2_W,   CNN_FC1_B,
-                                                     CNN_FC1_W,   CNN_CONV2_W, CNN_CONV2_B,
-                                                     CNN_CONV1_W, CNN_CONV1_B};
+    static const enum cnn_param order[CNN_PARAMS] = {
+        CNN_FC2_B,   CNN_FC2_W,   CNN_FC1_B,   CNN_FC1_W,
+        CNN_CONV2_W, CNN_CONV2_B, CNN_CONV1_W, CNN_CONV1_B};
     struct cuda *self = (struct cuda *)engine;
     int rc = 0;
 
@@ -794,9 +838,11 @@ static int cuda_backward(struct cnn_engine *engine, float *const grads[CNN_PARAM
 
         if (self->exchange && self->batch.count == 0)
             memset(grads[p], 0, bytes);
-        else if (self->exchange && is_fine(self)) /* to pageable memory: waits for the copy */
-            cuda_ok(self, cudaMemcpyAsync(grads[p], grad(self, p), bytes,
-                                          cudaMemcpyDeviceToHost, self->stream),
+        else if (self->exchange &&
+                 is_fine(self)) /* to pageable memory: waits for the copy */
+            cuda_ok(self,
+                    cudaMemcpyAsync(grads[p], grad(self, p), bytes,
+                                    cudaMemcpyDeviceToHost, self->stream),
                     "copy gradients");
         if (self->exchange && is_fine(self))
             cuda_ok(self, cudaStreamSynchronize(self->stream), "wait");
@@ -805,8 +851,8 @@ static int cuda_backward(struct cnn_engine *engine, float *const grads[CNN_PARAM
     return rc < 0 ? rc : 0;
 }
 
-static int cuda_update(struct cnn_engine *engine, float *const grads[CNN_PARAMS], float lr,
-                       struct ctrun_error *err)
+static int cuda_update(struct cnn_engine *engine, float *const grads[CNN_PARAMS],
+                       float lr, struct ctrun_error *err)
 {
     struct cuda *self = (struct cuda *)engine;
 
@@ -817,9 +863,11 @@ static int cuda_update(struct cnn_engine *engine, float *const grads[CNN_PARAMS]
     }
     reserve_batch(self, 1); /* the stage, for a rank that never had a sample */
     for (int p = 0; p < CNN_PARAMS && is_fine(self); p++)
-        cuda_ok(self, cudaMemcpyAsync(grad(self, (enum cnn_param)p), grads[p],
-                                      cnn_params[p].count * sizeof(float),
-                                      cudaMemcpyHostToDevice, self->stream), "copy gradients");
+        cuda_ok(self,
+                cudaMemcpyAsync(grad(self, (enum cnn_param)p), grads[p],
+                                cnn_params[p].count * sizeof(float),
+                                cudaMemcpyHostToDevice, self->stream),
+                "copy gradients");
     stage_step(self, &self->batch, lr);
     if (is_fine(self))
         run_update(self);
@@ -829,7 +877,8 @@ static int cuda_update(struct cnn_engine *engine, float *const grads[CNN_PARAMS]
 }
 
 /* The model between host and device, parameter by parameter: the two pad differently. */
-static int move_model(struct cuda *self, enum cudaMemcpyKind kind, struct ctrun_error *err)
+static int move_model(struct cuda *self, enum cudaMemcpyKind kind,
+                      struct ctrun_error *err)
 {
     struct cnn_model *model = self->engine.model;
     const struct cnn_tensors *const host[] = {&model->values, &model->square_avg,
@@ -841,9 +890,11 @@ static int move_model(struct cuda *self, enum cudaMemcpyKind kind, struct ctrun_
             float *there = device[s] + self->offset[p], *here = host[s]->of[p];
             const bool up = kind == cudaMemcpyHostToDevice;
 
-            cuda_ok(self, cudaMemcpyAsync(up ? there : here, up ? here : there,
-                                          cnn_params[p].count * sizeof(float), kind,
-                                          self->stream), "copy the model");
+            cuda_ok(self,
+                    cudaMemcpyAsync(up ? there : here, up ? here : there,
+                                    cnn_params[p].count * sizeof(float), kind,
+                                    self->stream),
+                    "copy the model");
         }
     }
     cuda_ok(self, cudaStreamSynchronize(self->stream), "wait");
@@ -866,10 +917,13 @@ static int cuda_settle(struct cnn_engine *engine, struct ctrun_error *err)
     struct device_sums sums = {0, 0};
 
     if (is_fine(self))
-        cuda_ok(self, cudaMemcpyAsync(&sums, self->sums, sizeof sums, cudaMemcpyDeviceToHost,
-                                      self->stream), "copy sums");
+        cuda_ok(self,
+                cudaMemcpyAsync(&sums, self->sums, sizeof sums, cudaMemcpyDeviceToHost,
+                                self->stream),
+                "copy sums");
     if (is_fine(self))
-        cuda_ok(self, cudaMemsetAsync(self->sums, 0, sizeof sums, self->stream), "clear sums");
+        cuda_ok(self, cudaMemsetAsync(self->sums, 0, sizeof sums, self->stream),
+                "clear sums");
     cuda_ok(self, cudaStreamSynchronize(self->stream), "wait");
     engine->sums.loss += sums.loss;
     engine->sums.correct += sums.correct;
@@ -894,8 +948,9 @@ static bool cuda_is_usable(char *why, size_t size)
 static void cuda_close(struct cnn_engine *engine)
 {
     struct cuda *self = (struct cuda *)engine;
-    void *const device[] = {self->params, self->grads, self->square_avg, self->acc_delta,
-                            self->sums, self->conv_workspace, self->blas_workspace};
+    void *const device[] = {self->params,        self->grads, self->square_avg,
+                            self->acc_delta,     self->sums,  self->conv_workspace,
+                            self->blas_workspace};
 
     if (self->stream)
         cudaStreamSynchronize(self->stream);
@@ -930,7 +985,8 @@ static void open_libraries(struct cuda *self, int device)
         cuda_ok(self, cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
                 "open a stream");
     for (int i = 0; i < SLOTS && is_fine(self); i++)
-        cuda_ok(self, cudaEventCreateWithFlags(&self->slot_free[i], cudaEventDisableTiming),
+        cuda_ok(self,
+                cudaEventCreateWithFlags(&self->slot_free[i], cudaEventDisableTiming),
                 "open an event");
     if (is_fine(self))
         dnn_ok(self, cudnnCreate(&self->dnn), "open");
@@ -956,7 +1012,8 @@ static void allocate_model(struct cuda *self)
     self->conv_workspace = device_alloc(self, WORKSPACE_BYTES);
     self->blas_workspace = device_alloc(self, WORKSPACE_BYTES);
     if (is_fine(self)) /* cuBLAS must not allocate while a step is recorded */
-        blas_ok(self, cublasSetWorkspace(self->blas, self->blas_workspace, WORKSPACE_BYTES),
+        blas_ok(self,
+                cublasSetWorkspace(self->blas, self->blas_workspace, WORKSPACE_BYTES),
                 "use our workspace");
 }
 
