@@ -3,6 +3,8 @@
 import contextlib
 import os
 import pathlib
+import re
+import signal
 import subprocess
 
 import ctrun
@@ -23,21 +25,29 @@ def interpreter(kind):
 
 @contextlib.contextmanager
 def _server(box, *argv):
-    """Starts a server that prints its port and ends with its standard input."""
+    """Starts a server that prints its port last on a line and ends with its standard input, or
+    by SIGTERM."""
     run = box.start(*argv, stdin=subprocess.PIPE)
     try:
         ctrun.wait_until(lambda: "\n" in run.out or run.code is not None,
                          lambda: f"a port\n{run}", 60)
         assert run.code is None, run
-        yield int(run.out.split()[0])
+        yield int(re.search(r"(\d+)\n", run.out).group(1))
         assert run.code is None, run  # it survived the test
     finally:
         run.process.stdin.close()
+        if run.argv[0].endswith("ctrund"):
+            run.signal(signal.SIGTERM)
         run.wait()
 
 
 def our_server(box):
+    """The engine behind a small loop of its own."""
     return _server(box, ctrun.program("store_server"))
+
+
+def ctrund(box):
+    return _server(box, ctrun.program("ctrund"), "--listen", "127.0.0.1:0")
 
 
 def torch_server(box, python, use_libuv):

@@ -9,13 +9,15 @@ import ctrun
 import store_peers
 import pytest
 
-PEERS = {"ours": "modern", "torch 1.13": "legacy", "newer torch, libuv": "modern",
+PEERS = {"ours": "modern", "ctrund": "modern", "torch 1.13": "legacy", "newer torch, libuv": "modern",
          "newer torch, legacy server": "modern"}
 
 
 def server(box, peer):
     if peer == "ours":
         return store_peers.our_server(box)
+    if peer == "ctrund":
+        return store_peers.ctrund(box)
     torch = store_peers.interpreter("debian" if peer == "torch 1.13" else "newer")
     return store_peers.torch_server(box, torch, int("libuv" in peer))
 

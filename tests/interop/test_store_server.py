@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's unmodified clients against our store: Debian's torch 1.13 always, and the torch of the
-interpreter that CTRUN_TEST_TORCH names."""
+"""PyTorch's unmodified clients against our store, by itself and in ctrund: Debian's torch 1.13
+always, and the torch of the interpreter that CTRUN_TEST_TORCH names."""
 import store_peers
 import pytest
 
@@ -10,9 +10,9 @@ def torch(request):
     return store_peers.interpreter(request.param)
 
 
-@pytest.fixture
-def port(box):
-    with store_peers.our_server(box) as port:
+@pytest.fixture(params=[store_peers.our_server, store_peers.ctrund])
+def port(box, request):
+    with request.param(box) as port:
         yield port
 
 
