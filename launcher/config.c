@@ -25,7 +25,7 @@ const char *config_backend_name(enum config_backend backend)
     return names[backend];
 }
 
-/* ---- What comes with a later version: said in one line, never ignored -------------------- */
+/* ---- What comes with a later version: said in one line, never ignored ---------------- */
 
 static int refuse_unsupported(const struct options *options, struct ctrun_error *err)
 {
@@ -84,7 +84,7 @@ static void warn_environment(char *const *env)
         ct_warn("TORCHELASTIC_ENABLE_FILE_TIMER=1 is ignored: not supported yet");
 }
 
-/* ---- Sizes and names --------------------------------------------------------------------- */
+/* ---- Sizes and names ----------------------------------------------------------------- */
 
 static int count_gpus(const void *env)
 {
@@ -164,7 +164,7 @@ static int resolve_names(struct config *out, const struct options *options,
     return 0;
 }
 
-/* ---- Stopping ---------------------------------------------------------------------------- */
+/* ---- Stopping ------------------------------------------------------------------------ */
 
 static int find_signal(const char *name, size_t length)
 {
@@ -228,7 +228,7 @@ static int resolve_grace(struct config *out, const struct options *options,
     return 0;
 }
 
-/* ---- Output ------------------------------------------------------------------------------ */
+/* ---- Output -------------------------------------------------------------------------- */
 
 /* "a,,b,c" is "a,b" and "c". */
 static int parse_filters(const char *text, char **out, const char *option,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options and environment, resolved: what this node will do, with nothing left to decide but
- * what the network answers. Opens and starts nothing. */
+/* Options and environment, resolved: what this node will do, with nothing left to
+ * decide but what the network answers. Opens and starts nothing. */
 #ifndef LAUNCHER_CONFIG_H
 #define LAUNCHER_CONFIG_H
 
@@ -13,7 +13,7 @@
 
 enum config_backend {
     CONFIG_LOCAL, /* one node: a private server on a free port of the loopback interface */
-    CONFIG_STATIC, /* node rank 0 serves at the endpoint, which is the workers' store as well */
+    CONFIG_STATIC, /* node rank 0 serves at the endpoint, the workers' store as well */
     CONFIG_C10D, /* whoever owns the endpoint's address serves */
 };
 
@@ -66,8 +66,9 @@ struct config {
     char *const *env; /* the launcher's environment, borrowed */
 };
 
-/* 0, or the code of a refusal: -EINVAL (exit 1), CTRUN_E_USAGE (exit 2), CTRUN_E_EXEC (127).
- * Logs warnings about what was given and has no effect. `out` may be deinit'ed in any case. */
+/* 0, or the code of a refusal: -EINVAL (exit 1), CTRUN_E_USAGE (exit 2), CTRUN_E_EXEC
+ * (127). Logs warnings about what was given and has no effect. `out` may be deinit'ed
+ * in any case. */
 int config_resolve(struct config *out, const struct options *options, char *const *env,
                    struct ctrun_error *err);
 void config_deinit(struct config *config);

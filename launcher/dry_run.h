@@ -7,7 +7,8 @@
 
 #include "launcher/config.h"
 
-/* Values that the nodes agree on when they meet are "?" in text and null in JSON. 0 or a code. */
+/* Values that the nodes agree on when they meet are "?" in text and null in JSON. 0 or
+ * a code. */
 int dry_run_print(FILE *out, const struct config *config, bool as_json,
                   struct ctrun_error *err);
 

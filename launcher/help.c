@@ -84,7 +84,7 @@ void help_print(FILE *out)
     fputs("\nSee ctrun(1); differences from torchrun: ctrun-torchrun(7).\n", out);
 }
 
-/* ---- Completion ------------------------------------------------------------------------- */
+/* ---- Completion ---------------------------------------------------------------------- */
 
 static void print_names(FILE *out, const char *separator)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ctrun prints about its own options: --help and --print-completion, from option_table. */
+/* What ctrun prints about its own options: --help and --print-completion, from
+ * option_table. */
 #ifndef LAUNCHER_HELP_H
 #define LAUNCHER_HELP_H
 

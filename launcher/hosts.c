@@ -87,7 +87,7 @@ void hosts_set_port(struct hosts *hosts, uint16_t port)
         ct_addr_set_port(&hosts->addrs[i], port);
 }
 
-/* ---- Who is there ------------------------------------------------------------------------ */
+/* ---- Who is there -------------------------------------------------------------------- */
 
 static bool is_ready(int fd, short events, uint64_t deadline_ms)
 {
@@ -142,7 +142,7 @@ bool hosts_is_ctrun(const struct ct_addr *addr)
            answer[1] == CT_FRAME_MAGIC_1;
 }
 
-/* ---- Explanations ------------------------------------------------------------------------ */
+/* ---- Explanations -------------------------------------------------------------------- */
 
 static void format_endpoint(char *dst, size_t size, const struct config *config)
 {

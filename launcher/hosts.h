@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who hosts the rendezvous: the endpoint's addresses, and whether one of them is ours.
  *
- * Addresses are compared with those of this machine's interfaces, never names with names. A
- * numeric endpoint and a run on one node ask no resolver. A name that does not resolve yet
- * (a headless service whose first pod is starting) is asked again until the deadline. */
+ * Addresses are compared with those of this machine's interfaces, never names with
+ * names. A numeric endpoint and a run on one node ask no resolver. A name that does not
+ * resolve yet (a headless service whose first pod is starting) is asked again until the
+ * deadline. */
 #ifndef LAUNCHER_HOSTS_H
 #define LAUNCHER_HOSTS_H
 
@@ -36,14 +37,16 @@ void hosts_set_port(struct hosts *hosts, uint16_t port);
 /* True when a ctrun server answers at addr within two seconds. Joins nothing. */
 bool hosts_is_ctrun(const struct ct_addr *addr);
 
-/* E_PORT_BUSY; `owner` is "pid 4242 (python3 train.py)", NULL when hidden from this user. */
+/* E_PORT_BUSY; `owner` is "pid 4242 (python3 train.py)", NULL when hidden from this
+ * user. */
 void hosts_explain_busy(struct messages_block *out, const struct config *config,
                         const char *owner);
 /* E_UNREACHABLE, E_NO_HOST or E_DNS: what was asked for, what this node has. */
 void hosts_explain_unreachable(struct messages_block *out, const struct hosts *hosts,
                                const struct config *config,
                                const struct ctrun_error *why);
-/* One line while waiting when the endpoint is loopback and others may be elsewhere; 0: none. */
+/* One line while waiting when the endpoint is loopback and others may be elsewhere; 0:
+ * none. */
 int hosts_format_loopback_hint(char *dst, size_t size, const struct hosts *hosts,
                                const struct config *config);
 

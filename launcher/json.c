@@ -13,11 +13,11 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    NESTING_MAX = 32
-}; /* cJSON's own limit of 1000 is deep for a stack we do not know */
+    NESTING_MAX = 32, /* cJSON's own 1000 is deep for a stack we do not know */
+};
 
-/* Reads a regular file whole; *text is NUL-terminated and owned by the caller. A FIFO or a
- * device in its place must not make the launcher wait. */
+/* Reads a regular file whole; *text is NUL-terminated and owned by the caller. A FIFO
+ * or a device in its place must not make the launcher wait. */
 static int read_file(const char *path, char **text, size_t *length)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

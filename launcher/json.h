@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON files of the launcher, the only door to cJSON here: error files read and written.
+/* JSON files of the launcher, the only door to cJSON here: error files read and
+ * written.
  *
  * A worker that fails may leave {"message": {"message": "ValueError: boom",
- * "extraInfo": {"py_callstack": "...", "timestamp": "1795255662"}}}, or the flat form with
- * "message" a text and "timestamp" beside it. Whatever is wrong with such a file, the launcher
- * goes on: what a failing program wrote last is often broken. */
+ * "extraInfo": {"py_callstack": "...", "timestamp": "1795255662"}}}, or the flat form
+ * with "message" a text and "timestamp" beside it. Whatever is wrong with such a file,
+ * the launcher goes on: what a failing program wrote last is often broken. */
 #ifndef LAUNCHER_JSON_H
 #define LAUNCHER_JSON_H
 
@@ -24,8 +25,8 @@ struct json_error_file {
     int64_t timestamp; /* seconds since 1970; 0 when absent */
 };
 
-/* 1 when read, 0 when there is none, -EBADMSG when it is no error file (or empty), -EFBIG,
- * -errno. deinit accepts a zeroed one. */
+/* 1 when read, 0 when there is none, -EBADMSG when it is no error file (or empty),
+ * -EFBIG, -errno. deinit accepts a zeroed one. */
 int json_error_file_read(const char *path, struct json_error_file *out);
 void json_error_file_deinit(struct json_error_file *file);
 

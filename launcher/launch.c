@@ -33,7 +33,7 @@ struct launch {
     uint64_t said_ms;
 };
 
-/* ---- The embedded server ----------------------------------------------------------------- */
+/* ---- The embedded server ------------------------------------------------------------- */
 
 /* A thread with a loop, made when the first listener is needed. */
 static int need_server(struct launch *launch, struct ctrun_error *err)
@@ -55,7 +55,8 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
     return rc;
 }
 
-/* Serves, or finds out that somebody of ours does. 0, CTRUN_E_PORT_BUSY and what was printed. */
+/* Serves, or finds out that somebody of ours does. 0, CTRUN_E_PORT_BUSY and what was
+ * printed. */
 static int host_rendezvous(struct launch *launch, struct ctrun_error *err)
 {
     enum hosts_role role = hosts_role(&launch->hosts, launch->config);
@@ -106,7 +107,7 @@ static void close_store(void *context, uint64_t store)
         server_close_store(launch->server, store);
 }
 
-/* ---- What the agent asks ----------------------------------------------------------------- */
+/* ---- What the agent asks ------------------------------------------------------------- */
 
 static int plan(void *context, const struct ct_start *start, int local_rank,
                 struct agent_worker_plan *out, struct ctrun_error *err)
@@ -145,7 +146,7 @@ static void describe(void *context, struct ct_failure *failure)
     json_error_file_deinit(&file);
 }
 
-/* ---- What people hear -------------------------------------------------------------------- */
+/* ---- What people hear ---------------------------------------------------------------- */
 
 static void on_connecting(void *context, const char *why, uint64_t waited_ms)
 {
@@ -204,7 +205,7 @@ static void on_stop(void *context, const struct ct_stop *stop)
         ct_info("%s", text); /* the summary says it better */
 }
 
-/* ---- The end ----------------------------------------------------------------------------- */
+/* ---- The end ------------------------------------------------------------------------- */
 
 static int launcher_code(const struct config *config, int code)
 {
@@ -268,7 +269,8 @@ static int end_by_signal(const struct launch *launch, int signal)
     return launcher_code(launch->config, CT_EXIT_SIGNAL + signal);
 }
 
-/* The error files of this node's failures: the whole text, not what fits into a message. */
+/* The error files of this node's failures: the whole text, not what fits into a
+ * message. */
 static void read_error_files(const struct launch *launch,
                              const struct ct_verdict *verdict,
                              struct json_error_file *files)
@@ -327,7 +329,7 @@ static int end_by_verdict(const struct launch *launch, const struct ct_verdict *
     return summary_exit_code(verdict, launch->config->torchrun_exit_code);
 }
 
-/* ---- The whole --------------------------------------------------------------------------- */
+/* ---- The whole ----------------------------------------------------------------------- */
 
 static void fill_options(struct launch *launch, struct agent_options *out)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One node's part of a run, from a resolved configuration to an exit code: hosts the rendezvous
- * when it is ours, runs the agent, tells how it ended. Runs inside the guard's child. */
+/* One node's part of a run, from a resolved configuration to an exit code: hosts the
+ * rendezvous when it is ours, runs the agent, tells how it ended. Runs inside the
+ * guard's child. */
 #ifndef LAUNCHER_LAUNCH_H
 #define LAUNCHER_LAUNCH_H
 
@@ -9,8 +10,8 @@
 /* Blocks until the run is over for this node. Returns the exit code; has said why. */
 int launch_run(const struct config *config);
 
-/* Trouble of the launcher itself: prints the sentence, writes the launcher's error file when
- * TORCHELASTIC_ERROR_FILE names one, and returns the exit code. */
+/* Trouble of the launcher itself: prints the sentence, writes the launcher's error file
+ * when TORCHELASTIC_ERROR_FILE names one, and returns the exit code. */
 int launch_fail(const struct config *config, const struct ctrun_error *err);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a node's files go: BASE/RUN_xxxxxxxx/attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}
+/* Where a node's files go:
+ * BASE/RUN_xxxxxxxx/attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}
  *
- * BASE/RUN_xxxxxxxx is made once per launcher, with eight random characters. Each round gets an
- * attempt directory of its own: attempt_N with N the restart count, attempt_N.2 and so on when
- * the count repeats because only the membership changed. Nothing that exists is ever deleted,
- * except empty directories of a temporary base at the end. All paths are absolute. */
+ * BASE/RUN_xxxxxxxx is made once per launcher, with eight random characters. Each round
+ * gets an attempt directory of its own: attempt_N with N the restart count, attempt_N.2
+ * and so on when the count repeats because only the membership changed. Nothing that
+ * exists is ever deleted, except empty directories of a temporary base at the end. All
+ * paths are absolute. */
 #ifndef LAUNCHER_LOGDIR_H
 #define LAUNCHER_LOGDIR_H
 
@@ -29,8 +31,8 @@ int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
 /* Makes the attempt directory of a round (once) and the worker's in it. 0 or a code. */
 int logdir_enter(struct logdir *dir, uint64_t generation, uint32_t restart_count,
                  int local_rank, struct ctrun_error *err);
-/* ATTEMPT/LOCAL_RANK/name, or ATTEMPT/name with local_rank -1; caller frees. NULL: no memory,
- * or too long. */
+/* ATTEMPT/LOCAL_RANK/name, or ATTEMPT/name with local_rank -1; caller frees. NULL: no
+ * memory, or too long. */
 char *logdir_path(const struct logdir *dir, int local_rank, const char *name);
 /* Removes what stayed empty when the base is temporary. Idempotent. */
 void logdir_close(struct logdir *dir);

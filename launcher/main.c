@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrun: options, then configuration, then the guard and, inside it, this node's part of the
- * run. Nothing is looked up, loaded or opened before it is needed: a start costs milliseconds. */
+/* ctrun: options, then configuration, then the guard and, inside it, this node's part
+ * of the run. Nothing is looked up, loaded or opened before it is needed: a start costs
+ * milliseconds. */
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -125,7 +125,7 @@ static int resolve_endpoint(struct config *out, const struct options *options,
     return 0;
 }
 
-/* ---- Times ------------------------------------------------------------------------------- */
+/* ---- Times --------------------------------------------------------------------------- */
 
 static int resolve_keep_alive(struct config *out, const struct rdzv_conf *conf,
                               struct ctrun_error *err)

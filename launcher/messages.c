@@ -46,7 +46,7 @@ void messages_open_log(const char *loglevel)
     ct_log_set_sink(on_log, NULL, level);
 }
 
-/* ---- Blocks ------------------------------------------------------------------------------ */
+/* ---- Blocks -------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 2, 0))) static void append(struct messages_block *block,
                                                          const char *fmt, va_list args)
@@ -146,7 +146,7 @@ int messages_exit_code(int code)
     }
 }
 
-/* ---- Sentences --------------------------------------------------------------------------- */
+/* ---- Sentences ----------------------------------------------------------------------- */
 
 void messages_format_span(char *dst, uint64_t ms)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two sizes of a job: --nnodes (N or MIN:MAX) and --nproc-per-node (a number or a word). */
+/* The two sizes of a job: --nnodes (N or MIN:MAX) and --nproc-per-node (a number or a
+ * word). */
 #ifndef LAUNCHER_NNODES_H
 #define LAUNCHER_NNODES_H
 
 #include "worker_sdk/base/error.h"
 
-enum {
+enum { /* more is a slip of the finger */
     NNODES_MAX = 65536,
-    NPROC_MAX = 4096
-}; /* more is a slip of the finger */
+    NPROC_MAX = 4096,
+};
 
 struct nnodes {
     int min;

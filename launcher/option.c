@@ -62,7 +62,7 @@ static int parse_float(const char *text, double *out)
     return end == text || *end ? -EINVAL : 0;
 }
 
-/* ---- Names ------------------------------------------------------------------------------ */
+/* ---- Names --------------------------------------------------------------------------- */
 
 static void spell(char *dst, const char *name, bool with_underscores)
 {
@@ -72,7 +72,8 @@ static void spell(char *dst, const char *name, bool with_underscores)
             *dst = '_';
 }
 
-/* All spellings that begin with prefix[length], or only the exact one when there is one. */
+/* All spellings that begin with prefix[length], or only the exact one when there is
+ * one. */
 static int find_long(const char *prefix, size_t length, struct match *matches)
 {
     char spelling[NAME_MAX_BYTES];
@@ -178,7 +179,7 @@ static int fail_ambiguous(struct parser *parser, const char *typed,
                    typed, list);
 }
 
-/* ---- Values ----------------------------------------------------------------------------- */
+/* ---- Values -------------------------------------------------------------------------- */
 
 static void describe_option(char *dst, size_t size, enum option_id id)
 {
@@ -264,7 +265,7 @@ static int set_defaults(struct options *out, char *const *env, struct ctrun_erro
     return 0;
 }
 
-/* ---- Words ------------------------------------------------------------------------------ */
+/* ---- Words --------------------------------------------------------------------------- */
 
 static bool is_negative_number(const char *text)
 {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line: one table of options, and the parser that reads it as argparse would.
+/* The command line: one table of options, and the parser that reads it as argparse
+ * would.
  *
- * torchrun's grammar is kept to the letter, because it is in people's scripts: both spellings
- * of a name (--nproc-per-node, --nproc_per_node), any unambiguous prefix (the two spellings
- * count as two names), -r3, -r=3, clusters such as -mt3, everything behind the first word that
- * is no option belongs to the program. A default may come from the environment (PET_NNODES).
+ * torchrun's grammar is kept to the letter, because it is in people's scripts: both
+ * spellings of a name (--nproc-per-node, --nproc_per_node), any unambiguous prefix (the
+ * two spellings count as two names), -r3, -r=3, clusters such as -mt3, everything
+ * behind the first word that is no option belongs to the program. A default may come
+ * from the environment (PET_NNODES).
  *
  * Parser, --help, completion and a test of the man page all read option_table. Pure. */
 #ifndef LAUNCHER_OPTION_H

@@ -38,7 +38,8 @@ fail:
     return NULL;
 }
 
-/* One device per worker: entry `local_rank` of the launcher's own list, or the rank itself. */
+/* One device per worker: entry `local_rank` of the launcher's own list, or the rank
+ * itself. */
 static int set_virtual_device(struct ct_env *env, const struct config *config,
                               int local_rank)
 {

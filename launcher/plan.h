@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One worker's argv, environment and files, from the configuration and the round's ranks: byte
- * for byte what torchrun gives. Makes the worker's log directory; touches nothing else. */
+/* One worker's argv, environment and files, from the configuration and the round's
+ * ranks: byte for byte what torchrun gives. Makes the worker's log directory; touches
+ * nothing else. */
 #ifndef LAUNCHER_PLAN_H
 #define LAUNCHER_PLAN_H
 
@@ -8,8 +9,8 @@
 #include "launcher/config.h"
 #include "launcher/logdir.h"
 
-/* `dir` is used unless the configuration has no files. 0 or a code; `out` may be deinit'ed
- * (agent_worker_plan_deinit) in any case. */
+/* `dir` is used unless the configuration has no files. 0 or a code; `out` may be
+ * deinit'ed (agent_worker_plan_deinit) in any case. */
 int plan_worker(struct agent_worker_plan *out, const struct config *config,
                 struct logdir *dir, const struct ct_start *start, int local_rank,
                 struct ctrun_error *err);

@@ -8,7 +8,8 @@
 
 #include "worker_sdk/base/str.h"
 
-/* As torchrun's --run-path: sys.argv is the script and its arguments, __name__ is __main__. */
+/* As torchrun's --run-path: sys.argv is the script and its arguments, __name__ is
+ * __main__. */
 static const char runpy_code[] =
     "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], "
     "run_name='__main__')";

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker executes: an interpreter with a script, or a program of its own.
  *
- * torchrun gives everything to Python unless --no-python is said. ctrun does that too, with one
- * addition: a word that cannot be a Python script runs directly. In this order:
+ * torchrun gives everything to Python unless --no-python is said. ctrun does that too,
+ * with one addition: a word that cannot be a Python script runs directly. In this
+ * order:
  *
  *   ends in .py                        Python
  *   is a file that begins with ELF     directly
@@ -38,8 +39,8 @@ struct program {
     const char *name; /* title of the failure summary. Borrowed */
 };
 
-/* 0, CTRUN_E_EXEC with err->code (exit 127), -EINVAL (--no-python with --module). Looks at
- * files and at PATH and PYTHON_EXEC of env. */
+/* 0, CTRUN_E_EXEC with err->code (exit 127), -EINVAL (--no-python with --module). Looks
+ * at files and at PATH and PYTHON_EXEC of env. */
 int program_resolve(struct program *out, const struct options *options,
                     char *const *env, struct ctrun_error *err);
 

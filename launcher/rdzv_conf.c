@@ -9,8 +9,8 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    SECONDS_MAX = 10 * 365 * 24 * 3600
-}; /* so that milliseconds never overflow */
+    SECONDS_MAX = 10 * 365 * 24 * 3600, /* so that milliseconds never overflow */
+};
 
 static const char *strip(const char *text, size_t *length)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --rdzv-conf: "k=v,k=v". Unknown keys are kept and never complained about: scripts in the wild
- * carry keys of other backends, and values with stray quotes. A key is checked when it is used. */
+/* --rdzv-conf: "k=v,k=v". Unknown keys are kept and never complained about: scripts in
+ * the wild carry keys of other backends, and values with stray quotes. A key is checked
+ * when it is used. */
 #ifndef LAUNCHER_RDZV_CONF_H
 #define LAUNCHER_RDZV_CONF_H
 
@@ -28,7 +29,8 @@ int rdzv_conf_parse(const char *text, struct rdzv_conf *out, struct ctrun_error 
 
 /* The value, borrowed; NULL when the key is absent. */
 const char *rdzv_conf_get(const struct rdzv_conf *conf, const char *key);
-/* These leave *out alone when the key is absent. 1 when it was there, 0 when not, -EINVAL. */
+/* These leave *out alone when the key is absent. 1 when it was there, 0 when not,
+ * -EINVAL. */
 int rdzv_conf_get_seconds(const struct rdzv_conf *conf, const char *key,
                           uint64_t *out_ms, struct ctrun_error *err);
 int rdzv_conf_get_int(const struct rdzv_conf *conf, const char *key, int64_t *out,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --redirects, --tee and --local-ranks-filter: where the two streams of each worker go.
  *
- * A value is one digit for all (3) or a map of local ranks (0:1,12:3): bit 1 is stdout, bit 2 is
- * stderr, ranks that are not named get 0. */
+ * A value is one digit for all (3) or a map of local ranks (0:1,12:3): bit 1 is stdout,
+ * bit 2 is stderr, ranks that are not named get 0. */
 #ifndef LAUNCHER_STREAMS_H
 #define LAUNCHER_STREAMS_H
 

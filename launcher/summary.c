@@ -28,7 +28,7 @@ static int code_of(const struct ct_failure *failure)
     return CTRUN_E_EXIT;
 }
 
-/* ---- Exit codes -------------------------------------------------------------------------- */
+/* ---- Exit codes ---------------------------------------------------------------------- */
 
 int summary_python_code(const struct ct_failure *failure)
 {
@@ -79,7 +79,7 @@ int summary_exit_code(const struct ct_verdict *verdict, bool torchrun_style)
     return code && torchrun_style ? CT_EXIT_FAILURE : code;
 }
 
-/* ---- Our block --------------------------------------------------------------------------- */
+/* ---- Our block ----------------------------------------------------------------------- */
 
 /* The message of an error file, or the last lines of the output: at most four of them. */
 static void add_last_lines(struct messages_block *out, const struct ct_failure *root)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a run ended, for people, for grep and for the shell: a block with the root cause first,
- * then torchrun's own block with its labels, because scripts look for them. */
+/* How a run ended, for people, for grep and for the shell: a block with the root cause
+ * first, then torchrun's own block with its labels, because scripts look for them. */
 #ifndef LAUNCHER_SUMMARY_H
 #define LAUNCHER_SUMMARY_H
 
@@ -24,7 +24,8 @@ struct summary {
 
 /* Our block: "ctrun: error[E_EXIT]: rank 1 (node2, pid 123) exited with 3 ...". */
 void summary_format(struct messages_block *out, const struct summary *summary);
-/* torchrun's: ChildFailedError, the frame, Failures, Root Cause. Empty when no worker failed. */
+/* torchrun's: ChildFailedError, the frame, Failures, Root Cause. Empty when no worker
+ * failed. */
 void summary_format_torchrun(struct messages_block *out, const struct summary *summary);
 
 /* The code that a launcher ends with: the root cause's own, or 1 for every failure in

@@ -12,8 +12,9 @@ enum {
     FAILURE_MAX_BYTES = 8192
 };
 
-/* What follows "traceback :": the error file's words, the signal, or torchrun's advice. `room`
- * is for a sentence of our own. A long traceback loses its beginning: the end says why. */
+/* What follows "traceback :": the error file's words, the signal, or torchrun's advice.
+ * `room` is for a sentence of our own. A long traceback loses its beginning: the end
+ * says why. */
 static const char *find_trace(const struct ct_failure *failure,
                               const struct json_error_file *file, char *room,
                               size_t size)

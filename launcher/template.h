@@ -9,7 +9,8 @@ struct template_name {
     const char *value;
 };
 
-/* `names` ends with a NULL name. Returns new text (caller frees), NULL when memory is short. */
+/* `names` ends with a NULL name. Returns new text (caller frees), NULL when memory is
+ * short. */
 char *template_substitute(const char *text, const struct template_name *names);
 
 #endif

@@ -66,7 +66,7 @@ static void a_name_that_never_resolves_is_a_dns_error(void **state)
     assert_int_equal(hosts.count, 0);
 }
 
-/* ---- What answers at a port -------------------------------------------------------------- */
+/* ---- What answers at a port ---------------------------------------------------------- */
 
 struct peer {
     int listener;
@@ -116,7 +116,7 @@ static void only_a_frame_in_return_is_a_ctrun(void **state)
     assert_false(probe("", 0));
 }
 
-/* ---- Log directories --------------------------------------------------------------------- */
+/* ---- Log directories ----------------------------------------------------------------- */
 
 static void a_repeated_restart_count_gets_a_directory_of_its_own(void **state)
 {

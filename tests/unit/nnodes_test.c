@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes, rendezvous settings, stream maps, device lists and templates: small pure parsers. */
+/* Sizes, rendezvous settings, stream maps, device lists and templates: small pure
+ * parsers. */
 #include "tests/lib/test.h"
 
 #include <errno.h>

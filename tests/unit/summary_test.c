@@ -204,7 +204,7 @@ static void lines_for_people_are_short(void **state)
     assert_string_equal(span, "93 s");
 }
 
-/* ---- Error files ------------------------------------------------------------------------- */
+/* ---- Error files --------------------------------------------------------------------- */
 
 static char folder[] = "/tmp/summary_test_XXXXXX";
 static char path[128];
