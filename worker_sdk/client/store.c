@@ -98,7 +98,7 @@ static int fail(const struct ct_store *store, int rc, const char *what,
 int ct_store_request(struct ct_store *store, const struct ct_tcpstore_request *request,
                      const struct ct_tcpstore_blob *lists, struct ctrun_error *err)
 {
-    const char *name = ct_tcpstore_query_name((int)request->query);
+    const char *name = ct_tcpstore_query_name(request->query);
     int rc;
 
     if (store->fd < 0)
@@ -185,7 +185,7 @@ static int explain_close(const struct ct_store *store, enum ct_tcpstore_query qu
 
     return ct_fail(err, CTRUN_E_PROTOCOL,
                    "store %s:%d: %s: the server closed the connection%s", store->host,
-                   store->port, ct_tcpstore_query_name((int)query),
+                   store->port, ct_tcpstore_query_name(query),
                    reasons[query] ? reasons[query] : "");
 }
 
@@ -208,14 +208,14 @@ int ct_store_await(struct ct_store *store, enum ct_tcpstore_query query, size_t 
             return rc;
         if (rc == 0 &&
             (rc = ct_client_poll(store->fd, POLLIN, deadline_ms)) == -ETIMEDOUT)
-            return fail(store, rc, ct_tcpstore_query_name((int)query), err);
+            return fail(store, rc, ct_tcpstore_query_name(query), err);
         if (rc > 0)
             rc = read_some(store);
         if (rc == -ECONNRESET || rc == -EPIPE)
             return ct_store_kill(store, explain_close(store, query, err));
         if (rc < 0)
-            return ct_store_kill(
-                store, fail(store, rc, ct_tcpstore_query_name((int)query), err));
+            return ct_store_kill(store,
+                                 fail(store, rc, ct_tcpstore_query_name(query), err));
     }
 }
 
