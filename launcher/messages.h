@@ -2,7 +2,7 @@
 /* What ctrun says on stderr: log lines by LOGLEVEL, and blocks about errors.
  *
  *     ctrun: error[E_PORT_BUSY]: port 29500 on gpu1 is taken
- *       by         : pid 4242  python3 train.py  (user bob, running 2 h 11 min)
+ *       by         : pid 4242 (python3 train.py)
  *       do         : leave the port out (one node: chosen freely), or stop pid 4242
  *
  * The first line is for grep; the code is stable. Each block is one write. */
