@@ -326,6 +326,7 @@ static void check_invariants(const struct round *round)
         break;
     case ROUND_CLOSED: assert(round->outcome != 0); break;
     }
+    (void)missing;
     (void)in_world;
 }
 
