@@ -156,6 +156,8 @@ static int resolve_names(struct config *out, const struct options *options,
     if (ct_copy(out->local_addr, sizeof out->local_addr,
                 option_text(options, OPTION_LOCAL_ADDR)) < 0)
         return ct_fail(err, -EINVAL, "--local-addr: longer than a host name can be");
+    if (*out->run_id)
+        return 0; /* the batch system's */
     if (options->values[OPTION_STANDALONE].is_on || !keeps_id)
         return make_run_id(out->run_id, sizeof out->run_id, err);
     if (ct_copy(out->run_id, sizeof out->run_id, id) < 0)

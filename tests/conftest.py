@@ -41,6 +41,23 @@ def lab(box):
         each.down()
 
 
+@pytest.fixture
+def slurm(box):
+    """slurm(N) boots N hosts and a real Slurm on them; skips aloud as `lab` does."""
+    reason = hosts.why_not()
+    if reason:
+        pytest.skip(reason)
+    booted = []
+
+    def boot(nodes):
+        booted.append(hosts.Slurm(box, nodes))
+        return booted[0]
+
+    yield boot
+    for each in booted:
+        each.down()
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item):
     """A failed test shows what each of its programs printed and which events there were."""

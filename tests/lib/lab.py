@@ -49,3 +49,23 @@ class Lab:
 
     def down(self):
         self._call("down")
+
+
+class Slurm(Lab):
+    """A lab with a real Slurm on it; `login1` is where srun and sbatch are typed."""
+
+    def __init__(self, box, nodes):
+        super().__init__(box, nodes)
+        self._slurm("up", tries=3)  # it may miss a host that has just booted; up is idempotent
+
+    def _slurm(self, *words, tries=1):
+        script = os.path.join(os.path.dirname(SCRIPT), "slurm-lab")
+        for _ in range(tries):
+            done = subprocess.run([script, "-L", self.name, *words], stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=180 * ctrun.SLOW)
+            if done.returncode == 0:
+                return
+        raise AssertionError(f"slurm-lab {' '.join(words)}: {done.stdout}{done.stderr}")
+
+    def down(self):
+        self._slurm("down", "--all")

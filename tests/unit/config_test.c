@@ -430,6 +430,75 @@ static void a_list_of_gpus_decides_nproc_gpu(void **state)
     done();
 }
 
+/* A step of `srun -N3 --ntasks-per-node=1`, seen from node2. */
+static char *slurm_env[] = {
+    (char[]){"SLURM_JOB_ID=17"},
+    (char[]){"SLURM_STEP_ID=2"},
+    (char[]){"SLURM_STEP_NODELIST=node[1-3]"},
+    (char[]){"SLURM_STEP_TASKS_PER_NODE=1(x3)"},
+    (char[]){"SLURM_NODEID=1"},
+    (char[]){"SLURM_PROCID=1"},
+    (char[]){"SLURM_LOCALID=0"},
+    (char[]){"SLURM_STEP_NUM_TASKS=3"},
+    NULL,
+};
+
+static void slurm_says_who_where_and_in_which_order(void **state)
+{
+    int port;
+
+    (void)state;
+    resolve(&f, "--nproc-per-node=4 true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.backend, CONFIG_C10D);
+    assert_int_equal(f.config.nodes.min, 3);
+    assert_int_equal(f.config.nodes.max, 3);
+    assert_int_equal(f.config.node_rank, 1);
+    assert_int_equal(f.config.is_host, CONFIG_HOST_NO);
+    assert_string_equal(f.config.endpoint.host, "node1");
+    assert_string_equal(f.config.run_id, "slurm-17.2");
+    port = f.config.endpoint.port;
+    config_deinit(&f.config);
+    slurm_env[4][strlen("SLURM_NODEID=")] = '0';
+    resolve(&f, "--nnodes=2:3 --rdzv-id=mine true", slurm_env);
+    slurm_env[4][strlen("SLURM_NODEID=")] = '1';
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.nodes.min, 2);
+    assert_int_equal(f.config.is_host, CONFIG_HOST_YES);
+    assert_int_equal(f.config.endpoint.port, port);
+    assert_string_equal(f.config.run_id, "mine");
+    config_deinit(&f.config);
+}
+
+static void what_the_user_says_wins_over_slurm(void **state)
+{
+    (void)state;
+    resolve(&f, "--nnodes=3 --rdzv-endpoint=head:1234 true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_string_equal(f.config.endpoint.host, "head");
+    assert_int_equal(f.config.node_rank, -1);
+    config_deinit(&f.config);
+    resolve(&f, "--standalone true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.backend, CONFIG_LOCAL);
+    config_deinit(&f.config);
+}
+
+static void a_step_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    resolve(&f, "--nnodes=4 true", slurm_env);
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
+    assert_non_null(strstr(f.err.text, "srun -N4"));
+    config_deinit(&f.config);
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
+    resolve(&f, "--nproc-per-node=8 true", slurm_env); /* never 8 times 8 */
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
+    assert_non_null(strstr(f.err.text, "--ntasks-per-node=1"));
+    config_deinit(&f.config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +516,9 @@ int main(void)
         cmocka_unit_test(what_the_user_set_is_kept),
         cmocka_unit_test(virtual_ranks_map_through_the_parents_list),
         cmocka_unit_test(a_list_of_gpus_decides_nproc_gpu),
+        cmocka_unit_test(slurm_says_who_where_and_in_which_order),
+        cmocka_unit_test(what_the_user_says_wins_over_slurm),
+        cmocka_unit_test(a_step_that_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
