@@ -113,3 +113,14 @@ def test_the_guard_sleeps(node):
     assert switches() == before
     run.signal(signal.SIGTERM)
     run.wait()
+
+
+def test_as_pid_1_of_a_container_it_buries_everybody(node):
+    unshare = ["unshare", "--fork", "--pid", "--mount-proc"]
+    if node.box.run(*unshare, "true").code != 0:
+        pytest.skip("no PID namespace can be made here")
+    run = node.box.run(*unshare, ctrun.program("agent_harness"), "--server",
+                       node.serve().address, "--workers", "2", "--", ctrun.program("victim"),
+                       "orphan", "@1", "exit", "4", "@0", "hang")
+    assert run.code == 4, run
+    assert node.box.events("guard_ended")[0]["survivors"] == 0

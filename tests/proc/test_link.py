@@ -132,13 +132,13 @@ def test_a_start_of_an_old_generation_is_ignored(node):
 
 
 def test_an_agent_that_was_stopped_carries_on(node):
-    server = node.serve(heartbeat_ms=50, lost_after_ms=400)
+    server = node.serve(heartbeat_ms=50, lost_after_ms=1000)
     run = start_hanging(node, server=server)
     os.kill(node.agent_pid(), signal.SIGSTOP)
     seen = len(server.received("HEARTBEAT"))
     ctrun.wait_until(lambda: ctrun._read(f"/proc/{node.agent_pid()}/stat").split()[2] == b"T",
                      "it is stopped")
-    time.sleep(0.6)  # longer than the agent's patience, on the clock that it looks at
+    time.sleep(1.2)  # longer than the agent's patience, on the clock that it looks at
     os.kill(node.agent_pid(), signal.SIGCONT)
     server.wait_for("HEARTBEAT", seen + 20)
     assert run.code is None, run
