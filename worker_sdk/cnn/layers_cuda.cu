@@ -359,6 +359,8 @@ static __global__ void adadelta(float *value, const float *grad, float *square_a
     value[i] = __fsub_rn(value[i], __fmul_rn(lr, delta));
 }
 
+static int cuda_settle(struct cnn_engine *engine, struct ctrun_error *err);
+
 static unsigned blocks(size_t n)
 {
     return (unsigned)((n + THREADS - 1) / THREADS);
@@ -698,6 +700,24 @@ static void run_update(struct cuda *self)
     cuda_ok(self, cudaGetLastError(), "launch");
 }
 
+/* Runs forward and backward once on sample 0 with weight 0: libraries load their kernels and
+ * allocate what they need at the first call, which must not happen while a step is recorded.
+ * The sums that wait on the device are fetched first, those of this run are thrown away. */
+static void warm_up(struct cuda *self, const struct conv *conv1, const struct conv *conv2,
+                    const struct device_data *data, size_t n)
+{
+    (void)cuda_settle(&self->engine, NULL); /* a failure sticks in self->failed */
+    if (!is_fine(self))
+        return;
+    cuda_ok(self, cudaMemsetAsync(self->stage, 0, sizeof(struct stage) + n * sizeof(uint32_t),
+                                  self->stream), "clear");
+    run_forward(self, conv1, conv2, data, n, true);
+    run_backward(self, conv1, conv2, n);
+    cuda_ok(self, cudaMemsetAsync(self->sums, 0, sizeof *self->sums, self->stream), "clear");
+    cuda_ok(self, cudaGetLastError(), "launch");
+    cuda_ok(self, cudaStreamSynchronize(self->stream), "wait");
+}
+
 /* Records a step of n samples; it runs when the graph is launched. */
 static cudaGraphExec_t capture(struct cuda *self, enum graph_kind kind, size_t n,
                                const struct device_data *data)
@@ -708,6 +728,8 @@ static cudaGraphExec_t capture(struct cuda *self, enum graph_kind kind, size_t n
 
     open_conv(self, &conv1, n, 1, CNN_C1, CNN_SIDE);
     open_conv(self, &conv2, n, CNN_C1, CNN_C2, CNN_SIDE1);
+    if (is_fine(self))
+        warm_up(self, &conv1, &conv2, data, n);
     if (is_fine(self)) {
         cuda_ok(self,
                 cudaStreamBeginCapture(self->stream, cudaStreamCaptureModeThreadLocal),
