@@ -93,6 +93,8 @@ static void print_names(FILE *out, const char *separator)
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
 
+        if (option->is_launch_only)
+            continue;
         fprintf(out, "%s--%s", id ? separator : "", option->name);
         if (strchr(option->name, '-')) {
             spell_underscored(underscored, option->name);
@@ -176,6 +178,8 @@ static void print_zsh(FILE *out)
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
 
+        if (option->is_launch_only)
+            continue;
         (void)ct_format(spelling, sizeof spelling, "--%s", option->name);
         print_zsh_option(out, option, spelling);
         if (strchr(option->name, '-')) {
@@ -202,6 +206,8 @@ static void print_tcsh(FILE *out)
           "complete ctrun 'c/--/(",
           out);
     for (int id = 0; id < OPTION_COUNT; id++) {
+        if (option_table[id].is_launch_only)
+            continue;
         fprintf(out, "%s%s", id ? " " : "", option_table[id].name);
         if (strchr(option_table[id].name, '-')) {
             spell_underscored(underscored, option_table[id].name);

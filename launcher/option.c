@@ -72,9 +72,15 @@ static void spell(char *dst, const char *name, bool with_underscores)
             *dst = '_';
 }
 
+static bool is_known(const struct options *options, int id)
+{
+    return options->is_launch || !option_table[id].is_launch_only;
+}
+
 /* All spellings that begin with prefix[length], or only the exact one when there is
  * one. */
-static int find_long(const char *prefix, size_t length, struct match *matches)
+static int find_long(const struct options *options, const char *prefix, size_t length,
+                     struct match *matches)
 {
     char spelling[NAME_MAX_BYTES];
     int count = 0;
@@ -82,7 +88,7 @@ static int find_long(const char *prefix, size_t length, struct match *matches)
     for (int id = 0; id < OPTION_COUNT; id++) {
         int spellings = strchr(option_table[id].name, '-') ? 2 : 1;
 
-        for (int i = 0; i < spellings; i++) {
+        for (int i = 0; i < spellings && is_known(options, id); i++) {
             spell(spelling, option_table[id].name, i == 1);
             if (strncmp(spelling, prefix, length) != 0)
                 continue;
@@ -129,7 +135,7 @@ static size_t distance(const char *a, const char *b)
     return row[length];
 }
 
-static const char *nearest_name(const char *typed)
+static const char *nearest_name(const struct options *options, const char *typed)
 {
     const char *nearest = NULL;
     char wanted[NAME_MAX_BYTES];
@@ -144,7 +150,7 @@ static const char *nearest_name(const char *typed)
     for (int id = 0; id < OPTION_COUNT; id++) {
         size_t d = distance(wanted, option_table[id].name);
 
-        if (d < best) {
+        if (d < best && is_known(options, id)) {
             best = d;
             nearest = option_table[id].name;
         }
@@ -154,8 +160,13 @@ static const char *nearest_name(const char *typed)
 
 static int fail_unknown(struct parser *parser, const char *typed)
 {
-    const char *name = nearest_name(typed + strspn(typed, "-"));
+    const char *name = nearest_name(parser->out, typed + strspn(typed, "-"));
 
+    if (strcmp(typed, "--use-env") == 0 || strcmp(typed, "--use_env") == 0)
+        return ct_fail(parser->err, CTRUN_E_USAGE,
+                       "unrecognized arguments: %s; leave it out: workers always find "
+                       "LOCAL_RANK in the environment; or call ctrun-launch",
+                       typed);
     if (!name)
         return ct_fail(parser->err, CTRUN_E_USAGE, "unrecognized arguments: %s", typed);
     return ct_fail(parser->err, CTRUN_E_USAGE,
@@ -342,7 +353,7 @@ static int read_long(struct parser *parser, const char *word)
     struct match matches[MATCHES_MAX];
     const char *name = word + 2;
     size_t length = strcspn(name, "=");
-    int count = find_long(name, length, matches);
+    int count = find_long(parser->out, name, length, matches);
 
     if (count == 0)
         return fail_unknown(parser, word);
@@ -375,6 +386,14 @@ static int read_short(struct parser *parser, const char *word)
     return 0;
 }
 
+/* "ctrun-launch", with any directory in front. */
+static bool is_launch_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return strcmp(slash ? slash + 1 : path, "ctrun-launch") == 0;
+}
+
 int options_parse(struct options *out, int argc, char **argv, char *const *env,
                   struct ctrun_error *err)
 {
@@ -382,6 +401,7 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
         .out = out, .argv = argv, .argc = argc, .at = 1, .err = err};
     int rc = set_defaults(out, env, err);
 
+    out->is_launch = argc > 0 && is_launch_name(argv[0]);
     for (; rc == 0 && parser.at < argc; parser.at++) {
         const char *word = argv[parser.at];
 

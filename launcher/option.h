@@ -8,6 +8,9 @@
  * behind the first word that is no option belongs to the program. A default may come
  * from the environment (PET_NNODES).
  *
+ * Called by the name ctrun-launch the program has torch.distributed.launch's grammar:
+ * the same, and --use-env.
+ *
  * Parser, --help, completion and a test of the man page all read option_table. Pure. */
 #ifndef LAUNCHER_OPTION_H
 #define LAUNCHER_OPTION_H
@@ -22,6 +25,7 @@ enum option_id {
     OPTION_NPROC_PER_NODE,
     OPTION_MODULE,
     OPTION_NO_PYTHON,
+    OPTION_USE_ENV,
     OPTION_RUN_PATH,
     OPTION_START_METHOD,
     OPTION_STANDALONE,
@@ -87,6 +91,7 @@ struct option {
     const char *value;    /* placeholder in the help; NULL for flags */
     const char *choices;  /* words separated by blanks; NULL: anything */
     const char *help;
+    bool is_launch_only; /* known to ctrun-launch, not to ctrun */
 };
 
 extern const struct option option_table[OPTION_COUNT];
@@ -116,13 +121,14 @@ enum options_action {
 
 struct options {
     enum options_action action;
+    bool is_launch; /* called as ctrun-launch */
     struct option_value values[OPTION_COUNT];
     char **
         program; /* borrowed from argv: the program and its arguments, NULL at the end */
     int program_count;
 };
 
-/* Reads argv[1..] and the PET_ names of `env` (NULL-terminated "NAME=value").
+/* Reads argv[0] for its name only, argv[1..] and the PET_ names of `env` (NULL-terminated "NAME=value").
  * 0, CTRUN_E_USAGE (a parser error: exit code 2), -EINVAL (bad value: exit code 1). */
 int options_parse(struct options *out, int argc, char **argv, char *const *env,
                   struct ctrun_error *err);

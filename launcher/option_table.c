@@ -32,6 +32,10 @@ const struct option option_table[OPTION_COUNT] = {
                        .letter = 'm', .env = "PET_MODULE"},
     [OPTION_NO_PYTHON] = {FLAG("no-python", PROGRAM, "execute PROGRAM directly"),
                           .env = "PET_NO_PYTHON"},
+    [OPTION_USE_ENV] =
+        {FLAG("use-env", PROGRAM,
+              "ctrun-launch only: no --local-rank=N in front of PROGRAM's arguments"),
+         .is_launch_only = true},
     [OPTION_RUN_PATH] = {FLAG("run-path", PROGRAM,
                               "run PROGRAM through Python's runpy"),
                          .env = "PET_RUN_PATH"},

@@ -21,15 +21,19 @@ char **plan_argv(const struct config *config, int local_rank)
     (void)ct_format(number, sizeof number, "%d", local_rank);
     while (program->args[count])
         count++;
-    if (!(argv = ct_zalloc_array(count + PROGRAM_HEAD_MAX + 2, sizeof *argv)) ||
+    if (!(argv = ct_zalloc_array(count + PROGRAM_HEAD_MAX + 3, sizeof *argv)) ||
         !(argv[at++] = ct_strdup(program->path)))
         goto fail;
     for (int i = 0; i < PROGRAM_HEAD_MAX && program->head[i]; i++)
         if (!(argv[at++] = ct_strdup(program->head[i])))
             goto fail;
-    for (size_t i = 0; i < count; i++)
-        if (!(argv[at++] = template_substitute(program->args[i], names)))
+    for (size_t i = 0; i <= count; i++) {
+        if ((int)i == program->local_rank_at &&
+            !(argv[at++] = template_substitute("--local-rank=${local_rank}", names)))
             goto fail;
+        if (i < count && !(argv[at++] = template_substitute(program->args[i], names)))
+            goto fail;
+    }
     return argv;
 fail:
     for (size_t i = 0; argv && argv[i]; i++)

@@ -117,12 +117,19 @@ static int find_program(struct program *out, const char *name, char *const *env,
     return fail_missing(name, err);
 }
 
-static int set_native(struct program *out, const char *name, char *const *env,
-                      struct ctrun_error *err)
+static void set_direct(struct program *out, const char *name)
 {
     out->mode = PROGRAM_DIRECT;
     out->name = name;
     out->args++;
+    if (out->local_rank_at >= 0)
+        out->local_rank_at--;
+}
+
+static int set_native(struct program *out, const char *name, char *const *env,
+                      struct ctrun_error *err)
+{
+    set_direct(out, name);
     /* A file found by its plain name lies in this directory, not in PATH. */
     if (!strchr(name, '/') && look_at(name) == WHAT_NATIVE)
         return ct_format(out->path, sizeof out->path, "./%s", name) < 0 ? -ENAMETOOLONG
@@ -161,18 +168,23 @@ int program_resolve(struct program *out, const struct options *options,
     bool module = options->values[OPTION_MODULE].is_on;
 
     *out = (struct program){.args = options->program, .mode = PROGRAM_PYTHON};
+    out->local_rank_at = options->is_launch && !options->values[OPTION_USE_ENV].is_on
+                             ? 1
+                             : -1; /* behind the script's name */
     if (options->values[OPTION_RUN_PATH].is_on) {
         out->mode = PROGRAM_RUN_PATH;
         return set_python(out, env, err);
     }
     if (options->values[OPTION_NO_PYTHON].is_on) {
+        if (out->local_rank_at >= 0)
+            return ct_fail(err, -EINVAL,
+                           "When using the '--no-python' flag, you must also set the "
+                           "'--use-env' flag.");
         if (module)
             return ct_fail(err, -EINVAL,
                            "Don't use both the '--no-python' flag and the "
                            "'--module' flag at the same time.");
-        out->mode = PROGRAM_DIRECT;
-        out->name = name;
-        out->args++;
+        set_direct(out, name);
         return find_program(out, name, env, err);
     }
     if (module) {

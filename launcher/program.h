@@ -35,8 +35,9 @@ struct program {
     char path[PATH_MAX]; /* argv[0]: looked up in PATH when it has no slash */
     const char
         *head[PROGRAM_HEAD_MAX]; /* "-u", "-m": taken as they are; NULL at the end */
-    char **args;      /* the user's words; $local_rank is replaced. Borrowed */
-    const char *name; /* title of the failure summary. Borrowed */
+    char **args;       /* the user's words; $local_rank is replaced. Borrowed */
+    int local_rank_at; /* --local-rank=N comes before this one of args; -1: not at all */
+    const char *name;  /* title of the failure summary. Borrowed */
 };
 
 /* 0, CTRUN_E_EXEC with err->code (exit 127), -EINVAL (--no-python with --module). Looks

@@ -61,7 +61,7 @@ def test_find_package_builds_a_program(box, tree, target):
 
 def test_the_installed_programs_run_where_they_were_moved_to(box, tree):
     names = sorted(path.name for path in (tree / "bin").iterdir())
-    assert names == ["ctrun", "ctrun-mnist", "ctrund"]
+    assert names == ["ctrun", "ctrun-launch", "ctrun-mnist", "ctrund"]
     hello = box.path("hello")
     assert box.run("cc", HELLO, "-o", hello, *words(tree, "--cflags", "--libs"),
                    f"-Wl,-rpath,{next(tree.glob('lib*/**/libctrun.so')).parent}").code == 0
@@ -76,3 +76,8 @@ def test_nothing_in_the_tree_names_the_place_where_it_was_built(box, tree):
         if path.is_file() and path.suffix in (".pc", ".cmake", ".h", ".service"):
             text = pathlib.Path(path).read_text()
             assert str(ctrun.ROOT) not in text and str(box.path("first")) not in text, path
+
+
+def test_the_launcher_has_both_its_names(box, tree):
+    run = box.run(tree / "bin" / "ctrun-launch", "--use-env", "--no-python", "true")
+    assert run.code == 0, run

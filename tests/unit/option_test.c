@@ -14,13 +14,13 @@ enum {
 
 static char *no_env[] = {NULL};
 
-/* Words as one text with blanks between them. */
-static int parse(struct options *out, char *line, char **argv, char *const *env,
-                 struct ctrun_error *err)
+/* Words as one text with blanks between them, behind the program's name. */
+static int parse_as(struct options *out, char *name, char *line, char **argv,
+                    char *const *env, struct ctrun_error *err)
 {
     int argc = 0;
 
-    argv[argc++] = line; /* argv[0] is not looked at */
+    argv[argc++] = name;
     for (char *word = line; *word && argc < WORDS_MAX - 1;) {
         char *end = word + strcspn(word, " ");
 
@@ -30,6 +30,12 @@ static int parse(struct options *out, char *line, char **argv, char *const *env,
     }
     argv[argc] = NULL;
     return options_parse(out, argc, argv, env, err);
+}
+
+static int parse(struct options *out, char *line, char **argv, char *const *env,
+                 struct ctrun_error *err)
+{
+    return parse_as(out, (char[]){"ctrun"}, line, argv, env, err);
 }
 
 static void each_row_parses_to_the_expected_value(void **state)
@@ -224,7 +230,8 @@ static void every_option_parses_in_both_spellings(void **state)
             (void)snprintf(line, sizeof line, "--%s%s x.py", option->name, value);
             for (char *p = line + 2; underscores && *p && *p != '='; p++)
                 *p = *p == '-' ? '_' : *p;
-            if (parse(&options, line, argv, no_env, &err) != 0)
+            if (parse_as(&options, (char[]){"bin/ctrun-launch"}, line, argv, no_env,
+                         &err) != 0)
                 fail_msg("%s: %s", option->name, err.text);
         }
     }
