@@ -14,7 +14,7 @@
 enum config_backend {
     CONFIG_LOCAL, /* one node: a private server on a free port of the loopback interface */
     CONFIG_STATIC, /* node rank 0 serves at the endpoint, the workers' store as well */
-    CONFIG_C10D, /* whoever owns the endpoint's address serves */
+    CONFIG_C10D,   /* whoever owns the endpoint's address serves */
 };
 
 enum config_is_host {

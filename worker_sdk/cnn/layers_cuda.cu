@@ -703,17 +703,20 @@ static void run_update(struct cuda *self)
 /* Runs forward and backward once on sample 0 with weight 0: libraries load their kernels and
  * allocate what they need at the first call, which must not happen while a step is recorded.
  * The sums that wait on the device are fetched first, those of this run are thrown away. */
-static void warm_up(struct cuda *self, const struct conv *conv1, const struct conv *conv2,
-                    const struct device_data *data, size_t n)
+static void warm_up(struct cuda *self, const struct conv *conv1,
+                    const struct conv *conv2, const struct device_data *data, size_t n)
 {
     (void)cuda_settle(&self->engine, NULL); /* a failure sticks in self->failed */
     if (!is_fine(self))
         return;
-    cuda_ok(self, cudaMemsetAsync(self->stage, 0, sizeof(struct stage) + n * sizeof(uint32_t),
-                                  self->stream), "clear");
+    cuda_ok(self,
+            cudaMemsetAsync(self->stage, 0, sizeof(struct stage) + n * sizeof(uint32_t),
+                            self->stream),
+            "clear");
     run_forward(self, conv1, conv2, data, n, true);
     run_backward(self, conv1, conv2, n);
-    cuda_ok(self, cudaMemsetAsync(self->sums, 0, sizeof *self->sums, self->stream), "clear");
+    cuda_ok(self, cudaMemsetAsync(self->sums, 0, sizeof *self->sums, self->stream),
+            "clear");
     cuda_ok(self, cudaGetLastError(), "launch");
     cuda_ok(self, cudaStreamSynchronize(self->stream), "wait");
 }

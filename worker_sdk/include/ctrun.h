@@ -233,7 +233,7 @@ struct ctrun_group_options {
     size_t rank_count;
     uint64_t timeout_ms; /* deadline of every call on this group; default 600 000 */
     int shm;             /* 1 shared memory inside a host (default), 0 TCP even there */
-    void *stream;        /* nccl: the cudaStream_t of all calls; NULL: the default stream.
+    void *stream; /* nccl: the cudaStream_t of all calls; NULL: the default stream.
                           * Data are memory of the device that is current at opening. */
 };
 #define CTRUN_GROUP_OPTIONS_INIT                                                       \
