@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "launcher/fingerprint.h"
 #include "launcher/hosts.h"
 #include "launcher/json.h"
 #include "launcher/logdir.h"
@@ -235,11 +236,24 @@ int launch_fail(const struct config *config, const struct ctrun_error *err)
     return launcher_code(config, messages_exit_code(err->code));
 }
 
+/* The server has said what the others have. */
+static int fail_unlike(const struct config *config, const struct ctrun_error *err)
+{
+    char ours[FINGERPRINT_TEXT_MAX];
+    struct ctrun_error both;
+
+    fingerprint_format(ours, sizeof ours, config);
+    (void)ct_fail(&both, err->code, "%s; this node has %s", err->text, ours);
+    return launch_fail(config, &both);
+}
+
 static int fail_to_meet(struct launch *launch, const struct ctrun_error *err)
 {
     struct messages_block block;
     char owner[PORT_OWNER_TEXT_MAX];
 
+    if (err->code == CTRUN_E_FINGERPRINT)
+        return fail_unlike(launch->config, err);
     if (err->code == CTRUN_E_PORT_BUSY) {
         int rc = port_owner_describe(launch->config->endpoint.port, owner);
 
@@ -349,6 +363,7 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     (void)ct_copy(out->hello.host, sizeof out->hello.host, config->host);
 
     out->join.slots = (uint32_t)config->nproc;
+    out->join.fingerprint = fingerprint_of(config);
     out->join.node_rank_hint = config->node_rank;
     out->join.is_endpoint = launch->hosts.is_mine;
     (void)ct_copy(out->join.role, sizeof out->join.role, config->role);

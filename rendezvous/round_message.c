@@ -15,6 +15,19 @@ static void refuse(struct round *round, struct member *member, int code,
     round_lose(round, member, text, now_ms);
 }
 
+static void refuse_unlike(struct round *round, struct member *member, uint64_t now_ms)
+{
+    char text[CT_REASON_MAX];
+
+    (void)ct_format(text, sizeof text,
+                    "this node was not started like the others: compare --nnodes, "
+                    "--max-restarts and --rdzv-backend; the run has --nnodes=%u:%u "
+                    "--max-restarts=%u",
+                    round->settings.min_nodes, round->settings.max_nodes,
+                    round->settings.max_restarts); /* fits */
+    refuse(round, member, CTRUN_E_FINGERPRINT, text, now_ms);
+}
+
 /* NULL, or what is wrong with this JOIN. */
 static const char *check_join(const struct round *round, const struct member *member,
                               const struct ct_join *join)
@@ -41,11 +54,7 @@ static void on_join(struct round *round, struct member *member,
         return;
     }
     if (round->has_fingerprint && round->fingerprint != join->fingerprint) {
-        refuse(
-            round, member, CTRUN_E_FINGERPRINT,
-            "this node was not started like the others: program, arguments and options "
-            "must be the same on all nodes",
-            now_ms);
+        refuse_unlike(round, member, now_ms);
         return;
     }
     round->has_fingerprint = true;

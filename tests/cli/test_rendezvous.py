@@ -226,6 +226,20 @@ def test_torchrun_080_another_run_at_the_endpoint_is_refused_by_name(box, endpoi
     assert first.wait() == 143
 
 
+@pytest.mark.parametrize("words", [["--nnodes=1:2"], ["--nnodes=2", "--max-restarts=3"]])
+def test_a_node_that_was_started_otherwise_is_refused_with_what_to_compare(box, endpoint, words):
+    first = box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "true")
+    box.wait_event("agent_state", to="joining")
+    other = box.ctrun(*words, f"--rdzv-endpoint={endpoint}", "true")
+    assert other.code == 77, other
+    assert len(other.err.splitlines()) == 1 and "error[E_FINGERPRINT]" in other.err, other
+    assert "the run has --nnodes=2:2 --max-restarts=0; this node has --nnodes=" in other.err
+    # Workers, role and program are each node's own business; the refused one did no harm.
+    second = box.ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--nproc-per-node=2",
+                       "--role=other", "--shutdown-timeout=3", "sh", "-c", "exit 0")
+    assert second.code == 0 and first.wait() == 0, (first, second)
+
+
 def test_torchrun_125_info_prints_the_rank_table(box):
     run = box.ctrun("--nproc-per-node=2", "true", env={"LOGLEVEL": "INFO"})
     assert run.code == 0

@@ -133,7 +133,7 @@ struct ct_join {
     int32_t node_rank_hint; /* SLURM_NODEID or --node-rank; -1: none */
     uint8_t is_endpoint;    /* owns the endpoint's address: first, unless hinted */
     uint16_t store_port;    /* a worker-store listener, bound already and empty */
-    uint64_t fingerprint;   /* of what all nodes must share: program, options */
+    uint64_t fingerprint;   /* of what all nodes must share: launcher/fingerprint.h */
     char role[CT_ROLE_MAX];
     char local_addr[CT_HOST_MAX]; /* --local-addr; empty: choose among what follows */
     uint8_t addr_count;
