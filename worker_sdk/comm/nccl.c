@@ -32,15 +32,18 @@ enum {
 #define NCCL_FUNCTIONS(X)                                                              \
     X(ncclGetVersion)                                                                  \
     X(ncclGetUniqueId)                                                                 \
-    X(ncclCommInitRankConfig) X(ncclCommGetAsyncError) X(ncclCommAbort)                \
-        X(ncclCommFinalize) X(ncclCommDestroy) X(ncclAllReduce) X(ncclBroadcast)       \
-            X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGetErrorString)
+    X(ncclCommInitRankConfig)                                                          \
+    X(ncclCommGetAsyncError)                                                           \
+    X(ncclCommAbort)                                                                   \
+    X(ncclCommFinalize) X(ncclCommDestroy) X(ncclAllReduce) X(ncclBroadcast)           \
+        X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGetErrorString)
 #define CUDA_FUNCTIONS(X)                                                              \
     X(cudaGetDevice)                                                                   \
     X(cudaSetDevice)                                                                   \
-    X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventQuery)                   \
-        X(cudaEventDestroy) X(cudaMalloc) X(cudaMemset) X(cudaFree)                    \
-            X(cudaGetErrorString)
+    X(cudaEventCreateWithFlags)                                                        \
+    X(cudaEventRecord)                                                                 \
+    X(cudaEventQuery)                                                                  \
+    X(cudaEventDestroy) X(cudaMalloc) X(cudaMemset) X(cudaFree) X(cudaGetErrorString)
 
 static struct {
 #define MEMBER(name) __typeof__(name) *name;
