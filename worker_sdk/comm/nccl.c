@@ -35,8 +35,10 @@ enum {
     X(ncclCommInitRankConfig)                                                          \
     X(ncclCommGetAsyncError)                                                           \
     X(ncclCommAbort)                                                                   \
-    X(ncclCommFinalize) X(ncclCommDestroy) X(ncclAllReduce) X(ncclBroadcast)           \
-        X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGetErrorString)
+    X(ncclCommFinalize)                                                                \
+    X(ncclCommDestroy)                                                                 \
+    X(ncclAllReduce)                                                                   \
+    X(ncclBroadcast) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGetErrorString)
 #define CUDA_FUNCTIONS(X)                                                              \
     X(cudaGetDevice)                                                                   \
     X(cudaSetDevice)                                                                   \
