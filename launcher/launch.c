@@ -322,7 +322,7 @@ static int end_by_verdict(const struct launch *launch, const struct ct_verdict *
         .verdict = verdict,
         .name = launch->config->program.name,
         .run_id = launch->config->run_id,
-        .log_dir = launch->logdir.is_open ? launch->logdir.attempt : NULL,
+        .log_dir = logdir_has_files(&launch->logdir) ? launch->logdir.attempt : NULL,
         .max_restarts = launch->config->max_restarts,
         .min_nodes = (uint32_t)launch->config->nodes.min,
         .waiting = &launch->waiting,

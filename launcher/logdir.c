@@ -165,6 +165,21 @@ static int remove_if_empty(const char *path, const struct stat *info, int kind,
     return 0;
 }
 
+/* Ends the walk at the first thing that is no directory. */
+static int find_file(const char *path, const struct stat *info, int kind,
+                     struct FTW *at)
+{
+    (void)path;
+    (void)info;
+    (void)at;
+    return kind != FTW_D && kind != FTW_DNR;
+}
+
+bool logdir_has_files(const struct logdir *dir)
+{
+    return dir->is_open && nftw(dir->attempt, find_file, CLEAN_FDS, FTW_PHYS) == 1;
+}
+
 void logdir_close(struct logdir *dir)
 {
     if (dir->is_open && dir->is_temporary)

@@ -34,6 +34,8 @@ int logdir_enter(struct logdir *dir, uint64_t generation, uint32_t restart_count
 /* ATTEMPT/LOCAL_RANK/name, or ATTEMPT/name with local_rank -1; caller frees. NULL: no
  * memory, or too long. */
 char *logdir_path(const struct logdir *dir, int local_rank, const char *name);
+/* True when something was written in the current attempt: worth telling people about. */
+bool logdir_has_files(const struct logdir *dir);
 /* Removes what stayed empty when the base is temporary. Idempotent. */
 void logdir_close(struct logdir *dir);
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where output goes: files, tee, prefixes, filters."""
+import pathlib
+import re
 import socket
 
 import launch
@@ -131,3 +133,11 @@ def test_maps_take_local_ranks_above_9(box):
     run = box.ctrun("--log-dir=D", "-r", "11:1", "--nproc-per-node=12", "sh", "-c", "echo $RANK")
     assert run.code == 0
     assert logs(box) == {"attempt_0/11/stdout.log": "11\n"}
+
+
+def test_the_summary_names_the_log_directory_only_when_something_is_in_it(box):
+    fails = ["--nproc-per-node=1", "sh", "-c", "echo words >&2; exit 3"]
+    run = box.ctrun("-r2", "--log-dir", str(box.path("logs")), *fails)
+    named = re.search(r"^  logs +: (\S+)$", run.err, re.M)
+    assert named and list(pathlib.Path(named[1]).glob("*/stderr.log")), run
+    assert "\n  logs " not in box.ctrun(*fails).err
