@@ -16,6 +16,7 @@
 #include "agent/limits.h"
 #include "agent/link.h"
 #include "agent/signals.h"
+#include "agent/watchdog.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
@@ -64,6 +65,7 @@ struct agent {
     struct signals *signals;
     struct link *link;
     struct crew *crew;
+    struct watchdog *watchdog; /* NULL: no file timer */
 
     struct ct_start start; /* of the current or last round; generation 0: none yet */
     struct ct_stop stop;   /* for start.generation; reason 0: none came */
@@ -197,6 +199,7 @@ static void take_start(struct agent *agent, const struct ct_start *start)
     if (agent->options->on_start)
         agent->options->on_start(agent->options->context, start);
     link_set_progress(agent->link, start->generation, -1);
+    watchdog_clear(agent->watchdog);
     control_begin_round(agent->control, (int)agent->options->join.slots);
     crew_start(agent->crew, start);
 }
@@ -576,6 +579,41 @@ static int open_crew(struct agent *agent, struct ctrun_error *err)
     return rc < 0 ? ct_fail(err, rc, "crew: %s", strerror(-rc)) : 0;
 }
 
+/* ---- File timer ------------------------------------------------------------------------- */
+
+static int parse_timer(void *context, const char *line, size_t length,
+                       struct agent_timer *out)
+{
+    const struct agent_options *options = ((struct agent *)context)->options;
+
+    return options->parse_timer(options->context, line, length, out);
+}
+
+static bool is_ours(void *context, pid_t pid)
+{
+    return crew_has_process(((struct agent *)context)->crew, pid);
+}
+
+static void on_expired(void *context, pid_t pid, const char *scope, int signal)
+{
+    crew_expire(((struct agent *)context)->crew, pid, scope, signal);
+}
+
+static int open_watchdog(struct agent *agent, struct ctrun_error *err)
+{
+    const struct watchdog_options options = {
+        .loop = agent->loop,
+        .path = agent->options->timer_file,
+        .grace_ms = agent->options->grace_ms,
+        .context = agent,
+        .parse = parse_timer,
+        .is_ours = is_ours,
+        .on_expired = on_expired,
+    };
+
+    return options.path ? watchdog_open(&agent->watchdog, &options, err) : 0;
+}
+
 static int open_all(struct agent *agent, struct ctrun_error *err)
 {
     const struct agent_options *options = agent->options;
@@ -596,7 +634,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
 
     if ((rc = open_consoles(agent, err)) < 0 ||
         (rc = control_open(&agent->control, &control, err)) < 0 ||
-        (rc = open_crew(agent, err)) < 0 ||
+        (rc = open_crew(agent, err)) < 0 || (rc = open_watchdog(agent, err)) < 0 ||
         (rc = link_open(&agent->link, &link, err)) < 0)
         return rc;
     return open_signals(agent, err); /* last: from here on they find everything there */
@@ -606,6 +644,7 @@ static void close_all(struct agent *agent)
 {
     link_close(agent->link, AGENT_HURRY_MS);
     close_store(agent);
+    watchdog_close(agent->watchdog);
     control_close(agent->control);
     crew_destroy(agent->crew);
     signals_close(agent->signals);

@@ -42,6 +42,14 @@ struct agent_worker_plan {
     char *filtered_err_file;
 };
 
+/* One line that a worker wrote to the file timer (agent/watchdog.h). */
+struct agent_timer {
+    int32_t pid;
+    int signal;       /* <= 0: nobody is killed when it runs out */
+    double expires_s; /* seconds since 1970; < 0: released */
+    char scope[4096];
+};
+
 /* What happened, for the launcher to print and to map to an exit code. */
 struct agent_result {
     struct ct_verdict verdict; /* outcome, root cause first */
@@ -63,6 +71,8 @@ struct agent_options {
         *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
     const char *const *err_filters;
 
+    const char *timer_file; /* named pipe to make and read; NULL: none */
+
     void *context; /* given to the functions below */
     /* Builds worker `local_rank` of this round. 0 or a code; the agent frees the plan. */
     int (*plan)(void *context, const struct ct_start *start, int local_rank,
@@ -75,6 +85,9 @@ struct agent_options {
      * NULL. May replace failure->text (the last lines of output by then) by the message of its
      * error file; the agent knows the file's path, not its format. */
     void (*describe)(void *context, struct ct_failure *failure);
+    /* What a line of the file timer says; 0, or a negative errno. Needed with timer_file. */
+    int (*parse_timer)(void *context, const char *line, size_t length,
+                       struct agent_timer *out);
     /* For people, each may be NULL: server not reached yet, every ten seconds (`why` is the last
      * attempt's trouble), waiting for nodes, round started, stopped, restarting. */
     void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "agent/cgroup.h"
 #include "agent/limits.h"
@@ -254,6 +255,26 @@ static struct worker *find_by_pid(const struct crew *crew, pid_t pid)
         if (crew->workers[i].state == WORKER_RUNNING && crew->workers[i].pid == pid)
             return &crew->workers[i];
     return NULL;
+}
+
+static struct worker *find_by_process(const struct crew *crew, pid_t pid)
+{
+    const pid_t session = pid > 0 ? getsid(pid) : -1;
+
+    return session > 0 ? find_by_pid(crew, session) : NULL;
+}
+
+bool crew_has_process(const struct crew *crew, pid_t pid)
+{
+    return find_by_process(crew, pid) != NULL;
+}
+
+void crew_expire(struct crew *crew, pid_t pid, const char *scope, int signal)
+{
+    struct worker *worker = find_by_process(crew, pid);
+
+    if (worker && crew->policy.phase == POLICY_IDLE) /* else it is being stopped */
+        worker_expire(worker, scope, signal);
 }
 
 /* A count that has grown proves it for all that are killed in this round. */

@@ -7,6 +7,9 @@
 #ifndef AGENT_CREW_H
 #define AGENT_CREW_H
 
+#include <stdbool.h>
+#include <sys/types.h>
+
 #include "agent/agent.h"
 #include "agent/console.h"
 
@@ -39,6 +42,10 @@ void crew_stop(struct crew *crew, int signal, uint64_t grace_ms);
 /* Passes a signal on to the workers themselves, not to their children, which a USR1 that they
  * never asked for would kill. Nothing else happens. */
 void crew_signal(struct crew *crew, int signal);
+/* True for a worker, and for a process of its session. */
+bool crew_has_process(const struct crew *crew, pid_t pid);
+/* The file timer `scope` of that process has run out: its worker gets `signal`. */
+void crew_expire(struct crew *crew, pid_t pid, const char *scope, int signal);
 /* A child of this process has ended. */
 void crew_reap(struct crew *crew);
 /* Worker `rank` of `generation` has finished `step`. */

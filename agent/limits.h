@@ -47,6 +47,11 @@ enum {
     LINK_RECONNECT_MS =
         5000, /* a lost server that runs nothing of ours may come back */
 
+    /* File timer. */
+    WATCHDOG_TIMERS_MAX = 1024, /* scopes that are open at once: a few a worker */
+    WATCHDOG_LINE_MAX_BYTES = 4096, /* PIPE_BUF: what a writer can put down whole */
+    WATCHDOG_TIMEOUT_MAX_S = 10 * 365 * 24 * 3600,
+
     /* Workers' socket. */
     CONTROL_HELLO_MS = 5000, /* a stranger who says nothing is shown the door */
     CONTROL_IN_MAX_BYTES = 4096,

@@ -180,7 +180,9 @@ static void write_text(struct worker *worker, const char *oom_proof)
     size_t size = sizeof worker->failure.text;
     int used = 0;
 
-    if (worker->failure.cause == CT_CAUSE_OOM)
+    if (worker->timer_signal)
+        used = ct_format(text, size, "%s\n", worker->timer_text);
+    else if (worker->failure.cause == CT_CAUSE_OOM)
         used = ct_format(text, size, "%s\n", oom_proof);
     else if (*oom_proof && worker->failure.cause == CT_CAUSE_EXIT)
         used = ct_format(
@@ -189,6 +191,18 @@ static void write_text(struct worker *worker, const char *oom_proof)
         return;
     if (output_last_lines(worker->err, text + used, size - (size_t)used) == 0)
         (void)output_last_lines(worker->out, text + used, size - (size_t)used);
+}
+
+/* Even one that took the signal for a request to end well had its time. */
+static void blame_timer(struct worker *worker)
+{
+    struct ct_failure *failure = &worker->failure;
+
+    if (failure->cause == CT_CAUSE_NONE || failure->cause == CT_CAUSE_STOPPED) {
+        failure->cause = CT_CAUSE_SIGNAL;
+        failure->code = worker->timer_signal;
+    }
+    failure->error_file[0] = '\0'; /* the timer is the cause, not its last words */
 }
 
 void worker_end(struct worker *worker, const struct worker_place *place, int status,
@@ -205,6 +219,8 @@ void worker_end(struct worker *worker, const struct worker_place *place, int sta
     output_drain(worker->err);
     begin_failure(worker, place);
     cause_classify(&evidence, &worker->failure);
+    if (worker->timer_signal)
+        blame_timer(worker);
     if (worker->failure.cause != CT_CAUSE_NONE)
         write_text(worker, oom_proof);
     if (worker->failure.cause != CT_CAUSE_NONE && place->options->describe)
@@ -234,6 +250,27 @@ void worker_give_up(struct worker *worker, const struct worker_place *place)
                     "pid %d did not die after SIGKILL: state %c, kernel %s",
                     worker->pid, process.state, *where ? where : "unknown");
     emit_ended(worker);
+}
+
+void worker_expire(struct worker *worker, const char *scope, int signal)
+{
+    const char *name = sigabbrev_np(signal);
+    struct ct_event event;
+
+    if (worker->timer_signal == 0) { /* the first one says it */
+        worker->timer_signal = signal;
+        (void)ct_format(worker->timer_text, sizeof worker->timer_text,
+                        "timer expired: scope %.180s; sent %s%s", scope,
+                        name ? "SIG" : "signal ", name ? name : "?"); /* cut is fine */
+    }
+    ct_event_begin(&event, "timer_expired");
+    ct_event_int(&event, "rank", worker->rank);
+    ct_event_int(&event, "local_rank", worker->local_rank);
+    ct_event_int(&event, "worker_pid", worker->pid);
+    ct_event_int(&event, "signal", signal);
+    ct_event_str(&event, "scope", scope);
+    ct_event_end(&event);
+    (void)kill(worker->pid, signal);
 }
 
 void worker_signal(struct worker *worker, int signal)

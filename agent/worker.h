@@ -20,6 +20,8 @@ struct worker {
     int local_rank;
     int rank;
     int stop_signal; /* the last signal that we sent; 0: none */
+    int timer_signal;     /* sent because its file timer ran out; 0: none did */
+    char timer_text[256]; /* which one */
     uint64_t started_ms;
     int64_t step; /* last one told; -1: none */
     struct agent_worker_plan plan;
@@ -49,6 +51,8 @@ void worker_end(struct worker *worker, const struct worker_place *place, int sta
                 const char *oom_proof);
 /* It did not die of SIGKILL. */
 void worker_give_up(struct worker *worker, const struct worker_place *place);
+/* Its file timer `scope` has run out: that is its failure, whatever it makes of `signal`. */
+void worker_expire(struct worker *worker, const char *scope, int signal);
 /* Sends signal to its process group (and SIGCONT, so that a stopped one can act on it). */
 void worker_signal(struct worker *worker, int signal);
 void worker_deinit(struct worker *worker);

@@ -12,6 +12,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
 
 enum {
     GRACE_MS = 30 * 1000, /* torchrun's */
@@ -72,7 +73,6 @@ static void warn_environment(char *const *env)
         {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
          "no need: each round has a worker store of its own"},
     };
-    const char *timer = option_env(env, "TORCHELASTIC_ENABLE_FILE_TIMER");
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *value = option_env(env, names[i].name);
@@ -80,8 +80,6 @@ static void warn_environment(char *const *env)
         if (value && strtod(value, NULL) > 0)
             ct_warn("%s=%s is ignored: %s", names[i].name, value, names[i].why);
     }
-    if (timer && strcmp(timer, "1") == 0)
-        ct_warn("TORCHELASTIC_ENABLE_FILE_TIMER=1 is ignored: not supported yet");
 }
 
 /* ---- Sizes and names ----------------------------------------------------------------- */
@@ -293,6 +291,27 @@ static int resolve_output(struct config *out, const struct options *options,
                          out->err_filters, "--duplicate-stderr-filters", err);
 }
 
+/* On when the variable is exactly "1". */
+static int resolve_timer(struct config *out, struct ctrun_error *err)
+{
+    const char *is_on = option_env(out->env, "TORCHELASTIC_ENABLE_FILE_TIMER");
+    const char *path = option_env(out->env, CT_ENV_TIMER_FILE);
+    const char *folder = option_env(out->env, "TMPDIR");
+    char id[64];
+    int rc;
+
+    if (!is_on || strcmp(is_on, "1") != 0)
+        return 0;
+    if ((rc = make_run_id(id, sizeof id, err)) < 0)
+        return rc;
+    if (path && *path)
+        rc = ct_copy(out->timer_file, sizeof out->timer_file, path);
+    else
+        rc = ct_format(out->timer_file, sizeof out->timer_file, "%s/watchdog_timer_%s",
+                       folder && *folder ? folder : "/tmp", id);
+    return rc < 0 ? ct_fail(err, rc, "file timer: the path is too long") : 0;
+}
+
 static int check_devices(const struct config *config, struct ctrun_error *err)
 {
     const char *name = "HIP_VISIBLE_DEVICES";
@@ -345,7 +364,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = resolve_names(out, options, err)) < 0 ||
         (rc = resolve_grace(out, options, err)) < 0 ||
         (rc = resolve_output(out, options, err)) < 0 ||
-        (rc = check_devices(out, err)) < 0 ||
+        (rc = resolve_timer(out, err)) < 0 || (rc = check_devices(out, err)) < 0 ||
         (rc = program_resolve(&out->program, options, env, err)) < 0)
         return rc;
     resolve_signals(out, options);

@@ -4,6 +4,8 @@
 #ifndef LAUNCHER_CONFIG_H
 #define LAUNCHER_CONFIG_H
 
+#include <limits.h>
+
 #include "launcher/nnodes.h"
 #include "launcher/option.h"
 #include "launcher/program.h"
@@ -60,6 +62,7 @@ struct config {
     char *out_filters[CONFIG_FILTERS_MAX + 1]; /* owned, NULL at the end */
     char *err_filters[CONFIG_FILTERS_MAX + 1];
 
+    char timer_file[PATH_MAX]; /* named pipe of the file timer; empty: none */
     bool virtual_local_rank;
     bool sets_omp_threads; /* OMP_NUM_THREADS=1 for the workers */
     bool torchrun_exit_code;

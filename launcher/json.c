@@ -208,3 +208,33 @@ int json_error_file_write(const char *path, const char *message,
     cJSON_Delete(root);
     return rc;
 }
+
+/* ---- File timer ---------------------------------------------------------------------- */
+
+static bool is_within(const cJSON *number, double min, double max)
+{
+    return cJSON_IsNumber(number) && number->valuedouble >= min &&
+           number->valuedouble <= max;
+}
+
+int json_timer_read(const char *line, size_t length, struct agent_timer *out)
+{
+    cJSON *root = is_too_deep(line, length) ? NULL
+                                            : cJSON_ParseWithLength(line, length);
+    const cJSON *pid = cJSON_GetObjectItemCaseSensitive(root, "pid");
+    const cJSON *scope = cJSON_GetObjectItemCaseSensitive(root, "scope_id");
+    const cJSON *expires = cJSON_GetObjectItemCaseSensitive(root, "expiration_time");
+    const cJSON *signal = cJSON_GetObjectItemCaseSensitive(root, "signal");
+    int rc = -EBADMSG;
+
+    if (is_within(pid, 1, INT32_MAX) && cJSON_IsNumber(expires) &&
+        is_within(signal, 0, 64) && cJSON_IsString(scope) &&
+        ct_copy(out->scope, sizeof out->scope, scope->valuestring) == 0) {
+        out->pid = (int32_t)pid->valuedouble;
+        out->signal = (int)signal->valuedouble;
+        out->expires_s = expires->valuedouble;
+        rc = 0;
+    }
+    cJSON_Delete(root);
+    return rc;
+}

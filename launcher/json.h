@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON files of the launcher, the only door to cJSON here: error files read and
- * written.
+/* JSON of the launcher, the only door to cJSON here: error files read and written, lines
+ * of the file timer read.
  *
  * A worker that fails may leave {"message": {"message": "ValueError: boom",
  * "extraInfo": {"py_callstack": "...", "timestamp": "1795255662"}}}, or the flat form
@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "agent/agent.h"
 #include "worker_sdk/base/error.h"
 
 enum {
@@ -37,5 +38,9 @@ int json_error_file_copy(const char *from, const char *to, int error_code,
 /* The same for trouble of its own, in the first form. */
 int json_error_file_write(const char *path, const char *message,
                           struct ctrun_error *err);
+
+/* {"version": 1, "pid": 812, "scope_id": "step", "expiration_time": 1795255662.5,
+ * "signal": 9}, as torch.distributed.elastic.timer writes it. 0 or -EBADMSG. */
+int json_timer_read(const char *line, size_t length, struct agent_timer *out);
 
 #endif

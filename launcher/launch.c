@@ -147,6 +147,13 @@ static void describe(void *context, struct ct_failure *failure)
     json_error_file_deinit(&file);
 }
 
+static int parse_timer(void *context, const char *line, size_t length,
+                       struct agent_timer *out)
+{
+    (void)context;
+    return json_timer_read(line, length, out);
+}
+
 /* ---- What people hear ---------------------------------------------------------------- */
 
 static void on_connecting(void *context, const char *why, uint64_t waited_ms)
@@ -397,11 +404,13 @@ static int run_agent(struct launch *launch)
         .signal_count = config->signal_count,
         .out_filters = (const char *const *)config->out_filters,
         .err_filters = (const char *const *)config->err_filters,
+        .timer_file = *config->timer_file ? config->timer_file : NULL,
         .context = launch,
         .plan = plan,
         .open_store = open_store,
         .close_store = close_store,
         .describe = describe,
+        .parse_timer = parse_timer,
         .on_connecting = on_connecting,
         .on_waiting = on_waiting,
         .on_start = on_start,

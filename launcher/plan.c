@@ -113,6 +113,9 @@ int plan_environment(struct ct_env *out, const struct config *config,
         return rc;
     if (config->sets_omp_threads && (rc = ct_env_set(out, CT_ENV_OMP_THREADS, "1")) < 0)
         return rc;
+    if (*config->timer_file &&
+        (rc = ct_env_set(out, CT_ENV_TIMER_FILE, config->timer_file)) < 0)
+        return rc;
     return config->virtual_local_rank ? set_virtual_device(out, config, local_rank) : 0;
 }
 

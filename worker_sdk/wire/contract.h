@@ -25,6 +25,7 @@
 #define CT_ENV_SIGNALS          "TORCHELASTIC_SIGNALS_TO_HANDLE"
 #define CT_ENV_NCCL_ASYNC       "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 #define CT_ENV_OMP_THREADS      "OMP_NUM_THREADS"
+#define CT_ENV_TIMER_FILE       "TORCHELASTIC_TIMER_FILE"
 /* Ours. */
 /* Abstract Unix socket of the agent ("@..."), and the number of the world, decimal. */
 #define CT_ENV_AGENT_SOCKET "CTRUN_AGENT_SOCKET"
