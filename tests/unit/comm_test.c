@@ -313,6 +313,49 @@ static void background_works_run_in_order(void **state)
     in_all_worlds(6, background);
 }
 
+/* The last rank gives its data and goes away; the others get the result without it. */
+static int goes_away(int rank, void *context)
+{
+    const size_t count =
+        300001; /* several pieces a slice, the last ones short or empty */
+    struct ctrun_group *group = ranks_open(rank, NULL, NULL);
+    int size = ctrun_group_size(group);
+    struct ctrun_work *work = NULL;
+    struct ctrun_error err;
+    void *block;
+    float *data;
+
+    (void)context;
+    CHECK_OK(ctrun_group_alloc(group, count * sizeof *data, &block, &err));
+    data = block;
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < count; i++)
+            data[i] = (float)(rank + round) + (float)(i % 7);
+        CHECK_OK(ctrun_barrier(group, &err));
+        if (rank == size - 1) {
+            CHECK_OK(ctrun_all_reduce_start(group, data, count, CTRUN_F32, CTRUN_SUM,
+                                            &work, &err));
+            ranks_await(0, (unsigned)((size - 1) * (round + 1)));
+            CHECK_OK(ctrun_work_wait(work, &err));
+        } else {
+            CHECK_OK(ctrun_all_reduce(group, data, count, CTRUN_F32, CTRUN_SUM, &err));
+            ranks_signal(0);
+        }
+        for (size_t i = 0; i < count; i++)
+            CHECK(data[i] == (float)(size * (size - 1) / 2 + size * round) +
+                                 (float)size * (float)(i % 7));
+    }
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void who_waits_reduces_the_share_of_a_rank_that_is_not_there(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 4; size++)
+        assert_int_equal(ranks_run(size, goes_away, NULL), 0);
+}
+
 static int sub_groups(int rank, void *context)
 {
     const struct world *world = context;
@@ -395,6 +438,7 @@ int main(void)
         cmocka_unit_test(barrier_holds_until_all_have_come),
         cmocka_unit_test(a_message_goes_round_all_ranks),
         cmocka_unit_test(background_works_run_in_order),
+        cmocka_unit_test(who_waits_reduces_the_share_of_a_rank_that_is_not_there),
         cmocka_unit_test(sub_groups_and_the_world_do_not_mix),
         cmocka_unit_test(wrong_arguments_are_refused),
     };

@@ -10,9 +10,10 @@
 #include "worker_sdk/comm/reduce.h"
 
 enum {
-    REGIONS_MAX = 4096, /* ctrun_group_alloc() calls of one group */
-    SLICE_ALIGN = 64,   /* bytes: members do not write to one cache line */
-    OFFSET_BITS = 44,   /* of ct_post.where; the region is above */
+    REGIONS_MAX = 4096,  /* ctrun_group_alloc() calls of one group */
+    SLICE_ALIGN = 64,    /* bytes: members do not write to one cache line */
+    OFFSET_BITS = 44,    /* of ct_post.where; the region is above */
+    PIECE_BYTES = 65536, /* claimed at once in a direct all-reduce */
 };
 
 enum plan {
@@ -37,6 +38,8 @@ struct ct_host_shm {
     enum plan plan;
     size_t step;
     size_t chunks;
+    uint64_t
+        pieces; /* of each slice that all direct calls so far ever had; this one's end */
 };
 
 /* The part of `bytes` that member works on. */
@@ -204,19 +207,88 @@ static void finish_tiny(struct ct_host_shm *shm)
                    post_of(shm, i)->data, call->bytes);
 }
 
-static void reduce_direct(struct ct_host_shm *shm)
+/* A direct all-reduce cuts each member's slice into pieces that are claimed one by one. Each
+ * member takes its own; who waits then takes what is left of the others', so that a member that
+ * lost its processor holds up one piece at most. Who reduces a piece changes no bit of it. The
+ * counters only grow, by the same number of pieces for each slice and call: nothing to reset. */
+static uint64_t piece_count(const struct ct_host_shm *shm)
+{
+    return (slice_of(shm, shm->call.bytes, 0).bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+}
+
+static bool claim_piece(struct ct_shm_member *owner, uint64_t end, uint64_t *piece)
+{
+    *piece = atomic_load(&owner->claimed);
+    while (*piece < end)
+        if (atomic_compare_exchange_weak(&owner->claimed, piece, *piece + 1))
+            return true;
+    return false;
+}
+
+/* The k-th piece of the slice of `owner`, for all members; empty where the slice ends early. */
+static void reduce_piece(const struct ct_host_shm *shm, int owner, uint64_t k)
 {
     const struct ct_call *call = &shm->call;
     const struct ct_reduction how = {call->dtype, call->op, call->divisor};
-    struct slice slice = slice_of(shm, call->bytes, shm->segment.me);
+    struct slice slice = slice_of(shm, call->bytes, owner);
+    size_t at = (size_t)k * PIECE_BYTES;
+    size_t left = slice.bytes > at ? slice.bytes - at : 0;
     uint64_t where = post_of(shm, 0)->where;
     const void *src[CT_LOCAL_MAX];
     void *dst[CT_LOCAL_MAX];
 
     for (int i = 0; i < shm->segment.size; i++)
-        src[i] = dst[i] = (unsigned char *)data_of(shm, where, i) + slice.start;
+        src[i] = dst[i] = (unsigned char *)data_of(shm, where, i) + slice.start + at;
     ct_reduce(&how, dst, shm->segment.size, src, shm->segment.size,
-              slice.bytes / ctrun_dtype_size(call->dtype));
+              (left < PIECE_BYTES ? left : PIECE_BYTES) /
+                  ctrun_dtype_size(call->dtype));
+}
+
+static bool pieces_are_done(const struct ct_segment *segment,
+                            const struct ct_wait *wait)
+{
+    for (int i = 0; i < segment->size; i++)
+        if (atomic_load(&segment->members[i].finished) < wait->number)
+            return false;
+    return true;
+}
+
+static bool is_claiming(const struct ct_segment *segment, const struct ct_wait *wait,
+                        int member)
+{
+    return atomic_load(&segment->members[member].is_claiming) != 0 &&
+           !pieces_are_done(segment, wait);
+}
+
+static struct ct_wait pieces_wait(const struct ct_host_shm *shm)
+{
+    return (struct ct_wait){.is_met = pieces_are_done,
+                            .is_awaited = is_claiming,
+                            .number = shm->pieces,
+                            .call = &shm->call,
+                            .deadline_ms = shm->call.deadline_ms};
+}
+
+/* Reduces what nobody has claimed yet of the slices of `count` members, ours first. */
+static void reduce_unclaimed(struct ct_host_shm *shm, int count)
+{
+    struct ct_segment *segment = &shm->segment;
+    const struct ct_wait wait = pieces_wait(shm);
+    uint64_t begin = shm->pieces - piece_count(shm);
+    uint64_t piece;
+
+    atomic_store(&segment->members[segment->me].is_claiming, 1);
+    for (int i = 0; i < count; i++) {
+        int member = (segment->me + i) % segment->size;
+        struct ct_shm_member *owner = &segment->members[member];
+        while (claim_piece(owner, shm->pieces, &piece)) {
+            reduce_piece(shm, member, piece - begin);
+            atomic_fetch_add(&owner->finished, 1);
+        }
+    }
+    atomic_store(&segment->members[segment->me].is_claiming, 0);
+    for (int i = 0; pieces_are_done(segment, &wait) && i < segment->size; i++)
+        ct_segment_ring(segment, i);
 }
 
 static unsigned char *stage_of(const struct ct_host_shm *shm, int member, size_t chunk)
@@ -320,9 +392,10 @@ static bool step_direct(struct ct_host_shm *shm, size_t k)
 
     if (k == 1)
         return true;
-    if (call->kind == CT_CALL_ALL_REDUCE)
-        reduce_direct(shm);
-    else if (call->peer != shm->segment.me)
+    if (call->kind == CT_CALL_ALL_REDUCE) {
+        shm->pieces += piece_count(shm);
+        reduce_unclaimed(shm, 1);
+    } else if (call->peer != shm->segment.me)
         memcpy(call->out, data_of(shm, post_of(shm, 0)->where, call->peer),
                call->bytes);
     return false;
@@ -373,23 +446,48 @@ int ct_host_shm_begin(struct ct_host_shm *shm, const struct ct_call *call,
     return 0;
 }
 
+/* After our part of a direct all-reduce: what counts are the pieces, not another barrier. */
+static bool awaits_pieces(const struct ct_host_shm *shm)
+{
+    return shm->plan == PLAN_DIRECT && shm->call.kind == CT_CALL_ALL_REDUCE &&
+           shm->step == 1;
+}
+
+static bool is_met(const struct ct_host_shm *shm)
+{
+    const struct ct_wait wait = pieces_wait(shm);
+
+    return awaits_pieces(shm) ? pieces_are_done(&shm->segment, &wait)
+                              : ct_segment_all_posted(&shm->segment, shm->number);
+}
+
+static int wait_for_others(struct ct_host_shm *shm, struct ctrun_error *err)
+{
+    const struct ct_wait wait = pieces_wait(shm);
+
+    if (!awaits_pieces(shm))
+        return ct_segment_wait_posts(&shm->segment, shm->number, &shm->call, err);
+    reduce_unclaimed(shm, shm->segment.size);
+    return ct_segment_wait(&shm->segment, &wait, err);
+}
+
 int ct_host_shm_advance(struct ct_host_shm *shm, bool wait, struct ctrun_error *err)
 {
     int rc;
 
     for (;;) {
-        if (!ct_segment_all_posted(&shm->segment, shm->number)) {
+        if (!is_met(shm)) {
             if (!wait)
                 return ct_verdict_get(shm->segment.verdict, err);
-            rc = ct_segment_wait_posts(&shm->segment, shm->number, &shm->call, err);
-            if (rc < 0)
+            if ((rc = wait_for_others(shm, err)) < 0)
                 return rc;
         }
         if (shm->step == 0 && (rc = check_agreement(shm, err)) < 0)
             return rc;
         if (take_step(shm))
             return 1;
-        next_post(shm);
+        if (!awaits_pieces(shm))
+            next_post(shm);
     }
 }
 

@@ -58,6 +58,10 @@ struct ct_shm_member {
     _Atomic uint32_t has_joined;
     _Atomic uint32_t has_left;
     uint64_t cpus[16]; /* its affinity mask: 1024 processors */
+    /* Pieces of its slice that were ever taken on, and done, by whomever: see host_shm.c. */
+    _Alignas(CT_LINE) _Atomic uint64_t claimed;
+    _Alignas(CT_LINE) _Atomic uint64_t finished;
+    _Atomic uint32_t is_claiming; /* it may be at work on a piece */
 };
 
 struct ct_ring {
