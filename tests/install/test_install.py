@@ -54,7 +54,8 @@ def test_find_package_builds_a_program(box, tree, target):
         "cmake_minimum_required(VERSION 3.16)\nproject(hello C)\nfind_package(ctrun 0.1 REQUIRED)\n"
         f"add_executable(hello hello.c)\ntarget_link_libraries(hello {target})\n")
     build = box.path("build")
-    for step in (["-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={tree}"], ["--build", build]):
+    configure = ["-G", "Ninja", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={tree}"]
+    for step in (configure, ["--build", build]):
         assert box.run("cmake", *step).code == 0, box.runs[-1]
     says_hello(box, build / "hello")
 

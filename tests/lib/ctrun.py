@@ -105,13 +105,13 @@ def describe(pids):
     return "; ".join(lines)
 
 
-def _shm_orphans(before):
-    """Files of ours in /dev/shm that came since `before` and that no live process holds."""
-    new = {n for n in os.listdir("/dev/shm") if "ctrun" in n} - before
+def _shm_orphans(shm, before):
+    """Files of ours in shared memory that came since `before` and that no live process holds."""
+    new = {n for n in os.listdir(shm) if "ctrun" in n} - before
     for entry in os.listdir("/proc") if new else ():
         if entry.isdigit():
             maps = _read(f"/proc/{entry}/maps")
-            new -= {n for n in new if f"/dev/shm/{n}".encode() in maps}
+            new -= {n for n in new if f"{shm}/{n}".encode() in maps}
             if not new:
                 break
     return new
@@ -169,12 +169,13 @@ class Run:
 class Box:
     """The room of one test: a folder, an environment, an event stream, and all its processes."""
 
-    def __init__(self):
+    def __init__(self, shm="/dev/shm"):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ctrun-test-"))
         self.mark = uuid.uuid4().hex
         self.events_path = self.dir / "events.ndjson"
         self.runs = []
-        self._shm = set(os.listdir("/dev/shm"))
+        self.shm = shm
+        self._shm_before = set(os.listdir(shm))
         self.env = {key: value for key, value in os.environ.items() if not self._is_foreign(key)}
         self.env.update({MARK: self.mark, "CTRUN_EVENTS": str(self.events_path),
                          "TMPDIR": str(self.dir),
@@ -286,12 +287,11 @@ class Box:
         for run in self.runs:
             run.process.wait()
             run.close()
-        orphans = _shm_orphans(self._shm)
-        if orphans:
-            # A neighbour's file is no orphan for longer than its start takes.
-            try:
-                wait_until(lambda: not _shm_orphans(self._shm), "no orphan", 2)
-            except AssertionError:
-                complaints.append(f"files survive in /dev/shm: {_shm_orphans(self._shm)}")
+        # A neighbour's file is no orphan for longer than its start takes.
+        try:
+            wait_until(lambda: not _shm_orphans(self.shm, self._shm_before), "no orphan", 2)
+        except AssertionError:
+            left = _shm_orphans(self.shm, self._shm_before)
+            complaints.append(f"files survive in {self.shm}: {left}")
         shutil.rmtree(self.dir, ignore_errors=True)
         return complaints
