@@ -16,6 +16,7 @@
 #include "agent/limits.h"
 #include "agent/link.h"
 #include "agent/signals.h"
+#include "agent/stuck.h"
 #include "agent/watchdog.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
@@ -66,6 +67,7 @@ struct agent {
     struct link *link;
     struct crew *crew;
     struct watchdog *watchdog; /* NULL: no file timer */
+    struct stuck *stuck;       /* NULL: not wanted */
 
     struct ct_start start; /* of the current or last round; generation 0: none yet */
     struct ct_stop stop;   /* for start.generation; reason 0: none came */
@@ -200,6 +202,7 @@ static void take_start(struct agent *agent, const struct ct_start *start)
         agent->options->on_start(agent->options->context, start);
     link_set_progress(agent->link, start->generation, -1);
     watchdog_clear(agent->watchdog);
+    stuck_start(agent->stuck);
     control_begin_round(agent->control, (int)agent->options->join.slots);
     crew_start(agent->crew, start);
 }
@@ -224,6 +227,7 @@ static void stop(struct agent *agent, enum agent_after after, int signal,
     } else if (after > agent->after) {
         agent->after = after;
     }
+    stuck_stop(agent->stuck);
     crew_stop(agent->crew, signal, grace_ms);
 }
 
@@ -282,10 +286,18 @@ static void succeed(struct agent *agent)
     link_send(agent->link, &message);
 }
 
+static void send_leave(struct agent *agent, const char *why)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_LEAVE};
+
+    message.leave.generation = agent->start.generation;
+    (void)ct_copy(message.leave.reason, sizeof message.leave.reason, why);
+    link_send(agent->link, &message);
+}
+
 /* A process in the kernel's hands: the node is not fit for another round. */
 static void give_up(struct agent *agent)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_LEAVE};
     struct ct_failure failure = {0};
     struct ctrun_error err;
 
@@ -296,9 +308,7 @@ static void give_up(struct agent *agent)
             ? failure.text
             : "a process that a worker left behind did not die after SIGKILL");
     send_stopped(agent);
-    message.leave.generation = agent->start.generation;
-    (void)ct_copy(message.leave.reason, sizeof message.leave.reason, err.text);
-    link_send(agent->link, &message);
+    send_leave(agent, err.text);
     fail(agent, &err);
 }
 
@@ -481,26 +491,19 @@ static void emit_signal(int signal, pid_t sender)
     ct_info("signal received signal=SIG%s sender=%d", sigabbrev_np(signal), sender);
 }
 
-static void send_leave(struct agent *agent, int signal, pid_t sender)
-{
-    struct ct_message message = {.kind = CT_MESSAGE_LEAVE};
-
-    message.leave.generation = agent->start.generation;
-    (void)ct_format(message.leave.reason, sizeof message.leave.reason,
-                    "SIG%s from pid %d", sigabbrev_np(signal), sender);
-    link_send(agent->link, &message);
-}
-
 /* The first ending signal goes to the workers as it is. Further Ctrl-Cs are a person who cannot
  * wait: then SIGTERM with a short grace, then SIGKILL. */
 static void end_by_signal(struct agent *agent, int signal, pid_t sender)
 {
     const uint64_t grace_ms = agent->options->grace_ms;
+    char why[64];
 
     agent->interrupts += signal == SIGINT;
     if (agent->result->signal == 0) {
         agent->result->signal = signal;
-        send_leave(agent, signal, sender);
+        (void)ct_format(why, sizeof why, "SIG%s from pid %d", sigabbrev_np(signal),
+                        sender);
+        send_leave(agent, why);
     } else if (signal != SIGINT || agent->interrupts < 2) {
         return;
     }
@@ -614,6 +617,42 @@ static int open_watchdog(struct agent *agent, struct ctrun_error *err)
     return options.path ? watchdog_open(&agent->watchdog, &options, err) : 0;
 }
 
+/* ---- Uninterruptible sleep -------------------------------------------------------------- */
+
+/* As with a process that does not die: this node is not fit for another round. */
+static void on_stuck(void *context, pid_t process, pid_t thread, const char *where,
+                     uint64_t for_ms)
+{
+    struct agent *agent = context;
+    struct ctrun_error *err = &agent->result->error;
+
+    if (agent->state != AGENT_RUNNING)
+        return;
+    (void)ct_fail(
+        err, CTRUN_E_UNKILLABLE,
+        "rank %d: pid %d thread %d has been in uninterruptible sleep (state D) "
+        "for %.1f s, kernel %s",
+        crew_find_rank(agent->crew, process), process, thread, (double)for_ms / 1000,
+        where);
+    send_leave(agent, err->text);
+    stop(agent, AFTER_END, SIGTERM, agent->options->grace_ms,
+         "a worker is stuck in the kernel");
+}
+
+static int open_stuck(struct agent *agent, struct ctrun_error *err)
+{
+    const struct stuck_options options = {
+        .loop = agent->loop,
+        .limit_ms = agent->options->stuck_limit_ms,
+        .context = agent,
+        .on_stuck = on_stuck,
+    };
+
+    if (options.limit_ms == 0 || stuck_create(&agent->stuck, &options) == 0)
+        return 0;
+    return ct_fail(err, -ENOMEM, "state D check: out of memory");
+}
+
 static int open_all(struct agent *agent, struct ctrun_error *err)
 {
     const struct agent_options *options = agent->options;
@@ -635,6 +674,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
     if ((rc = open_consoles(agent, err)) < 0 ||
         (rc = control_open(&agent->control, &control, err)) < 0 ||
         (rc = open_crew(agent, err)) < 0 || (rc = open_watchdog(agent, err)) < 0 ||
+        (rc = open_stuck(agent, err)) < 0 ||
         (rc = link_open(&agent->link, &link, err)) < 0)
         return rc;
     return open_signals(agent, err); /* last: from here on they find everything there */
@@ -645,6 +685,7 @@ static void close_all(struct agent *agent)
     link_close(agent->link, AGENT_HURRY_MS);
     close_store(agent);
     watchdog_close(agent->watchdog);
+    stuck_destroy(agent->stuck);
     control_close(agent->control);
     crew_destroy(agent->crew);
     signals_close(agent->signals);

@@ -71,6 +71,7 @@ struct agent_options {
         *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
     const char *const *err_filters;
 
+    uint64_t stuck_limit_ms; /* in uninterruptible sleep: then we leave; 0: not looked at */
     const char *timer_file; /* named pipe to make and read; NULL: none */
 
     void *context; /* given to the functions below */
@@ -95,6 +96,9 @@ struct agent_options {
                        uint64_t waited_ms);
     void (*on_start)(void *context, const struct ct_start *start);
     void (*on_stop)(void *context, const struct ct_stop *stop);
+    /* For events: a worker runs; it has ended (cause CT_CAUSE_NONE: well). */
+    void (*on_worker_started)(void *context, int local_rank, int pid);
+    void (*on_worker_ended)(void *context, const struct ct_failure *end);
 };
 
 void agent_worker_plan_deinit(struct agent_worker_plan *plan);

@@ -269,6 +269,13 @@ bool crew_has_process(const struct crew *crew, pid_t pid)
     return find_by_process(crew, pid) != NULL;
 }
 
+int crew_find_rank(const struct crew *crew, pid_t pid)
+{
+    const struct worker *worker = find_by_process(crew, pid);
+
+    return worker ? worker->rank : -1;
+}
+
 void crew_expire(struct crew *crew, pid_t pid, const char *scope, int signal)
 {
     struct worker *worker = find_by_process(crew, pid);

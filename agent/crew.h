@@ -44,6 +44,8 @@ void crew_stop(struct crew *crew, int signal, uint64_t grace_ms);
 void crew_signal(struct crew *crew, int signal);
 /* True for a worker, and for a process of its session. */
 bool crew_has_process(const struct crew *crew, pid_t pid);
+/* The rank of the worker it is, or in whose session it is; -1: of none. */
+int crew_find_rank(const struct crew *crew, pid_t pid);
 /* The file timer `scope` of that process has run out: its worker gets `signal`. */
 void crew_expire(struct crew *crew, pid_t pid, const char *scope, int signal);
 /* A child of this process has ended. */

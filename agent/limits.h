@@ -47,6 +47,12 @@ enum {
     LINK_RECONNECT_MS =
         5000, /* a lost server that runs nothing of ours may come back */
 
+    /* Uninterruptible sleep. */
+    STUCK_SLEEPERS_MAX = 256,
+    STUCK_LOOKS = 4, /* per limit: it is passed by a quarter at most */
+    STUCK_PERIOD_MIN_MS = 20,
+    STUCK_PERIOD_MAX_MS = 5000,
+
     /* File timer. */
     WATCHDOG_TIMERS_MAX = 1024, /* scopes that are open at once: a few a worker */
     WATCHDOG_LINE_MAX_BYTES = 4096, /* PIPE_BUF: what a writer can put down whole */

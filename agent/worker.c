@@ -61,9 +61,12 @@ static void emit_started(const struct worker *worker, const struct worker_place 
     ct_event_int(&event, "local_rank", worker->local_rank);
     ct_event_int(&event, "worker_pid", worker->pid);
     ct_event_end(&event);
+    if (place->options->on_worker_started)
+        place->options->on_worker_started(place->options->context, worker->local_rank,
+                                          worker->pid);
 }
 
-static void emit_ended(const struct worker *worker)
+static void emit_ended(const struct worker *worker, const struct worker_place *place)
 {
     const struct ct_failure *failure = &worker->failure;
     struct ct_event event;
@@ -81,6 +84,8 @@ static void emit_ended(const struct worker *worker)
     ct_info("worker ended rank=%d pid=%d cause=%s code=%d generation=%llu",
             failure->rank, failure->pid, ct_cause_name(failure->cause), failure->code,
             (unsigned long long)failure->generation);
+    if (place->options->on_worker_ended)
+        place->options->on_worker_ended(place->options->context, failure);
 }
 
 static int open_stream(struct worker *worker, const struct worker_place *place,
@@ -136,7 +141,7 @@ static int fail_start(struct worker *worker, const struct worker_place *place,
     worker->failure.cause = (uint8_t)cause;
     worker->failure.code = -err->code;
     (void)ct_copy(worker->failure.text, sizeof worker->failure.text, err->text);
-    emit_ended(worker);
+    emit_ended(worker, place);
     return err->code;
 }
 
@@ -225,7 +230,7 @@ void worker_end(struct worker *worker, const struct worker_place *place, int sta
         write_text(worker, oom_proof);
     if (worker->failure.cause != CT_CAUSE_NONE && place->options->describe)
         place->options->describe(place->options->context, &worker->failure);
-    emit_ended(worker);
+    emit_ended(worker, place);
 }
 
 void worker_give_up(struct worker *worker, const struct worker_place *place)
@@ -249,7 +254,7 @@ void worker_give_up(struct worker *worker, const struct worker_place *place)
     (void)ct_format(worker->failure.text, sizeof worker->failure.text,
                     "pid %d did not die after SIGKILL: state %c, kernel %s",
                     worker->pid, process.state, *where ? where : "unknown");
-    emit_ended(worker);
+    emit_ended(worker, place);
 }
 
 void worker_expire(struct worker *worker, const char *scope, int signal)

@@ -51,11 +51,12 @@ static int refuse_unsupported(const struct options *options, struct ctrun_error 
                        "--numa-binding=%s: not supported yet; leave it out",
                        option_text(options, OPTION_NUMA_BINDING));
     }
-    if (strcmp(handler, "null") != 0 && strcmp(handler, "dynamic_rendezvous") != 0)
+    if (strcmp(handler, "null") != 0 && strcmp(handler, "dynamic_rendezvous") != 0 &&
+        strcmp(handler, "console") != 0)
         return ct_fail(
             err, CTRUN_E_USAGE,
-            "--event-log-handler=%s: not supported; CTRUN_EVENTS=FILE writes "
-            "ctrun's events as JSON lines",
+            "--event-log-handler=%s: not supported; console prints torchrun's events, "
+            "CTRUN_EVENTS=FILE gets ctrun's as JSON lines",
             handler);
     if (strcmp(method, "spawn") != 0)
         ct_warn("--start-method=%s has no effect: workers are started by exec", method);
@@ -69,7 +70,6 @@ static void warn_environment(char *const *env)
         const char *why;
     } names[] = {
         {"TORCHELASTIC_HEALTH_CHECK_PORT", "no health check server started"},
-        {"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", "not supported yet"},
         {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
          "no need: each round has a worker store of its own"},
     };
@@ -228,6 +228,22 @@ static int resolve_grace(struct config *out, const struct options *options,
     return 0;
 }
 
+/* As torchrun: what is no positive number turns the check off. */
+static void resolve_stuck_limit(struct config *out)
+{
+    const char *text = option_env(out->env,
+                                  "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT");
+    char *end;
+    double seconds;
+
+    if (!text)
+        return;
+    seconds = strtod(text, &end);
+    if (end != text && *end == '\0' && seconds > 0)
+        out->stuck_limit_ms = seconds > GRACE_MAX_S ? (uint64_t)GRACE_MAX_S * 1000
+                                                    : (uint64_t)(seconds * 1000) + 1;
+}
+
 /* ---- Output -------------------------------------------------------------------------- */
 
 /* "a,,b,c" is "a,b" and "c". */
@@ -356,6 +372,8 @@ int config_resolve(struct config *out, const struct options *options, char *cons
 
     *out = (struct config){.env = env};
     out->virtual_local_rank = options->values[OPTION_VIRTUAL_LOCAL_RANK].is_on;
+    out->prints_torch_events = strcmp(option_text(options, OPTION_EVENT_LOG_HANDLER),
+                                      "console") == 0;
     out->torchrun_exit_code = strcmp(option_text(options, OPTION_EXIT_CODE),
                                      "torchrun") == 0;
     if ((rc = refuse_unsupported(options, err)) < 0 ||
@@ -368,6 +386,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = program_resolve(&out->program, options, env, err)) < 0)
         return rc;
     resolve_signals(out, options);
+    resolve_stuck_limit(out);
     resolve_omp(out);
     warn_environment(env);
     return 0;

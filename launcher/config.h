@@ -49,6 +49,7 @@ struct config {
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
     uint64_t grace_ms;
+    uint64_t stuck_limit_ms; /* in uninterruptible sleep; 0: not looked at */
 
     int signals[CONFIG_SIGNALS_MAX];
     size_t signal_count;
@@ -62,6 +63,7 @@ struct config {
     char *out_filters[CONFIG_FILTERS_MAX + 1]; /* owned, NULL at the end */
     char *err_filters[CONFIG_FILTERS_MAX + 1];
 
+    bool prints_torch_events;  /* --event-log-handler=console */
     char timer_file[PATH_MAX]; /* named pipe of the file timer; empty: none */
     bool virtual_local_rank;
     bool sets_omp_threads; /* OMP_NUM_THREADS=1 for the workers */

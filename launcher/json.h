@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON of the launcher, the only door to cJSON here: error files read and written, lines
- * of the file timer read.
+ * of the file timer read, torchrun's events written.
  *
  * A worker that fails may leave {"message": {"message": "ValueError: boom",
  * "extraInfo": {"py_callstack": "...", "timestamp": "1795255662"}}}, or the flat form
@@ -42,5 +42,33 @@ int json_error_file_write(const char *path, const char *message,
 /* {"version": 1, "pid": 812, "scope_id": "step", "expiration_time": 1795255662.5,
  * "signal": 9}, as torch.distributed.elastic.timer writes it. 0 or -EBADMSG. */
 int json_timer_read(const char *line, size_t length, struct agent_timer *out);
+
+/* One event as torchrun's console handler prints it; see launcher/torch_events.h. */
+struct json_torch_event {
+    const char *state; /* "START" */
+    const char *run_id;
+    const char *role;
+    const char *host;
+    const char *backend;
+    const char *entry_point;
+    const char *error;    /* NULL, or what the agent failed of */
+    int group_rank;       /* -1: none yet */
+    int group_world_size; /* the same */
+    uint32_t restarts;
+    uint64_t total_s;
+    double duration_ms; /* < 0: not measured */
+    bool is_worker;     /* what follows is a worker's */
+    int pid;
+    int rank;
+    int local_rank;
+    int role_rank;
+    int role_world_size;
+    bool has_failed;
+    int exit_code;          /* as Python has it: negative for signals */
+    const char *error_file; /* path; may be empty */
+};
+
+/* Owned by the caller; NULL when memory is short. */
+char *json_torch_event_format(const struct json_torch_event *event);
 
 #endif

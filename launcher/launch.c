@@ -13,6 +13,7 @@
 #include "launcher/messages.h"
 #include "launcher/plan.h"
 #include "launcher/summary.h"
+#include "launcher/torch_events.h"
 #include "rendezvous/port_owner.h"
 #include "rendezvous/server.h"
 #include "worker_sdk/base/alloc.h"
@@ -29,6 +30,7 @@ struct launch {
     struct hosts hosts;
     struct server *server; /* NULL until something has to be listened for */
     struct logdir logdir;
+    struct torch_events torch_events;
     struct ct_waiting waiting; /* the last one, for the summary */
     uint64_t waited_ms;
     uint64_t said_ms;
@@ -188,7 +190,7 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
 
 static void on_start(void *context, const struct ct_start *start)
 {
-    const struct launch *launch = context;
+    struct launch *launch = context;
     unsigned last = (unsigned)launch->config->nproc - 1;
 
     ct_info(
@@ -199,18 +201,34 @@ static void on_start(void *context, const struct ct_start *start)
         start->group_world_size, last, start->role_rank_base,
         start->role_rank_base + last, start->rank_base, start->rank_base + last,
         start->role_world_size, start->world_size);
+    torch_events_round(&launch->torch_events, start);
 }
 
 static void on_stop(void *context, const struct ct_stop *stop)
 {
+    struct launch *launch = context;
     char text[1024];
 
-    (void)context;
+    torch_events_round_over(&launch->torch_events);
     messages_format_stop(text, sizeof text, stop);
     if (!stop->is_final)
         messages_say("%s", text);
     else
         ct_info("%s", text); /* the summary says it better */
+}
+
+static void on_worker_started(void *context, int local_rank, int pid)
+{
+    struct launch *launch = context;
+
+    torch_events_worker_started(&launch->torch_events, local_rank, pid);
+}
+
+static void on_worker_ended(void *context, const struct ct_failure *end)
+{
+    struct launch *launch = context;
+
+    torch_events_worker_ended(&launch->torch_events, end);
 }
 
 /* ---- The end ------------------------------------------------------------------------- */
@@ -383,6 +401,23 @@ static void fill_options(struct launch *launch, struct agent_options *out)
         ct_addr_format_host(out->join.addrs[out->join.addr_count++], &mine[i]);
 }
 
+static void tell_torch_events(struct launch *launch, const struct agent_result *result)
+{
+    char text[64];
+    const char *why = NULL;
+
+    if (result->signal) {
+        (void)ct_format(text, sizeof text, "SignalException: signal %d",
+                        result->signal);
+        why = text;
+    } else if (result->error.code) {
+        why = result->error.text;
+    } else if (result->verdict.outcome == CT_OUTCOME_JOIN_TIMEOUT) {
+        why = "RendezvousTimeoutError: not all nodes joined";
+    }
+    torch_events_over(&launch->torch_events, why);
+}
+
 static int run_agent(struct launch *launch)
 {
     const struct config *config = launch->config;
@@ -404,6 +439,7 @@ static int run_agent(struct launch *launch)
         .signal_count = config->signal_count,
         .out_filters = (const char *const *)config->out_filters,
         .err_filters = (const char *const *)config->err_filters,
+        .stuck_limit_ms = config->stuck_limit_ms,
         .timer_file = *config->timer_file ? config->timer_file : NULL,
         .context = launch,
         .plan = plan,
@@ -415,11 +451,14 @@ static int run_agent(struct launch *launch)
         .on_waiting = on_waiting,
         .on_start = on_start,
         .on_stop = on_stop,
+        .on_worker_started = on_worker_started,
+        .on_worker_ended = on_worker_ended,
     };
     fill_options(launch, options);
     if (agent_run(options, result, &err) < 0)
-        code = fail_to_meet(launch, &err);
-    else if (result->signal)
+        result->error = err;
+    tell_torch_events(launch, result);
+    if (result->signal)
         code = end_by_signal(launch, result->signal);
     else if (result->error.code)
         code = fail_to_meet(launch, &result->error);
@@ -440,13 +479,16 @@ int launch_run(const struct config *config)
     if (!launch)
         return launch_fail(config, &err);
     launch->config = config;
-    if (hosts_resolve(&launch->hosts, config, &err) < 0 ||
-        host_rendezvous(launch, &err) < 0)
+    if (torch_events_init(&launch->torch_events, config) < 0)
+        code = launch_fail(config, &err);
+    else if (hosts_resolve(&launch->hosts, config, &err) < 0 ||
+             host_rendezvous(launch, &err) < 0)
         code = fail_to_meet(launch, &err);
     else
         code = run_agent(launch);
     server_destroy(launch->server);
     logdir_close(&launch->logdir);
+    torch_events_deinit(&launch->torch_events);
     free(launch);
     return code;
 }

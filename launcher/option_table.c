@@ -133,7 +133,7 @@ const struct option option_table[OPTION_COUNT] = {
                                  "refused: needs a Python plug-in")},
     [OPTION_EVENT_LOG_HANDLER] =
         {TAKES(TEXT, "event-log-handler", OUTPUT, "NAME",
-               "null; other handlers are refused, see CTRUN_EVENTS"),
+               "null, or console: torchrun's events as JSON lines on stderr"),
          .env = "PET_EVENT_LOG_HANDLER", .fallback = "null"},
 
     [OPTION_VIRTUAL_LOCAL_RANK] = {FLAG("virtual-local-rank", DEVICE,

@@ -9,12 +9,11 @@ import pytest
 ON = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
 
 # set_timer SCOPE SECONDS-FROM-NOW SIGNAL; negative seconds since 1970 release.
-FUNCTIONS = """line() {
-    printf '{"version": 1, "pid": %d, "scope_id": "%s", "expiration_time": %s, "signal": %d}\\n' \\
-        "$1" "$2" "$3" "$4" >"$TORCHELASTIC_TIMER_FILE"
+FUNCTIONS = """format() {
+    printf '{"version": 1, "pid": %d, "scope_id": "%s", "expiration_time": %s, "signal": %d}\\n' "$@"
 }
+line() { format "$@" >"$TORCHELASTIC_TIMER_FILE"; }
 set_timer() { line $$ "$1" "$(($(date +%s%N) / 1000000 + $2 * 1000))e-3" "$3"; }
-release() { line $$ "$1" -1 0; }
 """
 
 
@@ -52,8 +51,10 @@ def test_torchrun_120_no_pipe_unless_it_is_asked_for(box, value):
 
 
 def test_torchrun_121_a_released_timer_is_off_and_a_new_line_replaces_the_old(box):
-    worker = script(box, "set_timer a 1 9\nset_timer b 1 9\nset_timer c 600 9\nrelease a\n"
-                         "set_timer b 600 9\nset_timer c 2 10\nsleep 60\n")
+    # In one write, so that all of it is there before the first of them is looked at.
+    worker = script(box, 'lines="$(format $$ a 1 9; format $$ b 1 9; format $$ c 9e9 9;\n'
+                         'format $$ a -1 0; format $$ b 9e9 9; format $$ c 1 10)"\n'
+                         "printf '%s\\n' \"$lines\" >\"$TORCHELASTIC_TIMER_FILE\"\nsleep 60\n")
     run = box.ctrun(worker, env=ON)
     assert run.code == 128 + 10, run
     assert [event["scope"] for event in box.events("timer_expired")] == ["c"]

@@ -137,7 +137,7 @@ static void each_bad_line_is_refused_with_its_code(void **state)
         {"--rdzv-backend=c10d --rdzv-conf=store_type=file sh", CTRUN_E_USAGE,
          "store_type"},
         {"--logs-specs=x sh", CTRUN_E_USAGE, "--logs-specs"},
-        {"--event-log-handler=console sh", CTRUN_E_USAGE, "CTRUN_EVENTS"},
+        {"--event-log-handler=scuba sh", CTRUN_E_USAGE, "CTRUN_EVENTS"},
         {"--no-python --module sh", -EINVAL, "Don't use both the '--no-python' flag"},
         {"--nnodes=2 --rdzv-endpoint=h --node-rank=0 sh", -EINVAL,
          "port is missing in endpoint"},

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker in uninterruptible sleep: posix_spawn() is a vfork, whose parent sleeps so (state D)
+until the child has executed; the child never does, it opens a pipe that nobody writes."""
+import ctrun
+import pytest
+
+STUCK = """import os, sys
+os.mkfifo("pipe")
+os.posix_spawn("/bin/true", ["true"], os.environ,
+               file_actions=[(os.POSIX_SPAWN_OPEN, 0, "pipe", os.O_RDONLY, 0)])
+"""
+LIMIT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
+
+
+@pytest.mark.parametrize("limit", ["0.5", "1e0"])
+def test_torchrun_141_a_worker_stuck_in_the_kernel_ends_the_node(box, limit):
+    box.write("stuck.py", STUCK)
+    worker = box.write("worker.sh", """#!/bin/sh
+if [ "$RANK" = 1 ]; then exec %s stuck.py; fi
+sleep 60
+""" % ctrun.DEBIAN_PYTHON, 0o755)
+    run = box.ctrun("--max-restarts=3", "--nproc-per-node=2", "--shutdown-timeout=1", worker,
+                    env={LIMIT: limit})
+    assert run.code == 76, run
+    assert "error[E_UNKILLABLE]: rank 1: pid " in run.err
+    assert "uninterruptible sleep (state D)" in run.err
+    assert len(box.events("round_started")) == 1
+
+
+def test_torchrun_141_the_exit_code_of_torchrun_on_demand(box):
+    box.write("stuck.py", STUCK)
+    run = box.ctrun("--exit-code=torchrun", "--shutdown-timeout=0", "--no-python",
+                    ctrun.DEBIAN_PYTHON, "stuck.py", env={LIMIT: "0.2"})
+    assert run.code == 1, run
+
+
+@pytest.mark.parametrize("value", ["", "0", "-1", "abc", "1x"])
+def test_torchrun_142_no_limit_no_check_no_word(box, value):
+    run = box.ctrun("true", env={LIMIT: value})
+    assert run.code == 0 and run.err == "", run
+
+
+def test_torchrun_142_a_worker_that_sleeps_as_usual_is_not_stuck(box):
+    run = box.start_ctrun("sh", "-c", "while [ ! -e go ]; do sleep 0.01; done",
+                          env={LIMIT: "0.1"})
+    box.wait_event("worker_started")
+    for number in range(100):  # a while in which it is looked at
+        box.run("true")
+    box.write("go", "")
+    assert run.wait() == 0
