@@ -97,6 +97,13 @@ def parent_of(pid):
     return int(stat[1]) if stat else 0
 
 
+def leads_its_group(pid):
+    try:
+        return os.getpgid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
 def describe(pids):
     lines = []
     for pid in pids:
@@ -245,11 +252,14 @@ class Box:
 
     def workers(self, restart=None):
         """Live workers, rank -> pid; only those of the given restart count when one is given.
-        A worker is what has a RANK and whose parent has none of the same run."""
+        A worker is what has a RANK, whose parent has none of the same run, and that leads its
+        process group: an orphan of a worker, which its agent has adopted, does not."""
         found = {}
         for pid in self.pids():
             env = environment(pid)
             if "RANK" not in env or "RANK" in environment(parent_of(pid)):
+                continue
+            if not leads_its_group(pid):
                 continue
             if restart is None or env.get("TORCHELASTIC_RESTART_COUNT") == str(restart):
                 found[int(env["RANK"])] = pid
