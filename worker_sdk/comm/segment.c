@@ -452,8 +452,12 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
             atomic_store(&self->is_asleep, 1);
         if (wait->is_met(segment, wait))
             break;
-        if ((rc = look_around(segment, wait, err)) == 0)
+        if ((rc = look_around(segment, wait, err)) == 0) {
             sleep_a_slice(segment, wait, bell);
+        } else if (wait->is_met(segment, wait)) {
+            rc = 0; /* a peer that is through with this may have failed in the next */
+            break;
+        }
     }
     if (self)
         atomic_store(&self->is_asleep, 0);
