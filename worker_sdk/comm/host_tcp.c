@@ -14,7 +14,9 @@
 enum {
     HEADER_MAGIC = 0x31746d63, /* "cmt1" */
     HEADER_BYTES = 32,
-    BLOCK_BYTES = 131072, /* moved by one system call; reduced while in cache */
+    /* Moved by one system call; reduced while in cache. With less the ranks of a busy host wait
+     * for each other more often. */
+    BLOCK_BYTES = 524288,
     SPINS = 60, /* tries, half a µs each, before poll(): a wake-up costs 30 µs */
 };
 
