@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that come, go and end at different times: several agents on this machine, told apart by
+--local-addr, meet at a ctrund, so that any of them can be lost."""
+import os
+import re
+import signal
+import time
+
+import ctrun
+import launch
+import pytest
+
+QUICK = "is_host=0,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=1"
+ALL_REDUCE = ctrun.program("03_all_reduce")
+
+
+@pytest.fixture
+def dump(box):
+    return launch.Dump(box)
+
+
+class Meeting:
+    """A ctrund, and agents that meet there."""
+
+    def __init__(self, box):
+        self.box = box
+        self.daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+        found = ctrun.wait_until(lambda: re.search(r"127\.0\.0\.1:(\d+)",
+                                                   self.daemon.out + self.daemon.err),
+                                 lambda: f"ctrund tells its port\n{self.daemon}")
+        self.endpoint = found.group(0)
+
+    def start(self, number, nnodes, *words, conf=QUICK, env=None):
+        """Node `number` at 127.0.0.NUMBER."""
+        return self.box.start_ctrun(
+            f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={self.endpoint}",
+            "--rdzv-id=J", f"--local-addr=127.0.0.{number}", f"--rdzv-conf={conf}",
+            "--shutdown-timeout=1", *words, env=env)
+
+
+@pytest.fixture
+def meeting(box):
+    meeting = Meeting(box)
+    yield meeting
+    meeting.daemon.signal(signal.SIGTERM)
+
+
+def start_in_order(box, meeting, numbers, nnodes, *words, env=None):
+    """One after the other, so that the first is group rank 0."""
+    runs = []
+    for count, number in enumerate(numbers, 1):
+        runs.append(meeting.start(number, nnodes, *words, env=env))
+        if count < len(numbers):
+            box.wait_event("agent_state", count=count, to="joining")
+    return runs
+
+
+# In the first round: notes what it sees, and waits to be stopped. Later: a collective over all.
+ROUNDS = """#!/bin/sh
+env > "$DIR/$CTRUN_GENERATION.$RANK.new"
+mv "$DIR/$CTRUN_GENERATION.$RANK.new" "$DIR/$CTRUN_GENERATION.$RANK"
+if [ "$CTRUN_GENERATION" = 1 ]; then sleep 60; exit; fi
+exec %s
+""" % ALL_REDUCE
+
+
+class Rounds:
+    def __init__(self, box):
+        self.dir = box.path("rounds")
+        self.dir.mkdir()
+        self.program = box.write("rounds.sh", ROUNDS, 0o755)
+        self.env = {"DIR": str(self.dir)}
+
+    def seen(self, generation):
+        """rank -> environment."""
+        found = {}
+        for path in self.dir.glob(f"{generation}.*"):
+            if path.suffix != ".new":
+                pairs = (line.partition("=") for line in path.read_text().splitlines())
+                found[int(path.suffix[1:])] = {key: value for key, _, value in pairs}
+        return found
+
+
+@pytest.fixture
+def rounds(box):
+    return Rounds(box)
+
+
+def masters(found):
+    return {(env["MASTER_ADDR"], env["MASTER_PORT"]) for env in found.values()}
+
+
+@pytest.mark.parametrize("nnodes,replacement", [("2:2", [4]), ("1:3", [])])
+def test_torchrun_076_144_the_node_of_rank_0_is_lost(box, meeting, rounds, nnodes, replacement):
+    runs = start_in_order(box, meeting, [2, 3], nnodes, rounds.program, env=rounds.env)
+    ctrun.wait_until(lambda: len(rounds.seen(1)) == 2, "the first round")
+    first = masters(rounds.seen(1))
+    assert [address for address, _ in first] == ["127.0.0.2"]
+    runs[0].signal(signal.SIGKILL)
+    others = [meeting.start(number, nnodes, rounds.program, env=rounds.env)
+              for number in replacement]
+    survivors = [runs[1]] + others
+    assert [run.wait() for run in survivors] == [0] * len(survivors), runs
+    second = rounds.seen(2)
+    assert sorted(second) == list(range(len(survivors)))
+    assert len(masters(second)) == 1 and not masters(second) & first
+    assert second[0]["MASTER_ADDR"] == "127.0.0.3"
+    assert {env["TORCHELASTIC_RESTART_COUNT"] for env in second.values()} == {"0"}
+
+
+def test_torchrun_144_a_newcomer_moves_the_store_for_everybody(box, meeting, rounds):
+    first = meeting.start(2, "1:2", rounds.program, env=rounds.env)
+    ctrun.wait_until(lambda: rounds.seen(1), "the first round")
+    second = meeting.start(3, "1:2", rounds.program, env=rounds.env)
+    assert [first.wait(), second.wait()] == [0, 0], (first, second)
+    assert sorted(rounds.seen(2)) == [0, 1] and len(masters(rounds.seen(2))) == 1
+    assert not masters(rounds.seen(1)) & masters(rounds.seen(2))
+
+
+def test_torchrun_099_149_nodes_end_at_different_times(box, meeting):
+    """The first waits three times as long as a silent node may live."""
+    runs = start_in_order(box, meeting, [2, 3], "2", "sh", "-c", '[ "$RANK" = 0 ] || sleep 3')
+    box.wait_event("agent_state", to="succeeded")
+    began = time.monotonic()
+    assert [run.wait() for run in runs] == [0, 0], runs
+    assert time.monotonic() - began > 1, "the second was not slower than keep-alive allows"
+    assert len(box.events("round_started")) == 2 and not box.events("round_stopped")
+
+
+def test_torchrun_074_a_run_that_is_over_takes_nobody_in(box, meeting):
+    """A spare that is not quick to leave keeps the run's name taken."""
+    first = meeting.start(2, "1:1", "sh", "-c", "while [ ! -e go ]; do sleep 0.01; done",
+                          conf="is_host=0,keep_alive_interval=20")
+    box.wait_event("worker_started")
+    spare = meeting.start(3, "1:1", "true", conf="is_host=0")
+    box.wait_event("agent_state", count=2, to="joining")
+    agents = {pid for pid in box.pids() if ctrun.parent_of(pid) == spare.pid}
+    for pid in agents:
+        os.kill(pid, signal.SIGSTOP)
+    box.write("go", "")
+    assert first.wait() == 0, first
+    late = meeting.start(4, "1:1", "true", conf="is_host=0")
+    assert late.wait(10) == 1 and "error[E_CLOSED]" in late.err, late
+    for pid in agents:
+        os.kill(pid, signal.SIGCONT)
+    assert spare.wait() == 0, spare
+
+
+def test_torchrun_075_a_signal_leaves_the_run_open_for_a_replacement(box, meeting, rounds):
+    runs = start_in_order(box, meeting, [2, 3], "2", rounds.program, env=rounds.env)
+    ctrun.wait_until(lambda: len(rounds.seen(1)) == 2, "the first round")
+    runs[0].signal(signal.SIGTERM)  # rank 0's node this time
+    assert runs[0].wait() == 143
+    third = meeting.start(4, "2", rounds.program, env=rounds.env)
+    assert [runs[1].wait(), third.wait()] == [0, 0], (runs, third)
+    assert sorted(rounds.seen(2)) == [0, 1]
+
+
+def test_torchrun_154_an_interrupt_before_the_first_round_harms_nobody_else(box, meeting, dump):
+    first = meeting.start(2, "2", dump.program, env=dump.env)
+    box.wait_event("agent_state", to="joining")
+    first.signal(signal.SIGINT)
+    assert first.wait() == 130
+    runs = [meeting.start(number, "2", dump.program, env=dump.env) for number in (3, 4)]
+    assert [run.wait() for run in runs] == [0, 0], runs
+    assert sorted(dump.environments()) == [0, 1]
+
+
+def test_torchrun_128_143_twenty_restarts_meet_nothing_of_the_attempt_before(box):
+    worker = box.write("again.sh", f"#!/bin/sh\n{ALL_REDUCE} || exit 99\n"
+                       '[ "$TORCHELASTIC_RESTART_COUNT" = 20 ] || exit 3\n', 0o755)
+    run = box.ctrun("--nproc-per-node=2", "--max-restarts=20", worker)
+    assert run.code == 0, run
+    assert len(box.events("round_started")) == 21
+    assert not box.events("worker_ended", code=99)
+
+
+# ---- PyTorch of 2.14 and later ----------------------------------------------------------------
+
+@pytest.fixture
+def torch():
+    python = os.environ.get("CTRUN_TEST_TORCH")
+    if not python:
+        pytest.skip("CTRUN_TEST_TORCH names no python with a newer torch")
+    return python
+
+
+OTHER_STORE = """import os, torch.distributed as dist
+rank, port = int(os.environ["RANK"]), os.environ["OTHER_PORT"]
+dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}?rank={rank}&world_size=2")
+values = [None, None]
+dist.all_gather_object(values, rank)
+assert values == [0, 1], values
+"""
+
+LATE_CLIENT = """import os, torch.distributed as dist
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+store.set(f"debug/{os.environ['RANK']}", "here")
+store.wait(["debug/0", "debug/1"])
+keys = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]),
+                     is_master=False).list_keys()
+assert {"debug/0", "debug/1"} <= {key.lstrip("/") for key in keys}, keys
+"""
+
+
+def test_torchrun_155_a_worker_may_host_a_store_of_its_own(box, torch):
+    run = box.ctrun("--nproc-per-node=2", box.write("other.py", OTHER_STORE), seconds=120,
+                    env={"PYTHON_EXEC": torch, "OTHER_PORT": str(launch.free_port())})
+    assert run.code == 0, run
+
+
+def test_torchrun_156_a_late_client_without_world_size_is_served(box, torch):
+    run = box.ctrun("--nproc-per-node=2", box.write("late.py", LATE_CLIENT), seconds=120,
+                    env={"PYTHON_EXEC": torch})
+    assert run.code == 0, run
