@@ -344,8 +344,33 @@ static uint64_t round_grace_ms(const struct agent *agent)
                : grace_ms;
 }
 
+/* Our answer to a STOP: that we had it proves that this node was not lost before. */
+static void send_stopping(struct agent *agent)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_STOPPING};
+
+    message.stopping.generation = agent->start.generation;
+    link_send(agent->link, &message);
+}
+
+/* The second STOP: what follows from the failure that the first one named. */
+static void take_decision(struct agent *agent, const struct ct_stop *message)
+{
+    agent->stop = *message;
+    if (agent->options->on_stop)
+        agent->options->on_stop(agent->options->context, message);
+    if (agent->state == AGENT_STOPPING && !agent->is_gone &&
+        message->reason == CT_STOP_NODE_LOST)
+        stop(agent, AFTER_REJOIN, SIGTERM, round_grace_ms(agent), "a node is lost");
+}
+
 static void take_stop(struct agent *agent, const struct ct_stop *message)
 {
+    if (message->generation == agent->start.generation &&
+        agent->stop.reason == CT_STOP_UNDECIDED && agent->state != AGENT_ENDED) {
+        take_decision(agent, message);
+        return;
+    }
     if (message->generation != agent->start.generation || agent->stop.reason != 0) {
         ct_debug("stop ignored generation=%llu",
                  (unsigned long long)message->generation);
@@ -354,6 +379,7 @@ static void take_stop(struct agent *agent, const struct ct_stop *message)
     agent->stop = *message;
     if (agent->options->on_stop)
         agent->options->on_stop(agent->options->context, message);
+    send_stopping(agent);
     switch (agent->state) {
     case AGENT_RUNNING:
         stop(agent, AFTER_REJOIN, SIGTERM, round_grace_ms(agent),

@@ -211,10 +211,10 @@ static void on_stop(void *context, const struct ct_stop *stop)
 
     torch_events_round_over(&launch->torch_events);
     messages_format_stop(text, sizeof text, stop);
-    if (!stop->is_final)
+    if (!stop->is_final && stop->reason != CT_STOP_UNDECIDED)
         messages_say("%s", text);
     else
-        ct_info("%s", text); /* the summary says it better */
+        ct_info("%s", text); /* a second STOP or the summary says it better */
 }
 
 static void on_worker_started(void *context, int local_rank, int pid)

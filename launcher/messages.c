@@ -230,6 +230,9 @@ void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
                         cause->cause == CT_CAUSE_NONE ? "the run was ended" : who,
                         cause->cause == CT_CAUSE_NONE ? "" : " ",
                         cause->cause == CT_CAUSE_NONE ? "" : what);
+    else if (stop->reason == CT_STOP_UNDECIDED)
+        (void)ct_format(dst, size, "stopping: %s %s; are all nodes still there?", who,
+                        what);
     else if (stop->reason == CT_STOP_FAILURE)
         (void)ct_format(dst, size, "restart %u/%u: %s %s", stop->restart_count,
                         stop->max_restarts, who, what);

@@ -96,10 +96,10 @@ static uint64_t or_default(uint64_t value, uint64_t fallback)
     return value ? value : fallback;
 }
 
-static struct run *create_run(struct dispatch *dispatch, const struct ct_hello *hello,
-                              int *rc)
+static int create_round(struct round **out, const struct dispatch *dispatch,
+                        const struct ct_hello *hello)
 {
-    struct round_settings settings = {
+    const struct round_settings settings = {
         .min_nodes = hello->min_nodes,
         .max_nodes = hello->max_nodes,
         .max_restarts = hello->max_restarts,
@@ -108,28 +108,67 @@ static struct run *create_run(struct dispatch *dispatch, const struct ct_hello *
         .lost_after_ms = or_default(hello->lost_after_ms, ROUND_LOST_AFTER_MS),
         .endpoint_port = dispatch->endpoint_port,
     };
+
+    return round_create(out, &settings);
+}
+
+static void set_heartbeat(struct run *run, const struct ct_hello *hello)
+{
+    const uint64_t lost_after_ms = run->round->settings.lost_after_ms;
+
+    run->heartbeat_ms = or_default(hello->heartbeat_ms, ROUND_HEARTBEAT_MS);
+    if (run->heartbeat_ms < ROUND_HEARTBEAT_MIN_MS)
+        run->heartbeat_ms = ROUND_HEARTBEAT_MIN_MS;
+    if (run->heartbeat_ms > lost_after_ms / 2)
+        run->heartbeat_ms = lost_after_ms / 2; /* one may be late */
+}
+
+static void tell_created(const struct run *run)
+{
+    ct_info("run created run=%s min_nodes=%u max_nodes=%u", run->id,
+            run->round->settings.min_nodes, run->round->settings.max_nodes);
+}
+
+/* All nodes of the run that had this id are gone without a word: it is over, but for the
+ * workers that may live until their leases end. 0 or what is wrong with this HELLO. */
+static int renew_run(struct run *run, const struct ct_hello *hello)
+{
+    struct round *round;
+    int rc = create_round(&round, run->dispatch, hello);
+
+    if (rc < 0)
+        return rc;
+    round_succeed(round, run->round);
+    round_destroy(run->round);
+    run->round = round;
+    run->born_ms = ct_now_ms();
+    set_heartbeat(run, hello);
+    tell_created(run);
+    return 0;
+}
+
+static struct run *create_run(struct dispatch *dispatch, const struct ct_hello *hello,
+                              int *rc)
+{
     struct run *run = ct_zalloc(sizeof *run);
 
-    *rc = run ? round_create(&run->round, &settings) : -ENOMEM;
+    *rc = run ? create_round(&run->round, dispatch, hello) : -ENOMEM;
     if (*rc < 0) {
         free(run);
         return NULL;
     }
-    run->heartbeat_ms = or_default(hello->heartbeat_ms, ROUND_HEARTBEAT_MS);
-    if (run->heartbeat_ms < ROUND_HEARTBEAT_MIN_MS)
-        run->heartbeat_ms = ROUND_HEARTBEAT_MIN_MS;
-    if (run->heartbeat_ms > settings.lost_after_ms / 2)
-        run->heartbeat_ms = settings.lost_after_ms / 2;    /* one may be late */
+    set_heartbeat(run, hello);
     (void)ct_copy(run->id, sizeof run->id, hello->run_id); /* same size */
     run->dispatch = dispatch;
     run->born_ms = ct_now_ms();
     run->timer_ms = UINT64_MAX;
     run->timer.data = run;
     (void)uv_timer_init(dispatch->pool->loop, &run->timer); /* never fails */
+    uv_unref((uv_handle_t *)&run
+                 ->timer); /* the loop lives for connections, not for leases */
     ct_list_add(&dispatch->runs, &run->node);
     dispatch->run_count++;
-    ct_info("run created run=%s min_nodes=%u max_nodes=%u", run->id, settings.min_nodes,
-            settings.max_nodes);
+    tell_created(run);
     return run;
 }
 
@@ -319,7 +358,11 @@ static void on_hello(struct peer *peer, const struct ct_hello *hello)
         refuse(peer, -ENOBUFS, "this rendezvous server has no room for another run");
         return;
     }
-    if (!run && !(run = create_run(dispatch, hello, &rc))) {
+    if (run && round_is_deserted(run->round))
+        rc = renew_run(run, hello);
+    else if (!run)
+        run = create_run(dispatch, hello, &rc);
+    if (rc < 0) {
         refuse(peer, rc == -EINVAL ? CTRUN_E_USAGE : rc,
                rc == -EINVAL
                    ? "HELLO with impossible limits: 1 <= min nodes <= max nodes "

@@ -69,6 +69,18 @@ void failures_add(struct failures *failures, const struct ct_failure *failure)
         add_cause(failures, failure);
 }
 
+void failures_add_root(struct failures *failures, const struct ct_failure *failure)
+{
+    size_t count = failures->cause_count;
+
+    if (count == CT_FAILURES_MAX)
+        count--;
+    memmove(&failures->causes[1], &failures->causes[0],
+            count * sizeof failures->causes[0]);
+    failures->causes[0] = *failure;
+    failures->cause_count = count + 1;
+}
+
 const struct ct_failure *failures_get_root(const struct failures *failures)
 {
     return failures->cause_count > 0 ? &failures->causes[0] : NULL;

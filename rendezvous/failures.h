@@ -20,6 +20,8 @@ struct failures {
 
 void failures_clear(struct failures *failures);
 void failures_add(struct failures *failures, const struct ct_failure *failure);
+/* The new root cause: what was taken for one follows from it. */
+void failures_add_root(struct failures *failures, const struct ct_failure *failure);
 /* The root cause, or NULL when nothing failed on its own account. Borrowed. */
 const struct ct_failure *failures_get_root(const struct failures *failures);
 /* Copies causes, then consequences as far as there is room. Returns how many. */

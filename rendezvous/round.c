@@ -11,7 +11,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP; and a few that
+/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE; and a few that
  * are not about a member. Reserved when a member is added, so that no later step can fail. */
 enum {
     ACTIONS_PER_MEMBER = 6,
@@ -25,8 +25,6 @@ static const bool edges[4][4] = {
     [ROUND_CLOSED] = {false},
 };
 
-void round_start_if_complete(struct round *round, uint64_t now_ms);
-void round_finish_stopping(struct round *round, uint64_t now_ms);
 /* ---- Life -------------------------------------------------------------------------------- */
 
 int round_create(struct round **out, const struct round_settings *settings)
@@ -55,6 +53,17 @@ void round_destroy(struct round *round)
     free(round->actions);
     free(round->scratch);
     free(round);
+}
+
+bool round_is_deserted(const struct round *round)
+{
+    return round->members.count == 0 && round->fence_ms > 0 &&
+           round->state != ROUND_CLOSED;
+}
+
+void round_succeed(struct round *round, const struct round *deserted)
+{
+    round->fence_ms = deserted->fence_ms;
 }
 
 const char *round_state_name(enum round_state state)
@@ -153,8 +162,16 @@ void round_set_survivor(struct round *round, struct member *member, bool is_surv
     round->missing_survivors += round_is_missing_survivor(member);
 }
 
+void round_set_asked(struct round *round, struct member *member, bool is_asked)
+{
+    round->asked_count -= member->is_asked;
+    member->is_asked = is_asked;
+    round->asked_count += member->is_asked;
+}
+
 static void remove_member(struct round *round, struct member *member)
 {
+    round_set_asked(round, member, false);
     round->counts[member->state]--;
     round->missing_survivors -= round_is_missing_survivor(member);
     member_remove(&round->members, member->link.id);
@@ -220,15 +237,19 @@ void round_lose(struct round *round, struct member *member, const char *reason,
     bool was_owed = before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
                     (member->is_survivor && before != MEMBER_SUCCEEDED);
     bool is_missed = before == MEMBER_READY || was_owed;
+    bool is_root = round->is_undecided && member->is_asked;
     uint64_t heard_ms = member->heard_ms;
 
     remove_member(round, member);
     round_forget_fingerprint(round);
     if (round->state == ROUND_CLOSED)
         return;
-    if (was_owed)
+    if (is_root)
+        round_blame_loss(round, &failure);
+    else if (was_owed)
         failures_add(&round->failures, &failure);
-    if (before == MEMBER_RUNNING || before == MEMBER_STOPPING)
+    if (before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
+        before == MEMBER_LEAVING)
         raise_fence(round, heard_ms);
     if (is_missed)
         host_list_add(&round->missing, failure.host);
@@ -300,18 +321,22 @@ uint64_t round_next_ms(const struct round *round)
 static void check_invariants(const struct round *round)
 {
     size_t counts[MEMBER_LEFT + 1] = {0};
-    size_t missing = 0, in_world;
+    size_t missing = 0, asked = 0, in_world;
 
     for (size_t i = 0; i < round->members.count; i++) {
         const struct member *member = round->members.list[i];
 
         counts[member->state]++;
         missing += round_is_missing_survivor(member);
+        asked += member->is_asked;
+        assert(!member->is_asked || member->state == MEMBER_STOPPING);
         assert(!member_is_in_world(member) ||
                member->start.generation == round->generation);
     }
     assert(memcmp(counts, round->counts, sizeof counts) == 0);
     assert(missing == round->missing_survivors);
+    assert(asked == round->asked_count && round->is_undecided == (asked > 0));
+    assert(!round->is_undecided || round->state == ROUND_STOPPING);
     in_world = counts[MEMBER_RUNNING] + counts[MEMBER_SUCCEEDED] +
                counts[MEMBER_STOPPING] + counts[MEMBER_LEAVING];
     assert(in_world <= round->world_count);
@@ -366,7 +391,7 @@ int round_step(struct round *round, const struct round_command *command,
     on_command(round, command, now_ms);
     round_send_waiting_if_due(round, now_ms);
     round_close_if_succeeded(round);
-    if (round->members.count == 0)
+    if (round->members.count == 0 && !round_is_deserted(round))
         round_push(round, ROUND_FORGET);
     else if (!is_heartbeat) /* thousands a second, and they change no state */
         check_invariants(round);

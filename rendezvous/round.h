@@ -14,15 +14,20 @@
  * call, so that a lost node costs its lease and nothing more.
  *
  * A node whose connection broke may still have workers: the next world waits until its lease
- * is over, by which its agent has ended them. So no two worlds live at once.
- *
- * A node whose connection broke may still have workers: the next world waits until its lease
  * is over, by when its agent, cut off, has ended them. So no two worlds live at once.
  *
  * A failure costs one restart of the run's budget, whichever node it is on; a lost, leaving or
  * new node costs none. Whatever fails after a STOP went out is a consequence of it and costs
- * nothing either. With fewer than min nodes the run waits for a replacement until the join
- * deadline. A run without members is forgotten.
+ * nothing either.
+ *
+ * When a node dies, workers elsewhere may fail before its lease is over. So a failure stops the
+ * world at once, but what follows stays undecided until every other member has answered that
+ * STOP: then the failure was genuine. A member that is lost without having answered is the root
+ * cause, and the failure its consequence. Live members answer within a round trip; a second STOP
+ * tells them the decision.
+ *
+ * With fewer than min nodes the run waits for a replacement until the join
+ * deadline. A run without members is forgotten, once no worker of it can be alive.
  *
  * No socket, clock, random number or log inside: `now_ms` is the server's monotonic clock, and
  * a command is an id and a message, so that it can be written down and played again. One
@@ -65,7 +70,7 @@ struct round_command {
     uint64_t id;
     const struct member_link *link; /* borrowed, like all pointers here */
     const struct ct_message
-        *message; /* JOIN HEARTBEAT FAILURE STOPPED SUCCEEDED LEAVE CLOSE */
+        *message; /* JOIN HEARTBEAT FAILURE STOPPING STOPPED SUCCEEDED LEAVE CLOSE */
     const char *reason;
 };
 
@@ -95,6 +100,7 @@ struct round {
     uint64_t generation; /* of the current or last world; 0: none yet */
     uint32_t restart_count;
     uint32_t world_count; /* members that got the last START */
+    bool is_undecided;    /* STOPPING, and asked members have not answered yet */
     struct member_table members;
 
     /* What the last step wants done; valid until the next one. */
@@ -111,6 +117,7 @@ struct round {
     size_t scratch_capacity;
     size_t counts[MEMBER_LEFT + 1]; /* members by state */
     size_t missing_survivors;       /* survivors that are CONNECTED: expected to join */
+    size_t asked_count;             /* members that is_asked */
     bool is_finishing;              /* a member of the world succeeded: no newcomers */
     bool has_fingerprint;
     uint64_t fingerprint; /* of the first JOIN */
@@ -134,6 +141,10 @@ struct round {
 /* 0, -EINVAL (settings that cannot be), -ENOMEM. */
 int round_create(struct round **out, const struct round_settings *settings);
 void round_destroy(struct round *round);
+/* True when all members are gone and it only waits for their leases to end. */
+bool round_is_deserted(const struct round *round);
+/* A new run takes the place of a deserted one: it starts no world before the other's end. */
+void round_succeed(struct round *round, const struct round *deserted);
 /* 0, or -ENOMEM (only ROUND_ADD allocates; the member was not added). Unknown ids and messages
  * of another generation do nothing. */
 int round_step(struct round *round, const struct round_command *command,

@@ -91,7 +91,15 @@ static void on_failure(struct round *round, struct member *member,
 
     if (failure->generation != round->generation || !member_is_in_world(member))
         return;
-    round_fail(round, failure, now_ms);
+    round_fail(round, member, failure, now_ms);
+}
+
+static void on_stopping(struct round *round, struct member *member,
+                        const struct ct_message *message, uint64_t now_ms)
+{
+    (void)now_ms;
+    if (message->stopping.generation == round->generation)
+        round_take_answer(round, member);
 }
 
 /* The answer to STOP; without one the node stopped by itself (it heard nothing of us). */
@@ -109,8 +117,9 @@ static void on_stopped(struct round *round, struct member *member,
         if (stopped->failures[i].cause == CT_CAUSE_STOPPED)
             failures_add(&round->failures, &stopped->failures[i]);
         else if (stopped->failures[i].cause != CT_CAUSE_NONE)
-            round_fail(round, &stopped->failures[i], now_ms);
+            round_fail(round, member, &stopped->failures[i], now_ms);
     }
+    round_take_answer(round, member);
     if (round->state == ROUND_RUNNING)
         round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
     else
@@ -148,7 +157,10 @@ static void on_leave(struct round *round, struct member *member,
     round_set_survivor(round, member, false);
     switch (before) {
     case MEMBER_RUNNING:
-    case MEMBER_STOPPING: round_change_member(round, member, MEMBER_LEAVING); break;
+    case MEMBER_STOPPING:
+        round_change_member(round, member, MEMBER_LEAVING);
+        round_take_answer(round, member);
+        break;
     case MEMBER_CONNECTED:
     case MEMBER_READY:
     case MEMBER_SUCCEEDED: round_change_member(round, member, MEMBER_LEFT); break;
@@ -196,7 +208,7 @@ void round_on_message(struct round *round, struct member *member,
         [CT_MESSAGE_JOIN] = on_join,           [CT_MESSAGE_HEARTBEAT] = on_heartbeat,
         [CT_MESSAGE_FAILURE] = on_failure,     [CT_MESSAGE_STOPPED] = on_stopped,
         [CT_MESSAGE_SUCCEEDED] = on_succeeded, [CT_MESSAGE_LEAVE] = on_leave,
-        [CT_MESSAGE_CLOSE] = on_close,
+        [CT_MESSAGE_CLOSE] = on_close,         [CT_MESSAGE_STOPPING] = on_stopping,
     };
     size_t kind = (size_t)message->kind;
 

@@ -27,6 +27,7 @@ void round_change_state(struct round *round, enum round_state to, const char *wh
 void round_change_member(struct round *round, struct member *member,
                          enum member_state to);
 void round_set_survivor(struct round *round, struct member *member, bool is_survivor);
+void round_set_asked(struct round *round, struct member *member, bool is_asked);
 void round_forget_fingerprint(struct round *round);
 /* now + timeout, at most UINT64_MAX: timeouts come from peers. */
 uint64_t round_deadline(uint64_t now_ms, uint64_t timeout_ms);
@@ -60,7 +61,13 @@ void round_close(struct round *round, const char *why);
 void round_stop_world(struct round *round, enum ct_stop_reason reason,
                       const struct ct_failure *cause, uint64_t now_ms);
 void round_finish_stopping(struct round *round, uint64_t now_ms);
-void round_fail(struct round *round, const struct ct_failure *failure, uint64_t now_ms);
+/* `reporter` is known to live. */
+void round_fail(struct round *round, struct member *reporter,
+                const struct ct_failure *failure, uint64_t now_ms);
+/* It has our STOP: whatever was lost by then, this node was not. */
+void round_take_answer(struct round *round, struct member *member);
+/* A member is lost that never answered the undecided STOP: that is why others failed. */
+void round_blame_loss(struct round *round, const struct ct_failure *loss);
 void round_give_up_stopping(struct round *round, uint64_t now_ms);
 
 #endif

@@ -30,12 +30,9 @@ void round_close(struct round *round, const char *why)
     }
 }
 
-void round_stop_world(struct round *round, enum ct_stop_reason reason,
-                      const struct ct_failure *cause, uint64_t now_ms)
+static void fill_stop(struct round *round, enum ct_stop_reason reason,
+                      const struct ct_failure *cause)
 {
-    round_change_state(round, ROUND_STOPPING,
-                       cause ? ct_cause_name(cause->cause) : "membership");
-    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
     round->stop = (struct ct_stop){
         .generation = round->generation,
         .reason = (uint8_t)reason,
@@ -45,12 +42,23 @@ void round_stop_world(struct round *round, enum ct_stop_reason reason,
     };
     if (cause)
         round->stop.cause = *cause;
+}
+
+void round_stop_world(struct round *round, enum ct_stop_reason reason,
+                      const struct ct_failure *cause, uint64_t now_ms)
+{
+    round_change_state(round, ROUND_STOPPING,
+                       cause ? ct_cause_name(cause->cause) : "membership");
+    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
+    round->is_undecided = reason == CT_STOP_UNDECIDED;
+    fill_stop(round, reason, cause);
     for (size_t i = 0; i < round->members.count; i++) {
         struct member *member = round->members.list[i];
 
         if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
             continue;
         round_change_member(round, member, MEMBER_STOPPING);
+        round_set_asked(round, member, round->is_undecided);
         round_push_to(round, ROUND_SEND_STOP, member);
     }
     round_finish_stopping(round, now_ms);
@@ -68,8 +76,69 @@ void round_finish_stopping(struct round *round, uint64_t now_ms)
         round_begin_forming(round, now_ms);
 }
 
-/* A worker failed on its own account. Only the first one of a round decides anything. */
-void round_fail(struct round *round, const struct ct_failure *failure, uint64_t now_ms)
+/* ---- Failures: genuine, or the consequence of a loss ------------------------------------- */
+
+/* The second STOP: to all that got the first one and are still here. */
+static void tell_decision(struct round *round, enum ct_stop_reason reason,
+                          const struct ct_failure *cause)
+{
+    round->is_undecided = false;
+    fill_stop(round, reason, cause);
+    for (size_t i = 0; i < round->members.count; i++) {
+        struct member *member = round->members.list[i];
+
+        round_set_asked(round, member, false);
+        if (member->start.generation == round->generation &&
+            (member->state == MEMBER_STOPPING || member->state == MEMBER_CONNECTED ||
+             member->state == MEMBER_READY))
+            round_push_to(round, ROUND_SEND_STOP, member);
+    }
+}
+
+/* A genuine failure costs a restart, or ends the run when there is none left. */
+static void charge(struct round *round, const struct ct_failure *failure)
+{
+    if (round->outcome)
+        return; /* it ends anyhow */
+    if (failure->cause != CT_CAUSE_UNKILLABLE &&
+        round->restart_count < round->settings.max_restarts)
+        round->restart_count++;
+    else
+        round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(failure));
+}
+
+void round_take_answer(struct round *round, struct member *member)
+{
+    const struct ct_failure *root = failures_get_root(&round->failures);
+
+    round_set_asked(round, member, false);
+    if (!round->is_undecided || round->asked_count > 0)
+        return;
+    if (root->cause == CT_CAUSE_NODE_LOST) { /* who reported it only missed a peer */
+        tell_decision(round, CT_STOP_NODE_LOST, root);
+        return;
+    }
+    charge(round, root);
+    tell_decision(round, CT_STOP_FAILURE, root);
+}
+
+void round_blame_loss(struct round *round, const struct ct_failure *loss)
+{
+    failures_add_root(&round->failures, loss);
+    tell_decision(round, CT_STOP_NODE_LOST, loss);
+}
+
+static bool has_others(const struct round *round, const struct member *reporter)
+{
+    size_t running = round->counts[MEMBER_RUNNING] + round->counts[MEMBER_SUCCEEDED];
+
+    return running >
+           (reporter->state == MEMBER_RUNNING || reporter->state == MEMBER_SUCCEEDED);
+}
+
+/* A worker failed on its own account. Only the first one of a round stops the world. */
+void round_fail(struct round *round, struct member *reporter,
+                const struct ct_failure *failure, uint64_t now_ms)
 {
     bool is_unkillable = failure->cause == CT_CAUSE_UNKILLABLE;
 
@@ -78,10 +147,12 @@ void round_fail(struct round *round, const struct ct_failure *failure, uint64_t 
         round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(failure));
     if (round->state != ROUND_RUNNING)
         return;
-    if (!is_unkillable && round->restart_count < round->settings.max_restarts)
-        round->restart_count++;
-    else
-        round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(failure));
+    if (!is_unkillable && has_others(round, reporter)) {
+        round_stop_world(round, CT_STOP_UNDECIDED, failure, now_ms);
+        round_take_answer(round, reporter); /* this failure is its sign of life */
+        return;
+    }
+    charge(round, failure);
     round_stop_world(round, CT_STOP_FAILURE, failure, now_ms);
 }
 

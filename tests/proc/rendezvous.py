@@ -38,6 +38,7 @@ KINDS = {
                      ("restart_count", "I"), ("failures", FAILURE))),
     "LEAVE": (18, (("generation", "Q"), ("reason", "s"))),
     "CLOSE": (19, (("exit_code", "B"), ("reason", "s"))),
+    "STOPPING": (20, (("generation", "Q"),)),
 }
 NAMES = {number: name for name, (number, _) in KINDS.items()}
 EXIT, SIGNAL, OOM, EXEC, STOPPED = 1, 2, 3, 4, 5  # enum ct_cause

@@ -11,9 +11,10 @@ import ctrun
 MAGIC = b"\xc7\x52"
 VERSION = 1
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
- SUCCEEDED, VERDICT, LEAVE, CLOSE) = 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
+ SUCCEEDED, VERDICT, LEAVE, CLOSE, STOPPING) = (
+     1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
 CAUSE_EXIT, CAUSE_SIGNAL, CAUSE_STOPPED, CAUSE_NODE_LOST, CAUSE_JOIN_TIMEOUT = 1, 2, 5, 6, 8
-STOP_FAILURE, STOP_NODE_LOST, STOP_MEMBERSHIP, STOP_CLOSED = 1, 2, 3, 4
+STOP_FAILURE, STOP_NODE_LOST, STOP_MEMBERSHIP, STOP_CLOSED, STOP_UNDECIDED = 1, 2, 3, 4, 5
 E_WRONG_RUN, E_VERSION, E_PROTOCOL, E_FINGERPRINT = -20005, -20020, -20030, -20031
 
 
@@ -113,6 +114,9 @@ class Agent:
 
     def stopped(self, generation, failures=()):
         self.send(STOPPED, struct.pack("<QB", generation, len(failures)) + b"".join(failures))
+
+    def stopping(self, generation):
+        self.send(STOPPING, struct.pack("<Q", generation))
 
     def succeeded(self, generation):
         self.send(SUCCEEDED, struct.pack("<Q", generation))

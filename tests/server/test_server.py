@@ -47,9 +47,33 @@ def test_slots_and_hints_decide_the_ranks(daemon):
     assert start["rank_base"] == 0 and start["world_size"] == 5
 
 
+def answer_undecided(agents, generation):
+    for agent in agents:
+        stop = agent.expect(wire.STOP)
+        assert stop["reason"] == wire.STOP_UNDECIDED and not stop["is_final"]
+    for agent in agents:
+        agent.stopping(generation)
+
+
+def test_a_failure_that_is_heard_before_the_loss_behind_it_is_free(daemon):
+    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=500)
+    agents[0].fail(1, code=1, why="connection reset by peer")
+    assert agents[0].expect(wire.STOP)["reason"] == wire.STOP_UNDECIDED
+    agents[0].stopped(1)
+    agents[0].join()
+    agents[1].close()
+    stop = agents[0].expect(wire.STOP)
+    assert stop["reason"] == wire.STOP_NODE_LOST and not stop["is_final"]
+    assert stop["cause"]["host"] == "n1"
+    agents[0].heartbeat()
+    start = agents[0].expect(wire.START)
+    assert start["group_world_size"] == 1 and start["restart_count"] == 0
+
+
 def test_a_failure_stops_everyone_and_restarts_with_one_count(daemon):
     agents, _ = daemon.world(2, restarts=1)
     agents[1].fail(1, code=3, rank=1, node_rank=1)
+    answer_undecided(agents, 1)
     for agent in agents:
         stop = agent.expect(wire.STOP)
         assert stop["reason"] == wire.STOP_FAILURE and not stop["is_final"]
@@ -61,6 +85,7 @@ def test_a_failure_stops_everyone_and_restarts_with_one_count(daemon):
         start = agent.expect(wire.START)
         assert start["generation"] == 2 and start["restart_count"] == 1
     agents[0].fail(2, cause=wire.CAUSE_SIGNAL, code=9)
+    answer_undecided(agents, 2)
     for agent in agents:
         assert agent.expect(wire.STOP)["is_final"]
         agent.stopped(2, [wire.failure(2, cause=wire.CAUSE_STOPPED, code=15, rank=5)])
@@ -246,8 +271,21 @@ def test_status_tells_runs_and_members(daemon):
     assert [member["group_rank"] for member in run["members"]] == [0, 1]
     assert {member["state"] for member in run["members"]} == {"running"}
     for agent in agents:
+        agent.stopped(1)
+    for agent in agents:
         agent.close()
     ctrun.wait_until(lambda: not status(daemon)["runs"], "the run is forgotten")
+
+
+def test_a_run_takes_the_place_of_one_that_broke_but_waits_for_its_workers(daemon):
+    agents, _ = daemon.world(2, lost_after=1000, restarts=3)
+    for agent in agents:
+        agent.close()
+    ctrun.wait_until(lambda: status(daemon)["runs"][0]["state"] == "forming"
+                     and not status(daemon)["runs"][0]["members"], "all nodes are gone")
+    again = daemon.agent("again")
+    again.hello(min_nodes=1, max_nodes=1, lost_after=60000).join(fingerprint=8)
+    assert again.expect(wire.START)["generation"] == 1
 
 
 def test_other_paths_are_not_found(daemon):

@@ -216,6 +216,93 @@ static void the_first_failure_at_the_server_is_the_root_cause(void **state)
     sim_deinit(&sim);
 }
 
+static void a_failure_before_the_silence_of_its_cause_is_free(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 2, 0), 2);
+    join_all(&sim);
+    sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
+    sim_fault_at(&sim, 20005, 0, SIM_FAIL, 1); /* connection reset by peer */
+    sim_run(&sim, 40000);
+    assert_int_equal(sim.nodes[0].start.generation, 2);
+    assert_int_equal(sim.nodes[0].start.group_world_size, 1);
+    assert_int_equal(sim.nodes[0].start.restart_count, 0);
+    assert_int_equal(sim.nodes[0].verdict.outcome, 0);
+    assert_true(sim.last_start_ms < 30000);
+    sim_deinit(&sim);
+}
+
+/* The restart costs what it must, as soon as all have answered: nobody waits for the slow one
+ * to hear that the run is over. */
+static void a_genuine_failure_is_decided_before_slow_workers_end(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(3, 3, 1), 3);
+    sim.nodes[2].stops_after_ms = 20000;
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 0, SIM_FAIL, 3);
+    sim_run(&sim, 10500);
+    assert_int_equal(sim.nodes[2].stop.reason, CT_STOP_FAILURE);
+    assert_int_equal(sim.nodes[2].stop.restart_count, 1);
+    sim_fault_at(&sim, 40000, 1, SIM_FAIL, 4);
+    sim_run(&sim, 40500);
+    assert_int_equal(sim.nodes[2].starts, 2);
+    assert_int_equal(sim.nodes[2].stop.is_final, 1);
+    assert_int_equal(sim.nodes[2].stop.cause.code, 4);
+    sim_run(&sim, 70000);
+    for (size_t i = 0; i < 3; i++)
+        assert_verdict(&sim, i, CT_OUTCOME_FAILED, 4);
+    sim_deinit(&sim);
+}
+
+/* A node that answered and died then has not made the others fail. */
+static void a_loss_after_the_answer_does_not_excuse_the_failure(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 3, 1), 3);
+    for (size_t i = 0; i < 3; i++)
+        sim.nodes[i].stops_after_ms = 700;
+    join_all(&sim);
+    sim_fault_at(&sim, 20000, 0, SIM_FAIL, 3);
+    sim_fault_at(&sim, 20500, 2, SIM_POWER_OFF, 0);
+    sim_run(&sim, 40000);
+    assert_int_equal(sim.nodes[0].start.generation, 2);
+    assert_int_equal(sim.nodes[0].start.group_world_size, 2);
+    assert_int_equal(sim.nodes[0].start.restart_count, 1);
+    sim_deinit(&sim);
+}
+
+/* One node dies, those who talked to it fail, and another one is slow to end. */
+static void many_failures_of_one_loss_are_free_and_the_loss_is_the_root(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(4, 4, 0), 4);
+    sim.nodes[3].stops_after_ms = 9000;
+    join_all(&sim);
+    sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
+    sim_fault_at(&sim, 20001, 0, SIM_FAIL, 1);
+    sim_fault_at(&sim, 20002, 2, SIM_FAIL, 1);
+    sim_run(&sim, 28000);
+    assert_int_equal(sim.nodes[3].stop.reason, CT_STOP_NODE_LOST);
+    assert_string_equal(sim.nodes[3].stop.cause.host, "n1");
+    sim_run(&sim, 200000); /* no replacement comes */
+    for (size_t i = 0; i < 4; i += 2) {
+        assert_verdict(&sim, i, CT_OUTCOME_NODES_LOST, 75);
+        assert_int_equal(sim.nodes[i].verdict.failures[0].cause, CT_CAUSE_NODE_LOST);
+        assert_int_equal(sim.nodes[i].verdict.failures[1].cause, CT_CAUSE_EXIT);
+        assert_int_equal(sim.nodes[i].verdict.restart_count, 0);
+    }
+    sim_deinit(&sim);
+}
+
 static void a_failure_restarts_also_those_who_had_succeeded(void **state)
 {
     struct sim sim;
@@ -352,6 +439,14 @@ static void throw_faults(struct sim *sim, uint64_t until_ms)
 
         sim_fault_at(sim, sim_random(sim, until_ms), sim_random(sim, sim->node_count),
                      fault, code);
+        if (sim_random(sim, 3) == 0) { /* a death, and those who talked to the dead */
+            uint64_t at_ms = sim_random(sim, until_ms);
+
+            sim_fault_at(sim, at_ms, sim_random(sim, sim->node_count),
+                         sim_random(sim, 2) ? SIM_POWER_OFF : SIM_BREAK, 0);
+            sim_fault_at(sim, at_ms + sim_random(sim, 100),
+                         sim_random(sim, sim->node_count), SIM_FAIL, 1);
+        }
     }
 }
 
@@ -417,6 +512,10 @@ int main(void)
         cmocka_unit_test(a_standby_takes_the_place_of_a_lost_node),
         cmocka_unit_test(the_restart_budget_is_one_for_the_whole_run),
         cmocka_unit_test(the_first_failure_at_the_server_is_the_root_cause),
+        cmocka_unit_test(a_failure_before_the_silence_of_its_cause_is_free),
+        cmocka_unit_test(a_genuine_failure_is_decided_before_slow_workers_end),
+        cmocka_unit_test(a_loss_after_the_answer_does_not_excuse_the_failure),
+        cmocka_unit_test(many_failures_of_one_loss_are_free_and_the_loss_is_the_root),
         cmocka_unit_test(a_failure_restarts_also_those_who_had_succeeded),
         cmocka_unit_test(a_newcomer_waits_while_a_run_is_finishing),
         cmocka_unit_test(a_leaver_lets_the_others_go_on),

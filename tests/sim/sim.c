@@ -201,7 +201,13 @@ static void check_world(struct sim *sim)
         die(sim, "a world of the wrong size");
     if (n > 0 && round->generation <= sim->last_generation)
         die(sim, "a generation that did not grow");
+    if (n > 0 && sim->free_generation == sim->last_generation &&
+        sim->last_generation > 0 && first->restart_count != sim->restart_count)
+        die(sim, "the consequence of a loss cost a restart");
+    if (n > 0 && first->restart_count > sim->restart_count + 1)
+        die(sim, "one world cost two restarts");
     if (n > 0) {
+        sim->restart_count = first->restart_count;
         sim->last_generation = round->generation;
         sim->last_start_ms = sim->now_ms;
         if (sim->first_start_ms == 0)
@@ -301,7 +307,6 @@ static void step(struct sim *sim, const struct round_command *command)
         sim->round = NULL;
         sim->tick_ms = UINT64_MAX;
         sim->was_forgotten = true;
-        sim->last_generation = 0; /* the next run of this id counts anew */
     } else {
         schedule_tick(sim);
     }
@@ -327,6 +332,23 @@ static void join(struct sim *sim, struct sim_node *node)
     send_up(sim, node, (struct note){.kind = CT_MESSAGE_JOIN});
 }
 
+/* As dispatch.c does: a new run where there is none, or where all are gone. */
+static void begin_run(struct sim *sim)
+{
+    struct round *before = sim->round;
+
+    if (before && !round_is_deserted(before))
+        return;
+    if (round_create(&sim->round, &sim->settings) < 0)
+        die(sim, "settings");
+    if (before)
+        round_succeed(sim->round, before);
+    round_destroy(before);
+    sim->last_generation = 0; /* a new run counts anew */
+    sim->free_generation = 0;
+    sim->restart_count = 0;
+}
+
 static void connect_node(struct sim *sim, struct sim_node *node)
 {
     struct member_link link = {.id = ++sim->last_id, .peer = node};
@@ -338,8 +360,7 @@ static void connect_node(struct sim *sim, struct sim_node *node)
         node->refused = CTRUN_E_CLOSED;
         return;
     }
-    if (!sim->round && round_create(&sim->round, &sim->settings) < 0)
-        die(sim, "settings");
+    begin_run(sim);
     snprintf(link.host, sizeof link.host, "n%u", node->index);
     snprintf(link.seen_as, sizeof link.seen_as, "10.%u.%u.%u", node->index >> 16,
              node->index >> 8 & 255, node->index & 255);
@@ -348,6 +369,7 @@ static void connect_node(struct sim *sim, struct sim_node *node)
     node->acked_ms = sim->now_ms;
     node->is_ending = false;
     node->is_leaving = false;
+    node->stop = (struct ct_stop){0};
     step(sim, &(struct round_command){.kind = ROUND_ADD, .id = link.id, .link = &link});
     join(sim, node);
     later(sim, BEAT_MS, node, EVENT_BEAT, 0);
@@ -395,7 +417,10 @@ static void end_workers(struct sim *sim, struct sim_node *node, uint64_t generat
     if (node->is_ending)
         return;
     node->is_ending = true;
-    later(sim, 1 + sim_random(sim, STOP_MAX_MS), node, EVENT_STOPPED, generation);
+    later(sim,
+          node->stops_after_ms ? node->stops_after_ms
+                               : 1 + sim_random(sim, STOP_MAX_MS),
+          node, EVENT_STOPPED, generation);
 }
 
 static void on_stopped(struct sim *sim, struct sim_node *node, uint64_t generation)
@@ -428,7 +453,16 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
                   note->start.generation);
         break;
     case CT_MESSAGE_STOP:
+        if (node->stop.generation == note->stop->generation) { /* the decision */
+            if (node->stop.reason != CT_STOP_UNDECIDED)
+                die(sim, "two STOPs for one world");
+            node->stop = *note->stop;
+            break;
+        }
         node->stop = *note->stop;
+        send_up(sim, node,
+                (struct note){.kind = CT_MESSAGE_STOPPING,
+                              .generation = note->stop->generation});
         if (!node->is_leaving)
             end_workers(sim, node, note->stop->generation);
         break;
@@ -499,6 +533,22 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
 
 /* ---- Events ------------------------------------------------------------------------------ */
 
+/* What no server can know, and we do: is a node of this world dead or cut off by now? */
+static bool has_dead(const struct sim *sim, const struct sim_node *reporter,
+                     uint64_t generation)
+{
+    for (size_t i = 0; i < sim->round->members.count; i++) {
+        const struct member *member = sim->round->members.list[i];
+        const struct sim_node *node = member->link.peer;
+
+        if (node != reporter && member->start.generation == generation &&
+            member_is_in_world(member) &&
+            (node->is_silent || node->id != member->link.id) && !node->is_leaving)
+            return true;
+    }
+    return false;
+}
+
 static void arrive(struct sim *sim, struct sim_node *node,
                    const struct sim_event *event)
 {
@@ -527,7 +577,12 @@ static void arrive(struct sim *sim, struct sim_node *node,
         message.failure.code = (int32_t)note->code;
         message.failure.rank = (int32_t)node->start.rank_base;
         message.failure.node_rank = (int32_t)node->start.group_rank;
+        if (sim->round && sim->round->state == ROUND_RUNNING &&
+            note->generation == sim->round->generation &&
+            has_dead(sim, node, note->generation))
+            sim->free_generation = note->generation;
         break;
+    case CT_MESSAGE_STOPPING: message.stopping.generation = note->generation; break;
     case CT_MESSAGE_STOPPED: message.stopped.generation = note->generation; break;
     case CT_MESSAGE_SUCCEEDED: message.succeeded.generation = note->generation; break;
     case CT_MESSAGE_CLOSE: message.close.exit_code = (uint8_t)note->code; break;
@@ -553,7 +608,7 @@ static void happen(struct sim *sim, struct sim_event *event)
 
     switch (event->kind) {
     case EVENT_CONNECT:
-        if (!node->id)
+        if (!node->id && !node->alive) /* else it is coming back already */
             connect_node(sim, node);
         break;
     case EVENT_FAULT: suffer(sim, node, &event->note); break;

@@ -9,7 +9,8 @@
  * nobody answers, and come back after a broken link.
  *
  * Checked all the time, by abort with the seed: never two live worlds; generations only grow;
- * ranks dense and unique; one START a member and round; master and counts equal for all. */
+ * ranks dense and unique; one START a member and round; master and counts equal for all; a
+ * failure that is heard while another node of the world is dead costs no restart. */
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H
 
@@ -38,6 +39,7 @@ struct sim_node {
     int32_t hint; /* -1: none */
     bool is_endpoint;
     int64_t succeeds_after_ms; /* how long its workers need; SIM_NEVER */
+    uint64_t stops_after_ms;   /* how long they need to end; 0: random */
 
     uint64_t id; /* of its connection; 0: none */
     bool is_silent;
@@ -73,6 +75,8 @@ struct sim {
     size_t alive_count; /* nodes with live workers */
     uint64_t alive_generation;
     uint64_t last_generation;
+    uint64_t free_generation; /* its failure came after a node's death: costs nothing */
+    uint32_t restart_count;   /* of the last START */
     uint64_t messages_up, messages_down;
     uint64_t first_start_ms;
     uint64_t last_start_ms;

@@ -162,6 +162,7 @@ static const struct {
      "02" FAILURE_HEX FAILURE_HEX},
     {{.kind = CT_MESSAGE_SUCCEEDED, .succeeded = {.generation = 7}},
      "0700000000000000"},
+    {{.kind = CT_MESSAGE_STOPPING, .stopping = {.generation = 7}}, "0700000000000000"},
     {{.kind = CT_MESSAGE_VERDICT,
       .verdict = {.generation = 7,
                   .outcome = CT_OUTCOME_FAILED,

@@ -296,6 +296,85 @@ static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **
     round_destroy(round);
 }
 
+static void answer(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_STOPPING);
+
+    message.stopping.generation = round->generation;
+    say(round, id, &message, now_ms);
+}
+
+static void a_failure_is_decided_when_all_others_have_answered(void **state)
+{
+    struct round *round = start(1, 3, 1);
+    struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    assert_int_equal(round->stop.reason, CT_STOP_UNDECIDED);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 3);
+    answer(round, 2, 11);
+    say(round, 3, &beat, 11); /* on its way since before the STOP: no answer */
+    assert_true(round->is_undecided);
+    answer(round, 3, 12);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 3);
+    assert_int_equal(round->stop.reason, CT_STOP_FAILURE);
+    assert_int_equal(round->stop.restart_count, 1);
+    answer(round, 3, 13);
+    assert_int_equal(round->action_count, 0);
+    round_destroy(round);
+}
+
+static void a_member_lost_before_it_answered_is_the_root_cause(void **state)
+{
+    struct round *round = start(1, 3, 0);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    stopped(round, 1, 11);
+    join(round, 1, 12);
+    gone(round, 3, 13);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP),
+                     2); /* also to who has joined */
+    assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
+    assert_string_equal(round->stop.cause.host, "n3");
+    assert_int_equal(round->stop.is_final, 0);
+    assert_string_equal(failures_get_root(&round->failures)->host, "n3");
+    round_destroy(round);
+}
+
+static void a_lone_node_needs_no_answer(void **state)
+{
+    struct round *round = start(1, 1, 0);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    assert_int_equal(round->stop.reason, CT_STOP_FAILURE);
+    assert_int_equal(round->stop.is_final, 1);
+    stopped(round, 1, 11);
+    assert_int_equal(round->verdict.exit_code, 7);
+    round_destroy(round);
+}
+
+static void close_while_undecided_ends_the_run_as_closed(void **state)
+{
+    struct round *round = start(1, 2, 5);
+    struct ct_message message = message_of(CT_MESSAGE_CLOSE);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    message.close.exit_code = 9;
+    say(round, 1, &message, 11);
+    answer(round, 2, 12);
+    assert_int_equal(round->stop.is_final, 1);
+    assert_int_equal(round->stop.restart_count, 0);
+    stopped(round, 1, 13);
+    stopped(round, 2, 13);
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_CLOSED);
+    assert_int_equal(round->verdict.exit_code, 9);
+    round_destroy(round);
+}
+
 static void a_node_that_stopped_by_itself_brings_a_new_round(void **state)
 {
     struct round *round = start(2, 2, 0);
@@ -356,6 +435,10 @@ int main(void)
         cmocka_unit_test(the_static_endpoint_replaces_the_store_port),
         cmocka_unit_test(an_unkillable_worker_ends_the_run_whatever_the_budget),
         cmocka_unit_test(what_fails_after_a_loss_is_its_consequence_and_costs_nothing),
+        cmocka_unit_test(a_failure_is_decided_when_all_others_have_answered),
+        cmocka_unit_test(a_member_lost_before_it_answered_is_the_root_cause),
+        cmocka_unit_test(a_lone_node_needs_no_answer),
+        cmocka_unit_test(close_while_undecided_ends_the_run_as_closed),
         cmocka_unit_test(a_node_that_stopped_by_itself_brings_a_new_round),
         cmocka_unit_test(
             a_member_that_never_says_stopped_does_not_hold_the_others_for_ever),

@@ -141,6 +141,10 @@ static const struct field succeeded_fields[] = {
     U64(ct_succeeded, generation),
 };
 
+static const struct field stopping_fields[] = {
+    U64(ct_stopping, generation),
+};
+
 static const struct field verdict_fields[] = {
     U64(ct_verdict, generation),
     U8(ct_verdict, outcome),
@@ -202,6 +206,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_VERDICT] = LAYOUT("VERDICT", ct_verdict, verdict_fields),
     [CT_MESSAGE_LEAVE] = LAYOUT("LEAVE", ct_leave, leave_fields),
     [CT_MESSAGE_CLOSE] = LAYOUT("CLOSE", ct_close, close_fields),
+    [CT_MESSAGE_STOPPING] = LAYOUT("STOPPING", ct_stopping, stopping_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
                                        worker_hello_fields),
     [CT_MESSAGE_WORKER_STEP] = LAYOUT("WORKER_STEP", ct_worker_step,

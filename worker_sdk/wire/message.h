@@ -10,6 +10,7 @@
  *     HEARTBEAT ────────────────────────▶        each second; HEARTBEAT_ACK comes back
  *     FAILURE ──────────────────────────▶        a worker failed on its own account
  *            ◀─────────────────────── STOP       to all: end your workers, here is why
+ *     STOPPING ─────────────────────────▶        at once: I live, and have your STOP
  *     STOPPED ──────────────────────────▶        all my workers are gone; then JOIN again
  *     SUCCEEDED ────────────────────────▶        all my workers ended with 0
  *            ◀─────────────────────── VERDICT    the run is over: outcome, cause, exit code
@@ -21,8 +22,11 @@
  * last HEARTBEAT that was acknowledged an agent has no living worker any more: before that the
  * server starts no world without it, so that two never live at once. A member that gets STOP
  * answers STOPPED even when it has no worker left (it SUCCEEDED before), then JOINs again
- * unless STOP was final. After LEAVE it may still send STOPPED; closing the connection says
- * the same. VERDICT may come at any time, also while waiting for START.
+ * unless STOP was final. A STOP that is UNDECIDED is followed by a second one with the decision,
+ * also to those who have joined again by then: whether the failure that it names is the cause, or
+ * the consequence of a lost node, is known when every member has answered STOPPING or is lost.
+ * After LEAVE it still sends STOPPED once its workers are gone; a connection that ends without it
+ * counts as broken. VERDICT may come at any time, also while waiting for START.
  *
  * Every message of a round carries its generation; one of another generation is ignored. One
  * struct a kind, fields in wire order, fixed capacities: nothing is allocated. Kinds and field
@@ -54,6 +58,7 @@ enum ct_message_kind {
     CT_MESSAGE_VERDICT = 17,
     CT_MESSAGE_LEAVE = 18,
     CT_MESSAGE_CLOSE = 19,
+    CT_MESSAGE_STOPPING = 20,
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
@@ -173,6 +178,7 @@ enum ct_stop_reason {
     CT_STOP_NODE_LOST = 2,
     CT_STOP_MEMBERSHIP = 3, /* a newcomer, or a member left */
     CT_STOP_CLOSED = 4,     /* the run is over: a verdict follows */
+    CT_STOP_UNDECIDED = 5,  /* a worker failed; a second STOP tells what follows */
 };
 
 struct ct_stop {
@@ -191,6 +197,10 @@ struct ct_stopped {
 };
 
 struct ct_succeeded {
+    uint64_t generation;
+};
+
+struct ct_stopping {
     uint64_t generation;
 };
 
@@ -251,6 +261,7 @@ struct ct_message {
         struct ct_verdict verdict;
         struct ct_leave leave;
         struct ct_close close;
+        struct ct_stopping stopping;
         struct ct_worker_hello worker_hello;
         struct ct_worker_step worker_step;
         struct ct_worker_should_stop worker_should_stop;
