@@ -214,8 +214,9 @@ static void nccl_close(void *self)
         FINALIZE_MS = 5000
     };
     struct nccl *nccl = self;
+    ncclResult_t begun = nccl->comm ? api.ncclCommFinalize(nccl->comm) : ncclSuccess;
 
-    if (nccl->comm && api.ncclCommFinalize(nccl->comm) <= ncclInProgress &&
+    if (nccl->comm && (begun == ncclSuccess || begun == ncclInProgress) &&
         settle(nccl, "close", ct_deadline_ms(FINALIZE_MS), NULL) == 0)
         (void)api.ncclCommDestroy(nccl->comm);
     else if (nccl->comm)
