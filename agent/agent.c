@@ -689,6 +689,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         .servers = options->server,
         .server_count = options->server_count,
         .hello = &options->hello,
+        .token = options->token,
         .context = agent,
         .on_up = on_up,
         .on_message = on_message,

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "worker_sdk/base/env.h"
+#include "worker_sdk/wire/auth.h"
 #include "worker_sdk/wire/message.h"
 
 /* Where one stream of one worker goes. */
@@ -63,9 +64,10 @@ struct agent_options {
     const struct ct_addr
         *server; /* candidates for the rendezvous server, tried in order */
     size_t server_count;
-    uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */
-    uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
-    const int *signals;          /* signals to forward and end by */
+    const struct ct_auth_token *token; /* kept; NULL or empty: none */
+    uint64_t connect_timeout_ms;       /* to reach any of them (read_timeout) */
+    uint64_t grace_ms;  /* between SIGTERM and SIGKILL, every stop alike */
+    const int *signals; /* signals to forward and end by */
     size_t signal_count;
     const char *const
         *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */

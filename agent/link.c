@@ -47,7 +47,10 @@ struct link {
     uint64_t began_ms; /* of link_connect() */
     uint64_t deadline_ms;
     uint64_t pause_ms;
-    struct ctrun_error why; /* the last attempt's trouble */
+    struct ctrun_error why;               /* the last attempt's trouble */
+    uint8_t nonce[CT_NONCE_BYTES];        /* ours, of this connection */
+    uint8_t server_nonce[CT_NONCE_BYTES]; /* the CHALLENGE's; zero: none came */
+    bool is_proven;                       /* the server has our token */
 
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
@@ -276,6 +279,20 @@ static bool flush(struct link *link)
     return true;
 }
 
+static bool has_token(const struct link *link)
+{
+    return link->options.token && link->options.token->length > 0;
+}
+
+/* A new connection: nothing of the one before counts. */
+static int begin_proof(struct link *link)
+{
+    link->is_proven = false;
+    memset(link->nonce, 0, sizeof link->nonce);
+    memset(link->server_nonce, 0, sizeof link->server_nonce);
+    return has_token(link) ? ct_auth_make_nonce(link->nonce) : 0;
+}
+
 static void greet(struct link *link)
 {
     struct ct_message message = {.kind = CT_MESSAGE_HELLO};
@@ -290,7 +307,10 @@ static void greet(struct link *link)
     }
     set_state(link, LINK_GREETING, "connected");
     message.hello = *link->options.hello;
-    rc = ct_message_encode(&link->out, &message);
+    rc = begin_proof(link);
+    memcpy(message.hello.nonce, link->nonce, sizeof link->nonce);
+    if (rc == 0)
+        rc = ct_message_encode(&link->out, &message);
     if (rc < 0)
         fail_attempt(link, rc, "hello");
     else
@@ -334,6 +354,68 @@ static void refused(struct link *link, const struct ct_refuse *refuse)
     go_down(link, &why);
 }
 
+/* It is no use to ask again: this server is not ours. */
+static void distrust(struct link *link, const char *reason)
+{
+    struct ctrun_error why;
+    char address[CT_ADDR_TEXT_MAX];
+
+    ct_addr_format(address, &link->options.servers[link->server]);
+    (void)ct_fail(&why, CTRUN_E_AUTH, "%s: %s", address, reason);
+    go_down(link, &why);
+}
+
+static struct ct_auth_scope proof_scope(const struct link *link)
+{
+    return (struct ct_auth_scope){.run_id = link->options.hello->run_id,
+                                  .agent_nonce = link->nonce,
+                                  .server_nonce = link->server_nonce};
+}
+
+static void take_challenge(struct link *link, const struct ct_challenge *challenge)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_PROOF};
+    const struct ct_auth_scope scope = proof_scope(link);
+    int rc;
+
+    if (!has_token(link)) {
+        distrust(link, "the rendezvous asks for a token and this node has none: give "
+                       "--rdzv-token-file or " CT_ENV_TOKEN " on every node");
+        return;
+    }
+    if (!ct_auth_nonce_is_zero(link->server_nonce)) { /* one proof a connection */
+        fail_connection(link, -EPROTO, "second challenge");
+        return;
+    }
+    memcpy(link->server_nonce, challenge->nonce, sizeof link->server_nonce);
+    ct_auth_prove(message.proof.proof, link->options.token, CT_AUTH_AGENT, &scope);
+    rc = ct_message_encode(&link->out, &message);
+    if (rc < 0)
+        fail_connection(link, rc, "proof");
+    else
+        (void)flush(link);
+}
+
+static void take_server_proof(struct link *link, const struct ct_proof *message)
+{
+    const struct ct_auth_scope scope = proof_scope(link);
+
+    if (has_token(link) && !ct_auth_nonce_is_zero(link->server_nonce) &&
+        ct_auth_check(message->proof, link->options.token, CT_AUTH_SERVER, &scope))
+        link->is_proven = true;
+    else
+        distrust(link, "the rendezvous could not prove that it has this node's token");
+}
+
+static void take_welcome(struct link *link, const struct ct_welcome *message)
+{
+    if (has_token(link) && !link->is_proven)
+        distrust(link, "this node has a token and the rendezvous did not prove that it "
+                       "has it too");
+    else
+        welcome(link, message);
+}
+
 static void take_ack(struct link *link, const struct ct_heartbeat *ack)
 {
     const size_t slots = sizeof link->sent_ms / sizeof *link->sent_ms;
@@ -349,8 +431,12 @@ static void take_message(struct link *link, const struct ct_message *message)
     if (message->kind == CT_MESSAGE_REFUSE)
         refused(link, &message->refuse);
     else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_WELCOME)
-        welcome(link, &message->welcome);
-    else if (link->state != LINK_UP || message->kind == CT_MESSAGE_WELCOME)
+        take_welcome(link, &message->welcome);
+    else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_CHALLENGE)
+        take_challenge(link, &message->challenge);
+    else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_SERVER_PROOF)
+        take_server_proof(link, &message->proof);
+    else if (link->state != LINK_UP || message->kind <= CT_MESSAGE_SERVER_PROOF)
         fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
     else if (message->kind == CT_MESSAGE_HEARTBEAT_ACK)
         take_ack(link, &message->heartbeat);

@@ -9,12 +9,15 @@
  * While UP it sends heartbeats and wants them acknowledged. The server counts our silence from
  * the last heartbeat that it got; we count from when that one was *sent*, which is earlier, and
  * go down after four fifths of its patience: early enough to end the workers before the server
- * declares us lost. Two worlds that both live cannot be. */
+ * declares us lost. Two worlds that both live cannot be.
+ *
+ * With a token the WELCOME counts only after the server has proven the same one: see auth.h. */
 #ifndef AGENT_LINK_H
 #define AGENT_LINK_H
 
 #include "agent/loop.h"
 #include "worker_sdk/base/addr.h"
+#include "worker_sdk/wire/auth.h"
 #include "worker_sdk/wire/message.h"
 
 struct link;
@@ -23,7 +26,8 @@ struct link_options {
     struct loop *loop;
     const struct ct_addr *servers; /* kept; tried in order */
     size_t server_count;
-    const struct ct_hello *hello; /* kept */
+    const struct ct_hello *hello;      /* kept; the nonce is ours to fill */
+    const struct ct_auth_token *token; /* kept; NULL or empty: nobody proves anything */
     void *context;
     void (*on_up)(void *context, const struct ct_welcome *welcome);
     /* Everything but WELCOME, REFUSE and acknowledgements. */

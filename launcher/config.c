@@ -398,4 +398,5 @@ void config_deinit(struct config *config)
         free(config->out_filters[i]);
         free(config->err_filters[i]);
     }
+    ct_auth_token_wipe(&config->token);
 }

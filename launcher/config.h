@@ -11,6 +11,7 @@
 #include "launcher/program.h"
 #include "launcher/streams.h"
 #include "worker_sdk/base/addr.h"
+#include "worker_sdk/wire/auth.h"
 #include "worker_sdk/wire/message.h"
 
 enum config_backend {
@@ -41,6 +42,7 @@ struct config {
     int node_rank;               /* static: ours; else -1 */
     struct ct_endpoint endpoint; /* CONFIG_LOCAL: 127.0.0.1, port 0 */
     enum config_is_host is_host;
+    struct ct_auth_token token; /* empty: nobody proves anything */
     uint32_t max_restarts;
 
     uint64_t join_timeout_ms;

@@ -44,6 +44,7 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
     const struct server_options options = {
         .run_id = launch->config->run_id,
         .endpoint_is_store = launch->config->backend == CONFIG_STATIC,
+        .token = &launch->config->token,
     };
     int rc;
 
@@ -433,6 +434,7 @@ static int run_agent(struct launch *launch)
     *options = (struct agent_options){
         .server = launch->hosts.addrs,
         .server_count = launch->hosts.count,
+        .token = &config->token,
         .connect_timeout_ms = config->connect_timeout_ms,
         .grace_ms = config->grace_ms,
         .signals = config->signals,

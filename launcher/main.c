@@ -12,6 +12,7 @@
 #include "launcher/help.h"
 #include "launcher/launch.h"
 #include "launcher/messages.h"
+#include "launcher/token.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
@@ -74,9 +75,18 @@ static int run(struct config *config, const struct options *options)
     return rc < 0 ? launch_fail(config, &err) : rc;
 }
 
+static int resolve(struct config *config, const struct options *options,
+                   const struct ct_auth_token *token, struct ctrun_error *err)
+{
+    int rc = config_resolve(config, options, environ, err);
+
+    return rc < 0 ? rc : token_resolve(config, options, token, err);
+}
+
 int main(int argc, char **argv)
 {
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
+    struct ct_auth_token token = {0};
     struct config *config = ct_zalloc(sizeof *config);
     struct options options;
     int code;
@@ -84,15 +94,17 @@ int main(int argc, char **argv)
     messages_open_log(option_env(environ, "LOGLEVEL"));
     if (!config)
         return refuse(&err, false);
-    if (options_parse(&options, argc, argv, environ, &err) < 0)
+    if (ct_auth_token_take_env(&token, &err) < 0 || /* no child ever sees it */
+        options_parse(&options, argc, argv, environ, &err) < 0)
         code = refuse(&err, false);
     else if (options.action != OPTIONS_RUN)
         code = say_and_leave(&options);
-    else if (config_resolve(config, &options, environ, &err) < 0)
+    else if (resolve(config, &options, &token, &err) < 0)
         code = refuse(&err, config->torchrun_exit_code);
     else
         code = run(config, &options);
     config_deinit(config);
+    ct_auth_token_wipe(&token);
     free(config);
     return code;
 }

@@ -64,6 +64,10 @@ const struct option option_table[OPTION_COUNT] = {
                "join_timeout, last_call_timeout, keep_alive_interval,"
                " keep_alive_max_attempt, read_timeout, is_host, timeout"),
          .env = "PET_RDZV_CONF", .fallback = ""},
+    [OPTION_RDZV_TOKEN_FILE] = {TAKES(TEXT, "rdzv-token-file", MEET, "FILE",
+                                      "ctrun: secret that all nodes prove to each"
+                                      " other; also CTRUN_TOKEN=SECRET"),
+                                .env = "CTRUN_RDZV_TOKEN_FILE"},
     [OPTION_LOCAL_ADDR] = {TAKES(TEXT, "local-addr", MEET, "ADDR",
                                  "address of this node that the others use"),
                            .env = "PET_LOCAL_ADDR"},

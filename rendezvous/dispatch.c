@@ -20,6 +20,7 @@ struct peer {
     uint64_t id;
     bool is_probe; /* version 0: a launcher that asks whether ctrun holds this port */
     struct ct_buf in;
+    struct admission *admission; /* between HELLO and PROOF; else NULL */
     char host[CT_HOST_MAX];
 };
 
@@ -338,16 +339,13 @@ static bool refuse_foreign(struct peer *peer, const struct ct_hello *hello)
     return true;
 }
 
-static void on_hello(struct peer *peer, const struct ct_hello *hello)
+/* This agent may take part in its run. */
+static void admit(struct peer *peer, const struct ct_hello *hello)
 {
     struct dispatch *dispatch = peer->dispatch;
     struct run *run;
     int rc = 0;
 
-    peer->id = ++dispatch->last_id;
-    (void)ct_copy(peer->host, sizeof peer->host, hello->host); /* same size */
-    if (refuse_foreign(peer, hello))
-        return;
     run = find_run(dispatch, hello->run_id);
     if (run && run->round->state == ROUND_CLOSED) {
         refuse(peer, CTRUN_E_CLOSED,
@@ -373,6 +371,47 @@ static void on_hello(struct peer *peer, const struct ct_hello *hello)
     add_member(peer, run);
 }
 
+static void on_hello(struct peer *peer, const struct ct_hello *hello)
+{
+    struct dispatch *dispatch = peer->dispatch;
+    const char *why = admission_check(dispatch->token, hello);
+    int rc;
+
+    peer->id = ++dispatch->last_id;
+    (void)ct_copy(peer->host, sizeof peer->host, hello->host); /* same size */
+    if (refuse_foreign(peer, hello))
+        return;
+    if (why) {
+        refuse(peer, CTRUN_E_AUTH, why);
+        return;
+    }
+    if (!dispatch->token) {
+        admit(peer, hello);
+        return;
+    }
+    rc = admission_create(&peer->admission, dispatch->token, hello, &dispatch->out);
+    if (rc < 0)
+        refuse(peer, rc, "the rendezvous server is out of memory");
+    else
+        send_message(peer, &dispatch->out);
+}
+
+static void on_proof(struct peer *peer, const struct ct_proof *proof)
+{
+    struct admission *admission = peer->admission;
+
+    peer->admission = NULL;
+    if (admission_prove(admission, proof, &peer->dispatch->out)) {
+        send_message(peer, &peer->dispatch->out);
+        admit(peer, admission_hello(admission));
+    } else {
+        refuse(peer, CTRUN_E_AUTH,
+               "your token is not the one of this rendezvous: give the same "
+               "--rdzv-token-file or CTRUN_TOKEN on every node");
+    }
+    admission_destroy(admission);
+}
+
 static void acknowledge(struct peer *peer, const struct ct_heartbeat *heartbeat)
 {
     struct ct_message *out = &peer->dispatch->out;
@@ -389,6 +428,10 @@ static void on_message(struct peer *peer, const struct ct_message *message)
 
     if (!peer->run && message->kind == CT_MESSAGE_HELLO && peer->id == 0) {
         on_hello(peer, &message->hello);
+        return;
+    }
+    if (peer->admission && message->kind == CT_MESSAGE_PROOF) {
+        on_proof(peer, &message->proof);
         return;
     }
     if (!peer->run || message->kind == CT_MESSAGE_HELLO) {
@@ -471,6 +514,7 @@ static void on_close(struct conn *conn, const char *reason)
         step(peer->run, &(struct round_command){
                             .kind = ROUND_GONE, .id = peer->id, .reason = text});
     }
+    admission_destroy(peer->admission);
     ct_buf_deinit(&peer->in);
     free(peer);
 }

@@ -3,6 +3,7 @@
  * become frames.
  *
  *     first frame ── dispatch_take(conn) ── HELLO ── WELCOME ── JOIN ... ── on_close = GONE
+ *                     with a token: CHALLENGE ┤ ├ PROOF  (admission.h)
  *                                             └── REFUSE: version, wrong run, closed, limits
  *
  * A run begins with the first HELLO of its id, which brings its settings, and is forgotten with
@@ -10,6 +11,7 @@
 #ifndef RENDEZVOUS_DISPATCH_H
 #define RENDEZVOUS_DISPATCH_H
 
+#include "rendezvous/admission.h"
 #include "rendezvous/conn.h"
 #include "rendezvous/round.h"
 
@@ -26,8 +28,9 @@ struct run {
 
 struct dispatch {
     struct conn_pool *pool;
-    const char *only_run_id; /* kept; NULL: any run */
-    uint16_t endpoint_port;  /* != 0: START names it instead of a store_port */
+    const char *only_run_id;           /* kept; NULL: any run */
+    const struct ct_auth_token *token; /* kept; NULL: none is asked for */
+    uint16_t endpoint_port; /* != 0: START names it instead of a store_port */
     /* A world is about to get its START. May be NULL. */
     void (*on_start)(void *context);
     /* A run was forgotten. May be NULL. */

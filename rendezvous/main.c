@@ -20,6 +20,8 @@ struct config {
     const char *listen[SERVER_LISTENERS_MAX];
     size_t listen_count;
     enum ctrun_log_level level;
+    const char *token_file;
+    struct ct_auth_token token; /* empty: everybody is let in */
 };
 
 static struct server *server; /* for the signal handler */
@@ -33,7 +35,8 @@ static void on_signal(int number)
 static void print_help(void)
 {
     printf(
-        "usage: ctrund [--listen HOST:PORT]... [--log-level LEVEL]\n"
+        "usage: ctrund [--listen HOST:PORT]... [--token-file FILE] [--log-level "
+        "LEVEL]\n"
         "\n"
         "Rendezvous daemon of ctrun: agents of many runs meet here, told apart by run "
         "id.\n"
@@ -46,6 +49,10 @@ static void print_help(void)
         "means\n"
         "                      all addresses. Port 0 chooses one. The port in use is\n"
         "                      printed: \"listening on ADDRESS:PORT\"\n"
+        "  --token-file FILE   secret that agents must prove to have, and ctrund to "
+        "them;\n"
+        "                      also CTRUN_TOKEN=SECRET. TCPStore clients are turned "
+        "away\n"
         "  --log-level LEVEL   error, warning, info (default) or debug, to stderr\n"
         "  --version           print the version\n"
         "  --help              print this\n"
@@ -65,6 +72,7 @@ static int parse(int argc, char **argv, struct config *config)
 {
     static const struct option options[] = {
         {"listen", required_argument, NULL, 'l'},
+        {"token-file", required_argument, NULL, 't'},
         {"log-level", required_argument, NULL, 'L'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
@@ -80,6 +88,7 @@ static int parse(int argc, char **argv, struct config *config)
                 return usage_error("too many --listen, the last one is ", optarg);
             config->listen[config->listen_count++] = optarg;
             break;
+        case 't': config->token_file = optarg; break;
         case 'L':
             if (ct_log_parse_level(optarg, &config->level) < 0)
                 return usage_error("--log-level: not a level: ", optarg);
@@ -126,12 +135,24 @@ static int listen_at(const char *text, struct ctrun_error *err)
     return 0;
 }
 
+/* The file wins; CTRUN_TOKEN leaves the environment in any case. */
+static int resolve_token(struct config *config, struct ctrun_error *err)
+{
+    int rc = ct_auth_token_take_env(&config->token, err);
+
+    if (rc < 0 || !config->token_file)
+        return rc;
+    rc = ct_auth_token_read(&config->token, config->token_file, err);
+    return rc < 0 ? ct_wrap(err, "--token-file") : 0;
+}
+
 static int serve(const struct config *config, struct ctrun_error *err)
 {
+    const struct server_options options = {.token = &config->token};
     struct sigaction action = {.sa_handler = on_signal};
     int rc = 0;
 
-    if ((rc = server_create(&server, NULL, err)) < 0)
+    if ((rc = server_create(&server, &options, err)) < 0)
         return rc;
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
@@ -174,8 +195,9 @@ int main(int argc, char **argv)
         return CT_EXIT_FAILURE;
     }
     signal(SIGPIPE, SIG_IGN); /* a peer that went away is an error code */
-    if ((rc = serve(&config, &err)) < 0)
+    if ((rc = resolve_token(&config, &err)) < 0 || (rc = serve(&config, &err)) < 0)
         fprintf(stderr, "ctrund: error[%s]: %s\n", ct_error_name(rc), err.text);
     ct_event_close();
+    ct_auth_token_wipe(&config.token);
     return exit_code(rc);
 }

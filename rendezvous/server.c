@@ -227,13 +227,17 @@ static void wire(struct server *server, const struct server_options *options)
     server->endpoint_is_store = options && options->endpoint_is_store;
     server->dispatch.pool = &server->pool;
     server->dispatch.only_run_id = server->run_id;
+    server->dispatch.token = options && options->token && options->token->length > 0
+                                 ? options->token
+                                 : NULL;
     server->dispatch.on_start = on_start;
     server->dispatch.on_forget = on_forget;
     server->dispatch.context = server;
     dispatch_init(&server->dispatch);
     server->endpoint.pool = &server->pool;
     server->endpoint.dispatch = &server->dispatch;
-    server->endpoint.has_store = server->endpoint_is_store || !server->run_id;
+    server->endpoint.has_store = server->endpoint_is_store ||
+                                 (!server->run_id && !server->dispatch.token);
     endpoint_init(&server->endpoint);
     ct_list_init(&server->stores);
     ct_list_init(&server->calls);

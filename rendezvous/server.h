@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "worker_sdk/base/addr.h"
+#include "worker_sdk/wire/auth.h"
 
 struct server;
 
@@ -29,6 +30,10 @@ struct server_options {
      * local_addr = --master-addr as typed, and its store_port may be anything but 0: no other
      * store needs to be opened. */
     bool endpoint_is_store;
+    /* Kept. Agents must prove it and are given proof (worker_sdk/wire/auth.h), and ctrund
+     * serves no stock TCPStore clients, which cannot. NULL or empty: everybody is let in, but
+     * who has a token. */
+    const struct ct_auth_token *token;
 };
 
 /* options may be NULL: all zero. */

@@ -15,7 +15,8 @@ HEARTBEAT = (("generation", "Q"), ("sequence", "Q"), ("step", "q"))
 KINDS = {
     "HELLO": (1, (("run_id", "s"), ("host", "s"), ("pid", "i"), ("min_nodes", "I"),
                   ("max_nodes", "I"), ("max_restarts", "I"), ("join_timeout_ms", "Q"),
-                  ("last_call_ms", "Q"), ("heartbeat_ms", "Q"), ("lost_after_ms", "Q"))),
+                  ("last_call_ms", "Q"), ("heartbeat_ms", "Q"), ("lost_after_ms", "Q"),
+                  ("nonce", "32s"))),
     "WELCOME": (2, (("heartbeat_ms", "Q"), ("lost_after_ms", "Q"), ("seen_as", "s"))),
     "REFUSE": (3, (("code", "i"), ("version", "B"), ("text", "s"))),
     "JOIN": (8, (("slots", "I"), ("node_rank_hint", "i"), ("is_endpoint", "B"),

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ctrund on a free port, and agents that close with the test."""
+import json
+import urllib.request
+
 import pytest
 
 import ctrun
@@ -7,13 +10,18 @@ import fake_agent
 
 
 class Daemon:
-    def __init__(self, box):
-        self.run = box.start(ctrun.program("ctrund"), "--listen", "127.0.0.1:0")
+    def __init__(self, box, *arguments, env=None):
+        self.run = box.start(ctrun.program("ctrund"), "--listen", "127.0.0.1:0", *arguments,
+                             env=env)
         line = ctrun.wait_until(lambda: self.run.out if "\n" in self.run.out else None,
                                 lambda: f"ctrund listens: {self.run}")
         assert line.startswith("listening on 127.0.0.1:")
         self.port = int(line.strip().rpartition(":")[2])
         self.agents = []
+
+    def status(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/status", timeout=10) as reply:
+            return json.loads(reply.read())
 
     def agent(self, host="n"):
         agent = fake_agent.Agent(self.port, host)
@@ -29,11 +37,29 @@ class Daemon:
         return agents, [agent.expect(fake_agent.START) for agent in agents]
 
 
-@pytest.fixture
-def daemon(box):
-    daemon = Daemon(box)
+def serve(box, *arguments, env=None):
+    """Yields one Daemon and ends it."""
+    daemon = Daemon(box, *arguments, env=env)
     yield daemon
     for agent in daemon.agents:
         agent.close()
     daemon.run.signal(15)
     assert daemon.run.wait() == 0, daemon.run
+
+
+@pytest.fixture
+def daemon(box):
+    yield from serve(box)
+
+
+@pytest.fixture
+def start_daemon(box):
+    """start_daemon("--option", ..., env=None): one that ends with the test."""
+    open_ones = []
+
+    def start(*arguments, env=None):
+        open_ones.append(serve(box, *arguments, env=env))
+        return next(open_ones[-1])
+    yield start
+    for one in open_ones:
+        assert next(one, None) is None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An agent's side of the wire (worker_sdk/wire/message.h), written from the header and not from
 our codec, so that a mistake there shows."""
+import hmac
 import select
 import socket
 import struct
@@ -10,17 +11,23 @@ import ctrun
 
 MAGIC = b"\xc7\x52"
 VERSION = 1
+CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
  SUCCEEDED, VERDICT, LEAVE, CLOSE, STOPPING) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
 CAUSE_EXIT, CAUSE_SIGNAL, CAUSE_STOPPED, CAUSE_NODE_LOST, CAUSE_JOIN_TIMEOUT = 1, 2, 5, 6, 8
 STOP_FAILURE, STOP_NODE_LOST, STOP_MEMBERSHIP, STOP_CLOSED, STOP_UNDECIDED = 1, 2, 3, 4, 5
-E_WRONG_RUN, E_VERSION, E_PROTOCOL, E_FINGERPRINT = -20005, -20020, -20030, -20031
+E_WRONG_RUN, E_VERSION, E_AUTH, E_PROTOCOL, E_FINGERPRINT = -20005, -20020, -20021, -20030, -20031
 
 
 def text(value):
     data = value.encode()
     return struct.pack("<I", len(data)) + data
+
+
+def proof(token, side, run, agent_nonce, server_nonce):
+    return hmac.digest(token, text(f"ctrun {side}") + bytes([VERSION]) + text(run) + agent_nonce
+                       + server_nonce, "sha256")
 
 
 def frame(kind, body=b"", version=VERSION):
@@ -42,6 +49,10 @@ class Reader:
         self.body = self.body[size:]
         return values
 
+    def raw(self, length):
+        value, self.body = self.body[:length], self.body[length:]
+        return value
+
     def text(self):
         (length,) = self.take("I")
         value, self.body = self.body[:length], self.body[length:]
@@ -58,6 +69,8 @@ def decode(kind, body):
     r = Reader(body)
     if kind == WELCOME:
         out = dict(zip(("heartbeat_ms", "lost_after_ms"), r.take("QQ")), seen_as=r.text())
+    elif kind in (CHALLENGE, SERVER_PROOF):
+        out = {"bytes": r.raw(32)}
     elif kind == REFUSE:
         out = dict(zip(("code", "version"), r.take("iB")), text=r.text())
     elif kind == WAITING:
@@ -97,11 +110,18 @@ class Agent:
         self.sock.sendall(data)
 
     def hello(self, run="job", min_nodes=2, max_nodes=2, restarts=0, join_timeout=60000,
-              last_call=30000, heartbeat=200, lost_after=60000):
+              last_call=30000, heartbeat=200, lost_after=60000, nonce=bytes(32)):
         self.send(HELLO, text(run) + text(self.host) + struct.pack(
             "<iIIIQQQQ", 1, min_nodes, max_nodes, restarts, join_timeout, last_call, heartbeat,
-            lost_after))
+            lost_after) + nonce)
         return self
+
+    def prove(self, token, run="job", nonce=b"n" * 32, side="agent"):
+        """HELLO with a token: what the server answers to the proof, and its own nonce."""
+        self.hello(run=run, nonce=nonce)
+        server_nonce = self.expect(CHALLENGE)["bytes"]
+        self.send(PROOF, proof(token, side, run, nonce, server_nonce))
+        return self.read(), server_nonce
 
     def join(self, slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default",
              local=""):

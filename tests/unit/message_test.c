@@ -34,6 +34,12 @@
     "04000000"                                                                         \
     "626f6f6d"
 
+#define NONCE                                                                          \
+    {                                                                                  \
+        0x80, 1, 2, [31] = 0xff,                                                       \
+    }
+#define NONCE_HEX "80010200000000000000000000000000000000000000000000000000000000ff"
+
 /* Every kind once, with the bytes that it has had since version 1. */
 static const struct {
     struct ct_message message;
@@ -49,7 +55,8 @@ static const struct {
                 .join_timeout_ms = 600000,
                 .last_call_ms = 30000,
                 .heartbeat_ms = 1000,
-                .lost_after_ms = 5000}},
+                .lost_after_ms = 5000,
+                .nonce = NONCE}},
      "03000000"
      "6a6f62"
      "02000000"
@@ -61,7 +68,10 @@ static const struct {
      "c027090000000000"
      "3075000000000000"
      "e803000000000000"
-     "8813000000000000"},
+     "8813000000000000" NONCE_HEX},
+    {{.kind = CT_MESSAGE_CHALLENGE, .challenge = {.nonce = NONCE}}, NONCE_HEX},
+    {{.kind = CT_MESSAGE_PROOF, .proof = {.proof = NONCE}}, NONCE_HEX},
+    {{.kind = CT_MESSAGE_SERVER_PROOF, .proof = {.proof = NONCE}}, NONCE_HEX},
     {{.kind = CT_MESSAGE_WELCOME,
       .welcome = {.heartbeat_ms = 1000, .lost_after_ms = 5000, .seen_as = "::1"}},
      "e803000000000000"

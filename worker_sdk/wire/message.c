@@ -12,9 +12,10 @@
 enum field_type {
     FIELD_U8,
     FIELD_U16,
-    FIELD_U32, /* and int32_t, as two's complement */
-    FIELD_U64, /* and int64_t */
-    FIELD_STR, /* char[size] */
+    FIELD_U32,   /* and int32_t, as two's complement */
+    FIELD_U64,   /* and int64_t */
+    FIELD_STR,   /* char[size] */
+    FIELD_BYTES, /* uint8_t[size], all of them, no length on the wire */
     FIELD_STRUCT,
     FIELD_COUNT, /* u8; the list that it counts is the next field */
     FIELD_LIST,  /* `max` elements of `size` bytes, as many as the count before says */
@@ -36,13 +37,14 @@ struct field {
         .type = (kind), .offset = offsetof(struct s, member),                          \
         .size = SIZE_OF(s, member)                                                     \
     }
-#define U8(s, member)  PLAIN(FIELD_U8, s, member)
-#define U16(s, member) PLAIN(FIELD_U16, s, member)
-#define U32(s, member) PLAIN(FIELD_U32, s, member)
-#define I32(s, member) PLAIN(FIELD_U32, s, member)
-#define U64(s, member) PLAIN(FIELD_U64, s, member)
-#define I64(s, member) PLAIN(FIELD_U64, s, member)
-#define STR(s, member) PLAIN(FIELD_STR, s, member)
+#define U8(s, member)    PLAIN(FIELD_U8, s, member)
+#define U16(s, member)   PLAIN(FIELD_U16, s, member)
+#define U32(s, member)   PLAIN(FIELD_U32, s, member)
+#define I32(s, member)   PLAIN(FIELD_U32, s, member)
+#define U64(s, member)   PLAIN(FIELD_U64, s, member)
+#define I64(s, member)   PLAIN(FIELD_U64, s, member)
+#define STR(s, member)   PLAIN(FIELD_STR, s, member)
+#define BYTES(s, member) PLAIN(FIELD_BYTES, s, member)
 #define STRUCT(s, member, fields)                                                      \
     {                                                                                  \
         .type = FIELD_STRUCT, .offset = offsetof(struct s, member),                    \
@@ -78,6 +80,15 @@ static const struct field hello_fields[] = {
     U64(ct_hello, last_call_ms),
     U64(ct_hello, heartbeat_ms),
     U64(ct_hello, lost_after_ms),
+    BYTES(ct_hello, nonce),
+};
+
+static const struct field challenge_fields[] = {
+    BYTES(ct_challenge, nonce),
+};
+
+static const struct field proof_fields[] = {
+    BYTES(ct_proof, proof),
 };
 
 static const struct field welcome_fields[] = {
@@ -193,6 +204,9 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_HELLO] = LAYOUT("HELLO", ct_hello, hello_fields),
     [CT_MESSAGE_WELCOME] = LAYOUT("WELCOME", ct_welcome, welcome_fields),
     [CT_MESSAGE_REFUSE] = LAYOUT("REFUSE", ct_refuse, refuse_fields),
+    [CT_MESSAGE_CHALLENGE] = LAYOUT("CHALLENGE", ct_challenge, challenge_fields),
+    [CT_MESSAGE_PROOF] = LAYOUT("PROOF", ct_proof, proof_fields),
+    [CT_MESSAGE_SERVER_PROOF] = LAYOUT("SERVER_PROOF", ct_proof, proof_fields),
     [CT_MESSAGE_JOIN] = LAYOUT("JOIN", ct_join, join_fields),
     [CT_MESSAGE_WAITING] = LAYOUT("WAITING", ct_waiting, waiting_fields),
     [CT_MESSAGE_START] = LAYOUT("START", ct_start, start_fields),
@@ -258,6 +272,7 @@ static void encode_fields(struct ct_writer *out, const struct field *fields, siz
         case FIELD_U32:
         case FIELD_U64: encode_number(out, field->type, at); break;
         case FIELD_STR: ct_write_str(out, (const char *)at); break;
+        case FIELD_BYTES: ct_write_raw(out, at, field->size); break;
         case FIELD_STRUCT:
             encode_fields(out, field->element, field->element_fields, at);
             break;
@@ -311,6 +326,14 @@ static void decode_number(struct ct_reader *in, enum field_type type, void *at)
     }
 }
 
+static void decode_bytes(struct ct_reader *in, uint8_t *at, size_t size)
+{
+    const uint8_t *bytes = ct_read_raw(in, size);
+
+    if (bytes) /* else the reader has gone bad */
+        memcpy(at, bytes, size);
+}
+
 static void decode_fields(struct ct_reader *in, const struct field *fields, size_t n,
                           void *object)
 {
@@ -325,6 +348,7 @@ static void decode_fields(struct ct_reader *in, const struct field *fields, size
         case FIELD_U32:
         case FIELD_U64: decode_number(in, field->type, at); break;
         case FIELD_STR: ct_read_str(in, (char *)at, field->size); break;
+        case FIELD_BYTES: decode_bytes(in, at, field->size); break;
         case FIELD_STRUCT:
             decode_fields(in, field->element, field->element_fields, at);
             break;

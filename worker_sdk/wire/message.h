@@ -3,6 +3,7 @@
  *
  *   agent                               server
  *     HELLO  ───────────────────────────▶        who I am, which run
+ *            ◀──── CHALLENGE, PROOF, SERVER_PROOF ────▶   with a token only: see auth.h
  *            ◀─────────────────────── WELCOME    limits; or REFUSE and close
  *     JOIN   ───────────────────────────▶        ready for the next round
  *            ◀─────────────────────── WAITING    who is missing, when it changes, for people
@@ -45,7 +46,9 @@ enum ct_message_kind {
     CT_MESSAGE_HELLO = 1,
     CT_MESSAGE_WELCOME = 2,
     CT_MESSAGE_REFUSE = 3,
-    /* 4 to 7: authentication */
+    CT_MESSAGE_CHALLENGE = 4, /* 4 to 7: authentication, see auth.h */
+    CT_MESSAGE_PROOF = 5,
+    CT_MESSAGE_SERVER_PROOF = 6,
     CT_MESSAGE_JOIN = 8,
     CT_MESSAGE_WAITING = 9,
     CT_MESSAGE_START = 10,
@@ -72,6 +75,8 @@ enum {
     CT_MISSING_MAX = 1024,
     CT_MESSAGE_ADDRS_MAX = 8,
     CT_FAILURES_MAX = 16,
+    CT_NONCE_BYTES = 32,
+    CT_PROOF_BYTES = 32,
 };
 
 /* Why a worker ended; on the wire as u8. */
@@ -116,8 +121,19 @@ struct ct_hello {
     uint32_t max_restarts;
     uint64_t join_timeout_ms;
     uint64_t last_call_ms;
-    uint64_t heartbeat_ms;  /* period */
-    uint64_t lost_after_ms; /* silence that makes a node lost */
+    uint64_t heartbeat_ms;         /* period */
+    uint64_t lost_after_ms;        /* silence that makes a node lost */
+    uint8_t nonce[CT_NONCE_BYTES]; /* zero: this agent has no token */
+};
+
+/* server -> agent */
+struct ct_challenge {
+    uint8_t nonce[CT_NONCE_BYTES];
+};
+
+/* PROOF by the agent, SERVER_PROOF by the server */
+struct ct_proof {
+    uint8_t proof[CT_PROOF_BYTES];
 };
 
 /* server -> agent; the run's settings are those of its first member */
@@ -250,6 +266,8 @@ struct ct_message {
         struct ct_hello hello;
         struct ct_welcome welcome;
         struct ct_refuse refuse;
+        struct ct_challenge challenge;
+        struct ct_proof proof;
         struct ct_join join;
         struct ct_waiting waiting;
         struct ct_start start;

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/wire/auth.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(CT_PROOF_BYTES == crypto_auth_hmacsha256_BYTES, "a proof is one HMAC");
+
+/* ---- Tokens ------------------------------------------------------------------------------ */
+
+static int set_token(struct ct_auth_token *token, const char *bytes, size_t length,
+                     struct ctrun_error *err)
+{
+    if (length < CT_AUTH_TOKEN_MIN_BYTES || length > CT_AUTH_TOKEN_MAX_BYTES)
+        return ct_fail(
+            err, -EINVAL,
+            "a token has %d to %d characters, this one has %s; make one with "
+            "openssl rand -hex 32",
+            CT_AUTH_TOKEN_MIN_BYTES, CT_AUTH_TOKEN_MAX_BYTES,
+            length < CT_AUTH_TOKEN_MIN_BYTES ? "fewer" : "more");
+    memset(token, 0, sizeof *token);
+    memcpy(token->bytes, bytes, length);
+    token->length = length;
+    return 0;
+}
+
+int ct_auth_token_set(struct ct_auth_token *token, const char *text,
+                      struct ctrun_error *err)
+{
+    return set_token(token, text, strlen(text), err);
+}
+
+/* Up to `size` bytes of an open file; their count or a negative errno. */
+static ssize_t read_all(int fd, char *bytes, size_t size)
+{
+    size_t length = 0;
+
+    while (length < size) {
+        const ssize_t n = read(fd, bytes + length, size - length);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        length += (size_t)n;
+    }
+    return (ssize_t)length;
+}
+
+static int check_mode(int fd, const char *path, struct ctrun_error *err)
+{
+    struct stat info;
+
+    if (fstat(fd, &info) < 0)
+        return ct_fail(err, CTRUN_E_USAGE, "%.600s: %s", path, strerror(errno));
+    if (info.st_mode & S_IRWXO)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "%.600s: everybody on this machine may use it (mode %04o); "
+                       "chmod 600 it, and make a new token",
+                       path, (unsigned)(info.st_mode & 07777));
+    return 0;
+}
+
+int ct_auth_token_read(struct ct_auth_token *token, const char *path,
+                       struct ctrun_error *err)
+{
+    char bytes[CT_AUTH_TOKEN_MAX_BYTES + 64]; /* room for blanks behind it */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    ssize_t length = 0;
+    int rc;
+
+    if (fd < 0)
+        return ct_fail(err, CTRUN_E_USAGE, "%.600s: %s", path, strerror(errno));
+    rc = check_mode(fd, path, err);
+    if (rc == 0)
+        length = read_all(fd, bytes, sizeof bytes);
+    close(fd);
+    if (rc < 0)
+        return rc;
+    if (length < 0)
+        return ct_fail(err, CTRUN_E_USAGE, "%.600s: %s", path, strerror((int)-length));
+    while (length > 0 && strchr(" \t\r\n", bytes[length - 1]))
+        length--;
+    rc = set_token(token, bytes, (size_t)length, err);
+    sodium_memzero(bytes, sizeof bytes);
+    if (rc < 0) {
+        ct_wrap(err, "%.600s", path);
+        if (err)
+            err->code = CTRUN_E_USAGE;
+        return CTRUN_E_USAGE;
+    }
+    return 0;
+}
+
+int ct_auth_token_take_env(struct ct_auth_token *token, struct ctrun_error *err)
+{
+    char *text = getenv(CT_ENV_TOKEN);
+    int rc;
+
+    if (!text || !*text)
+        return 0;
+    rc = ct_auth_token_set(token, text, err);
+    sodium_memzero(text, strlen(text)); /* /proc/PID/environ shows this very memory */
+    (void)unsetenv(CT_ENV_TOKEN);       /* fails on bad names only */
+    if (rc < 0) {
+        ct_wrap(err, CT_ENV_TOKEN);
+        if (err)
+            err->code = CTRUN_E_USAGE;
+        return CTRUN_E_USAGE;
+    }
+    return 1;
+}
+
+static int fill_random(uint8_t *out, size_t length)
+{
+    const ssize_t n = getrandom(out, length, 0); /* up to 256 bytes come at once */
+
+    return n == (ssize_t)length ? 0 : n < 0 ? -errno : -EIO;
+}
+
+int ct_auth_token_generate(struct ct_auth_token *token, struct ctrun_error *err)
+{
+    const int rc = fill_random(token->bytes, 32);
+
+    if (rc < 0)
+        return ct_fail(err, rc, "token: no random bytes: %s", strerror(-rc));
+    token->length = 32;
+    return 0;
+}
+
+void ct_auth_token_wipe(struct ct_auth_token *token)
+{
+    sodium_memzero(token, sizeof *token);
+}
+
+/* ---- Proofs ------------------------------------------------------------------------------ */
+
+int ct_auth_make_nonce(uint8_t nonce[CT_NONCE_BYTES])
+{
+    int rc;
+
+    do {
+        rc = fill_random(nonce, CT_NONCE_BYTES);
+    } while (rc == 0 && ct_auth_nonce_is_zero(nonce));
+    return rc;
+}
+
+bool ct_auth_nonce_is_zero(const uint8_t nonce[CT_NONCE_BYTES])
+{
+    return sodium_is_zero(nonce, CT_NONCE_BYTES) == 1;
+}
+
+static void add_text(crypto_auth_hmacsha256_state *state, const char *text)
+{
+    const size_t length = strlen(text);
+    const uint8_t head[4] = {(uint8_t)length, (uint8_t)(length >> 8),
+                             (uint8_t)(length >> 16), (uint8_t)(length >> 24)};
+
+    crypto_auth_hmacsha256_update(state, head, sizeof head);
+    crypto_auth_hmacsha256_update(state, (const uint8_t *)text, length);
+}
+
+void ct_auth_prove(uint8_t proof[CT_PROOF_BYTES], const struct ct_auth_token *token,
+                   enum ct_auth_side side, const struct ct_auth_scope *scope)
+{
+    static const char *const sides[] = {"ctrun agent", "ctrun server"};
+    const uint8_t version = CT_FRAME_VERSION;
+    crypto_auth_hmacsha256_state state;
+
+    crypto_auth_hmacsha256_init(&state, token->bytes, token->length);
+    add_text(&state, sides[side]);
+    crypto_auth_hmacsha256_update(&state, &version, sizeof version);
+    add_text(&state, scope->run_id);
+    crypto_auth_hmacsha256_update(&state, scope->agent_nonce, CT_NONCE_BYTES);
+    crypto_auth_hmacsha256_update(&state, scope->server_nonce, CT_NONCE_BYTES);
+    crypto_auth_hmacsha256_final(&state, proof);
+    sodium_memzero(&state, sizeof state);
+}
+
+bool ct_auth_check(const uint8_t proof[CT_PROOF_BYTES],
+                   const struct ct_auth_token *token, enum ct_auth_side side,
+                   const struct ct_auth_scope *scope)
+{
+    uint8_t right[CT_PROOF_BYTES];
+    bool is_right;
+
+    if (token->length == 0)
+        return false;
+    ct_auth_prove(right, token, side, scope);
+    is_right = sodium_memcmp(right, proof, sizeof right) == 0;
+    sodium_memzero(right, sizeof right);
+    return is_right;
+}

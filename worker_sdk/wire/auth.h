@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Proof of a shared token, both ways, without ever sending it.
+ *
+ *   agent                               server
+ *     HELLO + nonce ────────────────────▶        zero: I have no token
+ *            ◀─────────────────────── CHALLENGE  the server's nonce; or REFUSE E_AUTH
+ *     PROOF  ───────────────────────────▶        of the agent, over both nonces
+ *            ◀─────────────────────── SERVER_PROOF, then WELCOME; or REFUSE E_AUTH
+ *
+ * A proof is HMAC-SHA256 with the token as key, over
+ *
+ *     u32 length and name of the side ("ctrun agent", "ctrun server")
+ *     u8 protocol version, u32 length and run id, agent's nonce, server's nonce
+ *
+ * so that it is worth nothing on another connection, for another run, or sent back to who made
+ * it. It says who was there when the connection began; what follows is neither encrypted nor
+ * signed. A side with a token never goes on with one that has none, or another.
+ *
+ * Not part of libctrun: only the executables link it, and libsodium with it. */
+#ifndef CT_WIRE_AUTH_H
+#define CT_WIRE_AUTH_H
+
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/wire/message.h"
+
+enum {
+    /* Who hears a proof may try tokens at home: none that can be guessed. */
+    CT_AUTH_TOKEN_MIN_BYTES = 16,
+    CT_AUTH_TOKEN_MAX_BYTES = 256,
+};
+
+#define CT_ENV_TOKEN "CTRUN_TOKEN"
+
+/* Plain memory: may be copied; ct_auth_token_wipe() when done. */
+struct ct_auth_token {
+    size_t length; /* 0: there is none */
+    uint8_t bytes[CT_AUTH_TOKEN_MAX_BYTES];
+};
+
+enum ct_auth_side {
+    CT_AUTH_AGENT,
+    CT_AUTH_SERVER,
+};
+
+/* What one connection's proofs are about. All borrowed. */
+struct ct_auth_scope {
+    const char *run_id;
+    const uint8_t *agent_nonce; /* CT_NONCE_BYTES each */
+    const uint8_t *server_nonce;
+};
+
+/* ---- Tokens ---- */
+
+/* Takes `text` as it is. -EINVAL: too short or too long; the sentence has no part of it. */
+int ct_auth_token_set(struct ct_auth_token *token, const char *text,
+                      struct ctrun_error *err);
+/* Reads a file; white space at its end does not count. CTRUN_E_USAGE when it cannot be read, or
+ * when others than owner and group have any right to it. */
+int ct_auth_token_read(struct ct_auth_token *token, const char *path,
+                       struct ctrun_error *err);
+/* Takes CTRUN_TOKEN out of this process's environment, for its children and for
+ * /proc/PID/environ. 1, or 0 when it is not set or empty; CTRUN_E_USAGE. One thread only. */
+int ct_auth_token_take_env(struct ct_auth_token *token, struct ctrun_error *err);
+/* A random one. */
+int ct_auth_token_generate(struct ct_auth_token *token, struct ctrun_error *err);
+void ct_auth_token_wipe(struct ct_auth_token *token);
+
+/* ---- Proofs ---- */
+
+/* Fresh for each connection, and never zero. 0 or a negative errno. */
+int ct_auth_make_nonce(uint8_t nonce[CT_NONCE_BYTES]);
+bool ct_auth_nonce_is_zero(const uint8_t nonce[CT_NONCE_BYTES]);
+void ct_auth_prove(uint8_t proof[CT_PROOF_BYTES], const struct ct_auth_token *token,
+                   enum ct_auth_side side, const struct ct_auth_scope *scope);
+/* In constant time. An empty token proves nothing. */
+bool ct_auth_check(const uint8_t proof[CT_PROOF_BYTES],
+                   const struct ct_auth_token *token, enum ct_auth_side side,
+                   const struct ct_auth_scope *scope);
+
+#endif
