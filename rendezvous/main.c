@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "rendezvous/limits.h"
+#include "rendezvous/notify.h"
 #include "rendezvous/server.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
@@ -146,6 +147,14 @@ static int resolve_token(struct config *config, struct ctrun_error *err)
     return rc < 0 ? ct_wrap(err, "--token-file") : 0;
 }
 
+static void tell_manager(const char *state)
+{
+    int rc = notify_send(state);
+
+    if (rc < 0)
+        ct_warn("the service manager was not told: %s", strerror(-rc));
+}
+
 static int serve(const struct config *config, struct ctrun_error *err)
 {
     const struct server_options options = {.token = &config->token};
@@ -158,11 +167,14 @@ static int serve(const struct config *config, struct ctrun_error *err)
     sigaction(SIGINT, &action, NULL);
     for (size_t i = 0; i < config->listen_count && rc == 0; i++)
         rc = listen_at(config->listen[i], err);
-    if (rc == 0)
+    if (rc == 0) {
+        tell_manager("READY=1"); /* it listens: who comes now is answered */
         rc = server_run(server, err);
+    }
     action.sa_handler = SIG_IGN; /* it is ending already */
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    tell_manager("STOPPING=1");
     server_destroy(server);
     return rc;
 }

@@ -323,6 +323,21 @@ def test_a_wrong_command_line_ends_with_2(box, words):
     assert run.code == 2 and run.out == "" and "E_" in run.err
 
 
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_the_service_manager_is_told_when_it_listens_and_when_it_ends(box, is_abstract):
+    path = str(box.dir / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + path if is_abstract else path)
+        manager.settimeout(10 * ctrun.SLOW)
+        run = box.start(ctrun.program("ctrund"), "--listen", "127.0.0.1:0",
+                        env={"NOTIFY_SOCKET": ("@" + path) if is_abstract else path})
+        assert manager.recv(100) == b"READY=1"
+        ctrun.wait_until(lambda: "listening on" in run.out, lambda: f"a port: {run}")
+        run.signal(15)
+        assert manager.recv(100) == b"STOPPING=1"
+        assert run.wait() == 0
+
+
 def test_help_and_version_go_to_stdout(box):
     assert "--listen" in box.run(ctrun.program("ctrund"), "--help").out
     assert box.run(ctrun.program("ctrund"), "--version").out.startswith("ctrund ")
