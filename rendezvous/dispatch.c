@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "rendezvous/limits.h"
 #include "worker_sdk/base/alloc.h"
@@ -60,7 +61,7 @@ static void refuse(struct peer *peer, int code, const char *text)
 
 /* ---- Runs -------------------------------------------------------------------------------- */
 
-static struct run *find_run(struct dispatch *dispatch, const char *id)
+static struct run *find_run(const struct dispatch *dispatch, const char *id)
 {
     struct ct_list *it;
 
@@ -322,19 +323,64 @@ static void add_member(struct peer *peer, struct run *run)
     welcome(peer, &link);
 }
 
+/* "5 s", "12 min", "3 h" */
+static void format_age(char *dst, size_t size, uint64_t age_ms)
+{
+    const unsigned long long seconds = age_ms / 1000;
+
+    if (seconds < 120)
+        (void)ct_format(dst, size, "%llu s", seconds);
+    else if (seconds < 7200)
+        (void)ct_format(dst, size, "%llu min", seconds / 60);
+    else
+        (void)ct_format(dst, size, "%llu h", seconds / 3600);
+}
+
+/* Whose run this server carries: the server of one run is a part of its launcher. The name of
+ * the user data base would be better, but asking for it may block. */
+static void format_owner(char *dst, size_t size)
+{
+    const char *name = getenv("USER");
+
+    if (name && *name)
+        (void)ct_format(dst, size, " of user %s", name); /* cut is fine */
+    else
+        (void)ct_format(dst, size, " of uid %u", (unsigned)getuid());
+}
+
+static void format_occupant(const struct dispatch *dispatch, char *dst, size_t size)
+{
+    const struct run *run = find_run(dispatch, dispatch->only_run_id);
+    const struct round *round = run ? run->round : NULL;
+    uint32_t joined = 0;
+    char age[32];
+
+    dst[0] = '\0';
+    if (!run)
+        return; /* none of its nodes has come yet */
+    for (size_t i = 0; i < round->members.count; i++)
+        joined += member_is_in_world(round->members.list[i]) ||
+                  round->members.list[i]->state == MEMBER_READY;
+    format_age(age, sizeof age, ct_now_ms() - run->born_ms);
+    (void)ct_format(dst, size, " (%u/%u nodes, up %s)", joined,
+                    round->settings.max_nodes, age);
+}
+
 /* True when the run id of this HELLO cannot be served here; then it was refused. */
 static bool refuse_foreign(struct peer *peer, const struct ct_hello *hello)
 {
     const char *ours = peer->dispatch->only_run_id;
-    char text[CT_REASON_MAX];
+    char text[CT_REASON_MAX], owner[128], occupant[128];
 
     if (!ours || strcmp(ours, hello->run_id) == 0)
         return false;
+    format_owner(owner, sizeof owner);
+    format_occupant(peer->dispatch, occupant, sizeof occupant);
     (void)ct_format(
         text, sizeof text,
-        "this endpoint belongs to run '%s', you are run '%s': use another port, "
-        "or give all nodes of one job the same run id",
-        ours, hello->run_id);
+        "this endpoint belongs to run '%s'%s%s, you are run '%s': use another "
+        "port, or give all nodes of one job the same run id",
+        ours, owner, occupant, hello->run_id);
     refuse(peer, CTRUN_E_WRONG_RUN, text);
     return true;
 }

@@ -221,7 +221,9 @@ def test_torchrun_080_another_run_at_the_endpoint_is_refused_by_name(box, endpoi
     box.wait_event("agent_state", to="joining")
     other = box.ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=exp-b", "true")
     assert other.code == 77, other
-    assert "error[E_WRONG_RUN]" in other.err and "exp-a" in other.err
+    assert "error[E_WRONG_RUN]" in other.err
+    assert "belongs to run 'exp-a' of u" in other.err and "(1/2 nodes, up " in other.err
+    assert "you are run 'exp-b'" in other.err
     first.signal(signal.SIGTERM)
     assert first.wait() == 143
 
