@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "agent/bind.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/wire/auth.h"
 #include "worker_sdk/wire/message.h"
@@ -41,6 +42,7 @@ struct agent_worker_plan {
     char *
         filtered_out_file; /* owned; gets teed lines that hold one of the filter texts */
     char *filtered_err_file;
+    struct bind bind; /* CPUs and limits; zeroed: ours */
 };
 
 /* One line that a worker wrote to the file timer (agent/watchdog.h). */

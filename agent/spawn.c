@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <linux/close_range.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -21,6 +22,12 @@
 #include "worker_sdk/wire/contract.h"
 
 static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
+
+/* What a child tells that did not get as far as its program. */
+struct report {
+    int rc;
+    bool is_bind; /* its CPUs were refused, not its program */
+};
 
 struct child {
     const struct spawn_request *request;
@@ -108,21 +115,26 @@ static int exec_program(const struct child *child)
 
 static _Noreturn void run_child(const struct child *child)
 {
-    int rc = 0;
+    struct report report = {0};
 
     (void)setsid(); /* cannot fail: we lead no group yet */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != child->parent)
         _exit(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
-    if ((rc = place_fd(child->request->out, STDOUT_FILENO)) == 0)
-        rc = place_fd(child->request->err, STDERR_FILENO);
-    if (rc == 0) {
+    if ((report.rc = place_fd(child->request->out, STDOUT_FILENO)) == 0)
+        report.rc = place_fd(child->request->err, STDERR_FILENO);
+    if (report.rc == 0 && child->request->bind) {
+        report.rc = bind_apply(child->request->bind);
+        report.is_bind = report.rc < 0;
+    }
+    if (report.rc == 0) {
         /* Descriptors that our own parent left open; an old kernel keeps them. */
         (void)syscall(SYS_close_range, STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
         reset_signals(&child->mask);
-        rc = -exec_program(child);
+        report.rc = -exec_program(child);
     }
-    (void)!write(child->report, &rc, sizeof rc); /* a pipe's first bytes always fit */
+    (void)!write(child->report, &report,
+                 sizeof report); /* it always fits into a pipe */
     _exit(CT_EXIT_NOT_FOUND);
 }
 
@@ -165,15 +177,16 @@ int spawn_start(struct spawn *spawn, const struct spawn_request *request,
 
 int spawn_wait(struct spawn *spawn, const char *program, struct ctrun_error *err)
 {
+    struct report report;
     ssize_t n;
-    int rc = 0;
 
-    while ((n = read(spawn->report, &rc, sizeof rc)) < 0 && errno == EINTR)
+    while ((n = read(spawn->report, &report, sizeof report)) < 0 && errno == EINTR)
         ;
     close(spawn->report);
-    if (n != (ssize_t)sizeof rc)
+    if (n != (ssize_t)sizeof report)
         return 0; /* closed by execve(), or it was killed on the way: SIGCHLD tells */
     while (waitpid(spawn->pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    return ct_fail(err, rc, "%s: %s", program, strerror(-rc));
+    return ct_fail(err, report.rc, "%s: %s%s", program,
+                   report.is_bind ? "bind to CPUs: " : "", strerror(-report.rc));
 }

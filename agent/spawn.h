@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include "agent/bind.h"
 #include "worker_sdk/base/error.h"
 
 struct spawn_request {
@@ -12,6 +13,7 @@ struct spawn_request {
     char *const *env;
     int out; /* becomes descriptor 1; -1: ours is inherited. Standard input always is */
     int err; /* becomes descriptor 2 */
+    const struct bind *bind; /* CPUs and limits; NULL: ours */
 };
 
 struct spawn {
@@ -23,6 +25,7 @@ struct spawn {
  *
  *   - has no descriptor above 2,
  *   - default dispositions (what is ignored stays so, SIGPIPE excepted) and the caller's mask,
+ *   - has the CPUs and limits of request->bind,
  *   - leads a session of its own and is killed when the calling thread ends.
  *
  * 0, or a negative errno. Many may be under way at once: each wants its spawn_wait(). */

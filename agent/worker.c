@@ -110,7 +110,8 @@ static int open_stream(struct worker *worker, const struct worker_place *place,
 static int start_planned(struct worker *worker, const struct worker_place *place,
                          struct ctrun_error *err)
 {
-    struct spawn_request request = {.argv = worker->plan.argv, .out = -1, .err = -1};
+    struct spawn_request request = {
+        .argv = worker->plan.argv, .out = -1, .err = -1, .bind = &worker->plan.bind};
     int rc;
 
     if ((rc = open_stream(worker, place, false, &request.out, err)) == 0)

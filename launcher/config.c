@@ -39,18 +39,6 @@ static int refuse_unsupported(const struct options *options, struct ctrun_error 
             "--logs-specs=%s: names a Python plug-in, which ctrun cannot load; use "
             "--log-dir, --redirects and --tee",
             option_text(options, OPTION_LOGS_SPECS));
-    if (option_has_text(options, OPTION_NUMA_BINDING)) {
-        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-
-        if (devices_gpu_count(visible) == 0)
-            return ct_fail(
-                err, -EINVAL,
-                "--numa-binding=%s: No accelerator available for NUMA binding",
-                option_text(options, OPTION_NUMA_BINDING));
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "--numa-binding=%s: not supported yet; leave it out",
-                       option_text(options, OPTION_NUMA_BINDING));
-    }
     if (strcmp(handler, "null") != 0 && strcmp(handler, "dynamic_rendezvous") != 0 &&
         strcmp(handler, "console") != 0)
         return ct_fail(
@@ -350,21 +338,6 @@ static int check_devices(const struct config *config, struct ctrun_error *err)
     return 0;
 }
 
-static void resolve_omp(struct config *out)
-{
-    static const char stars[] = "*****************************************";
-
-    out->sets_omp_threads = out->nproc > 1 && !option_env(out->env, "OMP_NUM_THREADS");
-    if (!out->sets_omp_threads)
-        return;
-    ct_warn("\n%s\nSetting OMP_NUM_THREADS environment variable for each process to be "
-            "1 in "
-            "default, to avoid your system being overloaded, please further tune the "
-            "variable "
-            "for optimal performance in your application as needed. \n%s",
-            stars, stars);
-}
-
 int config_resolve(struct config *out, const struct options *options, char *const *env,
                    struct ctrun_error *err)
 {
@@ -383,11 +356,11 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = resolve_grace(out, options, err)) < 0 ||
         (rc = resolve_output(out, options, err)) < 0 ||
         (rc = resolve_timer(out, err)) < 0 || (rc = check_devices(out, err)) < 0 ||
+        (rc = placement_resolve(&out->placement, options, env, out->nproc, err)) < 0 ||
         (rc = program_resolve(&out->program, options, env, err)) < 0)
         return rc;
     resolve_signals(out, options);
     resolve_stuck_limit(out);
-    resolve_omp(out);
     warn_environment(env);
     return 0;
 }
@@ -399,4 +372,5 @@ void config_deinit(struct config *config)
         free(config->err_filters[i]);
     }
     ct_auth_token_wipe(&config->token);
+    placement_deinit(&config->placement);
 }

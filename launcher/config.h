@@ -8,6 +8,7 @@
 
 #include "launcher/nnodes.h"
 #include "launcher/option.h"
+#include "launcher/placement.h"
 #include "launcher/program.h"
 #include "launcher/streams.h"
 #include "worker_sdk/base/addr.h"
@@ -67,8 +68,9 @@ struct config {
 
     bool prints_torch_events;  /* --event-log-handler=console */
     char timer_file[PATH_MAX]; /* named pipe of the file timer; empty: none */
+    bool is_by_slurm;          /* what was not said comes from the batch system */
     bool virtual_local_rank;
-    bool sets_omp_threads; /* OMP_NUM_THREADS=1 for the workers */
+    struct placement placement;
     bool torchrun_exit_code;
     char *const *env; /* the launcher's environment, borrowed */
 };

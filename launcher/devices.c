@@ -11,7 +11,6 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    CPUS_MAX = 16384,
     GPUS_MAX = 1024
 };
 
@@ -99,15 +98,24 @@ int devices_gpu_count(const char *visible)
     return count;
 }
 
+void devices_cpus(struct cpuset *out)
+{
+    *out = (struct cpuset){0};
+    if (sched_getaffinity(0, sizeof out->sets, out->sets) < 0)
+        *out = (struct cpuset){0};
+}
+
 int devices_cpu_count(void)
 {
-    static cpu_set_t
-        sets[CPUS_MAX / CPU_SETSIZE]; /* too large for a stack frame we like */
+    struct cpuset cpus;
     int count;
 
-    CPU_ZERO_S(sizeof sets, sets);
-    if (sched_getaffinity(0, sizeof sets, sets) < 0)
-        return 1;
-    count = CPU_COUNT_S(sizeof sets, sets);
+    devices_cpus(&cpus);
+    count = cpuset_count(&cpus);
     return count > 0 ? count : 1;
+}
+
+int devices_online_cpu_count(void)
+{
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }

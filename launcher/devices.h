@@ -6,12 +6,18 @@
 
 #include <stddef.h>
 
+#include "agent/cpuset.h"
+
 /* CUDA devices that a program started now would see. CUDA_VISIBLE_DEVICES (`visible`,
  * NULL when unset) decides; without it the device nodes of the driver are counted, and
  * only where those tell nothing NVML is asked. 0 when there is none. */
 int devices_gpu_count(const char *visible);
 /* The size of this process's affinity mask, at least 1. */
 int devices_cpu_count(void);
+/* That mask itself; empty when the kernel does not tell. */
+void devices_cpus(struct cpuset *out);
+/* CPUs of the machine, whoever may use them. */
+int devices_online_cpu_count(void);
 
 /* Entries of a CUDA_VISIBLE_DEVICES list that CUDA accepts: it stops at the first bad
  * one. */

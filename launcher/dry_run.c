@@ -3,15 +3,12 @@
 
 #include <errno.h>
 
+#include "launcher/json.h"
 #include "launcher/plan.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
-
-enum {
-    JSON_TEXT_MAX_BYTES = 256 * 1024
-};
 
 /* Names whose values the round decides: on one node only the port is open until then. */
 static bool is_open(const struct config *config, const char *name)
@@ -55,20 +52,6 @@ static bool is_inherited(const struct config *config, const char *entry)
     return false;
 }
 
-static void print_json_text(FILE *out, const char *text)
-{
-    uint8_t *room = ct_zalloc(JSON_TEXT_MAX_BYTES);
-    struct ct_writer writer;
-
-    ct_writer_init(&writer, room, room ? JSON_TEXT_MAX_BYTES : 0);
-    ct_json_write_str(&writer, text);
-    if (ct_write_end(&writer) < 0)
-        fputs("\"?\"", out); /* an argument of more than 256 KiB */
-    else
-        fwrite(room, 1, writer.length, out);
-    free(room);
-}
-
 static void print_environment(FILE *out, const struct config *config,
                               const struct ct_env *env, bool as_json)
 {
@@ -88,12 +71,12 @@ static void print_environment(FILE *out, const struct config *config,
         }
         fputs(first ? "" : ",", out);
         first = false;
-        print_json_text(out, name);
+        json_print_text(out, name);
         fputc(':', out);
         if (is_open(config, name))
             fputs("null", out);
         else
-            print_json_text(out, equals + 1);
+            json_print_text(out, equals + 1);
     }
 }
 
@@ -102,10 +85,24 @@ static void print_argv(FILE *out, char *const *argv, bool as_json)
     for (int i = 0; argv[i]; i++) {
         fputs(i ? (as_json ? "," : " ") : "", out);
         if (as_json || strpbrk(argv[i], " \t\n\"'\\$") || !*argv[i])
-            print_json_text(out, argv[i]);
+            json_print_text(out, argv[i]);
         else
             fputs(argv[i], out);
     }
+}
+
+/* CPUs and limits of one worker. */
+static void print_bind(FILE *out, const struct config *config, int local_rank,
+                       bool as_json)
+{
+    const struct placement *placement = &config->placement;
+    char cpus[CPUSET_TEXT_MAX];
+
+    if (!placement->bound)
+        return;
+    cpuset_format(&placement->bound[local_rank], cpus, sizeof cpus);
+    fprintf(out, as_json ? ",\"gpu\":\"%s\",\"cpus\":\"%s\"" : "    GPU %s, CPUs %s\n",
+            placement->gpus[local_rank], cpus);
 }
 
 static int print_worker(FILE *out, const struct config *config, int local_rank,
@@ -122,13 +119,32 @@ static int print_worker(FILE *out, const struct config *config, int local_rank,
         print_argv(out, argv, as_json);
         fputs(as_json ? "],\"env\":{" : "\n", out);
         print_environment(out, config, &env, as_json);
-        fputs(as_json ? "}}" : "", out);
+        fputs(as_json ? "}" : "", out);
+        print_bind(out, config, local_rank, as_json);
+        fputs(as_json ? "}" : "", out);
     }
     for (size_t i = 0; argv && argv[i]; i++)
         free(argv[i]);
     free(argv);
     ct_env_deinit(&env);
     return rc;
+}
+
+static void print_limits(FILE *out, const struct config *config, bool as_json)
+{
+    const struct placement *placement = &config->placement;
+    unsigned long long files = bind_files_limit(placement->raises_files);
+    char cpus[CPUSET_TEXT_MAX];
+
+    cpuset_format(&placement->allowed, cpus, sizeof cpus);
+    if (as_json)
+        fprintf(
+            out, ",\"cpus\":\"%s\",\"cores\":%d,\"open_files\":%llu,\"raises_core\":%s",
+            cpus, placement->cores, files, placement->raises_core ? "true" : "false");
+    else
+        fprintf(out, "CPUs       : %s (%d cores)\nopen files : %llu\ncore files : %s\n",
+                cpus, placement->cores, files,
+                placement->raises_core ? "raised to the hard limit" : "as inherited");
 }
 
 static void print_head(FILE *out, const struct config *config)
@@ -146,6 +162,7 @@ static void print_head(FILE *out, const struct config *config)
     fprintf(out, "log dir    : %s\n",
             config->log_dir ? config->log_dir
                             : "torchelastic_* in the temporary directory");
+    print_limits(out, config, false);
 }
 
 static void print_json_head(FILE *out, const struct config *config)
@@ -156,16 +173,17 @@ static void print_json_head(FILE *out, const struct config *config)
         "\"backend\":\"%s\",\"endpoint\":{\"host\":",
         config->nodes.min, config->nodes.max, config->nproc, config->max_restarts,
         config_backend_name(config->backend));
-    print_json_text(out, config->endpoint.host);
+    json_print_text(out, config->endpoint.host);
     if (config->endpoint.port > 0)
         fprintf(out, ",\"port\":%d},\"host\":", config->endpoint.port);
     else
         fputs(",\"port\":null},\"host\":", out);
-    print_json_text(out, config->host);
+    json_print_text(out, config->host);
     fputs(",\"run_id\":", out);
-    print_json_text(out, config->run_id);
+    json_print_text(out, config->run_id);
     fputs(",\"role\":", out);
-    print_json_text(out, config->role);
+    json_print_text(out, config->role);
+    print_limits(out, config, true);
     fputs(",\"workers\":[", out);
 }
 

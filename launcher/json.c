@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/event.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
 enum {
+    JSON_TEXT_MAX_BYTES = 256 * 1024,
     NESTING_MAX = 32, /* cJSON's own 1000 is deep for a stack we do not know */
 };
 
@@ -349,4 +351,20 @@ char *json_torch_event_format(const struct json_torch_event *event)
     text = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);
     return text;
+}
+
+/* ---- Text to stdout ------------------------------------------------------------------ */
+
+void json_print_text(FILE *out, const char *text)
+{
+    uint8_t *room = ct_zalloc(JSON_TEXT_MAX_BYTES);
+    struct ct_writer writer;
+
+    ct_writer_init(&writer, room, room ? JSON_TEXT_MAX_BYTES : 0);
+    ct_json_write_str(&writer, text);
+    if (ct_write_end(&writer) < 0)
+        fputs("\"?\"", out); /* an argument of more than 256 KiB */
+    else
+        fwrite(room, 1, writer.length, out);
+    free(room);
 }

@@ -9,6 +9,8 @@
 #ifndef LAUNCHER_JSON_H
 #define LAUNCHER_JSON_H
 
+#include <stdio.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -70,5 +72,8 @@ struct json_torch_event {
 
 /* Owned by the caller; NULL when memory is short. */
 char *json_torch_event_format(const struct json_torch_event *event);
+
+/* Writes text with its quotes; "?" in place of more than 256 KiB. */
+void json_print_text(FILE *out, const char *text);
 
 #endif

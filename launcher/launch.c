@@ -34,6 +34,7 @@ struct launch {
     struct ct_waiting waiting; /* the last one, for the summary */
     uint64_t waited_ms;
     uint64_t said_ms;
+    bool has_said_omp;
 };
 
 /* ---- The embedded server ------------------------------------------------------------- */
@@ -189,11 +190,32 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
         messages_say("warning[E_LOOPBACK]: %s", text);
 }
 
+/* Once, and on one node: the others chose in the same way. */
+static void say_omp(struct launch *launch, const struct ct_start *start)
+{
+    const struct placement *placement = &launch->config->placement;
+    char text[256];
+
+    if (!placement->says_omp || launch->has_said_omp)
+        return;
+    launch->has_said_omp = true;
+    (void)ct_format(text, sizeof text,
+                    "OMP_NUM_THREADS=%d: %d core%s for %d workers; set it, or pass "
+                    "--omp-threads=N",
+                    placement->omp_threads, placement->cores,
+                    placement->cores == 1 ? "" : "s", launch->config->nproc);
+    if (start->group_rank == 0)
+        messages_say("%s", text);
+    else
+        ct_info("%s", text);
+}
+
 static void on_start(void *context, const struct ct_start *start)
 {
     struct launch *launch = context;
     unsigned last = (unsigned)launch->config->nproc - 1;
 
+    say_omp(launch, start);
     ct_info(
         "round started restart_count=%u master_addr=%s master_port=%d group_rank=%u "
         "group_world_size=%u local_ranks=0-%u role_ranks=%u-%u global_ranks=%u-%u "

@@ -12,6 +12,7 @@
 #include "launcher/help.h"
 #include "launcher/launch.h"
 #include "launcher/messages.h"
+#include "launcher/print_config.h"
 #include "launcher/token.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
@@ -66,6 +67,11 @@ static int run(struct config *config, const struct options *options)
     struct ctrun_error err;
     int rc;
 
+    if (options->values[OPTION_PRINT_CONFIG].is_on) {
+        rc = print_config(stdout, options, config, options->values[OPTION_JSON].is_on,
+                          &err);
+        return rc < 0 ? refuse(&err, config->torchrun_exit_code) : CT_EXIT_OK;
+    }
     if (options->values[OPTION_DRY_RUN].is_on) {
         rc = dry_run_print(stdout, config, options->values[OPTION_JSON].is_on, &err);
         return rc < 0 ? refuse(&err, config->torchrun_exit_code) : CT_EXIT_OK;

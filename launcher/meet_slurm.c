@@ -44,6 +44,7 @@ static int check(const struct slurm_place *place, const struct config *config,
 static int fill(struct config *config, const struct options *options,
                 const struct slurm_place *place, struct ctrun_error *err)
 {
+    config->is_by_slurm = true;
     if (!option_has_text(options, OPTION_NNODES))
         config->nodes.min = config->nodes.max = (int)place->nodes.count;
     if (!option_has_text(options, OPTION_RDZV_ID))

@@ -144,14 +144,31 @@ const struct option option_table[OPTION_COUNT] = {
                                         "each worker sees LOCAL_RANK=0 and one GPU"),
                                    .env = "PET_VIRTUAL_LOCAL_RANK"},
     [OPTION_NUMA_BINDING] = {TAKES(TEXT, "numa-binding", DEVICE, "MODE",
-                                   "not yet: bind workers to the CPUs near their GPU"),
+                                   "bind each worker to the CPUs near its GPU"),
                              .choices = "node socket exclusive core-complex"},
+    [OPTION_OMP_THREADS] =
+        {TAKES(TEXT, "omp-threads", DEVICE, "auto|torchrun|N",
+               "ctrun: OMP_NUM_THREADS of several workers, unless it is set: auto is"
+               " the physical cores divided by the workers, torchrun is 1"),
+         .env = "CTRUN_OMP_THREADS", .fallback = "auto"},
+    [OPTION_OPEN_FILES] = {TAKES(TEXT, "open-files", DEVICE, "HOW",
+                                 "ctrun: workers' limit of open files: raise the soft"
+                                 " one to the hard one, or keep it"),
+                           .env = "CTRUN_OPEN_FILES", .fallback = "raise",
+                           .choices = "raise keep"},
+    [OPTION_CORE] = {FLAG("core", DEVICE,
+                          "ctrun: let workers dump core: raises that limit too"),
+                     .env = "CTRUN_CORE"},
 
     [OPTION_DRY_RUN] = {FLAG("dry-run", LAUNCHER,
                              "ctrun: print the plan and start nothing"),
                         .env = "CTRUN_DRY_RUN"},
+    [OPTION_PRINT_CONFIG] = {FLAG("print-config", LAUNCHER,
+                                  "ctrun: print each setting and where it comes from;"
+                                  " start nothing"),
+                             .env = "CTRUN_PRINT_CONFIG"},
     [OPTION_JSON] = {FLAG("json", LAUNCHER,
-                          "ctrun: print the plan of --dry-run as JSON"),
+                          "ctrun: --dry-run and --print-config print JSON"),
                      .env = "CTRUN_JSON"},
     [OPTION_PRINT_COMPLETION] = {TAKES(STOP, "print-completion", LAUNCHER, "SHELL",
                                        "print a completion script and exit"),

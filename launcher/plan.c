@@ -111,7 +111,9 @@ int plan_environment(struct ct_env *out, const struct config *config,
         (rc = ct_env_set(out, CT_ENV_SIGNALS, config->signals_text)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_ERROR_FILE, error_file ? error_file : "")) < 0)
         return rc;
-    if (config->sets_omp_threads && (rc = ct_env_set(out, CT_ENV_OMP_THREADS, "1")) < 0)
+    if (config->placement.omp_threads > 0 &&
+        (rc = ct_env_setf(out, CT_ENV_OMP_THREADS, "%d",
+                          config->placement.omp_threads)) < 0)
         return rc;
     if (*config->timer_file &&
         (rc = ct_env_set(out, CT_ENV_TIMER_FILE, config->timer_file)) < 0)
@@ -190,6 +192,7 @@ int plan_worker(struct agent_worker_plan *out, const struct config *config,
     int rc;
 
     *out = (struct agent_worker_plan){0};
+    placement_bind(&out->bind, &config->placement, local_rank);
     if ((rc = plan_files(out, config, dir, start, local_rank, err)) < 0)
         return rc;
     if (!(out->argv = plan_argv(config, local_rank)) ||

@@ -3,8 +3,10 @@
 import json
 import os
 import pathlib
+import resource
 import uuid
 
+import ctrun
 import launch
 import pytest
 
@@ -12,6 +14,11 @@ import pytest
 @pytest.fixture
 def dump(box):
     return launch.Dump(box)
+
+
+@pytest.fixture
+def script(box):
+    return box.write("x.py", "")
 
 
 def dump_argv(box, *options, script_args=(), env=None):
@@ -110,7 +117,7 @@ def test_torchrun_037_to_057_one_node_environment(box, dump):
 
 
 def test_torchrun_051_omp_num_threads(box, dump):
-    run = box.ctrun("--nproc-per-node=2", dump.program, env=dump.env)
+    run = box.ctrun("--nproc-per-node=2", "--omp-threads=torchrun", dump.program, env=dump.env)
     assert "Setting OMP_NUM_THREADS" in run.err and "*" * 41 in run.err
     assert dump.environments()[1]["OMP_NUM_THREADS"] == "1"
     one = launch.Dump(box, "one")
@@ -119,6 +126,79 @@ def test_torchrun_051_omp_num_threads(box, dump):
     mine = launch.Dump(box, "mine")
     run = box.ctrun("--nproc-per-node=2", mine.program, env={**mine.env, "OMP_NUM_THREADS": "7"})
     assert run.err == "" and mine.environments()[0]["OMP_NUM_THREADS"] == "7"
+
+
+def cores():
+    """Physical cores that this process may use."""
+    found = set()
+    for cpu in os.sched_getaffinity(0):
+        path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        found.add(open(path).read() if os.path.exists(path) else cpu)
+    return len(found)
+
+
+def test_omp_num_threads_is_a_workers_share_of_the_cores_and_said_in_one_line(box, dump):
+    run = box.ctrun("--nproc-per-node=2", "--max-restarts=1", dump.program, env=dump.env)
+    assert run.code == 0, run
+    threads = str(max(1, cores() // 2))
+    assert {e["OMP_NUM_THREADS"] for e in dump.environments().values()} == {threads}
+    lines = run.err.splitlines()
+    assert len(lines) == 1 and f"OMP_NUM_THREADS={threads}: " in lines[0], run
+
+
+def test_open_files_are_raised_and_core_files_on_request(box):
+    shown = ("sh", "-c", "echo $$(ulimit -Sn) $$(ulimit -Sc)")
+    small = ("bash", "-c", "ulimit -Sn 256; ulimit -Sc 0; exec \"$@\"", "-",
+             ctrun.program("ctrun"))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = 524288 if hard < 0 else min(hard, 524288)
+    assert box.run(*small, *shown).out.split() == [str(most), "0"]
+    run = box.run(*small, "--open-files=keep", "--core", *shown)
+    files, core = run.out.split()
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    assert (files, core) == ("256", "unlimited" if hard < 0 else str(hard // 1024))
+
+
+def test_print_config_tells_where_each_setting_comes_from(box, script):
+    run = box.ctrun("--nproc-per-node=2", "--print-config", "--json", script,
+                    env={"PET_MAX_RESTARTS": "3", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7",
+                         "OMP_NUM_THREADS": "5"})
+    settings = json.loads(run.out)["settings"]
+    expected = {"nproc-per-node": ("2", "command line"), "max-restarts": ("3", "PET_MAX_RESTARTS"),
+                "shutdown-timeout": ("7 s", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+                "omp-threads": ("5", "OMP_NUM_THREADS"), "tee": ("0", "default")}
+    for name, (value, origin) in expected.items():
+        assert settings[name] == {"value": value, "from": origin}
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NODEID": "0", "SLURM_PROCID": "0",
+             "SLURM_LOCALID": "0", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]",
+             "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_NODES": "2",
+             "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+             "SLURM_NTASKS": "2"}
+    run = box.ctrun("--print-config", script, env=slurm)
+    rows = {line.split()[0]: line.split()[1:] for line in run.out.splitlines()}
+    assert rows["nnodes"] == ["2:2", "Slurm"], run
+    assert rows["rdzv-endpoint"][0] == "n1" and rows["rdzv-endpoint"][-1] == "Slurm"
+    assert rows["tee"] == ["0", "default"]
+
+
+def test_dry_run_shows_cpus_and_limits(box, script):
+    plan = launch.plan(box, "--core", script)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 524288 if hard < 0 else min(hard, 524288)
+    assert plan["cores"] == cores() and plan["raises_core"] is True
+    assert plan["open_files"] == max(soft, most)
+    assert "CPUs       : " + plan["cpus"] in box.ctrun("--dry-run", script).out
+
+
+def test_a_cpu_mask_smaller_than_the_workers_is_warned_of(box):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU: no smaller mask")
+    cpu = min(os.sched_getaffinity(0))
+    small = ("taskset", "-c", cpu, ctrun.program("ctrun"), "--nproc-per-node=2", "true")
+    run = box.run(*small)
+    assert run.code == 0 and f"2 workers share 1 CPU ({cpu})" in run.err, run
+    run = box.run(*small, env={"SLURM_JOB_ID": "1"})
+    assert "srun --cpus-per-task=2 or --cpu-bind=none" in run.err, run
 
 
 def test_torchrun_052_nccl_error_handling_is_the_users_if_set(box, dump):

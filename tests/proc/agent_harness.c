@@ -26,6 +26,7 @@ struct harness {
     const char *log_dir;
     const char *prefix;
     const char *filters[2];
+    struct bind bind; /* of worker 0 */
     int signals[8];
     bool has_guard;
     char **program;
@@ -90,6 +91,8 @@ static int plan(void *context, const struct ct_start *start, int local_rank,
     (void)ct_env_setf(&out->env, CT_ENV_MASTER_PORT, "%u", start->master_port);
     (void)ct_env_setf(&out->env, CT_ENV_RESTART_COUNT, "%u", start->restart_count);
     plan_files(harness, local_rank, out);
+    if (local_rank == 0)
+        out->bind = harness->bind;
     return 0;
 }
 
@@ -202,6 +205,10 @@ static void set(struct harness *harness, const char *name, const char *value)
         harness->log_dir = value;
     else if (strcmp(name, "prefix") == 0)
         harness->prefix = value;
+    else if (strcmp(name, "cpus") == 0)
+        harness->bind.has_cpus = cpuset_parse(&harness->bind.cpus, value) == 0;
+    else if (strcmp(name, "raise-files") == 0)
+        harness->bind.raises_files = number_ != 0;
     else if (strcmp(name, "filter") == 0)
         harness->filters[0] = value;
     else if (strcmp(name, "signals") == 0)

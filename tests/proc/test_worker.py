@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How workers start and end, and what is told of it."""
 import os
+import resource
 import signal
 import socket
 import sys
@@ -202,3 +203,32 @@ def test_garbage_at_the_workers_socket_ends_only_its_connection(node):
               "print(s.recv(1))\n")
     run = node.run(program=[sys.executable, "-c", script], workers=1)
     assert (run.code, run.out) == (0, "b''\n"), run
+
+
+def test_a_worker_runs_on_the_cpus_of_its_plan_alone(node):
+    cpu = max(os.sched_getaffinity(0))
+    script = "import os; print('rank', os.environ['RANK'], sorted(os.sched_getaffinity(0)))"
+    run = node.run(program=[sys.executable, "-c", script], options=("--cpus", cpu))
+    assert run.code == 0, run
+    assert sorted(run.out.splitlines()) == [
+        f"rank 0 [{cpu}]", f"rank 1 {sorted(os.sched_getaffinity(0))}"]
+
+
+def test_cpus_that_do_not_exist_are_told_as_such(node):
+    run = node.run("exit", "0", options=("--cpus", "8191"))
+    failure = run.server.received("FAILURE")[0]
+    assert failure["cause"] == rendezvous.EXEC
+    assert failure["text"].endswith("bind to CPUs: Invalid argument"), failure
+
+
+def test_open_files_of_a_worker_are_raised_to_the_hard_limit(node):
+    script = "import os, resource as r; print(os.environ['RANK'], *r.getrlimit(r.RLIMIT_NOFILE))"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = min(hard, 524288) if hard >= 0 else 524288
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    try:
+        run = node.start(program=[sys.executable, "-c", script], options=("--raise-files", 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    run.wait()
+    assert sorted(run.out.splitlines()) == [f"0 {most} {hard}", f"1 300 {hard}"], run

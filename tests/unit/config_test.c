@@ -360,7 +360,9 @@ static void the_worker_environment_is_torchruns(void **state)
     struct ct_env env = {0};
 
     (void)state;
-    resolve(&f, "--nproc-per-node=3 --role=b --rdzv-id=J --max-restarts=4 sh",
+    resolve(&f,
+            "--nproc-per-node=3 --role=b --rdzv-id=J --max-restarts=4 "
+            "--omp-threads=torchrun sh",
             (char *[]){kept, NULL});
     assert_non_null(strstr(f.log, "Setting OMP_NUM_THREADS"));
     assert_int_equal(plan_environment(&env, &f.config, &start, 2, "/e"), 0);
@@ -390,6 +392,48 @@ static void what_the_user_set_is_kept(void **state)
     assert_env(&env, "OMP_NUM_THREADS", NULL);
     ct_env_deinit(&env);
     done();
+}
+
+static void omp_threads_come_from_the_switch(void **state)
+{
+    static const struct {
+        const char *line;
+        const char *expected;
+    } rows[] = {
+        {"--omp-threads=5 sh", "5"}, /* said is said: for one worker as well */
+        {"--omp-threads=5 --nproc-per-node=2 sh", "5"},
+        {"--omp-threads=torchrun sh", NULL},
+        {"--nproc-per-node=4000 sh", "1"}, /* auto: never below one */
+    };
+    struct ct_env env = {0};
+    char setting[] = "CTRUN_OMP_THREADS=6";
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        resolve(&f, rows[i].line, NULL);
+        assert_int_equal(f.rc, 0);
+        assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
+        assert_env(&env, "OMP_NUM_THREADS", rows[i].expected);
+        ct_env_deinit(&env);
+        done();
+    }
+    resolve(&f, "--nproc-per-node=2 sh", (char *[]){setting, NULL});
+    assert_int_equal(f.config.placement.omp_threads, 6);
+    done();
+    resolve(&f, "--omp-threads=many sh", NULL);
+    assert_int_equal(f.rc, -EINVAL);
+    assert_non_null(strstr(f.err.text, "--omp-threads=many"));
+    done();
+}
+
+static void cores_are_divided_among_workers(void **state)
+{
+    (void)state;
+    assert_int_equal(placement_omp_threads(16, 2), 8);
+    assert_int_equal(placement_omp_threads(16, 5), 3);
+    assert_int_equal(placement_omp_threads(2, 2), 1);
+    assert_int_equal(placement_omp_threads(1, 8), 1);
+    assert_int_equal(placement_omp_threads(0, 2), 1); /* a kernel that does not tell */
 }
 
 static void virtual_ranks_map_through_the_parents_list(void **state)
@@ -514,6 +558,8 @@ int main(void)
         cmocka_unit_test(the_worker_command_is_torchruns),
         cmocka_unit_test(the_worker_environment_is_torchruns),
         cmocka_unit_test(what_the_user_set_is_kept),
+        cmocka_unit_test(omp_threads_come_from_the_switch),
+        cmocka_unit_test(cores_are_divided_among_workers),
         cmocka_unit_test(virtual_ranks_map_through_the_parents_list),
         cmocka_unit_test(a_list_of_gpus_decides_nproc_gpu),
         cmocka_unit_test(slurm_says_who_where_and_in_which_order),

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/print_config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "launcher/json.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    VALUE_MAX_BYTES = 1024
+};
+
+/* What the option came to, where that is more than its text. False: its text it is. */
+static bool format_resolved(char *dst, size_t size, enum option_id id,
+                            const struct config *config)
+{
+    switch ((int)id) {
+    case OPTION_NNODES:
+        (void)ct_format(dst, size, "%d:%d", config->nodes.min, config->nodes.max);
+        return true;
+    case OPTION_NPROC_PER_NODE:
+        (void)ct_format(dst, size, "%d", config->nproc);
+        return true;
+    case OPTION_RDZV_BACKEND:
+        (void)ct_copy(dst, size, config_backend_name(config->backend));
+        return true;
+    case OPTION_RDZV_ENDPOINT:
+        if (config->backend == CONFIG_LOCAL)
+            (void)ct_format(dst, size, "%s, a free port", config->endpoint.host);
+        else
+            (void)ct_format(dst, size, "%s port %d", config->endpoint.host,
+                            config->endpoint.port);
+        return true;
+    case OPTION_RDZV_ID: (void)ct_copy(dst, size, config->run_id); return true;
+    case OPTION_SHUTDOWN_TIMEOUT:
+        (void)ct_format(dst, size, "%llu s",
+                        (unsigned long long)(config->grace_ms / 1000));
+        return true;
+    case OPTION_LOG_LINE_PREFIX_TEMPLATE:
+        (void)ct_copy(dst, size, config->prefix_template);
+        return true;
+    case OPTION_OMP_THREADS:
+        if (config->placement.omp_threads == 0)
+            return false;
+        (void)ct_format(dst, size, "%d", config->placement.omp_threads);
+        return true;
+    default: return false;
+    }
+}
+
+static void format_value(char *dst, size_t size, enum option_id id,
+                         const struct options *options, const struct config *config)
+{
+    const char *own = option_env(config->env, "OMP_NUM_THREADS");
+
+    if (id == OPTION_OMP_THREADS && config->placement.omp_threads == 0)
+        (void)ct_format(dst, size, "%s", own ? own : "unset");
+    else if (option_table[id].kind == OPTION_KIND_FLAG)
+        (void)ct_copy(dst, size, options->values[id].is_on ? "yes" : "no");
+    else if (!format_resolved(dst, size, id, config) &&
+             ct_format(dst, size, "%s", option_text(options, id)) < 0)
+        (void)ct_format(dst, size, "%.1000s...", option_text(options, id));
+}
+
+/* A name of the environment that stands in for an option that was not given. */
+static const char *stand_in(enum option_id id, const struct config *config)
+{
+    static const struct {
+        enum option_id id;
+        const char *name;
+    } names[] = {
+        {OPTION_SHUTDOWN_TIMEOUT, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+        {OPTION_LOG_LINE_PREFIX_TEMPLATE, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = option_env(config->env, names[i].name);
+
+        if (names[i].id == id && value && *value)
+            return names[i].name;
+    }
+    return NULL;
+}
+
+static bool is_slurms(enum option_id id, const struct config *config)
+{
+    if (!config->is_by_slurm)
+        return false;
+    if (id == OPTION_NNODES || id == OPTION_RDZV_ID)
+        return true;
+    return config->nodes.max > 1 &&
+           (id == OPTION_RDZV_BACKEND || id == OPTION_RDZV_ENDPOINT);
+}
+
+static const char *origin(enum option_id id, const struct options *options,
+                          const struct config *config)
+{
+    const struct option_value *value = &options->values[id];
+    bool is_given = option_table[id].kind == OPTION_KIND_FLAG
+                        ? option_is_given(options, id)
+                        : option_has_text(options, id);
+    const char *name;
+
+    if (id == OPTION_OMP_THREADS && option_env(config->env, "OMP_NUM_THREADS"))
+        return "OMP_NUM_THREADS"; /* wins over everything */
+    if (options->values[OPTION_STANDALONE].is_on &&
+        (id == OPTION_RDZV_BACKEND || id == OPTION_RDZV_ENDPOINT ||
+         id == OPTION_RDZV_ID))
+        return "--standalone";
+    if (is_given)
+        return value->source == OPTION_TYPED ? "command line" : option_table[id].env;
+    if ((name = stand_in(id, config)))
+        return name;
+    return is_slurms(id, config) ? "Slurm" : "default";
+}
+
+static bool is_shown(enum option_id id)
+{
+    return option_table[id].kind != OPTION_KIND_STOP && id != OPTION_PRINT_CONFIG &&
+           id != OPTION_DRY_RUN && id != OPTION_JSON;
+}
+
+int print_config(FILE *out, const struct options *options, const struct config *config,
+                 bool as_json, struct ctrun_error *err)
+{
+    char value[VALUE_MAX_BYTES];
+    bool is_first = true;
+
+    fputs(as_json ? "{\"settings\":{" : "", out);
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        const char *name = option_table[id].name;
+        const char *from = origin((enum option_id)id, options, config);
+
+        if (!is_shown((enum option_id)id))
+            continue;
+        format_value(value, sizeof value, (enum option_id)id, options, config);
+        if (as_json) {
+            fprintf(out, "%s\"%s\":{\"value\":", is_first ? "" : ",", name);
+            json_print_text(out, value);
+            fprintf(out, ",\"from\":\"%s\"}", from);
+        } else {
+            fprintf(out, "%-26s %-34s %s\n", name, *value ? value : "-", from);
+        }
+        is_first = false;
+    }
+    fputs(as_json ? "}}\n" : "", out);
+    return fflush(out) == 0
+               ? 0
+               : ct_fail(err, -errno, "--print-config: %s", strerror(errno));
+}
