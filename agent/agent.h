@@ -75,7 +75,8 @@ struct agent_options {
         *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
     const char *const *err_filters;
 
-    uint64_t stuck_limit_ms; /* in uninterruptible sleep: then we leave; 0: not looked at */
+    uint64_t
+        stuck_limit_ms; /* in uninterruptible sleep: then we leave; 0: not looked at */
     const char *timer_file; /* named pipe to make and read; NULL: none */
 
     void *context; /* given to the functions below */

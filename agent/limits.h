@@ -54,7 +54,7 @@ enum {
     STUCK_PERIOD_MAX_MS = 5000,
 
     /* File timer. */
-    WATCHDOG_TIMERS_MAX = 1024, /* scopes that are open at once: a few a worker */
+    WATCHDOG_TIMERS_MAX = 1024,     /* scopes that are open at once: a few a worker */
     WATCHDOG_LINE_MAX_BYTES = 4096, /* PIPE_BUF: what a writer can put down whole */
     WATCHDOG_TIMEOUT_MAX_S = 10 * 365 * 24 * 3600,
 

@@ -19,7 +19,7 @@ struct worker {
     pid_t pid;
     int local_rank;
     int rank;
-    int stop_signal; /* the last signal that we sent; 0: none */
+    int stop_signal;      /* the last signal that we sent; 0: none */
     int timer_signal;     /* sent because its file timer ran out; 0: none did */
     char timer_text[256]; /* which one */
     uint64_t started_ms;
