@@ -85,8 +85,10 @@ static void on_read(uv_stream_t *stream, ssize_t length, const uv_buf_t *buf)
     if (length < 0)
         conn_close(conn,
                    length == UV_EOF ? "connection closed" : uv_strerror((int)length));
-    else if (length > 0 &&
-             conn->state == CONN_OPEN) /* later bytes are of no use to anyone */
+    if (length <= 0)
+        return;
+    conn->pool->bytes_in += (uint64_t)length;
+    if (conn->state == CONN_OPEN) /* later bytes are of no use to anyone */
         conn->user->on_bytes(conn, (const uint8_t *)buf->base, (size_t)length);
 }
 
@@ -146,6 +148,8 @@ static void on_written(uv_write_t *request, int status)
     struct conn *conn = request->data;
 
     conn->is_writing = false;
+    if (status == 0)
+        conn->pool->bytes_out += ct_buf_length(&conn->writing);
     ct_buf_consume(&conn->writing, ct_buf_length(&conn->writing));
     if (status < 0) {
         conn_close(conn, uv_strerror(status));
@@ -187,8 +191,10 @@ static int write_now(struct conn *conn)
                                                           : CONN_WRITE_MARK_BYTES};
     int rc = uv_try_write((uv_stream_t *)&conn->tcp, &buf, 1);
 
-    if (rc > 0)
+    if (rc > 0) {
         ct_buf_consume(conn->out, (size_t)rc);
+        conn->pool->bytes_out += (uint64_t)rc;
+    }
     return rc;
 }
 

@@ -21,6 +21,7 @@
 struct conn;
 
 struct conn_user {
+    const char *kind; /* what is spoken, for metrics; may be NULL */
     /* `data` is borrowed; everything must be taken. */
     void (*on_bytes)(struct conn *conn, const uint8_t *data, size_t length);
     /* The kernel took some output; may be NULL. */
@@ -41,6 +42,7 @@ struct conn_pool {
     uv_loop_t *loop;
     struct ct_list conns;
     size_t count;
+    uint64_t bytes_in, bytes_out; /* of all connections, since birth */
     struct lease_queue
         deadlines; /* connections that must get on within CONN_IDENTIFY_MS */
     uv_timer_t timer;

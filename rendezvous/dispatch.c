@@ -241,6 +241,7 @@ static void execute(struct run *run, const struct round_action *action)
         part(action->peer);
         break;
     case ROUND_CHANGED:
+        run->dispatch->metrics.rounds_started += action->to == ROUND_RUNNING;
         if (action->to == ROUND_RUNNING && run->dispatch->on_start)
             run->dispatch->on_start(run->dispatch->context);
         tell_change(run, action);
@@ -252,7 +253,10 @@ static void execute(struct run *run, const struct round_action *action)
 static void on_timer(uv_timer_t *timer)
 {
     struct run *run = timer->data;
+    const uint64_t now_ms = ct_now_ms();
 
+    metrics_set_lag(&run->dispatch->metrics,
+                    now_ms > run->timer_ms ? now_ms - run->timer_ms : 0);
     run->timer_ms = UINT64_MAX;
     step(run, &(struct round_command){.kind = ROUND_TICK});
 }
@@ -272,9 +276,14 @@ static void arm_timer(struct run *run)
 static void step(struct run *run, const struct round_command *command)
 {
     struct round *round = run->round;
+    struct metrics *metrics = &run->dispatch->metrics;
+    const uint32_t restarts = round->restart_count;
+    const uint64_t lost = round->lost_count;
     size_t count;
 
     (void)round_step(round, command, ct_now_ms()); /* only ROUND_ADD can fail */
+    metrics->restarts += round->restart_count - restarts;
+    metrics->failures[CT_CAUSE_NODE_LOST] += round->lost_count - lost;
     count = round->action_count;
     for (size_t i = 0; i < count; i++) {
         bool is_last = round->actions[i].kind == ROUND_FORGET;
@@ -486,6 +495,8 @@ static void on_message(struct peer *peer, const struct ct_message *message)
     }
     if (message->kind == CT_MESSAGE_HEARTBEAT)
         acknowledge(peer, &message->heartbeat);
+    if (message->kind == CT_MESSAGE_FAILURE)
+        metrics_add_failure(&peer->dispatch->metrics, message->failure.cause);
     if (message->kind == CT_MESSAGE_LEAVE)
         ct_info("agent leaves run=%s host=%s: %s", peer->run->id, peer->host,
                 message->leave.reason);
@@ -569,6 +580,7 @@ void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *
                    size_t length)
 {
     static const struct conn_user agent_conn = {
+        .kind = "agent",
         .on_bytes = on_bytes,
         .on_sent = on_sent,
         .on_close = on_close,

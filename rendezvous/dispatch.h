@@ -13,6 +13,7 @@
 
 #include "rendezvous/admission.h"
 #include "rendezvous/conn.h"
+#include "rendezvous/metrics.h"
 #include "rendezvous/round.h"
 
 struct run {
@@ -26,6 +27,8 @@ struct run {
     uv_timer_t timer;
 };
 
+struct store_stats;
+
 struct dispatch {
     struct conn_pool *pool;
     const char *only_run_id;           /* kept; NULL: any run */
@@ -33,9 +36,12 @@ struct dispatch {
     uint16_t endpoint_port; /* != 0: START names it instead of a store_port */
     /* A world is about to get its START. May be NULL. */
     void (*on_start)(void *context);
+    /* Adds the numbers of all stores to *sum. May be NULL. */
+    void (*sum_stores)(void *context, struct store_stats *sum);
     /* A run was forgotten. May be NULL. */
     void (*on_forget)(void *context);
-    void *context; /* kept, for both */
+    void *context; /* kept, for all of them */
+    struct metrics metrics;
     struct ct_list runs;
     size_t run_count;
     uint64_t last_id;

@@ -69,6 +69,7 @@ static void on_first_bytes(struct conn *conn, const uint8_t *data, size_t length
 static void on_connection(uv_stream_t *stream, void *context)
 {
     static const struct conn_user silent_conn = {
+        .kind = "silent",
         .on_bytes = on_first_bytes,
         .on_close = on_silent_close,
     };

@@ -30,6 +30,19 @@ static void reply(struct conn *conn, const char *status, const char *type,
     conn_finish(conn);
 }
 
+static void reply_metrics(struct conn *conn, const struct dispatch *dispatch)
+{
+    struct ct_buf page;
+
+    ct_buf_init(&page, HTTP_REPLY_MAX_BYTES);
+    if (metrics_format(&page, dispatch) < 0 || ct_buf_append(&page, "", 1) < 0)
+        reply(conn, "503 Service Unavailable", "text/plain", "out of memory\n");
+    else
+        reply(conn, "200 OK", "text/plain; version=0.0.4",
+              (const char *)ct_buf_data(&page));
+    ct_buf_deinit(&page);
+}
+
 static bool is_path(const struct ct_buf *in, const char *request)
 {
     size_t length = strlen(request);
@@ -49,8 +62,11 @@ static void answer(struct conn *conn, const struct http_client *client)
         else
             reply(conn, "503 Service Unavailable", "text/plain", "out of memory\n");
         free(text);
+    } else if (is_path(&client->in, "GET /metrics ")) {
+        reply_metrics(conn, client->dispatch);
     } else {
-        reply(conn, "404 Not Found", "text/plain", "there is /healthz and /status\n");
+        reply(conn, "404 Not Found", "text/plain",
+              "there is /healthz, /status and /metrics\n");
     }
 }
 
@@ -77,8 +93,8 @@ static void on_close(struct conn *conn, const char *reason)
 void http_take(const struct dispatch *dispatch, struct conn *conn, const uint8_t *data,
                size_t length)
 {
-    static const struct conn_user http_conn = {.on_bytes = on_bytes,
-                                               .on_close = on_close};
+    static const struct conn_user http_conn = {
+        .kind = "http", .on_bytes = on_bytes, .on_close = on_close};
     struct http_client *client = ct_zalloc(sizeof *client);
 
     if (!client) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The few lines of HTTP that probes and people need: GET /healthz, GET /status.
+/* The few lines of HTTP that probes and people need: GET /healthz, /status, /metrics.
  *
  * One request a connection; everything else is 404. The request line is all that is looked at. */
 #ifndef RENDEZVOUS_HTTP_H

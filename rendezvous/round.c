@@ -244,6 +244,7 @@ void round_lose(struct round *round, struct member *member, const char *reason,
     round_forget_fingerprint(round);
     if (round->state == ROUND_CLOSED)
         return;
+    round->lost_count += was_owed;
     if (is_root)
         round_blame_loss(round, &failure);
     else if (was_owed)

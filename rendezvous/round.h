@@ -100,6 +100,7 @@ struct round {
     uint64_t generation; /* of the current or last world; 0: none yet */
     uint32_t restart_count;
     uint32_t world_count; /* members that got the last START */
+    uint64_t lost_count;  /* members lost that a world was owed, since birth */
     bool is_undecided;    /* STOPPING, and asked members have not answered yet */
     struct member_table members;
 

@@ -13,6 +13,7 @@
 
 #include "rendezvous/endpoint.h"
 #include "rendezvous/limits.h"
+#include "rendezvous/store.h"
 #include "worker_sdk/base/alloc.h"
 
 /* A call from another thread: runs on the loop, the caller waits for is_done. */
@@ -222,6 +223,30 @@ static void on_start(void *context)
         endpoint_drop_store(&server->endpoint);
 }
 
+static void add_store(struct store_stats *sum, const struct store_port *port)
+{
+    struct store_stats stats;
+
+    store_get_stats(port->store, &stats);
+    sum->keys += stats.keys;
+    sum->clients += stats.clients;
+    sum->waiting += stats.waiting;
+    sum->data_bytes += stats.data_bytes;
+    sum->output_bytes += stats.output_bytes;
+    sum->requests += stats.requests;
+}
+
+static void sum_stores(void *context, struct store_stats *sum)
+{
+    struct server *server = context;
+    struct ct_list *it;
+
+    if (server->endpoint.store)
+        add_store(sum, server->endpoint.store);
+    ct_list_for_each(it, &server->stores)
+        add_store(sum, ct_list_entry(it, struct store_port, node));
+}
+
 static void wire(struct server *server, const struct server_options *options)
 {
     server->endpoint_is_store = options && options->endpoint_is_store;
@@ -232,6 +257,7 @@ static void wire(struct server *server, const struct server_options *options)
                                  : NULL;
     server->dispatch.on_start = on_start;
     server->dispatch.on_forget = on_forget;
+    server->dispatch.sum_stores = sum_stores;
     server->dispatch.context = server;
     dispatch_init(&server->dispatch);
     server->endpoint.pool = &server->pool;

@@ -91,6 +91,7 @@ static void on_close(struct conn *conn, const char *reason)
 }
 
 static const struct conn_user store_conn = {
+    .kind = "store",
     .on_bytes = on_bytes,
     .on_sent = on_sent,
     .on_close = on_close,

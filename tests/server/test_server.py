@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rendezvous server over real sockets: rounds, refusals, hostile peers, HTTP, TCPStore."""
 import json
+import re
+import shutil
 import socket
 import struct
+import subprocess
 import urllib.error
 import urllib.request
 
@@ -286,6 +289,50 @@ def test_a_run_takes_the_place_of_one_that_broke_but_waits_for_its_workers(daemo
     again = daemon.agent("again")
     again.hello(min_nodes=1, max_nodes=1, lost_after=60000).join(fingerprint=8)
     assert again.expect(wire.START)["generation"] == 1
+
+
+def metrics(daemon):
+    """{name or name{label="value"}: number}; every line must be what the text format allows."""
+    found, types = {}, {}
+    text = get(daemon, "/metrics")
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            assert re.fullmatch(r"# HELP [a-z_]+ \S.*\.", line), line
+        elif line.startswith("# TYPE "):
+            name, kind = re.fullmatch(r"# TYPE ([a-z_]+) (counter|gauge)", line).groups()
+            assert name not in types and name.endswith("_total") == (kind == "counter"), line
+            types[name] = kind
+        else:
+            sample = re.fullmatch(r'(([a-z_]+)(?:\{[a-z]+="[^"\\]+"\})?) ([0-9.]+)', line)
+            assert sample and sample[2] in types and sample[1] not in found, line
+            found[sample[1]] = float(sample[3])
+    if shutil.which("promtool"):
+        subprocess.run(["promtool", "check", "metrics"], input=text, text=True, check=True)
+    return found
+
+
+def test_metrics_count_what_happened(daemon):
+    agents, _ = daemon.world(2, restarts=1)
+    with socket.create_connection(("127.0.0.1", daemon.port)) as client:
+        client.sendall(b"\x00" + struct.pack("<Q", 3) + b"key" + struct.pack("<Q", 1) + b"v")
+        ctrun.wait_until(lambda: metrics(daemon)["ctrund_store_keys"] == 1, "the key is set")
+        now = metrics(daemon)
+        assert now['ctrund_connections{kind="agent"}'] == 2
+        assert now['ctrund_connections{kind="store"}'] == 1
+        assert now["ctrund_store_clients"] == 1 and now["ctrund_store_requests"] == 1
+    assert now['ctrund_runs{state="running"}'] == 1 and now['ctrund_runs{state="forming"}'] == 0
+    assert now['ctrund_members{state="running"}'] == 2
+    assert now["ctrund_rounds_started_total"] == 1 and now["ctrund_restarts_total"] == 0
+    assert now["ctrund_received_bytes_total"] > 100 and now["ctrund_sent_bytes_total"] > 100
+    agents[0].fail(1, code=3)
+    answer_undecided(agents, 1)
+    assert agents[0].expect(wire.STOP)["reason"] == wire.STOP_FAILURE
+    agents[1].close()
+    ctrun.wait_until(lambda: metrics(daemon)['ctrund_failures_total{cause="node_lost"}'] == 1,
+                     "the loss is counted")
+    now = metrics(daemon)
+    assert now['ctrund_failures_total{cause="exit"}'] == 1 and now["ctrund_restarts_total"] == 1
 
 
 def test_other_paths_are_not_found(daemon):
