@@ -119,6 +119,7 @@ static void check_loop(ct_reduce_fn *loop, enum ctrun_dtype dtype, enum ctrun_op
 
     for (size_t count = 0; count <= LONGEST; count++) {
         int n = 1 + (int)(count % SOURCES);
+        int divisor = 2 + (int)(count % 3);
         const void *from[SOURCES];
         void *to[2] = {out[0], out[1]};
         memset(out, 0xa5, sizeof out);
@@ -126,10 +127,10 @@ static void check_loop(ct_reduce_fn *loop, enum ctrun_dtype dtype, enum ctrun_op
             fill(src[k], dtype, count, &seed);
             from[k] = src[k];
         }
-        loop(to, 2, from, n, count, op == CTRUN_AVG ? (float)3 : 1.0f);
+        loop(to, 2, from, n, count, op == CTRUN_AVG ? (float)divisor : 1.0f);
         for (size_t i = 0; i < count; i++) {
             unsigned char want[8];
-            expect(want, dtype, op, 3,
+            expect(want, dtype, op, divisor,
                    (const unsigned char(*)[LONGEST * 8 + GUARD]) src, n, i);
             if (memcmp(out[0] + i * size, want, size) ||
                 memcmp(out[1] + i * size, want, size))

@@ -47,7 +47,21 @@ typedef VECTOR(double) f64_vec;
 #define SMIN(T, a, b)     ((b) < (a) || (b) != (b) ? (b) : (a))
 #define SMAX(T, a, b)     ((b) > (a) || (b) != (b) ? (b) : (a))
 #define NO_DIVISION(T, a) ((void)0)
-#define DIVISION(T, a)    (divisor == 1.0f ? (void)0 : (void)((a) = (a) / (T)divisor))
+/* A power of two is divided by as fast as it is multiplied by, and to the same bits. */
+#define DIVISION(T, a)                                                                 \
+    (divisor == 1.0f            ? (void)0                                              \
+     : is_power_of_two(divisor) ? (void)((a) = (a) * (1 / (T)divisor))                 \
+                                : (void)((a) = (a) / (T)divisor))
+
+static inline bool is_power_of_two(float positive)
+{
+    union {
+        float value;
+        uint32_t bits;
+    } as = {positive};
+
+    return (as.bits & 0x7fffff) == 0;
+}
 
 #define DEFINE_KERNEL(NAME, T, V, M, VOP, SOP, FINISH)                                 \
     static void NAME(void *const *dst, int dst_count, const void *const *src,          \
