@@ -144,3 +144,23 @@ def test_an_agent_that_was_stopped_carries_on(node):
     assert run.code is None, run
     run.signal(signal.SIGTERM)
     assert run.wait() == 143
+
+
+def test_an_undecided_stop_is_answered_at_once_and_its_decision_obeyed(node):
+    server = node.serve()
+
+    def leave_undecided(failure):
+        if server.generation == 1:
+            server.stop_round(reason=5, cause=failure)
+        else:
+            rendezvous.Rendezvous._on_failure(server, failure)
+
+    def decide(_):
+        if server.generation == 1:
+            server.stop_round(reason=2)  # another node is lost: there is a next round
+
+    server._on_failure, server._on_stopping = leave_undecided, decide
+    run = node.run("exit", "3", server=server)
+    assert run.code == 3, run
+    assert [answer["generation"] for answer in server.received("STOPPING")] == [1, 2]
+    assert len(server.received("JOIN")) == 2
