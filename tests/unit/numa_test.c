@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "launcher/numa.h"
+#include "launcher/placement.h"
 #include "launcher/topology.h"
 #include "tests/lib/test.h"
 #include "tests/lib/tree.h"
@@ -282,6 +283,37 @@ static void a_tree_that_lacks_files_is_told_not_guessed(void **state)
     remove_root();
 }
 
+static void every_worker_is_given_its_own_cpus(void **state)
+{
+    static const char *const expected[] = {"0,16", "8-9,24-25", "1,17"};
+    struct placement placement = {.mode = NUMA_EXCLUSIVE, .raises_files = true};
+    struct ctrun_error err = {0};
+    struct cpuset allowed;
+    char gpus[8][16];
+    char text[64];
+    struct numa_machine here = {.sysfs = root,
+                                .allowed = &allowed,
+                                .gpus = (const char(*)[16])gpus,
+                                .gpu_count = build(&big, gpus)};
+
+    (void)state;
+    assert_int_equal(cpuset_parse(&allowed, "0-31"), 0);
+    assert_int_equal(placement_bind_all(&placement, &here, 3, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        struct bind bind;
+
+        placement_bind(&bind, &placement, i);
+        assert_true(bind.has_cpus && bind.raises_files && !bind.raises_core);
+        cpuset_format(&bind.cpus, text, sizeof text);
+        assert_string_equal(text, expected[i]);
+        assert_string_equal(placement.gpus[i], gpus[i]);
+    }
+    placement_deinit(&placement);
+    assert_true(placement_bind_all(&placement, &here, 8, &err) < 0); /* seven GPUs */
+    placement_deinit(&placement);
+    remove_root();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +321,7 @@ int main(void)
         cmocka_unit_test(socket_takes_all_nodes_of_the_socket),
         cmocka_unit_test(exclusive_splits_cores_and_keeps_their_threads_together),
         cmocka_unit_test(core_complexes_take_turns_larger_ones_first),
+        cmocka_unit_test(every_worker_is_given_its_own_cpus),
         cmocka_unit_test(a_plain_machine_has_one_node),
         cmocka_unit_test(cores_are_counted_not_threads),
         cmocka_unit_test(a_tree_that_lacks_files_is_told_not_guessed),
