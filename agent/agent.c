@@ -15,6 +15,8 @@
 #include "agent/crew.h"
 #include "agent/limits.h"
 #include "agent/link.h"
+#include "agent/remote.h"
+#include "agent/report.h"
 #include "agent/signals.h"
 #include "agent/stuck.h"
 #include "agent/watchdog.h"
@@ -63,6 +65,9 @@ struct agent {
     struct console *console_out;
     struct console *console_err; /* may be the same */
     struct control *control;
+    struct remote *remote; /* NULL: ctrunctl cannot reach this run */
+    struct loop_timer *drain_timer;
+    pid_t drained_by; /* != 0: its ctrunctl has asked us to save and end */
     struct signals *signals;
     struct link *link;
     struct crew *crew;
@@ -75,7 +80,9 @@ struct agent {
     uint64_t store;
     uint64_t lost_after_ms;
     uint64_t join_ms;
-    int interrupts; /* Ctrl-Cs that counted */
+    uint64_t born_ms;
+    struct ct_waiting waiting; /* the last one; max_nodes 0: not waiting */
+    int interrupts;            /* Ctrl-Cs that counted */
     int last_signal;
     uint64_t last_signal_ms;
 };
@@ -122,6 +129,8 @@ static void close_store(struct agent *agent)
     agent->has_store = false;
 }
 
+static void on_drained(void *context);
+
 /* ---- Joining ---------------------------------------------------------------------------- */
 
 /* A new store for every round: nothing of an old one can be read by mistake. */
@@ -161,8 +170,9 @@ static void on_connecting(void *context, const char *why, uint64_t waited_ms)
         agent->options->on_connecting(agent->options->context, why, waited_ms);
 }
 
-static void take_waiting(const struct agent *agent, const struct ct_waiting *waiting)
+static void take_waiting(struct agent *agent, const struct ct_waiting *waiting)
 {
+    agent->waiting = *waiting;
     if (agent->state == AGENT_JOINING && agent->options->on_waiting)
         agent->options->on_waiting(agent->options->context, waiting,
                                    ct_now_ms() - agent->join_ms);
@@ -196,6 +206,7 @@ static void take_start(struct agent *agent, const struct ct_start *start)
     agent->start = *start;
     memset(&agent->stop, 0, sizeof agent->stop);
     agent->is_gone = false;
+    agent->waiting.max_nodes = 0;
     set_state(agent, AGENT_RUNNING, "start");
     emit_round("round_started", start);
     if (agent->options->on_start)
@@ -223,7 +234,7 @@ static void stop(struct agent *agent, enum agent_after after, int signal,
         agent->after = after;
         set_state(agent, AGENT_STOPPING, why);
         if (after != AFTER_SUCCEED)
-            control_ask_to_stop(agent->control, why);
+            (void)control_ask_to_stop(agent->control, why);
     } else if (after > agent->after) {
         agent->after = after;
     }
@@ -238,13 +249,20 @@ static void on_failure(void *context, const struct ct_failure *failure)
 
     message.failure = *failure;
     link_send(agent->link, &message);
-    if (agent->state == AGENT_RUNNING) /* the link may have failed just now */
+    if (agent->drained_by != 0)
+        on_drained(agent);
+    else if (agent->state == AGENT_RUNNING) /* the link may have failed just now */
         stop(agent, AFTER_REJOIN, SIGTERM, agent->options->grace_ms, "a worker failed");
 }
 
 static void on_success(void *context)
 {
-    stop(context, AFTER_SUCCEED, SIGTERM, AGENT_LEFTOVER_MS, "all workers succeeded");
+    struct agent *agent = context;
+
+    if (agent->drained_by != 0)
+        on_drained(agent); /* they left early because we asked them to: no success */
+    else
+        stop(agent, AFTER_SUCCEED, SIGTERM, AGENT_LEFTOVER_MS, "all workers succeeded");
 }
 
 /* ---- The end of a round ----------------------------------------------------------------- */
@@ -563,6 +581,103 @@ static void on_signal(void *context, int signal, pid_t sender)
         crew_signal(agent->crew, signal);
 }
 
+/* ---- ctrunctl --------------------------------------------------------------------------- */
+
+static void emit_request(const char *verb, int signal, int rank, pid_t sender)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "control_request");
+    ct_event_str(&event, "verb", verb);
+    ct_event_int(&event, "signal", signal);
+    ct_event_int(&event, "rank", rank);
+    ct_event_int(&event, "sender_pid", sender);
+    ct_event_end(&event);
+}
+
+static int on_remote_status(void *context, struct ct_buf *out, struct ctrun_error *err)
+{
+    const struct agent *agent = context;
+    const struct report report = {
+        .options = agent->options,
+        .state = agent->drained_by != 0 && agent->state == AGENT_RUNNING
+                     ? "draining"
+                     : state_names[agent->state],
+        .start = &agent->start,
+        .waiting = &agent->waiting,
+        .crew = agent->crew,
+        .born_ms = agent->born_ms,
+    };
+    const int rc = report_format(out, &report);
+
+    return rc < 0 ? ct_fail(err, rc, "status: %s", strerror(-rc)) : 0;
+}
+
+static int on_remote_signal(void *context, int signal, int rank, pid_t sender,
+                            struct ct_buf *out, struct ctrun_error *err)
+{
+    struct agent *agent = context;
+    int rc = 0;
+
+    if (signal < 1 || signal >= NSIG)
+        return ct_fail(err, -EINVAL, "signal %d: there is no such signal", signal);
+    if (agent->state != AGENT_RUNNING)
+        return ct_fail(err, -ESRCH, "no worker is running: the run is %s",
+                       state_names[agent->state]);
+    emit_request("signal", signal, rank, sender);
+    if (rank < 0)
+        crew_signal(agent->crew, signal);
+    else if ((rc = crew_signal_rank(agent->crew, rank, signal)) < 0)
+        return ct_fail(err, rc, "rank %d does not run on this node: it has %u to %u",
+                       rank, agent->start.rank_base,
+                       agent->start.rank_base + agent->options->join.slots - 1);
+    return ct_buf_printf(out, "{\"signalled\":true}");
+}
+
+/* Saved, or out of time: from here on it is a SIGTERM like any other. */
+static void on_drained(void *context)
+{
+    struct agent *agent = context;
+
+    loop_timer_stop(agent->drain_timer);
+    if (agent->result->signal == 0)
+        end_by_signal(agent, SIGTERM, agent->drained_by);
+}
+
+/* Workers that speak to us get the grace time to save and leave; others know only SIGTERM. */
+static void on_remote_stop(void *context, const char *reason, pid_t sender)
+{
+    struct agent *agent = context;
+
+    if (agent->drained_by != 0 || agent->state == AGENT_ENDED)
+        return;
+    emit_request("stop", SIGTERM, -1, sender);
+    ct_info("asked to stop reason=%s sender=%d", reason, sender);
+    agent->drained_by = sender;
+    if (agent->state == AGENT_RUNNING &&
+        control_ask_to_stop(agent->control, reason) > 0)
+        loop_timer_set(agent->drain_timer, agent->options->grace_ms);
+    else
+        on_drained(agent);
+}
+
+/* Never fatal: the run does not need it. */
+static void open_remote(struct agent *agent)
+{
+    const struct remote_options options = {
+        .loop = agent->loop,
+        .run_id = agent->options->hello.run_id,
+        .context = agent,
+        .on_status = on_remote_status,
+        .on_signal = on_remote_signal,
+        .on_stop = on_remote_stop,
+    };
+    struct ctrun_error err;
+
+    if (remote_open(&agent->remote, &options, &err) < 0)
+        ct_warn("ctrunctl cannot reach this run: %s", err.text);
+}
+
 /* ---- Life ------------------------------------------------------------------------------- */
 
 static int open_consoles(struct agent *agent, struct ctrun_error *err)
@@ -704,11 +819,16 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         (rc = open_stuck(agent, err)) < 0 ||
         (rc = link_open(&agent->link, &link, err)) < 0)
         return rc;
+    if (!(agent->drain_timer = loop_timer_open(agent->loop, on_drained, agent)))
+        return ct_fail(err, -ENOMEM, "agent: out of memory");
+    open_remote(agent);
     return open_signals(agent, err); /* last: from here on they find everything there */
 }
 
 static void close_all(struct agent *agent)
 {
+    remote_close(agent->remote); /* first: nobody finds us while we end */
+    loop_timer_close(agent->drain_timer);
     link_close(agent->link, AGENT_HURRY_MS);
     close_store(agent);
     watchdog_close(agent->watchdog);
@@ -757,7 +877,7 @@ static int check(const struct agent_options *options, struct ctrun_error *err)
 int agent_run(const struct agent_options *options, struct agent_result *result,
               struct ctrun_error *err)
 {
-    struct agent agent = {.options = options, .result = result};
+    struct agent agent = {.options = options, .result = result, .born_ms = ct_now_ms()};
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     struct sigaction before;
     int rc;

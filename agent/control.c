@@ -283,18 +283,22 @@ const char *control_name(const struct control *control)
     return control->name;
 }
 
-void control_ask_to_stop(struct control *control, const char *reason)
+int control_ask_to_stop(struct control *control, const char *reason)
 {
     struct ct_list *it;
+    int count = 0;
 
     control->is_stopping = true;
     (void)ct_copy(control->reason, sizeof control->reason, reason);
     ct_list_for_each(it, &control->connections) {
         struct connection *connection = ct_list_entry(it, struct connection, node);
 
-        if (connection->is_known)
+        if (connection->is_known) {
             send_should_stop(connection);
+            count++;
+        }
     }
+    return count;
 }
 
 void control_begin_round(struct control *control, int workers)

@@ -27,8 +27,8 @@ void control_close(struct control *control); /* NULL is fine */
 /* For CTRUN_AGENT_SOCKET: "@..." stands for the abstract name. */
 const char *control_name(const struct control *control);
 /* Tells every connected worker to save and leave; those that come later hear it, too, until
- * control_begin_round(). */
-void control_ask_to_stop(struct control *control, const char *reason);
+ * control_begin_round(). Returns how many heard it. */
+int control_ask_to_stop(struct control *control, const char *reason);
 /* `workers` processes may connect from now on. */
 void control_begin_round(struct control *control, int workers);
 

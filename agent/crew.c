@@ -247,6 +247,14 @@ void crew_signal(struct crew *crew, int signal)
             (void)kill(crew->workers[i].pid, signal);
 }
 
+int crew_signal_rank(struct crew *crew, int rank, int signal)
+{
+    for (int i = 0; i < crew->count; i++)
+        if (crew->workers[i].state == WORKER_RUNNING && crew->workers[i].rank == rank)
+            return kill(crew->workers[i].pid, signal) < 0 ? -errno : 0;
+    return -ESRCH;
+}
+
 /* ---- Ends ------------------------------------------------------------------------------- */
 
 static struct worker *find_by_pid(const struct crew *crew, pid_t pid)
@@ -349,6 +357,16 @@ int64_t crew_min_step(const struct crew *crew)
         if (crew->workers[i].step < min)
             min = crew->workers[i].state == WORKER_NEW ? -1 : crew->workers[i].step;
     return min == INT64_MAX ? -1 : min;
+}
+
+int crew_count(const struct crew *crew)
+{
+    return crew->count;
+}
+
+const struct worker *crew_worker(const struct crew *crew, int local_rank)
+{
+    return &crew->workers[local_rank];
 }
 
 static int copy_failures(const struct crew *crew, bool want_own, struct ct_failure *out,

@@ -14,6 +14,7 @@
 #include "agent/console.h"
 
 struct crew;
+struct worker;
 
 struct crew_options {
     struct loop *loop;
@@ -48,12 +49,17 @@ bool crew_has_process(const struct crew *crew, pid_t pid);
 int crew_find_rank(const struct crew *crew, pid_t pid);
 /* The file timer `scope` of that process has run out: its worker gets `signal`. */
 void crew_expire(struct crew *crew, pid_t pid, const char *scope, int signal);
+/* The same for the worker `rank` alone; -ESRCH when it does not run here. */
+int crew_signal_rank(struct crew *crew, int rank, int signal);
 /* A child of this process has ended. */
 void crew_reap(struct crew *crew);
 /* Worker `rank` of `generation` has finished `step`. */
 void crew_set_step(struct crew *crew, int rank, uint64_t generation, int64_t step);
 /* The smallest step of all workers; -1 when one has told none. */
 int64_t crew_min_step(const struct crew *crew);
+/* The workers of the current or last round, by local rank; borrowed until the next start. */
+int crew_count(const struct crew *crew);
+const struct worker *crew_worker(const struct crew *crew, int local_rank);
 /* Copies the bad ends of this round, own ones before those that we caused. Returns the count. */
 int crew_get_failures(const struct crew *crew, struct ct_failure *out, int max);
 

@@ -62,6 +62,11 @@ enum {
     CONTROL_HELLO_MS = 5000, /* a stranger who says nothing is shown the door */
     CONTROL_IN_MAX_BYTES = 4096,
     CONTROL_CONNECTIONS_PER_WORKER = 4,
+
+    /* ctrunctl's socket. */
+    REMOTE_CLIENTS_MAX = 16,  /* people and their scripts */
+    REMOTE_CLIENT_MS = 10000, /* from connect to the last byte of the answer */
+    REMOTE_REPLY_MAX_BYTES = 16 * 1024 * 1024, /* AGENT_WORKERS_MAX with long paths */
 };
 
 #endif

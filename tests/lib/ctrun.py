@@ -185,7 +185,7 @@ class Box:
         self._shm_before = set(os.listdir(shm))
         self.env = {key: value for key, value in os.environ.items() if not self._is_foreign(key)}
         self.env.update({MARK: self.mark, "CTRUN_EVENTS": str(self.events_path),
-                         "TMPDIR": str(self.dir),
+                         "TMPDIR": str(self.dir), "CTRUN_CONTROL_DIR": str(self.dir / "ctl"),
                          "PATH": f"{BUILD / 'bin'}:{os.environ.get('PATH', '')}"})
 
     @staticmethod

@@ -57,7 +57,7 @@ list | grep -Ev '^(tests|build)/' | xargs grep -nE '^[[:space:]]*#[[:space:]]*in
 doors='
 uv\.h                  ^(agent|rendezvous)/
 curl/                  ^launcher/http\.|^worker_sdk/cnn/
-cjson/|cJSON\.h        ^launcher/json\.|^rendezvous/status\.|^worker_sdk/ckpt/
+cjson/|cJSON\.h        ^launcher/json|^rendezvous/status\.|^worker_sdk/ckpt/
 zlib\.h                ^worker_sdk/(data|ckpt)/
 sodium\.h              ^worker_sdk/wire/auth\.
 dnnl                   ^worker_sdk/cnn/

@@ -201,6 +201,19 @@ static const struct {
     {{.kind = CT_MESSAGE_WORKER_SHOULD_STOP, .worker_should_stop = {.reason = "drain"}},
      "05000000"
      "647261696e"},
+    {{.kind = CT_MESSAGE_CTL_REQUEST,
+      .ctl_request = {.verb = CT_CTL_SIGNAL, .signal = 10, .rank = -1, .reason = "r"}},
+     "02"
+     "0a000000"
+     "ffffffff"
+     "01000000"
+     "72"},
+    {{.kind = CT_MESSAGE_CTL_REPLY,
+      .ctl_reply = {.code = -22, .is_last = 1, .text = "{}"}},
+     "eaffffff"
+     "01"
+     "02000000"
+     "7b7d"},
 };
 
 enum {

@@ -187,6 +187,19 @@ static const struct field worker_should_stop_fields[] = {
     STR(ct_worker_should_stop, reason),
 };
 
+static const struct field ctl_request_fields[] = {
+    U8(ct_ctl_request, verb),
+    I32(ct_ctl_request, signal),
+    I32(ct_ctl_request, rank),
+    STR(ct_ctl_request, reason),
+};
+
+static const struct field ctl_reply_fields[] = {
+    I32(ct_ctl_reply, code),
+    U8(ct_ctl_reply, is_last),
+    STR(ct_ctl_reply, text),
+};
+
 struct layout {
     const char *name;
     size_t size; /* of the struct */
@@ -227,6 +240,9 @@ static const struct layout layouts[] = {
                                       worker_step_fields),
     [CT_MESSAGE_WORKER_SHOULD_STOP] = LAYOUT(
         "WORKER_SHOULD_STOP", ct_worker_should_stop, worker_should_stop_fields),
+    [CT_MESSAGE_CTL_REQUEST] = LAYOUT("CTL_REQUEST", ct_ctl_request,
+                                      ctl_request_fields),
+    [CT_MESSAGE_CTL_REPLY] = LAYOUT("CTL_REPLY", ct_ctl_reply, ctl_reply_fields),
 };
 
 static const struct layout *find_layout(int kind)

@@ -66,6 +66,9 @@ enum ct_message_kind {
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
     CT_MESSAGE_WORKER_SHOULD_STOP = 34,
+    /* ctrunctl to agent and back, over the agent's other Unix socket */
+    CT_MESSAGE_CTL_REQUEST = 48,
+    CT_MESSAGE_CTL_REPLY = 49,
 };
 
 enum {
@@ -260,6 +263,27 @@ struct ct_worker_should_stop {
     char reason[128];
 };
 
+/* ctrunctl -> agent; on the wire as u8 */
+enum ct_ctl_verb {
+    CT_CTL_STATUS = 1,
+    CT_CTL_SIGNAL = 2, /* to the workers: `signal`, `rank` */
+    CT_CTL_STOP = 3,   /* save and end: `reason` */
+};
+
+struct ct_ctl_request {
+    uint8_t verb;
+    int32_t signal;
+    int32_t rank; /* -1: all of this node */
+    char reason[128];
+};
+
+/* agent -> ctrunctl; a long text comes in pieces, which belong together up to is_last */
+struct ct_ctl_reply {
+    int32_t code;    /* 0: text is JSON; negative: text says what was wrong */
+    uint8_t is_last; /* nothing follows */
+    char text[16384];
+};
+
 struct ct_message {
     enum ct_message_kind kind;
     union {
@@ -283,6 +307,8 @@ struct ct_message {
         struct ct_worker_hello worker_hello;
         struct ct_worker_step worker_step;
         struct ct_worker_should_stop worker_should_stop;
+        struct ct_ctl_request ctl_request;
+        struct ct_ctl_reply ctl_reply;
     };
 };
 

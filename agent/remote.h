@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Unix socket of the agent for ctrunctl: one CTL_REQUEST a connection, CTL_REPLY comes back.
+ *
+ *     ACCEPTED ──request──> REPLYING ──last byte taken──> closed
+ *        └── stranger, bad message, CTRUN_E_VERSION, time is up ──> closed
+ *
+ * Who may speak is decided by the kernel's word on the peer: our user, or root. Nothing waits
+ * for a client, however slowly it reads. */
+#ifndef AGENT_REMOTE_H
+#define AGENT_REMOTE_H
+
+#include "agent/loop.h"
+#include "worker_sdk/wire/message.h"
+
+struct remote;
+
+struct remote_options {
+    struct loop *loop;
+    const char *run_id;
+    void *context;
+    /* Answers: appends JSON to out and returns 0, or writes why not to err and returns a code. */
+    int (*on_status)(void *context, struct ct_buf *out, struct ctrun_error *err);
+    int (*on_signal)(void *context, int signal, int rank, pid_t sender,
+                     struct ct_buf *out, struct ctrun_error *err);
+    /* Called when the answer is on its way: may stop the loop. */
+    void (*on_stop)(void *context, const char *reason, pid_t sender);
+};
+
+/* 0, or a code: then there is no ctrunctl for this run, and nothing else is lost. */
+int remote_open(struct remote **out, const struct remote_options *options,
+                struct ctrun_error *err);
+/* Removes the socket. NULL is fine. */
+void remote_close(struct remote *remote);
+
+#endif

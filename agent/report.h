@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `ctrunctl status` is told of this node, as one JSON object (ctrunctl(1) lists its keys). */
+#ifndef AGENT_REPORT_H
+#define AGENT_REPORT_H
+
+#include "agent/agent.h"
+#include "agent/crew.h"
+
+struct report {
+    const struct agent_options *options;
+    const char *state;
+    const struct ct_start *start;     /* generation 0: no round yet */
+    const struct ct_waiting *waiting; /* max_nodes 0: nobody is waited for */
+    const struct crew *crew;
+    uint64_t born_ms;
+};
+
+/* Appends it. 0, -ENOBUFS, -ENOMEM. */
+int report_format(struct ct_buf *out, const struct report *report);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrunctl status: the runs of this machine and their workers. */
+#include "launcher/ctl_run.h"
+#include "launcher/messages.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+static const struct ctl_option options[] = {CTL_RUN, CTL_USER, CTL_JSON, {0}};
+
+static void print_json(const struct ctl_runs *runs)
+{
+    fputs("{\"runs\":[", stdout);
+    for (size_t i = 0; i < runs->count; i++)
+        printf("%s%s", i ? "," : "", runs->list[i].json);
+    fputs("]}\n", stdout);
+}
+
+static void format_memory(char *dst, size_t size, int64_t kb)
+{
+    if (kb < 0)
+        (void)ct_copy(dst, size, "-");
+    else if (kb < 1024 * 1024)
+        (void)ct_format(dst, size, "%.1f MiB", (double)kb / 1024);
+    else
+        (void)ct_format(dst, size, "%.1f GiB", (double)kb / (1024 * 1024));
+}
+
+static void print_worker(const struct json_worker *worker)
+{
+    char up[MESSAGES_SPAN_MAX];
+    char memory[24];
+    char step[24] = "-";
+    char state[48];
+
+    messages_format_span(up, worker->uptime_ms);
+    format_memory(memory, sizeof memory, worker->rss_kb);
+    if (worker->step >= 0)
+        (void)ct_format(step, sizeof step, "%lld", (long long)worker->step);
+    (void)ct_copy(state, sizeof state, worker->state);
+    if (strcmp(worker->state, "failed") == 0)
+        (void)ct_format(state, sizeof state, "%s %d", worker->cause, worker->code);
+    printf("  %5d %5d %8d  %-10s %12s %9s %11s  %s%s%s\n", worker->rank,
+           worker->local_rank, worker->pid, state, up, step, memory,
+           worker->out_file ? worker->out_file : "",
+           worker->out_file && worker->err_file ? " " : "",
+           worker->err_file ? worker->err_file : "");
+}
+
+static void print_run(const struct json_status *status)
+{
+    char up[MESSAGES_SPAN_MAX];
+
+    messages_format_span(up, status->uptime_ms);
+    printf("run %s: %s, pid %d, up %s\n", status->run_id, status->state,
+           status->guard_pid, up);
+    if (status->generation > 0)
+        printf("  generation %llu, restarts %u/%u, world size %u, node %u of %u (%s), "
+               "master %s:%d\n",
+               (unsigned long long)status->generation, status->restart_count,
+               status->max_restarts, status->world_size, status->node_rank,
+               status->nodes, status->host, status->master_addr, status->master_port);
+    if (status->is_waiting)
+        printf("  waiting for nodes: %u of %u are here%s%s\n", status->joined,
+               status->min_nodes, *status->missing ? "; missing " : "",
+               status->missing);
+    if (status->worker_count > 0)
+        printf("  %5s %5s %8s  %-10s %12s %9s %11s  %s\n", "RANK", "LOCAL", "PID",
+               "STATE", "UPTIME", "STEP", "MEMORY", "FILES");
+    for (size_t i = 0; i < status->worker_count; i++)
+        print_worker(&status->workers[i]);
+}
+
+static int run(const struct ctl_call *call)
+{
+    struct ctrun_error err;
+    struct ctl_runs runs;
+    int code = CT_EXIT_OK;
+
+    if (ctl_runs_find(&runs, call, &err) < 0)
+        code = ctl_fail(&err);
+    else if (ctl_value(call, "json"))
+        print_json(&runs);
+    else
+        for (size_t i = 0; i < runs.count; i++)
+            print_run(&runs.list[i].status);
+    ctl_runs_deinit(&runs);
+    return code;
+}
+
+const struct ctl_verb ctl_status = {
+    .name = "status",
+    .words = "",
+    .help = "show the runs of this machine and their workers\n"
+            "Each run answers for its node alone. Exit code 1 when there is no run.",
+    .options = options,
+    .run = run,
+};

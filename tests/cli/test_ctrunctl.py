@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctrunctl beside a live run: what it tells, what it does, whom it obeys."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+
+import ctrun
+import pytest
+
+LOOP = """#!/bin/sh
+for name in USR1 TERM; do trap "echo $RANK got $name; [ $name = TERM ] && exit 0" $name; done
+echo hello $RANK attempt $TORCHELASTIC_RESTART_COUNT
+echo up > up.$RANK.$TORCHELASTIC_RESTART_COUNT
+while :; do sleep 0.02; done
+"""
+
+
+def ctl(box, *words, **how):
+    return box.run(ctrun.program("ctrunctl"), *words, **how)
+
+
+def wait_up(box, run, attempt=0):
+    paths = [box.path(f"up.{rank}.{attempt}") for rank in (0, 1)]
+    ctrun.wait_until(lambda: all(path.exists() for path in paths), lambda: f"up\n{run}")
+
+
+def start(box, *options):
+    box.write("loop.sh", LOOP, 0o755)
+    run = box.start_ctrun("--nproc-per-node=2", "--rdzv-id=j1", "--max-restarts=2", *options,
+                          "loop.sh")
+    wait_up(box, run)
+    return run
+
+
+def stop(box, run):
+    assert ctl(box, "stop").code == 0
+    assert run.wait() == 128 + signal.SIGTERM
+
+
+def test_status_tells_the_run_and_its_workers(box):
+    run = start(box, "-r3", "--log-dir=D")
+    answer = ctl(box, "status", "--json")
+    assert answer.code == 0, answer
+    (status,) = json.loads(answer.out)["runs"]
+    assert {key: status[key] for key in ("run_id", "state", "generation", "restart_count",
+                                         "max_restarts", "world_size", "nodes", "guard_pid")} == {
+        "run_id": "j1", "state": "running", "generation": 1, "restart_count": 0,
+        "max_restarts": 2, "world_size": 2, "nodes": 1, "guard_pid": run.pid}
+    started = {event["rank"]: event["worker_pid"] for event in box.events("worker_started")}
+    assert {w["rank"]: w["pid"] for w in status["workers"]} == started
+    for worker in status["workers"]:
+        assert worker["state"] == "running" and worker["rss_kb"] > 0
+        assert os.path.samefile(worker["stdout"], next(
+            box.path("D").glob(f"*/attempt_0/{worker['local_rank']}/stdout.log")))
+    text = ctl(box, "status", f"--run={run.pid}").out
+    assert text.startswith("run j1: running") and str(started[1]) in text
+    stop(box, run)
+
+
+def test_a_signal_reaches_one_rank_or_all(box):
+    run = start(box)
+    assert ctl(box, "signal", "USR1", "--rank", "1").code == 0
+    ctrun.wait_until(lambda: "1 got USR1" in run.out, lambda: f"signal\n{run}")
+    assert "0 got USR1" not in run.out
+    assert ctl(box, "signal", "SIGUSR1").code == 0
+    ctrun.wait_until(lambda: "0 got USR1" in run.out, lambda: f"signal\n{run}")
+    wrong = ctl(box, "signal", "USR1", "--rank=7")
+    assert wrong.code == 1 and "rank 7 does not run on this node" in wrong.err
+    assert ctl(box, "signal", "BOGUS").code == 2
+    stop(box, run)
+
+
+def test_stop_ends_the_run_as_sigterm_does(box):
+    run = start(box)
+    assert ctl(box, "stop", "--reason", "maintenance").code == 0
+    assert run.wait() == 128 + signal.SIGTERM
+    assert sorted(line for line in run.out.splitlines() if "got" in line) == [
+        "0 got TERM", "1 got TERM"]
+    assert box.events("control_request", verb="stop")
+    assert os.listdir(box.path("ctl")) == []
+
+
+def test_stop_lets_workers_of_the_sdk_leave_by_themselves(box):
+    run = box.start_ctrun("--nproc-per-node=2", ctrun.program("victim"),
+                          "step", "41", "stopped", "write", "saved", "exit", "0")
+    ctrun.wait_until(lambda: '"step":41' in ctl(box, "status", "--json").out, lambda: str(run))
+    assert ctl(box, "stop").code == 0
+    assert run.wait() == 128 + signal.SIGTERM
+    ended = box.events("worker_ended")
+    assert [event["cause"] for event in ended] == ["none", "none"]
+    assert run.out.count("saved") == 2
+
+
+def test_logs_follow_a_run_through_a_restart(box):
+    run = start(box, "-r1", "--log-dir=D")
+    assert ctl(box, "logs", "--rank=1").out == "hello 1 attempt 0\n"
+    follower = box.start(ctrun.program("ctrunctl"), "logs", "-f", "--json")
+    ctrun.wait_until(lambda: "hello 1 attempt 0" in follower.out, lambda: str(follower))
+    assert ctl(box, "signal", "KILL", "--rank", "0").code == 0
+    wait_up(box, run, attempt=1)
+    ctrun.wait_until(lambda: follower.out.count("attempt 1") == 2, lambda: str(follower))
+    stop(box, run)
+    assert follower.wait() == 0
+    lines = [json.loads(line) for line in follower.out.splitlines()]
+    assert {"rank": 0, "stream": "stdout", "line": "hello 0 attempt 1"} in lines
+    assert {"rank": 1, "stream": "stdout", "line": "1 got TERM"} in lines
+
+
+def test_logs_say_how_to_get_files(box):
+    run = start(box)
+    answer = ctl(box, "logs")
+    assert answer.code == 1 and "-r 3" in answer.err and "-t 3" in answer.err
+    stop(box, run)
+
+
+def test_without_a_run_it_says_so_and_exits_1(box):
+    for verb in (["status"], ["stop"], ["signal", "USR1"], ["logs"]):
+        answer = ctl(box, *verb)
+        assert answer.code == 1 and "no run" in answer.err and str(box.path("ctl")) in answer.err
+
+
+def test_a_stale_socket_is_removed(box):
+    folder = box.path("ctl")
+    folder.mkdir(0o700)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(folder / "old-1.sock"))
+    assert ctl(box, "status").code == 1
+    assert os.listdir(folder) == []
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(folder / "old-1.sock"))
+    assert box.ctrun("true").code == 0
+    assert os.listdir(folder) == []
+
+
+def test_a_folder_that_others_can_enter_is_not_used_and_the_run_goes_on(box):
+    box.path("ctl").mkdir()
+    box.path("ctl").chmod(0o755)
+    run = box.ctrun("true")
+    assert run.code == 0 and "ctrunctl cannot reach this run" in run.err
+    assert os.listdir(box.path("ctl")) == []
+
+
+def test_the_socket_is_for_its_owner_alone(box):
+    run = start(box)
+    (path,) = box.path("ctl").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert box.path("ctl").stat().st_mode & 0o777 == 0o700
+    stop(box, run)
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"),
+                    reason="only root can be somebody else")
+def test_a_foreign_user_is_refused_even_when_the_files_are_open(box):
+    run = start(box)
+    (path,) = box.path("ctl").iterdir()
+    for each, mode in ((box.dir, 0o755), (path.parent, 0o777), (path, 0o666)):
+        each.chmod(mode)
+    code = ("import socket,sys; s=socket.socket(socket.AF_UNIX); s.settimeout(20);"
+            "s.connect(sys.argv[1]); s.sendall(bytes([0xc7,0x52,1,48,13,0,0,0,1]) + bytes(12));"
+            "print(len(s.recv(100)))")
+    who = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    foreign = subprocess.run([*who, ctrun.DEBIAN_PYTHON, "-c", code, str(path)],
+                             capture_output=True, text=True, check=False)
+    assert (foreign.stdout == "0\n" or "ConnectionResetError" in foreign.stderr
+            or "BrokenPipeError" in foreign.stderr), foreign
+    own = subprocess.run([ctrun.DEBIAN_PYTHON, "-c", code, str(path)],
+                         capture_output=True, text=True, check=False)
+    assert int(own.stdout) > 0, own  # the same bytes from us are answered
+    path.parent.chmod(0o700)
+    stop(box, run)
+
+
+def test_noise_on_the_socket_harms_nobody(box):
+    run = start(box)
+    (path,) = box.path("ctl").iterdir()
+    for noise in (b"GET / HTTP/1.1\r\n\r\n", bytes([0xc7, 0x52, 1, 48, 255, 255, 255, 255]),
+                  bytes([0xc7, 0x52, 1, 1, 0, 0, 0, 0]), b"x" * 100000):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(20)
+            client.connect(str(path))
+            try:
+                client.sendall(noise)
+                assert client.recv(100) == b""
+            except (ConnectionResetError, BrokenPipeError):
+                pass
+    assert ctl(box, "status").code == 0
+    stop(box, run)
+
+
+def test_a_verb_that_is_misspelt_is_suggested(box):
+    answer = ctl(box, "statsu")
+    assert answer.code == 2 and "did you mean status?" in answer.err
+    answer = ctl(box, "logs", "--rnak", "1")
+    assert answer.code == 2 and "did you mean --rank?" in answer.err
+    assert ctl(box).code == 2 and ctl(box, "signal").code == 2
+    answer = ctl(box, "--help")
+    assert answer.code == 0 and answer.err == ""
+    for verb in ("status", "signal", "stop", "logs"):
+        assert f"\n  {verb} " in answer.out
+        assert ctl(box, verb, "--help").out.startswith(f"usage: ctrunctl {verb}")
