@@ -7,7 +7,7 @@
 #include "worker_sdk/wire/contract.h"
 
 static const struct ctl_verb *const verbs[] = {&ctl_status, &ctl_signal, &ctl_stop,
-                                               &ctl_logs};
+                                               &ctl_logs, &ctl_doctor};
 
 enum {
     VERB_COUNT = sizeof verbs / sizeof *verbs

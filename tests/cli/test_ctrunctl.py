@@ -2,6 +2,7 @@
 """ctrunctl beside a live run: what it tells, what it does, whom it obeys."""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -198,6 +199,28 @@ def test_a_verb_that_is_misspelt_is_suggested(box):
     assert ctl(box).code == 2 and ctl(box, "signal").code == 2
     answer = ctl(box, "--help")
     assert answer.code == 0 and answer.err == ""
-    for verb in ("status", "signal", "stop", "logs"):
+    for verb in ("status", "signal", "stop", "logs", "doctor"):
         assert f"\n  {verb} " in answer.out
         assert ctl(box, verb, "--help").out.startswith(f"usage: ctrunctl {verb}")
+
+
+def test_doctor_looks_at_this_machine(box):
+    answer = ctl(box, "doctor", "--json")
+    findings = json.loads(answer.out)["findings"]
+    assert {f["what"] for f in findings} >= {"host name", "addresses", "port 29400", "port 29500",
+                                             "/dev/shm", "open files", "cgroup memory", "CPUs",
+                                             "clock", "NCCL"}
+    assert all(bool(f["fix"]) == (f["level"] != "ok") for f in findings), findings
+    assert answer.code == any(f["level"] == "fail" for f in findings)
+
+
+def test_doctor_says_who_answers_at_an_endpoint(box):
+    server = box.start(ctrun.program("ctrund"), "--listen", "127.0.0.1:0")
+    port = ctrun.wait_until(lambda: re.search(r"127\.0\.0\.1:(\d+)", server.out + server.err),
+                            lambda: str(server)).group(1)
+    answer = ctl(box, "doctor", f"127.0.0.1:{port}")
+    assert answer.code == 0 and "ctrun 0." in answer.out, answer
+    server.signal(signal.SIGTERM)
+    server.wait()
+    answer = ctl(box, "doctor", f"127.0.0.1:{port}")
+    assert answer.code == 1 and "Connection refused" in answer.out, answer
