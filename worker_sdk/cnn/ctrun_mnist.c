@@ -23,6 +23,8 @@ static void on_terminate(int signal)
     terminated = 1;
 }
 
+/* Called when there is something to save. Until then SIGTERM ends us at once, also where we wait
+ * for a peer that has died before it came. */
 static void catch_terminate(void)
 {
     struct sigaction action = {.sa_handler = on_terminate, .sa_flags = SA_RESTART};
@@ -51,8 +53,7 @@ int main(int argc, char **argv)
         complain(&err);
         return EXIT_USAGE;
     }
-    catch_terminate();
-    rc = cnn_train(&options, &terminated, &err);
+    rc = cnn_train(&options, &terminated, catch_terminate, &err);
     if (rc < 0) {
         complain(&err);
         return rc == CTRUN_E_USAGE ? EXIT_USAGE : ctrun_fail_worker(&err);

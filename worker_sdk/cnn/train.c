@@ -510,7 +510,8 @@ static int run_epochs(struct trainer *t, struct ctrun_error *err)
 }
 
 int cnn_train(const struct cnn_train_options *options,
-              const volatile sig_atomic_t *terminated, struct ctrun_error *err)
+              const volatile sig_atomic_t *terminated, void (*on_set_up)(void),
+              struct ctrun_error *err)
 {
     struct trainer t = {.options = options, .terminated = terminated};
     bool is_running = false;
@@ -518,6 +519,7 @@ int cnn_train(const struct cnn_train_options *options,
 
     if (rc >= 0) {
         is_running = true;
+        on_set_up();
         rc = run_epochs(&t, err);
     }
     if (rc < 0 && *terminated && is_running) {

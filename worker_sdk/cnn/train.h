@@ -37,9 +37,11 @@ enum cnn_outcome {
     CNN_TERMINATED, /* *terminated was set, here or on another rank; saved */
 };
 
-/* Runs to the end. terminated: set by a signal handler, read between steps. Returns an
- * outcome, or a negative code. */
+/* Runs to the end. on_set_up is called when there are peers, data and a model, once, before the
+ * first step. terminated: set by a signal handler, read between steps. Returns an outcome, or
+ * a negative code. */
 int cnn_train(const struct cnn_train_options *options,
-              const volatile sig_atomic_t *terminated, struct ctrun_error *err);
+              const volatile sig_atomic_t *terminated, void (*on_set_up)(void),
+              struct ctrun_error *err);
 
 #endif
