@@ -62,7 +62,7 @@ def test_find_package_builds_a_program(box, tree, target):
 
 def test_the_installed_programs_run_where_they_were_moved_to(box, tree):
     names = sorted(path.name for path in (tree / "bin").iterdir())
-    assert names == ["ctrun", "ctrun-launch", "ctrun-mnist", "ctrund"]
+    assert names == ["ctrun", "ctrun-launch", "ctrun-mnist", "ctrunctl", "ctrund"]
     hello = box.path("hello")
     assert box.run("cc", HELLO, "-o", hello, *words(tree, "--cflags", "--libs"),
                    f"-Wl,-rpath,{next(tree.glob('lib*/**/libctrun.so')).parent}").code == 0
