@@ -18,6 +18,9 @@ endif()
 # oneDNN ships no pkg-config file in Debian; both names of its library are tried.
 find_path(DNNL_INCLUDE_DIR dnnl.h PATH_SUFFIXES oneapi/dnnl)
 find_library(DNNL_LIBRARY dnnl)
+if(CTRUN_SANITIZE MATCHES thread) # libgomp, which oneDNN runs on, hides its barriers from it
+    set(DNNL_LIBRARY "")
+endif()
 
 include(CheckLanguage)
 set(CTRUN_CUDA AUTO CACHE STRING "GPU parts: AUTO, ON or OFF")
@@ -39,7 +42,7 @@ if(NOT CTRUN_CUDA STREQUAL "OFF")
 endif()
 
 function(ctrun_print_summary)
-    set(dnnl "no  (libdnnl-dev missing: the trainer uses its plain C layers)")
+    set(dnnl "no  (libdnnl-dev missing, or the thread sanitizer is on)")
     if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
         set(dnnl "yes (${DNNL_LIBRARY})")
     endif()
