@@ -67,10 +67,11 @@ def test_torch_loads_our_checkpoint_and_computes_the_same(box, backend):
     assert got == pytest.approx(wanted, abs=1e-4)
 
 
-def test_one_epoch_of_mnist_with_two_workers_reaches_97_5_percent(box):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_epoch_of_mnist_reaches_97_5_percent(box, workers):
     if ctrun.SLOW > 1:
         pytest.skip("whole epochs are trained in the builds without sanitizers")
     if not mnist.REAL.is_dir():
         pytest.skip(f"no MNIST in {mnist.REAL}: set CTRUN_TEST_MNIST to its directory")
-    said = mnist.train(box, 2, str(mnist.REAL), "--epochs=1", seconds=240)
+    said = mnist.train(box, workers, str(mnist.REAL), "--epochs=1", seconds=240)
     assert mnist.epochs(said)[0]["test_accuracy"] >= 0.975
