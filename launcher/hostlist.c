@@ -13,10 +13,11 @@ enum {
     NUMBER_MAX_DIGITS = 20, /* UINT64_MAX */
 };
 
-/* One item while it is expanded: what is left of it, and the name made so far. */
+/* One item while it is expanded, and the name made so far. */
 struct expansion {
     struct hostlist *list;
-    const char *end; /* of the item */
+    const char *begin; /* of the item */
+    const char *end;
     char name[NAME_MAX_BYTES];
 };
 
@@ -119,19 +120,18 @@ static int expand_ranges(struct expansion *it, const char *at, size_t length)
 /* `length` bytes of the name are made; `at` is what follows in the item. */
 static int expand(struct expansion *it, const char *at, size_t length)
 {
-    size_t prefix = strcspn(at, "[],");
+    const char *bracket = memchr(at, '[', (size_t)(it->end - at));
+    size_t prefix = (size_t)((bracket ? bracket : it->end) - at);
 
-    if (prefix > (size_t)(it->end - at))
-        prefix = (size_t)(it->end - at);
     if (prefix >= sizeof it->name - length)
         return -EINVAL;
     memcpy(it->name + length, at, prefix);
     it->name[length + prefix] = '\0';
-    if (at + prefix ==
-        it->end) /* a suffix behind a bracket is not in Slurm's grammar */
-        return prefix && at[-1] == ']' ? -EINVAL : add_name(it->list, it->name);
-    return at[prefix] == '[' ? expand_ranges(it, at + prefix + 1, length + prefix)
-                             : -EINVAL;
+    if (bracket)
+        return expand_ranges(it, bracket + 1, length + prefix);
+    if (prefix && at > it->begin)
+        return -EINVAL; /* a suffix behind a bracket is not in Slurm's grammar */
+    return add_name(it->list, it->name);
 }
 
 /* The end of the item at `at`: a comma or blank outside brackets. NULL: unbalanced. */
@@ -155,23 +155,14 @@ int hostlist_parse(const char *text, struct hostlist *out, struct ctrun_error *e
 {
     struct expansion it = {.list = out};
     const char *at = text;
-    char item[NAME_MAX_BYTES * 4 + 2] =
-        " "; /* a byte in front, so that item[-1] exists */
     int rc = 0;
 
     *out = (struct hostlist){0};
     while (rc == 0 && *(at += strspn(at, ", \t\n"))) {
-        const char *end = item_end(at);
-
-        if (!end || (size_t)(end - at) >= sizeof item - 1) {
-            rc = -EINVAL;
-            break;
-        }
-        memcpy(item + 1, at, (size_t)(end - at));
-        item[1 + (end - at)] = '\0';
-        it.end = item + 1 + (end - at);
-        rc = expand(&it, item + 1, 0);
-        at = end;
+        it.begin = at;
+        it.end = item_end(at);
+        rc = it.end ? expand(&it, at, 0) : -EINVAL;
+        at = it.end;
     }
     if (rc < 0) {
         hostlist_deinit(out);
@@ -211,11 +202,13 @@ static struct numbered cut(const char *name)
     return out;
 }
 
-/* Numbers of equal width in a row are a range; widths differ only by leading zeros. */
+/* b is what a range that begins at a's width has behind a: 09-10, 9-10, but not 09-010. */
 static bool continues(struct numbered a, struct numbered b)
 {
+    char next[NUMBER_MAX_DIGITS + 2];
+
     return b.number == a.number + 1 &&
-           (a.width == b.width || (b.width == a.width + 1 && b.number % 10 == 0));
+           ct_format(next, sizeof next, "%0*" PRIu64, a.width, b.number) == b.width;
 }
 
 /* One past the names that share name `from`'s prefix and end in digits. */

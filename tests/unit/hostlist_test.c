@@ -92,6 +92,7 @@ static void names_are_written_in_brackets(void **state)
         {"gpu017,gpu044", "gpu[017,044]"},
         {"n1,n2,n3,n07,n08", "n[1-3,07-08]"},
         {"n9,n10,n11", "n[9-11]"},
+        {"n009,n0010", "n[009,0010]"},
         {"n10,n9,n8", "n[10,9,8]"},
         {"n1-ib,n2-ib", "n1-ib,n2-ib"},
         {"r0n0,r0n1,r1n0", "r0n[0-1],r1n0"},
@@ -114,19 +115,34 @@ static void what_is_written_is_read_back(void **state)
 {
     struct hostlist list;
     struct hostlist again;
-    char text[512];
-    char small[8];
+    static const char *const lists[] = {
+        "a[08-11],a[1-3],b,c[5]", "a009,a0010,a011",
+        "n[1-999][1-3]", /* one item of 10 kB once it is written */
+    };
+    static char text[1 << 16];
 
     (void)state;
-    assert_int_equal(hostlist_parse("a[08-11],a[1-3],b,c[5]", &list, NULL), 0);
-    assert_int_equal(
-        hostlist_parse(hostlist_format(&list, text, sizeof text), &again, NULL), 0);
-    assert_int_equal(again.count, list.count);
-    for (size_t i = 0; i < list.count; i++)
-        assert_string_equal(again.names[i], list.names[i]);
-    assert_string_equal(hostlist_format(&list, small, sizeof small), "a[08...");
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
+        assert_int_equal(hostlist_parse(lists[k], &list, NULL), 0);
+        assert_int_equal(
+            hostlist_parse(hostlist_format(&list, text, sizeof text), &again, NULL), 0);
+        assert_int_equal(again.count, list.count);
+        for (size_t i = 0; i < list.count; i++)
+            assert_string_equal(again.names[i], list.names[i]);
+        hostlist_deinit(&again);
+        hostlist_deinit(&list);
+    }
+}
+
+static void what_does_not_fit_ends_in_dots(void **state)
+{
+    struct hostlist list;
+    char text[8];
+
+    (void)state;
+    assert_int_equal(hostlist_parse("a[08-11],b", &list, NULL), 0);
+    assert_string_equal(hostlist_format(&list, text, sizeof text), "a[08...");
     hostlist_deinit(&list);
-    hostlist_deinit(&again);
 }
 
 static void every_failed_allocation_leaves_nothing(void **state)
@@ -153,6 +169,7 @@ int main(void)
         cmocka_unit_test(the_number_of_hosts_is_capped),
         cmocka_unit_test(names_are_written_in_brackets),
         cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(what_does_not_fit_ends_in_dots),
         cmocka_unit_test(every_failed_allocation_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
