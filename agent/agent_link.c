@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the server says, and what a link that breaks means in each state. */
+#include <signal.h>
+
+#include "agent/agent_private.h"
+
+static void on_up(void *context, const struct ct_welcome *welcome)
+{
+    struct agent *agent = context;
+
+    agent->lost_after_ms = welcome->lost_after_ms;
+    agent_join(agent);
+}
+
+static void on_connecting(void *context, const char *why, uint64_t waited_ms)
+{
+    const struct agent *agent = context;
+
+    if (agent->options->on_connecting)
+        agent->options->on_connecting(agent->options->context, why, waited_ms);
+}
+
+static void on_message(void *context, const struct ct_message *message)
+{
+    struct agent *agent = context;
+
+    switch ((int)message->kind) {
+    case CT_MESSAGE_WAITING: agent_take_waiting(agent, &message->waiting); break;
+    case CT_MESSAGE_START: agent_take_start(agent, &message->start); break;
+    case CT_MESSAGE_STOP: agent_take_stop(agent, &message->stop); break;
+    case CT_MESSAGE_VERDICT: agent_take_verdict(agent, &message->verdict); break;
+    default:
+        ct_warn("message ignored kind=%s", ct_message_name((int)message->kind));
+        break;
+    }
+}
+
+/* The server takes a broken link for a lost node and will start a world without us: ours must
+ * have ended before. */
+static void fence(struct agent *agent, const struct ctrun_error *why)
+{
+    const uint64_t limit_ms = agent->lost_after_ms / 10;
+    const uint64_t grace_ms = agent->options->grace_ms;
+
+    agent->result->error = *why;
+    agent_stop(agent, AFTER_END, SIGTERM, grace_ms < limit_ms ? grace_ms : limit_ms,
+               why->text);
+}
+
+static void on_down(void *context, const struct ctrun_error *why)
+{
+    struct agent *agent = context;
+    struct ctrun_error lost = *why;
+
+    if (agent->lost_after_ms > 0 && why->code == CTRUN_E_UNREACHABLE)
+        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous is gone: %s",
+                      why->text);
+    switch (agent->state) {
+    case AGENT_JOINING: /* nothing runs: it may come back */
+        if (why->code != CTRUN_E_LEADER_LOST) {
+            agent_fail(agent, &lost);
+            break;
+        }
+        agent_set_state(agent, AGENT_CONNECTING, why->text);
+        link_connect(agent->link, agent->options->connect_timeout_ms < LINK_RECONNECT_MS
+                                      ? agent->options->connect_timeout_ms
+                                      : LINK_RECONNECT_MS);
+        break;
+    case AGENT_RUNNING: fence(agent, &lost); break;
+    case AGENT_STOPPING:
+        if (agent->is_gone)
+            agent_fail(agent, &lost);
+        else if (agent->after != AFTER_END)
+            fence(agent, &lost);
+        break;
+    case AGENT_CONNECTING:
+    case AGENT_SUCCEEDED: agent_fail(agent, &lost); break;
+    case AGENT_ENDED: break;
+    }
+}
+
+int agent_open_link(struct agent *agent, struct ctrun_error *err)
+{
+    const struct agent_options *options = agent->options;
+    const struct link_options link = {
+        .loop = agent->loop,
+        .servers = options->server,
+        .server_count = options->server_count,
+        .hello = &options->hello,
+        .token = options->token,
+        .context = agent,
+        .on_up = on_up,
+        .on_message = on_message,
+        .on_down = on_down,
+        .on_connecting = on_connecting,
+    };
+
+    return link_open(&agent->link, &link, err);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the agent share; nobody else includes it.
+ *
+ *     agent.c          opens and closes everything, runs the loop
+ *     agent_round.c    the state that agent.h draws, and the rounds
+ *     agent_link.c     what the server says; a link that breaks
+ *     agent_request.c  what people ask: signals and ctrunctl
+ *     agent_watch.c    workers whose timer ran out, or that the kernel holds */
+#ifndef AGENT_AGENT_PRIVATE_H
+#define AGENT_AGENT_PRIVATE_H
+
+#include "agent/agent.h"
+#include "agent/console.h"
+#include "agent/control.h"
+#include "agent/crew.h"
+#include "agent/limits.h"
+#include "agent/link.h"
+#include "agent/remote.h"
+#include "agent/signals.h"
+#include "agent/stuck.h"
+#include "agent/watchdog.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+enum agent_state {
+    AGENT_CONNECTING,
+    AGENT_JOINING,
+    AGENT_RUNNING,
+    AGENT_STOPPING,
+    AGENT_SUCCEEDED, /* all workers ended with 0; the others' may still run */
+    AGENT_ENDED,
+};
+
+/* What follows a stop. A later one in this list overrules an earlier one. */
+enum agent_after {
+    AFTER_SUCCEED, /* only leftovers had to go */
+    AFTER_REJOIN,  /* report, then do what the server's STOP says */
+    AFTER_END,
+};
+
+struct agent {
+    const struct agent_options *options;
+    struct agent_result *result;
+    enum agent_state state;
+    enum agent_after after;
+    bool is_gone; /* STOPPING: no worker is left, the server's word is missing */
+
+    struct loop *loop;
+    struct console *console_out;
+    struct console *console_err; /* may be the same */
+    struct control *control;
+    struct remote *remote; /* NULL: ctrunctl cannot reach this run */
+    struct loop_timer *drain_timer;
+    pid_t drained_by; /* != 0: its ctrunctl has asked us to save and end */
+    struct signals *signals;
+    struct link *link;
+    struct crew *crew;
+    struct watchdog *watchdog; /* NULL: no file timer */
+    struct stuck *stuck;       /* NULL: not wanted */
+
+    struct ct_start start; /* of the current or last round; generation 0: none yet */
+    struct ct_stop stop;   /* for start.generation; reason 0: none came */
+    bool has_store;
+    uint64_t store;
+    uint64_t lost_after_ms;
+    uint64_t join_ms;
+    uint64_t born_ms;
+    struct ct_waiting waiting; /* the last one; max_nodes 0: not waiting */
+    int interrupts;            /* Ctrl-Cs that counted */
+    int last_signal;
+    uint64_t last_signal_ms;
+};
+
+/* ---- agent_round.c ---------------------------------------------------------------------- */
+
+const char *agent_state_name(enum agent_state state);
+void agent_set_state(struct agent *agent, enum agent_state state, const char *why);
+void agent_end(struct agent *agent, const char *why);
+/* Ends because the agent cannot go on. The first reason is kept. */
+void agent_fail(struct agent *agent, const struct ctrun_error *why);
+/* Every stop of running workers goes through here. */
+void agent_stop(struct agent *agent, enum agent_after after, int signal,
+                uint64_t grace_ms, const char *why);
+/* Offers this node for the next round, with a new store: nothing of an old one can be read
+ * by mistake. */
+void agent_join(struct agent *agent);
+void agent_close_store(struct agent *agent);
+void agent_send_leave(struct agent *agent, const char *why);
+/* The server's messages. */
+void agent_take_waiting(struct agent *agent, const struct ct_waiting *waiting);
+void agent_take_start(struct agent *agent, const struct ct_start *start);
+void agent_take_stop(struct agent *agent, const struct ct_stop *message);
+void agent_take_verdict(struct agent *agent, const struct ct_verdict *verdict);
+int agent_open_crew(struct agent *agent, struct ctrun_error *err);
+int agent_open_control(struct agent *agent, struct ctrun_error *err);
+
+/* ---- The others ------------------------------------------------------------------------- */
+
+int agent_open_link(struct agent *agent, struct ctrun_error *err);
+int agent_open_signals(struct agent *agent, struct ctrun_error *err);
+/* Never fatal: the run does not need it. */
+void agent_open_remote(struct agent *agent);
+/* The workers have saved, or are out of time: from here on it is a SIGTERM like any other.
+ * context: struct agent. */
+void agent_drained(void *context);
+int agent_open_watchdog(struct agent *agent, struct ctrun_error *err);
+int agent_open_stuck(struct agent *agent, struct ctrun_error *err);
+
+#endif

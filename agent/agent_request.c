@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What people ask of a run: signals, and ctrunctl. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "agent/agent_private.h"
+#include "agent/report.h"
+
+/* ---- Signals ---------------------------------------------------------------------------- */
+
+static bool is_ending_signal(const struct agent *agent, int signal)
+{
+    for (size_t i = 0; i < agent->options->signal_count; i++)
+        if (agent->options->signals[i] == signal)
+            return true;
+    return false;
+}
+
+/* The guard and a scheduler that signals every process of a step both deliver: one counts. */
+static bool is_copy(struct agent *agent, int signal)
+{
+    const uint64_t now_ms = ct_now_ms();
+    const bool is_same = signal == agent->last_signal &&
+                         now_ms - agent->last_signal_ms < AGENT_SIGNAL_DEDUP_MS;
+
+    if (!is_same) {
+        agent->last_signal = signal;
+        agent->last_signal_ms = now_ms;
+    }
+    return is_same;
+}
+
+static void emit_signal(int signal, pid_t sender)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "signal");
+    ct_event_int(&event, "signal", signal);
+    ct_event_int(&event, "sender_pid", sender);
+    ct_event_end(&event);
+    ct_info("signal received signal=SIG%s sender=%d", sigabbrev_np(signal), sender);
+}
+
+/* The first ending signal goes to the workers as it is. Further Ctrl-Cs are a person who cannot
+ * wait: then SIGTERM with a short grace, then SIGKILL. */
+static void end_by_signal(struct agent *agent, int signal, pid_t sender)
+{
+    const uint64_t grace_ms = agent->options->grace_ms;
+    char why[64];
+
+    agent->interrupts += signal == SIGINT;
+    if (agent->result->signal == 0) {
+        agent->result->signal = signal;
+        (void)ct_format(why, sizeof why, "SIG%s from pid %d", sigabbrev_np(signal),
+                        sender);
+        agent_send_leave(agent, why);
+    } else if (signal != SIGINT || agent->interrupts < 2) {
+        return;
+    }
+    if (agent->state != AGENT_RUNNING &&
+        (agent->state != AGENT_STOPPING || agent->is_gone)) {
+        if (agent->state != AGENT_ENDED)
+            agent_end(agent, "signal");
+    } else if (agent->interrupts <= 1) {
+        agent_stop(agent, AFTER_END, signal, grace_ms, "signal");
+    } else if (agent->interrupts == 2) {
+        agent_stop(agent, AFTER_END, SIGTERM, AGENT_HURRY_MS, "second interrupt");
+    } else {
+        agent_stop(agent, AFTER_END, SIGKILL, 0, "third interrupt");
+    }
+}
+
+static void on_signal(void *context, int signal, pid_t sender)
+{
+    struct agent *agent = context;
+
+    if (signal == SIGCHLD) {
+        crew_reap(agent->crew);
+        return;
+    }
+    if (is_copy(agent, signal))
+        return;
+    emit_signal(signal, sender);
+    if (is_ending_signal(agent, signal))
+        end_by_signal(agent, signal, sender);
+    else
+        crew_signal(agent->crew, signal);
+}
+
+int agent_open_signals(struct agent *agent, struct ctrun_error *err)
+{
+    int list[NSIG];
+    size_t count = 0;
+    int rc;
+
+    for (size_t i = 0; i < agent->options->signal_count && count < NSIG - 2; i++)
+        list[count++] = agent->options->signals[i];
+    list[count++] = SIGUSR1; /* unless listed: only passed on */
+    list[count++] = SIGUSR2;
+    rc = signals_open(&agent->signals, agent->loop, list, count, on_signal, agent);
+    return rc < 0 ? ct_fail(err, rc, "signals: %s", strerror(-rc)) : 0;
+}
+
+/* ---- ctrunctl --------------------------------------------------------------------------- */
+
+static void emit_request(const char *verb, int signal, int rank, pid_t sender)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "control_request");
+    ct_event_str(&event, "verb", verb);
+    ct_event_int(&event, "signal", signal);
+    ct_event_int(&event, "rank", rank);
+    ct_event_int(&event, "sender_pid", sender);
+    ct_event_end(&event);
+}
+
+static int on_remote_status(void *context, struct ct_buf *out, struct ctrun_error *err)
+{
+    const struct agent *agent = context;
+    const struct report report = {
+        .options = agent->options,
+        .state = agent->drained_by != 0 && agent->state == AGENT_RUNNING
+                     ? "draining"
+                     : agent_state_name(agent->state),
+        .start = &agent->start,
+        .waiting = &agent->waiting,
+        .crew = agent->crew,
+        .born_ms = agent->born_ms,
+    };
+    const int rc = report_format(out, &report);
+
+    return rc < 0 ? ct_fail(err, rc, "status: %s", strerror(-rc)) : 0;
+}
+
+static int on_remote_signal(void *context, int signal, int rank, pid_t sender,
+                            struct ct_buf *out, struct ctrun_error *err)
+{
+    struct agent *agent = context;
+    int rc = 0;
+
+    if (signal < 1 || signal >= NSIG)
+        return ct_fail(err, -EINVAL, "signal %d: there is no such signal", signal);
+    if (agent->state != AGENT_RUNNING)
+        return ct_fail(err, -ESRCH, "no worker is running: the run is %s",
+                       agent_state_name(agent->state));
+    emit_request("signal", signal, rank, sender);
+    if (rank < 0)
+        crew_signal(agent->crew, signal);
+    else if ((rc = crew_signal_rank(agent->crew, rank, signal)) < 0)
+        return ct_fail(err, rc, "rank %d does not run on this node: it has %u to %u",
+                       rank, agent->start.rank_base,
+                       agent->start.rank_base + agent->options->join.slots - 1);
+    return ct_buf_printf(out, "{\"signalled\":true}");
+}
+
+void agent_drained(void *context)
+{
+    struct agent *agent = context;
+
+    loop_timer_stop(agent->drain_timer);
+    if (agent->result->signal == 0)
+        end_by_signal(agent, SIGTERM, agent->drained_by);
+}
+
+/* Workers that speak to us get the grace time to save and leave; others know only SIGTERM. */
+static void on_remote_stop(void *context, const char *reason, pid_t sender)
+{
+    struct agent *agent = context;
+
+    if (agent->drained_by != 0 || agent->state == AGENT_ENDED)
+        return;
+    emit_request("stop", SIGTERM, -1, sender);
+    ct_info("asked to stop reason=%s sender=%d", reason, sender);
+    agent->drained_by = sender;
+    if (agent->state == AGENT_RUNNING &&
+        control_ask_to_stop(agent->control, reason) > 0)
+        loop_timer_set(agent->drain_timer, agent->options->grace_ms);
+    else
+        agent_drained(agent);
+}
+
+void agent_open_remote(struct agent *agent)
+{
+    const struct remote_options options = {
+        .loop = agent->loop,
+        .run_id = agent->options->hello.run_id,
+        .context = agent,
+        .on_status = on_remote_status,
+        .on_signal = on_remote_signal,
+        .on_stop = on_remote_stop,
+    };
+    struct ctrun_error err;
+
+    if (remote_open(&agent->remote, &options, &err) < 0)
+        ct_warn("ctrunctl cannot reach this run: %s", err.text);
+}
