@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs, and the agents that belong to them: frames become commands of a round, its actions
- * become frames.
+/* The agents that talk to this server: frames become commands of their run's round (run.h).
  *
  *     first frame ── dispatch_take(conn) ── HELLO ── WELCOME ── JOIN ... ── on_close = GONE
  *                     with a token: CHALLENGE ┤ ├ PROOF  (admission.h)
@@ -14,18 +13,6 @@
 #include "rendezvous/admission.h"
 #include "rendezvous/conn.h"
 #include "rendezvous/metrics.h"
-#include "rendezvous/round.h"
-
-struct run {
-    struct ct_list node;
-    char id[CT_RUN_ID_MAX];
-    struct round *round;
-    struct dispatch *dispatch;
-    uint64_t heartbeat_ms;
-    uint64_t born_ms;
-    uint64_t timer_ms; /* when the timer fires; UINT64_MAX: it is off */
-    uv_timer_t timer;
-};
 
 struct store_stats;
 

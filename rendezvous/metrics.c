@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rendezvous/dispatch.h"
+#include "rendezvous/run.h"
 #include "rendezvous/store.h"
 
 void metrics_add_failure(struct metrics *metrics, uint8_t cause)

@@ -3,6 +3,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "rendezvous/run.h"
 #include "worker_sdk/base/clock.h"
 
 /* cJSON's adders return NULL when memory is short; the text is then only less complete. */

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One agent's connection, as its run and its messages see it. */
+#ifndef RENDEZVOUS_PEER_H
+#define RENDEZVOUS_PEER_H
+
+#include "rendezvous/dispatch.h"
+
+struct peer {
+    struct dispatch *dispatch;
+    struct conn *conn; /* NULL: it is closing */
+    struct run *run;   /* NULL: before HELLO, or refused, or not a member any more */
+    uint64_t id;
+    bool is_probe; /* version 0: a launcher that asks whether ctrun holds this port */
+    struct ct_buf in;
+    struct admission *admission; /* between HELLO and PROOF; else NULL */
+    char host[CT_HOST_MAX];
+};
+
+/* Queues the message; closes the connection of an agent that does not read. */
+void peer_send(struct peer *peer, const struct ct_message *message);
+/* The last message that this agent gets. code: enum ctrun_code or -errno. */
+void peer_refuse(struct peer *peer, int code, const char *text);
+
+#endif

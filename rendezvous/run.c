@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/limits.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+struct run *run_find(const struct dispatch *dispatch, const char *id)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &dispatch->runs) {
+        struct run *run = ct_list_entry(it, struct run, node);
+
+        if (strcmp(run->id, id) == 0)
+            return run;
+    }
+    return NULL;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+void run_forget(struct run *run)
+{
+    struct dispatch *dispatch = run->dispatch;
+
+    ct_info("run forgotten run=%s", run->id);
+    ct_list_remove(&run->node);
+    dispatch->run_count--;
+    round_destroy(run->round);
+    run->round = NULL;
+    uv_close((uv_handle_t *)&run->timer, on_timer_closed);
+    if (dispatch->on_forget)
+        dispatch->on_forget(dispatch->context);
+}
+
+static uint64_t or_default(uint64_t value, uint64_t fallback)
+{
+    return value ? value : fallback;
+}
+
+static int create_round(struct round **out, const struct dispatch *dispatch,
+                        const struct ct_hello *hello)
+{
+    const struct round_settings settings = {
+        .min_nodes = hello->min_nodes,
+        .max_nodes = hello->max_nodes,
+        .max_restarts = hello->max_restarts,
+        .join_timeout_ms = or_default(hello->join_timeout_ms, ROUND_JOIN_TIMEOUT_MS),
+        .last_call_ms = hello->last_call_ms,
+        .lost_after_ms = or_default(hello->lost_after_ms, ROUND_LOST_AFTER_MS),
+        .endpoint_port = dispatch->endpoint_port,
+    };
+
+    return round_create(out, &settings);
+}
+
+static void set_heartbeat(struct run *run, const struct ct_hello *hello)
+{
+    const uint64_t lost_after_ms = run->round->settings.lost_after_ms;
+
+    run->heartbeat_ms = or_default(hello->heartbeat_ms, ROUND_HEARTBEAT_MS);
+    if (run->heartbeat_ms < ROUND_HEARTBEAT_MIN_MS)
+        run->heartbeat_ms = ROUND_HEARTBEAT_MIN_MS;
+    if (run->heartbeat_ms > lost_after_ms / 2)
+        run->heartbeat_ms = lost_after_ms / 2; /* one may be late */
+}
+
+static void tell_created(const struct run *run)
+{
+    ct_info("run created run=%s min_nodes=%u max_nodes=%u", run->id,
+            run->round->settings.min_nodes, run->round->settings.max_nodes);
+}
+
+int run_renew(struct run *run, const struct ct_hello *hello)
+{
+    struct round *round;
+    int rc = create_round(&round, run->dispatch, hello);
+
+    if (rc < 0)
+        return rc;
+    round_succeed(round, run->round);
+    round_destroy(run->round);
+    run->round = round;
+    run->born_ms = ct_now_ms();
+    set_heartbeat(run, hello);
+    tell_created(run);
+    return 0;
+}
+
+struct run *run_create(struct dispatch *dispatch, const struct ct_hello *hello, int *rc)
+{
+    struct run *run = ct_zalloc(sizeof *run);
+
+    *rc = run ? create_round(&run->round, dispatch, hello) : -ENOMEM;
+    if (*rc < 0) {
+        free(run);
+        return NULL;
+    }
+    set_heartbeat(run, hello);
+    (void)ct_copy(run->id, sizeof run->id, hello->run_id); /* same size */
+    run->dispatch = dispatch;
+    run->born_ms = ct_now_ms();
+    run->timer_ms = UINT64_MAX;
+    run->timer.data = run;
+    (void)uv_timer_init(dispatch->pool->loop, &run->timer); /* never fails */
+    uv_unref((uv_handle_t *)&run
+                 ->timer); /* the loop lives for connections, not for leases */
+    ct_list_add(&dispatch->runs, &run->node);
+    dispatch->run_count++;
+    tell_created(run);
+    return run;
+}
+
+/* ---- Actions ----------------------------------------------------------------------------- */
+
+static void tell_change(const struct run *run, const struct round_action *action)
+{
+    const struct round *round = run->round;
+    struct ct_event event;
+
+    ct_info("round: %s -> %s (%s) run=%s generation=%llu members=%zu",
+            round_state_name(action->from), round_state_name(action->to), action->why,
+            run->id, (unsigned long long)round->generation, round->members.count);
+    ct_event_begin(&event, "round_changed");
+    ct_event_str(&event, "run_id", run->id);
+    ct_event_str(&event, "from", round_state_name(action->from));
+    ct_event_str(&event, "to", round_state_name(action->to));
+    ct_event_str(&event, "why", action->why);
+    ct_event_int(&event, "generation", (int64_t)round->generation);
+    ct_event_int(&event, "restart_count", round->restart_count);
+    ct_event_end(&event);
+}
+
+static void send_action(struct run *run, const struct round_action *action,
+                        enum ct_message_kind kind, const void *body, size_t size)
+{
+    struct ct_message *out = &run->dispatch->out;
+
+    out->kind = kind;
+    memcpy(&out->hello, body, size); /* the union's members share their beginning */
+    peer_send(action->peer, out);
+}
+
+/* The member left the round; its connection is still there to be closed. */
+static void part(struct peer *peer)
+{
+    peer->run = NULL;
+}
+
+static void execute(struct run *run, const struct round_action *action)
+{
+    const struct round *round = run->round;
+    const struct member *member;
+
+    switch (action->kind) {
+    case ROUND_SEND_START:
+        if ((member = member_find(&round->members, action->id)))
+            send_action(run, action, CT_MESSAGE_START, &member->start,
+                        sizeof member->start);
+        break;
+    case ROUND_SEND_WAITING:
+        send_action(run, action, CT_MESSAGE_WAITING, &round->waiting,
+                    sizeof round->waiting);
+        break;
+    case ROUND_SEND_STOP:
+        send_action(run, action, CT_MESSAGE_STOP, &round->stop, sizeof round->stop);
+        break;
+    case ROUND_SEND_VERDICT:
+        send_action(run, action, CT_MESSAGE_VERDICT, &round->verdict,
+                    sizeof round->verdict);
+        break;
+    case ROUND_SEND_REFUSE:
+        part(action->peer);
+        peer_refuse(action->peer, round->refuse.code, round->refuse.text);
+        break;
+    case ROUND_DROP:
+        conn_close(((struct peer *)action->peer)->conn, "it is silent");
+        part(action->peer);
+        break;
+    case ROUND_CHANGED:
+        run->dispatch->metrics.rounds_started += action->to == ROUND_RUNNING;
+        if (action->to == ROUND_RUNNING && run->dispatch->on_start)
+            run->dispatch->on_start(run->dispatch->context);
+        tell_change(run, action);
+        break;
+    case ROUND_FORGET: run_forget(run); break;
+    }
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct run *run = timer->data;
+    const uint64_t now_ms = ct_now_ms();
+
+    metrics_set_lag(&run->dispatch->metrics,
+                    now_ms > run->timer_ms ? now_ms - run->timer_ms : 0);
+    run->timer_ms = UINT64_MAX;
+    run_step(run, &(struct round_command){.kind = ROUND_TICK});
+}
+
+/* Deadlines mostly move away: the timer is only touched when it would come too late. */
+void run_arm_timer(struct run *run)
+{
+    uint64_t next_ms = round_next_ms(run->round);
+
+    if (next_ms >= run->timer_ms)
+        return;
+    run->timer_ms = next_ms;
+    (void)uv_timer_start(&run->timer, on_timer, (uint64_t)ct_left_ms(next_ms), 0);
+}
+
+void run_step(struct run *run, const struct round_command *command)
+{
+    struct round *round = run->round;
+    struct metrics *metrics = &run->dispatch->metrics;
+    const uint32_t restarts = round->restart_count;
+    const uint64_t lost = round->lost_count;
+    size_t count;
+
+    (void)round_step(round, command, ct_now_ms()); /* only ROUND_ADD can fail */
+    metrics->restarts += round->restart_count - restarts;
+    metrics->failures[CT_CAUSE_NODE_LOST] += round->lost_count - lost;
+    count = round->action_count;
+    for (size_t i = 0; i < count; i++) {
+        bool is_last = round->actions[i].kind == ROUND_FORGET;
+
+        execute(run, &round->actions[i]);
+        if (is_last)
+            return;
+    }
+    run_arm_timer(run);
+}
