@@ -152,6 +152,20 @@ static int resolve_names(struct config *out, const struct options *options,
     return 0;
 }
 
+/* ---- Addresses ----------------------------------------------------------------------- */
+
+static int resolve_net(struct config *out, const struct options *options,
+                       struct ctrun_error *err)
+{
+    out->net_text = option_text(options, OPTION_NET);
+    out->ports_text = option_text(options, OPTION_PORT_RANGE);
+    if (ct_net_parse(out->net_text, &out->net, err) < 0)
+        return ct_wrap(err, "--net");
+    if (ct_port_range_parse(out->ports_text, &out->ports, err) < 0)
+        return ct_wrap(err, "--port-range");
+    return 0;
+}
+
 /* ---- Stopping ------------------------------------------------------------------------ */
 
 static int find_signal(const char *name, size_t length)
@@ -351,6 +365,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
                                      "torchrun") == 0;
     if ((rc = refuse_unsupported(options, err)) < 0 ||
         (rc = resolve_sizes(out, options, err)) < 0 ||
+        (rc = resolve_net(out, options, err)) < 0 ||
         (rc = meet_resolve(out, options, err)) < 0 ||
         (rc = resolve_names(out, options, err)) < 0 ||
         (rc = resolve_grace(out, options, err)) < 0 ||

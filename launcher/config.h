@@ -11,7 +11,8 @@
 #include "launcher/placement.h"
 #include "launcher/program.h"
 #include "launcher/streams.h"
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/base/net.h"
+#include "worker_sdk/base/port_range.h"
 #include "worker_sdk/wire/auth.h"
 #include "worker_sdk/wire/message.h"
 
@@ -40,6 +41,10 @@ struct config {
     char role[CT_ROLE_MAX];
     char host[CT_HOST_MAX]; /* this machine's name */
     char local_addr[CT_HOST_MAX];
+    struct ct_net net;          /* --net; count 0: every interface */
+    const char *net_text;       /* as given */
+    struct ct_port_range ports; /* --port-range */
+    const char *ports_text;
     int node_rank;               /* static: ours; else -1 */
     struct ct_endpoint endpoint; /* CONFIG_LOCAL: 127.0.0.1, port 0 */
     enum config_is_host is_host;

@@ -72,15 +72,6 @@ enum hosts_role hosts_role(const struct hosts *hosts, const struct config *confi
     return hosts->is_mine ? HOSTS_SERVE_OR_JOIN : HOSTS_CLIENT;
 }
 
-const struct ct_addr *hosts_bind_address(const struct hosts *hosts)
-{
-    /* Loopback names have a v4 and a v6 address; clients try both, v4 works everywhere. */
-    for (size_t i = 0; i < hosts->count; i++)
-        if (hosts->addrs[i].any.sa_family == AF_INET || !hosts->is_loopback)
-            return &hosts->addrs[i];
-    return &hosts->addrs[0];
-}
-
 void hosts_set_port(struct hosts *hosts, uint16_t port)
 {
     for (size_t i = 0; i < hosts->count; i++)
@@ -117,7 +108,7 @@ static int dial(const struct ct_addr *addr, uint64_t deadline_ms)
 }
 
 /* A frame of a version that does not exist: our server answers that it cannot speak it. */
-bool hosts_is_ctrun(const struct ct_addr *addr)
+static bool is_ctrun(const struct ct_addr *addr)
 {
     const uint8_t question[CT_FRAME_HEADER_BYTES] = {CT_FRAME_MAGIC_0,
                                                      CT_FRAME_MAGIC_1};
@@ -140,6 +131,14 @@ bool hosts_is_ctrun(const struct ct_addr *addr)
     close(fd);
     return got == sizeof answer && answer[0] == CT_FRAME_MAGIC_0 &&
            answer[1] == CT_FRAME_MAGIC_1;
+}
+
+bool hosts_find_ctrun(const struct hosts *hosts)
+{
+    for (size_t i = 0; i < hosts->count; i++)
+        if (ct_addr_is_mine(&hosts->addrs[i]) && is_ctrun(&hosts->addrs[i]))
+            return true;
+    return false;
 }
 
 /* ---- Explanations -------------------------------------------------------------------- */

@@ -29,13 +29,12 @@ enum hosts_role {
 };
 enum hosts_role hosts_role(const struct hosts *hosts, const struct config *config);
 
-/* The address to bind: a loopback one as it is, any other means all addresses. */
-const struct ct_addr *hosts_bind_address(const struct hosts *hosts);
 /* Sets the port of all addresses, once it is known. */
 void hosts_set_port(struct hosts *hosts, uint16_t port);
 
-/* True when a ctrun server answers at addr within two seconds. Joins nothing. */
-bool hosts_is_ctrun(const struct ct_addr *addr);
+/* True when a ctrun server answers at one of those addresses that are ours, within two seconds
+ * each. Joins nothing. */
+bool hosts_find_ctrun(const struct hosts *hosts);
 
 /* E_PORT_BUSY; `owner` is "pid 4242 (python3 train.py)", NULL when hidden from this
  * user. */

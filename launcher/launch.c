@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "launcher/addresses.h"
 #include "launcher/fingerprint.h"
 #include "launcher/hosts.h"
 #include "launcher/json.h"
@@ -28,6 +29,7 @@ enum {
 struct launch {
     const struct config *config;
     struct hosts hosts;
+    struct addresses addresses;
     struct server *server; /* NULL until something has to be listened for */
     struct logdir logdir;
     struct torch_events torch_events;
@@ -46,6 +48,8 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
         .run_id = launch->config->run_id,
         .endpoint_is_store = launch->config->backend == CONFIG_STATIC,
         .token = &launch->config->token,
+        .ports = launch->config->ports,
+        .store_addr = launch->addresses.has_bind ? &launch->addresses.bind : NULL,
     };
     int rc;
 
@@ -65,7 +69,7 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
 static int host_rendezvous(struct launch *launch, struct ctrun_error *err)
 {
     enum hosts_role role = hosts_role(&launch->hosts, launch->config);
-    const struct ct_addr *addr = hosts_bind_address(&launch->hosts);
+    struct ct_addr addr;
     uint16_t port;
     int rc;
 
@@ -73,14 +77,15 @@ static int host_rendezvous(struct launch *launch, struct ctrun_error *err)
         return 0;
     if ((rc = need_server(launch, err)) < 0)
         return rc;
-    rc = server_listen(launch->server, addr, &port, err);
+    addr = addresses_choose_bind(&launch->hosts, launch->config);
+    rc = server_listen(launch->server, &addr, &port, err);
     if (rc == 0) {
         ct_info("serving the rendezvous run=%s port=%d", launch->config->run_id, port);
         hosts_set_port(&launch->hosts, port);
         return 0;
     }
     if (rc == CTRUN_E_PORT_BUSY && role == HOSTS_SERVE_OR_JOIN &&
-        hosts_is_ctrun(addr)) {
+        hosts_find_ctrun(&launch->hosts)) {
         ct_info("the rendezvous is served by another ctrun on this machine");
         return 0;
     }
@@ -396,8 +401,6 @@ static int end_by_verdict(const struct launch *launch, const struct ct_verdict *
 static void fill_options(struct launch *launch, struct agent_options *out)
 {
     const struct config *config = launch->config;
-    struct ct_addr mine[CT_ADDRS_MAX];
-    int count = config->backend == CONFIG_LOCAL ? 0 : ct_addr_local(mine, CT_ADDRS_MAX);
 
     out->hello.pid = getpid();
     out->hello.min_nodes = (uint32_t)config->nodes.min;
@@ -415,13 +418,7 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     out->join.node_rank_hint = config->node_rank;
     out->join.is_endpoint = launch->hosts.is_mine;
     (void)ct_copy(out->join.role, sizeof out->join.role, config->role);
-    (void)ct_copy(out->join.local_addr, sizeof out->join.local_addr,
-                  config->local_addr);
-    if (config->backend == CONFIG_STATIC && config->node_rank == 0)
-        (void)ct_copy(out->join.local_addr, sizeof out->join.local_addr,
-                      config->endpoint.host);
-    for (int i = 0; i < count && out->join.addr_count < CT_MESSAGE_ADDRS_MAX; i++)
-        ct_addr_format_host(out->join.addrs[out->join.addr_count++], &mine[i]);
+    addresses_fill_join(&launch->addresses, config, &out->join);
 }
 
 static void tell_torch_events(struct launch *launch, const struct agent_result *result)
@@ -505,7 +502,8 @@ int launch_run(const struct config *config)
     launch->config = config;
     if (torch_events_init(&launch->torch_events, config) < 0)
         code = launch_fail(config, &err);
-    else if (hosts_resolve(&launch->hosts, config, &err) < 0 ||
+    else if (addresses_resolve(&launch->addresses, config, &err) < 0 ||
+             hosts_resolve(&launch->hosts, config, &err) < 0 ||
              host_rendezvous(launch, &err) < 0)
         code = fail_to_meet(launch, &err);
     else

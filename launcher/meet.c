@@ -55,6 +55,12 @@ static int choose_backend(struct config *out, const struct options *options,
     return 0;
 }
 
+/* All nodes have the same range, so all choose alike. */
+static int default_port(const struct config *config, int port)
+{
+    return ct_port_range_has(&config->ports, port) ? port : config->ports.first;
+}
+
 static int resolve_static(struct config *out, const struct options *options,
                           struct ctrun_error *err)
 {
@@ -85,7 +91,8 @@ static int resolve_static(struct config *out, const struct options *options,
     if (port->text && (port->integer < 0 || port->integer > 65535))
         return ct_fail(err, -EINVAL, "--master-port=%s: must be 0 to 65535",
                        port->text);
-    out->endpoint.port = port->text ? (int)port->integer : STATIC_PORT;
+    out->endpoint.port = port->text ? (int)port->integer
+                                    : default_port(out, STATIC_PORT);
     return 0;
 }
 
@@ -122,7 +129,7 @@ static int resolve_endpoint(struct config *out, const struct options *options,
     if (!out->endpoint.host[0])
         (void)ct_copy(out->endpoint.host, sizeof out->endpoint.host, "localhost");
     if (out->endpoint.port < 0)
-        out->endpoint.port = C10D_PORT;
+        out->endpoint.port = default_port(out, C10D_PORT);
     return 0;
 }
 

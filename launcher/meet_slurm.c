@@ -60,6 +60,8 @@ static int fill(struct config *config, const struct options *options,
     config->backend = CONFIG_C10D;
     config->node_rank = place->node_id;
     config->endpoint.port = place->ports[0];
+    if (!ct_port_range_has(&config->ports, config->endpoint.port))
+        config->endpoint.port = ct_port_range_at(&config->ports, place->ports[0], 0);
     config->is_host = place->node_id == 0 ? CONFIG_HOST_YES : CONFIG_HOST_NO;
     return 1;
 }

@@ -71,6 +71,13 @@ const struct option option_table[OPTION_COUNT] = {
     [OPTION_LOCAL_ADDR] = {TAKES(TEXT, "local-addr", MEET, "ADDR",
                                  "address of this node that the others use"),
                            .env = "PET_LOCAL_ADDR"},
+    [OPTION_NET] = {TAKES(TEXT, "net", MEET, "IFACE|CIDR,...",
+                          "ctrun: interface or network of the addresses that nodes and"
+                          " workers use; default: the route to the rendezvous"),
+                    .env = "CTRUN_NET", .fallback = ""},
+    [OPTION_PORT_RANGE] = {TAKES(TEXT, "port-range", MEET, "A-B",
+                                 "ctrun: ports for every listener that may choose one"),
+                           .env = "CTRUN_PORT_RANGE", .fallback = ""},
     [OPTION_NODE_RANK] = {TAKES(INT, "node-rank", MEET, "N",
                                 "rank of this node (static)"),
                           .env = "PET_NODE_RANK", .fallback = "0"},

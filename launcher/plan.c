@@ -118,6 +118,12 @@ int plan_environment(struct ct_env *out, const struct config *config,
     if (*config->timer_file &&
         (rc = ct_env_set(out, CT_ENV_TIMER_FILE, config->timer_file)) < 0)
         return rc;
+    if (config->net.count > 0 &&
+        (rc = ct_env_set(out, CT_ENV_NET, config->net_text)) < 0)
+        return rc;
+    if (config->ports.first &&
+        (rc = ct_env_set(out, CT_ENV_PORT_RANGE, config->ports_text)) < 0)
+        return rc;
     return config->virtual_local_rank ? set_virtual_device(out, config, local_rank) : 0;
 }
 

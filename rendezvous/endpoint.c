@@ -32,7 +32,7 @@ static void take_store_client(struct endpoint *endpoint, struct conn *conn,
         return;
     }
     if (!endpoint->store &&
-        store_port_open(&endpoint->store, endpoint->pool, false, &err) < 0) {
+        store_port_open(&endpoint->store, endpoint->pool, NULL, &err) < 0) {
         ct_err("%s", err.text);
         conn_close(conn, "out of memory");
         return;
@@ -100,7 +100,7 @@ static void close_listener(struct endpoint_listener *entry)
     listener_close(&entry->listener, on_listener_closed);
 }
 
-int endpoint_listen(struct endpoint *endpoint, const struct ct_addr *addr,
+int endpoint_listen(struct endpoint *endpoint, const struct listen_place *place,
                     uint16_t *port, struct ctrun_error *err)
 {
     struct endpoint_listener *entry;
@@ -116,7 +116,7 @@ int endpoint_listen(struct endpoint *endpoint, const struct ct_addr *addr,
     ct_list_init(&entry->node);
     entry->listener.on_connection = on_connection;
     entry->listener.context = endpoint;
-    rc = listener_open(&entry->listener, endpoint->pool->loop, addr, &bound, err);
+    rc = listener_open(&entry->listener, endpoint->pool->loop, place, &bound, err);
     if (rc < 0) {
         close_listener(entry);
         return rc;

@@ -25,7 +25,7 @@ struct endpoint {
 
 /* `endpoint` is zeroed but for pool, dispatch and has_store. */
 void endpoint_init(struct endpoint *endpoint);
-int endpoint_listen(struct endpoint *endpoint, const struct ct_addr *addr,
+int endpoint_listen(struct endpoint *endpoint, const struct listen_place *place,
                     uint16_t *port, struct ctrun_error *err);
 /* Closes the endpoint's store and its clients; the next client finds a new, empty one. */
 void endpoint_drop_store(struct endpoint *endpoint);

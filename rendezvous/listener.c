@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/listener.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -16,91 +15,61 @@ static void on_connection(uv_stream_t *stream, int status)
         listener->on_connection(stream, listener->context);
 }
 
-static struct ct_addr any_v6(int port)
-{
-    return (struct ct_addr){.v6 = {.sin6_family = AF_INET6,
-                                   .sin6_addr = in6addr_any,
-                                   .sin6_port = htons((uint16_t)port)},
-                            .length = sizeof(struct sockaddr_in6)};
-}
-
-static struct ct_addr any_v4(int port)
-{
-    return (struct ct_addr){
-        .v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)},
-        .length = sizeof(struct sockaddr_in)};
-}
-
-/* Binding may fail as late as in listen(): libuv keeps EADDRINUSE until then. */
-static int try_open(struct listener *listener, uv_loop_t *loop,
-                    const struct ct_addr *addr)
+/* libuv takes a socket that listens already: what it does on its own tells of a busy port too
+ * late to try the next one. */
+static int take_fd(struct listener *listener, uv_loop_t *loop, int fd)
 {
     int rc = uv_tcp_init(loop, &listener->tcp);
 
-    if (rc < 0)
+    if (rc == 0) {
+        listener->is_open = true;
+        listener->tcp.data = listener;
+        rc = uv_tcp_open(&listener->tcp, fd);
+    }
+    if (rc < 0) {
+        (void)close(fd);
         return rc;
-    listener->is_open = true;
-    listener->tcp.data = listener;
-    if ((rc = uv_tcp_bind(&listener->tcp, &addr->any, 0)) < 0)
-        return rc;
+    }
     return uv_listen((uv_stream_t *)&listener->tcp, SERVER_BACKLOG, on_connection);
 }
 
-static int find_port(struct listener *listener, uint16_t *port)
+static int fail_busy(const struct listen_place *place, int port,
+                     struct ctrun_error *err)
 {
-    struct ct_addr bound = {.length = 0};
-    int length = sizeof bound.v6;
-    int rc = uv_tcp_getsockname(&listener->tcp, &bound.any, &length);
+    char owner[PORT_OWNER_TEXT_MAX];
 
-    if (rc < 0)
-        return rc;
-    bound.length = (socklen_t)length;
-    *port = (uint16_t)ct_addr_port(&bound);
-    return 0;
-}
-
-/* A machine without IPv6 knows no such socket. */
-static bool has_v6(void)
-{
-    struct ct_addr addr = any_v6(0);
-    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool works;
-
-    if (fd < 0)
-        return false;
-    works = bind(fd, &addr.any, addr.length) == 0;
-    (void)close(fd); /* nothing was written to it */
-    return works;
-}
-
-int listener_open(struct listener *listener, uv_loop_t *loop,
-                  const struct ct_addr *addr, uint16_t *port, struct ctrun_error *err)
-{
-    int wanted = addr ? ct_addr_port(addr) : 0;
-    struct ct_addr bind_to;
-    char text[CT_ADDR_TEXT_MAX], owner[PORT_OWNER_TEXT_MAX];
-    int rc;
-
-    if (addr && ct_addr_is_loopback(addr))
-        bind_to = *addr;
-    else
-        bind_to = has_v6() ? any_v6(wanted) : any_v4(wanted);
-    if ((rc = try_open(listener, loop, &bind_to)) == 0)
-        rc = find_port(listener, port);
-    if (rc == 0)
-        return 0;
-    ct_addr_format(text, &bind_to);
-    if (rc != UV_EADDRINUSE)
-        return ct_fail(err, rc, "listen on %s: %s", text, uv_strerror(rc));
-    if (port_owner_describe(wanted, owner) < 0)
+    if (place->ports.first && ct_port_range_has(&place->ports, port) &&
+        (!place->addr.any.sa_family || ct_addr_port(&place->addr) == 0))
+        return ct_fail(err, CTRUN_E_PORT_BUSY,
+                       "ports %d-%d: all of them are taken; give a wider --port-range",
+                       place->ports.first, place->ports.last);
+    if (port_owner_describe(port, owner) < 0)
         return ct_fail(err, CTRUN_E_PORT_BUSY,
                        "port %d: it is taken by a process that we may not see; choose "
                        "another one or 0",
-                       wanted);
+                       port);
     return ct_fail(
         err, CTRUN_E_PORT_BUSY,
         "port %d: it is taken by %s; choose another one or 0, or stop that process",
-        wanted, owner);
+        port, owner);
+}
+
+int listener_open(struct listener *listener, uv_loop_t *loop,
+                  const struct listen_place *place, uint16_t *port,
+                  struct ctrun_error *err)
+{
+    struct ct_addr bound;
+    char text[CT_ADDR_TEXT_MAX];
+    int rc = listen_fd_open(place, &bound);
+
+    if (rc >= 0 && (rc = take_fd(listener, loop, rc)) == 0) {
+        *port = (uint16_t)ct_addr_port(&bound);
+        return 0;
+    }
+    if (rc == -EADDRINUSE)
+        return fail_busy(place, ct_addr_port(&bound), err);
+    ct_addr_format(text, &bound);
+    return ct_fail(err, rc, "listen on %s: %s", text, uv_strerror(rc));
 }
 
 static void on_handle_closed(uv_handle_t *handle)

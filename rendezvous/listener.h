@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A listening socket on all addresses (v4 and v6) or on one loopback address. */
+/* A listening socket on the loop: on one address, or on all (v4 and v6). */
 #ifndef RENDEZVOUS_LISTENER_H
 #define RENDEZVOUS_LISTENER_H
 
 #include <uv.h>
 
-#include "worker_sdk/base/addr.h"
+#include "rendezvous/listen_fd.h"
 
 /* Called for each connection that waits: conn_accept() it. */
 typedef void listener_fn(uv_stream_t *stream, void *context);
@@ -18,11 +18,11 @@ struct listener {
     bool is_open; /* the handle needs closing */
 };
 
-/* `listener` is zeroed. addr NULL: all addresses, any port. *port is the one in use.
- * CTRUN_E_PORT_BUSY (naming the owner if it can be found) or a negative errno; then
- * listener_close() is still needed. */
+/* `listener` is zeroed. *port is the one in use. CTRUN_E_PORT_BUSY (naming the owner if it can
+ * be found) or a negative errno; then listener_close() is still needed. */
 int listener_open(struct listener *listener, uv_loop_t *loop,
-                  const struct ct_addr *addr, uint16_t *port, struct ctrun_error *err);
+                  const struct listen_place *place, uint16_t *port,
+                  struct ctrun_error *err);
 /* on_closed(context) comes later, or at once when it never was open. May be NULL. */
 void listener_close(struct listener *listener, void (*on_closed)(void *context));
 

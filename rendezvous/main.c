@@ -3,6 +3,7 @@
 #include <getopt.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/limits.h"
@@ -23,6 +24,7 @@ struct config {
     enum ctrun_log_level level;
     const char *token_file;
     struct ct_auth_token token; /* empty: everybody is let in */
+    struct ct_port_range ports;
 };
 
 static struct server *server; /* for the signal handler */
@@ -36,8 +38,9 @@ static void on_signal(int number)
 static void print_help(void)
 {
     printf(
-        "usage: ctrund [--listen HOST:PORT]... [--token-file FILE] [--log-level "
-        "LEVEL]\n"
+        "usage: ctrund [--listen HOST:PORT]... [--token-file FILE] [--port-range "
+        "A-B]\n"
+        "              [--log-level LEVEL]\n"
         "\n"
         "Rendezvous daemon of ctrun: agents of many runs meet here, told apart by run "
         "id.\n"
@@ -47,10 +50,10 @@ static void print_help(void)
         "\n"
         "  --listen HOST:PORT  where to listen; may be repeated. Default: all "
         "addresses,\n"
-        "                      port %d. A loopback address is bound alone, any other "
-        "means\n"
-        "                      all addresses. Port 0 chooses one. The port in use is\n"
+        "                      port %d. A number is bound alone, a name means all\n"
+        "                      addresses. Port 0 chooses one. The port in use is\n"
         "                      printed: \"listening on ADDRESS:PORT\"\n"
+        "  --port-range A-B    ports to choose from when --listen has port 0\n"
         "  --token-file FILE   secret that agents must prove to have, and ctrund to "
         "them;\n"
         "                      also CTRUN_TOKEN=SECRET. TCPStore clients are turned "
@@ -75,6 +78,7 @@ static int parse(int argc, char **argv, struct config *config)
     static const struct option options[] = {
         {"listen", required_argument, NULL, 'l'},
         {"token-file", required_argument, NULL, 't'},
+        {"port-range", required_argument, NULL, 'p'},
         {"log-level", required_argument, NULL, 'L'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
@@ -91,6 +95,10 @@ static int parse(int argc, char **argv, struct config *config)
             config->listen[config->listen_count++] = optarg;
             break;
         case 't': config->token_file = optarg; break;
+        case 'p':
+            if (ct_port_range_parse(optarg, &config->ports, NULL) < 0)
+                return usage_error("--port-range: not FIRST-LAST: ", optarg);
+            break;
         case 'L':
             if (ct_log_parse_level(optarg, &config->level) < 0)
                 return usage_error("--log-level: not a level: ", optarg);
@@ -114,6 +122,29 @@ static void print_log(void *context, enum ctrun_log_level level, const char *lin
     fprintf(stderr, "ctrund: %s: %s\n", names[level], line);
 }
 
+/* A number is bound as it is. A name may be another address on other machines, and loopback on
+ * this one (Debian's 127.0.1.1): then all of them. */
+static int choose_address(struct ct_addr *out, const struct ct_endpoint *endpoint,
+                          struct ctrun_error *err)
+{
+    const bool is_loopback_name = strcmp(endpoint->host, "localhost") == 0;
+    int rc;
+
+    if (!endpoint->host[0])
+        return ct_addr_parse("::", endpoint->port, out);
+    if (is_loopback_name)
+        return ct_addr_parse("127.0.0.1", endpoint->port, out);
+    if (ct_addr_parse(endpoint->host, endpoint->port, out) == 0)
+        return 0;
+    if ((rc = ct_addr_resolve(endpoint->host, endpoint->port, out, 1, err)) < 0)
+        return rc;
+    if (!ct_addr_is_mine(out))
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--listen %s: that name is no address of this machine",
+                       endpoint->host);
+    return ct_addr_parse("::", endpoint->port, out);
+}
+
 static int listen_at(const char *text, struct ctrun_error *err)
 {
     struct ct_endpoint endpoint;
@@ -126,8 +157,7 @@ static int listen_at(const char *text, struct ctrun_error *err)
         return err->code = CTRUN_E_USAGE;
     if (endpoint.port < 0)
         endpoint.port = DEFAULT_PORT;
-    rc = ct_addr_resolve(endpoint.host[0] ? endpoint.host : "::", endpoint.port, &addr,
-                         1, err);
+    rc = choose_address(&addr, &endpoint, err);
     if (rc < 0 || (rc = server_listen(server, &addr, &port, err)) < 0)
         return rc;
     ct_addr_set_port(&addr, port);
@@ -158,7 +188,8 @@ static void tell_manager(const char *state)
 
 static int serve(const struct config *config, struct ctrun_error *err)
 {
-    const struct server_options options = {.token = &config->token};
+    const struct server_options options = {.token = &config->token,
+                                           .ports = config->ports};
     struct sigaction action = {.sa_handler = on_signal};
     int rc = 0;
 

@@ -39,6 +39,7 @@ struct server {
     uint64_t last_store;
     char *run_id;
     bool endpoint_is_store;
+    struct listen_place store_place; /* of worker stores */
     bool is_draining;
     bool is_closed;
 
@@ -86,12 +87,14 @@ static void run_calls(struct server *server)
 
 static int listen_on_loop(struct server *server, struct call *call)
 {
+    struct listen_place place = {.ports = server->store_place.ports};
     int rc;
 
     if (server->is_closed || server->is_draining)
         return ct_fail(call->err, -ESHUTDOWN,
                        "listen: the rendezvous server has ended");
-    rc = endpoint_listen(&server->endpoint, call->addr, &call->port, call->err);
+    place.addr = *call->addr;
+    rc = endpoint_listen(&server->endpoint, &place, &call->port, call->err);
     if (rc == 0 && server->endpoint_is_store && server->dispatch.endpoint_port == 0)
         server->dispatch.endpoint_port = call->port;
     return rc;
@@ -115,7 +118,8 @@ static int open_store_on_loop(struct server *server, struct call *call)
 
     if (server->is_closed)
         return ct_fail(call->err, -ESHUTDOWN, "open a store: the server has ended");
-    if ((rc = store_port_open(&port, &server->pool, true, call->err)) < 0)
+    if ((rc = store_port_open(&port, &server->pool, &server->store_place, call->err)) <
+        0)
         return rc;
     port->id = ++server->last_store;
     ct_list_add(&server->stores, &port->node);
@@ -250,6 +254,11 @@ static void sum_stores(void *context, struct store_stats *sum)
 static void wire(struct server *server, const struct server_options *options)
 {
     server->endpoint_is_store = options && options->endpoint_is_store;
+    if (options) {
+        server->store_place.ports = options->ports;
+        if (options->store_addr)
+            server->store_place.addr = *options->store_addr;
+    }
     server->dispatch.pool = &server->pool;
     server->dispatch.only_run_id = server->run_id;
     server->dispatch.token = options && options->token && options->token->length > 0

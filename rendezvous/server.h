@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "worker_sdk/base/addr.h"
+#include "worker_sdk/base/port_range.h"
 #include "worker_sdk/wire/auth.h"
 
 struct server;
@@ -34,6 +35,9 @@ struct server_options {
      * serves no stock TCPStore clients, which cannot. NULL or empty: everybody is let in, but
      * who has a token. */
     const struct ct_auth_token *token;
+    struct ct_port_range ports; /* instead of port 0, for listeners of all kinds */
+    /* Where worker stores listen, port 0; copied. NULL: at all addresses, v4 and v6. */
+    const struct ct_addr *store_addr;
 };
 
 /* options may be NULL: all zero. */
@@ -47,14 +51,14 @@ void server_stop(struct server *server); /* any thread, async-signal-safe */
 void server_destroy(struct server *server);
 
 /* Accepts agents (and, on the same port, HTTP and TCPStore clients) at addr; port 0 chooses.
- * *port is the port in use (may be NULL). A loopback addr is bound as it is; any other means
- * all addresses of this machine, v4 and v6, for agents may know it by another one. Before or
- * after server_start(). CTRUN_E_PORT_BUSY when somebody else has it, naming who if possible. */
+ * *port is the port in use (may be NULL). The addr is bound as it is; 0.0.0.0 and :: both mean
+ * all addresses of this machine, v4 and v6. Before or after server_start(). CTRUN_E_PORT_BUSY
+ * when somebody else has it, naming who if possible. */
 int server_listen(struct server *server, const struct ct_addr *addr, uint16_t *port,
                   struct ctrun_error *err);
 
-/* Opens a listener on a free port (all addresses, v4 and v6) with a new, empty TCPStore behind
- * it; *store identifies it. It lives until it is closed: nothing else ever uses it. */
+/* Opens a listener on a free port with a new, empty TCPStore behind it; *store identifies it.
+ * It lives until it is closed: nothing else ever uses it. */
 int server_open_store(struct server *server, uint16_t *port, uint64_t *store,
                       struct ctrun_error *err);
 /* Closes listener and connections, frees the values. */

@@ -132,8 +132,8 @@ static void on_connection(uv_stream_t *stream, void *context)
         store_port_take(port, conn, NULL, 0);
 }
 
-int store_port_open(struct store_port **out, struct conn_pool *pool, bool has_listener,
-                    struct ctrun_error *err)
+int store_port_open(struct store_port **out, struct conn_pool *pool,
+                    const struct listen_place *place, struct ctrun_error *err)
 {
     struct store_port *port = ct_zalloc(sizeof *port);
     int rc;
@@ -148,8 +148,8 @@ int store_port_open(struct store_port **out, struct conn_pool *pool, bool has_li
     port->listener.context = port;
     if ((rc = store_create(&port->store)) < 0)
         ct_fail(err, rc, "open a store: out of memory");
-    else if (has_listener)
-        rc = listener_open(&port->listener, pool->loop, NULL, &port->port, err);
+    else if (place)
+        rc = listener_open(&port->listener, pool->loop, place, &port->port, err);
     if (rc < 0) {
         store_port_close(port);
         return rc;

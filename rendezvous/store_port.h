@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A TCPStore behind a port: the connections of one store, and its listener if it has its own.
  *
- *     worker store    store_port_open() with a listener: any free port, all addresses
+ *     worker store    store_port_open() with a listener of its own
  *     endpoint store  without: the endpoint's listener hands connections over with
  *                     store_port_take(), once their first byte is a TCPStore query */
 #ifndef RENDEZVOUS_STORE_PORT_H
@@ -26,9 +26,10 @@ struct store_port {
     bool is_flushing;
 };
 
-/* *out is owned by the caller until store_port_close(). */
-int store_port_open(struct store_port **out, struct conn_pool *pool, bool has_listener,
-                    struct ctrun_error *err);
+/* *out is owned by the caller until store_port_close(). `place` is where to listen; NULL: it has
+ * no listener of its own. */
+int store_port_open(struct store_port **out, struct conn_pool *pool,
+                    const struct listen_place *place, struct ctrun_error *err);
 /* Makes conn a client of this store. `data` are the bytes that it has sent already. */
 void store_port_take(struct store_port *port, struct conn *conn, const uint8_t *data,
                      size_t length);

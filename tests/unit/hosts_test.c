@@ -88,6 +88,7 @@ static void *answer_once(void *context)
 
 static bool probe(const void *answer, size_t length)
 {
+    struct hosts there = {.count = 1};
     struct ct_addr addr;
     struct peer peer = {.answer = answer, .length = length};
     pthread_t thread;
@@ -99,7 +100,8 @@ static bool probe(const void *answer, size_t length)
     assert_int_equal(listen(peer.listener, 1), 0);
     assert_int_equal(getsockname(peer.listener, &addr.any, &addr.length), 0);
     assert_int_equal(pthread_create(&thread, NULL, answer_once, &peer), 0);
-    is_ctrun = hosts_is_ctrun(&addr);
+    there.addrs[0] = addr;
+    is_ctrun = hosts_find_ctrun(&there);
     assert_int_equal(pthread_join(thread, NULL), 0);
     close(peer.listener);
     return is_ctrun;

@@ -3,9 +3,12 @@
 
 #include <errno.h>
 #include <net/if.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/net.h"
+#include "worker_sdk/base/port_range.h"
 #include "worker_sdk/comm/mesh.h"
 
 static bool is_useful(const struct ct_addr *addr)
@@ -15,7 +18,7 @@ static bool is_useful(const struct ct_addr *addr)
            !IN6_IS_ADDR_LINKLOCAL(&addr->v6.sin6_addr);
 }
 
-static int listen_on(int family)
+static int listen_on(int family, uint16_t port)
 {
     struct ct_addr any = {.any.sa_family = (sa_family_t)family};
     const int off = 0;
@@ -24,6 +27,7 @@ static int listen_on(int family)
     if (fd < 0)
         return -errno;
     any.length = family == AF_INET6 ? sizeof any.v6 : sizeof any.v4;
+    ct_addr_set_port(&any, port);
     if (family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off); /* comfort */
     if (bind(fd, &any.any, any.length) < 0 || listen(fd, SOMAXCONN) < 0) {
@@ -34,29 +38,83 @@ static int listen_on(int family)
     return fd;
 }
 
+/* --net and --port-range of the launcher, or of whoever set them for a program of ours. */
+static int read_limits(struct ct_net *net, struct ct_port_range *ports,
+                       struct ctrun_error *err)
+{
+    const char *net_text = getenv("CTRUN_NET");
+    const char *ports_text = getenv("CTRUN_PORT_RANGE");
+
+    if (ct_net_parse(net_text ? net_text : "", net, err) < 0)
+        return ct_wrap(err, "open group: CTRUN_NET");
+    if (ct_port_range_parse(ports_text ? ports_text : "", ports, err) < 0)
+        return ct_wrap(err, "open group: CTRUN_PORT_RANGE");
+    return 0;
+}
+
+static int listen_in(const struct ct_port_range *ports, bool *has_v6)
+{
+    const uint32_t seed = (uint32_t)getpid();
+    int fd = -EADDRINUSE;
+
+    for (int i = 0; i < ct_port_range_count(ports) && fd == -EADDRINUSE; i++) {
+        const uint16_t port = ct_port_range_at(ports, seed, i);
+
+        *has_v6 = true;
+        if ((fd = listen_on(AF_INET6, port)) >= 0 || fd == -EADDRINUSE)
+            continue;
+        *has_v6 = false; /* a kernel without IPv6 */
+        fd = listen_on(AF_INET, port);
+    }
+    return fd;
+}
+
+static void announce(struct ct_peer *self, const struct ct_nic *nic, int port,
+                     bool has_v6)
+{
+    if (self->addr_count == CT_ADDRS_MAX || !is_useful(&nic->addr) ||
+        (nic->addr.any.sa_family == AF_INET6 && !has_v6))
+        return;
+    self->addrs[self->addr_count] = nic->addr;
+    ct_addr_set_port(&self->addrs[self->addr_count++], port);
+}
+
+/* Loopback in any case and first, whatever --net says: for the ranks beside us. */
+static void announce_all(struct ct_peer *self, const struct ct_net *net, int port,
+                         bool has_v6)
+{
+    struct ct_nic local[CT_NICS_MAX];
+    const int count = ct_nic_list(local, CT_NICS_MAX);
+
+    self->addr_count = 0;
+    for (int i = 0; i < count; i++)
+        if (local[i].is_loopback)
+            announce(self, &local[i], port, has_v6);
+    for (int i = 0; i < count; i++)
+        if (!local[i].is_loopback && ct_net_has(net, &local[i]))
+            announce(self, &local[i], port, has_v6);
+}
+
 int ct_mesh_listen(int *out, struct ct_peer *self, struct ctrun_error *err)
 {
-    struct ct_addr local[4 * CT_ADDRS_MAX];
     struct ct_addr bound = {.length = sizeof bound.v6};
+    struct ct_port_range ports;
+    struct ct_net net;
     bool has_v6 = true;
-    int fd = listen_on(AF_INET6);
-    int count;
+    int fd = read_limits(&net, &ports, err);
 
-    if (fd < 0) { /* a kernel without IPv6 */
-        has_v6 = false;
-        fd = listen_on(AF_INET);
-    }
+    if (fd < 0)
+        return fd;
+    fd = listen_in(&ports, &has_v6);
+    if (fd == -EADDRINUSE && ports.first)
+        return ct_fail(err, CTRUN_E_PORT_BUSY,
+                       "open group: all ports of %u-%u are taken: give a wider "
+                       "--port-range",
+                       ports.first, ports.last);
     if (fd < 0)
         return ct_fail(err, fd, "open group: listen: %s", strerror(-fd));
     (void)getsockname(fd, &bound.any, &bound.length);
-    count = ct_addr_local(local, (int)(sizeof local / sizeof *local));
-    self->addr_count = 0;
-    for (int i = 0; i < count && self->addr_count < CT_ADDRS_MAX; i++) {
-        if (!is_useful(&local[i]) || (local[i].any.sa_family == AF_INET6 && !has_v6))
-            continue;
-        ct_addr_set_port(&local[i], ct_addr_port(&bound));
-        self->addrs[self->addr_count++] = local[i];
-    }
+    announce_all(self, &net, ct_addr_port(&bound), has_v6);
     *out = fd;
     return 0;
 }

@@ -30,6 +30,9 @@
 /* Abstract Unix socket of the agent ("@..."), and the number of the world, decimal. */
 #define CT_ENV_AGENT_SOCKET "CTRUN_AGENT_SOCKET"
 #define CT_ENV_GENERATION   "CTRUN_GENERATION"
+/* --net and --port-range, as given: the SDK's own listeners keep to them. */
+#define CT_ENV_NET        "CTRUN_NET"
+#define CT_ENV_PORT_RANGE "CTRUN_PORT_RANGE"
 /* Read by the launcher: the file that gets the event stream, see base/event.h. */
 #define CT_ENV_EVENTS "CTRUN_EVENTS"
 

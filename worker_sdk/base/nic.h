@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Addresses of this machine with the interfaces that have them: what a name or a default route
+ * cannot tell.
+ *
+ * One entry an address. Interfaces that are down are left out; those without a carrier (the
+ * cable is out) are told apart, because their addresses lead nowhere. */
+#ifndef CT_BASE_NIC_H
+#define CT_BASE_NIC_H
+
+#include <net/if.h>
+
+#include "worker_sdk/base/addr.h"
+
+enum {
+    CT_NICS_MAX = 64 /* addresses of one machine that we look at: bridges may be many */
+};
+
+struct ct_nic {
+    struct ct_addr addr;
+    uint8_t prefix; /* bits of its network */
+    bool is_loopback;
+    bool has_carrier;
+    char name[IF_NAMESIZE];
+};
+
+/* Up to `max` addresses, best to announce first: those with a carrier before those without,
+ * global before link-local ones, loopback last; else as the kernel lists them. Count or -errno. */
+int ct_nic_list(struct ct_nic *out, int max);
+/* The entry of an address of ours, port and scope ignored; false when it is not ours. */
+bool ct_nic_find(struct ct_nic *out, const struct ct_addr *addr);
+bool ct_addr_is_link_local(const struct ct_addr *addr); /* v6 only */
+/* True when both begin with the same `prefix` bits; v4-mapped is v4. */
+bool ct_addr_in_network(const struct ct_addr *addr, const struct ct_addr *network,
+                        unsigned prefix);
+/* The address as 16 bytes, v4 mapped into v6, without scope and port: for tables. */
+void ct_addr_key(uint8_t key[16], const struct ct_addr *addr);
+
+#endif
