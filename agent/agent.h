@@ -74,6 +74,8 @@ struct agent_options {
     const char *const
         *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
     const char *const *err_filters;
+    uint64_t log_max_bytes; /* of each log file; then it is renamed; 0: no cap */
+    int log_keep;           /* renamed ones that are kept */
 
     uint64_t
         stuck_limit_ms; /* in uninterruptible sleep: then we leave; 0: not looked at */

@@ -23,6 +23,7 @@ struct crew {
     struct ct_start start;
     struct worker *workers;
     int count;
+    struct logfile_writer *files;
     struct policy policy;
     struct loop_timer *timer; /* the policy's next look */
     struct cgroup cgroup;
@@ -41,15 +42,18 @@ int crew_create(struct crew **out, const struct crew_options *options)
     crew->count = (int)options->agent->join.slots;
     crew->workers = ct_zalloc_array((size_t)crew->count, sizeof *crew->workers);
     crew->timer = loop_timer_open(options->loop, on_timer, crew);
+    if (logfile_writer_create(&crew->files, options->loop) < 0)
+        crew->files = NULL;
     crew->place = (struct worker_place){
         .options = options->agent,
         .start = &crew->start,
         .socket = options->socket,
         .loop = options->loop,
+        .files = crew->files,
         .console_out = options->console_out,
         .console_err = options->console_err,
     };
-    if (!crew->workers || !crew->timer) {
+    if (!crew->workers || !crew->timer || !crew->files) {
         crew_destroy(crew);
         return -ENOMEM;
     }
@@ -70,6 +74,7 @@ void crew_destroy(struct crew *crew)
     if (!crew)
         return;
     clear(crew);
+    logfile_writer_destroy(crew->files); /* waits for what is not written yet */
     free(crew->workers);
     loop_timer_close(crew->timer);
     free(crew);

@@ -23,7 +23,11 @@ enum {
     /* Output. */
     OUTPUT_PIECE_MAX_BYTES =
         64 * 1024, /* a longer line is cut: others must get their turn */
-    OUTPUT_READ_BYTES = 64 * 1024, /* one read: a Linux pipe's default capacity */
+    OUTPUT_PIPE_BYTES = 256 * 1024, /* fewer changes between worker and agent: what is
+                                     * written in one go is read in one go */
+    OUTPUT_PIPE_WORKERS_MAX =
+        64, /* with more, an account's share of pipe memory would be used up */
+    OUTPUT_READ_BYTES = OUTPUT_PIPE_BYTES,
     OUTPUT_PIPE_MAX_BYTES = 1024 *
                             1024, /* the most a pipe can hold at its writer's death */
     OUTPUT_QUEUE_HIGH_BYTES = 256 *
@@ -34,6 +38,17 @@ enum {
     OUTPUT_TAIL_BYTES = 4096, /* last output that is kept for the failure's text */
     OUTPUT_TAIL_LINES = 10,
     OUTPUT_FLUSH_MS = 10000, /* a console that takes nothing for so long is given up */
+
+    /* Log files. */
+    LOGFILE_HIGH_BYTES = 512 *
+                         1024, /* a stream with more waiting is not read further */
+    LOGFILE_QUEUE_MAX_BYTES = 2 * LOGFILE_HIGH_BYTES +
+                              OUTPUT_PIPE_MAX_BYTES, /* last words come on top */
+    LOGFILE_WRITE_BYTES = 256 * 1024, /* one write: a sign of life in between */
+    LOGFILE_STALL_MS = 5000, /* without a sign of life: workers are held back no more */
+    LOGFILE_FLUSH_MS = 10000,       /* at the end of the run */
+    LOGFILE_STALLED_FLUSH_MS = 500, /* when nothing came back before either */
+    LOGFILE_PATH_TOLD_BYTES = 512,
 
     /* Link to the rendezvous server. */
     LINK_IN_MAX_BYTES = 128 * 1024, /* two largest frames */

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes go raw into the stream's file as they come, and piece by piece (lines.h) into the
- * console's queue. When the queue is above its mark the pipe is not read: the worker that
- * floods waits in its write(), the others and the heartbeat do not notice. */
+/* Bytes go raw into the stream's file (logfile.h) as they come, and piece by piece (lines.h)
+ * into the console's queue. When the queue of either is above its mark the pipe is not read:
+ * the worker that floods waits in its write(), the others and the heartbeat do not notice. */
 #include "agent/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/limits.h"
@@ -21,10 +20,10 @@ struct output {
     struct loop_watch *pipe; /* NULL: nothing (more) to read */
     struct console_source source;
     struct ct_buf in; /* read, not yet cut into pieces */
-    int file;         /* -1: none, or the worker writes it itself */
-    int filtered;
-    char *path; /* of a file that the worker writes itself; NULL: none */
+    struct logfile *file;
+    struct logfile *filtered;
     char *prefix;
+    size_t prefix_length;
     const char *const *filters;
     bool is_finished; /* free it once everything is written */
     bool is_pumping;
@@ -33,7 +32,7 @@ struct output {
 };
 
 /* One read at a time on one thread: all streams share it. */
-static uint8_t scratch[OUTPUT_READ_BYTES];
+static char scratch[OUTPUT_READ_BYTES];
 
 static void on_readable(void *context, unsigned events);
 static void on_room(void *context);
@@ -43,29 +42,37 @@ static void destroy(struct output *output)
     loop_watch_close(output->pipe);
     console_source_deinit(&output->source);
     ct_buf_deinit(&output->in);
-    if (output->file >= 0)
-        close(output->file);
-    if (output->filtered >= 0)
-        close(output->filtered);
-    free(output->path);
+    logfile_close(output->file);
+    logfile_close(output->filtered);
     free(output->prefix);
     free(output);
 }
 
-static int open_file(const char *path, int flags, struct ctrun_error *err)
+static int open_file(struct output *output, const struct output_options *options,
+                     const char *path, struct logfile **out, struct ctrun_error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+    const struct logfile_options file = {
+        .path = path,
+        .max_bytes = options->file_max_bytes,
+        .keep = options->file_keep,
+        .on_room = on_room,
+        .context = output,
+    };
 
-    return fd >= 0 ? fd : ct_fail(err, -errno, "open %s: %s", path, strerror(errno));
+    return logfile_open(options->files, out, &file, err);
 }
 
-static int open_pipe(struct output *output, struct loop *loop, struct ctrun_error *err)
+static int open_pipe(struct output *output, const struct output_options *options,
+                     struct ctrun_error *err)
 {
     int fds[2];
 
     if (pipe2(fds, O_CLOEXEC) < 0)
         return ct_fail(err, -errno, "pipe: %s", strerror(errno));
-    output->pipe = loop_watch_open(loop, fds[0], on_readable, output);
+    if (options->pipe_bytes > 0)
+        (void)fcntl(fds[0], F_SETPIPE_SZ,
+                    options->pipe_bytes); /* refused: does as well */
+    output->pipe = loop_watch_open(options->loop, fds[0], on_readable, output);
     if (!output->pipe) {
         close(fds[1]);
         return ct_fail(err, -ENOMEM, "pipe: out of memory");
@@ -78,15 +85,23 @@ static int open_pipe(struct output *output, struct loop *loop, struct ctrun_erro
 static int open_teed(struct output *output, const struct output_options *options,
                      struct ctrun_error *err)
 {
-    if (options->file && (output->file = open_file(options->file, O_TRUNC, err)) < 0)
-        return output->file;
-    if (options->filtered_file && options->filters &&
-        (output->filtered = open_file(options->filtered_file, 0, err)) < 0)
-        return output->filtered;
-    output->filters = options->filters;
-    if (options->prefix && !(output->prefix = ct_strdup(options->prefix)))
-        return ct_fail(err, -ENOMEM, "output: out of memory");
-    return open_pipe(output, options->loop, err);
+    const bool is_teed = options->kind != AGENT_STREAM_FILE;
+    int rc;
+
+    if (options->file &&
+        (rc = open_file(output, options, options->file, &output->file, err)) < 0)
+        return rc;
+    if (is_teed && options->filtered_file && options->filters &&
+        (rc = open_file(output, options, options->filtered_file, &output->filtered,
+                        err)) < 0)
+        return rc;
+    output->filters = output->filtered ? options->filters : NULL;
+    if (is_teed && options->prefix) {
+        if (!(output->prefix = ct_strdup(options->prefix)))
+            return ct_fail(err, -ENOMEM, "output: out of memory");
+        output->prefix_length = strlen(output->prefix);
+    }
+    return open_pipe(output, options, err);
 }
 
 static int open_child_end(struct output *output, const struct output_options *options,
@@ -97,16 +112,13 @@ static int open_child_end(struct output *output, const struct output_options *op
     switch (options->kind) {
     case AGENT_STREAM_CONSOLE:
         output->console = options->console;
-        return options->is_inherited ? -1 : open_pipe(output, options->loop, err);
-    case AGENT_STREAM_FILE:
-        if (!(output->path = ct_strdup(options->file)))
-            return ct_fail(err, -ENOMEM, "output: out of memory");
-        return open_file(options->file, O_TRUNC, err);
+        return options->is_inherited ? -1 : open_pipe(output, options, err);
     case AGENT_STREAM_DROP:
         fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
         return fd >= 0 ? fd
                        : ct_fail(err, -errno, "open /dev/null: %s", strerror(errno));
     case AGENT_STREAM_TEE: output->console = options->console; break;
+    case AGENT_STREAM_FILE:
     case AGENT_STREAM_FILE_ONLY_OF_TEE: break;
     }
     return open_teed(output, options, err);
@@ -121,7 +133,6 @@ int output_open(struct output **out, const struct output_options *options,
     *child_fd = -1;
     if (!output)
         return ct_fail(err, -ENOMEM, "output: out of memory");
-    output->file = output->filtered = -1;
     console_source_init(&output->source, on_room, output);
     ct_buf_init(&output->in,
                 OUTPUT_PIECE_MAX_BYTES + OUTPUT_READ_BYTES + OUTPUT_PIPE_MAX_BYTES);
@@ -133,27 +144,6 @@ int output_open(struct output **out, const struct output_options *options,
     *child_fd = rc;
     *out = output;
     return 0;
-}
-
-/* Files are not waited for; a full disk ends the copy, not the training. */
-static void write_file(int *fd, const void *data, size_t length)
-{
-    const char *at = data;
-    ssize_t n;
-
-    while (*fd >= 0 && length > 0) {
-        n = write(*fd, at, length);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            ct_warn("log file given up error=%s", strerror(errno));
-            close(*fd);
-            *fd = -1;
-            return;
-        }
-        at += n;
-        length -= (size_t)n;
-    }
 }
 
 static void keep_tail(struct output *output, const void *data, size_t length)
@@ -173,25 +163,47 @@ static void keep_tail(struct output *output, const void *data, size_t length)
     output->tail_length = keep + length;
 }
 
-/* One teed piece: prefix, text, and an end when the line was cut for its length. */
+/* A piece that was cut for its length gets an end, so that the next one may have a prefix. */
+static bool is_cut(const struct output *output, const char *piece, size_t length)
+{
+    return output->prefix && length >= OUTPUT_PIECE_MAX_BYTES - 4 &&
+           piece[length - 1] != '\n' && piece[length - 1] != '\r';
+}
+
+static void write_filtered(struct output *output, const char *piece, size_t length)
+{
+    struct ct_buf whole;
+
+    if (!lines_match(piece, length, output->filters))
+        return;
+    ct_buf_init(&whole, length + output->prefix_length + 1);
+    if (ct_buf_append(&whole, output->prefix, output->prefix_length) == 0 &&
+        ct_buf_append(&whole, piece, length) == 0 &&
+        (!is_cut(output, piece, length) || ct_buf_append(&whole, "\n", 1) == 0))
+        logfile_push(output->filtered, ct_buf_data(&whole), ct_buf_length(&whole));
+    ct_buf_deinit(&whole);
+}
+
+/* One piece for the console: prefix, text, and an end when the line was cut. */
 static int queue_piece(struct output *output, const char *piece, size_t length)
 {
-    const bool is_ended = piece[length - 1] == '\n' || piece[length - 1] == '\r';
-    const bool is_cut = !is_ended && length >= OUTPUT_PIECE_MAX_BYTES - 4;
+    const bool has_end = is_cut(output, piece, length);
     struct ct_buf *queue = &output->source.queue;
-    const size_t before = ct_buf_length(queue);
-    int rc = 0;
+    uint8_t *at;
+    int rc;
 
-    if (output->prefix)
-        rc = ct_buf_append(queue, output->prefix, strlen(output->prefix));
-    if (rc == 0)
-        rc = ct_buf_append(queue, piece, length);
-    if (rc == 0 && is_cut && output->prefix)
-        rc = ct_buf_append(queue, "\n", 1);
-    if (rc == 0 && lines_match(piece, length, output->filters))
-        write_file(&output->filtered, ct_buf_data(queue) + before,
-                   ct_buf_length(queue) - before);
-    return rc;
+    if (output->filtered)
+        write_filtered(output, piece, length);
+    if (!output->console)
+        return 0;
+    if ((rc = ct_buf_reserve(queue, output->prefix_length + length + 1, &at)) < 0)
+        return rc;
+    if (output->prefix_length > 0)
+        memcpy(at, output->prefix, output->prefix_length);
+    memcpy(at + output->prefix_length, piece, length);
+    at[output->prefix_length + length] = '\n';
+    ct_buf_commit(queue, output->prefix_length + length + has_end);
+    return 0;
 }
 
 /* How much of `in` may go on now; 0: nothing that is whole. */
@@ -207,29 +219,33 @@ static size_t next_length(const struct output *output, bool is_last)
     return n == 0 && is_last ? length : n;
 }
 
-static bool is_full(const struct output *output)
+static bool is_queue_full(const struct output *output)
 {
     return ct_buf_length(&output->source.queue) >= OUTPUT_QUEUE_HIGH_BYTES;
+}
+
+/* Nothing more should be read from the worker. */
+static bool is_full(const struct output *output)
+{
+    return is_queue_full(output) || (output->file && logfile_is_full(output->file)) ||
+           (output->filtered && logfile_is_full(output->filtered));
 }
 
 /* Moves pieces from `in` to the queue while it has room, and the queue to the console. */
 static void pump(struct output *output, bool is_last)
 {
-    struct ct_buf *queue = &output->source.queue;
     size_t length;
 
     output->is_pumping = true; /* the console may call on_room() in here */
     do {
-        while (!is_full(output) && (length = next_length(output, is_last)) > 0) {
+        while (!is_queue_full(output) && (length = next_length(output, is_last)) > 0) {
             if (queue_piece(output, (const char *)ct_buf_data(&output->in), length) < 0)
                 ct_warn("output lost bytes=%zu: out of memory", length);
             ct_buf_consume(&output->in, length);
-            if (!output->console)
-                ct_buf_consume(queue, ct_buf_length(queue));
         }
         if (output->console)
             console_push(output->console, &output->source);
-    } while (!is_full(output) && next_length(output, is_last) > 0);
+    } while (!is_queue_full(output) && next_length(output, is_last) > 0);
     output->is_pumping = false;
 }
 
@@ -240,9 +256,10 @@ static ssize_t read_some(struct output *output)
 
     if (n < 0)
         return -errno;
-    write_file(&output->file, scratch, (size_t)n);
+    if (output->file)
+        logfile_push(output->file, scratch, (size_t)n);
     keep_tail(output, scratch, (size_t)n);
-    if ((output->console || output->filtered >= 0) &&
+    if ((output->console || output->filtered) &&
         ct_buf_append(&output->in, scratch, (size_t)n) < 0)
         ct_warn("output lost bytes=%zd: out of memory", n);
     return n;
@@ -300,34 +317,29 @@ void output_drain(struct output *output)
         pump(output, !output->pipe);
 }
 
-static size_t read_file_end(const char *path, char *dst, size_t size)
-{
-    struct stat st;
-    ssize_t n = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return 0;
-    if (fstat(fd, &st) == 0)
-        n = pread(fd, dst, size,
-                  st.st_size > (off_t)size ? st.st_size - (off_t)size : 0);
-    close(fd);
-    return n > 0 ? (size_t)n : 0;
-}
-
 size_t output_last_lines(const struct output *output, char *dst, size_t size)
 {
-    char tail[OUTPUT_TAIL_BYTES];
-    size_t length;
-
     dst[0] = '\0';
-    if (!output)
-        return 0;
-    if (!output->path)
-        return lines_last(output->tail, output->tail_length, OUTPUT_TAIL_LINES, dst,
-                          size);
-    length = read_file_end(output->path, tail, sizeof tail);
-    return lines_last(tail, length, OUTPUT_TAIL_LINES, dst, size);
+    return output ? lines_last(output->tail, output->tail_length, OUTPUT_TAIL_LINES,
+                               dst, size)
+                  : 0;
+}
+
+/* The files get everything now; only the console may be late. */
+static void close_files(struct output *output)
+{
+    const char *data = (const char *)ct_buf_data(&output->in);
+    const size_t length = ct_buf_length(&output->in);
+    size_t part;
+
+    for (size_t at = 0; output->filtered && at < length; at += part) {
+        part = lines_first(data + at, length - at, OUTPUT_PIECE_MAX_BYTES);
+        part = part > 0 ? part : length - at;
+        write_filtered(output, data + at, part);
+    }
+    logfile_close(output->filtered);
+    logfile_close(output->file);
+    output->filtered = output->file = NULL;
 }
 
 void output_finish(struct output *output)
@@ -339,6 +351,7 @@ void output_finish(struct output *output)
         close_pipe(output);
     output->is_finished = true;
     pump(output, true);
+    close_files(output);
     if (ct_buf_length(&output->in) == 0 && ct_buf_length(&output->source.queue) == 0)
         destroy(output);
 }

@@ -11,17 +11,22 @@
 
 #include "agent/agent.h"
 #include "agent/console.h"
+#include "agent/logfile.h"
 
 struct output;
 
 struct output_options {
     struct loop *loop;
-    struct console *console; /* kept */
+    struct console *console;      /* kept */
+    struct logfile_writer *files; /* kept */
     enum agent_stream kind;
     bool is_inherited; /* CONSOLE means: the worker has our own descriptor */
-    const char *file;  /* FILE, TEE, FILE_ONLY_OF_TEE; truncated */
+    const char *file;  /* FILE, TEE, FILE_ONLY_OF_TEE */
     const char *
-        filtered_file; /* gets matching lines of teed streams; appended to; may be NULL */
+        filtered_file; /* gets matching lines of teed streams, of all workers; may be NULL */
+    uint64_t file_max_bytes;    /* 0: no cap */
+    int file_keep;              /* full ones that are kept under other names */
+    int pipe_bytes;             /* 0: what a pipe has by default */
     const char *const *filters; /* kept; NULL at the end */
     const char *prefix;         /* in front of teed lines; may be NULL */
 };
@@ -32,8 +37,7 @@ int output_open(struct output **out, const struct output_options *options,
                 int *child_fd, struct ctrun_error *err);
 /* The worker is dead: reads what it has written. */
 void output_drain(struct output *output);
-/* The last lines, as far as they are known: they passed through us or are in a file. Returns
- * their length. */
+/* The last lines, as far as they are known: they passed through us. Returns their length. */
 size_t output_last_lines(const struct output *output, char *dst, size_t size);
 /* Nothing is read any more; output is gone afterwards. NULL is fine. */
 void output_finish(struct output *output);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/cause.h"
+#include "agent/limits.h"
 #include "agent/reap.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
@@ -94,6 +95,7 @@ static int open_stream(struct worker *worker, const struct worker_place *place,
     const struct agent_worker_plan *plan = &worker->plan;
     const struct output_options options = {
         .loop = place->loop,
+        .files = place->files,
         .console = is_err ? place->console_err : place->console_out,
         .kind = is_err ? plan->err : plan->out,
         .is_inherited = place->options->join.slots == 1,
@@ -101,6 +103,11 @@ static int open_stream(struct worker *worker, const struct worker_place *place,
         .filtered_file = is_err ? plan->filtered_err_file : plan->filtered_out_file,
         .filters = is_err ? place->options->err_filters : place->options->out_filters,
         .prefix = plan->prefix,
+        .file_max_bytes = place->options->log_max_bytes,
+        .file_keep = place->options->log_keep,
+        .pipe_bytes = place->options->join.slots <= OUTPUT_PIPE_WORKERS_MAX
+                          ? OUTPUT_PIPE_BYTES
+                          : 0,
     };
 
     return output_open(is_err ? &worker->err : &worker->out, &options, child_fd, err);

@@ -37,6 +37,7 @@ struct worker_place {
     const struct ct_start *start;
     const char *socket; /* for CTRUN_AGENT_SOCKET */
     struct loop *loop;
+    struct logfile_writer *files;
     struct console *console_out;
     struct console *console_err;
 };

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/devices.h"
+#include "launcher/log_limits.h"
 #include "launcher/meet.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
@@ -302,6 +303,8 @@ static int resolve_output(struct config *out, const struct options *options,
         template = environment &&*environment ? environment
                                               : "[${role_name}${local_rank}]:";
     out->prefix_template = template;
+    if ((rc = log_limits_parse(options, &out->log_max_bytes, &out->log_keep, err)) < 0)
+        return rc;
     if ((rc = parse_filters(option_text(options, OPTION_DUPLICATE_STDOUT_FILTERS),
                             out->out_filters, "--duplicate-stdout-filters", err)) < 0)
         return rc;

@@ -460,6 +460,8 @@ static int run_agent(struct launch *launch)
         .signal_count = config->signal_count,
         .out_filters = (const char *const *)config->out_filters,
         .err_filters = (const char *const *)config->err_filters,
+        .log_max_bytes = config->log_max_bytes,
+        .log_keep = config->log_keep,
         .stuck_limit_ms = config->stuck_limit_ms,
         .timer_file = *config->timer_file ? config->timer_file : NULL,
         .context = launch,

@@ -140,6 +140,14 @@ const struct option option_table[OPTION_COUNT] = {
         {TAKES(TEXT, "duplicate-stderr-filters", OUTPUT, "TEXT,...",
                "teed lines with one of these also go to filtered_stderr.log"),
          .env = "PET_DUPLICATE_STDERR_FILTERS", .fallback = ""},
+    [OPTION_LOG_MAX_SIZE] = {TAKES(TEXT, "log-max-size", OUTPUT, "SIZE",
+                                   "ctrun: a log file of this size (500K, 100M, 2G) is"
+                                   " renamed to stdout.log.1 and a new one begun"),
+                             .env = "CTRUN_LOG_MAX_SIZE"},
+    [OPTION_LOG_KEEP] = {TAKES(INT, "log-keep", OUTPUT, "N",
+                               "ctrun: renamed files that are kept of each log file;"
+                               " default 3"),
+                         .env = "CTRUN_LOG_KEEP"},
     [OPTION_LOGS_SPECS] = {TAKES(TEXT, "logs-specs", OUTPUT, "NAME",
                                  "refused: needs a Python plug-in")},
     [OPTION_EVENT_LOG_HANDLER] =

@@ -135,6 +135,44 @@ def test_maps_take_local_ranks_above_9(box):
     assert logs(box) == {"attempt_0/11/stdout.log": "11\n"}
 
 
+def test_a_full_log_file_is_renamed_and_a_new_one_begun(box):
+    run = box.ctrun("--log-dir=D", "-r1", "--log-max-size=1K", "--log-keep=2", "seq", "1", "1000")
+    assert run.code == 0, run
+    files = logs(box)
+    names = [f"attempt_0/0/stdout.log{end}" for end in (".2", ".1", "")]
+    assert sorted(files) == sorted(names)
+    text = "".join(files[name] for name in names)
+    assert all(len(each) <= 1024 for each in files.values())
+    assert text.splitlines() == [str(i) for i in range(1001 - len(text.splitlines()), 1001)]
+
+
+def test_a_restart_renames_nothing_of_the_attempt_before(box):
+    run = box.ctrun("--log-dir=D", "-t1", "--log-max-size=1k", "--log-keep=1", "--max-restarts=1",
+                    "sh", "-c", "seq 1 400; exit $((1 - TORCHELASTIC_RESTART_COUNT))")
+    assert run.code == 0, run
+    files = logs(box)
+    assert sorted(files) == [f"attempt_{i}/0/stdout.log{end}" for i in (0, 1) for end in ("", ".1")]
+    assert files["attempt_0/0/stdout.log"] == files["attempt_1/0/stdout.log"]
+
+
+def test_the_file_of_matching_lines_has_the_same_limit(box):
+    run = box.ctrun("--log-dir=D", "-t1", "--log-max-size=1K", "--duplicate-stdout-filters=1",
+                    "--nproc-per-node=2", "seq", "1", "500")
+    assert run.code == 0, run
+    files = logs(box)
+    assert {"attempt_0/filtered_stdout.log", "attempt_0/filtered_stdout.log.1"} <= set(files)
+    lines = "".join(text for name, text in files.items() if "filtered" in name).splitlines()
+    assert all(re.fullmatch(r"\[default[01]\]:\d+", line) for line in lines)
+
+
+def test_limits_of_log_files_that_make_no_sense_are_refused(box):
+    for words in (["--log-max-size=big"], ["--log-max-size=10"], ["--log-max-size=1KX"],
+                  ["--log-max-size=99999999999T"], ["--log-keep=2"],
+                  ["--log-max-size=1M", "--log-keep=-1"]):
+        run = box.ctrun(*words, "true")
+        assert run.code == 1 and words[-1].partition("=")[0] in run.err, run
+
+
 def test_the_summary_names_the_log_directory_only_when_something_is_in_it(box):
     fails = ["--nproc-per-node=1", "sh", "-c", "echo words >&2; exit 3"]
     run = box.ctrun("-r2", "--log-dir", str(box.path("logs")), *fails)

@@ -12,6 +12,7 @@
  *   on SIG CODE        from now on SIG ends it with CODE; `on SIG touch:FILE` makes a file
  *   write TEXT, err TEXT   \n, \r and \e in TEXT are what they look like
  *   flood BYTES        lines of 80 bytes on stdout, BYTES in all
+ *   pour RATE BYTES    the same at RATE bytes a second
  *   long BYTES         one line of that length
  *   child              forks one that hangs, in our session
  *   group              the same in a process group of its own
@@ -34,6 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/agent_socket.h"
 #include "worker_sdk/wire/contract.h"
@@ -203,15 +205,29 @@ static void fork_orphan(bool is_daemon)
     hang();
 }
 
-static void flood(long bytes)
+/* rate 0: as fast as it goes. */
+static void flood(long bytes, long rate)
 {
     static char lines[80 * 512];
+    const uint64_t began_ms = ct_now_ms();
+    uint64_t due_ms;
 
     for (size_t i = 0; i < sizeof lines; i++)
         lines[i] = i % 80 == 79 ? '\n' : (char)('a' + i / 80 % 26);
-    for (; bytes > 0; bytes -= (long)sizeof lines)
+    for (long done = 0; done < bytes; done += (long)sizeof lines) {
         put(STDOUT_FILENO, lines,
-            bytes < (long)sizeof lines ? (size_t)bytes : sizeof lines);
+            bytes - done < (long)sizeof lines ? (size_t)(bytes - done) : sizeof lines);
+        due_ms = rate > 0 ? began_ms + (uint64_t)done * 1000 / (uint64_t)rate : 0;
+        if (due_ms > ct_now_ms())
+            nap((long)(due_ms - ct_now_ms()));
+    }
+}
+
+static void pour(struct victim *victim)
+{
+    const long rate = number(victim);
+
+    flood(number(victim), rate);
 }
 
 static void write_long_line(long bytes)
@@ -363,7 +379,9 @@ static void act(struct victim *victim, const char *verb)
     else if (strcmp(verb, "err") == 0)
         put_text(STDERR_FILENO, word(victim));
     else if (strcmp(verb, "flood") == 0)
-        flood(number(victim));
+        flood(number(victim), 0);
+    else if (strcmp(verb, "pour") == 0)
+        pour(victim);
     else if (strcmp(verb, "long") == 0)
         write_long_line(number(victim));
     else if (strcmp(verb, "touch") == 0)

@@ -213,6 +213,10 @@ static void set(struct harness *harness, const char *name, const char *value)
         harness->filters[0] = value;
     else if (strcmp(name, "signals") == 0)
         add_signals(harness, value);
+    else if (strcmp(name, "log-max") == 0)
+        options->log_max_bytes = number_;
+    else if (strcmp(name, "log-keep") == 0)
+        options->log_keep = (int)number_;
     else if (strcmp(name, "no-guard") == 0)
         harness->has_guard = number_ == 0;
     else if (strcmp(name, "log") == 0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What workers write arrives: whole, complete, and where it should."""
 import os
+import re
 import signal
 import subprocess
 
@@ -148,10 +149,10 @@ def test_a_flood_does_not_delay_heartbeats(node):
         process = subprocess.Popen(
             [ctrun.program("agent_harness"), "--server", server.address, "--workers", "2",
              "--out", "tee", "--prefix", "p", "--log-dir", str(node.box.dir), "--",
-             ctrun.program("victim"), "flood", "100000000"], stdout=null, env=node.box.env)
+             ctrun.program("victim"), "flood", "50000000"], stdout=null, env=node.box.env)
         # Silence of two seconds would have ended the run with E_LEADER_LOST.
         assert process.wait(60 * ctrun.SLOW) == 0
-    assert node.box.path("1.out").stat().st_size == 100000000
+    assert node.box.path("1.out").stat().st_size == 50000000
 
 
 def test_flags_of_the_shared_console_are_not_touched(node):
@@ -180,3 +181,39 @@ def test_output_to_a_socket_works(node):
     while data := ours.recv(65536):
         total += len(data)
     assert (process.wait(10), total) == (0, 160000)
+
+
+def tee(node, *more):
+    return ["--out", "tee", "--prefix", "p", "--log-dir", node.box.dir, *more]
+
+
+def test_t30_a_flood_tears_no_line_and_last_bytes_survive_sigkill(node):
+    size = 80 * 512 * 1000  # 41 MB: not quite a second of 50 MB/s
+    server = node.serve(workers=3, heartbeat_ms=200)
+    bar = [word for percent in range(5) for word in ("write", f" {percent}%\\r", "sleep", "10")]
+    run = node.start(
+        "@0", "pour", "50000000", str(size), "touch", "poured",
+        "@1", "write", "tick 1\\n", "sleep", "400", "write", "tick 2\\n", "sleep", "400",
+        "write", "last words", "touch", "ticked",
+        "@2", "write", "h\udcc3", "sleep", "20", "write", "\udca9llo\\n", *bar, "write", "\\n",
+        "touch", "drawn", "@all", "hang", server=server, workers=3, options=tee(node))
+    for name in ("poured", "ticked", "drawn"):
+        ctrun.wait_until(node.box.path(name).exists, name, 60)
+    ctrun.wait_until(lambda: node.box.path("0.out").stat().st_size == size, "rank 0's file")
+    os.kill(node.box.events("worker_started", rank=1)[0]["worker_pid"], signal.SIGKILL)
+    assert run.wait() == 137
+    times = server.heartbeat_times
+    assert max(b - a for a, b in zip(times, times[1:])) < 1 * ctrun.SLOW, times
+
+    files = [node.box.path(f"{rank}.out").read_bytes() for rank in range(3)]
+    assert len(files[0]) == size and set(map(len, files[0].split(b"\n"))) == {79, 0}
+    assert files[1] == b"tick 1\ntick 2\nlast words"
+    assert files[2] == "h\u00e9llo\n 0%\r 1%\r 2%\r 3%\r 4%\r\n".encode()
+
+    pieces = [piece for piece in re.split(r"[\r\n]", run.out) if piece]
+    by_rank = {rank: [piece[5:] for piece in pieces if piece.startswith(f"[p{rank}]:")]
+               for rank in range(3)}
+    assert sum(map(len, by_rank.values())) == len(pieces)
+    assert len(by_rank[0]) == size // 80 and set(map(len, by_rank[0])) == {79}
+    assert by_rank[1] == ["tick 1", "tick 2", "last words"]
+    assert [piece for piece in by_rank[2] if piece] == ["h\u00e9llo", *(f" {i}%" for i in range(5))]
