@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Thousands of connections to one server in one process and one thread. Ends the program with a
+ * line about what went wrong: it is made for benchmarks and tests of scale. */
+#ifndef TESTS_BENCH_SWARM_H
+#define TESTS_BENCH_SWARM_H
+
+#include "worker_sdk/base/buf.h"
+
+struct swarm_conn {
+    int fd;
+    int index;
+    struct ct_buf in; /* what came and was not consumed */
+};
+
+struct swarm {
+    struct swarm_conn *conns;
+    int count;
+    int epoll;
+    struct ct_buf out; /* of one send */
+    /* The connection is there. */
+    void (*on_open)(struct swarm *swarm, struct swarm_conn *conn);
+    /* Something was appended to conn->in. */
+    void (*on_bytes)(struct swarm *swarm, struct swarm_conn *conn);
+};
+
+/* Opens `count` connections to 127.0.0.1:port as fast as the server lets it. */
+void swarm_open(struct swarm *swarm, int port, int count);
+/* Sends swarm->out and empties it. */
+void swarm_send(struct swarm *swarm, struct swarm_conn *conn);
+/* Serves until *left is 0; ends the program when that takes longer than deadline_ms, saying that
+ * it waited for `what`. */
+void swarm_run(struct swarm *swarm, const int *left, int deadline_ms, const char *what);
+/* Serves until *left is 0, or for `ms`. */
+void swarm_idle(struct swarm *swarm, const int *left, int ms);
+/* Leaves without a word of the protocol. */
+void swarm_drop(struct swarm_conn *conn);
+void swarm_close(struct swarm *swarm);
+
+#endif

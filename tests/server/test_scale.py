@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thousands of agents and store clients against one ctrund. tests/bench/agents.py measures them."""
+import json
+import pathlib
+import re
+
+import ctrun
+
+AGENTS = 4096 if ctrun.SLOW <= 1 else 512
+CLIENTS = 10000 if ctrun.SLOW <= 1 else 1000
+
+
+def program(box, name, *arguments):
+    run = box.run(ctrun.program(name), *arguments, seconds=60)
+    assert run.code == 0, run
+    return json.loads(run.out)
+
+
+def peak_mib(daemon):
+    status = pathlib.Path(f"/proc/{daemon.run.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+)", status).group(1)) / 1024
+
+
+def test_thousands_of_agents_get_ranks_with_a_few_messages_each(box, daemon):
+    met = program(box, "agents", daemon.port, AGENTS, "job")
+    assert met["ranks"] == AGENTS
+    # WELCOME and START, STOP and the decision, START again; WAITING only now and then
+    assert met["messages"] <= 8 * AGENTS
+    assert daemon.run.code is None
+
+
+def test_a_node_that_is_lost_costs_the_others_one_round(box, daemon):
+    met = program(box, "agents", daemon.port, 64, "job", "lose")
+    assert met["ranks"] == 64  # and all 63 others had their START, or the program had failed
+
+
+def test_ten_thousand_store_clients_meet_in_less_than_300_mib(box, daemon):
+    assert program(box, "store_clients", daemon.port, CLIENTS)["clients"] == CLIENTS
+    if ctrun.SLOW <= 1:  # a sanitizer keeps memory of its own
+        assert peak_mib(daemon) < 300
