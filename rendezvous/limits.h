@@ -31,6 +31,9 @@ enum {
     ROUND_WAITING_EVERY_MS = 1000,
     /* What a HELLO asks for is kept above this: one core must answer thousands of agents. */
     ROUND_HEARTBEAT_MIN_MS = 10,
+    /* A node whose connection broke has this long to come back, or a fifth of its lease: live ones
+     * need a round trip, and those that wait for a dead one should not wait much. */
+    ROUND_AWAY_MAX_MS = 1000,
     /* What a HELLO means that leaves these at 0. */
     ROUND_HEARTBEAT_MS = 1000,
     ROUND_LOST_AFTER_MS = 5000,

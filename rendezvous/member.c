@@ -13,6 +13,8 @@ void member_table_deinit(struct member_table *table)
 {
     for (size_t i = 0; i < table->count; i++) {
         lease_end(&table->list[i]->lease);
+        lease_end(&table->list[i]->away);
+        ct_list_remove(&table->list[i]->news);
         free(table->list[i]);
     }
     free(table->list);
@@ -60,6 +62,8 @@ struct member *member_add(struct member_table *table, const struct member_link *
     member->link = *link;
     member->step = -1;
     ct_list_init(&member->lease.node);
+    ct_list_init(&member->away.node);
+    ct_list_init(&member->news);
     table->list[table->count++] = member;
     return member;
 }
@@ -72,6 +76,8 @@ void member_remove(struct member_table *table, uint64_t id)
     if (!member)
         return;
     lease_end(&member->lease);
+    lease_end(&member->away);
+    ct_list_remove(&member->news);
     free(member);
     table->count--;
     memmove(table->list + at, table->list + at + 1,

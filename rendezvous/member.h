@@ -31,6 +31,8 @@ enum member_state {
 /* What the server knows of an agent from its connection and its HELLO. */
 struct member_link {
     uint64_t id;
+    uint64_t
+        key; /* with it the agent may come back on another connection; 0: it may not */
     void *
         peer; /* kept, never looked into: comes back in actions, for who sends messages */
     char host[CT_HOST_MAX];            /* its own name, for people */
@@ -46,6 +48,10 @@ struct member {
     int64_t step;     /* smallest step of its workers; -1: none */
     uint64_t heard_ms;
     struct lease lease;
+    bool is_away;          /* its connection broke, and it may resume on another one */
+    struct lease away;     /* how long it may */
+    char parted[192];      /* why it is away; for people */
+    struct ct_list news;   /* in round->news: differs from what the journal has */
     struct ct_join join;   /* valid from READY on */
     struct ct_start start; /* of the last world it was in; generation 0: none */
 };

@@ -11,10 +11,10 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE; and a few that
- * are not about a member. Reserved when a member is added, so that no later step can fail. */
+/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED; and
+ * a few that are not about a member. Reserved when a member is added, so that no later step can fail. */
 enum {
-    ACTIONS_PER_MEMBER = 6,
+    ACTIONS_PER_MEMBER = 7,
     ACTIONS_BESIDES = 16
 };
 
@@ -40,7 +40,11 @@ int round_create(struct round **out, const struct round_settings *settings)
     round->join_deadline_ms = UINT64_MAX;
     round->last_call_ms = UINT64_MAX;
     round->waiting_due_ms = UINT64_MAX;
+    ct_list_init(&round->news);
     lease_queue_init(&round->leases, settings->lost_after_ms);
+    lease_queue_init(&round->away, settings->lost_after_ms / 5 < ROUND_AWAY_MAX_MS
+                                       ? settings->lost_after_ms / 5
+                                       : ROUND_AWAY_MAX_MS);
     *out = round;
     return 0;
 }
@@ -86,7 +90,7 @@ uint64_t round_deadline(uint64_t now_ms, uint64_t timeout_ms)
 
 /* ---- Actions and states ------------------------------------------------------------------ */
 
-static int reserve(struct round *round)
+int round_reserve(struct round *round)
 {
     size_t members = round->members.count + 1;
     size_t actions = ACTIONS_PER_MEMBER * members + ACTIONS_BESIDES;
@@ -124,8 +128,11 @@ struct round_action *round_push(struct round *round, enum round_action_kind kind
 void round_push_to(struct round *round, enum round_action_kind kind,
                    const struct member *member)
 {
-    struct round_action *action = round_push(round, kind);
+    struct round_action *action;
 
+    if (member->is_away)
+        return; /* what it is owed then is said when it resumes */
+    action = round_push(round, kind);
     action->id = member->link.id;
     action->peer = member->link.peer;
 }
@@ -145,9 +152,16 @@ void round_change_state(struct round *round, enum round_state to, const char *wh
     round->waiting_due_ms = UINT64_MAX;
 }
 
+void round_note(struct round *round, struct member *member)
+{
+    ct_list_remove(&member->news);
+    ct_list_add(&round->news, &member->news);
+}
+
 void round_change_member(struct round *round, struct member *member,
                          enum member_state to)
 {
+    round_note(round, member);
     round->counts[member->state]--;
     round->missing_survivors -= round_is_missing_survivor(member);
     member->state = to;
@@ -157,6 +171,7 @@ void round_change_member(struct round *round, struct member *member,
 
 void round_set_survivor(struct round *round, struct member *member, bool is_survivor)
 {
+    round_note(round, member);
     round->missing_survivors -= round_is_missing_survivor(member);
     member->is_survivor = is_survivor;
     round->missing_survivors += round_is_missing_survivor(member);
@@ -164,6 +179,8 @@ void round_set_survivor(struct round *round, struct member *member, bool is_surv
 
 void round_set_asked(struct round *round, struct member *member, bool is_asked)
 {
+    if (member->is_asked != is_asked)
+        round_note(round, member);
     round->asked_count -= member->is_asked;
     member->is_asked = is_asked;
     round->asked_count += member->is_asked;
@@ -174,6 +191,7 @@ static void remove_member(struct round *round, struct member *member)
     round_set_asked(round, member, false);
     round->counts[member->state]--;
     round->missing_survivors -= round_is_missing_survivor(member);
+    round_push(round, ROUND_REMOVED)->id = member->link.id;
     member_remove(&round->members, member->link.id);
 }
 
@@ -190,7 +208,7 @@ static int add(struct round *round, const struct member_link *link, uint64_t now
 {
     struct member *member;
 
-    if (reserve(round) < 0 || !(member = member_add(&round->members, link)))
+    if (round_reserve(round) < 0 || !(member = member_add(&round->members, link)))
         return -ENOMEM;
     round->counts[MEMBER_CONNECTED]++;
     member->heard_ms = now_ms;
@@ -280,6 +298,7 @@ static void tick(struct round *round, uint64_t now_ms)
 
     while ((lease = lease_find_expired(&round->leases, now_ms)))
         expire(round, ct_list_entry(lease, struct member, lease), now_ms);
+    round_expire_away(round, now_ms);
     if (now_ms >= round->fence_ms)
         round->fence_ms = 0;
     if (round->state == ROUND_STOPPING && now_ms >= round->join_deadline_ms)
@@ -298,6 +317,7 @@ uint64_t round_next_ms(const struct round *round)
 {
     uint64_t next_ms = lease_next_ms(&round->leases);
 
+    earlier(&next_ms, lease_next_ms(&round->away));
     switch (round->state) {
     case ROUND_FORMING:
         earlier(&next_ms, round->waiting_due_ms);
@@ -374,9 +394,10 @@ static void on_command(struct round *round, const struct round_command *command,
         break;
     case ROUND_GONE:
         if (member)
-            round_lose(round, member, command->reason, now_ms);
+            round_part(round, member, command->reason, now_ms);
         break;
     case ROUND_TICK: tick(round, now_ms); break;
+    case ROUND_RESUME: break;
     }
 }
 
@@ -385,16 +406,20 @@ int round_step(struct round *round, const struct round_command *command,
 {
     bool is_heartbeat = command->kind == ROUND_MESSAGE &&
                         command->message->kind == CT_MESSAGE_HEARTBEAT;
+    int rc = 0;
 
     round->action_count = 0;
     if (command->kind == ROUND_ADD)
         return add(round, command->link, now_ms);
-    on_command(round, command, now_ms);
+    if (command->kind == ROUND_RESUME)
+        rc = round_resume(round, command, now_ms);
+    else
+        on_command(round, command, now_ms);
     round_send_waiting_if_due(round, now_ms);
     round_close_if_succeeded(round);
     if (round->members.count == 0 && !round_is_deserted(round))
         round_push(round, ROUND_FORGET);
     else if (!is_heartbeat) /* thousands a second, and they change no state */
         check_invariants(round);
-    return 0;
+    return rc;
 }

@@ -16,6 +16,11 @@
  * A node whose connection broke may still have workers: the next world waits until its lease
  * is over, by when its agent, cut off, has ended them. So no two worlds live at once.
  *
+ * A broken connection is not yet a lost node: a member of the world keeps its place for a fifth of
+ * its lease and may resume on another connection (kept in round_resume.c), so that the end of a
+ * connection or of this server costs nothing. A round that was restored from a journal gives all
+ * of them a whole lease, and starts no world before that is over.
+ *
  * A failure costs one restart of the run's budget, whichever node it is on; a lost, leaving or
  * new node costs none. Whatever fails after a STOP went out is a consequence of it and costs
  * nothing either.
@@ -63,6 +68,7 @@ enum round_command_kind {
     ROUND_MESSAGE, /* `message` from member `id` */
     ROUND_GONE,    /* the connection of `id` ended: `reason` */
     ROUND_TICK,    /* round_next_ms() has come */
+    ROUND_RESUME,  /* member `id` is back: `link`, and `message` says as what */
 };
 
 struct round_command {
@@ -82,6 +88,8 @@ enum round_action_kind {
     ROUND_SEND_REFUSE,  /* round->refuse; then close the connection */
     ROUND_DROP,         /* close the connection: it is a member no more */
     ROUND_CHANGED,      /* `from` became `to`; for logs and events */
+    ROUND_SEND_RESUMED, /* round->resumed */
+    ROUND_REMOVED,      /* `id` is a member no more; for the journal */
     ROUND_FORGET, /* no member is left: destroy the round. Always the last action */
 };
 
@@ -111,6 +119,8 @@ struct round {
     struct ct_stop stop;
     struct ct_verdict verdict;
     struct ct_refuse refuse;
+    struct ct_resumed resumed;
+    struct ct_list news; /* struct member: changed since the journal took it */
 
     /* Inside. */
     size_t action_capacity;
@@ -127,6 +137,8 @@ struct round {
     struct failures failures; /* since the last START */
     struct host_list missing;
     struct lease_queue leases;
+    struct lease_queue away; /* members whose connection broke */
+    uint64_t floor; /* an agent knows of this generation: the next one is above */
     uint64_t started_ms;
     /* When the server's patience ends: for members to join, or to stop. */
     uint64_t join_deadline_ms;
@@ -146,10 +158,14 @@ void round_destroy(struct round *round);
 bool round_is_deserted(const struct round *round);
 /* A new run takes the place of a deserted one: it starts no world before the other's end. */
 void round_succeed(struct round *round, const struct round *deserted);
-/* 0, or -ENOMEM (only ROUND_ADD allocates; the member was not added). Unknown ids and messages
- * of another generation do nothing. */
+/* 0, or -ENOMEM (only ROUND_ADD allocates; the member was not added), or -ENOENT (only
+ * ROUND_RESUME: there is no such membership any more). Unknown ids and messages of another
+ * generation do nothing. */
 int round_step(struct round *round, const struct round_command *command,
                uint64_t now_ms);
+/* For a server that begins anew with what was journalled: members are there without connections,
+ * as if each had been heard just now. 0, or -EBADMSG: it cannot have been so. */
+int round_restore(struct round *round, uint64_t now_ms);
 /* When it wants a ROUND_TICK; UINT64_MAX: never. */
 uint64_t round_next_ms(const struct round *round);
 const char *round_state_name(enum round_state state);

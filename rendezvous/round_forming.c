@@ -99,6 +99,8 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
 
     assert(count >= round->settings.min_nodes);
     round_change_state(round, ROUND_RUNNING, why);
+    if (round->generation < round->floor)
+        round->generation = round->floor;
     round->generation++;
     round->world_count = (uint32_t)count;
     round->is_finishing = false;

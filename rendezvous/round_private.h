@@ -4,6 +4,7 @@
  *     round.c           life, states and their edges, coming and going, time, invariants
  *     round_message.c   the messages of members
  *     round_forming.c   waiting for members; the start of a world
+ *     round_resume.c    broken connections, members that come back, restart of the server
  *     round_stopping.c  the end of a world; the end of the run */
 #ifndef RENDEZVOUS_ROUND_PRIVATE_H
 #define RENDEZVOUS_ROUND_PRIVATE_H
@@ -34,6 +35,21 @@ uint64_t round_deadline(uint64_t now_ms, uint64_t timeout_ms);
 /* A member is gone without a word; it is freed. */
 void round_lose(struct round *round, struct member *member, const char *reason,
                 uint64_t now_ms);
+
+/* Room for the actions of one member more. 0, -ENOMEM. */
+int round_reserve(struct round *round);
+/* The journal has to hear of this member. */
+void round_note(struct round *round, struct member *member);
+
+/* round_resume.c */
+
+/* Its connection broke. It is freed, unless it may come back. */
+void round_part(struct round *round, struct member *member, const char *reason,
+                uint64_t now_ms);
+/* Those that did not come back. */
+void round_expire_away(struct round *round, uint64_t now_ms);
+int round_resume(struct round *round, const struct round_command *command,
+                 uint64_t now_ms);
 
 /* round_message.c */
 

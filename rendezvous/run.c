@@ -194,6 +194,11 @@ static void execute(struct run *run, const struct round_action *action)
             run->dispatch->on_start(run->dispatch->context);
         tell_change(run, action);
         break;
+    case ROUND_SEND_RESUMED:
+        send_action(run, action, CT_MESSAGE_RESUMED, &round->resumed,
+                    sizeof round->resumed);
+        break;
+    case ROUND_REMOVED: break;
     case ROUND_FORGET: run_forget(run); break;
     }
 }

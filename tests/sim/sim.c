@@ -251,7 +251,9 @@ static struct note describe(struct sim *sim, const struct round_action *action)
     case ROUND_DROP:
         note.kind = CT_MESSAGE_CLOSE;
         break; /* the link ends, see receive() */
+    case ROUND_SEND_RESUMED:
     case ROUND_CHANGED:
+    case ROUND_REMOVED:
     case ROUND_FORGET: break;
     }
     return note;
@@ -299,7 +301,7 @@ static void step(struct sim *sim, const struct round_command *command)
 
         if (action->kind == ROUND_FORGET)
             is_forgotten = true;
-        else if (action->kind != ROUND_CHANGED)
+        else if (action->kind != ROUND_CHANGED && action->kind != ROUND_REMOVED)
             send_down(sim, action->peer, action->id, describe(sim, action));
     }
     if (is_forgotten) {

@@ -173,6 +173,21 @@ static const struct {
     {{.kind = CT_MESSAGE_SUCCEEDED, .succeeded = {.generation = 7}},
      "0700000000000000"},
     {{.kind = CT_MESSAGE_STOPPING, .stopping = {.generation = 7}}, "0700000000000000"},
+    {{.kind = CT_MESSAGE_RESUME,
+      .resume = {.id = 5,
+                 .key = 0x1122334455667788,
+                 .generation = 7,
+                 .state = CT_RESUME_RUNNING}},
+     "0500000000000000"
+     "8877665544332211"
+     "0700000000000000"
+     "02"},
+    {{.kind = CT_MESSAGE_RESUMED, .resumed = {.generation = 7, .is_in_world = 1}},
+     "0700000000000000"
+     "01"},
+    {{.kind = CT_MESSAGE_TICKET, .ticket = {.id = 5, .key = 0x1122334455667788}},
+     "0500000000000000"
+     "8877665544332211"},
     {{.kind = CT_MESSAGE_VERDICT,
       .verdict = {.generation = 7,
                   .outcome = CT_OUTCOME_FAILED,

@@ -174,6 +174,23 @@ static const struct field close_fields[] = {
     STR(ct_close, reason),
 };
 
+static const struct field ticket_fields[] = {
+    U64(ct_ticket, id),
+    U64(ct_ticket, key),
+};
+
+static const struct field resume_fields[] = {
+    U64(ct_resume, id),
+    U64(ct_resume, key),
+    U64(ct_resume, generation),
+    U8(ct_resume, state),
+};
+
+static const struct field resumed_fields[] = {
+    U64(ct_resumed, generation),
+    U8(ct_resumed, is_in_world),
+};
+
 static const struct field worker_hello_fields[] = {
     I32(ct_worker_hello, rank),
     U64(ct_worker_hello, generation),
@@ -234,6 +251,9 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_LEAVE] = LAYOUT("LEAVE", ct_leave, leave_fields),
     [CT_MESSAGE_CLOSE] = LAYOUT("CLOSE", ct_close, close_fields),
     [CT_MESSAGE_STOPPING] = LAYOUT("STOPPING", ct_stopping, stopping_fields),
+    [CT_MESSAGE_RESUME] = LAYOUT("RESUME", ct_resume, resume_fields),
+    [CT_MESSAGE_RESUMED] = LAYOUT("RESUMED", ct_resumed, resumed_fields),
+    [CT_MESSAGE_TICKET] = LAYOUT("TICKET", ct_ticket, ticket_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
                                        worker_hello_fields),
     [CT_MESSAGE_WORKER_STEP] = LAYOUT("WORKER_STEP", ct_worker_step,

@@ -18,6 +18,16 @@
  *     LEAVE  ───────────────────────────▶        I go (signal, drain); the run need not end
  *     CLOSE  ───────────────────────────▶        end the run for everyone
  *
+ * A connection may break and the membership go on: with WELCOME comes a TICKET, and an agent that
+ * connects again sends RESUME, which names it, in front of its HELLO.
+ *
+ *     RESUME, HELLO ────────────────────▶        the member that I was; also to a restarted server
+ *            ◀─────────────────────── WELCOME, RESUMED, then what was missed: START, STOP, VERDICT;
+ *                                     or REFUSE E_LEADER_LOST: this membership has ended
+ *
+ * The agent then says again what may have been lost: FAILURE, STOPPING, STOPPED, SUCCEEDED, JOIN;
+ * each counts once however often it comes. Who has not resumed when its lease ends is lost.
+ *
  * HEARTBEAT goes out from WELCOME on, in every state: an agent that sends nothing at all for
  * lost_after_ms is gone for the server. The other way round, lost_after_ms after it sent the
  * last HEARTBEAT that was acknowledged an agent has no living worker any more: before that the
@@ -62,6 +72,9 @@ enum ct_message_kind {
     CT_MESSAGE_LEAVE = 18,
     CT_MESSAGE_CLOSE = 19,
     CT_MESSAGE_STOPPING = 20,
+    CT_MESSAGE_RESUME = 21,
+    CT_MESSAGE_RESUMED = 22,
+    CT_MESSAGE_TICKET = 23,
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
@@ -250,6 +263,35 @@ struct ct_close {
     char reason[CT_REASON_MAX];
 };
 
+/* server -> agent, behind WELCOME: what RESUME must name. */
+struct ct_ticket {
+    uint64_t id;  /* the member's, by order of arrival */
+    uint64_t key; /* not to be guessed; never 0 */
+};
+
+enum ct_resume_state {
+    CT_RESUME_JOINING = 1,   /* no worker; JOIN was sent, or is about to be */
+    CT_RESUME_RUNNING = 2,   /* workers of `generation` are alive */
+    CT_RESUME_STOPPING = 3,  /* they are being ended */
+    CT_RESUME_STOPPED = 4,   /* all of them are gone; the server's word is missing */
+    CT_RESUME_SUCCEEDED = 5, /* they ended with 0 */
+};
+
+/* agent -> server, in front of HELLO */
+struct ct_resume {
+    uint64_t id;
+    uint64_t key;
+    uint64_t generation; /* of the last START that this agent got; 0: none */
+    uint8_t state;       /* enum ct_resume_state */
+};
+
+/* server -> agent, behind WELCOME */
+struct ct_resumed {
+    uint64_t
+        generation; /* of the last START it was sent; above the agent's: it comes again */
+    uint8_t is_in_world; /* workers of it count as alive: STOPPED has not arrived */
+};
+
 /* worker -> agent; the agent knows the peer's pid from the socket */
 struct ct_worker_hello {
     int32_t rank;
@@ -304,6 +346,9 @@ struct ct_message {
         struct ct_leave leave;
         struct ct_close close;
         struct ct_stopping stopping;
+        struct ct_ticket ticket;
+        struct ct_resume resume;
+        struct ct_resumed resumed;
         struct ct_worker_hello worker_hello;
         struct ct_worker_step worker_step;
         struct ct_worker_should_stop worker_should_stop;
