@@ -33,6 +33,7 @@ static struct {
     enum ct_message_kind wanted;
     uint64_t generation;
     long messages;
+    uint64_t *stopped; /* of each agent: the generation of its last STOPPED */
     bool *is_rank;
     int ranks;
 } seen;
@@ -70,14 +71,15 @@ static void join(struct swarm *swarm, struct swarm_conn *conn)
     say(swarm, conn);
 }
 
-/* As an agent whose workers are gone at once; the decision that follows an UNDECIDED one changes
- * nothing then. */
+/* As an agent whose workers are gone at once. The decision that follows an UNDECIDED one changes
+ * nothing then: one answer a round. */
 static void answer_stop(struct swarm *swarm, struct swarm_conn *conn)
 {
     const uint64_t generation = in.stop.generation;
 
-    if (in.stop.reason != CT_STOP_UNDECIDED)
+    if (seen.stopped[conn->index] == generation)
         return;
+    seen.stopped[conn->index] = generation;
     memset(&out, 0, sizeof out);
     out.kind = CT_MESSAGE_STOPPING;
     out.stopping.generation = generation;
@@ -91,8 +93,10 @@ static void answer_stop(struct swarm *swarm, struct swarm_conn *conn)
 
 static void take_start(const struct ct_start *start, int count)
 {
-    if (start->group_world_size != (uint32_t)count ||
-        start->group_rank >= (uint32_t)count)
+    const int expected = count - (will_lose && start->generation > 1);
+
+    if (start->group_world_size != (uint32_t)expected ||
+        start->group_rank >= (uint32_t)expected)
         errx(1, "group rank %u of %u", start->group_rank, start->group_world_size);
     if (start->generation != 1 || seen.is_rank[start->group_rank])
         return;
@@ -214,7 +218,9 @@ int main(int argc, char **argv)
         errx(2, "usage: agents PORT N RUN [lose]");
     run_id = argv[3];
     will_lose = argc == 5;
-    if (!(seen.is_rank = calloc((size_t)count, sizeof *seen.is_rank)))
+    seen.is_rank = calloc((size_t)count, sizeof *seen.is_rank);
+    seen.stopped = calloc((size_t)count, sizeof *seen.stopped);
+    if (!seen.is_rank || !seen.stopped)
         err(1, "agents");
     join_ms = measure_join(&swarm, (int)strtol(argv[1], NULL, 10), count);
     printf("{\"agents\": %d, \"join_ms\": %.3f, ", count, join_ms);
@@ -224,6 +230,7 @@ int main(int argc, char **argv)
         measure_failure(&swarm);
     printf("\"messages\": %ld, \"ranks\": %d}\n", seen.messages, seen.ranks);
     swarm_close(&swarm);
+    free(seen.stopped);
     free(seen.is_rank);
     return 0;
 }
