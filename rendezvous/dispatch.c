@@ -35,9 +35,12 @@ static void welcome(struct peer *peer, const struct member_link *link)
 
 static void add_member(struct peer *peer, struct run *run)
 {
-    struct member_link link = {.id = peer->id, .peer = peer};
-    struct round_command command = {.kind = ROUND_ADD, .id = peer->id, .link = &link};
+    struct member_link link = {.peer = peer};
+    struct round_command command = {.kind = ROUND_ADD, .link = &link};
 
+    /* Anew: members are kept in this order, and with a token who came first may prove last. */
+    peer->id = ++peer->dispatch->last_id;
+    link.id = command.id = peer->id;
     (void)ct_copy(link.host, sizeof link.host, peer->host); /* same size */
     ct_addr_format_host(link.seen_as, &peer->conn->remote);
     ct_addr_format_host(link.reached_at, &peer->conn->local);

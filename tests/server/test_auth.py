@@ -43,6 +43,19 @@ def test_both_sides_prove_the_token_before_the_welcome(guarded):
     assert {first.expect(wire.START)["world_size"], second.expect(wire.START)["world_size"]} == {2}
 
 
+def test_who_comes_first_and_proves_last_takes_part(guarded):
+    first, nonce = guarded.agent(), b"f" * 32
+    first.hello(nonce=nonce)
+    theirs = first.expect(wire.CHALLENGE)["bytes"]
+    second = world_is_possible(guarded)
+    first.send(wire.PROOF, wire.proof(TOKEN, "agent", "job", nonce, theirs))
+    first.expect(wire.SERVER_PROOF)
+    first.expect(wire.WELCOME)
+    first.join()
+    second.join()
+    assert {first.expect(wire.START)["world_size"], second.expect(wire.START)["world_size"]} == {2}
+
+
 def test_a_missing_token_is_refused_and_said_so(guarded):
     refused(guarded.agent().hello(), wire.E_AUTH, "asks for a token", "you have none")
     world_is_possible(guarded)
