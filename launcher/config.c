@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launcher/devices.h"
@@ -25,6 +26,13 @@ const char *config_backend_name(enum config_backend backend)
     static const char *const names[] = {"local", "static", "c10d"};
 
     return names[backend];
+}
+
+int64_t config_time_left(const struct config *config)
+{
+    int64_t left = config->end_s - (int64_t)time(NULL);
+
+    return config->end_s && left > 0 ? left : 0;
 }
 
 /* ---- What comes with a later version: said in one line, never ignored ---------------- */
@@ -207,6 +215,16 @@ static void resolve_signals(struct config *out, const struct options *options)
     }
 }
 
+/* The batch system kills what is left after its own wait: a tenth of it, a second at least, is
+ * ours to say how the workers ended. */
+static uint64_t site_grace_ms(uint32_t kill_wait_s)
+{
+    uint64_t all_ms = (uint64_t)kill_wait_s * 1000;
+    uint64_t ours_ms = all_ms / 10 > 1000 ? all_ms / 10 : 1000;
+
+    return all_ms > ours_ms ? all_ms - ours_ms : all_ms / 2;
+}
+
 static int resolve_grace(struct config *out, const struct options *options,
                          struct ctrun_error *err)
 {
@@ -215,11 +233,14 @@ static int resolve_grace(struct config *out, const struct options *options,
     const char *text = option->text;
     int64_t seconds = option->integer;
 
-    out->grace_ms = GRACE_MS;
+    out->grace_ms = out->signal_grace_ms = GRACE_MS;
     if (!text) {
         name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-        if (!(text = option_env(out->env, name)))
+        if (!(text = option_env(out->env, name))) {
+            if (out->kill_wait_s)
+                out->signal_grace_ms = site_grace_ms(out->kill_wait_s);
             return 0;
+        }
         if (option_parse_int(text, &seconds) < 0)
             return ct_fail(err, -EINVAL, "%s=%s: not a number of seconds", name, text);
     }
@@ -227,7 +248,7 @@ static int resolve_grace(struct config *out, const struct options *options,
         return ct_fail(err, -EINVAL,
                        "%s=%s: shutdown_timeout must be non-negative, got %lld", name,
                        text, (long long)seconds);
-    out->grace_ms = (uint64_t)seconds * 1000;
+    out->grace_ms = out->signal_grace_ms = (uint64_t)seconds * 1000;
     return 0;
 }
 

@@ -33,6 +33,15 @@ enum {
     CONFIG_FILTERS_MAX = 64
 };
 
+/* One of several tasks that a batch system has started on this node; each is one rank. */
+struct config_task {
+    bool is_rank;    /* false: an agent of its own, the rest is 0 */
+    int local_id;    /* our worker's LOCAL_RANK */
+    int local_count; /* LOCAL_WORLD_SIZE */
+    int node_id;     /* GROUP_RANK */
+    int node_count;  /* GROUP_WORLD_SIZE */
+};
+
 struct config {
     enum config_backend backend;
     struct nnodes nodes;
@@ -57,6 +66,8 @@ struct config {
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
     uint64_t grace_ms;
+    uint64_t
+        signal_grace_ms;     /* after a signal to us: the batch system's, where known */
     uint64_t stuck_limit_ms; /* in uninterruptible sleep; 0: not looked at */
 
     int signals[CONFIG_SIGNALS_MAX];
@@ -73,9 +84,15 @@ struct config {
     char *out_filters[CONFIG_FILTERS_MAX + 1]; /* owned, NULL at the end */
     char *err_filters[CONFIG_FILTERS_MAX + 1];
 
-    bool prints_torch_events;  /* --event-log-handler=console */
-    char timer_file[PATH_MAX]; /* named pipe of the file timer; empty: none */
-    bool is_by_slurm;          /* what was not said comes from the batch system */
+    bool prints_torch_events;       /* --event-log-handler=console */
+    char timer_file[PATH_MAX];      /* named pipe of the file timer; empty: none */
+    const char *batch_system;       /* "Slurm": what was not said is its; NULL: none */
+    char batch[CT_HOST_MAX + 192];  /* our place in it, for people */
+    char batch_task[CT_RUN_ID_MAX]; /* for the workers; empty: not a task */
+    uint32_t requeues;              /* earlier starts of the job */
+    int64_t end_s;        /* of the job's time, seconds since 1970; 0: unknown */
+    uint32_t kill_wait_s; /* between the batch system's SIGTERM and SIGKILL; 0 */
+    struct config_task task;
     bool virtual_local_rank;
     struct placement placement;
     bool torchrun_exit_code;
@@ -89,6 +106,8 @@ int config_resolve(struct config *out, const struct options *options, char *cons
                    struct ctrun_error *err);
 void config_deinit(struct config *config);
 
+/* Seconds that the batch system leaves us, 0 when none or unknown. */
+int64_t config_time_left(const struct config *config);
 const char *config_backend_name(enum config_backend backend);
 
 #endif

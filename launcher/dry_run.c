@@ -22,6 +22,11 @@ static bool is_open(const struct config *config, const char *name)
         return config->backend != CONFIG_STATIC;
     if (strcmp(name, CT_ENV_ERROR_FILE) == 0)
         return !config->has_no_files;
+    if (config->task.is_rank && strcmp(name, CT_ENV_WORLD_SIZE) == 0)
+        return false;
+    if (config->task.is_rank && (strcmp(name, CT_ENV_GROUP_RANK) == 0 ||
+                                 strcmp(name, CT_ENV_GROUP_WORLD_SIZE) == 0))
+        return false;
     for (size_t i = 0; config->nodes.max > 1 && i < sizeof by_round / sizeof *by_round;
          i++)
         if (strcmp(name, by_round[i]) == 0)
@@ -35,7 +40,8 @@ static struct ct_start expected_start(const struct config *config)
     struct ct_start start = {
         .generation = 1,
         .group_world_size = 1,
-        .world_size = (uint32_t)config->nproc,
+        .world_size = (uint32_t)(config->task.is_rank ? config->nodes.max
+                                                      : config->nproc),
         .role_world_size = (uint32_t)config->nproc,
         .master_port = (uint16_t)config->endpoint.port,
     };
@@ -147,10 +153,29 @@ static void print_limits(FILE *out, const struct config *config, bool as_json)
                 placement->raises_core ? "raised to the hard limit" : "as inherited");
 }
 
+/* What the batch system has told about the job's life. */
+static void print_time(FILE *out, const struct config *config, bool as_json)
+{
+    const char *began = as_json ? "," : "";
+
+    if (config->requeues)
+        fprintf(out, as_json ? "%s\"requeues\":%u" : "%srequeued   : %u times\n", began,
+                config->requeues);
+    if (config->end_s)
+        fprintf(out, as_json ? "%s\"time_left_s\":%lld" : "%stime left  : %lld s\n",
+                began, (long long)config_time_left(config));
+    if (config->kill_wait_s)
+        fprintf(out, as_json ? "%s\"kill_wait_s\":%u" : "%skill wait  : %u s\n", began,
+                config->kill_wait_s);
+}
+
 static void print_head(FILE *out, const struct config *config)
 {
     fprintf(out, "nodes      : %d:%d\n", config->nodes.min, config->nodes.max);
     fprintf(out, "workers    : %d on this node (%s)\n", config->nproc, config->host);
+    if (config->batch_system)
+        fprintf(out, "batch      : %s\n", config->batch);
+    print_time(out, config, false);
     fprintf(out, "backend    : %s\n", config_backend_name(config->backend));
     if (config->backend == CONFIG_LOCAL)
         fprintf(out, "endpoint   : %s, a free port\n", config->endpoint.host);
@@ -181,6 +206,11 @@ static void print_json_head(FILE *out, const struct config *config)
     json_print_text(out, config->host);
     fputs(",\"run_id\":", out);
     json_print_text(out, config->run_id);
+    if (config->batch_system) {
+        fputs(",\"batch\":", out);
+        json_print_text(out, config->batch);
+    }
+    print_time(out, config, true);
     fputs(",\"role\":", out);
     json_print_text(out, config->role);
     print_limits(out, config, true);

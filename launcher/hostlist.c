@@ -21,7 +21,7 @@ struct expansion {
     char name[NAME_MAX_BYTES];
 };
 
-static int add_name(struct hostlist *list, const char *name)
+int hostlist_add(struct hostlist *list, const char *name)
 {
     size_t bytes = strlen(name) + 1;
     char **names;
@@ -131,7 +131,7 @@ static int expand(struct expansion *it, const char *at, size_t length)
         return expand_ranges(it, bracket + 1, length + prefix);
     if (prefix && at > it->begin)
         return -EINVAL; /* a suffix behind a bracket is not in Slurm's grammar */
-    return add_name(it->list, it->name);
+    return hostlist_add(it->list, it->name);
 }
 
 /* The end of the item at `at`: a comma or blank outside brackets. NULL: unbalanced. */

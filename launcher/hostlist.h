@@ -27,6 +27,8 @@ struct hostlist {
 
 /* 0, or -EINVAL (malformed), -E2BIG (more than the caps), -ENOMEM; *out is empty then. */
 int hostlist_parse(const char *text, struct hostlist *out, struct ctrun_error *err);
+/* Adds a name at the end. 0, -E2BIG, -ENOMEM. */
+int hostlist_add(struct hostlist *list, const char *name);
 void hostlist_deinit(struct hostlist *list);
 /* Writes `list` in brackets ("gpu[1-3,07]"); what does not fit ends in "...". Order is kept.
  * Returns dst. */

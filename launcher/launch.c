@@ -12,6 +12,7 @@
 #include "launcher/json.h"
 #include "launcher/logdir.h"
 #include "launcher/messages.h"
+#include "launcher/nested.h"
 #include "launcher/plan.h"
 #include "launcher/summary.h"
 #include "launcher/torch_events.h"
@@ -140,7 +141,7 @@ static void describe(void *context, struct ct_failure *failure)
     const char *text;
     size_t length;
 
-    (void)context;
+    failure->local_rank += ((struct launch *)context)->config->task.local_id;
     if (!failure->error_file[0])
         return;
     if (json_error_file_read(failure->error_file, &file) != 1) {
@@ -493,6 +494,18 @@ done:
     return code;
 }
 
+/* What a person could take for a fault later on. */
+static void say_beginning(const struct config *config)
+{
+    char text[NESTED_TEXT_MAX];
+
+    if (*nested_format(text, sizeof text, config->env))
+        messages_say("%s", text);
+    if (config->requeues && config->node_rank <= 0)
+        messages_say("%s has requeued this job %u time%s", config->batch_system,
+                     config->requeues, config->requeues > 1 ? "s" : "");
+}
+
 int launch_run(const struct config *config)
 {
     struct launch *launch = ct_zalloc(sizeof *launch);
@@ -501,6 +514,7 @@ int launch_run(const struct config *config)
 
     if (!launch)
         return launch_fail(config, &err);
+    say_beginning(config);
     launch->config = config;
     if (torch_events_init(&launch->torch_events, config) < 0)
         code = launch_fail(config, &err);

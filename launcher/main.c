@@ -11,6 +11,7 @@
 #include "launcher/dry_run.h"
 #include "launcher/help.h"
 #include "launcher/launch.h"
+#include "launcher/merge.h"
 #include "launcher/messages.h"
 #include "launcher/print_config.h"
 #include "launcher/token.h"
@@ -81,6 +82,11 @@ static int run(struct config *config, const struct options *options)
     return rc < 0 ? launch_fail(config, &err) : rc;
 }
 
+static int refuse_tasks(const struct options *options, const struct ctrun_error *err)
+{
+    return refuse(err, strcmp(option_text(options, OPTION_EXIT_CODE), "torchrun") == 0);
+}
+
 static int resolve(struct config *config, const struct options *options,
                    const struct ct_auth_token *token, struct ctrun_error *err)
 {
@@ -94,6 +100,7 @@ int main(int argc, char **argv)
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
     struct ct_auth_token token = {0};
     struct config *config = ct_zalloc(sizeof *config);
+    struct merge merge = {0};
     struct options options;
     int code;
 
@@ -105,6 +112,10 @@ int main(int argc, char **argv)
         code = refuse(&err, false);
     else if (options.action != OPTIONS_RUN)
         code = say_and_leave(&options);
+    else if (merge_tasks(&merge, &options, environ, &err) < 0)
+        code = refuse_tasks(&options, &err);
+    else if (merge.is_done)
+        code = merge.code;
     else if (resolve(config, &options, &token, &err) < 0)
         code = refuse(&err, config->torchrun_exit_code);
     else
@@ -112,5 +123,6 @@ int main(int argc, char **argv)
     config_deinit(config);
     ct_auth_token_wipe(&token);
     free(config);
+    merge_close(&merge, code);
     return code;
 }

@@ -9,6 +9,24 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
+/* What LOCAL_RANK is before --virtual-local-rank: tasks of a batch system that are one rank each
+ * count on from one another. */
+static int local_id(const struct config *config, int local_rank)
+{
+    return config->task.local_id + local_rank;
+}
+
+/* True when the worker has one GPU, which is its first: so it was asked for, or the batch system
+ * has given each of its tasks one. */
+static bool sees_one_gpu(const struct config *config)
+{
+    const char *cuda = option_env(config->env, "CUDA_VISIBLE_DEVICES");
+
+    return config->virtual_local_rank ||
+           (config->task.is_rank && config->task.local_count > 1 && cuda &&
+            devices_visible_count(cuda) == 1);
+}
+
 char **plan_argv(const struct config *config, int local_rank)
 {
     const struct program *program = &config->program;
@@ -18,7 +36,7 @@ char **plan_argv(const struct config *config, int local_rank)
     size_t at = 0;
     char **argv;
 
-    (void)ct_format(number, sizeof number, "%d", local_rank);
+    (void)ct_format(number, sizeof number, "%d", local_id(config, local_rank));
     while (program->args[count])
         count++;
     if (!(argv = ct_zalloc_array(count + PROGRAM_HEAD_MAX + 3, sizeof *argv)) ||
@@ -55,8 +73,14 @@ static int set_virtual_device(struct ct_env *env, const struct config *config,
     int rc;
 
     if (!list || !*list)
-        return ct_env_setf(env, "CUDA_VISIBLE_DEVICES", "%d", local_rank);
-    if ((rc = devices_visible_entry(list, local_rank, entry, sizeof entry)) < 0)
+        return ct_env_setf(env, "CUDA_VISIBLE_DEVICES", "%d",
+                           local_id(config, local_rank));
+    if ((rc = devices_visible_entry(list,
+                                    config->task.is_rank &&
+                                            devices_visible_count(list) == 1
+                                        ? 0
+                                        : local_id(config, local_rank),
+                                    entry, sizeof entry)) < 0)
         return rc; /* cannot be: config_resolve() has counted */
     if (has_hip && (rc = ct_env_set(env, "HIP_VISIBLE_DEVICES", entry)) < 0)
         return rc;
@@ -66,17 +90,22 @@ static int set_virtual_device(struct ct_env *env, const struct config *config,
 static int set_numbers(struct ct_env *env, const struct config *config,
                        const struct ct_start *start, int local_rank)
 {
+    const struct config_task *task = &config->task;
     const struct {
         const char *name;
         uint64_t value;
     } numbers[] = {
-        {CT_ENV_LOCAL_RANK, config->virtual_local_rank ? 0 : (uint64_t)local_rank},
+        {CT_ENV_LOCAL_RANK,
+         sees_one_gpu(config) ? 0 : (uint64_t)local_id(config, local_rank)},
         {CT_ENV_RANK, start->rank_base + (uint64_t)local_rank},
-        {CT_ENV_GROUP_RANK, start->group_rank},
+        {CT_ENV_GROUP_RANK,
+         task->is_rank ? (uint64_t)task->node_id : start->group_rank},
         {CT_ENV_ROLE_RANK, start->role_rank_base + (uint64_t)local_rank},
-        {CT_ENV_LOCAL_WORLD_SIZE, (uint64_t)config->nproc},
+        {CT_ENV_LOCAL_WORLD_SIZE,
+         (uint64_t)(task->is_rank ? task->local_count : config->nproc)},
         {CT_ENV_WORLD_SIZE, start->world_size},
-        {CT_ENV_GROUP_WORLD_SIZE, start->group_world_size},
+        {CT_ENV_GROUP_WORLD_SIZE,
+         task->is_rank ? (uint64_t)task->node_count : start->group_world_size},
         {CT_ENV_ROLE_WORLD_SIZE, start->role_world_size},
         {CT_ENV_MASTER_PORT, start->master_port},
         {CT_ENV_RESTART_COUNT, start->restart_count},
@@ -111,6 +140,9 @@ int plan_environment(struct ct_env *out, const struct config *config,
         (rc = ct_env_set(out, CT_ENV_SIGNALS, config->signals_text)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_ERROR_FILE, error_file ? error_file : "")) < 0)
         return rc;
+    if (*config->batch_task &&
+        (rc = ct_env_set(out, CT_ENV_BATCH_TASK, config->batch_task)) < 0)
+        return rc;
     if (config->placement.omp_threads > 0 &&
         (rc = ct_env_setf(out, CT_ENV_OMP_THREADS, "%d",
                           config->placement.omp_threads)) < 0)
@@ -138,7 +170,7 @@ static char *make_prefix(const struct config *config, const struct ct_start *sta
                                           {"hostname", config->host},
                                           {NULL, NULL}};
 
-    (void)ct_format(local, sizeof local, "%d", local_rank);
+    (void)ct_format(local, sizeof local, "%d", local_id(config, local_rank));
     (void)ct_format(rank, sizeof rank, "%u", start->rank_base + (unsigned)local_rank);
     return template_substitute(config->prefix_template, names);
 }
@@ -165,23 +197,24 @@ static int plan_files(struct agent_worker_plan *out, const struct config *config
                       struct logdir *dir, const struct ct_start *start, int local_rank,
                       struct ctrun_error *err)
 {
+    const int local = local_id(config, local_rank);
     int rc;
 
-    out->out = streams_target(&config->streams, local_rank, STREAM_STDOUT);
-    out->err = streams_target(&config->streams, local_rank, STREAM_STDERR);
+    out->out = streams_target(&config->streams, local, STREAM_STDOUT);
+    out->err = streams_target(&config->streams, local, STREAM_STDERR);
     if (config->has_no_files) { /* --log-dir /dev/null: the console is all there is */
-        bool is_shown = config->streams.is_shown[local_rank];
+        bool is_shown = config->streams.is_shown[local];
 
         out->out = out->err = is_shown ? AGENT_STREAM_CONSOLE : AGENT_STREAM_DROP;
         return 0;
     }
-    if ((rc = logdir_enter(dir, start->generation, start->restart_count, local_rank,
-                           err)) < 0)
+    if ((rc = logdir_enter(dir, start->generation, start->restart_count, local, err)) <
+        0)
         return rc;
     if (!(out->prefix = make_prefix(config, start, local_rank)) ||
-        !set_path(&out->error_file, true, dir, local_rank, "error.json") ||
-        !set_path(&out->out_file, has_file(out->out), dir, local_rank, "stdout.log") ||
-        !set_path(&out->err_file, has_file(out->err), dir, local_rank, "stderr.log") ||
+        !set_path(&out->error_file, true, dir, local, "error.json") ||
+        !set_path(&out->out_file, has_file(out->out), dir, local, "stdout.log") ||
+        !set_path(&out->err_file, has_file(out->err), dir, local, "stderr.log") ||
         !set_path(&out->filtered_out_file, is_teed(out->out) && config->out_filters[0],
                   dir, -1, "filtered_stdout.log") ||
         !set_path(&out->filtered_err_file, is_teed(out->err) && config->err_filters[0],

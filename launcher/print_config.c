@@ -32,10 +32,15 @@ static bool format_resolved(char *dst, size_t size, enum option_id id,
             (void)ct_format(dst, size, "%s port %d", config->endpoint.host,
                             config->endpoint.port);
         return true;
+    case OPTION_NODE_RANK:
+        if (config->node_rank < 0)
+            return false;
+        (void)ct_format(dst, size, "%d", config->node_rank);
+        return true;
     case OPTION_RDZV_ID: (void)ct_copy(dst, size, config->run_id); return true;
     case OPTION_SHUTDOWN_TIMEOUT:
         (void)ct_format(dst, size, "%llu s",
-                        (unsigned long long)(config->grace_ms / 1000));
+                        (unsigned long long)(config->signal_grace_ms / 1000));
         return true;
     case OPTION_LOG_LINE_PREFIX_TEMPLATE:
         (void)ct_copy(dst, size, config->prefix_template);
@@ -83,12 +88,16 @@ static const char *stand_in(enum option_id id, const struct config *config)
     return NULL;
 }
 
-static bool is_slurms(enum option_id id, const struct config *config)
+static bool is_by_batch(enum option_id id, const struct config *config)
 {
-    if (!config->is_by_slurm)
+    if (id == OPTION_SHUTDOWN_TIMEOUT)
+        return config->kill_wait_s > 0;
+    if (!config->batch_system)
         return false;
     if (id == OPTION_NNODES || id == OPTION_RDZV_ID)
         return true;
+    if (id == OPTION_NODE_RANK)
+        return config->node_rank >= 0;
     return config->nodes.max > 1 &&
            (id == OPTION_RDZV_BACKEND || id == OPTION_RDZV_ENDPOINT);
 }
@@ -112,7 +121,9 @@ static const char *origin(enum option_id id, const struct options *options,
         return value->source == OPTION_TYPED ? "command line" : option_table[id].env;
     if ((name = stand_in(id, config)))
         return name;
-    return is_slurms(id, config) ? "Slurm" : "default";
+    if (!is_by_batch(id, config))
+        return "default";
+    return config->batch_system ? config->batch_system : "Slurm";
 }
 
 static bool is_shown(enum option_id id)

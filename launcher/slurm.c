@@ -1,85 +1,120 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/slurm.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <strings.h>
 
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
 enum {
-    /* Ports by job and step lie below Linux's ephemeral range (32768) and above what services
-     * use, so that neither a passing client nor a daemon is likely to have one. */
-    PORT_FIRST = 20000,
-    PORT_SPAN = 9000,
-    PORT_STRIDE = 2251, /* prime: the candidates of neighbouring jobs do not coincide */
+    KILL_WAIT_S = 30, /* slurm.conf(5) */
+    KILL_WAIT_MAX_S = 65533,
 };
 
-struct source {
-    const char *(*get)(const void *context, const char *name);
-    const void *context;
-};
-
-static const char *text_of(const struct source *from, const char *name)
+/* One item of a per-node list, "3" or "1(x6)", of `length` bytes. */
+static int parse_item(const char *field, size_t length, uint64_t *value,
+                      uint64_t *times)
 {
-    const char *value = from->get(from->context, name);
+    char item[32];
+    char *repeat;
 
-    return value && *value ? value : NULL;
+    *times = 1;
+    if (!length || length >= sizeof item)
+        return -EINVAL;
+    memcpy(item, field, length);
+    item[length] = '\0';
+    if ((repeat = strchr(item, '('))) {
+        if (item[length - 1] != ')' || repeat[1] != 'x')
+            return -EINVAL;
+        item[length - 1] = '\0';
+        *repeat = '\0';
+        if (ct_parse_u64(repeat + 2, 1, INT_MAX, times) < 0)
+            return -EINVAL;
+    }
+    return ct_parse_u64(item, 0, INT_MAX, value);
 }
 
-static int number_of(const struct source *from, const char *name, int *out,
-                     struct ctrun_error *err)
-{
-    const char *text = text_of(from, name);
-    uint64_t value;
-
-    if (!text || ct_parse_u64(text, 0, INT_MAX, &value) < 0)
-        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
-                       "Slurm: %s is %s%s%s: want a number", name, text ? "'" : "",
-                       text ? text : "not set", text ? "'" : "");
-    *out = (int)value;
-    return 0;
-}
-
-int slurm_per_node(const char *text, size_t index, int *out)
+int slurm_per_node(const char *text, int *out, size_t count)
 {
     const char *cursor = text;
     const char *field;
     size_t length;
+    size_t done = 0;
 
-    while ((field = ct_next_field(&cursor, ',', &length))) {
-        char item[32];
-        char *repeat;
+    while (done < count && (field = ct_next_field(&cursor, ',', &length))) {
         uint64_t value;
-        uint64_t times = 1;
+        uint64_t times;
 
-        if (!length || length >= sizeof item)
+        if (parse_item(field, length, &value, &times) < 0)
             return -EINVAL;
-        memcpy(item, field, length);
-        item[length] = '\0';
-        if ((repeat = strchr(item, '('))) {
-            if (item[length - 1] != ')' || repeat[1] != 'x')
-                return -EINVAL;
-            item[length - 1] = '\0';
-            *repeat = '\0';
-            if (ct_parse_u64(repeat + 2, 1, INT_MAX, &times) < 0)
-                return -EINVAL;
-        }
-        if (ct_parse_u64(item, 0, INT_MAX, &value) < 0)
-            return -EINVAL;
-        if (index < times) {
-            *out = (int)value;
-            return 0;
-        }
-        index -= times;
+        for (; times && done < count; times--)
+            out[done++] = (int)value;
     }
-    return -EINVAL;
+    return done == count ? 0 : -EINVAL;
 }
 
-static int read_nodes(struct slurm_place *out, const struct source *from,
+/* ---- Time ---------------------------------------------------------------------------- */
+
+uint32_t slurm_kill_wait(const char *conf)
+{
+    static const char key[] = "killwait";
+    uint64_t found = KILL_WAIT_S;
+
+    for (const char *line = conf; line && *line; line = strchr(line, '\n')) {
+        const char *at = line += strspn(line, " \t\r\n");
+        char number[16];
+        size_t digits;
+
+        if (strncasecmp(at, key, sizeof key - 1) != 0)
+            continue;
+        at += sizeof key - 1;
+        at += strspn(at, " \t");
+        if (*at++ != '=')
+            continue;
+        at += strspn(at, " \t");
+        digits = strspn(at, "0123456789");
+        if (digits == 0 || digits >= sizeof number)
+            continue;
+        memcpy(number, at, digits);
+        number[digits] = '\0';
+        (void)ct_parse_u64(number, 0, KILL_WAIT_MAX_S, &found); /* else as it was */
+    }
+    return (uint32_t)found;
+}
+
+uint32_t slurm_grace(const struct batch_source *from)
+{
+    const char *path = batch_text(from, "SLURM_CONF");
+    uint32_t seconds = 0;
+    char *conf;
+
+    if (!batch_text(from, "SLURM_JOB_ID"))
+        return 0;
+    if ((conf = from->read(from->context, path ? path : "/etc/slurm/slurm.conf")))
+        seconds = slurm_kill_wait(conf);
+    free(conf);
+    return seconds;
+}
+
+int64_t slurm_end(const struct batch_source *from)
+{
+    const char *text = batch_text(from, "SLURM_JOB_END_TIME");
+    uint64_t seconds;
+
+    return text && ct_parse_u64(text, 0, INT64_MAX, &seconds) == 0 ? (int64_t)seconds
+                                                                   : 0;
+}
+
+/* ---- Place --------------------------------------------------------------------------- */
+
+static int read_nodes(struct batch_place *out, const struct batch_source *from,
                       struct ctrun_error *err)
 {
-    const char *list = text_of(from, "SLURM_STEP_NODELIST");
-    const char *tasks = text_of(from, "SLURM_STEP_TASKS_PER_NODE");
+    const char *list = batch_text(from, "SLURM_STEP_NODELIST");
+    const char *tasks = batch_text(from, "SLURM_STEP_TASKS_PER_NODE");
 
     if (!list)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
@@ -93,71 +128,65 @@ static int read_nodes(struct slurm_place *out, const struct source *from,
             err, CTRUN_E_BAD_ENVIRONMENT,
             "Slurm: SLURM_NODEID is %d, SLURM_STEP_NODELIST '%s' has %zu nodes",
             out->node_id, list, out->nodes.count);
-    out->tasks_here = 1;
-    if (tasks && slurm_per_node(tasks, (size_t)out->node_id, &out->tasks_here) < 0)
+    if (batch_set_tasks(out, 1) < 0)
+        return ct_fail(err, -ENOMEM, "Slurm: out of memory");
+    if (tasks && slurm_per_node(tasks, out->tasks, out->nodes.count) < 0)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
-                       "Slurm: SLURM_STEP_TASKS_PER_NODE '%s' has no entry %d", tasks,
-                       out->node_id);
+                       "Slurm: SLURM_STEP_TASKS_PER_NODE '%s' is not for the %zu nodes "
+                       "of SLURM_STEP_NODELIST",
+                       tasks, out->nodes.count);
     return 0;
 }
 
-static void choose_ports(struct slurm_place *out, int job, int step)
-{
-    uint32_t seed = (uint32_t)job * 7u + (uint32_t)step * 31u;
-
-    for (uint32_t i = 0; i < SLURM_PORTS; i++)
-        out->ports[i] = (uint16_t)(PORT_FIRST +
-                                   (seed % PORT_SPAN + i * PORT_STRIDE) % PORT_SPAN);
-}
-
 /* The step's numbers; in a step Slurm sets all of them. */
-static int read_numbers(struct slurm_place *out, const struct source *from,
-                        struct ctrun_error *err)
+static int read_numbers(struct batch_place *out, const struct batch_source *from,
+                        int *job, int *step, struct ctrun_error *err)
 {
     const struct {
         const char *name;
         int *value;
     } numbers[] = {
+        {"SLURM_JOB_ID", job},
+        {"SLURM_STEP_ID", step},
         {"SLURM_NODEID", &out->node_id},
         {"SLURM_LOCALID", &out->local_id},
-        {"SLURM_PROCID", &out->task_rank},
-        {"SLURM_STEP_NUM_TASKS", &out->task_count},
     };
     int rc;
 
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if ((rc = number_of(from, numbers[i].name, numbers[i].value, err)) < 0)
+        if ((rc = batch_number(from, numbers[i].name, numbers[i].value, err)) < 0)
             return rc;
     return 0;
 }
 
-int slurm_place_read(struct slurm_place *out,
-                     const char *(*get)(const void *context, const char *name),
-                     const void *context, struct ctrun_error *err)
+static void read_history(struct batch_place *out, const struct batch_source *from)
 {
-    const struct source from = {get, context};
-    const char *restart = text_of(&from, "SLURM_RESTART_COUNT");
+    const char *text = batch_text(from, "SLURM_RESTART_COUNT");
+    uint64_t restarts = 0;
+
+    if (text && ct_parse_u64(text, 0, UINT32_MAX, &restarts) == 0)
+        out->requeues = (uint32_t)restarts;
+}
+
+int slurm_read(struct batch_place *out, const struct batch_source *from,
+               struct ctrun_error *err)
+{
     int job = 0, step = 0;
     int rc;
 
-    *out = (struct slurm_place){0};
-    if (!text_of(&from, "SLURM_STEP_ID"))
+    if (!batch_text(from, "SLURM_STEP_ID"))
         return 0;
-    if ((rc = number_of(&from, "SLURM_JOB_ID", &job, err)) < 0 ||
-        (rc = number_of(&from, "SLURM_STEP_ID", &step, err)) < 0 ||
-        (rc = read_numbers(out, &from, err)) < 0 ||
-        (rc = read_nodes(out, &from, err)) < 0) {
-        slurm_place_deinit(out);
+    out->system = "Slurm";
+    out->has_size = true;
+    if ((rc = read_numbers(out, from, &job, &step, err)) < 0 ||
+        (rc = read_nodes(out, from, err)) < 0)
         return rc;
-    }
-    (void)ct_format(out->run_id, sizeof out->run_id, "slurm-%d.%d%s%.10s", job, step,
-                    restart ? "." : "", restart ? restart : "");
-    choose_ports(out, job, step);
-    return 1;
-}
-
-void slurm_place_deinit(struct slurm_place *place)
-{
-    hostlist_deinit(&place->nodes);
-    *place = (struct slurm_place){0};
+    read_history(out, from);
+    (void)ct_format(out->job, sizeof out->job, "job %d step %d", job, step);
+    (void)ct_format(out->run_id, sizeof out->run_id, "slurm-%d.%d", job, step);
+    if (out->requeues)
+        (void)ct_format(out->run_id, sizeof out->run_id, "slurm-%d.%d.%u", job, step,
+                        out->requeues);
+    rc = batch_check(out, (uint32_t)job * 7u + (uint32_t)step * 31u, err);
+    return rc < 0 ? rc : 1;
 }

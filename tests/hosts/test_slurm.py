@@ -25,10 +25,3 @@ def test_a_failing_rank_ends_the_step_with_its_code_on_both_nodes(box, slurm):
                      "--no-python", "sh", "-c", '[ $RANK = 0 ] || exit 7; exec sleep 600')
     assert code == 7, run
     assert run.err.count("rank 1 (node2") == 2, run
-
-
-def test_several_tasks_a_node_are_refused_not_multiplied(box, slurm):
-    code, run = srun(box, slurm(2), "-N1", "--ntasks-per-node=2", ctrun.program("ctrun"),
-                     "--nproc-per-node=2", "--no-python", "true")
-    assert code == 2, run
-    assert "--ntasks-per-node=1" in run.err, run

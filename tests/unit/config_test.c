@@ -536,11 +536,43 @@ static void a_step_that_does_not_fit_is_refused(void **state)
     assert_non_null(strstr(f.err.text, "srun -N4"));
     config_deinit(&f.config);
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
-    resolve(&f, "--nproc-per-node=8 true", slurm_env); /* never 8 times 8 */
-    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
+    resolve(&f, "--nnodes=1:2 true",
+            slurm_env); /* a task is a rank: their number is fixed */
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
+    config_deinit(&f.config);
+    resolve(&f, "--nnodes=2 --rdzv-endpoint=h:1 true", slurm_env); /* 24 agents */
     assert_int_equal(f.rc, CTRUN_E_USAGE);
     assert_non_null(strstr(f.err.text, "--ntasks-per-node=1"));
     config_deinit(&f.config);
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
+}
+
+static void several_tasks_a_node_are_ranks_or_one_agent(void **state)
+{
+    (void)state;
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
+    resolve(&f, "true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.nodes.min, 24);
+    assert_int_equal(f.config.nodes.max, 24);
+    assert_int_equal(f.config.nproc, 1);
+    assert_true(f.config.task.is_rank);
+    assert_int_equal(f.config.task.local_count, 8);
+    assert_int_equal(f.config.task.node_count, 3);
+    config_deinit(&f.config);
+    resolve(&f, "--nproc-per-node=8 true", slurm_env); /* never 8 times 8 */
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.nodes.max, 3);
+    assert_int_equal(f.config.nproc, 8);
+    assert_false(f.config.task.is_rank);
+    config_deinit(&f.config);
+    resolve(&f, "--nnodes=24 --rdzv-endpoint=h:1 true",
+            slurm_env); /* he counts tasks */
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.nodes.max, 24);
+    assert_false(f.config.task.is_rank);
+    config_deinit(&f.config);
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
 }
 
 int main(void)
@@ -565,6 +597,7 @@ int main(void)
         cmocka_unit_test(slurm_says_who_where_and_in_which_order),
         cmocka_unit_test(what_the_user_says_wins_over_slurm),
         cmocka_unit_test(a_step_that_does_not_fit_is_refused),
+        cmocka_unit_test(several_tasks_a_node_are_ranks_or_one_agent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

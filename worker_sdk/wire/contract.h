@@ -33,6 +33,8 @@
 /* --net and --port-range, as given: the SDK's own listeners keep to them. */
 #define CT_ENV_NET        "CTRUN_NET"
 #define CT_ENV_PORT_RANGE "CTRUN_PORT_RANGE"
+/* Under a batch system: the task's run id, so that a ctrun inside a worker knows its own step. */
+#define CT_ENV_BATCH_TASK "CTRUN_BATCH_TASK"
 /* Read by the launcher: the file that gets the event stream, see base/event.h. */
 #define CT_ENV_EVENTS "CTRUN_EVENTS"
 

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/merge.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "launcher/batch.h"
+#include "launcher/devices.h"
+#include "launcher/nested.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+enum {
+    MERGE_MAGIC = 0x6d657267,
+    AGAIN_MS = 10 /* between tries while task 0 does not listen yet */
+};
+
+/* Both ways on one machine, from one program: no byte order, no versions. */
+struct hello {
+    uint32_t magic;
+    uint32_t local_id;
+    struct cpuset cpus;
+};
+
+struct bye {
+    uint32_t magic;
+    int32_t code;
+};
+
+static socklen_t name_socket(struct sockaddr_un *out, const struct batch_place *place)
+{
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    /* The first byte is 0: no file. A name that does not fit is cut alike for all. */
+    (void)ct_format(out->sun_path + 1, sizeof out->sun_path - 1, "ctrun-merge-%u-%s-%d",
+                    (unsigned)getuid(), place->run_id, place->node_id);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                       strlen(out->sun_path + 1));
+}
+
+static bool is_our_user(int fd)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+           peer.uid == getuid();
+}
+
+/* True when `fd` becomes readable before the deadline. */
+static bool wait_readable(int fd, uint64_t deadline_ms)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    int rc;
+
+    while ((rc = poll(&wait, 1, ct_left_ms(deadline_ms))) < 0 && errno == EINTR)
+        ;
+    return rc > 0;
+}
+
+/* ---- The first task ------------------------------------------------------------------ */
+
+/* One of the others, or a stranger. True when it was one of ours, with its CPUs in `cpus`. */
+static bool accept_one(struct merge *merge, int listener, uint64_t deadline_ms,
+                       struct cpuset *cpus)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    struct hello hello;
+
+    if (fd < 0)
+        return false;
+    if (!is_our_user(fd) || !wait_readable(fd, deadline_ms) ||
+        recv(fd, &hello, sizeof hello, MSG_DONTWAIT) != (ssize_t)sizeof hello ||
+        hello.magic != MERGE_MAGIC) {
+        close(fd);
+        return false;
+    }
+    merge->fds[merge->count++] = fd;
+    cpuset_unite(cpus, &hello.cpus);
+    return true;
+}
+
+static int gather(struct merge *merge, int listener, int others,
+                  const struct batch_place *place, struct ctrun_error *err)
+{
+    uint64_t deadline_ms = ct_deadline_ms(MERGE_GATHER_MS);
+    struct cpuset cpus;
+
+    devices_cpus(&cpus);
+    while (merge->count < others) {
+        if (!wait_readable(listener, deadline_ms))
+            return ct_fail(err, CTRUN_E_TIMEOUT,
+                           "%s: %d of %d tasks on %s did not come within %d s; all "
+                           "tasks of a node must run ctrun with the same options",
+                           place->system, others - merge->count, others + 1,
+                           place->nodes.names[place->node_id], MERGE_GATHER_MS / 1000);
+        (void)accept_one(merge, listener, deadline_ms, &cpus);
+    }
+    /* They sleep: what they were given is for our workers. */
+    if (sched_setaffinity(0, sizeof cpus.sets, cpus.sets) < 0)
+        ct_warn("the CPUs of this node's other tasks cannot be used: %s",
+                strerror(errno));
+    return 0;
+}
+
+static int lead(struct merge *merge, const struct batch_place *place,
+                struct ctrun_error *err)
+{
+    int others = place->tasks[place->node_id] - 1;
+    struct sockaddr_un name;
+    socklen_t length = name_socket(&name, place);
+    int listener;
+    int rc;
+
+    if (others == 0)
+        return 0;
+    if (!(merge->fds = ct_zalloc_array((size_t)others, sizeof *merge->fds)))
+        return ct_fail(err, -ENOMEM, "tasks of this node: out of memory");
+    listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&name, length) < 0 ||
+        listen(listener, others) < 0) {
+        rc = ct_fail(err, -errno, "tasks of this node: socket @%s: %s",
+                     name.sun_path + 1, strerror(errno));
+    } else {
+        rc = gather(merge, listener, others, place, err);
+    }
+    if (listener >= 0)
+        close(listener);
+    return rc;
+}
+
+void merge_close(struct merge *merge, int code)
+{
+    const struct bye bye = {MERGE_MAGIC, code};
+
+    for (int i = 0; i < merge->count; i++) {
+        (void)send(merge->fds[i], &bye, sizeof bye, MSG_NOSIGNAL | MSG_DONTWAIT);
+        close(merge->fds[i]);
+    }
+    free(merge->fds);
+    *merge = (struct merge){0};
+}
+
+/* ---- The others ---------------------------------------------------------------------- */
+
+/* Connected to task 0, or a code. */
+static int find_leader(const struct batch_place *place, struct ctrun_error *err)
+{
+    uint64_t deadline_ms = ct_deadline_ms(MERGE_GATHER_MS);
+    struct timespec pause = {0, AGAIN_MS * 1000000};
+    struct sockaddr_un name;
+    socklen_t length = name_socket(&name, place);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int rc = fd < 0 ? -errno : 0;
+
+    while (rc == 0 && connect(fd, (struct sockaddr *)&name, length) < 0) {
+        if (ct_left_ms(deadline_ms) == 0)
+            rc = ct_fail(err, CTRUN_E_TIMEOUT,
+                         "%s: task 0 of %s did not come within %d s; all tasks of a "
+                         "node must run ctrun with the same options",
+                         place->system, place->nodes.names[place->node_id],
+                         MERGE_GATHER_MS / 1000);
+        else if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR)
+            rc = ct_fail(err, -errno, "task 0 of this node: %s", strerror(errno));
+        else
+            (void)nanosleep(&pause, NULL);
+    }
+    if (rc == 0 && !is_our_user(fd))
+        rc = ct_fail(err, -EPERM,
+                     "task 0 of this node: its socket @%s belongs to another user",
+                     name.sun_path + 1);
+    if (rc == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+/* Sleeps until task 0 ends. Its signals are ours as well: it gets them too, and decides. */
+static int follow(struct merge *merge, const struct batch_place *place,
+                  struct ctrun_error *err)
+{
+    struct hello hello = {MERGE_MAGIC, (uint32_t)place->local_id, {{{{0}}}}};
+    struct bye bye = {0};
+    sigset_t all;
+    ssize_t n;
+    int fd;
+
+    sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, NULL);
+    devices_cpus(&hello.cpus);
+    if ((fd = find_leader(place, err)) < 0)
+        return fd;
+    n = send(fd, &hello, sizeof hello, MSG_NOSIGNAL);
+    while (n == (ssize_t)sizeof hello && (n = recv(fd, &bye, sizeof bye, 0)) < 0 &&
+           errno == EINTR)
+        n = (ssize_t)sizeof hello;
+    close(fd);
+    merge->is_done = true;
+    merge->code = n == (ssize_t)sizeof bye && bye.magic == MERGE_MAGIC
+                      ? bye.code
+                      : CT_EXIT_FAILURE;
+    if (n != (ssize_t)sizeof bye)
+        ct_warn("task 0 of this node, the agent, ended without a word");
+    return 0;
+}
+
+int merge_tasks(struct merge *out, const struct options *options, char *const *env,
+                struct ctrun_error *err)
+{
+    const struct batch_source source = batch_source_of(&env);
+    bool only_looks = options->values[OPTION_DRY_RUN].is_on ||
+                      options->values[OPTION_PRINT_CONFIG].is_on;
+    struct batch_place place;
+    int rc;
+
+    *out = (struct merge){0};
+    if (options->values[OPTION_STANDALONE].is_on ||
+        batch_find(&place, &source, NULL) <=
+            0) /* config_resolve() says what is wrong */
+        return 0;
+    if (batch_shape(&place, options) != BATCH_MERGE ||
+        nested_is_in_task(env, place.run_id))
+        rc = 0;
+    else if (only_looks && place.local_id > 0)
+        rc = out->is_done = true; /* task 0 prints */
+    else if (only_looks)
+        rc = 0;
+    else
+        rc = place.local_id == 0 ? lead(out, &place, err) : follow(out, &place, err);
+    batch_place_deinit(&place);
+    return rc < 0 ? rc : 0;
+}

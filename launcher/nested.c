@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/nested.h"
+
+#include "launcher/option.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+bool nested_is(char *const *env)
+{
+    return option_env(env, CT_ENV_RUN_ID) && option_env(env, CT_ENV_RANK) &&
+           option_env(env, CT_ENV_LOCAL_RANK);
+}
+
+bool nested_is_in_task(char *const *env, const char *run_id)
+{
+    const char *task = option_env(env, CT_ENV_BATCH_TASK);
+
+    /* torchrun does not tell; that it was started by another task than we is unlikely. */
+    return nested_is(env) && (!task || strcmp(task, run_id) == 0);
+}
+
+char *nested_format(char *dst, size_t size, char *const *env)
+{
+    static const char *const names[] = {
+        CT_ENV_RANK,        CT_ENV_WORLD_SIZE,  CT_ENV_LOCAL_RANK,
+        CT_ENV_MASTER_ADDR, CT_ENV_MASTER_PORT, CT_ENV_RUN_ID,
+    };
+    char list[256] = "";
+    size_t length = 0;
+
+    dst[0] = '\0';
+    if (!nested_is(env))
+        return dst;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (option_env(env, names[i])) {
+            int written = ct_format(list + length, sizeof list - length, "%s%s",
+                                    length ? "/" : "", names[i]);
+
+            length += written > 0 ? (size_t)written : 0;
+        }
+    (void)ct_format(
+        dst, size,
+        "inherited %s ignored: this is inside rank %.20s of run %.100s, and "
+        "a run of its own",
+        list, option_env(env, CT_ENV_RANK), option_env(env, CT_ENV_RUN_ID));
+    return dst;
+}

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several tasks a node: ranks, or one agent; never as many workers as tasks times --nproc-per-node."""
+import ctrun
+
+WORLD = 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $(hostname)"'
+FOUR = ["0/4 0/2 0 node1", "1/4 1/2 0 node1", "2/4 0/2 1 node2", "3/4 1/2 1 node2"]
+
+
+def srun(cluster, *words, **how):
+    run = cluster.start("login1", "srun", *words, **how)
+    run.wait(60)
+    return run
+
+
+def lines(run):
+    return sorted(run.out.split("\n")[:-1])
+
+
+def test_without_nproc_each_task_is_one_rank(box, slurm):
+    cluster = slurm(2)
+    run = srun(cluster, "-N2", "--ntasks-per-node=2", ctrun.program("ctrun"),
+               "--no-python", "sh", "-c", WORLD)
+    assert run.code == 0 and lines(run) == FOUR, run
+    # Dealt out in turn by Slurm: the ranks of a node stay in a row.
+    run = srun(cluster, "-N2", "--ntasks-per-node=2", "-m", "cyclic",
+               ctrun.program("ctrun"), "--no-python", "sh", "-c", WORLD)
+    assert run.code == 0 and lines(run) == FOUR, run
+    # Uneven: two on node1, one on node2.
+    hosts = box.write("hosts", "node2\nnode1\nnode1\n")
+    run = srun(cluster, "-m", "arbitrary", "-n3", ctrun.program("ctrun"), "--no-python",
+               "sh", "-c", WORLD, env={"SLURM_HOSTFILE": hosts})
+    assert run.code == 0, run
+    assert lines(run) == ["0/3 0/2 0 node1", "1/3 1/2 0 node1", "2/3 0/1 1 node2"], run
+
+
+def test_with_nproc_the_tasks_of_a_node_merge_into_one_agent(box, slurm):
+    cluster = slurm(2)
+    run = srun(cluster, "-N2", "--ntasks-per-node=2", ctrun.program("ctrun"),
+               "--nproc-per-node=2", "--no-python", "sh", "-c", WORLD)
+    assert run.code == 0 and lines(run) == FOUR, run
+    # Each task ends with the run's code.
+    run = srun(cluster, "-N2", "--ntasks-per-node=2", ctrun.program("ctrun"),
+               "--nproc-per-node=2", "--no-python", "sh", "-c", "exit 6")
+    assert run.code == 6, run
+    assert "node1: tasks 0-1: Exited with exit code 6" in run.err, run
+    assert "node2: tasks 2-3: Exited with exit code 6" in run.err, run
+    # Only to look at the plan they need not meet, and one of them prints it.
+    run = srun(cluster, "-N1", "-n2", ctrun.program("ctrun"), "--nproc-per-node=2",
+               "--dry-run", "true")
+    assert run.code == 0 and run.out.count("backend") == 1, run
+
+
+def test_a_merged_node_outlives_a_signal_to_all_of_its_tasks(box, slurm):
+    cluster = slurm(1)
+    run = cluster.start("login1", "srun", "-N1", "-n2", ctrun.program("ctrun"),
+                        "--nproc-per-node=2", "--no-python", ctrun.program("victim"),
+                        "on", "USR1", "9", "touch", box.path("ready%r"), "hang")
+    ctrun.wait_until(lambda: box.path("ready0").exists() and box.path("ready1").exists(),
+                     "both workers wait")
+    run.signal(10)  # srun passes it on to both tasks; one is the agent, the other sleeps
+    assert run.wait(60) == 9, run
