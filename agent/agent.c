@@ -27,6 +27,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
     int rc;
 
     if ((rc = open_consoles(agent, err)) < 0 ||
+        (rc = agent_open_chorus(agent, err)) < 0 ||
         (rc = agent_open_control(agent, err)) < 0 ||
         (rc = agent_open_crew(agent, err)) < 0 ||
         (rc = agent_open_watchdog(agent, err)) < 0 ||
@@ -51,10 +52,12 @@ static void close_all(struct agent *agent)
     control_close(agent->control);
     crew_destroy(agent->crew);
     signals_close(agent->signals);
+    agent_flush_chorus(agent, true);
     if (agent->console_out)
         console_flush(agent->console_out, OUTPUT_FLUSH_MS);
     if (agent->console_err)
         console_flush(agent->console_err, OUTPUT_FLUSH_MS);
+    agent_close_chorus(agent);
     if (agent->console_out != agent->console_err)
         console_close(agent->console_out);
     console_close(agent->console_err);

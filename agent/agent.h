@@ -74,6 +74,11 @@ struct agent_options {
     const char *const
         *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
     const char *const *err_filters;
+    /* --collapse: what stands in front of a line that several workers of this node have written
+     * alike, given as lists ("0-3,6"); is_teed: where --tee puts a prefix. Caller frees. NULL:
+     * each worker's line is shown by itself. */
+    char *(*ranks_prefix)(void *context, const char *local_ranks, const char *ranks,
+                          bool is_teed);
     uint64_t log_max_bytes; /* of each log file; then it is renamed; 0: no cap */
     int log_keep;           /* renamed ones that are kept */
 

@@ -5,11 +5,13 @@
  *     agent_round.c    the state that agent.h draws, and the rounds
  *     agent_link.c     what the server says; a link that breaks
  *     agent_request.c  what people ask: signals and ctrunctl
+ *     agent_chorus.c   lines that several workers write alike
  *     agent_watch.c    workers whose timer ran out, or that the kernel holds */
 #ifndef AGENT_AGENT_PRIVATE_H
 #define AGENT_AGENT_PRIVATE_H
 
 #include "agent/agent.h"
+#include "agent/chorus.h"
 #include "agent/console.h"
 #include "agent/control.h"
 #include "agent/crew.h"
@@ -50,6 +52,8 @@ struct agent {
     struct loop *loop;
     struct console *console_out;
     struct console *console_err; /* may be the same */
+    struct chorus *chorus_out;   /* NULL: lines are not collapsed */
+    struct chorus *chorus_err;   /* may be the same */
     struct control *control;
     struct remote *remote; /* NULL: ctrunctl cannot reach this run */
     struct loop_timer *drain_timer;
@@ -98,6 +102,11 @@ int agent_open_control(struct agent *agent, struct ctrun_error *err);
 
 /* ---- The others ------------------------------------------------------------------------- */
 
+/* Behind the consoles; nothing without --collapse. */
+int agent_open_chorus(struct agent *agent, struct ctrun_error *err);
+/* What waits in there goes to the consoles; is_end: and all that follows, at once. */
+void agent_flush_chorus(struct agent *agent, bool is_end);
+void agent_close_chorus(struct agent *agent);
 int agent_open_link(struct agent *agent, struct ctrun_error *err);
 int agent_open_signals(struct agent *agent, struct ctrun_error *err);
 /* Never fatal: the run does not need it. */

@@ -117,6 +117,8 @@ void agent_take_start(struct agent *agent, const struct ct_start *start)
                 (unsigned long long)start->generation, agent_state_name(agent->state));
         return;
     }
+    agent_flush_chorus(agent,
+                       false); /* the last words of the round before have its ranks */
     agent->start = *start;
     memset(&agent->stop, 0, sizeof agent->stop);
     agent->is_gone = false;
@@ -366,6 +368,8 @@ int agent_open_crew(struct agent *agent, struct ctrun_error *err)
         .socket = control_name(agent->control),
         .console_out = agent->console_out,
         .console_err = agent->console_err,
+        .chorus_out = agent->chorus_out,
+        .chorus_err = agent->chorus_err,
         .context = agent,
         .on_failure = on_failure,
         .on_success = on_success,

@@ -52,6 +52,8 @@ int crew_create(struct crew **out, const struct crew_options *options)
         .files = crew->files,
         .console_out = options->console_out,
         .console_err = options->console_err,
+        .chorus_out = options->chorus_out,
+        .chorus_err = options->chorus_err,
     };
     if (!crew->workers || !crew->timer || !crew->files) {
         crew_destroy(crew);

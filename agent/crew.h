@@ -22,6 +22,8 @@ struct crew_options {
     const char *socket;                /* kept */
     struct console *console_out;
     struct console *console_err;
+    struct chorus *chorus_out; /* NULL: lines are not collapsed */
+    struct chorus *chorus_err;
     void *context;
     /* A worker failed on its own account (never one that we stopped). */
     void (*on_failure)(void *context, const struct ct_failure *failure);

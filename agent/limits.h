@@ -39,6 +39,10 @@ enum {
     OUTPUT_TAIL_LINES = 10,
     OUTPUT_FLUSH_MS = 10000, /* a console that takes nothing for so long is given up */
 
+    /* Lines that are collapsed. */
+    CHORUS_DELAY_MS = 200, /* a line waits for its like: more would look like a hang */
+    CHORUS_WAIT_MAX_BYTES = 1024 * 1024,
+
     /* Log files. */
     LOGFILE_HIGH_BYTES = 512 *
                          1024, /* a stream with more waiting is not read further */

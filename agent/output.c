@@ -19,7 +19,8 @@ struct output {
     struct console *console; /* NULL: goes nowhere but into files */
     struct loop_watch *pipe; /* NULL: nothing (more) to read */
     struct console_source source;
-    struct ct_buf in; /* read, not yet cut into pieces */
+    struct chorus_part part; /* instead of source when part.chorus is there */
+    struct ct_buf in;        /* read, not yet cut into pieces */
     struct logfile *file;
     struct logfile *filtered;
     char *prefix;
@@ -41,6 +42,7 @@ static void destroy(struct output *output)
 {
     loop_watch_close(output->pipe);
     console_source_deinit(&output->source);
+    chorus_leave(&output->part);
     ct_buf_deinit(&output->in);
     logfile_close(output->file);
     logfile_close(output->filtered);
@@ -104,6 +106,19 @@ static int open_teed(struct output *output, const struct output_options *options
     return open_pipe(output, options, err);
 }
 
+/* It has a console to write to; with --collapse through the chorus. */
+static void enter(struct output *output, const struct output_options *options)
+{
+    output->console = options->console;
+    if (!options->chorus || options->is_inherited)
+        return;
+    output->part.worker = options->local_rank;
+    output->part.is_teed = options->kind == AGENT_STREAM_TEE;
+    output->part.on_room = on_room;
+    output->part.context = output;
+    chorus_join(options->chorus, &output->part);
+}
+
 static int open_child_end(struct output *output, const struct output_options *options,
                           struct ctrun_error *err)
 {
@@ -111,13 +126,13 @@ static int open_child_end(struct output *output, const struct output_options *op
 
     switch (options->kind) {
     case AGENT_STREAM_CONSOLE:
-        output->console = options->console;
+        enter(output, options);
         return options->is_inherited ? -1 : open_pipe(output, options, err);
     case AGENT_STREAM_DROP:
         fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
         return fd >= 0 ? fd
                        : ct_fail(err, -errno, "open /dev/null: %s", strerror(errno));
-    case AGENT_STREAM_TEE: output->console = options->console; break;
+    case AGENT_STREAM_TEE: enter(output, options); break;
     case AGENT_STREAM_FILE:
     case AGENT_STREAM_FILE_ONLY_OF_TEE: break;
     }
@@ -194,6 +209,8 @@ static int queue_piece(struct output *output, const char *piece, size_t length)
 
     if (output->filtered)
         write_filtered(output, piece, length);
+    if (output->part.chorus)
+        return chorus_add(&output->part, piece, length);
     if (!output->console)
         return 0;
     if ((rc = ct_buf_reserve(queue, output->prefix_length + length + 1, &at)) < 0)
@@ -211,7 +228,7 @@ static size_t next_length(const struct output *output, bool is_last)
 {
     const char *data = (const char *)ct_buf_data(&output->in);
     const size_t length = ct_buf_length(&output->in);
-    const bool is_plain = !output->prefix && !output->filters;
+    const bool is_plain = !output->prefix && !output->filters && !output->part.chorus;
     size_t n;
 
     n = is_plain ? lines_whole(data, length, OUTPUT_PIECE_MAX_BYTES)
@@ -219,13 +236,15 @@ static size_t next_length(const struct output *output, bool is_last)
     return n == 0 && is_last ? length : n;
 }
 
-static bool is_queue_full(const struct output *output)
+static bool is_queue_full(struct output *output)
 {
+    if (output->part.chorus)
+        return chorus_is_full(&output->part);
     return ct_buf_length(&output->source.queue) >= OUTPUT_QUEUE_HIGH_BYTES;
 }
 
 /* Nothing more should be read from the worker. */
-static bool is_full(const struct output *output)
+static bool is_full(struct output *output)
 {
     return is_queue_full(output) || (output->file && logfile_is_full(output->file)) ||
            (output->filtered && logfile_is_full(output->filtered));
@@ -243,7 +262,9 @@ static void pump(struct output *output, bool is_last)
                 ct_warn("output lost bytes=%zu: out of memory", length);
             ct_buf_consume(&output->in, length);
         }
-        if (output->console)
+        if (output->part.chorus)
+            chorus_push(output->part.chorus);
+        else if (output->console)
             console_push(output->console, &output->source);
     } while (!is_queue_full(output) && next_length(output, is_last) > 0);
     output->is_pumping = false;

@@ -10,6 +10,7 @@
 #define AGENT_OUTPUT_H
 
 #include "agent/agent.h"
+#include "agent/chorus.h"
 #include "agent/console.h"
 #include "agent/logfile.h"
 
@@ -17,7 +18,10 @@ struct output;
 
 struct output_options {
     struct loop *loop;
-    struct console *console;      /* kept */
+    struct console *console; /* kept */
+    struct chorus
+        *chorus; /* kept; in front of console; NULL: lines are not collapsed */
+    int local_rank;
     struct logfile_writer *files; /* kept */
     enum agent_stream kind;
     bool is_inherited; /* CONSOLE means: the worker has our own descriptor */

@@ -40,6 +40,8 @@ struct worker_place {
     struct logfile_writer *files;
     struct console *console_out;
     struct console *console_err;
+    struct chorus *chorus_out; /* NULL: lines are not collapsed */
+    struct chorus *chorus_err;
 };
 
 /* Plans worker `local_rank` and sends it on its way. On failure worker->failure says why. */

@@ -324,6 +324,7 @@ static int resolve_output(struct config *out, const struct options *options,
         template = environment &&*environment ? environment
                                               : "[${role_name}${local_rank}]:";
     out->prefix_template = template;
+    out->collapses = options->values[OPTION_COLLAPSE].is_on;
     if ((rc = log_limits_parse(options, &out->log_max_bytes, &out->log_keep, err)) < 0)
         return rc;
     if ((rc = parse_filters(option_text(options, OPTION_DUPLICATE_STDOUT_FILTERS),

@@ -79,6 +79,7 @@ struct config {
     const char *log_dir; /* NULL: a new one in the temporary directory */
     bool has_no_files;   /* --log-dir /dev/null */
     const char *prefix_template;
+    bool collapses;         /* equal lines of several workers into one */
     uint64_t log_max_bytes; /* of one log file; 0: no limit */
     int log_keep;
     char *out_filters[CONFIG_FILTERS_MAX + 1]; /* owned, NULL at the end */

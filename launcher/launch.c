@@ -157,6 +157,14 @@ static void describe(void *context, struct ct_failure *failure)
     json_error_file_deinit(&file);
 }
 
+static char *ranks_prefix(void *context, const char *local_ranks, const char *ranks,
+                          bool is_teed)
+{
+    const struct launch *launch = context;
+
+    return plan_ranks_prefix(launch->config, local_ranks, ranks, is_teed);
+}
+
 static int parse_timer(void *context, const char *line, size_t length,
                        struct agent_timer *out)
 {
@@ -461,6 +469,7 @@ static int run_agent(struct launch *launch)
         .signal_count = config->signal_count,
         .out_filters = (const char *const *)config->out_filters,
         .err_filters = (const char *const *)config->err_filters,
+        .ranks_prefix = config->collapses ? ranks_prefix : NULL,
         .log_max_bytes = config->log_max_bytes,
         .log_keep = config->log_keep,
         .stuck_limit_ms = config->stuck_limit_ms,

@@ -140,6 +140,10 @@ const struct option option_table[OPTION_COUNT] = {
         {TAKES(TEXT, "duplicate-stderr-filters", OUTPUT, "TEXT,...",
                "teed lines with one of these also go to filtered_stderr.log"),
          .env = "PET_DUPLICATE_STDERR_FILTERS", .fallback = ""},
+    [OPTION_COLLAPSE] = {FLAG("collapse", OUTPUT,
+                              "ctrun: a line that several workers write alike is shown"
+                              " once, as [0-7] text"),
+                         .env = "CTRUN_COLLAPSE"},
     [OPTION_LOG_MAX_SIZE] = {TAKES(TEXT, "log-max-size", OUTPUT, "SIZE",
                                    "ctrun: a log file of this size (500K, 100M, 2G) is"
                                    " renamed to stdout.log.1 and a new one begun"),

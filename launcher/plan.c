@@ -159,20 +159,27 @@ int plan_environment(struct ct_env *out, const struct config *config,
     return config->virtual_local_rank ? set_virtual_device(out, config, local_rank) : 0;
 }
 
+char *plan_ranks_prefix(const struct config *config, const char *local_ranks,
+                        const char *ranks, bool is_teed)
+{
+    const struct template_name names[] = {{"role_name", config->role},
+                                          {"rank", ranks},
+                                          {"local_rank", local_ranks},
+                                          {"hostname", config->host},
+                                          {NULL, NULL}};
+
+    return template_substitute(is_teed ? config->prefix_template : "[${rank}] ", names);
+}
+
 static char *make_prefix(const struct config *config, const struct ct_start *start,
                          int local_rank)
 {
     char local[16];
     char rank[16];
-    const struct template_name names[] = {{"role_name", config->role},
-                                          {"rank", rank},
-                                          {"local_rank", local},
-                                          {"hostname", config->host},
-                                          {NULL, NULL}};
 
     (void)ct_format(local, sizeof local, "%d", local_id(config, local_rank));
     (void)ct_format(rank, sizeof rank, "%u", start->rank_base + (unsigned)local_rank);
-    return template_substitute(config->prefix_template, names);
+    return plan_ranks_prefix(config, local, rank, true);
 }
 
 static bool has_file(enum agent_stream stream)

@@ -19,6 +19,10 @@ int plan_worker(struct agent_worker_plan *out, const struct config *config,
 int plan_environment(struct ct_env *out, const struct config *config,
                      const struct ct_start *start, int local_rank,
                      const char *error_file);
+/* What stands in front of lines of these ranks, given as lists ("0-3,6"); is_teed: as --tee
+ * has it. Caller frees; NULL when memory is short. */
+char *plan_ranks_prefix(const struct config *config, const char *local_ranks,
+                        const char *ranks, bool is_teed);
 /* argv alone, NULL-terminated, owned by the caller; NULL when memory is short. */
 char **plan_argv(const struct config *config, int local_rank);
 

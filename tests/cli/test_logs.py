@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where output goes: files, tee, prefixes, filters."""
+import os
 import pathlib
 import re
 import socket
+import subprocess
 
+import ctrun
 import launch
 
 
@@ -133,6 +136,79 @@ def test_maps_take_local_ranks_above_9(box):
     run = box.ctrun("--log-dir=D", "-r", "11:1", "--nproc-per-node=12", "sh", "-c", "echo $RANK")
     assert run.code == 0
     assert logs(box) == {"attempt_0/11/stdout.log": "11\n"}
+
+
+def ranks_of(prefix):
+    """[0, 1, 3] for "[default0-1,3]:"."""
+    found = []
+    for part in prefix.strip("[]:default").split(","):
+        low, _, high = part.partition("-")
+        found += range(int(low), int(high or low) + 1)
+    return found
+
+
+def alike(box, ranks, *words):
+    """Runs victims with --collapse, which write at the same moment, as good as that goes."""
+    run = box.start_ctrun("--collapse", f"--nproc-per-node={ranks}", *words[:-1],
+                          ctrun.program("victim"), "touch", "ready%r", "await", "go", *words[-1])
+    ctrun.wait_until(lambda: len(list(box.dir.glob("ready*"))) == ranks, "all are ready")
+    box.path("go").touch()
+    assert run.wait() == 0, run
+    return run
+
+
+def test_a_line_that_ranks_write_alike_is_shown_once(box):
+    words = [word for i in range(100) for word in ("write", f"line {i}\\n", "err", "oops\\n")]
+    run = alike(box, 4, words)
+    shown = run.out.splitlines()
+    for rank in range(4):
+        mine = [line.split(" ", 1)[1] for line in shown if rank in ranks_of(line.split()[0])]
+        assert mine == [f"line {i}" for i in range(100)]
+    assert len(shown) < 400, run.out  # without it
+    assert re.search(r"^\[\d-\d\] oops$", run.err, re.M)
+
+
+def test_collapsed_lines_of_a_tee_have_its_prefix_and_files_are_whole(box):
+    run = alike(box, 3, "--log-dir=D", "-t1", ["write", "hello\\nlast"])
+    for text in ("hello", "last"):
+        found = [line.rpartition(":")[0] for line in run.out.splitlines() if line.endswith(text)]
+        assert all(prefix.startswith("[default") for prefix in found)
+        assert sorted(rank for prefix in found for rank in ranks_of(prefix)) == [0, 1, 2]
+    assert logs(box) == {f"attempt_0/{r}/stdout.log": "hello\nlast" for r in range(3)}
+
+
+def test_a_collapsed_flood_is_complete_and_in_order(box):
+    run = box.ctrun("--collapse", "--nproc-per-node=3", "seq", "1", "20000")
+    assert run.code == 0
+    mine = {rank: [] for rank in range(3)}
+    for line in run.out.splitlines():
+        prefix, text = line.split()
+        for rank in ranks_of(prefix):
+            mine[rank].append(text)
+    assert all(lines == [str(i) for i in range(1, 20001)] for lines in mine.values())
+
+
+def test_a_slow_console_loses_no_collapsed_line(box):
+    reader, writer = os.pipe()
+    process = subprocess.Popen(
+        [ctrun.program("ctrun"), "--collapse", "--nproc-per-node=2", ctrun.program("victim"),
+         "@0", "flood", "8000000", "@1", "write", "quiet\\n", "touch", str(box.path("quiet"))],
+        stdout=writer, env=box.env)
+    os.close(writer)
+    ctrun.wait_until(box.path("quiet").exists, "the quiet rank is done, though nobody reads")
+    assert process.poll() is None  # the other one waits
+    with open(reader, "rb") as file:
+        lines = file.read().splitlines()
+    assert process.wait(30) == 0
+    assert len(lines) == 100001 and b"[1] quiet" in lines
+
+
+def test_collapsed_lines_of_a_restart_have_their_ranks(box):
+    run = box.ctrun("--collapse", "--nproc-per-node=2", "--max-restarts=1", "sh", "-c",
+                    "echo try $TORCHELASTIC_RESTART_COUNT; exit $((1 - TORCHELASTIC_RESTART_COUNT))")
+    assert run.code == 0
+    again = [ranks_of(line.split()[0]) for line in run.out.splitlines() if line.endswith("try 1")]
+    assert sorted(sum(again, [])) == [0, 1]
 
 
 def test_a_full_log_file_is_renamed_and_a_new_one_begun(box):
