@@ -4,13 +4,13 @@
  * The agent tells the names once; the bytes come from the files. New bytes are announced by
  * inotify, a new attempt by its folder in the run's, the end by the agent's pidfd. */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "launcher/ctl_run.h"
+#include "launcher/log_follow.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -24,6 +24,10 @@ static const struct ctl_option options[] = {
     {.name = "follow",
      .letter = 'f',
      .help = "go on with what comes, until the run ends"},
+    {.name = "tail",
+     .letter = 'n',
+     .value = "N",
+     .help = "begin with the last N lines of each file"},
     CTL_RANK,
     CTL_RUN,
     CTL_USER,
@@ -45,8 +49,10 @@ struct logs {
     const struct log_file *last; /* whose bytes were printed last */
     uint64_t generation;
     int rank; /* -1: all */
+    int tail; /* lines of each file to begin with; -1: all */
     bool is_json;
     int notify;
+    int attempts; /* the watch of the folder that gets a new one for each attempt */
 };
 
 static void drop_files(struct logs *logs)
@@ -107,6 +113,15 @@ static void print_lines(struct logs *logs, struct log_file *file, bool is_all)
     }
 }
 
+/* True when the file goes on in another, since it was renamed for its size. */
+static bool take_next(const struct logs *logs, struct log_file *file)
+{
+    if (logs->notify < 0 || log_follow_next(&file->fd, file->path) != 1)
+        return false;
+    (void)inotify_add_watch(logs->notify, file->path, IN_MODIFY | IN_MOVE_SELF);
+    return true;
+}
+
 static void drain(struct logs *logs, bool is_all)
 {
     for (size_t i = 0; i < logs->count; i++) {
@@ -114,12 +129,14 @@ static void drain(struct logs *logs, bool is_all)
         uint8_t *at;
         ssize_t n;
 
-        while (file->fd >= 0 &&
-               ct_buf_reserve(&file->rest, LINE_MAX_BYTES / 4, &at) == 0 &&
-               (n = read(file->fd, at, LINE_MAX_BYTES / 4)) > 0) {
-            ct_buf_commit(&file->rest, (size_t)n);
-            print_lines(logs, file, false);
-        }
+        do {
+            while (file->fd >= 0 &&
+                   ct_buf_reserve(&file->rest, LINE_MAX_BYTES / 4, &at) == 0 &&
+                   (n = read(file->fd, at, LINE_MAX_BYTES / 4)) > 0) {
+                ct_buf_commit(&file->rest, (size_t)n);
+                print_lines(logs, file, false);
+            }
+        } while (take_next(logs, file));
         print_lines(logs, file, is_all);
     }
     (void)fflush(stdout);
@@ -127,10 +144,25 @@ static void drain(struct logs *logs, bool is_all)
 
 /* ---- Files ------------------------------------------------------------------------------- */
 
+static void watch_file(const struct logs *logs, const char *path)
+{
+    char folder[PATH_MAX];
+    char *slash;
+
+    if (logs->notify < 0)
+        return;
+    (void)ct_copy(folder, sizeof folder, path);
+    if ((slash = strrchr(folder, '/')))
+        *slash = '\0';
+    (void)inotify_add_watch(logs->notify, folder, IN_CREATE | IN_ONLYDIR);
+    (void)inotify_add_watch(logs->notify, path, IN_MODIFY | IN_MOVE_SELF);
+}
+
 static int add_file(struct logs *logs, int rank, const char *stream, const char *path,
                     struct ctrun_error *err)
 {
     struct log_file *file = ct_realloc_array(logs->list, logs->count + 1, sizeof *file);
+    int rc;
 
     if (!file)
         return ct_fail(err, -ENOMEM, "out of memory");
@@ -138,19 +170,18 @@ static int add_file(struct logs *logs, int rank, const char *stream, const char 
     file = &logs->list[logs->count];
     *file = (struct log_file){.rank = rank, .stream = stream};
     (void)ct_copy(file->path, sizeof file->path, path);
-    /* A name that an agent gave us must not make us wait, whatever lies there. */
-    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file->fd < 0)
-        return ct_fail(err, -errno, "%s: %s", path, strerror(errno));
+    file->fd = -1; /* nothing is written yet */
     ct_buf_init(&file->rest, LINE_MAX_BYTES);
     logs->count++;
-    if (logs->notify >= 0)
-        (void)inotify_add_watch(logs->notify, path, IN_MODIFY);
-    return 0;
+    watch_file(logs, path);
+    rc = log_follow_next(&file->fd, path);
+    if (rc == 1 && logs->tail >= 0)
+        rc = log_follow_tail(file->fd, logs->tail);
+    return rc < 0 ? ct_fail(err, rc, "%s: %s", path, strerror(-rc)) : 0;
 }
 
 /* The folder of all attempts: BASE/RUN of BASE/RUN/attempt_N/LOCAL_RANK/stdout.log. */
-static void watch_attempts(const struct logs *logs)
+static void watch_attempts(struct logs *logs)
 {
     char path[PATH_MAX];
 
@@ -163,7 +194,7 @@ static void watch_attempts(const struct logs *logs)
         if (slash)
             *slash = '\0';
     }
-    (void)inotify_add_watch(logs->notify, path, IN_CREATE | IN_ONLYDIR);
+    logs->attempts = inotify_add_watch(logs->notify, path, IN_CREATE | IN_ONLYDIR);
 }
 
 static int open_files(struct logs *logs, struct ctrun_error *err)
@@ -200,17 +231,17 @@ static int open_files(struct logs *logs, struct ctrun_error *err)
 /* ---- Following --------------------------------------------------------------------------- */
 
 /* Empties the queue of inotify. True when a folder was made in the run's. */
-static bool take_news(int notify)
+static bool take_news(const struct logs *logs)
 {
     _Alignas(struct inotify_event) char bytes[8192];
     bool is_new = false;
     ssize_t n;
 
-    while ((n = read(notify, bytes, sizeof bytes)) > 0)
+    while ((n = read(logs->notify, bytes, sizeof bytes)) > 0)
         for (char *at = bytes; at < bytes + n;) {
             const struct inotify_event *event = (const void *)at;
 
-            is_new |= (event->mask & IN_CREATE) != 0;
+            is_new |= (event->mask & IN_CREATE) != 0 && event->wd == logs->attempts;
             at += sizeof *event + event->len;
         }
     return is_new;
@@ -226,6 +257,7 @@ static void change_attempt(struct logs *logs, bool *is_waiting)
         logs->run->status.worker_count == 0)
         return;
     drain(logs, true);
+    logs->tail = -1; /* all of what is new */
     *is_waiting = open_files(logs, &err) < 0;
 }
 
@@ -249,7 +281,7 @@ static int follow(struct logs *logs, struct ctrun_error *err)
             break;
         if (rc > 0 && wait[1].revents)
             break; /* the run is over */
-        is_waiting |= take_news(logs->notify);
+        is_waiting |= take_news(logs);
         if (is_waiting)
             change_attempt(logs, &is_waiting);
     }
@@ -262,11 +294,15 @@ static int follow(struct logs *logs, struct ctrun_error *err)
 static int show(const struct ctl_call *call, struct ctl_run *run,
                 struct ctrun_error *err)
 {
-    struct logs logs = {
-        .run = run, .notify = -1, .is_json = ctl_value(call, "json") != NULL};
+    struct logs logs = {.run = run,
+                        .notify = -1,
+                        .attempts = -1,
+                        .is_json = ctl_value(call, "json") != NULL};
     const bool is_followed = ctl_value(call, "follow") != NULL;
     int rc = ctl_number(call, "rank", &logs.rank, err);
 
+    if (rc == 0)
+        rc = ctl_number(call, "tail", &logs.tail, err);
     if (rc == 0 && is_followed &&
         (logs.notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) < 0)
         rc = ct_fail(err, -errno, "inotify: %s", strerror(errno));

@@ -97,7 +97,7 @@ def test_stop_lets_workers_of_the_sdk_leave_by_themselves(box):
 
 def test_logs_follow_a_run_through_a_restart(box):
     run = start(box, "-r1", "--log-dir=D")
-    assert ctl(box, "logs", "--rank=1").out == "hello 1 attempt 0\n"
+    ctrun.wait_until(lambda: ctl(box, "logs", "--rank=1").out == "hello 1 attempt 0\n", "its line")
     follower = box.start(ctrun.program("ctrunctl"), "logs", "-f", "--json")
     ctrun.wait_until(lambda: "hello 1 attempt 0" in follower.out, lambda: str(follower))
     assert ctl(box, "signal", "KILL", "--rank", "0").code == 0
@@ -108,6 +108,30 @@ def test_logs_follow_a_run_through_a_restart(box):
     lines = [json.loads(line) for line in follower.out.splitlines()]
     assert {"rank": 0, "stream": "stdout", "line": "hello 0 attempt 1"} in lines
     assert {"rank": 1, "stream": "stdout", "line": "1 got TERM"} in lines
+
+
+def test_logs_begin_with_the_last_lines(box):
+    run = box.start_ctrun("-r1", "--log-dir=D", "sh", "-c", "seq 1 100; touch up; sleep 60")
+    ctrun.wait_until(box.path("up").exists, "up")
+    ctrun.wait_until(lambda: ctl(box, "logs", "--tail", "3").out == "98\n99\n100\n", "its lines")
+    assert ctl(box, "logs", "-n0").out == ""
+    assert ctl(box, "logs", "-n", "200").out == "".join(f"{i}\n" for i in range(1, 101))
+    assert ctl(box, "logs", "-n", "x").code == 2
+    stop(box, run)
+
+
+def test_logs_follow_a_file_that_is_renamed_for_its_size(box):
+    run = box.start_ctrun("-r1", "--log-dir=D", "--log-max-size=1K", "--log-keep=500",
+                          ctrun.program("victim"), "write", "first\\n", "await", "go",
+                          "flood", "40000", "write", "last\\n", "hang")
+    box.wait_event("worker_started")
+    follower = box.start(ctrun.program("ctrunctl"), "logs", "-f")
+    ctrun.wait_until(lambda: follower.out == "first\n", lambda: str(follower))
+    box.path("go").touch()
+    ctrun.wait_until(lambda: follower.out.endswith("last\n"), lambda: str(follower))
+    assert len(follower.out) == 40000 + len("first\nlast\n")
+    stop(box, run)
+    assert follower.wait() == 0
 
 
 def test_logs_say_how_to_get_files(box):
