@@ -58,6 +58,8 @@ static void close_all(struct agent *agent)
     if (agent->console_err)
         console_flush(agent->console_err, OUTPUT_FLUSH_MS);
     agent_close_chorus(agent);
+    agent->result->is_mid_line = agent->console_err &&
+                                 console_is_mid_line(agent->console_err);
     if (agent->console_out != agent->console_err)
         console_close(agent->console_out);
     console_close(agent->console_err);

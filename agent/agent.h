@@ -56,6 +56,7 @@ struct agent_timer {
 /* What happened, for the launcher to print and to map to an exit code. */
 struct agent_result {
     struct ct_verdict verdict; /* outcome, root cause first */
+    bool is_mid_line;          /* a worker left a line on stderr unfinished */
     int signal;                /* != 0: we were told to end by this signal */
     struct ctrun_error error; /* code != 0: the agent itself failed (rendezvous, ...) */
 };
@@ -82,6 +83,7 @@ struct agent_options {
     uint64_t log_max_bytes; /* of each log file; then it is renamed; 0: no cap */
     int log_keep;           /* renamed ones that are kept */
 
+    uint64_t min_uptime_ms; /* a worker that fails before is early; 0: none is */
     uint64_t
         stuck_limit_ms; /* in uninterruptible sleep: then we leave; 0: not looked at */
     const char *timer_file; /* named pipe to make and read; NULL: none */

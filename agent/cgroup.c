@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/facts.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -48,7 +49,13 @@ static bool use_line(struct cgroup *cgroup, const char *line, const char *root)
     else
         rc = ct_format(cgroup->counter_file, sizeof cgroup->counter_file,
                        "%s/memory%s/memory.oom_control", root, path);
-    return rc >= 0 && read_count(cgroup->counter_file, &cgroup->oom_kills);
+    if (rc < 0 || !read_count(cgroup->counter_file, &cgroup->oom_kills))
+        return false;
+    (void)ct_format(cgroup->directory, sizeof cgroup->directory, "%.*s",
+                    (int)(strrchr(cgroup->counter_file, '/') - cgroup->counter_file),
+                    cgroup->counter_file); /* fits: it is shorter */
+    cgroup->root_length = strlen(cgroup->directory) - strlen(path);
+    return true;
 }
 
 void cgroup_init(struct cgroup *cgroup, const char *membership, const char *root)
@@ -79,4 +86,56 @@ bool cgroup_has_oom_killed(struct cgroup *cgroup, char *proof, size_t size)
                     (unsigned long long)before, (unsigned long long)cgroup->oom_kills,
                     cgroup->name);
     return true;
+}
+
+/* ---- The limit ----------------------------------------------------------------------- */
+
+/* A number in DIRECTORY/NAME; false for "max", and for v1's maximum, which is no limit. */
+static bool read_bytes(const char *directory, const char *name, uint64_t *out)
+{
+    char path[640];
+    char text[64];
+    FILE *file;
+    bool is_read;
+
+    if (ct_format(path, sizeof path, "%s/%s", directory, name) < 0 ||
+        !(file = fopen(path, "re")))
+        return false;
+    is_read = fgets(text, sizeof text, file) != NULL;
+    (void)fclose(file);
+    text[is_read ? strcspn(text, "\n") : 0] = '\0';
+    return ct_parse_u64(text, 0, UINT64_MAX, out) == 0 && *out < (uint64_t)1 << 62;
+}
+
+bool cgroup_describe_limit(const struct cgroup *cgroup, char *dst, size_t size)
+{
+    char directory[sizeof cgroup->directory];
+    char name[sizeof cgroup->directory] = "";
+    char limit_text[FACTS_SIZE_MAX];
+    char used_text[FACTS_SIZE_MAX];
+    uint64_t tightest = UINT64_MAX;
+    uint64_t used = 0;
+    uint64_t limit;
+
+    (void)ct_copy(directory, sizeof directory, cgroup->directory); /* same size */
+    while (*directory) {
+        if ((read_bytes(directory, "memory.max", &limit) ||
+             read_bytes(directory, "memory.limit_in_bytes", &limit)) &&
+            limit < tightest) {
+            tightest = limit;
+            (void)ct_copy(name, sizeof name, directory + cgroup->root_length);
+            if (!read_bytes(directory, "memory.peak", &used) &&
+                !read_bytes(directory, "memory.max_usage_in_bytes", &used))
+                (void)read_bytes(directory, "memory.current", &used);
+        }
+        if (strlen(directory) <= cgroup->root_length)
+            break;
+        *strrchr(directory, '/') = '\0';
+    }
+    if (tightest == UINT64_MAX)
+        return false;
+    facts_format_size(limit_text, tightest);
+    facts_format_size(used_text, used);
+    return ct_format(dst, size, "%s of cgroup %s, used %s", limit_text,
+                     *name ? name : "/", used_text) >= 0;
 }

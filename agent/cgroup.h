@@ -10,9 +10,11 @@
 
 struct cgroup {
     char counter_file
-        [512];          /* memory.events or memory.oom_control; empty: there is none */
-    char name[256];     /* of the cgroup, for people */
-    uint64_t oom_kills; /* at the last look */
+        [512];           /* memory.events or memory.oom_control; empty: there is none */
+    char name[256];      /* of the cgroup, for people */
+    char directory[512]; /* of the counter file */
+    size_t root_length;  /* how much of it is above all cgroups */
+    uint64_t oom_kills;  /* at the last look */
 };
 
 /* `membership` is /proc/self/cgroup, `root` is /sys/fs/cgroup; others in tests. */
@@ -20,5 +22,8 @@ void cgroup_init(struct cgroup *cgroup, const char *membership, const char *root
 /* True when the count has grown since the last look; proof[size] then quotes it:
  * "oom_kill 0 -> 1 in /slurm/job_7". */
 bool cgroup_has_oom_killed(struct cgroup *cgroup, char *proof, size_t size);
+/* The tightest memory limit up to the root: "64 MiB of cgroup /slurm/job_7, used 64 MiB". False
+ * when there is none. */
+bool cgroup_describe_limit(const struct cgroup *cgroup, char *dst, size_t size);
 
 #endif

@@ -272,3 +272,9 @@ void console_flush(struct console *console, uint64_t timeout_ms)
             break_console(console, -ETIMEDOUT);
     }
 }
+
+bool console_is_mid_line(const struct console *console)
+{
+    return console->last && console->last_byte != '\n' &&
+           console->kind != CONSOLE_BROKEN;
+}

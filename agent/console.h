@@ -38,6 +38,8 @@ bool console_is_same(int fd_a, int fd_b);
 void console_push(struct console *console, struct console_source *source);
 /* Writes all that waits, blocking; gives up when nothing was taken for timeout_ms. */
 void console_flush(struct console *console, uint64_t timeout_ms);
+/* True when the last byte that was written ends no line: more words begin with a newline. */
+bool console_is_mid_line(const struct console *console);
 void console_close(struct console *console); /* NULL is fine */
 
 #endif

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -324,16 +325,18 @@ void crew_reap(struct crew *crew)
     struct worker *first = NULL; /* failed in this call */
     struct worker *worker;
     int ended = 0;
-    int status;
+    struct evidence death = {.oom_proof = crew->oom_proof, .cgroup = &crew->cgroup};
+    struct rusage usage;
     pid_t pid;
 
     /* All that are dead by now ended by themselves: only then is anybody stopped for it. */
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    while ((pid = wait4(-1, &death.status, WNOHANG, &usage)) > 0) {
         if (!(worker = find_by_pid(crew, pid)))
             continue; /* an orphan of a worker */
-        if (is_bad(status))
+        if (is_bad(death.status))
             look_for_oom(crew);
-        worker_end(worker, &crew->place, status, crew->oom_proof);
+        death.peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
+        worker_end(worker, &crew->place, death);
         ended++;
         if (!first && is_own_failure(worker))
             first = worker;
@@ -391,9 +394,27 @@ static int copy_failures(const struct crew *crew, bool want_own, struct ct_failu
     return count;
 }
 
+/* Those that had ended with 0 before anybody asked them to. */
+static int copy_early(const struct crew *crew, struct ct_failure *out, int max)
+{
+    int count = 0;
+
+    for (int i = 0; i < crew->count && count < max; i++) {
+        const struct worker *worker = &crew->workers[i];
+
+        if (worker->state != WORKER_ENDED || worker->failure.cause != CT_CAUSE_NONE ||
+            worker->stop_signal)
+            continue;
+        out[count] = worker->failure;
+        out[count++].cause = CT_CAUSE_EARLY;
+    }
+    return count;
+}
+
 int crew_get_failures(const struct crew *crew, struct ct_failure *out, int max)
 {
-    const int own = copy_failures(crew, true, out, max);
+    int count = copy_failures(crew, true, out, max);
 
-    return own + copy_failures(crew, false, out + own, max - own);
+    count += copy_early(crew, out + count, max - count);
+    return count + copy_failures(crew, false, out + count, max - count);
 }

@@ -62,7 +62,8 @@ int64_t crew_min_step(const struct crew *crew);
 /* The workers of the current or last round, by local rank; borrowed until the next start. */
 int crew_count(const struct crew *crew);
 const struct worker *crew_worker(const struct crew *crew, int local_rank);
-/* Copies the bad ends of this round, own ones before those that we caused. Returns the count. */
+/* Copies the ends of this round: failures, then early ends with 0, then those that we caused.
+ * Returns the count. */
 int crew_get_failures(const struct crew *crew, struct ct_failure *out, int max);
 
 #endif

@@ -46,6 +46,7 @@ static void begin_failure(struct worker *worker, const struct worker_place *plac
     failure->wall_ns = ct_wall_ns();
     failure->uptime_ms = worker->started_ms ? ct_now_ms() - worker->started_ms : 0;
     failure->step = worker->step;
+    failure->is_early = failure->uptime_ms < place->options->min_uptime_ms;
     (void)ct_copy(failure->host, sizeof failure->host, place->options->hello.host);
     if (worker->plan.error_file && access(worker->plan.error_file, F_OK) == 0)
         (void)ct_copy(failure->error_file, sizeof failure->error_file,
@@ -188,8 +189,8 @@ int worker_confirm(struct worker *worker, const struct worker_place *place)
     return 0;
 }
 
-/* Proof first, then the last lines: of stderr, or of stdout when it was silent. */
-static void write_text(struct worker *worker, const char *oom_proof)
+/* The last lines: of stderr, or of stdout when it was silent. */
+static void write_text(struct worker *worker)
 {
     char *text = worker->failure.text;
     size_t size = sizeof worker->failure.text;
@@ -197,11 +198,6 @@ static void write_text(struct worker *worker, const char *oom_proof)
 
     if (worker->timer_signal)
         used = ct_format(text, size, "%s\n", worker->timer_text);
-    else if (worker->failure.cause == CT_CAUSE_OOM)
-        used = ct_format(text, size, "%s\n", oom_proof);
-    else if (*oom_proof && worker->failure.cause == CT_CAUSE_EXIT)
-        used = ct_format(
-            text, size, "a process of this job was killed for memory: %s\n", oom_proof);
     if (used < 0)
         return;
     if (output_last_lines(worker->err, text + used, size - (size_t)used) == 0)
@@ -220,13 +216,13 @@ static void blame_timer(struct worker *worker)
     failure->error_file[0] = '\0'; /* the timer is the cause, not its last words */
 }
 
-void worker_end(struct worker *worker, const struct worker_place *place, int status,
-                const char *oom_proof)
+void worker_end(struct worker *worker, const struct worker_place *place,
+                struct evidence death)
 {
     const struct cause_evidence evidence = {
-        .status = status,
+        .status = death.status,
         .stop_signal = worker->stop_signal,
-        .is_oom_proven = *oom_proof != '\0',
+        .is_oom_proven = *death.oom_proof != '\0',
     };
 
     worker->state = WORKER_ENDED;
@@ -237,9 +233,14 @@ void worker_end(struct worker *worker, const struct worker_place *place, int sta
     if (worker->timer_signal)
         blame_timer(worker);
     if (worker->failure.cause != CT_CAUSE_NONE)
-        write_text(worker, oom_proof);
+        write_text(worker);
     if (worker->failure.cause != CT_CAUSE_NONE && place->options->describe)
         place->options->describe(place->options->context, &worker->failure);
+    death.program = worker->plan.argv[0];
+    death.started_ms = worker->started_ms;
+    death.has_core_raised = worker->plan.bind.raises_core;
+    if (!worker->timer_signal)
+        evidence_add(&worker->failure, &death);
     emit_ended(worker, place);
 }
 

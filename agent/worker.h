@@ -4,6 +4,7 @@
 #define AGENT_WORKER_H
 
 #include "agent/agent.h"
+#include "agent/evidence.h"
 #include "agent/output.h"
 #include "agent/spawn.h"
 
@@ -49,9 +50,10 @@ int worker_start(struct worker *worker, const struct worker_place *place,
                  int local_rank);
 /* Waits until its program runs. On failure worker->failure says why. */
 int worker_confirm(struct worker *worker, const struct worker_place *place);
-/* It has ended with `status`: fills failure, last words included. */
-void worker_end(struct worker *worker, const struct worker_place *place, int status,
-                const char *oom_proof);
+/* It has ended as `death` says (program and started_ms are filled in here): fills failure, last
+ * words included. */
+void worker_end(struct worker *worker, const struct worker_place *place,
+                struct evidence death);
 /* It did not die of SIGKILL. */
 void worker_give_up(struct worker *worker, const struct worker_place *place);
 /* Its file timer `scope` has run out: that is its failure, whatever it makes of `signal`. */

@@ -252,6 +252,18 @@ static int resolve_grace(struct config *out, const struct options *options,
     return 0;
 }
 
+static int resolve_uptime(struct config *out, const struct options *options,
+                          struct ctrun_error *err)
+{
+    const struct option_value *option = &options->values[OPTION_MIN_UPTIME];
+
+    if (option->integer < 0 || option->integer > GRACE_MAX_S)
+        return ct_fail(err, CTRUN_E_USAGE, "--min-uptime=%s: 0 to %d seconds",
+                       option->text, GRACE_MAX_S);
+    out->min_uptime_ms = (uint64_t)option->integer * 1000;
+    return 0;
+}
+
 /* As torchrun: what is no positive number turns the check off. */
 static void resolve_stuck_limit(struct config *out)
 {
@@ -394,6 +406,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = meet_resolve(out, options, err)) < 0 ||
         (rc = resolve_names(out, options, err)) < 0 ||
         (rc = resolve_grace(out, options, err)) < 0 ||
+        (rc = resolve_uptime(out, options, err)) < 0 ||
         (rc = resolve_output(out, options, err)) < 0 ||
         (rc = resolve_timer(out, err)) < 0 || (rc = check_devices(out, err)) < 0 ||
         (rc = placement_resolve(&out->placement, options, env, out->nproc, err)) < 0 ||

@@ -387,6 +387,7 @@ static int end_by_verdict(const struct launch *launch, const struct ct_verdict *
         .log_dir = logdir_has_files(&launch->logdir) ? launch->logdir.attempt : NULL,
         .max_restarts = launch->config->max_restarts,
         .min_nodes = (uint32_t)launch->config->nodes.min,
+        .min_uptime_ms = launch->config->min_uptime_ms,
         .waiting = &launch->waiting,
         .waited_ms = launch->waited_ms,
         .files = files,
@@ -472,6 +473,7 @@ static int run_agent(struct launch *launch)
         .ranks_prefix = config->collapses ? ranks_prefix : NULL,
         .log_max_bytes = config->log_max_bytes,
         .log_keep = config->log_keep,
+        .min_uptime_ms = config->min_uptime_ms,
         .stuck_limit_ms = config->stuck_limit_ms,
         .timer_file = *config->timer_file ? config->timer_file : NULL,
         .context = launch,
@@ -491,6 +493,9 @@ static int run_agent(struct launch *launch)
     if (agent_run(options, result, &err) < 0)
         result->error = err;
     tell_torch_events(launch, result);
+    if (result->is_mid_line && (result->signal || result->error.code ||
+                                result->verdict.outcome != CT_OUTCOME_SUCCEEDED))
+        messages_end_line(); /* our first line is for grep: it begins a line */
     if (result->signal)
         code = end_by_signal(launch, result->signal);
     else if (result->error.code)

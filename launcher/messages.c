@@ -97,6 +97,11 @@ void messages_print(const struct messages_block *block)
     write_all(block->text, block->length);
 }
 
+void messages_end_line(void)
+{
+    write_all("\n", 1);
+}
+
 void messages_error(const struct ctrun_error *err)
 {
     struct messages_block block;
@@ -209,6 +214,8 @@ void messages_format_cause(char *dst, size_t size, const struct ct_failure *fail
         (void)ct_copy(dst, size, "waited too long for the others");
         return;
     case CT_CAUSE_AGENT: (void)ct_copy(dst, size, "could not go on"); return;
+    case CT_CAUSE_HANG: (void)ct_copy(dst, size, "is stuck"); return;
+    case CT_CAUSE_EARLY: (void)ct_copy(dst, size, "ended early with 0"); return;
     case CT_CAUSE_NONE: break;
     }
     (void)ct_copy(dst, size, "ended");

@@ -37,6 +37,8 @@ __attribute__((format(printf, 2, 3))) void messages_append(struct messages_block
                                                            const char *fmt, ...);
 void messages_print(const struct messages_block *block);
 
+/* Ends a line of somebody else that has no end. */
+void messages_end_line(void);
 /* An error without anything to add: one line. */
 void messages_error(const struct ctrun_error *err);
 /* One short line, "ctrun: ...". */

@@ -93,6 +93,10 @@ const struct option option_table[OPTION_COUNT] = {
     [OPTION_MAX_RESTARTS] = {TAKES(INT, "max-restarts", FAILURE, "N",
                                    "restarts of the whole job after a failure"),
                              .env = "PET_MAX_RESTARTS", .fallback = "0"},
+    [OPTION_MIN_UPTIME] = {TAKES(INT, "min-uptime", FAILURE, "SECONDS",
+                                 "ctrun: two equal failures so soon after the start"
+                                 " end the job; 0: restart as torchrun does"),
+                           .env = "CTRUN_MIN_UPTIME", .fallback = "30"},
     [OPTION_MONITOR_INTERVAL] = {TAKES(
                                      FLOAT, "monitor-interval", FAILURE, "SECONDS",
                                      "no effect: the end of a worker is seen at once"),

@@ -11,7 +11,7 @@ enum {
     LAST_LINES_MAX = 4
 };
 
-static int code_of(const struct ct_failure *failure)
+int summary_code_of(const struct ct_failure *failure)
 {
     switch ((enum ct_cause)failure->cause) {
     case CT_CAUSE_SIGNAL:
@@ -21,6 +21,8 @@ static int code_of(const struct ct_failure *failure)
     case CT_CAUSE_NODE_LOST: return CTRUN_E_PEER_LOST;
     case CT_CAUSE_UNKILLABLE: return CTRUN_E_UNKILLABLE;
     case CT_CAUSE_JOIN_TIMEOUT: return CTRUN_E_JOIN_TIMEOUT;
+    case CT_CAUSE_HANG: return CTRUN_E_HANG;
+    case CT_CAUSE_EARLY:
     case CT_CAUSE_EXIT:
     case CT_CAUSE_AGENT:
     case CT_CAUSE_NONE: break;
@@ -43,6 +45,8 @@ int summary_python_code(const struct ct_failure *failure)
     case CT_CAUSE_NONE:
     case CT_CAUSE_NODE_LOST:
     case CT_CAUSE_JOIN_TIMEOUT:
+    case CT_CAUSE_HANG:
+    case CT_CAUSE_EARLY:
     case CT_CAUSE_AGENT: break;
     }
     return CT_EXIT_FAILURE;
@@ -58,6 +62,7 @@ static int own_code(const struct ct_verdict *verdict)
     case CT_OUTCOME_JOIN_TIMEOUT:
     case CT_OUTCOME_NODES_LOST: return CT_EXIT_RETRY;
     case CT_OUTCOME_CLOSED: return verdict->exit_code;
+    case CT_OUTCOME_CRASH_LOOP:
     case CT_OUTCOME_FAILED: break;
     }
     if (!verdict->failure_count)
@@ -109,32 +114,6 @@ static void add_last_lines(struct messages_block *out, const struct ct_failure *
     }
 }
 
-/* "ranks 0, 2-3", of the failures that are consequences. */
-static void add_consequences(struct messages_block *out,
-                             const struct ct_verdict *verdict)
-{
-    char stopped[256] = "";
-    char failed[256] = "";
-
-    for (int i = 1; i < verdict->failure_count && i < CT_FAILURES_MAX; i++) {
-        const struct ct_failure *failure = &verdict->failures[i];
-        bool ours = failure->cause == CT_CAUSE_STOPPED;
-        char *list = ours ? stopped : failed;
-        size_t used = strlen(list);
-
-        if (failure->rank >= 0)
-            (void)ct_format(list + used, sizeof stopped - used, "%s%d",
-                            used ? ", " : "", failure->rank);
-        else if (failure->host[0])
-            messages_add(out, "after it", "node %s lost", failure->host);
-    }
-    if (stopped[0] || failed[0])
-        messages_add(out, "after it", "%s%s%s%s%s%s", stopped[0] ? "rank " : "",
-                     stopped, stopped[0] ? " stopped by ctrun" : "",
-                     stopped[0] && failed[0] ? "; " : "",
-                     failed[0] ? "also failed: rank " : "", failed);
-}
-
 /* What happened to a node, or to the run before there were ranks. */
 static void begin_with_node(struct messages_block *out, const struct ct_failure *root,
                             const char *what)
@@ -142,12 +121,46 @@ static void begin_with_node(struct messages_block *out, const struct ct_failure 
     const char *text = root->text[0] ? root->text : what;
 
     if (root->cause == CT_CAUSE_JOIN_TIMEOUT)
-        messages_begin(out, code_of(root), "%s (RendezvousTimeoutError)", text);
+        messages_begin(out, summary_code_of(root), "%s (RendezvousTimeoutError)", text);
     else if (!root->host[0])
-        messages_begin(out, code_of(root), "%s", text);
+        messages_begin(out, summary_code_of(root), "%s", text);
     else
-        messages_begin(out, code_of(root), "node %s %s%s%s", root->host, what,
+        messages_begin(out, summary_code_of(root), "node %s %s%s%s", root->host, what,
                        root->text[0] ? ": " : "", root->text);
+}
+
+/* The code in two words, for a sentence that says more. */
+static void format_end(char *dst, size_t size, const struct ct_failure *root)
+{
+    if (root->cause == CT_CAUSE_EXIT)
+        (void)ct_format(dst, size, "exit %d", root->code);
+    else
+        messages_format_cause(dst, size, root);
+}
+
+static void begin_with_loop(struct messages_block *out, const struct ct_failure *root)
+{
+    char end[256];
+    char uptime[MESSAGES_SPAN_MAX];
+
+    format_end(end, sizeof end, root);
+    messages_format_span(uptime, root->uptime_ms);
+    messages_begin(out, CTRUN_E_CRASH_LOOP,
+                   "rank %d (%s) failed twice in the same way %s after start (%s): not "
+                   "restarting",
+                   root->rank, root->host, uptime, end);
+}
+
+static void add_loop_advice(struct messages_block *out, const struct summary *summary)
+{
+    const unsigned long long seconds = summary->min_uptime_ms / 1000;
+
+    messages_add(out, "why",
+                 "same failure twice within %llu s of start, not restarting", seconds);
+    messages_add(out, "do",
+                 "fix it; a restart only helps for failures that come and go "
+                 "(--min-uptime %llu; 0 restarts always)",
+                 seconds);
 }
 
 static void begin_with_root(struct messages_block *out, const struct ct_failure *root)
@@ -166,13 +179,17 @@ static void begin_with_root(struct messages_block *out, const struct ct_failure 
         (void)ct_format(code, sizeof code, "   exit code %d", CT_EXIT_SIGNAL - python);
     if (root->rank < 0)
         begin_with_node(out, root, what);
+    else if (root->cause == CT_CAUSE_UNKILLABLE)
+        messages_begin(out, summary_code_of(root),
+                       "pid %d (rank %d) on %s did not die after SIGKILL", root->pid,
+                       root->rank, root->host);
     else if (root->cause == CT_CAUSE_EXEC)
-        messages_begin(out, code_of(root), "rank %d (%s) %s", root->rank, root->host,
-                       what);
+        messages_begin(out, summary_code_of(root), "rank %d (%s) %s", root->rank,
+                       root->host, what);
     else
-        messages_begin(out, code_of(root), "rank %d (%s, pid %d) %s%s %s after start%s",
-                       root->rank, root->host, root->pid, what, *step ? step : ",",
-                       uptime, code);
+        messages_begin(out, summary_code_of(root),
+                       "rank %d (%s, pid %d) %s%s %s after start%s", root->rank,
+                       root->host, root->pid, what, *step ? step : ",", uptime, code);
 }
 
 static void add_join_advice(struct messages_block *out)
@@ -206,6 +223,7 @@ static void begin_without_worker(struct messages_block *out,
         messages_begin(out, CTRUN_E_CLOSED, "run '%s' is over", summary->run_id);
         return;
     case CT_OUTCOME_SUCCEEDED:
+    case CT_OUTCOME_CRASH_LOOP:
     case CT_OUTCOME_FAILED: break;
     }
     messages_begin(out, CTRUN_E_EXIT, "run '%s' failed", summary->run_id);
@@ -220,9 +238,15 @@ void summary_format(struct messages_block *out, const struct summary *summary)
         begin_without_worker(out, summary);
         return;
     }
-    begin_with_root(out, root);
-    if (root->rank >= 0)
+    if (verdict->outcome == CT_OUTCOME_CRASH_LOOP)
+        begin_with_loop(out, root);
+    else
+        begin_with_root(out, root);
+    summary_add_facts(out, root);
+    if (root->rank >= 0 && root->cause != CT_CAUSE_UNKILLABLE)
         add_last_lines(out, root);
+    if (verdict->outcome == CT_OUTCOME_CRASH_LOOP)
+        add_loop_advice(out, summary);
     if (root->cause == CT_CAUSE_JOIN_TIMEOUT)
         add_join_advice(out);
     if (root->error_file[0])
@@ -233,7 +257,7 @@ void summary_format(struct messages_block *out, const struct summary *summary)
     if (root->cause == CT_CAUSE_EXEC)
         messages_add(out, "do", "check the name, PATH and the permissions on %s",
                      root->host);
-    add_consequences(out, verdict);
+    summary_add_others(out, verdict);
     if (summary->max_restarts || verdict->restart_count)
         messages_add(out, "restarts", "%u of %u used", verdict->restart_count,
                      summary->max_restarts);

@@ -15,6 +15,7 @@ struct summary {
     const char *run_id;
     const char *log_dir; /* of the last attempt, on this node; NULL: no files */
     uint32_t max_restarts;
+    uint64_t min_uptime_ms; /* for CT_OUTCOME_CRASH_LOOP */
     uint32_t min_nodes;
     const struct ct_waiting *waiting; /* the last, for CT_OUTCOME_JOIN_TIMEOUT */
     uint64_t waited_ms;
@@ -24,6 +25,11 @@ struct summary {
 
 /* Our block: "ctrun: error[E_EXIT]: rank 1 (node2, pid 123) exited with 3 ...". */
 void summary_format(struct messages_block *out, const struct summary *summary);
+/* What nodes found out about a failure, one line each; who came before and after it. */
+void summary_add_facts(struct messages_block *out, const struct ct_failure *failure);
+void summary_add_others(struct messages_block *out, const struct ct_verdict *verdict);
+/* E_OOM, E_SIGNAL, ...: what a failure is called. */
+int summary_code_of(const struct ct_failure *failure);
 /* torchrun's: ChildFailedError, the frame, Failures, Root Cause. Empty when no worker
  * failed. */
 void summary_format_torchrun(struct messages_block *out, const struct summary *summary);

@@ -72,6 +72,12 @@ static void format_failure(char *dst, size_t size, const struct summary *summary
     }
 }
 
+/* Not a node, nor a worker that did well: torchrun has no words for them, our block has. */
+static bool is_shown(const struct ct_failure *failure)
+{
+    return failure->rank >= 0 && failure->cause != CT_CAUSE_EARLY;
+}
+
 static size_t longest_line(const char *text)
 {
     size_t longest = 0;
@@ -111,7 +117,7 @@ void summary_format_torchrun(struct messages_block *out, const struct summary *s
     (void)ct_format(title, sizeof title, "%s FAILED", summary->name);
     width = strlen(title);
     for (int i = 0; i < count; i++) {
-        if (verdict->failures[i].rank < 0)
+        if (!is_shown(&verdict->failures[i]))
             continue;
         format_failure(text, sizeof text, summary, i);
         width = longest_line(text) > width ? longest_line(text) : width;
@@ -124,8 +130,8 @@ void summary_format_torchrun(struct messages_block *out, const struct summary *s
     append_rule(out, '-', width);
     messages_append(out, "Failures:\n");
     for (int i = 1; i < count; i++) {
-        if (verdict->failures[i].rank < 0)
-            continue; /* a node: torchrun has no words for it, our block has */
+        if (!is_shown(&verdict->failures[i]))
+            continue;
         format_failure(text, sizeof text, summary, i);
         messages_append(out, "%s\n", text);
         others++;

@@ -29,6 +29,7 @@ static void welcome(struct peer *peer, const struct member_link *link)
         .heartbeat_ms = peer->run->heartbeat_ms,
         .lost_after_ms = peer->run->round->settings.lost_after_ms,
     };
+    out->welcome.wall_ns = ct_wall_ns();
     (void)ct_copy(out->welcome.seen_as, sizeof out->welcome.seen_as, link->seen_as);
     peer_send(peer, out);
 }

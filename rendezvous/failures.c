@@ -22,7 +22,7 @@ static bool is_same(const struct ct_failure *a, const struct ct_failure *b)
 /* A worker that ended because another one was gone says so in its error file (the SDK's
  * ctrun_fail_worker()). It may be heard before the one that it lost, whose agent has still to see
  * the end of that process, or whose node is silent and has to time out. */
-static bool is_victim(const struct ct_failure *failure)
+bool failures_is_victim(const struct ct_failure *failure)
 {
     static const char lost[] = "E_PEER_LOST";
 
@@ -46,12 +46,14 @@ static void add_cause(struct failures *failures, const struct ct_failure *failur
 {
     struct ct_failure *causes = failures->causes;
 
-    if (failures->cause_count == CT_FAILURES_MAX && !is_victim(failure) &&
-        is_victim(&causes[CT_FAILURES_MAX - 1]))
+    if (failures->cause_count == CT_FAILURES_MAX && !failures_is_victim(failure) &&
+        failures_is_victim(&causes[CT_FAILURES_MAX - 1]))
         failures->cause_count--;
     add_once(causes, &failures->cause_count, failure);
     for (size_t at = failures->cause_count;
-         at >= 2 && !is_victim(&causes[at - 1]) && is_victim(&causes[at - 2]); at--) {
+         at >= 2 && !failures_is_victim(&causes[at - 1]) &&
+         failures_is_victim(&causes[at - 2]);
+         at--) {
         struct ct_failure victim = causes[at - 2];
 
         causes[at - 2] = causes[at - 1];
@@ -63,7 +65,7 @@ void failures_add(struct failures *failures, const struct ct_failure *failure)
 {
     if (failure->cause == CT_CAUSE_NONE)
         return;
-    if (failure->cause == CT_CAUSE_STOPPED)
+    if (failure->cause == CT_CAUSE_STOPPED || failure->cause == CT_CAUSE_EARLY)
         add_once(failures->consequences, &failures->consequence_count, failure);
     else
         add_cause(failures, failure);
@@ -117,6 +119,8 @@ uint8_t failures_exit_code(const struct ct_failure *failure)
     case CT_CAUSE_JOIN_TIMEOUT: return CT_EXIT_RETRY;
     case CT_CAUSE_UNKILLABLE: return CT_EXIT_UNKILLABLE;
     case CT_CAUSE_NONE:
+    case CT_CAUSE_HANG:
+    case CT_CAUSE_EARLY:
     case CT_CAUSE_AGENT: break;
     }
     return CT_EXIT_FAILURE; /* a cause of a newer agent ends up here too */

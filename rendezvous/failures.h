@@ -22,6 +22,8 @@ void failures_clear(struct failures *failures);
 void failures_add(struct failures *failures, const struct ct_failure *failure);
 /* The new root cause: what was taken for one follows from it. */
 void failures_add_root(struct failures *failures, const struct ct_failure *failure);
+/* True when it only says that another worker was gone. */
+bool failures_is_victim(const struct ct_failure *failure);
 /* The root cause, or NULL when nothing failed on its own account. Borrowed. */
 const struct ct_failure *failures_get_root(const struct failures *failures);
 /* Copies causes, then consequences as far as there is room. Returns how many. */

@@ -9,7 +9,7 @@
 
 void metrics_add_failure(struct metrics *metrics, uint8_t cause)
 {
-    if (cause <= CT_CAUSE_AGENT)
+    if (cause <= CT_CAUSE_LAST)
         metrics->failures[cause]++;
 }
 
@@ -92,7 +92,7 @@ static void add_rounds(struct page *page, const struct metrics *metrics)
            "Restarts that were taken from a run's budget.", metrics->restarts);
     head(page, "ctrund_failures_total", "counter",
          "Failures of workers and nodes, by cause; consequences of others included.");
-    for (int i = CT_CAUSE_NONE + 1; i <= CT_CAUSE_AGENT; i++)
+    for (int i = CT_CAUSE_NONE + 1; i <= CT_CAUSE_LAST; i++)
         sample(page, "ctrund_failures_total", "cause", ct_cause_name(i),
                metrics->failures[i]);
 }

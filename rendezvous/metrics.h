@@ -16,7 +16,7 @@ struct dispatch;
 struct metrics {
     uint64_t rounds_started;
     uint64_t restarts; /* that cost budget */
-    uint64_t failures[CT_CAUSE_AGENT + 1];
+    uint64_t failures[CT_CAUSE_LAST + 1];
     uint64_t lag_ms; /* how late the last timer of a round was */
     uint64_t lag_max_ms;
 };

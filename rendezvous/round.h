@@ -23,7 +23,8 @@
  *
  * A failure costs one restart of the run's budget, whichever node it is on; a lost, leaving or
  * new node costs none. Whatever fails after a STOP went out is a consequence of it and costs
- * nothing either.
+ * nothing either. A failure that comes again right after the start ends the run at once, and so
+ * does a program that is not there.
  *
  * When a node dies, workers elsewhere may fail before its lease is over. So a failure stops the
  * world at once, but what follows stays undecided until every other member has answered that
@@ -40,6 +41,7 @@
 #ifndef RENDEZVOUS_ROUND_H
 #define RENDEZVOUS_ROUND_H
 
+#include "rendezvous/crash_loop.h"
 #include "rendezvous/failures.h"
 #include "rendezvous/lease.h"
 #include "rendezvous/member.h"
@@ -135,6 +137,7 @@ struct round {
     uint8_t outcome;      /* enum ct_outcome that follows STOPPING; 0: the next round */
     uint8_t exit_code;
     struct failures failures; /* since the last START */
+    struct crash_loop crash_loop;
     struct host_list missing;
     struct lease_queue leases;
     struct lease_queue away; /* members whose connection broke */

@@ -114,7 +114,8 @@ static void on_stopped(struct round *round, struct member *member,
                         member->state == MEMBER_LEAVING ? MEMBER_LEFT
                                                         : MEMBER_CONNECTED);
     for (uint8_t i = 0; i < stopped->failure_count; i++) {
-        if (stopped->failures[i].cause == CT_CAUSE_STOPPED)
+        if (stopped->failures[i].cause == CT_CAUSE_STOPPED ||
+            stopped->failures[i].cause == CT_CAUSE_EARLY)
             failures_add(&round->failures, &stopped->failures[i]);
         else if (stopped->failures[i].cause != CT_CAUSE_NONE)
             round_fail(round, member, &stopped->failures[i], now_ms);

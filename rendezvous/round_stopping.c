@@ -98,13 +98,17 @@ static void tell_decision(struct round *round, enum ct_stop_reason reason,
 /* A genuine failure costs a restart, or ends the run when there is none left. */
 static void charge(struct round *round, const struct ct_failure *failure)
 {
+    const bool is_loop = crash_loop_take(&round->crash_loop, failure);
+
     if (round->outcome)
         return; /* it ends anyhow */
-    if (failure->cause != CT_CAUSE_UNKILLABLE &&
-        round->restart_count < round->settings.max_restarts)
-        round->restart_count++;
-    else
+    if (failure->cause == CT_CAUSE_UNKILLABLE || crash_loop_is_hopeless(failure) ||
+        round->restart_count >= round->settings.max_restarts)
         round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(failure));
+    else if (is_loop)
+        round_decide(round, CT_OUTCOME_CRASH_LOOP, failures_exit_code(failure));
+    else
+        round->restart_count++;
 }
 
 void round_take_answer(struct round *round, struct member *member)

@@ -34,7 +34,7 @@ def test_torchrun_083_the_first_failure_stops_the_others(box):
 
 
 def test_torchrun_084_restarts_are_used_up(box):
-    run = box.ctrun("--max-restarts=2", "sh", "-c", "echo try $TORCHELASTIC_RESTART_COUNT; exit 5")
+    run = box.ctrun("--max-restarts=2", "--min-uptime=0", "sh", "-c", "echo try $TORCHELASTIC_RESTART_COUNT; exit 5")
     assert run.code == 5
     assert run.out.split("\n")[:3] == ["try 0", "try 1", "try 2"]
     assert "restarts   : 2 of 2 used" in run.err

@@ -169,7 +169,7 @@ def test_torchrun_154_an_interrupt_before_the_first_round_harms_nobody_else(box,
 def test_torchrun_128_143_twenty_restarts_meet_nothing_of_the_attempt_before(box):
     worker = box.write("again.sh", f"#!/bin/sh\n{ALL_REDUCE} || exit 99\n"
                        '[ "$TORCHELASTIC_RESTART_COUNT" = 20 ] || exit 3\n', 0o755)
-    run = box.ctrun("--nproc-per-node=2", "--max-restarts=20", worker)
+    run = box.ctrun("--nproc-per-node=2", "--max-restarts=20", "--min-uptime=0", worker)
     assert run.code == 0, run
     assert len(box.events("round_started")) == 21
     assert not box.events("worker_ended", code=99)

@@ -80,10 +80,10 @@ def answer(kind, body):
 
 @pytest.mark.parametrize("frames, why", [
     # WELCOME at once, a SERVER_PROOF without a challenge, a challenge and a wrong SERVER_PROOF
-    (answer(2, struct.pack("<QQI", 1000, 5000, 0)), "did not prove"),
+    (answer(2, struct.pack("<QQIQ", 1000, 5000, 0, 0)), "did not prove"),
     (answer(6, b"p" * 32), "could not prove"),
     (answer(4, b"n" * 32) + answer(6, b"p" * 32), "could not prove"),
-    (answer(4, b"n" * 32) + answer(2, struct.pack("<QQI", 1000, 5000, 0)), "did not prove"),
+    (answer(4, b"n" * 32) + answer(2, struct.pack("<QQIQ", 1000, 5000, 0, 0)), "did not prove"),
 ])
 def test_a_server_that_cannot_prove_the_token_gets_no_node(box, token_file, frames, why):
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -11,14 +11,16 @@ import ctrun
 
 FAILURE = (("generation", "Q"), ("cause", "B"), ("code", "i"), ("rank", "i"), ("local_rank", "i"),
            ("node_rank", "i"), ("pid", "i"), ("restart_count", "I"), ("wall_ns", "Q"),
-           ("uptime_ms", "Q"), ("step", "q"), ("host", "s"), ("error_file", "s"), ("text", "s"))
+           ("uptime_ms", "Q"), ("step", "q"), ("host", "s"), ("error_file", "s"), ("text", "s"),
+           ("is_early", "B"), ("facts", "s"))
 HEARTBEAT = (("generation", "Q"), ("sequence", "Q"), ("step", "q"))
 KINDS = {
     "HELLO": (1, (("run_id", "s"), ("host", "s"), ("pid", "i"), ("min_nodes", "I"),
                   ("max_nodes", "I"), ("max_restarts", "I"), ("join_timeout_ms", "Q"),
                   ("last_call_ms", "Q"), ("heartbeat_ms", "Q"), ("lost_after_ms", "Q"),
                   ("nonce", "32s"))),
-    "WELCOME": (2, (("heartbeat_ms", "Q"), ("lost_after_ms", "Q"), ("seen_as", "s"))),
+    "WELCOME": (2, (("heartbeat_ms", "Q"), ("lost_after_ms", "Q"), ("seen_as", "s"),
+                    ("wall_ns", "Q"))),
     "REFUSE": (3, (("code", "i"), ("version", "B"), ("text", "s"))),
     "JOIN": (8, (("slots", "I"), ("node_rank_hint", "i"), ("is_endpoint", "B"),
                  ("store_port", "H"), ("fingerprint", "Q"), ("role", "s"), ("local_addr", "s"),
@@ -204,7 +206,7 @@ class Rendezvous:
             self.send("REFUSE", code=self.refuse[0], version=1, text=self.refuse[1])
         else:
             self.send("WELCOME", heartbeat_ms=self.heartbeat_ms,
-                      lost_after_ms=self.lost_after_ms, seen_as="127.0.0.1")
+                      lost_after_ms=self.lost_after_ms, seen_as="127.0.0.1", wall_ns=0)
 
     def _on_join(self, _):
         if self.starts_rounds:

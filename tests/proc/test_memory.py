@@ -51,4 +51,6 @@ def test_a_worker_that_the_kernel_kills_for_memory_is_told_as_such(node, small_g
     assert run.code == 137, run
     failure = server.received("FAILURE")[0]
     assert (failure["rank"], failure["cause"]) == (1, rendezvous.OOM)
-    assert failure["text"].startswith("oom_kill 0 -> 1 in ")
+    facts = dict(line.split("\t") for line in failure["facts"].splitlines())
+    assert facts["proof"].startswith("oom_kill 0 -> 1 in ")
+    assert facts["limit"].startswith("64 MiB of cgroup ") and "; rank 1 held " in facts["limit"]

@@ -34,9 +34,10 @@ def frame(kind, body=b"", version=VERSION):
     return MAGIC + struct.pack("<BBI", version, kind, len(body)) + body
 
 
-def failure(generation, cause=CAUSE_EXIT, code=1, rank=0, node_rank=0, pid=1, host="n", why="boom"):
+def failure(generation, cause=CAUSE_EXIT, code=1, rank=0, node_rank=0, pid=1, host="n", why="boom",
+            is_early=0):
     return (struct.pack("<QBiiiiiIQQq", generation, cause, code, rank, 0, node_rank, pid, 0, 0, 0, -1)
-            + text(host) + text("") + text(why))
+            + text(host) + text("") + text(why) + bytes([is_early]) + text(""))
 
 
 class Reader:
@@ -62,13 +63,15 @@ class Reader:
         names = ("generation", "cause", "code", "rank", "local_rank", "node_rank", "pid",
                  "restart_count", "wall_ns", "uptime_ms", "step")
         found = dict(zip(names, self.take("QBiiiiiIQQq")))
-        return {**found, "host": self.text(), "error_file": self.text(), "text": self.text()}
+        found |= {"host": self.text(), "error_file": self.text(), "text": self.text()}
+        return {**found, "is_early": self.take("B")[0], "facts": self.text()}
 
 
 def decode(kind, body):
     r = Reader(body)
     if kind == WELCOME:
-        out = dict(zip(("heartbeat_ms", "lost_after_ms"), r.take("QQ")), seen_as=r.text())
+        out = dict(zip(("heartbeat_ms", "lost_after_ms"), r.take("QQ")), seen_as=r.text(),
+                   wall_ns=r.take("Q")[0])
     elif kind in (CHALLENGE, SERVER_PROOF):
         out = {"bytes": r.raw(32)}
     elif kind == REFUSE:

@@ -32,6 +32,7 @@ static void exit_codes_are_those_of_the_cause(void **state)
         {CT_CAUSE_UNKILLABLE, 0, 76},
         {CT_CAUSE_JOIN_TIMEOUT, 0, 75},
         {CT_CAUSE_AGENT, 0, 1},
+        {CT_CAUSE_HANG, 2, 1},
         {200, 0, 1},
     };
 

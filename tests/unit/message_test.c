@@ -12,7 +12,7 @@
         .generation = 7, .cause = CT_CAUSE_SIGNAL, .code = 9, .rank = 3,               \
         .local_rank = 1, .node_rank = -1, .pid = 4242, .restart_count = 2,             \
         .wall_ns = 0x1122334455667788, .uptime_ms = 1500, .step = -1, .host = "n1",    \
-        .error_file = "/e", .text = "boom",                                            \
+        .error_file = "/e", .text = "boom", .is_early = 1, .facts = "a\tb",            \
     }
 
 #define FAILURE_HEX                                                                    \
@@ -32,7 +32,10 @@
     "02000000"                                                                         \
     "2f65"                                                                             \
     "04000000"                                                                         \
-    "626f6f6d"
+    "626f6f6d"                                                                         \
+    "01"                                                                               \
+    "03000000"                                                                         \
+    "610962"
 
 #define NONCE                                                                          \
     {                                                                                  \
@@ -73,11 +76,15 @@ static const struct {
     {{.kind = CT_MESSAGE_PROOF, .proof = {.proof = NONCE}}, NONCE_HEX},
     {{.kind = CT_MESSAGE_SERVER_PROOF, .proof = {.proof = NONCE}}, NONCE_HEX},
     {{.kind = CT_MESSAGE_WELCOME,
-      .welcome = {.heartbeat_ms = 1000, .lost_after_ms = 5000, .seen_as = "::1"}},
+      .welcome = {.heartbeat_ms = 1000,
+                  .lost_after_ms = 5000,
+                  .seen_as = "::1",
+                  .wall_ns = 9}},
      "e803000000000000"
      "8813000000000000"
      "03000000"
-     "3a3a31"},
+     "3a3a31"
+     "0900000000000000"},
     {{.kind = CT_MESSAGE_REFUSE,
       .refuse = {.code = CTRUN_E_VERSION, .version = 1, .text = "no"}},
      "ccb1ffff"
@@ -412,6 +419,7 @@ static void the_largest_verdict_fits_a_frame(void **state)
         memset(f->host, 'h', sizeof f->host - 1);
         memset(f->error_file, 'e', sizeof f->error_file - 1);
         memset(f->text, 't', sizeof f->text - 1);
+        memset(f->facts, 'f', sizeof f->facts - 1);
     }
     encode(&buf, &message);
     ct_buf_deinit(&buf);

@@ -356,6 +356,68 @@ static void a_lone_node_needs_no_answer(void **state)
     round_destroy(round);
 }
 
+/* Early failures of member 1, alone in its world, until the run is over. */
+static uint32_t fail_early(struct round *round, uint8_t cause, int32_t code)
+{
+    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+    uint32_t tries = 0;
+
+    for (uint64_t now_ms = 10; round->state == ROUND_RUNNING; now_ms += 10, tries++) {
+        message.failure = (struct ct_failure){.generation = round->generation,
+                                              .cause = cause,
+                                              .code = code,
+                                              .step = -1,
+                                              .is_early = 1};
+        say(round, 1, &message, now_ms);
+        stopped(round, 1, now_ms + 1);
+        if (round->state == ROUND_FORMING)
+            join(round, 1, now_ms + 2);
+    }
+    return tries;
+}
+
+static void the_same_early_failure_twice_ends_the_run(void **state)
+{
+    struct round *round = start(1, 1, 5);
+
+    (void)state;
+    assert_int_equal(fail_early(round, CT_CAUSE_EXIT, 3), 2);
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_CRASH_LOOP);
+    assert_int_equal(round->verdict.exit_code, 3);
+    assert_int_equal(round->verdict.restart_count, 1);
+    assert_int_equal(round->stop.is_final, 1);
+    round_destroy(round);
+}
+
+static void a_program_that_is_missing_is_not_started_again(void **state)
+{
+    struct round *round = start(1, 1, 5);
+
+    (void)state;
+    assert_int_equal(fail_early(round, CT_CAUSE_EXEC, ENOENT), 1);
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_FAILED);
+    assert_int_equal(round->verdict.exit_code, 127);
+    round_destroy(round);
+}
+
+static void who_ended_early_with_zero_is_told_and_no_cause(void **state)
+{
+    struct round *round = start(1, 2, 0);
+    struct ct_message message = message_of(CT_MESSAGE_STOPPED);
+
+    (void)state;
+    message.stopped = (struct ct_stopped){.generation = 1, .failure_count = 1};
+    message.stopped.failures[0] = (struct ct_failure){
+        .generation = 1, .cause = CT_CAUSE_EARLY, .rank = 1, .pid = 5};
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    say(round, 2, &message, 20);
+    stopped(round, 1, 20);
+    assert_int_equal(round->verdict.failure_count, 2);
+    assert_int_equal(round->verdict.failures[0].cause, CT_CAUSE_EXIT);
+    assert_int_equal(round->verdict.failures[1].cause, CT_CAUSE_EARLY);
+    round_destroy(round);
+}
+
 static void close_while_undecided_ends_the_run_as_closed(void **state)
 {
     struct round *round = start(1, 2, 5);
@@ -438,6 +500,9 @@ int main(void)
         cmocka_unit_test(a_failure_is_decided_when_all_others_have_answered),
         cmocka_unit_test(a_member_lost_before_it_answered_is_the_root_cause),
         cmocka_unit_test(a_lone_node_needs_no_answer),
+        cmocka_unit_test(the_same_early_failure_twice_ends_the_run),
+        cmocka_unit_test(a_program_that_is_missing_is_not_started_again),
+        cmocka_unit_test(who_ended_early_with_zero_is_told_and_no_cause),
         cmocka_unit_test(close_while_undecided_ends_the_run_as_closed),
         cmocka_unit_test(a_node_that_stopped_by_itself_brings_a_new_round),
         cmocka_unit_test(

@@ -63,7 +63,7 @@ static void our_block_tells_the_cause_first(void **state)
                     "               d\n"
                     "               e\n"
                     "  after it   : node node2 lost\n"
-                    "  after it   : rank 0, 2 stopped by ctrun; also failed: rank 3\n"
+                    "  after it   : ranks 0, 2 stopped by ctrun; also failed: rank 3\n"
                     "  restarts   : 2 of 2 used\n"
                     "  logs       : /logs/attempt_0\n");
 }
@@ -78,6 +78,55 @@ static void an_exit_code_has_one_line(void **state)
     assert_string_equal(block.text,
                         "ctrun: error[E_EXIT]: rank 0 (node2, pid 8100) exited with "
                         "3, 1.2 s after start\n");
+}
+
+static void a_crash_loop_says_that_no_restart_helps(void **state)
+{
+    struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 1));
+    const struct summary summary = {
+        .verdict = &v, .name = "f.py", .max_restarts = 5, .min_uptime_ms = 30000};
+
+    (void)state;
+    v.outcome = CT_OUTCOME_CRASH_LOOP;
+    v.restart_count = 1;
+    v.failures[0].uptime_ms = 400;
+    summary_format(&block, &summary);
+    assert_string_equal(
+        block.text,
+        "ctrun: error[E_CRASH_LOOP]: rank 0 (node2) failed twice in the same way 0.4 s "
+        "after start (exit 1): not restarting\n"
+        "  why        : same failure twice within 30 s of start, not restarting\n"
+        "  do         : fix it; a restart only helps for failures that come and go "
+        "(--min-uptime 30; 0 restarts always)\n"
+        "  restarts   : 1 of 5 used\n");
+    assert_int_equal(summary_exit_code(&v, false), 1);
+}
+
+static void facts_of_the_node_and_other_ranks_follow_the_cause(void **state)
+{
+    struct ct_verdict v = verdict_of(failure(5, CT_CAUSE_SIGNAL, SIGSEGV));
+    const struct summary summary = {.verdict = &v, .name = "f.py"};
+
+    (void)state;
+    (void)snprintf(v.failures[0].facts, sizeof v.failures[0].facts,
+                   "core\tnone (ulimit -c 0)\nno label\nlikely\tthis\n");
+    for (int rank = 0; rank < 4; rank++)
+        v.failures[v.failure_count++] = failure(rank, CT_CAUSE_STOPPED, SIGTERM);
+    v.failures[v.failure_count++] = failure(7, CT_CAUSE_STOPPED, SIGTERM);
+    v.failures[v.failure_count] = failure(4, CT_CAUSE_EARLY, 0);
+    (void)snprintf(v.failures[v.failure_count++].host, CT_HOST_MAX, "node3");
+    summary_format(&block, &summary);
+    assert_string_equal(
+        block.text,
+        "ctrun: error[E_SIGNAL]: rank 5 (node2, pid 8105) died of SIGSEGV (11), 1.2 s "
+        "after start   exit code 139\n"
+        "  core       : none (ulimit -c 0)\n"
+        "  likely     : this\n"
+        "  root cause : rank 5 on node2 died of SIGSEGV (11)\n"
+        "  before it  : rank 4 had ended with 0\n"
+        "  after it   : ranks 0-3, 7 stopped by ctrun\n");
+    summary_format_torchrun(&block, &summary);
+    assert_null(strstr(block.text, "(local_rank: 4)")); /* it did well */
 }
 
 static void torchruns_block_has_torchruns_labels(void **state)
@@ -317,6 +366,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(our_block_tells_the_cause_first),
         cmocka_unit_test(an_exit_code_has_one_line),
+        cmocka_unit_test(a_crash_loop_says_that_no_restart_helps),
+        cmocka_unit_test(facts_of_the_node_and_other_ranks_follow_the_cause),
         cmocka_unit_test(torchruns_block_has_torchruns_labels),
         cmocka_unit_test(a_traceback_is_indented_and_the_only_failure_stands_alone),
         cmocka_unit_test(no_worker_no_torchrun_block),

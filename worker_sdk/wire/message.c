@@ -67,6 +67,7 @@ static const struct field failure_fields[] = {
     U64(ct_failure, wall_ns),    U64(ct_failure, uptime_ms),
     I64(ct_failure, step),       STR(ct_failure, host),
     STR(ct_failure, error_file), STR(ct_failure, text),
+    U8(ct_failure, is_early),    STR(ct_failure, facts),
 };
 
 static const struct field hello_fields[] = {
@@ -95,6 +96,7 @@ static const struct field welcome_fields[] = {
     U64(ct_welcome, heartbeat_ms),
     U64(ct_welcome, lost_after_ms),
     STR(ct_welcome, seen_as),
+    U64(ct_welcome, wall_ns),
 };
 
 static const struct field refuse_fields[] = {
@@ -442,6 +444,8 @@ const char *ct_cause_name(int cause)
         [CT_CAUSE_UNKILLABLE] = "unkillable",
         [CT_CAUSE_JOIN_TIMEOUT] = "join_timeout",
         [CT_CAUSE_AGENT] = "agent",
+        [CT_CAUSE_HANG] = "hang",
+        [CT_CAUSE_EARLY] = "early",
     };
 
     if (cause < 0 || (size_t)cause >= COUNT_OF(names))

@@ -88,6 +88,7 @@ enum {
     CT_RUN_ID_MAX = 256,
     CT_ROLE_MAX = 64,
     CT_REASON_MAX = 1024,
+    CT_FACTS_MAX = 1024,
     CT_MISSING_MAX = 1024,
     CT_MESSAGE_ADDRS_MAX = 8,
     CT_FAILURES_MAX = 16,
@@ -106,7 +107,10 @@ enum ct_cause {
     CT_CAUSE_NODE_LOST = 6, /* the node is silent or its connection broke */
     CT_CAUSE_UNKILLABLE = 7, /* survived SIGKILL */
     CT_CAUSE_JOIN_TIMEOUT = 8,
-    CT_CAUSE_AGENT = 9, /* the agent itself could not go on; `text` says why */
+    CT_CAUSE_AGENT = 9,  /* the agent itself could not go on; `text` says why */
+    CT_CAUSE_HANG = 10,  /* stuck: no step for too long; `code` says how sure that is */
+    CT_CAUSE_EARLY = 11, /* ended with 0 while others still ran: no failure, but told */
+    CT_CAUSE_LAST = CT_CAUSE_EARLY,
 };
 
 /* One thing that went wrong, as every node shows it. */
@@ -125,6 +129,9 @@ struct ct_failure {
     char host[CT_HOST_MAX];
     char error_file[512];     /* path on that host; empty: none was written */
     char text[CT_REASON_MAX]; /* of the error file, or the last lines of output */
+    uint8_t is_early; /* right after the start: twice the same is a crash loop */
+    /* What its node found out: lines "label\ttext\n", shown as they are on every node. */
+    char facts[CT_FACTS_MAX];
 };
 
 /* agent -> server */
@@ -157,6 +164,7 @@ struct ct_welcome {
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
     char seen_as[CT_ADDR_TEXT_MAX]; /* where the server sees the agent, no port */
+    uint64_t wall_ns;               /* the server's clock, for people */
 };
 
 struct ct_refuse {
@@ -242,6 +250,7 @@ enum ct_outcome {
     CT_OUTCOME_JOIN_TIMEOUT = 3,
     CT_OUTCOME_NODES_LOST = 4, /* fewer than min nodes are left and none came in time */
     CT_OUTCOME_CLOSED = 5,     /* somebody ended the run */
+    CT_OUTCOME_CRASH_LOOP = 6, /* failed twice in the same way right after the start */
 };
 
 struct ct_verdict {

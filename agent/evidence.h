@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a dead worker left behind, gathered into its failure's facts while it can still be seen. */
+#ifndef AGENT_EVIDENCE_H
+#define AGENT_EVIDENCE_H
+
+#include "agent/cgroup.h"
+#include "worker_sdk/wire/message.h"
+
+struct evidence {
+    int status;            /* of wait4() */
+    uint64_t peak_bytes;   /* the most memory it held */
+    uint64_t started_ms;   /* monotonic */
+    const char *program;   /* argv[0] */
+    bool has_core_raised;  /* --core */
+    const char *oom_proof; /* "oom_kill 0 -> 1 in /job"; empty: none */
+    const struct cgroup *cgroup;
+};
+
+/* After cause, code and text of the failure are known. */
+void evidence_add(struct ct_failure *failure, const struct evidence *evidence);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/facts.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "worker_sdk/base/str.h"
+
+enum {
+    FACT_MAX_BYTES = 400
+};
+
+void facts_add(struct ct_failure *failure, const char *label, const char *fmt, ...)
+{
+    char text[FACT_MAX_BYTES];
+    const size_t used = strlen(failure->facts);
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args); /* cut is fine */
+    va_end(args);
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < ' ')
+            *p = ' ';
+    if (ct_format(failure->facts + used, sizeof failure->facts - used, "%s\t%s\n",
+                  label, text) < 0)
+        failure->facts[used] = '\0';
+}
+
+void facts_format_size(char *dst, uint64_t bytes)
+{
+    const uint64_t mib = bytes >> 20;
+
+    if (mib < 10 * 1024)
+        (void)ct_format(dst, FACTS_SIZE_MAX, "%llu MiB", (unsigned long long)mib);
+    else
+        (void)ct_format(dst, FACTS_SIZE_MAX, "%.1f GiB", (double)bytes / (1 << 30));
+}

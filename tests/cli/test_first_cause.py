@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a worker ended, with the proof: memory, signals, crashes, what never really started, and
+what is not worth a restart. T01 to T03 and T24 are the fault tests of those numbers."""
+import os
+import pathlib
+import re
+import resource
+import signal
+import sys
+
+import ctrun
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "proc"))
+
+from test_memory import LIMIT_BYTES, small_group  # noqa: E402,F401  (a fixture)
+
+CRASHES = {
+    "SEGV": "import ctypes; ctypes.string_at(0)",
+    "ABRT": "import os; os.abort()",
+    "BUS": "import mmap, os\n"
+           "file = open('mapped', 'w+b'); file.truncate(4096)\n"
+           "memory = mmap.mmap(file.fileno(), 4096); file.truncate(0); memory[0]",
+}
+
+
+def fact(run, label):
+    """The text behind a label of our block."""
+    found = re.search(rf"^  {label} *: (.*)$", run.err, re.M)
+    assert found, f"no '{label}' in\n{run}"
+    return found.group(1)
+
+
+def head(run):
+    return next(line for line in run.err.splitlines() if line.startswith("ctrun: error["))
+
+
+def test_t01_the_oom_killers_victim_is_told_with_limit_and_proof(box, small_group):  # noqa: F811
+    run = box.run("sh", "-c", f'echo $$ > {small_group}/cgroup.procs; exec "$@"', "sh",
+                  ctrun.program("ctrun"), "--nproc-per-node=2", ctrun.program("victim"),
+                  "@1", "eat", str(LIMIT_BYTES * 3), "@all", "hang")
+    assert run.code == 137, run
+    assert re.match(r"ctrun: error\[E_OOM\]: rank 1 \(.*, pid \d+\) was killed by the kernel's OOM "
+                    r"killer \(host memory\)", head(run)), run
+    assert re.match(rf"64 MiB of cgroup .*{small_group.name}, used 6\d MiB; rank 1 held \d+ MiB$",
+                    fact(run, "limit"))
+    assert fact(run, "proof").startswith("oom_kill 0 -> 1 in ")
+    assert "more memory" in fact(run, "do")
+
+
+def test_t01_the_kernels_own_words_are_quoted_where_they_can_be_read(box, small_group):  # noqa: F811
+    if (os.readlink("/proc/self/ns/pid") != "pid:[4026531836]"
+            or not os.access("/dev/kmsg", os.R_OK)):
+        pytest.skip("the kernel log cannot be read here, or numbers processes differently")
+    run = box.run("sh", "-c", f'echo $$ > {small_group}/cgroup.procs; exec "$@"', "sh",
+                  ctrun.program("ctrun"), ctrun.program("victim"), "eat", str(LIMIT_BYTES * 3))
+    pid = re.search(r", pid (\d+)\)", head(run)).group(1)
+    assert f'kernel: "Memory cgroup out of memory: Killed process {pid} (' in fact(run, "proof")
+
+
+def test_t02_a_kill_from_outside_is_not_taken_for_the_oom_killer(box):
+    run = box.start_ctrun("--nproc-per-node=2", "sleep", "60")
+    os.kill(box.wait_workers(2)[1], signal.SIGKILL)
+    assert run.wait() == 137
+    assert "error[E_SIGNAL]: rank 1 (" in head(run) and "SIGKILL" in head(run)
+    because = fact(run, "because")
+    assert "not the OOM killer" in because or "no memory cgroup" in because
+    assert "who sent the signal" in because
+    assert fact(run, "after it") == "rank 0 stopped by ctrun"
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_t03_a_crash_is_told_with_its_core_and_its_last_unfinished_line(box, name):
+    box.write("crash.py", "import sys; sys.stderr.write('first\\nno end'); sys.stderr.flush()\n"
+              + CRASHES[name])
+    run = box.start("sh", "-c", 'ulimit -S -c 0; exec "$@"', "sh", ctrun.program("ctrun"),
+                    "--nproc-per-node=2", "--no-python", ctrun.DEBIAN_PYTHON, "crash.py")
+    number = getattr(signal, f"SIG{name}")
+    assert run.wait() == 128 + number
+    assert f"died of SIG{name} ({int(number)})" in head(run)
+    assert f"exit code {128 + number}" in head(run)
+    assert re.search(r"^  last lines : first\n {15}no end$", run.err, re.M), run
+    if pathlib.Path("/proc/sys/kernel/core_pattern").read_text().startswith("|"):
+        assert fact(run, "core")
+    else:
+        assert fact(run, "core").startswith("none (ulimit -")
+
+
+def test_t03_with_core_files_on_the_path_is_told(box):
+    pattern = pathlib.Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    if pattern.startswith(("|", "/")):
+        pytest.skip(f"core files do not go to the working directory here: {pattern}")
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
+        pytest.skip("core files are forbidden here (ulimit -Hc 0)")
+    run = box.ctrun("--core", "sh", "-c", "kill -SEGV $$$$")
+    assert run.code == 139
+    path = pathlib.Path(fact(run, "core"))
+    assert path.parent == box.dir and path.is_file(), run
+
+
+def test_a_missing_shared_library_is_named(box):
+    box.write("lib.c", "int answer(void) { return 42; }\n")
+    box.write("main.c", "int answer(void); int main(void) { return answer(); }\n")
+    build = box.run("sh", "-ec", "cc -shared -fPIC -o libgone.so lib.c; cc -o prog main.c -L. -lgone")
+    if build.code:
+        pytest.skip(f"no C compiler here: {build.err}")
+    run = box.ctrun("--nproc-per-node=2", "./prog")
+    assert run.code == 127
+    assert ("the program never really started: shared library libgone.so is missing"
+            in fact(run, "likely"))
+
+
+@pytest.mark.parametrize("script, name", [
+    ("import no_such_module_here", "Python module no_such_module_here is missing"),
+    ("from os import no_such_name", "a Python module has no no_such_name"),
+    ("def :", "Python cannot parse it"),
+])
+def test_a_python_program_that_never_really_started_is_told_as_such(box, script, name):
+    box.write("train.py", script)
+    run = box.ctrun("--nproc-per-node=2", "train.py", env={"PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
+    assert run.code == 1
+    assert f"the program never really started: {name}" in fact(run, "likely")
+
+
+def test_who_ended_with_zero_before_the_failure_is_told(box):
+    run = box.ctrun("--nproc-per-node=3", "sh", "-c",
+                    "case $RANK in 0) exit 0;; 2) while :; do sleep 60; done;; esac;"
+                    "while ! grep -q '\"worker_ended\".*\"rank\":0,' $CTRUN_EVENTS;"
+                    " do sleep 0.01; done; exit 4")
+    assert run.code == 4
+    assert fact(run, "before it") == "rank 0 had ended with 0"
+    assert fact(run, "after it") == "rank 2 stopped by ctrun"
+    assert "(local_rank: 0)" not in run.err  # torchrun's list has failures only
+
+
+def test_t24_a_the_same_failure_twice_right_after_the_start_ends_the_run(box):
+    run = box.ctrun("--max-restarts=5", "--nproc-per-node=2", "sh", "-c",
+                    "[ $RANK = 0 ] || exec sleep 60; echo at $$$$ >&2;"
+                    "echo no such file: data/train.bin >&2; exit 1")
+    assert run.code == 1
+    assert len(box.events("round_started")) == 2
+    assert re.match(r"ctrun: error\[E_CRASH_LOOP\]: rank 0 \(.*\) failed twice in the same way "
+                    r"\d+\.\d s after start \(exit 1\): not restarting$", head(run)), run
+    assert "same failure twice within 30 s of start, not restarting" in run.err
+    assert "no such file: data/train.bin" in run.err and "--min-uptime 30" in fact(run, "do")
+    assert "restarts   : 1 of 5 used" in run.err
+
+
+def test_t24_a_one_decision_holds_for_all_nodes(box):
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")
+    runs = [box.start_ctrun("--nnodes=2", "--max-restarts=5", f"--rdzv-endpoint={found.group(1)}",
+                            "--no-python", "sh", "-c", "[ $RANK = 1 ] || exec sleep 60; exit 3")
+            for _ in range(2)]
+    assert [run.wait() for run in runs] == [3, 3], runs
+    assert head(runs[0]) == head(runs[1]) and "E_CRASH_LOOP" in head(runs[0])
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
+def test_t24_b_a_program_that_is_not_there_gets_no_restart(box):
+    box.write("gone", "#!/no/such/interpreter\n", 0o755)
+    run = box.ctrun("--max-restarts=5", "--no-python", "./gone")
+    assert run.code == 127, run
+    assert len(box.events("round_started")) == 1
+    assert "error[E_EXEC]" in head(run) and "0 of 5 used" in run.err
+
+
+def test_t24_failures_that_differ_are_restarted_as_often_as_was_said(box):
+    run = box.ctrun("--max-restarts=3", "sh", "-c", "exit $((3 + TORCHELASTIC_RESTART_COUNT % 2))")
+    assert run.code == 4
+    assert len(box.events("round_started")) == 4
+
+
+def test_t24_min_uptime_0_restarts_as_torchrun_does(box):
+    run = box.ctrun("--max-restarts=3", "--min-uptime=0", "sh", "-c", "exit 3")
+    assert run.code == 3 and "error[E_EXIT]" in head(run)
+    assert len(box.events("round_started")) == 4
+    assert box.ctrun("--min-uptime=-1", "true").code == 2
