@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/cage.h"
 #include "agent/cgroup.h"
 #include "agent/limits.h"
 #include "agent/policy.h"
@@ -184,6 +185,14 @@ static void signal_running(struct crew *crew, int signal)
             worker_signal(&crew->workers[i], signal);
 }
 
+static bool is_running(const struct crew *crew)
+{
+    for (int i = 0; i < crew->count; i++)
+        if (crew->workers[i].state == WORKER_RUNNING)
+            return true;
+    return false;
+}
+
 static void act(struct crew *crew, unsigned actions)
 {
     static const unsigned walks[] = {POLICY_SIGNAL_REST, POLICY_KILL_LEFTOVERS,
@@ -193,6 +202,9 @@ static void act(struct crew *crew, unsigned actions)
         signal_running(crew, crew->policy.signal);
     if (actions & POLICY_KILL_ALL)
         signal_running(crew, SIGKILL);
+    if (actions & POLICY_KILL_ALL ||
+        (actions & POLICY_KILL_LEFTOVERS && !is_running(crew)))
+        (void)cage_kill();
     for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) {
         struct signal_walk walk = {crew, walks[i], crew->policy.signal};
 

@@ -6,9 +6,10 @@
  * The agent gets GUARD_LOST when the guard ends; its handler kills whatever is below the agent
  * and leaves. That works in any state of the agent's code, since it needs no loop.
  *
- * Not covered: guard and agent killed in the same instant. Workers die even then (PDEATHSIG),
- * but what they double-forked has no subreaper left. The agent is in a session of its own, so
- * that killing the guard's process group, or a terminal that goes away, hits the guard alone. */
+ * Guard and agent killed in the same instant: workers die even then (PDEATHSIG); what they
+ * double-forked has no subreaper left, and ends when the next ctrun finds its cgroup (cage.h).
+ * The agent is in a session of its own, so that killing the guard's process group, or a terminal
+ * that goes away, hits the guard alone. */
 #include "agent/guard.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/cage.h"
 #include "agent/limits.h"
 #include "agent/reap.h"
 #include "worker_sdk/base/event.h"
@@ -159,6 +161,7 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
     pid_t agent;
 
     reap_note_children(&keep);
+    cage_open("/proc/self/mounts", "/proc/self/cgroup");
     choose_signals(&set);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return ct_fail(err, -errno, "prctl(PR_SET_CHILD_SUBREAPER): %s",
@@ -176,6 +179,7 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
     }
     status = wait_for_agent(agent, &set);
     sweep(&keep, status);
+    cage_close();
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
     return WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL + WTERMSIG(status);
 }

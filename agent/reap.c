@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/cage.h"
 #include "worker_sdk/base/clock.h"
 
 enum {
@@ -199,6 +200,7 @@ int reap_kill_all(const struct reap_keep *keep, uint64_t timeout_ms,
             ;
         if (reap_is_childless())
             return 0;
+        (void)cage_kill();
         left = reap_scan(keep, kill_process, survivor);
         /* Nothing to kill, but a child: a zombie that is reaped in a moment, or kept ones. */
         if (left == 0 && keep && keep->count > 0)

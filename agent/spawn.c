@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/cage.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -121,6 +122,7 @@ static _Noreturn void run_child(const struct child *child)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != child->parent)
         _exit(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
+    cage_enter();
     if ((report.rc = place_fd(child->request->out, STDOUT_FILENO)) == 0)
         report.rc = place_fd(child->request->err, STDERR_FILENO);
     if (report.rc == 0 && child->request->bind) {

@@ -17,6 +17,7 @@
  *   child              forks one that hangs, in our session
  *   group              the same in a process group of its own
  *   orphan             double-forks one into a session of its own that ignores all signals
+ *   hydra              the same, and it forks itself anew and ends, again and again
  *   holder             the same in our session and group: it holds our pipes, TERM ends it
  *   eat BYTES          takes memory and uses it
  *   touch FILE, await FILE   FILE may hold %r for the local rank
@@ -205,6 +206,24 @@ static void fork_orphan(bool is_daemon)
     hang();
 }
 
+/* Its pid has changed before anybody could read it; a minute at most. */
+static void fork_hydra(void)
+{
+    const uint64_t end_ms = ct_now_ms() + 60000;
+    const pid_t pid = fork();
+
+    if (pid < 0)
+        die_of("fork");
+    if (pid > 0)
+        return;
+    (void)setsid();
+    ignore_all();
+    while (ct_now_ms() < end_ms)
+        if (fork() > 0)
+            _exit(0);
+    _exit(0);
+}
+
 /* rate 0: as fast as it goes. */
 static void flood(long bytes, long rate)
 {
@@ -362,6 +381,8 @@ static void act_on_process(struct victim *victim, const char *verb)
         fork_child(true);
     else if (strcmp(verb, "orphan") == 0)
         fork_orphan(true);
+    else if (strcmp(verb, "hydra") == 0)
+        fork_hydra();
     else if (strcmp(verb, "holder") == 0)
         fork_orphan(false);
     else

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever is killed, nobody is left one second later."""
 import os
+import pathlib
 import signal
 
 import pytest
@@ -45,6 +46,45 @@ def test_kill_9_of_guard_and_agent_leaves_no_worker(node):
     os.kill(run.pid, signal.SIGKILL)
     os.kill(agent, signal.SIGKILL)
     node.box.wait_gone(1)
+
+
+def needs_a_cgroup():
+    """Where the kernel and our rights give a run a cgroup of its own, and the path above it."""
+    mounts = [line.split() for line in open("/proc/mounts")]
+    roots = [fields[1] for fields in mounts if fields[2] == "cgroup2"]
+    [own] = [line.rstrip()[3:] for line in open("/proc/self/cgroup") if line.startswith("0::")] or [None]
+    folder = pathlib.Path(roots[0] + own) if roots and own else None
+    if not folder or not os.access(folder, os.W_OK):
+        pytest.skip("no cgroup v2 in which this user may make another")
+    probe = folder / f"probe-{os.getpid()}"
+    try:
+        probe.mkdir()
+        has_kill = (probe / "cgroup.kill").exists()
+        probe.rmdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup v2 in which this user may make another: {error}")
+    if not has_kill:
+        pytest.skip("cgroup.kill came with Linux 5.14")
+    return folder
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_what_forks_itself_anew_all_the_time_is_killed(node, code):
+    assert node.run("hydra", "exit", code).code == code
+    node.box.wait_gone(1)
+
+
+def test_what_outlived_guard_and_agent_ends_when_the_next_run_starts(node):
+    folder = needs_a_cgroup()
+    run = start_hanging(node, *FAMILY)
+    agent = node.agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    os.kill(run.pid, signal.SIGKILL)
+    os.kill(agent, signal.SIGKILL)
+    ctrun.wait_until(lambda: run.code is not None, "the guard is gone")
+    assert node.run("exit", "0").code == 0  # or a run of somebody else here came first
+    node.box.wait_gone(1)
+    ctrun.wait_until(lambda: not list(folder.glob(f"ctrun-*-{run.pid}-*")), "its cgroup is gone")
 
 
 @pytest.mark.parametrize("moment", ["harness", "worker_started"])

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/cage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <mntent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    CAGE_LINE_MAX = 4096,
+    CAGE_EMPTY_TRIES = 50, /* of 10 ms: killed processes take a moment to go */
+};
+
+static struct {
+    char path[PATH_MAX]; /* empty: there is none */
+    int procs;           /* cgroup.procs */
+    int kill;            /* cgroup.kill */
+} cage = {.procs = -1, .kill = -1};
+
+/* ---- Where ------------------------------------------------------------------------------ */
+
+static bool find_mount(const char *mounts, char *dst, size_t size)
+{
+    bool is_found = false;
+    struct mntent *entry;
+    FILE *file = setmntent(mounts, "re");
+
+    while (file && !is_found && (entry = getmntent(file)))
+        is_found = strcmp(entry->mnt_type, "cgroup2") == 0 &&
+                   ct_copy(dst, size, entry->mnt_dir) >= 0;
+    if (file)
+        (void)endmntent(file);
+    return is_found;
+}
+
+/* The line "0::/path". */
+static bool find_membership(const char *membership, char *dst, size_t size)
+{
+    char line[CAGE_LINE_MAX];
+    bool is_found = false;
+    FILE *file = fopen(membership, "re");
+
+    while (file && !is_found && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        is_found = ct_starts_with(line, "0::/") && ct_copy(dst, size, line + 3) >= 0;
+    }
+    if (file)
+        (void)fclose(file);
+    return is_found;
+}
+
+/* In clock ticks since boot; with the pid it names a process for ever. 0: there is none. */
+static uint64_t start_time(long pid)
+{
+    char path[64], line[CAGE_LINE_MAX] = "";
+    const char *at;
+    uint64_t ticks = 0;
+    FILE *file;
+
+    (void)ct_format(path, sizeof path, "/proc/%ld/stat", pid);
+    if (!(file = fopen(path, "re")))
+        return 0;
+    at = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+    (void)fclose(file);
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    if (at)
+        ticks = strtoull(at, NULL, 10);
+    return ticks;
+}
+
+/* Pids of another container mean nothing here. */
+static uint64_t pid_namespace(void)
+{
+    struct stat status;
+
+    return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+/* ---- What was left ---------------------------------------------------------------------- */
+
+static int open_in(const char *directory, const char *name)
+{
+    char path[PATH_MAX];
+
+    return ct_format(path, sizeof path, "%s/%s", directory, name) < 0
+               ? -1
+               : open(path, O_WRONLY | O_CLOEXEC);
+}
+
+/* A cgroup whose last process was killed is busy for a moment. */
+static bool remove_empty(const char *path)
+{
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+
+    for (int i = 0; i < CAGE_EMPTY_TRIES; i++) {
+        if (rmdir(path) == 0 || errno != EBUSY)
+            return true;
+        (void)nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
+static void bury(const char *parent, const char *name)
+{
+    unsigned long long namespace, started;
+    char path[PATH_MAX];
+    long pid;
+    int fd;
+
+    if (sscanf(name, "ctrun-%llu-%ld-%llu", &namespace, &pid, &started) != 3 ||
+        namespace != pid_namespace() || start_time(pid) == started ||
+        ct_format(path, sizeof path, "%s/%s", parent, name) < 0)
+        return;
+    if (rmdir(path) == 0)
+        return; /* nobody was in it */
+    ct_warn("a ctrun (pid %ld) was killed together with its agent: killing what its "
+            "workers left cgroup=%s",
+            pid, path);
+    if ((fd = open_in(path, "cgroup.kill")) >= 0) {
+        (void)!write(fd, "1", 1);
+        close(fd);
+    }
+    if (!remove_empty(path)) /* gone by another run's hand: fine */
+        ct_warn("not all of it went away cgroup=%s", path);
+}
+
+static void bury_left(const char *parent)
+{
+    DIR *directory = opendir(parent);
+    const struct dirent *entry;
+
+    while (directory && (entry = readdir(directory)))
+        if (ct_starts_with(entry->d_name, "ctrun-"))
+            bury(parent, entry->d_name);
+    if (directory)
+        (void)closedir(directory);
+}
+
+/* ---- The cage --------------------------------------------------------------------------- */
+
+void cage_open(const char *mounts, const char *membership)
+{
+    char root[PATH_MAX], own[CAGE_LINE_MAX], parent[PATH_MAX];
+    const uint64_t started = start_time(getpid());
+
+    if (started == 0 || getenv("SLURM_STEP_ID") ||
+        !find_mount(mounts, root, sizeof root) ||
+        !find_membership(membership, own, sizeof own) ||
+        ct_format(parent, sizeof parent, "%s%s", root, strcmp(own, "/") ? own : "") < 0)
+        return;
+    bury_left(parent);
+    if (ct_format(cage.path, sizeof cage.path, "%s/ctrun-%" PRIu64 "-%d-%" PRIu64,
+                  parent, pid_namespace(), getpid(), started) < 0 ||
+        mkdir(cage.path, 0755) < 0) {
+        cage.path[0] = '\0';
+        return;
+    }
+    cage.procs = open_in(cage.path, "cgroup.procs");
+    cage.kill = open_in(cage.path, "cgroup.kill"); /* since Linux 5.14 */
+    if (cage.procs < 0 || cage.kill < 0)
+        cage_close();
+}
+
+void cage_enter(void)
+{
+    if (cage.procs >= 0)
+        (void)!write(cage.procs, "0", 1); /* refused: then as without one */
+}
+
+bool cage_kill(void)
+{
+    return cage.kill >= 0 && write(cage.kill, "1", 1) == 1;
+}
+
+void cage_close(void)
+{
+    if (cage.procs >= 0)
+        close(cage.procs);
+    if (cage.kill >= 0)
+        close(cage.kill);
+    cage.procs = cage.kill = -1;
+    if (cage.path[0] && !remove_empty(cage.path))
+        ct_debug("cgroup left behind path=%s", cage.path);
+    cage.path[0] = '\0';
+}
