@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/agent_private.h"
+#include "agent/unkillable.h"
 
 static const char *const state_names[] = {"connecting", "joining",   "running",
                                           "stopping",   "succeeded", "ended"};
@@ -233,15 +234,25 @@ void agent_send_leave(struct agent *agent, const char *why)
 /* A process in the kernel's hands: the node is not fit for another round. */
 static void give_up(struct agent *agent)
 {
-    struct ct_failure failure = {0};
+    struct ct_failure failures[CT_FAILURES_MAX];
+    const int count = crew_get_failures(agent->crew, failures, CT_FAILURES_MAX);
     struct ctrun_error err;
+    char where[UNKILLABLE_WHERE_MAX];
+    pid_t pid;
+    int i = 0;
 
-    (void)crew_get_failures(agent->crew, &failure, 1);
-    (void)ct_fail(
-        &err, CTRUN_E_UNKILLABLE, "%s",
-        failure.cause == CT_CAUSE_UNKILLABLE
-            ? failure.text
-            : "a process that a worker left behind did not die after SIGKILL");
+    while (i < count && failures[i].cause != CT_CAUSE_UNKILLABLE)
+        i++;
+    if (i < count) {
+        (void)ct_fail(&err, CTRUN_E_UNKILLABLE, "%s", failures[i].text);
+    } else {
+        pid = unkillable_find();
+        unkillable_describe(where, pid);
+        (void)ct_fail(
+            &err, CTRUN_E_UNKILLABLE,
+            "pid %d, which a worker left behind, did not die after SIGKILL: %s",
+            (int)pid, where);
+    }
     send_stopped(agent);
     agent_send_leave(agent, err.text);
     agent_fail(agent, &err);

@@ -9,7 +9,7 @@
 
 #include "agent/cause.h"
 #include "agent/limits.h"
-#include "agent/reap.h"
+#include "agent/unkillable.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
@@ -246,25 +246,16 @@ void worker_end(struct worker *worker, const struct worker_place *place,
 
 void worker_give_up(struct worker *worker, const struct worker_place *place)
 {
-    struct reap_process process = {.state = '?'};
-    char path[64];
-    char where[128] = "";
-    FILE *file;
+    char where[UNKILLABLE_WHERE_MAX];
 
-    (void)reap_look(worker->pid, &process);
-    (void)ct_format(path, sizeof path, "/proc/%d/wchan", worker->pid);
-    if ((file = fopen(path, "re"))) {
-        if (!fgets(where, sizeof where, file))
-            where[0] = '\0';
-        (void)fclose(file);
-    }
+    unkillable_describe(where, worker->pid);
     worker->state = WORKER_ENDED;
     begin_failure(worker, place);
     worker->failure.cause = CT_CAUSE_UNKILLABLE;
     worker->failure.code = SIGKILL;
     (void)ct_format(worker->failure.text, sizeof worker->failure.text,
-                    "pid %d did not die after SIGKILL: state %c, kernel %s",
-                    worker->pid, process.state, *where ? where : "unknown");
+                    "pid %d did not die after SIGKILL: %s", worker->pid, where);
+    unkillable_explain(&worker->failure, worker->pid);
     emit_ended(worker, place);
 }
 

@@ -406,6 +406,24 @@ static int end_by_verdict(const struct launch *launch, const struct ct_verdict *
     return summary_exit_code(verdict, launch->config->torchrun_exit_code);
 }
 
+/* This node's own end: what could not be killed comes first, whatever failed before it. */
+static int end_unkillable(struct launch *launch, struct agent_result *result)
+{
+    struct ct_verdict *verdict = &result->verdict;
+    const struct ct_failure first = verdict->failures[0];
+    int i = 0;
+
+    while (i < verdict->failure_count &&
+           verdict->failures[i].cause != CT_CAUSE_UNKILLABLE)
+        i++;
+    if (i == verdict->failure_count)
+        return fail_to_meet(launch, &result->error); /* none of the workers */
+    verdict->failures[0] = verdict->failures[i];
+    verdict->failures[i] = first;
+    verdict->outcome = CT_OUTCOME_FAILED;
+    return end_by_verdict(launch, verdict);
+}
+
 /* ---- The whole ----------------------------------------------------------------------- */
 
 static void fill_options(struct launch *launch, struct agent_options *out)
@@ -498,6 +516,8 @@ static int run_agent(struct launch *launch)
         messages_end_line(); /* our first line is for grep: it begins a line */
     if (result->signal)
         code = end_by_signal(launch, result->signal);
+    else if (result->error.code == CTRUN_E_UNKILLABLE)
+        code = end_unkillable(launch, result);
     else if (result->error.code)
         code = fail_to_meet(launch, &result->error);
     else

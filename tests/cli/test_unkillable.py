@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""T10: a worker that SIGKILL does not end, because its cgroup (v1 freezer) is frozen."""
+import pathlib
+import re
+import uuid
+
+import ctrun
+import pytest
+
+FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")
+
+
+@pytest.fixture
+def freezer():
+    group = FREEZER / f"ctrun-test-{uuid.uuid4().hex[:8]}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no v1 freezer cgroup can be made here: {error}")
+    if not (group / "freezer.state").exists():
+        group.rmdir()
+        pytest.skip("no v1 freezer here")
+    yield group
+    (group / "freezer.state").write_text("THAWED")
+
+    def is_removed():
+        try:
+            group.rmdir()
+        except OSError:
+            return False
+        return True
+    ctrun.wait_until(is_removed, "the cgroup is empty")
+
+
+def test_t10_a_frozen_worker_is_given_up_with_76_and_named(box, freezer):
+    run = box.start_ctrun("--nproc-per-node=2", "--shutdown-timeout=1", "--max-restarts=3", "sh",
+                          "-c", "[ $RANK = 0 ] && exec sleep 600;"
+                          "while [ ! -e go ]; do sleep 0.01; done; exit 5")
+    frozen = box.wait_workers(2)[0]
+    (freezer / "cgroup.procs").write_text(str(frozen))
+    (freezer / "freezer.state").write_text("FROZEN")
+    ctrun.wait_until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
+    box.write("go", "")
+    assert run.wait(40) == 76
+    assert re.search(rf"^ctrun: error\[E_UNKILLABLE\]: pid {frozen} \(rank 0\) on \S+ did not die "
+                     r"after SIGKILL$", run.err, re.M), run
+    assert re.search(rf"^  it is in   : state D, kernel \S+, frozen by cgroup /{freezer.name}$",
+                     run.err, re.M), run
+    assert "giving up on it; exit 76 (do not reuse this node)" in run.err
+    assert "also failed: rank 1" in run.err
+    assert len(box.events("round_started")) == 1
+    (freezer / "freezer.state").write_text("THAWED")
+    box.wait_gone()
