@@ -14,6 +14,8 @@
 #include "launcher/messages.h"
 #include "launcher/nested.h"
 #include "launcher/plan.h"
+#include "launcher/seat.h"
+#include "launcher/sender.h"
 #include "launcher/summary.h"
 #include "launcher/torch_events.h"
 #include "rendezvous/port_owner.h"
@@ -239,6 +241,7 @@ static void on_start(void *context, const struct ct_start *start)
         start->role_rank_base + last, start->rank_base, start->rank_base + last,
         start->role_world_size, start->world_size);
     torch_events_round(&launch->torch_events, start);
+    seat_tell_started();
 }
 
 static void on_stop(void *context, const struct ct_stop *stop)

@@ -9,11 +9,14 @@
 #include "agent/guard.h"
 #include "launcher/config.h"
 #include "launcher/dry_run.h"
+#include "launcher/fleet.h"
+#include "launcher/fleet_relay.h"
 #include "launcher/help.h"
 #include "launcher/launch.h"
 #include "launcher/merge.h"
 #include "launcher/messages.h"
 #include "launcher/print_config.h"
+#include "launcher/seat.h"
 #include "launcher/token.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
@@ -95,6 +98,26 @@ static int resolve(struct config *config, const struct options *options,
     return rc < 0 ? rc : token_resolve(config, options, token, err);
 }
 
+/* The process that --hosts was typed at. */
+static int run_fleet(const struct options *options, char **argv,
+                     const struct ct_auth_token *token)
+{
+    const bool torchrun_exit_code = strcmp(option_text(options, OPTION_EXIT_CODE),
+                                           "torchrun") == 0;
+    struct ctrun_error err;
+    int code;
+
+    open_events();
+    code = fleet_run(options, argv, token, &err);
+    return code < 0 ? refuse(&err, torchrun_exit_code) : code;
+}
+
+static bool is_run(const struct options *options)
+{
+    return !options->values[OPTION_PRINT_CONFIG].is_on &&
+           !options->values[OPTION_DRY_RUN].is_on;
+}
+
 int main(int argc, char **argv)
 {
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
@@ -104,6 +127,12 @@ int main(int argc, char **argv)
     struct options options;
     int code;
 
+    if (argc == 2 && strcmp(argv[1], "--relay") == 0)
+        return fleet_relay_run();
+    if (!seat_take_env())
+        return refuse(&(struct ctrun_error){CTRUN_E_BAD_ENVIRONMENT,
+                                            SEAT_ENV ": is set by --hosts alone"},
+                      false);
     messages_open_log(option_env(environ, "LOGLEVEL"));
     if (!config)
         return refuse(&err, false);
@@ -112,7 +141,11 @@ int main(int argc, char **argv)
         code = refuse(&err, false);
     else if (options.action != OPTIONS_RUN)
         code = say_and_leave(&options);
-    else if (merge_tasks(&merge, &options, environ, &err) < 0)
+    else if (fleet_is_wanted(&options) && is_run(&options))
+        code = run_fleet(&options, argv, &token);
+    else if (fleet_is_wanted(&options) && fleet_preview(&options, &err) < 0)
+        code = refuse(&err, false);
+    else if (!seat_get()->is_given && merge_tasks(&merge, &options, environ, &err) < 0)
         code = refuse_tasks(&options, &err);
     else if (merge.is_done)
         code = merge.code;

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "launcher/meet_batch.h"
+#include "launcher/meet_seat.h"
 #include "launcher/rdzv_conf.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
@@ -235,8 +236,10 @@ static int resolve_times(struct config *out, const struct options *options,
 int meet_resolve(struct config *config, const struct options *options,
                  struct ctrun_error *err)
 {
-    int rc = meet_batch_resolve(config, options, err);
+    int rc = meet_seat_resolve(config, options, err);
 
+    if (rc == 0)
+        rc = meet_batch_resolve(config, options, err);
     if (rc < 0 || (rc == 0 && ((rc = choose_backend(config, options, err)) < 0 ||
                                (rc = resolve_endpoint(config, options, err)) < 0)))
         return rc;

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "launcher/seat.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -13,8 +14,11 @@ enum {
     LINE_MAX_BYTES = 2048
 };
 
+/* To stderr, or to who started this node of a --hosts run. */
 static void write_all(const char *text, size_t length)
 {
+    if (seat_say(text, length))
+        return;
     while (length) {
         ssize_t put = write(STDERR_FILENO, text, length);
 

@@ -68,6 +68,24 @@ const struct option option_table[OPTION_COUNT] = {
                                       "ctrun: secret that all nodes prove to each"
                                       " other; also CTRUN_TOKEN=SECRET"),
                                 .env = "CTRUN_RDZV_TOKEN_FILE"},
+    [OPTION_HOSTS] = {TAKES(TEXT, "hosts", MEET, "HOST,...",
+                            "ctrun: start the nodes on these hosts by ssh: a,b or"
+                            " n[1-3]; the first serves"),
+                      .env = "CTRUN_HOSTS"},
+    [OPTION_HOSTS_FILE] = {TAKES(TEXT, "hosts-file", MEET, "FILE",
+                                 "ctrun: the same from a file, # begins a comment"),
+                           .env = "CTRUN_HOSTS_FILE"},
+    [OPTION_HOSTS_ENV] = {TAKES(TEXT, "hosts-env", MEET, "NAME,PREFIX*,...",
+                                "ctrun: more of the environment that goes to all"
+                                " hosts; the launcher's and the libraries' does"),
+                          .env = "CTRUN_HOSTS_ENV", .fallback = ""},
+    [OPTION_HOSTS_TIMEOUT] = {TAKES(INT, "hosts-timeout", MEET, "SECONDS",
+                                    "ctrun: limit for a host to answer by ssh"),
+                              .env = "CTRUN_HOSTS_TIMEOUT", .fallback = "30"},
+    [OPTION_SSH] = {TAKES(TEXT, "ssh", MEET, "COMMAND",
+                          "ctrun: in place of ssh, read by sh: host and command"
+                          " follow"),
+                    .env = "CTRUN_SSH", .fallback = ""},
     [OPTION_LOCAL_ADDR] = {TAKES(TEXT, "local-addr", MEET, "ADDR",
                                  "address of this node that the others use"),
                            .env = "PET_LOCAL_ADDR"},

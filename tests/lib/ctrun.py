@@ -92,6 +92,10 @@ def environment(pid):
             for key, _, value in pairs if key}
 
 
+def cmdline(pid):
+    return _read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")[:-1]
+
+
 def parent_of(pid):
     stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     return int(stat[1]) if stat else 0

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/fleet.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "launcher/fleet_job.h"
+#include "launcher/fleet_names.h"
+#include "launcher/fleet_root.h"
+#include "launcher/meet_seat.h"
+#include "launcher/nnodes.h"
+#include "launcher/seat.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+#include "worker_sdk/wire/message.h"
+
+enum {
+    FANOUT =
+        16, /* connections from one host: a level more from 17 hosts on, 273, 4369 */
+    REACH_MAX_S = 3600,
+    TOKEN_BYTES = 32,
+    GRACE_S = 30,
+};
+
+bool fleet_is_wanted(const struct options *options)
+{
+    return !seat_get()->is_given && (option_has_text(options, OPTION_HOSTS) ||
+                                     option_has_text(options, OPTION_HOSTS_FILE));
+}
+
+/* ---- The job ----------------------------------------------------------------------------- */
+
+static int make_text(char **out, char *text)
+{
+    *out = text;
+    return text ? 0 : -ENOMEM;
+}
+
+/* Random bytes as hexadecimal digits. */
+static char *make_secret(void)
+{
+    uint8_t bytes[TOKEN_BYTES];
+    char *text = ct_zalloc(2 * sizeof bytes + 1);
+
+    if (!text || getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) {
+        free(text);
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof bytes; i++)
+        (void)ct_format(text + 2 * i, 3, "%02x", bytes[i]);
+    return text;
+}
+
+static int fill_token(struct fleet_job *job, const struct options *options,
+                      const struct ct_auth_token *from_env, struct ctrun_error *err)
+{
+    struct ct_auth_token token = *from_env;
+    int rc = 0;
+
+    if (option_has_text(options, OPTION_RDZV_TOKEN_FILE))
+        rc = ct_auth_token_read(&token, option_text(options, OPTION_RDZV_TOKEN_FILE),
+                                err);
+    if (rc < 0)
+        return ct_wrap(err, "--rdzv-token-file");
+    /* A ctrund knows no token that we make up here. */
+    if (token.length > 0)
+        job->token = ct_strndup((const char *)token.bytes, token.length);
+    else if (option_has_text(options, OPTION_RDZV_ENDPOINT))
+        job->token = ct_strdup("");
+    else
+        job->token = make_secret();
+    ct_auth_token_wipe(&token);
+    return job->token ? 0 : ct_fail(err, -ENOMEM, "--hosts: no token: out of memory");
+}
+
+static int fill_numbers(struct fleet_job *job, const struct options *options,
+                        struct ctrun_error *err)
+{
+    const struct option_value *limit = &options->values[OPTION_HOSTS_TIMEOUT];
+    const char *fanout = getenv("CTRUN_HOSTS_FANOUT");
+    uint64_t value = FANOUT;
+
+    if (limit->integer < 1 || limit->integer > REACH_MAX_S)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--hosts-timeout=%s: must be 1 to %d seconds", limit->text,
+                       REACH_MAX_S);
+    job->reach_ms = (uint32_t)limit->integer * 1000;
+    if (fanout && *fanout && ct_parse_u64(fanout, 1, 256, &value) < 0)
+        return ct_fail(err, CTRUN_E_USAGE, "CTRUN_HOSTS_FANOUT=%s: must be 1 to 256",
+                       fanout);
+    job->fanout = (uint32_t)value;
+    return 0;
+}
+
+static int fill_run(struct fleet_job *job, const struct options *options, char **argv,
+                    struct ctrun_error *err)
+{
+    char path[PATH_MAX];
+    char cwd[PATH_MAX];
+    char **env;
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    int rc = 0;
+
+    if (n < 0 || !getcwd(cwd, sizeof cwd))
+        return ct_fail(err, -errno, "--hosts: own path or folder: %s", strerror(errno));
+    path[n] = '\0';
+    env = fleet_names_choose(environ, option_text(options, OPTION_HOSTS_ENV));
+    if (!env || make_text(&job->program, ct_strdup(path)) < 0 ||
+        make_text(&job->cwd, ct_strdup(cwd)) < 0 ||
+        make_text(&job->ssh, ct_strdup(option_text(options, OPTION_SSH))) < 0 ||
+        make_text(&job->run_id, option_has_text(options, OPTION_RDZV_ID)
+                                    ? ct_strdup(option_text(options, OPTION_RDZV_ID))
+                                    : make_secret()) < 0 ||
+        !(job->argv = fleet_list_copy(argv)) || !(job->env = fleet_list_copy(env)))
+        rc = ct_fail(err, -ENOMEM, "--hosts: out of memory");
+    free(env);
+    if (rc == 0 && !option_has_text(options, OPTION_RDZV_ID))
+        job->run_id[16] = '\0'; /* a name, no secret */
+    return rc;
+}
+
+static int read_names(struct hostlist *out, const struct options *options,
+                      struct ctrun_error *err)
+{
+    return fleet_names_read(out, option_text(options, OPTION_HOSTS),
+                            option_text(options, OPTION_HOSTS_FILE), err);
+}
+
+static int fill_job(struct fleet_job *job, const struct options *options, char **argv,
+                    const struct ct_auth_token *token, struct ctrun_error *err)
+{
+    struct hostlist list;
+    int rc = read_names(&list, options, err);
+
+    if (rc < 0)
+        return rc;
+    job->total = (uint32_t)list.count;
+    job->names = ct_zalloc_array(list.count + 1, sizeof *job->names);
+    for (size_t i = 0; job->names && i < list.count; i++) {
+        job->names[i] = list.names[i]; /* moved */
+        list.names[i] = NULL;
+    }
+    rc = job->names ? 0 : ct_fail(err, -ENOMEM, "--hosts: out of memory");
+    hostlist_deinit(&list);
+    if (rc < 0 || (rc = fill_numbers(job, options, err)) < 0 ||
+        (rc = fill_run(job, options, argv, err)) < 0)
+        return rc;
+    return fill_token(job, options, token, err);
+}
+
+/* ---- The run ----------------------------------------------------------------------------- */
+
+static int64_t grace_seconds(const struct options *options)
+{
+    const struct option_value *option = &options->values[OPTION_SHUTDOWN_TIMEOUT];
+    const char *text = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    int64_t seconds = GRACE_S;
+
+    if (option->text)
+        return option->integer;
+    if (text)
+        (void)option_parse_int(text, &seconds);
+    return seconds;
+}
+
+static uint32_t find_here(const struct fleet_job *job)
+{
+    char self[CT_HOST_MAX] = "";
+
+    (void)gethostname(self, sizeof self - 1);
+    for (uint32_t i = 0; i < job->total; i++)
+        if (fleet_names_is_here(job->names[i], self))
+            return i;
+    return FLEET_NOWHERE;
+}
+
+static int resolve_nodes(struct nnodes *nodes, const struct options *options,
+                         uint32_t total, struct ctrun_error *err)
+{
+    int rc = nnodes_parse(option_text(options, OPTION_NNODES), nodes, err);
+
+    if (rc == 0 && !option_has_text(options, OPTION_NNODES))
+        nodes->min = nodes->max = (int)total;
+    return rc < 0 ? rc : meet_seat_check(options, nodes, (int)total, err);
+}
+
+int fleet_run(const struct options *options, char **argv,
+              const struct ct_auth_token *token, struct ctrun_error *err)
+{
+    struct fleet_job job = {0};
+    struct fleet_root_options root = {.job = &job};
+    struct nnodes nodes;
+    int rc = fill_job(&job, options, argv, token, err);
+
+    if (rc == 0)
+        rc = resolve_nodes(&nodes, options, job.total, err);
+    if (rc == 0) {
+        root.here = find_here(&job);
+        root.min_nodes = (uint32_t)nodes.min;
+        root.serves = !option_has_text(options, OPTION_RDZV_ENDPOINT) && nodes.max > 1;
+        root.grace_ms = (uint64_t)grace_seconds(options) * 1000;
+        root.torchrun_exit_code = strcmp(option_text(options, OPTION_EXIT_CODE),
+                                         "torchrun") == 0;
+        root.signals = option_text(options, OPTION_SIGNALS_TO_HANDLE);
+        rc = fleet_root_run(&root, err);
+    }
+    fleet_job_deinit(&job);
+    return rc;
+}
+
+int fleet_preview(const struct options *options, struct ctrun_error *err)
+{
+    struct seat seat = {.is_given = true};
+    struct hostlist list;
+    int rc = read_names(&list, options, err);
+
+    if (rc < 0)
+        return rc;
+    seat.total = (int)list.count;
+    (void)ct_copy(seat.run_id, sizeof seat.run_id, "?");
+    if (!option_has_text(options, OPTION_RDZV_ENDPOINT) && list.count > 1)
+        (void)ct_format(seat.endpoint, sizeof seat.endpoint, "%.200s:0", list.names[0]);
+    hostlist_deinit(&list);
+    seat_set(&seat);
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/fleet_message.h"
+
+#include <errno.h>
+
+#include "worker_sdk/base/bytes.h"
+
+enum {
+    HEAD_BYTES = 4 + 4 + 4
+};
+
+static bool is_kind(int kind)
+{
+    return (kind >= FLEET_JOB && kind <= FLEET_SIGNAL) ||
+           (kind >= FLEET_READY && kind <= FLEET_LOST);
+}
+
+int fleet_message_encode(struct ct_buf *out, const struct fleet_message *message)
+{
+    uint8_t body[HEAD_BYTES + FLEET_DATA_MAX_BYTES];
+    struct ct_writer writer;
+
+    if (message->length > FLEET_DATA_MAX_BYTES)
+        return -EMSGSIZE;
+    ct_writer_init(&writer, body, sizeof body);
+    ct_write_u32(&writer, message->host);
+    ct_write_u32(&writer, (uint32_t)message->code);
+    ct_write_blob(&writer, message->data, message->length);
+    return ct_frame_encode(out, (uint8_t)message->kind, body, writer.length);
+}
+
+int fleet_message_decode(const struct ct_frame *frame, struct fleet_message *out)
+{
+    struct ct_reader reader;
+
+    if (frame->version != CT_FRAME_VERSION || !is_kind(frame->kind))
+        return -EBADMSG;
+    ct_reader_init(&reader, frame->body, frame->length);
+    out->kind = (enum fleet_kind)frame->kind;
+    out->host = ct_read_u32(&reader);
+    out->code = (int32_t)ct_read_u32(&reader);
+    out->data = ct_read_blob(&reader, FLEET_DATA_MAX_BYTES, &out->length);
+    return ct_read_end(&reader);
+}

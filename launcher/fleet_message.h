@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ctruns of a --hosts run say to each other through ssh's pipes.
+ *
+ *   above (who typed --hosts, or a relay)      below (ctrun --relay, started by ssh)
+ *                                  ◀───────── greeting: one line, before it whatever the login shell says
+ *     JOB, in pieces ───────────────────────▶ which hosts are yours, what to run
+ *                                  ◀───────── READY or FAILED, once for every host
+ *     SERVE (one host) ─────────────────────▶ open the rendezvous
+ *                                  ◀───────── SERVING its address
+ *     GO ───────────────────────────────────▶ start this host's ctrun; it meets the others there
+ *                                  ◀───────── STARTED, OUTPUT, WORDS ..., at last ENDED or LOST
+ *     SIGNAL ───────────────────────────────▶ to every ctrun
+ *     (end of file) ────────────────────────▶ whoever is above is gone: end everything at once
+ *
+ * Frames of wire/frame.h with kinds of their own; one layout for all. Pure. */
+#ifndef LAUNCHER_FLEET_MESSAGE_H
+#define LAUNCHER_FLEET_MESSAGE_H
+
+#include "worker_sdk/wire/frame.h"
+
+/* The version is in the line: two that differ do not understand each other at all. */
+#define FLEET_GREETING "CTRUN-RELAY 1\n"
+
+enum fleet_kind {
+    FLEET_JOB = 64, /* data: a piece; code: 1 when it is the last */
+    FLEET_SERVE = 65,
+    FLEET_GO = 66,     /* data: the endpoint; empty: what the command line says */
+    FLEET_SIGNAL = 67, /* code: the signal */
+    FLEET_READY = 80,
+    FLEET_SERVING = 81, /* data: the endpoint */
+    FLEET_FAILED = 82,  /* before GO. code: CTRUN_E_*; data: why */
+    FLEET_OUTPUT = 83,  /* code: 1 stdout, 2 stderr; data: whole lines */
+    FLEET_WORDS = 84,   /* data: one message of the launcher itself */
+    FLEET_STARTED = 85, /* its first round has begun */
+    FLEET_ENDED = 86,   /* code: exit code of its ctrun */
+    FLEET_LOST = 87,    /* after READY. data: why */
+};
+
+enum {
+    FLEET_DATA_MAX_BYTES = 48 * 1024,
+};
+
+struct fleet_message {
+    enum fleet_kind kind;
+    uint32_t host; /* its place in the list */
+    int32_t code;
+    const void *data; /* borrowed */
+    size_t length;
+};
+
+/* Appends it as one frame. 0, -EMSGSIZE, -ENOBUFS, -ENOMEM. */
+int fleet_message_encode(struct ct_buf *out, const struct fleet_message *message);
+/* 0, or -EBADMSG: malformed, or of no kind that there is. */
+int fleet_message_decode(const struct ct_frame *frame, struct fleet_message *out);
+
+#endif

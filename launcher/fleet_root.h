@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process that --hosts was typed at: calls all hosts, lets the first one serve, starts the
+ * run when all are there, shows it, passes signals on, and ends with its exit code.
+ *
+ *     CALLING ──all READY, or enough──> SERVING ──address──> RUNNING ──all ended──> over
+ *        └──────── too few ────────────────┴────── signal, the host is lost ──────────▲
+ */
+#ifndef LAUNCHER_FLEET_ROOT_H
+#define LAUNCHER_FLEET_ROOT_H
+
+#include <stdbool.h>
+
+#include "launcher/fleet_job.h"
+#include "launcher/fleet_part.h"
+
+struct fleet_root_options {
+    const struct fleet_job *job;
+    uint32_t here; /* place of this machine, or FLEET_NOWHERE */
+    uint32_t min_nodes;
+    bool serves; /* a rendezvous has to be opened on one of the hosts */
+    uint64_t grace_ms;
+    bool torchrun_exit_code;
+    const char *signals; /* names, as in --signals-to-handle */
+};
+
+/* The exit code, or a code when nothing could be started. */
+int fleet_root_run(const struct fleet_root_options *options, struct ctrun_error *err);
+
+#endif

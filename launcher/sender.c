@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/sender.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/str.h"
+
+enum {
+    WHO_MAX = 96
+};
+
+/* What it calls itself; a sender that has ended since has only its number. */
+static void read_name(pid_t pid, char *dst, size_t size)
+{
+    char path[40];
+    ssize_t n = -1;
+    int fd;
+
+    (void)ct_format(path, sizeof path, "/proc/%d/comm", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        n = read(fd, dst, size - 1);
+        close(fd);
+    }
+    dst[n > 0 ? n : 0] = '\0';
+    dst[strcspn(dst, "\n")] = '\0';
+    for (char *p = dst; *p; p++)
+        if ((unsigned char)*p < ' ')
+            *p = '?';
+}
+
+static void describe_who(char who[WHO_MAX], int signal, pid_t sender)
+{
+    const char *name = sigabbrev_np(signal);
+    char program[32] = "";
+    int used = ct_format(who, WHO_MAX, "%s%.12s", name ? "SIG" : "signal ",
+                         name ? name : "?");
+
+    if (used < 0)
+        return;
+    if (sender == 0) {
+        (void)ct_format(who + used, WHO_MAX - (size_t)used, "%s",
+                        signal == SIGINT    ? " (Ctrl-C)"
+                        : signal == SIGQUIT ? " (Ctrl-\\)"
+                                            : " from the kernel");
+        return;
+    }
+    read_name(sender, program, sizeof program);
+    (void)ct_format(who + used, WHO_MAX - (size_t)used, " from pid %d%s%s%s",
+                    (int)sender, *program ? " (" : "", program, *program ? ")" : "");
+}
+
+void sender_describe(char text[SENDER_TEXT_MAX], int signal, pid_t sender,
+                     int interrupts)
+{
+    static const char *const what[] = {
+        "stopping", "stopping (press again to kill)",
+        "SIGTERM to the workers, 2 s (press again to kill at once)",
+        "killing the workers"};
+    char who[WHO_MAX];
+    const int step = signal != SIGINT || interrupts < 1 ? 0
+                     : interrupts > 3                   ? 3
+                                                        : interrupts;
+
+    describe_who(who, signal, sender);
+    (void)ct_format(text, SENDER_TEXT_MAX, "%s: %s", who, what[step]);
+}
+
+void sender_describe_passed(char text[SENDER_TEXT_MAX], int signal, pid_t sender)
+{
+    char who[WHO_MAX];
+
+    describe_who(who, signal, sender);
+    (void)ct_format(text, SENDER_TEXT_MAX, "%s: passed on to the workers", who);
+}

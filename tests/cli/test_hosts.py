@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--hosts over a stand-in ssh that stays on this machine: one command, many nodes."""
+import os
+import re
+import signal
+
+import ctrun
+import fake_ssh
+import pytest
+
+SHOW = 'echo "$FAKE_HOST $RANK/$WORLD_SIZE $GROUP_RANK $PWD"'
+
+
+def start(box, *words, env=None, **how):
+    names = {"CTRUN_HOSTS_ENV": "TMPDIR,EXTRA*", "CTRUN_SSH": fake_ssh.local(box), **(env or {})}
+    return box.start_ctrun(*words, env=names, **how)
+
+
+def run(box, *words, **how):
+    started = start(box, *words, **how)
+    started.wait()
+    return started
+
+
+def shell(script):
+    return ["--no-python", "sh", "-c", script]
+
+
+def host_lines(text, host):
+    return [line for line in text.splitlines() if line.startswith(f"{host}: ")]
+
+
+def test_all_hosts_of_the_list_make_one_world_in_its_order(box):
+    done = run(box, "--hosts", "b,a,n[1-2]", "--nproc-per-node=2", *shell(SHOW))
+    assert done.code == 0, done
+    assert sorted(done.out.splitlines()) == sorted(
+        f"{host}: {host} {2 * node + local}/8 {node} {box.dir}"
+        for node, host in enumerate(["b", "a", "n1", "n2"]) for local in (0, 1)), done
+
+
+def test_a_file_of_hosts_and_a_user_name(box):
+    path = box.write("hosts", "# my cluster\na  # fast\n\njoe@b,n[1-2]\n")
+    done = run(box, f"--hosts-file={path}", *shell(SHOW))
+    assert done.code == 0, done
+    assert sorted(line.split()[1] for line in done.out.splitlines()) == ["a", "joe@b", "n1", "n2"]
+    assert len(host_lines(done.out, "b")) == 1, done
+
+
+def test_words_and_folder_arrive_as_they_were_typed(box):
+    folder = box.path("it's a \"folder\" $HOME `x`")
+    folder.mkdir()
+    word = "a'b\"c$d`e\\f\ng  h*"
+    done = run(box, "--hosts=a,b", "--no-python", "printf", "<%s>\n", word, cwd=folder)
+    assert done.code == 0, done
+    for host in "ab":
+        assert [line[3:] for line in host_lines(done.out, host)] == ["<a'b\"c$d`e\\f", "g  h*>"]
+    where = run(box, "--hosts=a", *shell("pwd"), cwd=folder)
+    assert where.out == f"{folder}\n", where
+
+
+def test_the_chosen_environment_goes_along_and_nothing_else(box):
+    env = {"NCCL_DEBUG": "it's \"x\"", "EXTRA_1": "two\nlines", "MY_SECRET": "no",
+           "SSH_AUTH_SOCK": "no", "HOME": "/nonexistent"}
+    done = run(box, "--hosts=a,b", *shell('[ $RANK = 0 ] || env -0 | tr "\\0\\n" "\\n|"'), env=env)
+    assert done.code == 0, done
+    seen = dict(line[3:].split("=", 1) for line in host_lines(done.out, "b"))
+    assert seen["NCCL_DEBUG"] == "it's \"x\"" and seen["EXTRA_1"] == "two|lines"
+    assert seen["HOME"] == "/" and not {"MY_SECRET", "SSH_AUTH_SOCK", "CTRUN_SEAT",
+                                       "CTRUN_TOKEN"} & set(seen), seen
+
+
+def test_no_secret_is_on_a_command_line_or_in_an_environment(box):
+    token = "0123456789abcdef0123456789abcdef"
+    path = box.write("token", token, 0o600)
+    started = start(box, "--hosts=a,b", f"--rdzv-token-file={path}", *shell("exec sleep 600"))
+    box.wait_workers(2)
+    for pid in box.pids():
+        for name in ("cmdline", "environ"):
+            with open(f"/proc/{pid}/{name}", "rb") as file:
+                assert token.encode() not in file.read(), (pid, name)
+    started.signal(signal.SIGTERM)
+    assert started.wait() == 143
+
+
+def test_the_first_cause_is_told_once_and_its_code_is_the_runs(box):
+    script = '[ $RANK = 1 ] || exec sleep 600; echo boom >&2; exit 7'
+    done = run(box, "--hosts=a,b,c", "--max-restarts=1", *shell(script))
+    assert done.code == 7, done
+    own = [line for line in done.err.splitlines() if line.startswith("ctrun: ")]
+    assert own[0].startswith("ctrun: restart 1/1: rank 1 on "), done
+    assert own[1].startswith("ctrun: error[E_EXIT]: rank 1 ("), done
+    assert len(own) == 2 and done.err.count("Root Cause") == 1, done
+    assert done.err.splitlines()[0] == "b: boom", done
+
+
+@pytest.mark.parametrize("words, code, text", [
+    (["--hosts=a,bad1,b"], 75, "bad1: ssh ended with 255: ssh: Could not resolve hostname bad1"),
+    (["--hosts=a,mute1", "--hosts-timeout=1"], 75, "mute1: no answer by ssh within 1 s"),
+    (["--hosts=a,bare1"], 127, "bare1: no ctrun can be started there: "),
+])
+def test_a_host_that_cannot_be_reached_is_one_line_with_sshs_last_words(box, words, code, text):
+    done = run(box, *words, *shell("echo started"))
+    assert done.code == code, done
+    errors = [line for line in done.err.splitlines() if "error[" in line]
+    assert len(errors) == 1 and text in errors[0], done
+    assert "started" not in done.out and "MIN:MAX" in done.err, done
+    box.wait_gone()
+
+
+def test_with_a_range_of_nodes_the_others_go_on(box):
+    done = run(box, "--hosts=a,bad1,b", "--nnodes=2:3", "--rdzv-conf=last_call_timeout=1",
+               *shell(SHOW))
+    assert done.code == 0 and "bad1: ssh ended with 255" in done.err, done
+    assert sorted(line.split()[2] for line in done.out.splitlines()) == ["0/2", "1/2"], done
+
+
+def test_a_long_list_is_a_tree_and_the_rest_of_a_dead_branch_is_called_from_above(box):
+    done = run(box, "--hosts=n[1-4],bad,n[5-7]", "--nnodes=7:8", "--rdzv-conf=last_call_timeout=1",
+               *shell('echo "$RANK/$WORLD_SIZE"'), env={"CTRUN_HOSTS_FANOUT": "2"})
+    assert done.code == 0, done
+    # The halves begin with n1 and bad; what bad would have called is called in two halves.
+    assert fake_ssh.calls(box)[:2] in (["n1", "bad"], ["bad", "n1"])
+    assert sorted(fake_ssh.calls(box)) == sorted(["bad"] + [f"n{i}" for i in range(1, 8)])
+    assert sorted(line.split()[1] for line in done.out.splitlines()) == [
+        f"{rank}/7" for rank in range(7)], done
+
+
+def test_a_login_script_that_talks_does_no_harm(box):
+    done = run(box, "--hosts=noisy1,noisy2", *shell("echo $RANK"))
+    assert done.code == 0 and "Welcome" not in done.out and "mail" not in done.err, done
+
+
+def test_this_machine_needs_no_ssh(box):
+    done = run(box, "--hosts=localhost,b", *shell('echo "$RANK on $FAKE_HOST."'))
+    assert done.code == 0 and fake_ssh.calls(box) == ["b"], done
+    assert sorted(done.out.splitlines()) == ["b: 1 on b.", "localhost: 0 on ."], done
+
+
+def test_a_program_that_is_missing_stops_the_others_before_they_wait(box):
+    done = run(box, "--hosts=a,b", "--no-python", "/nonexistent/program")
+    assert done.code == 127, done
+    assert done.err.count("error[E_EXEC]") == 1, done
+    assert re.search(r"(a|b) ended with 127 before the run began", done.err), done
+
+
+TRAP = """#!/bin/sh
+for name in TERM INT USR1; do trap "echo $RANK got $name; [ $name = USR1 ] || exit 0" $name; done
+echo up
+while :; do sleep 0.02; done
+"""
+
+
+def start_trap(box, *words, script=TRAP):
+    box.write("trap.sh", script, 0o755)
+    started = start(box, "--hosts=a,b,c", *words, "./trap.sh")
+    ctrun.wait_until(lambda: started.out.count("up") == 3, lambda: f"up\n{started}")
+    return started
+
+
+def test_t23_signals_reach_the_workers_of_all_hosts_and_are_told_once(box):
+    started = start_trap(box)
+    started.signal(signal.SIGUSR1)
+    ctrun.wait_until(lambda: started.out.count("got USR1") == 3, lambda: str(started))
+    started.signal(signal.SIGINT)
+    assert started.wait() == 130
+    for rank, host in enumerate("abc"):
+        first, second = [line for line in host_lines(started.out, host) if "got" in line]
+        assert first == f"{host}: {rank} got USR1", started
+        # A host that hears of another one's leaving first has its workers end by SIGTERM.
+        assert second in (f"{host}: {rank} got INT", f"{host}: {rank} got TERM"), started
+    own = [line for line in started.err.splitlines() if line.startswith("ctrun: SIG")]
+    assert re.fullmatch(r"ctrun: SIGUSR1 from pid \d+ \(.*\): passed on to the workers", own[0])
+    assert re.fullmatch(r"ctrun: SIGINT from pid \d+ \(.*\): stopping \(press again to kill\)",
+                        own[1])
+    assert len(own) == 2 and started.err.count("ctrun: ") == 3, started  # and that it is over
+    box.wait_gone()
+
+
+STUBBORN = TRAP.replace("trap ", "trap '' INT TERM; : ")
+
+
+def test_t23_ctrl_c_three_times_leaves_nothing_on_any_host(box):
+    started = start_trap(box, script=STUBBORN)
+    for count in (1, 2, 3):
+        # Two within 200 ms count as one: press until it is heard.
+        ctrun.wait_until(lambda: started.err.count("ctrun: SIGINT") == count or started.code or
+                         started.signal(signal.SIGINT), lambda: str(started))
+        if count < 3:  # each node has heard it before the next one
+            box.wait_event("signal", count=3 * count, signal=int(signal.SIGINT))
+    assert started.wait(20) == 130
+    assert started.err.count("ctrun: SIGINT") == 3, started
+    box.wait_gone()
+
+
+@pytest.mark.parametrize("whom", ["the first ctrun", "its session"])
+def test_t23_kill_9_of_the_first_ctrun_leaves_nothing_on_any_host(box, whom):
+    started = start_trap(box, script=STUBBORN)
+    if whom == "the first ctrun":
+        os.kill(started.pid, signal.SIGKILL)
+    else:
+        os.killpg(started.pid, signal.SIGKILL)
+    assert started.wait() == 137
+    box.wait_gone()
+
+
+def test_a_connection_that_breaks_ends_what_is_behind_it(box):
+    started = start_trap(box, "--nnodes=2:3", "--rdzv-conf=last_call_timeout=1")
+    victims = [pid for pid in box.pids()
+               if ctrun.environment(pid).get("FAKE_HOST") == "c"
+               and "--relay" in ctrun.cmdline(pid)]
+    assert victims
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    ctrun.wait_until(lambda: started.out.count("up") == 5, lambda: f"a world of two\n{started}")
+    assert "c is lost: ssh" in started.err, started
+    started.signal(signal.SIGTERM)
+    assert started.wait() == 143
+    box.wait_gone()
+
+
+def test_much_output_of_all_hosts_comes_through_in_whole_lines(box):
+    script = 'i=0; while [ $i -lt 3000 ]; do echo "$RANK:$i:$(printf %0100d $i)"; i=$((i+1)); done'
+    done = run(box, "--hosts=a,b,c", *shell(script))
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert len(lines) == 9000
+    for rank, host in enumerate("abc"):
+        mine = [line for line in lines if line.startswith(f"{host}: ")]
+        assert mine == [f"{host}: {rank}:{i}:{i:0100d}" for i in range(3000)]
+
+
+@pytest.mark.parametrize("words, text", [
+    (["--hosts=a,a"], "a comes twice"),
+    (["--hosts=a slots=4"], "no name of a host"),
+    (["--hosts=-oProxyCommand=x"], "no name of a host"),
+    (["--hosts=n[1-"], "--hosts"),
+    (["--hosts-file=/nonexistent"], "No such file"),
+    (["--hosts=a,b", "--nnodes=3"], "--hosts names 2 hosts"),
+    (["--hosts=a,b", "--node-rank=1"], "--node-rank: not with --hosts"),
+    (["--hosts=a,b", "--standalone"], "--standalone: not with --hosts"),
+    (["--hosts=a,b", "--rdzv-backend=static"], "uses c10d"),
+    (["--hosts=a,b", "--hosts-timeout=0"], "must be 1 to"),
+])
+def test_what_cannot_be_meant_is_refused_before_anything_starts(box, words, text):
+    done = run(box, *words, *shell("true"))
+    assert done.code == 2 and text in done.err, done
+    assert not box.path("calls").exists()
+
+
+def test_an_endpoint_of_ones_own_is_used(box):
+    server = box.start(ctrun.program("ctrund"), "--listen", "127.0.0.1:0")
+    port = ctrun.wait_until(lambda: re.search(r"127\.0\.0\.1:(\d+)", server.out + server.err),
+                            lambda: str(server)).group(1)
+    done = run(box, "--hosts=a,b", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=mine",
+               *shell('echo "$TORCHELASTIC_RUN_ID $RANK $GROUP_RANK"'))
+    assert done.code == 0, done
+    assert sorted(done.out.splitlines()) == ["a: mine 0 0", "b: mine 1 1"], done
+    server.signal(signal.SIGTERM)
+    server.wait()
+
+
+def test_a_dry_run_calls_nobody(box):
+    done = run(box, "--hosts=a,b,c", "--dry-run", "--nproc-per-node=2", *shell("true"))
+    assert done.code == 0 and "nodes      : 3:3" in done.out, done
+    assert not box.path("calls").exists()

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--hosts over hosts of their own, with a stand-in ssh that enters them: one command typed outside
+of the cluster, or on one of its hosts."""
+import os
+import signal
+
+import ctrun
+import fake_ssh
+import pytest
+
+SHOW = ["--no-python", "sh", "-c", 'echo "$(hostname) $RANK/$WORLD_SIZE $GROUP_RANK"']
+
+
+@pytest.fixture
+def cluster(box, lab):
+    """cluster(N) boots N hosts; .start() types ctrun on one of them."""
+    opened = []
+
+    def boot(nodes):
+        opened.append(fake_ssh.Lab(box, lab(nodes)))
+        return opened[0]
+
+    yield boot
+    for each in opened:
+        each.close()
+
+
+def start(ssh, host, *words, env=None):
+    names = {"CTRUN_HOSTS_ENV": "TMPDIR", "CTRUN_SSH": ssh.command, **(env or {})}
+    return ssh.lab.start(host, ctrun.program("ctrun"), *words, env=names)
+
+
+def test_one_command_on_node1_starts_all_and_they_meet_over_the_network(box, cluster):
+    run = start(cluster(3), "node1", "--hosts=node[1-3]", "--nproc-per-node=2", *SHOW)
+    assert run.wait(60) == 0, run
+    assert sorted(run.out.splitlines()) == [
+        f"node{n}: node{n} {2 * n - 2 + local}/6 {n - 1}" for n in (1, 2, 3) for local in (0, 1)]
+
+
+def test_from_a_login_host_down_a_chain(box, cluster):
+    run = start(cluster(3), "login1", "--hosts=node[1-3]", *SHOW,
+                env={"CTRUN_HOSTS_FANOUT": "1"})
+    assert run.wait(60) == 0, run
+    assert sorted(run.out.splitlines()) == [f"node{n}: node{n} {n - 1}/3 {n - 1}"
+                                            for n in (1, 2, 3)]
+
+
+def test_a_host_without_power_is_one_line(box, cluster):
+    ssh = cluster(3)
+    ssh.lab.cut_power("node2")
+    run = start(ssh, "node1", "--hosts=node[1-3]", *SHOW)
+    assert run.wait(60) == 75, run
+    errors = [line for line in run.err.splitlines() if "error[" in line]
+    assert len(errors) == 1 and "node2: ssh ended with 255" in errors[0], run
+
+
+def start_sleepers(box, ssh, *words):
+    run = start(ssh, "node1", "--hosts=node[1-3]", *words, "--no-python", "sleep", "600")
+    box.wait_workers(3, seconds=60)
+    return run
+
+
+def first_of(box):
+    """The process that --hosts was typed at: the guard above everything."""
+    ours = [pid for pid in box.pids()
+            if ctrun.cmdline(pid)[:1] == [ctrun.program("ctrun")]
+            and "--relay" not in ctrun.cmdline(pid)
+            and "CTRUN_SEAT" not in ctrun.environment(pid)]
+    (first,) = [pid for pid in ours if ctrun.parent_of(pid) not in ours]
+    return first
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGKILL, 137)])
+def test_t23_whatever_ends_the_first_ctrun_ends_all_hosts(box, cluster, number, code):
+    run = start_sleepers(box, cluster(3))
+    os.kill(first_of(box), number)
+    assert run.wait(30) == code, run
+    box.wait_gone(20)
+
+
+def test_after_a_power_cut_the_others_go_on(box, cluster):
+    ssh = cluster(3)
+    run = start_sleepers(box, ssh, "--nnodes=2:3", "--rdzv-conf=last_call_timeout=1")
+    ssh.lab.cut_power("node3")
+
+    def two():
+        sizes = [ctrun.environment(pid).get("WORLD_SIZE") for pid in box.workers().values()]
+        return sizes == ["2", "2"]
+
+    ctrun.wait_until(two, lambda: f"a world of two\n{run}", 30)
+    run.signal(signal.SIGTERM)
+    assert run.wait(60) == 143, run
