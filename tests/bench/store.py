@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Operations per second of our store, in ctrund and behind the tests' small loop, beside PyTorch's
-server, with pipelined requests.
+server, with pipelined requests; and the server's CPU time for each.
 
 usage: store.py [SAMPLES]     default 5; CTRUN_TEST_TORCH names the python with PyTorch"""
 import contextlib
 import os
+import pathlib
 import statistics
 import sys
 
@@ -15,15 +16,29 @@ sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", folder)
 import ctrun  # noqa: E402
 import store_peers  # noqa: E402
 
-CASES = [("get", 16, 16), ("add", 16, 16), ("set", 16, 16), ("get", 16, 1), ("get", 1, 1)]
+CASES = [("get", 16, 32), ("add", 16, 32), ("set", 16, 32), ("get", 16, 1), ("get", 1, 1)]
 OPS = 200000
 
 
-def load(box, port, op, clients, depth):
+class Server:
+    """What a context manager of store_peers started, and the CPU time that it took."""
+
+    def __init__(self, stack, box, manager):
+        self.port = stack.enter_context(manager)
+        self.pid = box.runs[-1].pid
+
+    def cpu_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load(box, server, op, clients, depth):
+    """(operations per second, microseconds of the server's CPU time for each)"""
     ops = OPS if depth > 1 else OPS // 4
-    run = box.run(ctrun.program("store_load"), port, op, clients, depth, ops, seconds=120)
+    before = server.cpu_seconds()
+    run = box.run(ctrun.program("store_load"), server.port, op, clients, depth, ops, seconds=120)
     assert run.code == 0, run
-    return float(run.out)
+    return float(run.out), (server.cpu_seconds() - before) * 1e6 / ops
 
 
 def main():
@@ -32,23 +47,24 @@ def main():
     box = ctrun.Box()
     with contextlib.ExitStack() as stack:
         stack.callback(box.close)
-        ports = {"ctrund": stack.enter_context(store_peers.ctrund(box)),
-                 "store_server": stack.enter_context(store_peers.our_server(box))}
+        servers = {"ctrund": Server(stack, box, store_peers.ctrund(box)),
+                   "store_server": Server(stack, box, store_peers.our_server(box))}
         if torch:
-            ports["torch"] = stack.enter_context(store_peers.torch_server(box, torch, 1))
+            servers["torch"] = Server(stack, box, store_peers.torch_server(box, torch, 1))
         else:
             print("no torch beside it: CTRUN_TEST_TORCH is not set")
         for case in CASES:
-            samples = {name: [] for name in ports}
+            samples = {name: [] for name in servers}
             for _ in range(count):
-                for name, port in ports.items():
-                    samples[name].append(load(box, port, *case))
-            medians = {name: statistics.median(s) for name, s in samples.items()}
-            text = "  ".join(f"{name} {medians[name]:>9,.0f} [{min(s):,.0f}..{max(s):,.0f}]"
-                             for name, s in samples.items())
-            ratio = medians["ctrund"] / medians["torch"] if torch else float("nan")
-            print("%s, %d clients, %d under way each, ops/s: %s  ctrund/torch %.2f"
-                  % (*case, text, ratio), flush=True)
+                for name, server in servers.items():
+                    samples[name].append(load(box, server, *case))
+            rate = {name: statistics.median(ops for ops, _ in s) for name, s in samples.items()}
+            cost = {name: statistics.mean(cpu for _, cpu in s) for name, s in samples.items()}
+            text = "  ".join(f"{name} {rate[name]:>9,.0f}/s {cost[name]:.2f} us CPU" for name in servers)
+            if torch:
+                text += (f"  ctrund/torch: rate {rate['ctrund'] / rate['torch']:.2f}"
+                         f" CPU {cost['ctrund'] / cost['torch']:.2f}")
+            print("%s, %d clients, %d under way each: %s" % (*case, text), flush=True)
 
 
 main()
