@@ -20,6 +20,9 @@ enum {
         200,               /* guard and slurmstepd both deliver: one signal, not two */
     AGENT_HURRY_MS = 2000, /* grace that is left after the second Ctrl-C */
 
+    WORKER_LOOK_MS = 500, /* for the error file of one that ended: beyond that its file
+                           * system hangs, which is told elsewhere */
+
     /* Output. */
     OUTPUT_PIECE_MAX_BYTES =
         64 * 1024, /* a longer line is cut: others must get their turn */

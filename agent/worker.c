@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/aside.h"
 #include "agent/cause.h"
 #include "agent/limits.h"
 #include "agent/unkillable.h"
@@ -48,9 +49,6 @@ static void begin_failure(struct worker *worker, const struct worker_place *plac
     failure->step = worker->step;
     failure->is_early = failure->uptime_ms < place->options->min_uptime_ms;
     (void)ct_copy(failure->host, sizeof failure->host, place->options->hello.host);
-    if (worker->plan.error_file && access(worker->plan.error_file, F_OK) == 0)
-        (void)ct_copy(failure->error_file, sizeof failure->error_file,
-                      worker->plan.error_file);
 }
 
 static void emit_started(const struct worker *worker, const struct worker_place *place)
@@ -216,6 +214,17 @@ static void blame_timer(struct worker *worker)
     failure->error_file[0] = '\0'; /* the timer is the cause, not its last words */
 }
 
+/* It may have left its own words; launcher/ reads them. */
+static void find_error_file(struct worker *worker)
+{
+    struct ct_failure *failure = &worker->failure;
+
+    if (worker->plan.error_file &&
+        aside_is_file(worker->plan.error_file, WORKER_LOOK_MS))
+        (void)ct_copy(failure->error_file, sizeof failure->error_file,
+                      worker->plan.error_file);
+}
+
 void worker_end(struct worker *worker, const struct worker_place *place,
                 struct evidence death)
 {
@@ -230,6 +239,8 @@ void worker_end(struct worker *worker, const struct worker_place *place,
     output_drain(worker->err);
     begin_failure(worker, place);
     cause_classify(&evidence, &worker->failure);
+    if (worker->failure.cause != CT_CAUSE_NONE)
+        find_error_file(worker);
     if (worker->timer_signal)
         blame_timer(worker);
     if (worker->failure.cause != CT_CAUSE_NONE)

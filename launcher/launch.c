@@ -7,10 +7,11 @@
 
 #include "agent/agent.h"
 #include "launcher/addresses.h"
+#include "launcher/describe.h"
 #include "launcher/fingerprint.h"
 #include "launcher/hosts.h"
 #include "launcher/json.h"
-#include "launcher/logdir.h"
+#include "launcher/logdir_aside.h"
 #include "launcher/messages.h"
 #include "launcher/nested.h"
 #include "launcher/plan.h"
@@ -127,36 +128,27 @@ static int plan(void *context, const struct ct_start *start, int local_rank,
 {
     struct launch *launch = context;
     const struct config *config = launch->config;
+    const struct logdir_request request = {
+        .base = config->log_dir,
+        .tmpdir = option_env(config->env, "TMPDIR"),
+        .run_id = config->run_id,
+        .generation = start->generation,
+        .restart_count = start->restart_count,
+        .first = config->task.local_id,
+        .count = config->nproc,
+    };
     int rc;
 
-    if (!config->has_no_files && !launch->logdir.is_open &&
-        (rc = logdir_open(&launch->logdir, config->log_dir,
-                          option_env(config->env, "TMPDIR"), config->run_id, err)) < 0)
+    if (!config->has_no_files &&
+        (rc = logdir_aside_prepare(&launch->logdir, &request, err)) < 0)
         return rc;
     return plan_worker(out, config, &launch->logdir, start, local_rank, err);
 }
 
-/* The worker's own words, if it left any; the end of a long traceback is what matters. */
 static void describe(void *context, struct ct_failure *failure)
 {
-    struct json_error_file file;
-    const char *text;
-    size_t length;
-
-    failure->local_rank += ((struct launch *)context)->config->task.local_id;
-    if (!failure->error_file[0])
-        return;
-    if (json_error_file_read(failure->error_file, &file) != 1) {
-        failure->error_file[0] =
-            '\0'; /* absent or broken: what the output says is better */
-        return;
-    }
-    text = file.callstack && *file.callstack ? file.callstack : file.message;
-    length = strlen(text);
-    if (length >= sizeof failure->text)
-        text += length - sizeof failure->text + 1;
-    (void)ct_copy(failure->text, sizeof failure->text, text);
-    json_error_file_deinit(&file);
+    (void)context;
+    describe_failure(failure);
 }
 
 static char *ranks_prefix(void *context, const char *local_ranks, const char *ranks,
@@ -387,7 +379,8 @@ static int end_by_verdict(const struct launch *launch, const struct ct_verdict *
         .verdict = verdict,
         .name = launch->config->program.name,
         .run_id = launch->config->run_id,
-        .log_dir = logdir_has_files(&launch->logdir) ? launch->logdir.attempt : NULL,
+        .log_dir = logdir_aside_has_files(&launch->logdir) ? launch->logdir.attempt
+                                                           : NULL,
         .max_restarts = launch->config->max_restarts,
         .min_nodes = (uint32_t)launch->config->nodes.min,
         .min_uptime_ms = launch->config->min_uptime_ms,
@@ -562,7 +555,7 @@ int launch_run(const struct config *config)
     else
         code = run_agent(launch);
     server_destroy(launch->server);
-    logdir_close(&launch->logdir);
+    logdir_aside_close(&launch->logdir);
     torch_events_deinit(&launch->torch_events);
     free(launch);
     return code;

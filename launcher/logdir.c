@@ -117,6 +117,7 @@ static int enter_round(struct logdir *dir, uint64_t generation, uint32_t restart
                            dir->run);
         if (mkdir(dir->attempt, 0777) == 0) {
             dir->generation = generation;
+            dir->made_count = 0;
             return 0;
         }
         if (errno != EEXIST)
@@ -135,6 +136,9 @@ int logdir_enter(struct logdir *dir, uint64_t generation, uint32_t restart_count
     if ((!dir->attempt[0] || dir->generation != generation) &&
         (rc = enter_round(dir, generation, restart_count, err)) < 0)
         return rc;
+    if (local_rank - dir->made_first >= 0 &&
+        local_rank - dir->made_first < dir->made_count)
+        return 0;
     if (ct_format(path, sizeof path, "%s/%d", dir->attempt, local_rank) < 0)
         return ct_fail(err, -ENAMETOOLONG, "log directory %.600s: too long",
                        dir->attempt);

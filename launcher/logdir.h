@@ -23,12 +23,15 @@ struct logdir {
     char run[PATH_MAX];     /* base/RUN_xxxxxxxx */
     char attempt[PATH_MAX]; /* of the round that runs */
     uint64_t generation;    /* that round */
+    int made_first; /* the folders of these local ranks are there: from made_first on */
+    int made_count;
 };
 
 /* base NULL: a new directory in tmpdir (NULL: /tmp). 0 or a code. */
 int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
                 const char *run_id, struct ctrun_error *err);
-/* Makes the attempt directory of a round (once) and the worker's in it. 0 or a code. */
+/* Makes the attempt directory of a round (once) and the worker's in it, unless they are known
+ * to be there. 0 or a code. */
 int logdir_enter(struct logdir *dir, uint64_t generation, uint32_t restart_count,
                  int local_rank, struct ctrun_error *err);
 /* ATTEMPT/LOCAL_RANK/name, or ATTEMPT/name with local_rank -1; caller frees. NULL: no

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/aside.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+
+struct call {
+    pthread_mutex_t mutex;
+    pthread_cond_t done;
+    bool is_done;
+    bool is_left; /* nobody waits any more: the thread cleans up */
+    void (*fn)(void *job);
+    void (*free_job)(void *job);
+    void *job;
+};
+
+static atomic_int out; /* calls that nobody waits for and that are not back */
+
+static void destroy(struct call *call)
+{
+    pthread_cond_destroy(&call->done);
+    pthread_mutex_destroy(&call->mutex);
+    free(call);
+}
+
+static struct call *create(void)
+{
+    struct call *call = ct_zalloc(sizeof *call);
+    pthread_condattr_t monotonic;
+
+    if (!call)
+        return NULL;
+    pthread_mutex_init(&call->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&call->done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return call;
+}
+
+static void *run(void *context)
+{
+    struct call *call = context;
+    bool is_left;
+
+    call->fn(call->job);
+    pthread_mutex_lock(&call->mutex);
+    call->is_done = true;
+    is_left = call->is_left;
+    pthread_cond_signal(&call->done);
+    pthread_mutex_unlock(&call->mutex);
+    if (is_left) {
+        call->free_job(call->job);
+        destroy(call);
+        atomic_fetch_sub(&out, 1);
+    }
+    return NULL;
+}
+
+static int start(struct call *call)
+{
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigset_t all;
+    sigset_t before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the caller's */
+    rc = pthread_create(&thread, &detached, run, call);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+    return rc;
+}
+
+static bool wait_for(struct call *call, uint64_t timeout_ms)
+{
+    struct timespec until;
+    bool is_done;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(timeout_ms / 1000);
+    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&call->mutex);
+    while (!call->is_done &&
+           pthread_cond_timedwait(&call->done, &call->mutex, &until) == 0)
+        ;
+    is_done = call->is_done;
+    call->is_left = !is_done;
+    if (!is_done)
+        atomic_fetch_add(&out, 1);
+    pthread_mutex_unlock(&call->mutex);
+    return is_done;
+}
+
+int aside_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
+               uint64_t timeout_ms)
+{
+    struct call *call;
+
+    if (atomic_load(&out) > 0) {
+        free_job(job);
+        return -ETIMEDOUT;
+    }
+    call = create();
+    if (call) {
+        call->fn = fn;
+        call->free_job = free_job;
+        call->job = job;
+    }
+    if (!call || start(call) != 0) { /* no thread to be had: at our own risk */
+        fn(job);
+        if (call)
+            destroy(call);
+        return 0;
+    }
+    if (!wait_for(call, timeout_ms))
+        return -ETIMEDOUT;
+    destroy(call);
+    return 0;
+}
+
+struct look {
+    char *path;
+    bool is_there;
+};
+
+static void look_for_file(void *job)
+{
+    struct look *look = job;
+
+    look->is_there = access(look->path, F_OK) == 0;
+}
+
+static void free_look(void *job)
+{
+    struct look *look = job;
+
+    free(look->path);
+    free(look);
+}
+
+bool aside_is_file(const char *path, uint64_t timeout_ms)
+{
+    struct look *look = ct_zalloc(sizeof *look);
+    bool is_there;
+
+    if (!look || !(look->path = ct_strdup(path))) {
+        free(look);
+        return false;
+    }
+    if (aside_call(look_for_file, free_look, look, timeout_ms) < 0)
+        return false;
+    is_there = look->is_there;
+    free_look(look);
+    return is_there;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls that a hung file system would never let return, made on a thread of their own. */
+#ifndef AGENT_ASIDE_H
+#define AGENT_ASIDE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Calls fn(job) and waits for it. 0: it is done, and job is the caller's again. -ETIMEDOUT: it
+ * is not back after timeout_ms; the thread keeps job and calls free_job(job) when it is. As
+ * long as one such is out, further calls are not made at all: free_job(job) and -ETIMEDOUT at
+ * once, so that many of them cost the time of one. job is on the heap. Any thread. */
+int aside_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
+               uint64_t timeout_ms);
+/* True when the file is there; false also when nobody knows after timeout_ms. */
+bool aside_is_file(const char *path, uint64_t timeout_ms);
+
+#endif

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log directory whose file system stops to answer: it costs seconds and a sentence."""
+import os
+
+import ctrun
+
+
+def hung(box):
+    """The folder and the environment in which calls below it hang while it has a file "hung"."""
+    folder = box.path("net")
+    folder.mkdir()
+    return folder, {"LD_PRELOAD": str(ctrun.BUILD / "tests/lib/libhung.so"),
+                    "CTRUN_TEST_HUNG": str(folder),
+                    "ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0"}
+
+
+def test_a_log_directory_that_hangs_at_the_start_is_named(box):
+    folder, env = hung(box)
+    (folder / "hung").touch()
+    run = box.ctrun("-r3", "--log-dir", folder / "logs", "--nproc-per-node=2", "true", env=env)
+    assert run.code != 0
+    assert str(folder / "logs") in run.err and "hangs" in run.err
+
+
+def test_a_log_directory_that_hangs_later_does_not_keep_a_failure_secret(box):
+    folder, env = hung(box)
+    run = box.start_ctrun("-t3", "--log-dir", folder / "logs", "--nproc-per-node=2",
+                          ctrun.program("victim"), "touch", "up%r", "await", "go",
+                          "@0", "err", "last words\\n", "exit", "3", "@1", "hang", env=env)
+    ctrun.wait_until(lambda: len(list(box.dir.glob("up?"))) == 2, lambda: str(run))
+    (folder / "hung").touch()
+    box.path("go").touch()
+    assert run.wait() == 3
+    assert "[default0]:last words\n" in run.err
+
+
+def test_a_worker_goes_on_when_its_log_directory_hangs(box):
+    folder, env = hung(box)
+    run = box.start_ctrun("-t1", "--log-dir", folder / "logs", "--nproc-per-node=2",
+                          ctrun.program("victim"), "touch", "up%r", "await", "go",
+                          "write", "done\\n", env=env)
+    ctrun.wait_until(lambda: len(list(box.dir.glob("up?"))) == 2, lambda: str(run))
+    (folder / "hung").touch()
+    box.path("go").touch()
+    assert run.wait() == 0
+    assert sorted(run.out.splitlines()) == ["[default0]:done", "[default1]:done"]
