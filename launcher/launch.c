@@ -147,7 +147,9 @@ static int plan(void *context, const struct ct_start *start, int local_rank,
 
 static void describe(void *context, struct ct_failure *failure)
 {
-    (void)context;
+    const struct launch *launch = context;
+
+    failure->local_rank += launch->config->task.local_id;
     describe_failure(failure);
 }
 
