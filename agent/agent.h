@@ -96,6 +96,14 @@ struct agent_options {
     int (*open_store)(void *context, uint16_t *port, uint64_t *store,
                       struct ctrun_error *err);
     void (*close_store)(void *context, uint64_t store);
+    /* Group rank 0's agent only, before its START: pieces of the list of who may use the store.
+     * May be NULL. */
+    void (*on_members)(void *context, uint64_t store, const struct ct_members *members);
+    /* Before on_start: how the workers of this node reach group rank 0. start->master_addr is
+     * the address that works from here, `local` this node's on that way; NULL: the world is one
+     * host, or the way is not known. May be NULL. */
+    void (*on_way)(void *context, const struct ct_start *start,
+                   const struct ct_addr *local);
     /* A worker of this node ended badly; called before the failure is told to anybody. May be
      * NULL. May replace failure->text (the last lines of output by then) by the message of its
      * error file; the agent knows the file's path, not its format. */

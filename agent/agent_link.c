@@ -27,6 +27,11 @@ static void on_message(void *context, const struct ct_message *message)
     switch ((int)message->kind) {
     case CT_MESSAGE_WAITING: agent_take_waiting(agent, &message->waiting); break;
     case CT_MESSAGE_START: agent_take_start(agent, &message->start); break;
+    case CT_MESSAGE_MEMBERS:
+        if (agent->options->on_members && agent->has_store)
+            agent->options->on_members(agent->options->context, agent->store,
+                                       &message->members);
+        break;
     case CT_MESSAGE_STOP: agent_take_stop(agent, &message->stop); break;
     case CT_MESSAGE_VERDICT: agent_take_verdict(agent, &message->verdict); break;
     default:

@@ -6,6 +6,7 @@
  *     agent_link.c     what the server says; a link that breaks
  *     agent_request.c  what people ask: signals and ctrunctl
  *     agent_chorus.c   lines that several workers write alike
+ *     agent_way.c      the proof that group rank 0 can be reached, before workers start
  *     agent_watch.c    workers whose timer ran out, or that the kernel holds */
 #ifndef AGENT_AGENT_PRIVATE_H
 #define AGENT_AGENT_PRIVATE_H
@@ -21,6 +22,7 @@
 #include "agent/signals.h"
 #include "agent/stuck.h"
 #include "agent/watchdog.h"
+#include "agent/way.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
@@ -63,6 +65,7 @@ struct agent {
     struct crew *crew;
     struct watchdog *watchdog; /* NULL: no file timer */
     struct stuck *stuck;       /* NULL: not wanted */
+    struct way *way;
 
     struct ct_start start; /* of the current or last round; generation 0: none yet */
     struct ct_stop stop;   /* for start.generation; reason 0: none came */
@@ -97,6 +100,10 @@ void agent_take_waiting(struct agent *agent, const struct ct_waiting *waiting);
 void agent_take_start(struct agent *agent, const struct ct_start *start);
 void agent_take_stop(struct agent *agent, const struct ct_stop *message);
 void agent_take_verdict(struct agent *agent, const struct ct_verdict *verdict);
+/* The way to group rank 0 is known, or not needed: now the workers. */
+void agent_start_workers(struct agent *agent);
+/* A worker failed, or what they all need. */
+void agent_tell_failure(struct agent *agent, const struct ct_failure *failure);
 int agent_open_crew(struct agent *agent, struct ctrun_error *err);
 int agent_open_control(struct agent *agent, struct ctrun_error *err);
 
@@ -108,6 +115,9 @@ int agent_open_chorus(struct agent *agent, struct ctrun_error *err);
 void agent_flush_chorus(struct agent *agent, bool is_end);
 void agent_close_chorus(struct agent *agent);
 int agent_open_link(struct agent *agent, struct ctrun_error *err);
+int agent_open_way(struct agent *agent, struct ctrun_error *err);
+/* Finds out how the workers of this round reach group rank 0, then agent_start_workers(). */
+void agent_find_way(struct agent *agent);
 int agent_open_signals(struct agent *agent, struct ctrun_error *err);
 /* Never fatal: the run does not need it. */
 void agent_open_remote(struct agent *agent);

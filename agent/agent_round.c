@@ -125,10 +125,18 @@ void agent_take_start(struct agent *agent, const struct ct_start *start)
     agent->is_gone = false;
     agent->waiting.max_nodes = 0;
     agent_set_state(agent, AGENT_RUNNING, "start");
+    link_set_progress(agent->link, start->generation, -1);
+    crew_reset(agent->crew, start);
+    agent_find_way(agent);
+}
+
+void agent_start_workers(struct agent *agent)
+{
+    const struct ct_start *start = &agent->start;
+
     emit_round("round_started", start);
     if (agent->options->on_start)
         agent->options->on_start(agent->options->context, start);
-    link_set_progress(agent->link, start->generation, -1);
     watchdog_clear(agent->watchdog);
     stuck_start(agent->stuck);
     control_begin_round(agent->control, (int)agent->options->join.slots);
@@ -154,13 +162,13 @@ void agent_stop(struct agent *agent, enum agent_after after, int signal,
     } else if (after > agent->after) {
         agent->after = after;
     }
+    way_cancel(agent->way);
     stuck_stop(agent->stuck);
     crew_stop(agent->crew, signal, grace_ms);
 }
 
-static void on_failure(void *context, const struct ct_failure *failure)
+void agent_tell_failure(struct agent *agent, const struct ct_failure *failure)
 {
-    struct agent *agent = context;
     struct ct_message message = {.kind = CT_MESSAGE_FAILURE};
 
     message.failure = *failure;
@@ -170,6 +178,11 @@ static void on_failure(void *context, const struct ct_failure *failure)
     else if (agent->state == AGENT_RUNNING) /* the link may have failed just now */
         agent_stop(agent, AFTER_REJOIN, SIGTERM, agent->options->grace_ms,
                    "a worker failed");
+}
+
+static void on_failure(void *context, const struct ct_failure *failure)
+{
+    agent_tell_failure(context, failure);
 }
 
 static void on_success(void *context)

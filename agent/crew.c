@@ -84,14 +84,19 @@ void crew_destroy(struct crew *crew)
     free(crew);
 }
 
+void crew_reset(struct crew *crew, const struct ct_start *start)
+{
+    clear(crew);
+    crew->start = *start;
+}
+
 void crew_start(struct crew *crew, const struct ct_start *start)
 {
     char proof[sizeof crew->oom_proof];
     int failed = -1;
     int started = 0;
 
-    clear(crew);
-    crew->start = *start;
+    crew_reset(crew, start);
     crew->oom_proof[0] = '\0';
     (void)cgroup_has_oom_killed(&crew->cgroup, proof,
                                 sizeof proof); /* counts from here */

@@ -37,6 +37,8 @@ struct crew_options {
 int crew_create(struct crew **out, const struct crew_options *options);
 void crew_destroy(struct crew *crew); /* NULL is fine; nobody may be running */
 
+/* Forgets the last round; nobody runs. */
+void crew_reset(struct crew *crew, const struct ct_start *start);
 /* Starts slots workers. Failures come through on_failure, before it returns. */
 void crew_start(struct crew *crew, const struct ct_start *start);
 /* Asks all with `signal`, after grace_ms SIGKILL; then on_gone, perhaps before it returns. A

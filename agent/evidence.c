@@ -98,7 +98,8 @@ void evidence_add(struct ct_failure *failure, const struct evidence *evidence)
     case CT_CAUSE_JOIN_TIMEOUT:
     case CT_CAUSE_AGENT:
     case CT_CAUSE_HANG:
-    case CT_CAUSE_EARLY: return;
+    case CT_CAUSE_EARLY:
+    case CT_CAUSE_UNREACHABLE: return;
     }
     words_explain(failure);
 }

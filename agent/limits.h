@@ -69,6 +69,12 @@ enum {
     LINK_RECONNECT_MS =
         5000, /* a lost server that runs nothing of ours may come back */
 
+    /* The way to group rank 0. */
+    WAY_STAGGER_MS = 250,  /* "happy eyeballs" (RFC 8305): then the next address too */
+    WAY_ATTEMPT_MS = 1000, /* of the last address in the first pass, doubled in each */
+    WAY_PASSES = 3,
+    WAY_PAUSE_MS = 500, /* after the first pass, twice as long after the second */
+
     /* Uninterruptible sleep. */
     STUCK_SLEEPERS_MAX = 256,
     STUCK_LOOKS = 4, /* per limit: it is passed by a quarter at most */

@@ -510,6 +510,15 @@ bool link_is_up(const struct link *link)
     return link->state == LINK_UP;
 }
 
+bool link_get_ends(const struct link *link, struct ct_addr *local,
+                   struct ct_addr *remote)
+{
+    *remote = link->options.servers[link->server];
+    local->length = sizeof local->v6;
+    return link->state == LINK_UP &&
+           getsockname(loop_watch_fd(link->socket), &local->any, &local->length) == 0;
+}
+
 void link_set_progress(struct link *link, uint64_t generation, int64_t step)
 {
     link->generation = generation;

@@ -44,6 +44,9 @@ int link_open(struct link **out, const struct link_options *options,
 /* Tries for at most timeout_ms. */
 void link_connect(struct link *link, uint64_t timeout_ms);
 bool link_is_up(const struct link *link);
+/* Our end and the server's of the connection; false while there is none. */
+bool link_get_ends(const struct link *link, struct ct_addr *local,
+                   struct ct_addr *remote);
 /* What the next heartbeats carry. */
 void link_set_progress(struct link *link, uint64_t generation, int64_t step);
 /* Queues the message; lost without a word when the link is not UP (its end was or will be

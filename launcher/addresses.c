@@ -24,12 +24,21 @@ static void format_all(char *dst, size_t size)
     }
 }
 
+/* They come last. A machine that has nothing else still has them. */
+static bool is_useless(const struct ct_nic *nic)
+{
+    return nic->is_loopback || !nic->has_carrier;
+}
+
 static int list_nics(struct addresses *out, const struct config *config,
                      struct ctrun_error *err)
 {
     char have[512];
 
     out->count = ct_net_list(&config->net, out->list, CT_MESSAGE_ADDRS_MAX);
+    while (out->count > 1 && config->net.count == 0 &&
+           is_useless(&out->list[out->count - 1]))
+        out->count--;
     if (out->count > 0 || config->net.count == 0)
         return out->count < 0 ? ct_fail(err, out->count, "addresses of this node: %s",
                                         strerror(-out->count))

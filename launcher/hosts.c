@@ -4,49 +4,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "launcher/late_name.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/frame.h"
 
 enum {
-    PROBE_MS = 2000,
-    RESOLVE_AGAIN_MS = 1000,
-    SAY_EVERY_MS = 10000
+    PROBE_MS = 2000
 };
-
-static int resolve_patiently(struct hosts *out, const struct config *config,
-                             struct ctrun_error *err)
-{
-    uint64_t begin_ms = ct_now_ms();
-    uint64_t deadline_ms = ct_deadline_ms(config->connect_timeout_ms);
-    uint64_t said_ms = begin_ms;
-    int count;
-
-    while ((count = ct_addr_resolve(config->endpoint.host, config->endpoint.port,
-                                    out->addrs, CT_ADDRS_MAX, err)) == CTRUN_E_DNS) {
-        struct timespec pause = {RESOLVE_AGAIN_MS / 1000, 0};
-        uint64_t now_ms = ct_now_ms();
-
-        if (ct_left_ms(deadline_ms) == 0)
-            break;
-        if (now_ms - said_ms >= SAY_EVERY_MS) {
-            said_ms = now_ms;
-            messages_say("waiting %llu s: %s",
-                         (unsigned long long)((now_ms - begin_ms) / 1000), err->text);
-        }
-        (void)nanosleep(&pause,
-                        NULL); /* a signal ends the process or is none of ours */
-    }
-    return count;
-}
 
 int hosts_resolve(struct hosts *out, const struct config *config,
                   struct ctrun_error *err)
 {
-    int count = resolve_patiently(out, config, err);
+    int count = late_name_resolve(&config->endpoint, config->connect_timeout_ms,
+                                  out->addrs, CT_ADDRS_MAX, err);
 
     out->count = count > 0 ? (size_t)count : 0;
     out->is_mine = false;

@@ -15,6 +15,7 @@
 #include "launcher/messages.h"
 #include "launcher/nested.h"
 #include "launcher/plan.h"
+#include "launcher/route.h"
 #include "launcher/seat.h"
 #include "launcher/sender.h"
 #include "launcher/summary.h"
@@ -34,6 +35,8 @@ struct launch {
     const struct config *config;
     struct hosts hosts;
     struct addresses addresses;
+    struct route route; /* of this round */
+    char said_route[CT_ADDR_TEXT_MAX];
     struct server *server; /* NULL until something has to be listened for */
     struct logdir logdir;
     struct torch_events torch_events;
@@ -142,7 +145,11 @@ static int plan(void *context, const struct ct_start *start, int local_rank,
     if (!config->has_no_files &&
         (rc = logdir_aside_prepare(&launch->logdir, &request, err)) < 0)
         return rc;
-    return plan_worker(out, config, &launch->logdir, start, local_rank, err);
+    if ((rc = plan_worker(out, config, &launch->logdir, start, local_rank, err)) < 0)
+        return rc;
+    return route_set_env(&out->env, &launch->route) < 0
+               ? ct_fail(err, -ENOMEM, "worker %d: out of memory", local_rank)
+               : 0;
 }
 
 static void describe(void *context, struct ct_failure *failure)
@@ -198,6 +205,22 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
         hosts_format_loopback_hint(text, sizeof text, &launch->hosts, launch->config) >
             0)
         messages_say("warning[E_LOOPBACK]: %s", text);
+}
+
+/* Once, unless it changes. */
+static void on_way(void *context, const struct ct_start *start,
+                   const struct ct_addr *local)
+{
+    struct launch *launch = context;
+    char text[256];
+
+    (void)start;
+    route_learn(&launch->route, local);
+    if (!route_format(text, sizeof text, &launch->route, launch->config) ||
+        strcmp(launch->said_route, launch->route.addr) == 0)
+        return;
+    (void)ct_copy(launch->said_route, sizeof launch->said_route, launch->route.addr);
+    messages_say("%s", text);
 }
 
 /* Once, and on one node: the others chose in the same way. */
@@ -500,6 +523,7 @@ static int run_agent(struct launch *launch)
         .parse_timer = parse_timer,
         .on_connecting = on_connecting,
         .on_waiting = on_waiting,
+        .on_way = on_way,
         .on_start = on_start,
         .on_stop = on_stop,
         .on_worker_started = on_worker_started,

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 
+#include "launcher/summary_way.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -22,6 +23,7 @@ int summary_code_of(const struct ct_failure *failure)
     case CT_CAUSE_UNKILLABLE: return CTRUN_E_UNKILLABLE;
     case CT_CAUSE_JOIN_TIMEOUT: return CTRUN_E_JOIN_TIMEOUT;
     case CT_CAUSE_HANG: return CTRUN_E_HANG;
+    case CT_CAUSE_UNREACHABLE: return CTRUN_E_UNREACHABLE;
     case CT_CAUSE_EARLY:
     case CT_CAUSE_EXIT:
     case CT_CAUSE_AGENT:
@@ -47,6 +49,7 @@ int summary_python_code(const struct ct_failure *failure)
     case CT_CAUSE_JOIN_TIMEOUT:
     case CT_CAUSE_HANG:
     case CT_CAUSE_EARLY:
+    case CT_CAUSE_UNREACHABLE:
     case CT_CAUSE_AGENT: break;
     }
     return CT_EXIT_FAILURE;
@@ -69,7 +72,8 @@ static int own_code(const struct ct_verdict *verdict)
         return verdict->exit_code ? verdict->exit_code : CT_EXIT_FAILURE;
     if (root->cause == CT_CAUSE_UNKILLABLE)
         return CT_EXIT_UNKILLABLE;
-    if (root->cause == CT_CAUSE_NODE_LOST || root->cause == CT_CAUSE_JOIN_TIMEOUT)
+    if (root->cause == CT_CAUSE_NODE_LOST || root->cause == CT_CAUSE_JOIN_TIMEOUT ||
+        root->cause == CT_CAUSE_UNREACHABLE)
         return CT_EXIT_RETRY;
     code = summary_python_code(root);
     if (code < 0)
@@ -177,7 +181,9 @@ static void begin_with_root(struct messages_block *out, const struct ct_failure 
         (void)ct_format(step, sizeof step, " at step %lld,", (long long)root->step);
     if (python < 0)
         (void)ct_format(code, sizeof code, "   exit code %d", CT_EXIT_SIGNAL - python);
-    if (root->rank < 0)
+    if (root->cause == CT_CAUSE_UNREACHABLE)
+        summary_way_format(out, root);
+    else if (root->rank < 0)
         begin_with_node(out, root, what);
     else if (root->cause == CT_CAUSE_UNKILLABLE)
         messages_begin(out, summary_code_of(root),

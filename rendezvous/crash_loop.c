@@ -47,7 +47,8 @@ static bool can_be_alike(const struct ct_failure *root)
     case CT_CAUSE_SIGNAL: return root->code != SIGKILL && root->code != SIGTERM;
     case CT_CAUSE_OOM:
     case CT_CAUSE_EXEC:
-    case CT_CAUSE_AGENT: return true;
+    case CT_CAUSE_AGENT:
+    case CT_CAUSE_UNREACHABLE: return true;
     case CT_CAUSE_NONE:
     case CT_CAUSE_STOPPED:
     case CT_CAUSE_NODE_LOST:

@@ -116,7 +116,8 @@ uint8_t failures_exit_code(const struct ct_failure *failure)
     case CT_CAUSE_EXEC:
         return failure->code == ENOENT ? CT_EXIT_NOT_FOUND : CT_EXIT_CANNOT_EXEC;
     case CT_CAUSE_NODE_LOST:
-    case CT_CAUSE_JOIN_TIMEOUT: return CT_EXIT_RETRY;
+    case CT_CAUSE_JOIN_TIMEOUT:
+    case CT_CAUSE_UNREACHABLE: return CT_EXIT_RETRY;
     case CT_CAUSE_UNKILLABLE: return CT_EXIT_UNKILLABLE;
     case CT_CAUSE_NONE:
     case CT_CAUSE_HANG:

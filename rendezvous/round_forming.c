@@ -77,6 +77,9 @@ static void fill_start(struct round *round, struct member **world, size_t count)
         start->restart_count = round->restart_count;
         start->master_port = port;
         memcpy(start->master_addr, master, sizeof master);
+        memcpy(start->master_host, world[0]->link.host, sizeof start->master_host);
+        start->addr_count = world[0]->join.addr_count;
+        memcpy(start->addrs, world[0]->join.addrs, sizeof start->addrs);
     }
     member_assign_ranks(world, count, world + count);
 }

@@ -32,8 +32,8 @@ def lab(box):
         pytest.skip(reason)
     booted = []
 
-    def boot(nodes):
-        booted.append(hosts.Lab(box, nodes))
+    def boot(nodes, **how):
+        booted.append(hosts.Lab(box, nodes, **how))
         return booted[0]
 
     yield boot

@@ -19,10 +19,11 @@ def why_not():
 class Lab:
     """Hosts node1 to nodeN for one test; the box's folder is the same on all of them."""
 
-    def __init__(self, box, nodes):
+    def __init__(self, box, nodes, nics=1):
         self.box = box
         self.name = f"t{os.getpid()}"
-        self._call("up", "-n", str(nodes), "--keep", str(box.dir), "--keep", str(ctrun.BUILD))
+        self._call("up", "-n", str(nodes), "--nics", str(nics), "--keep", str(box.dir), "--keep",
+                   str(ctrun.BUILD))
 
     def _call(self, *words):
         done = subprocess.run([SCRIPT, "-L", self.name, *words], stdin=subprocess.DEVNULL,
@@ -33,6 +34,10 @@ class Lab:
     def start(self, host, *argv, **how):
         """Starts a program on a host; the Run is that of `lab exec`, which passes signals on."""
         return self.box.start(SCRIPT, "-L", self.name, "exec", host, *argv, **how)
+
+    def sh(self, host, script):
+        """Runs a shell script on a host as root; its standard output."""
+        return self._call("exec", host, "sh", "-ec", script)
 
     def ip(self, host):
         return self._call("ip", host).strip()

@@ -30,7 +30,7 @@ KINDS = {
     "START": (10, (("generation", "Q"), ("restart_count", "I"), ("group_rank", "I"),
                    ("group_world_size", "I"), ("rank_base", "I"), ("world_size", "I"),
                    ("role_rank_base", "I"), ("role_world_size", "I"), ("master_port", "H"),
-                   ("master_addr", "s"))),
+                   ("master_addr", "s"), ("master_host", "s"), ("addrs", (("addr", "s"),)))),
     "HEARTBEAT": (11, HEARTBEAT),
     "HEARTBEAT_ACK": (12, HEARTBEAT),
     "FAILURE": (13, FAILURE),
@@ -150,7 +150,8 @@ class Rendezvous:
         self.generation += 1
         self.send("START", generation=self.generation, restart_count=self.restarts, group_rank=0,
                   group_world_size=1, rank_base=0, world_size=self.workers, role_rank_base=0,
-                  role_world_size=self.workers, master_port=29500, master_addr="127.0.0.1")
+                  role_world_size=self.workers, master_port=29500, master_addr="127.0.0.1",
+                  master_host="n0", addrs=())
 
     def stop_round(self, generation=None, reason=1, is_final=0, cause=None):
         self.send("STOP", **{**NO_FAILURE, **(cause or {}),

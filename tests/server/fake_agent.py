@@ -15,6 +15,7 @@ CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
  SUCCEEDED, VERDICT, LEAVE, CLOSE, STOPPING) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
+MEMBERS, OFFER, SEALED = 28, 29, 30
 CAUSE_EXIT, CAUSE_SIGNAL, CAUSE_STOPPED, CAUSE_NODE_LOST, CAUSE_JOIN_TIMEOUT = 1, 2, 5, 6, 8
 STOP_FAILURE, STOP_NODE_LOST, STOP_MEMBERSHIP, STOP_CLOSED, STOP_UNDECIDED = 1, 2, 3, 4, 5
 E_WRONG_RUN, E_VERSION, E_AUTH, E_PROTOCOL, E_FINGERPRINT = -20005, -20020, -20021, -20030, -20031
@@ -82,7 +83,13 @@ def decode(kind, body):
     elif kind == START:
         names = ("generation", "restart_count", "group_rank", "group_world_size", "rank_base",
                  "world_size", "role_rank_base", "role_world_size", "master_port")
-        out = dict(zip(names, r.take("QIIIIIIIH")), master_addr=r.text())
+        out = dict(zip(names, r.take("QIIIIIIIH")), master_addr=r.text(), master_host=r.text())
+        out["addrs"] = [r.text() for _ in range(r.take("B")[0])]
+    elif kind == MEMBERS:
+        out = dict(zip(("generation", "is_last", "count"), r.take("QBB")))
+        out["keys"] = [r.raw(16) for _ in range(out["count"])]
+    elif kind == OFFER:
+        out = {"key": r.raw(32), "has_munge": r.take("B")[0], "credential": r.text()}
     elif kind == HEARTBEAT_ACK:
         out = dict(zip(("generation", "sequence", "step"), r.take("QQq")))
     elif kind == STOP:
@@ -175,7 +182,7 @@ class Agent:
             assert got is not None, f"the server closed before kind {kind}"
             if got[0] == kind:
                 return got[1]
-            assert got[0] in (WELCOME, WAITING, HEARTBEAT_ACK), f"kind {got[0]} before kind {kind}: {got[1]}"
+            assert got[0] in (WELCOME, WAITING, HEARTBEAT_ACK, MEMBERS), f"kind {got[0]} before kind {kind}: {got[1]}"
 
     def expect_end(self):
         """Nothing comes any more: the server closed."""
@@ -186,7 +193,7 @@ class Agent:
                 return
             if got is None:
                 return
-            assert got[0] in (WELCOME, WAITING, HEARTBEAT_ACK), got
+            assert got[0] in (WELCOME, WAITING, HEARTBEAT_ACK, MEMBERS), got
 
     def close(self):
         self.sock.close()

@@ -33,6 +33,7 @@ static void exit_codes_are_those_of_the_cause(void **state)
         {CT_CAUSE_JOIN_TIMEOUT, 0, 75},
         {CT_CAUSE_AGENT, 0, 1},
         {CT_CAUSE_HANG, 2, 1},
+        {CT_CAUSE_UNREACHABLE, 29611, 75},
         {200, 0, 1},
     };
 

@@ -138,7 +138,10 @@ static const struct {
                 .role_rank_base = 5,
                 .role_world_size = 8,
                 .master_port = 40000,
-                .master_addr = "n0"}},
+                .master_addr = "n0",
+                .master_host = "h",
+                .addr_count = 1,
+                .addrs = {"::2"}}},
      "0700000000000000"
      "01000000"
      "02000000"
@@ -149,7 +152,27 @@ static const struct {
      "08000000"
      "409c"
      "02000000"
-     "6e30"},
+     "6e30"
+     "01000000"
+     "68"
+     "01"
+     "03000000"
+     "3a3a32"},
+    {{.kind = CT_MESSAGE_MEMBERS,
+      .members = {.generation = 7,
+                  .is_last = 1,
+                  .count = 2,
+                  .keys = {{[10] = 0xff, [11] = 0xff, 10, 0, 0, 1}, {0xfd, [15] = 2}}}},
+     "0700000000000000"
+     "01"
+     "02"
+     "00000000000000000000ffff0a000001"
+     "fd000000000000000000000000000002"},
+    {{.kind = CT_MESSAGE_OFFER,
+      .offer = {.key = NONCE, .has_munge = 1, .credential = "MUNGE:x:"}},
+     NONCE_HEX "01"
+               "08000000"
+               "4d554e47453a783a"},
     {{.kind = CT_MESSAGE_HEARTBEAT,
       .heartbeat = {.generation = 7, .sequence = 2, .step = -1}},
      "0700000000000000"

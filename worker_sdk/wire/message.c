@@ -126,11 +126,34 @@ static const struct field waiting_fields[] = {
 };
 
 static const struct field start_fields[] = {
-    U64(ct_start, generation),     U32(ct_start, restart_count),
-    U32(ct_start, group_rank),     U32(ct_start, group_world_size),
-    U32(ct_start, rank_base),      U32(ct_start, world_size),
-    U32(ct_start, role_rank_base), U32(ct_start, role_world_size),
-    U16(ct_start, master_port),    STR(ct_start, master_addr),
+    U64(ct_start, generation),
+    U32(ct_start, restart_count),
+    U32(ct_start, group_rank),
+    U32(ct_start, group_world_size),
+    U32(ct_start, rank_base),
+    U32(ct_start, world_size),
+    U32(ct_start, role_rank_base),
+    U32(ct_start, role_world_size),
+    U16(ct_start, master_port),
+    STR(ct_start, master_addr),
+    STR(ct_start, master_host),
+    LIST(ct_start, addr_count, addrs, CT_MESSAGE_ADDRS_MAX, addr_fields),
+};
+
+static const struct field key_fields[] = {
+    {.type = FIELD_BYTES, .offset = 0, .size = CT_MEMBER_KEY_BYTES},
+};
+
+static const struct field members_fields[] = {
+    U64(ct_members, generation),
+    U8(ct_members, is_last),
+    LIST(ct_members, count, keys, CT_MEMBER_KEYS_MAX, key_fields),
+};
+
+static const struct field offer_fields[] = {
+    BYTES(ct_offer, key),
+    U8(ct_offer, has_munge),
+    STR(ct_offer, credential),
 };
 
 static const struct field heartbeat_fields[] = {
@@ -256,6 +279,8 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_RESUME] = LAYOUT("RESUME", ct_resume, resume_fields),
     [CT_MESSAGE_RESUMED] = LAYOUT("RESUMED", ct_resumed, resumed_fields),
     [CT_MESSAGE_TICKET] = LAYOUT("TICKET", ct_ticket, ticket_fields),
+    [CT_MESSAGE_MEMBERS] = LAYOUT("MEMBERS", ct_members, members_fields),
+    [CT_MESSAGE_OFFER] = LAYOUT("OFFER", ct_offer, offer_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
                                        worker_hello_fields),
     [CT_MESSAGE_WORKER_STEP] = LAYOUT("WORKER_STEP", ct_worker_step,
@@ -446,6 +471,7 @@ const char *ct_cause_name(int cause)
         [CT_CAUSE_AGENT] = "agent",
         [CT_CAUSE_HANG] = "hang",
         [CT_CAUSE_EARLY] = "early",
+        [CT_CAUSE_UNREACHABLE] = "unreachable",
     };
 
     if (cause < 0 || (size_t)cause >= COUNT_OF(names))

@@ -7,6 +7,7 @@
  *            ◀─────────────────────── WELCOME    limits; or REFUSE and close
  *     JOIN   ───────────────────────────▶        ready for the next round
  *            ◀─────────────────────── WAITING    who is missing, when it changes, for people
+ *            ◀─────────────────────── MEMBERS    to group rank 0: who may use its store
  *            ◀─────────────────────── START      the round is complete: ranks, store, count
  *     HEARTBEAT ────────────────────────▶        each second; HEARTBEAT_ACK comes back
  *     FAILURE ──────────────────────────▶        a worker failed on its own account
@@ -75,6 +76,9 @@ enum ct_message_kind {
     CT_MESSAGE_RESUME = 21,
     CT_MESSAGE_RESUMED = 22,
     CT_MESSAGE_TICKET = 23,
+    CT_MESSAGE_MEMBERS = 28,
+    CT_MESSAGE_OFFER = 29,  /* beside HELLO and CHALLENGE, see auth.h */
+    CT_MESSAGE_SEALED = 30, /* its body is ciphertext, see seal.h: not for this codec */
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
@@ -91,6 +95,10 @@ enum {
     CT_FACTS_MAX = 1024,
     CT_MISSING_MAX = 1024,
     CT_MESSAGE_ADDRS_MAX = 8,
+    CT_MEMBER_KEYS_MAX = 255,
+    CT_MEMBER_KEY_BYTES = 16,
+    CT_OFFER_KEY_BYTES = 32,
+    CT_CREDENTIAL_MAX = 1024,
     CT_FAILURES_MAX = 16,
     CT_NONCE_BYTES = 32,
     CT_PROOF_BYTES = 32,
@@ -110,7 +118,8 @@ enum ct_cause {
     CT_CAUSE_AGENT = 9,  /* the agent itself could not go on; `text` says why */
     CT_CAUSE_HANG = 10,  /* stuck: no step for too long; `code` says how sure that is */
     CT_CAUSE_EARLY = 11, /* ended with 0 while others still ran: no failure, but told */
-    CT_CAUSE_LAST = CT_CAUSE_EARLY,
+    CT_CAUSE_UNREACHABLE = 12, /* no way from this node to group rank 0: agent/way.h */
+    CT_CAUSE_LAST = CT_CAUSE_UNREACHABLE,
 };
 
 /* One thing that went wrong, as every node shows it. */
@@ -205,6 +214,25 @@ struct ct_start {
     uint32_t role_world_size;
     uint16_t master_port;
     char master_addr[CT_HOST_MAX];
+    char master_host[CT_HOST_MAX]; /* group rank 0's node, for people */
+    uint8_t addr_count; /* its other addresses: where master_addr is no way */
+    char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX];
+};
+
+/* server -> group rank 0's agent, before its START: the addresses that the workers of this round
+ * come from, as ct_addr_key() has them, in as many pieces as it takes */
+struct ct_members {
+    uint64_t generation;
+    uint8_t is_last; /* nothing follows */
+    uint8_t count;
+    uint8_t keys[CT_MEMBER_KEYS_MAX][CT_MEMBER_KEY_BYTES];
+};
+
+/* agent -> server before HELLO, server -> agent before CHALLENGE; without needs it is left out */
+struct ct_offer {
+    uint8_t key[CT_OFFER_KEY_BYTES];    /* for a sealed link; zero: none is asked for */
+    uint8_t has_munge;                  /* agent: I can read a credential */
+    char credential[CT_CREDENTIAL_MAX]; /* server: this is the one */
 };
 
 struct ct_heartbeat { /* and its acknowledgement: the same fields come back */
@@ -358,6 +386,8 @@ struct ct_message {
         struct ct_ticket ticket;
         struct ct_resume resume;
         struct ct_resumed resumed;
+        struct ct_members members;
+        struct ct_offer offer;
         struct ct_worker_hello worker_hello;
         struct ct_worker_step worker_step;
         struct ct_worker_should_stop worker_should_stop;

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes with many interfaces: the one that works is found, told to the libraries, or chosen by the
+user; a blocked port is named on every node (T17)."""
+import re
+
+import pytest
+from pair import run_both, start, told
+
+DOCKER = """
+ip link add docker0 type bridge
+ip link add veth0 type veth peer name veth1
+ip link set veth0 master docker0
+ip addr add 172.17.0.1/16 dev docker0
+ip link set docker0 up; ip link set veth0 up; ip link set veth1 up
+"""
+WALL = """
+nft add table inet wall
+nft add chain inet wall in '{{ type filter hook input priority 0; }}'
+nft add rule inet wall in {} tcp dport 29611 {}
+"""
+
+
+@pytest.fixture
+def traps(lab):
+    """Two nodes with one good interface among those that lead nowhere."""
+    hosts = lab(2)
+    for node, last in (("node1", 11), ("node2", 12)):
+        hosts.sh(node, DOCKER + f"""
+            ip link add adead0 type veth peer name adead1
+            ip addr add 10.66.0.{last}/24 dev adead0; ip link set adead0 up""")
+    hosts.sh("node2", "ip link set eth0 down; ip link set eth0 name ctbr0; ip link set ctbr0 up")
+    return hosts
+
+
+def test_t17_libraries_are_told_the_interface_that_works(box, traps):
+    runs = run_both(box, traps, "10.77.0.11:29400", "--nproc-per-node=2")
+    for run, nic, own in zip(runs, ("eth0", "ctbr0"), (".11", ".12")):
+        assert {tuple(line[1:2] + line[3:]) for line in told(run)} == {
+            ("10.77.0.11", f"={nic}", nic)}, run
+        assert run.err.count(f"using {nic} 10.77.0{own} for rendezvous, NCCL, Gloo") == 1, run
+
+
+def test_t17_what_the_user_has_set_stays(box, traps):
+    runs = run_both(box, traps, "10.77.0.11:29400",
+                    env={"NCCL_SOCKET_IFNAME": "^lo", "GLOO_SOCKET_IFNAME": "docker0"})
+    for run in runs:
+        assert [line[3:] for line in told(run)] == [["^lo", "docker0"]], run
+        assert "for rendezvous\n" in run.err, run
+
+
+def test_t17_a_blocked_port_is_named_on_every_node(box, traps):
+    traps.sh("node1", WALL.format("iifname eth0", "reject with tcp reset"))
+    runs = [start(box, traps, node, "10.77.0.11:29400", "--port-range=29611")
+            for node in ("node1", "node2")]
+    assert [run.wait(40) for run in runs] == [75, 75], runs
+    for run in runs:
+        assert re.search(r"error\[E_UNREACHABLE\]: node2 cannot reach node1 on 10\.77\.0\.11:29611 "
+                         r"\(Connection refused, 3 tries in ", run.err), run
+        assert "works      : node2 (10.77.0.12) -> 10.77.0.11:29400 (rendezvous)" in run.err, run
+        assert "--port-range" in run.err, run
+    assert "told" not in runs[1].out, runs
+
+
+def test_t17_the_other_network_is_used_where_the_first_is_blocked(box, lab):
+    hosts = lab(2, nics=2)
+    hosts.sh("node1", WALL.format("iifname eth0", "drop"))
+    runs = run_both(box, hosts, "10.77.0.11:29400", "--port-range=29611")
+    assert told(runs[0]) == [["0", "10.77.0.11", "29611", "=eth0", "eth0"]], runs
+    assert told(runs[1]) == [["1", "10.78.0.11", "29611", "=hsn0", "hsn0"]], runs
+
+
+@pytest.mark.parametrize("net", ["hsn0", "10.78.0.0/24", "ib0,hsn0"])
+def test_t17_net_and_port_range_are_kept_to(box, lab, net):
+    hosts = lab(2, nics=2)
+    runs = run_both(box, hosts, "10.77.0.11:29400", f"--net={net}", "--port-range=29600-29610",
+                    "--nproc-per-node=2")
+    for run in runs:
+        for _, address, port, nccl, gloo in told(run):
+            assert (address, nccl, gloo) == ("10.78.0.11", "=hsn0", "hsn0"), run
+            assert 29600 <= int(port) <= 29610, run
+
+
+def test_t17_a_net_that_a_node_lacks_is_refused_with_what_it_has(box, lab):
+    hosts = lab(2)
+    run = start(box, hosts, "node2", "10.77.0.11:29400", "--net=10.78.0.0/16")
+    assert run.wait() == 2, run
+    assert "error[E_USAGE]: --net=10.78.0.0/16: node2 has nothing there; it has 10.77.0.12 (eth0)" \
+        in run.err, run

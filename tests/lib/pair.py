@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two nodes of one run, and workers that show what they were told."""
+import ctrun
+
+# A worker that shows what it was told, and proves it: it reaches MASTER_ADDR:MASTER_PORT.
+WORKER = """
+import os, socket
+e = os.environ
+socket.create_connection((e["MASTER_ADDR"], int(e["MASTER_PORT"])), timeout=10).close()
+print("told", e["RANK"], e["MASTER_ADDR"], e["MASTER_PORT"],
+      e.get("NCCL_SOCKET_IFNAME", "-"), e.get("GLOO_SOCKET_IFNAME", "-"), flush=True)
+"""
+
+
+def start(box, hosts, node, endpoint, *options, env=None):
+    script = box.path("worker.py")
+    if not script.exists():
+        script.write_text(WORKER)
+    return hosts.start(node, ctrun.program("ctrun"), "--nnodes=2", f"--rdzv-endpoint={endpoint}",
+                       "--rdzv-id=addresses", *options, str(script), env=env)
+
+
+def run_both(box, hosts, endpoint, *options, **how):
+    runs = [start(box, hosts, node, endpoint, *options, **how) for node in ("node1", "node2")]
+    assert [run.wait(30) for run in runs] == [0, 0], runs
+    return runs
+
+
+def told(run):
+    """What each worker of a node said: rank, master address, port, NCCL's and gloo's interface."""
+    found = [line.split()[1:] for line in run.out.splitlines() if line.startswith("told ")]
+    assert found, run
+    return found
