@@ -14,6 +14,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "agent/bind.h"
 #include "worker_sdk/base/env.h"
@@ -118,6 +119,10 @@ struct agent_options {
                        uint64_t waited_ms);
     void (*on_start)(void *context, const struct ct_start *start);
     void (*on_stop)(void *context, const struct ct_stop *stop);
+    /* A signal came from `sender` (0: the kernel, as for Ctrl-C): it ends the run, as Ctrl-C
+     * number `interrupts` when it is one, or is passed on. May be NULL. */
+    void (*on_signal)(void *context, int signal, pid_t sender, bool is_ending,
+                      int interrupts);
     /* For events: a worker runs; it has ended (cause CT_CAUSE_NONE: well). */
     void (*on_worker_started)(void *context, int local_rank, int pid);
     void (*on_worker_ended)(void *context, const struct ct_failure *end);

@@ -82,6 +82,10 @@ static void on_signal(void *context, int signal, pid_t sender)
     if (is_copy(agent, signal))
         return;
     emit_signal(signal, sender);
+    if (agent->options->on_signal)
+        agent->options->on_signal(agent->options->context, signal, sender,
+                                  is_ending_signal(agent, signal),
+                                  agent->interrupts + (signal == SIGINT));
     if (is_ending_signal(agent, signal))
         end_by_signal(agent, signal, sender);
     else

@@ -287,10 +287,10 @@ static bool is_copy(struct root *root, int signal)
     return is_same;
 }
 
-static bool ends_run(const struct root *root, int signal)
+static bool ends_run(const struct fleet_root_options *options, int signal)
 {
     char name[24];
-    const char *rest = root->options->signals;
+    const char *rest = options->signals;
     size_t length;
 
     (void)ct_format(name, sizeof name, "SIG%s",
@@ -332,7 +332,7 @@ static void on_signal(void *context, int signal, pid_t sender)
     }
     if (is_copy(root, signal))
         return;
-    if (ends_run(root, signal)) {
+    if (ends_run(root->options, signal)) {
         root->interrupts += signal == SIGINT;
         sender_describe(text, signal, sender, root->interrupts);
         root->interrupts -= signal == SIGINT;
@@ -354,7 +354,7 @@ static int open_signals(struct root *root)
     size_t n = 0;
 
     for (int i = 1; i < NSIG; i++)
-        if (i == SIGUSR1 || i == SIGUSR2 || ends_run(root, i))
+        if (i == SIGUSR1 || i == SIGUSR2 || ends_run(root->options, i))
             list[n++] = i;
     return signals_open(&root->signals, root->loop, list, n, on_signal, root);
 }
@@ -418,5 +418,8 @@ int fleet_root_run(const struct fleet_root_options *options, struct ctrun_error 
         void *out;
     } context = {.in = options};
 
+    for (int i = 1; i < NSIG; i++)
+        if (ends_run(options, i))
+            sender_heed(i);
     return guard_run(root_main, context.out, err);
 }

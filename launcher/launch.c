@@ -274,6 +274,21 @@ static void on_stop(void *context, const struct ct_stop *stop)
         ct_info("%s", text); /* a second STOP or the summary says it better */
 }
 
+/* With --hosts it is said where the signal came from, not here. */
+static void on_signal(void *context, int signal, pid_t sender, bool is_ending,
+                      int interrupts)
+{
+    char text[SENDER_TEXT_MAX];
+
+    (void)context;
+    if (is_ending)
+        sender_describe(text, signal, sender, interrupts);
+    else
+        sender_describe_passed(text, signal, sender);
+    if (!seat_get()->is_given)
+        messages_say("%s", text);
+}
+
 static void on_worker_started(void *context, int local_rank, int pid)
 {
     struct launch *launch = context;
@@ -526,6 +541,7 @@ static int run_agent(struct launch *launch)
         .on_way = on_way,
         .on_start = on_start,
         .on_stop = on_stop,
+        .on_signal = on_signal,
         .on_worker_started = on_worker_started,
         .on_worker_ended = on_worker_ended,
     };

@@ -17,6 +17,7 @@
 #include "launcher/messages.h"
 #include "launcher/print_config.h"
 #include "launcher/seat.h"
+#include "launcher/sender.h"
 #include "launcher/token.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
@@ -81,6 +82,8 @@ static int run(struct config *config, const struct options *options)
         return rc < 0 ? refuse(&err, config->torchrun_exit_code) : CT_EXIT_OK;
     }
     open_events();
+    for (size_t i = 0; i < config->signal_count; i++)
+        sender_heed(config->signals[i]);
     rc = guard_run(agent_main, config, &err);
     return rc < 0 ? launch_fail(config, &err) : rc;
 }

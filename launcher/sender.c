@@ -75,3 +75,14 @@ void sender_describe_passed(char text[SENDER_TEXT_MAX], int signal, pid_t sender
     describe_who(who, signal, sender);
     (void)ct_format(text, SENDER_TEXT_MAX, "%s: passed on to the workers", who);
 }
+
+void sender_heed(int signal)
+{
+    struct sigaction action;
+
+    if (signal == SIGHUP || sigaction(signal, NULL, &action) < 0 ||
+        action.sa_handler != SIG_IGN)
+        return;
+    action = (struct sigaction){.sa_handler = SIG_DFL};
+    (void)sigaction(signal, &action, NULL);
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who sent a signal, in a sentence. */
+/* Who sent a signal, in a sentence; and which signals are heard at all. */
 #ifndef LAUNCHER_SENDER_H
 #define LAUNCHER_SENDER_H
 
@@ -15,5 +15,10 @@ void sender_describe(char text[SENDER_TEXT_MAX], int signal, pid_t sender,
                      int interrupts);
 /* "SIGUSR1 from pid 77 (bash): passed on to the workers". */
 void sender_describe_passed(char text[SENDER_TEXT_MAX], int signal, pid_t sender);
+
+/* A script's `ctrun ... &` begins with SIGINT and SIGQUIT ignored: a signal that ends the run by
+ * --signals-to-handle is heard nevertheless, as torchrun does. SIGHUP, which nohup ignores,
+ * stays ignored. */
+void sender_heed(int signal);
 
 #endif

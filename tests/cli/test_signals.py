@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals to the launcher, and what survives it: nothing."""
+import os
+import re
 import signal
 
 import ctrun
@@ -100,4 +102,91 @@ def test_torchrun_107_154_a_signal_while_waiting_for_nodes_ends_promptly(box):
     box.wait_event("agent_state", to="joining")
     run.signal(signal.SIGINT)
     assert run.wait(10) in (1, 130)
+    box.wait_gone()
+
+
+def own_lines(run):
+    return [line for line in run.err.splitlines()
+            if line.startswith("ctrun: ") and "OMP_NUM_THREADS" not in line]
+
+
+PATIENT = TRAP.replace("TERM INT HUP QUIT USR1;", "USR1 USR2;").replace("; exit 0", "")
+
+
+def test_t23_usr1_and_usr2_reach_each_worker_once_and_are_one_line_each(box):
+    run = start(box, script=PATIENT)
+    for name in ("USR1", "USR2"):
+        run.signal(signal.Signals["SIG" + name])
+        ctrun.wait_until(lambda: run.out.count(f"got {name}") == 2, lambda: str(run))
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+    assert sorted(run.out.splitlines()) == [f"{rank} got {name}" for rank in (0, 1)
+                                            for name in ("USR1", "USR2")]
+    sender = rf"from pid {os.getpid()} \(.+\)"
+    for line, what in zip(own_lines(run), [rf"SIGUSR1 {sender}: passed on to the workers",
+                                           rf"SIGUSR2 {sender}: passed on to the workers",
+                                           rf"SIGTERM {sender}: stopping", "stopped by .*"]):
+        assert re.fullmatch("ctrun: " + what, line), run
+    assert len(own_lines(run)) == 4, run
+
+
+def press(box, run, count):
+    """Two within 200 ms count as one: press until it is heard."""
+    ctrun.wait_until(lambda: len(box.events("signal", signal=int(signal.SIGINT))) >= count or
+                     run.code or run.signal(signal.SIGINT), lambda: f"Ctrl-C {count}\n{run}")
+
+
+DEAF = "#!/bin/sh\ntrap '' INT TERM\necho up > up.$RANK\nwhile :; do sleep 0.02; done\n"
+
+
+@pytest.mark.parametrize("presses, words", [
+    (1, ["--shutdown-timeout=1"]), (2, []), (3, [])])
+def test_t23_ctrl_c_once_twice_and_thrice(box, presses, words):
+    run = start(box, *words, script=DEAF)
+    for count in range(1, presses + 1):
+        press(box, run, count)
+    assert run.wait(20) == 130
+    lines = own_lines(run)
+    assert "stopping (press again to kill)" in lines[0], run
+    assert len(lines) == presses + 1 and "Traceback" not in run.err, run
+    box.wait_gone()
+
+
+def test_t23_nohup_keeps_sighup_ignored_in_the_launcher_and_its_workers(box):
+    box.write("trap.sh", PATIENT, 0o755)
+    run = box.start("sh", "-c", 'trap "" HUP; exec "$@"', "sh", ctrun.program("ctrun"), "trap.sh")
+    ctrun.wait_until(box.path("up.0").exists, "up")
+    for pid in box.workers().values():
+        os.kill(pid, signal.SIGHUP)
+    run.signal(signal.SIGHUP)
+    run.signal(signal.SIGUSR1)  # behind it
+    ctrun.wait_until(lambda: "got USR1" in run.out, lambda: str(run))
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143 and "SIGHUP" not in run.err, run
+
+
+def test_t23_a_background_job_of_a_script_hears_sigint_as_torchruns_does(box):
+    box.write("trap.sh", TRAP, 0o755)
+    run = box.start("sh", "-c", '"$@" & echo $! > pid; wait $!', "sh", ctrun.program("ctrun"),
+                    "trap.sh")
+    ctrun.wait_until(box.path("up.0").exists, "up")
+    pid = int(box.path("pid").read_text())
+    os.kill(pid, signal.SIGINT)
+    assert run.wait() == 130
+    assert run.out == "0 got INT\n" and "SIGINT from pid" in run.err, run
+
+
+@pytest.mark.parametrize("name, code", [("TERM", 143), ("INT", 130)])
+def test_t23_as_pid_1_of_a_container_it_passes_signals_on_and_leaves_nothing(box, name, code):
+    unshare = ["unshare", "--fork", "--pid", "--mount-proc"]
+    if box.run(*unshare, "true").code != 0:
+        pytest.skip("no namespaces here")
+    script = TRAP.replace("while", "setsid sleep 600 & (sleep 600 &) ; while", 1)
+    box.write("trap.sh", script, 0o755)
+    run = box.start(*unshare, ctrun.program("ctrun"), "trap.sh")
+    ctrun.wait_until(box.path("up.0").exists, lambda: f"up\n{run}")
+    (guard,) = [pid for pid in box.pids() if ctrun.parent_of(pid) == run.pid]
+    os.kill(guard, signal.Signals["SIG" + name])
+    assert run.wait() == code
+    assert run.out == f"0 got {name}\n", run
     box.wait_gone()
