@@ -19,10 +19,12 @@
 #include "launcher/seat.h"
 #include "launcher/sender.h"
 #include "launcher/summary.h"
+#include "launcher/summary_json.h"
 #include "launcher/torch_events.h"
 #include "rendezvous/port_owner.h"
 #include "rendezvous/server.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -43,6 +45,7 @@ struct launch {
     struct ct_waiting waiting; /* the last one, for the summary */
     uint64_t waited_ms;
     uint64_t said_ms;
+    uint64_t born_ms;
     bool has_said_omp;
 };
 
@@ -411,11 +414,10 @@ static void copy_root_error(const struct launch *launch,
         messages_error(&err);
 }
 
-static int end_by_verdict(const struct launch *launch, const struct ct_verdict *verdict)
+static struct summary describe_run(const struct launch *launch,
+                                   const struct ct_verdict *verdict)
 {
-    struct json_error_file files[CT_FAILURES_MAX] = {0};
-    struct messages_block block;
-    const struct summary summary = {
+    return (struct summary){
         .verdict = verdict,
         .name = launch->config->program.name,
         .run_id = launch->config->run_id,
@@ -426,9 +428,16 @@ static int end_by_verdict(const struct launch *launch, const struct ct_verdict *
         .min_uptime_ms = launch->config->min_uptime_ms,
         .waiting = &launch->waiting,
         .waited_ms = launch->waited_ms,
-        .files = files,
     };
+}
 
+static int end_by_verdict(const struct launch *launch, const struct ct_verdict *verdict)
+{
+    struct json_error_file files[CT_FAILURES_MAX] = {0};
+    struct messages_block block;
+    struct summary summary = describe_run(launch, verdict);
+
+    summary.files = files;
     if (verdict->outcome == CT_OUTCOME_SUCCEEDED)
         return CT_EXIT_OK;
     read_error_files(launch, verdict, files);
@@ -458,6 +467,38 @@ static int end_unkillable(struct launch *launch, struct agent_result *result)
     verdict->failures[i] = first;
     verdict->outcome = CT_OUTCOME_FAILED;
     return end_by_verdict(launch, verdict);
+}
+
+/* Where people have asked for files, or there are some: a temporary directory that holds nothing
+ * else goes away. What is wrong with it is told, and no failure of the run. */
+static void write_summary(struct launch *launch, const struct agent_result *result,
+                          int code)
+{
+    const struct config *config = launch->config;
+    const struct summary summary = describe_run(launch, &result->verdict);
+    const struct summary_json json = {
+        .summary = &summary,
+        .host = config->host,
+        .exit_code = code,
+        .signal = result->signal,
+        .error = &result->error,
+        .duration_ms = ct_now_ms() - launch->born_ms,
+    };
+    struct logdir *dir = &launch->logdir;
+    struct ctrun_error err;
+    char path[PATH_MAX];
+    int rc = 0;
+
+    if (config->has_no_files || (!config->log_dir && !summary.log_dir))
+        return;
+    if (!dir->is_open)
+        rc = logdir_open(dir, config->log_dir, NULL, config->run_id, &err);
+    if (rc == 0 && ct_format(path, sizeof path, "%s/summary.json", dir->run) < 0)
+        rc = ct_fail(&err, -ENAMETOOLONG, "summary.json: the path is too long");
+    if (rc == 0)
+        rc = summary_json_write(path, &json, &err);
+    if (rc < 0)
+        ct_warn("summary: %s", err.text);
 }
 
 /* ---- The whole ----------------------------------------------------------------------- */
@@ -560,6 +601,7 @@ static int run_agent(struct launch *launch)
         code = fail_to_meet(launch, &result->error);
     else
         code = end_by_verdict(launch, &result->verdict);
+    write_summary(launch, result, code);
 done:
     free(options);
     free(result);
@@ -588,6 +630,7 @@ int launch_run(const struct config *config)
         return launch_fail(config, &err);
     say_beginning(config);
     launch->config = config;
+    launch->born_ms = ct_now_ms();
     if (torch_events_init(&launch->torch_events, config) < 0)
         code = launch_fail(config, &err);
     else if (addresses_resolve(&launch->addresses, config, &err) < 0 ||

@@ -61,6 +61,7 @@ def test_find_package_builds_a_program(box, tree, target):
 
 
 def test_the_installed_programs_run_where_they_were_moved_to(box, tree):
+    assert len(list((tree / "share/ctrun/schema").glob("*.schema.json"))) == 2
     names = sorted(path.name for path in (tree / "bin").iterdir())
     assert names == ["ctrun", "ctrun-launch", "ctrun-mnist", "ctrunctl", "ctrund"]
     hello = box.path("hello")

@@ -30,7 +30,8 @@ static void an_event_is_one_escaped_json_line(void **state)
     assert_non_null(fgets(line, sizeof line, file));
     fclose(file);
     unlink(path);
-    assert_int_equal(strncmp(line, "{\"event\":\"worker_ended\",\"time_ns\":", 34), 0);
+    assert_int_equal(
+        strncmp(line, "{\"event\":\"worker_ended\",\"version\":1,\"time_ns\":", 46), 0);
     assert_non_null(strstr(line, "\"rank\":-3,\"loss\":0.5,"
                                  "\"text\":\"a\\\"b\\\\c\\u000a\\ufffd\xc3\xa9\","
                                  "\"list\":[1,2]}\n"));

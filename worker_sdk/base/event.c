@@ -99,6 +99,7 @@ void ct_event_begin(struct ct_event *event, const char *name)
     ct_writer_init(&event->out, event->line, sizeof event->line);
     write_text(&event->out, "{");
     ct_event_str(event, "event", name);
+    ct_event_int(event, "version", CT_EVENT_VERSION);
     ct_event_int(event, "time_ns", (int64_t)ct_wall_ns());
     ct_event_int(event, "pid", getpid());
 }

@@ -7,7 +7,7 @@
  *     ct_event_str(&event, "cause", "signal");
  *     ct_event_end(&event);
  *
- * Every line has "event", "time_ns" (since 1970) and "pid". The destination is a file opened
+ * Every line has "event", "version", "time_ns" (since 1970) and "pid". The destination is a file opened
  * for appending (CTRUN_EVENTS names it); each event is one write(), so that several processes
  * may share it. Without a destination the calls do nothing. An event that outgrows
  * CT_EVENT_MAX_BYTES is dropped and counted. Any thread may emit. */
@@ -19,7 +19,8 @@
 #include "worker_sdk/base/bytes.h"
 
 enum {
-    CT_EVENT_MAX_BYTES = 4096
+    CT_EVENT_MAX_BYTES = 4096,
+    CT_EVENT_VERSION = 1 /* grows when a field changes its meaning or goes away */
 };
 
 struct ct_event {

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* summary.json: how a run ended on this node, for programs; the facts of the block for people.
+ * packaging/schema/summary.schema.json describes it, ctrun-events(7) explains it. */
+#ifndef LAUNCHER_SUMMARY_JSON_H
+#define LAUNCHER_SUMMARY_JSON_H
+
+#include "launcher/summary.h"
+
+enum {
+    SUMMARY_JSON_VERSION = 1 /* grows when a field changes its meaning or goes away */
+};
+
+struct summary_json {
+    const struct summary *summary; /* its verdict has outcome 0 when there was none */
+    const char *host;
+    int exit_code;
+    int signal;                      /* != 0: what ended this launcher */
+    const struct ctrun_error *error; /* code != 0: the launcher's own trouble */
+    uint64_t duration_ms;
+};
+
+/* Writes the file as a whole or not at all. 0 or a code. */
+int summary_json_write(const char *path, const struct summary_json *json,
+                       struct ctrun_error *err);
+
+#endif

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs are told: summary.json and the events, as their schemas say."""
+import json
+import re
+import signal
+
+import ctrun
+import pytest
+import schema
+
+
+def summary(box, folder="logs"):
+    [path] = box.path(folder).glob("*/summary.json")
+    found = json.loads(path.read_text())
+    schema.check(found, "summary")
+    return found
+
+
+def check_events(box, *wanted):
+    names = {event["event"] for event in box.events()}
+    assert set(wanted) <= names
+    for event in box.events():
+        schema.check(event, "events")
+
+
+def test_a_failure_is_told_to_programs_as_it_is_to_people(box):
+    run = box.ctrun("--log-dir=logs", "--nproc-per-node=3", "--max-restarts=1", "--min-uptime=0",
+                    "sh", "-c", "[ $RANK = 1 ] || exec sleep 60; echo why >&2; exit 3")
+    assert run.code == 3
+    told = summary(box)
+    assert (told["outcome"], told["error"], told["exit_code"]) == ("failed", "E_EXIT", 3)
+    assert (told["restart_count"], told["max_restarts"], told["generation"]) == (1, 1, 2)
+    root = told["failures"][0]
+    assert (root["cause"], root["code"], root["rank"], root["text"]) == ("exit", 3, 1, "why")
+    assert sorted((f["cause"], f["rank"]) for f in told["failures"][1:]) == [
+        ("stopped", 0), ("stopped", 2)]
+    check_events(box, "worker_started", "worker_ended", "round_started", "round_stopped", "verdict",
+                 "round_changed", "agent_state", "link_state", "guard_ended")
+
+
+def test_facts_and_crash_loops_are_told(box):
+    run = box.ctrun("--log-dir=logs", "--max-restarts=5", "sh", "-c",
+                    "ulimit -c 0; kill -SEGV $$$$")
+    assert run.code == 139
+    told = summary(box)
+    assert (told["outcome"], told["error"]) == ("crash_loop", "E_CRASH_LOOP")
+    assert told["failures"][0]["facts"][0]["label"] == "core"
+    assert told["failures"][0]["exit_code"] == -11
+
+
+def test_success_is_told(box):
+    assert box.ctrun("--log-dir=logs", "true").code == 0
+    told = summary(box)
+    assert (told["outcome"], told["error"], told["failures"]) == ("succeeded", None, [])
+
+
+def test_a_signal_is_told(box):
+    run = box.start_ctrun("--log-dir=logs", "sleep", "60")
+    box.wait_workers(1)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+    told = summary(box)
+    assert (told["outcome"], told["signal"], told["exit_code"]) == ("signal", 15, 143)
+    check_events(box, "signal")
+
+
+def test_a_node_that_meets_nobody_is_told(box):
+    run = box.ctrun("--log-dir=logs", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:0",
+                    "--rdzv-conf=join_timeout=1", "true")
+    assert run.code == 75, run
+    told = summary(box)
+    assert told["outcome"] in ("join_timeout", "error") and told["error"].startswith("E_")
+
+
+@pytest.mark.parametrize("options", [[], ["--log-dir=/dev/null"]])
+def test_without_a_log_directory_nothing_is_left_behind(box, options):
+    before = set(box.dir.iterdir())
+    assert box.ctrun(*options, "sh", "-c", "exit 3").code == 3
+    left = {path.name for path in set(box.dir.iterdir()) - before} - {"events.ndjson", "ctl"}
+    assert not left, left
+
+
+def test_each_event_of_the_sources_is_in_the_schema_and_the_manual():
+    told = set()
+    for folder in ("agent", "launcher", "rendezvous", "worker_sdk"):
+        for path in (ctrun.ROOT / folder).rglob("*.c"):
+            told |= set(re.findall(r'ct_event_begin\(&\w+, "(\w+)"\)', path.read_text()))
+    told |= {"round_started", "round_stopped"}  # one function for both
+    described = set(schema.load("events")["definitions"])
+    assert told == described, told ^ described
+    manual = (ctrun.ROOT / "man" / "ctrun-events.7").read_text()
+    missing = {name for name in told if f".It Sy {name}\n" not in manual}
+    assert not missing, missing
+
+
+def test_the_schemas_refuse_what_they_should():
+    event = {"event": "signal", "version": 1, "time_ns": 1, "pid": 1, "signal": 15, "sender_pid": 0}
+    assert not schema.complaints(event, schema.load("events"))
+    for wrong in ({"version": 2}, {"event": "sigmal"}, {"pid": "1"}, {"signal": None}):
+        assert schema.complaints({**event, **wrong}, schema.load("events")), wrong
