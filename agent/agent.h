@@ -123,6 +123,8 @@ struct agent_options {
      * number `interrupts` when it is one, or is passed on. May be NULL. */
     void (*on_signal)(void *context, int signal, pid_t sender, bool is_ending,
                       int interrupts);
+    /* The first cause of the last stop as text, "" when nothing has failed. May be NULL. */
+    void (*why)(void *context, char *dst, size_t size);
     /* For events: a worker runs; it has ended (cause CT_CAUSE_NONE: well). */
     void (*on_worker_started)(void *context, int local_rank, int pid);
     void (*on_worker_ended)(void *context, const struct ct_failure *end);

@@ -7,6 +7,10 @@
 #include "agent/agent_private.h"
 #include "agent/report.h"
 
+enum {
+    WHY_MAX_BYTES = 8192
+};
+
 /* ---- Signals ---------------------------------------------------------------------------- */
 
 static bool is_ending_signal(const struct agent *agent, int signal)
@@ -138,6 +142,24 @@ static int on_remote_status(void *context, struct ct_buf *out, struct ctrun_erro
     return rc < 0 ? ct_fail(err, rc, "status: %s", strerror(-rc)) : 0;
 }
 
+static int on_remote_why(void *context, struct ct_buf *out, struct ctrun_error *err)
+{
+    const struct agent *agent = context;
+    char text[WHY_MAX_BYTES] = "";
+    uint8_t quoted[2 * WHY_MAX_BYTES];
+    struct ct_writer writer;
+
+    if (agent->options->why)
+        agent->options->why(agent->options->context, text, sizeof text);
+    ct_writer_init(&writer, quoted, sizeof quoted);
+    ct_json_write_str(&writer, text);
+    if (ct_write_end(&writer) < 0)
+        return ct_fail(err, -EMSGSIZE, "why: too many odd characters");
+    return ct_buf_printf(out, "{\"generation\":%llu,\"why\":%.*s}",
+                         (unsigned long long)agent->start.generation,
+                         (int)writer.length, (const char *)quoted);
+}
+
 static int on_remote_signal(void *context, int signal, int rank, pid_t sender,
                             struct ct_buf *out, struct ctrun_error *err)
 {
@@ -192,6 +214,7 @@ void agent_open_remote(struct agent *agent)
         .run_id = agent->options->hello.run_id,
         .context = agent,
         .on_status = on_remote_status,
+        .on_why = on_remote_why,
         .on_signal = on_remote_signal,
         .on_stop = on_remote_stop,
     };

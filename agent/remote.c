@@ -128,6 +128,7 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
         rc = options->on_signal(options->context, request->signal, request->rank,
                                 client->pid, &text, &err);
         break;
+    case CT_CTL_WHY: rc = options->on_why(options->context, &text, &err); break;
     case CT_CTL_STOP: rc = ct_buf_printf(&text, "{\"stopping\":true}"); break;
     default:
         (void)ct_fail(&err, rc,

@@ -22,6 +22,7 @@ struct remote_options {
     int (*on_status)(void *context, struct ct_buf *out, struct ctrun_error *err);
     int (*on_signal)(void *context, int signal, int rank, pid_t sender,
                      struct ct_buf *out, struct ctrun_error *err);
+    int (*on_why)(void *context, struct ct_buf *out, struct ctrun_error *err);
     /* Called when the answer is on its way: may stop the loop. */
     void (*on_stop)(void *context, const char *reason, pid_t sender);
 };

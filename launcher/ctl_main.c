@@ -6,8 +6,8 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-static const struct ctl_verb *const verbs[] = {&ctl_status, &ctl_signal, &ctl_stop,
-                                               &ctl_logs, &ctl_doctor};
+static const struct ctl_verb *const verbs[] = {
+    &ctl_status, &ctl_signal, &ctl_stop, &ctl_logs, &ctl_kv, &ctl_why, &ctl_doctor};
 
 enum {
     VERB_COUNT = sizeof verbs / sizeof *verbs

@@ -4,57 +4,27 @@
 #include <strings.h>
 
 #include "launcher/ctl.h"
+#include "launcher/nearest.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    WORD_MAX = 24, /* longer ones are no misspelling of ours */
     HELP_COLUMN = 24,
 };
 
 /* ---- Near words -------------------------------------------------------------------------- */
 
-static int min3(int a, int b, int c)
-{
-    const int least = a < b ? a : b;
-
-    return least < c ? least : c;
-}
-
-/* Letters to add, drop or change until a is b. */
-static int distance(const char *a, const char *b)
-{
-    int row[WORD_MAX + 1];
-    const int width = (int)strlen(b);
-
-    for (int j = 0; j <= width; j++)
-        row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int diagonal = row[0];
-
-        row[0] = i;
-        for (int j = 1; j <= width; j++) {
-            const int above = row[j];
-
-            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
-        }
-    }
-    return row[width];
-}
-
 const char *ctl_nearest(const char *word, const char *const *words)
 {
     const char *best = NULL;
-    int best_distance = 3; /* two slips of the hand, no more */
+    size_t best_distance = 3; /* two slips of the hand, no more */
 
-    if (strlen(word) > WORD_MAX)
-        return NULL;
     for (; *words; words++) {
-        const int d = ct_starts_with(*words, word) && *word ? 1
-                                                            : distance(word, *words);
+        const size_t d = ct_starts_with(*words, word) && *word
+                             ? 1
+                             : nearest_distance(word, *words);
 
         if (d < best_distance) {
             best = *words;

@@ -9,6 +9,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
 
 enum {
     ANSWER_MS = 10000, /* an agent that is stopped or swapped out */
@@ -285,4 +286,27 @@ void ctl_runs_deinit(struct ctl_runs *runs)
         run_deinit(&runs->list[i]);
     free(runs->list);
     memset(runs, 0, sizeof *runs);
+}
+
+/* ---- One request ------------------------------------------------------------------------- */
+
+int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request,
+               const char *said)
+{
+    struct ctrun_error err;
+    struct ctl_runs runs;
+    struct ct_buf text;
+    int code = CT_EXIT_OK;
+
+    ct_buf_init(&text, 4096);
+    if (ctl_runs_find_one(&runs, call, &err) < 0 ||
+        ctl_run_ask(&runs.list[0], request, &text, &err) < 0)
+        code = ctl_fail(&err);
+    else if (ctl_value(call, "json"))
+        printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));
+    else if (said)
+        printf("run %s %s\n", runs.list[0].status.run_id, said);
+    ct_buf_deinit(&text);
+    ctl_runs_deinit(&runs);
+    return code;
 }

@@ -2,44 +2,25 @@
 /* ctrunctl signal: a signal to the workers of this node, without any other consequence than
  * what they make of it. */
 #include "launcher/ctl_run.h"
-#include "worker_sdk/wire/contract.h"
 
 static const struct ctl_option options[] = {CTL_RANK, CTL_RUN, CTL_USER, CTL_JSON, {0}};
 
-static int send_signal(const struct ctl_call *call, const struct ctl_run *run,
-                       struct ctrun_error *err)
-{
-    struct ct_ctl_request request = {.verb = CT_CTL_SIGNAL};
-    struct ct_buf text;
-    int rank;
-    int rc;
-
-    request.signal = ctl_parse_signal(call->words[0]);
-    if (request.signal < 0)
-        return ct_fail(err, CTRUN_E_USAGE, "signal %s: there is no such signal",
-                       call->words[0]);
-    if ((rc = ctl_number(call, "rank", &rank, err)) < 0)
-        return rc;
-    request.rank = rank;
-    ct_buf_init(&text, 4096);
-    rc = ctl_run_ask(run, &request, &text, err);
-    if (rc == 0 && ctl_value(call, "json"))
-        printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));
-    ct_buf_deinit(&text);
-    return rc;
-}
-
 static int run(const struct ctl_call *call)
 {
+    struct ct_ctl_request request = {.verb = CT_CTL_SIGNAL,
+                                     .signal = ctl_parse_signal(call->words[0])};
     struct ctrun_error err;
-    struct ctl_runs runs;
-    int code = CT_EXIT_OK;
+    int rank;
 
-    if (ctl_runs_find_one(&runs, call, &err) < 0 ||
-        send_signal(call, &runs.list[0], &err) < 0)
-        code = ctl_fail(&err);
-    ctl_runs_deinit(&runs);
-    return code;
+    if (request.signal < 0) {
+        (void)ct_fail(&err, CTRUN_E_USAGE, "signal %s: there is no such signal",
+                      call->words[0]);
+        return ctl_fail(&err);
+    }
+    if (ctl_number(call, "rank", &rank, &err) < 0)
+        return ctl_fail(&err);
+    request.rank = rank;
+    return ctl_run_do(call, &request, NULL);
 }
 
 const struct ctl_verb ctl_signal = {

@@ -156,3 +156,15 @@ int json_server_read(const char *text, size_t length, char *version,
     cJSON_Delete(root);
     return is_ours ? 0 : -EBADMSG;
 }
+
+int json_why_read(const char *text, size_t length, char **out)
+{
+    cJSON *root = cJSON_ParseWithLength(text, length);
+    const cJSON *why = cJSON_GetObjectItemCaseSensitive(root, "why");
+    int rc = cJSON_IsString(why) ? 0 : -EBADMSG;
+
+    if (rc == 0 && !(*out = ct_strdup(why->valuestring)))
+        rc = -ENOMEM;
+    cJSON_Delete(root);
+    return rc;
+}

@@ -56,4 +56,7 @@ void json_status_deinit(struct json_status *status);
 int json_server_read(const char *text, size_t length, char *version,
                      size_t version_size, char *runs, size_t runs_size);
 
+/* What an agent answers to CT_CTL_WHY: the text, owned by the caller. 0, -EBADMSG, -ENOMEM. */
+int json_why_read(const char *text, size_t length, char **out);
+
 #endif

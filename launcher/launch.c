@@ -21,6 +21,7 @@
 #include "launcher/summary.h"
 #include "launcher/summary_json.h"
 #include "launcher/torch_events.h"
+#include "launcher/why.h"
 #include "rendezvous/port_owner.h"
 #include "rendezvous/server.h"
 #include "worker_sdk/base/alloc.h"
@@ -47,6 +48,7 @@ struct launch {
     uint64_t said_ms;
     uint64_t born_ms;
     bool has_said_omp;
+    struct why why; /* the first cause of the last stop */
 };
 
 /* ---- The embedded server ------------------------------------------------------------- */
@@ -269,6 +271,7 @@ static void on_stop(void *context, const struct ct_stop *stop)
     struct launch *launch = context;
     char text[1024];
 
+    why_take(&launch->why, stop);
     torch_events_round_over(&launch->torch_events);
     messages_format_stop(text, sizeof text, stop);
     if (!stop->is_final && stop->reason != CT_STOP_UNDECIDED)
@@ -290,6 +293,16 @@ static void on_signal(void *context, int signal, pid_t sender, bool is_ending,
         sender_describe_passed(text, signal, sender);
     if (!seat_get()->is_given)
         messages_say("%s", text);
+}
+
+static void why(void *context, char *dst, size_t size)
+{
+    const struct launch *launch = context;
+    struct messages_block block;
+
+    why_format(&block, &launch->why, launch->config->program.name,
+               launch->config->run_id);
+    (void)ct_copy(dst, size, block.text);
 }
 
 static void on_worker_started(void *context, int local_rank, int pid)
@@ -583,6 +596,7 @@ static int run_agent(struct launch *launch)
         .on_start = on_start,
         .on_stop = on_stop,
         .on_signal = on_signal,
+        .why = why,
         .on_worker_started = on_worker_started,
         .on_worker_ended = on_worker_ended,
     };

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 
+#include "launcher/nearest.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -111,30 +112,6 @@ static int find_letter(char letter)
     return -1;
 }
 
-/* Edits that turn a into b: for "did you mean". */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[NAME_MAX_BYTES + 1];
-    size_t length = strlen(b);
-
-    for (size_t j = 0; j <= length; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= length; j++) {
-            size_t above = row[j];
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-
-            best = above + 1 < best ? above + 1 : best;
-            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            diagonal = above;
-        }
-    }
-    return row[length];
-}
-
 static const char *nearest_name(const struct options *options, const char *typed)
 {
     const char *nearest = NULL;
@@ -148,7 +125,7 @@ static const char *nearest_name(const struct options *options, const char *typed
         *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
     best = strlen(wanted) / 3 + 2; /* further away is a guess, not a help */
     for (int id = 0; id < OPTION_COUNT; id++) {
-        size_t d = distance(wanted, option_table[id].name);
+        size_t d = nearest_distance(wanted, option_table[id].name);
 
         if (d < best && is_known(options, id)) {
             best = d;

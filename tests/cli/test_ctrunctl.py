@@ -134,6 +134,62 @@ def test_logs_follow_a_file_that_is_renamed_for_its_size(box):
     assert follower.wait() == 0
 
 
+STORE = """#!/bin/sh
+exec {python} -c '
+import torch.distributed as dist, os, time
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 1, False)
+store.set("from/torch", "bytes of a worker")
+store.wait(["go"])
+store.set("saw", store.get("go"))
+store.wait(["end"])
+'
+"""
+
+
+def test_kv_reads_writes_lists_and_waits_in_the_store_of_the_workers(box):
+    """The other side is PyTorch's own client."""
+    box.write("store.sh", STORE.format(python=ctrun.DEBIAN_PYTHON), 0o755)
+    run = box.start_ctrun("--rdzv-id=j1", "store.sh")
+    box.wait_event("worker_started")
+    waited = ctl(box, "kv", "wait", "from/torch", "--timeout=30")
+    if "No module named 'torch'" in run.err:
+        pytest.skip("no torch here")
+    assert waited.code == 0, (waited, run)
+    assert ctl(box, "kv", "get", "from/torch").out == "bytes of a worker\n"
+    assert json.loads(ctl(box, "kv", "get", "from/torch", "--json").out) == {
+        "key": "from/torch", "bytes": 17, "value": "bytes of a worker"}
+    missing = ctl(box, "kv", "get", "nothing")
+    assert missing.code == 1 and "has no key nothing" in missing.err
+    late = ctl(box, "kv", "wait", "nothing", "--timeout=0")
+    assert late.code == 1 and "nothing" in late.err, late
+    assert ctl(box, "kv", "set", "go", "it's me").code == 0
+    assert ctl(box, "kv", "wait", "saw").code == 0
+    assert ctl(box, "kv", "get", "saw").out == "it's me\n"
+    assert ctl(box, "kv", "add", "n", "41").out == "41\n"
+    assert ctl(box, "kv", "add", "n", "1").out == "42\n"
+    keys = ctl(box, "kv", "list").out.split()  # torch 1.13 has one of its own
+    assert sorted(key for key in keys if key != "init/") == ["from/torch", "go", "n", "saw"]
+    assert json.loads(ctl(box, "kv", "list", "fr", "--json").out) == {"keys": ["from/torch"]}
+    assert ctl(box, "kv", "delete", "n").code == 0 and ctl(box, "kv", "delete", "n").code == 1
+    for words in (["kv"], ["kv", "gte", "x"], ["kv", "set", "x"], ["kv", "add", "n", "x"]):
+        assert ctl(box, *words).code == 2, words
+    assert "did you mean get?" in ctl(box, "kv", "gte", "x").err
+    assert ctl(box, "kv", "set", "end", "1").code == 0
+    assert run.wait() == 0
+
+
+def test_why_tells_the_first_cause_of_the_last_restart(box):
+    run = start(box)
+    assert ctl(box, "why").out == "run j1: nothing has failed\n"
+    assert ctl(box, "signal", "KILL", "--rank", "1").code == 0
+    wait_up(box, run, attempt=1)
+    answer = ctl(box, "why")
+    assert answer.code == 0 and answer.out.startswith("ctrun: error[E_SIGNAL]: rank 1 ("), answer
+    assert "SIGKILL" in answer.out and "1 of 2 used" in answer.out, answer
+    assert json.loads(ctl(box, "why", "--json").out) == {"generation": 2, "why": answer.out}
+    stop(box, run)
+
+
 def test_logs_say_how_to_get_files(box):
     run = start(box)
     answer = ctl(box, "logs")
@@ -142,7 +198,7 @@ def test_logs_say_how_to_get_files(box):
 
 
 def test_without_a_run_it_says_so_and_exits_1(box):
-    for verb in (["status"], ["stop"], ["signal", "USR1"], ["logs"]):
+    for verb in (["status"], ["stop"], ["signal", "USR1"], ["logs"], ["why"], ["kv", "list"]):
         answer = ctl(box, *verb)
         assert answer.code == 1 and "no run" in answer.err and str(box.path("ctl")) in answer.err
 

@@ -27,7 +27,7 @@ worker_sdk/cnn/       worker_sdk/(base|include|data|cnn)/
 worker_sdk/           worker_sdk/(base|include|wire|client|comm|session|spawn|parallel)
 rendezvous/           (rendezvous|worker_sdk/(base|include|wire|tcpstore))/
 agent/                (agent|worker_sdk/(base|include|wire))/
-launcher/             (launcher|agent|rendezvous|worker_sdk/(base|include|wire|data|ckpt))/
+launcher/             (launcher|agent|rendezvous|worker_sdk/(base|include|wire|client|data|ckpt))/
 examples/             ^$
 '
 

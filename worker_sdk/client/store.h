@@ -73,6 +73,9 @@ int ct_store_check(struct ct_store *store, const char *const *keys, size_t count
 /* Which of them exist: present[i], in one round trip. */
 int ct_store_check_each(struct ct_store *store, const char *const *keys, size_t count,
                         bool *present, struct ctrun_error *err);
+/* Every key, in an array of `count`: one block, free() it. With a modern server only. */
+int ct_store_list_keys(struct ct_store *store, char ***keys, size_t *count,
+                       struct ctrun_error *err);
 int ct_store_num_keys(struct ct_store *store, int64_t *count, struct ctrun_error *err);
 
 /* With a modern server only. Creates or extends; no reply, as set. */

@@ -347,6 +347,7 @@ enum ct_ctl_verb {
     CT_CTL_STATUS = 1,
     CT_CTL_SIGNAL = 2, /* to the workers: `signal`, `rank` */
     CT_CTL_STOP = 3,   /* save and end: `reason` */
+    CT_CTL_WHY = 8,    /* the first cause of the last stop */
 };
 
 struct ct_ctl_request {
