@@ -69,9 +69,11 @@ struct agent_options {
         *server; /* candidates for the rendezvous server, tried in order */
     size_t server_count;
     const struct ct_auth_token *token; /* kept; NULL or empty: none */
-    uint64_t connect_timeout_ms;       /* to reach any of them (read_timeout) */
-    uint64_t grace_ms;  /* between SIGTERM and SIGKILL, every stop alike */
-    const int *signals; /* signals to forward and end by */
+    bool
+        hosts_server; /* in this process: while we are paused nobody can start a world */
+    uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */
+    uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
+    const int *signals;          /* signals to forward and end by */
     size_t signal_count;
     const char *const
         *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */

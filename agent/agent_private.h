@@ -16,6 +16,7 @@
 #include "agent/console.h"
 #include "agent/control.h"
 #include "agent/crew.h"
+#include "agent/fence.h"
 #include "agent/limits.h"
 #include "agent/link.h"
 #include "agent/remote.h"

@@ -137,6 +137,8 @@ void agent_start_workers(struct agent *agent)
     emit_round("round_started", start);
     if (agent->options->on_start)
         agent->options->on_start(agent->options->context, start);
+    if (!agent->options->hosts_server && agent->lost_after_ms > 0)
+        fence_arm(link_lease_ms(agent->link), agent->lost_after_ms);
     watchdog_clear(agent->watchdog);
     stuck_start(agent->stuck);
     control_begin_round(agent->control, (int)agent->options->join.slots);
@@ -275,6 +277,7 @@ static void on_gone(void *context, int survivors)
 {
     struct agent *agent = context;
 
+    fence_disarm();
     if (survivors > 0) {
         give_up(agent);
         return;

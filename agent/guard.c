@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The guard sleeps in sigwaitinfo(): no descriptor, no timer, no thread. It wakes for a signal
- * to pass on, for a stranger's orphan to bury (as pid 1 of a container it gets all of them), or
- * for the end of the agent.
+/* The guard sleeps in sigwaitinfo(): no descriptor, no thread. It wakes for a signal to pass on,
+ * for a stranger's orphan to bury (as pid 1 of a container it gets all of them), for the end of
+ * the agent, or, in a run of several nodes, when the agent's lease should have been renewed.
  *
  * The agent gets GUARD_LOST when the guard ends; its handler kills whatever is below the agent
  * and leaves. That works in any state of the agent's code, since it needs no loop.
@@ -22,8 +22,10 @@
 #include <unistd.h>
 
 #include "agent/cage.h"
+#include "agent/fence.h"
 #include "agent/limits.h"
 #include "agent/reap.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -31,8 +33,9 @@
 #define GUARD_LOST (SIGRTMAX - 3)
 
 enum {
-    GUARD_AFTER_AGENT_MS = 2000
-}; /* the agent had its time before it left by itself */
+    GUARD_AFTER_AGENT_MS = 2000, /* the agent had its time before it left by itself */
+    FENCE_PASSES = 8, /* what forks while it is looked for is found by the next look */
+};
 
 /* Faults of our own code, and job control: Ctrl-Z stops the guard's terminal job, not the
  * training. */
@@ -106,14 +109,69 @@ static bool reap_ended(pid_t agent, int *status)
     return is_agent_gone;
 }
 
-static int wait_for_agent(pid_t agent, const sigset_t *set)
+struct spare {
+    pid_t agent;
+    int killed;
+};
+
+static void kill_others(void *context, const struct reap_process *process)
+{
+    struct spare *spare = context;
+
+    if (process->pid == spare->agent)
+        return;
+    spare->killed++;
+    (void)kill(process->pid, SIGKILL);
+}
+
+/* The agent is silent, and what it has started must not outlive the lease. It can start nothing
+ * meanwhile; should it have woken up just now, its own fence does the rest. */
+static void kill_workers(pid_t agent, const struct reap_keep *keep)
+{
+    struct spare spare = {.agent = agent, .killed = 1};
+    struct ct_event event;
+
+    for (int i = 0; i < FENCE_PASSES && spare.killed > 0; i++) {
+        spare.killed = 0;
+        (void)reap_scan(keep, kill_others, &spare);
+    }
+    ct_event_begin(&event, "guard_fenced");
+    ct_event_int(&event, "agent_pid", agent);
+    ct_event_end(&event);
+    fprintf(stderr,
+            "ctrun: the agent (pid %d) is stopped or hangs, and the rendezvous cannot "
+            "be heard: its workers were killed\n",
+            (int)agent);
+}
+
+/* The next signal; 0 when the fence has to be looked at. */
+static int wait_for_signal(const sigset_t *set, siginfo_t *info)
+{
+    const uint64_t next_ms = fence_next_ms();
+    const int left_ms = ct_left_ms(next_ms);
+    const struct timespec left = {.tv_sec = left_ms / 1000,
+                                  .tv_nsec = left_ms % 1000 * 1000000L};
+    int rc;
+
+    do
+        rc = next_ms == UINT64_MAX ? sigwaitinfo(set, info)
+                                   : sigtimedwait(set, info, &left);
+    while (rc < 0 && errno == EINTR && next_ms == UINT64_MAX); /* stopped, continued */
+    return rc < 0 ? 0 : rc;
+}
+
+static int wait_for_agent(pid_t agent, const struct reap_keep *keep,
+                          const sigset_t *set)
 {
     siginfo_t info;
     int status = 0;
 
     for (;;) {
-        if (sigwaitinfo(set, &info) < 0)
-            continue; /* EINTR: stopped and continued */
+        if (wait_for_signal(set, &info) == 0) {
+            if (fence_is_over(agent))
+                kill_workers(agent, keep);
+            continue;
+        }
         if (info.si_signo != SIGCHLD)
             forward(agent, &info);
         else if (reap_ended(agent, &status))
@@ -162,6 +220,7 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
 
     reap_note_children(&keep);
     cage_open("/proc/self/mounts", "/proc/self/cgroup");
+    fence_create();
     choose_signals(&set);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return ct_fail(err, -errno, "prctl(PR_SET_CHILD_SUBREAPER): %s",
@@ -177,7 +236,7 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
         become_agent(guard, &before);
         exit(agent_main(context));
     }
-    status = wait_for_agent(agent, &set);
+    status = wait_for_agent(agent, &keep, &set);
     sweep(&keep, status);
     cage_close();
     (void)sigprocmask(SIG_SETMASK, &before, NULL);

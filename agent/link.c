@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/fence.h"
 #include "agent/limits.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/buf.h"
@@ -15,12 +16,18 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/tcp.h"
 
 enum link_state {
     LINK_DOWN,
     LINK_CONNECTING,
     LINK_GREETING,
     LINK_UP
+};
+
+/* Heartbeats whose acknowledgement may still be on its way: all of a server's pause. */
+enum {
+    SENT_SLOTS = 64
 };
 
 static const char *const state_names[] = {"down", "connecting", "greeting", "up"};
@@ -56,9 +63,16 @@ struct link {
     uint64_t lost_after_ms;
     uint64_t generation;
     int64_t step;
-    uint64_t sequence;       /* of the last heartbeat sent */
-    uint64_t sent_ms[16];    /* when, by sequence modulo 16 */
-    uint64_t confirmed_ms;   /* when the last acknowledged heartbeat was sent */
+    uint64_t sequence;            /* of the last heartbeat sent */
+    uint64_t sent_ms[SENT_SLOTS]; /* when, by sequence modulo SENT_SLOTS */
+    uint64_t
+        confirmed_ms;   /* when the last acknowledged heartbeat was sent, or later: what
+                              * the silence timer counts from */
+    uint64_t proven_ms; /* the same without benefit of doubt */
+    uint64_t answered_ms; /* ... acknowledged by the server, not by its host for it */
+    bool is_direct;       /* nothing between the server's kernel and ours */
+    bool has_held; /* a START that waits for an acknowledgement: see is_fresh() */
+    struct ct_start held;
     uint64_t silence_due_ms; /* when the silence timer should run */
 };
 
@@ -112,6 +126,9 @@ int link_open(struct link **out, const struct link_options *options,
 
 static void drop_socket(struct link *link)
 {
+    fence_set_socket(-1);
+    link->is_direct = false;
+    link->has_held = false;
     loop_watch_close(link->socket);
     link->socket = NULL;
     ct_buf_consume(&link->in, ct_buf_length(&link->in));
@@ -329,17 +346,68 @@ static void await_silence(struct link *link)
     loop_timer_set(link->silence, (uint64_t)ct_left_ms(link->silence_due_ms));
 }
 
+uint64_t link_lease_ms(const struct link *link)
+{
+    return link->proven_ms + link->lost_after_ms - link->lost_after_ms / 20;
+}
+
+/* ---- The server's host ------------------------------------------------------------------- */
+
+static int own_port(const struct link *link)
+{
+    struct ct_addr addr = {.length = sizeof(struct sockaddr_in6)};
+
+    if (!link->socket ||
+        getsockname(loop_watch_fd(link->socket), &addr.any, &addr.length) < 0)
+        return -1;
+    return ct_addr_port(&addr);
+}
+
+static void send_peer(struct link *link)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_PEER};
+    const int port = own_port(link);
+
+    if (port <= 0)
+        return;
+    message.peer.port = (uint16_t)port;
+    link_send(link, &message);
+}
+
+/* The first one tells whether the server sees the end of this connection that is ours; later
+ * ones only want to be acknowledged. */
+static void take_peer(struct link *link, const struct ct_peer *message)
+{
+    if (link->is_direct || message->port != own_port(link))
+        return;
+    link->is_direct = true;
+    fence_set_socket(loop_watch_fd(link->socket));
+}
+
+/* The server's host has every heartbeat: it will read them before it counts us as lost. */
+static bool is_server_paused(const struct link *link, uint64_t now_ms)
+{
+    const uint64_t patience = link->lost_after_ms * CT_PAUSE_LEASES / 5 * 4;
+    struct ct_tcp_view view;
+
+    return link->is_direct && now_ms - link->answered_ms < patience &&
+           ct_buf_length(&link->out) == 0 &&
+           ct_tcp_look(loop_watch_fd(link->socket), &view) == 0 && view.is_open &&
+           view.is_acknowledged;
+}
+
 static void welcome(struct link *link, const struct ct_welcome *message)
 {
     loop_timer_stop(link->attempt);
     loop_timer_stop(link->talk);
     link->heartbeat_ms = message->heartbeat_ms ? message->heartbeat_ms : 1000;
     link->lost_after_ms = message->lost_after_ms;
-    link->confirmed_ms = ct_now_ms();
+    link->confirmed_ms = link->proven_ms = link->answered_ms = ct_now_ms();
     loop_timer_set(link->heartbeat, link->heartbeat_ms);
     if (link->lost_after_ms > 0)
         await_silence(link);
     set_state(link, LINK_UP, "welcome");
+    send_peer(link);
     link->options.on_up(link->options.context, message);
 }
 
@@ -416,14 +484,73 @@ static void take_welcome(struct link *link, const struct ct_welcome *message)
         welcome(link, message);
 }
 
+static void send_heartbeat(struct link *link)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_HEARTBEAT};
+
+    link->sequence++;
+    link->sent_ms[link->sequence % SENT_SLOTS] = ct_now_ms();
+    message.heartbeat.generation = link->generation;
+    message.heartbeat.sequence = link->sequence;
+    message.heartbeat.step = link->step;
+    link_send(link, &message);
+}
+
+/* A message that waited for us while we were paused may be of a world that is no more. */
+static bool is_fresh(const struct link *link)
+{
+    return link->lost_after_ms == 0 ||
+           ct_now_ms() < link->answered_ms + patience_ms(link);
+}
+
+static void pass_start(struct link *link, const struct ct_start *start)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_START};
+
+    message.start = *start;
+    link->has_held = false;
+    link->options.on_message(link->options.context, &message);
+}
+
+/* Nothing is started before the server has answered a heartbeat of late. */
+static void take_start(struct link *link, const struct ct_start *start)
+{
+    if (is_fresh(link)) {
+        pass_start(link, start);
+        return;
+    }
+    link->held = *start;
+    link->has_held = true;
+    send_heartbeat(link);
+}
+
+static void take_stop(struct link *link, const struct ct_message *message)
+{
+    if (link->has_held) /* it is over before we were sure of its beginning */
+        fail_connection(link, -ETIMEDOUT, "this node was paused");
+    else
+        link->options.on_message(link->options.context, message);
+}
+
 static void take_ack(struct link *link, const struct ct_heartbeat *ack)
 {
-    const size_t slots = sizeof link->sent_ms / sizeof *link->sent_ms;
+    struct ct_start held;
+
+    const size_t slots = SENT_SLOTS;
 
     if (ack->sequence > link->sequence || link->sequence - ack->sequence >= slots)
         return; /* not one of ours, or too old to tell when it was sent */
-    if (link->sent_ms[ack->sequence % slots] > link->confirmed_ms)
-        link->confirmed_ms = link->sent_ms[ack->sequence % slots];
+    if (link->sent_ms[ack->sequence % slots] > link->answered_ms)
+        link->answered_ms = link->sent_ms[ack->sequence % slots];
+    if (link->answered_ms > link->proven_ms)
+        link->proven_ms = link->answered_ms;
+    if (link->proven_ms > link->confirmed_ms)
+        link->confirmed_ms = link->proven_ms;
+    fence_renew(link_lease_ms(link));
+    if (!link->has_held || !is_fresh(link))
+        return;
+    held = link->held;
+    pass_start(link, &held);
 }
 
 static void take_message(struct link *link, const struct ct_message *message)
@@ -438,6 +565,12 @@ static void take_message(struct link *link, const struct ct_message *message)
         take_server_proof(link, &message->proof);
     else if (link->state != LINK_UP || message->kind <= CT_MESSAGE_SERVER_PROOF)
         fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
+    else if (message->kind == CT_MESSAGE_START)
+        take_start(link, &message->start);
+    else if (message->kind == CT_MESSAGE_STOP)
+        take_stop(link, message);
+    else if (message->kind == CT_MESSAGE_PEER)
+        take_peer(link, &message->peer);
     else if (message->kind == CT_MESSAGE_HEARTBEAT_ACK)
         take_ack(link, &message->heartbeat);
     else
@@ -546,6 +679,13 @@ static void on_silence(void *context)
     /* We were stopped (SIGSTOP, a paused VM), not the server: it has one beat to answer. */
     if (now_ms > link->silence_due_ms + link->heartbeat_ms)
         link->confirmed_ms = now_ms + link->heartbeat_ms - patience_ms(link);
+    if (now_ms >= link->confirmed_ms + patience_ms(link) &&
+        is_server_paused(link, now_ms)) {
+        link->proven_ms = link->sent_ms[link->sequence % SENT_SLOTS];
+        link->confirmed_ms = link->proven_ms;
+        ct_info("the rendezvous is silent, but its host answers: paused");
+        fence_renew(link_lease_ms(link));
+    }
     if (now_ms < link->confirmed_ms + patience_ms(link))
         await_silence(link);
     else
@@ -555,16 +695,9 @@ static void on_silence(void *context)
 static void on_heartbeat(void *context)
 {
     struct link *link = context;
-    struct ct_message message = {.kind = CT_MESSAGE_HEARTBEAT};
-    const size_t slots = sizeof link->sent_ms / sizeof *link->sent_ms;
 
     loop_timer_set(link->heartbeat, link->heartbeat_ms);
-    link->sequence++;
-    link->sent_ms[link->sequence % slots] = ct_now_ms();
-    message.heartbeat.generation = link->generation;
-    message.heartbeat.sequence = link->sequence;
-    message.heartbeat.step = link->step;
-    link_send(link, &message);
+    send_heartbeat(link);
 }
 
 void link_close(struct link *link, uint64_t timeout_ms)

@@ -9,7 +9,8 @@
  * While UP it sends heartbeats and wants them acknowledged. The server counts our silence from
  * the last heartbeat that it got; we count from when that one was *sent*, which is earlier, and
  * go down after four fifths of its patience: early enough to end the workers before the server
- * declares us lost. Two worlds that both live cannot be.
+ * declares us lost. Two worlds that both live cannot be. A server that is silent while its host
+ * acknowledges our heartbeats is paused and will read them: see worker_sdk/wire/message.h.
  *
  * With a token the WELCOME counts only after the server has proven the same one: see auth.h. */
 #ifndef AGENT_LINK_H
@@ -47,6 +48,9 @@ bool link_is_up(const struct link *link);
 /* Our end and the server's of the connection; false while there is none. */
 bool link_get_ends(const struct link *link, struct ct_addr *local,
                    struct ct_addr *remote);
+/* Until when this node's workers may live, by what the server has acknowledged so far; renewed
+ * in the guard's fence with each acknowledgement (agent/fence.h). */
+uint64_t link_lease_ms(const struct link *link);
 /* What the next heartbeats carry. */
 void link_set_progress(struct link *link, uint64_t generation, int64_t step);
 /* Queues the message; lost without a word when the link is not UP (its end was or will be

@@ -49,6 +49,7 @@ struct launch {
     uint64_t born_ms;
     bool has_said_omp;
     struct why why; /* the first cause of the last stop */
+    bool hosts_rendezvous; /* in this process */
 };
 
 /* ---- The embedded server ------------------------------------------------------------- */
@@ -94,6 +95,7 @@ static int host_rendezvous(struct launch *launch, struct ctrun_error *err)
     if (rc == 0) {
         ct_info("serving the rendezvous run=%s port=%d", launch->config->run_id, port);
         hosts_set_port(&launch->hosts, port);
+        launch->hosts_rendezvous = true;
         return 0;
     }
     if (rc == CTRUN_E_PORT_BUSY && role == HOSTS_SERVE_OR_JOIN &&
@@ -572,6 +574,7 @@ static int run_agent(struct launch *launch)
         .server = launch->hosts.addrs,
         .server_count = launch->hosts.count,
         .token = &config->token,
+        .hosts_server = launch->hosts_rendezvous,
         .connect_timeout_ms = config->connect_timeout_ms,
         .grace_ms = config->grace_ms,
         .signals = config->signals,

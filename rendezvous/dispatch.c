@@ -7,6 +7,7 @@
 
 #include "rendezvous/limits.h"
 #include "rendezvous/occupant.h"
+#include "rendezvous/pause.h"
 #include "rendezvous/run.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
@@ -176,6 +177,10 @@ static void on_message(struct peer *peer, const struct ct_message *message)
     }
     if (!peer->run || message->kind == CT_MESSAGE_HELLO) {
         peer_refuse(peer, CTRUN_E_PROTOCOL, "HELLO must come first, and once");
+        return;
+    }
+    if (message->kind == CT_MESSAGE_PEER) {
+        pause_take_peer(peer, &message->peer);
         return;
     }
     if (message->kind == CT_MESSAGE_HEARTBEAT)

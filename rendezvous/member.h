@@ -46,7 +46,12 @@ struct member {
     bool is_survivor; /* of the last world, expected in the next one */
     bool is_asked;    /* its answer to an undecided STOP is missing */
     int64_t step;     /* smallest step of its workers; -1: none */
+    bool
+        is_direct; /* nothing between its kernel and ours: it can be told from paused */
+    bool is_paused; /* silent, but its host acknowledges */
     uint64_t heard_ms;
+    uint64_t
+        probed_ms; /* when it was last sent a PEER because it was silent; 0: not yet */
     struct lease lease;
     bool is_away;          /* its connection broke, and it may resume on another one */
     struct lease away;     /* how long it may */

@@ -11,10 +11,10 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED; and
+/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED, PEER; and
  * a few that are not about a member. Reserved when a member is added, so that no later step can fail. */
 enum {
-    ACTIONS_PER_MEMBER = 7,
+    ACTIONS_PER_MEMBER = 8,
     ACTIONS_BESIDES = 16
 };
 
@@ -41,7 +41,7 @@ int round_create(struct round **out, const struct round_settings *settings)
     round->last_call_ms = UINT64_MAX;
     round->waiting_due_ms = UINT64_MAX;
     ct_list_init(&round->news);
-    lease_queue_init(&round->leases, settings->lost_after_ms);
+    round_init_leases(round);
     lease_queue_init(&round->away, settings->lost_after_ms / 5 < ROUND_AWAY_MAX_MS
                                        ? settings->lost_after_ms / 5
                                        : ROUND_AWAY_MAX_MS);
@@ -211,8 +211,7 @@ static int add(struct round *round, const struct member_link *link, uint64_t now
     if (round_reserve(round) < 0 || !(member = member_add(&round->members, link)))
         return -ENOMEM;
     round->counts[MEMBER_CONNECTED]++;
-    member->heard_ms = now_ms;
-    lease_start(&round->leases, &member->lease, now_ms);
+    round_renew(round, member, now_ms);
     return 0;
 }
 
@@ -238,10 +237,8 @@ static struct ct_failure describe_loss(const struct round *round,
 
 /* The workers of a node whose connection broke may still be alive: its agent, cut off, ends
  * them before the lease that we last gave it is over. No world starts before that. */
-static void raise_fence(struct round *round, uint64_t heard_ms)
+static void raise_fence(struct round *round, uint64_t fence_ms)
 {
-    uint64_t fence_ms = round_deadline(heard_ms, round->settings.lost_after_ms);
-
     if (fence_ms > round->fence_ms)
         round->fence_ms = fence_ms;
 }
@@ -256,7 +253,7 @@ void round_lose(struct round *round, struct member *member, const char *reason,
                     (member->is_survivor && before != MEMBER_SUCCEEDED);
     bool is_missed = before == MEMBER_READY || was_owed;
     bool is_root = round->is_undecided && member->is_asked;
-    uint64_t heard_ms = member->heard_ms;
+    uint64_t fence_ms = round_fence_of(round, member);
 
     remove_member(round, member);
     round_forget_fingerprint(round);
@@ -269,7 +266,7 @@ void round_lose(struct round *round, struct member *member, const char *reason,
         failures_add(&round->failures, &failure);
     if (before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
         before == MEMBER_LEAVING)
-        raise_fence(round, heard_ms);
+        raise_fence(round, fence_ms);
     if (is_missed)
         host_list_add(&round->missing, failure.host);
     if (before == MEMBER_RUNNING) {
@@ -282,22 +279,22 @@ void round_lose(struct round *round, struct member *member, const char *reason,
     round_start_if_complete(round, now_ms);
 }
 
-static void expire(struct round *round, struct member *member, uint64_t now_ms)
+void round_expire(struct round *round, struct member *member, uint64_t now_ms)
 {
     char reason[CT_REASON_MAX];
 
-    (void)ct_format(reason, sizeof reason, "nothing heard for %.1f s, no goodbye",
-                    (double)(now_ms - member->heard_ms) / 1000);
-    round_push_to(round, ROUND_DROP, member);
+    (void)ct_format(
+        reason, sizeof reason, "nothing heard for %.1f s, no goodbye%s",
+        (double)(now_ms - member->heard_ms) / 1000,
+        member->is_paused ? "; its host answered at first, its agent did not" : "");
+    if (!member->is_away)
+        round_push_to(round, ROUND_DROP, member);
     round_lose(round, member, reason, now_ms);
 }
 
 static void tick(struct round *round, uint64_t now_ms)
 {
-    struct lease *lease;
-
-    while ((lease = lease_find_expired(&round->leases, now_ms)))
-        expire(round, ct_list_entry(lease, struct member, lease), now_ms);
+    round_expire_leases(round, now_ms);
     round_expire_away(round, now_ms);
     if (now_ms >= round->fence_ms)
         round->fence_ms = 0;
@@ -315,7 +312,7 @@ static void earlier(uint64_t *next_ms, uint64_t candidate_ms)
 
 uint64_t round_next_ms(const struct round *round)
 {
-    uint64_t next_ms = lease_next_ms(&round->leases);
+    uint64_t next_ms = round_next_lease_ms(round);
 
     earlier(&next_ms, lease_next_ms(&round->away));
     switch (round->state) {
@@ -398,6 +395,18 @@ static void on_command(struct round *round, const struct round_command *command,
         break;
     case ROUND_TICK: tick(round, now_ms); break;
     case ROUND_RESUME: break;
+    case ROUND_DIRECT:
+        if (member)
+            round_take_direct(round, member, now_ms);
+        break;
+    case ROUND_PAUSED:
+        if (member)
+            round_take_paused(round, member, now_ms);
+        break;
+    case ROUND_SILENT:
+        if (member)
+            round_expire(round, member, now_ms);
+        break;
     }
 }
 

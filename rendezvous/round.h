@@ -13,6 +13,9 @@
  * whoever waits as a newcomer or standby by then fills the places up to max. There is no last
  * call, so that a lost node costs its lease and nothing more.
  *
+ * Silence of lost_after_ms is a lost node, unless its host still acknowledges what we send:
+ * then it is paused, and gets pause_ms (round_pause.c; message.h has the rules of both sides).
+ *
  * A node whose connection broke may still have workers: the next world waits until its lease
  * is over, by when its agent, cut off, has ended them. So no two worlds live at once.
  *
@@ -61,6 +64,8 @@ struct round_settings {
     uint64_t join_timeout_ms;
     uint64_t last_call_ms;
     uint64_t lost_after_ms;
+    uint64_t
+        pause_ms; /* since a paused member was last heard of; below lost_after_ms: none */
     uint16_t
         endpoint_port; /* static backend: START names it instead of a store_port; else 0 */
 };
@@ -71,6 +76,9 @@ enum round_command_kind {
     ROUND_GONE,    /* the connection of `id` ended: `reason` */
     ROUND_TICK,    /* round_next_ms() has come */
     ROUND_RESUME,  /* member `id` is back: `link`, and `message` says as what */
+    ROUND_DIRECT,  /* the kernel of `id` talks to ours: from now on it may be paused */
+    ROUND_PAUSED, /* answer to round_find_unsure(): its host has acknowledged all we sent */
+    ROUND_SILENT, /* ... it has not */
 };
 
 struct round_command {
@@ -88,6 +96,7 @@ enum round_action_kind {
     ROUND_SEND_STOP,    /* round->stop */
     ROUND_SEND_VERDICT, /* round->verdict */
     ROUND_SEND_REFUSE,  /* round->refuse; then close the connection */
+    ROUND_SEND_PEER,    /* something that its host has to acknowledge */
     ROUND_DROP,         /* close the connection: it is a member no more */
     ROUND_CHANGED,      /* `from` became `to`; for logs and events */
     ROUND_SEND_RESUMED, /* round->resumed */
@@ -139,8 +148,11 @@ struct round {
     struct failures failures; /* since the last START */
     struct crash_loop crash_loop;
     struct host_list missing;
-    struct lease_queue leases;
-    struct lease_queue away; /* members whose connection broke */
+    struct lease_queue leases;        /* of members that cannot be told from paused */
+    struct lease_queue direct_leases; /* of the others: a fifth shorter */
+    struct lease_queue probes;        /* of those that were sent a PEER: that fifth */
+    struct ct_list unsure;            /* of those whose fifth is over */
+    struct lease_queue away;          /* members whose connection broke */
     uint64_t floor; /* an agent knows of this generation: the next one is above */
     uint64_t started_ms;
     /* When the server's patience ends: for members to join, or to stop. */
@@ -169,6 +181,10 @@ int round_step(struct round *round, const struct round_command *command,
 /* For a server that begins anew with what was journalled: members are there without connections,
  * as if each had been heard just now. 0, or -EBADMSG: it cannot have been so. */
 int round_restore(struct round *round, uint64_t now_ms);
+/* A member of which the kernel has to say whether its host acknowledges: the answer is a
+ * ROUND_PAUSED (or when bytes of it have not been read yet) or ROUND_SILENT. NULL: none. To be
+ * asked after every step. */
+const struct member *round_find_unsure(const struct round *round);
 /* When it wants a ROUND_TICK; UINT64_MAX: never. */
 uint64_t round_next_ms(const struct round *round);
 const char *round_state_name(enum round_state state);

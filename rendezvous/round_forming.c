@@ -130,7 +130,8 @@ void round_start_if_complete(struct round *round, uint64_t now_ms)
 {
     size_t ready = round->counts[MEMBER_READY];
 
-    if (round->state != ROUND_FORMING || now_ms < round->fence_ms)
+    if (round->state != ROUND_FORMING || now_ms < round->fence_ms ||
+        round_is_in_doubt(round, now_ms))
         return;
     if (ready < round->settings.min_nodes) {
         round->last_call_ms = UINT64_MAX;
@@ -200,7 +201,7 @@ static void give_up_waiting(struct round *round)
 void round_expire_forming(struct round *round, uint64_t now_ms)
 {
     if (round->state != ROUND_FORMING || now_ms < round->join_deadline_ms ||
-        now_ms < round->fence_ms)
+        now_ms < round->fence_ms || round_is_in_doubt(round, now_ms))
         return;
     if (round->counts[MEMBER_READY] >= round->settings.min_nodes)
         start_world(round, now_ms, "join deadline");

@@ -213,8 +213,7 @@ void round_on_message(struct round *round, struct member *member,
     };
     size_t kind = (size_t)message->kind;
 
-    lease_renew(&round->leases, &member->lease, now_ms);
-    member->heard_ms = now_ms;
+    round_renew(round, member, now_ms);
     if (kind < sizeof table / sizeof table[0] && table[kind])
         table[kind](round, member, message, now_ms);
     else

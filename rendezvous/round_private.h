@@ -2,6 +2,7 @@
 /* What the files of round.h's state machine share, and nobody else sees:
  *
  *     round.c           life, states and their edges, coming and going, time, invariants
+ *     round_pause.c     leases: heard, paused, lost
  *     round_message.c   the messages of members
  *     round_forming.c   waiting for members; the start of a world
  *     round_resume.c    broken connections, members that come back, restart of the server
@@ -50,6 +51,23 @@ void round_part(struct round *round, struct member *member, const char *reason,
 void round_expire_away(struct round *round, uint64_t now_ms);
 int round_resume(struct round *round, const struct round_command *command,
                  uint64_t now_ms);
+/* Its lease is over: the connection is dropped and the member lost. */
+void round_expire(struct round *round, struct member *member, uint64_t now_ms);
+
+/* round_pause.c */
+
+void round_init_leases(struct round *round);
+/* It has been heard of. */
+void round_renew(struct round *round, struct member *member, uint64_t now_ms);
+void round_take_direct(struct round *round, struct member *member, uint64_t now_ms);
+void round_take_paused(struct round *round, struct member *member, uint64_t now_ms);
+void round_expire_leases(struct round *round, uint64_t now_ms);
+/* True while this step still has to find out who is lost: no world begins with the lost. */
+bool round_is_in_doubt(const struct round *round, uint64_t now_ms);
+/* When the next lease or its probe is over; UINT64_MAX: there is none. */
+uint64_t round_next_lease_ms(const struct round *round);
+/* Until when a member that is lost now may have living workers. */
+uint64_t round_fence_of(const struct round *round, const struct member *member);
 
 /* round_message.c */
 

@@ -91,8 +91,8 @@ static void switch_link(struct round *round, struct member *member,
     member->link = *link;
     member->link.id = id;
     member->link.key = key;
-    member->heard_ms = now_ms;
-    lease_renew(&round->leases, &member->lease, now_ms);
+    member->is_direct = false; /* until this connection, too, has proven it */
+    round_renew(round, member, now_ms);
 }
 
 static void stop_unstarted(struct round *round, struct member *member, uint64_t now_ms)
@@ -185,9 +185,8 @@ static bool restore_member(struct round *round, struct member *member, uint64_t 
         member->start.generation != round->generation)
         return false;
     member->is_away = true;
-    member->heard_ms = now_ms;
     member->link.peer = NULL;
-    lease_renew(&round->leases, &member->lease, now_ms);
+    round_renew(round, member, now_ms);
     round->counts[member->state]++;
     round->missing_survivors += round_is_missing_survivor(member);
     round->asked_count += member->is_asked;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "rendezvous/limits.h"
+#include "rendezvous/pause.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
@@ -49,6 +50,17 @@ static uint64_t or_default(uint64_t value, uint64_t fallback)
     return value ? value : fallback;
 }
 
+/* Silence that ends the patience with a paused node. */
+static uint64_t pause_after(const struct ct_hello *hello)
+{
+    const uint64_t lost_after_ms = or_default(hello->lost_after_ms,
+                                              ROUND_LOST_AFTER_MS);
+
+    return lost_after_ms > UINT64_MAX / CT_PAUSE_LEASES
+               ? UINT64_MAX
+               : lost_after_ms * CT_PAUSE_LEASES;
+}
+
 static int create_round(struct round **out, const struct dispatch *dispatch,
                         const struct ct_hello *hello)
 {
@@ -59,6 +71,7 @@ static int create_round(struct round **out, const struct dispatch *dispatch,
         .join_timeout_ms = or_default(hello->join_timeout_ms, ROUND_JOIN_TIMEOUT_MS),
         .last_call_ms = hello->last_call_ms,
         .lost_after_ms = or_default(hello->lost_after_ms, ROUND_LOST_AFTER_MS),
+        .pause_ms = pause_after(hello),
         .endpoint_port = dispatch->endpoint_port,
     };
 
@@ -184,6 +197,7 @@ static void execute(struct run *run, const struct round_action *action)
         part(action->peer);
         peer_refuse(action->peer, round->refuse.code, round->refuse.text);
         break;
+    case ROUND_SEND_PEER: pause_send_peer(action->peer); break;
     case ROUND_DROP:
         conn_close(((struct peer *)action->peer)->conn, "it is silent");
         part(action->peer);
@@ -203,13 +217,29 @@ static void execute(struct run *run, const struct round_action *action)
     }
 }
 
+/* When we were stopped ourselves (SIGSTOP, a suspended machine) everybody's lease is over, and
+ * the heartbeats that prove the contrary wait to be read: the loop reads them before it calls
+ * the timer again. */
+static bool look_again(struct run *run, uint64_t lag_ms)
+{
+    if (run->has_looked_again || lag_ms < run->heartbeat_ms / 2)
+        return false;
+    run->has_looked_again = true;
+    return true;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct run *run = timer->data;
     const uint64_t now_ms = ct_now_ms();
+    const uint64_t lag_ms = now_ms > run->timer_ms ? now_ms - run->timer_ms : 0;
 
-    metrics_set_lag(&run->dispatch->metrics,
-                    now_ms > run->timer_ms ? now_ms - run->timer_ms : 0);
+    metrics_set_lag(&run->dispatch->metrics, lag_ms);
+    if (look_again(run, lag_ms)) {
+        (void)uv_timer_start(&run->timer, on_timer, 1, 0);
+        return;
+    }
+    run->has_looked_again = false;
     run->timer_ms = UINT64_MAX;
     run_step(run, &(struct round_command){.kind = ROUND_TICK});
 }
@@ -225,7 +255,8 @@ void run_arm_timer(struct run *run)
     (void)uv_timer_start(&run->timer, on_timer, (uint64_t)ct_left_ms(next_ms), 0);
 }
 
-void run_step(struct run *run, const struct round_command *command)
+/* False when the run is gone. */
+static bool take_command(struct run *run, const struct round_command *command)
 {
     struct round *round = run->round;
     struct metrics *metrics = &run->dispatch->metrics;
@@ -242,7 +273,22 @@ void run_step(struct run *run, const struct round_command *command)
 
         execute(run, &round->actions[i]);
         if (is_last)
-            return;
+            return false;
     }
-    run_arm_timer(run);
+    return true;
+}
+
+void run_step(struct run *run, const struct round_command *command)
+{
+    bool is_there = take_command(run, command);
+    const struct member *unsure;
+
+    while (is_there && (unsure = round_find_unsure(run->round)))
+        is_there = take_command(
+            run, &(struct round_command){.kind = pause_is_acknowledged(unsure)
+                                                     ? ROUND_PAUSED
+                                                     : ROUND_SILENT,
+                                         .id = unsure->link.id});
+    if (is_there)
+        run_arm_timer(run);
 }

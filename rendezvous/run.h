@@ -18,7 +18,8 @@ struct run {
     struct dispatch *dispatch;
     uint64_t heartbeat_ms;
     uint64_t born_ms;
-    uint64_t timer_ms; /* when the timer fires; UINT64_MAX: it is off */
+    uint64_t timer_ms;     /* when the timer fires; UINT64_MAX: it is off */
+    bool has_looked_again; /* the timer came late, and what waited was read first */
     uv_timer_t timer;
 };
 

@@ -20,6 +20,8 @@ static void add_member(cJSON *list, const struct member *member)
         cJSON_AddNumberToObject(item, "slots", member->join.slots);
     if (member->step >= 0)
         cJSON_AddNumberToObject(item, "step", (double)member->step);
+    if (member->is_paused)
+        cJSON_AddTrueToObject(item, "is_paused");
     cJSON_AddNumberToObject(item, "silent_ms",
                             (double)(ct_now_ms() - member->heard_ms));
     cJSON_AddItemToArray(list, item);

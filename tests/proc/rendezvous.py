@@ -43,6 +43,7 @@ KINDS = {
     "LEAVE": (18, (("generation", "Q"), ("reason", "s"))),
     "CLOSE": (19, (("exit_code", "B"), ("reason", "s"))),
     "STOPPING": (20, (("generation", "Q"),)),
+    "PEER": (25, (("port", "H"),)),
 }
 NAMES = {number: name for name, (number, _) in KINDS.items()}
 EXIT, SIGNAL, OOM, EXEC, STOPPED = 1, 2, 3, 4, 5  # enum ct_cause
@@ -90,7 +91,9 @@ def encode(name, values):
 class Rendezvous:
     """`with Rendezvous(max_restarts=1) as server:`; attributes may be changed at any time."""
 
-    def __init__(self, workers=2, max_restarts=0, heartbeat_ms=1000, lost_after_ms=5000):
+    def __init__(self, workers=2, max_restarts=0, heartbeat_ms=1000, lost_after_ms=5000,
+                 is_direct=False):
+        self.is_direct = is_direct  # answers PEER: nothing stands between us
         self.workers = workers
         self.max_restarts = max_restarts
         self.heartbeat_ms = heartbeat_ms
@@ -208,6 +211,10 @@ class Rendezvous:
         else:
             self.send("WELCOME", heartbeat_ms=self.heartbeat_ms,
                       lost_after_ms=self.lost_after_ms, seen_as="127.0.0.1", wall_ns=0)
+
+    def _on_peer(self, fields):
+        if self.is_direct:
+            self.send("PEER", port=self.connection.getpeername()[1])
 
     def _on_join(self, _):
         if self.starts_rounds:

@@ -132,18 +132,37 @@ def test_a_start_of_an_old_generation_is_ignored(node):
 
 
 def test_an_agent_that_was_stopped_carries_on(node):
-    server = node.serve(heartbeat_ms=50, lost_after_ms=1000)
+    server = node.serve(heartbeat_ms=50, lost_after_ms=1000, is_direct=True)
     run = start_hanging(node, server=server)
     os.kill(node.agent_pid(), signal.SIGSTOP)
     seen = len(server.received("HEARTBEAT"))
     ctrun.wait_until(lambda: ctrun._read(f"/proc/{node.agent_pid()}/stat").split()[2] == b"T",
                      "it is stopped")
-    time.sleep(1.2)  # longer than the agent's patience, on the clock that it looks at
+    port = server.received("PEER")[0]["port"]
+    for _ in range(12):  # longer than the agent's patience, on the clock that it looks at
+        server.send("PEER", port=port)  # a patient server
+        time.sleep(0.1)
+    assert not node.box.events("guard_fenced")
     os.kill(node.agent_pid(), signal.SIGCONT)
     server.wait_for("HEARTBEAT", seen + 20)
     assert run.code is None, run
     run.signal(signal.SIGTERM)
     assert run.wait() == 143
+
+
+def test_the_workers_of_an_agent_that_was_stopped_die_when_the_server_is_silent(node):
+    server = node.serve(heartbeat_ms=50, lost_after_ms=1000, is_direct=True)
+    run = start_hanging(node, server=server)
+    server.wait_for("PEER")
+    workers = node.box.workers()
+    agent = node.agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    node.box.wait_event("guard_fenced")
+    ctrun.wait_until(lambda: not [pid for pid in workers.values() if ctrun.is_alive(pid)],
+                     "no worker lives", 5)
+    assert ctrun._read(f"/proc/{agent}/stat").split()[2] == b"T"  # it finds out when it wakes
+    os.kill(agent, signal.SIGCONT)
+    run.wait()
 
 
 def test_an_undecided_stop_is_answered_at_once_and_its_decision_obeyed(node):

@@ -429,13 +429,108 @@ static void one_to_a_thousand_nodes_cost_a_few_messages_each(void **state)
     }
 }
 
+/* ---- Paused is not dead ------------------------------------------------------------------ */
+
+static struct round_settings patient(uint32_t min, uint32_t max)
+{
+    struct round_settings s = settings(min, max, 0);
+
+    s.pause_ms = CT_PAUSE_LEASES * s.lost_after_ms;
+    return s;
+}
+
+static void a_pause_of_five_seconds_costs_no_node(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, patient(1, 3), 3);
+    join_all(&sim);
+    for (uint64_t at_ms = 10000; at_ms < 60000; at_ms += 10000)
+        sim_fault_at(&sim, at_ms + at_ms / 100, at_ms / 10000 % 3, SIM_PAUSE, 5000);
+    sim_run(&sim, 80000);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(sim.nodes[i].starts, 1);
+        assert_int_equal(sim.nodes[i].alive, 1);
+    }
+    sim_deinit(&sim);
+}
+
+static void a_pause_of_the_server_for_five_seconds_costs_no_node(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, patient(1, 3), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10300, 0, SIM_PAUSE_SERVER, 5000);
+    sim_fault_at(&sim, 30300, 0, SIM_PAUSE_SERVER, 12000);
+    sim_run(&sim, 80000);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(sim.nodes[i].starts, 1);
+    sim_deinit(&sim);
+}
+
+static void a_node_that_stays_paused_is_lost_in_the_end(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, patient(1, 3), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 1, SIM_PAUSE, 200000);
+    sim_run(&sim, 39000);
+    assert_int_equal(sim.nodes[0].starts, 1); /* patience */
+    sim_run(&sim, 60000);
+    assert_int_equal(sim.nodes[0].starts, 2);
+    assert_int_equal(sim.nodes[0].start.group_world_size, 2);
+    assert_int_equal(sim.nodes[1].alive, 0); /* its guard has seen to it */
+    sim_run(&sim, 230000);
+    assert_int_equal(sim.nodes[1].start.group_world_size, 3); /* awake and back */
+    sim_deinit(&sim);
+}
+
+static void a_cut_cable_is_found_in_a_lease_in_spite_of_the_patience(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, patient(1, 3), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 20000, 1, SIM_SILENCE, 60000);
+    sim_run(&sim, 30000);
+    assert_int_equal(sim.nodes[0].stop.reason, CT_STOP_NODE_LOST);
+    assert_true(sim.last_start_ms > 23000 && sim.last_start_ms < 29000);
+    sim_deinit(&sim);
+}
+
+/* The agent cannot end its workers, and the server cannot know: the guard can. */
+static void a_paused_node_whose_cable_is_cut_is_fenced_by_its_guard(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, patient(1, 3), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 20000, 1, SIM_PAUSE, 60000);
+    sim_fault_at(&sim, 26000, 1, SIM_SILENCE, 60000);
+    sim_run(&sim, 40000);
+    assert_int_equal(sim.nodes[1].alive, 0);
+    assert_int_equal(sim.nodes[0].start.group_world_size, 2);
+    assert_true(sim.last_start_ms < 33000);
+    sim_deinit(&sim);
+}
+
 static void throw_faults(struct sim *sim, uint64_t until_ms)
 {
     size_t faults = sim_random(sim, 12);
 
     for (size_t i = 0; i < faults; i++) {
         enum sim_fault fault = (enum sim_fault)sim_random(sim, SIM_CLOSE);
-        int64_t code = fault == SIM_SILENCE ? (int64_t)sim_random(sim, 12000) : 3;
+        int64_t code = fault == SIM_SILENCE        ? (int64_t)sim_random(sim, 12000)
+                       : fault == SIM_PAUSE        ? (int64_t)sim_random(sim, 40000)
+                       : fault == SIM_PAUSE_SERVER ? (int64_t)sim_random(sim, 15000)
+                                                   : 3;
 
         sim_fault_at(sim, sim_random(sim, until_ms), sim_random(sim, sim->node_count),
                      fault, code);
@@ -461,6 +556,8 @@ static void run_random(uint64_t seed)
     s.max_nodes = 1 + (uint32_t)sim_random(&sim, sim.node_count);
     s.min_nodes = 1 + (uint32_t)sim_random(&sim, s.max_nodes);
     s.max_restarts = (uint32_t)sim_random(&sim, 4);
+    if (sim_random(&sim, 2))
+        s.pause_ms = CT_PAUSE_LEASES * s.lost_after_ms;
     sim.settings = s;
     for (size_t i = 0; i < sim.node_count; i++) {
         sim_join_at(&sim, sim_random(&sim, 20000), i);
@@ -478,6 +575,10 @@ static void run_random(uint64_t seed)
         if (node->verdict.outcome && !outcome)
             outcome = node->verdict.outcome;
     }
+    if (outcome == CT_OUTCOME_CLOSED ||
+        (outcome == CT_OUTCOME_FAILED && sim.failures <= s.max_restarts))
+        fail_msg("CTRUN_SIM_SEED=%llu: closed without a cause (%d)",
+                 (unsigned long long)seed, outcome);
     if (sim.round || sim.event_count > 0)
         fail_msg("CTRUN_SIM_SEED=%llu: the run was not forgotten",
                  (unsigned long long)seed);
@@ -487,7 +588,8 @@ static void run_random(uint64_t seed)
 static void random_faults_never_break_an_invariant(void **state)
 {
     const char *given = getenv("CTRUN_SIM_SEED");
-    uint64_t seed;
+    const char *many = getenv("CTRUN_SIM_SEEDS"); /* how many instead of 5000 */
+    uint64_t seed, count = 5000;
 
     (void)state;
     if (given) {
@@ -495,7 +597,9 @@ static void random_faults_never_break_an_invariant(void **state)
         run_random(seed);
         return;
     }
-    for (seed = 1; seed <= 3000; seed++)
+    if (many)
+        assert_int_equal(ct_parse_u64(many, 0, UINT64_MAX, &count), 0);
+    for (seed = 1; seed <= count; seed++)
         run_random(seed);
 }
 
@@ -523,6 +627,11 @@ int main(void)
         cmocka_unit_test(close_ends_the_run_for_everyone),
         cmocka_unit_test(hints_come_first_then_the_endpoint_then_arrival),
         cmocka_unit_test(one_to_a_thousand_nodes_cost_a_few_messages_each),
+        cmocka_unit_test(a_pause_of_five_seconds_costs_no_node),
+        cmocka_unit_test(a_pause_of_the_server_for_five_seconds_costs_no_node),
+        cmocka_unit_test(a_node_that_stays_paused_is_lost_in_the_end),
+        cmocka_unit_test(a_cut_cable_is_found_in_a_lease_in_spite_of_the_patience),
+        cmocka_unit_test(a_paused_node_whose_cable_is_cut_is_fenced_by_its_guard),
         cmocka_unit_test(random_faults_never_break_an_invariant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

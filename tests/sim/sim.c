@@ -25,6 +25,8 @@ enum event_kind {
     EVENT_STOPPED, /* the node's workers are gone */
     EVENT_VOICE,   /* a silence is over */
     EVENT_CUT_OFF, /* the workers of a node without a server are gone */
+    EVENT_GUARD,   /* the guard of a paused agent looks */
+    EVENT_RESUME,
 };
 
 /* The part of a message that agents look at; the rest is never looked at here. */
@@ -43,7 +45,8 @@ struct sim_event {
     uint64_t sequence;
     enum event_kind kind;
     size_t node;
-    uint64_t id; /* of the connection it belongs to */
+    uint64_t id;     /* of the connection it belongs to */
+    bool is_at_host; /* DOWN: it waits there for a paused agent */
     struct note note;
 };
 
@@ -252,6 +255,7 @@ static struct note describe(struct sim *sim, const struct round_action *action)
         note.kind = CT_MESSAGE_CLOSE;
         break; /* the link ends, see receive() */
     case ROUND_SEND_RESUMED:
+    case ROUND_SEND_PEER: note.kind = CT_MESSAGE_PEER; break;
     case ROUND_CHANGED:
     case ROUND_REMOVED:
     case ROUND_FORGET: break;
@@ -262,6 +266,8 @@ static struct note describe(struct sim *sim, const struct round_action *action)
 static void send_down(struct sim *sim, struct sim_node *node, uint64_t id,
                       struct note note)
 {
+    if (node->id == id)
+        node->unacknowledged++;
     if (node->is_silent || node->id != id) {
         free(note.stop);
         free(note.verdict);
@@ -287,7 +293,7 @@ static void schedule_tick(struct sim *sim)
                                  .kind = EVENT_TICK});
 }
 
-static void step(struct sim *sim, const struct round_command *command)
+static void take_command(struct sim *sim, const struct round_command *command)
 {
     bool is_forgotten = false;
 
@@ -309,9 +315,30 @@ static void step(struct sim *sim, const struct round_command *command)
         sim->round = NULL;
         sim->tick_ms = UINT64_MAX;
         sim->was_forgotten = true;
-    } else {
-        schedule_tick(sim);
     }
+}
+
+/* What the kernel would say; an acknowledgement may be lost too. */
+static bool is_acknowledged(struct sim *sim, const struct member *member)
+{
+    const struct sim_node *node = member->link.peer;
+
+    return node->id == member->link.id && node->unacknowledged == 0 &&
+           !(node->is_silent && sim_random(sim, 2));
+}
+
+static void step(struct sim *sim, const struct round_command *command)
+{
+    const struct member *unsure;
+
+    take_command(sim, command);
+    while (sim->round && (unsure = round_find_unsure(sim->round)))
+        take_command(sim, &(struct round_command){.kind = is_acknowledged(sim, unsure)
+                                                              ? ROUND_PAUSED
+                                                              : ROUND_SILENT,
+                                                  .id = unsure->link.id});
+    if (sim->round)
+        schedule_tick(sim);
 }
 
 /* ---- Agent ------------------------------------------------------------------------------- */
@@ -368,11 +395,16 @@ static void connect_node(struct sim *sim, struct sim_node *node)
              node->index >> 8 & 255, node->index & 255);
     snprintf(link.reached_at, sizeof link.reached_at, "10.255.0.1");
     node->id = link.id;
-    node->acked_ms = sim->now_ms;
+    node->acked_ms = node->answered_ms = node->data_ms = sim->now_ms;
+    node->has_held = false;
+    node->unacknowledged = 0;
+    node->is_shut = node->is_fenced = false;
     node->is_ending = false;
     node->is_leaving = false;
     node->stop = (struct ct_stop){0};
     step(sim, &(struct round_command){.kind = ROUND_ADD, .id = link.id, .link = &link});
+    if (sim->settings.pause_ms > 0)
+        step(sim, &(struct round_command){.kind = ROUND_DIRECT, .id = link.id});
     join(sim, node);
     later(sim, BEAT_MS, node, EVENT_BEAT, 0);
 }
@@ -398,9 +430,20 @@ static void come_back(struct sim *sim, struct sim_node *node)
         later(sim, BACK_MS, node, EVENT_CONNECT, 0);
 }
 
+/* Its host acknowledges what we send: it will read it before it counts us as lost. */
+static bool is_server_paused(const struct sim *sim, const struct sim_node *node)
+{
+    const uint64_t pause_ms = sim->settings.pause_ms;
+
+    return pause_ms > 0 && node->id && !node->is_silent &&
+           sim->now_ms < sim->server_paused_until_ms &&
+           sim->now_ms - node->answered_ms < pause_ms / 5 * 4;
+}
+
 static void beat(struct sim *sim, struct sim_node *node)
 {
-    if (sim->now_ms - node->acked_ms + FENCE_BEFORE_MS >= sim->settings.lost_after_ms) {
+    if (!is_server_paused(sim, node) &&
+        sim->now_ms - node->acked_ms + FENCE_BEFORE_MS >= sim->settings.lost_after_ms) {
         set_alive(sim, node,
                   0); /* nobody answers: no worker may live beyond the lease */
         if (!node->is_silent) {
@@ -439,21 +482,60 @@ static void on_stopped(struct sim *sim, struct sim_node *node, uint64_t generati
     }
 }
 
+static void start(struct sim *sim, struct sim_node *node, const struct ct_start *start)
+{
+    node->has_held = false;
+    if (node->is_leaving)
+        return;
+    if (node->alive || node->is_ending)
+        die(sim, "START for a node whose workers are still there");
+    node->start = *start;
+    node->starts++;
+    set_alive(sim, node, start->generation);
+    if (node->succeeds_after_ms != SIM_NEVER)
+        later(sim, (uint64_t)node->succeeds_after_ms, node, EVENT_SUCCESS,
+              start->generation);
+}
+
+/* A START that waited for us while we were paused may be of a world that is no more. */
+static bool is_fresh(const struct sim *sim, const struct sim_node *node)
+{
+    return sim->now_ms - node->answered_ms + FENCE_BEFORE_MS <
+           sim->settings.lost_after_ms;
+}
+
+static void take_start(struct sim *sim, struct sim_node *node,
+                       const struct ct_start *message)
+{
+    if (is_fresh(sim, node)) {
+        start(sim, node, message);
+        return;
+    }
+    node->has_held = true;
+    node->held = *message;
+}
+
+static void take_ack(struct sim *sim, struct sim_node *node, uint64_t sent_ms)
+{
+    if (sent_ms > node->answered_ms)
+        node->answered_ms = sent_ms;
+    if (node->answered_ms > node->acked_ms)
+        node->acked_ms = node->answered_ms;
+    if (node->has_held && is_fresh(sim, node))
+        start(sim, node, &node->held);
+}
+
 static void receive(struct sim *sim, struct sim_node *node, struct note *note)
 {
+    if (node->has_held && note->kind == CT_MESSAGE_STOP) {
+        node->has_held = false; /* it is over before we were sure of its beginning */
+        close_link(sim, node);
+        cut_off(sim, node);
+        free(note->stop);
+        return;
+    }
     switch ((int)note->kind) {
-    case CT_MESSAGE_START:
-        if (node->is_leaving)
-            break;
-        if (node->alive || node->is_ending)
-            die(sim, "START for a node whose workers are still there");
-        node->start = note->start;
-        node->starts++;
-        set_alive(sim, node, note->start.generation);
-        if (node->succeeds_after_ms != SIM_NEVER)
-            later(sim, (uint64_t)node->succeeds_after_ms, node, EVENT_SUCCESS,
-                  note->start.generation);
-        break;
+    case CT_MESSAGE_START: take_start(sim, node, &note->start); break;
     case CT_MESSAGE_STOP:
         if (node->stop.generation == note->stop->generation) { /* the decision */
             if (node->stop.reason != CT_STOP_UNDECIDED)
@@ -485,11 +567,67 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
         close_link(sim, node);
         break;
     case CT_MESSAGE_CLOSE: cut_off(sim, node); break;
-    case CT_MESSAGE_HEARTBEAT_ACK: node->acked_ms = note->generation; break;
+    case CT_MESSAGE_HEARTBEAT_ACK: take_ack(sim, node, note->generation); break;
+    case CT_MESSAGE_PEER: break;
     default: die(sim, "a message that the server does not send");
     }
     free(note->stop);
     free(note->verdict);
+}
+
+static void fail(struct sim *sim, struct sim_node *node, int64_t code)
+{
+    sim->failures++;
+    send_up(sim, node,
+            (struct note){.kind = CT_MESSAGE_FAILURE,
+                          .generation = node->start.generation,
+                          .code = code});
+}
+
+static void pause_node(struct sim *sim, struct sim_node *node, uint64_t for_ms)
+{
+    if (sim->now_ms < node->paused_until_ms)
+        return;
+    node->paused_until_ms = sim->now_ms + for_ms;
+    later(sim, for_ms, node, EVENT_RESUME, 0);
+    later(sim, 0, node, EVENT_GUARD, 0);
+}
+
+/* As agent/fence.c does. */
+static void guard(struct sim *sim, struct sim_node *node)
+{
+    const uint64_t lost_after_ms = sim->settings.lost_after_ms;
+
+    const uint64_t until_ms = node->answered_ms + lost_after_ms - lost_after_ms / 20;
+
+    const bool is_paused = sim->now_ms < node->paused_until_ms;
+
+    if (!node->alive || sim->now_ms < until_ms ||
+        (!is_paused && is_server_paused(sim, node))) {
+        if (is_paused) /* else it is renewed in time */
+            later(sim, sim->now_ms < until_ms ? until_ms - sim->now_ms : BEAT_MS, node,
+                  EVENT_GUARD, 0);
+        return;
+    }
+    if (sim->settings.pause_ms > 0 && node->id && !node->is_shut &&
+        sim->now_ms - node->data_ms < lost_after_ms / 5 * 2) {
+        later(sim, lost_after_ms / 20, node, EVENT_GUARD, 0);
+        return;
+    }
+    set_alive(sim, node, 0);
+    node->is_fenced = true;
+}
+
+/* The server has one beat to answer; what has come meanwhile is read first. */
+static void resume(struct sim *sim, struct sim_node *node)
+{
+    const uint64_t patience_ms = sim->settings.lost_after_ms - FENCE_BEFORE_MS;
+
+    if (sim->now_ms + BEAT_MS > node->acked_ms + patience_ms)
+        node->acked_ms = sim->now_ms + BEAT_MS - patience_ms;
+    if (node->is_fenced && node->id && !node->is_ending)
+        fail(sim, node, 137); /* its workers died of SIGKILL */
+    node->is_fenced = false;
 }
 
 static void suffer(struct sim *sim, struct sim_node *node, const struct note *note)
@@ -499,10 +637,7 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
     switch ((enum sim_fault)note->generation) {
     case SIM_FAIL:
         if (node->alive && !node->is_ending)
-            send_up(sim, node,
-                    (struct note){.kind = CT_MESSAGE_FAILURE,
-                                  .generation = node->alive,
-                                  .code = note->code});
+            fail(sim, node, note->code);
         break;
     case SIM_BREAK:
         if (node->id) {
@@ -513,6 +648,7 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
     case SIM_POWER_OFF:
         node->is_silent = true;
         node->is_done = true;
+        node->id = 0;
         set_alive(sim, node, 0);
         break;
     case SIM_SILENCE:
@@ -526,6 +662,11 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
         send_up(sim, node,
                 (struct note){.kind = CT_MESSAGE_LEAVE, .generation = node->alive});
         end_workers(sim, node, node->alive);
+        break;
+    case SIM_PAUSE: pause_node(sim, node, (uint64_t)note->code); break;
+    case SIM_PAUSE_SERVER:
+        if (sim->now_ms >= sim->server_paused_until_ms)
+            sim->server_paused_until_ms = sim->now_ms + (uint64_t)note->code;
         break;
     case SIM_CLOSE:
         send_up(sim, node, (struct note){.kind = CT_MESSAGE_CLOSE, .code = note->code});
@@ -603,11 +744,87 @@ static void succeed(struct sim *sim, struct sim_node *node, uint64_t generation)
             (struct note){.kind = CT_MESSAGE_SUCCEEDED, .generation = generation});
 }
 
+/* What has reached the host, whether or not its agent looks. */
+static void reach_host(struct sim *sim, struct sim_node *node, struct sim_event *event)
+{
+    if (event->is_at_host || event->id != node->id || node->is_silent)
+        return;
+    event->is_at_host = true;
+    node->unacknowledged--;
+    node->data_ms = sim->now_ms;
+    node->is_shut |= event->note.kind == CT_MESSAGE_CLOSE;
+}
+
+/* True when the event has to wait: whom it is for is paused. */
+static bool defer(struct sim *sim, struct sim_node *node, const struct sim_event *event)
+{
+    struct sim_event again = *event;
+    const enum sim_fault fault = (enum sim_fault)event->note.generation;
+
+    switch (event->kind) {
+    case EVENT_UP:
+    case EVENT_GONE: again.at_ms = sim->server_paused_until_ms; break;
+    case EVENT_TICK: /* what waits to be read is read first */
+        again.at_ms = sim->server_paused_until_ms + 1;
+        if (again.at_ms <= sim->now_ms + 1)
+            return false;
+        break;
+    case EVENT_FAULT:
+        again.at_ms = fault == SIM_FAIL || fault == SIM_LEAVE || fault == SIM_CLOSE
+                          ? node->paused_until_ms
+                          : 0;
+        break;
+    case EVENT_DOWN:
+    case EVENT_BEAT:
+    case EVENT_SUCCESS:
+    case EVENT_STOPPED:
+    case EVENT_CUT_OFF: again.at_ms = node->paused_until_ms; break;
+    case EVENT_CONNECT:
+        again.at_ms = node->paused_until_ms > sim->server_paused_until_ms
+                          ? node->paused_until_ms
+                          : sim->server_paused_until_ms;
+        break;
+    case EVENT_VOICE:
+    case EVENT_GUARD:
+    case EVENT_RESUME: return false;
+    }
+    if (again.at_ms <= sim->now_ms)
+        return false;
+    add_event(sim, again);
+    return true;
+}
+
+/* CTRUN_SIM_TRACE=1: what happened up to an abort. */
+static void trace(const struct sim *sim, const struct sim_event *event)
+{
+    static const char *const names[] = {
+        "connect", "fault",   "up",    "down",    "gone",  "tick",  "beat",
+        "success", "stopped", "voice", "cut off", "guard", "resume"};
+    const struct sim_node *node = &sim->nodes[event->node];
+
+    if (!getenv("CTRUN_SIM_TRACE"))
+        return;
+    fprintf(stderr,
+            "%7llu n%zu %s %s generation=%llu alive=%llu id=%llu silent=%d paused=%d\n",
+            (unsigned long long)sim->now_ms, event->node, names[event->kind],
+            event->kind == EVENT_UP || event->kind == EVENT_DOWN
+                ? ct_message_name((int)event->note.kind)
+                : "",
+            (unsigned long long)event->note.generation, (unsigned long long)node->alive,
+            (unsigned long long)node->id, node->is_silent,
+            sim->now_ms < node->paused_until_ms);
+}
+
 static void happen(struct sim *sim, struct sim_event *event)
 {
     struct sim_node *node = &sim->nodes[event->node];
     bool is_current = event->id == node->id;
 
+    if (event->kind == EVENT_DOWN)
+        reach_host(sim, node, event);
+    if (defer(sim, node, event))
+        return;
+    trace(sim, event);
     switch (event->kind) {
     case EVENT_CONNECT:
         if (!node->id && !node->alive) /* else it is coming back already */
@@ -616,7 +833,7 @@ static void happen(struct sim *sim, struct sim_event *event)
     case EVENT_FAULT: suffer(sim, node, &event->note); break;
     case EVENT_UP: arrive(sim, node, event); break;
     case EVENT_DOWN:
-        if (is_current && !node->is_silent) {
+        if (is_current && (!node->is_silent || event->is_at_host)) {
             receive(sim, node, &event->note);
         } else {
             free(event->note.stop);
@@ -648,6 +865,8 @@ static void happen(struct sim *sim, struct sim_event *event)
         }
         break;
     case EVENT_CUT_OFF: come_back(sim, node); break;
+    case EVENT_GUARD: guard(sim, node); break;
+    case EVENT_RESUME: resume(sim, node); break;
     }
 }
 

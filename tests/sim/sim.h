@@ -10,7 +10,9 @@
  *
  * Checked all the time, by abort with the seed: never two live worlds; generations only grow;
  * ranks dense and unique; one START a member and round; master and counts equal for all; a
- * failure that is heard while another node of the world is dead costs no restart. */
+ * failure that is heard while another node of the world is dead costs no restart; no run ends
+ * without a cause. With settings.pause_ms all connections are direct, and guards look after
+ * the workers of paused agents. */
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H
 
@@ -26,7 +28,9 @@ enum sim_fault {
     SIM_POWER_OFF, /* node, workers and link are gone without a word */
     SIM_SILENCE,   /* nothing passes for `code` ms, then the link is found broken */
     SIM_LEAVE,     /* the agent says LEAVE, ends its workers, closes */
-    SIM_CLOSE,     /* the agent says CLOSE with exit code `code` */
+    SIM_PAUSE,     /* the agent is stopped for `code` ms; its host and workers live */
+    SIM_PAUSE_SERVER, /* the server is, whichever the node */
+    SIM_CLOSE,        /* the agent says CLOSE with exit code `code` */
 };
 
 enum {
@@ -46,9 +50,17 @@ struct sim_node {
     bool is_done;   /* left, refused, powered off, or has its verdict */
     bool is_ending; /* its workers are being stopped */
     bool is_leaving;
-    uint64_t alive;    /* generation of its live workers; 0: none */
-    uint64_t acked_ms; /* when the last heartbeat was sent that was answered */
-    uint64_t up_ms;    /* nothing arrives before what was sent before */
+    uint64_t alive;       /* generation of its live workers; 0: none */
+    uint64_t acked_ms;    /* when the last heartbeat was sent that was answered */
+    uint64_t answered_ms; /* the same, by the server: no guess after a pause */
+    bool has_held;        /* a START that came before such an answer */
+    struct ct_start held;
+    uint64_t paused_until_ms;
+    uint64_t data_ms;        /* when its host last got something from the server */
+    uint64_t unacknowledged; /* messages of this connection that its host has not got */
+    bool is_shut;            /* its host got the end of the connection */
+    bool is_fenced;          /* its guard has ended the workers */
+    uint64_t up_ms;          /* nothing arrives before what was sent before */
     uint64_t down_ms;
     uint32_t starts;           /* STARTs it got */
     uint32_t waits;            /* WAITINGs */
@@ -77,6 +89,8 @@ struct sim {
     uint64_t last_generation;
     uint64_t free_generation; /* its failure came after a node's death: costs nothing */
     uint32_t restart_count;   /* of the last START */
+    uint64_t server_paused_until_ms;
+    uint32_t failures; /* that agents have reported */
     uint64_t messages_up, messages_down;
     uint64_t first_start_ms;
     uint64_t last_start_ms;

@@ -218,6 +218,7 @@ static const struct {
     {{.kind = CT_MESSAGE_TICKET, .ticket = {.id = 5, .key = 0x1122334455667788}},
      "0500000000000000"
      "8877665544332211"},
+    {{.kind = CT_MESSAGE_PEER, .peer = {.port = 29400}}, "d872"},
     {{.kind = CT_MESSAGE_VERDICT,
       .verdict = {.generation = 7,
                   .outcome = CT_OUTCOME_FAILED,

@@ -181,6 +181,10 @@ static const struct field stopping_fields[] = {
     U64(ct_stopping, generation),
 };
 
+static const struct field peer_fields[] = {
+    U16(ct_peer, port),
+};
+
 static const struct field verdict_fields[] = {
     U64(ct_verdict, generation),
     U8(ct_verdict, outcome),
@@ -281,6 +285,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_TICKET] = LAYOUT("TICKET", ct_ticket, ticket_fields),
     [CT_MESSAGE_MEMBERS] = LAYOUT("MEMBERS", ct_members, members_fields),
     [CT_MESSAGE_OFFER] = LAYOUT("OFFER", ct_offer, offer_fields),
+    [CT_MESSAGE_PEER] = LAYOUT("PEER", ct_peer, peer_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
                                        worker_hello_fields),
     [CT_MESSAGE_WORKER_STEP] = LAYOUT("WORKER_STEP", ct_worker_step,

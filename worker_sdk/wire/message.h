@@ -40,6 +40,18 @@
  * After LEAVE it still sends STOPPED once its workers are gone; a connection that ends without it
  * counts as broken. VERDICT may come at any time, also while waiting for START.
  *
+ * Paused is not dead. After WELCOME an agent says PEER with the port of its end of the
+ * connection. When the server sees the same port, nothing stands between the two kernels, and
+ * what one acknowledges the other one's host has got; it answers with the port of its own end
+ * seen from there. From then on a member that is silent for four fifths of lost_after_ms gets
+ * another PEER. If its host has not acknowledged that by the end of lost_after_ms, it is lost; if
+ * it has, the host lives and the agent is paused (SIGSTOP, a full disk, a debugger): it gets
+ * another PEER every fifth, for CT_PAUSE_LEASES leases at most. Its guard ends the workers when
+ * nothing came in for two fifths of a lease (agent/fence.h), so no world starts before half a
+ * lease has passed since the last PEER. The other way round, a server whose host acknowledges
+ * every heartbeat is paused too: it reads them before it counts anybody as lost, so an agent
+ * keeps its workers for four fifths of that time.
+ *
  * Every message of a round carries its generation; one of another generation is ignored. One
  * struct a kind, fields in wire order, fixed capacities: nothing is allocated. Kinds and field
  * orders are numbered for ever (tests/unit/message_test.c holds golden bytes). */
@@ -79,6 +91,7 @@ enum ct_message_kind {
     CT_MESSAGE_MEMBERS = 28,
     CT_MESSAGE_OFFER = 29,  /* beside HELLO and CHALLENGE, see auth.h */
     CT_MESSAGE_SEALED = 30, /* its body is ciphertext, see seal.h: not for this codec */
+    CT_MESSAGE_PEER = 25,   /* both ways: see "Paused" */
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
@@ -102,6 +115,7 @@ enum {
     CT_FAILURES_MAX = 16,
     CT_NONCE_BYTES = 32,
     CT_PROOF_BYTES = 32,
+    CT_PAUSE_LEASES = 6, /* how long the paused are waited for, in lost_after_ms */
 };
 
 /* Why a worker ended; on the wire as u8. */
@@ -272,6 +286,12 @@ struct ct_stopping {
     uint64_t generation;
 };
 
+/* agent -> server: the port of the agent's own end; server -> agent: that of the agent's end as
+ * the server sees it */
+struct ct_peer {
+    uint16_t port;
+};
+
 enum ct_outcome {
     CT_OUTCOME_SUCCEEDED = 1,
     CT_OUTCOME_FAILED = 2, /* a worker failed and no restart was left */
@@ -389,6 +409,7 @@ struct ct_message {
         struct ct_resumed resumed;
         struct ct_members members;
         struct ct_offer offer;
+        struct ct_peer peer;
         struct ct_worker_hello worker_hello;
         struct ct_worker_step worker_step;
         struct ct_worker_should_stop worker_should_stop;

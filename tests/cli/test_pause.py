@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paused is not dead: a stopped agent or server costs no node, as long as its host answers."""
+import os
+import signal
+
+import ctrun
+import launch
+import pytest
+
+HOLD = ["sh", "-c", "exec sleep 600"]
+SHORT = "keep_alive_interval=1,keep_alive_max_attempt=1,last_call_timeout=60"  # a lease of 1 s
+
+
+@pytest.fixture
+def pair(box):
+    """Two nodes of 1:2 on this machine; the first hosts the rendezvous."""
+    def start(conf):
+        words = [f"--rdzv-endpoint=localhost:{launch.free_port()}", "--nnodes=1:2",
+                 "--shutdown-timeout=1", f"--rdzv-conf={conf}"]
+        host = box.start_ctrun(*words, *HOLD)
+        box.wait_event("link_state", to="up")
+        other = box.start_ctrun(*words, "--rdzv-conf=is_host=0," + conf, *HOLD)
+        box.wait_workers(2)
+        return host, other
+    return start
+
+
+def agent_of(run, workers):
+    return next(ctrun.parent_of(pid) for pid in workers.values()
+                if ctrun.parent_of(ctrun.parent_of(pid)) == run.pid)
+
+
+def clock(box, seconds):
+    """A condition that is true when the agents' own clocks have gone on: no sleep of ours."""
+    run = box.start("sleep", str(seconds))
+    run.wait(seconds + 30)
+
+
+def end(box, *runs):
+    for run in runs:
+        if run.code is None:
+            run.signal(signal.SIGTERM)
+    for run in runs:
+        run.wait(30)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_agent_that_is_stopped_for_five_seconds_costs_no_node(box, pair, which):
+    runs = pair("last_call_timeout=60")
+    before = box.workers()
+    agent = agent_of(runs[which], before)
+    os.kill(agent, signal.SIGSTOP)
+    clock(box, 5.2)
+    os.kill(agent, signal.SIGCONT)
+    clock(box, 2)  # whatever was decided meanwhile is told by now
+    assert box.workers() == before, runs
+    assert not box.events("round_stopped") and not box.events("guard_fenced"), runs
+    if which == 1:
+        assert box.events("member_paused"), box.events()
+    end(box, *runs)
+
+
+def test_an_agent_that_stays_stopped_is_fenced_by_its_guard_and_lost(box, pair):
+    host, other = pair(SHORT)
+    workers = box.workers()
+    agent = agent_of(other, workers)
+    mine = next(pid for pid in workers.values() if ctrun.parent_of(pid) == agent)
+    os.kill(agent, signal.SIGSTOP)
+    box.wait_event("guard_fenced", seconds=20)
+    assert not ctrun.is_alive(mine)
+    ctrun.wait_until(lambda: [e for e in box.events("round_started", generation=2)
+                              if e["group_world_size"] == 1], "the host alone", 20)
+    fenced = box.events("guard_fenced")[0]["time_ns"]
+    assert box.events("round_started", generation=2)[0]["time_ns"] > fenced  # never two worlds
+    os.kill(agent, signal.SIGCONT)
+    end(box, host, other)
+
+
+def test_a_process_that_dies_while_paused_nodes_are_waited_for_is_lost_at_once(box, pair):
+    host, other = pair("last_call_timeout=60")
+    agent = agent_of(other, box.workers())
+    os.kill(agent, signal.SIGSTOP)
+    os.kill(agent, signal.SIGKILL)
+    box.wait_event("round_started", generation=2, seconds=10)
+    end(box, host, other)

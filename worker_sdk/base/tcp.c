@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/base/tcp.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+int ct_tcp_look(int fd, struct ct_tcp_view *out)
+{
+    struct tcp_info info = {0};
+    socklen_t length = sizeof info;
+    int unsent = 0;
+    int unread = 0;
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0 ||
+        ioctl(fd, SIOCOUTQ, &unsent) < 0 || ioctl(fd, SIOCINQ, &unread) < 0)
+        return -errno;
+    *out = (struct ct_tcp_view){
+        .is_open = info.tcpi_state == TCP_ESTABLISHED,
+        .is_acknowledged = unsent == 0,
+        .has_unread = unread > 0,
+        .quiet_ms = info.tcpi_last_data_recv,
+    };
+    return 0;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernel knows of a TCP connection's other end, whatever the programs there do. */
+#ifndef CT_BASE_TCP_H
+#define CT_BASE_TCP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ct_tcp_view {
+    bool is_open;         /* neither end has closed or reset it */
+    bool is_acknowledged; /* the other kernel has all that was sent */
+    bool has_unread;      /* bytes have come that nobody has read */
+    uint64_t quiet_ms;    /* since the last bytes came */
+};
+
+/* 0 or a negative errno (no TCP socket). */
+int ct_tcp_look(int fd, struct ct_tcp_view *out);
+
+#endif
