@@ -412,6 +412,10 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = placement_resolve(&out->placement, options, env, out->nproc, err)) < 0 ||
         (rc = program_resolve(&out->program, options, env, err)) < 0)
         return rc;
+    /* A run of one node listens to loopback alone, unless --local-addr says otherwise. */
+    out->guards_stores = strcmp(option_text(options, OPTION_STORE_ACCESS), "any") !=
+                             0 &&
+                         (out->backend != CONFIG_LOCAL || *out->local_addr);
     resolve_signals(out, options);
     resolve_stuck_limit(out);
     warn_environment(env);

@@ -54,6 +54,7 @@ struct config {
     const char *net_text;       /* as given */
     struct ct_port_range ports; /* --port-range */
     const char *ports_text;
+    bool guards_stores;          /* the worker store is for nodes of this run alone */
     int node_rank;               /* static: ours; else -1 */
     struct ct_endpoint endpoint; /* CONFIG_LOCAL: 127.0.0.1, port 0 */
     enum config_is_host is_host;

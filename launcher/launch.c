@@ -63,6 +63,7 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
         .token = &launch->config->token,
         .ports = launch->config->ports,
         .store_addr = launch->addresses.has_bind ? &launch->addresses.bind : NULL,
+        .guards_stores = launch->config->guards_stores,
     };
     int rc;
 
@@ -129,6 +130,14 @@ static void close_store(void *context, uint64_t store)
 
     if (launch->config->backend != CONFIG_STATIC)
         server_close_store(launch->server, store);
+}
+
+static void on_members(void *context, uint64_t store, const struct ct_members *members)
+{
+    struct launch *launch = context;
+
+    if (launch->config->backend != CONFIG_STATIC && launch->server)
+        server_admit(launch->server, store, members);
 }
 
 /* ---- What the agent asks ------------------------------------------------------------- */
@@ -596,6 +605,7 @@ static int run_agent(struct launch *launch)
         .on_connecting = on_connecting,
         .on_waiting = on_waiting,
         .on_way = on_way,
+        .on_members = on_members,
         .on_start = on_start,
         .on_stop = on_stop,
         .on_signal = on_signal,

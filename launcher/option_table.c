@@ -96,6 +96,11 @@ const struct option option_table[OPTION_COUNT] = {
     [OPTION_PORT_RANGE] = {TAKES(TEXT, "port-range", MEET, "A-B",
                                  "ctrun: ports for every listener that may choose one"),
                            .env = "CTRUN_PORT_RANGE", .fallback = ""},
+    [OPTION_STORE_ACCESS] = {TAKES(TEXT, "store-access", MEET, "WHO",
+                                   "ctrun: who may connect to the workers' store: the"
+                                   " nodes of the run (members), or any"),
+                             .env = "CTRUN_STORE_ACCESS", .fallback = "members",
+                             .choices = "members any"},
     [OPTION_NODE_RANK] = {TAKES(INT, "node-rank", MEET, "N",
                                 "rank of this node (static)"),
                           .env = "PET_NODE_RANK", .fallback = "0"},

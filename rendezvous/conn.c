@@ -6,6 +6,7 @@
 #include "rendezvous/limits.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
 /* ---- Pool and deadlines ------------------------------------------------------------------ */
@@ -32,7 +33,10 @@ static void on_deadline(uv_timer_t *timer)
         struct conn *conn = ct_list_entry(lease, struct conn, deadline);
 
         conn_clear_deadline(conn);
-        conn_close(conn, "it did not say in time what it wants");
+        if (conn->state == CONN_OPEN)
+            conn_turn_away(conn, STRANGER_SLOW);
+        else /* it had our last words, and time to close */
+            conn_close(conn, "it did not close in time");
     }
     arm_timer(pool);
 }
@@ -41,6 +45,7 @@ int conn_pool_init(struct conn_pool *pool, uv_loop_t *loop)
 {
     pool->loop = loop;
     pool->count = 0;
+    pool->count_max = SERVER_CONNS_MAX;
     ct_list_init(&pool->conns);
     lease_queue_init(&pool->deadlines, CONN_IDENTIFY_MS);
     pool->timer.data = pool;
@@ -246,15 +251,19 @@ struct conn *conn_accept(struct conn_pool *pool, uv_stream_t *listener,
     ct_list_add(&pool->conns, &conn->node);
     pool->count++;
     (void)uv_tcp_init(pool->loop, &conn->tcp); /* without flags it cannot fail */
-    if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0 ||
-        pool->count > SERVER_CONNS_MAX) {
+    if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0) {
         conn->user = NULL;
-        conn_close(conn, "too many connections");
+        conn_close(conn, "it went away");
+        return NULL;
+    }
+    learn_addresses(conn);
+    if (pool->count > pool->count_max) {
+        conn->user = NULL;
+        conn_turn_away(conn, STRANGER_TOO_MANY);
         return NULL;
     }
     (void)uv_tcp_nodelay(&conn->tcp, 1); /* an optimisation */
     (void)uv_tcp_keepalive(&conn->tcp, 1, 60);
-    learn_addresses(conn);
     conn_resume(conn);
     return conn;
 }
@@ -289,4 +298,25 @@ void conn_close(struct conn *conn, const char *reason)
     conn_clear_deadline(conn);
     (void)ct_copy(conn->reason, sizeof conn->reason, reason); /* cut is fine */
     uv_close((uv_handle_t *)&conn->tcp, on_closed);
+}
+
+void conn_note(struct conn *conn, enum stranger_kind kind)
+{
+    char who[CT_ADDR_TEXT_MAX], rest[80] = "";
+    uint64_t more;
+
+    if (!strangers_note(&conn->pool->strangers, kind, ct_now_ms(), &more))
+        return;
+    ct_addr_format_host(who, &conn->remote);
+    if (more > 0)
+        (void)ct_format(rest, sizeof rest, " (and %llu more like it before)",
+                        (unsigned long long)more);
+    ct_warn("refused %s: %s%s", who, stranger_sentence(kind), rest);
+}
+
+void conn_turn_away(struct conn *conn, enum stranger_kind kind)
+{
+    if (conn->state != CONN_CLOSING)
+        conn_note(conn, kind);
+    conn_close(conn, stranger_sentence(kind));
 }

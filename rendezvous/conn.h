@@ -15,6 +15,7 @@
 #include <uv.h>
 
 #include "rendezvous/lease.h"
+#include "rendezvous/strangers.h"
 #include "worker_sdk/base/addr.h"
 #include "worker_sdk/base/buf.h"
 
@@ -42,6 +43,8 @@ struct conn_pool {
     uv_loop_t *loop;
     struct ct_list conns;
     size_t count;
+    size_t count_max; /* SERVER_CONNS_MAX, or what was asked for */
+    struct strangers strangers;
     uint64_t bytes_in, bytes_out; /* of all connections, since birth */
     struct lease_queue
         deadlines; /* connections that must get on within CONN_IDENTIFY_MS */
@@ -74,7 +77,7 @@ int conn_pool_init(struct conn_pool *pool, uv_loop_t *loop);
 void conn_pool_close(struct conn_pool *pool);
 
 /* Takes the connection that waits at `listener` and starts to read. NULL: it is closed, for
- * lack of memory, or because there are SERVER_CONNS_MAX. */
+ * lack of memory, or because there are count_max. */
 struct conn *conn_accept(struct conn_pool *pool, uv_stream_t *listener,
                          const struct conn_user *user, void *context);
 /* Closed after CONN_IDENTIFY_MS unless cleared before. */
@@ -88,5 +91,9 @@ void conn_resume(struct conn *conn);
 void conn_finish(struct conn *conn);
 /* Twice is harmless. `reason` is copied; the first one counts. */
 void conn_close(struct conn *conn, const char *reason);
+/* Counts, and says in one line a kind and period, what is wrong with it. */
+void conn_note(struct conn *conn, enum stranger_kind kind);
+/* Closes a connection that should not be here, with such a line. */
+void conn_turn_away(struct conn *conn, enum stranger_kind kind);
 
 #endif

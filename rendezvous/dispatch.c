@@ -238,6 +238,8 @@ static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
         ct_buf_consume(&peer->in, (size_t)taken);
     }
     if (conn->state == CONN_OPEN && taken < 0)
+        conn_note(conn, STRANGER_MALFORMED);
+    if (conn->state == CONN_OPEN && taken < 0)
         peer_refuse(peer, CTRUN_E_PROTOCOL, "bytes that are no ctrun message");
     else if (ct_buf_length(conn->out) > CONN_WRITE_MARK_BYTES)
         conn_pause(conn); /* it reads too slowly: no new questions until then */

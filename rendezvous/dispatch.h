@@ -23,6 +23,9 @@ struct dispatch {
     uint16_t endpoint_port; /* != 0: START names it instead of a store_port */
     /* A world is about to get its START. May be NULL. */
     void (*on_start)(void *context);
+    /* Who may use the worker store, when it is the endpoint (static backend): a piece of the
+     * list. NULL: the agent of group rank 0 is told. */
+    void (*on_members)(void *context, const struct ct_members *members);
     /* Adds the numbers of all stores to *sum. May be NULL. */
     void (*sum_stores)(void *context, struct store_stats *sum);
     /* A run was forgotten. May be NULL. */

@@ -31,6 +31,11 @@ static void take_store_client(struct endpoint *endpoint, struct conn *conn,
         conn_close(conn, "no TCPStore is served here");
         return;
     }
+    if (endpoint->guests &&
+        !guest_list_has(endpoint->guests, &conn->remote, &conn->local)) {
+        conn_turn_away(conn, STRANGER_NO_MEMBER);
+        return;
+    }
     if (!endpoint->store &&
         store_port_open(&endpoint->store, endpoint->pool, NULL, &err) < 0) {
         ct_err("%s", err.text);
@@ -62,7 +67,7 @@ static void on_first_bytes(struct conn *conn, const uint8_t *data, size_t length
     case SNIFF_STORE: take_store_client(endpoint, conn, data, length); break;
     case SNIFF_HTTP: http_take(endpoint->dispatch, conn, data, length); break;
     case SNIFF_MORE:
-    case SNIFF_FOREIGN: conn_close(conn, "it speaks none of our protocols"); break;
+    case SNIFF_FOREIGN: conn_turn_away(conn, STRANGER_FOREIGN); break;
     }
 }
 
@@ -79,7 +84,7 @@ static void on_connection(uv_stream_t *stream, void *context)
     if (!conn)
         return;
     if (endpoint->silent_count >= CONN_SILENT_MAX) {
-        conn_close(conn, "too many connections that say nothing");
+        conn_turn_away(conn, STRANGER_TOO_MANY);
         return;
     }
     endpoint->silent_count++;

@@ -16,8 +16,9 @@
 struct endpoint {
     struct conn_pool *pool;
     struct dispatch *dispatch;
-    bool has_store;           /* else TCPStore clients are turned away */
-    struct store_port *store; /* owned; NULL until somebody wants it */
+    bool has_store;                  /* else TCPStore clients are turned away */
+    const struct guest_list *guests; /* kept; who may use it; NULL: everybody */
+    struct store_port *store;        /* owned; NULL until somebody wants it */
     struct ct_list listeners;
     size_t listener_count;
     size_t silent_count;

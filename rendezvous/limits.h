@@ -53,6 +53,8 @@ enum {
     CONN_SILENT_MAX = 8192,
     /* From the first byte of a frame or of HTTP to a complete HELLO or request. */
     CONN_IDENTIFY_MS = 10000,
+    /* Between two lines about strangers of one kind. */
+    STRANGERS_SAY_EVERY_MS = 10000,
     /* Two frames of the largest size. */
     CONN_IN_MAX_BYTES = 128 << 10,
     /* Messages to an agent that reads nothing; then it is cut. */

@@ -72,6 +72,15 @@ int listener_open(struct listener *listener, uv_loop_t *loop,
     return ct_fail(err, rc, "listen on %s: %s", text, uv_strerror(rc));
 }
 
+/* libuv holds one connection back, and the kernel the others, until that one is accepted. */
+void listener_retry(struct listener *listener)
+{
+    uv_os_fd_t fd;
+
+    if (listener->is_open && uv_fileno((uv_handle_t *)&listener->tcp, &fd) == 0)
+        listener->on_connection((uv_stream_t *)&listener->tcp, listener->context);
+}
+
 static void on_handle_closed(uv_handle_t *handle)
 {
     struct listener *listener = handle->data;

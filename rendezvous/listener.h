@@ -23,6 +23,8 @@ struct listener {
 int listener_open(struct listener *listener, uv_loop_t *loop,
                   const struct listen_place *place, uint16_t *port,
                   struct ctrun_error *err);
+/* Calls on_connection for a connection that it did not accept before, if there is one. */
+void listener_retry(struct listener *listener);
 /* on_closed(context) comes later, or at once when it never was open. May be NULL. */
 void listener_close(struct listener *listener, void (*on_closed)(void *context));
 

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "rendezvous/limits.h"
@@ -25,6 +26,7 @@ struct config {
     const char *token_file;
     struct ct_auth_token token; /* empty: everybody is let in */
     struct ct_port_range ports;
+    uint64_t conns_max; /* 0: SERVER_CONNS_MAX */
 };
 
 static struct server *server; /* for the signal handler */
@@ -40,7 +42,7 @@ static void print_help(void)
     printf(
         "usage: ctrund [--listen HOST:PORT]... [--token-file FILE] [--port-range "
         "A-B]\n"
-        "              [--log-level LEVEL]\n"
+        "              [--max-connections N] [--log-level LEVEL]\n"
         "\n"
         "Rendezvous daemon of ctrun: agents of many runs meet here, told apart by run "
         "id.\n"
@@ -54,6 +56,7 @@ static void print_help(void)
         "                      addresses. Port 0 chooses one. The port in use is\n"
         "                      printed: \"listening on ADDRESS:PORT\"\n"
         "  --port-range A-B    ports to choose from when --listen has port 0\n"
+        "  --max-connections N connections of all kinds, then new ones are closed\n"
         "  --token-file FILE   secret that agents must prove to have, and ctrund to "
         "them;\n"
         "                      also CTRUN_TOKEN=SECRET. TCPStore clients are turned "
@@ -79,6 +82,7 @@ static int parse(int argc, char **argv, struct config *config)
         {"listen", required_argument, NULL, 'l'},
         {"token-file", required_argument, NULL, 't'},
         {"port-range", required_argument, NULL, 'p'},
+        {"max-connections", required_argument, NULL, 'm'},
         {"log-level", required_argument, NULL, 'L'},
         {"version", no_argument, NULL, 'V'},
         {"help", no_argument, NULL, 'h'},
@@ -98,6 +102,10 @@ static int parse(int argc, char **argv, struct config *config)
         case 'p':
             if (ct_port_range_parse(optarg, &config->ports, NULL) < 0)
                 return usage_error("--port-range: not FIRST-LAST: ", optarg);
+            break;
+        case 'm':
+            if (ct_parse_u64(optarg, 1, 10000000, &config->conns_max) < 0)
+                return usage_error("--max-connections: not 1 to 10000000: ", optarg);
             break;
         case 'L':
             if (ct_log_parse_level(optarg, &config->level) < 0)
@@ -186,10 +194,22 @@ static void tell_manager(const char *state)
         ct_warn("the service manager was not told: %s", strerror(-rc));
 }
 
+/* A connection is a descriptor. */
+static void raise_files(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* as far as it may be */
+}
+
 static int serve(const struct config *config, struct ctrun_error *err)
 {
     const struct server_options options = {.token = &config->token,
-                                           .ports = config->ports};
+                                           .ports = config->ports,
+                                           .conns_max = (size_t)config->conns_max};
     struct sigaction action = {.sa_handler = on_signal};
     int rc = 0;
 
@@ -238,6 +258,7 @@ int main(int argc, char **argv)
                 CT_ENV_EVENTS, events, strerror(-rc));
         return CT_EXIT_FAILURE;
     }
+    raise_files();
     signal(SIGPIPE, SIG_IGN); /* a peer that went away is an error code */
     if ((rc = resolve_token(&config, &err)) < 0 || (rc = serve(&config, &err)) < 0)
         fprintf(stderr, "ctrund: error[%s]: %s\n", ct_error_name(rc), err.text);

@@ -131,6 +131,11 @@ static void add_connections(struct page *page, const struct conn_pool *pool)
     head(page, "ctrund_connections", "gauge", "Open connections, by what they speak.");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         sample(page, "ctrund_connections", "kind", kinds[i], counts[i]);
+    head(page, "ctrund_refused_total", "counter",
+         "Connections that were turned away, by reason.");
+    for (int i = 0; i < STRANGER_KINDS; i++)
+        sample(page, "ctrund_refused_total", "reason",
+               stranger_name((enum stranger_kind)i), pool->strangers.kinds[i].count);
     single(page, "ctrund_received_bytes_total", "counter",
            "Bytes from all connections.", pool->bytes_in);
     single(page, "ctrund_sent_bytes_total", "counter", "Bytes to all connections.",

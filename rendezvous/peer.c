@@ -22,6 +22,8 @@ void peer_refuse(struct peer *peer, int code, const char *text)
 
     ct_log(peer->is_probe ? CTRUN_LOG_DEBUG : CTRUN_LOG_INFO,
            "agent refused host=%s error=%s: %s", peer->host, ct_error_name(code), text);
+    if (code == CTRUN_E_AUTH)
+        conn_note(peer->conn, STRANGER_UNPROVEN);
     out->kind = CT_MESSAGE_REFUSE;
     out->refuse = (struct ct_refuse){.code = code, .version = CT_FRAME_VERSION};
     (void)ct_copy(out->refuse.text, sizeof out->refuse.text, text); /* our own words */

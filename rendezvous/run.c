@@ -7,6 +7,7 @@
 
 #include "rendezvous/limits.h"
 #include "rendezvous/pause.h"
+#include "rendezvous/roster.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
@@ -165,6 +166,22 @@ static void send_action(struct run *run, const struct round_action *action,
     peer_send(action->peer, out);
 }
 
+/* The host of the worker store learns who may use it. */
+static void send_roster(struct run *run, const struct round_action *action)
+{
+    const struct dispatch *dispatch = run->dispatch;
+    struct ct_members members;
+    struct roster roster;
+
+    roster_init(&roster, run->round);
+    while (roster_next(&roster, &members)) {
+        if (dispatch->on_members)
+            dispatch->on_members(dispatch->context, &members);
+        else
+            send_action(run, action, CT_MESSAGE_MEMBERS, &members, sizeof members);
+    }
+}
+
 /* The member left the round; its connection is still there to be closed. */
 static void part(struct peer *peer)
 {
@@ -178,7 +195,10 @@ static void execute(struct run *run, const struct round_action *action)
 
     switch (action->kind) {
     case ROUND_SEND_START:
-        if ((member = member_find(&round->members, action->id)))
+        if ((member = member_find(&round->members, action->id)) &&
+            member->start.group_rank == 0)
+            send_roster(run, action);
+        if (member)
             send_action(run, action, CT_MESSAGE_START, &member->start,
                         sizeof member->start);
         break;

@@ -15,6 +15,7 @@
 #include "rendezvous/limits.h"
 #include "rendezvous/store.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/log.h"
 
 /* A call from another thread: runs on the loop, the caller waits for is_done. */
 struct call {
@@ -23,6 +24,7 @@ struct call {
     const struct ct_addr *addr;
     uint16_t port;
     uint64_t store;
+    const struct ct_members *members;
     struct ctrun_error *err;
     int rc;
     bool is_done;
@@ -40,6 +42,8 @@ struct server {
     char *run_id;
     bool endpoint_is_store;
     struct listen_place store_place; /* of worker stores */
+    bool guards_stores;
+    struct guest_list guests; /* of the endpoint's store */
     bool is_draining;
     bool is_closed;
 
@@ -121,6 +125,8 @@ static int open_store_on_loop(struct server *server, struct call *call)
     if ((rc = store_port_open(&port, &server->pool, &server->store_place, call->err)) <
         0)
         return rc;
+    if (server->guards_stores)
+        store_port_guard(port);
     port->id = ++server->last_store;
     ct_list_add(&server->stores, &port->node);
     call->port = port->port;
@@ -141,19 +147,46 @@ int server_open_store(struct server *server, uint16_t *port, uint64_t *store,
     return rc;
 }
 
-static int close_store_on_loop(struct server *server, struct call *call)
+static struct store_port *find_store(const struct server *server, uint64_t id)
 {
     struct ct_list *it;
 
     ct_list_for_each(it, &server->stores) {
         struct store_port *port = ct_list_entry(it, struct store_port, node);
 
-        if (port->id == call->store) {
-            store_port_close(port);
-            return 0;
-        }
+        if (port->id == id)
+            return port;
     }
-    return -ENOENT; /* closed before: harmless */
+    return NULL;
+}
+
+static int admit_on_loop(struct server *server, struct call *call)
+{
+    struct store_port *port = find_store(server, call->store);
+
+    if (!port)
+        return -ENOENT; /* its round is over already */
+    store_port_admit(port, (const uint8_t(*)[16])call->members->keys,
+                     call->members->count, call->members->is_last);
+    return 0;
+}
+
+void server_admit(struct server *server, uint64_t store,
+                  const struct ct_members *members)
+{
+    struct call args = {.function = admit_on_loop, .store = store, .members = members};
+
+    (void)call(server, &args); /* one that is closed needs no guests */
+}
+
+static int close_store_on_loop(struct server *server, struct call *call)
+{
+    struct store_port *port = find_store(server, call->store);
+
+    if (!port)
+        return -ENOENT; /* closed before: harmless */
+    store_port_close(port);
+    return 0;
 }
 
 void server_close_store(struct server *server, uint64_t store)
@@ -227,6 +260,18 @@ static void on_start(void *context)
         endpoint_drop_store(&server->endpoint);
 }
 
+static void on_members(void *context, const struct ct_members *members)
+{
+    struct server *server = context;
+
+    if (guest_list_add(&server->guests, (const uint8_t(*)[16])members->keys,
+                       members->count) < 0)
+        ct_err("worker store: out of memory for the list of nodes; some are turned "
+               "away");
+    if (members->is_last)
+        guest_list_seal(&server->guests);
+}
+
 static void add_store(struct store_stats *sum, const struct store_port *port)
 {
     struct store_stats stats;
@@ -255,6 +300,7 @@ static void wire(struct server *server, const struct server_options *options)
 {
     server->endpoint_is_store = options && options->endpoint_is_store;
     if (options) {
+        server->guards_stores = options->guards_stores;
         server->store_place.ports = options->ports;
         if (options->store_addr)
             server->store_place.addr = *options->store_addr;
@@ -273,6 +319,10 @@ static void wire(struct server *server, const struct server_options *options)
     server->endpoint.dispatch = &server->dispatch;
     server->endpoint.has_store = server->endpoint_is_store ||
                                  (!server->run_id && !server->dispatch.token);
+    if (server->endpoint_is_store) {
+        server->dispatch.on_members = on_members;
+        server->endpoint.guests = server->guards_stores ? &server->guests : NULL;
+    }
     endpoint_init(&server->endpoint);
     ct_list_init(&server->stores);
     ct_list_init(&server->calls);
@@ -299,6 +349,8 @@ int server_create(struct server **out, const struct server_options *options,
         goto close_loop;
     (void)uv_timer_init(&server->loop, &server->drain); /* these two only fill memory */
     (void)conn_pool_init(&server->pool, &server->loop);
+    if (options && options->conns_max > 0)
+        server->pool.count_max = options->conns_max;
     *out = server;
     return 0;
 
@@ -390,6 +442,7 @@ void server_destroy(struct server *server)
     (void)rc;
     pthread_mutex_destroy(&server->mutex);
     pthread_cond_destroy(&server->done);
+    guest_list_deinit(&server->guests);
     free(server->run_id);
     free(server);
 }

@@ -38,6 +38,10 @@ struct server_options {
     struct ct_port_range ports; /* instead of port 0, for listeners of all kinds */
     /* Where worker stores listen, port 0; copied. NULL: at all addresses, v4 and v6. */
     const struct ct_addr *store_addr;
+    /* Worker stores let in only the nodes of their round: those of server_open_store() wait for
+     * server_admit(), the endpoint (static backend) knows them by itself. */
+    bool guards_stores;
+    size_t conns_max; /* 0: SERVER_CONNS_MAX */
 };
 
 /* options may be NULL: all zero. */
@@ -61,6 +65,9 @@ int server_listen(struct server *server, const struct ct_addr *addr, uint16_t *p
  * It lives until it is closed: nothing else ever uses it. */
 int server_open_store(struct server *server, uint16_t *port, uint64_t *store,
                       struct ctrun_error *err);
+/* A piece of the list of nodes, from MEMBERS; connections have waited for the last one. */
+void server_admit(struct server *server, uint64_t store,
+                  const struct ct_members *members);
 /* Closes listener and connections, frees the values. */
 void server_close_store(struct server *server, uint64_t store);
 

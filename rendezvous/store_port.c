@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/store_port.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "rendezvous/limits.h"
@@ -15,12 +16,20 @@ struct store_user {
     struct store_port *port;
     struct conn *conn;
     struct store_client *client;
+    bool is_speaking; /* its first request has begun, and has to end in time */
+    bool has_spoken;
 };
 
 static void on_result(struct store_user *user, int rc)
 {
     struct conn *conn = user->conn;
 
+    if (!user->has_spoken && !store_is_mid_request(user->client)) {
+        user->has_spoken = true;
+        conn_clear_deadline(conn);
+    }
+    if (rc == -EPROTO || rc == -EMSGSIZE)
+        conn_note(conn, STRANGER_MALFORMED);
     if (rc < 0) {
         ct_debug("store client closed: it sent what a TCPStore does not take error=%s",
                  ct_error_name(rc));
@@ -62,6 +71,9 @@ static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
 {
     struct store_user *user = conn->context;
 
+    if (!user->is_speaking)
+        conn_set_deadline(conn);
+    user->is_speaking = true;
     on_result(user, store_receive(user->client, data, length));
     conn_flush(conn);
     flush_touched(user->port);
@@ -126,10 +138,36 @@ static void on_connection(uv_stream_t *stream, void *context)
 {
     static const struct conn_user nobody = {0};
     struct store_port *port = context;
-    struct conn *conn = conn_accept(port->pool, stream, &nobody, NULL);
+    struct conn *conn;
 
-    if (conn)
+    if (port->has_guests && !port->guests.is_sealed)
+        return; /* libuv asks again when this one is accepted: store_port_admit() */
+    if (!(conn = conn_accept(port->pool, stream, &nobody, NULL)))
+        return;
+    if (port->has_guests && !guest_list_has(&port->guests, &conn->remote, &conn->local))
+        conn_turn_away(conn, STRANGER_NO_MEMBER);
+    else
         store_port_take(port, conn, NULL, 0);
+}
+
+void store_port_guard(struct store_port *port)
+{
+    port->has_guests = true;
+}
+
+void store_port_admit(struct store_port *port, const uint8_t (*keys)[16], size_t count,
+                      bool is_last)
+{
+    const bool was_sealed = port->guests.is_sealed;
+
+    if (guest_list_add(&port->guests, keys, count) < 0)
+        ct_err("worker store: out of memory for the list of nodes; some are turned "
+               "away");
+    if (!is_last)
+        return;
+    guest_list_seal(&port->guests);
+    if (!was_sealed && port->listener.is_open)
+        listener_retry(&port->listener);
 }
 
 int store_port_open(struct store_port **out, struct conn_pool *pool,
@@ -187,6 +225,7 @@ void store_port_close(struct store_port *port)
     ct_list_for_each_safe(it, keep, &port->users)
         detach(ct_list_entry(it, struct store_user, node));
     ct_list_remove(&port->node);
+    guest_list_deinit(&port->guests);
     store_destroy(port->store);
     port->store = NULL;
     listener_close(&port->listener, on_listener_closed);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "rendezvous/conn.h"
+#include "rendezvous/guest_list.h"
 #include "rendezvous/listener.h"
 
 struct store;
@@ -21,6 +22,8 @@ struct store_port {
     struct store *store;
     struct conn_pool *pool;
     struct listener listener;
+    bool has_guests; /* `guests` alone may use it; until they are known all wait */
+    struct guest_list guests;
     struct ct_list users;   /* struct store_user, one a connection */
     struct ct_list touched; /* those with new output, by another one's request */
     bool is_flushing;
@@ -30,6 +33,12 @@ struct store_port {
  * no listener of its own. */
 int store_port_open(struct store_port **out, struct conn_pool *pool,
                     const struct listen_place *place, struct ctrun_error *err);
+/* From now on only those that store_port_admit() names are let in, and nobody before. */
+void store_port_guard(struct store_port *port);
+/* A piece of the list; those who have waited are let in, or turned away, after the last one.
+ * Memory that is short closes the list as it is. */
+void store_port_admit(struct store_port *port, const uint8_t (*keys)[16], size_t count,
+                      bool is_last);
 /* Makes conn a client of this store. `data` are the bytes that it has sent already. */
 void store_port_take(struct store_port *port, struct conn *conn, const uint8_t *data,
                      size_t length);
