@@ -33,6 +33,7 @@ struct ctl_verb {
     int word_max;
     const char *help;
     const struct ctl_option *options;
+    const char *choices; /* its first words, separated by blanks; NULL when there is no list */
     int (*run)(const struct ctl_call *call); /* returns the exit code */
 };
 
@@ -84,6 +85,8 @@ const char *ctl_nearest(const char *word, const char *const *words);
 /* SIGTERM, TERM, 15; -EINVAL. */
 int ctl_parse_signal(const char *text);
 
+/* Prints a completion script; verbs ends with NULL, shell may be NULL. The exit code. */
+int ctl_print_completion(const struct ctl_verb *const *verbs, const char *shell);
 /* Says it on stderr; returns the exit code that goes with it. */
 int ctl_fail(const struct ctrun_error *err);
 /* Prints text as a JSON string. */

@@ -253,5 +253,6 @@ const struct ctl_verb ctl_kv = {
             "  kv delete KEY\n"
             "It is the store that torch.distributed uses: every round has a new one.",
     .options = options,
+    .choices = "list get set add wait delete",
     .run = run,
 };

@@ -6,11 +6,12 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-static const struct ctl_verb *const verbs[] = {
-    &ctl_status, &ctl_signal, &ctl_stop, &ctl_logs, &ctl_kv, &ctl_why, &ctl_doctor};
+static const struct ctl_verb *const verbs[] = {&ctl_status, &ctl_signal, &ctl_stop,
+                                               &ctl_logs,   &ctl_kv,     &ctl_why,
+                                               &ctl_doctor, NULL};
 
 enum {
-    VERB_COUNT = sizeof verbs / sizeof *verbs
+    VERB_COUNT = sizeof verbs / sizeof *verbs - 1
 };
 
 static void print_usage(FILE *out)
@@ -22,7 +23,9 @@ static void print_usage(FILE *out)
     for (int i = 0; i < VERB_COUNT; i++)
         fprintf(out, "  %-7s %-12s %.*s\n", verbs[i]->name, verbs[i]->words,
                 (int)strcspn(verbs[i]->help, "\n"), verbs[i]->help);
-    fputs("\nctrunctl VERB --help tells more. See ctrunctl(1).\n", out);
+    fputs("\nctrunctl VERB --help tells more; --print-completion bash|zsh|fish; "
+          "--version. See ctrunctl(1).\n",
+          out);
 }
 
 static int refuse_verb(const char *word)
@@ -75,6 +78,8 @@ int main(int argc, char **argv)
         printf("ctrunctl %s\n", ctrun_version());
         return CT_EXIT_OK;
     }
+    if (strcmp(word, "--print-completion") == 0)
+        return ctl_print_completion(verbs, argv[2]);
     for (int i = 0; i < VERB_COUNT; i++)
         if (strcmp(word, verbs[i]->name) == 0)
             return run_verb(verbs[i], argc - 2, argv + 2);

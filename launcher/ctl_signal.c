@@ -33,5 +33,6 @@ const struct ctl_verb ctl_signal = {
             "it has\n"
             "failed: the run restarts or ends, as after any failure.",
     .options = options,
+    .choices = "USR1 USR2 TERM INT HUP QUIT KILL STOP CONT",
     .run = run,
 };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/guard.h"
+#include "launcher/completion.h"
 #include "launcher/config.h"
 #include "launcher/dry_run.h"
 #include "launcher/fleet.h"
@@ -45,7 +46,7 @@ static int say_and_leave(const struct options *options)
                CTRUN_VERSION_PATCH);
         break;
     case OPTIONS_COMPLETION:
-        help_print_completion(stdout, options->values[OPTION_PRINT_COMPLETION].text);
+        completion_print(stdout, options->values[OPTION_PRINT_COMPLETION].text);
         break;
     case OPTIONS_RUN: break;
     }

@@ -78,6 +78,25 @@ static bool is_known(const struct options *options, int id)
     return options->is_launch || !option_table[id].is_launch_only;
 }
 
+/* Those that torchrun does not have. */
+static bool is_own(enum option_id id)
+{
+    return ct_starts_with(option_table[id].help, "ctrun: ");
+}
+
+/* An abbreviation that means one of torchrun's options means it here: --print-c is
+ * --print-completion, although ctrun has --print-config. Own options only count where none of
+ * torchrun's begins so. */
+static int prefer_torchrun(struct match *matches, int count)
+{
+    int kept = 0;
+
+    for (int i = 0; i < count; i++)
+        if (!is_own(matches[i].id))
+            matches[kept++] = matches[i];
+    return kept ? kept : count;
+}
+
 /* All spellings that begin with prefix[length], or only the exact one when there is
  * one. */
 static int find_long(const struct options *options, const char *prefix, size_t length,
@@ -101,7 +120,7 @@ static int find_long(const struct options *options, const char *prefix, size_t l
             count++;
         }
     }
-    return count;
+    return prefer_torchrun(matches, count);
 }
 
 static int find_letter(char letter)

@@ -60,7 +60,7 @@ const struct option option_table[OPTION_COUNT] = {
                               "run id, equal on all nodes"),
                         .env = "PET_RDZV_ID", .fallback = "none"},
     [OPTION_RDZV_CONF] =
-        {TAKES(TEXT, "rdzv-conf", MEET, "K=V,...",
+        {TAKES(TEXT, "rdzv-conf", MEET, "KEY=VALUE,...",
                "join_timeout, last_call_timeout, keep_alive_interval,"
                " keep_alive_max_attempt, read_timeout, is_host, timeout"),
          .env = "PET_RDZV_CONF", .fallback = ""},
@@ -218,7 +218,7 @@ const struct option option_table[OPTION_COUNT] = {
                      .env = "CTRUN_JSON"},
     [OPTION_PRINT_COMPLETION] = {TAKES(STOP, "print-completion", LAUNCHER, "SHELL",
                                        "print a completion script and exit"),
-                                 .choices = "bash zsh tcsh"},
+                                 .choices = "bash zsh tcsh fish"},
     [OPTION_VERSION] = {.name = "version",
                         .kind = OPTION_KIND_STOP,
                         .group = OPTION_GROUP_LAUNCHER,
