@@ -34,6 +34,8 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         (rc = agent_open_stuck(agent, err)) < 0 ||
         (rc = agent_open_way(agent, err)) < 0 || (rc = agent_open_link(agent, err)) < 0)
         return rc;
+    if ((rc = agent_open_countdown(agent, err)) < 0)
+        return rc;
     if (!(agent->drain_timer = loop_timer_open(agent->loop, agent_drained, agent)))
         return ct_fail(err, -ENOMEM, "agent: out of memory");
     agent_open_remote(agent);
@@ -46,6 +48,7 @@ static void close_all(struct agent *agent)
     remote_close(agent->remote); /* first: nobody finds us while we end */
     loop_timer_close(agent->drain_timer);
     way_close(agent->way);
+    loop_timer_close(agent->countdown);
     link_close(agent->link, AGENT_HURRY_MS);
     agent_close_store(agent);
     watchdog_close(agent->watchdog);

@@ -59,6 +59,7 @@ struct agent_result {
     struct ct_verdict verdict; /* outcome, root cause first */
     bool is_mid_line;          /* a worker left a line on stderr unfinished */
     int signal;                /* != 0: we were told to end by this signal */
+    int passed_signal;         /* the last one that was only passed on; 0: none */
     struct ctrun_error error; /* code != 0: the agent itself failed (rendezvous, ...) */
 };
 
@@ -73,6 +74,8 @@ struct agent_options {
         hosts_server; /* in this process: while we are paused nobody can start a world */
     uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */
     uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
+    uint64_t signal_grace_ms;    /* but after a signal to us; 0: the same */
+    bool keeps_signals;          /* USR1 and USR2 reach the workers of this node only */
     const int *signals;          /* signals to forward and end by */
     size_t signal_count;
     const char *const
@@ -127,6 +130,8 @@ struct agent_options {
                       int interrupts);
     /* The first cause of the last stop as text, "" when nothing has failed. May be NULL. */
     void (*why)(void *context, char *dst, size_t size);
+    /* After a signal that ends the run, every ten seconds: what is left of signal_grace_ms. */
+    void (*on_countdown)(void *context, uint64_t left_ms);
     /* For events: a worker runs; it has ended (cause CT_CAUSE_NONE: well). */
     void (*on_worker_started)(void *context, int local_rank, int pid);
     void (*on_worker_ended)(void *context, const struct ct_failure *end);

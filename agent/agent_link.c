@@ -34,6 +34,7 @@ static void on_message(void *context, const struct ct_message *message)
         break;
     case CT_MESSAGE_STOP: agent_take_stop(agent, &message->stop); break;
     case CT_MESSAGE_VERDICT: agent_take_verdict(agent, &message->verdict); break;
+    case CT_MESSAGE_SIGNAL: agent_take_signal(agent, &message->signal); break;
     default:
         ct_warn("message ignored kind=%s", ct_message_name((int)message->kind));
         break;

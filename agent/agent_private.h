@@ -7,6 +7,7 @@
  *     agent_request.c  what people ask: signals and ctrunctl
  *     agent_chorus.c   lines that several workers write alike
  *     agent_way.c      the proof that group rank 0 can be reached, before workers start
+ *     agent_signal.c   signals to the whole run; the time that is left to save
  *     agent_watch.c    workers whose timer ran out, or that the kernel holds */
 #ifndef AGENT_AGENT_PRIVATE_H
 #define AGENT_AGENT_PRIVATE_H
@@ -20,6 +21,7 @@
 #include "agent/limits.h"
 #include "agent/link.h"
 #include "agent/remote.h"
+#include "agent/signal_once.h"
 #include "agent/signals.h"
 #include "agent/stuck.h"
 #include "agent/watchdog.h"
@@ -79,6 +81,9 @@ struct agent {
     int interrupts;            /* Ctrl-Cs that counted */
     int last_signal;
     uint64_t last_signal_ms;
+    struct signal_once once;
+    struct loop_timer *countdown;
+    uint64_t grace_deadline_ms; /* after an ending signal */
 };
 
 /* ---- agent_round.c ---------------------------------------------------------------------- */
@@ -107,6 +112,15 @@ void agent_start_workers(struct agent *agent);
 void agent_tell_failure(struct agent *agent, const struct ct_failure *failure);
 int agent_open_crew(struct agent *agent, struct ctrun_error *err);
 int agent_open_control(struct agent *agent, struct ctrun_error *err);
+
+/* ---- agent_signal.c --------------------------------------------------------------------- */
+
+/* To our workers and, unless they keep to themselves, to those of the other nodes. */
+void agent_pass_on(struct agent *agent, int signal);
+void agent_take_signal(struct agent *agent, const struct ct_signal *message);
+uint64_t agent_signal_grace_ms(const struct agent *agent);
+void agent_begin_countdown(struct agent *agent);
+int agent_open_countdown(struct agent *agent, struct ctrun_error *err);
 
 /* ---- The others ------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/agent_private.h"
+#include "agent/process_name.h"
 #include "agent/report.h"
 
 enum {
@@ -50,14 +51,16 @@ static void emit_signal(int signal, pid_t sender)
  * wait: then SIGTERM with a short grace, then SIGKILL. */
 static void end_by_signal(struct agent *agent, int signal, pid_t sender)
 {
-    const uint64_t grace_ms = agent->options->grace_ms;
-    char why[64];
+    const uint64_t grace_ms = agent_signal_grace_ms(agent);
+    char by[PROCESS_NAME_MAX];
+    char why[96];
 
     agent->interrupts += signal == SIGINT;
     if (agent->result->signal == 0) {
         agent->result->signal = signal;
-        (void)ct_format(why, sizeof why, "SIG%s from pid %d", sigabbrev_np(signal),
-                        sender);
+        (void)ct_format(why, sizeof why, "SIG%s from pid %d%s%s", sigabbrev_np(signal),
+                        sender, sender ? " " : "", process_name(by, sender));
+        agent_begin_countdown(agent);
         agent_send_leave(agent, why);
     } else if (signal != SIGINT || agent->interrupts < 2) {
         return;
@@ -93,7 +96,7 @@ static void on_signal(void *context, int signal, pid_t sender)
     if (is_ending_signal(agent, signal))
         end_by_signal(agent, signal, sender);
     else
-        crew_signal(agent->crew, signal);
+        agent_pass_on(agent, signal);
 }
 
 int agent_open_signals(struct agent *agent, struct ctrun_error *err)

@@ -17,8 +17,9 @@ enum {
                                       * next round should run within 10 s of the power cut */
     AGENT_RESCAN_MS = 20, /* between looks at /proc while something has to die */
     AGENT_SIGNAL_DEDUP_MS =
-        200,               /* guard and slurmstepd both deliver: one signal, not two */
-    AGENT_HURRY_MS = 2000, /* grace that is left after the second Ctrl-C */
+        200, /* guard and slurmstepd both deliver: one signal, not two */
+    AGENT_COUNTDOWN_MS = 10000, /* between lines about the time that is left to save */
+    AGENT_HURRY_MS = 2000,      /* grace that is left after the second Ctrl-C */
 
     WORKER_LOOK_MS = 500, /* for the error file of one that ended: beyond that its file
                            * system hangs, which is told elsewhere */

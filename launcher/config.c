@@ -264,6 +264,19 @@ static int resolve_uptime(struct config *out, const struct options *options,
     return 0;
 }
 
+static int resolve_requeue(struct config *out, const struct options *options,
+                           struct ctrun_error *err)
+{
+    const struct option_value *code = &options->values[OPTION_REQUEUE_EXIT];
+
+    out->keeps_signals = strcmp(option_text(options, OPTION_SIGNAL_SCOPE), "node") == 0;
+    if (code->text && (code->integer < 1 || code->integer > 255))
+        return ct_fail(err, -EINVAL, "--requeue-exit=%s: an exit code is 1 to 255",
+                       code->text);
+    out->requeue_exit = code->text ? (int)code->integer : 0;
+    return 0;
+}
+
 /* As torchrun: what is no positive number turns the check off. */
 static void resolve_stuck_limit(struct config *out)
 {
@@ -407,6 +420,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = resolve_names(out, options, err)) < 0 ||
         (rc = resolve_grace(out, options, err)) < 0 ||
         (rc = resolve_uptime(out, options, err)) < 0 ||
+        (rc = resolve_requeue(out, options, err)) < 0 ||
         (rc = resolve_output(out, options, err)) < 0 ||
         (rc = resolve_timer(out, err)) < 0 || (rc = check_devices(out, err)) < 0 ||
         (rc = placement_resolve(&out->placement, options, env, out->nproc, err)) < 0 ||

@@ -95,6 +95,8 @@ struct config {
     uint32_t requeues;              /* earlier starts of the job */
     int64_t end_s;        /* of the job's time, seconds since 1970; 0: unknown */
     uint32_t kill_wait_s; /* between the batch system's SIGTERM and SIGKILL; 0 */
+    int requeue_exit;     /* 0: none; else the code of a run cut short but saved */
+    bool keeps_signals;   /* --signal-scope=node */
     struct config_task task;
     bool virtual_local_rank;
     struct placement placement;

@@ -18,6 +18,7 @@
 #include "launcher/route.h"
 #include "launcher/seat.h"
 #include "launcher/sender.h"
+#include "launcher/say_signal.h"
 #include "launcher/summary.h"
 #include "launcher/summary_json.h"
 #include "launcher/torch_events.h"
@@ -48,7 +49,8 @@ struct launch {
     uint64_t said_ms;
     uint64_t born_ms;
     bool has_said_omp;
-    struct why why; /* the first cause of the last stop */
+    bool is_ending;        /* a signal has ended the run here */
+    struct why why;        /* the first cause of the last stop */
     bool hosts_rendezvous; /* in this process */
 };
 
@@ -295,15 +297,17 @@ static void on_stop(void *context, const struct ct_stop *stop)
 static void on_signal(void *context, int signal, pid_t sender, bool is_ending,
                       int interrupts)
 {
+    struct launch *launch = context;
     char text[SENDER_TEXT_MAX];
 
-    (void)context;
     if (is_ending)
         sender_describe(text, signal, sender, interrupts);
     else
         sender_describe_passed(text, signal, sender);
     if (!seat_get()->is_given)
-        messages_say("%s", text);
+        say_signal(launch->config, text, signal, sender,
+                   is_ending && !launch->is_ending);
+    launch->is_ending |= is_ending;
 }
 
 static void why(void *context, char *dst, size_t size)
@@ -314,6 +318,12 @@ static void why(void *context, char *dst, size_t size)
     why_format(&block, &launch->why, launch->config->program.name,
                launch->config->run_id);
     (void)ct_copy(dst, size, block.text);
+}
+
+static void on_countdown(void *context, uint64_t left_ms)
+{
+    if (!seat_get()->is_given)
+        say_signal_left(((struct launch *)context)->config, left_ms);
 }
 
 static void on_worker_started(void *context, int local_rank, int pid)
@@ -391,6 +401,24 @@ static int fail_to_meet(struct launch *launch, const struct ctrun_error *err)
     messages_print(&block);
     write_own_error(launch->config, err->text);
     return launcher_code(launch->config, messages_exit_code(err->code));
+}
+
+/* A run that was cut short, but all of whose workers here have saved and ended with 0, may say
+ * so by a code of its own: the job wants to be queued again. */
+static int requeue_code(const struct launch *launch, const struct agent_result *result,
+                        int code)
+{
+    const struct ct_verdict *verdict = &result->verdict;
+    bool is_cut_short = result->signal || result->passed_signal;
+
+    if (launch->config->requeue_exit == 0 || !is_cut_short || result->error.code ||
+        verdict->generation == 0 || verdict->failure_count > 0)
+        return code;
+    if (verdict->outcome != CT_OUTCOME_SUCCEEDED && !result->signal)
+        return code;
+    messages_say("saved and ended early: exit code %d asks for a requeue",
+                 launch->config->requeue_exit);
+    return launch->config->requeue_exit;
 }
 
 static int end_by_signal(const struct launch *launch, int signal)
@@ -586,6 +614,8 @@ static int run_agent(struct launch *launch)
         .hosts_server = launch->hosts_rendezvous,
         .connect_timeout_ms = config->connect_timeout_ms,
         .grace_ms = config->grace_ms,
+        .signal_grace_ms = config->signal_grace_ms,
+        .keeps_signals = config->keeps_signals,
         .signals = config->signals,
         .signal_count = config->signal_count,
         .out_filters = (const char *const *)config->out_filters,
@@ -610,6 +640,7 @@ static int run_agent(struct launch *launch)
         .on_stop = on_stop,
         .on_signal = on_signal,
         .why = why,
+        .on_countdown = on_countdown,
         .on_worker_started = on_worker_started,
         .on_worker_ended = on_worker_ended,
     };
@@ -628,6 +659,7 @@ static int run_agent(struct launch *launch)
         code = fail_to_meet(launch, &result->error);
     else
         code = end_by_verdict(launch, &result->verdict);
+    code = requeue_code(launch, result, code);
     write_summary(launch, result, code);
 done:
     free(options);

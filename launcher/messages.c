@@ -252,6 +252,9 @@ void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
                         stop->max_restarts, who, what);
     else if (stop->reason == CT_STOP_NODE_LOST)
         (void)ct_format(dst, size, "new round without %s, which %s", cause->host, what);
+    else if (*cause->text)
+        (void)ct_format(dst, size, "new round: %s leaves (%.200s)", cause->host,
+                        cause->text);
     else
         (void)ct_copy(dst, size, "new round: the set of nodes changes");
 }

@@ -139,6 +139,17 @@ const struct option option_table[OPTION_COUNT] = {
                           .env = "CTRUN_EXIT_CODE", .fallback = "own",
                           .choices = "own torchrun"},
 
+    [OPTION_SIGNAL_SCOPE] =
+        {TAKES(TEXT, "signal-scope", FAILURE, "SCOPE",
+               "ctrun: a SIGUSR1 or SIGUSR2 reaches the workers of the whole job,"
+               " or only those of this node"),
+         .env = "CTRUN_SIGNAL_SCOPE", .fallback = "job", .choices = "job node"},
+    [OPTION_REQUEUE_EXIT] =
+        {TAKES(INT, "requeue-exit", FAILURE, "CODE",
+               "ctrun: exit code after a signal that all workers of this node have"
+               " answered by ending with 0: saved, to be queued again"),
+         .env = "CTRUN_REQUEUE_EXIT"},
+
     [OPTION_LOG_DIR] = {TAKES(TEXT, "log-dir", OUTPUT, "DIR",
                               "base of the log files; default: a new one in TMPDIR"),
                         .env = "PET_LOG_DIR"},

@@ -8,6 +8,7 @@
 #include "rendezvous/limits.h"
 #include "rendezvous/occupant.h"
 #include "rendezvous/pause.h"
+#include "rendezvous/relay.h"
 #include "rendezvous/run.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
@@ -181,6 +182,10 @@ static void on_message(struct peer *peer, const struct ct_message *message)
     }
     if (message->kind == CT_MESSAGE_PEER) {
         pause_take_peer(peer, &message->peer);
+        return;
+    }
+    if (message->kind == CT_MESSAGE_SIGNAL) {
+        relay_signal(peer, &message->signal);
         return;
     }
     if (message->kind == CT_MESSAGE_HEARTBEAT)

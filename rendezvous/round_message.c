@@ -152,9 +152,17 @@ static void on_leave(struct round *round, struct member *member,
                      const struct ct_message *message, uint64_t now_ms)
 {
     enum member_state before = member->state;
+    struct ct_failure leaver = {
+        .cause = CT_CAUSE_NONE, /* nothing failed: who leaves, and why, for people */
+        .rank = -1,
+        .local_rank = -1,
+        .node_rank = -1,
+        .step = -1,
+    };
 
-    (void)
-        message; /* its reason is for the log; its generation cannot matter: it leaves */
+    /* The generation of the message cannot matter: it leaves. */
+    (void)ct_copy(leaver.host, sizeof leaver.host, member->link.host);
+    (void)ct_copy(leaver.text, sizeof leaver.text, message->leave.reason);
     round_set_survivor(round, member, false);
     switch (before) {
     case MEMBER_RUNNING:
@@ -170,7 +178,7 @@ static void on_leave(struct round *round, struct member *member,
     }
     round_forget_fingerprint(round);
     if (before == MEMBER_RUNNING)
-        round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+        round_stop_world(round, CT_STOP_MEMBERSHIP, &leaver, now_ms);
     else if (round->state == ROUND_FORMING)
         round_announce(round, now_ms);
     round_start_if_complete(round, now_ms);

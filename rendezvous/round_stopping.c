@@ -48,7 +48,8 @@ void round_stop_world(struct round *round, enum ct_stop_reason reason,
                       const struct ct_failure *cause, uint64_t now_ms)
 {
     round_change_state(round, ROUND_STOPPING,
-                       cause ? ct_cause_name(cause->cause) : "membership");
+                       cause && cause->cause ? ct_cause_name(cause->cause)
+                                             : "membership");
     round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
     round->is_undecided = reason == CT_STOP_UNDECIDED;
     fill_stop(round, reason, cause);

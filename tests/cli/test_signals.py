@@ -125,7 +125,8 @@ def test_t23_usr1_and_usr2_reach_each_worker_once_and_are_one_line_each(box):
     sender = rf"from pid {os.getpid()} \(.+\)"
     for line, what in zip(own_lines(run), [rf"SIGUSR1 {sender}: passed on to the workers",
                                            rf"SIGUSR2 {sender}: passed on to the workers",
-                                           rf"SIGTERM {sender}: stopping", "stopped by .*"]):
+                                           rf"SIGTERM {sender}: stopping, up to 30 s for checkpoints",
+                                           "stopped by .*"]):
         assert re.fullmatch("ctrun: " + what, line), run
     assert len(own_lines(run)) == 4, run
 

@@ -239,6 +239,13 @@ static const struct {
      "03"
      "01000000"
      "78"},
+    {{.kind = CT_MESSAGE_SIGNAL,
+      .signal = {.generation = 7, .signal = 10, .count = 2, .host = "n1"}},
+     "0700000000000000"
+     "0a000000"
+     "02000000"
+     "02000000"
+     "6e31"},
     {{.kind = CT_MESSAGE_WORKER_HELLO, .worker_hello = {.rank = 3, .generation = 7}},
      "03000000"
      "0700000000000000"},

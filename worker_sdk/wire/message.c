@@ -220,6 +220,13 @@ static const struct field resumed_fields[] = {
     U8(ct_resumed, is_in_world),
 };
 
+static const struct field signal_fields[] = {
+    U64(ct_signal, generation),
+    I32(ct_signal, signal),
+    U32(ct_signal, count),
+    STR(ct_signal, host),
+};
+
 static const struct field worker_hello_fields[] = {
     I32(ct_worker_hello, rank),
     U64(ct_worker_hello, generation),
@@ -286,6 +293,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_MEMBERS] = LAYOUT("MEMBERS", ct_members, members_fields),
     [CT_MESSAGE_OFFER] = LAYOUT("OFFER", ct_offer, offer_fields),
     [CT_MESSAGE_PEER] = LAYOUT("PEER", ct_peer, peer_fields),
+    [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
                                        worker_hello_fields),
     [CT_MESSAGE_WORKER_STEP] = LAYOUT("WORKER_STEP", ct_worker_step,

@@ -92,6 +92,8 @@ enum ct_message_kind {
     CT_MESSAGE_OFFER = 29,  /* beside HELLO and CHALLENGE, see auth.h */
     CT_MESSAGE_SEALED = 30, /* its body is ciphertext, see seal.h: not for this codec */
     CT_MESSAGE_PEER = 25,   /* both ways: see "Paused" */
+    CT_MESSAGE_SIGNAL =
+        40, /* either way: the run was sent a signal, all nodes pass it on */
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
@@ -269,7 +271,9 @@ struct ct_stop {
     uint8_t is_final; /* no further round: VERDICT will follow, do not join again */
     uint32_t restart_count; /* of the next round */
     uint32_t max_restarts;
-    struct ct_failure cause; /* cause == CT_CAUSE_NONE when nothing failed */
+    struct ct_failure
+        cause; /* cause == CT_CAUSE_NONE when nothing failed; `host` and `text`
+                                then say who left and why, if anybody did */
 };
 
 struct ct_stopped {
@@ -349,6 +353,14 @@ struct ct_resumed {
     uint8_t is_in_world; /* workers of it count as alive: STOPPED has not arrived */
 };
 
+/* agent -> server -> the other agents of the world */
+struct ct_signal {
+    uint64_t generation;
+    int32_t signal;         /* SIGUSR1 or SIGUSR2 */
+    uint32_t count;         /* agent/signal_once.h */
+    char host[CT_HOST_MAX]; /* whose agent got it; the server knows better */
+};
+
 /* worker -> agent; the agent knows the peer's pid from the socket */
 struct ct_worker_hello {
     int32_t rank;
@@ -410,6 +422,7 @@ struct ct_message {
         struct ct_members members;
         struct ct_offer offer;
         struct ct_peer peer;
+        struct ct_signal signal;
         struct ct_worker_hello worker_hello;
         struct ct_worker_step worker_step;
         struct ct_worker_should_stop worker_should_stop;

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signals beyond this node: USR1 and USR2 to the whole run, and what people hear while the
+ * workers of an ended one save. */
+#include <errno.h>
+#include <signal.h>
+
+#include "agent/agent_private.h"
+
+static bool is_spread(int signal)
+{
+    return signal == SIGUSR1 || signal == SIGUSR2;
+}
+
+static void deliver(struct agent *agent, int signal)
+{
+    struct ct_event event;
+
+    agent->result->passed_signal = signal;
+    crew_signal(agent->crew, signal);
+    ct_event_begin(&event, "signal_passed_on");
+    ct_event_int(&event, "signal", signal);
+    ct_event_int(&event, "group_rank", agent->start.group_rank);
+    ct_event_end(&event);
+}
+
+void agent_pass_on(struct agent *agent, int signal)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_SIGNAL};
+    bool is_new = true;
+
+    if (agent->options->keeps_signals || !is_spread(signal)) {
+        deliver(agent, signal);
+        return;
+    }
+    message.signal.generation = agent->start.generation;
+    message.signal.signal = signal;
+    message.signal.count = signal_once_get(&agent->once, signal, ct_now_ms(), &is_new);
+    (void)ct_copy(message.signal.host, sizeof message.signal.host,
+                  agent->options->hello.host);
+    if (is_new)
+        deliver(agent, signal);
+    if (agent->start.group_world_size > 1 && agent->state != AGENT_CONNECTING)
+        link_send(agent->link, &message);
+}
+
+void agent_take_signal(struct agent *agent, const struct ct_signal *message)
+{
+    struct ct_event event;
+    bool is_new;
+
+    if (!is_spread(message->signal) || agent->options->keeps_signals ||
+        message->generation != agent->start.generation)
+        return;
+    is_new = signal_once_hear(&agent->once, message->signal, message->count,
+                              ct_now_ms());
+    ct_event_begin(&event, "signal_heard");
+    ct_event_int(&event, "signal", message->signal);
+    ct_event_int(&event, "count", message->count);
+    ct_event_int(&event, "is_new", is_new);
+    ct_event_str(&event, "from", message->host);
+    ct_event_end(&event);
+    if (is_new)
+        deliver(agent, message->signal);
+}
+
+/* ---- While the workers save ------------------------------------------------------------- */
+
+static void on_countdown(void *context)
+{
+    struct agent *agent = context;
+    const int left_ms = ct_left_ms(agent->grace_deadline_ms);
+
+    if (agent->state != AGENT_STOPPING || agent->is_gone || left_ms == 0)
+        return;
+    agent->options->on_countdown(agent->options->context, (uint64_t)left_ms);
+    loop_timer_set(agent->countdown, AGENT_COUNTDOWN_MS);
+}
+
+uint64_t agent_signal_grace_ms(const struct agent *agent)
+{
+    const struct agent_options *options = agent->options;
+
+    return options->signal_grace_ms ? options->signal_grace_ms : options->grace_ms;
+}
+
+void agent_begin_countdown(struct agent *agent)
+{
+    if (agent->state != AGENT_RUNNING)
+        return; /* nobody has anything to save */
+    agent->grace_deadline_ms = ct_deadline_ms(agent_signal_grace_ms(agent));
+    if (agent->options->on_countdown)
+        loop_timer_set(agent->countdown, AGENT_COUNTDOWN_MS);
+}
+
+int agent_open_countdown(struct agent *agent, struct ctrun_error *err)
+{
+    agent->countdown = loop_timer_open(agent->loop, on_countdown, agent);
+    return agent->countdown ? 0 : ct_fail(err, -ENOMEM, "agent: out of memory");
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One signal to a run, however many of its nodes get it: each worker gets it once.
+ *
+ * srun hands USR1 to every task, a person to one of them. Each agent counts what it gets itself,
+ * delivers that, and tells its count to the others, who deliver only what is beyond the most
+ * they have counted or heard: the second USR1 here is the second one there, whichever is first.
+ * Counts begin anew once a signal was silent for SIGNAL_ONCE_QUIET_MS: until then the same
+ * signal to one node and, later, to another one is taken for one. Pure. */
+#ifndef AGENT_SIGNAL_ONCE_H
+#define AGENT_SIGNAL_ONCE_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    SIGNAL_ONCE_QUIET_MS =
+        5000 /* a scheduler on a busy cluster reaches all nodes in it */
+};
+
+struct signal_once {
+    struct {
+        uint64_t last_ms; /* 0: never */
+        uint32_t own;
+        uint32_t delivered;
+    } of[NSIG];
+};
+
+/* We were sent `signal` (1 to NSIG - 1). Returns the count for the others; *is_new: deliver. */
+uint32_t signal_once_get(struct signal_once *once, int signal, uint64_t now_ms,
+                         bool *is_new);
+/* Another node was, for the `count`-th time. True: deliver it here, too. */
+bool signal_once_hear(struct signal_once *once, int signal, uint32_t count,
+                      uint64_t now_ms);
+
+#endif

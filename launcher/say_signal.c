@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/say_signal.h"
+
+#include <signal.h>
+
+#include "agent/process_name.h"
+#include "launcher/messages.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    ROOM_MAX = 128
+};
+
+/* ", up to 27 s for checkpoints; Slurm kills after 30 s"; nothing that a Ctrl-C would not wait
+ * for. */
+static void describe_room(char *dst, const struct config *config, int signal)
+{
+    char why[64] = "";
+
+    dst[0] = '\0';
+    if (signal == SIGINT)
+        return;
+    if (config->end_s)
+        (void)ct_format(why, sizeof why, "; the job's time is over in %lld s",
+                        (long long)config_time_left(config));
+    else if (config->signal_grace_ms != config->grace_ms)
+        (void)ct_format(why, sizeof why, "; Slurm kills after %u s",
+                        config->kill_wait_s);
+    (void)ct_format(dst, ROOM_MAX, ", up to %llu s for checkpoints%s",
+                    (unsigned long long)(config->signal_grace_ms / 1000), why);
+}
+
+void say_signal(const struct config *config, const char *text, int signal, pid_t sender,
+                bool is_first)
+{
+    bool goes_everywhere = config->nodes.max > 1 && !config->keeps_signals &&
+                           (signal == SIGUSR1 || signal == SIGUSR2);
+    char by[PROCESS_NAME_MAX];
+    char room[ROOM_MAX] = "";
+
+    if (is_first)
+        describe_room(room, config, signal);
+    else if (goes_everywhere)
+        (void)ct_copy(room, sizeof room, " of all nodes");
+    if (config->node_rank > 0 && strcmp(process_name(by, sender), "slurmstepd") == 0)
+        ct_info("%s%s", text, room);
+    else
+        messages_say("%s%s", text, room);
+}
+
+void say_signal_left(const struct config *config, uint64_t left_ms)
+{
+    if (config->node_rank <= 0)
+        messages_say("stopping: %llu s left for checkpoints",
+                     (unsigned long long)((left_ms + 500) / 1000));
+}
