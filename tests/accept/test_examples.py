@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each example does what its first lines say, with one worker and with several."""
+import sys
+
 import ctrun
+import fake_ssh
 import pytest
+
+sys.path.insert(0, str(ctrun.ROOT / "tests" / "cli"))
+import launch  # noqa: E402
 
 SAYS = {
     "01_hello": "hello from rank {last} of {n} (local {last} of {n}, node 0, restart 0)",
@@ -19,3 +25,32 @@ def test_the_example_runs(box, name, n):
     assert run.code == 0, run
     wanted = SAYS[name].format(n=n, last=n - 1, sum=n * (n - 1) // 2, sum_plus=n * (n + 1) // 2)
     assert wanted in run.out, run
+
+
+PRINT = '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK, node $GROUP_RANK: $*"\n'
+SAID = sorted(f"rank {rank} of 4, local {rank % 2}, node {rank // 2}: --lr 0.1"
+              for rank in range(4))
+
+
+def start_printing(box, *words, **env):
+    names = {"CTRUN_SSH": fake_ssh.local(box), "SSH": fake_ssh.local(box), **env}
+    return box.run(*words, env=names)
+
+
+def test_a_for_loop_over_hosts_written_for_launch_py_runs(box):
+    program = box.write("print.sh", PRINT, 0o755)
+    path = f"PATH={ctrun.BUILD / 'bin'}:/usr/bin:/bin"
+    run = start_printing(box, ctrun.ROOT / "examples/hosts/for_loop.sh", "a", "b", "--", program,
+                         "--lr", "0.1", MASTER_ADDR="127.0.0.1", FAKE_SSH_ENV=path,
+                         MASTER_PORT=str(launch.free_port()))
+    assert run.code == 0 and fake_ssh.calls(box) in (["a", "b"], ["b", "a"]), run
+    assert sorted(run.out.splitlines()) == SAID, run
+
+
+def test_one_command_takes_its_place(box):
+    program = box.write("print.sh", PRINT, 0o755)
+    run = start_printing(box, ctrun.ROOT / "examples/hosts/hosts.sh",
+                         box.write("hosts", "a\nb  # the other one\n"), program, "--lr", "0.1")
+    assert run.code == 0, run
+    assert sorted(line.split(": ", 1)[1] for line in run.out.splitlines()) == SAID, run
+    assert {line[0] for line in run.out.splitlines()} == {"a", "b"}, run

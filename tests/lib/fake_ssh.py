@@ -22,7 +22,7 @@ noisy*) echo "Welcome to $host"; echo "you have mail" >&2 ;;
 bare*) set -- "exec /nowhere/ctrun --relay" ;;
 esac
 cd /
-exec env -i HOME=/ PATH=/usr/bin:/bin {mark} FAKE_HOST="$host" sh -c "$*"
+exec env -i HOME=/ PATH=/usr/bin:/bin ${{FAKE_SSH_ENV:-}} {mark} FAKE_HOST="$host" sh -c "$*"
 """
 
 
