@@ -1,13 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the server says, and what a link that breaks means in each state. */
 #include <signal.h>
+#include <stdlib.h>
 
 #include "agent/agent_private.h"
+
+/* Nothing here compares clocks of two machines, but people who read logs do. */
+static void compare_clocks(struct agent *agent, uint64_t theirs_ns)
+{
+    const int64_t seconds = ((int64_t)ct_wall_ns() - (int64_t)theirs_ns) / 1000000000;
+
+    if (theirs_ns == 0 || agent->has_told_clock || llabs(seconds) < AGENT_CLOCK_TOLD_S)
+        return;
+    agent->has_told_clock = true;
+    ct_warn("clock differs by %lld s (harmless): this node is %s the rendezvous",
+            llabs(seconds), seconds > 0 ? "ahead of" : "behind");
+}
 
 static void on_up(void *context, const struct ct_welcome *welcome)
 {
     struct agent *agent = context;
 
+    compare_clocks(agent, welcome->wall_ns);
     agent->lost_after_ms = welcome->lost_after_ms;
     agent_join(agent);
 }

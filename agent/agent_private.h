@@ -78,7 +78,8 @@ struct agent {
     uint64_t join_ms;
     uint64_t born_ms;
     struct ct_waiting waiting; /* the last one; max_nodes 0: not waiting */
-    int interrupts;            /* Ctrl-Cs that counted */
+    bool has_told_clock;
+    int interrupts; /* Ctrl-Cs that counted */
     int last_signal;
     uint64_t last_signal_ms;
     struct signal_once once;

@@ -18,6 +18,7 @@ enum {
     AGENT_RESCAN_MS = 20, /* between looks at /proc while something has to die */
     AGENT_SIGNAL_DEDUP_MS =
         200, /* guard and slurmstepd both deliver: one signal, not two */
+    AGENT_CLOCK_TOLD_S = 10, /* a difference of clocks that confuses readers of logs */
     AGENT_COUNTDOWN_MS = 10000, /* between lines about the time that is left to save */
     AGENT_HURRY_MS = 2000,      /* grace that is left after the second Ctrl-C */
 

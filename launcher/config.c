@@ -395,7 +395,7 @@ static int check_devices(const struct config *config, struct ctrun_error *err)
     for (int i = 0; i < config->nproc; i++)
         if (devices_visible_entry(visible, i, entry, sizeof entry) < 0)
             return ct_fail(
-                err, -EINVAL,
+                err, CTRUN_E_RESOURCES,
                 "--virtual-local-rank: local_rank %d exceeds available GPUs in "
                 "%s=%s",
                 i, name, visible);

@@ -15,6 +15,7 @@
 #include "launcher/messages.h"
 #include "launcher/nested.h"
 #include "launcher/plan.h"
+#include "launcher/preflight.h"
 #include "launcher/route.h"
 #include "launcher/seat.h"
 #include "launcher/sender.h"
@@ -683,6 +684,7 @@ int launch_run(const struct config *config)
 {
     struct launch *launch = ct_zalloc(sizeof *launch);
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
+    struct messages_block block;
     int code;
 
     if (!launch)
@@ -690,6 +692,13 @@ int launch_run(const struct config *config)
     say_beginning(config);
     launch->config = config;
     launch->born_ms = ct_now_ms();
+    if (preflight_check_endpoint(&block, config) < 0) {
+        messages_print(&block);
+        write_own_error(config, "the endpoint is a loopback address");
+        free(launch);
+        return launcher_code(config, CT_EXIT_REFUSED);
+    }
+    preflight_warn(config);
     if (torch_events_init(&launch->torch_events, config) < 0)
         code = launch_fail(config, &err);
     else if (addresses_resolve(&launch->addresses, config, &err) < 0 ||

@@ -71,18 +71,35 @@ void messages_append(struct messages_block *block, const char *fmt, ...)
     va_end(args);
 }
 
+__attribute__((format(printf, 4, 0))) static void begin(struct messages_block *block,
+                                                        const char *level, int code,
+                                                        const char *fmt, va_list args)
+{
+    block->length = 0;
+    messages_append(block, "ctrun: %s[%s]: ", level,
+                    code == -EINVAL ? ct_error_name(CTRUN_E_USAGE)
+                                    : ct_error_name(code));
+    append(block, fmt, args);
+    messages_append(block, "\n");
+}
+
 void messages_begin(struct messages_block *block, int code, const char *fmt, ...)
 {
     va_list args;
 
-    block->length = 0;
-    messages_append(block, "ctrun: error[%s]: ",
-                    code == -EINVAL ? ct_error_name(CTRUN_E_USAGE)
-                                    : ct_error_name(code));
     va_start(args, fmt);
-    append(block, fmt, args);
+    begin(block, "error", code, fmt, args);
     va_end(args);
-    messages_append(block, "\n");
+}
+
+void messages_begin_warning(struct messages_block *block, int code, const char *fmt,
+                            ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    begin(block, "warning", code, fmt, args);
+    va_end(args);
 }
 
 void messages_add(struct messages_block *block, const char *label, const char *fmt, ...)

@@ -30,6 +30,9 @@ void messages_open_log(const char *loglevel);
 /* "ctrun: error[E_X]: ..." begins a block, "  label      : ..." goes on, print ends it. */
 __attribute__((format(printf, 3, 4))) void
 messages_begin(struct messages_block *block, int code, const char *fmt, ...);
+/* The same with "warning" in place of "error". */
+__attribute__((format(printf, 3, 4))) void
+messages_begin_warning(struct messages_block *block, int code, const char *fmt, ...);
 __attribute__((format(printf, 3, 4))) void
 messages_add(struct messages_block *block, const char *label, const char *fmt, ...);
 /* Text as it is, cut when it does not fit. */

@@ -61,7 +61,7 @@ int nproc_parse(const char *text, const struct nproc_source *source, int *out,
         count = source->cpus(source->context);
     } else if (strcmp(text, "gpu") == 0) {
         if ((count = source->gpus(source->context)) == 0)
-            return ct_fail(err, -EINVAL,
+            return ct_fail(err, CTRUN_E_RESOURCES,
                            "--nproc-per-node=gpu: Cuda is not available.");
     } else if (strcmp(text, "auto") == 0) {
         if ((count = source->gpus(source->context)) == 0)

@@ -49,7 +49,7 @@ static int find_spot(const struct numa_machine *machine, int gpu, struct spot *o
 
     *out = (struct spot){0};
     if (gpu >= machine->gpu_count)
-        return ct_fail(err, -EINVAL,
+        return ct_fail(err, CTRUN_E_RESOURCES,
                        "--numa-binding: worker %d has no accelerator: %d visible", gpu,
                        machine->gpu_count);
     if ((rc = gpu_node(machine, gpu, &out->node, err)) < 0)
@@ -77,7 +77,7 @@ static int node_cpus(struct cpuset *out, const struct numa_machine *machine, int
     if (cpuset_count(out) > 0)
         return 0;
     cpuset_format(machine->allowed, text, sizeof text);
-    return ct_fail(err, -EINVAL,
+    return ct_fail(err, CTRUN_E_RESOURCES,
                    "--numa-binding: none of the CPUs of NUMA node %d may be used: this "
                    "process is bound to %s; ask for more (srun --cpus-per-task or "
                    "--cpu-bind=none) or leave --numa-binding out",
@@ -125,7 +125,7 @@ static int exclusive_cpus(struct cpuset *cpus, const struct numa_machine *machin
     int core = 0;
 
     if (share == 0)
-        return ct_fail(err, -EINVAL,
+        return ct_fail(err, CTRUN_E_RESOURCES,
                        "--numa-binding=exclusive: NUMA node %d has %d usable cores for "
                        "%d GPUs; try --numa-binding=node",
                        spot->node, cores, spot->gpus);

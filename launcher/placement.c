@@ -47,7 +47,7 @@ static int resolve_binding(struct placement *out, const char *mode, char *const 
         return ct_fail(err, -EINVAL, "--numa-binding=%s: no such mode", mode);
     gpus_find(&all);
     if (all.count == 0)
-        return ct_fail(err, -EINVAL,
+        return ct_fail(err, CTRUN_E_RESOURCES,
                        "--numa-binding=%s: No accelerator available for NUMA binding",
                        mode);
     if ((rc = gpus_select(&visible, &all, option_env(env, "CUDA_VISIBLE_DEVICES"),
@@ -55,7 +55,7 @@ static int resolve_binding(struct placement *out, const char *mode, char *const 
         return rc;
     if (visible.count < nproc)
         return ct_fail(
-            err, -EINVAL,
+            err, CTRUN_E_RESOURCES,
             "--numa-binding=%s: %d workers, but %d visible GPUs of %d: worker "
             "i is bound near GPU i; lower --nproc-per-node or widen "
             "CUDA_VISIBLE_DEVICES",

@@ -213,6 +213,7 @@ def test_torchrun_137_node_rank_with_c10d_is_warned_about(box, script):
 def test_torchrun_152_numa_binding_without_an_accelerator_exits_1(box, script):
     run = box.ctrun("--numa-binding=node", script)
     assert run.code == 1 and "No accelerator available for NUMA binding" in run.err
+    assert run.err.startswith("ctrun: error[E_RESOURCES]: ")
 
 
 def test_version_is_one_line(box):

@@ -458,7 +458,7 @@ static void virtual_ranks_map_through_the_parents_list(void **state)
     ct_env_deinit(&env);
     done();
     resolve(&f, "--nproc-per-node=3 --virtual-local-rank sh", (char *[]){cuda, NULL});
-    assert_int_equal(f.rc, -EINVAL);
+    assert_int_equal(f.rc, CTRUN_E_RESOURCES);
     assert_non_null(
         strstr(f.err.text, "exceeds available GPUs in CUDA_VISIBLE_DEVICES"));
     done();

@@ -72,7 +72,7 @@ static void nproc_words_ask_the_machine(void **state)
         {"auto", 8, 8},
         {"auto", 0, 6},
         {"gpu", 3, 3},
-        {"gpu", 0, -EINVAL},
+        {"gpu", 0, CTRUN_E_RESOURCES},
         {"xpu", 0, -EINVAL},
         {"0", 0, -EINVAL},
         {"-1", 0, -EINVAL},
