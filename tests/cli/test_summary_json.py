@@ -87,10 +87,10 @@ def test_each_event_of_the_sources_is_in_the_schema_and_the_manual():
             told |= set(re.findall(r'ct_event_begin\(&\w+, "(\w+)"\)', path.read_text()))
     told |= {"round_started", "round_stopped"}  # one function for both
     described = set(schema.load("events")["definitions"])
-    assert told == described, told ^ described
+    assert told == described, f"packaging/schema/events.schema.json: {told ^ described}"
     manual = (ctrun.ROOT / "man" / "ctrun-events.7").read_text()
     missing = {name for name in told if f".It Sy {name}\n" not in manual}
-    assert not missing, missing
+    assert not missing, f"man/ctrun-events.7: {missing}"
 
 
 def test_the_schemas_refuse_what_they_should():
