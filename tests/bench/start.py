@@ -1,37 +1,40 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""From exec of the launcher to the first instruction of the last of four workers.
+"""From exec of the launcher to the first instruction of the last of 4 workers, and of 64.
 
-usage: start.py [SAMPLES]     default 15; torchrun gets a third of them"""
+usage: start.py [SAMPLES]     default 15; torchrun gets a third of them, and the 64 two thirds"""
 import sys
 
 from launchers import PROBE, ctrun, launchers, stamps, table
 
-WORKERS = 4
 
-
-def sample(command):
+def sample(command, workers):
     """Milliseconds for one launch."""
     box = ctrun.Box()
     try:
-        run = box.run(PROBE, "exec", *command, PROBE)
+        run = box.run(PROBE, "exec", *command, PROBE, seconds=300)
         assert run.code == 0, run
         [began] = stamps(run.err, "exec")
         first = stamps(run.out)
-        assert len(first) == WORKERS, run
+        assert len(first) == workers, run
         return (max(first) - began) / 1e6
     finally:
         box.close()
 
 
+def measure(workers, turns, torchruns):
+    samples = {}
+    for turn in range(turns):
+        for name, command in launchers(workers).items():
+            if not name.startswith("torchrun") or turn < torchruns:
+                samples.setdefault(name, []).append(sample(command, workers))
+    table(f"exec to the first instruction of {workers} workers", "ms", samples)
+
+
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 15
-    samples = {}
-    for turn in range(count):
-        for name, command in launchers(WORKERS).items():
-            if not name.startswith("torchrun") or turn % 3 == 0:
-                samples.setdefault(name, []).append(sample(command))
-    table(f"exec to the first instruction of {WORKERS} workers", "ms", samples)
+    measure(4, count, max(1, count // 3))
+    measure(64, max(1, 2 * count // 3), 1)
 
 
 main()
