@@ -6,11 +6,14 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/sched.h>
 #include <mntent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,14 +22,18 @@
 
 enum {
     CAGE_LINE_MAX = 4096,
-    CAGE_EMPTY_TRIES = 50, /* of 10 ms: killed processes take a moment to go */
+    CAGE_EMPTY_TRIES = 55, /* half a second: killed processes take a moment to go */
+    CAGE_PAUSE_FIRST_NS = 200 * 1000,
+    CAGE_PAUSE_MAX_NS = 10 * 1000 * 1000,
 };
 
 static struct {
     char path[PATH_MAX]; /* empty: there is none */
-    int procs;           /* cgroup.procs */
-    int kill;            /* cgroup.kill */
-} cage = {.procs = -1, .kill = -1};
+    int directory;
+    volatile bool has_killed;
+    int procs; /* cgroup.procs */
+    int kill;  /* cgroup.kill */
+} cage = {.directory = -1, .procs = -1, .kill = -1};
 
 /* ---- Where ------------------------------------------------------------------------------ */
 
@@ -99,15 +106,17 @@ static int open_in(const char *directory, const char *name)
                : open(path, O_WRONLY | O_CLOEXEC);
 }
 
-/* A cgroup whose last process was killed is busy for a moment. */
+/* A cgroup whose last process was killed is busy for a moment, mostly a short one. */
 static bool remove_empty(const char *path)
 {
-    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    struct timespec pause = {.tv_nsec = CAGE_PAUSE_FIRST_NS};
 
     for (int i = 0; i < CAGE_EMPTY_TRIES; i++) {
         if (rmdir(path) == 0 || errno != EBUSY)
             return true;
         (void)nanosleep(&pause, NULL);
+        if (pause.tv_nsec < CAGE_PAUSE_MAX_NS)
+            pause.tv_nsec *= 2;
     }
     return false;
 }
@@ -167,20 +176,45 @@ void cage_open(const char *mounts, const char *membership)
         cage.path[0] = '\0';
         return;
     }
+    cage.directory = open(cage.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cage.procs = open_in(cage.path, "cgroup.procs");
     cage.kill = open_in(cage.path, "cgroup.kill"); /* since Linux 5.14 */
     if (cage.procs < 0 || cage.kill < 0)
         cage_close();
 }
 
-void cage_enter(void)
+/* To be born there costs nothing. To move there makes the kernel wait for all processors, a
+ * few milliseconds for every worker, one after the other. */
+static pid_t fork_inside(void)
 {
-    if (cage.procs >= 0)
+    struct clone_args args = {
+        .flags = CLONE_INTO_CGROUP,
+        .exit_signal = SIGCHLD,
+        .cgroup = (unsigned)cage.directory,
+    };
+
+    /* Linux (6.18 was seen to) kills a child at once that is born in a cgroup which was killed
+     * at any time before: those move there, as before CLONE_INTO_CGROUP. */
+    if (cage.directory < 0 || cage.has_killed)
+        return -1;
+    return (pid_t)syscall(SYS_clone3, &args, sizeof args); /* since Linux 5.7 */
+}
+
+pid_t cage_fork(void)
+{
+    pid_t pid = fork_inside();
+
+    if (pid >= 0)
+        return pid;
+    pid = fork();
+    if (pid == 0 && cage.procs >= 0)
         (void)!write(cage.procs, "0", 1); /* refused: then as without one */
+    return pid;
 }
 
 bool cage_kill(void)
 {
+    cage.has_killed = true;
     return cage.kill >= 0 && write(cage.kill, "1", 1) == 1;
 }
 
@@ -190,7 +224,9 @@ void cage_close(void)
         close(cage.procs);
     if (cage.kill >= 0)
         close(cage.kill);
-    cage.procs = cage.kill = -1;
+    if (cage.directory >= 0)
+        close(cage.directory);
+    cage.directory = cage.procs = cage.kill = -1;
     if (cage.path[0] && !remove_empty(cage.path))
         ct_debug("cgroup left behind path=%s", cage.path);
     cage.path[0] = '\0';

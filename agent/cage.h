@@ -2,7 +2,7 @@
 /* A cgroup (version 2) of this run's own below the one that we were started in: one write kills
  * every process in it at once, however fast it forks and whatever it did to escape.
  *
- *     guard: cage_open ── workers: cage_enter ── cage_kill, any time ── guard: cage_close
+ *     guard: cage_open ── workers: cage_fork ── cage_kill, any time ── guard: cage_close
  *
  * It is named ctrun-PIDNAMESPACE-PID-STARTTIME after the guard. When that process is no more,
  * guard and agent were killed in the same instant: the next cage_open() kills what they left.
@@ -14,11 +14,13 @@
 #define AGENT_CAGE_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* `mounts` is /proc/self/mounts, `membership` /proc/self/cgroup; others in tests. */
 void cage_open(const char *mounts, const char *membership);
-/* The calling process, and all that it will fork, are in it. Async-signal-safe. */
-void cage_enter(void);
+/* fork(), but the child, and all that it will fork, are in it from birth. The child may call
+ * async-signal-safe functions only. */
+pid_t cage_fork(void);
 /* True when everything in it was sent SIGKILL. Async-signal-safe. */
 bool cage_kill(void);
 /* Takes the empty cgroup away. */

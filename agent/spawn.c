@@ -122,7 +122,6 @@ static _Noreturn void run_child(const struct child *child)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != child->parent)
         _exit(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
-    cage_enter();
     if ((report.rc = place_fd(child->request->out, STDOUT_FILENO)) == 0)
         report.rc = place_fd(child->request->err, STDERR_FILENO);
     if (report.rc == 0 && child->request->bind) {
@@ -147,7 +146,7 @@ static pid_t fork_child(struct child *child)
 
     sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &child->mask);
-    pid = fork();
+    pid = cage_fork();
     if (pid == 0)
         run_child(child);
     if (pid < 0)
