@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrunctl doctor: what of this machine, or of a rendezvous endpoint, will hurt a run. */
 #include "launcher/ctl.h"
-#include "launcher/doctor.h"
+#include "launcher/doctor_net.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-static const struct ctl_option options[] = {CTL_JSON, {0}};
+static const struct ctl_option options[] = {
+    {.name = "net", .help = "as a worker of a run: try all ways between its nodes"},
+    CTL_JSON,
+    {0}};
 
 static void print_json(const struct doctor *doctor)
 {
@@ -40,21 +43,25 @@ static void print_text(const struct doctor *doctor)
 static int run(const struct ctl_call *call)
 {
     struct doctor *doctor = ct_zalloc(sizeof *doctor);
+    bool is_told = true;
     int code;
 
     if (!doctor) {
         fputs("ctrunctl: out of memory\n", stderr);
         return CT_EXIT_FAILURE;
     }
-    if (call->word_count > 0) {
+    if (ctl_value(call, "net")) {
+        /* One node tells for all; the others only what went wrong on them. */
+        is_told = doctor_net(doctor) || doctor_has_failed(doctor);
+    } else if (call->word_count > 0) {
         doctor_peer(doctor, call->words[0]);
     } else {
         doctor_machine(doctor);
         doctor_gpus(doctor);
     }
-    if (ctl_value(call, "json"))
+    if (is_told && ctl_value(call, "json"))
         print_json(doctor);
-    else
+    else if (is_told)
         print_text(doctor);
     code = doctor_has_failed(doctor) ? CT_EXIT_FAILURE : CT_EXIT_OK;
     free(doctor);
@@ -68,7 +75,10 @@ const struct ctl_verb ctl_doctor = {
     .help = "say what of this machine, or on the way to a rendezvous, will hurt a run\n"
             "One line a finding: ok, warn or fail; what; its value; the fix. Exit code "
             "1 when\n"
-            "one failed. With HOST:PORT: the name, the way, and who answers there.",
+            "one failed. With HOST:PORT: the name, the way, and who answers there.\n"
+            "With --net, as the program of a run (ctrun --hosts=a,b ctrunctl doctor "
+            "--net): every\n"
+            "way from each node to each address of the others, clocks, versions.",
     .options = options,
     .run = run,
 };

@@ -44,6 +44,8 @@ bool doctor_has_failed(const struct doctor *doctor);
 /* Look at this machine. */
 void doctor_machine(struct doctor *doctor);
 void doctor_gpus(struct doctor *doctor);
+/* Versions of the driver and of NCCL, "" where there is none; both of `size` bytes. */
+void doctor_gpu_versions(char *driver, char *nccl, size_t size);
 /* Look at the rendezvous endpoint "host:port" from here; blocks some seconds at most. */
 void doctor_peer(struct doctor *doctor, const char *endpoint);
 

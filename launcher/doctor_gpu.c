@@ -95,23 +95,49 @@ static void look_by_nvml(struct doctor *doctor, const struct nvml *nvml)
     (void)nvml->shutdown();
 }
 
-static void look_at_nccl(struct doctor *doctor, bool is_needed)
+/* False when there is no library. */
+static bool read_nccl_version(char *dst, size_t size)
 {
     void *library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
     int (*get_version)(int *version) = NULL;
     int version = 0;
 
-    if (!library) {
+    *dst = '\0';
+    if (!library)
+        return false;
+    if (find(library, "ncclGetVersion", &get_version) && get_version(&version) == 0)
+        (void)ct_format(dst, size, "%d.%d.%d", version / 10000, version / 100 % 100,
+                        version % 100);
+    dlclose(library);
+    return true;
+}
+
+static void look_at_nccl(struct doctor *doctor, bool is_needed)
+{
+    char version[32];
+
+    if (!read_nccl_version(version, sizeof version))
         /* PyTorch's wheels bring their own: it is no trouble for them. */
         (void)doctor_add(doctor, DOCTOR_OK, "NCCL",
                          is_needed ? "none in the library path (PyTorch brings its own)"
                                    : "none");
-        return;
+    else if (*version)
+        (void)doctor_add(doctor, DOCTOR_OK, "NCCL", "%s", version);
+}
+
+void doctor_gpu_versions(char *driver, char *nccl, size_t size)
+{
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    struct nvml nvml;
+
+    *driver = '\0';
+    (void)read_nccl_version(nccl, size);
+    if (library && load(library, &nvml) && nvml.init() == 0) {
+        (void)nvml.driver_version(driver, (unsigned)size);
+        (void)nvml.shutdown();
     }
-    if (find(library, "ncclGetVersion", &get_version) && get_version(&version) == 0)
-        (void)doctor_add(doctor, DOCTOR_OK, "NCCL", "%d.%d.%d", version / 10000,
-                         version / 100 % 100, version % 100);
-    dlclose(library);
+    if (library)
+        dlclose(library);
 }
 
 void doctor_gpus(struct doctor *doctor)

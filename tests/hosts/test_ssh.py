@@ -90,3 +90,17 @@ def test_after_a_power_cut_the_others_go_on(box, cluster):
     ctrun.wait_until(two, lambda: f"a world of two\n{run}", 30)
     run.signal(signal.SIGTERM)
     assert run.wait(60) == 143, run
+
+
+def test_doctor_finds_the_way_that_is_closed(box, cluster):
+    ssh = cluster(3)
+    words = ["--hosts=node[1-3]", ctrun.program("ctrunctl"), "doctor", "--net"]
+    run = start(ssh, "node1", *words)
+    assert run.wait(60) == 0 and "6 of 6 ways between nodes work" in run.out, run
+    ssh.lab.partition("-1", "node3", "node2")  # what node3 sends to node2 is lost
+    run = start(ssh, "node1", *words)
+    assert run.wait(60) == 1, run
+    failed = [line for line in run.out.splitlines() if line.startswith("node1: fail")]
+    assert failed and all("node2 -> node3: " in line or "node3 -> node2: " in line
+                          for line in failed), run
+    assert "--port-range" in failed[0], run

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "launcher/doctor.h"
+#include "launcher/doctor_net.h"
 #include "tests/lib/test.h"
 
 static void a_name_that_is_loopback_is_a_trap(void **state)
@@ -32,9 +34,107 @@ static void a_small_shm_warns_and_none_fails(void **state)
     assert_true(doctor_has_failed(&doctor));
 }
 
+static const struct doctor_node three[] = {
+    {.host = "a",
+     .version = "1",
+     .nccl = "2.28.3",
+     .addrs = {"10.0.0.1"},
+     .addr_count = 1,
+     .port = 5,
+     .nonce = 7},
+    {.host = "b",
+     .version = "1",
+     .nccl = "2.28.3",
+     .addrs = {"10.0.0.2", "172.17.0.1"},
+     .addr_count = 2,
+     .clock_ms = 999,
+     .port = 5},
+    {.host = "c",
+     .version = "2",
+     .nccl = "2.27.0",
+     .addrs = {"10.0.0.3"},
+     .addr_count = 1,
+     .clock_ms = -70000,
+     .port = 5},
+};
+
+static const struct doctor_finding *find_with(const struct doctor *doctor,
+                                              const char *what, const char *part)
+{
+    for (size_t i = 0; i < doctor->count; i++)
+        if (strcmp(doctor->list[i].what, what) == 0 &&
+            strstr(doctor->list[i].value, part))
+            return &doctor->list[i];
+    fail_msg("no finding %s with %s", what, part);
+    return NULL;
+}
+
+static void nodes_that_differ_are_named(void **state)
+{
+    struct doctor doctor = {0};
+
+    (void)state;
+    doctor_check_nodes(&doctor, three, 2);
+    assert_int_equal(find_with(&doctor, "clocks", "999 ms")->level, DOCTOR_OK);
+    assert_int_equal(find_with(&doctor, "NCCL", "2.28.3 on all")->level, DOCTOR_OK);
+    doctor.count = 0;
+    doctor_check_nodes(&doctor, three, 3);
+    assert_int_equal(find_with(&doctor, "clocks", "b is 71.0 s ahead of c")->level,
+                     DOCTOR_FAIL);
+    assert_int_equal(find_with(&doctor, "NCCL", "2.27.0 on c")->level, DOCTOR_FAIL);
+    assert_int_equal(find_with(&doctor, "ctrun", "2 on c")->level, DOCTOR_WARN);
+}
+
+static void a_way_that_is_closed_is_named_with_its_fix(void **state)
+{
+    static const struct doctor_way ways[] = {
+        {0, 1, 0, 0, 3},      {0, 1, 1, DOCTOR_SOMEBODY_ELSE, 1},
+        {0, 2, 0, 0, 1},      {1, 0, 0, 0, 1},
+        {1, 2, 0, 110, 3000}, {2, 0, 0, 0, 1},
+        {2, 1, 0, 0, 1},      {2, 1, 1, 0, 1},
+    };
+    struct doctor doctor = {0};
+    const struct doctor_finding *finding;
+
+    (void)state;
+    doctor_check_ways(&doctor, three, 3, ways, sizeof ways / sizeof *ways);
+    finding = find_with(&doctor, "reachability",
+                        "b -> c: 10.0.0.3: Connection timed out");
+    assert_int_equal(finding->level, DOCTOR_FAIL);
+    assert_non_null(strstr(finding->fix, "--port-range"));
+    finding = find_with(&doctor, "reachability", "a -> b: 172.17.0.1: another machine");
+    assert_int_equal(finding->level, DOCTOR_WARN);
+    assert_non_null(find_with(&doctor, "reachability", "5 of 6 ways"));
+}
+
+static void a_node_reads_what_it_wrote_and_nothing_else(void **state)
+{
+    char text[DOCTOR_TEXT_MAX];
+    struct doctor_node node;
+
+    (void)state;
+    doctor_node_format(text, &three[1]);
+    assert_int_equal(doctor_node_parse(&node, text), 0);
+    assert_string_equal(node.host, "b");
+    assert_string_equal(node.nccl, "2.28.3");
+    assert_string_equal(node.driver, "");
+    assert_int_equal(node.clock_ms, 999);
+    assert_int_equal(node.addr_count, 2);
+    assert_string_equal(node.addrs[1], "172.17.0.1");
+    for (size_t i = 0; i < 7; i++) { /* up to its last tab it is no node */
+        char *tab = strrchr(text, '\t');
+
+        *tab = '\0';
+        assert_int_equal(doctor_node_parse(&node, text), i == 0 ? 0 : -EBADMSG);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_that_differ_are_named),
+        cmocka_unit_test(a_way_that_is_closed_is_named_with_its_fix),
+        cmocka_unit_test(a_node_reads_what_it_wrote_and_nothing_else),
         cmocka_unit_test(a_name_that_is_loopback_is_a_trap),
         cmocka_unit_test(a_small_shm_warns_and_none_fails),
     };
