@@ -132,6 +132,11 @@ struct agent_options {
     void (*why)(void *context, char *dst, size_t size);
     /* After a signal that ends the run, every ten seconds: what is left of signal_grace_ms. */
     void (*on_countdown)(void *context, uint64_t left_ms);
+    /* The rendezvous is lost, the workers are being ended, and it is looked for again for
+     * `looked_for_ms`; it is back, and this node joins as a new one. */
+    void (*on_lost)(void *context, const struct ctrun_error *why,
+                    uint64_t looked_for_ms);
+    void (*on_returned)(void *context);
     /* For events: a worker runs; it has ended (cause CT_CAUSE_NONE: well). */
     void (*on_worker_started)(void *context, int local_rank, int pid);
     void (*on_worker_ended)(void *context, const struct ct_failure *end);

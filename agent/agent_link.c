@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the server says, and what a link that breaks means in each state. */
-#include <signal.h>
 #include <stdlib.h>
 
 #include "agent/agent_private.h"
@@ -23,6 +22,7 @@ static void on_up(void *context, const struct ct_welcome *welcome)
 
     compare_clocks(agent, welcome->wall_ns);
     agent->lost_after_ms = welcome->lost_after_ms;
+    agent_has_returned(agent);
     agent_join(agent);
 }
 
@@ -55,18 +55,6 @@ static void on_message(void *context, const struct ct_message *message)
     }
 }
 
-/* The server takes a broken link for a lost node and will start a world without us: ours must
- * have ended before. */
-static void fence(struct agent *agent, const struct ctrun_error *why)
-{
-    const uint64_t limit_ms = agent->lost_after_ms / 10;
-    const uint64_t grace_ms = agent->options->grace_ms;
-
-    agent->result->error = *why;
-    agent_stop(agent, AFTER_END, SIGTERM, grace_ms < limit_ms ? grace_ms : limit_ms,
-               why->text);
-}
-
 static void on_down(void *context, const struct ctrun_error *why)
 {
     struct agent *agent = context;
@@ -75,6 +63,8 @@ static void on_down(void *context, const struct ctrun_error *why)
     if (agent->lost_after_ms > 0 && why->code == CTRUN_E_UNREACHABLE)
         (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous is gone: %s",
                       why->text);
+    if (link_was_up(agent->link))
+        agent->is_silently_lost = link_was_silent(agent->link);
     switch (agent->state) {
     case AGENT_JOINING: /* nothing runs: it may come back */
         if (why->code != CTRUN_E_LEADER_LOST) {
@@ -82,16 +72,16 @@ static void on_down(void *context, const struct ctrun_error *why)
             break;
         }
         agent_set_state(agent, AGENT_CONNECTING, why->text);
-        link_connect(agent->link, agent->options->connect_timeout_ms < LINK_RECONNECT_MS
-                                      ? agent->options->connect_timeout_ms
-                                      : LINK_RECONNECT_MS);
+        link_connect(agent->link, agent_return_ms(agent));
         break;
-    case AGENT_RUNNING: fence(agent, &lost); break;
+    case AGENT_RUNNING: agent_fence(agent, &lost); break;
     case AGENT_STOPPING:
-        if (agent->is_gone)
-            agent_fail(agent, &lost);
-        else if (agent->after != AFTER_END)
-            fence(agent, &lost);
+        if (agent->is_gone) {
+            agent->result->error = lost;
+            agent_return(agent);
+        } else if (agent->after < AFTER_RETURN) {
+            agent_fence(agent, &lost);
+        }
         break;
     case AGENT_CONNECTING:
     case AGENT_SUCCEEDED: agent_fail(agent, &lost); break;

@@ -4,6 +4,7 @@
  *     agent.c          opens and closes everything, runs the loop
  *     agent_round.c    the state that agent.h draws, and the rounds
  *     agent_link.c     what the server says; a link that breaks
+ *     agent_return.c   a link that is lost, and the way back
  *     agent_request.c  what people ask: signals and ctrunctl
  *     agent_chorus.c   lines that several workers write alike
  *     agent_way.c      the proof that group rank 0 can be reached, before workers start
@@ -44,6 +45,7 @@ enum agent_state {
 enum agent_after {
     AFTER_SUCCEED, /* only leftovers had to go */
     AFTER_REJOIN,  /* report, then do what the server's STOP says */
+    AFTER_RETURN,  /* the link is lost: look for the server again */
     AFTER_END,
 };
 
@@ -52,6 +54,7 @@ struct agent {
     struct agent_result *result;
     enum agent_state state;
     enum agent_after after;
+    bool is_silently_lost; /* no word of the server's host either, the last time */
     bool is_gone; /* STOPPING: no worker is left, the server's word is missing */
 
     struct loop *loop;
@@ -122,6 +125,17 @@ void agent_take_signal(struct agent *agent, const struct ct_signal *message);
 uint64_t agent_signal_grace_ms(const struct agent *agent);
 void agent_begin_countdown(struct agent *agent);
 int agent_open_countdown(struct agent *agent, struct ctrun_error *err);
+
+/* ---- agent_return.c --------------------------------------------------------------------- */
+
+/* The link is lost: the workers end at once. */
+void agent_fence(struct agent *agent, const struct ctrun_error *why);
+/* They have ended. */
+void agent_return(struct agent *agent);
+/* WELCOME. */
+void agent_has_returned(struct agent *agent);
+/* For how long a lost server is looked for. */
+uint64_t agent_return_ms(const struct agent *agent);
 
 /* ---- The others ------------------------------------------------------------------------- */
 

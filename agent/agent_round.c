@@ -14,7 +14,8 @@ static const unsigned edges[] = {
     [AGENT_CONNECTING] = 1u << AGENT_JOINING | 1u << AGENT_ENDED,
     [AGENT_JOINING] = 1u << AGENT_CONNECTING | 1u << AGENT_RUNNING | 1u << AGENT_ENDED,
     [AGENT_RUNNING] = 1u << AGENT_STOPPING,
-    [AGENT_STOPPING] = 1u << AGENT_SUCCEEDED | 1u << AGENT_JOINING | 1u << AGENT_ENDED,
+    [AGENT_STOPPING] = 1u << AGENT_SUCCEEDED | 1u << AGENT_JOINING |
+                       1u << AGENT_CONNECTING | 1u << AGENT_ENDED,
     [AGENT_SUCCEEDED] = 1u << AGENT_STOPPING | 1u << AGENT_ENDED,
     [AGENT_ENDED] = 0,
 };
@@ -285,6 +286,10 @@ static void on_gone(void *context, int survivors)
     switch (agent->after) {
     case AFTER_SUCCEED: succeed(agent); break;
     case AFTER_REJOIN: finish_round(agent); break;
+    case AFTER_RETURN:
+        emit_round("round_stopped", &agent->start);
+        agent_return(agent);
+        break;
     case AFTER_END:
         emit_round("round_stopped", &agent->start);
         if (agent->result->error.code == 0)

@@ -69,7 +69,8 @@ enum {
     LINK_PAUSE_MAX_MS = 1000,
     LINK_CONNECTING_MS = 10000, /* between lines for people while nobody answers */
     LINK_RECONNECT_MS =
-        5000, /* a lost server that runs nothing of ours may come back */
+        4000, /* a server that is gone may be restarted; the batch system waits */
+    LINK_RETURN_MS = 60000, /* one that is silent may be behind a loose cable */
 
     /* The way to group rank 0. */
     WAY_STAGGER_MS = 250,  /* "happy eyeballs" (RFC 8305): then the next address too */

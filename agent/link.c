@@ -70,7 +70,8 @@ struct link {
                               * the silence timer counts from */
     uint64_t proven_ms; /* the same without benefit of doubt */
     uint64_t answered_ms; /* ... acknowledged by the server, not by its host for it */
-    bool is_direct;       /* nothing between the server's kernel and ours */
+    bool was_up, was_silent; /* the connection that is being given up */
+    bool is_direct;          /* nothing between the server's kernel and ours */
     bool has_held; /* a START that waits for an acknowledgement: see is_fresh() */
     struct ct_start held;
     uint64_t silence_due_ms; /* when the silence timer should run */
@@ -145,6 +146,7 @@ static void go_down(struct link *link, const struct ctrun_error *why)
     loop_timer_stop(link->talk);
     loop_timer_stop(link->heartbeat);
     loop_timer_stop(link->silence);
+    link->was_up = link->state == LINK_UP;
     set_state(link, LINK_DOWN, copy.text);
     link->options.on_down(link->options.context, &copy);
 }
@@ -271,6 +273,7 @@ static void fail_connection(struct link *link, int rc, const char *what)
     (void)ct_fail(&why, CTRUN_E_LEADER_LOST, "the rendezvous at %s is gone: %s: %s",
                   address, what,
                   rc == -EPROTO || rc == -EBADMSG ? "broken message" : strerror(-rc));
+    link->was_silent = rc == -ETIMEDOUT || rc == -EHOSTUNREACH || rc == -ENETUNREACH;
     go_down(link, &why);
 }
 
@@ -636,6 +639,16 @@ static void on_socket(void *context, unsigned events)
         return;
     if (events & LOOP_READ)
         receive(link);
+}
+
+bool link_was_up(const struct link *link)
+{
+    return link->was_up;
+}
+
+bool link_was_silent(const struct link *link)
+{
+    return link->was_silent;
 }
 
 bool link_is_up(const struct link *link)

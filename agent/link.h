@@ -48,6 +48,10 @@ bool link_is_up(const struct link *link);
 /* Our end and the server's of the connection; false while there is none. */
 bool link_get_ends(const struct link *link, struct ct_addr *local,
                    struct ct_addr *remote);
+/* In on_down: the link was UP; no word came from the server's host either, so that it may be there
+ * and the way to it broken. */
+bool link_was_up(const struct link *link);
+bool link_was_silent(const struct link *link);
 /* Until when this node's workers may live, by what the server has acknowledged so far; renewed
  * in the guard's fence with each acknowledgement (agent/fence.h). */
 uint64_t link_lease_ms(const struct link *link);

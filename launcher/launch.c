@@ -53,6 +53,7 @@ struct launch {
     bool is_ending;        /* a signal has ended the run here */
     struct why why;        /* the first cause of the last stop */
     bool hosts_rendezvous; /* in this process */
+    bool has_returned;     /* the rendezvous was lost: tell the new place */
 };
 
 /* ---- The embedded server ------------------------------------------------------------- */
@@ -215,7 +216,7 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     launch->waited_ms = waited_ms;
     if (waited_ms < launch->said_ms) /* a new round waits from zero */
         launch->said_ms = 0;
-    if (waited_ms - launch->said_ms < SAY_EVERY_MS)
+    if (!waiting->is_standby && waited_ms - launch->said_ms < SAY_EVERY_MS)
         return;
     launch->said_ms = waited_ms;
     messages_format_waiting(text, sizeof text, waiting, waited_ms);
@@ -268,6 +269,10 @@ static void on_start(void *context, const struct ct_start *start)
     unsigned last = (unsigned)launch->config->nproc - 1;
 
     say_omp(launch, start);
+    if (launch->has_returned)
+        messages_say("rejoined as node %u of %u", start->group_rank,
+                     start->group_world_size);
+    launch->has_returned = false;
     ct_info(
         "round started restart_count=%u master_addr=%s master_port=%d group_rank=%u "
         "group_world_size=%u local_ranks=0-%u role_ranks=%u-%u global_ranks=%u-%u "
@@ -325,6 +330,22 @@ static void on_countdown(void *context, uint64_t left_ms)
 {
     if (!seat_get()->is_given)
         say_signal_left(((struct launch *)context)->config, left_ms);
+}
+
+static void on_lost(void *context, const struct ctrun_error *why,
+                    uint64_t looked_for_ms)
+{
+    (void)context;
+    messages_say("lost the rendezvous: %s; workers stopped, looking for it for %llu s",
+                 why->text, (unsigned long long)looked_for_ms / 1000);
+}
+
+static void on_returned(void *context)
+{
+    struct launch *launch = context;
+
+    launch->has_returned = true;
+    messages_say("the rendezvous is back: rejoining");
 }
 
 static void on_worker_started(void *context, int local_rank, int pid)
@@ -396,6 +417,8 @@ static int fail_to_meet(struct launch *launch, const struct ctrun_error *err)
     } else if (err->code == CTRUN_E_UNREACHABLE || err->code == CTRUN_E_DNS ||
                err->code == CTRUN_E_NO_HOST) {
         hosts_explain_unreachable(&block, &launch->hosts, launch->config, err);
+    } else if (err->code == CTRUN_E_LEADER_LOST) {
+        messages_explain_leader_lost(&block, err);
     } else {
         return launch_fail(launch->config, err);
     }
@@ -643,6 +666,8 @@ static int run_agent(struct launch *launch)
         .why = why,
         .on_countdown = on_countdown,
         .on_worker_started = on_worker_started,
+        .on_lost = on_lost,
+        .on_returned = on_returned,
         .on_worker_ended = on_worker_ended,
     };
     fill_options(launch, options);

@@ -172,6 +172,19 @@ int messages_exit_code(int code)
     }
 }
 
+void messages_explain_leader_lost(struct messages_block *block,
+                                  const struct ctrun_error *err)
+{
+    messages_begin(block, err->code, "%s", err->text);
+    messages_add(block, "no standby",
+                 "the rendezvous ran inside one node's ctrun, and ends with it");
+    messages_add(block, "now", "local workers stopped; exit %d (worth retrying)",
+                 CT_EXIT_RETRY);
+    messages_add(block, "do",
+                 "run ctrund on a service node and name it in --rdzv-endpoint, or use "
+                 "--rdzv-backend=etcd: any node may die then");
+}
+
 /* ---- Sentences ----------------------------------------------------------------------- */
 
 void messages_format_span(char *dst, uint64_t ms)
@@ -195,8 +208,10 @@ void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *wa
                              uint64_t waited_ms)
 {
     if (waiting->is_standby)
-        (void)ct_format(dst, size, "run is full (%u/%u): standby", waiting->max_nodes,
-                        waiting->max_nodes);
+        (void)ct_format(
+            dst, size,
+            "run is full (%u/%u): standby #%u, will take over for a lost node",
+            waiting->joined, waiting->max_nodes, waiting->is_standby);
     else
         (void)ct_format(dst, size, "waiting %llu s: %u/%u nodes%s%s",
                         (unsigned long long)(waited_ms / 1000), waiting->joined,

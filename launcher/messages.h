@@ -60,4 +60,8 @@ void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop);
 /* "exited with 7", "died of SIGKILL (9)", "was killed for lack of memory": what it did. */
 void messages_format_cause(char *dst, size_t size, const struct ct_failure *failure);
 
+/* E09: why this node ends without a verdict, and what does better. */
+void messages_explain_leader_lost(struct messages_block *block,
+                                  const struct ctrun_error *err);
+
 #endif

@@ -29,6 +29,8 @@ enum {
     ROUND_SLOTS_MAX = 65535,
     /* WAITING to all is for people, and costs a message for each member. */
     ROUND_WAITING_EVERY_MS = 1000,
+    /* ... and comes again while nothing changes: a silent launcher looks like a dead one. */
+    ROUND_WAITING_AGAIN_MS = 10000,
     /* What a HELLO asks for is kept above this: one core must answer thousands of agents. */
     ROUND_HEARTBEAT_MIN_MS = 10,
     /* A node whose connection broke has this long to come back, or a fifth of its lease: live ones

@@ -109,6 +109,7 @@ struct round_action {
     uint64_t id; /* of the member */
     void *peer;  /* its link's; valid even when it is a member no more */
     enum round_state from, to;
+    uint32_t place;  /* WAITING: of a standby, from 1; else 0 */
     const char *why; /* static text */
 };
 

@@ -48,7 +48,9 @@ void round_send_waiting_if_due(struct round *round, uint64_t now_ms)
         if (round->members.list[i]->state == MEMBER_READY)
             round_push_to(round, ROUND_SEND_WAITING, round->members.list[i]);
     }
-    round->waiting_due_ms = UINT64_MAX;
+    round->waiting_due_ms = round->counts[MEMBER_READY] > 0
+                                ? now_ms + ROUND_WAITING_AGAIN_MS
+                                : UINT64_MAX;
     round->waiting_sent_ms = now_ms;
 }
 
@@ -84,15 +86,40 @@ static void fill_start(struct round *round, struct member **world, size_t count)
     member_assign_ranks(world, count, world + count);
 }
 
-void round_tell_standby(struct round *round, const struct member *member)
+static void push_standby(struct round *round, const struct member *member,
+                         uint32_t place)
 {
+    struct round_action *action = round_push(round, ROUND_SEND_WAITING);
+
+    action->id = member->link.id;
+    action->peer = member->link.peer;
+    action->place = place;
     round->waiting = (struct ct_waiting){
         .joined = round->world_count,
         .min_nodes = round->settings.min_nodes,
         .max_nodes = round->settings.max_nodes,
         .is_standby = 1,
     };
-    round_push_to(round, ROUND_SEND_WAITING, member);
+}
+
+void round_tell_standby(struct round *round, const struct member *member)
+{
+    uint32_t place = 0;
+
+    for (size_t i = 0; i < round->members.count; i++)
+        place += round->members.list[i]->state == MEMBER_READY &&
+                 round->members.list[i]->link.id <= member->link.id;
+    push_standby(round, member, place);
+}
+
+static void tell_standbys(struct round *round)
+{
+    uint32_t place = 0;
+
+    for (size_t i = 0; i < round->members.count; i++) {
+        if (round->members.list[i]->state == MEMBER_READY)
+            push_standby(round, round->members.list[i], ++place);
+    }
 }
 
 static void start_world(struct round *round, uint64_t now_ms, const char *why)
@@ -120,10 +147,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
         world[i]->step = -1;
         round_push_to(round, ROUND_SEND_START, world[i]);
     }
-    for (size_t i = 0; i < round->members.count; i++) {
-        if (round->members.list[i]->state == MEMBER_READY)
-            round_tell_standby(round, round->members.list[i]);
-    }
+    tell_standbys(round);
 }
 
 void round_start_if_complete(struct round *round, uint64_t now_ms)

@@ -182,6 +182,15 @@ static void send_roster(struct run *run, const struct round_action *action)
     }
 }
 
+static void send_waiting(struct run *run, const struct round_action *action)
+{
+    struct ct_waiting waiting = run->round->waiting;
+
+    waiting.is_standby = (uint8_t)(action->place < UINT8_MAX ? action->place
+                                                             : UINT8_MAX);
+    send_action(run, action, CT_MESSAGE_WAITING, &waiting, sizeof waiting);
+}
+
 /* The member left the round; its connection is still there to be closed. */
 static void part(struct peer *peer)
 {
@@ -202,10 +211,7 @@ static void execute(struct run *run, const struct round_action *action)
             send_action(run, action, CT_MESSAGE_START, &member->start,
                         sizeof member->start);
         break;
-    case ROUND_SEND_WAITING:
-        send_action(run, action, CT_MESSAGE_WAITING, &round->waiting,
-                    sizeof round->waiting);
-        break;
+    case ROUND_SEND_WAITING: send_waiting(run, action); break;
     case ROUND_SEND_STOP:
         send_action(run, action, CT_MESSAGE_STOP, &round->stop, sizeof round->stop);
         break;

@@ -76,7 +76,8 @@ def test_a_lost_server_stops_the_workers(node):
 
 def test_a_silent_server_stops_the_workers_before_it_counts_us_lost(node):
     server = node.serve(heartbeat_ms=50, lost_after_ms=1000)
-    run = start_hanging(node, "ignore", "TERM", server=server)
+    run = start_hanging(node, "ignore", "TERM", server=server,
+                        options=["--connect-timeout", "1000"])
     server.wait_for("HEARTBEAT")
     server.is_silent = True
     last = server.received("HEARTBEAT")[-1]
@@ -99,11 +100,14 @@ def test_a_lost_server_is_looked_for_again_while_nothing_runs(node):
     assert server.connections == 2
 
 
-def test_a_broken_message_ends_the_connection(node):
+def test_a_broken_message_ends_the_connection_and_the_node_comes_back(node):
     run = start_hanging(node, server=node.serve(lost_after_ms=1000))
     run.server.connection.sendall(b"HTTP/1.0 400 no\r\n\r\n")
-    assert run.wait(10) == 75
-    assert "broken message" in node.result()["text"]
+    node.box.wait_event("round_started", 2)
+    assert "broken message" in node.box.events("link_state", to="down")[0]["why"]
+    assert run.server.connections == 2
+    run.signal(signal.SIGTERM)
+    assert run.wait(10) == 143
 
 
 def test_an_unknown_kind_of_message_is_skipped(node):

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cables that are cut, hosts that are cut off and hosts whose rendezvous is killed: who goes on, who
+stops, who comes back, and never two live worlds (user-pains.md T05, T06, T07)."""
+import os
+import signal
+
+import beacon
+import ctrun
+import pytest
+
+
+@pytest.fixture
+def cluster(box, lab):
+    """start(N, nnodes, ...) boots N hosts and a node of the run on each; node1 hosts it."""
+    class Cluster:
+        def boot(self, count, *words):
+            self.lab = lab(count)
+            self.beacon = beacon.Beacon(box)
+            self.words = [ctrun.program("ctrun"), "--rdzv-endpoint=node1:29400", "--rdzv-id=cut",
+                          "--shutdown-timeout=1", *words, *self.beacon.program]
+            self.runs = {f"node{n}": self.lab.start(f"node{n}", *self.words)
+                         for n in range(1, count + 1)}
+            self.wait_world(*self.runs)
+            return self
+
+        def wait_world(self, *hosts, seconds=20):
+            ctrun.wait_until(lambda: self.beacon.is_world(hosts),
+                             lambda: f"a world on {hosts}: {self.beacon.now()}\n{self.runs}",
+                             seconds)
+
+        def end(self):
+            for run in self.runs.values():
+                if run.code is None:
+                    run.signal(signal.SIGTERM)
+            for run in self.runs.values():
+                run.wait(30)
+            self.beacon.check()
+    return Cluster()
+
+
+def said(run, *words):
+    return all(word in run.err for word in words)
+
+
+def test_t05_a_cut_cable_is_noticed_in_five_seconds_and_the_other_goes_on_in_ten(cluster):
+    cluster.boot(2, "--nnodes=1:2")
+    cluster.lab.partition("node2")
+    ctrun.wait_until(lambda: said(cluster.runs["node1"], "node2", "is gone"),
+                     lambda: f"the loss\n{cluster.runs['node1']}", 6)
+    ctrun.wait_until(lambda: said(cluster.runs["node2"], "lost the rendezvous"),
+                     lambda: f"the loss\n{cluster.runs['node2']}", 6)
+    cluster.wait_world("node1", seconds=10)
+    cluster.lab.heal()
+    cluster.end()
+
+
+def test_t06_a_minority_stops_the_majority_goes_on_and_all_meet_after_the_heal(cluster):
+    # A lease of two seconds: the partition need not be long.
+    cluster.boot(3, "--nnodes=2:3",
+                 "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2")
+    cluster.lab.partition("node3")
+    cluster.wait_world("node1", "node2", seconds=10)
+    ctrun.wait_until(lambda: said(cluster.runs["node3"], "lost the rendezvous",
+                                  "workers stopped"), lambda: f"{cluster.runs['node3']}", 10)
+    cluster.beacon.check()
+    cluster.lab.heal()
+    cluster.wait_world("node1", "node2", "node3", seconds=15)
+    assert said(cluster.runs["node3"], "rejoined as node 2 of 3"), cluster.runs
+    assert all(run.code is None for run in cluster.runs.values())
+    cluster.end()
+
+
+def test_t06_the_rendezvous_in_the_minority_starts_no_world_of_too_few(cluster):
+    cluster.boot(3, "--nnodes=2:3",
+                 "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2")
+    cluster.lab.partition("node1")
+    for run in (cluster.runs["node2"], cluster.runs["node3"]):
+        ctrun.wait_until(lambda run=run: said(run, "lost the rendezvous"), lambda: f"{run}", 10)
+    ctrun.wait_until(lambda: said(cluster.runs["node1"], "is gone"),
+                     lambda: f"{cluster.runs['node1']}", 10)
+    cluster.lab.heal()
+    cluster.wait_world("node1", "node2", "node3", seconds=15)
+    assert all(line.world >= 2 for line in cluster.beacon.lines())
+    cluster.end()
+
+
+def test_t07_without_the_node_that_hosts_the_rendezvous_the_others_end_cleanly(box, cluster):
+    cluster.boot(3, "--nnodes=2:3")
+    workers = {pid: ctrun.environment(pid)["GROUP_RANK"] for pid in box.workers().values()}
+    agent = next(ctrun.parent_of(pid) for pid, node in workers.items() if node == "0")
+    guard = ctrun.parent_of(agent)
+    os.kill(guard, signal.SIGKILL)
+    os.kill(agent, signal.SIGKILL)
+    for name in ("node2", "node3"):
+        run = cluster.runs[name]
+        assert run.wait(6) == 75, run
+        assert "ctrun: error[E_LEADER_LOST]: " in run.err and "ctrund" in run.err, run
+    assert not [pid for pid in workers if ctrun.is_alive(pid)]
+    cluster.end()
