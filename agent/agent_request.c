@@ -71,6 +71,8 @@ static void end_by_signal(struct agent *agent, int signal, pid_t sender)
             agent_end(agent, "signal");
     } else if (agent->interrupts <= 1) {
         agent_stop(agent, AFTER_END, signal, grace_ms, "signal");
+        if (agent->result->error.code == 0) /* else we are fenced, and must be quick */
+            crew_extend(agent->crew, grace_ms);
     } else if (agent->interrupts == 2) {
         agent_stop(agent, AFTER_END, SIGTERM, AGENT_HURRY_MS, "second interrupt");
     } else {

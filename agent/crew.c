@@ -265,6 +265,12 @@ void crew_stop(struct crew *crew, int signal, uint64_t grace_ms)
     continue_stop(crew);
 }
 
+void crew_extend(struct crew *crew, uint64_t grace_ms)
+{
+    policy_extend(&crew->policy, grace_ms, ct_now_ms());
+    continue_stop(crew);
+}
+
 void crew_signal(struct crew *crew, int signal)
 {
     for (int i = 0; i < crew->count; i++)

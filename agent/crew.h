@@ -44,6 +44,8 @@ void crew_start(struct crew *crew, const struct ct_start *start);
 /* Asks all with `signal`, after grace_ms SIGKILL; then on_gone, perhaps before it returns. A
  * stop that is under way is hurried: its grace can only become shorter. */
 void crew_stop(struct crew *crew, int signal, uint64_t grace_ms);
+/* A begun stop leaves the workers at least grace_ms from now. */
+void crew_extend(struct crew *crew, uint64_t grace_ms);
 /* Passes a signal on to the workers themselves, not to their children, which a USR1 that they
  * never asked for would kill. Nothing else happens. */
 void crew_signal(struct crew *crew, int signal);

@@ -31,8 +31,16 @@ void policy_hurry(struct policy *policy, int signal, uint64_t grace_ms, uint64_t
         return;
     policy->grace_deadline_ms = earlier_of(policy->grace_deadline_ms,
                                            later(now_ms, grace_ms));
+    policy->is_signalled &= policy->signal == signal;
     policy->signal = signal;
-    policy->is_signalled = false;
+}
+
+void policy_extend(struct policy *policy, uint64_t grace_ms, uint64_t now_ms)
+{
+    const uint64_t deadline_ms = later(now_ms, grace_ms);
+
+    if (policy->phase == POLICY_ASKED && policy->grace_deadline_ms < deadline_ms)
+        policy->grace_deadline_ms = deadline_ms;
 }
 
 bool policy_wants_census(const struct policy *policy, uint64_t now_ms)

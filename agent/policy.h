@@ -51,9 +51,12 @@ struct policy {
 /* signal: what to ask with; grace_ms 0 kills at once. A begun stop is not begun again. */
 void policy_begin(struct policy *policy, int signal, uint64_t grace_ms,
                   uint64_t now_ms);
-/* Shortens the grace to at most grace_ms from now, and asks again with `signal`. */
+/* Shortens the grace to at most grace_ms from now, and asks with `signal` unless that is how they
+ * were asked: two reasons to stop are one SIGTERM. */
 void policy_hurry(struct policy *policy, int signal, uint64_t grace_ms,
                   uint64_t now_ms);
+/* At least grace_ms from now: who stops the whole job leaves more time than a new round does. */
+void policy_extend(struct policy *policy, uint64_t grace_ms, uint64_t now_ms);
 /* True when the next step depends on who is left, not only on whether anybody is: counting
  * costs a walk through /proc, which a quick stop never needs. */
 bool policy_wants_census(const struct policy *policy, uint64_t now_ms);

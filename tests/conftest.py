@@ -43,14 +43,15 @@ def lab(box):
 
 @pytest.fixture
 def slurm(box):
-    """slurm(N) boots N hosts and a real Slurm on them; skips aloud as `lab` does."""
+    """slurm(N, OPTION...) boots N hosts and a real Slurm on them, with options of `slurm-lab up`;
+    skips aloud as `lab` does."""
     reason = hosts.why_not()
     if reason:
         pytest.skip(reason)
     booted = []
 
-    def boot(nodes):
-        booted.append(hosts.Slurm(box, nodes))
+    def boot(nodes, *options):
+        booted.append(hosts.Slurm(box, nodes, *options))
         return booted[0]
 
     yield boot

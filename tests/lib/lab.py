@@ -59,9 +59,9 @@ class Lab:
 class Slurm(Lab):
     """A lab with a real Slurm on it; `login1` is where srun and sbatch are typed."""
 
-    def __init__(self, box, nodes):
+    def __init__(self, box, nodes, *options):
         super().__init__(box, nodes)
-        self._slurm("up", tries=3)  # it may miss a host that has just booted; up is idempotent
+        self._slurm("up", *options, tries=3)  # it may miss a host that has just booted; up is idempotent
 
     def _slurm(self, *words, tries=1):
         script = os.path.join(os.path.dirname(SCRIPT), "slurm-lab")

@@ -115,6 +115,25 @@ static void hurrying_shortens_the_grace_and_asks_again(void **state)
     assert_int_equal(policy.grace_deadline_ms, 3000);
 }
 
+/* A node leaves, which stops the others' workers; then the same scancel reaches them, too. */
+static void two_reasons_to_stop_are_one_signal_and_the_longer_time(void **state)
+{
+    struct policy policy = {0};
+    uint64_t wake_ms;
+
+    (void)state;
+    policy_begin(&policy, SIGTERM, 30000, 0);
+    assert_int_equal(next(&policy, 1, 0, 0, &wake_ms), POLICY_SIGNAL);
+    policy_hurry(&policy, SIGTERM, 90000, 1000);
+    policy_extend(&policy, 90000, 1000);
+    assert_int_equal(next(&policy, 1, 0, 1000, &wake_ms) & POLICY_SIGNAL, 0);
+    assert_int_equal(policy.grace_deadline_ms, 91000);
+    policy_extend(&policy, 10, 1000); /* never shorter */
+    assert_int_equal(policy.grace_deadline_ms, 91000);
+    policy_hurry(&policy, SIGTERM, 2000, 1000); /* a third Ctrl-C is in a hurry */
+    assert_int_equal(policy.grace_deadline_ms, 3000);
+}
+
 static void endless_times_do_not_overflow(void **state)
 {
     struct policy policy = {0};
@@ -135,6 +154,7 @@ int main(void)
         cmocka_unit_test(leftovers_have_a_moment_while_workers_have_the_grace),
         cmocka_unit_test(only_leftovers_are_not_asked),
         cmocka_unit_test(what_survives_sigkill_is_given_up),
+        cmocka_unit_test(two_reasons_to_stop_are_one_signal_and_the_longer_time),
         cmocka_unit_test(hurrying_shortens_the_grace_and_asks_again),
         cmocka_unit_test(endless_times_do_not_overflow),
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrun-mnist - the reference trainer: a CNN on MNIST, on one worker or many.
  *
- * SIGTERM ends it at the next step with a checkpoint and status 143: a restarted worker goes on
- * from there. */
+ * SIGTERM ends it at the next step with a checkpoint and status 143, SIGUSR1 (a scheduler's
+ * warning) with a checkpoint and status 0: a restarted worker goes on from there. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,8 +19,7 @@ static volatile sig_atomic_t terminated;
 
 static void on_terminate(int signal)
 {
-    (void)signal;
-    terminated = 1;
+    terminated = signal;
 }
 
 /* Called when there is something to save. Until then SIGTERM ends us at once, also where we wait
@@ -31,6 +30,7 @@ static void catch_terminate(void)
 
     sigemptyset(&action.sa_mask);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
 }
 
 static void complain(const struct ctrun_error *err)

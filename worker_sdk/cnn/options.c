@@ -227,6 +227,8 @@ void cnn_options_help(FILE *to)
         fprintf(to, "%s %s%s", i ? "," : "", cnn_backends[i]->name,
                 cnn_backends[i]->is_usable(why, sizeof why) ? ""
                                                             : " (not on this machine)");
-    fputs("\nexit status: 0 done, 1 failed, 2 wrong usage, 143 terminated and saved\n",
+    fputs("\nexit status: 0 done (or SIGUSR1, and saved), 1 failed, 2 wrong usage, 143 "
+          "terminated"
+          " and saved\n",
           to);
 }

@@ -323,8 +323,8 @@ static int agree(struct trainer *t, uint64_t step, struct ctrun_error *err)
         return rc;
     sums[SUM_LOSS] = local.loss;
     sums[SUM_COUNT] = (double)local.count;
-    sums[SUM_ASKED] = ctrun_should_stop(t->session);
-    sums[SUM_TERMINATED] = *t->terminated != 0;
+    sums[SUM_ASKED] = ctrun_should_stop(t->session) || *t->terminated == SIGUSR1;
+    sums[SUM_TERMINATED] = *t->terminated == SIGTERM;
     if (t->world &&
         (rc = ctrun_all_reduce(t->world, sums, SUMS, CTRUN_F64, CTRUN_SUM, err)) < 0)
         return rc;
