@@ -178,7 +178,7 @@ static int on_remote_signal(void *context, int signal, int rank, pid_t sender,
                        agent_state_name(agent->state));
     emit_request("signal", signal, rank, sender);
     if (rank < 0)
-        crew_signal(agent->crew, signal);
+        agent_pass_on(agent, signal); /* as if the signal had been sent to us */
     else if ((rc = crew_signal_rank(agent->crew, rank, signal)) < 0)
         return ct_fail(err, rc, "rank %d does not run on this node: it has %u to %u",
                        rank, agent->start.rank_base,

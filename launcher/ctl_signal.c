@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl signal: a signal to the workers of this node, without any other consequence than
+/* ctrunctl signal: a signal to the workers, without any other consequence than
  * what they make of it. */
 #include "launcher/ctl_run.h"
 
@@ -29,6 +29,7 @@ const struct ctl_verb ctl_signal = {
     .word_min = 1,
     .word_max = 1,
     .help = "send a signal (USR1, SIGUSR1, 10) to the workers of this node\n"
+            "USR1 and USR2 reach the workers of all nodes (--signal-scope of ctrun).\n"
             "To the workers themselves, not to their children. A worker that dies of "
             "it has\n"
             "failed: the run restarts or ends, as after any failure.",

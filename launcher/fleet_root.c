@@ -201,10 +201,16 @@ static void take_lost(struct root *root, const struct fleet_message *message)
         root->code = CT_EXIT_RETRY;
 }
 
-/* Nodes leave one after the other, and those that are left see that: no news after a signal. */
+/* Nodes leave one after the other, and those that are left see that: no news after a signal, but
+ * errors and how long there is left. */
 static bool is_news(const struct root *root, const struct fleet_message *message)
 {
-    return root->signal == 0 || memmem(message->data, message->length, "error[", 6);
+    static const char countdown[] = "ctrun: stopping: ";
+    const size_t length = sizeof countdown - 1;
+
+    return root->signal == 0 ||
+           memmem(message->data, message->length, "error[", strlen("error[")) ||
+           (message->length > length && memcmp(message->data, countdown, length) == 0);
 }
 
 static void on_message(void *context, const struct fleet_message *message)

@@ -1,40 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/sender.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <unistd.h>
 
+#include "agent/process_name.h"
 #include "worker_sdk/base/str.h"
 
 enum {
     WHO_MAX = 96
 };
 
-/* What it calls itself; a sender that has ended since has only its number. */
-static void read_name(pid_t pid, char *dst, size_t size)
-{
-    char path[40];
-    ssize_t n = -1;
-    int fd;
-
-    (void)ct_format(path, sizeof path, "/proc/%d/comm", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        n = read(fd, dst, size - 1);
-        close(fd);
-    }
-    dst[n > 0 ? n : 0] = '\0';
-    dst[strcspn(dst, "\n")] = '\0';
-    for (char *p = dst; *p; p++)
-        if ((unsigned char)*p < ' ')
-            *p = '?';
-}
-
 static void describe_who(char who[WHO_MAX], int signal, pid_t sender)
 {
     const char *name = sigabbrev_np(signal);
-    char program[32] = "";
+    char program[PROCESS_NAME_MAX];
     int used = ct_format(who, WHO_MAX, "%s%.12s", name ? "SIG" : "signal ",
                          name ? name : "?");
 
@@ -47,9 +26,9 @@ static void describe_who(char who[WHO_MAX], int signal, pid_t sender)
                                             : " from the kernel");
         return;
     }
-    read_name(sender, program, sizeof program);
     (void)ct_format(who + used, WHO_MAX - (size_t)used, " from pid %d%s%s%s",
-                    (int)sender, *program ? " (" : "", program, *program ? ")" : "");
+                    (int)sender, *process_name(program, sender) ? " (" : "", program,
+                    *program ? ")" : "");
 }
 
 void sender_describe(char text[SENDER_TEXT_MAX], int signal, pid_t sender,

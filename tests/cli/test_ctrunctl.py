@@ -9,6 +9,7 @@ import socket
 import subprocess
 
 import ctrun
+import launch
 import pytest
 
 LOOP = """#!/bin/sh
@@ -72,6 +73,22 @@ def test_a_signal_reaches_one_rank_or_all(box):
     assert wrong.code == 1 and "rank 7 does not run on this node" in wrong.err
     assert ctl(box, "signal", "BOGUS").code == 2
     stop(box, run)
+
+
+def test_usr1_reaches_the_workers_of_all_nodes_and_others_those_of_one(box):
+    box.write("loop.sh", LOOP, 0o755)
+    words = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{launch.free_port()}", "--rdzv-id=j1",
+             "./loop.sh"]
+    runs = [box.start_ctrun(*words), box.start_ctrun(*words)]
+    wait_up(box, runs)
+    assert ctl(box, "signal", "USR1", f"--run={runs[0].pid}").code == 0
+    ctrun.wait_until(lambda: all("got USR1" in run.out for run in runs), lambda: str(runs))
+    assert ctl(box, "signal", "TERM", f"--run={runs[0].pid}").code == 0
+    box.wait_event("worker_ended")
+    assert "got TERM" in runs[0].out and "got TERM" not in runs[1].out, runs
+    assert ctl(box, "signal", "TERM", f"--run={runs[1].pid}").code == 0
+    assert [run.wait() for run in runs] == [0, 0]
+    assert all(run.out.count("USR1") == 1 for run in runs), runs
 
 
 def test_stop_ends_the_run_as_sigterm_does(box):
