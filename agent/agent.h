@@ -70,6 +70,8 @@ struct agent_options {
         *server; /* candidates for the rendezvous server, tried in order */
     size_t server_count;
     const struct ct_auth_token *token; /* kept; NULL or empty: none */
+    bool uses_munge;                   /* proves itself so, instead of by a token */
+    bool wants_seal;                   /* encrypts the link to the rendezvous */
     bool
         hosts_server; /* in this process: while we are paused nobody can start a world */
     uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */

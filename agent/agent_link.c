@@ -98,6 +98,8 @@ int agent_open_link(struct agent *agent, struct ctrun_error *err)
         .server_count = options->server_count,
         .hello = &options->hello,
         .token = options->token,
+        .uses_munge = options->uses_munge,
+        .wants_seal = options->wants_seal,
         .context = agent,
         .on_up = on_up,
         .on_message = on_message,

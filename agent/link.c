@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/fence.h"
+#include "agent/handshake.h"
 #include "agent/limits.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/buf.h"
@@ -54,10 +55,8 @@ struct link {
     uint64_t began_ms; /* of link_connect() */
     uint64_t deadline_ms;
     uint64_t pause_ms;
-    struct ctrun_error why;               /* the last attempt's trouble */
-    uint8_t nonce[CT_NONCE_BYTES];        /* ours, of this connection */
-    uint8_t server_nonce[CT_NONCE_BYTES]; /* the CHALLENGE's; zero: none came */
-    bool is_proven;                       /* the server has our token */
+    struct ctrun_error why;     /* the last attempt's trouble */
+    struct handshake handshake; /* and the seal of this connection */
 
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
@@ -110,6 +109,9 @@ int link_open(struct link **out, const struct link_options *options,
     if (!link)
         return ct_fail(err, -ENOMEM, "link: out of memory");
     link->options = *options;
+    link->handshake.token = options->token;
+    link->handshake.uses_munge = options->uses_munge;
+    link->handshake.wants_seal = options->wants_seal;
     link->step = -1;
     ct_buf_init(&link->in, LINK_IN_MAX_BYTES);
     ct_buf_init(&link->out, LINK_OUT_MAX_BYTES);
@@ -299,23 +301,8 @@ static bool flush(struct link *link)
     return true;
 }
 
-static bool has_token(const struct link *link)
-{
-    return link->options.token && link->options.token->length > 0;
-}
-
-/* A new connection: nothing of the one before counts. */
-static int begin_proof(struct link *link)
-{
-    link->is_proven = false;
-    memset(link->nonce, 0, sizeof link->nonce);
-    memset(link->server_nonce, 0, sizeof link->server_nonce);
-    return has_token(link) ? ct_auth_make_nonce(link->nonce) : 0;
-}
-
 static void greet(struct link *link)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_HELLO};
     socklen_t length = sizeof(int);
     int rc = 0;
 
@@ -326,11 +313,7 @@ static void greet(struct link *link)
         return;
     }
     set_state(link, LINK_GREETING, "connected");
-    message.hello = *link->options.hello;
-    rc = begin_proof(link);
-    memcpy(message.hello.nonce, link->nonce, sizeof link->nonce);
-    if (rc == 0)
-        rc = ct_message_encode(&link->out, &message);
+    rc = handshake_begin(&link->handshake, link->options.hello, &link->out);
     if (rc < 0)
         fail_attempt(link, rc, "hello");
     else
@@ -436,55 +419,33 @@ static void distrust(struct link *link, const char *reason)
     go_down(link, &why);
 }
 
-static struct ct_auth_scope proof_scope(const struct link *link)
+static void take_proof(struct link *link, const struct ct_message *message)
 {
-    return (struct ct_auth_scope){.run_id = link->options.hello->run_id,
-                                  .agent_nonce = link->nonce,
-                                  .server_nonce = link->server_nonce};
-}
+    struct ctrun_error err;
+    const int rc = handshake_take(&link->handshake, message, &link->out, &err);
 
-static void take_challenge(struct link *link, const struct ct_challenge *challenge)
-{
-    struct ct_message message = {.kind = CT_MESSAGE_PROOF};
-    const struct ct_auth_scope scope = proof_scope(link);
-    int rc;
-
-    if (!has_token(link)) {
-        distrust(link, "the rendezvous asks for a token and this node has none: give "
-                       "--rdzv-token-file or " CT_ENV_TOKEN " on every node");
-        return;
-    }
-    if (!ct_auth_nonce_is_zero(link->server_nonce)) { /* one proof a connection */
-        fail_connection(link, -EPROTO, "second challenge");
-        return;
-    }
-    memcpy(link->server_nonce, challenge->nonce, sizeof link->server_nonce);
-    ct_auth_prove(message.proof.proof, link->options.token, CT_AUTH_AGENT, &scope);
-    rc = ct_message_encode(&link->out, &message);
-    if (rc < 0)
-        fail_connection(link, rc, "proof");
+    if (rc == CTRUN_E_AUTH)
+        distrust(link, err.text);
+    else if (rc < 0)
+        fail_connection(link, rc, ct_message_name((int)message->kind));
     else
         (void)flush(link);
 }
 
-static void take_server_proof(struct link *link, const struct ct_proof *message)
-{
-    const struct ct_auth_scope scope = proof_scope(link);
-
-    if (has_token(link) && !ct_auth_nonce_is_zero(link->server_nonce) &&
-        ct_auth_check(message->proof, link->options.token, CT_AUTH_SERVER, &scope))
-        link->is_proven = true;
-    else
-        distrust(link, "the rendezvous could not prove that it has this node's token");
-}
-
 static void take_welcome(struct link *link, const struct ct_welcome *message)
 {
-    if (has_token(link) && !link->is_proven)
-        distrust(link, "this node has a token and the rendezvous did not prove that it "
-                       "has it too");
+    struct ctrun_error err;
+
+    if (handshake_is_over(&link->handshake, &err) < 0)
+        distrust(link, err.text);
     else
         welcome(link, message);
+}
+
+static bool is_of_handshake(int kind)
+{
+    return kind == CT_MESSAGE_OFFER || kind == CT_MESSAGE_CHALLENGE ||
+           kind == CT_MESSAGE_SERVER_PROOF;
 }
 
 static void send_heartbeat(struct link *link)
@@ -562,11 +523,10 @@ static void take_message(struct link *link, const struct ct_message *message)
         refused(link, &message->refuse);
     else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_WELCOME)
         take_welcome(link, &message->welcome);
-    else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_CHALLENGE)
-        take_challenge(link, &message->challenge);
-    else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_SERVER_PROOF)
-        take_server_proof(link, &message->proof);
-    else if (link->state != LINK_UP || message->kind <= CT_MESSAGE_SERVER_PROOF)
+    else if (link->state == LINK_GREETING && is_of_handshake((int)message->kind))
+        take_proof(link, message);
+    else if (link->state != LINK_UP || message->kind <= CT_MESSAGE_SERVER_PROOF ||
+             is_of_handshake((int)message->kind))
         fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
     else if (message->kind == CT_MESSAGE_START)
         take_start(link, &message->start);
@@ -584,8 +544,9 @@ static void take_message(struct link *link, const struct ct_message *message)
 static bool take_frame(struct link *link)
 {
     const struct loop_watch *socket = link->socket;
+    uint8_t plain[CT_FRAME_BODY_MAX_BYTES];
     struct ct_message message;
-    struct ct_frame frame;
+    struct ct_frame frame, inner;
     int taken = ct_frame_decode(ct_buf_data(&link->in), ct_buf_length(&link->in),
                                 &frame);
     int rc = taken;
@@ -593,7 +554,9 @@ static bool take_frame(struct link *link)
     if (taken == 0)
         return false;
     if (taken > 0)
-        rc = ct_message_decode(&frame, &message);
+        rc = ct_seal_decode(&link->handshake.seal, &frame, plain, &inner);
+    if (rc == 0)
+        rc = ct_message_decode(&inner, &message);
     if (rc < 0 && rc != -ENOSYS) {
         fail_connection(link, rc, "receive");
         return false;
@@ -677,7 +640,7 @@ void link_send(struct link *link, const struct ct_message *message)
 
     if (link->state != LINK_UP)
         return;
-    rc = ct_message_encode(&link->out, message);
+    rc = ct_seal_encode(&link->handshake.seal, &link->out, message);
     if (rc < 0)
         fail_connection(link, rc, ct_message_name((int)message->kind));
     else
@@ -738,5 +701,6 @@ void link_close(struct link *link, uint64_t timeout_ms)
     loop_timer_close(link->silence);
     ct_buf_deinit(&link->in);
     ct_buf_deinit(&link->out);
+    handshake_wipe(&link->handshake);
     free(link);
 }

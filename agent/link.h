@@ -29,6 +29,8 @@ struct link_options {
     size_t server_count;
     const struct ct_hello *hello;      /* kept; the nonce is ours to fill */
     const struct ct_auth_token *token; /* kept; NULL or empty: nobody proves anything */
+    bool uses_munge;                   /* instead of a token */
+    bool wants_seal;                   /* an encrypted link, or none */
     void *context;
     void (*on_up)(void *context, const struct ct_welcome *welcome);
     /* Everything but WELCOME, REFUSE and acknowledgements. */

@@ -58,7 +58,9 @@ struct config {
     int node_rank;               /* static: ours; else -1 */
     struct ct_endpoint endpoint; /* CONFIG_LOCAL: 127.0.0.1, port 0 */
     enum config_is_host is_host;
-    struct ct_auth_token token; /* empty: nobody proves anything */
+    struct ct_auth_token token; /* empty: nobody proves anything, but by MUNGE */
+    bool uses_munge;
+    bool wants_seal; /* --encrypt */
     uint32_t max_restarts;
 
     uint64_t join_timeout_ms;

@@ -33,7 +33,8 @@ struct ctl_verb {
     int word_max;
     const char *help;
     const struct ctl_option *options;
-    const char *choices; /* its first words, separated by blanks; NULL when there is no list */
+    const char
+        *choices; /* its first words, separated by blanks; NULL when there is no list */
     int (*run)(const struct ctl_call *call); /* returns the exit code */
 };
 

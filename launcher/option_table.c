@@ -86,6 +86,16 @@ const struct option option_table[OPTION_COUNT] = {
                           "ctrun: in place of ssh, read by sh: host and command"
                           " follow"),
                     .env = "CTRUN_SSH", .fallback = ""},
+    [OPTION_AUTH] = {TAKES(
+                         TEXT, "auth", MEET, "HOW",
+                         "ctrun: how nodes prove that they belong together: auto takes"
+                         " the token, without one MUNGE under Slurm"),
+                     .env = "CTRUN_AUTH", .fallback = "auto",
+                     .choices = "auto token munge none"},
+    [OPTION_ENCRYPT] = {FLAG("encrypt", MEET,
+                             "ctrun: encrypt the links between nodes and rendezvous;"
+                             " on every node"),
+                        .env = "CTRUN_ENCRYPT"},
     [OPTION_LOCAL_ADDR] = {TAKES(TEXT, "local-addr", MEET, "ADDR",
                                  "address of this node that the others use"),
                            .env = "PET_LOCAL_ADDR"},

@@ -113,10 +113,26 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
     add_member(peer, run);
 }
 
+static void challenge(struct peer *peer, const struct admission_reply *reply)
+{
+    struct ct_message *out = &peer->dispatch->out;
+
+    if (reply->has_offer) {
+        out->kind = CT_MESSAGE_OFFER;
+        out->offer = reply->offer;
+        peer_send(peer, out);
+    }
+    out->kind = CT_MESSAGE_CHALLENGE;
+    out->challenge = reply->challenge;
+    peer_send(peer, out);
+}
+
 static void on_hello(struct peer *peer, const struct ct_hello *hello)
 {
     struct dispatch *dispatch = peer->dispatch;
-    const char *why = admission_check(dispatch->token, hello);
+    struct admission_reply reply;
+    struct ctrun_error err;
+    const char *why = admission_check(&dispatch->rules, &peer->offer, hello);
     int rc;
 
     peer->id = ++dispatch->last_id;
@@ -127,30 +143,36 @@ static void on_hello(struct peer *peer, const struct ct_hello *hello)
         peer_refuse(peer, CTRUN_E_AUTH, why);
         return;
     }
-    if (!dispatch->token) {
+    if (!admission_has_secret(&dispatch->rules)) {
         admit(peer, hello);
         return;
     }
-    rc = admission_create(&peer->admission, dispatch->token, hello, &dispatch->out);
+    rc = admission_create(&peer->admission, &dispatch->rules, &peer->offer, hello,
+                          &reply, &err);
     if (rc < 0)
-        peer_refuse(peer, rc, "the rendezvous server is out of memory");
+        peer_refuse(peer, rc, err.text);
     else
-        peer_send(peer, &dispatch->out);
+        challenge(peer, &reply);
 }
 
 static void on_proof(struct peer *peer, const struct ct_proof *proof)
 {
     struct admission *admission = peer->admission;
+    struct ct_message *out = &peer->dispatch->out;
+    struct ct_seal seal = {0};
 
     peer->admission = NULL;
-    if (admission_prove(admission, proof, &peer->dispatch->out)) {
-        peer_send(peer, &peer->dispatch->out);
+    if (admission_prove(admission, proof, &out->proof, &seal)) {
+        out->kind = CT_MESSAGE_SERVER_PROOF;
+        peer_send(peer, out);
+        peer->seal = seal; /* what follows */
         admit(peer, admission_hello(admission));
     } else {
         peer_refuse(peer, CTRUN_E_AUTH,
                     "your token is not the one of this rendezvous: give the same "
                     "--rdzv-token-file or CTRUN_TOKEN on every node");
     }
+    ct_seal_wipe(&seal);
     admission_destroy(admission);
 }
 
@@ -168,6 +190,10 @@ static void on_message(struct peer *peer, const struct ct_message *message)
     struct round_command command = {
         .kind = ROUND_MESSAGE, .id = peer->id, .message = message};
 
+    if (message->kind == CT_MESSAGE_OFFER && peer->id == 0) {
+        peer->offer = message->offer;
+        return;
+    }
     if (!peer->run && message->kind == CT_MESSAGE_HELLO && peer->id == 0) {
         on_hello(peer, &message->hello);
         return;
@@ -176,7 +202,8 @@ static void on_message(struct peer *peer, const struct ct_message *message)
         on_proof(peer, &message->proof);
         return;
     }
-    if (!peer->run || message->kind == CT_MESSAGE_HELLO) {
+    if (!peer->run || message->kind == CT_MESSAGE_HELLO ||
+        message->kind == CT_MESSAGE_OFFER) {
         peer_refuse(peer, CTRUN_E_PROTOCOL, "HELLO must come first, and once");
         return;
     }
@@ -201,6 +228,8 @@ static void on_message(struct peer *peer, const struct ct_message *message)
 static void on_frame(struct peer *peer, const struct ct_frame *frame)
 {
     struct ct_message *in = &peer->dispatch->in;
+    uint8_t plain[CT_FRAME_BODY_MAX_BYTES];
+    struct ct_frame inner;
     char text[CT_REASON_MAX];
     int rc;
 
@@ -215,9 +244,10 @@ static void on_frame(struct peer *peer, const struct ct_frame *frame)
         peer_refuse(peer, CTRUN_E_VERSION, text);
         return;
     }
-    rc = ct_message_decode(frame, in);
+    if ((rc = ct_seal_decode(&peer->seal, frame, plain, &inner)) == 0)
+        rc = ct_message_decode(&inner, in);
     if (rc == -ENOSYS)
-        ct_debug("message skipped kind=%d host=%s", frame->kind, peer->host);
+        ct_debug("message skipped kind=%d host=%s", inner.kind, peer->host);
     else if (rc < 0)
         peer_refuse(peer, CTRUN_E_PROTOCOL, "a message that cannot be read");
     else
@@ -269,6 +299,7 @@ static void on_close(struct conn *conn, const char *reason)
                                 .kind = ROUND_GONE, .id = peer->id, .reason = text});
     }
     admission_destroy(peer->admission);
+    ct_seal_wipe(&peer->seal);
     ct_buf_deinit(&peer->in);
     free(peer);
 }

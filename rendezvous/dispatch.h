@@ -18,8 +18,8 @@ struct store_stats;
 
 struct dispatch {
     struct conn_pool *pool;
-    const char *only_run_id;           /* kept; NULL: any run */
-    const struct ct_auth_token *token; /* kept; NULL: none is asked for */
+    const char *only_run_id; /* kept; NULL: any run */
+    struct admission_rules rules;
     uint16_t endpoint_port; /* != 0: START names it instead of a store_port */
     /* A world is about to get its START. May be NULL. */
     void (*on_start)(void *context);

@@ -57,6 +57,8 @@ enum {
     CONN_IDENTIFY_MS = 10000,
     /* Between two lines about strangers of one kind. */
     STRANGERS_SAY_EVERY_MS = 10000,
+    /* How long one MUNGE credential is given to agents; it is good for five minutes. */
+    ADMISSION_CREDENTIAL_MS = 60000,
     /* Two frames of the largest size. */
     CONN_IN_MAX_BYTES = 128 << 10,
     /* Messages to an agent that reads nothing; then it is cut. */

@@ -14,6 +14,7 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
+#include "worker_sdk/wire/munge.h"
 
 enum {
     DEFAULT_PORT = 29400
@@ -25,6 +26,8 @@ struct config {
     enum ctrun_log_level level;
     const char *token_file;
     struct ct_auth_token token; /* empty: everybody is let in */
+    bool uses_munge;
+    bool wants_seal;
     struct ct_port_range ports;
     uint64_t conns_max; /* 0: SERVER_CONNS_MAX */
 };
@@ -42,7 +45,8 @@ static void print_help(void)
     printf(
         "usage: ctrund [--listen HOST:PORT]... [--token-file FILE] [--port-range "
         "A-B]\n"
-        "              [--max-connections N] [--log-level LEVEL]\n"
+        "              [--munge] [--encrypt] [--max-connections N] [--log-level "
+        "LEVEL]\n"
         "\n"
         "Rendezvous daemon of ctrun: agents of many runs meet here, told apart by run "
         "id.\n"
@@ -55,6 +59,10 @@ static void print_help(void)
         "                      port %d. A number is bound alone, a name means all\n"
         "                      addresses. Port 0 chooses one. The port in use is\n"
         "                      printed: \"listening on ADDRESS:PORT\"\n"
+        "  --munge             agents of this user's uid prove themselves by MUNGE, "
+        "instead\n"
+        "                      of a token\n"
+        "  --encrypt           only agents that encrypt their link (ctrun --encrypt)\n"
         "  --port-range A-B    ports to choose from when --listen has port 0\n"
         "  --max-connections N connections of all kinds, then new ones are closed\n"
         "  --token-file FILE   secret that agents must prove to have, and ctrund to "
@@ -81,6 +89,8 @@ static int parse(int argc, char **argv, struct config *config)
     static const struct option options[] = {
         {"listen", required_argument, NULL, 'l'},
         {"token-file", required_argument, NULL, 't'},
+        {"munge", no_argument, NULL, 'M'},
+        {"encrypt", no_argument, NULL, 'e'},
         {"port-range", required_argument, NULL, 'p'},
         {"max-connections", required_argument, NULL, 'm'},
         {"log-level", required_argument, NULL, 'L'},
@@ -99,6 +109,8 @@ static int parse(int argc, char **argv, struct config *config)
             config->listen[config->listen_count++] = optarg;
             break;
         case 't': config->token_file = optarg; break;
+        case 'M': config->uses_munge = true; break;
+        case 'e': config->wants_seal = true; break;
         case 'p':
             if (ct_port_range_parse(optarg, &config->ports, NULL) < 0)
                 return usage_error("--port-range: not FIRST-LAST: ", optarg);
@@ -180,10 +192,23 @@ static int resolve_token(struct config *config, struct ctrun_error *err)
 {
     int rc = ct_auth_token_take_env(&config->token, err);
 
-    if (rc < 0 || !config->token_file)
-        return rc;
-    rc = ct_auth_token_read(&config->token, config->token_file, err);
-    return rc < 0 ? ct_wrap(err, "--token-file") : 0;
+    if (rc >= 0 && config->token_file) {
+        rc = ct_auth_token_read(&config->token, config->token_file, err);
+        if (rc < 0)
+            return ct_wrap(err, "--token-file");
+    }
+    if (rc >= 0 && config->uses_munge) {
+        if (config->token.length > 0)
+            return ct_fail(err, CTRUN_E_USAGE, "--munge and a token: give one of them");
+        if (!ct_munge_is_usable(err))
+            return err->code = CTRUN_E_USAGE;
+    }
+    if (rc >= 0 && config->wants_seal && !config->uses_munge &&
+        config->token.length == 0)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--encrypt: without a secret it would keep nobody out; give "
+                       "--token-file, CTRUN_TOKEN or --munge");
+    return rc < 0 ? rc : 0;
 }
 
 static void tell_manager(const char *state)
@@ -208,6 +233,8 @@ static void raise_files(void)
 static int serve(const struct config *config, struct ctrun_error *err)
 {
     const struct server_options options = {.token = &config->token,
+                                           .uses_munge = config->uses_munge,
+                                           .wants_seal = config->wants_seal,
                                            .ports = config->ports,
                                            .conns_max = (size_t)config->conns_max};
     struct sigaction action = {.sa_handler = on_signal};

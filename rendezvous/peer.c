@@ -10,7 +10,7 @@ void peer_send(struct peer *peer, const struct ct_message *message)
 
     if (conn->state != CONN_OPEN)
         return;
-    if (ct_message_encode(conn->out, message) < 0)
+    if (ct_seal_encode(&peer->seal, conn->out, message) < 0)
         conn_close(conn, "it does not read what we send");
     else
         conn_flush(conn);

@@ -12,6 +12,8 @@ struct peer {
     uint64_t id;
     bool is_probe; /* version 0: a launcher that asks whether ctrun holds this port */
     struct ct_buf in;
+    struct ct_offer offer; /* zeroed: none came */
+    struct ct_seal seal;
     struct admission *admission; /* between HELLO and PROOF; else NULL */
     char host[CT_HOST_MAX];
 };

@@ -307,9 +307,13 @@ static void wire(struct server *server, const struct server_options *options)
     }
     server->dispatch.pool = &server->pool;
     server->dispatch.only_run_id = server->run_id;
-    server->dispatch.token = options && options->token && options->token->length > 0
-                                 ? options->token
-                                 : NULL;
+    if (options) {
+        server->dispatch.rules.token = options->token && options->token->length > 0
+                                           ? options->token
+                                           : NULL;
+        server->dispatch.rules.uses_munge = options->uses_munge;
+        server->dispatch.rules.wants_seal = options->wants_seal;
+    }
     server->dispatch.on_start = on_start;
     server->dispatch.on_forget = on_forget;
     server->dispatch.sum_stores = sum_stores;
@@ -318,7 +322,8 @@ static void wire(struct server *server, const struct server_options *options)
     server->endpoint.pool = &server->pool;
     server->endpoint.dispatch = &server->dispatch;
     server->endpoint.has_store = server->endpoint_is_store ||
-                                 (!server->run_id && !server->dispatch.token);
+                                 (!server->run_id &&
+                                  !admission_has_secret(&server->dispatch.rules));
     if (server->endpoint_is_store) {
         server->dispatch.on_members = on_members;
         server->endpoint.guests = server->guards_stores ? &server->guests : NULL;
@@ -443,6 +448,7 @@ void server_destroy(struct server *server)
     pthread_mutex_destroy(&server->mutex);
     pthread_cond_destroy(&server->done);
     guest_list_deinit(&server->guests);
+    ct_auth_token_wipe(&server->dispatch.rules.issued);
     free(server->run_id);
     free(server);
 }

@@ -35,6 +35,8 @@ struct server_options {
      * serves no stock TCPStore clients, which cannot. NULL or empty: everybody is let in, but
      * who has a token. */
     const struct ct_auth_token *token;
+    bool uses_munge; /* instead of a token: worker_sdk/wire/munge.h */
+    bool wants_seal; /* agents that do not ask for an encrypted link are refused */
     struct ct_port_range ports; /* instead of port 0, for listeners of all kinds */
     /* Where worker stores listen, port 0; copied. NULL: at all addresses, v4 and v6. */
     const struct ct_addr *store_addr;

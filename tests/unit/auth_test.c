@@ -73,9 +73,11 @@ static void a_proof_counts_for_its_token_run_side_and_nonces_only(void **state)
 {
     const struct ct_auth_token token = token_of('t', 32), other = token_of('o', 32),
                                longer = token_of('t', 33), none = {0};
-    const struct ct_auth_scope other_run = {"jo", agent_nonce, server_nonce};
-    const struct ct_auth_scope replayed = {"job", agent_nonce, agent_nonce};
-    const struct ct_auth_scope reflected = {"job", server_nonce, agent_nonce};
+    const struct ct_auth_scope other_run = {"jo", agent_nonce, server_nonce, NULL,
+                                            NULL};
+    const struct ct_auth_scope replayed = {"job", agent_nonce, agent_nonce, NULL, NULL};
+    const struct ct_auth_scope reflected = {"job", server_nonce, agent_nonce, NULL,
+                                            NULL};
     uint8_t proof[CT_PROOF_BYTES];
 
     (void)state;

@@ -168,21 +168,35 @@ static void add_text(crypto_auth_hmacsha256_state *state, const char *text)
     crypto_auth_hmacsha256_update(state, (const uint8_t *)text, length);
 }
 
-void ct_auth_prove(uint8_t proof[CT_PROOF_BYTES], const struct ct_auth_token *token,
-                   enum ct_auth_side side, const struct ct_auth_scope *scope)
+void ct_auth_mac(uint8_t out[CT_PROOF_BYTES], const struct ct_auth_token *token,
+                 const char *name, const struct ct_auth_scope *scope,
+                 const uint8_t *extra, size_t extra_length)
 {
-    static const char *const sides[] = {"ctrun agent", "ctrun server"};
     const uint8_t version = CT_FRAME_VERSION;
     crypto_auth_hmacsha256_state state;
 
     crypto_auth_hmacsha256_init(&state, token->bytes, token->length);
-    add_text(&state, sides[side]);
+    add_text(&state, name);
     crypto_auth_hmacsha256_update(&state, &version, sizeof version);
     add_text(&state, scope->run_id);
     crypto_auth_hmacsha256_update(&state, scope->agent_nonce, CT_NONCE_BYTES);
     crypto_auth_hmacsha256_update(&state, scope->server_nonce, CT_NONCE_BYTES);
-    crypto_auth_hmacsha256_final(&state, proof);
+    if (scope->agent_key && scope->server_key) {
+        crypto_auth_hmacsha256_update(&state, scope->agent_key, CT_OFFER_KEY_BYTES);
+        crypto_auth_hmacsha256_update(&state, scope->server_key, CT_OFFER_KEY_BYTES);
+    }
+    if (extra_length > 0)
+        crypto_auth_hmacsha256_update(&state, extra, extra_length);
+    crypto_auth_hmacsha256_final(&state, out);
     sodium_memzero(&state, sizeof state);
+}
+
+void ct_auth_prove(uint8_t proof[CT_PROOF_BYTES], const struct ct_auth_token *token,
+                   enum ct_auth_side side, const struct ct_auth_scope *scope)
+{
+    static const char *const sides[] = {"ctrun agent", "ctrun server"};
+
+    ct_auth_mac(proof, token, sides[side], scope, NULL, 0);
 }
 
 bool ct_auth_check(const uint8_t proof[CT_PROOF_BYTES],

@@ -10,11 +10,12 @@
  * A proof is HMAC-SHA256 with the token as key, over
  *
  *     u32 length and name of the side ("ctrun agent", "ctrun server")
- *     u8 protocol version, u32 length and run id, agent's nonce, server's nonce
+ *     u8 protocol version, u32 length and run id, agent's nonce, server's nonce;
+ *     for a link that is to be sealed (seal.h) also agent's key, server's key
  *
  * so that it is worth nothing on another connection, for another run, or sent back to who made
- * it. It says who was there when the connection began; what follows is neither encrypted nor
- * signed. A side with a token never goes on with one that has none, or another.
+ * it. It says who was there when the connection began; what follows is encrypted and signed only
+ * when the link is sealed. A side with a token never goes on with one that has none, or another.
  *
  * Not part of libctrun: only the executables link it, and libsodium with it. */
 #ifndef CT_WIRE_AUTH_H
@@ -47,6 +48,9 @@ struct ct_auth_scope {
     const char *run_id;
     const uint8_t *agent_nonce; /* CT_NONCE_BYTES each */
     const uint8_t *server_nonce;
+    const uint8_t
+        *agent_key; /* CT_OFFER_KEY_BYTES each; NULL: the link is not sealed */
+    const uint8_t *server_key;
 };
 
 /* ---- Tokens ---- */
@@ -70,6 +74,11 @@ void ct_auth_token_wipe(struct ct_auth_token *token);
 /* Fresh for each connection, and never zero. 0 or a negative errno. */
 int ct_auth_make_nonce(uint8_t nonce[CT_NONCE_BYTES]);
 bool ct_auth_nonce_is_zero(const uint8_t nonce[CT_NONCE_BYTES]);
+/* HMAC-SHA256 with the token as key over a label, the scope and `extra`: what proofs and keys are
+ * made of. */
+void ct_auth_mac(uint8_t out[CT_PROOF_BYTES], const struct ct_auth_token *token,
+                 const char *name, const struct ct_auth_scope *scope,
+                 const uint8_t *extra, size_t extra_length);
 void ct_auth_prove(uint8_t proof[CT_PROOF_BYTES], const struct ct_auth_token *token,
                    enum ct_auth_side side, const struct ct_auth_scope *scope);
 /* In constant time. An empty token proves nothing. */

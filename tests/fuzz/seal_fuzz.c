@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two inputs in one: the bytes as what a stranger sends to an end of a sealed link, which must
+ * take none of it, and as messages between an agent and the admission of a server. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/admission.h"
+#include "worker_sdk/wire/seal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char secret[] = "a token of the fuzzer";
+
+static void open_strange(struct ct_seal *seal, const struct ct_frame *frame)
+{
+    static uint8_t plain[CT_FRAME_BODY_MAX_BYTES];
+    struct ct_frame inner;
+
+    if (ct_seal_decode(seal, frame, plain, &inner) == 0 && seal->is_on)
+        abort(); /* it was sealed by nobody */
+}
+
+static void admit(struct admission_rules *rules, const struct ct_message *messages,
+                  size_t count)
+{
+    static struct ct_offer offer;
+    struct admission *admission = NULL;
+    struct admission_reply reply;
+    struct ct_seal seal = {0};
+    struct ct_proof proof;
+
+    memset(&offer, 0, sizeof offer);
+    for (size_t i = 0; i < count; i++) {
+        const struct ct_message *in = &messages[i];
+
+        if (in->kind == CT_MESSAGE_OFFER)
+            offer = in->offer;
+        else if (in->kind == CT_MESSAGE_HELLO && !admission &&
+                 !admission_check(rules, &offer, &in->hello))
+            (void)admission_create(&admission, rules, &offer, &in->hello, &reply, NULL);
+        else if (in->kind == CT_MESSAGE_PROOF && admission &&
+                 admission_prove(admission, &in->proof, &proof, &seal))
+            abort(); /* the fuzzer does not know the token */
+    }
+    admission_destroy(admission);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    enum {
+        MESSAGES_MAX = 8
+    };
+    static struct ct_message messages[MESSAGES_MAX];
+    struct ct_seal sealed = {.is_on = true, .receive_key = {1}}, open = {0};
+    struct ct_auth_token token;
+    struct admission_rules rules = {.token = &token};
+    struct ct_frame frame;
+    size_t count = 0;
+    int taken;
+
+    if (ct_auth_token_set(&token, secret, NULL) < 0)
+        abort();
+    while (count < MESSAGES_MAX && (taken = ct_frame_decode(data, size, &frame)) > 0) {
+        open_strange(&sealed, &frame);
+        open_strange(&open, &frame);
+        if (ct_message_decode(&frame, &messages[count]) == 0)
+            count++;
+        data += taken;
+        size -= (size_t)taken;
+    }
+    admit(&rules, messages, count);
+    return 0;
+}

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A wire between a client and a server of this machine: keeps what goes over it, and changes it
+when the test says so."""
+import socket
+import threading
+
+
+class Proxy:
+    """Listens at `port` and passes every connection on to `target` (a port), both ways."""
+
+    def __init__(self, target):
+        self.target = target
+        self.seen = b""
+        self.change = lambda data: data  # of what the server says
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.socks, self.threads = [], []
+        self._start(self._accept)
+
+    def _start(self, work, *words):
+        thread = threading.Thread(target=work, args=words, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self.target))
+            self.socks += [client, server]
+            self._start(self._pass, client, server, False)
+            self._start(self._pass, server, client, True)
+
+    def _pass(self, source, sink, is_reply):
+        try:
+            while data := source.recv(65536):
+                self.seen += data
+                sink.sendall(self.change(data) if is_reply else data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            sink.close()
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for sock in self.socks:
+            sock.close()
+        for thread in self.threads:
+            thread.join(10)
