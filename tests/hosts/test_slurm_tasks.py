@@ -59,3 +59,11 @@ def test_a_merged_node_outlives_a_signal_to_all_of_its_tasks(box, slurm):
                      "both workers wait")
     run.signal(10)  # srun passes it on to both tasks; one is the agent, the other sleeps
     assert run.wait(60) == 9, run
+
+
+def test_a_run_inside_of_a_worker_does_not_meet_the_others_of_its_step(box, slurm):
+    run = srun(slurm(2), "-N2", "--ntasks-per-node=1", ctrun.program("ctrun"), "--no-python",
+               ctrun.program("ctrun"), "--no-python", "sh", "-c", WORLD)
+    assert run.code == 0, run
+    assert lines(run) == ["0/1 0/1 0 node1", "0/1 0/1 0 node2"], run
+    assert run.err.count("inherited RANK/") == 2, run

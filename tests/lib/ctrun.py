@@ -195,7 +195,8 @@ class Box:
     @staticmethod
     def _is_foreign(key):
         """What a surrounding launcher or scheduler may have set, and would change the test."""
-        return (key.startswith(("PET_", "TORCHELASTIC_", "SLURM_", "CTRUN_", "PYTEST_"))
+        return (key.startswith(("PET_", "TORCHELASTIC_", "SLURM_", "CTRUN_", "PYTEST_", "PBS_",
+                                "LSB_", "FLUX_", "OMPI_", "PMI_", "KUBERNETES_"))
                 or key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
                            "OMP_NUM_THREADS", "LOGLEVEL"))
 

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a batch system has given is shown before anything starts, with where it comes from."""
+import json
+import shutil
+
+import ctrun
+import pytest
+
+STEP = {"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n[001-003]",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x3)", "SLURM_NODEID": "1", "SLURM_LOCALID": "0"}
+FLUX = {"FLUX_JOB_ID": "fABC", "FLUX_TASK_RANK": "3", "FLUX_TASK_LOCAL_ID": "1",
+        "FLUX_JOB_SIZE": "4", "FLUX_JOB_NNODES": "2"}
+LSF = {"LSB_JOBID": "31", "LSF_PM_TASKID": "2", "LSB_HOSTS": "hostA hostB"}
+POD = {"JOB_COMPLETION_INDEX": "1", "KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "train-1"}
+
+
+def plan(box, env, *options):
+    run = box.ctrun(*options, "--dry-run", "--json", "--no-python", "true", env=env)
+    assert run.code == 0, run
+    return json.loads(run.out)
+
+
+def settings(box, env, *options):
+    run = box.ctrun(*options, "--print-config", "--json", "--no-python", "true", env=env)
+    assert run.code == 0, run
+    return {name: (entry["value"], entry["from"])
+            for name, entry in json.loads(run.out)["settings"].items()}
+
+
+def test_nodes_order_endpoint_and_id_come_from_the_batch_system(box):
+    found = plan(box, STEP, "--nproc-per-node=2")
+    assert found["nodes"] == {"min": 3, "max": 3} and found["run_id"] == "slurm-41.0"
+    assert found["endpoint"]["host"] == "n001" and 20000 <= found["endpoint"]["port"] < 29000
+    assert found["batch"] == "Slurm job 41 step 0, node 1 of 3 (n002), task 1 of 3"
+    found = plan(box, LSF)
+    assert found["nodes"] == {"min": 2, "max": 2} and found["run_id"] == "lsf-31"
+    assert found["endpoint"]["host"] == "hostA" and found["batch"].startswith("LSF job 31, node 1")
+
+
+def test_each_setting_says_which_batch_system_it_comes_from(box):
+    found = settings(box, STEP)
+    assert found["nnodes"] == ("3:3", "Slurm") and found["node-rank"] == ("1", "Slurm")
+    assert found["rdzv-id"] == ("slurm-41.0", "Slurm")
+    found = settings(box, POD, "--nnodes=2")
+    assert found["nnodes"] == ("2:2", "command line")
+    assert found["rdzv-endpoint"] == ("train-0 port 29400", "Kubernetes")
+    assert found["node-rank"] == ("1", "Kubernetes")
+    assert settings(box, {**STEP, "PET_RDZV_ENDPOINT": "h:1"})["rdzv-endpoint"] == (
+        "h port 1", "PET_RDZV_ENDPOINT")
+
+
+def test_a_task_that_is_a_rank_knows_its_place_before_the_start(box):
+    uneven = {**STEP, "SLURM_STEP_TASKS_PER_NODE": "8(x2),7", "SLURM_NODEID": "2",
+              "SLURM_LOCALID": "6"}
+    found = plan(box, uneven)
+    assert found["nodes"] == {"min": 23, "max": 23}
+    assert found["batch"].endswith("node 2 of 3 (n003), task 22 of 23")
+    (worker,) = found["workers"]
+    env = worker["env"]
+    assert (env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"], env["WORLD_SIZE"]) == ("6", "7", "23")
+    assert (env["GROUP_RANK"], env["GROUP_WORLD_SIZE"]) == ("2", "3")
+
+
+def test_a_task_with_one_gpu_of_its_own_is_local_rank_0(box):
+    several = {**STEP, "SLURM_STEP_TASKS_PER_NODE": "4(x3)", "SLURM_LOCALID": "3"}
+    (worker,) = plan(box, {**several, "CUDA_VISIBLE_DEVICES": "3"})["workers"]
+    assert worker["env"]["LOCAL_RANK"] == "0"
+    (worker,) = plan(box, {**several, "CUDA_VISIBLE_DEVICES": "0,1,2,3"})["workers"]
+    assert worker["env"]["LOCAL_RANK"] == "3"
+    (worker,) = plan(box, {**several, "CUDA_VISIBLE_DEVICES": "4,5,6,7"},
+                     "--virtual-local-rank")["workers"]
+    assert (worker["env"]["LOCAL_RANK"], worker["env"]["CUDA_VISIBLE_DEVICES"]) == ("0", "7")
+
+
+def test_the_time_that_is_left_and_earlier_starts_are_shown(box):
+    conf = box.write("slurm.conf", "ClusterName=x\nKillWait=60\n")
+    found = plan(box, {**STEP, "SLURM_JOB_END_TIME": "99999999999", "SLURM_RESTART_COUNT": "2",
+                       "SLURM_CONF": conf})
+    assert found["requeues"] == 2 and found["time_left_s"] > 10**9 and found["kill_wait_s"] == 60
+    assert found["run_id"] == "slurm-41.0.2"
+    grace = settings(box, {**STEP, "SLURM_CONF": conf})["shutdown-timeout"]
+    assert grace == ("54 s", "Slurm")
+    grace = settings(box, {**STEP, "SLURM_CONF": conf}, "--shutdown-timeout=7")["shutdown-timeout"]
+    assert grace == ("7 s", "command line")
+
+
+def test_flux_does_not_name_its_nodes_and_an_endpoint_is_asked_for(box):
+    run = box.ctrun("--no-python", "true", env=FLUX)
+    assert run.code == 2 and "--rdzv-endpoint" in run.err, run
+
+
+def test_a_hostlist_that_scontrol_refuses_is_refused(box):
+    run = box.ctrun("--no-python", "true", env={**STEP, "SLURM_STEP_NODELIST": "gpu-[01-02]x"})
+    assert run.code != 0 and "SLURM_STEP_NODELIST" in run.err, run
+
+
+@pytest.mark.parametrize("starter, options", [
+    ("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe"]), ("mpiexec.hydra", [])])
+def test_mpirun_starts_ranks_or_one_agent(box, starter, options):
+    if not shutil.which(starter):
+        pytest.skip(f"{starter} is not installed")
+    say = 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE"'
+    start = [starter, *options, "-np", "3", ctrun.program("ctrun")]
+    run = box.run(*start, "--no-python", "sh", "-c", say)
+    assert run.code == 0, run
+    assert sorted(run.out.split("\n")[:-1]) == ["0/3 0/3", "1/3 1/3", "2/3 2/3"], run
+    run = box.run(*start, "--nproc-per-node=2", "--no-python", "sh", "-c", say)
+    assert run.code == 0, run
+    assert sorted(run.out.split("\n")[:-1]) == ["0/2 0/2", "1/2 1/2"], run
