@@ -35,8 +35,8 @@ const char *stranger_sentence(enum stranger_kind kind)
     static const char *const sentences[] = {
         [STRANGER_FOREIGN] = "it speaks none of our protocols",
         [STRANGER_SLOW] = "it did not say in time what it wants",
-        [STRANGER_NO_MEMBER] = "it is no node of this run (--store-access=any lets "
-                               "everybody use the workers' store)",
+        [STRANGER_NO_MEMBER] =
+            "it is no node of this run; --store-access=any lets it in",
         [STRANGER_MALFORMED] = "it sent what no client of ours sends",
         [STRANGER_TOO_MANY] = "there are too many connections",
         [STRANGER_UNPROVEN] = "it could not prove that it belongs here",

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <munge.h>
 #include <pthread.h>
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -120,7 +119,7 @@ int ct_munge_issue(struct ct_auth_token *token, char credential[CT_CREDENTIAL_MA
     memcpy(payload, label, sizeof label);
     memcpy(payload + sizeof label, token->bytes, SECRET_BYTES);
     rc = encode(ctx, payload, PAYLOAD_BYTES, credential, err);
-    sodium_memzero(payload, sizeof payload);
+    explicit_bzero(payload, sizeof payload);
     lib.destroy(ctx);
     return rc;
 }
@@ -164,7 +163,7 @@ int ct_munge_read(struct ct_auth_token *token, const char *credential,
     rc = is_good(code) ? take_secret(token, payload, length, uid, err)
                        : fail(ctx, code, "read the rendezvous' credential", err);
     if (payload)
-        sodium_memzero(payload, (size_t)(length > 0 ? length : 0));
+        explicit_bzero(payload, (size_t)(length > 0 ? length : 0));
     free(payload);
     lib.destroy(ctx);
     return rc;
