@@ -562,21 +562,19 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
         .error = &result->error,
         .duration_ms = ct_now_ms() - launch->born_ms,
     };
-    struct logdir *dir = &launch->logdir;
+    const struct logdir_request request = {.base = config->log_dir,
+                                           .run_id = config->run_id};
     struct ctrun_error err;
-    char path[PATH_MAX];
-    int rc = 0;
+    size_t length;
+    char *text;
 
     if (config->has_no_files || (!config->log_dir && !summary.log_dir))
         return;
-    if (!dir->is_open)
-        rc = logdir_open(dir, config->log_dir, NULL, config->run_id, &err);
-    if (rc == 0 && ct_format(path, sizeof path, "%s/summary.json", dir->run) < 0)
-        rc = ct_fail(&err, -ENAMETOOLONG, "summary.json: the path is too long");
-    if (rc == 0)
-        rc = summary_json_write(path, &json, &err);
-    if (rc < 0)
-        ct_warn("summary: %s", err.text);
+    if (!(text = summary_json_format(&json, &length)))
+        ct_warn("summary.json: out of memory");
+    else if (logdir_aside_write(&launch->logdir, &request, "summary.json", text, length,
+                                &err) < 0)
+        ct_warn("summary.json: %s", err.text);
 }
 
 /* ---- The whole ----------------------------------------------------------------------- */

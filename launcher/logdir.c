@@ -2,7 +2,10 @@
 #include "launcher/logdir.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -157,6 +160,28 @@ char *logdir_path(const struct logdir *dir, int local_rank, const char *name)
     else
         rc = ct_format(path, sizeof path, "%s/%d/%s", dir->attempt, local_rank, name);
     return rc < 0 ? NULL : ct_strdup(path);
+}
+
+int logdir_write(const struct logdir *dir, const char *name, const void *data,
+                 size_t length, struct ctrun_error *err)
+{
+    char path[PATH_MAX], beside[PATH_MAX];
+    int fd, rc;
+
+    if (ct_format(path, sizeof path, "%s/%s", dir->run, name) < 0 ||
+        ct_format(beside, sizeof beside, "%s.new", path) < 0)
+        return ct_fail(err, -ENAMETOOLONG, "%.600s: the name is too long", path);
+    if ((fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
+        return ct_fail(err, -errno, "%.600s: %s", beside, strerror(errno));
+    errno = EIO; /* what a short write says */
+    rc = write(fd, data, length) == (ssize_t)length ? 0 : -errno;
+    if (close(fd) < 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0 && rename(beside, path) < 0)
+        rc = -errno;
+    if (rc < 0)
+        (void)unlink(beside);
+    return rc < 0 ? ct_fail(err, rc, "%.600s: %s", path, strerror(-rc)) : 0;
 }
 
 static int remove_if_empty(const char *path, const struct stat *info, int kind,

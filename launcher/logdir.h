@@ -37,6 +37,10 @@ int logdir_enter(struct logdir *dir, uint64_t generation, uint32_t restart_count
 /* ATTEMPT/LOCAL_RANK/name, or ATTEMPT/name with local_rank -1; caller frees. NULL: no
  * memory, or too long. */
 char *logdir_path(const struct logdir *dir, int local_rank, const char *name);
+/* Writes RUN/name as a whole or not at all: who reads sees the old one, none or the new. 0 or a
+ * code. */
+int logdir_write(const struct logdir *dir, const char *name, const void *data,
+                 size_t length, struct ctrun_error *err);
 /* True when something was written in the current attempt: worth telling people about. */
 bool logdir_has_files(const struct logdir *dir);
 /* Removes what stayed empty when the base is temporary. Idempotent. */

@@ -17,6 +17,9 @@ struct job {
     char *base;
     char *tmpdir;
     char *run_id;
+    const char *name; /* of a file to write */
+    void *data;
+    size_t length;
     struct ctrun_error err;
     int rc;
     bool has_files;
@@ -29,6 +32,7 @@ static void free_job(void *context)
     free(job->base);
     free(job->tmpdir);
     free(job->run_id);
+    free(job->data);
     free(job);
 }
 
@@ -52,15 +56,20 @@ static struct job *create_job(const struct logdir *dir,
     return job;
 }
 
+static void open_dir(struct job *job)
+{
+    if (!job->dir.is_open)
+        job->rc = logdir_open(&job->dir, job->base, job->tmpdir, job->run_id,
+                              &job->err);
+}
+
 static void prepare(void *context)
 {
     struct job *job = context;
     const struct logdir_request *request = &job->request;
     const int end = request->first + request->count;
 
-    if (!job->dir.is_open)
-        job->rc = logdir_open(&job->dir, job->base, job->tmpdir, job->run_id,
-                              &job->err);
+    open_dir(job);
     for (int i = request->first; i < end && job->rc == 0; i++)
         job->rc = logdir_enter(&job->dir, request->generation, request->restart_count,
                                i, &job->err);
@@ -68,30 +77,66 @@ static void prepare(void *context)
     job->dir.made_count = job->rc == 0 ? request->count : 0;
 }
 
+/* Takes the job; what it did to the directory is kept, also when only a part of it was done. */
+static int call(void (*fn)(void *job), struct job *job, struct logdir *dir,
+                struct ctrun_error *err)
+{
+    char base[512]; /* the job may be gone afterwards */
+    int rc;
+
+    (void)ct_copy(base, sizeof base,
+                  dir->is_open  ? dir->base
+                  : job->base   ? job->base
+                  : job->tmpdir ? job->tmpdir
+                                : "/tmp");
+    if (aside_call(fn, free_job, job, WAIT_MS) < 0)
+        return ct_fail(err, -ETIMEDOUT,
+                       "log directory %s: no answer within %d s: its file system "
+                       "hangs; choose another --log-dir, or /dev/null for none",
+                       base, WAIT_MS / 1000);
+    rc = job->rc;
+    if (rc < 0 && err)
+        *err = job->err;
+    *dir = job->dir;
+    free_job(job);
+    return rc;
+}
+
 int logdir_aside_prepare(struct logdir *dir, const struct logdir_request *request,
                          struct ctrun_error *err)
 {
-    const char *name = request->base     ? request->base
-                       : request->tmpdir ? request->tmpdir
-                                         : "/tmp";
     struct job *job;
-    int rc;
 
     if (dir->is_open && dir->generation == request->generation && dir->made_count > 0)
         return 0;
     if (!(job = create_job(dir, request)))
         return ct_fail(err, -ENOMEM, "log directory: out of memory");
-    if (aside_call(prepare, free_job, job, WAIT_MS) < 0)
-        return ct_fail(err, -ETIMEDOUT,
-                       "log directory %.600s: no answer within %d s: its file system "
-                       "hangs; choose another --log-dir, or /dev/null for none",
-                       name, WAIT_MS / 1000);
-    rc = job->rc;
-    if (rc < 0 && err)
-        *err = job->err;
-    *dir = job->dir; /* also when only a part was made: it is there */
-    free_job(job);
-    return rc;
+    return call(prepare, job, dir, err);
+}
+
+static void write_file(void *context)
+{
+    struct job *job = context;
+
+    open_dir(job);
+    if (job->rc == 0)
+        job->rc = logdir_write(&job->dir, job->name, job->data, job->length, &job->err);
+}
+
+int logdir_aside_write(struct logdir *dir, const struct logdir_request *request,
+                       const char *name, void *data, size_t length,
+                       struct ctrun_error *err)
+{
+    struct job *job = create_job(dir, request);
+
+    if (!job) {
+        free(data);
+        return ct_fail(err, -ENOMEM, "%s: out of memory", name);
+    }
+    job->name = name;
+    job->data = data;
+    job->length = length;
+    return call(write_file, job, dir, err);
 }
 
 static void look(void *context)

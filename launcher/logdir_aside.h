@@ -20,6 +20,11 @@ struct logdir_request {
  * when it was there already. 0 or a code. */
 int logdir_aside_prepare(struct logdir *dir, const struct logdir_request *request,
                          struct ctrun_error *err);
+/* logdir_write(), after logdir_open() when there is none yet. Takes data, which is on the
+ * heap; name is kept. */
+int logdir_aside_write(struct logdir *dir, const struct logdir_request *request,
+                       const char *name, void *data, size_t length,
+                       struct ctrun_error *err);
 /* logdir_has_files(); false when nobody answers. */
 bool logdir_aside_has_files(const struct logdir *dir);
 /* logdir_close(), as far as somebody answers. */

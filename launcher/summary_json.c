@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/summary_json.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"
@@ -209,43 +205,19 @@ static void format_page(struct page *page, const struct summary_json *json)
     end(page, "}\n");
 }
 
-/* Beside it first: who reads sees the old one, none or the whole. */
-static int write_file(const char *path, const void *data, size_t length,
-                      struct ctrun_error *err)
-{
-    char temporary[PATH_MAX];
-    int fd, rc;
-
-    if (ct_format(temporary, sizeof temporary, "%s.new", path) < 0)
-        return ct_fail(err, -ENAMETOOLONG, "%.600s: the name is too long", path);
-    if ((fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
-        return ct_fail(err, -errno, "%.600s: %s", temporary, strerror(errno));
-    rc = write(fd, data, length) == (ssize_t)length ? 0 : errno ? -errno : -EIO;
-    if (close(fd) < 0 && rc == 0)
-        rc = -errno;
-    if (rc == 0 && rename(temporary, path) < 0)
-        rc = -errno;
-    if (rc < 0)
-        (void)unlink(temporary);
-    return rc < 0 ? ct_fail(err, rc, "%.600s: %s", path, strerror(-rc)) : 0;
-}
-
-int summary_json_write(const char *path, const struct summary_json *json,
-                       struct ctrun_error *err)
+char *summary_json_format(const struct summary_json *json, size_t *length)
 {
     struct page page = {.is_first = true};
-    void *data = ct_zalloc(FILE_MAX_BYTES);
-    int rc;
+    char *text = ct_zalloc(FILE_MAX_BYTES);
 
-    if (!data)
-        return ct_fail(err, -ENOMEM, "%.600s: out of memory", path);
-    ct_writer_init(&page.out, data, FILE_MAX_BYTES);
+    if (!text)
+        return NULL;
+    ct_writer_init(&page.out, text, FILE_MAX_BYTES);
     format_page(&page, json);
-    errno = 0;
-    if ((rc = ct_write_end(&page.out)) < 0)
-        rc = ct_fail(err, rc, "%.600s: %s", path, strerror(-rc));
-    else
-        rc = write_file(path, data, page.out.length, err);
-    free(data);
-    return rc;
+    if (ct_write_end(&page.out) < 0) {
+        free(text);
+        return NULL;
+    }
+    *length = page.out.length;
+    return text;
 }

@@ -19,8 +19,7 @@ struct summary_json {
     uint64_t duration_ms;
 };
 
-/* Writes the file as a whole or not at all. 0 or a code. */
-int summary_json_write(const char *path, const struct summary_json *json,
-                       struct ctrun_error *err);
+/* The file's bytes; the caller frees. NULL: out of memory. */
+char *summary_json_format(const struct summary_json *json, size_t *length);
 
 #endif
