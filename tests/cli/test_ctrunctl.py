@@ -207,6 +207,26 @@ def test_why_tells_the_first_cause_of_the_last_restart(box):
     stop(box, run)
 
 
+def test_why_tells_the_first_cause_of_a_run_that_is_over_by_its_folder(box):
+    run = box.ctrun("--nproc-per-node=2", "--log-dir=D", "-r3", "--rdzv-id=j1", "--no-python", "sh",
+                    "-c", "echo boom >&2; [ $RANK = 1 ] || exec sleep 600; exit 7")
+    assert run.code == 7, run
+    block = run.err[run.err.index("ctrun: error[E_EXIT]: rank 1"):].split("\ntorch.")[0]
+    (folder,) = box.path("D").iterdir()
+    for where in (box.path("D"), folder, folder / "summary.json"):
+        answer = ctl(box, "why", where)
+        assert answer.code == 0, answer
+        assert answer.out.splitlines()[0] == block.splitlines()[0], (answer, block)
+        assert "boom" in answer.out, answer
+    assert json.loads(ctl(box, "why", folder, "--json").out)["exit_code"] == 7
+    assert box.ctrun("--log-dir=E", "-r3", "--rdzv-id=j1", "true").code == 0
+    assert ctl(box, "why", box.path("E")).out == "run j1: succeeded\n"
+    for where, text in ((box.dir, "no summary.json"), (box.write("x", "{}"), "is not ctrun's"),
+                        ("/nonexistent", "no summary.json")):
+        answer = ctl(box, "why", where)
+        assert answer.code == 1 and text in answer.err, answer
+
+
 def test_logs_say_how_to_get_files(box):
     run = start(box)
     answer = ctl(box, "logs")
