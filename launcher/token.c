@@ -8,9 +8,10 @@
 
 static int resolve_munge(struct config *config, struct ctrun_error *err)
 {
-    if (!ct_munge_is_usable(err))
-        return ct_fail(err, CTRUN_E_USAGE, "--auth=munge: %s",
-                       err ? err->text : "MUNGE is not there");
+    struct ctrun_error why;
+
+    if (!ct_munge_is_usable(&why))
+        return ct_fail(err, CTRUN_E_USAGE, "--auth=munge: %s", why.text);
     config->uses_munge = true;
     return 0;
 }
