@@ -65,7 +65,7 @@ static void *run(void *context)
     return NULL;
 }
 
-static int start(struct call *call)
+int aside_start(void *(*fn)(void *job), void *job)
 {
     pthread_attr_t detached;
     pthread_t thread;
@@ -77,10 +77,10 @@ static int start(struct call *call)
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the caller's */
-    rc = pthread_create(&thread, &detached, run, call);
+    rc = pthread_create(&thread, &detached, fn, job);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
-    return rc;
+    return -rc;
 }
 
 static bool wait_for(struct call *call, uint64_t timeout_ms)
@@ -120,7 +120,8 @@ int aside_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
         call->free_job = free_job;
         call->job = job;
     }
-    if (!call || start(call) != 0) { /* no thread to be had: at our own risk */
+    if (!call ||
+        aside_start(run, call) < 0) { /* no thread to be had: at our own risk */
         fn(job);
         if (call)
             destroy(call);

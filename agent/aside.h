@@ -12,6 +12,9 @@
  * once, so that many of them cost the time of one. job is on the heap. Any thread. */
 int aside_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
                uint64_t timeout_ms);
+/* Calls fn(job) on a thread of its own and returns at once; fn sees to job's end. 0, or a
+ * negative errno when no thread was to be had. */
+int aside_start(void *(*fn)(void *job), void *job);
 /* True when the file is there; false also when nobody knows after timeout_ms. */
 bool aside_is_file(const char *path, uint64_t timeout_ms);
 

@@ -94,14 +94,19 @@ void crew_start(struct crew *crew, const struct ct_start *start)
 {
     char proof[sizeof crew->oom_proof];
     int failed = -1;
+    int planned = 0;
     int started = 0;
 
     crew_reset(crew, start);
     crew->oom_proof[0] = '\0';
     (void)cgroup_has_oom_killed(&crew->cgroup, proof,
                                 sizeof proof); /* counts from here */
+    /* All plans first: memory that is written between two forks is copied each time. */
+    for (; planned < crew->count && failed < 0; planned++)
+        if (worker_plan(&crew->workers[planned], &crew->place, planned) < 0)
+            failed = planned;
     for (; started < crew->count && failed < 0; started++)
-        if (worker_start(&crew->workers[started], &crew->place, started) < 0)
+        if (worker_start(&crew->workers[started], &crew->place) < 0)
             failed = started;
     for (int i = 0; i < started; i++)
         if (crew->workers[i].state == WORKER_RUNNING &&

@@ -154,8 +154,7 @@ static int fail_start(struct worker *worker, const struct worker_place *place,
     return err->code;
 }
 
-int worker_start(struct worker *worker, const struct worker_place *place,
-                 int local_rank)
+int worker_plan(struct worker *worker, const struct worker_place *place, int local_rank)
 {
     const struct agent_options *options = place->options;
     struct ctrun_error err = {0};
@@ -166,7 +165,16 @@ int worker_start(struct worker *worker, const struct worker_place *place,
     worker->step = -1;
     rc = options->plan(options->context, place->start, local_rank, &worker->plan, &err);
     if (rc == 0)
-        rc = start_planned(worker, place, &err);
+        return 0;
+    err.code = rc;
+    return fail_start(worker, place, CT_CAUSE_AGENT, &err);
+}
+
+int worker_start(struct worker *worker, const struct worker_place *place)
+{
+    struct ctrun_error err = {0};
+    const int rc = start_planned(worker, place, &err);
+
     if (rc < 0) {
         err.code = rc;
         return fail_start(worker, place, CT_CAUSE_AGENT, &err);

@@ -45,9 +45,11 @@ struct worker_place {
     struct chorus *chorus_err;
 };
 
-/* Plans worker `local_rank` and sends it on its way. On failure worker->failure says why. */
-int worker_start(struct worker *worker, const struct worker_place *place,
-                 int local_rank);
+/* What worker `local_rank` will run, and with what. On failure worker->failure says why. */
+int worker_plan(struct worker *worker, const struct worker_place *place,
+                int local_rank);
+/* Sends the planned one on its way. On failure worker->failure says why. */
+int worker_start(struct worker *worker, const struct worker_place *place);
 /* Waits until its program runs. On failure worker->failure says why. */
 int worker_confirm(struct worker *worker, const struct worker_place *place);
 /* It has ended as `death` says (program and started_ms are filled in here): fills failure, last

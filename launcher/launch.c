@@ -43,7 +43,7 @@ struct launch {
     struct route route; /* of this round */
     char said_route[CT_ADDR_TEXT_MAX];
     struct server *server; /* NULL until something has to be listened for */
-    struct logdir logdir;
+    struct logdir_aside logdir;
     struct torch_events torch_events;
     struct ct_waiting waiting; /* the last one, for the summary */
     uint64_t waited_ms;
@@ -148,26 +148,39 @@ static void on_members(void *context, uint64_t store, const struct ct_members *m
 
 /* ---- What the agent asks ------------------------------------------------------------- */
 
-static int plan(void *context, const struct ct_start *start, int local_rank,
-                struct agent_worker_plan *out, struct ctrun_error *err)
+/* Beside what follows; plan() waits for what it needs. */
+static void make_folders(struct launch *launch, uint64_t generation,
+                         uint32_t restart_count)
 {
-    struct launch *launch = context;
     const struct config *config = launch->config;
     const struct logdir_request request = {
         .base = config->log_dir,
         .tmpdir = option_env(config->env, "TMPDIR"),
         .run_id = config->run_id,
-        .generation = start->generation,
-        .restart_count = start->restart_count,
+        .generation = generation,
+        .restart_count = restart_count,
         .first = config->task.local_id,
         .count = config->nproc,
     };
+
+    if (!config->has_no_files)
+        logdir_aside_begin(&launch->logdir, &request);
+}
+
+static int plan(void *context, const struct ct_start *start, int local_rank,
+                struct agent_worker_plan *out, struct ctrun_error *err)
+{
+    struct launch *launch = context;
+    const struct config *config = launch->config;
     int rc;
 
+    make_folders(launch, start->generation, start->restart_count);
     if (!config->has_no_files &&
-        (rc = logdir_aside_prepare(&launch->logdir, &request, err)) < 0)
+        (rc = logdir_aside_wait(&launch->logdir, config->task.local_id + local_rank,
+                                err)) < 0)
         return rc;
-    if ((rc = plan_worker(out, config, &launch->logdir, start, local_rank, err)) < 0)
+    if ((rc = plan_worker(out, config, &launch->logdir.dir, start, local_rank, err)) <
+        0)
         return rc;
     return route_set_env(&out->env, &launch->route) < 0
                ? ct_fail(err, -ENOMEM, "worker %d: out of memory", local_rank)
@@ -499,7 +512,7 @@ static struct summary describe_run(const struct launch *launch,
         .verdict = verdict,
         .name = launch->config->program.name,
         .run_id = launch->config->run_id,
-        .log_dir = logdir_aside_has_files(&launch->logdir) ? launch->logdir.attempt
+        .log_dir = logdir_aside_has_files(&launch->logdir) ? launch->logdir.dir.attempt
                                                            : NULL,
         .max_restarts = launch->config->max_restarts,
         .min_nodes = (uint32_t)launch->config->nodes.min,
@@ -726,6 +739,8 @@ int launch_run(const struct config *config)
         return launcher_code(config, CT_EXIT_REFUSED);
     }
     preflight_warn(config);
+    if (config->backend == CONFIG_LOCAL) /* the first round is near, and known */
+        make_folders(launch, 1, 0);
     if (torch_events_init(&launch->torch_events, config) < 0)
         code = launch_fail(config, &err);
     else if (addresses_resolve(&launch->addresses, config, &err) < 0 ||

@@ -2,6 +2,8 @@
 #include "launcher/logdir_aside.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <time.h>
 
 #include "agent/aside.h"
 #include "worker_sdk/base/alloc.h"
@@ -11,41 +13,60 @@ enum {
     WAIT_MS = 2000 /* well below the time after which a silent node is lost */
 };
 
-struct job {
-    struct logdir dir; /* a copy: the owner's may be gone when this comes back */
+/* ---- Folders of a round ------------------------------------------------------------------ */
+
+struct logdir_job {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int users;         /* the owner and the thread; the last one frees it */
+    struct logdir dir; /* complete once something is made */
     struct logdir_request request;
-    char *base;
+    char *base; /* of request: copies */
     char *tmpdir;
     char *run_id;
-    const char *name; /* of a file to write */
-    void *data;
-    size_t length;
-    struct ctrun_error err;
+    int made; /* folders of local ranks, in order */
+    bool is_done;
+    bool is_given_up; /* it was waited for once, which is enough */
     int rc;
-    bool has_files;
+    struct ctrun_error err;
 };
 
-static void free_job(void *context)
+static void free_job(struct logdir_job *job)
 {
-    struct job *job = context;
-
+    pthread_cond_destroy(&job->changed);
+    pthread_mutex_destroy(&job->mutex);
     free(job->base);
     free(job->tmpdir);
     free(job->run_id);
-    free(job->data);
     free(job);
 }
 
-static struct job *create_job(const struct logdir *dir,
-                              const struct logdir_request *request)
+static void leave(struct logdir_job *job)
 {
-    struct job *job = ct_zalloc(sizeof *job);
+    bool is_last;
+
+    pthread_mutex_lock(&job->mutex);
+    is_last = --job->users == 0;
+    pthread_mutex_unlock(&job->mutex);
+    if (is_last)
+        free_job(job);
+}
+
+static struct logdir_job *create_job(const struct logdir *dir,
+                                     const struct logdir_request *request)
+{
+    struct logdir_job *job = ct_zalloc(sizeof *job);
+    pthread_condattr_t monotonic;
 
     if (!job)
         return NULL;
+    pthread_mutex_init(&job->mutex, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&job->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    job->users = 2;
     job->dir = *dir;
-    if (!request)
-        return job;
     job->request = *request;
     if ((request->base && !(job->base = ct_strdup(request->base))) ||
         (request->tmpdir && !(job->tmpdir = ct_strdup(request->tmpdir))) ||
@@ -56,120 +77,256 @@ static struct job *create_job(const struct logdir *dir,
     return job;
 }
 
-static void open_dir(struct job *job)
+static void tell(struct logdir_job *job, const struct logdir *dir, int made, int rc)
 {
-    if (!job->dir.is_open)
-        job->rc = logdir_open(&job->dir, job->base, job->tmpdir, job->run_id,
-                              &job->err);
+    pthread_mutex_lock(&job->mutex);
+    if (made <= 1)
+        job->dir = *dir;
+    job->made = made;
+    job->rc = rc;
+    job->is_done = rc < 0 || made == job->request.count;
+    pthread_cond_signal(&job->changed);
+    pthread_mutex_unlock(&job->mutex);
 }
 
-static void prepare(void *context)
+static void *make_folders(void *context)
 {
-    struct job *job = context;
+    struct logdir_job *job = context;
     const struct logdir_request *request = &job->request;
-    const int end = request->first + request->count;
+    struct logdir dir = job->dir;
+    int rc = 0;
 
-    open_dir(job);
-    for (int i = request->first; i < end && job->rc == 0; i++)
-        job->rc = logdir_enter(&job->dir, request->generation, request->restart_count,
-                               i, &job->err);
-    job->dir.made_first = request->first;
-    job->dir.made_count = job->rc == 0 ? request->count : 0;
+    if (!dir.is_open)
+        rc = logdir_open(&dir, job->base, job->tmpdir, job->run_id, &job->err);
+    if (rc < 0)
+        tell(job, &dir, 0, rc);
+    for (int i = 0; i < request->count && rc == 0; i++) {
+        rc = logdir_enter(&dir, request->generation, request->restart_count,
+                          request->first + i, &job->err);
+        tell(job, &dir, rc == 0 ? i + 1 : i, rc);
+    }
+    leave(job);
+    return NULL;
 }
 
-/* Takes the job; what it did to the directory is kept, also when only a part of it was done. */
-static int call(void (*fn)(void *job), struct job *job, struct logdir *dir,
-                struct ctrun_error *err)
+static void drop_job(struct logdir_aside *aside)
 {
-    char base[512]; /* the job may be gone afterwards */
-    int rc;
+    if (aside->job)
+        leave(aside->job);
+    aside->job = NULL;
+}
 
-    (void)ct_copy(base, sizeof base,
-                  dir->is_open  ? dir->base
-                  : job->base   ? job->base
-                  : job->tmpdir ? job->tmpdir
-                                : "/tmp");
-    if (aside_call(fn, free_job, job, WAIT_MS) < 0)
-        return ct_fail(err, -ETIMEDOUT,
-                       "log directory %s: no answer within %d s: its file system "
-                       "hangs; choose another --log-dir, or /dev/null for none",
-                       base, WAIT_MS / 1000);
-    rc = job->rc;
-    if (rc < 0 && err)
-        *err = job->err;
-    *dir = job->dir;
-    free_job(job);
+void logdir_aside_begin(struct logdir_aside *aside,
+                        const struct logdir_request *request)
+{
+    if (aside->job && aside->job->request.generation == request->generation)
+        return;
+    drop_job(aside);
+    aside->job = create_job(&aside->dir, request);
+    if (aside->job && aside_start(make_folders, aside->job) < 0)
+        (void)make_folders(aside->job); /* at our own risk */
+}
+
+static struct timespec deadline(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += WAIT_MS / 1000;
+    return until;
+}
+
+/* Waits until `count` folders are made, or no more will be. -ETIMEDOUT: too long. */
+static int wait_for(struct logdir_job *job, int count)
+{
+    const struct timespec until = deadline();
+    int rc = 0;
+
+    pthread_mutex_lock(&job->mutex);
+    if (job->is_given_up)
+        rc = -ETIMEDOUT;
+    while (job->made < count && !job->is_done && rc == 0)
+        rc = -pthread_cond_timedwait(&job->changed, &job->mutex, &until);
+    if (job->made >= count)
+        rc = 0;
+    else if (job->is_done)
+        rc = job->rc;
+    else
+        job->is_given_up = true;
+    pthread_mutex_unlock(&job->mutex);
     return rc;
 }
 
-int logdir_aside_prepare(struct logdir *dir, const struct logdir_request *request,
-                         struct ctrun_error *err)
+/* Takes over what the thread has opened; it changes that no more. */
+static void take_dir(struct logdir_aside *aside)
 {
-    struct job *job;
+    const struct logdir_job *job = aside->job;
 
-    if (dir->is_open && dir->generation == request->generation && dir->made_count > 0)
-        return 0;
-    if (!(job = create_job(dir, request)))
+    aside->dir = job->dir;
+    aside->dir.made_first = job->request.first;
+    aside->dir.made_count = job->request.count;
+}
+
+int logdir_aside_wait(struct logdir_aside *aside, int local_rank,
+                      struct ctrun_error *err)
+{
+    struct logdir_job *job = aside->job;
+    const char *name;
+    int rc;
+
+    if (!job)
         return ct_fail(err, -ENOMEM, "log directory: out of memory");
-    return call(prepare, job, dir, err);
+    rc = wait_for(job, local_rank - job->request.first + 1);
+    if (rc == 0) {
+        if (aside->dir.generation != job->request.generation)
+            take_dir(aside);
+        return 0;
+    }
+    if (rc == -ETIMEDOUT) {
+        name = job->base ? job->base : job->tmpdir ? job->tmpdir : "/tmp";
+        return ct_fail(err, rc,
+                       "log directory %.600s: no answer within %d s: its file system "
+                       "hangs; choose another --log-dir, or /dev/null for none",
+                       name, WAIT_MS / 1000);
+    }
+    if (err)
+        *err = job->err; /* the thread is done */
+    return rc;
+}
+
+/* What was begun is dir, if no round was waited for. -ETIMEDOUT: it is not done. */
+static int settle(struct logdir_aside *aside)
+{
+    struct logdir_job *job = aside->job;
+    const int rc = job ? wait_for(job, job->request.count) : 0;
+
+    if (job && rc == 0 && !aside->dir.is_open)
+        take_dir(aside);
+    return rc;
+}
+
+/* ---- The end ----------------------------------------------------------------------------- */
+
+struct errand {
+    struct logdir dir; /* a copy: the owner's may be gone when this comes back */
+    char *base;
+    char *run_id;
+    const char *name; /* of a file to write */
+    void *data;
+    size_t length;
+    int rc;
+    struct ctrun_error err;
+    bool has_files;
+};
+
+static void free_errand(void *context)
+{
+    struct errand *errand = context;
+
+    free(errand->base);
+    free(errand->run_id);
+    free(errand->data);
+    free(errand);
+}
+
+static struct errand *create_errand(const struct logdir *dir)
+{
+    struct errand *errand = ct_zalloc(sizeof *errand);
+
+    if (errand)
+        errand->dir = *dir;
+    return errand;
 }
 
 static void write_file(void *context)
 {
-    struct job *job = context;
+    struct errand *errand = context;
 
-    open_dir(job);
-    if (job->rc == 0)
-        job->rc = logdir_write(&job->dir, job->name, job->data, job->length, &job->err);
+    if (!errand->dir.is_open)
+        errand->rc = logdir_open(&errand->dir, errand->base, NULL, errand->run_id,
+                                 &errand->err);
+    if (errand->rc == 0)
+        errand->rc = logdir_write(&errand->dir, errand->name, errand->data,
+                                  errand->length, &errand->err);
 }
 
-int logdir_aside_write(struct logdir *dir, const struct logdir_request *request,
+static int write_aside(struct logdir_aside *aside, struct errand *errand,
+                       struct ctrun_error *err)
+{
+    int rc = settle(aside);
+
+    if (rc == -ETIMEDOUT)
+        free_errand(errand);
+    else if (aside->dir.is_open) /* by settle() */
+        errand->dir = aside->dir;
+    if (rc != -ETIMEDOUT)
+        rc = aside_call(write_file, free_errand, errand, WAIT_MS);
+    if (rc == -ETIMEDOUT)
+        return ct_fail(err, rc, "the file system of the log directory does not answer");
+    aside->dir = errand->dir;
+    rc = errand->rc;
+    if (rc < 0 && err)
+        *err = errand->err;
+    free_errand(errand);
+    return rc;
+}
+
+int logdir_aside_write(struct logdir_aside *aside, const struct logdir_request *request,
                        const char *name, void *data, size_t length,
                        struct ctrun_error *err)
 {
-    struct job *job = create_job(dir, request);
+    struct errand *errand = create_errand(&aside->dir);
 
-    if (!job) {
+    if (!errand) {
         free(data);
         return ct_fail(err, -ENOMEM, "%s: out of memory", name);
     }
-    job->name = name;
-    job->data = data;
-    job->length = length;
-    return call(write_file, job, dir, err);
+    errand->name = name;
+    errand->data = data;
+    errand->length = length;
+    if ((request->base && !(errand->base = ct_strdup(request->base))) ||
+        !(errand->run_id = ct_strdup(request->run_id))) {
+        free_errand(errand);
+        return ct_fail(err, -ENOMEM, "%s: out of memory", name);
+    }
+    return write_aside(aside, errand, err);
 }
 
-static void look(void *context)
+static void look_for_files(void *context)
 {
-    struct job *job = context;
+    struct errand *errand = context;
 
-    job->has_files = logdir_has_files(&job->dir);
+    errand->has_files = logdir_has_files(&errand->dir);
 }
 
-bool logdir_aside_has_files(const struct logdir *dir)
+bool logdir_aside_has_files(const struct logdir_aside *aside)
 {
-    struct job *job = dir->is_open ? create_job(dir, NULL) : NULL;
+    struct errand *errand = aside->dir.is_open ? create_errand(&aside->dir) : NULL;
     bool has_files;
 
-    if (!job || aside_call(look, free_job, job, WAIT_MS) < 0)
+    if (!errand || aside_call(look_for_files, free_errand, errand, WAIT_MS) < 0)
         return false;
-    has_files = job->has_files;
-    free_job(job);
+    has_files = errand->has_files;
+    free_errand(errand);
     return has_files;
 }
 
 static void close_dir(void *context)
 {
-    struct job *job = context;
+    struct errand *errand = context;
 
-    logdir_close(&job->dir);
+    logdir_close(&errand->dir);
 }
 
-void logdir_aside_close(struct logdir *dir)
+void logdir_aside_close(struct logdir_aside *aside)
 {
-    struct job *job = dir->is_open && dir->is_temporary ? create_job(dir, NULL) : NULL;
+    struct errand *errand = NULL;
 
-    dir->is_open = false;
-    if (job && aside_call(close_dir, free_job, job, WAIT_MS) == 0)
-        free_job(job);
+    (void)settle(aside); /* folders that were made for nothing have to go, too */
+    drop_job(aside);
+    if (aside->dir.is_open && aside->dir.is_temporary)
+        errand = create_errand(&aside->dir);
+    aside->dir.is_open = false;
+    if (errand && aside_call(close_dir, free_errand, errand, WAIT_MS) == 0)
+        free_errand(errand);
 }
