@@ -32,6 +32,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         (rc = agent_open_crew(agent, err)) < 0 ||
         (rc = agent_open_watchdog(agent, err)) < 0 ||
         (rc = agent_open_stuck(agent, err)) < 0 ||
+        (rc = agent_open_hang(agent, err)) < 0 ||
         (rc = agent_open_way(agent, err)) < 0 || (rc = agent_open_link(agent, err)) < 0)
         return rc;
     if ((rc = agent_open_countdown(agent, err)) < 0)
@@ -53,6 +54,7 @@ static void close_all(struct agent *agent)
     agent_close_store(agent);
     watchdog_close(agent->watchdog);
     stuck_destroy(agent->stuck);
+    agent_close_hang(agent);
     control_close(agent->control);
     crew_destroy(agent->crew);
     signals_close(agent->signals);

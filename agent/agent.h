@@ -91,7 +91,8 @@ struct agent_options {
     uint64_t log_max_bytes; /* of each log file; then it is renamed; 0: no cap */
     int log_keep;           /* renamed ones that are kept */
 
-    uint64_t min_uptime_ms; /* a worker that fails before is early; 0: none is */
+    uint64_t hang_timeout_ms; /* without a step; 0: nobody looks */
+    uint64_t min_uptime_ms;   /* a worker that fails before is early; 0: none is */
     uint64_t
         stuck_limit_ms; /* in uninterruptible sleep: then we leave; 0: not looked at */
     const char *timer_file; /* named pipe to make and read; NULL: none */

@@ -9,6 +9,7 @@
  *     agent_chorus.c   lines that several workers write alike
  *     agent_way.c      the proof that group rank 0 can be reached, before workers start
  *     agent_signal.c   signals to the whole run; the time that is left to save
+ *     agent_hang.c     workers that tell no more steps
  *     agent_watch.c    workers whose timer ran out, or that the kernel holds */
 #ifndef AGENT_AGENT_PRIVATE_H
 #define AGENT_AGENT_PRIVATE_H
@@ -71,6 +72,7 @@ struct agent {
     struct crew *crew;
     struct watchdog *watchdog; /* NULL: no file timer */
     struct stuck *stuck;       /* NULL: not wanted */
+    struct hang_watch *hang;   /* NULL: not wanted */
     struct way *way;
 
     struct ct_start start; /* of the current or last round; generation 0: none yet */
@@ -154,6 +156,12 @@ void agent_open_remote(struct agent *agent);
 /* The workers have saved, or are out of time: from here on it is a SIGTERM like any other.
  * context: struct agent. */
 void agent_drained(void *context);
+/* The stop is for a rank that is stuck: stacks are saved first, and then the workers stopped. */
+bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop);
+void agent_start_hang(struct agent *agent);
+void agent_stop_hang(struct agent *agent);
+int agent_open_hang(struct agent *agent, struct ctrun_error *err);
+void agent_close_hang(struct agent *agent);
 int agent_open_watchdog(struct agent *agent, struct ctrun_error *err);
 int agent_open_stuck(struct agent *agent, struct ctrun_error *err);
 

@@ -142,6 +142,7 @@ void agent_start_workers(struct agent *agent)
         fence_arm(link_lease_ms(agent->link), agent->lost_after_ms);
     watchdog_clear(agent->watchdog);
     stuck_start(agent->stuck);
+    agent_start_hang(agent);
     control_begin_round(agent->control, (int)agent->options->join.slots);
     crew_start(agent->crew, start);
 }
@@ -167,6 +168,7 @@ void agent_stop(struct agent *agent, enum agent_after after, int signal,
     }
     way_cancel(agent->way);
     stuck_stop(agent->stuck);
+    agent_stop_hang(agent);
     crew_stop(agent->crew, signal, grace_ms);
 }
 
@@ -350,8 +352,9 @@ void agent_take_stop(struct agent *agent, const struct ct_stop *message)
     send_stopping(agent);
     switch (agent->state) {
     case AGENT_RUNNING:
-        agent_stop(agent, AFTER_REJOIN, SIGTERM, round_grace_ms(agent),
-                   "the round is stopped");
+        if (!agent_saves_stacks(agent, message))
+            agent_stop(agent, AFTER_REJOIN, SIGTERM, round_grace_ms(agent),
+                       "the round is stopped");
         break;
     case AGENT_STOPPING:
         if (agent->after == AFTER_SUCCEED)

@@ -383,8 +383,10 @@ void crew_set_step(struct crew *crew, int rank, uint64_t generation, int64_t ste
 {
     const int64_t local = (int64_t)rank - (int64_t)crew->start.rank_base;
 
-    if (generation == crew->start.generation && local >= 0 && local < crew->count)
-        crew->workers[local].step = step;
+    if (generation != crew->start.generation || local < 0 || local >= crew->count)
+        return;
+    crew->workers[local].step = step;
+    crew->workers[local].stepped_ms = ct_now_ms();
 }
 
 int64_t crew_min_step(const struct crew *crew)

@@ -84,6 +84,15 @@ enum {
     STUCK_PERIOD_MIN_MS = 20,
     STUCK_PERIOD_MAX_MS = 5000,
 
+    /* A rank that tells no more steps. */
+    HANG_HESITATE_MAX_MS =
+        5000,               /* another node with a better suspect is to speak first */
+    STACKS_WRITE_MS = 2000, /* what /proc says, into files */
+    STACKS_DEBUG_MS =
+        5000, /* debuggers: reading the symbols of a framework takes long */
+    STACKS_DEBUGGERS_MAX = 16,
+    STACKS_THREADS_MAX = 256,
+
     /* File timer. */
     WATCHDOG_TIMERS_MAX = 1024,     /* scopes that are open at once: a few a worker */
     WATCHDOG_LINE_MAX_BYTES = 4096, /* PIPE_BUF: what a writer can put down whole */

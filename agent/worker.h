@@ -24,7 +24,8 @@ struct worker {
     int timer_signal;     /* sent because its file timer ran out; 0: none did */
     char timer_text[256]; /* which one */
     uint64_t started_ms;
-    int64_t step; /* last one told; -1: none */
+    int64_t step;        /* last one told; -1: none */
+    uint64_t stepped_ms; /* when */
     struct agent_worker_plan plan;
     struct output *out; /* NULL before the start */
     struct output *err;

@@ -252,11 +252,16 @@ static int resolve_grace(struct config *out, const struct options *options,
     return 0;
 }
 
-static int resolve_uptime(struct config *out, const struct options *options,
-                          struct ctrun_error *err)
+static int resolve_patience(struct config *out, const struct options *options,
+                            struct ctrun_error *err)
 {
     const struct option_value *option = &options->values[OPTION_MIN_UPTIME];
+    const struct option_value *hang = &options->values[OPTION_HANG_TIMEOUT];
 
+    if (hang->integer < 0 || hang->integer > GRACE_MAX_S)
+        return ct_fail(err, CTRUN_E_USAGE, "--hang-timeout=%s: 0 to %d seconds",
+                       hang->text, GRACE_MAX_S);
+    out->hang_timeout_ms = (uint64_t)hang->integer * 1000;
     if (option->integer < 0 || option->integer > GRACE_MAX_S)
         return ct_fail(err, CTRUN_E_USAGE, "--min-uptime=%s: 0 to %d seconds",
                        option->text, GRACE_MAX_S);
@@ -419,7 +424,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = meet_resolve(out, options, err)) < 0 ||
         (rc = resolve_names(out, options, err)) < 0 ||
         (rc = resolve_grace(out, options, err)) < 0 ||
-        (rc = resolve_uptime(out, options, err)) < 0 ||
+        (rc = resolve_patience(out, options, err)) < 0 ||
         (rc = resolve_requeue(out, options, err)) < 0 ||
         (rc = resolve_output(out, options, err)) < 0 ||
         (rc = resolve_timer(out, err)) < 0 || (rc = check_devices(out, err)) < 0 ||

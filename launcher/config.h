@@ -70,9 +70,10 @@ struct config {
     uint64_t lost_after_ms;
     uint64_t grace_ms;
     uint64_t
-        signal_grace_ms;     /* after a signal to us: the batch system's, where known */
-    uint64_t min_uptime_ms;  /* a failure before is an early one; 0: none is */
-    uint64_t stuck_limit_ms; /* in uninterruptible sleep; 0: not looked at */
+        signal_grace_ms; /* after a signal to us: the batch system's, where known */
+    uint64_t hang_timeout_ms; /* without a step; 0: nobody looks */
+    uint64_t min_uptime_ms;   /* a failure before is an early one; 0: none is */
+    uint64_t stuck_limit_ms;  /* in uninterruptible sleep; 0: not looked at */
 
     int signals[CONFIG_SIGNALS_MAX];
     size_t signal_count;

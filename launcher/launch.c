@@ -663,6 +663,7 @@ static int run_agent(struct launch *launch)
         .log_max_bytes = config->log_max_bytes,
         .log_keep = config->log_keep,
         .min_uptime_ms = config->min_uptime_ms,
+        .hang_timeout_ms = config->hang_timeout_ms,
         .stuck_limit_ms = config->stuck_limit_ms,
         .timer_file = *config->timer_file ? config->timer_file : NULL,
         .context = launch,

@@ -130,6 +130,10 @@ const struct option option_table[OPTION_COUNT] = {
                                  "ctrun: two equal failures so soon after the start"
                                  " end the job; 0: restart as torchrun does"),
                            .env = "CTRUN_MIN_UPTIME", .fallback = "30"},
+    [OPTION_HANG_TIMEOUT] =
+        {TAKES(INT, "hang-timeout", FAILURE, "SECONDS",
+               "ctrun: a rank that tells no step for so long has failed; 0: never"),
+         .env = "CTRUN_HANG_TIMEOUT", .fallback = "0"},
     [OPTION_MONITOR_INTERVAL] = {TAKES(
                                      FLOAT, "monitor-interval", FAILURE, "SECONDS",
                                      "no effect: the end of a worker is seen at once"),

@@ -185,6 +185,9 @@ static void begin_with_root(struct messages_block *out, const struct ct_failure 
         summary_way_format(out, root);
     else if (root->rank < 0)
         begin_with_node(out, root, what);
+    else if (root->cause == CT_CAUSE_HANG)
+        messages_begin(out, summary_code_of(root), "rank %d (%s, pid %d) is stuck: %s",
+                       root->rank, root->host, root->pid, root->text);
     else if (root->cause == CT_CAUSE_UNKILLABLE)
         messages_begin(out, summary_code_of(root),
                        "pid %d (rank %d) on %s did not die after SIGKILL", root->pid,
@@ -249,7 +252,8 @@ void summary_format(struct messages_block *out, const struct summary *summary)
     else
         begin_with_root(out, root);
     summary_add_facts(out, root);
-    if (root->rank >= 0 && root->cause != CT_CAUSE_UNKILLABLE)
+    if (root->rank >= 0 && root->cause != CT_CAUSE_UNKILLABLE &&
+        root->cause != CT_CAUSE_HANG)
         add_last_lines(out, root);
     if (verdict->outcome == CT_OUTCOME_CRASH_LOOP)
         add_loop_advice(out, summary);

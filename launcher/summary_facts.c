@@ -93,6 +93,8 @@ void summary_add_others(struct messages_block *out, const struct ct_verdict *ver
     for (int i = 1; i < verdict->failure_count && i < CT_FAILURES_MAX; i++) {
         const struct ct_failure *failure = &verdict->failures[i];
 
+        if (failure->rank >= 0 && failure->rank == verdict->failures[0].rank)
+            continue; /* the root cause, whom we stopped afterwards */
         if (failure->rank < 0 && failure->host[0])
             messages_add(out, "after it", "node %s lost", failure->host);
         add_rank(failure->cause == CT_CAUSE_STOPPED ? &stopped

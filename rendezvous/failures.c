@@ -61,6 +61,28 @@ static void add_cause(struct failures *failures, const struct ct_failure *failur
     }
 }
 
+/* Nodes that wait for a stuck rank notice it as well, in any order: the fewest steps and then the
+ * most suspicious state (agent/hang.h) stand first. */
+static bool is_more_stuck(const struct ct_failure *a, const struct ct_failure *b)
+{
+    if (a->cause != CT_CAUSE_HANG || b->cause != CT_CAUSE_HANG)
+        return false;
+    return a->step != b->step ? a->step < b->step : a->code > b->code;
+}
+
+static void sort_stuck(struct failures *failures)
+{
+    struct ct_failure *causes = failures->causes;
+
+    for (size_t at = failures->cause_count;
+         at >= 2 && is_more_stuck(&causes[at - 1], &causes[at - 2]); at--) {
+        struct ct_failure other = causes[at - 2];
+
+        causes[at - 2] = causes[at - 1];
+        causes[at - 1] = other;
+    }
+}
+
 void failures_add(struct failures *failures, const struct ct_failure *failure)
 {
     if (failure->cause == CT_CAUSE_NONE)
@@ -69,6 +91,7 @@ void failures_add(struct failures *failures, const struct ct_failure *failure)
         add_once(failures->consequences, &failures->consequence_count, failure);
     else
         add_cause(failures, failure);
+    sort_stuck(failures);
 }
 
 void failures_add_root(struct failures *failures, const struct ct_failure *failure)

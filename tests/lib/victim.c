@@ -7,7 +7,7 @@
  *
  *   @N, @rM, @NrM, @all   the words that follow are for local rank N, for restart count M, for
  *                         both, for all
- *   exit CODE, die SIG, hang, sleep MS
+ *   exit CODE, die SIG, hang, spin (computes for ever), sleep MS
  *   ignore SIG         SIG is the name without SIG
  *   on SIG CODE        from now on SIG ends it with CODE; `on SIG touch:FILE` makes a file
  *   write TEXT, err TEXT   \n, \r and \e in TEXT are what they look like
@@ -328,6 +328,12 @@ static void await_stop(struct victim *victim)
         nap(2);
 }
 
+static _Noreturn void spin(void)
+{
+    for (volatile unsigned i = 0;; i++)
+        ;
+}
+
 static void die(int number_)
 {
     const struct rlimit none = {0};
@@ -365,6 +371,8 @@ static void act_on_process(struct victim *victim, const char *verb)
         _exit((int)number(victim));
     else if (strcmp(verb, "die") == 0)
         die(signal_number(word(victim)));
+    else if (strcmp(verb, "spin") == 0)
+        spin();
     else if (strcmp(verb, "hang") == 0)
         hang();
     else if (strcmp(verb, "sleep") == 0)

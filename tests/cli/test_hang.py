@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""T21: a rank that makes no more steps is named, with its state and everybody's stacks."""
+import os
+import re
+import signal
+
+import ctrun
+import pytest
+
+VICTIM = ["--no-python", ctrun.program("victim")]
+
+
+def head(run):
+    return next(line for line in run.err.splitlines() if line.startswith("ctrun: error["))
+
+
+def stacks(box):
+    """rank -> text of its file."""
+    found = {}
+    for path in box.path("logs").glob("*/attempt_0/*/stack.txt"):
+        text = path.read_text(errors="replace")
+        found[int(re.match(r"rank (\d+) pid \d+\n", text).group(1))] = text
+    return found
+
+
+def test_t21_a_stopped_rank_is_named_with_its_state_and_the_stacks_of_all(box):
+    run = box.start_ctrun("--nproc-per-node=4", "--hang-timeout=1", "--log-dir=logs",
+                          "--shutdown-timeout=2", *VICTIM, "@3", "step", "41", "touch", "ready",
+                          "hang", "@all", "step", "42", "hang")
+    workers = box.wait_workers(4)
+    ctrun.wait_until(box.path("ready").exists, "rank 3 has made its step")
+    os.kill(workers[3], signal.SIGSTOP)
+    assert run.wait(30) == 1
+    assert re.match(rf"ctrun: error\[E_HANG\]: rank 3 \(\S+, pid {workers[3]}\) is stuck: last step "
+                    r"41, \d+\.\d s ago, others 42$", head(run)), run
+    assert re.search(r"^  it is in   : state T, kernel \S+ \(stack: /.*/attempt_0/3/stack.txt\)$",
+                     run.err, re.M), run
+    assert "3 ranks of this node waiting for it are victims" in run.err
+    assert "stacks of all ranks saved" in run.err
+    assert "ranks 0-2 stopped by ctrun" in run.err
+    saved = stacks(box)
+    assert sorted(saved) == [0, 1, 2, 3]
+    assert "state T" in saved[3] and "state S" in saved[0] and "system call: " in saved[0]
+
+
+def test_t21_a_rank_that_computes_without_a_step_is_named(box):
+    run = box.ctrun("--nproc-per-node=3", "--hang-timeout=1", "--log-dir=logs",
+                    "--shutdown-timeout=2", *VICTIM, "@1", "step", "7", "spin",
+                    "@all", "step", "7", "hang", seconds=30)
+    assert run.code == 1 and "E_HANG" in head(run) and "rank 1 (" in head(run), run
+    assert "it is in   : state R" in run.err
+
+
+def test_t21_a_restart_follows_where_one_is_left(box):
+    run = box.ctrun("--nproc-per-node=2", "--hang-timeout=1", "--max-restarts=1",
+                    "--shutdown-timeout=2", *VICTIM, "@0r0", "step", "1", "hang",
+                    "@1r0", "step", "2", "hang", "@all", "exit", "0", seconds=30)
+    assert run.code == 0, run
+    assert "restart 1/1: rank 0 on " in run.err and "is stuck" in run.err
+    assert len(box.events("round_started")) == 2
+
+
+def test_t21_the_node_of_the_stuck_rank_speaks_first(box):
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")
+    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}", "--hang-timeout=1",
+                            "--shutdown-timeout=2", f"--log-dir=logs{n}", "--no-python", "sh", "-c",
+                            f'exec {ctrun.program("victim")} step $((42 - RANK)) hang')
+            for n in range(2)]
+    assert [run.wait(30) for run in runs] == [1, 1], runs
+    for run in runs:
+        assert "E_HANG" in head(run) and "rank 1 (" in head(run) and "last step 41" in head(run), run
+    for n in range(2):
+        assert list(box.path(f"logs{n}").glob("*/attempt_0/0/stack.txt")), runs
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--hang-timeout=1"]])
+def test_t21_who_tells_no_steps_or_goes_on_is_not_stuck(box, options):
+    words = ["sleep", "300"] if not options else ["step", "1", "sleep", "700", "step", "2",
+                                                  "sleep", "700", "step", "3"]
+    run = box.ctrun("--nproc-per-node=2", *options, *VICTIM, *words)
+    assert run.code == 0 and "E_HANG" not in run.err, run
+
+
+def test_hang_timeout_wants_a_time(box):
+    run = box.ctrun("--hang-timeout=-1", "true")
+    assert run.code == 2 and "--hang-timeout=-1" in run.err
