@@ -26,7 +26,8 @@ static bool is_ending_signal(const struct agent *agent, int signal)
 static bool is_copy(struct agent *agent, int signal)
 {
     const uint64_t now_ms = ct_now_ms();
-    const bool is_same = signal == agent->last_signal &&
+    const bool is_same = !agent->options->signals_are_exact &&
+                         signal == agent->last_signal &&
                          now_ms - agent->last_signal_ms < AGENT_SIGNAL_DEDUP_MS;
 
     if (!is_same) {

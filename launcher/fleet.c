@@ -57,10 +57,15 @@ static char *make_secret(void)
 static int fill_token(struct fleet_job *job, const struct options *options,
                       const struct ct_auth_token *from_env, struct ctrun_error *err)
 {
-    struct ct_auth_token token = *from_env;
+    const char *auth = option_text(options, OPTION_AUTH);
+    const bool is_asked = strcmp(auth, "none") != 0 && strcmp(auth, "munge") != 0;
+    struct ct_auth_token token = {0};
     int rc = 0;
 
-    if (option_has_text(options, OPTION_RDZV_TOKEN_FILE))
+    if (is_asked)
+        token = *from_env;
+
+    if (is_asked && option_has_text(options, OPTION_RDZV_TOKEN_FILE))
         rc = ct_auth_token_read(&token, option_text(options, OPTION_RDZV_TOKEN_FILE),
                                 err);
     if (rc < 0)
@@ -68,7 +73,7 @@ static int fill_token(struct fleet_job *job, const struct options *options,
     /* A ctrund knows no token that we make up here. */
     if (token.length > 0)
         job->token = ct_strndup((const char *)token.bytes, token.length);
-    else if (option_has_text(options, OPTION_RDZV_ENDPOINT))
+    else if (!is_asked || option_has_text(options, OPTION_RDZV_ENDPOINT))
         job->token = ct_strdup("");
     else
         job->token = make_secret();

@@ -40,15 +40,15 @@ enum fleet_host_state fleet_part_state(const struct fleet_part *part, uint32_t p
 static void emit(const struct fleet_part *part, const struct fleet_message *message)
 {
     static const char *const names[] = {
-        [FLEET_READY] = "host_ready",     [FLEET_FAILED] = "host_failed",
-        [FLEET_STARTED] = "host_started", [FLEET_ENDED] = "host_ended",
-        [FLEET_LOST] = "host_lost",
+        [FLEET_READY] = "ready", [FLEET_FAILED] = "failed", [FLEET_STARTED] = "started",
+        [FLEET_ENDED] = "ended", [FLEET_LOST] = "lost",
     };
     struct ct_event event;
 
     if ((size_t)message->kind >= sizeof names / sizeof *names || !names[message->kind])
         return;
-    ct_event_begin(&event, names[message->kind]);
+    ct_event_begin(&event, "host_state");
+    ct_event_str(&event, "state", names[message->kind]);
     ct_event_str(&event, "host", fleet_job_host(part->options.job, message->host));
     ct_event_int(&event, "place", message->host);
     ct_event_int(&event, "code", message->code);

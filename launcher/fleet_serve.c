@@ -3,9 +3,11 @@
 
 #include <errno.h>
 
+#include "launcher/option.h"
 #include "rendezvous/server.h"
-#include "worker_sdk/base/addr.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/net.h"
+#include "worker_sdk/base/port_range.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/auth.h"
 
@@ -51,25 +53,81 @@ static bool find_by_name(struct ct_addr *out, const char *name)
 /* A machine without a network has its loopback interface, which is enough for itself. */
 static void find_any(struct ct_addr *out)
 {
-    struct ct_addr addrs[CT_ADDRS_MAX];
-    const int count = ct_addr_local(addrs, CT_ADDRS_MAX);
+    struct ct_nic nics[CT_NICS_MAX];
+    const int count = ct_nic_list(nics, CT_NICS_MAX); /* loopback comes last */
 
-    if (count > 0 && is_useful(&addrs[0])) /* loopback comes last */
-        *out = addrs[0];
+    if (count > 0 && is_useful(&nics[0].addr))
+        *out = nics[0].addr;
     else
         (void)ct_addr_parse("127.0.0.1", 0, out);
 }
 
-static void choose_address(struct ct_addr *out, const struct fleet_job *job,
-                           uint32_t place)
+/* --net decides where it is given. */
+static int find_in_net(struct ct_addr *out, const char *text, const char *host,
+                       struct ctrun_error *err)
+{
+    struct ct_nic nic;
+    struct ct_net net;
+    int rc = ct_net_parse(text, &net, err);
+
+    if (rc < 0)
+        return ct_wrap(err, "--net");
+    if (ct_net_list(&net, &nic, 1) < 1)
+        return ct_fail(err, CTRUN_E_USAGE, "--net=%s: %s has nothing there", text,
+                       host);
+    *out = nic.addr;
+    return 0;
+}
+
+static int choose_address(struct ct_addr *out, const struct fleet_job *job,
+                          uint32_t place, const struct options *options,
+                          struct ctrun_error *err)
 {
     /* Whoever typed --hosts may have come here by ssh himself, from somewhere else. */
     const bool is_called = fleet_job_count(job) < job->total;
+    const char *net = option_text(options, OPTION_NET);
 
-    if (is_called && find_by_ssh(out))
-        return;
-    if (!find_by_name(out, fleet_job_host(job, place)))
+    if (*net)
+        return find_in_net(out, net, fleet_job_host(job, place), err);
+    if ((!is_called || !find_by_ssh(out)) &&
+        !find_by_name(out, fleet_job_host(job, place)))
         find_any(out);
+    return 0;
+}
+
+/* ---- The server -------------------------------------------------------------------------- */
+
+/* What the command line says about it, which is the same on all nodes. */
+static int read_options(struct options *out, const struct fleet_job *job,
+                        struct ctrun_error *err)
+{
+    int argc = 0;
+
+    while (job->argv[argc])
+        argc++;
+    return options_parse(out, argc, job->argv, job->env, err);
+}
+
+static int start(struct fleet_serve *serve, const struct fleet_job *job,
+                 const struct options *options, const struct ct_addr *addr,
+                 uint16_t *port, struct ctrun_error *err)
+{
+    struct server_options server = {
+        .run_id = job->run_id,
+        .token = &serve->token,
+        .uses_munge = strcmp(option_text(options, OPTION_AUTH), "munge") == 0,
+        .wants_seal = options->values[OPTION_ENCRYPT].is_on,
+    };
+    int rc = ct_port_range_parse(option_text(options, OPTION_PORT_RANGE), &server.ports,
+                                 err);
+
+    if (rc == 0 && *job->token)
+        rc = ct_auth_token_set(&serve->token, job->token, err);
+    if (rc == 0)
+        rc = server_create(&serve->server, &server, err);
+    if (rc == 0)
+        rc = server_listen(serve->server, addr, port, err);
+    return rc < 0 ? rc : server_start(serve->server, err);
 }
 
 int fleet_serve_open(struct fleet_serve **out, const struct fleet_job *job,
@@ -77,23 +135,17 @@ int fleet_serve_open(struct fleet_serve **out, const struct fleet_job *job,
                      struct ctrun_error *err)
 {
     struct fleet_serve *serve = ct_zalloc(sizeof *serve);
-    const struct server_options options = {.run_id = job->run_id,
-                                           .token = serve ? &serve->token : NULL};
+    struct options options;
     char text[CT_ADDR_TEXT_MAX];
     struct ct_addr addr;
     uint16_t port = 0;
-    int rc;
+    int rc = serve ? read_options(&options, job, err)
+                   : ct_fail(err, -ENOMEM, "out of memory");
 
-    if (!serve)
-        return ct_fail(err, -ENOMEM, "out of memory");
-    choose_address(&addr, job, place);
-    rc = *job->token ? ct_auth_token_set(&serve->token, job->token, err) : 0;
     if (rc == 0)
-        rc = server_create(&serve->server, &options, err);
+        rc = choose_address(&addr, job, place, &options, err);
     if (rc == 0)
-        rc = server_listen(serve->server, &addr, &port, err);
-    if (rc == 0)
-        rc = server_start(serve->server, err);
+        rc = start(serve, job, &options, &addr, &port, err);
     if (rc < 0) {
         fleet_serve_close(serve);
         return rc;

@@ -678,6 +678,7 @@ static int run_agent(struct launch *launch)
         .on_members = on_members,
         .on_start = on_start,
         .on_stop = on_stop,
+        .signals_are_exact = seat_get()->is_given,
         .on_signal = on_signal,
         .why = why,
         .on_countdown = on_countdown,

@@ -26,9 +26,9 @@ static void describe_who(char who[WHO_MAX], int signal, pid_t sender)
                                             : " from the kernel");
         return;
     }
+    (void)process_name(program, sender);
     (void)ct_format(who + used, WHO_MAX - (size_t)used, " from pid %d%s%s%s",
-                    (int)sender, *process_name(program, sender) ? " (" : "", program,
-                    *program ? ")" : "");
+                    (int)sender, *program ? " (" : "", program, *program ? ")" : "");
 }
 
 void sender_describe(char text[SENDER_TEXT_MAX], int signal, pid_t sender,

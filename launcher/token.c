@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "launcher/seat.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/wire/munge.h"
 
@@ -34,7 +35,9 @@ static int take_token(struct config *config, const struct options *options,
 {
     int rc;
 
-    if (option_has_text(options, OPTION_RDZV_TOKEN_FILE)) {
+    /* With --hosts the file was read where it was named; it need not be here. */
+    if (option_has_text(options, OPTION_RDZV_TOKEN_FILE) &&
+        !(seat_get()->is_given && from_env->length > 0)) {
         rc = ct_auth_token_read(&config->token,
                                 option_text(options, OPTION_RDZV_TOKEN_FILE), err);
         return rc < 0 ? ct_wrap(err, "--rdzv-token-file") : 0;

@@ -82,6 +82,24 @@ def test_no_secret_is_on_a_command_line_or_in_an_environment(box):
     assert started.wait() == 143
 
 
+@pytest.mark.parametrize("words", [["--encrypt"], ["--auth=none"], ["--auth=token"],
+                                   ["--net=127.0.0.0/8"], ["--port-range=28700-28799"]])
+def test_the_rendezvous_is_as_the_command_line_wants_it(box, words):
+    done = run(box, "--hosts=a,b", *words, *shell("echo $RANK"))
+    assert done.code == 0, done
+    assert sorted(done.out.splitlines()) == ["a: 0", "b: 1"], done
+
+
+def test_a_token_file_is_only_needed_where_hosts_is_typed(box):
+    path = box.write("token", "0123456789abcdef", 0o600)
+    script = fake_ssh.local(box)
+    text = open(script, encoding="utf-8").read()
+    box.write("ssh", text.replace("cd /\n", f"cd /; rm -f {path}\n"), 0o755)
+    done = box.ctrun("--hosts=a,b", f"--rdzv-token-file={path}", f"--ssh={script}",
+                     *shell("echo $RANK"))
+    assert done.code == 0, done
+
+
 def test_the_first_cause_is_told_once_and_its_code_is_the_runs(box):
     script = '[ $RANK = 1 ] || exec sleep 600; echo boom >&2; exit 7'
     done = run(box, "--hosts=a,b,c", "--max-restarts=1", *shell(script))
