@@ -14,9 +14,6 @@ enum cnn_purpose {
     CNN_DRAW_DROPOUT2 = 3
 };
 
-/* One block: 128 random bits from a 128-bit counter and a 64-bit key. Pure. */
-void cnn_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4]);
-
 enum {
     CNN_KEEP1_WORDS = 144,
     CNN_KEEP2_WORDS = 2
