@@ -64,10 +64,12 @@ enum {
     LINK_OUT_MAX_BYTES = 512 *
                          1024, /* a server that reads nothing is lost long before */
     LINK_ATTEMPT_MS =
-        3000, /* one address that swallows packets must not eat the time */
+        4000, /* one address that swallows packets must not eat the time; the kernel says
+               * after 3 s that no machine has it */
     LINK_PAUSE_FIRST_MS = 20,
     LINK_PAUSE_MAX_MS = 1000,
-    LINK_CONNECTING_MS = 10000, /* between lines for people while nobody answers */
+    LINK_CONNECTING_FIRST_MS = 5000, /* then people hear where nobody answers */
+    LINK_CONNECTING_MS = 10000,      /* between lines for people while nobody answers */
     LINK_RECONNECT_MS =
         4000, /* a server that is gone may be restarted; the batch system waits */
     LINK_RETURN_MS = 60000, /* one that is silent may be behind a loose cable */

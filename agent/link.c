@@ -161,7 +161,7 @@ void link_connect(struct link *link, uint64_t timeout_ms)
     link->server = 0;
     memset(&link->why, 0, sizeof link->why);
     set_state(link, LINK_CONNECTING, "asked to");
-    loop_timer_set(link->talk, LINK_CONNECTING_MS);
+    loop_timer_set(link->talk, LINK_CONNECTING_FIRST_MS);
     loop_timer_set(link->attempt, 0); /* callbacks come from the loop only */
 }
 
@@ -207,12 +207,12 @@ static void on_attempt_timer(void *context)
 {
     struct link *link = context;
 
-    if (link->socket)
+    /* A last try that was cut short would only hide the reason. */
+    if (ct_left_ms(link->deadline_ms) == 0 && link->why.code != 0)
+        go_down(link, &link->why);
+    else if (link->socket)
         fail_attempt(link, -ETIMEDOUT,
                      link->state == LINK_GREETING ? "no welcome" : "connect");
-    else if (ct_left_ms(link->deadline_ms) == 0 && link->why.code != 0)
-        go_down(link,
-                &link->why); /* a last try without time would only hide the reason */
     else
         try_server(link);
 }

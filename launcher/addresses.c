@@ -8,22 +8,6 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
-static void format_all(char *dst, size_t size)
-{
-    struct ct_nic all[CT_NICS_MAX];
-    int count = ct_nic_list(all, CT_NICS_MAX);
-    char addr[CT_ADDR_TEXT_MAX];
-
-    (void)ct_copy(dst, size, count > 0 ? "" : "no address");
-    for (int i = 0; i < count; i++) {
-        const size_t used = strlen(dst);
-
-        ct_addr_format_host(addr, &all[i].addr);
-        (void)ct_format(dst + used, size - used, "%s%s (%s)", used ? ", " : "", addr,
-                        all[i].name); /* cut is fine */
-    }
-}
-
 /* They come last. A machine that has nothing else still has them. */
 static bool is_useless(const struct ct_nic *nic)
 {
@@ -43,7 +27,7 @@ static int list_nics(struct addresses *out, const struct config *config,
         return out->count < 0 ? ct_fail(err, out->count, "addresses of this node: %s",
                                         strerror(-out->count))
                               : 0;
-    format_all(have, sizeof have);
+    hosts_format_own(have, sizeof have);
     return ct_fail(err, CTRUN_E_USAGE, "--net=%s: %s has nothing there; it has %s",
                    config->net_text, config->host, have);
 }

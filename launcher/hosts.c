@@ -155,29 +155,53 @@ void hosts_explain_busy(struct messages_block *out, const struct config *config,
                                                       : " (--rdzv-endpoint HOST:PORT)");
 }
 
-void hosts_explain_unreachable(struct messages_block *out, const struct hosts *hosts,
-                               const struct config *config,
-                               const struct ctrun_error *why)
+void hosts_format_own(char *dst, size_t size)
 {
-    struct ct_addr mine[CT_ADDRS_MAX];
-    int count = ct_addr_local(mine, CT_ADDRS_MAX);
-    char endpoint[CT_HOST_MAX + 16];
-    char text[512];
-    bool is_static = config->backend == CONFIG_STATIC;
+    struct ct_nic mine[CT_NICS_MAX];
+    const int count = ct_nic_list(mine, CT_NICS_MAX);
+    char addr[CT_ADDR_TEXT_MAX];
 
-    format_endpoint(endpoint, sizeof endpoint, config);
-    messages_begin(out, why->code, "%s cannot reach the rendezvous at %s", config->host,
-                   endpoint);
-    messages_add(out, "last try", "%s", why->text);
-    format_addrs(text, sizeof text, hosts->addrs, hosts->count);
-    messages_add(out, "asked for", "%s  (here: %s)", endpoint,
-                 *text ? text : "unknown name");
-    format_addrs(text, sizeof text, mine, count > 0 ? (size_t)count : 0);
-    messages_add(out, "this node", "%s, addresses %s", config->host, text);
+    (void)ct_copy(dst, size, count > 0 ? "" : "none");
+    for (int i = 0; i < count; i++) {
+        const size_t used = strlen(dst);
+
+        ct_addr_format_host(addr, &mine[i].addr);
+        (void)ct_format(dst + used, size - used, "%s%s (%s)", used ? ", " : "", addr,
+                        mine[i].name); /* cut is fine */
+    }
+}
+
+/* The way is open and nobody is at its end. */
+static bool is_nobody_there(const char *text)
+{
+    static const int errors[] = {ECONNREFUSED, EHOSTUNREACH};
+    const size_t length = strlen(text);
+
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        const char *why = strerror(errors[i]);
+
+        if (length >= strlen(why) && strcmp(text + length - strlen(why), why) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void advise(struct messages_block *out, const struct hosts *hosts,
+                   const struct config *config, bool is_nobody)
+{
+    const bool is_static = config->backend == CONFIG_STATIC;
+
+    if (is_nobody)
+        messages_add(out, "likely",
+                     is_static
+                         ? "node rank 0 was not started there, or its --node-rank "
+                           "is another"
+                         : "that host has not started, or the name points to an "
+                           "old or different machine");
     if (is_static)
-        messages_add(out, "do",
-                     "start node rank 0 on the host of %s; check --node-rank",
-                     endpoint);
+        messages_add(
+            out, "do",
+            "start node rank 0 on the host of that address; check --node-rank");
     else if (hosts->is_mine)
         messages_add(out, "do",
                      "this node owns that address but may not serve: drop is_host=0, "
@@ -186,6 +210,31 @@ void hosts_explain_unreachable(struct messages_block *out, const struct hosts *h
         messages_add(out, "do",
                      "start ctrun (or ctrund) on the host that owns that address, "
                      "or use an address of one of the nodes");
+}
+
+void hosts_explain_unreachable(struct messages_block *out, const struct hosts *hosts,
+                               const struct config *config,
+                               const struct ctrun_error *why)
+{
+    const bool is_nobody = why->code == CTRUN_E_UNREACHABLE && !hosts->is_mine &&
+                           is_nobody_there(why->text);
+    char endpoint[CT_HOST_MAX + 16];
+    char text[512];
+
+    format_endpoint(endpoint, sizeof endpoint, config);
+    if (is_nobody)
+        messages_begin(out, CTRUN_E_NO_HOST, "no node serves the rendezvous at %s",
+                       endpoint);
+    else
+        messages_begin(out, why->code, "%s cannot reach the rendezvous at %s",
+                       config->host, endpoint);
+    messages_add(out, "last try", "%s", why->text);
+    format_addrs(text, sizeof text, hosts->addrs, hosts->count);
+    messages_add(out, "asked for", "%s  (here: %s)", endpoint,
+                 *text ? text : "unknown name");
+    hosts_format_own(text, sizeof text);
+    messages_add(out, "this node", "%s, addresses %s", config->host, text);
+    advise(out, hosts, config, is_nobody);
 }
 
 int hosts_format_loopback_hint(char *dst, size_t size, const struct hosts *hosts,

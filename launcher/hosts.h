@@ -44,6 +44,8 @@ void hosts_explain_busy(struct messages_block *out, const struct config *config,
 void hosts_explain_unreachable(struct messages_block *out, const struct hosts *hosts,
                                const struct config *config,
                                const struct ctrun_error *why);
+/* "10.1.0.1 (eth0), 10.3.0.1 (ib0), 127.0.0.1 (lo)" */
+void hosts_format_own(char *dst, size_t size);
 /* One line while waiting when the endpoint is loopback and others may be elsewhere; 0:
  * none. */
 int hosts_format_loopback_hint(char *dst, size_t size, const struct hosts *hosts,

@@ -42,6 +42,7 @@ struct launch {
     struct addresses addresses;
     struct route route; /* of this round */
     char said_route[CT_ADDR_TEXT_MAX];
+    bool has_said_own;
     struct server *server; /* NULL until something has to be listened for */
     struct logdir_aside logdir;
     struct torch_events torch_events;
@@ -214,11 +215,18 @@ static int parse_timer(void *context, const char *line, size_t length,
 
 static void on_connecting(void *context, const char *why, uint64_t waited_ms)
 {
-    const struct launch *launch = context;
+    struct launch *launch = context;
+    char own[256];
 
     messages_say("waiting %llu s: no rendezvous at %s port %d: %s",
                  (unsigned long long)(waited_ms / 1000), launch->config->endpoint.host,
                  launch->config->endpoint.port, why);
+    if (launch->has_said_own || launch->hosts.is_mine)
+        return;
+    launch->has_said_own = true;
+    hosts_format_own(own, sizeof own);
+    messages_say("this node, %s, does not own that address; it has %s",
+                 launch->config->host, own);
 }
 
 static void on_waiting(void *context, const struct ct_waiting *waiting,

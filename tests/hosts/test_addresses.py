@@ -54,6 +54,30 @@ def test_t15_the_counter_counts(lab):
     assert "packets 0 " not in hosts.sh("node1", "nft list counter inet dns asked")
 
 
+def test_an_address_that_no_node_owns_is_said_so_on_every_node(box, lab):
+    """E01: what was asked for, and what each node has; at first while they wait."""
+    hosts = lab(2)
+    runs = [start(box, hosts, node, "10.77.0.99:29400", "--rdzv-conf=read_timeout=8")
+            for node in ("node1", "node2")]
+    for run, node, own in zip(runs, ("node1", "node2"), (".11", ".12")):
+        ctrun.wait_until(lambda run=run: "does not own that address" in run.err, lambda: f"{runs}", 20)
+        assert run.wait(30) == 75, run
+        assert "error[E_NO_HOST]: no node serves the rendezvous at 10.77.0.99:29400" in run.err, run
+        assert f"this node  : {node}, addresses 10.77.0{own} (eth0)" in run.err, run
+
+
+def test_a_host_where_nobody_listens_is_told_from_one_that_is_away(box, lab):
+    hosts = lab(3)
+    run = start(box, hosts, "node2", "10.77.0.13:29400", "--rdzv-conf=read_timeout=1")
+    assert run.wait(20) == 75, run
+    assert "error[E_NO_HOST]" in run.err and "Connection refused" in run.err, run
+    hosts.sh("node3", "nft add table inet wall; nft add chain inet wall in "
+             "'{ type filter hook input priority 0; }'; nft add rule inet wall in tcp dport 29400 drop")
+    run = start(box, hosts, "node2", "10.77.0.13:29400", "--rdzv-conf=read_timeout=1")
+    assert run.wait(20) == 75, run
+    assert "error[E_UNREACHABLE]: node2 cannot reach the rendezvous at 10.77.0.13:29400" in run.err, run
+
+
 @pytest.mark.parametrize("endpoint", ["10.77.0.11", "10.78.0.11", "node1"])
 def test_t16_own_names_that_are_loopback_mislead_nobody(box, lab, endpoint):
     """As Debian has it: each machine's own name is 127.0.1.1 in its /etc/hosts."""
