@@ -127,7 +127,8 @@ struct agent_options {
                        uint64_t waited_ms);
     void (*on_start)(void *context, const struct ct_start *start);
     void (*on_stop)(void *context, const struct ct_stop *stop);
-    bool signals_are_exact; /* each comes once: no copy by a scheduler is to be expected */
+    bool
+        signals_are_exact; /* each comes once: no copy by a scheduler is to be expected */
     /* A signal came from `sender` (0: the kernel, as for Ctrl-C): it ends the run, as Ctrl-C
      * number `interrupts` when it is one, or is passed on. May be NULL. */
     void (*on_signal)(void *context, int signal, pid_t sender, bool is_ending,
