@@ -5,6 +5,7 @@
 
 #include "launcher/json.h"
 #include "launcher/plan.h"
+#include "launcher/seat.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
@@ -177,7 +178,9 @@ static void print_head(FILE *out, const struct config *config)
         fprintf(out, "batch      : %s\n", config->batch);
     print_time(out, config, false);
     fprintf(out, "backend    : %s\n", config_backend_name(config->backend));
-    if (config->backend == CONFIG_LOCAL)
+    if (*seat_get()->hosts)
+        fprintf(out, "hosts      : %s\n", seat_get()->hosts);
+    if (config->backend == CONFIG_LOCAL || config->endpoint.port == 0)
         fprintf(out, "endpoint   : %s, a free port\n", config->endpoint.host);
     else
         fprintf(out, "endpoint   : %s port %d\n", config->endpoint.host,
@@ -204,6 +207,10 @@ static void print_json_head(FILE *out, const struct config *config)
     else
         fputs(",\"port\":null},\"host\":", out);
     json_print_text(out, config->host);
+    if (*seat_get()->hosts) {
+        fputs(",\"hosts\":", out);
+        json_print_text(out, seat_get()->hosts);
+    }
     fputs(",\"run_id\":", out);
     json_print_text(out, config->run_id);
     if (config->batch_system) {

@@ -226,6 +226,7 @@ int fleet_preview(const struct options *options, struct ctrun_error *err)
         return rc;
     seat.total = (int)list.count;
     (void)ct_copy(seat.run_id, sizeof seat.run_id, "?");
+    (void)hostlist_format(&list, seat.hosts, sizeof seat.hosts);
     if (!option_has_text(options, OPTION_RDZV_ENDPOINT) && list.count > 1)
         (void)ct_format(seat.endpoint, sizeof seat.endpoint, "%.200s:0", list.names[0]);
     hostlist_deinit(&list);

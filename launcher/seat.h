@@ -19,6 +19,7 @@ struct seat {
     int total;
     char endpoint[300]; /* empty: what the command line says */
     char run_id[256];
+    char hosts[1024]; /* for --dry-run: all of them, as a hostlist; perhaps cut */
 };
 
 /* Takes CTRUN_SEAT out of the environment, for our children. False when it is malformed. */

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """--hosts over a stand-in ssh that stays on this machine: one command, many nodes."""
+import json
 import os
 import re
 import signal
@@ -278,6 +279,31 @@ def test_an_endpoint_of_ones_own_is_used(box):
 
 
 def test_a_dry_run_calls_nobody(box):
-    done = run(box, "--hosts=a,b,c", "--dry-run", "--nproc-per-node=2", *shell("true"))
+    done = run(box, "--hosts=a,n1,n2", "--dry-run", "--nproc-per-node=2", *shell("true"))
     assert done.code == 0 and "nodes      : 3:3" in done.out, done
+    assert "hosts      : a,n[1-2]" in done.out and "endpoint   : a, a free port" in done.out, done
+    done = run(box, "--hosts=a,n1,n2", "--dry-run", "--json", *shell("true"))
+    assert json.loads(done.out)["hosts"] == "a,n[1-2]", done
     assert not box.path("calls").exists()
+
+
+def test_ssh_is_asked_for_no_password_and_told_to_notice_a_dead_host(box):
+    stand_in = fake_ssh.local(box)
+    box.path("bin").mkdir()
+    box.write("bin/ssh", "#!/bin/sh\nprintf '%s\\n' \"$@\" >> words\n"
+              f"while [ \"$1\" != -- ]; do shift; done; shift; exec {stand_in} \"$@\"\n", 0o755)
+    done = box.ctrun("--hosts=joe@a,b", *shell("true"),
+                     env={"PATH": f"{box.path('bin')}:{box.env['PATH']}"})
+    assert done.code == 0, done
+    words = box.path("words").read_text().splitlines()
+    assert words.count("BatchMode=yes") == 2 and words.count("-T") == 2, words
+    assert "ConnectTimeout=31" in words and "ServerAliveInterval=15" in words, words
+    after = [words[i + 1] for i, word in enumerate(words) if word == "--"]
+    assert sorted(after) == ["b", "joe@a"], words
+
+
+def test_a_command_for_ssh_may_have_options_and_quotes(box):
+    stand_in = fake_ssh.local(box)
+    box.write("my ssh", f"#!/bin/sh\n[ \"$1\" = '-p 2' ] && shift && exec {stand_in} \"$@\"\n", 0o755)
+    done = box.ctrun("--hosts=a,b", f"--ssh='{box.path('my ssh')}' '-p 2'", *shell("echo $RANK"))
+    assert done.code == 0 and sorted(done.out.splitlines()) == ["a: 0", "b: 1"], done
