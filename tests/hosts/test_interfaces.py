@@ -2,7 +2,9 @@
 """Nodes with many interfaces: the one that works is found, told to the libraries, or chosen by the
 user; a blocked port is named on every node (T17)."""
 import re
+import subprocess
 
+import ctrun
 import pytest
 from pair import run_both, start, told
 
@@ -86,3 +88,34 @@ def test_t17_a_net_that_a_node_lacks_is_refused_with_what_it_has(box, lab):
     assert run.wait() == 2, run
     assert "error[E_USAGE]: --net=10.78.0.0/16: node2 has nothing there; it has 10.77.0.12 (eth0)" \
         in run.err, run
+
+
+GLOO = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.ones(1000) * (dist.get_rank() + 1)
+dist.all_reduce(x)
+assert x[0].item() == 3, x[0]
+dist.destroy_process_group()
+print("reduced", flush=True)
+"""
+
+
+def has_torch():
+    done = subprocess.run([ctrun.DEBIAN_PYTHON, "-c", "import torch.distributed"],
+                          capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def test_t17_gloo_of_stock_pytorch_meets_in_spite_of_the_traps(box, traps):
+    """Names are 127.0.1.1, docker0 is everywhere: by itself gloo would take the one or the other."""
+    if not has_torch():
+        pytest.skip("no torch for " + ctrun.DEBIAN_PYTHON)
+    for node in ("node1", "node2"):
+        traps.sh(node, f"printf '127.0.0.1 localhost\\n127.0.1.1 {node}\\n' >/etc/hosts")
+    script = box.write("gloo.py", GLOO)
+    runs = [traps.start(node, ctrun.program("ctrun"), "--nnodes=2",
+                        "--rdzv-endpoint=10.77.0.11:29400", "--no-python", ctrun.DEBIAN_PYTHON, script)
+            for node in ("node1", "node2")]
+    assert [run.wait(60) for run in runs] == [0, 0], runs
+    assert all("reduced" in run.out for run in runs), runs
