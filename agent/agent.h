@@ -123,6 +123,10 @@ struct agent_options {
     /* For people, each may be NULL: server not reached yet, every ten seconds (`why` is the last
      * attempt's trouble), waiting for nodes, round started, stopped, restarting. */
     void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);
+    /* The connection to the server broke: the workers go on, and for left_ms it is tried to make
+     * it again; then on_back, or their end. */
+    void (*on_break)(void *context, const char *why, uint64_t left_ms);
+    void (*on_back)(void *context);
     void (*on_waiting)(void *context, const struct ct_waiting *waiting,
                        uint64_t waited_ms);
     void (*on_start)(void *context, const struct ct_start *start);

@@ -23,6 +23,7 @@ static void on_up(void *context, const struct ct_welcome *welcome)
     compare_clocks(agent, welcome->wall_ns);
     agent->lost_after_ms = welcome->lost_after_ms;
     agent_has_returned(agent);
+    link_set_progress(agent->link, 0, -1);
     agent_join(agent);
 }
 
@@ -67,7 +68,7 @@ static void on_down(void *context, const struct ctrun_error *why)
         agent->is_silently_lost = link_was_silent(agent->link);
     switch (agent->state) {
     case AGENT_JOINING: /* nothing runs: it may come back */
-        if (why->code != CTRUN_E_LEADER_LOST) {
+        if (lost.code != CTRUN_E_LEADER_LOST) {
             agent_fail(agent, &lost);
             break;
         }
@@ -104,6 +105,9 @@ int agent_open_link(struct agent *agent, struct ctrun_error *err)
         .on_up = on_up,
         .on_message = on_message,
         .on_down = on_down,
+        .get_resume_state = agent_get_resume_state,
+        .on_break = agent_on_break,
+        .on_resumed = agent_on_resumed,
         .on_connecting = on_connecting,
     };
 

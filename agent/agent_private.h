@@ -5,6 +5,7 @@
  *     agent_round.c    the state that agent.h draws, and the rounds
  *     agent_link.c     what the server says; a link that breaks
  *     agent_return.c   a link that is lost, and the way back
+ *     agent_resume.c   a link that was made again
  *     agent_request.c  what people ask: signals and ctrunctl
  *     agent_chorus.c   lines that several workers write alike
  *     agent_way.c      the proof that group rank 0 can be reached, before workers start
@@ -77,6 +78,9 @@ struct agent {
 
     struct ct_start start; /* of the current or last round; generation 0: none yet */
     struct ct_stop stop;   /* for start.generation; reason 0: none came */
+    struct ct_failure failure;      /* the last one that was told */
+    char leave_reason[128];         /* of our LEAVE; empty: none was sent */
+    struct ct_message join_message; /* the last JOIN */
     bool has_store;
     uint64_t store;
     uint64_t lost_after_ms;
@@ -107,6 +111,10 @@ void agent_stop(struct agent *agent, enum agent_after after, int signal,
 void agent_join(struct agent *agent);
 void agent_close_store(struct agent *agent);
 void agent_send_leave(struct agent *agent, const char *why);
+/* Our answer to a STOP: that we had it proves that this node was not lost before. */
+void agent_send_stopping(struct agent *agent);
+void agent_send_stopped(struct agent *agent);
+void agent_send_succeeded(struct agent *agent);
 /* The server's messages. */
 void agent_take_waiting(struct agent *agent, const struct ct_waiting *waiting);
 void agent_take_start(struct agent *agent, const struct ct_start *start);
@@ -150,6 +158,10 @@ int agent_open_link(struct agent *agent, struct ctrun_error *err);
 int agent_open_way(struct agent *agent, struct ctrun_error *err);
 /* Finds out how the workers of this round reach group rank 0, then agent_start_workers(). */
 void agent_find_way(struct agent *agent);
+/* context: struct agent; see link.h. */
+uint8_t agent_get_resume_state(void *context);
+void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_ms);
+void agent_on_resumed(void *context, const struct ct_resumed *resumed);
 int agent_open_signals(struct agent *agent, struct ctrun_error *err);
 /* Never fatal: the run does not need it. */
 void agent_open_remote(struct agent *agent);

@@ -14,8 +14,13 @@
 
 uint64_t agent_return_ms(const struct agent *agent)
 {
-    const uint64_t limit_ms = agent->is_silently_lost ? LINK_RETURN_MS
-                                                      : LINK_RECONNECT_MS;
+    const uint64_t tried_ms = link_tried_ms(agent->link); /* to resume, maybe */
+    uint64_t limit_ms = LINK_RETURN_MS;
+
+    if (!agent->is_silently_lost)
+        limit_ms = tried_ms + LINK_RECONNECT_MIN_MS < LINK_RECONNECT_MS
+                       ? LINK_RECONNECT_MS - tried_ms
+                       : LINK_RECONNECT_MIN_MS;
 
     return agent->options->connect_timeout_ms < limit_ms
                ? agent->options->connect_timeout_ms

@@ -69,13 +69,14 @@ void agent_close_store(struct agent *agent)
 void agent_join(struct agent *agent)
 {
     const struct agent_options *options = agent->options;
-    struct ct_message message = {.kind = CT_MESSAGE_JOIN};
+    struct ct_message *message = &agent->join_message;
     struct ctrun_error err;
 
-    message.join = options->join;
+    message->kind = CT_MESSAGE_JOIN;
+    message->join = options->join;
     agent_close_store(agent);
     if (options->open_store &&
-        options->open_store(options->context, &message.join.store_port, &agent->store,
+        options->open_store(options->context, &message->join.store_port, &agent->store,
                             &err) < 0) {
         agent_fail(agent, &err);
         return;
@@ -83,7 +84,7 @@ void agent_join(struct agent *agent)
     agent->has_store = options->open_store != NULL;
     agent->join_ms = ct_now_ms();
     agent_set_state(agent, AGENT_JOINING, "ready for a round");
-    link_send(agent->link, &message);
+    link_send(agent->link, message);
 }
 
 void agent_take_waiting(struct agent *agent, const struct ct_waiting *waiting)
@@ -176,7 +177,7 @@ void agent_tell_failure(struct agent *agent, const struct ct_failure *failure)
 {
     struct ct_message message = {.kind = CT_MESSAGE_FAILURE};
 
-    message.failure = *failure;
+    message.failure = agent->failure = *failure;
     link_send(agent->link, &message);
     if (agent->drained_by != 0)
         agent_drained(agent);
@@ -203,7 +204,7 @@ static void on_success(void *context)
 
 /* ---- The end of a round ----------------------------------------------------------------- */
 
-static void send_stopped(struct agent *agent)
+void agent_send_stopped(struct agent *agent)
 {
     struct ct_message message = {.kind = CT_MESSAGE_STOPPED};
 
@@ -227,17 +228,22 @@ static void finish_round(struct agent *agent)
     emit_round("round_stopped", &agent->start);
     agent_close_store(agent);
     agent->is_gone = true;
-    send_stopped(agent);
+    agent_send_stopped(agent);
     leave_round(agent);
+}
+
+void agent_send_succeeded(struct agent *agent)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_SUCCEEDED};
+
+    message.succeeded.generation = agent->start.generation;
+    link_send(agent->link, &message);
 }
 
 static void succeed(struct agent *agent)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_SUCCEEDED};
-
     agent_set_state(agent, AGENT_SUCCEEDED, "all workers succeeded");
-    message.succeeded.generation = agent->start.generation;
-    link_send(agent->link, &message);
+    agent_send_succeeded(agent);
 }
 
 void agent_send_leave(struct agent *agent, const char *why)
@@ -246,6 +252,7 @@ void agent_send_leave(struct agent *agent, const char *why)
 
     message.leave.generation = agent->start.generation;
     (void)ct_copy(message.leave.reason, sizeof message.leave.reason, why);
+    (void)ct_format(agent->leave_reason, sizeof agent->leave_reason, "%.100s", why);
     link_send(agent->link, &message);
 }
 
@@ -271,7 +278,7 @@ static void give_up(struct agent *agent)
             "pid %d, which a worker left behind, did not die after SIGKILL: %s",
             (int)pid, where);
     }
-    send_stopped(agent);
+    agent_send_stopped(agent);
     agent_send_leave(agent, err.text);
     agent_fail(agent, &err);
 }
@@ -295,7 +302,7 @@ static void on_gone(void *context, int survivors)
     case AFTER_END:
         emit_round("round_stopped", &agent->start);
         if (agent->result->error.code == 0)
-            send_stopped(agent);
+            agent_send_stopped(agent);
         agent_end(agent, "stopped");
         break;
     }
@@ -313,8 +320,7 @@ static uint64_t round_grace_ms(const struct agent *agent)
                : grace_ms;
 }
 
-/* Our answer to a STOP: that we had it proves that this node was not lost before. */
-static void send_stopping(struct agent *agent)
+void agent_send_stopping(struct agent *agent)
 {
     struct ct_message message = {.kind = CT_MESSAGE_STOPPING};
 
@@ -338,7 +344,8 @@ void agent_take_stop(struct agent *agent, const struct ct_stop *message)
 {
     if (message->generation == agent->start.generation &&
         agent->stop.reason == CT_STOP_UNDECIDED && agent->state != AGENT_ENDED) {
-        take_decision(agent, message);
+        if (message->reason != CT_STOP_UNDECIDED) /* else we had it before a break */
+            take_decision(agent, message);
         return;
     }
     if (message->generation != agent->start.generation || agent->stop.reason != 0) {
@@ -349,7 +356,7 @@ void agent_take_stop(struct agent *agent, const struct ct_stop *message)
     agent->stop = *message;
     if (agent->options->on_stop)
         agent->options->on_stop(agent->options->context, message);
-    send_stopping(agent);
+    agent_send_stopping(agent);
     switch (agent->state) {
     case AGENT_RUNNING:
         if (!agent_saves_stacks(agent, message))

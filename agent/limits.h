@@ -70,9 +70,13 @@ enum {
     LINK_PAUSE_MAX_MS = 1000,
     LINK_CONNECTING_FIRST_MS = 5000, /* then people hear where nobody answers */
     LINK_CONNECTING_MS = 10000,      /* between lines for people while nobody answers */
+    LINK_RESUME_PAUSE_MS =
+        250, /* the lease is short, and a restarted server is quick */
+    LINK_RESUME_ATTEMPT_MS = 1000, /* so that there are some within a lease */
     LINK_RECONNECT_MS =
         4000, /* a server that is gone may be restarted; the batch system waits */
-    LINK_RETURN_MS = 60000, /* one that is silent may be behind a loose cable */
+    LINK_RECONNECT_MIN_MS = 500, /* of it, when all of it was used to resume */
+    LINK_RETURN_MS = 60000,      /* one that is silent may be behind a loose cable */
 
     /* The way to group rank 0. */
     WAY_STAGGER_MS = 250,  /* "happy eyeballs" (RFC 8305): then the next address too */

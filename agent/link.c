@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,7 +39,7 @@ static const unsigned edges[] = {
     [LINK_DOWN] = 1u << LINK_CONNECTING,
     [LINK_CONNECTING] = 1u << LINK_GREETING | 1u << LINK_DOWN,
     [LINK_GREETING] = 1u << LINK_UP | 1u << LINK_CONNECTING | 1u << LINK_DOWN,
-    [LINK_UP] = 1u << LINK_DOWN,
+    [LINK_UP] = 1u << LINK_DOWN | 1u << LINK_CONNECTING, /* to resume */
 };
 
 struct link {
@@ -57,6 +58,9 @@ struct link {
     uint64_t pause_ms;
     struct ctrun_error why;     /* the last attempt's trouble */
     struct handshake handshake; /* and the seal of this connection */
+    struct ct_ticket ticket;    /* key 0: none, a break is the end */
+    bool is_resuming;           /* from the break until RESUMED */
+    uint64_t greeted_ms;        /* when HELLO went out */
 
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
@@ -70,6 +74,7 @@ struct link {
     uint64_t proven_ms; /* the same without benefit of doubt */
     uint64_t answered_ms; /* ... acknowledged by the server, not by its host for it */
     bool was_up, was_silent; /* the connection that is being given up */
+    uint64_t tried_ms;       /* ... for how long it was tried to resume */
     bool is_direct;          /* nothing between the server's kernel and ours */
     bool has_held; /* a START that waits for an acknowledgement: see is_fresh() */
     struct ct_start held;
@@ -82,6 +87,7 @@ static void on_heartbeat(void *context);
 static void on_silence(void *context);
 static void on_talk(void *context);
 static void on_socket(void *context, unsigned events);
+static bool is_silence(int rc);
 
 static void set_state(struct link *link, enum link_state state, const char *why)
 {
@@ -148,7 +154,10 @@ static void go_down(struct link *link, const struct ctrun_error *why)
     loop_timer_stop(link->talk);
     loop_timer_stop(link->heartbeat);
     loop_timer_stop(link->silence);
-    link->was_up = link->state == LINK_UP;
+    link->was_up = link->state == LINK_UP || link->is_resuming;
+    link->tried_ms = link->is_resuming ? ct_now_ms() - link->began_ms : 0;
+    link->is_resuming = false;
+    link->ticket.key = 0;
     set_state(link, LINK_DOWN, copy.text);
     link->options.on_down(link->options.context, &copy);
 }
@@ -175,6 +184,15 @@ static void on_talk(void *context)
                                     ct_now_ms() - link->began_ms);
 }
 
+/* A random time from half of this on. */
+static uint64_t spread(uint64_t time_ms)
+{
+    uint16_t random = 0;
+
+    (void)!getrandom(&random, sizeof random, GRND_NONBLOCK); /* 0 will do */
+    return time_ms / 2 + random % (time_ms / 2 + 1);
+}
+
 /* The attempt failed: next address at once, and after the last one a pause. */
 static void fail_attempt(struct link *link, int rc, const char *what)
 {
@@ -198,6 +216,11 @@ static void fail_attempt(struct link *link, int rc, const char *what)
         link->pause_ms = pause_ms * 2 < LINK_PAUSE_MAX_MS ? pause_ms * 2
                                                           : LINK_PAUSE_MAX_MS;
     }
+    if (link->is_resuming)
+        link->was_silent = is_silence(rc);
+    if (link->is_resuming) /* all nodes of a run have lost the same server */
+        pause_ms = spread(pause_ms < LINK_RESUME_PAUSE_MS ? pause_ms
+                                                          : LINK_RESUME_PAUSE_MS);
     if (pause_ms > (uint64_t)ct_left_ms(link->deadline_ms))
         pause_ms = (uint64_t)ct_left_ms(link->deadline_ms);
     loop_timer_set(link->attempt, pause_ms);
@@ -231,6 +254,7 @@ static void try_server(struct link *link)
 {
     uint64_t left_ms = (uint64_t)ct_left_ms(link->deadline_ms);
     const struct ct_addr *server;
+    uint64_t limit_ms;
     int fd;
 
     if (link->options.server_count == 0) {
@@ -257,11 +281,59 @@ static void try_server(struct link *link)
         return;
     }
     loop_watch_for(link->socket, LOOP_WRITE);
-    loop_timer_set(link->attempt,
-                   left_ms < LINK_ATTEMPT_MS ? left_ms : LINK_ATTEMPT_MS);
+    limit_ms = link->is_resuming ? LINK_RESUME_ATTEMPT_MS : LINK_ATTEMPT_MS;
+    loop_timer_set(link->attempt, left_ms < limit_ms ? left_ms : limit_ms);
 }
 
-/* While UP a broken connection ends the link, before it only the attempt. */
+/* How long we do without an acknowledgement; the fifth that is left is for the SIGKILL. */
+static uint64_t patience_ms(const struct link *link)
+{
+    return link->lost_after_ms - link->lost_after_ms / 5;
+}
+
+static uint64_t lease_end_ms(const struct link *link)
+{
+    return link->confirmed_ms + patience_ms(link);
+}
+
+/* Without benefit of doubt: a server that was restarted knows nothing of pauses. */
+static uint64_t resume_end_ms(const struct link *link)
+{
+    return link->proven_ms + patience_ms(link);
+}
+
+static bool can_resume(const struct link *link)
+{
+    return link->ticket.key != 0 && link->lost_after_ms > 0 &&
+           ct_left_ms(resume_end_ms(link)) > 0 && link->options.get_resume_state &&
+           link->options.get_resume_state(link->options.context) != 0;
+}
+
+/* At once, but not all nodes in the same instant. */
+static void begin_resume(struct link *link, const struct ctrun_error *why)
+{
+    drop_socket(link);
+    loop_timer_stop(link->heartbeat);
+    link->is_resuming = true;
+    link->why = *why;
+    link->began_ms = ct_now_ms();
+    link->deadline_ms = resume_end_ms(link);
+    link->pause_ms = LINK_PAUSE_FIRST_MS;
+    set_state(link, LINK_CONNECTING, why->text);
+    loop_timer_set(link->attempt, spread(LINK_PAUSE_FIRST_MS));
+    loop_timer_set(link->silence, (uint64_t)ct_left_ms(link->deadline_ms));
+    if (link->options.on_break)
+        link->options.on_break(link->options.context, why,
+                               (uint64_t)ct_left_ms(link->deadline_ms));
+}
+
+/* No word from the server's host either: it may be there, and the way to it broken. */
+static bool is_silence(int rc)
+{
+    return rc == -ETIMEDOUT || rc == -EHOSTUNREACH || rc == -ENETUNREACH;
+}
+
+/* While UP a broken connection ends the link, or is made again; before it only the attempt. */
 static void fail_connection(struct link *link, int rc, const char *what)
 {
     struct ctrun_error why;
@@ -275,8 +347,11 @@ static void fail_connection(struct link *link, int rc, const char *what)
     (void)ct_fail(&why, CTRUN_E_LEADER_LOST, "the rendezvous at %s is gone: %s: %s",
                   address, what,
                   rc == -EPROTO || rc == -EBADMSG ? "broken message" : strerror(-rc));
-    link->was_silent = rc == -ETIMEDOUT || rc == -EHOSTUNREACH || rc == -ENETUNREACH;
-    go_down(link, &why);
+    link->was_silent = is_silence(rc);
+    if (rc != -EPROTO && can_resume(link))
+        begin_resume(link, &why);
+    else
+        go_down(link, &why);
 }
 
 /* Writes what is queued. False when the connection has failed (and link is another). */
@@ -301,6 +376,20 @@ static bool flush(struct link *link)
     return true;
 }
 
+/* In front of HELLO: which member this is. */
+static int encode_resume(struct link *link)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_RESUME};
+
+    message.resume = (struct ct_resume){
+        .id = link->ticket.id,
+        .key = link->ticket.key,
+        .generation = link->generation,
+        .state = link->options.get_resume_state(link->options.context),
+    };
+    return ct_message_encode(&link->out, &message);
+}
+
 static void greet(struct link *link)
 {
     socklen_t length = sizeof(int);
@@ -313,22 +402,19 @@ static void greet(struct link *link)
         return;
     }
     set_state(link, LINK_GREETING, "connected");
-    rc = handshake_begin(&link->handshake, link->options.hello, &link->out);
+    link->greeted_ms = ct_now_ms();
+    rc = link->is_resuming ? encode_resume(link) : 0;
+    if (rc == 0)
+        rc = handshake_begin(&link->handshake, link->options.hello, &link->out);
     if (rc < 0)
         fail_attempt(link, rc, "hello");
     else
         (void)flush(link);
 }
 
-/* How long we do without an acknowledgement; the fifth that is left is for the SIGKILL. */
-static uint64_t patience_ms(const struct link *link)
-{
-    return link->lost_after_ms - link->lost_after_ms / 5;
-}
-
 static void await_silence(struct link *link)
 {
-    link->silence_due_ms = link->confirmed_ms + patience_ms(link);
+    link->silence_due_ms = lease_end_ms(link);
     loop_timer_set(link->silence, (uint64_t)ct_left_ms(link->silence_due_ms));
 }
 
@@ -388,12 +474,14 @@ static void welcome(struct link *link, const struct ct_welcome *message)
     loop_timer_stop(link->talk);
     link->heartbeat_ms = message->heartbeat_ms ? message->heartbeat_ms : 1000;
     link->lost_after_ms = message->lost_after_ms;
-    link->confirmed_ms = link->proven_ms = link->answered_ms = ct_now_ms();
+    link->confirmed_ms = link->proven_ms = link->answered_ms = link->greeted_ms;
     loop_timer_set(link->heartbeat, link->heartbeat_ms);
     if (link->lost_after_ms > 0)
         await_silence(link);
     set_state(link, LINK_UP, "welcome");
     send_peer(link);
+    if (link->is_resuming)
+        return; /* RESUMED is next */
     link->options.on_up(link->options.context, message);
 }
 
@@ -403,8 +491,14 @@ static void refused(struct link *link, const struct ct_refuse *refuse)
     char address[CT_ADDR_TEXT_MAX];
 
     ct_addr_format(address, &link->options.servers[link->server]);
-    (void)ct_fail(&why, refuse->code < 0 ? refuse->code : CTRUN_E_PROTOCOL, "%s: %s",
-                  address, refuse->text);
+    if (link->is_resuming)
+        (void)ct_fail(&why, CTRUN_E_LEADER_LOST,
+                      "the connection to the rendezvous at %s broke, and it does not "
+                      "take this node back: %s",
+                      address, refuse->text);
+    else
+        (void)ct_fail(&why, refuse->code < 0 ? refuse->code : CTRUN_E_PROTOCOL,
+                      "%s: %s", address, refuse->text);
     go_down(link, &why);
 }
 
@@ -517,6 +611,18 @@ static void take_ack(struct link *link, const struct ct_heartbeat *ack)
     pass_start(link, &held);
 }
 
+/* A server that does not know how would go on with WELCOME as if we were new. */
+static void take_resumed(struct link *link, const struct ct_message *message)
+{
+    if (message->kind != CT_MESSAGE_RESUMED) {
+        fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
+        return;
+    }
+    link->is_resuming = false;
+    fence_renew(link_lease_ms(link));
+    link->options.on_resumed(link->options.context, &message->resumed);
+}
+
 static void take_message(struct link *link, const struct ct_message *message)
 {
     if (message->kind == CT_MESSAGE_REFUSE)
@@ -525,6 +631,10 @@ static void take_message(struct link *link, const struct ct_message *message)
         take_welcome(link, &message->welcome);
     else if (link->state == LINK_GREETING && is_of_handshake((int)message->kind))
         take_proof(link, message);
+    else if (link->state == LINK_UP && link->is_resuming)
+        take_resumed(link, message);
+    else if (link->state == LINK_UP && message->kind == CT_MESSAGE_TICKET)
+        link->ticket = message->ticket;
     else if (link->state != LINK_UP || message->kind <= CT_MESSAGE_SERVER_PROOF ||
              is_of_handshake((int)message->kind))
         fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
@@ -609,6 +719,11 @@ bool link_was_up(const struct link *link)
     return link->was_up;
 }
 
+uint64_t link_tried_ms(const struct link *link)
+{
+    return link->tried_ms;
+}
+
 bool link_was_silent(const struct link *link)
 {
     return link->was_silent;
@@ -652,17 +767,20 @@ static void on_silence(void *context)
     struct link *link = context;
     const uint64_t now_ms = ct_now_ms();
 
+    if (link->state != LINK_UP) { /* still trying to resume */
+        go_down(link, &link->why);
+        return;
+    }
     /* We were stopped (SIGSTOP, a paused VM), not the server: it has one beat to answer. */
     if (now_ms > link->silence_due_ms + link->heartbeat_ms)
         link->confirmed_ms = now_ms + link->heartbeat_ms - patience_ms(link);
-    if (now_ms >= link->confirmed_ms + patience_ms(link) &&
-        is_server_paused(link, now_ms)) {
+    if (now_ms >= lease_end_ms(link) && is_server_paused(link, now_ms)) {
         link->proven_ms = link->sent_ms[link->sequence % SENT_SLOTS];
         link->confirmed_ms = link->proven_ms;
         ct_info("the rendezvous is silent, but its host answers: paused");
         fence_renew(link_lease_ms(link));
     }
-    if (now_ms < link->confirmed_ms + patience_ms(link))
+    if (now_ms < lease_end_ms(link))
         await_silence(link);
     else
         fail_connection(link, -ETIMEDOUT, "no answer to heartbeats");

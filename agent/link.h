@@ -4,13 +4,20 @@
  *     DOWN ──open──> CONNECTING ──connected──> GREETING ──WELCOME──> UP
  *      ▲                 │ ▲ next address, pause       │              │
  *      │                 └─┴────────── failed ─────────┘              │
- *      └────────── time is up, refused ──────┴──── closed, silent ────┘
+ *      └────────── time is up, refused ──────┴──── lease is over ─────┤
+ *                        ▲ resume: with our ticket, until the lease ends │
+ *                        └────────────── closed ────────────────────────┘
  *
  * While UP it sends heartbeats and wants them acknowledged. The server counts our silence from
  * the last heartbeat that it got; we count from when that one was *sent*, which is earlier, and
  * go down after four fifths of its patience: early enough to end the workers before the server
  * declares us lost. Two worlds that both live cannot be. A server that is silent while its host
  * acknowledges our heartbeats is paused and will read them: see worker_sdk/wire/message.h.
+ *
+ * A connection that breaks while UP is made again, if the server gave us a ticket and somebody says
+ * what we are to resume as: the membership goes on as if nothing had been. Messages that were sent
+ * meanwhile are lost; on_resumed is the time to say again what matters. Our lease goes on, too: it
+ * is renewed by acknowledgements only, and when it ends the link goes down.
  *
  * With a token the WELCOME counts only after the server has proven the same one: see auth.h. */
 #ifndef AGENT_LINK_H
@@ -38,6 +45,11 @@ struct link_options {
     /* The connection is gone for good: it broke or fell silent while UP, nobody answered in
      * time, or we were refused. The link is DOWN: link_connect() starts again. */
     void (*on_down)(void *context, const struct ctrun_error *why);
+    /* What we are now, enum ct_resume_state; 0: do not resume. May be NULL. */
+    uint8_t (*get_resume_state)(void *context);
+    /* The connection broke, and for left_ms we try to resume on another one. May be NULL. */
+    void (*on_break)(void *context, const struct ctrun_error *why, uint64_t left_ms);
+    void (*on_resumed)(void *context, const struct ct_resumed *resumed);
     /* Still trying: `why` is the last attempt's trouble. May be NULL. */
     void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);
 };
@@ -54,6 +66,8 @@ bool link_get_ends(const struct link *link, struct ct_addr *local,
  * and the way to it broken. */
 bool link_was_up(const struct link *link);
 bool link_was_silent(const struct link *link);
+/* ... for how long it was tried to resume; 0: it was not. */
+uint64_t link_tried_ms(const struct link *link);
 /* Until when this node's workers may live, by what the server has acknowledged so far; renewed
  * in the guard's fence with each acknowledgement (agent/fence.h). */
 uint64_t link_lease_ms(const struct link *link);

@@ -229,6 +229,19 @@ static void on_connecting(void *context, const char *why, uint64_t waited_ms)
                  launch->config->host, own);
 }
 
+static void on_break(void *context, const char *why, uint64_t left_ms)
+{
+    (void)context;
+    messages_say("%s; the workers go on, and it has %.1f s to come back", why,
+                 (double)left_ms / 1000);
+}
+
+static void on_back(void *context)
+{
+    (void)context;
+    messages_say("the rendezvous is back: nothing was lost");
+}
+
 static void on_waiting(void *context, const struct ct_waiting *waiting,
                        uint64_t waited_ms)
 {
@@ -681,6 +694,8 @@ static int run_agent(struct launch *launch)
         .describe = describe,
         .parse_timer = parse_timer,
         .on_connecting = on_connecting,
+        .on_break = on_break,
+        .on_back = on_back,
         .on_waiting = on_waiting,
         .on_way = on_way,
         .on_members = on_members,

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "rendezvous/limits.h"
 #include "rendezvous/occupant.h"
@@ -36,17 +37,45 @@ static void welcome(struct peer *peer, const struct member_link *link)
     peer_send(peer, out);
 }
 
-static void add_member(struct peer *peer, struct run *run)
+/* With it the agent may come back on another connection. */
+static void send_ticket(struct peer *peer, const struct member_link *link)
 {
-    struct member_link link = {.peer = peer};
-    struct round_command command = {.kind = ROUND_ADD, .link = &link};
+    struct ct_message *out = &peer->dispatch->out;
 
-    /* Anew: members are kept in this order, and with a token who came first may prove last. */
-    peer->id = ++peer->dispatch->last_id;
-    link.id = command.id = peer->id;
+    out->kind = CT_MESSAGE_TICKET;
+    out->ticket = (struct ct_ticket){.id = link->id, .key = link->key};
+    peer_send(peer, out);
+}
+
+/* 0 when there is no randomness: then a connection that breaks is the end of a membership. */
+static uint64_t make_key(void)
+{
+    uint64_t key = 0;
+
+    return getrandom(&key, sizeof key, 0) == (ssize_t)sizeof key ? key : 0;
+}
+
+static struct member_link make_link(struct peer *peer)
+{
+    struct member_link link = {.id = peer->id, .peer = peer};
+
     (void)ct_copy(link.host, sizeof link.host, peer->host); /* same size */
     ct_addr_format_host(link.seen_as, &peer->conn->remote);
     ct_addr_format_host(link.reached_at, &peer->conn->local);
+    return link;
+}
+
+static void add_member(struct peer *peer, struct run *run)
+{
+    struct round_command command = {.kind = ROUND_ADD};
+    struct member_link link;
+
+    /* Anew: members are kept in this order, and with a token who came first may prove last. */
+    peer->id = ++peer->dispatch->last_id;
+    link = make_link(peer);
+    link.key = make_key();
+    command.id = link.id;
+    command.link = &link;
     if (round_step(run->round, &command, ct_now_ms()) < 0) {
         if (run->round->members.count == 0)
             run_forget(run);
@@ -59,6 +88,43 @@ static void add_member(struct peer *peer, struct run *run)
     ct_info("agent connected run=%s host=%s address=%s", run->id, peer->host,
             link.seen_as);
     welcome(peer, &link);
+    if (link.key != 0)
+        send_ticket(peer, &link);
+}
+
+/* The agent was a member before its connection broke, or before this server began. */
+static void resume_member(struct peer *peer, const char *run_id)
+{
+    struct run *run = run_find(peer->dispatch, run_id);
+    struct ct_message message = {.kind = CT_MESSAGE_RESUME, .resume = peer->resume};
+    const struct member_link link = make_link(peer);
+    const struct round_command command = {.kind = ROUND_RESUME,
+                                          .id = peer->resume.id,
+                                          .link = &link,
+                                          .message = &message};
+
+    if (!run) {
+        (void)ct_copy(peer->dispatch->unknown_run_id,
+                      sizeof peer->dispatch->unknown_run_id, run_id); /* same size */
+        peer->dispatch->unknown_ms = ct_now_ms();
+        peer_refuse(peer, CTRUN_E_LEADER_LOST,
+                    "this rendezvous does not know the run: it was restarted without "
+                    "its journal, or the run has ended");
+        return;
+    }
+    if (run_try(run, &command) == 0) {
+        peer->run = run;
+        peer->id = peer->resume.id;
+        conn_clear_deadline(peer->conn);
+        ct_info("agent resumed run=%s host=%s address=%s", run->id, peer->host,
+                link.seen_as);
+        welcome(peer, &link);
+    } else {
+        peer_refuse(peer, CTRUN_E_LEADER_LOST,
+                    "the run has gone on without this node: nothing was heard of it "
+                    "for too long");
+    }
+    run_execute(run);
 }
 
 /* True when the run id of this HELLO cannot be served here; then it was refused. */
@@ -87,6 +153,10 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
     struct run *run;
     int rc = 0;
 
+    if (peer->resume.key != 0) {
+        resume_member(peer, hello->run_id);
+        return;
+    }
     run = run_find(dispatch, hello->run_id);
     if (run && run->round->state == ROUND_CLOSED) {
         peer_refuse(peer, CTRUN_E_CLOSED,
@@ -196,6 +266,10 @@ static void on_message(struct peer *peer, const struct ct_message *message)
     }
     if (!peer->run && message->kind == CT_MESSAGE_HELLO && peer->id == 0) {
         on_hello(peer, &message->hello);
+        return;
+    }
+    if (peer->id == 0 && message->kind == CT_MESSAGE_RESUME) {
+        peer->resume = message->resume; /* who it is, HELLO and PROOF tell */
         return;
     }
     if (peer->admission && message->kind == CT_MESSAGE_PROOF) {

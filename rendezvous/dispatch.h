@@ -3,6 +3,7 @@
  *
  *     first frame ── dispatch_take(conn) ── HELLO ── WELCOME ── JOIN ... ── on_close = GONE
  *                     with a token: CHALLENGE ┤ ├ PROOF  (admission.h)
+ *   RESUME, HELLO: a member on a new connection ├── WELCOME, RESUMED ...
  *                                             └── REFUSE: version, wrong run, closed, limits
  *
  * A run begins with the first HELLO of its id, which brings its settings, and is forgotten with
@@ -14,12 +15,14 @@
 #include "rendezvous/conn.h"
 #include "rendezvous/metrics.h"
 
+struct journal_sink;
 struct store_stats;
 
 struct dispatch {
     struct conn_pool *pool;
     const char *only_run_id; /* kept; NULL: any run */
     struct admission_rules rules;
+    const struct journal_sink *journal; /* kept; NULL: runs end with this server */
     uint16_t endpoint_port; /* != 0: START names it instead of a store_port */
     /* A world is about to get its START. May be NULL. */
     void (*on_start)(void *context);
@@ -35,6 +38,11 @@ struct dispatch {
     struct ct_list runs;
     size_t run_count;
     uint64_t last_id;
+    uint64_t
+        held_from_ms; /* when this server took over from another one; 0: it did not */
+    /* The last run that somebody wanted to resume and nobody here knows, and when. */
+    char unknown_run_id[CT_RUN_ID_MAX];
+    uint64_t unknown_ms;
     struct ct_message in, out; /* too large for the stack of every callback */
 };
 

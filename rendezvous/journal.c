@@ -90,6 +90,7 @@ static void add_settings(struct batch *batch, const struct journal_run *run)
     ct_write_u64(&out, settings->join_timeout_ms);
     ct_write_u64(&out, settings->last_call_ms);
     ct_write_u64(&out, settings->lost_after_ms);
+    ct_write_u64(&out, settings->pause_ms);
     ct_write_u16(&out, settings->endpoint_port);
     ct_write_u64(&out, run->heartbeat_ms);
     append_fixed(batch, &out);
@@ -115,6 +116,10 @@ static void add_state(struct batch *batch, const struct round *round)
     ct_write_u64(&out, round->fingerprint);
     ct_write_u8(&out, round->outcome);
     ct_write_u8(&out, round->exit_code);
+    ct_write_u8(&out, round->crash_loop.cause);
+    ct_write_u32(&out, (uint32_t)round->crash_loop.code);
+    ct_write_i64(&out, round->crash_loop.step);
+    ct_write_u64(&out, round->crash_loop.line);
     append_fixed(batch, &out);
     end_record(batch, at);
 }

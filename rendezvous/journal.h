@@ -17,7 +17,7 @@
  *
  * What follows for a sink that loses its last batches (power cut, full disk): members of a later
  * world are refused when they resume, and end their workers by their leases, which the server
- * waits for. So nothing is fatal, and two worlds never live; the run starts its workers anew.
+ * waits for, also with runs that it has never heard of (has_past). So nothing is fatal, and two worlds never live; the run starts its workers anew.
  *
  *     batch    u8 version, u8 flags, text run id, records
  *     record   u8 kind, u32 length, body; a kind that is not known is skipped
@@ -87,6 +87,9 @@ struct journal_entry {
 struct journal_book {
     struct ct_list entries; /* struct journal_entry */
     uint64_t last_id;       /* the largest of all members */
+    /* There was a server before, and its last batches may be missing: set by who fills the book.
+     * Then new runs, too, wait until leases that it may have given are over. */
+    bool has_past;
 };
 
 void journal_book_init(struct journal_book *book);

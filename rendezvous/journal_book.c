@@ -15,6 +15,7 @@ void journal_book_init(struct journal_book *book)
 {
     ct_list_init(&book->entries);
     book->last_id = 0;
+    book->has_past = false;
 }
 
 static void drop(struct journal_entry *entry)
@@ -78,6 +79,7 @@ static int read_settings(struct journal_entry *entry, struct ct_reader *in)
     settings.join_timeout_ms = ct_read_u64(in);
     settings.last_call_ms = ct_read_u64(in);
     settings.lost_after_ms = ct_read_u64(in);
+    settings.pause_ms = ct_read_u64(in);
     settings.endpoint_port = ct_read_u16(in);
     entry->heartbeat_ms = ct_read_u64(in);
     if (ct_read_end(in) < 0 || entry->heartbeat_ms == 0 || entry->round)
@@ -104,6 +106,10 @@ static int read_state(struct round *round, struct ct_reader *in)
     round->fingerprint = ct_read_u64(in);
     round->outcome = ct_read_u8(in);
     round->exit_code = ct_read_u8(in);
+    round->crash_loop.cause = ct_read_u8(in);
+    round->crash_loop.code = (int32_t)ct_read_u32(in);
+    round->crash_loop.step = ct_read_i64(in);
+    round->crash_loop.line = ct_read_u64(in);
     return ct_read_end(in);
 }
 
@@ -299,6 +305,12 @@ int journal_book_add(struct journal_book *book, const uint8_t *batch, size_t len
     return rc;
 }
 
+/* Nobody is left who waits for its verdict: only its END is missing. */
+static bool is_over(const struct round *round)
+{
+    return round->state == ROUND_CLOSED && round->members.count == 0;
+}
+
 size_t journal_book_restore(struct journal_book *book, uint64_t now_ms)
 {
     struct ct_list *it, *keep;
@@ -307,7 +319,9 @@ size_t journal_book_restore(struct journal_book *book, uint64_t now_ms)
     ct_list_for_each_safe(it, keep, &book->entries) {
         struct journal_entry *entry = ct_list_entry(it, struct journal_entry, node);
 
-        if (round_restore(entry->round, now_ms) < 0) {
+        if (is_over(entry->round)) {
+            drop(entry);
+        } else if (round_restore(entry->round, now_ms) < 0) {
             drop(entry);
             dropped++;
         }

@@ -43,6 +43,13 @@ enum {
 };
 
 enum {
+    /* Of RUNS_MAX small runs, or some of the largest ones. */
+    JOURNAL_FILE_MAX_BYTES = 1 << 30,
+    /* What is not live any more, beyond as much as is: then the file is written anew. */
+    JOURNAL_FILE_SLACK_BYTES = 1 << 20,
+};
+
+enum {
     /* Every node of a large job dials at once; the kernel lowers it to somaxconn. */
     SERVER_BACKLOG = 4096,
     SERVER_CONNS_MAX = 65536,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrund: the rendezvous server by itself, in the foreground, for many runs. */
+#include <errno.h>
 #include <getopt.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -7,9 +8,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "rendezvous/journal_file.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/notify.h"
 #include "rendezvous/server.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
@@ -25,6 +28,7 @@ struct config {
     size_t listen_count;
     enum ctrun_log_level level;
     const char *token_file;
+    const char *journal;        /* NULL: none */
     struct ct_auth_token token; /* empty: everybody is let in */
     bool uses_munge;
     bool wants_seal;
@@ -45,8 +49,8 @@ static void print_help(void)
     printf(
         "usage: ctrund [--listen HOST:PORT]... [--token-file FILE] [--port-range "
         "A-B]\n"
-        "              [--munge] [--encrypt] [--max-connections N] [--log-level "
-        "LEVEL]\n"
+        "              [--munge] [--encrypt] [--max-connections N] [--journal PATH]\n"
+        "              [--log-level LEVEL]\n"
         "\n"
         "Rendezvous daemon of ctrun: agents of many runs meet here, told apart by run "
         "id.\n"
@@ -65,6 +69,10 @@ static void print_help(void)
         "  --encrypt           only agents that encrypt their link (ctrun --encrypt)\n"
         "  --port-range A-B    ports to choose from when --listen has port 0\n"
         "  --max-connections N connections of all kinds, then new ones are closed\n"
+        "  --journal PATH      file, or folder for one, that lets a ctrund which was "
+        "killed\n"
+        "                      or restarted go on with its runs: workers do not "
+        "notice\n"
         "  --token-file FILE   secret that agents must prove to have, and ctrund to "
         "them;\n"
         "                      also CTRUN_TOKEN=SECRET. TCPStore clients are turned "
@@ -88,6 +96,7 @@ static int parse(int argc, char **argv, struct config *config)
 {
     static const struct option options[] = {
         {"listen", required_argument, NULL, 'l'},
+        {"journal", required_argument, NULL, 'j'},
         {"token-file", required_argument, NULL, 't'},
         {"munge", no_argument, NULL, 'M'},
         {"encrypt", no_argument, NULL, 'e'},
@@ -108,6 +117,7 @@ static int parse(int argc, char **argv, struct config *config)
                 return usage_error("too many --listen, the last one is ", optarg);
             config->listen[config->listen_count++] = optarg;
             break;
+        case 'j': config->journal = optarg; break;
         case 't': config->token_file = optarg; break;
         case 'M': config->uses_munge = true; break;
         case 'e': config->wants_seal = true; break;
@@ -230,18 +240,11 @@ static void raise_files(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* as far as it may be */
 }
 
-static int serve(const struct config *config, struct ctrun_error *err)
+static int listen_and_run(const struct config *config, struct ctrun_error *err)
 {
-    const struct server_options options = {.token = &config->token,
-                                           .uses_munge = config->uses_munge,
-                                           .wants_seal = config->wants_seal,
-                                           .ports = config->ports,
-                                           .conns_max = (size_t)config->conns_max};
     struct sigaction action = {.sa_handler = on_signal};
     int rc = 0;
 
-    if ((rc = server_create(&server, &options, err)) < 0)
-        return rc;
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     for (size_t i = 0; i < config->listen_count && rc == 0; i++)
@@ -254,7 +257,33 @@ static int serve(const struct config *config, struct ctrun_error *err)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     tell_manager("STOPPING=1");
+    return rc;
+}
+
+static int serve(const struct config *config, struct ctrun_error *err)
+{
+    struct journal_file *file = NULL;
+    struct journal_book book;
+    struct server_options options = {.token = &config->token,
+                                     .uses_munge = config->uses_munge,
+                                     .wants_seal = config->wants_seal,
+                                     .ports = config->ports,
+                                     .conns_max = (size_t)config->conns_max,
+                                     .book = &book};
+    int rc = 0;
+
+    journal_book_init(&book);
+    if (config->journal)
+        rc = journal_file_open(&file, config->journal, &book, ct_now_ms(), err);
+    if (file)
+        options.journal = journal_file_sink(file);
+    if (rc < 0)
+        (void)ct_wrap(err, "--journal");
+    else if ((rc = server_create(&server, &options, err)) == 0)
+        rc = listen_and_run(config, err);
     server_destroy(server);
+    journal_book_deinit(&book);
+    journal_file_close(file);
     return rc;
 }
 
@@ -263,6 +292,7 @@ static int exit_code(int rc)
     switch (rc) {
     case 0: return CT_EXIT_OK;
     case CTRUN_E_USAGE: return CT_EXIT_USAGE;
+    case -EBUSY: /* the journal */
     case CTRUN_E_PORT_BUSY: return CT_EXIT_REFUSED;
     default: return CT_EXIT_FAILURE;
     }

@@ -15,6 +15,7 @@ struct peer {
     struct ct_offer offer; /* zeroed: none came */
     struct ct_seal seal;
     struct admission *admission; /* between HELLO and PROOF; else NULL */
+    struct ct_resume resume;     /* key 0: its HELLO is that of a new member */
     char host[CT_HOST_MAX];
 };
 

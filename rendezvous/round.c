@@ -235,12 +235,16 @@ static struct ct_failure describe_loss(const struct round *round,
     return failure;
 }
 
-/* The workers of a node whose connection broke may still be alive: its agent, cut off, ends
- * them before the lease that we last gave it is over. No world starts before that. */
+/* No world before then: workers may be alive until then. */
 static void raise_fence(struct round *round, uint64_t fence_ms)
 {
     if (fence_ms > round->fence_ms)
         round->fence_ms = fence_ms;
+}
+
+void round_hold(struct round *round, uint64_t given_ms)
+{
+    raise_fence(round, round_deadline(given_ms, round->settings.lost_after_ms));
 }
 
 /* A member is gone without a word. What that means depends on what it owed the world. */
@@ -266,7 +270,7 @@ void round_lose(struct round *round, struct member *member, const char *reason,
         failures_add(&round->failures, &failure);
     if (before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
         before == MEMBER_LEAVING)
-        raise_fence(round, fence_ms);
+        raise_fence(round, fence_ms); /* its agent, cut off, ends them before */
     if (is_missed)
         host_list_add(&round->missing, failure.host);
     if (before == MEMBER_RUNNING) {

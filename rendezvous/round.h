@@ -174,13 +174,16 @@ void round_destroy(struct round *round);
 bool round_is_deserted(const struct round *round);
 /* A new run takes the place of a deserted one: it starts no world before the other's end. */
 void round_succeed(struct round *round, const struct round *deserted);
+/* No world before leases end that were given until then: workers may live that nobody here knows. */
+void round_hold(struct round *round, uint64_t given_ms);
 /* 0, or -ENOMEM (only ROUND_ADD allocates; the member was not added), or -ENOENT (only
  * ROUND_RESUME: there is no such membership any more). Unknown ids and messages of another
  * generation do nothing. */
 int round_step(struct round *round, const struct round_command *command,
                uint64_t now_ms);
 /* For a server that begins anew with what was journalled: members are there without connections,
- * as if each had been heard just now. 0, or -EBADMSG: it cannot have been so. */
+ * as if each had been heard just now. 0, -ENOMEM, or -EBADMSG: it cannot
+ * have been so. */
 int round_restore(struct round *round, uint64_t now_ms);
 /* A member of which the kernel has to say whether its host acknowledges: the answer is a
  * ROUND_PAUSED (or when bytes of it have not been read yet) or ROUND_SILENT. NULL: none. To be

@@ -84,8 +84,10 @@ static void switch_link(struct round *round, struct member *member,
 {
     const uint64_t id = member->link.id, key = member->link.key;
 
-    if (!member->is_away)
+    if (!member->is_away) {
         round_push_to(round, ROUND_DROP, member);
+        round->actions[round->action_count - 1].why = "it came back on another one";
+    }
     lease_end(&member->away);
     member->is_away = false;
     member->link = *link;
@@ -195,6 +197,8 @@ static bool restore_member(struct round *round, struct member *member, uint64_t 
 
 int round_restore(struct round *round, uint64_t now_ms)
 {
+    if (round_reserve(round) < 0) /* it may have no member */
+        return -ENOMEM;
     memset(round->counts, 0, sizeof round->counts);
     round->missing_survivors = round->asked_count = 0;
     for (size_t i = 0; i < round->members.count; i++) {

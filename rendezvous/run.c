@@ -8,6 +8,7 @@
 #include "rendezvous/limits.h"
 #include "rendezvous/pause.h"
 #include "rendezvous/roster.h"
+#include "rendezvous/run_journal.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
@@ -106,23 +107,23 @@ int run_renew(struct run *run, const struct ct_hello *hello)
     round_succeed(round, run->round);
     round_destroy(run->round);
     run->round = round;
+    run->mark.generation = 0; /* kept is the old one, until the new one has a world */
     run->born_ms = ct_now_ms();
     set_heartbeat(run, hello);
     tell_created(run);
     return 0;
 }
 
-struct run *run_create(struct dispatch *dispatch, const struct ct_hello *hello, int *rc)
+struct run *run_open(struct dispatch *dispatch, const char *id, struct round *round,
+                     uint64_t heartbeat_ms)
 {
     struct run *run = ct_zalloc(sizeof *run);
 
-    *rc = run ? create_round(&run->round, dispatch, hello) : -ENOMEM;
-    if (*rc < 0) {
-        free(run);
+    if (!run)
         return NULL;
-    }
-    set_heartbeat(run, hello);
-    (void)ct_copy(run->id, sizeof run->id, hello->run_id); /* same size */
+    (void)ct_copy(run->id, sizeof run->id, id); /* same size */
+    run->round = round;
+    run->heartbeat_ms = heartbeat_ms;
     run->dispatch = dispatch;
     run->born_ms = ct_now_ms();
     run->timer_ms = UINT64_MAX;
@@ -132,6 +133,36 @@ struct run *run_create(struct dispatch *dispatch, const struct ct_hello *hello, 
                  ->timer); /* the loop lives for connections, not for leases */
     ct_list_add(&dispatch->runs, &run->node);
     dispatch->run_count++;
+    return run;
+}
+
+/* A server before this one may have started a world of this run that we know nothing of: its
+ * journal has lost it, or one of its nodes has just said so. */
+static void hold_back(struct round *round, const struct dispatch *dispatch,
+                      const char *run_id)
+{
+    uint64_t from_ms = dispatch->held_from_ms;
+
+    if (dispatch->unknown_ms > 0 && strcmp(dispatch->unknown_run_id, run_id) == 0)
+        from_ms = dispatch->unknown_ms;
+    if (from_ms > 0 && ct_now_ms() - from_ms < round->settings.lost_after_ms)
+        round_hold(round, from_ms);
+}
+
+struct run *run_create(struct dispatch *dispatch, const struct ct_hello *hello, int *rc)
+{
+    struct round *round = NULL;
+    struct run *run = NULL;
+
+    if ((*rc = create_round(&round, dispatch, hello)) == 0)
+        hold_back(round, dispatch, hello->run_id);
+    if (*rc == 0 && !(run = run_open(dispatch, hello->run_id, round, 0)))
+        *rc = -ENOMEM;
+    if (!run) {
+        round_destroy(round);
+        return NULL;
+    }
+    set_heartbeat(run, hello);
     tell_created(run);
     return run;
 }
@@ -225,7 +256,8 @@ static void execute(struct run *run, const struct round_action *action)
         break;
     case ROUND_SEND_PEER: pause_send_peer(action->peer); break;
     case ROUND_DROP:
-        conn_close(((struct peer *)action->peer)->conn, "it is silent");
+        conn_close(((struct peer *)action->peer)->conn,
+                   action->why ? action->why : "it is silent");
         part(action->peer);
         break;
     case ROUND_CHANGED:
@@ -281,19 +313,29 @@ void run_arm_timer(struct run *run)
     (void)uv_timer_start(&run->timer, on_timer, (uint64_t)ct_left_ms(next_ms), 0);
 }
 
-/* False when the run is gone. */
-static bool take_command(struct run *run, const struct round_command *command)
+int run_try(struct run *run, const struct round_command *command)
 {
     struct round *round = run->round;
     struct metrics *metrics = &run->dispatch->metrics;
     const uint32_t restarts = round->restart_count;
     const uint64_t lost = round->lost_count;
-    size_t count;
+    int rc = round_step(round, command, ct_now_ms());
 
-    (void)round_step(round, command, ct_now_ms()); /* only ROUND_ADD can fail */
     metrics->restarts += round->restart_count - restarts;
     metrics->failures[CT_CAUSE_NODE_LOST] += round->lost_count - lost;
-    count = round->action_count;
+    return rc;
+}
+
+/* False when the run is gone. */
+static bool execute_all(struct run *run)
+{
+    const struct round *round = run->round;
+    const size_t count = round->action_count;
+
+    if (run_keep(run) < 0) {
+        run_abandon(run);
+        return false;
+    }
     for (size_t i = 0; i < count; i++) {
         bool is_last = round->actions[i].kind == ROUND_FORGET;
 
@@ -304,17 +346,24 @@ static bool take_command(struct run *run, const struct round_command *command)
     return true;
 }
 
-void run_step(struct run *run, const struct round_command *command)
+void run_execute(struct run *run)
 {
-    bool is_there = take_command(run, command);
+    bool is_there = execute_all(run);
     const struct member *unsure;
 
-    while (is_there && (unsure = round_find_unsure(run->round)))
-        is_there = take_command(
-            run, &(struct round_command){.kind = pause_is_acknowledged(unsure)
-                                                     ? ROUND_PAUSED
-                                                     : ROUND_SILENT,
-                                         .id = unsure->link.id});
+    while (is_there && (unsure = round_find_unsure(run->round))) {
+        (void)run_try(run, &(struct round_command){.kind = pause_is_acknowledged(unsure)
+                                                               ? ROUND_PAUSED
+                                                               : ROUND_SILENT,
+                                                   .id = unsure->link.id});
+        is_there = execute_all(run);
+    }
     if (is_there)
         run_arm_timer(run);
+}
+
+void run_step(struct run *run, const struct round_command *command)
+{
+    (void)run_try(run, command); /* only ROUND_ADD and ROUND_RESUME can fail */
+    run_execute(run);
 }

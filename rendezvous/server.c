@@ -13,6 +13,7 @@
 
 #include "rendezvous/endpoint.h"
 #include "rendezvous/limits.h"
+#include "rendezvous/run_journal.h"
 #include "rendezvous/store.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
@@ -205,6 +206,7 @@ static void close_everything(struct server *server)
     if (server->is_closed)
         return;
     server->is_closed = true;
+    server->dispatch.journal = NULL; /* runs go on with the next server */
     endpoint_close_listeners(&server->endpoint);
     endpoint_drop_store(&server->endpoint);
     ct_list_for_each_safe(it, keep, &server->stores)
@@ -313,6 +315,7 @@ static void wire(struct server *server, const struct server_options *options)
                                            : NULL;
         server->dispatch.rules.uses_munge = options->uses_munge;
         server->dispatch.rules.wants_seal = options->wants_seal;
+        server->dispatch.journal = options->journal;
     }
     server->dispatch.on_start = on_start;
     server->dispatch.on_forget = on_forget;
@@ -357,6 +360,12 @@ int server_create(struct server **out, const struct server_options *options,
     if (options && options->conns_max > 0)
         server->pool.count_max = options->conns_max;
     *out = server;
+    if (options && options->book &&
+        run_restore_all(&server->dispatch, options->book) < 0) {
+        server_destroy(server);
+        *out = NULL;
+        return ct_fail(err, -ENOMEM, "rendezvous server: out of memory");
+    }
     return 0;
 
 close_loop:

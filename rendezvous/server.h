@@ -18,6 +18,8 @@
 #include "worker_sdk/base/port_range.h"
 #include "worker_sdk/wire/auth.h"
 
+struct journal_book;
+struct journal_sink;
 struct server;
 
 struct server_options {
@@ -37,6 +39,10 @@ struct server_options {
     const struct ct_auth_token *token;
     bool uses_munge; /* instead of a token: worker_sdk/wire/munge.h */
     bool wants_seal; /* agents that do not ask for an encrypted link are refused */
+    /* Kept; NULL: the runs end with this server. Nothing is told to agents before it is there. */
+    const struct journal_sink *journal;
+    /* Runs of a server before this one, restored; server_create() takes them. May be NULL. */
+    struct journal_book *book;
     struct ct_port_range ports; /* instead of port 0, for listeners of all kinds */
     /* Where worker stores listen, port 0; copied. NULL: at all addresses, v4 and v6. */
     const struct ct_addr *store_addr;

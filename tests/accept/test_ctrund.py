@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon by itself: runs meet there, told apart by their id, and it goes when it is told."""
+"""The daemon by itself: runs meet there, told apart by their id, it goes when it is told, and when it
+is killed they go on."""
 import json
+import os
 import re
 import signal
 import urllib.request
@@ -8,8 +10,8 @@ import urllib.request
 import ctrun
 
 
-def start(box):
-    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+def start(box, endpoint="127.0.0.1:0", *options):
+    daemon = box.start(ctrun.program("ctrund"), f"--listen={endpoint}", *options)
     found = ctrun.wait_until(lambda: re.search(r"^listening on (127.0.0.1:\d+)$", daemon.out, re.M),
                              lambda: f"the port is told\n{daemon}")
     return daemon, found.group(1)
@@ -55,3 +57,103 @@ def test_a_second_daemon_on_the_port_is_refused(box):
 def test_wrong_usage_is_told_in_one_line(box):
     run = box.run(ctrun.program("ctrund"), "--lisen=x")
     assert run.code == 2 and len(run.err.splitlines()) == 1 and "--lisen" in run.err, run
+
+
+# ---- Killed --------------------------------------------------------------------------------
+
+
+WAIT_FOR = 'until [ -e "$GO" ]; do sleep 0.05; done; '
+
+
+def begin(box, *options, script="", env=None):
+    """A ctrund with a journal, two nodes of two workers that end when there is a file `go`."""
+    box.path("journal").mkdir()
+    daemon, endpoint = start(box, "127.0.0.1:0", "--journal", str(box.path("journal")))
+    agents = [box.start_ctrun("--nnodes=2", "--nproc-per-node=2", f"--rdzv-endpoint={endpoint}",
+                              "--rdzv-id=job", *options, "--no-python", "sh", "-c",
+                              WAIT_FOR + script,
+                              env={"GO": str(box.path("go")), **(env or {})})
+              for _ in range(2)]
+    return daemon, endpoint, agents, box.wait_workers(4)
+
+
+def kill(box, daemon, agents):
+    """With -9, and every agent has noticed."""
+    before = len(box.events("link_state", **{"from": "up"}))
+    daemon.signal(signal.SIGKILL)
+    daemon.wait()
+    box.wait_event("link_state", before + len(agents), **{"from": "up"})
+
+
+def back(box, endpoint, agents):
+    before = len(box.events("link_state", to="up"))
+    daemon, _ = start(box, endpoint, "--journal", str(box.path("journal")))
+    box.wait_event("link_state", before + len(agents), to="up")
+    return daemon
+
+
+def test_t07_a_daemon_that_is_killed_and_started_again_is_noticed_by_no_worker(box):
+    daemon, endpoint, agents, workers = begin(box, script="echo $TORCHELASTIC_RESTART_COUNT")
+    for _ in range(3):
+        kill(box, daemon, agents)
+        daemon = back(box, endpoint, agents)
+        assert box.workers() == workers
+    box.write("go", "")
+    assert [run.wait(30) for run in agents] == [0, 0], agents
+    assert [run.out for run in agents] == ["0\n0\n"] * 2
+    assert len(box.events("round_started")) == 2
+    assert all("the workers go on" in run.err and "is back" in run.err for run in agents)
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait(10) == 0, daemon
+
+
+def test_a_failure_while_the_daemon_is_away_costs_one_restart_when_it_is_back(box):
+    daemon, endpoint, agents, workers = begin(box, "--max-restarts=2",
+                                              script="exit 0")
+    kill(box, daemon, agents)
+    os.kill(workers[3], signal.SIGKILL)
+    box.wait_event("worker_ended", cause="signal", code=9)
+    daemon = back(box, endpoint, agents)
+    restarted = box.wait_workers(4, restart=1)
+    assert not set(restarted.values()) & set(workers.values())
+    box.write("go", "")
+    assert [run.wait(30) for run in agents] == [0, 0], agents
+    assert {event["restart_count"] for event in box.events("round_started")} == {0, 1}
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait(10) == 0, daemon
+
+
+def test_a_run_that_succeeds_while_the_daemon_is_away_has_succeeded(box):
+    daemon, endpoint, agents, workers = begin(box)
+    kill(box, daemon, agents)
+    box.write("go", "")
+    box.wait_event("worker_ended", count=4)
+    back(box, endpoint, agents[:0]).signal(signal.SIGCONT)
+    assert [run.wait(30) for run in agents] == [0, 0], agents
+    [daemon] = [run for run in box.runs if run.code is None]
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait(10) == 0, daemon
+
+
+def test_t07_a_daemon_that_never_comes_back_ends_the_run_with_75(box):
+    daemon, _, agents, workers = begin(box)
+    kill(box, daemon, agents)
+    assert [run.wait(15) for run in agents] == [75, 75], agents
+    for run in agents:
+        assert "error[E_LEADER_LOST]" in run.err and "exit 75" in run.err, run
+    assert not box.workers()
+
+
+def test_without_its_journal_a_daemon_that_comes_back_begins_the_run_anew(box):
+    daemon, endpoint, agents, workers = begin(box)
+    kill(box, daemon, agents)
+    daemon, _ = start(box, endpoint)
+    again = ctrun.wait_until(lambda: (found := box.workers()) and len(found) == 4
+                             and not set(found.values()) & set(workers.values()) and found,
+                             lambda: f"other workers\n{agents[0]}\n{agents[1]}")
+    assert not any(ctrun.is_alive(pid) for pid in workers.values()) and len(again) == 4
+    assert all("does not take this node back" in run.err for run in agents)
+    box.write("go", "")
+    assert [run.wait(30) for run in agents] == [0, 0], agents
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait(10) == 0, daemon

@@ -13,11 +13,14 @@ MAGIC = b"\xc7\x52"
 VERSION = 1
 CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
- SUCCEEDED, VERDICT, LEAVE, CLOSE, STOPPING) = (
-     1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
+ SUCCEEDED, VERDICT, LEAVE, CLOSE, STOPPING, RESUME, RESUMED, TICKET) = (
+     1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 MEMBERS, OFFER, SEALED = 28, 29, 30
+FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, MEMBERS)  # and for people
+JOINING, RUNNING, STOPPING_NOW, STOPPED_ALREADY, SUCCEEDED_ALREADY = 1, 2, 3, 4, 5  # what RESUME says
 CAUSE_EXIT, CAUSE_SIGNAL, CAUSE_STOPPED, CAUSE_NODE_LOST, CAUSE_JOIN_TIMEOUT = 1, 2, 5, 6, 8
 STOP_FAILURE, STOP_NODE_LOST, STOP_MEMBERSHIP, STOP_CLOSED, STOP_UNDECIDED = 1, 2, 3, 4, 5
+E_LEADER_LOST = -20010
 E_WRONG_RUN, E_VERSION, E_AUTH, E_PROTOCOL, E_FINGERPRINT = -20005, -20020, -20021, -20030, -20031
 
 
@@ -90,6 +93,10 @@ def decode(kind, body):
         out["keys"] = [r.raw(16) for _ in range(out["count"])]
     elif kind == OFFER:
         out = {"key": r.raw(32), "has_munge": r.take("B")[0], "credential": r.text()}
+    elif kind == TICKET:
+        out = dict(zip(("id", "key"), r.take("QQ")))
+    elif kind == RESUMED:
+        out = dict(zip(("generation", "is_in_world"), r.take("QB")))
     elif kind == HEARTBEAT_ACK:
         out = dict(zip(("generation", "sequence", "step"), r.take("QQq")))
     elif kind == STOP:
@@ -125,6 +132,11 @@ class Agent:
             "<iIIIQQQQ", 1, min_nodes, max_nodes, restarts, join_timeout, last_call, heartbeat,
             lost_after) + nonce)
         return self
+
+    def resume(self, ticket, generation, state=RUNNING, **settings):
+        """On a new connection, as the member that got this ticket."""
+        self.send(RESUME, struct.pack("<QQQB", ticket["id"], ticket["key"], generation, state))
+        return self.hello(**settings)
 
     def prove(self, token, run="job", nonce=b"n" * 32, side="agent"):
         """HELLO with a token: what the server answers to the proof, and its own nonce."""
@@ -182,7 +194,18 @@ class Agent:
             assert got is not None, f"the server closed before kind {kind}"
             if got[0] == kind:
                 return got[1]
-            assert got[0] in (WELCOME, WAITING, HEARTBEAT_ACK, MEMBERS), f"kind {got[0]} before kind {kind}: {got[1]}"
+            assert got[0] in FOR_LINK, f"kind {got[0]} before kind {kind}: {got[1]}"
+
+    def read_kind(self, kind):
+        """The next message of this kind, whatever comes before."""
+        while True:
+            got = self.read()
+            assert got is not None, f"the server closed before kind {kind}"
+            if got[0] == kind:
+                return got[1]
+
+    def expect_ticket(self):
+        return self.read_kind(TICKET)
 
     def expect_end(self):
         """Nothing comes any more: the server closed."""
@@ -193,7 +216,7 @@ class Agent:
                 return
             if got is None:
                 return
-            assert got[0] in (WELCOME, WAITING, HEARTBEAT_ACK, MEMBERS), got
+            assert got[0] in FOR_LINK, got
 
     def close(self):
         self.sock.close()

@@ -149,8 +149,8 @@ def test_a_newcomer_is_taken_in(daemon):
 def test_a_standby_is_told_so_and_takes_over(daemon):
     agents, _ = daemon.world(2, lost_after=500)
     spare = daemon.agent("spare").hello().join()
-    kind, waiting = spare.read()
-    assert kind == wire.WELCOME
+    assert spare.read()[0] == wire.WELCOME
+    assert spare.read()[0] == wire.TICKET
     kind, waiting = spare.read()
     assert kind == wire.WAITING and waiting["is_standby"]
     agents[0].leave(1)

@@ -110,17 +110,104 @@ static void a_powered_off_node_is_replaced_by_fewer_within_ten_seconds(void **st
     sim_deinit(&sim);
 }
 
-static void a_broken_link_brings_the_node_back_into_a_new_world(void **state)
+static void assert_undisturbed(const struct sim *sim)
+{
+    for (size_t i = 0; i < sim->node_count; i++) {
+        assert_int_equal(sim->nodes[i].starts, 1);
+        assert_verdict(sim, i, CT_OUTCOME_SUCCEEDED, 0);
+        assert_int_equal(sim->nodes[i].verdict.restart_count, 0);
+    }
+    assert_true(sim->was_forgotten);
+}
+
+static void a_broken_link_costs_nothing(void **state)
 {
     struct sim sim;
 
     (void)state;
     begin(&sim, settings(2, 2, 0), 2);
     join_all(&sim);
+    succeed_after(&sim, 30000);
     sim_fault_at(&sim, 20000, 1, SIM_BREAK, 0);
+    sim_fault_at(&sim, 22000, 0, SIM_BREAK, 0);
+    sim_fault_at(&sim, 22000, 1, SIM_BREAK, 0);
+    sim_run(&sim, 100000);
+    assert_undisturbed(&sim);
+    assert_int_equal(sim.nodes[1].resumes, 2);
+    sim_deinit(&sim);
+}
+
+static void a_server_that_is_killed_and_begins_again_costs_nothing(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 5, 0), 5);
+    join_all(&sim);
+    succeed_after(&sim, 60000);
+    sim_fault_at(&sim, 40000, 0, SIM_CRASH, 1000);
+    sim_fault_at(&sim, 50000, 0, SIM_CRASH, 2500);
+    sim_run(&sim, 200000);
+    assert_undisturbed(&sim);
+    assert_int_equal(sim.nodes[4].resumes, 2);
+    sim_deinit(&sim);
+}
+
+static void what_happens_while_the_server_is_away_is_told_to_the_next_one(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(3, 3, 1), 3);
+    join_all(&sim);
+    for (size_t i = 0; i < 3; i++)
+        sim.nodes[i].succeeds_after_ms = 30000 + (int64_t)i * 100;
+    sim_fault_at(&sim, 10000, 0, SIM_CRASH, 2000);
+    sim_fault_at(&sim, 11000, 1, SIM_FAIL, 3);
+    sim_run(&sim, 20000);
+    assert_int_equal(sim.nodes[2].starts, 2);
+    assert_int_equal(sim.nodes[2].start.restart_count, 1);
+    assert_int_equal(sim.nodes[2].stop.reason, CT_STOP_FAILURE);
+    sim_fault_at(&sim, sim.last_start_ms + 29900, 0, SIM_CRASH, 2000);
+    sim_run(&sim, 200000); /* all succeed while nobody listens */
+    for (size_t i = 0; i < 3; i++) {
+        assert_verdict(&sim, i, CT_OUTCOME_SUCCEEDED, 0);
+        assert_int_equal(sim.nodes[i].starts, 2);
+    }
+    sim_deinit(&sim);
+}
+
+static void a_node_that_dies_with_the_server_is_found_by_the_next_one(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 3, 0), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
+    sim_fault_at(&sim, 20100, 0, SIM_CRASH, 500);
     sim_run(&sim, 40000);
-    assert_int_equal(sim.nodes[0].start.generation, 2);
-    assert_int_equal(sim.nodes[1].start.generation, 2);
+    assert_true(sim.last_start_ms >= 25600 && sim.last_start_ms < 30000);
+    assert_int_equal(sim.nodes[2].stop.reason, CT_STOP_NODE_LOST);
+    assert_int_equal(sim.nodes[2].start.group_world_size, 2);
+    assert_int_equal(sim.nodes[2].start.restart_count, 0);
+    sim_deinit(&sim);
+}
+
+/* Their leases end before it is back: no worker is alive then, and they come as new ones. */
+static void a_server_that_is_away_for_too_long_finds_no_worker(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 2, 0), 2);
+    join_all(&sim);
+    sim_fault_at(&sim, 20000, 0, SIM_CRASH, 8000);
+    sim_run(&sim, 27000);
+    assert_int_equal(sim.alive_count, 0);
+    sim_run(&sim, 60000);
+    assert_int_equal(sim.nodes[0].starts, 2);
+    assert_int_equal(sim.nodes[1].starts, 2);
     sim_deinit(&sim);
 }
 
@@ -530,8 +617,12 @@ static void throw_faults(struct sim *sim, uint64_t until_ms)
         int64_t code = fault == SIM_SILENCE        ? (int64_t)sim_random(sim, 12000)
                        : fault == SIM_PAUSE        ? (int64_t)sim_random(sim, 40000)
                        : fault == SIM_PAUSE_SERVER ? (int64_t)sim_random(sim, 15000)
-                                                   : 3;
+                       : fault == SIM_CRASH || fault == SIM_GAP
+                           ? (int64_t)sim_random(sim, 12000)
+                           : 3;
 
+        if ((fault == SIM_CRASH || fault == SIM_GAP) && sim_random(sim, 3))
+            code %= 3000; /* short enough to be survived */
         sim_fault_at(sim, sim_random(sim, until_ms), sim_random(sim, sim->node_count),
                      fault, code);
         if (sim_random(sim, 3) == 0) { /* a death, and those who talked to the dead */
@@ -610,7 +701,11 @@ int main(void)
         cmocka_unit_test(last_call_starts_with_those_who_came),
         cmocka_unit_test(a_late_node_is_taken_in_and_costs_no_restart),
         cmocka_unit_test(a_powered_off_node_is_replaced_by_fewer_within_ten_seconds),
-        cmocka_unit_test(a_broken_link_brings_the_node_back_into_a_new_world),
+        cmocka_unit_test(a_broken_link_costs_nothing),
+        cmocka_unit_test(a_server_that_is_killed_and_begins_again_costs_nothing),
+        cmocka_unit_test(what_happens_while_the_server_is_away_is_told_to_the_next_one),
+        cmocka_unit_test(a_node_that_dies_with_the_server_is_found_by_the_next_one),
+        cmocka_unit_test(a_server_that_is_away_for_too_long_finds_no_worker),
         cmocka_unit_test(too_few_nodes_wait_for_a_replacement_then_give_up),
         cmocka_unit_test(a_replacement_in_time_continues_the_run),
         cmocka_unit_test(a_standby_takes_the_place_of_a_lost_node),

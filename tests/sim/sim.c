@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/sim.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,9 @@ enum {
     DELAY_MAX_MS = 40,      /* of one message */
     STOP_MAX_MS = 800,      /* to end workers */
     BACK_MS = 700,          /* to connect again */
+    RESUME_MS = 250,        /* between attempts to resume, at most */
+    DOWN_MS = 300,          /* between attempts to reach a server that is not there */
+    GAP_MAX = 4,            /* batches that a power cut takes */
 };
 
 enum event_kind {
@@ -27,6 +31,8 @@ enum event_kind {
     EVENT_CUT_OFF, /* the workers of a node without a server are gone */
     EVENT_GUARD,   /* the guard of a paused agent looks */
     EVENT_RESUME,
+    EVENT_TRY,     /* a node tries to resume its membership */
+    EVENT_RESTART, /* the server begins again */
 };
 
 /* The part of a message that agents look at; the rest is never looked at here. */
@@ -35,6 +41,8 @@ struct note {
     uint64_t generation;
     int64_t code;
     struct ct_start start;
+    struct ct_resumed resumed;
+    uint64_t world;
     struct ct_stop *stop;       /* owned by the event */
     struct ct_verdict *verdict; /* owned by the event */
     bool flag;
@@ -48,6 +56,13 @@ struct sim_event {
     uint64_t id;     /* of the connection it belongs to */
     bool is_at_host; /* DOWN: it waits there for a paused agent */
     struct note note;
+};
+
+/* The server's side of a connection; what a member's link points to. */
+struct sim_conn {
+    struct sim_node *node;
+    uint64_t id;
+    uint64_t member; /* 0: of none any more */
 };
 
 static void die(const struct sim *sim, const char *what)
@@ -159,6 +174,33 @@ static void close_link(struct sim *sim, struct sim_node *node)
     node->id = 0;
 }
 
+/* Members' links point to it: they are numbers, for the array moves. */
+static struct sim_conn *open_conn(struct sim *sim, struct sim_node *node,
+                                  uint64_t member)
+{
+    struct sim_conn *conn;
+
+    if (sim->conn_count == sim->conn_capacity) {
+        sim->conn_capacity = sim->conn_capacity ? 2 * sim->conn_capacity : 64;
+        sim->conns = realloc(sim->conns, sim->conn_capacity * sizeof *sim->conns);
+        if (!sim->conns)
+            die(sim, "out of memory");
+    }
+    conn = &sim->conns[sim->conn_count++];
+    *conn = (struct sim_conn){.node = node, .id = sim->conn_count, .member = member};
+    return conn;
+}
+
+static struct sim_conn *find_conn(const struct sim *sim, const void *peer)
+{
+    return peer ? &sim->conns[(uintptr_t)peer - 1] : NULL;
+}
+
+static void *peer_of(const struct sim_conn *conn)
+{
+    return (void *)(uintptr_t)conn->id;
+}
+
 /* ---- Server ------------------------------------------------------------------------------ */
 
 /* All STARTs of one step are one world: dense, equal, new. */
@@ -170,8 +212,13 @@ static void check_world(struct sim *sim)
     uint32_t *base = calloc(sim->node_count + 1, sizeof *base);
     uint32_t *slots = calloc(sim->node_count + 1, sizeof *slots);
     const struct ct_start *first = NULL;
+    bool is_new = false; /* else a START is sent again, to one that resumed */
 
     for (size_t i = 0; i < round->action_count; i++) {
+        is_new |= round->actions[i].kind == ROUND_CHANGED &&
+                  round->actions[i].to == ROUND_RUNNING;
+    }
+    for (size_t i = 0; i < round->action_count && is_new; i++) {
         const struct member *member;
         const struct ct_start *start;
 
@@ -202,14 +249,17 @@ static void check_world(struct sim *sim)
     if (n > 0 && (ranks != world_size || first->group_world_size != n ||
                   n < sim->settings.min_nodes || n > sim->settings.max_nodes))
         die(sim, "a world of the wrong size");
-    if (n > 0 && round->generation <= sim->last_generation)
+    if (n > 0 && !sim->has_gap && is_new && round->generation <= sim->last_generation)
         die(sim, "a generation that did not grow");
-    if (n > 0 && sim->free_generation == sim->last_generation &&
-        sim->last_generation > 0 && first->restart_count != sim->restart_count)
+    if (n > 0 && is_new && !sim->has_gap &&
+        sim->free_generation == sim->last_generation && sim->last_generation > 0 &&
+        first->restart_count != sim->restart_count)
         die(sim, "the consequence of a loss cost a restart");
-    if (n > 0 && first->restart_count > sim->restart_count + 1)
+    if (n > 0 && is_new && !sim->has_gap &&
+        first->restart_count > sim->restart_count + 1)
         die(sim, "one world cost two restarts");
-    if (n > 0) {
+    if (n > 0 && is_new) {
+        sim->world++;
         sim->restart_count = first->restart_count;
         sim->last_generation = round->generation;
         sim->last_start_ms = sim->now_ms;
@@ -232,6 +282,7 @@ static struct note describe(struct sim *sim, const struct round_action *action)
         note.kind = CT_MESSAGE_START;
         if ((member = member_find(&round->members, action->id)))
             note.start = member->start;
+        note.world = sim->world;
         break;
     case ROUND_SEND_STOP:
         note.kind = CT_MESSAGE_STOP;
@@ -255,6 +306,9 @@ static struct note describe(struct sim *sim, const struct round_action *action)
         note.kind = CT_MESSAGE_CLOSE;
         break; /* the link ends, see receive() */
     case ROUND_SEND_RESUMED:
+        note.kind = CT_MESSAGE_RESUMED;
+        note.resumed = round->resumed;
+        break;
     case ROUND_SEND_PEER: note.kind = CT_MESSAGE_PEER; break;
     case ROUND_CHANGED:
     case ROUND_REMOVED:
@@ -263,12 +317,13 @@ static struct note describe(struct sim *sim, const struct round_action *action)
     return note;
 }
 
-static void send_down(struct sim *sim, struct sim_node *node, uint64_t id,
-                      struct note note)
+static void send_down(struct sim *sim, const struct sim_conn *conn, struct note note)
 {
-    if (node->id == id)
+    struct sim_node *node = conn->node;
+
+    if (node->id == conn->id)
         node->unacknowledged++;
-    if (node->is_silent || node->id != id) {
+    if (node->is_silent || node->id != conn->id) {
         free(note.stop);
         free(note.verdict);
         return;
@@ -277,8 +332,65 @@ static void send_down(struct sim *sim, struct sim_node *node, uint64_t id,
     add_event(sim, (struct sim_event){.at_ms = arrival(sim, &node->down_ms),
                                       .kind = EVENT_DOWN,
                                       .node = node->index,
-                                      .id = id,
+                                      .id = conn->id,
                                       .note = note});
+}
+
+/* ---- Journal ----------------------------------------------------------------------------- */
+
+static void drop_batches(struct sim *sim, size_t keep)
+{
+    while (sim->batch_count > keep)
+        ct_buf_deinit(&sim->batches[--sim->batch_count]);
+}
+
+static void keep(struct sim *sim)
+{
+    const struct journal_run run = {
+        .id = "sim", .heartbeat_ms = BEAT_MS, .round = sim->round};
+    struct ct_buf batch;
+    unsigned flags;
+    int rc;
+
+    ct_buf_init(&batch, JOURNAL_BATCH_MAX_BYTES);
+    if ((rc = journal_note(&sim->mark, &run, &batch, &flags)) < 0)
+        die(sim, "the journal cannot be written");
+    if (rc == 0)
+        return;
+    if (flags & (JOURNAL_WHOLE | JOURNAL_END))
+        drop_batches(sim, 0);
+    if (sim->batch_count == sim->batch_capacity) {
+        sim->batch_capacity = sim->batch_capacity ? 2 * sim->batch_capacity : 16;
+        sim->batches = realloc(sim->batches,
+                               sim->batch_capacity * sizeof *sim->batches);
+        if (!sim->batches)
+            die(sim, "out of memory");
+    }
+    sim->batches[sim->batch_count++] = batch;
+}
+
+static void restore(struct sim *sim)
+{
+    struct journal_book book;
+
+    journal_book_init(&book);
+    for (size_t i = 0; i < sim->batch_count; i++) {
+        if (journal_book_add(&book, ct_buf_data(&sim->batches[i]),
+                             ct_buf_length(&sim->batches[i])) < 0)
+            die(sim, "the journal cannot be read");
+    }
+    if (journal_book_restore(&book, sim->now_ms) > 0)
+        die(sim, "the journal cannot be restored");
+    sim->mark = (struct journal_mark){0};
+    if (!ct_list_is_empty(&book.entries)) {
+        struct journal_entry *entry = ct_list_entry(book.entries.next,
+                                                    struct journal_entry, node);
+
+        sim->round = entry->round;
+        entry->round = NULL;
+        sim->mark.is_kept = true;
+    }
+    journal_book_deinit(&book);
 }
 
 static void schedule_tick(struct sim *sim)
@@ -293,66 +405,87 @@ static void schedule_tick(struct sim *sim)
                                  .kind = EVENT_TICK});
 }
 
-static void take_command(struct sim *sim, const struct round_command *command)
+static void execute(struct sim *sim)
 {
-    bool is_forgotten = false;
-
-    if (!sim->round)
-        return;
-    if (round_step(sim->round, command, sim->now_ms) < 0)
-        die(sim, "out of memory");
-    check_world(sim);
     for (size_t i = 0; i < sim->round->action_count; i++) {
         const struct round_action *action = &sim->round->actions[i];
+        struct sim_conn *conn = find_conn(sim, action->peer);
 
-        if (action->kind == ROUND_FORGET)
-            is_forgotten = true;
-        else if (action->kind != ROUND_CHANGED && action->kind != ROUND_REMOVED)
-            send_down(sim, action->peer, action->id, describe(sim, action));
+        if (!conn || action->kind == ROUND_CHANGED || action->kind == ROUND_REMOVED)
+            continue;
+        send_down(sim, conn, describe(sim, action));
+        if (action->kind == ROUND_DROP || action->kind == ROUND_SEND_REFUSE)
+            conn->member = 0;
     }
-    if (is_forgotten) {
+}
+
+static int take_command(struct sim *sim, const struct round_command *command)
+{
+    const struct round *round = sim->round;
+    int rc;
+
+    if (!round)
+        return -ENOENT;
+    rc = round_step(sim->round, command, sim->now_ms);
+    if (rc == -ENOMEM)
+        die(sim, "out of memory");
+    check_world(sim);
+    keep(sim);
+    execute(sim);
+    if (round->action_count > 0 &&
+        round->actions[round->action_count - 1].kind == ROUND_FORGET) {
         round_destroy(sim->round);
         sim->round = NULL;
         sim->tick_ms = UINT64_MAX;
         sim->was_forgotten = true;
     }
+    return rc;
+}
+
+static const struct sim_node *node_of(const struct sim *sim,
+                                      const struct member *member)
+{
+    return &sim->nodes[strtoul(member->link.host + 1, NULL, 10)];
 }
 
 /* What the kernel would say; an acknowledgement may be lost too. */
 static bool is_acknowledged(struct sim *sim, const struct member *member)
 {
-    const struct sim_node *node = member->link.peer;
+    const struct sim_node *node = node_of(sim, member);
+    const struct sim_conn *conn = find_conn(sim, member->link.peer);
 
-    return node->id == member->link.id && node->unacknowledged == 0 &&
+    return conn && node->id == conn->id && node->unacknowledged == 0 &&
            !(node->is_silent && sim_random(sim, 2));
 }
 
-static void step(struct sim *sim, const struct round_command *command)
+static int step(struct sim *sim, const struct round_command *command)
 {
     const struct member *unsure;
+    int rc = take_command(sim, command);
 
-    take_command(sim, command);
     while (sim->round && (unsure = round_find_unsure(sim->round)))
-        take_command(sim, &(struct round_command){.kind = is_acknowledged(sim, unsure)
-                                                              ? ROUND_PAUSED
-                                                              : ROUND_SILENT,
-                                                  .id = unsure->link.id});
+        (void)take_command(
+            sim, &(struct round_command){
+                     .kind = is_acknowledged(sim, unsure) ? ROUND_PAUSED : ROUND_SILENT,
+                     .id = unsure->link.id});
     if (sim->round)
         schedule_tick(sim);
+    return rc;
 }
 
 /* ---- Agent ------------------------------------------------------------------------------- */
 
-static void set_alive(struct sim *sim, struct sim_node *node, uint64_t generation)
+static void set_alive(struct sim *sim, struct sim_node *node, uint64_t generation,
+                      uint64_t world)
 {
     if (node->alive)
         sim->alive_count--;
     node->alive = generation;
     if (!generation)
         return;
-    if (sim->alive_count > 0 && sim->alive_generation != generation)
+    if (sim->alive_count > 0 && sim->alive_world != world)
         die(sim, "two live worlds");
-    sim->alive_generation = generation;
+    sim->alive_world = world;
     sim->alive_count++;
 }
 
@@ -372,39 +505,67 @@ static void begin_run(struct sim *sim)
         die(sim, "settings");
     if (before)
         round_succeed(sim->round, before);
+    if (sim->restarted_ms > 0 &&
+        sim->restarted_ms + sim->settings.lost_after_ms > sim->now_ms)
+        round_hold(sim->round, sim->restarted_ms);
     round_destroy(before);
+    sim->mark.generation = 0;
     sim->last_generation = 0; /* a new run counts anew */
     sim->free_generation = 0;
     sim->restart_count = 0;
 }
 
+static struct member_link link_of(const struct sim_node *node,
+                                  const struct sim_conn *conn)
+{
+    struct member_link link = {.id = conn->member, .peer = peer_of(conn)};
+
+    snprintf(link.host, sizeof link.host, "n%u", node->index);
+    snprintf(link.seen_as, sizeof link.seen_as, "10.%u.%u.%u", node->index >> 16,
+             node->index >> 8 & 255, node->index & 255);
+    snprintf(link.reached_at, sizeof link.reached_at, "10.255.0.1");
+    return link;
+}
+
+/* On a new connection everything begins anew, and was heard just now. */
+static void begin_conn(struct sim *sim, struct sim_node *node, uint64_t id)
+{
+    node->id = id;
+    node->acked_ms = node->answered_ms = node->data_ms = sim->now_ms;
+    node->has_held = false;
+    node->unacknowledged = 0;
+    node->is_shut = node->is_fenced = false;
+}
+
 static void connect_node(struct sim *sim, struct sim_node *node)
 {
-    struct member_link link = {.id = ++sim->last_id, .peer = node};
+    struct member_link link;
 
     if (node->is_done || node->is_silent)
         return;
+    if (sim->is_down) {
+        later(sim, DOWN_MS, node, EVENT_CONNECT, 0);
+        return;
+    }
     if (sim->round && sim->round->state == ROUND_CLOSED) {
         node->is_done = true; /* the server refuses: the run is over */
         node->refused = CTRUN_E_CLOSED;
         return;
     }
     begin_run(sim);
-    snprintf(link.host, sizeof link.host, "n%u", node->index);
-    snprintf(link.seen_as, sizeof link.seen_as, "10.%u.%u.%u", node->index >> 16,
-             node->index >> 8 & 255, node->index & 255);
-    snprintf(link.reached_at, sizeof link.reached_at, "10.255.0.1");
-    node->id = link.id;
-    node->acked_ms = node->answered_ms = node->data_ms = sim->now_ms;
-    node->has_held = false;
-    node->unacknowledged = 0;
-    node->is_shut = node->is_fenced = false;
+    link = link_of(node, open_conn(sim, node, ++sim->last_id));
+    link.key = 1 + sim_random(sim, UINT32_MAX);
+    node->ticket = (struct ct_ticket){.id = link.id, .key = link.key};
+    begin_conn(sim, node, sim->conn_count);
     node->is_ending = false;
     node->is_leaving = false;
+    node->failed = node->succeeded = 0;
+    node->start.generation = 0;
     node->stop = (struct ct_stop){0};
-    step(sim, &(struct round_command){.kind = ROUND_ADD, .id = link.id, .link = &link});
+    (void)step(
+        sim, &(struct round_command){.kind = ROUND_ADD, .id = link.id, .link = &link});
     if (sim->settings.pause_ms > 0)
-        step(sim, &(struct round_command){.kind = ROUND_DIRECT, .id = link.id});
+        (void)step(sim, &(struct round_command){.kind = ROUND_DIRECT, .id = link.id});
     join(sim, node);
     later(sim, BEAT_MS, node, EVENT_BEAT, 0);
 }
@@ -419,11 +580,123 @@ static void cut_off(struct sim *sim, struct sim_node *node)
     later(sim, sim_random(sim, left_ms + 1), node, EVENT_CUT_OFF, 0);
 }
 
+static uint8_t resume_state(const struct sim_node *node)
+{
+    if (node->is_ending)
+        return CT_RESUME_STOPPING;
+    if (node->alive)
+        return CT_RESUME_RUNNING;
+    if (node->stop.generation == node->start.generation && node->stop.is_final)
+        return CT_RESUME_STOPPED;
+    if (node->succeeded == node->start.generation && node->succeeded > 0 &&
+        node->stop.generation != node->succeeded)
+        return CT_RESUME_SUCCEEDED;
+    return CT_RESUME_JOINING;
+}
+
+static void resume_later(struct sim *sim, struct sim_node *node)
+{
+    later(sim, 1 + sim_random(sim, RESUME_MS), node, EVENT_TRY, 0);
+}
+
+/* The connection is gone, and maybe not the membership. */
+static void begin_resume(struct sim *sim, struct sim_node *node)
+{
+    if (node->is_leaving) {
+        cut_off(sim, node);
+        return;
+    }
+    node->id = 0;
+    node->has_held = false;
+    node->is_resuming = true;
+    resume_later(sim, node);
+}
+
+static void try_resume(struct sim *sim, struct sim_node *node)
+{
+    uint64_t end_ms = node->answered_ms + sim->settings.lost_after_ms - FENCE_BEFORE_MS;
+    struct ct_message message = {.kind = CT_MESSAGE_RESUME};
+    struct member_link link;
+    struct sim_conn *conn;
+
+    if (!node->is_resuming || node->is_done)
+        return;
+    if (sim->now_ms < end_ms && (sim->is_down || node->is_silent)) {
+        resume_later(sim, node);
+        return;
+    }
+    node->is_resuming = false;
+    if (sim->now_ms >= end_ms) {
+        cut_off(sim, node);
+        return;
+    }
+    conn = open_conn(sim, node, node->ticket.id);
+    link = link_of(node, conn);
+    message.resume = (struct ct_resume){.id = node->ticket.id,
+                                        .key = node->ticket.key,
+                                        .generation = node->start.generation,
+                                        .state = resume_state(node)};
+    node->id = conn->id; /* what it is told arrives there */
+    node->unacknowledged = 0;
+    if (step(sim, &(struct round_command){.kind = ROUND_RESUME,
+                                          .id = node->ticket.id,
+                                          .link = &link,
+                                          .message = &message}) < 0) {
+        sim->conns[node->id - 1].member = 0;
+        cut_off(sim, node);
+        return;
+    }
+    node->resumes++;
+    node->acked_ms = node->answered_ms = node->data_ms = sim->now_ms;
+    node->is_shut = node->is_fenced = false;
+    if (sim->settings.pause_ms > 0)
+        (void)step(
+            sim, &(struct round_command){.kind = ROUND_DIRECT, .id = node->ticket.id});
+    later(sim, BEAT_MS, node, EVENT_BEAT, 0);
+}
+
+static void say_again(struct sim *sim, struct sim_node *node,
+                      const struct ct_resumed *resumed)
+{
+    const uint64_t generation = node->start.generation;
+
+    switch (resume_state(node)) {
+    case CT_RESUME_SUCCEEDED:
+        send_up(sim, node,
+                (struct note){.kind = CT_MESSAGE_SUCCEEDED, .generation = generation});
+        break;
+    case CT_RESUME_JOINING:
+        if (resumed->generation > generation)
+            break; /* START comes */
+        if (resumed->is_in_world)
+            send_up(
+                sim, node,
+                (struct note){.kind = CT_MESSAGE_STOPPED, .generation = generation});
+        join(sim, node);
+        break;
+    case CT_RESUME_STOPPED:
+        send_up(sim, node,
+                (struct note){.kind = CT_MESSAGE_STOPPED, .generation = generation});
+        break;
+    default:
+        if (node->failed == generation)
+            send_up(sim, node,
+                    (struct note){.kind = CT_MESSAGE_FAILURE,
+                                  .generation = generation,
+                                  .code = 3});
+        if (node->stop.generation == generation)
+            send_up(
+                sim, node,
+                (struct note){.kind = CT_MESSAGE_STOPPING, .generation = generation});
+        break;
+    }
+}
+
 static void come_back(struct sim *sim, struct sim_node *node)
 {
     if (node->id)
         return;
-    set_alive(sim, node, 0);
+    set_alive(sim, node, 0, 0);
     if (node->is_leaving)
         node->is_done = true;
     else
@@ -444,7 +717,7 @@ static void beat(struct sim *sim, struct sim_node *node)
 {
     if (!is_server_paused(sim, node) &&
         sim->now_ms - node->acked_ms + FENCE_BEFORE_MS >= sim->settings.lost_after_ms) {
-        set_alive(sim, node,
+        set_alive(sim, node, 0,
                   0); /* nobody answers: no worker may live beyond the lease */
         if (!node->is_silent) {
             close_link(sim, node);
@@ -462,6 +735,7 @@ static void end_workers(struct sim *sim, struct sim_node *node, uint64_t generat
     if (node->is_ending)
         return;
     node->is_ending = true;
+    node->ending = generation;
     later(sim,
           node->stops_after_ms ? node->stops_after_ms
                                : 1 + sim_random(sim, STOP_MAX_MS),
@@ -471,7 +745,7 @@ static void end_workers(struct sim *sim, struct sim_node *node, uint64_t generat
 static void on_stopped(struct sim *sim, struct sim_node *node, uint64_t generation)
 {
     node->is_ending = false;
-    set_alive(sim, node, 0);
+    set_alive(sim, node, 0, 0);
     send_up(sim, node,
             (struct note){.kind = CT_MESSAGE_STOPPED, .generation = generation});
     if (node->is_leaving) {
@@ -482,7 +756,8 @@ static void on_stopped(struct sim *sim, struct sim_node *node, uint64_t generati
     }
 }
 
-static void start(struct sim *sim, struct sim_node *node, const struct ct_start *start)
+static void start(struct sim *sim, struct sim_node *node, const struct ct_start *start,
+                  uint64_t world)
 {
     node->has_held = false;
     if (node->is_leaving)
@@ -491,7 +766,7 @@ static void start(struct sim *sim, struct sim_node *node, const struct ct_start 
         die(sim, "START for a node whose workers are still there");
     node->start = *start;
     node->starts++;
-    set_alive(sim, node, start->generation);
+    set_alive(sim, node, start->generation, world);
     if (node->succeeds_after_ms != SIM_NEVER)
         later(sim, (uint64_t)node->succeeds_after_ms, node, EVENT_SUCCESS,
               start->generation);
@@ -504,15 +779,15 @@ static bool is_fresh(const struct sim *sim, const struct sim_node *node)
            sim->settings.lost_after_ms;
 }
 
-static void take_start(struct sim *sim, struct sim_node *node,
-                       const struct ct_start *message)
+static void take_start(struct sim *sim, struct sim_node *node, const struct note *note)
 {
     if (is_fresh(sim, node)) {
-        start(sim, node, message);
+        start(sim, node, &note->start, note->world);
         return;
     }
     node->has_held = true;
-    node->held = *message;
+    node->held = note->start;
+    node->held_world = note->world;
 }
 
 static void take_ack(struct sim *sim, struct sim_node *node, uint64_t sent_ms)
@@ -522,7 +797,7 @@ static void take_ack(struct sim *sim, struct sim_node *node, uint64_t sent_ms)
     if (node->answered_ms > node->acked_ms)
         node->acked_ms = node->answered_ms;
     if (node->has_held && is_fresh(sim, node))
-        start(sim, node, &node->held);
+        start(sim, node, &node->held, node->held_world);
 }
 
 static void receive(struct sim *sim, struct sim_node *node, struct note *note)
@@ -530,19 +805,22 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
     if (node->has_held && note->kind == CT_MESSAGE_STOP) {
         node->has_held = false; /* it is over before we were sure of its beginning */
         close_link(sim, node);
-        cut_off(sim, node);
+        begin_resume(sim, node);
         free(note->stop);
         return;
     }
     switch ((int)note->kind) {
-    case CT_MESSAGE_START: take_start(sim, node, &note->start); break;
+    case CT_MESSAGE_START: take_start(sim, node, note); break;
     case CT_MESSAGE_STOP:
         if (node->stop.generation == note->stop->generation) { /* the decision */
-            if (node->stop.reason != CT_STOP_UNDECIDED)
+            if (node->stop.reason != CT_STOP_UNDECIDED && node->resumes == 0)
                 die(sim, "two STOPs for one world");
-            node->stop = *note->stop;
+            if (node->stop.reason == CT_STOP_UNDECIDED)
+                node->stop = *note->stop;
             break;
         }
+        if (note->stop->generation != node->start.generation)
+            break; /* of one that it has left */
         node->stop = *note->stop;
         send_up(sim, node,
                 (struct note){.kind = CT_MESSAGE_STOPPING,
@@ -553,7 +831,7 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
     case CT_MESSAGE_VERDICT:
         node->verdict = *note->verdict;
         node->is_done = true;
-        set_alive(sim, node, 0);
+        set_alive(sim, node, 0, 0);
         close_link(sim, node);
         break;
     case CT_MESSAGE_WAITING:
@@ -563,10 +841,11 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
     case CT_MESSAGE_REFUSE:
         node->refused = (int)note->code;
         node->is_done = true;
-        set_alive(sim, node, 0);
+        set_alive(sim, node, 0, 0);
         close_link(sim, node);
         break;
-    case CT_MESSAGE_CLOSE: cut_off(sim, node); break;
+    case CT_MESSAGE_CLOSE: begin_resume(sim, node); break;
+    case CT_MESSAGE_RESUMED: say_again(sim, node, &note->resumed); break;
     case CT_MESSAGE_HEARTBEAT_ACK: take_ack(sim, node, note->generation); break;
     case CT_MESSAGE_PEER: break;
     default: die(sim, "a message that the server does not send");
@@ -578,6 +857,7 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
 static void fail(struct sim *sim, struct sim_node *node, int64_t code)
 {
     sim->failures++;
+    node->failed = node->start.generation;
     send_up(sim, node,
             (struct note){.kind = CT_MESSAGE_FAILURE,
                           .generation = node->start.generation,
@@ -614,7 +894,7 @@ static void guard(struct sim *sim, struct sim_node *node)
         later(sim, lost_after_ms / 20, node, EVENT_GUARD, 0);
         return;
     }
-    set_alive(sim, node, 0);
+    set_alive(sim, node, 0, 0);
     node->is_fenced = true;
 }
 
@@ -642,14 +922,14 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
     case SIM_BREAK:
         if (node->id) {
             close_link(sim, node);
-            cut_off(sim, node);
+            begin_resume(sim, node);
         }
         break;
     case SIM_POWER_OFF:
         node->is_silent = true;
         node->is_done = true;
         node->id = 0;
-        set_alive(sim, node, 0);
+        set_alive(sim, node, 0, 0);
         break;
     case SIM_SILENCE:
         node->is_silent = true;
@@ -668,6 +948,8 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
         if (sim->now_ms >= sim->server_paused_until_ms)
             sim->server_paused_until_ms = sim->now_ms + (uint64_t)note->code;
         break;
+    case SIM_CRASH:
+    case SIM_GAP: break; /* the server's */
     case SIM_CLOSE:
         send_up(sim, node, (struct note){.kind = CT_MESSAGE_CLOSE, .code = note->code});
         break;
@@ -676,17 +958,16 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
 
 /* ---- Events ------------------------------------------------------------------------------ */
 
-/* What no server can know, and we do: is a node of this world dead or cut off by now? */
+/* What no server can know, and we do: is a node of this world dead by now? */
 static bool has_dead(const struct sim *sim, const struct sim_node *reporter,
                      uint64_t generation)
 {
     for (size_t i = 0; i < sim->round->members.count; i++) {
         const struct member *member = sim->round->members.list[i];
-        const struct sim_node *node = member->link.peer;
+        const struct sim_node *node = node_of(sim, member);
 
         if (node != reporter && member->start.generation == generation &&
-            member_is_in_world(member) &&
-            (node->is_silent || node->id != member->link.id) && !node->is_leaving)
+            member_is_in_world(member) && node->is_done && node->is_silent)
             return true;
     }
     return false;
@@ -697,7 +978,10 @@ static void arrive(struct sim *sim, struct sim_node *node,
 {
     static struct ct_message message;
     const struct note *note = &event->note;
+    const struct sim_conn *conn = &sim->conns[event->id - 1];
 
+    if (conn->member == 0)
+        return; /* closed by the server, or by its death */
     memset(&message, 0, sizeof message);
     message.kind = note->kind;
     switch ((int)note->kind) {
@@ -710,7 +994,7 @@ static void arrive(struct sim *sim, struct sim_node *node,
         break;
     case CT_MESSAGE_HEARTBEAT:
         message.heartbeat.step = -1;
-        send_down(sim, node, event->id,
+        send_down(sim, conn,
                   (struct note){.kind = CT_MESSAGE_HEARTBEAT_ACK,
                                 .generation = note->generation});
         break;
@@ -731,15 +1015,17 @@ static void arrive(struct sim *sim, struct sim_node *node,
     case CT_MESSAGE_CLOSE: message.close.exit_code = (uint8_t)note->code; break;
     default: break;
     }
-    step(sim, &(struct round_command){
-                  .kind = ROUND_MESSAGE, .id = event->id, .message = &message});
+    (void)step(sim, &(struct round_command){.kind = ROUND_MESSAGE,
+                                            .id = conn->member,
+                                            .message = &message});
 }
 
 static void succeed(struct sim *sim, struct sim_node *node, uint64_t generation)
 {
     if (node->alive != generation || node->is_ending)
         return;
-    set_alive(sim, node, 0);
+    set_alive(sim, node, 0, 0);
+    node->succeeded = generation;
     send_up(sim, node,
             (struct note){.kind = CT_MESSAGE_SUCCEEDED, .generation = generation});
 }
@@ -779,6 +1065,7 @@ static bool defer(struct sim *sim, struct sim_node *node, const struct sim_event
     case EVENT_SUCCESS:
     case EVENT_STOPPED:
     case EVENT_CUT_OFF: again.at_ms = node->paused_until_ms; break;
+    case EVENT_TRY:
     case EVENT_CONNECT:
         again.at_ms = node->paused_until_ms > sim->server_paused_until_ms
                           ? node->paused_until_ms
@@ -786,6 +1073,7 @@ static bool defer(struct sim *sim, struct sim_node *node, const struct sim_event
         break;
     case EVENT_VOICE:
     case EVENT_GUARD:
+    case EVENT_RESTART:
     case EVENT_RESUME: return false;
     }
     if (again.at_ms <= sim->now_ms)
@@ -798,8 +1086,8 @@ static bool defer(struct sim *sim, struct sim_node *node, const struct sim_event
 static void trace(const struct sim *sim, const struct sim_event *event)
 {
     static const char *const names[] = {
-        "connect", "fault",   "up",    "down",    "gone",  "tick",  "beat",
-        "success", "stopped", "voice", "cut off", "guard", "resume"};
+        "connect", "fault", "up",      "down",  "gone",   "tick", "beat",   "success",
+        "stopped", "voice", "cut off", "guard", "resume", "try",  "restart"};
     const struct sim_node *node = &sim->nodes[event->node];
 
     if (!getenv("CTRUN_SIM_TRACE"))
@@ -815,6 +1103,54 @@ static void trace(const struct sim *sim, const struct sim_event *event)
             sim->now_ms < node->paused_until_ms);
 }
 
+/* Messages on their way are lost, or arrive before their connection ends. */
+static void crash(struct sim *sim, bool has_gap, uint64_t down_ms)
+{
+    if (sim->is_down)
+        return;
+    if (has_gap && sim->batch_count > 0) {
+        sim->has_gap = true;
+        drop_batches(sim,
+                     sim->batch_count - 1 -
+                         sim_random(sim, sim->batch_count < GAP_MAX ? sim->batch_count
+                                                                    : GAP_MAX));
+    }
+    for (size_t i = 0; i < sim->conn_count; i++) {
+        struct sim_conn *conn = &sim->conns[i];
+
+        if (conn->node->id == conn->id && sim_random(sim, 2) && !conn->node->is_silent)
+            begin_resume(sim, conn->node);
+        else
+            send_down(sim, conn, (struct note){.kind = CT_MESSAGE_CLOSE});
+        conn->member = 0;
+    }
+    round_destroy(sim->round);
+    sim->round = NULL;
+    sim->tick_ms = UINT64_MAX;
+    sim->is_down = true;
+    sim->server_paused_until_ms = 0; /* killed all the same */
+    later(sim, down_ms, &sim->nodes[0], EVENT_RESTART, 0);
+}
+
+static void restart(struct sim *sim)
+{
+    sim->is_down = false;
+    sim->restarted_ms = sim->now_ms;
+    restore(sim);
+    if (sim->round)
+        schedule_tick(sim);
+}
+
+static void part(struct sim *sim, struct sim_conn *conn)
+{
+    uint64_t member = conn->member;
+
+    conn->member = 0;
+    if (member != 0)
+        (void)step(sim, &(struct round_command){
+                            .kind = ROUND_GONE, .id = member, .reason = "broken"});
+}
+
 static void happen(struct sim *sim, struct sim_event *event)
 {
     struct sim_node *node = &sim->nodes[event->node];
@@ -827,10 +1163,18 @@ static void happen(struct sim *sim, struct sim_event *event)
     trace(sim, event);
     switch (event->kind) {
     case EVENT_CONNECT:
-        if (!node->id && !node->alive) /* else it is coming back already */
+        if (!node->id && !node->alive &&
+            !node->is_resuming) /* else it is coming back already */
             connect_node(sim, node);
         break;
-    case EVENT_FAULT: suffer(sim, node, &event->note); break;
+    case EVENT_FAULT:
+        if (event->note.generation == SIM_CRASH || event->note.generation == SIM_GAP)
+            crash(sim, event->note.generation == SIM_GAP, (uint64_t)event->note.code);
+        else
+            suffer(sim, node, &event->note);
+        break;
+    case EVENT_TRY: try_resume(sim, node); break;
+    case EVENT_RESTART: restart(sim); break;
     case EVENT_UP: arrive(sim, node, event); break;
     case EVENT_DOWN:
         if (is_current && (!node->is_silent || event->is_at_host)) {
@@ -840,13 +1184,10 @@ static void happen(struct sim *sim, struct sim_event *event)
             free(event->note.verdict);
         }
         break;
-    case EVENT_GONE:
-        step(sim, &(struct round_command){
-                      .kind = ROUND_GONE, .id = event->id, .reason = "broken"});
-        break;
+    case EVENT_GONE: part(sim, &sim->conns[event->id - 1]); break;
     case EVENT_TICK:
         sim->tick_ms = UINT64_MAX;
-        step(sim, &(struct round_command){.kind = ROUND_TICK});
+        (void)step(sim, &(struct round_command){.kind = ROUND_TICK});
         break;
     case EVENT_BEAT:
         if (is_current && node->id && !node->is_done)
@@ -854,15 +1195,15 @@ static void happen(struct sim *sim, struct sim_event *event)
         break;
     case EVENT_SUCCESS: succeed(sim, node, event->note.generation); break;
     case EVENT_STOPPED:
-        if (is_current && node->is_ending)
+        if (node->is_ending && event->note.generation == node->ending)
             on_stopped(sim, node, event->note.generation);
         break;
     case EVENT_VOICE:
+        if (node->is_done)
+            break; /* powered off meanwhile */
         node->is_silent = false;
-        if (!node->is_done) { /* it could not connect, or finds its link broken */
-            close_link(sim, node);
-            cut_off(sim, node);
-        }
+        close_link(sim, node); /* it could not connect, or finds its link broken */
+        begin_resume(sim, node);
         break;
     case EVENT_CUT_OFF: come_back(sim, node); break;
     case EVENT_GUARD: guard(sim, node); break;
@@ -907,6 +1248,9 @@ void sim_deinit(struct sim *sim)
         free(event.note.verdict);
     }
     round_destroy(sim->round);
+    drop_batches(sim, 0);
+    free(sim->batches);
+    free(sim->conns);
     free(sim->events);
     free(sim->nodes);
 }

@@ -5,8 +5,9 @@
  *
  * No socket, thread or clock: events come from a heap in order of their time, so that hours
  * take milliseconds and a seed gives the same story each time. Agents behave like agent/:
- * they beat every second, end their workers and say STOPPED when told, fence themselves when
- * nobody answers, and come back after a broken link.
+ * they beat every second, end their workers and say STOPPED when told, resume after a broken link
+ * and say again what may be lost, fence themselves when nobody answers, and come back as new ones.
+ * The server keeps the real journal, and may be killed and begin again from it.
  *
  * Checked all the time, by abort with the seed: never two live worlds; generations only grow;
  * ranks dense and unique; one START a member and round; master and counts equal for all; a
@@ -20,16 +21,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rendezvous/journal.h"
 #include "rendezvous/round.h"
 
 enum sim_fault {
     SIM_FAIL,      /* a worker ends with a code (`code`) */
-    SIM_BREAK,     /* the connection breaks; the agent comes back */
+    SIM_BREAK,     /* the connection breaks; the agent resumes */
     SIM_POWER_OFF, /* node, workers and link are gone without a word */
     SIM_SILENCE,   /* nothing passes for `code` ms, then the link is found broken */
     SIM_LEAVE,     /* the agent says LEAVE, ends its workers, closes */
     SIM_PAUSE,     /* the agent is stopped for `code` ms; its host and workers live */
     SIM_PAUSE_SERVER, /* the server is, whichever the node */
+    SIM_CRASH,        /* the server is killed, and begins again after `code` ms */
+    SIM_GAP,          /* the same, and the last batches of its journal are lost */
     SIM_CLOSE,        /* the agent says CLOSE with exit code `code` */
 };
 
@@ -45,16 +49,23 @@ struct sim_node {
     int64_t succeeds_after_ms; /* how long its workers need; SIM_NEVER */
     uint64_t stops_after_ms;   /* how long they need to end; 0: random */
 
-    uint64_t id; /* of its connection; 0: none */
+    uint64_t id;                /* of its connection; 0: none */
+    struct ct_ticket ticket;    /* of its membership; key 0: none */
+    bool is_resuming;           /* no connection, and the lease is not over */
+    uint64_t failed, succeeded; /* generations that it told so of */
+    uint32_t resumes;
+    uint64_t world; /* of its live workers: unlike generations never the same again */
     bool is_silent;
-    bool is_done;   /* left, refused, powered off, or has its verdict */
-    bool is_ending; /* its workers are being stopped */
+    bool is_done;    /* left, refused, powered off, or has its verdict */
+    bool is_ending;  /* its workers are being stopped, */
+    uint64_t ending; /* those of this generation */
     bool is_leaving;
     uint64_t alive;       /* generation of its live workers; 0: none */
     uint64_t acked_ms;    /* when the last heartbeat was sent that was answered */
     uint64_t answered_ms; /* the same, by the server: no guess after a pause */
     bool has_held;        /* a START that came before such an answer */
     struct ct_start held;
+    uint64_t held_world;
     uint64_t paused_until_ms;
     uint64_t data_ms;        /* when its host last got something from the server */
     uint64_t unacknowledged; /* messages of this connection that its host has not got */
@@ -82,10 +93,19 @@ struct sim {
     struct sim_event *events; /* a heap */
     size_t event_count, event_capacity;
     uint64_t sequence;
-    uint64_t last_id;
+    struct sim_conn *conns; /* by their id - 1 */
+    size_t conn_count, conn_capacity;
+    uint64_t last_id; /* of members */
+    bool is_down;     /* the server */
+    uint64_t restarted_ms;
+    bool has_gap; /* its journal was cut: generations and restarts may come again */
+    struct journal_mark mark;
+    struct ct_buf *batches;
+    size_t batch_count, batch_capacity;
+    uint64_t world;
     uint64_t tick_ms;
     size_t alive_count; /* nodes with live workers */
-    uint64_t alive_generation;
+    uint64_t alive_world;
     uint64_t last_generation;
     uint64_t free_generation; /* its failure came after a node's death: costs nothing */
     uint32_t restart_count;   /* of the last START */

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection that broke and was made again: what this node is, and what may not have arrived.
+ * Whatever is said twice counts once. */
+#include "agent/agent_private.h"
+
+uint8_t agent_get_resume_state(void *context)
+{
+    const struct agent *agent = context;
+
+    switch (agent->state) {
+    case AGENT_JOINING: return CT_RESUME_JOINING;
+    case AGENT_RUNNING: return CT_RESUME_RUNNING;
+    case AGENT_STOPPING: return agent->is_gone ? CT_RESUME_STOPPED : CT_RESUME_STOPPING;
+    case AGENT_SUCCEEDED: return CT_RESUME_SUCCEEDED;
+    case AGENT_CONNECTING:
+    case AGENT_ENDED: break;
+    }
+    return 0;
+}
+
+void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_ms)
+{
+    const struct agent *agent = context;
+
+    ct_info("link broken, trying to resume for %llu ms: %s",
+            (unsigned long long)left_ms, why->text);
+    if (agent->options->on_break && agent->state != AGENT_JOINING)
+        agent->options->on_break(agent->options->context, why->text, left_ms);
+}
+
+static void say_again(struct agent *agent)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_FAILURE};
+
+    if (agent->failure.cause != CT_CAUSE_NONE &&
+        agent->failure.generation == agent->start.generation) {
+        message.failure = agent->failure;
+        link_send(agent->link, &message);
+    }
+    if (agent->leave_reason[0])
+        agent_send_leave(agent, agent->leave_reason);
+    if (agent->stop.reason != 0)
+        agent_send_stopping(agent);
+    if (agent->is_gone)
+        agent_send_stopped(agent);
+}
+
+/* START of a later round comes again by itself. */
+static void join_again(struct agent *agent, const struct ct_resumed *resumed)
+{
+    if (resumed->generation > agent->start.generation)
+        return;
+    if (resumed->is_in_world)
+        agent_send_stopped(agent);
+    link_send(agent->link, &agent->join_message);
+}
+
+void agent_on_resumed(void *context, const struct ct_resumed *resumed)
+{
+    struct agent *agent = context;
+
+    ct_info("link resumed state=%s generation=%llu", agent_state_name(agent->state),
+            (unsigned long long)agent->start.generation);
+    switch (agent->state) {
+    case AGENT_JOINING: join_again(agent, resumed); break;
+    case AGENT_STOPPING: say_again(agent); break;
+    case AGENT_SUCCEEDED: agent_send_succeeded(agent); break;
+    case AGENT_CONNECTING:
+    case AGENT_RUNNING:
+    case AGENT_ENDED: break;
+    }
+    if (agent->options->on_back && agent->state != AGENT_JOINING)
+        agent->options->on_back(agent->options->context);
+}

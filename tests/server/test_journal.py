@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctrund is killed and begins again from its journal; connections break: memberships go on."""
+import os
+import signal
+import struct
+import urllib.request
+
+import pytest
+
+import ctrun
+import fake_agent as wire
+
+
+class Phoenix:
+    """A ctrund with a journal, on one port, which may be killed and started again."""
+
+    def __init__(self, box, *arguments):
+        self.box, self.arguments, self.agents = box, arguments, []
+        self.journal = box.path("journal")
+        self.journal.mkdir()
+        self.port = 0
+        self.begin()
+
+    def begin(self):
+        self.run = self.box.start(ctrun.program("ctrund"), "--listen", f"127.0.0.1:{self.port}",
+                                  "--journal", str(self.journal), *self.arguments)
+        line = ctrun.wait_until(lambda: self.run.out if "\n" in self.run.out else None,
+                                lambda: f"ctrund listens: {self.run}")
+        self.port = int(line.strip().rpartition(":")[2])
+
+    def kill(self):
+        self.run.signal(signal.SIGKILL)
+        self.run.wait()
+
+    def status(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/status", timeout=10) as reply:
+            return reply.read().decode()
+
+    def agent(self, host="n"):
+        agent = wire.Agent(self.port, host)
+        self.agents.append(agent)
+        return agent
+
+    def world(self, count=2, **settings):
+        """`count` agents that have been told START, and their tickets."""
+        settings = {"min_nodes": count, "max_nodes": count, **settings}
+        agents = [self.agent(f"n{i}") for i in range(count)]
+        tickets = []
+        for i, agent in enumerate(agents):
+            agent.hello(**settings)
+            tickets.append(agent.expect_ticket())
+            agent.join(port=4000 + i)
+        for agent in agents:
+            agent.expect(wire.START)
+        return agents, tickets
+
+
+@pytest.fixture
+def phoenix(box):
+    daemon = Phoenix(box)
+    yield daemon
+    for agent in daemon.agents:
+        agent.close()
+    if daemon.run.code is None:
+        daemon.run.signal(15)
+        assert daemon.run.wait() == 0, daemon.run
+
+
+def lives(agent, generation=1):
+    """The server answers it as a member of this world."""
+    agent.heartbeat(generation, sequence=9)
+    assert agent.read_kind(wire.HEARTBEAT_ACK)["generation"] == generation
+
+
+def test_members_resume_at_a_restarted_server_and_hear_nothing_else(phoenix):
+    _, tickets = phoenix.world(2, restarts=3)
+    phoenix.kill()
+    phoenix.begin()
+    agents = [phoenix.agent(f"n{i}").resume(ticket, 1) for i, ticket in enumerate(tickets)]
+    for agent in agents:
+        assert agent.expect(wire.RESUMED) == {"generation": 1, "is_in_world": 1}
+        lives(agent)
+    for agent in agents:
+        agent.succeeded(1)
+    for agent in agents:
+        assert agent.expect(wire.VERDICT)["outcome"] == 1
+
+
+def test_sigterm_ends_the_server_and_not_the_runs(phoenix):
+    _, tickets = phoenix.world(2)
+    phoenix.run.signal(signal.SIGTERM)
+    assert phoenix.run.wait() == 0
+    phoenix.begin()
+    for i, ticket in enumerate(tickets):
+        assert phoenix.agent(f"n{i}").resume(ticket, 1).expect(wire.RESUMED)["generation"] == 1
+
+
+def test_a_restart_that_was_counted_is_not_counted_again(phoenix):
+    agents, tickets = phoenix.world(2, restarts=1, lost_after=1000)
+    agents[0].fail(1, code=3)
+    assert agents[1].expect(wire.STOP)["reason"] == wire.STOP_UNDECIDED
+    agents[1].stopping(1)
+    assert agents[1].expect(wire.STOP)["restart_count"] == 1
+    phoenix.kill()
+    phoenix.begin()
+    again = [phoenix.agent(f"n{i}").resume(ticket, 1, state=wire.STOPPING_NOW)
+             for i, ticket in enumerate(tickets)]
+    for i, agent in enumerate(again):
+        assert agent.expect(wire.RESUMED)["is_in_world"] == 1
+        stop = agent.expect(wire.STOP)
+        assert stop["restart_count"] == 1 and stop["cause"]["code"] == 3
+        agent.fail(1, code=3, rank=0, node_rank=0) if i == 0 else agent.stopping(1)
+    for agent in again:
+        agent.stopped(1)
+    for agent in again:
+        agent.join()
+    for agent in again:
+        lives_until_start(agent)
+
+
+def lives_until_start(agent):
+    """A world is not started before old leases are over: until then it has to be heard."""
+    def started():
+        agent.heartbeat(1, sequence=1)
+        kind, message = agent.read()
+        return message if kind == wire.START else None
+    start = ctrun.wait_until(started, "the next world starts")
+    assert (start["generation"], start["restart_count"]) == (2, 1)
+
+
+def test_who_does_not_resume_is_lost_after_its_lease(phoenix):
+    _, tickets = phoenix.world(2, lost_after=1000)
+    phoenix.kill()
+    phoenix.begin()
+    agent = phoenix.agent("n0").resume(tickets[0], 1)
+    agent.expect(wire.RESUMED)
+    def stopped():
+        agent.heartbeat(1, sequence=1)
+        kind, message = agent.read()
+        return message if kind == wire.STOP else None
+    stop = ctrun.wait_until(stopped, "the other one is lost")
+    assert stop["reason"] == wire.STOP_NODE_LOST and stop["cause"]["host"] == "n1"
+    late = phoenix.agent("n1").resume(tickets[1], 1)
+    refuse = late.expect(wire.REFUSE)
+    assert refuse["code"] == wire.E_LEADER_LOST and "without this node" in refuse["text"]
+
+
+def test_a_short_break_costs_nothing(phoenix):
+    agents, tickets = phoenix.world(2, lost_after=60000)
+    agents[0].close()
+    back = phoenix.agent("n0").resume(tickets[0], 1)
+    assert back.expect(wire.RESUMED)["generation"] == 1
+    lives(back)
+    lives(agents[1])
+
+
+def test_a_new_connection_ends_the_old_one(phoenix):
+    agents, tickets = phoenix.world(2)
+    back = phoenix.agent("n0").resume(tickets[0], 1)
+    back.expect(wire.RESUMED)
+    agents[0].expect_end()
+    lives(back)
+    lives(agents[1])
+
+
+def test_a_node_that_does_not_come_back_stops_the_world(phoenix):
+    agents, _ = phoenix.world(2, lost_after=60000)
+    agents[0].close()
+    stop = agents[1].expect(wire.STOP)
+    assert stop["reason"] == wire.STOP_NODE_LOST and "closed" in stop["cause"]["text"]
+
+
+@pytest.mark.parametrize("change", [{"key": 1}, {"id": 77}])
+def test_a_ticket_that_was_never_given_is_refused(phoenix, change):
+    agents, tickets = phoenix.world(2)
+    thief = phoenix.agent("n0").resume({**tickets[0], **change}, 1)
+    assert thief.expect(wire.REFUSE)["code"] == wire.E_LEADER_LOST
+    thief.expect_end()
+    for agent in agents:
+        lives(agent)
+
+
+def test_a_run_that_the_server_does_not_know_is_refused_and_not_made(phoenix):
+    agent = phoenix.agent().resume({"id": 1, "key": 2}, 1)
+    refuse = agent.expect(wire.REFUSE)
+    assert refuse["code"] == wire.E_LEADER_LOST and "does not know the run" in refuse["text"]
+    agent.expect_end()
+
+
+def test_a_journal_whose_end_was_cut_off_is_read_up_to_there(phoenix):
+    agents, tickets = phoenix.world(2)
+    phoenix.kill()
+    path = phoenix.journal / "ctrund.journal"
+    whole = path.read_bytes()
+    path.write_bytes(whole + struct.pack("<IQ", 100, 7) + b"half of it")
+    phoenix.begin()
+    assert phoenix.agent("n0").resume(tickets[0], 1).expect(wire.RESUMED)["generation"] == 1
+    ctrun.wait_until(lambda: "the last 22 bytes" in phoenix.run.err, "it is said")
+
+
+def test_a_file_that_is_no_journal_is_left_alone(box):
+    path = box.write("letter", "Dear Sir or Madam,\n")
+    run = box.run(ctrun.program("ctrund"), "--listen=127.0.0.1:0", "--journal", path)
+    assert run.code == 1 and "no journal of ctrund" in run.err
+    assert open(path).read() == "Dear Sir or Madam,\n"
+
+
+def test_two_daemons_do_not_share_a_journal(box, phoenix):
+    second = box.run(ctrun.program("ctrund"), "--listen=127.0.0.1:0", "--journal",
+                     str(phoenix.journal))
+    assert second.code == 77 and "another ctrund has this journal" in second.err
+
+
+def test_the_journal_is_for_its_owner_only_and_does_not_grow(phoenix):
+    path = phoenix.journal / "ctrund.journal"
+    phoenix.world(2)
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    began = os.stat(path).st_ino
+    def compacted():
+        for _ in range(50):  # a run that fails, with as much to say as it may
+            agent = phoenix.agent("x" * 200).hello(run="r", min_nodes=1, max_nodes=1)
+            agent.expect_ticket()
+            agent.join()
+            agent.expect(wire.START)
+            agent.fail(1, why="y" * 1000)
+            agent.stopped(1)
+            agent.expect(wire.STOP)
+            agent.expect(wire.VERDICT)
+            agent.close()
+            ctrun.wait_until(lambda: '"r"' not in phoenix.status(), "the run is forgotten")
+        return os.stat(path).st_ino != began
+    ctrun.wait_until(compacted, "the journal is written anew")
+    assert os.stat(path).st_size < 2 << 20
+
+
+def test_resuming_needs_the_token_too(box):
+    token = "a token of the tests, 32 letters"
+    daemon = Phoenix(box, "--token-file", box.write("token", token + "\n", 0o600))
+    agent = daemon.agent()
+    agent.send(wire.RESUME, struct.pack("<QQQB", 1, 2, 1, wire.RUNNING))
+    refuse = agent.hello().expect(wire.REFUSE)
+    assert refuse["code"] == wire.E_AUTH
+    agent.close()
+    daemon.run.signal(15)
+    assert daemon.run.wait() == 0
