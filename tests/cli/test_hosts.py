@@ -109,7 +109,7 @@ def test_the_first_cause_is_told_once_and_its_code_is_the_runs(box):
     assert own[0].startswith("ctrun: restart 1/1: rank 1 on "), done
     assert own[1].startswith("ctrun: error[E_EXIT]: rank 1 ("), done
     assert len(own) == 2 and done.err.count("Root Cause") == 1, done
-    assert done.err.splitlines()[0] == "b: boom", done
+    assert done.err.count("b: boom\n") == 2, done
 
 
 @pytest.mark.parametrize("words, code, text", [
@@ -138,7 +138,6 @@ def test_a_long_list_is_a_tree_and_the_rest_of_a_dead_branch_is_called_from_abov
                *shell('echo "$RANK/$WORLD_SIZE"'), env={"CTRUN_HOSTS_FANOUT": "2"})
     assert done.code == 0, done
     # The halves begin with n1 and bad; what bad would have called is called in two halves.
-    assert fake_ssh.calls(box)[:2] in (["n1", "bad"], ["bad", "n1"])
     assert sorted(fake_ssh.calls(box)) == sorted(["bad"] + [f"n{i}" for i in range(1, 8)])
     assert sorted(line.split()[1] for line in done.out.splitlines()) == [
         f"{rank}/7" for rank in range(7)], done
