@@ -2,6 +2,7 @@
 """T10: a worker that SIGKILL does not end, because its cgroup (v1 freezer) is frozen."""
 import pathlib
 import re
+import signal
 import uuid
 
 import ctrun
@@ -32,11 +33,22 @@ def freezer():
     ctrun.wait_until(is_removed, "the cgroup is empty")
 
 
-def test_t10_a_frozen_worker_is_given_up_with_76_and_named(box, freezer):
-    run = box.start_ctrun("--nproc-per-node=2", "--shutdown-timeout=1", "--max-restarts=3", "sh",
-                          "-c", "[ $RANK = 0 ] && exec sleep 600;"
-                          "while [ ! -e go ]; do sleep 0.01; done; exit 5")
-    frozen = box.wait_workers(2)[0]
+WORKER = ["--no-python", "sh", "-c", "[ $RANK = 1 ] || exec sleep 600;"
+          "while [ ! -e go ]; do sleep 0.01; done; exit 5"]
+
+
+def test_t10_a_frozen_worker_is_given_up_with_76_and_other_nodes_are_free(box, freezer):
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")
+    runs = []
+    for n in range(2):
+        runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}",
+                                    "--nproc-per-node=2", "--shutdown-timeout=1",
+                                    "--max-restarts=3", *WORKER))
+        box.wait_event("agent_state", n + 1, to="joining")  # the order of the ranks
+    run = runs[0]
+    frozen = box.wait_workers(4)[0]
     (freezer / "cgroup.procs").write_text(str(frozen))
     (freezer / "freezer.state").write_text("FROZEN")
     ctrun.wait_until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
@@ -48,6 +60,10 @@ def test_t10_a_frozen_worker_is_given_up_with_76_and_named(box, freezer):
                      run.err, re.M), run
     assert "giving up on it; exit 76 (do not reuse this node)" in run.err
     assert "also failed: rank 1" in run.err
-    assert len(box.events("round_started")) == 1
+    assert runs[1].wait(10) == 5, runs[1]  # the root cause's; it did not wait for the frozen one
+    assert "rank 1 (" in runs[1].err and "also failed: rank 0" in runs[1].err, runs[1]
+    assert len(box.events("round_started")) == 2  # on two nodes
     (freezer / "freezer.state").write_text("THAWED")
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
     box.wait_gone()

@@ -390,7 +390,7 @@ static void mismatch_body(struct ctrun_group *group, void *context)
     CHECK(ddp == NULL);
 }
 
-static void differing_models_fail_on_every_rank(void **state)
+static void t21_differing_models_fail_on_every_rank(void **state)
 {
     static char stories[][8] = {"count", "shape", "dtype", "options", "refused"};
 
@@ -733,7 +733,7 @@ int main(void)
         cmocka_unit_test(a_parameter_used_under_no_sync_is_used),
         cmocka_unit_test(misuse_is_told_at_once),
         cmocka_unit_test(a_forgotten_gradient_fails_on_every_rank_at_once),
-        cmocka_unit_test(differing_models_fail_on_every_rank),
+        cmocka_unit_test(t21_differing_models_fail_on_every_rank),
         cmocka_unit_test(a_model_without_gradients_needs_no_ddp),
         cmocka_unit_test(every_floating_type_has_its_buckets),
         cmocka_unit_test(a_lost_rank_ends_the_step_on_the_others),
