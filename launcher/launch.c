@@ -321,6 +321,18 @@ static void on_start(void *context, const struct ct_start *start)
     seat_tell_started();
 }
 
+/* A line that the server has added to the cause, for everybody. */
+static void say_excluded(const struct ct_stop *stop)
+{
+    static const char label[] = "excluded\t";
+    const char *found = strstr(stop->cause.facts, label);
+
+    if (!found)
+        return;
+    found += sizeof label - 1;
+    messages_say("%.*s", (int)strcspn(found, "\n"), found);
+}
+
 static void on_stop(void *context, const struct ct_stop *stop)
 {
     struct launch *launch = context;
@@ -333,6 +345,7 @@ static void on_stop(void *context, const struct ct_stop *stop)
         messages_say("%s", text);
     else
         ct_info("%s", text); /* a second STOP or the summary says it better */
+    say_excluded(stop);
 }
 
 /* With --hosts it is said where the signal came from, not here. */

@@ -166,6 +166,7 @@ int messages_exit_code(int code)
     case CTRUN_E_VERSION:
     case CTRUN_E_FINGERPRINT:
     case CTRUN_E_AUTH: return CT_EXIT_REFUSED;
+    case CTRUN_E_EXCLUDED:
     case CTRUN_E_UNKILLABLE: return CT_EXIT_UNKILLABLE;
     case CTRUN_E_EXEC: return CT_EXIT_NOT_FOUND;
     default: return CT_EXIT_FAILURE;

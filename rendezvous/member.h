@@ -44,6 +44,7 @@ struct member {
     struct member_link link;
     enum member_state state;
     bool is_survivor; /* of the last world, expected in the next one */
+    bool is_excluded; /* makes room for a spare when it joins again */
     bool is_asked;    /* its answer to an undecided STOP is missing */
     int64_t step;     /* smallest step of its workers; -1: none */
     bool

@@ -24,6 +24,8 @@
  * connection or of this server costs nothing. A round that was restored from a journal gives all
  * of them a whole lease, and starts no world before that is over.
  *
+ * A node that fails first in two rounds running makes room for a standby, if there is one.
+ *
  * A failure costs one restart of the run's budget, whichever node it is on; a lost, leaving or
  * new node costs none. Whatever fails after a STOP went out is a consequence of it and costs
  * nothing either. A failure that comes again right after the start ends the run at once, and so
@@ -148,6 +150,7 @@ struct round {
     uint8_t exit_code;
     struct failures failures; /* since the last START */
     struct crash_loop crash_loop;
+    uint64_t culprit_id; /* the member of the last root cause */
     struct host_list missing;
     struct lease_queue leases;        /* of members that cannot be told from paused */
     struct lease_queue direct_leases; /* of the others: a fifth shorter */

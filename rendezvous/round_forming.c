@@ -59,6 +59,7 @@ void round_begin_forming(struct round *round, uint64_t now_ms)
     round_change_state(round, ROUND_FORMING, "all have stopped");
     round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
     round->waiting_sent_ms = 0;
+    round_refuse_excluded(round, now_ms);
     if (round->counts[MEMBER_READY] > 0)
         round_announce(round, now_ms);
     round_start_if_complete(round, now_ms);

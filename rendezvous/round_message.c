@@ -5,8 +5,8 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-static void refuse(struct round *round, struct member *member, int code,
-                   const char *text, uint64_t now_ms)
+void round_refuse(struct round *round, struct member *member, int code,
+                  const char *text, uint64_t now_ms)
 {
     round->refuse = (struct ct_refuse){.code = code, .version = CT_FRAME_VERSION};
     (void)ct_copy(round->refuse.text, sizeof round->refuse.text,
@@ -25,7 +25,7 @@ static void refuse_unlike(struct round *round, struct member *member, uint64_t n
                     "--max-restarts=%u",
                     round->settings.min_nodes, round->settings.max_nodes,
                     round->settings.max_restarts); /* fits */
-    refuse(round, member, CTRUN_E_FINGERPRINT, text, now_ms);
+    round_refuse(round, member, CTRUN_E_FINGERPRINT, text, now_ms);
 }
 
 /* NULL, or what is wrong with this JOIN. */
@@ -50,7 +50,7 @@ static void on_join(struct round *round, struct member *member,
     if (round->state == ROUND_CLOSED)
         return; /* it crossed the verdict */
     if (wrong) {
-        refuse(round, member, CTRUN_E_PROTOCOL, wrong, now_ms);
+        round_refuse(round, member, CTRUN_E_PROTOCOL, wrong, now_ms);
         return;
     }
     if (round->has_fingerprint && round->fingerprint != join->fingerprint) {
@@ -62,7 +62,9 @@ static void on_join(struct round *round, struct member *member,
     member->join = *join;
     round_change_member(round, member, MEMBER_READY);
     host_list_remove(&round->missing, member->link.host);
-    if (round->state == ROUND_FORMING) {
+    if (round->state == ROUND_FORMING && member->is_excluded) {
+        round_refuse_excluded(round, now_ms);
+    } else if (round->state == ROUND_FORMING) {
         if (round->join_deadline_ms == UINT64_MAX)
             round->join_deadline_ms = round_deadline(now_ms,
                                                      round->settings.join_timeout_ms);
@@ -225,6 +227,6 @@ void round_on_message(struct round *round, struct member *member,
     if (kind < sizeof table / sizeof table[0] && table[kind])
         table[kind](round, member, message, now_ms);
     else
-        refuse(round, member, CTRUN_E_PROTOCOL, "a message that agents do not send",
-               now_ms);
+        round_refuse(round, member, CTRUN_E_PROTOCOL,
+                     "a message that agents do not send", now_ms);
 }

@@ -4,6 +4,7 @@
  *     round.c           life, states and their edges, coming and going, time, invariants
  *     round_pause.c     leases: heard, paused, lost
  *     round_message.c   the messages of members
+ *     round_exclude.c   a node that fails again and again makes room for a spare
  *     round_forming.c   waiting for members; the start of a world
  *     round_resume.c    broken connections, members that come back, restart of the server
  *     round_stopping.c  the end of a world; the end of the run */
@@ -75,6 +76,20 @@ uint64_t round_fence_of(const struct round *round, const struct member *member);
 void round_on_message(struct round *round, struct member *member,
                       const struct ct_message *message, uint64_t now_ms);
 void round_close_if_succeeded(struct round *round);
+
+/* Refuses a member, which is freed. */
+void round_refuse(struct round *round, struct member *member, int code,
+                  const char *text, uint64_t now_ms);
+
+/* round_exclude.c */
+
+/* Notes whose failure was the root cause. True when that node is to make room for a spare. */
+bool round_exclude(struct round *round, const struct ct_failure *failure);
+struct member *round_find_excluded(const struct round *round);
+/* Adds it to what everybody is told. */
+void round_tell_excluded(const struct round *round, struct ct_failure *cause);
+/* If it offers itself again. */
+void round_refuse_excluded(struct round *round, uint64_t now_ms);
 
 /* round_forming.c */
 

@@ -40,8 +40,10 @@ static void fill_stop(struct round *round, enum ct_stop_reason reason,
         .restart_count = round->restart_count,
         .max_restarts = round->settings.max_restarts,
     };
-    if (cause)
+    if (cause) {
         round->stop.cause = *cause;
+        round_tell_excluded(round, &round->stop.cause);
+    }
 }
 
 void round_stop_world(struct round *round, enum ct_stop_reason reason,
@@ -106,6 +108,8 @@ static void charge(struct round *round, const struct ct_failure *failure)
     if (failure->cause == CT_CAUSE_UNKILLABLE || crash_loop_is_hopeless(failure) ||
         round->restart_count >= round->settings.max_restarts)
         round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(failure));
+    else if (round_exclude(round, failure))
+        round->restart_count++; /* before the loop: the next try is another machine's */
     else if (is_loop)
         round_decide(round, CT_OUTCOME_CRASH_LOOP, failures_exit_code(failure));
     else

@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import sys
+import urllib.request
 
 import ctrun
 import pytest
@@ -178,3 +179,29 @@ def test_t24_min_uptime_0_restarts_as_torchrun_does(box):
     assert run.code == 3 and "error[E_EXIT]" in head(run)
     assert len(box.events("round_started")) == 4
     assert box.ctrun("--min-uptime=-1", "true").code == 2
+
+
+def test_t24_c_a_node_that_fails_twice_makes_room_for_a_spare(box):
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")
+    command = ("while [ ! -e go ]; do sleep 0.01; done; [ $SICK = 1 ] && exit 3;"
+               "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; exec sleep 60")
+    runs = []
+    for n in range(3):  # the second one is sick, the third a spare
+        runs.append(box.start_ctrun("--nnodes=2", "--max-restarts=5", "--no-python",
+                                    f"--rdzv-endpoint={found.group(1)}", "sh", "-c", command,
+                                    env={"SICK": str(int(n == 1))}))
+        box.wait_event("agent_state", n + 1, to="joining")
+
+    def spare_waits():
+        with urllib.request.urlopen(f"http://{found.group(1)}/status", timeout=10) as answer:
+            return b'"ready"' in answer.read()
+
+    ctrun.wait_until(spare_waits, "the spare waits")
+    box.write("go", "")
+    assert [run.wait() for run in runs] == [0, 76, 0], runs
+    assert "error[E_EXCLUDED]" in head(runs[1]), runs[1]
+    assert "excluded: it failed first in two rounds running" in runs[0].err, runs[0]
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0

@@ -389,6 +389,70 @@ static void the_same_early_failure_twice_ends_the_run(void **state)
     round_destroy(round);
 }
 
+/* Member 2 fails first; all stop and join again. */
+static void fail_on_second_node(struct round *round, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+
+    message.failure = (struct ct_failure){.generation = round->generation,
+                                          .cause = CT_CAUSE_SIGNAL,
+                                          .code = 11,
+                                          .rank = 1,
+                                          .node_rank = 1,
+                                          .is_early = 1};
+    say(round, 2, &message, now_ms);
+    answer(round, 1, now_ms);
+    stopped(round, 2, now_ms);
+    join(round, 2, now_ms);
+    stopped(round, 1, now_ms);
+}
+
+static struct round *start_with_spare(void)
+{
+    struct round *round = create(2, 2, 5);
+
+    for (uint32_t id = 1; id <= 3; id++)
+        add(round, id, 0);
+    for (uint32_t id = 1; id <= 3; id++)
+        join(round, id, 0);
+    assert_int_equal(round->world_count, 2);
+    return round;
+}
+
+static void a_node_that_fails_first_twice_makes_room_for_a_spare(void **state)
+{
+    struct round *round = start_with_spare();
+
+    (void)state;
+    fail_on_second_node(round, 10);
+    assert_string_equal(round->stop.cause.facts, "");
+    join(round, 1, 20);
+    assert_int_equal(round->generation, 2);
+    fail_on_second_node(round, 30);
+    assert_non_null(strstr(round->stop.cause.facts, "excluded\tn2 excluded: "));
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(round->refuse.code, CTRUN_E_EXCLUDED);
+    join(round, 1, 40);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->generation, 3);
+    assert_int_equal(round->restart_count, 2);
+    assert_int_equal(round->members.count, 2);
+    assert_int_equal(round->members.list[1]->link.id, 3);
+    round_destroy(round);
+}
+
+static void without_a_spare_the_node_stays_and_a_crash_loop_is_one(void **state)
+{
+    struct round *round = start(2, 2, 5);
+
+    (void)state;
+    fail_on_second_node(round, 10);
+    join(round, 1, 20);
+    fail_on_second_node(round, 30);
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_CRASH_LOOP);
+    round_destroy(round);
+}
+
 static void a_program_that_is_missing_is_not_started_again(void **state)
 {
     struct round *round = start(1, 1, 5);
@@ -501,6 +565,8 @@ int main(void)
         cmocka_unit_test(a_member_lost_before_it_answered_is_the_root_cause),
         cmocka_unit_test(a_lone_node_needs_no_answer),
         cmocka_unit_test(the_same_early_failure_twice_ends_the_run),
+        cmocka_unit_test(a_node_that_fails_first_twice_makes_room_for_a_spare),
+        cmocka_unit_test(without_a_spare_the_node_stays_and_a_crash_loop_is_one),
         cmocka_unit_test(a_program_that_is_missing_is_not_started_again),
         cmocka_unit_test(who_ended_early_with_zero_is_told_and_no_cause),
         cmocka_unit_test(close_while_undecided_ends_the_run_as_closed),

@@ -89,7 +89,8 @@ CTRUN_API const char *ctrun_version(void);
       "RANK, WORLD_SIZE and their like are missing or wrong")                          \
     X(E_PROTOCOL, -20030, "the peer sent something that is not in the protocol")       \
     X(E_FINGERPRINT, -20031, "the nodes were not started alike")                       \
-    X(E_UNSUPPORTED, -20032, "not available in this build or on this machine")
+    X(E_UNSUPPORTED, -20032, "not available in this build or on this machine")         \
+    X(E_EXCLUDED, -20033, "the node failed again and again, and a spare took its place")
 
 enum ctrun_code {
     CTRUN_OK = 0,
