@@ -116,7 +116,7 @@ static void lines_of_different_kinds_are_not_alike(void **state)
 
 static void what_waits_is_bounded(void **state)
 {
-    char text[16];
+    char text[24];
     int count = 0;
     int rc;
 
