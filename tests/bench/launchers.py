@@ -17,6 +17,10 @@ os.environ.setdefault("CTRUN_BUILD", str(ROOT / "build" / "release"))
 import ctrun  # noqa: E402
 
 PROBE = ctrun.program("probe")
+try:
+    FIRST = ctrun.program("first")  # without a libc of its own
+except FileNotFoundError:
+    FIRST = PROBE
 # torch 1.13's own default, "0", breaks under Python 3.11: name a rank that does not exist.
 NO_REDIRECTS = ["--redirects=9:1", "--tee=9:1"]
 
