@@ -38,6 +38,7 @@ struct root {
     struct loop_timer *deadline; /* for what has to end, or to answer */
     struct fleet_screen *screen;
     struct fleet_part *part;
+    uint32_t server;  /* place of the host that serves */
     bool has_started; /* a round began somewhere */
     bool is_ending;   /* the deadline runs */
     bool has_succeeded;
@@ -110,6 +111,7 @@ static void begin(struct root *root)
         return;
     }
     root->state = ROOT_SERVING;
+    root->server = first;
     loop_timer_set(root->deadline, root->job->reach_ms);
     tell(root, FLEET_SERVE, first, 0, "");
 }
@@ -195,7 +197,10 @@ static void take_lost(struct root *root, const struct fleet_message *message)
                          (int)message->length, (const char *)message->data);
     if (root->state == ROOT_RUNNING)
         check_enough(root, message->host, "was lost");
-    else
+    else if (root->state == ROOT_CALLING)
+        check_called(root);
+    else if (message->host == root->server ||
+             count(root, FLEET_HOST_READY) < root->options->min_nodes)
         end(root, messages_exit_code(message->code));
     if (root->code == 0 && count(root, FLEET_HOST_READY) == 0)
         root->code = CT_EXIT_RETRY;
