@@ -148,7 +148,7 @@ static void a_line_above_the_bound_is_taken_alone(void **state)
 
 static void many_lines_keep_their_order(void **state)
 {
-    char text[16];
+    char text[32];
     char all[1024] = "";
 
     (void)state;
