@@ -69,6 +69,8 @@ struct agent_options {
     const struct ct_addr
         *server; /* candidates for the rendezvous server, tried in order */
     size_t server_count;
+    /* Instead of these, unless NULL: where it is now; see link.h. */
+    size_t (*find_servers)(void *context, struct ct_addr *out, size_t max);
     const struct ct_auth_token *token; /* kept; NULL or empty: none */
     bool uses_munge;                   /* proves itself so, instead of by a token */
     bool wants_seal;                   /* encrypts the link to the rendezvous */

@@ -22,9 +22,7 @@ static void on_up(void *context, const struct ct_welcome *welcome)
 
     compare_clocks(agent, welcome->wall_ns);
     agent->lost_after_ms = welcome->lost_after_ms;
-    agent_has_returned(agent);
-    link_set_progress(agent->link, 0, -1);
-    agent_join(agent);
+    agent_take_host(agent);
 }
 
 static void on_connecting(void *context, const char *why, uint64_t waited_ms)
@@ -66,6 +64,8 @@ static void on_down(void *context, const struct ctrun_error *why)
                       why->text);
     if (link_was_up(agent->link))
         agent->is_silently_lost = link_was_silent(agent->link);
+    if (agent_seek_host(agent, &lost))
+        return;
     switch (agent->state) {
     case AGENT_JOINING: /* nothing runs: it may come back */
         if (lost.code != CTRUN_E_LEADER_LOST) {
@@ -90,6 +90,13 @@ static void on_down(void *context, const struct ctrun_error *why)
     }
 }
 
+static size_t find_servers(void *context, struct ct_addr *out, size_t max)
+{
+    const struct agent *agent = context;
+
+    return agent->options->find_servers(agent->options->context, out, max);
+}
+
 int agent_open_link(struct agent *agent, struct ctrun_error *err)
 {
     const struct agent_options *options = agent->options;
@@ -97,6 +104,7 @@ int agent_open_link(struct agent *agent, struct ctrun_error *err)
         .loop = agent->loop,
         .servers = options->server,
         .server_count = options->server_count,
+        .find_servers = options->find_servers ? find_servers : NULL,
         .hello = &options->hello,
         .token = options->token,
         .uses_munge = options->uses_munge,

@@ -6,6 +6,7 @@
  *     agent_link.c     what the server says; a link that breaks
  *     agent_return.c   a link that is lost, and the way back
  *     agent_resume.c   a link that was made again
+ *     agent_seek.c     a host that died and is replaced
  *     agent_request.c  what people ask: signals and ctrunctl
  *     agent_chorus.c   lines that several workers write alike
  *     agent_way.c      the proof that group rank 0 can be reached, before workers start
@@ -81,6 +82,8 @@ struct agent {
     struct ct_failure failure;      /* the last one that was told */
     char leave_reason[128];         /* of our LEAVE; empty: none was sent */
     struct ct_message join_message; /* the last JOIN */
+    uint64_t seek_deadline_ms;      /* to find the next host; 0: not looking */
+    bool joins_when_gone; /* STOPPING: the host that was found does not know us */
     bool has_store;
     uint64_t store;
     uint64_t lost_after_ms;
@@ -162,6 +165,10 @@ void agent_find_way(struct agent *agent);
 uint8_t agent_get_resume_state(void *context);
 void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_ms);
 void agent_on_resumed(void *context, const struct ct_resumed *resumed);
+/* True when the loss of the server is no end: another one is looked for. */
+bool agent_seek_host(struct agent *agent, const struct ctrun_error *why);
+/* It welcomes us as a new node: joins, as soon as nothing runs here any more. */
+void agent_take_host(struct agent *agent);
 int agent_open_signals(struct agent *agent, struct ctrun_error *err);
 /* Never fatal: the run does not need it. */
 void agent_open_remote(struct agent *agent);

@@ -61,6 +61,7 @@ void agent_on_resumed(void *context, const struct ct_resumed *resumed)
 
     ct_info("link resumed state=%s generation=%llu", agent_state_name(agent->state),
             (unsigned long long)agent->start.generation);
+    agent->seek_deadline_ms = 0;
     switch (agent->state) {
     case AGENT_JOINING: join_again(agent, resumed); break;
     case AGENT_STOPPING: say_again(agent); break;

@@ -228,6 +228,10 @@ static void finish_round(struct agent *agent)
     emit_round("round_stopped", &agent->start);
     agent_close_store(agent);
     agent->is_gone = true;
+    if (agent->joins_when_gone) {
+        agent_take_host(agent);
+        return;
+    }
     agent_send_stopped(agent);
     leave_round(agent);
 }

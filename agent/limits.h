@@ -68,6 +68,8 @@ enum {
                * after 3 s that no machine has it */
     LINK_PAUSE_FIRST_MS = 20,
     LINK_PAUSE_MAX_MS = 1000,
+    LINK_PAUSE_FOUND_MS =
+        50, /* where addresses are found out: a new host may have been elected */
     LINK_CONNECTING_FIRST_MS = 5000, /* then people hear where nobody answers */
     LINK_CONNECTING_MS = 10000,      /* between lines for people while nobody answers */
     LINK_RESUME_PAUSE_MS =

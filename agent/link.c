@@ -52,6 +52,9 @@ struct link {
     struct loop_timer *silence; /* runs when no acknowledgement came for long */
     struct ct_buf in;
     struct ct_buf out;
+    const struct ct_addr *servers; /* the options', or `found` */
+    size_t server_count;
+    struct ct_addr found[CT_ADDRS_MAX];
     size_t server;     /* index of the address in use */
     uint64_t began_ms; /* of link_connect() */
     uint64_t deadline_ms;
@@ -60,6 +63,7 @@ struct link {
     struct handshake handshake; /* and the seal of this connection */
     struct ct_ticket ticket;    /* key 0: none, a break is the end */
     bool is_resuming;           /* from the break until RESUMED */
+    bool is_refused;            /* the ticket is worth nothing any more */
     uint64_t greeted_ms;        /* when HELLO went out */
 
     uint64_t heartbeat_ms;
@@ -118,6 +122,8 @@ int link_open(struct link **out, const struct link_options *options,
     link->handshake.token = options->token;
     link->handshake.uses_munge = options->uses_munge;
     link->handshake.wants_seal = options->wants_seal;
+    link->servers = options->find_servers ? link->found : options->servers;
+    link->server_count = options->find_servers ? 0 : options->server_count;
     link->step = -1;
     ct_buf_init(&link->in, LINK_IN_MAX_BYTES);
     ct_buf_init(&link->out, LINK_OUT_MAX_BYTES);
@@ -156,8 +162,10 @@ static void go_down(struct link *link, const struct ctrun_error *why)
     loop_timer_stop(link->silence);
     link->was_up = link->state == LINK_UP || link->is_resuming;
     link->tried_ms = link->is_resuming ? ct_now_ms() - link->began_ms : 0;
+    if (link->is_refused || !link->options.find_servers)
+        link->ticket.key = 0;
     link->is_resuming = false;
-    link->ticket.key = 0;
+    link->is_refused = false;
     set_state(link, LINK_DOWN, copy.text);
     link->options.on_down(link->options.context, &copy);
 }
@@ -172,6 +180,12 @@ void link_connect(struct link *link, uint64_t timeout_ms)
     set_state(link, LINK_CONNECTING, "asked to");
     loop_timer_set(link->talk, LINK_CONNECTING_FIRST_MS);
     loop_timer_set(link->attempt, 0); /* callbacks come from the loop only */
+}
+
+void link_seek(struct link *link, uint64_t timeout_ms)
+{
+    link_connect(link, timeout_ms);
+    link->is_resuming = link->ticket.key != 0;
 }
 
 static void on_talk(void *context)
@@ -199,20 +213,21 @@ static void fail_attempt(struct link *link, int rc, const char *what)
     char address[CT_ADDR_TEXT_MAX] = "no address";
     uint64_t pause_ms = 0;
 
-    if (link->options.server_count > 0)
-        ct_addr_format(address, &link->options.servers[link->server]);
+    if (link->server_count > 0)
+        ct_addr_format(address, &link->servers[link->server]);
     (void)ct_fail(&link->why, CTRUN_E_UNREACHABLE, "%s: %s: %s", address, what,
                   strerror(-rc));
     ct_debug("link: attempt failed: %s", link->why.text);
     drop_socket(link);
-    if (ct_left_ms(link->deadline_ms) == 0 || link->options.server_count == 0) {
+    if (ct_left_ms(link->deadline_ms) == 0 ||
+        (link->server_count == 0 && !link->options.find_servers)) {
         go_down(link, &link->why);
         return;
     }
     set_state(link, LINK_CONNECTING, link->why.text);
-    if (++link->server == link->options.server_count) {
+    if (++link->server >= link->server_count) {
         link->server = 0;
-        pause_ms = link->pause_ms;
+        pause_ms = link->options.find_servers ? LINK_PAUSE_FOUND_MS : link->pause_ms;
         link->pause_ms = pause_ms * 2 < LINK_PAUSE_MAX_MS ? pause_ms * 2
                                                           : LINK_PAUSE_MAX_MS;
     }
@@ -250,6 +265,20 @@ static void set_socket_options(int fd, uint64_t lost_after_ms)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 }
 
+/* Another host than a moment ago: from its first address on. */
+static void find_servers(struct link *link)
+{
+    struct ct_addr now[CT_ADDRS_MAX] = {0};
+    const size_t count = link->options.find_servers(link->options.context, now,
+                                                    CT_ADDRS_MAX);
+
+    if (count == link->server_count && memcmp(now, link->found, sizeof now) == 0)
+        return;
+    memcpy(link->found, now, sizeof now);
+    link->server_count = count;
+    link->server = 0;
+}
+
 static void try_server(struct link *link)
 {
     uint64_t left_ms = (uint64_t)ct_left_ms(link->deadline_ms);
@@ -257,11 +286,13 @@ static void try_server(struct link *link)
     uint64_t limit_ms;
     int fd;
 
-    if (link->options.server_count == 0) {
+    if (link->options.find_servers)
+        find_servers(link);
+    if (link->server_count == 0) {
         fail_attempt(link, -EDESTADDRREQ, "connect");
         return;
     }
-    server = &link->options.servers[link->server];
+    server = &link->servers[link->server];
     fd = socket(server->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         fail_attempt(link, -errno, "socket");
@@ -281,7 +312,8 @@ static void try_server(struct link *link)
         return;
     }
     loop_watch_for(link->socket, LOOP_WRITE);
-    limit_ms = link->is_resuming ? LINK_RESUME_ATTEMPT_MS : LINK_ATTEMPT_MS;
+    limit_ms = link->is_resuming || link->options.find_servers ? LINK_RESUME_ATTEMPT_MS
+                                                               : LINK_ATTEMPT_MS;
     loop_timer_set(link->attempt, left_ms < limit_ms ? left_ms : limit_ms);
 }
 
@@ -343,7 +375,7 @@ static void fail_connection(struct link *link, int rc, const char *what)
         fail_attempt(link, rc, what);
         return;
     }
-    ct_addr_format(address, &link->options.servers[link->server]);
+    ct_addr_format(address, &link->servers[link->server]);
     (void)ct_fail(&why, CTRUN_E_LEADER_LOST, "the rendezvous at %s is gone: %s: %s",
                   address, what,
                   rc == -EPROTO || rc == -EBADMSG ? "broken message" : strerror(-rc));
@@ -462,8 +494,9 @@ static bool is_server_paused(const struct link *link, uint64_t now_ms)
     const uint64_t patience = link->lost_after_ms * CT_PAUSE_LEASES / 5 * 4;
     struct ct_tcp_view view;
 
-    return link->is_direct && now_ms - link->answered_ms < patience &&
-           ct_buf_length(&link->out) == 0 &&
+    /* Where a silent host is replaced, nobody waits for it: patience would be a second world. */
+    return !link->options.find_servers && link->is_direct &&
+           now_ms - link->answered_ms < patience && ct_buf_length(&link->out) == 0 &&
            ct_tcp_look(loop_watch_fd(link->socket), &view) == 0 && view.is_open &&
            view.is_acknowledged;
 }
@@ -490,7 +523,8 @@ static void refused(struct link *link, const struct ct_refuse *refuse)
     struct ctrun_error why;
     char address[CT_ADDR_TEXT_MAX];
 
-    ct_addr_format(address, &link->options.servers[link->server]);
+    ct_addr_format(address, &link->servers[link->server]);
+    link->is_refused = true;
     if (link->is_resuming)
         (void)ct_fail(&why, CTRUN_E_LEADER_LOST,
                       "the connection to the rendezvous at %s broke, and it does not "
@@ -508,7 +542,7 @@ static void distrust(struct link *link, const char *reason)
     struct ctrun_error why;
     char address[CT_ADDR_TEXT_MAX];
 
-    ct_addr_format(address, &link->options.servers[link->server]);
+    ct_addr_format(address, &link->servers[link->server]);
     (void)ct_fail(&why, CTRUN_E_AUTH, "%s: %s", address, reason);
     go_down(link, &why);
 }

@@ -34,6 +34,9 @@ struct link_options {
     struct loop *loop;
     const struct ct_addr *servers; /* kept; tried in order */
     size_t server_count;
+    /* Asked before each round of attempts instead, unless NULL: fills `out` and returns how many
+     * there are; 0: not known yet, ask again. */
+    size_t (*find_servers)(void *context, struct ct_addr *out, size_t max);
     const struct ct_hello *hello;      /* kept; the nonce is ours to fill */
     const struct ct_auth_token *token; /* kept; NULL or empty: nobody proves anything */
     bool uses_munge;                   /* instead of a token */
@@ -58,6 +61,9 @@ int link_open(struct link **out, const struct link_options *options,
               struct ctrun_error *err);
 /* Tries for at most timeout_ms. */
 void link_connect(struct link *link, uint64_t timeout_ms);
+/* The same, for a server that went down: takes the membership up again where it can, else as new.
+ * With find_servers only, where a membership outlives the link. */
+void link_seek(struct link *link, uint64_t timeout_ms);
 bool link_is_up(const struct link *link);
 /* Our end and the server's of the connection; false while there is none. */
 bool link_get_ends(const struct link *link, struct ct_addr *local,

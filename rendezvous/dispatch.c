@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "rendezvous/gate.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/occupant.h"
 #include "rendezvous/pause.h"
@@ -374,28 +375,34 @@ static void on_close(struct conn *conn, const char *reason)
     }
     admission_destroy(peer->admission);
     ct_seal_wipe(&peer->seal);
+    ct_list_remove(&peer->held_node);
+    ct_buf_deinit(&peer->held);
     ct_buf_deinit(&peer->in);
     free(peer);
 }
 
+static const struct conn_user agent_conn = {
+    .kind = "agent",
+    .on_bytes = on_bytes,
+    .on_sent = on_sent,
+    .on_close = on_close,
+};
+
 void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *data,
                    size_t length)
 {
-    static const struct conn_user agent_conn = {
-        .kind = "agent",
-        .on_bytes = on_bytes,
-        .on_sent = on_sent,
-        .on_close = on_close,
-    };
-    struct peer *peer = ct_zalloc(sizeof *peer);
+    struct peer *peer = dispatch->is_standby ? NULL : ct_zalloc(sizeof *peer);
 
     if (!peer) {
-        conn_close(conn, "out of memory");
+        conn_close(conn,
+                   dispatch->is_standby ? "another node is the host" : "out of memory");
         return;
     }
     peer->dispatch = dispatch;
     peer->conn = conn;
     ct_buf_init(&peer->in, CONN_IN_MAX_BYTES);
+    ct_buf_init(&peer->held, CONN_OUT_MAX_BYTES);
+    ct_list_init(&peer->held_node);
     conn->user = &agent_conn;
     conn->context = peer;
     conn_set_deadline(conn);
@@ -413,6 +420,24 @@ bool dispatch_has_verdicts_to_deliver(const struct dispatch *dispatch)
             return true;
     }
     return false;
+}
+
+void dispatch_yield(struct dispatch *dispatch)
+{
+    struct ct_list *it, *keep;
+
+    dispatch->is_standby = true;
+    gate_drop(dispatch->gate);
+    ct_list_for_each(it, &dispatch->pool->conns) {
+        struct conn *conn = ct_list_entry(it, struct conn, node);
+
+        if (conn->user != &agent_conn)
+            continue;
+        ((struct peer *)conn->context)->run = NULL;
+        conn_close(conn, "another node is the host");
+    }
+    ct_list_for_each_safe(it, keep, &dispatch->runs)
+        run_forget(ct_list_entry(it, struct run, node));
 }
 
 void dispatch_close(struct dispatch *dispatch)

@@ -23,6 +23,8 @@ struct dispatch {
     const char *only_run_id; /* kept; NULL: any run */
     struct admission_rules rules;
     const struct journal_sink *journal; /* kept; NULL: runs end with this server */
+    struct gate *gate;      /* kept; NULL: whatever is said goes out at once */
+    bool is_standby;        /* another node hosts: agents are turned away */
     uint16_t endpoint_port; /* != 0: START names it instead of a store_port */
     /* A world is about to get its START. May be NULL. */
     void (*on_start)(void *context);
@@ -53,6 +55,8 @@ void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *
                    size_t length);
 /* True while agents of a run that has its verdict are still connected: they read it. */
 bool dispatch_has_verdicts_to_deliver(const struct dispatch *dispatch);
+/* Another node hosts now: runs are forgotten, agents are turned away, nothing is said. */
+void dispatch_yield(struct dispatch *dispatch);
 /* After all connections are gone: frees what is left. The loop must run once more. */
 void dispatch_close(struct dispatch *dispatch);
 

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/peer.h"
 
+#include "rendezvous/gate.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
 void peer_send(struct peer *peer, const struct ct_message *message)
 {
+    struct gate *gate = peer->dispatch->gate;
     struct conn *conn = peer->conn;
 
     if (conn->state != CONN_OPEN)
+        return;
+    if (gate && message->kind != CT_MESSAGE_REFUSE && gate_hold(gate, peer, message))
         return;
     if (ct_seal_encode(&peer->seal, conn->out, message) < 0)
         conn_close(conn, "it does not read what we send");

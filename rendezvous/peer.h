@@ -17,9 +17,11 @@ struct peer {
     struct admission *admission; /* between HELLO and PROOF; else NULL */
     struct ct_resume resume;     /* key 0: its HELLO is that of a new member */
     char host[CT_HOST_MAX];
+    struct ct_buf held; /* with a gate: not said yet */
+    struct ct_list held_node;
 };
 
-/* Queues the message; closes the connection of an agent that does not read. */
+/* Queues the message, behind the gate if there is one; closes the connection of an agent that does not read. */
 void peer_send(struct peer *peer, const struct ct_message *message);
 /* The last message that this agent gets. code: enum ctrun_code or -errno. */
 void peer_refuse(struct peer *peer, int code, const char *text);

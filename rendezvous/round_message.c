@@ -123,10 +123,17 @@ static void on_stopped(struct round *round, struct member *member,
             round_fail(round, member, &stopped->failures[i], now_ms);
     }
     round_take_answer(round, member);
-    if (round->state == ROUND_RUNNING)
-        round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
-    else
+    if (round->state != ROUND_RUNNING) {
         round_finish_stopping(round, now_ms);
+        return;
+    }
+    if (member->state == MEMBER_CONNECTED) /* it ended first and is told what follows */
+        round_change_member(round, member, MEMBER_RUNNING);
+    round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+    if (member->state == MEMBER_STOPPING) {
+        round_change_member(round, member, MEMBER_CONNECTED);
+        round_finish_stopping(round, now_ms);
+    }
 }
 
 void round_close_if_succeeded(struct round *round)

@@ -12,9 +12,11 @@
 #include <string.h>
 
 #include "rendezvous/endpoint.h"
+#include "rendezvous/gate.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/run_journal.h"
 #include "rendezvous/store.h"
+#include "rendezvous/succession.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
 
@@ -26,6 +28,9 @@ struct call {
     uint16_t port;
     uint64_t store;
     const struct ct_members *members;
+    const void *journal;
+    size_t length;
+    uint64_t silence_ms;
     struct ctrun_error *err;
     int rc;
     bool is_done;
@@ -197,6 +202,48 @@ void server_close_store(struct server *server, uint64_t store)
     (void)call(server, &args); /* an unknown one needs no closing */
 }
 
+/* ---- Elected, deposed -------------------------------------------------------------------- */
+
+static int lead_on_loop(struct server *server, struct call *call)
+{
+    if (server->is_closed || server->is_draining)
+        return ct_fail(call->err, -ESHUTDOWN, "the rendezvous server has ended");
+    return succession_begin(&server->dispatch, call->journal, call->length,
+                            call->silence_ms, call->err);
+}
+
+int server_lead(struct server *server, const void *journal, size_t length,
+                uint64_t silence_ms, struct ctrun_error *err)
+{
+    struct call args = {.function = lead_on_loop,
+                        .journal = journal,
+                        .length = length,
+                        .silence_ms = silence_ms,
+                        .err = err};
+
+    return call(server, &args);
+}
+
+static int yield_on_loop(struct server *server, struct call *call)
+{
+    (void)call;
+    if (!server->is_closed)
+        dispatch_yield(&server->dispatch);
+    return 0;
+}
+
+void server_yield(struct server *server)
+{
+    struct call args = {.function = yield_on_loop};
+
+    (void)call(server, &args); /* cannot fail */
+}
+
+void server_poke(struct server *server)
+{
+    (void)uv_async_send(&server->wake); /* fails only on a closed handle */
+}
+
 /* ---- The end of the loop ----------------------------------------------------------------- */
 
 static void close_everything(struct server *server)
@@ -248,6 +295,8 @@ static void on_wake(uv_async_t *wake)
     struct server *server = wake->data;
 
     run_calls(server);
+    if (server->dispatch.gate)
+        gate_release(server->dispatch.gate);
     if (atomic_load(&server->is_stopping))
         drain(server);
 }
@@ -317,6 +366,8 @@ static void wire(struct server *server, const struct server_options *options)
         server->dispatch.rules.wants_seal = options->wants_seal;
         server->dispatch.journal = options->journal;
     }
+    server->dispatch.gate = options ? options->gate : NULL;
+    server->dispatch.is_standby = server->dispatch.gate != NULL;
     server->dispatch.on_start = on_start;
     server->dispatch.on_forget = on_forget;
     server->dispatch.sum_stores = sum_stores;
@@ -437,16 +488,22 @@ void server_stop(struct server *server)
         &server->wake); /* fails only on a closed handle: it has stopped */
 }
 
+void server_join(struct server *server)
+{
+    if (!server->has_thread)
+        return;
+    server_stop(server);
+    pthread_join(server->thread, NULL);
+    server->has_thread = false;
+}
+
 void server_destroy(struct server *server)
 {
     int rc;
 
     if (!server)
         return;
-    if (server->has_thread) {
-        server_stop(server);
-        pthread_join(server->thread, NULL);
-    }
+    server_join(server);
     close_everything(server); /* of a server that never ran */
     (void)uv_run(&server->loop, UV_RUN_DEFAULT);
     dispatch_close(&server->dispatch);

@@ -18,6 +18,7 @@
 #include "worker_sdk/base/port_range.h"
 #include "worker_sdk/wire/auth.h"
 
+struct gate;
 struct journal_book;
 struct journal_sink;
 struct server;
@@ -43,6 +44,9 @@ struct server_options {
     const struct journal_sink *journal;
     /* Runs of a server before this one, restored; server_create() takes them. May be NULL. */
     struct journal_book *book;
+    /* Kept; NULL: it serves from the beginning. Else agents are turned away until server_lead(),
+     * and what they are told waits at the gate. */
+    struct gate *gate;
     struct ct_port_range ports; /* instead of port 0, for listeners of all kinds */
     /* Where worker stores listen, port 0; copied. NULL: at all addresses, v4 and v6. */
     const struct ct_addr *store_addr;
@@ -60,7 +64,19 @@ int server_start(struct server *server, struct ctrun_error *err);
 /* Runs the loop on this thread until server_stop(). */
 int server_run(struct server *server, struct ctrun_error *err);
 void server_stop(struct server *server); /* any thread, async-signal-safe */
+/* Stops, and waits until it has; the calls below do nothing from then on. */
+void server_join(struct server *server);
 void server_destroy(struct server *server);
+
+/* With a gate. Serves from now on, and goes on with what the journal (frames of journal.h, length
+ * 0: nothing) tells; its members have been heard `silence_ms` ago at the latest. 0, -EBADMSG,
+ * -ENOMEM. */
+int server_lead(struct server *server, const void *journal, size_t length,
+                uint64_t silence_ms, struct ctrun_error *err);
+/* Another node serves: all runs are forgotten without a word, agents are turned away. */
+void server_yield(struct server *server);
+/* The gate may have opened. Any thread, does not wait. */
+void server_poke(struct server *server);
 
 /* Accepts agents (and, on the same port, HTTP and TCPStore clients) at addr; port 0 chooses.
  * *port is the port in use (may be NULL). The addr is bound as it is; 0.0.0.0 and :: both mean

@@ -508,8 +508,9 @@ static void a_node_that_stopped_by_itself_brings_a_new_round(void **state)
     (void)state;
     stopped(round, 1, 10);
     assert_int_equal(round->state, ROUND_STOPPING);
-    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 1);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 2); /* itself as well */
     stopped(round, 2, 20);
+    assert_int_equal(round->state, ROUND_FORMING);
     join(round, 1, 30);
     join(round, 2, 30);
     assert_int_equal(round->generation, 2);
