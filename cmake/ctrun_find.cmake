@@ -17,6 +17,8 @@ endif()
 
 # Only its header: the library is loaded when a run asks for it.
 find_path(MUNGE_INCLUDE_DIR munge.h)
+# Loaded when an etcd is asked for; only its headers are needed here.
+pkg_check_modules(curl QUIET IMPORTED_TARGET libcurl)
 
 # oneDNN ships no pkg-config file in Debian; both names of its library are tried.
 find_path(DNNL_INCLUDE_DIR dnnl.h PATH_SUFFIXES oneapi/dnnl)
@@ -57,6 +59,10 @@ function(ctrun_print_summary)
     if(MUNGE_INCLUDE_DIR)
         set(munge "yes (${MUNGE_INCLUDE_DIR}/munge.h)")
     endif()
+    set(etcd "no  (libcurl4-openssl-dev missing)")
+    if(curl_FOUND)
+        set(etcd "yes (libcurl ${curl_VERSION}, loaded when used)")
+    endif()
     set(sanitize "${CTRUN_SANITIZE}")
     if(NOT sanitize)
         set(sanitize "none")
@@ -65,6 +71,7 @@ function(ctrun_print_summary)
     message(STATUS "  CPU layers by oneDNN : ${dnnl}")
     message(STATUS "  GPU layers and NCCL  : ${cuda}")
     message(STATUS "  MUNGE under Slurm    : ${munge}")
+    message(STATUS "  backend etcd         : ${etcd}")
     message(STATUS "  sanitizers           : ${sanitize}")
     message(STATUS "  tests                : ${CTRUN_TESTS}")
 endfunction()

@@ -23,7 +23,7 @@ enum {
 
 const char *config_backend_name(enum config_backend backend)
 {
-    static const char *const names[] = {"local", "static", "c10d"};
+    static const char *const names[] = {"local", "static", "c10d", "etcd"};
 
     return names[backend];
 }
@@ -448,5 +448,6 @@ void config_deinit(struct config *config)
         free(config->err_filters[i]);
     }
     ct_auth_token_wipe(&config->token);
+    etcd_config_wipe(&config->etcd);
     placement_deinit(&config->placement);
 }

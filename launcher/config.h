@@ -6,6 +6,7 @@
 
 #include <limits.h>
 
+#include "launcher/etcd_config.h"
 #include "launcher/nnodes.h"
 #include "launcher/option.h"
 #include "launcher/placement.h"
@@ -20,6 +21,7 @@ enum config_backend {
     CONFIG_LOCAL, /* one node: a private server on a free port of the loopback interface */
     CONFIG_STATIC, /* node rank 0 serves at the endpoint, the workers' store as well */
     CONFIG_C10D,   /* whoever owns the endpoint's address serves */
+    CONFIG_ETCD,   /* whoever is elected serves, and another one when that one dies */
 };
 
 enum config_is_host {
@@ -57,6 +59,7 @@ struct config {
     bool guards_stores;          /* the worker store is for nodes of this run alone */
     int node_rank;               /* static: ours; else -1 */
     struct ct_endpoint endpoint; /* CONFIG_LOCAL: 127.0.0.1, port 0 */
+    struct etcd_config etcd; /* CONFIG_ETCD: where and how; `endpoint` is its first */
     enum config_is_host is_host;
     struct ct_auth_token token; /* empty: nobody proves anything, but by MUNGE */
     bool uses_munge;

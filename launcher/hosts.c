@@ -18,8 +18,10 @@ enum {
 int hosts_resolve(struct hosts *out, const struct config *config,
                   struct ctrun_error *err)
 {
-    int count = late_name_resolve(&config->endpoint, config->connect_timeout_ms,
-                                  out->addrs, CT_ADDRS_MAX, err);
+    int count = config->backend == CONFIG_ETCD
+                    ? 0
+                    : late_name_resolve(&config->endpoint, config->connect_timeout_ms,
+                                        out->addrs, CT_ADDRS_MAX, err);
 
     out->count = count > 0 ? (size_t)count : 0;
     out->is_mine = false;

@@ -7,6 +7,7 @@
 
 #include "agent/agent.h"
 #include "launcher/addresses.h"
+#include "launcher/candidacy.h"
 #include "launcher/describe.h"
 #include "launcher/fingerprint.h"
 #include "launcher/hosts.h"
@@ -43,7 +44,8 @@ struct launch {
     struct route route; /* of this round */
     char said_route[CT_ADDR_TEXT_MAX];
     bool has_said_own;
-    struct server *server; /* NULL until something has to be listened for */
+    struct server *server;       /* NULL until something has to be listened for */
+    struct candidacy *candidacy; /* backend etcd; else NULL */
     struct logdir_aside logdir;
     struct torch_events torch_events;
     struct ct_waiting waiting; /* the last one, for the summary */
@@ -71,6 +73,8 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
         .ports = launch->config->ports,
         .store_addr = launch->addresses.has_bind ? &launch->addresses.bind : NULL,
         .guards_stores = launch->config->guards_stores,
+        .gate = launch->candidacy ? candidacy_gate(launch->candidacy) : NULL,
+        .journal = launch->candidacy ? candidacy_sink(launch->candidacy) : NULL,
     };
     int rc;
 
@@ -85,6 +89,31 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
     return rc;
 }
 
+/* Serves as soon as it is elected. */
+static int stand_for_host(struct launch *launch, struct ctrun_error *err)
+{
+    struct ct_addr any = {.v6.sin6_family = AF_INET6, .length = sizeof any.v6};
+    uint16_t port;
+    int rc;
+
+    if ((rc = candidacy_create(&launch->candidacy, launch->config, err)) < 0 ||
+        (rc = need_server(launch, err)) < 0)
+        return rc;
+    if (launch->addresses.has_bind)
+        any = launch->addresses.bind;
+    if ((rc = server_listen(launch->server, &any, &port, err)) < 0)
+        return rc;
+    return candidacy_start(launch->candidacy, launch->server, &launch->addresses, port,
+                           err);
+}
+
+static size_t find_servers(void *context, struct ct_addr *out, size_t max)
+{
+    const struct launch *launch = context;
+
+    return candidacy_find_servers(launch->candidacy, out, max);
+}
+
 /* Serves, or finds out that somebody of ours does. 0, CTRUN_E_PORT_BUSY and what was
  * printed. */
 static int host_rendezvous(struct launch *launch, struct ctrun_error *err)
@@ -94,6 +123,8 @@ static int host_rendezvous(struct launch *launch, struct ctrun_error *err)
     uint16_t port;
     int rc;
 
+    if (launch->config->backend == CONFIG_ETCD)
+        return stand_for_host(launch, err);
     if (role == HOSTS_CLIENT)
         return 0;
     if ((rc = need_server(launch, err)) < 0)
@@ -218,6 +249,13 @@ static void on_connecting(void *context, const char *why, uint64_t waited_ms)
     struct launch *launch = context;
     char own[256];
 
+    if (launch->candidacy) {
+        messages_say("waiting %llu s: no node is the host of run '%s' that can be "
+                     "reached: %s",
+                     (unsigned long long)(waited_ms / 1000), launch->config->run_id,
+                     why);
+        return;
+    }
     messages_say("waiting %llu s: no rendezvous at %s port %d: %s",
                  (unsigned long long)(waited_ms / 1000), launch->config->endpoint.host,
                  launch->config->endpoint.port, why);
@@ -459,6 +497,9 @@ static int fail_to_meet(struct launch *launch, const struct ctrun_error *err)
 
     if (err->code == CTRUN_E_FINGERPRINT)
         return fail_unlike(launch->config, err);
+    if (launch->config->backend ==
+        CONFIG_ETCD) /* its own words: no endpoint is a node's */
+        return launch_fail(launch->config, err);
     if (err->code == CTRUN_E_PORT_BUSY) {
         int rc = port_owner_describe(launch->config->endpoint.port, owner);
 
@@ -681,6 +722,7 @@ static int run_agent(struct launch *launch)
     *options = (struct agent_options){
         .server = launch->hosts.addrs,
         .server_count = launch->hosts.count,
+        .find_servers = launch->candidacy ? find_servers : NULL,
         .token = &config->token,
         .uses_munge = config->uses_munge,
         .wants_seal = config->wants_seal,
@@ -787,7 +829,12 @@ int launch_run(const struct config *config)
         code = fail_to_meet(launch, &err);
     else
         code = run_agent(launch);
+    if (launch->candidacy && launch->server)
+        server_join(launch->server); /* what it says last is kept before */
+    if (launch->candidacy)
+        candidacy_stop(launch->candidacy);
     server_destroy(launch->server);
+    candidacy_destroy(launch->candidacy);
     logdir_aside_close(&launch->logdir);
     torch_events_deinit(&launch->torch_events);
     free(launch);

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "launcher/meet_batch.h"
+#include "launcher/meet_etcd.h"
 #include "launcher/meet_seat.h"
 #include "launcher/rdzv_conf.h"
 #include "worker_sdk/base/log.h"
@@ -33,20 +34,19 @@ static int choose_backend(struct config *out, const struct options *options,
     if (option_is_given(options, OPTION_RDZV_BACKEND) && !*name)
         return ct_fail(err, -EINVAL,
                        "The rendezvous backend name must be a non-empty string.");
-    if (strcmp(name, "etcd") == 0 || strcmp(name, "etcd-v2") == 0)
-        return ct_fail(
-            err, CTRUN_E_USAGE,
-            "--rdzv-backend=%s: not supported yet; use c10d, which needs no server "
-            "of its own",
-            name);
-    if (*name && strcmp(name, "static") != 0 && strcmp(name, "c10d") != 0)
+    if (*name && strcmp(name, "static") != 0 && strcmp(name, "c10d") != 0 &&
+        !meet_etcd_is_named(name))
         return ct_fail(
             err, -EINVAL,
-            "The rendezvous backend '%s' is not registered. Use c10d or static.", name);
+            "The rendezvous backend '%s' is not registered. Use c10d, etcd or "
+            "static.",
+            name);
     if (options->values[OPTION_STANDALONE].is_on)
         out->backend = CONFIG_LOCAL;
     else if (strcmp(name, "c10d") == 0)
         out->backend = CONFIG_C10D;
+    else if (meet_etcd_is_named(name))
+        out->backend = CONFIG_ETCD;
     else if (out->nodes.max == 1 && !has_endpoint && !has_port)
         out->backend = CONFIG_LOCAL; /* torchrun does so for static too */
     else if (!*name && has_endpoint && out->nodes.max > 1 && !is_placed)
@@ -105,6 +105,8 @@ static int resolve_endpoint(struct config *out, const struct options *options,
     out->node_rank = -1;
     if (out->backend == CONFIG_STATIC)
         return resolve_static(out, options, err);
+    if (out->backend == CONFIG_ETCD)
+        return meet_etcd_resolve(out, options, err);
     if (out->backend == CONFIG_LOCAL) {
         if (out->nodes.min > 1)
             return ct_fail(err, -EINVAL,
@@ -212,6 +214,9 @@ static int resolve_times(struct config *out, const struct options *options,
         return rc;
     out->join_timeout_ms = JOIN_TIMEOUT_MS;
     out->last_call_ms = LAST_CALL_MS;
+    if (out->backend == CONFIG_ETCD && /* torchrun's name for it; join_timeout wins */
+        rdzv_conf_get_seconds(&conf, "timeout", &out->join_timeout_ms, err) < 0)
+        return -EINVAL;
     if (out->backend == CONFIG_STATIC) {
         out->join_timeout_ms = STATIC_TIMEOUT_MS;
         rc = rdzv_conf_get_seconds(&conf, "timeout", &out->join_timeout_ms, err);
@@ -224,8 +229,9 @@ static int resolve_times(struct config *out, const struct options *options,
     if (rc < 0 || (rc = resolve_keep_alive(out, &conf, err)) < 0)
         return rc;
     out->connect_timeout_ms = out->join_timeout_ms; /* nodes start in any order */
-    if ((rc = rdzv_conf_get_seconds(&conf, "read_timeout", &out->connect_timeout_ms,
-                                    err)) < 0 ||
+    if ((out->backend != CONFIG_ETCD &&             /* there it is etcd's */
+         (rc = rdzv_conf_get_seconds(&conf, "read_timeout", &out->connect_timeout_ms,
+                                     err)) < 0) ||
         (rc = rdzv_conf_get_bool(&conf, "is_host", &is_host, err)) < 0)
         return rc;
     if (rc == 1)

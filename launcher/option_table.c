@@ -50,20 +50,23 @@ const struct option option_table[OPTION_COUNT] = {
          .env = "PET_STANDALONE"},
     [OPTION_RDZV_BACKEND] =
         {TAKES(TEXT, "rdzv-backend", MEET, "NAME",
-               "c10d or static; default: c10d with an endpoint for several"
+               "c10d, static or etcd; default: c10d with an endpoint for several"
                " nodes and for one node without, else static"),
          .env = "PET_RDZV_BACKEND"},
     [OPTION_RDZV_ENDPOINT] = {TAKES(TEXT, "rdzv-endpoint", MEET, "HOST[:PORT]",
-                                    "where the nodes meet; c10d's port is 29400"),
+                                    "where the nodes meet; c10d's port is 29400; etcd's"
+                                    " members: HOST:2379,..."),
                               .env = "PET_RDZV_ENDPOINT", .fallback = ""},
     [OPTION_RDZV_ID] = {TAKES(TEXT, "rdzv-id", MEET, "ID",
                               "run id, equal on all nodes"),
                         .env = "PET_RDZV_ID", .fallback = "none"},
-    [OPTION_RDZV_CONF] =
-        {TAKES(TEXT, "rdzv-conf", MEET, "KEY=VALUE,...",
-               "join_timeout, last_call_timeout, keep_alive_interval,"
-               " keep_alive_max_attempt, read_timeout, is_host, timeout"),
-         .env = "PET_RDZV_CONF", .fallback = ""},
+    [OPTION_RDZV_CONF] = {TAKES(
+                              TEXT, "rdzv-conf", MEET, "KEY=VALUE,...",
+                              "join_timeout, last_call_timeout, keep_alive_interval,"
+                              " keep_alive_max_attempt, read_timeout, is_host, timeout;"
+                              " etcd: protocol, cacert, cert, key, user, password_file,"
+                              " etcd_prefix, lease_ttl"),
+                          .env = "PET_RDZV_CONF", .fallback = ""},
     [OPTION_RDZV_TOKEN_FILE] = {TAKES(TEXT, "rdzv-token-file", MEET, "FILE",
                                       "ctrun: secret that all nodes prove to each"
                                       " other; also CTRUN_TOKEN=SECRET"),

@@ -130,8 +130,10 @@ int plan_environment(struct ct_env *out, const struct config *config,
     const char *nccl = option_env(config->env, CT_ENV_NCCL_ASYNC);
     int rc;
 
-    if ((rc = ct_env_init(out, config->env)) < 0 ||
-        (rc = set_numbers(out, config, start, local_rank)) < 0 ||
+    if ((rc = ct_env_init(out, config->env)) < 0)
+        return rc;
+    ct_env_remove(out, ETCD_ENV_PASSWORD); /* workers have no business there */
+    if ((rc = set_numbers(out, config, start, local_rank)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_ROLE_NAME, config->role)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_MASTER_ADDR, start->master_addr)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_RUN_ID, config->run_id)) < 0 ||

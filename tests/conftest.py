@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 
 import ctrun  # noqa: E402
+import etcd as etcd_server  # noqa: E402
 import lab as hosts  # noqa: E402
 
 SKIPPED = 77  # tests/CMakeLists.txt: SKIP_RETURN_CODE
@@ -56,6 +57,42 @@ def slurm(box):
 
     yield boot
     for each in booted:
+        each.down()
+
+
+@pytest.fixture
+def etcd_lab(box):
+    """etcd_lab(6, ["node4", ...], "--tls") boots N hosts and an etcd on some; skips aloud as `lab`
+    and `etcd` do."""
+    reason = hosts.why_not() or etcd_server.why_not()
+    if reason:
+        pytest.skip(reason)
+    booted = []
+
+    def boot(*how):
+        booted.append(hosts.EtcdLab(box, *how))
+        return booted[0]
+
+    yield boot
+    for each in booted:
+        each.down()
+
+
+@pytest.fixture
+def etcd(box):
+    """etcd(members=3, tls=True, auth=True) starts an etcd that ends with the test; skips aloud
+    where there is none."""
+    reason = etcd_server.why_not()
+    if reason:
+        pytest.skip(reason)
+    started = []
+
+    def start(**how):
+        started.append(etcd_server.Etcd(box, **how))
+        return started[0]
+
+    yield start
+    for each in started:
         each.down()
 
 

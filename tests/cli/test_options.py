@@ -139,7 +139,7 @@ def test_torchrun_016_no_python_and_module_exclude_each_other(box):
     (63, ["--rdzv-backend=c10d", "--rdzv-endpoint=h:70000"], 1, "h:70000"),
     (130, ["--logs-specs=x"], 2, "--logs-specs=x"),
     (130, ["--start-method=foo"], 2, "invalid choice: 'foo'"),
-    (130, ["--rdzv-backend=etcd-v2"], 2, "not supported yet"),
+    (130, ["--rdzv-backend=etcd-v2"], 2, "--rdzv-id"),
     (136, ["--rdzv-backend=c10d", "--rdzv-conf=cas_backoff_max_seconds=abc"], 1,
      "cas_backoff_max_seconds"),
     (136, ["--rdzv-backend=c10d", "--rdzv-conf=cas_backoff_max_seconds=-1"], 1,

@@ -46,6 +46,10 @@ class Lab:
         """Its peers see silence, then every process on it is gone."""
         self._call("kill", host)
 
+    def boot(self, host):
+        """Switches a host on again whose power was cut."""
+        self._call("boot", host)
+
     def partition(self, *hosts):
         self._call("partition", *hosts)
 
@@ -74,3 +78,31 @@ class Slurm(Lab):
 
     def down(self):
         self._slurm("down", "--all")
+
+
+class EtcdLab(Lab):
+    """A lab with a real etcd, a member on each of the hosts `on`."""
+
+    def __init__(self, box, nodes, on, *options):
+        super().__init__(box, nodes)
+        self.on = on
+        self.is_tls = "--tls" in options or "--mtls" in options
+        self.etcd("up", "--on", ",".join(on), *options)
+
+    def etcd(self, *words):
+        script = os.path.join(os.path.dirname(SCRIPT), "etcd-lab")
+        done = subprocess.run([script, "-L", self.name, *words], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=120 * ctrun.SLOW)
+        assert done.returncode == 0, f"etcd-lab {' '.join(words)}: {done.stdout}{done.stderr}"
+        return done.stdout.strip()
+
+    def file(self, name):
+        """The path of a TLS file: ca.pem, client.pem, client.key; good on all hosts."""
+        return os.path.join(self._call("path").strip(), "etcd", "tls", name)
+
+    @property
+    def endpoint(self):
+        return ",".join(f"{host}:2379" for host in self.on)
+
+    def down(self):
+        self.etcd("down", "--all")

@@ -96,6 +96,11 @@ static void each_line_chooses_its_backend_and_endpoint(void **state)
         {"--rdzv-backend=c10d sh", CONFIG_C10D, "localhost", 29400},
         {"--rdzv-backend=c10d --rdzv-endpoint=[::1]:1 sh", CONFIG_C10D, "::1", 1},
         {"--rdzv-backend=c10d --rdzv-endpoint=[::1] sh", CONFIG_C10D, "::1", 29400},
+        {"--rdzv-backend=etcd --rdzv-endpoint=a,b:1 --rdzv-id=j sh", CONFIG_ETCD, "a",
+         2379},
+        {"--rdzv-backend=etcd-v2 --rdzv-endpoint=https://b:1 --rdzv-id=j sh",
+         CONFIG_ETCD, "b", 1},
+        {"--standalone --rdzv-backend=etcd sh", CONFIG_LOCAL, "127.0.0.1", 0},
     };
 
     (void)state;
@@ -132,8 +137,8 @@ static void each_bad_line_is_refused_with_its_code(void **state)
          "must be finite and non-negative."},
         {"--rdzv-backend=nosuch sh", -EINVAL, "'nosuch' is not registered"},
         {"--rdzv-backend= sh", -EINVAL, "must be a non-empty string"},
-        {"--rdzv-backend=etcd sh", CTRUN_E_USAGE, "not supported yet"},
-        {"--rdzv-backend=etcd-v2 sh", CTRUN_E_USAGE, "not supported yet"},
+        {"--rdzv-backend=etcd sh", CTRUN_E_USAGE, "--rdzv-id"},
+        {"--rdzv-backend=etcd-v2 --rdzv-id=a/b sh", CTRUN_E_USAGE, "without slashes"},
         {"--rdzv-backend=c10d --rdzv-conf=store_type=file sh", CTRUN_E_USAGE,
          "store_type"},
         {"--logs-specs=x sh", CTRUN_E_USAGE, "--logs-specs"},

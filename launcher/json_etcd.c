@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/json_etcd.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+
+#include "launcher/base64.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    NESTING_MAX = 16 /* etcd's answers have eight */
+};
+
+/* ---- Requests ------------------------------------------------------------------------ */
+
+/* ,"name":"base64" and so on: whatever comes first in an object brings no comma. */
+static int add_bytes(struct ct_buf *out, const char *before, const void *data,
+                     size_t length)
+{
+    int rc = ct_buf_printf(out, "%s\"", before);
+
+    if (rc >= 0)
+        rc = base64_encode(out, data, length);
+    return rc < 0 ? rc : ct_buf_printf(out, "\"");
+}
+
+static int add_key(struct ct_buf *out, const char *before, const char *key)
+{
+    return add_bytes(out, before, key, strlen(key));
+}
+
+int json_etcd_login(struct ct_buf *out, const char *user, const char *password)
+{
+    cJSON *root = cJSON_CreateObject();
+    char *text = NULL;
+    int rc = -ENOMEM;
+
+    if (root && cJSON_AddStringToObject(root, "name", user) &&
+        cJSON_AddStringToObject(root, "password", password) &&
+        (text = cJSON_PrintUnformatted(root)))
+        rc = ct_buf_append(out, text, strlen(text));
+    cJSON_free(text);
+    cJSON_Delete(root);
+    return rc;
+}
+
+int json_etcd_grant(struct ct_buf *out, int64_t ttl_s)
+{
+    return ct_buf_printf(out, "{\"TTL\":\"%lld\"}", (long long)ttl_s);
+}
+
+int json_etcd_lease(struct ct_buf *out, int64_t lease)
+{
+    return ct_buf_printf(out, "{\"ID\":\"%lld\"}", (long long)lease);
+}
+
+int json_etcd_range(struct ct_buf *out, const char *key)
+{
+    int rc = add_key(out, "{\"key\":", key);
+
+    return rc < 0 ? rc : ct_buf_printf(out, "}");
+}
+
+int json_etcd_watch(struct ct_buf *out, const char *key, int64_t start_revision)
+{
+    int rc = add_key(out, "{\"create_request\":{\"key\":", key);
+
+    return rc < 0 ? rc
+                  : ct_buf_printf(out, ",\"start_revision\":\"%lld\"}}",
+                                  (long long)start_revision);
+}
+
+static int add_op(struct ct_buf *out, const struct json_etcd_op *op, const char *comma)
+{
+    int rc = ct_buf_printf(out, "%s{\"request_%s\":", comma,
+                           op->value ? "put" : "delete_range");
+
+    if (rc < 0 || (rc = add_key(out, "{\"key\":", op->key)) < 0)
+        return rc;
+    if (op->value && (rc = add_bytes(out, ",\"value\":", op->value, op->length)) < 0)
+        return rc;
+    if (op->value && op->lease != 0 &&
+        (rc = ct_buf_printf(out, ",\"lease\":\"%lld\"", (long long)op->lease)) < 0)
+        return rc;
+    return ct_buf_printf(out, "}}");
+}
+
+int json_etcd_txn(struct ct_buf *out, const char *key, int64_t create_revision,
+                  const struct json_etcd_op *ops, size_t count)
+{
+    int rc = add_key(out, "{\"compare\":[{\"key\":", key);
+
+    if (rc < 0 || (rc = ct_buf_printf(out,
+                                      ",\"target\":\"CREATE\",\"result\":\"EQUAL\","
+                                      "\"create_revision\":\"%lld\"}],\"success\":[",
+                                      (long long)create_revision)) < 0)
+        return rc;
+    for (size_t i = 0; i < count; i++)
+        if ((rc = add_op(out, &ops[i], i ? "," : "")) < 0)
+            return rc;
+    rc = add_key(out, "],\"failure\":[{\"request_range\":{\"key\":", key);
+    return rc < 0 ? rc : ct_buf_printf(out, "}}]}");
+}
+
+/* ---- Answers ------------------------------------------------------------------------- */
+
+static const cJSON *get(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+/* A number, or a string with one; 0 when it is neither. */
+static int64_t get_i64(const cJSON *object, const char *key)
+{
+    const cJSON *item = get(object, key);
+    int64_t value = 0;
+
+    if (cJSON_IsString(item))
+        return ct_parse_i64(item->valuestring, INT64_MIN, INT64_MAX, &value) == 0
+                   ? value
+                   : 0;
+    if (cJSON_IsNumber(item) && item->valuedouble > -9e15 && item->valuedouble < 9e15)
+        value = (int64_t)item->valuedouble;
+    return value;
+}
+
+static bool get_bool(const cJSON *object, const char *key)
+{
+    return cJSON_IsTrue(get(object, key));
+}
+
+static void get_text(const cJSON *object, const char *key, char *dst, size_t size)
+{
+    const char *text = cJSON_GetStringValue(get(object, key));
+
+    (void)ct_copy(dst, size, text ? text : ""); /* cut: for people */
+}
+
+static int read_value(struct json_etcd_kv *out, const char *text)
+{
+    const size_t length = text ? strlen(text) : 0;
+    const int bytes = base64_decoded_length(text, length);
+
+    if (bytes < 0 || bytes > JSON_ETCD_VALUE_MAX_BYTES)
+        return -EBADMSG;
+    if (!(out->value = ct_zalloc((size_t)bytes + 1)))
+        return -ENOMEM;
+    out->length = (size_t)bytes;
+    return base64_decode(out->value, text, length);
+}
+
+static int read_key(struct json_etcd_kv *out, const char *text)
+{
+    const size_t length = text ? strlen(text) : 0;
+    const int bytes = base64_decoded_length(text, length);
+
+    if (bytes < 0 || (size_t)bytes >= sizeof out->key)
+        return -EBADMSG;
+    out->key[bytes] = '\0';
+    return base64_decode((uint8_t *)out->key, text, length);
+}
+
+static int read_kv(struct json_etcd_kv *out, const cJSON *item)
+{
+    int rc;
+
+    out->create_revision = get_i64(item, "create_revision");
+    out->mod_revision = get_i64(item, "mod_revision");
+    out->lease = get_i64(item, "lease");
+    rc = read_key(out, cJSON_GetStringValue(get(item, "key")));
+    return rc < 0 ? rc : read_value(out, cJSON_GetStringValue(get(item, "value")));
+}
+
+/* `list` holds kvs, or with is_events objects that have one each. */
+static int read_kvs(struct json_etcd_reply *out, const cJSON *list, bool is_events)
+{
+    const int count = cJSON_GetArraySize(list);
+    const cJSON *item;
+    int rc = 0;
+
+    if (count <= 0 || out->kvs)
+        return 0;
+    if (count > JSON_ETCD_KVS_MAX)
+        return -EBADMSG;
+    if (!(out->kvs = ct_zalloc_array((size_t)count, sizeof *out->kvs)))
+        return -ENOMEM;
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *type = cJSON_GetStringValue(get(item, "type"));
+        struct json_etcd_kv *kv = &out->kvs[out->count++];
+
+        if ((rc = read_kv(kv, is_events ? get(item, "kv") : item)) < 0)
+            break;
+        kv->is_deleted = is_events && type && strcmp(type, "DELETE") == 0;
+    }
+    return rc;
+}
+
+static void read_error(struct json_etcd_reply *out, const cJSON *root)
+{
+    const cJSON *error = get(root, "error");
+
+    if (cJSON_IsObject(error)) { /* a stream's */
+        out->code = (int)get_i64(error, "grpc_code");
+        get_text(error, "message", out->message, sizeof out->message);
+    } else if (error) {
+        out->code = (int)get_i64(root, "code");
+        get_text(root, "error", out->message, sizeof out->message);
+    }
+    if (error && out->code == 0)
+        out->code = JSON_ETCD_UNAVAILABLE;
+}
+
+static int read_object(struct json_etcd_reply *out, const cJSON *object)
+{
+    const cJSON *response;
+    int rc;
+
+    out->revision = get_i64(get(object, "header"), "revision");
+    out->lease = get_i64(object, "ID");
+    out->ttl_s = get_i64(object, "TTL");
+    out->succeeded = get_bool(object, "succeeded");
+    out->is_created = get_bool(object, "created");
+    out->is_canceled = get_bool(object, "canceled");
+    out->compact_revision = get_i64(object, "compact_revision");
+    get_text(object, "token", out->token, sizeof out->token);
+    if (out->is_canceled)
+        get_text(object, "cancel_reason", out->message, sizeof out->message);
+    if ((rc = read_kvs(out, get(object, "kvs"), false)) < 0 ||
+        (rc = read_kvs(out, get(object, "events"), true)) < 0)
+        return rc;
+    cJSON_ArrayForEach(response, get(object, "responses"))
+    {
+        rc = read_kvs(out, get(get(response, "response_range"), "kvs"), false);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* Brackets in strings count too: no string of etcd's has so many. */
+static bool is_too_deep(const char *text, size_t length)
+{
+    int depth = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        depth += text[i] == '{' || text[i] == '[';
+        depth -= text[i] == '}' || text[i] == ']';
+        if (depth > NESTING_MAX)
+            return true;
+    }
+    return false;
+}
+
+int json_etcd_read(struct json_etcd_reply *out, const char *text, size_t length)
+{
+    const cJSON *result;
+    cJSON *root;
+    int rc;
+
+    *out = (struct json_etcd_reply){0};
+    if (is_too_deep(text, length))
+        return -EBADMSG;
+    root = cJSON_ParseWithLength(text, length);
+    if (!cJSON_IsObject(root)) {
+        cJSON_Delete(root);
+        return -EBADMSG;
+    }
+    read_error(out, root);
+    result = get(root, "result");
+    rc = read_object(out, cJSON_IsObject(result) ? result : root);
+    cJSON_Delete(root);
+    if (rc < 0)
+        json_etcd_reply_deinit(out);
+    return rc;
+}
+
+void json_etcd_reply_deinit(struct json_etcd_reply *reply)
+{
+    for (size_t i = 0; i < reply->count; i++)
+        free(reply->kvs[i].value);
+    free(reply->kvs);
+    *reply = (struct json_etcd_reply){0};
+}

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--rdzv-backend=etcd, several launchers of one job and a real etcd on this machine."""
+import os
+import signal
+
+import ctrun
+import launch
+import pytest
+
+AUTH, RETRY, USAGE = 77, 75, 2  # exit codes
+
+
+@pytest.fixture
+def dump(box):
+    return launch.Dump(box)
+
+
+def only_line(run):
+    lines = run.err.splitlines()
+    assert len(lines) == 1, run
+    return lines[0]
+
+
+# ---- What cannot work is said in one line
+
+
+def test_an_etcd_that_nobody_serves_is_one_line_and_a_retry(box):
+    run = box.ctrun("--rdzv-backend=etcd", "--rdzv-endpoint=127.0.0.1:1,127.0.0.1:2",
+                    "--rdzv-id=job", "--rdzv-conf=read_timeout=1", "true")
+    assert run.code == RETRY, run
+    line = only_line(run)
+    assert line.startswith("ctrun: error[E_UNREACHABLE]: no etcd answers at "
+                           "127.0.0.1:1, 127.0.0.1:2: "), run
+    assert not box.events("worker_started")
+
+
+def test_a_wrong_password_is_one_line_that_names_the_user(box, etcd):
+    server = etcd(auth=True)
+    wrong = box.write("wrong", "guess\n")
+    run = box.ctrun(*server.options(password_file=wrong), "true")
+    assert run.code == AUTH, run
+    assert only_line(run) == ("ctrun: error[E_AUTH]: etcd refuses user 'ctrun': etcdserver: "
+                              "authentication failed, invalid user ID or password"), run
+    assert "guess" not in run.err
+
+
+def test_no_user_where_etcd_wants_one_is_one_line(box, etcd):
+    server = etcd(auth=True)
+    run = box.ctrun("--rdzv-backend=etcd", f"--rdzv-endpoint={server.endpoint}", "--rdzv-id=job",
+                    "true")
+    assert run.code == AUTH, run
+    assert only_line(run).startswith("ctrun: error[E_AUTH]: etcd refuses us without a user: "), run
+
+
+def test_a_key_that_the_user_may_not_touch_is_one_line(box, etcd):
+    server = etcd(auth=True)
+    run = box.ctrun(*server.options(etcd_prefix="/elsewhere"), "true")
+    assert run.code == AUTH, run
+    assert "etcdserver: permission denied" in only_line(run)
+
+
+def test_a_wrong_ca_is_one_line_that_says_which_keys_to_check(box, etcd):
+    server = etcd(tls=True)
+    run = box.ctrun(*server.options(cacert="/etc/ssl/certs/ca-certificates.crt"), "true")
+    assert run.code == AUTH, run
+    line = only_line(run)
+    assert line.startswith("ctrun: error[E_AUTH]: etcd at https://127.0.0.1:"), run
+    assert "cacert" in line
+
+
+def test_a_file_that_is_no_certificate_is_one_line(box, etcd):
+    server = etcd(tls=True)
+    run = box.ctrun(*server.options(cacert=box.write("junk", "no certificate\n")), "true")
+    assert run.code == USAGE, run
+    assert "certificate files for etcd" in run.err
+
+
+@pytest.mark.parametrize("words, says", [
+    (["--rdzv-conf=password=x", "--rdzv-id=job"], "password_file"),
+    ([], "--rdzv-id"),
+    (["--rdzv-id=a/b"], "without slashes"),
+])
+def test_what_is_missing_or_dangerous_is_refused(box, words, says):
+    run = box.ctrun("--rdzv-backend=etcd", "--rdzv-endpoint=127.0.0.1:1", *words, "true")
+    assert run.code == USAGE and says in run.err, run
+
+
+# ---- Nodes that meet
+
+
+def start_nodes(box, server, count, *words, program, nnodes=None, run_id="job", **how):
+    conf = how.pop("conf", {})
+    return [box.start_ctrun(*server.options(run_id, **conf), f"--nnodes={nnodes or count}",
+                            *words, *program, **how) for _ in range(count)]
+
+
+def test_nodes_meet_through_etcd_with_tls_and_a_user_and_leave_nothing_there(box, etcd, dump):
+    server = etcd(tls=True, auth=True)
+    runs = start_nodes(box, server, 3, "--nproc-per-node=2", program=[dump.program], env=dump.env)
+    assert [run.wait() for run in runs] == [0, 0, 0], runs
+    assert sorted(dump.environments()) == [0, 1, 2, 3, 4, 5]
+    assert len(box.events("election", to="leading")) == 1
+    ctrun.wait_until(lambda: server.keys() == {}, lambda: f"no key is left: {server.keys()}")
+
+
+def test_etcd_v2_is_another_name_for_the_same(box, etcd, dump):
+    server = etcd()
+    words = server.options()
+    words[0] = "--rdzv-backend=etcd-v2"
+    runs = [box.start_ctrun(*words, "--nnodes=2", dump.program, env=dump.env) for _ in (0, 1)]
+    assert [run.wait() for run in runs] == [0, 0], runs
+
+
+def test_two_jobs_share_an_etcd(box, etcd):
+    server = etcd()
+    runs = [run for job in ("a", "b") for run in start_nodes(
+        box, server, 2, run_id=job, program=["sh", "-c", f"echo $RANK of {job}"])]
+    assert [run.wait() for run in runs] == [0] * 4, runs
+    assert "".join(run.out for run in runs).count("of a") == 2
