@@ -121,14 +121,16 @@ static void check_called(struct root *root)
 {
     const uint32_t missing = count(root, FLEET_HOST_CALLED);
     const uint32_t ready = count(root, FLEET_HOST_READY);
+    const uint32_t lost = root->job->total - ready - missing;
 
     if (root->state != ROOT_CALLING)
         return;
     if (ready + missing < root->options->min_nodes) {
-        fleet_screen_say(root->screen,
-                         "%u of %u hosts are missing; --nnodes=MIN:MAX would go on "
-                         "with fewer",
-                         root->job->total - ready - missing, root->job->total);
+        if (ready + missing > 0)
+            fleet_screen_say(root->screen,
+                             "%u of %u hosts %s missing; --nnodes=MIN:MAX would go on "
+                             "with fewer",
+                             lost, root->job->total, lost == 1 ? "is" : "are");
         end(root, CT_EXIT_RETRY);
     } else if (missing == 0) {
         begin(root);
