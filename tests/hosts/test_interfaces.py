@@ -82,6 +82,17 @@ def test_t17_net_and_port_range_are_kept_to(box, lab, net):
             assert 29600 <= int(port) <= 29610, run
 
 
+def test_a_local_addr_by_name_becomes_the_number_that_others_need(box, lab):
+    """Names of other networks (node1-hsn0) are known on the node alone, perhaps."""
+    hosts = lab(2, nics=2)
+    hosts.sh("node2", "echo '127.0.0.1 localhost' >/etc/hosts")
+    runs = [start(box, hosts, node, "10.77.0.11:29400", f"--local-addr={address}")
+            for node, address in (("node1", "node1-hsn0"), ("node2", "10.78.0.12"))]
+    assert [run.wait(30) for run in runs] == [0, 0], runs
+    for run in runs:
+        assert [(line[1], line[4]) for line in told(run)] == [("10.78.0.11", "hsn0")], run
+
+
 def test_t17_a_net_that_a_node_lacks_is_refused_with_what_it_has(box, lab):
     hosts = lab(2)
     run = start(box, hosts, "node2", "10.77.0.11:29400", "--net=10.78.0.0/16")
