@@ -112,6 +112,32 @@ def test_a_changed_frame_ends_the_link(box, daemon, proxy):
     assert all("broken message" in run.err for run in runs), runs
 
 
+def test_encrypted_links_are_made_anew_when_ctrund_was_killed(box):
+    """With a journal: the workers never notice, and the new links are encrypted too."""
+    journal, go = box.path("journal"), box.path("go")
+    journal.mkdir()
+
+    def begin(port):
+        run = box.start(ctrun.program("ctrund"), "--listen", f"127.0.0.1:{port}", "--encrypt",
+                        "--journal", journal, env={"CTRUN_TOKEN": TOKEN})
+        line = ctrun.wait_until(lambda: run.out if "\n" in run.out else None, lambda: f"{run}")
+        return run, int(line.strip().rpartition(":")[2])
+
+    first, port = begin(0)
+    runs = agents(box, port, "--encrypt",
+                  program=f"while [ ! -e {go} ]; do sleep 0.01; done")
+    workers = box.wait_workers(2)
+    first.signal(9)
+    first.wait()
+    second, _ = begin(port)
+    box.wait_event("link_state", count=4, to="up")
+    assert box.workers() == workers
+    go.touch()
+    assert [run.wait() for run in runs] == [0, 0], runs
+    second.signal(15)
+    assert second.wait() == 0, second
+
+
 @pytest.mark.parametrize("option, words", [
     ("--encrypt", "without a secret"), ("--auth=token", "there is none")])
 def test_what_needs_a_secret_is_refused_without_one(box, option, words):
