@@ -60,6 +60,7 @@ int store_create(struct store **out)
     }
     ct_list_init(&store->entries);
     ct_list_init(&store->clients);
+    ct_list_init(&store->groups);
     store->legacy = CT_TCPSTORE_D0;
     store_set_limits(store, STORE_DATA_MAX_BYTES, STORE_OUTPUT_TOTAL_MAX_BYTES);
     *out = store;
@@ -115,6 +116,7 @@ void store_remove_client(struct store_client *client)
     if (!client)
         return;
     store_wait_drop(client);
+    store_group_leave(client);
     client->store->data_bytes -= client->in_charged;
     client->store->output_bytes -= client->out_charged;
     client->store->stats.clients--;

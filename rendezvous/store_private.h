@@ -5,6 +5,7 @@
  *     store_entry.c  names and their values
  *     store_query.c  SET, GET, ADD ... on keys
  *     store_wait.c   WAIT, CHECK, BARRIER, CANCEL_WAIT: who waits for what, who is woken
+ *     store_group.c  which clients are one run of stock agents; its keys end with it
  *     store_queue.c  QUEUE_PUSH, QUEUE_POP, QUEUE_LEN
  *
  * A name has one entry while it has a value, queue elements or waiters, and none otherwise. */
@@ -44,8 +45,11 @@ struct store_wait {
     struct store_entry *entry;
 };
 
+struct store_group;
+
 struct store_client {
-    struct ct_list link; /* in store.clients */
+    struct store_group *group; /* NULL: of none */
+    struct ct_list link;       /* in store.clients */
     struct store *store;
     store_output_fn *on_output;
     void *context;
@@ -68,6 +72,7 @@ struct store {
     struct store_map map;   /* struct store_entry */
     struct ct_list entries; /* all of them, so that LIST_KEYS has a stable order */
     struct ct_list clients;
+    struct ct_list groups; /* struct store_group */
     struct store_client
         *running; /* whose requests are being executed: not to be notified */
     enum ct_tcpstore_dialect legacy;
@@ -119,6 +124,13 @@ int store_entry_add(struct store *store, struct store_entry *entry, int64_t delt
                     int64_t *result);
 /* As WAIT and CHECK see it: a key, or a queue with elements. */
 bool store_entry_exists(const struct store_entry *entry);
+
+/* ---- store_group.c ---------------------------------------------------------------------- */
+
+/* A COMPARE_SET on this name: the client is of that run, if it is the state of one. 0, -ENOMEM. */
+int store_group_join(struct store_client *client, struct ct_tcpstore_blob key);
+/* The connection ends; the keys of its run too when it was the last one of it. */
+void store_group_leave(struct store_client *client);
 
 /* ---- store_wait.c ----------------------------------------------------------------------- */
 

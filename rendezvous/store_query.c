@@ -69,6 +69,8 @@ int store_query_compare_set(struct store_client *client,
     struct ct_tcpstore_request set = {.key = request->key, .value = request->desired};
     int rc;
 
+    if ((rc = store_group_join(client, request->key)) < 0)
+        return rc;
     if (entry && entry->has_value && !is_equal(entry, request->value))
         return store_reply_blob(client, entry->value, entry->length);
     if ((!entry || !entry->has_value) && request->value.length)

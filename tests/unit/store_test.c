@@ -268,6 +268,49 @@ static void list_keys_is_in_order_of_creation(void **state)
 }
 
 /* The table grows, and closes its gaps, under names that come and go. */
+static int begin_run(struct rig *rig, char client, const char *state)
+{
+    int rc = rig_compare_set(rig, client, state, "", "new");
+
+    rig_expect_blob(rig, client, "new");
+    return rc;
+}
+
+/* A daemon outlives the runs whose agents meet there. */
+static void the_keys_of_a_torchrun_run_go_with_its_last_agent(void **state)
+{
+    struct store_stats empty, now;
+    struct rig rig;
+
+    (void)state;
+    rig_init(&rig, 0);
+    rig_expect_value(&rig, "none", ""); /* this client stays */
+    assert_int_equal(rig_set(&rig, 'h', "torch.rendezvous.x", "none of theirs"), 0);
+    store_get_stats(rig.store, &empty);
+    assert_int_equal(begin_run(&rig, 'a', "/torch.rendezvous.x"), 0);
+    assert_int_equal(rig_compare_set(&rig, 'b', "/torch.rendezvous.x", "new", "both"),
+                     0);
+    rig_expect_blob(&rig, 'b', "both");
+    assert_int_equal(begin_run(&rig, 'c', "/torch.rendezvous.x.1"), 0);
+    assert_int_equal(rig_set(&rig, 'a', "/torch.rendezvous.x.0/MASTER_PORT", "1"), 0);
+    assert_int_equal(rig_set(&rig, 'a', "/torch.rendezvous.x.12/MASTER_PORT", "2"), 0);
+    assert_int_equal(rig_set(&rig, 'c', "/torch.rendezvous.x.1.0/MASTER_PORT", "3"), 0);
+    rig_close(&rig, 'a');
+    rig_expect_value(&rig, "/torch.rendezvous.x.0/MASTER_PORT", "1");
+    rig_close(&rig, 'b');
+    rig_expect_value(&rig, "/torch.rendezvous.x", "");
+    rig_expect_value(&rig, "/torch.rendezvous.x.0/MASTER_PORT", "");
+    rig_expect_value(&rig, "/torch.rendezvous.x.12/MASTER_PORT", "");
+    rig_expect_value(&rig, "/torch.rendezvous.x.1", "new");
+    rig_expect_value(&rig, "/torch.rendezvous.x.1.0/MASTER_PORT", "3");
+    rig_close(&rig, 'c');
+    store_get_stats(rig.store, &now);
+    assert_int_equal(now.keys, 1);
+    assert_int_equal(now.data_bytes, empty.data_bytes);
+    assert_int_equal(begin_run(&rig, 'd', "/torch.rendezvous.x"), 0); /* once more */
+    rig_deinit(&rig);
+}
+
 static void thousands_of_keys_come_and_go(void **state)
 {
     enum {
@@ -311,6 +354,7 @@ int main(void)
         cmocka_unit_test(multi_set_changes_nothing_until_all_of_it_came),
         cmocka_unit_test(queues_are_first_in_first_out_beside_the_keys),
         cmocka_unit_test(list_keys_is_in_order_of_creation),
+        cmocka_unit_test(the_keys_of_a_torchrun_run_go_with_its_last_agent),
         cmocka_unit_test(thousands_of_keys_come_and_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stock torchrun agents that meet at a ctrund: the c10d backend with an endpoint that none of them
+hosts. Debian's torch 1.13 always, and the torch of the interpreter that CTRUN_TEST_TORCH names."""
+import pathlib
+import re
+import urllib.request
+
+import ctrun
+import pytest
+import store_peers
+
+HERE = pathlib.Path(__file__).parent
+SCRIPT = ctrun.ROOT / "examples" / "pytorch" / "ddp_gloo.py"
+
+
+def agent(box, kind, port, run_id, *command):
+    python = store_peers.interpreter(kind)
+    torchrun = ([python, str(HERE / "torchrun_113.py")] if kind == "debian"
+                else [python, "-m", "torch.distributed.run"])
+    return box.start(*torchrun, "--nnodes=2", "--nproc_per_node=2", "--rdzv_backend=c10d",
+                     f"--rdzv_endpoint=127.0.0.1:{port}", f"--rdzv_id={run_id}",
+                     "--rdzv_conf=is_host=0", "--max_restarts=1", "--monitor_interval=0.1",
+                     *map(str, command), env={"OMP_NUM_THREADS": "1"})
+
+
+def keys(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        return int(re.search(r"^ctrund_store_keys (\d+)$", reply.read().decode(), re.M)[1])
+
+
+@pytest.mark.parametrize("kind", ["debian", "newer"])
+def test_a_pair_of_torchrun_agents_trains_through_ctrund_and_restarts(box, kind):
+    with store_peers.ctrund(box) as port:
+        agents = [agent(box, kind, port, "job", SCRIPT, "--checkpoint", box.path("ddp.pt"),
+                        "--fail-at=25") for _ in range(2)]
+        assert [run.wait(200) for run in agents] == [0, 0], agents
+        lines = sorted(line for run in agents for line in run.out.splitlines()
+                       if line.startswith("rank "))
+        assert len(lines) == 4, agents
+        for rank, line in enumerate(lines):
+            assert line.startswith(f"rank {rank} of 4") and "steps 20 to 40" in line
+            assert "parameters equal" in line
+        assert any("restart 1" in line for line in lines)  # torchrun counts them on each node
+        assert len({line.split("loss")[1] for line in lines}) > 1  # each its own samples
+        ctrun.wait_until(lambda: keys(port) == 0, lambda: f"{keys(port)} keys are given back")
+
+
+def test_two_runs_of_torchrun_at_one_ctrund_do_not_meet_and_an_id_may_be_used_again(box):
+    say = ["--nproc_per_node=1", "--no_python", "sh", "-c", "echo $RANK of $TORCHELASTIC_RUN_ID"]
+    with store_peers.ctrund(box) as port:
+        for ids in ("a", "a", "a.1", "a.1"), ("a", "a"):  # a store of torchrun's own is used up
+            agents = [agent(box, "debian", port, run_id, *say) for run_id in ids]
+            assert [run.wait(200) for run in agents] == [0] * len(ids), agents
+            said = sorted(line for run in agents for line in run.out.splitlines())
+            assert said == sorted(f"{i % 2} of {run_id}" for i, run_id in enumerate(ids)), agents
+            ctrun.wait_until(lambda: keys(port) == 0, lambda: f"{keys(port)} keys are given back")
