@@ -132,24 +132,29 @@ int logfile_writer_create(struct logfile_writer **out, struct loop *loop)
     return 0;
 }
 
+static struct timespec flush_deadline(bool is_stalled)
+{
+    const uint64_t left_ms = is_stalled ? LOGFILE_STALLED_FLUSH_MS : LOGFILE_FLUSH_MS;
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(left_ms / 1000);
+    until.tv_nsec += (long)(left_ms % 1000) * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return until;
+}
+
 /* True when the thread has written everything and is gone. */
 static bool end_thread(struct logfile_writer *writer)
 {
-    const uint64_t left_ms = writer->is_stalled ? LOGFILE_STALLED_FLUSH_MS
-                                                : LOGFILE_FLUSH_MS;
     struct timespec until;
     bool is_ended;
 
     if (!writer->has_thread)
         return true;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(left_ms / 1000);
-    until.tv_nsec += (long)(left_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
     pthread_mutex_lock(&writer->mutex);
+    until = flush_deadline(writer->is_stalled);
     writer->is_ending = true;
     pthread_cond_signal(&writer->work);
     while (!writer->is_ended &&
