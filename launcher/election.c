@@ -42,8 +42,9 @@ void election_nap(struct election *election, uint64_t until_ms, bool wants_write
                           .tv_nsec = (long)(until_ms % 1000) * 1000000L};
 
     pthread_mutex_lock(&election->mutex);
-    while (!election_is_stopping(election) && ct_left_ms(until_ms) > 0 &&
-           !(wants_writes && election->sequence > election->written))
+    while (
+        !election_is_stopping(election) && ct_left_ms(until_ms) > 0 &&
+        !(wants_writes && election->journal && election->sequence > election->written))
         (void)pthread_cond_timedwait(&election->changed, &election->mutex, &at);
     pthread_mutex_unlock(&election->mutex);
 }

@@ -90,6 +90,7 @@ static int begin_to_lead(struct election *election, struct ctrun_error *err)
     free(election->journal);
     election->journal = NULL;
     election->is_over = false;
+    election->written = election->sequence;
     pthread_mutex_unlock(&election->mutex);
     election->journal_renew_ms = ct_deadline_ms(JOURNAL_RENEW_MS);
     election->renew_ms = ct_now_ms();
@@ -211,7 +212,7 @@ static void renew_journal(struct election *election)
     if (keep_alive(election, election->journal_lease, &is_gone, &err) < 0 || !is_gone)
         return;
     if (grant(election, JOURNAL_TTL_S, &election->journal_lease, &err) == 0)
-        election->written = 0; /* once more, with the new lease */
+        election->written = 0; /* what there is once more, with the new lease */
 }
 
 /* Takes a copy that nobody changes. 1, 0: nothing is new, -ENOMEM. */

@@ -24,12 +24,26 @@ static int read_journal(struct journal_book *book, const uint8_t *data, size_t l
     return rc;
 }
 
+/* When its members count as heard last. However long the silence was, they get most of a lease to
+ * come back: a world without them costs more than the wait. */
+static uint64_t choose_heard_ms(const struct journal_book *book, uint64_t silence_ms)
+{
+    const uint64_t now_ms = ct_now_ms();
+    struct ct_list *it;
+
+    ct_list_for_each(it, &book->entries) {
+        struct journal_entry *entry = ct_list_entry(it, struct journal_entry, node);
+
+        if (entry->round && silence_ms > entry->round->settings.lost_after_ms / 10 * 3)
+            silence_ms = entry->round->settings.lost_after_ms / 10 * 3;
+    }
+    return now_ms > silence_ms ? now_ms - silence_ms : 0;
+}
+
 static int take_runs(struct dispatch *dispatch, struct journal_book *book,
                      uint64_t silence_ms)
 {
-    const uint64_t now_ms = ct_now_ms();
-
-    if (journal_book_restore(book, now_ms > silence_ms ? now_ms - silence_ms : 0) > 0)
+    if (journal_book_restore(book, choose_heard_ms(book, silence_ms)) > 0)
         return -EBADMSG; /* its world may live: nobody else must begin one */
     return run_restore_all(dispatch, book);
 }
