@@ -143,6 +143,8 @@ struct agent_options {
     void (*why)(void *context, char *dst, size_t size);
     /* After a signal that ends the run, every ten seconds: what is left of signal_grace_ms. */
     void (*on_countdown)(void *context, uint64_t left_ms);
+    /* The limits of the run are others now. */
+    void (*on_resize)(void *context, const struct ct_resize *resize);
     /* The rendezvous is lost, the workers are being ended, and it is looked for again for
      * `looked_for_ms`; it is back, and this node joins as a new one. */
     void (*on_lost)(void *context, const struct ctrun_error *why,

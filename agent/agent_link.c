@@ -45,6 +45,8 @@ static void on_message(void *context, const struct ct_message *message)
             agent->options->on_members(agent->options->context, agent->store,
                                        &message->members);
         break;
+    case CT_MESSAGE_RESIZE: agent_take_resize(agent, &message->resize); break;
+    case CT_MESSAGE_DRAIN: agent_take_drain(agent, &message->drain); break;
     case CT_MESSAGE_STOP: agent_take_stop(agent, &message->stop); break;
     case CT_MESSAGE_VERDICT: agent_take_verdict(agent, &message->verdict); break;
     case CT_MESSAGE_SIGNAL: agent_take_signal(agent, &message->signal); break;

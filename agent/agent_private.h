@@ -4,6 +4,7 @@
  *     agent.c          opens and closes everything, runs the loop
  *     agent_round.c    the state that agent.h draws, and the rounds
  *     agent_link.c     what the server says; a link that breaks
+ *     agent_member.c    how many nodes, and who leaves
  *     agent_return.c   a link that is lost, and the way back
  *     agent_resume.c   a link that was made again
  *     agent_seek.c     a host that died and is replaced
@@ -57,6 +58,7 @@ struct agent {
     struct agent_result *result;
     enum agent_state state;
     enum agent_after after;
+    uint32_t min_nodes, max_nodes; /* of the run, since a RESIZE; 0: as hello says */
     bool is_silently_lost; /* no word of the server's host either, the last time */
     bool is_gone; /* STOPPING: no worker is left, the server's word is missing */
 
@@ -149,6 +151,19 @@ void agent_return(struct agent *agent);
 void agent_has_returned(struct agent *agent);
 /* For how long a lost server is looked for. */
 uint64_t agent_return_ms(const struct agent *agent);
+
+/* ---- agent_member.c --------------------------------------------------------------------- */
+
+void agent_take_resize(struct agent *agent, const struct ct_resize *message);
+void agent_take_drain(struct agent *agent, const struct ct_drain *message);
+/* For ctrunctl; context: struct agent. */
+int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
+                     struct ct_buf *out, struct ctrun_error *err);
+int agent_ask_drain(void *context, const char *words, struct ct_buf *out,
+                    struct ctrun_error *err);
+/* agent_request.c: workers that speak to us get the grace time to save and leave; others know only
+ * SIGTERM. */
+void agent_drain(struct agent *agent, const char *reason, pid_t sender);
 
 /* ---- The others ------------------------------------------------------------------------- */
 

@@ -142,6 +142,8 @@ static int on_remote_status(void *context, struct ct_buf *out, struct ctrun_erro
         .waiting = &agent->waiting,
         .crew = agent->crew,
         .born_ms = agent->born_ms,
+        .min_nodes = agent->min_nodes,
+        .max_nodes = agent->max_nodes,
     };
     const int rc = report_format(out, &report);
 
@@ -196,11 +198,8 @@ void agent_drained(void *context)
         end_by_signal(agent, SIGTERM, agent->drained_by);
 }
 
-/* Workers that speak to us get the grace time to save and leave; others know only SIGTERM. */
-static void on_remote_stop(void *context, const char *reason, pid_t sender)
+void agent_drain(struct agent *agent, const char *reason, pid_t sender)
 {
-    struct agent *agent = context;
-
     if (agent->drained_by != 0 || agent->state == AGENT_ENDED)
         return;
     emit_request("stop", SIGTERM, -1, sender);
@@ -213,6 +212,11 @@ static void on_remote_stop(void *context, const char *reason, pid_t sender)
         agent_drained(agent);
 }
 
+static void on_remote_stop(void *context, const char *reason, pid_t sender)
+{
+    agent_drain(context, reason, sender);
+}
+
 void agent_open_remote(struct agent *agent)
 {
     const struct remote_options options = {
@@ -222,6 +226,8 @@ void agent_open_remote(struct agent *agent)
         .on_status = on_remote_status,
         .on_why = on_remote_why,
         .on_signal = on_remote_signal,
+        .on_resize = agent_ask_resize,
+        .on_drain = agent_ask_drain,
         .on_stop = on_remote_stop,
     };
     struct ctrun_error err;

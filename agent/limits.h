@@ -59,6 +59,8 @@ enum {
     LOGFILE_STALLED_FLUSH_MS = 500, /* when nothing came back before either */
     LOGFILE_PATH_TOLD_BYTES = 512,
 
+    AGENT_NODES_MAX = 65535, /* the server's, who needs not be asked to refuse more */
+
     /* Link to the rendezvous server. */
     LINK_IN_MAX_BYTES = 128 * 1024, /* two largest frames */
     LINK_OUT_MAX_BYTES = 512 *

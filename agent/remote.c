@@ -129,6 +129,13 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
                                 client->pid, &text, &err);
         break;
     case CT_CTL_WHY: rc = options->on_why(options->context, &text, &err); break;
+    case CT_CTL_RESIZE:
+        rc = options->on_resize(options->context, (uint32_t)request->signal,
+                                (uint32_t)request->rank, &text, &err);
+        break;
+    case CT_CTL_DRAIN:
+        rc = options->on_drain(options->context, request->reason, &text, &err);
+        break;
     case CT_CTL_STOP: rc = ct_buf_printf(&text, "{\"stopping\":true}"); break;
     default:
         (void)ct_fail(&err, rc,

@@ -23,6 +23,10 @@ struct remote_options {
     int (*on_signal)(void *context, int signal, int rank, pid_t sender,
                      struct ct_buf *out, struct ctrun_error *err);
     int (*on_why)(void *context, struct ct_buf *out, struct ctrun_error *err);
+    int (*on_resize)(void *context, uint32_t min_nodes, uint32_t max_nodes,
+                     struct ct_buf *out, struct ctrun_error *err);
+    int (*on_drain)(void *context, const char *words, struct ct_buf *out,
+                    struct ctrun_error *err);
     /* Called when the answer is on its way: may stop the loop. */
     void (*on_stop)(void *context, const char *reason, pid_t sender);
 };

@@ -13,6 +13,7 @@ struct report {
     const struct ct_waiting *waiting; /* max_nodes 0: nobody is waited for */
     const struct crew *crew;
     uint64_t born_ms;
+    uint32_t min_nodes, max_nodes; /* 0: those of the options */
 };
 
 /* Appends it. 0, -ENOBUFS, -ENOMEM. */

@@ -269,6 +269,22 @@ static int resolve_patience(struct config *out, const struct options *options,
     return 0;
 }
 
+static int resolve_unit(struct config *out, const struct options *options,
+                        struct ctrun_error *err)
+{
+    const struct option_value *unit = &options->values[OPTION_NODE_UNIT];
+    const int64_t usable = unit->integer > 0
+                               ? out->nodes.max - out->nodes.max % unit->integer
+                               : 0;
+
+    if (usable < out->nodes.min)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--node-unit=%s: no multiple of it is within --nnodes=%d:%d",
+                       unit->text ? unit->text : "0", out->nodes.min, out->nodes.max);
+    out->node_unit = (uint32_t)unit->integer;
+    return 0;
+}
+
 static int resolve_requeue(struct config *out, const struct options *options,
                            struct ctrun_error *err)
 {
@@ -425,6 +441,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = resolve_names(out, options, err)) < 0 ||
         (rc = resolve_grace(out, options, err)) < 0 ||
         (rc = resolve_patience(out, options, err)) < 0 ||
+        (rc = resolve_unit(out, options, err)) < 0 ||
         (rc = resolve_requeue(out, options, err)) < 0 ||
         (rc = resolve_output(out, options, err)) < 0 ||
         (rc = resolve_timer(out, err)) < 0 || (rc = check_devices(out, err)) < 0 ||

@@ -47,6 +47,7 @@ struct config_task {
 struct config {
     enum config_backend backend;
     struct nnodes nodes;
+    uint32_t node_unit; /* worlds have a multiple of so many nodes */
     int nproc;
     char run_id[CT_RUN_ID_MAX];
     char role[CT_ROLE_MAX];

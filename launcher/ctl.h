@@ -39,6 +39,7 @@ struct ctl_verb {
 };
 
 extern const struct ctl_verb ctl_kv, ctl_why;
+extern const struct ctl_verb ctl_resize, ctl_drain;
 extern const struct ctl_verb ctl_status, ctl_signal, ctl_stop, ctl_logs, ctl_doctor;
 
 /* One command line, parsed; everything is borrowed from argv and the environment. */

@@ -6,9 +6,9 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-static const struct ctl_verb *const verbs[] = {&ctl_status, &ctl_signal, &ctl_stop,
-                                               &ctl_logs,   &ctl_kv,     &ctl_why,
-                                               &ctl_doctor, NULL};
+static const struct ctl_verb *const verbs[] = {
+    &ctl_status, &ctl_signal, &ctl_stop, &ctl_resize, &ctl_drain,
+    &ctl_logs,   &ctl_kv,     &ctl_why,  &ctl_doctor, NULL};
 
 enum {
     VERB_COUNT = sizeof verbs / sizeof *verbs - 1

@@ -419,6 +419,13 @@ static void on_countdown(void *context, uint64_t left_ms)
         say_signal_left(((struct launch *)context)->config, left_ms);
 }
 
+static void on_resize(void *context, const struct ct_resize *resize)
+{
+    (void)context;
+    messages_say("the run may have %u to %u nodes now (asked on %s)", resize->min_nodes,
+                 resize->max_nodes, resize->by);
+}
+
 static void on_lost(void *context, const struct ctrun_error *why,
                     uint64_t looked_for_ms)
 {
@@ -674,6 +681,7 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     out->hello.pid = getpid();
     out->hello.min_nodes = (uint32_t)config->nodes.min;
     out->hello.max_nodes = (uint32_t)config->nodes.max;
+    out->hello.node_unit = config->node_unit;
     out->hello.max_restarts = config->max_restarts;
     out->hello.join_timeout_ms = config->join_timeout_ms;
     out->hello.last_call_ms = config->last_call_ms;
@@ -761,6 +769,7 @@ static int run_agent(struct launch *launch)
         .why = why,
         .on_countdown = on_countdown,
         .on_worker_started = on_worker_started,
+        .on_resize = on_resize,
         .on_lost = on_lost,
         .on_returned = on_returned,
         .on_worker_ended = on_worker_ended,

@@ -28,6 +28,11 @@ const struct option option_table[OPTION_COUNT] = {
                                      "workers on this node"),
                                .env = "PET_NPROC_PER_NODE", .fallback = "1"},
 
+    [OPTION_NODE_UNIT] = {TAKES(
+                              INT, "node-unit", SIZE, "N",
+                              "ctrun: a world has a multiple of so many nodes; the rest"
+                              " wait as standbys"),
+                          .env = "CTRUN_NODE_UNIT", .fallback = "1"},
     [OPTION_MODULE] = {FLAG("module", PROGRAM, "run PROGRAM as python -m PROGRAM"),
                        .letter = 'm', .env = "PET_MODULE"},
     [OPTION_NO_PYTHON] = {FLAG("no-python", PROGRAM, "execute PROGRAM directly"),

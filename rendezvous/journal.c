@@ -91,6 +91,7 @@ static void add_settings(struct batch *batch, const struct journal_run *run)
     ct_write_u64(&out, settings->last_call_ms);
     ct_write_u64(&out, settings->lost_after_ms);
     ct_write_u64(&out, settings->pause_ms);
+    ct_write_u32(&out, settings->node_unit);
     ct_write_u16(&out, settings->endpoint_port);
     ct_write_u64(&out, run->heartbeat_ms);
     append_fixed(batch, &out);
@@ -254,6 +255,12 @@ static int finish(struct batch *batch, struct journal_mark *mark, int rc)
     return batch->rc;
 }
 
+/* They change when people say so, and stand in WHOLE batches only. */
+static uint64_t limits_of(const struct round *round)
+{
+    return (uint64_t)round->settings.min_nodes << 32 | round->settings.max_nodes;
+}
+
 int journal_note_whole(struct journal_mark *mark, const struct journal_run *run,
                        struct ct_buf *out)
 {
@@ -269,6 +276,7 @@ int journal_note_whole(struct journal_mark *mark, const struct journal_run *run,
             add_member(&batch, round->members.list[i]);
     }
     forget_news(run->round);
+    mark->limits = limits_of(round);
     mark->is_kept = true;
     mark->generation = round->generation;
     return finish(&batch, mark, 0);
@@ -339,7 +347,7 @@ int journal_note(struct journal_mark *mark, const struct journal_run *run,
         forget_news(run->round);
         return 0;
     }
-    if (round->generation == mark->generation)
+    if (round->generation == mark->generation && limits_of(round) == mark->limits)
         return note_changes(mark, run, out);
     *flags = JOURNAL_WHOLE;
     rc = journal_note_whole(mark, run, out);

@@ -56,6 +56,7 @@ struct journal_sink {
 struct journal_mark {
     bool is_kept; /* there is something to be ended */
     uint64_t generation;
+    uint64_t limits;
     uint64_t state_sum, trouble_sum;
 };
 

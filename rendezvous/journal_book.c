@@ -80,6 +80,7 @@ static int read_settings(struct journal_entry *entry, struct ct_reader *in)
     settings.last_call_ms = ct_read_u64(in);
     settings.lost_after_ms = ct_read_u64(in);
     settings.pause_ms = ct_read_u64(in);
+    settings.node_unit = ct_read_u32(in);
     settings.endpoint_port = ct_read_u16(in);
     entry->heartbeat_ms = ct_read_u64(in);
     if (ct_read_end(in) < 0 || entry->heartbeat_ms == 0 || entry->round)

@@ -11,10 +11,11 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED, PEER; and
+/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED, PEER, RESIZE,
+ * DRAIN; and
  * a few that are not about a member. Reserved when a member is added, so that no later step can fail. */
 enum {
-    ACTIONS_PER_MEMBER = 8,
+    ACTIONS_PER_MEMBER = 10,
     ACTIONS_BESIDES = 16
 };
 
@@ -31,6 +32,10 @@ int round_create(struct round **out, const struct round_settings *settings)
 {
     struct round *round;
 
+    if (settings->node_unit > 1 &&
+        settings->max_nodes - settings->max_nodes % settings->node_unit <
+            settings->min_nodes)
+        return -EINVAL;
     if (settings->min_nodes < 1 || settings->max_nodes < settings->min_nodes ||
         settings->max_nodes > ROUND_NODES_MAX || settings->lost_after_ms == 0)
         return -EINVAL;

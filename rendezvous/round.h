@@ -16,6 +16,9 @@
  * Silence of lost_after_ms is a lost node, unless its host still acknowledges what we send:
  * then it is paused, and gets pause_ms (round_pause.c; message.h has the rules of both sides).
  *
+ * The limits may be changed at any time (round_size.c); with a node_unit worlds have a multiple
+ * of so many nodes.
+ *
  * A node whose connection broke may still have workers: the next world waits until its lease
  * is over, by when its agent, cut off, has ended them. So no two worlds live at once.
  *
@@ -66,6 +69,7 @@ struct round_settings {
     uint64_t join_timeout_ms;
     uint64_t last_call_ms;
     uint64_t lost_after_ms;
+    uint32_t node_unit; /* worlds have a multiple of so many nodes; 0: as 1 */
     uint64_t
         pause_ms; /* since a paused member was last heard of; below lost_after_ms: none */
     uint16_t
@@ -98,6 +102,8 @@ enum round_action_kind {
     ROUND_SEND_STOP,    /* round->stop */
     ROUND_SEND_VERDICT, /* round->verdict */
     ROUND_SEND_REFUSE,  /* round->refuse; then close the connection */
+    ROUND_SEND_RESIZE,  /* round->resize */
+    ROUND_SEND_DRAIN,   /* round->drain */
     ROUND_SEND_PEER,    /* something that its host has to acknowledge */
     ROUND_DROP,         /* close the connection: it is a member no more */
     ROUND_CHANGED,      /* `from` became `to`; for logs and events */
@@ -133,6 +139,8 @@ struct round {
     struct ct_stop stop;
     struct ct_verdict verdict;
     struct ct_refuse refuse;
+    struct ct_resize resize;
+    struct ct_drain drain;
     struct ct_resumed resumed;
     struct ct_list news; /* struct member: changed since the journal took it */
 
@@ -143,7 +151,7 @@ struct round {
     size_t counts[MEMBER_LEFT + 1]; /* members by state */
     size_t missing_survivors;       /* survivors that are CONNECTED: expected to join */
     size_t asked_count;             /* members that is_asked */
-    bool is_finishing;              /* a member of the world succeeded: no newcomers */
+    bool is_finishing; /* a member of the world succeeded: no newcomers */
     bool has_fingerprint;
     uint64_t fingerprint; /* of the first JOIN */
     uint8_t outcome;      /* enum ct_outcome that follows STOPPING; 0: the next round */

@@ -126,9 +126,10 @@ static void tell_standbys(struct round *round)
 static void start_world(struct round *round, uint64_t now_ms, const char *why)
 {
     struct member **world = round->scratch;
-    size_t count = member_choose(&round->members, round->settings.max_nodes, world);
+    size_t size = round_world_size(round, round->counts[MEMBER_READY]);
+    size_t count = member_choose(&round->members, size, world);
 
-    assert(count >= round->settings.min_nodes);
+    assert(count == size && count >= round->settings.min_nodes);
     round_change_state(round, ROUND_RUNNING, why);
     if (round->generation < round->floor)
         round->generation = round->floor;
@@ -158,7 +159,7 @@ void round_start_if_complete(struct round *round, uint64_t now_ms)
     if (round->state != ROUND_FORMING || now_ms < round->fence_ms ||
         round_is_in_doubt(round, now_ms))
         return;
-    if (ready < round->settings.min_nodes) {
+    if (round_world_size(round, ready) == 0) {
         round->last_call_ms = UINT64_MAX;
         return;
     }
@@ -167,7 +168,7 @@ void round_start_if_complete(struct round *round, uint64_t now_ms)
             start_world(round, now_ms, "all are back");
         return;
     }
-    if (ready >= round->settings.max_nodes) {
+    if (round_world_size(round, ready) == round_world_size(round, SIZE_MAX)) {
         start_world(round, now_ms, "full");
         return;
     }
@@ -228,7 +229,7 @@ void round_expire_forming(struct round *round, uint64_t now_ms)
     if (round->state != ROUND_FORMING || now_ms < round->join_deadline_ms ||
         now_ms < round->fence_ms || round_is_in_doubt(round, now_ms))
         return;
-    if (round->counts[MEMBER_READY] >= round->settings.min_nodes)
+    if (round_world_size(round, round->counts[MEMBER_READY]) > 0)
         start_world(round, now_ms, "join deadline");
     else
         give_up_waiting(round);

@@ -71,7 +71,7 @@ static void on_join(struct round *round, struct member *member,
         round_announce(round, now_ms);
         round_start_if_complete(round, now_ms);
     } else if (round->state == ROUND_RUNNING) {
-        if (round->world_count < round->settings.max_nodes && !round->is_finishing)
+        if (round_has_wrong_size(round) && !round->is_finishing)
             round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
         else
             round_tell_standby(round, member);
@@ -227,6 +227,7 @@ void round_on_message(struct round *round, struct member *member,
         [CT_MESSAGE_FAILURE] = on_failure,     [CT_MESSAGE_STOPPED] = on_stopped,
         [CT_MESSAGE_SUCCEEDED] = on_succeeded, [CT_MESSAGE_LEAVE] = on_leave,
         [CT_MESSAGE_CLOSE] = on_close,         [CT_MESSAGE_STOPPING] = on_stopping,
+        [CT_MESSAGE_RESIZE] = round_on_resize, [CT_MESSAGE_DRAIN] = round_on_drain,
     };
     size_t kind = (size_t)message->kind;
 

@@ -7,6 +7,7 @@
  *     round_exclude.c   a node that fails again and again makes room for a spare
  *     round_forming.c   waiting for members; the start of a world
  *     round_resume.c    broken connections, members that come back, restart of the server
+ *     round_size.c      limits, units, who is asked to leave
  *     round_stopping.c  the end of a world; the end of the run */
 #ifndef RENDEZVOUS_ROUND_PRIVATE_H
 #define RENDEZVOUS_ROUND_PRIVATE_H
@@ -69,6 +70,17 @@ bool round_is_in_doubt(const struct round *round, uint64_t now_ms);
 uint64_t round_next_lease_ms(const struct round *round);
 /* Until when a member that is lost now may have living workers. */
 uint64_t round_fence_of(const struct round *round, const struct member *member);
+
+/* round_size.c */
+
+/* How many of `ready` nodes a world may have now; 0: none may start. */
+size_t round_world_size(const struct round *round, size_t ready);
+/* A running world may grow, or must shrink. */
+bool round_has_wrong_size(const struct round *round);
+void round_on_resize(struct round *round, struct member *member,
+                     const struct ct_message *message, uint64_t now_ms);
+void round_on_drain(struct round *round, struct member *member,
+                    const struct ct_message *message, uint64_t now_ms);
 
 /* round_message.c */
 

@@ -102,7 +102,6 @@ static void tell_decision(struct round *round, enum ct_stop_reason reason,
 static void charge(struct round *round, const struct ct_failure *failure)
 {
     const bool is_loop = crash_loop_take(&round->crash_loop, failure);
-
     if (round->outcome)
         return; /* it ends anyhow */
     if (failure->cause == CT_CAUSE_UNKILLABLE || crash_loop_is_hopeless(failure) ||

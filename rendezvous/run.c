@@ -73,6 +73,7 @@ static int create_round(struct round **out, const struct dispatch *dispatch,
         .join_timeout_ms = or_default(hello->join_timeout_ms, ROUND_JOIN_TIMEOUT_MS),
         .last_call_ms = hello->last_call_ms,
         .lost_after_ms = or_default(hello->lost_after_ms, ROUND_LOST_AFTER_MS),
+        .node_unit = hello->node_unit,
         .pause_ms = pause_after(hello),
         .endpoint_port = dispatch->endpoint_port,
     };
@@ -253,6 +254,13 @@ static void execute(struct run *run, const struct round_action *action)
     case ROUND_SEND_REFUSE:
         part(action->peer);
         peer_refuse(action->peer, round->refuse.code, round->refuse.text);
+        break;
+    case ROUND_SEND_RESIZE:
+        send_action(run, action, CT_MESSAGE_RESIZE, &round->resize,
+                    sizeof round->resize);
+        break;
+    case ROUND_SEND_DRAIN:
+        send_action(run, action, CT_MESSAGE_DRAIN, &round->drain, sizeof round->drain);
         break;
     case ROUND_SEND_PEER: pause_send_peer(action->peer); break;
     case ROUND_DROP:

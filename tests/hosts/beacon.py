@@ -20,8 +20,8 @@ Line = collections.namedtuple("Line", "at generation rank world host restart gro
 
 
 class Beacon:
-    def __init__(self, box):
-        self.folder = box.path("beacon")
+    def __init__(self, box, name="beacon"):
+        self.folder = box.path(name)
         self.folder.mkdir()
         self.program = [box.write("beacon.sh", SCRIPT, 0o755), str(self.folder)]
 

@@ -18,7 +18,7 @@ KINDS = {
     "HELLO": (1, (("run_id", "s"), ("host", "s"), ("pid", "i"), ("min_nodes", "I"),
                   ("max_nodes", "I"), ("max_restarts", "I"), ("join_timeout_ms", "Q"),
                   ("last_call_ms", "Q"), ("heartbeat_ms", "Q"), ("lost_after_ms", "Q"),
-                  ("nonce", "32s"))),
+                  ("nonce", "32s"), ("node_unit", "I"))),
     "WELCOME": (2, (("heartbeat_ms", "Q"), ("lost_after_ms", "Q"), ("seen_as", "s"),
                     ("wall_ns", "Q"))),
     "REFUSE": (3, (("code", "i"), ("version", "B"), ("text", "s"))),

@@ -127,10 +127,11 @@ class Agent:
         self.sock.sendall(data)
 
     def hello(self, run="job", min_nodes=2, max_nodes=2, restarts=0, join_timeout=60000,
-              last_call=30000, heartbeat=200, lost_after=60000, nonce=bytes(32)):
+              last_call=30000, heartbeat=200, lost_after=60000, nonce=bytes(32),
+              node_unit=0):
         self.send(HELLO, text(run) + text(self.host) + struct.pack(
             "<iIIIQQQQ", 1, min_nodes, max_nodes, restarts, join_timeout, last_call, heartbeat,
-            lost_after) + nonce)
+            lost_after) + nonce + struct.pack("<I", node_unit))
         return self
 
     def resume(self, ticket, generation, state=RUNNING, **settings):

@@ -516,6 +516,113 @@ static void one_to_a_thousand_nodes_cost_a_few_messages_each(void **state)
     }
 }
 
+/* ---- Size -------------------------------------------------------------------------------- */
+
+static void a_resize_down_ends_the_world_and_keeps_the_oldest(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 3, 0), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 2, SIM_RESIZE, 1 * 1000 + 2);
+    sim_run(&sim, 20000);
+    assert_int_equal(sim.nodes[0].start.generation, 2);
+    assert_int_equal(sim.nodes[0].start.group_world_size, 2);
+    assert_int_equal(sim.nodes[1].start.group_rank, 1);
+    assert_int_equal(sim.nodes[0].start.restart_count, 0);
+    assert_true(sim.nodes[2].is_standby);
+    sim_deinit(&sim);
+}
+
+static void a_resize_up_takes_the_standbys_in(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 2, 0), 4);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 0, SIM_RESIZE, 2 * 1000 + 4);
+    sim_run(&sim, 20000);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(sim.nodes[i].start.group_world_size, 4);
+    assert_int_equal(sim.nodes[1].start.group_rank, 1); /* nobody changes places */
+    sim_deinit(&sim);
+}
+
+static void a_resize_that_changes_nothing_disturbs_nobody(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 3, 0), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 0, SIM_RESIZE, 2 * 1000 + 5);
+    sim_fault_at(&sim, 11000, 0, SIM_RESIZE, 4 * 1000 + 2); /* nonsense */
+    sim_run(&sim, 20000);
+    assert_int_equal(sim.nodes[0].starts, 1);
+    assert_int_equal(sim.round->settings.max_nodes, 5);
+    sim_deinit(&sim);
+}
+
+static void a_drained_node_leaves_and_a_standby_comes(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 2, 0), 3);
+    for (size_t i = 0; i < 3; i++)
+        sim_join_at(&sim, 1000 * i, i);
+    sim_fault_at(&sim, 10000, 1, SIM_DRAIN, 0);
+    sim_run(&sim, 20000);
+    assert_true(sim.nodes[0].is_done);
+    assert_int_equal(sim.nodes[1].start.group_world_size, 2);
+    assert_int_equal(sim.nodes[2].start.generation, 2);
+    assert_int_equal(sim.nodes[2].start.restart_count, 0);
+    sim_deinit(&sim);
+}
+
+static void a_drained_run_ends_everywhere(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(1, 3, 3), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 1, SIM_DRAIN, -1);
+    sim_run(&sim, 20000);
+    for (size_t i = 0; i < 3; i++)
+        assert_true(sim.nodes[i].is_done && !sim.nodes[i].alive);
+    assert_int_equal(sim.nodes[0].starts, 1);
+    sim_deinit(&sim);
+}
+
+static void worlds_have_whole_units_only(void **state)
+{
+    struct round_settings s = settings(2, 6, 0);
+    struct sim sim;
+
+    (void)state;
+    s.node_unit = 2;
+    begin(&sim, s, 5);
+    for (size_t i = 0; i < 3; i++)
+        sim_join_at(&sim, 10 * i, i);
+    sim_join_at(&sim, 50000, 3);
+    sim_join_at(&sim, 60000, 4);
+    sim_run(&sim, 45000);
+    assert_int_equal(sim.nodes[0].start.group_world_size, 2); /* of three */
+    assert_true(sim.nodes[2].is_standby);
+    sim_run(&sim, 59000);
+    assert_int_equal(sim.nodes[3].start.group_world_size, 4);
+    sim_run(&sim, 65000);
+    assert_int_equal(sim.nodes[0].start.group_world_size, 4);
+    assert_int_equal(sim.nodes[0].starts, 2); /* the fifth disturbs nobody */
+    sim_fault_at(&sim, 70000, 1, SIM_POWER_OFF, 0);
+    sim_run(&sim, 90000);
+    assert_int_equal(sim.nodes[4].start.group_world_size, 4); /* and takes over */
+    sim_deinit(&sim);
+}
+
 /* ---- Paused is not dead ------------------------------------------------------------------ */
 
 static struct round_settings patient(uint32_t min, uint32_t max)
@@ -619,7 +726,10 @@ static void throw_faults(struct sim *sim, uint64_t until_ms)
                        : fault == SIM_PAUSE_SERVER ? (int64_t)sim_random(sim, 15000)
                        : fault == SIM_CRASH || fault == SIM_GAP
                            ? (int64_t)sim_random(sim, 12000)
-                           : 3;
+                       : fault == SIM_RESIZE
+                           ? (int64_t)(sim_random(sim, 4) * 1000 + sim_random(sim, 8))
+                       : fault == SIM_DRAIN ? (int64_t)sim_random(sim, 9)
+                                            : 3;
 
         if ((fault == SIM_CRASH || fault == SIM_GAP) && sim_random(sim, 3))
             code %= 3000; /* short enough to be survived */
@@ -647,6 +757,8 @@ static void run_random(uint64_t seed)
     s.max_nodes = 1 + (uint32_t)sim_random(&sim, sim.node_count);
     s.min_nodes = 1 + (uint32_t)sim_random(&sim, s.max_nodes);
     s.max_restarts = (uint32_t)sim_random(&sim, 4);
+    if (sim_random(&sim, 8) == 0 && s.max_nodes / 2 * 2 >= s.min_nodes)
+        s.node_unit = 2;
     if (sim_random(&sim, 2))
         s.pause_ms = CT_PAUSE_LEASES * s.lost_after_ms;
     sim.settings = s;
@@ -722,6 +834,12 @@ int main(void)
         cmocka_unit_test(close_ends_the_run_for_everyone),
         cmocka_unit_test(hints_come_first_then_the_endpoint_then_arrival),
         cmocka_unit_test(one_to_a_thousand_nodes_cost_a_few_messages_each),
+        cmocka_unit_test(a_resize_down_ends_the_world_and_keeps_the_oldest),
+        cmocka_unit_test(a_resize_up_takes_the_standbys_in),
+        cmocka_unit_test(a_resize_that_changes_nothing_disturbs_nobody),
+        cmocka_unit_test(a_drained_node_leaves_and_a_standby_comes),
+        cmocka_unit_test(a_drained_run_ends_everywhere),
+        cmocka_unit_test(worlds_have_whole_units_only),
         cmocka_unit_test(a_pause_of_five_seconds_costs_no_node),
         cmocka_unit_test(a_pause_of_the_server_for_five_seconds_costs_no_node),
         cmocka_unit_test(a_node_that_stays_paused_is_lost_in_the_end),

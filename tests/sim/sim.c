@@ -247,7 +247,8 @@ static void check_world(struct sim *sim)
         ranks += slots[i];
     }
     if (n > 0 && (ranks != world_size || first->group_world_size != n ||
-                  n < sim->settings.min_nodes || n > sim->settings.max_nodes))
+                  n < round->settings.min_nodes || n > round->settings.max_nodes ||
+                  (round->settings.node_unit > 1 && n % round->settings.node_unit)))
         die(sim, "a world of the wrong size");
     if (n > 0 && !sim->has_gap && is_new && round->generation <= sim->last_generation)
         die(sim, "a generation that did not grow");
@@ -305,6 +306,8 @@ static struct note describe(struct sim *sim, const struct round_action *action)
     case ROUND_DROP:
         note.kind = CT_MESSAGE_CLOSE;
         break; /* the link ends, see receive() */
+    case ROUND_SEND_RESIZE: note.kind = CT_MESSAGE_RESIZE; break;
+    case ROUND_SEND_DRAIN: note.kind = CT_MESSAGE_DRAIN; break;
     case ROUND_SEND_RESUMED:
         note.kind = CT_MESSAGE_RESUMED;
         note.resumed = round->resumed;
@@ -800,6 +803,16 @@ static void take_ack(struct sim *sim, struct sim_node *node, uint64_t sent_ms)
         start(sim, node, &node->held, node->held_world);
 }
 
+static void leave(struct sim *sim, struct sim_node *node)
+{
+    if (!node->id || node->is_leaving)
+        return;
+    node->is_leaving = true;
+    send_up(sim, node,
+            (struct note){.kind = CT_MESSAGE_LEAVE, .generation = node->alive});
+    end_workers(sim, node, node->alive);
+}
+
 static void receive(struct sim *sim, struct sim_node *node, struct note *note)
 {
     if (node->has_held && note->kind == CT_MESSAGE_STOP) {
@@ -847,7 +860,9 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
     case CT_MESSAGE_CLOSE: begin_resume(sim, node); break;
     case CT_MESSAGE_RESUMED: say_again(sim, node, &note->resumed); break;
     case CT_MESSAGE_HEARTBEAT_ACK: take_ack(sim, node, note->generation); break;
-    case CT_MESSAGE_PEER: break;
+    case CT_MESSAGE_PEER:
+    case CT_MESSAGE_RESIZE: break;
+    case CT_MESSAGE_DRAIN: leave(sim, node); break;
     default: die(sim, "a message that the server does not send");
     }
     free(note->stop);
@@ -935,14 +950,7 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
         node->is_silent = true;
         later(sim, (uint64_t)note->code, node, EVENT_VOICE, 0);
         break;
-    case SIM_LEAVE:
-        if (!node->id)
-            break;
-        node->is_leaving = true;
-        send_up(sim, node,
-                (struct note){.kind = CT_MESSAGE_LEAVE, .generation = node->alive});
-        end_workers(sim, node, node->alive);
-        break;
+    case SIM_LEAVE: leave(sim, node); break;
     case SIM_PAUSE: pause_node(sim, node, (uint64_t)note->code); break;
     case SIM_PAUSE_SERVER:
         if (sim->now_ms >= sim->server_paused_until_ms)
@@ -950,6 +958,13 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
         break;
     case SIM_CRASH:
     case SIM_GAP: break; /* the server's */
+    case SIM_RESIZE:
+        send_up(sim, node,
+                (struct note){.kind = CT_MESSAGE_RESIZE, .code = note->code});
+        break;
+    case SIM_DRAIN:
+        send_up(sim, node, (struct note){.kind = CT_MESSAGE_DRAIN, .code = note->code});
+        break;
     case SIM_CLOSE:
         send_up(sim, node, (struct note){.kind = CT_MESSAGE_CLOSE, .code = note->code});
         break;
@@ -1012,6 +1027,15 @@ static void arrive(struct sim *sim, struct sim_node *node,
     case CT_MESSAGE_STOPPING: message.stopping.generation = note->generation; break;
     case CT_MESSAGE_STOPPED: message.stopped.generation = note->generation; break;
     case CT_MESSAGE_SUCCEEDED: message.succeeded.generation = note->generation; break;
+    case CT_MESSAGE_RESIZE:
+        message.resize.min_nodes = (uint32_t)(note->code / 1000);
+        message.resize.max_nodes = (uint32_t)(note->code % 1000);
+        break;
+    case CT_MESSAGE_DRAIN:
+        if (note->code >= 0)
+            snprintf(message.drain.host, sizeof message.drain.host, "n%d",
+                     (int)note->code);
+        break;
     case CT_MESSAGE_CLOSE: message.close.exit_code = (uint8_t)note->code; break;
     default: break;
     }
@@ -1056,7 +1080,7 @@ static bool defer(struct sim *sim, struct sim_node *node, const struct sim_event
             return false;
         break;
     case EVENT_FAULT:
-        again.at_ms = fault == SIM_FAIL || fault == SIM_LEAVE || fault == SIM_CLOSE
+        again.at_ms = fault == SIM_FAIL || fault == SIM_LEAVE || fault >= SIM_RESIZE
                           ? node->paused_until_ms
                           : 0;
         break;

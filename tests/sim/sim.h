@@ -34,6 +34,8 @@ enum sim_fault {
     SIM_PAUSE_SERVER, /* the server is, whichever the node */
     SIM_CRASH,        /* the server is killed, and begins again after `code` ms */
     SIM_GAP,          /* the same, and the last batches of its journal are lost */
+    SIM_RESIZE,       /* the agent asks for `code` = min * 1000 + max nodes */
+    SIM_DRAIN,        /* the agent asks node `code` to leave; -1: all */
     SIM_CLOSE,        /* the agent says CLOSE with exit code `code` */
 };
 

@@ -59,7 +59,8 @@ static const struct {
                 .last_call_ms = 30000,
                 .heartbeat_ms = 1000,
                 .lost_after_ms = 5000,
-                .nonce = NONCE}},
+                .nonce = NONCE,
+                .node_unit = 2}},
      "03000000"
      "6a6f62"
      "02000000"
@@ -71,7 +72,7 @@ static const struct {
      "c027090000000000"
      "3075000000000000"
      "e803000000000000"
-     "8813000000000000" NONCE_HEX},
+     "8813000000000000" NONCE_HEX "02000000"},
     {{.kind = CT_MESSAGE_CHALLENGE, .challenge = {.nonce = NONCE}}, NONCE_HEX},
     {{.kind = CT_MESSAGE_PROOF, .proof = {.proof = NONCE}}, NONCE_HEX},
     {{.kind = CT_MESSAGE_SERVER_PROOF, .proof = {.proof = NONCE}}, NONCE_HEX},
@@ -219,6 +220,17 @@ static const struct {
      "0500000000000000"
      "8877665544332211"},
     {{.kind = CT_MESSAGE_PEER, .peer = {.port = 29400}}, "d872"},
+    {{.kind = CT_MESSAGE_RESIZE,
+      .resize = {.min_nodes = 1, .max_nodes = 4, .by = "n1"}},
+     "01000000"
+     "04000000"
+     "02000000"
+     "6e31"},
+    {{.kind = CT_MESSAGE_DRAIN, .drain = {.host = "n1", .reason = "why"}},
+     "02000000"
+     "6e31"
+     "03000000"
+     "776879"},
     {{.kind = CT_MESSAGE_VERDICT,
       .verdict = {.generation = 7,
                   .outcome = CT_OUTCOME_FAILED,

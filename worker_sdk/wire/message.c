@@ -82,6 +82,7 @@ static const struct field hello_fields[] = {
     U64(ct_hello, heartbeat_ms),
     U64(ct_hello, lost_after_ms),
     BYTES(ct_hello, nonce),
+    U32(ct_hello, node_unit),
 };
 
 static const struct field challenge_fields[] = {
@@ -179,6 +180,17 @@ static const struct field succeeded_fields[] = {
 
 static const struct field stopping_fields[] = {
     U64(ct_stopping, generation),
+};
+
+static const struct field resize_fields[] = {
+    U32(ct_resize, min_nodes),
+    U32(ct_resize, max_nodes),
+    STR(ct_resize, by),
+};
+
+static const struct field drain_fields[] = {
+    STR(ct_drain, host),
+    STR(ct_drain, reason),
 };
 
 static const struct field peer_fields[] = {
@@ -293,6 +305,8 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_MEMBERS] = LAYOUT("MEMBERS", ct_members, members_fields),
     [CT_MESSAGE_OFFER] = LAYOUT("OFFER", ct_offer, offer_fields),
     [CT_MESSAGE_PEER] = LAYOUT("PEER", ct_peer, peer_fields),
+    [CT_MESSAGE_RESIZE] = LAYOUT("RESIZE", ct_resize, resize_fields),
+    [CT_MESSAGE_DRAIN] = LAYOUT("DRAIN", ct_drain, drain_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
                                        worker_hello_fields),

@@ -92,6 +92,8 @@ enum ct_message_kind {
     CT_MESSAGE_OFFER = 29,  /* beside HELLO and CHALLENGE, see auth.h */
     CT_MESSAGE_SEALED = 30, /* its body is ciphertext, see seal.h: not for this codec */
     CT_MESSAGE_PEER = 25,   /* both ways: see "Paused" */
+    CT_MESSAGE_RESIZE = 26, /* both ways: asked by one, told to all */
+    CT_MESSAGE_DRAIN = 27,  /* both ways: asked by one, told to whom it is for */
     CT_MESSAGE_SIGNAL =
         40, /* either way: the run was sent a signal, all nodes pass it on */
     /* worker to agent and back, over the agent's Unix socket */
@@ -172,6 +174,7 @@ struct ct_hello {
     uint64_t heartbeat_ms;         /* period */
     uint64_t lost_after_ms;        /* silence that makes a node lost */
     uint8_t nonce[CT_NONCE_BYTES]; /* zero: this agent has no token */
+    uint32_t node_unit; /* worlds of a multiple of so many nodes; 0 or 1: any number */
 };
 
 /* server -> agent */
@@ -290,6 +293,19 @@ struct ct_stopping {
     uint64_t generation;
 };
 
+/* The limits of the run, for the next rounds; a world that is too large or may grow ends. */
+struct ct_resize {
+    uint32_t min_nodes;
+    uint32_t max_nodes;
+    char by[CT_HOST_MAX]; /* who asked, for people; the server fills it in */
+};
+
+/* Save, end your workers, leave. */
+struct ct_drain {
+    char host[CT_HOST_MAX]; /* whose agents; empty: all of the run */
+    char reason[128];
+};
+
 /* agent -> server: the port of the agent's own end; server -> agent: that of the agent's end as
  * the server sees it */
 struct ct_peer {
@@ -379,6 +395,8 @@ enum ct_ctl_verb {
     CT_CTL_STATUS = 1,
     CT_CTL_SIGNAL = 2, /* to the workers: `signal`, `rank` */
     CT_CTL_STOP = 3,   /* save and end: `reason` */
+    CT_CTL_RESIZE = 5, /* `signal` to `rank` nodes */
+    CT_CTL_DRAIN = 6,  /* `reason`: HOST, a blank, why; no host: all nodes */
     CT_CTL_WHY = 8,    /* the first cause of the last stop */
 };
 
@@ -422,6 +440,8 @@ struct ct_message {
         struct ct_members members;
         struct ct_offer offer;
         struct ct_peer peer;
+        struct ct_resize resize;
+        struct ct_drain drain;
         struct ct_signal signal;
         struct ct_worker_hello worker_hello;
         struct ct_worker_step worker_step;

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What people change about the members of a live run: how many there may be, and who leaves. Asked
+ * by one agent for its ctrunctl, told to all whom it is about. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent_private.h"
+
+static void emit_limits(uint32_t min_nodes, uint32_t max_nodes, const char *by)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "resized");
+    ct_event_int(&event, "min_nodes", min_nodes);
+    ct_event_int(&event, "max_nodes", max_nodes);
+    ct_event_str(&event, "by", by);
+    ct_event_end(&event);
+}
+
+void agent_take_resize(struct agent *agent, const struct ct_resize *message)
+{
+    agent->min_nodes = message->min_nodes;
+    agent->max_nodes = message->max_nodes;
+    emit_limits(message->min_nodes, message->max_nodes, message->by);
+    if (agent->options->on_resize)
+        agent->options->on_resize(agent->options->context, message);
+}
+
+void agent_take_drain(struct agent *agent, const struct ct_drain *message)
+{
+    agent_drain(agent, message->reason, getpid());
+}
+
+static int need_link(const struct agent *agent, struct ctrun_error *err)
+{
+    if (link_is_up(agent->link))
+        return 0;
+    return ct_fail(err, -ENOTCONN, "the rendezvous is not connected: the run is %s",
+                   agent_state_name(agent->state));
+}
+
+int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
+                     struct ct_buf *out, struct ctrun_error *err)
+{
+    struct agent *agent = context;
+    const uint32_t unit = agent->options->hello.node_unit > 1
+                              ? agent->options->hello.node_unit
+                              : 1;
+    struct ct_message message = {.kind = CT_MESSAGE_RESIZE};
+    int rc = need_link(agent, err);
+
+    if (rc < 0)
+        return rc;
+    if (min_nodes < 1 || max_nodes < min_nodes || max_nodes > AGENT_NODES_MAX)
+        return ct_fail(err, -EINVAL, "%u:%u nodes: 1 <= MIN <= MAX <= %d is needed",
+                       min_nodes, max_nodes, AGENT_NODES_MAX);
+    if (max_nodes - max_nodes % unit < min_nodes)
+        return ct_fail(err, -EINVAL, "%u:%u nodes: no multiple of --node-unit=%u",
+                       min_nodes, max_nodes, unit);
+    message.resize.min_nodes = min_nodes;
+    message.resize.max_nodes = max_nodes;
+    link_send(agent->link, &message);
+    return ct_buf_printf(out, "{\"asked\":true,\"min_nodes\":%u,\"max_nodes\":%u}",
+                         min_nodes, max_nodes);
+}
+
+/* `words`: the host, a blank, the reason. */
+int agent_ask_drain(void *context, const char *words, struct ct_buf *out,
+                    struct ctrun_error *err)
+{
+    struct agent *agent = context;
+    struct ct_message message = {.kind = CT_MESSAGE_DRAIN};
+    const char *blank = strchr(words, ' ');
+    int rc = need_link(agent, err);
+
+    if (rc < 0)
+        return rc;
+    if (!blank || (size_t)(blank - words) >= sizeof message.drain.host)
+        return ct_fail(err, -EINVAL, "a request to drain that cannot be read");
+    memcpy(message.drain.host, words, (size_t)(blank - words));
+    (void)ct_copy(message.drain.reason, sizeof message.drain.reason, blank + 1);
+    link_send(agent->link, &message);
+    return ct_buf_printf(out, "{\"asked\":true}");
+}

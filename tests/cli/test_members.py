@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The size of a live run: resize, drain and units."""
+import signal
+
+import ctrun
+import launch
+import pytest
+
+CTL = ctrun.program("ctrunctl")
+HOLD = ["sh", "-c", "exec sleep 600"]
+CONF = "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2"
+
+
+@pytest.fixture
+def cluster(box):
+    """start(count, nnodes, ...): so many nodes named n0, n1, ... of one run on this machine."""
+    class Cluster:
+        runs = []
+
+        def start(self, count, nnodes, *words, program=HOLD, wait=True):
+            self.words = [f"--rdzv-endpoint=localhost:{self.port}", f"--nnodes={nnodes}",
+                          "--shutdown-timeout=1", "--rdzv-id=members", CONF, *words, *program]
+            for _ in range(count):
+                self.add()
+            return self
+
+        port = launch.free_port()
+
+        def add(self):
+            self.runs.append(box.start_ctrun(*self.words))
+            # The first one hosts, and who is in the world is then a matter of order.
+            box.wait_event("link_state", to="up", count=len(self.runs))
+
+        def world(self, generation, size, seconds=20):
+            """Waits for START of that world on `size` nodes; their events."""
+            events = box.wait_event("round_started", count=size, seconds=seconds,
+                                    generation=generation)
+            assert {e["group_world_size"] for e in events} == {size}, events
+            return events
+
+        def end(self):
+            for run in self.runs:
+                if run.code is None:
+                    run.signal(signal.SIGTERM)
+            for run in self.runs:
+                run.wait(30)
+    cluster = Cluster()
+    cluster.runs = []
+    yield cluster
+    cluster.end()
+
+
+def ctl(box, *words, run):
+    return box.run(CTL, words[0], f"--run={run.pid}", *words[1:])
+
+
+def test_resize_shrinks_and_grows_a_live_run(box, cluster):
+    cluster.start(3, "1:3")
+    cluster.world(1, 3)
+    answer = ctl(box, "resize", "1:2", run=cluster.runs[1])
+    assert answer.code == 0 and "1 to 2 nodes" in answer.out, answer
+    cluster.world(2, 2)
+    ctrun.wait_until(lambda: sum("run is full (2/2): standby #1" in run.err
+                                 for run in cluster.runs) == 1, lambda: cluster.runs, 10)
+    assert all("the run may have 1 to 2 nodes now" in run.err for run in cluster.runs)
+    status = ctl(box, "status", "--json", run=cluster.runs[0])
+    assert '"max_nodes":2' in status.out.replace(" ", ""), status
+    assert ctl(box, "resize", "3", run=cluster.runs[0]).code == 0
+    events = cluster.world(3, 3)
+    assert {e["restart_count"] for e in events} == {0}  # none of it costs a restart
+
+
+@pytest.mark.parametrize("words", [["resize"], ["resize", "0"], ["resize", "3:2"],
+                                   ["resize", "many"], ["drain"], ["drain", "a", "--all"]])
+def test_wrong_words_are_refused(box, words):
+    assert box.run(CTL, *words).code == 2
+
+
+def test_drain_of_all_ends_the_run_on_every_node(box, cluster):
+    cluster.start(2, "2")
+    cluster.world(1, 2)
+    answer = ctl(box, "drain", "--all", "--reason=maintenance", run=cluster.runs[1])
+    assert answer.code == 0, answer
+    assert [run.wait(20) for run in cluster.runs] == [143, 143]
+
+
+def test_worlds_have_whole_units_and_the_rest_waits(box, cluster):
+    cluster.start(3, "2:4", "--node-unit=2")
+    cluster.world(1, 2)
+    cluster.add()
+    cluster.world(2, 4)
+
+
+def test_a_unit_that_fits_no_world_is_refused(box):
+    run = box.ctrun("--nnodes=3", "--node-unit=2", "--rdzv-endpoint=localhost:1", "true")
+    assert run.code == 2 and "--node-unit=2" in run.err, run
+
