@@ -81,10 +81,19 @@ static void warn_environment(char *const *env)
 
 /* ---- Sizes and names ----------------------------------------------------------------- */
 
-static int count_gpus(const void *env)
+/* What we may use, what Slurm has given us, what is there. */
+static int count_gpus(const void *context)
 {
-    return devices_gpu_count(
-        option_env(*(char *const *const *)env, "CUDA_VISIBLE_DEVICES"));
+    char *const *env = *(char *const *const *)context;
+    const char *visible = option_env(env, "CUDA_VISIBLE_DEVICES");
+    const char *given = option_env(env, "SLURM_STEP_ID")
+                            ? option_env(env, "SLURM_GPUS_ON_NODE")
+                            : NULL;
+    uint64_t count;
+
+    if (!visible && given && ct_parse_u64(given, 0, NPROC_MAX, &count) == 0)
+        return (int)count;
+    return devices_gpu_count(visible);
 }
 
 static int count_cpus(const void *env)

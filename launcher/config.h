@@ -37,11 +37,12 @@ enum {
 
 /* One of several tasks that a batch system has started on this node; each is one rank. */
 struct config_task {
-    bool is_rank;    /* false: an agent of its own, the rest is 0 */
-    int local_id;    /* our worker's LOCAL_RANK */
-    int local_count; /* LOCAL_WORLD_SIZE */
-    int node_id;     /* GROUP_RANK */
-    int node_count;  /* GROUP_WORLD_SIZE */
+    bool is_rank;               /* false: an agent of its own, the rest is 0 */
+    int local_id;               /* our worker's LOCAL_RANK */
+    int local_count;            /* LOCAL_WORLD_SIZE */
+    int node_id;                /* GROUP_RANK */
+    int node_count;             /* GROUP_WORLD_SIZE */
+    char layout[CT_LAYOUT_MAX]; /* tasks of each node: "8+8+7" */
 };
 
 struct config {

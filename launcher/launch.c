@@ -16,11 +16,13 @@
 #include "launcher/messages.h"
 #include "launcher/nested.h"
 #include "launcher/plan.h"
+#include "launcher/program_hash.h"
 #include "launcher/preflight.h"
 #include "launcher/route.h"
 #include "launcher/seat.h"
 #include "launcher/sender.h"
 #include "launcher/say_signal.h"
+#include "launcher/say_start.h"
 #include "launcher/summary.h"
 #include "launcher/summary_json.h"
 #include "launcher/torch_events.h"
@@ -53,6 +55,7 @@ struct launch {
     uint64_t said_ms;
     uint64_t born_ms;
     bool has_said_omp;
+    char said_layout[CT_LAYOUT_MAX];
     bool is_ending;        /* a signal has ended the run here */
     struct why why;        /* the first cause of the last stop */
     bool hosts_rendezvous; /* in this process */
@@ -342,6 +345,7 @@ static void on_start(void *context, const struct ct_start *start)
     struct launch *launch = context;
     unsigned last = (unsigned)launch->config->nproc - 1;
 
+    say_start(launch->config, start, launch->said_layout);
     say_omp(launch, start);
     if (launch->has_returned)
         messages_say("rejoined as node %u of %u", start->group_rank,
@@ -692,6 +696,9 @@ static void fill_options(struct launch *launch, struct agent_options *out)
 
     out->join.slots = (uint32_t)config->nproc;
     out->join.fingerprint = fingerprint_of(config);
+    if (config->nodes.max > 1)
+        out->join.program = program_hash(&config->program,
+                                         option_env(config->env, "PATH"));
     out->join.node_rank_hint = config->node_rank;
     out->join.is_endpoint = launch->hosts.is_mine;
     (void)ct_copy(out->join.role, sizeof out->join.role, config->role);

@@ -60,6 +60,8 @@ static int check(const struct batch_place *place, enum batch_shape shape,
 /* Each task is an agent with one worker, and all workers of a node see one another. */
 static void fill_task(struct config *config, const struct batch_place *place)
 {
+    struct ct_layout layout = {0};
+
     config->task = (struct config_task){
         .is_rank = true,
         .local_id = place->local_id,
@@ -67,6 +69,10 @@ static void fill_task(struct config *config, const struct batch_place *place)
         .node_id = place->node_id,
         .node_count = (int)place->nodes.count,
     };
+    for (size_t i = 0; i < place->nodes.count; i++)
+        ct_layout_add(&layout, (uint32_t)place->tasks[i]);
+    (void)ct_copy(config->task.layout, sizeof config->task.layout,
+                  ct_layout_end(&layout));
     config->nodes.min = config->nodes.max = batch_task_count(place);
 }
 

@@ -80,11 +80,13 @@ static void warn_small_mask(const struct placement *placement, char *const *env,
         return;
     cpuset_format(&placement->allowed, text, sizeof text);
     if (option_env(env, "SLURM_JOB_ID"))
-        ct_warn("%d workers share %d CPU%s (%s): the Slurm step was given no more; "
+        ct_warn("E_RESOURCES: %d workers share %d CPU%s (%s): the Slurm step was given "
+                "no more; "
                 "srun --cpus-per-task=%d or --cpu-bind=none gives each its own",
                 nproc, cpus, cpus > 1 ? "s" : "", text, nproc);
     else if (cpus < devices_online_cpu_count())
-        ct_warn("%d workers share %d CPU%s (%s): this process was started with a "
+        ct_warn("E_RESOURCES: %d workers share %d CPU%s (%s): this process was started "
+                "with a "
                 "smaller CPU mask than the machine; see taskset(1) or the container's "
                 "cpuset",
                 nproc, cpus, cpus > 1 ? "s" : "", text);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rendezvous/limits.h"
+#include "rendezvous/lineup.h"
 #include "rendezvous/master.h"
 #include "rendezvous/round_private.h"
 #include "worker_sdk/base/str.h"
@@ -85,6 +86,7 @@ static void fill_start(struct round *round, struct member **world, size_t count)
         memcpy(start->addrs, world[0]->join.addrs, sizeof start->addrs);
     }
     member_assign_ranks(world, count, world + count);
+    lineup_describe(world, count);
 }
 
 static void push_standby(struct round *round, const struct member *member,

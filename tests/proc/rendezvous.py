@@ -24,13 +24,14 @@ KINDS = {
     "REFUSE": (3, (("code", "i"), ("version", "B"), ("text", "s"))),
     "JOIN": (8, (("slots", "I"), ("node_rank_hint", "i"), ("is_endpoint", "B"),
                  ("store_port", "H"), ("fingerprint", "Q"), ("role", "s"), ("local_addr", "s"),
-                 ("addrs", (("addr", "s"),)))),
+                 ("addrs", (("addr", "s"),)), ("program", "Q"))),
     "WAITING": (9, (("joined", "I"), ("min_nodes", "I"), ("max_nodes", "I"), ("left_ms", "Q"),
                     ("is_standby", "B"), ("missing", "s"))),
     "START": (10, (("generation", "Q"), ("restart_count", "I"), ("group_rank", "I"),
                    ("group_world_size", "I"), ("rank_base", "I"), ("world_size", "I"),
                    ("role_rank_base", "I"), ("role_world_size", "I"), ("master_port", "H"),
-                   ("master_addr", "s"), ("master_host", "s"), ("addrs", (("addr", "s"),)))),
+                   ("master_addr", "s"), ("master_host", "s"), ("addrs", (("addr", "s"),)),
+                   ("layout", "s"), ("unlike", "s"))),
     "HEARTBEAT": (11, HEARTBEAT),
     "HEARTBEAT_ACK": (12, HEARTBEAT),
     "FAILURE": (13, FAILURE),
@@ -154,7 +155,7 @@ class Rendezvous:
         self.send("START", generation=self.generation, restart_count=self.restarts, group_rank=0,
                   group_world_size=1, rank_base=0, world_size=self.workers, role_rank_base=0,
                   role_world_size=self.workers, master_port=29500, master_addr="127.0.0.1",
-                  master_host="n0", addrs=())
+                  master_host="n0", addrs=(), layout=str(self.workers), unlike="")
 
     def stop_round(self, generation=None, reason=1, is_final=0, cause=None):
         self.send("STOP", **{**NO_FAILURE, **(cause or {}),

@@ -88,6 +88,7 @@ def decode(kind, body):
                  "world_size", "role_rank_base", "role_world_size", "master_port")
         out = dict(zip(names, r.take("QIIIIIIIH")), master_addr=r.text(), master_host=r.text())
         out["addrs"] = [r.text() for _ in range(r.take("B")[0])]
+        out |= {"layout": r.text(), "unlike": r.text()}
     elif kind == MEMBERS:
         out = dict(zip(("generation", "is_last", "count"), r.take("QBB")))
         out["keys"] = [r.raw(16) for _ in range(out["count"])]
@@ -147,9 +148,9 @@ class Agent:
         return self.read(), server_nonce
 
     def join(self, slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default",
-             local=""):
+             local="", program=0):
         self.send(JOIN, struct.pack("<IiBHQ", slots, hint, is_endpoint, port, fingerprint)
-                  + text(role) + text(local) + b"\x00")
+                  + text(role) + text(local) + b"\x00" + struct.pack("<Q", program))
         return self
 
     def fail(self, generation, **what):

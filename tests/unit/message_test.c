@@ -101,7 +101,8 @@ static const struct {
                .role = "default",
                .local_addr = "",
                .addr_count = 2,
-               .addrs = {"10.0.0.1", "::1"}}},
+               .addrs = {"10.0.0.1", "::1"},
+               .program = 0xbeef}},
      "08000000"
      "ffffffff"
      "01"
@@ -114,7 +115,8 @@ static const struct {
      "08000000"
      "31302e302e302e31"
      "03000000"
-     "3a3a31"},
+     "3a3a31"
+     "efbe000000000000"},
     {{.kind = CT_MESSAGE_WAITING,
       .waiting = {.joined = 1,
                   .min_nodes = 2,
@@ -142,7 +144,9 @@ static const struct {
                 .master_addr = "n0",
                 .master_host = "h",
                 .addr_count = 1,
-                .addrs = {"::2"}}},
+                .addrs = {"::2"},
+                .layout = "8+7",
+                .unlike = "n1"}},
      "0700000000000000"
      "01000000"
      "02000000"
@@ -158,7 +162,11 @@ static const struct {
      "68"
      "01"
      "03000000"
-     "3a3a32"},
+     "3a3a32"
+     "03000000"
+     "382b37"
+     "02000000"
+     "6e31"},
     {{.kind = CT_MESSAGE_MEMBERS,
       .members = {.generation = 7,
                   .is_last = 1,

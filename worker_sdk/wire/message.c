@@ -119,6 +119,7 @@ static const struct field join_fields[] = {
     STR(ct_join, role),
     STR(ct_join, local_addr),
     LIST(ct_join, addr_count, addrs, CT_MESSAGE_ADDRS_MAX, addr_fields),
+    U64(ct_join, program),
 };
 
 static const struct field waiting_fields[] = {
@@ -139,6 +140,8 @@ static const struct field start_fields[] = {
     STR(ct_start, master_addr),
     STR(ct_start, master_host),
     LIST(ct_start, addr_count, addrs, CT_MESSAGE_ADDRS_MAX, addr_fields),
+    STR(ct_start, layout),
+    STR(ct_start, unlike),
 };
 
 static const struct field key_fields[] = {

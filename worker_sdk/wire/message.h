@@ -64,6 +64,7 @@
 #include "worker_sdk/base/addr.h"
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/wire/frame.h"
+#include "worker_sdk/wire/layout.h"
 
 enum ct_message_kind {
     CT_MESSAGE_HELLO = 1,
@@ -211,6 +212,7 @@ struct ct_join {
     char local_addr[CT_HOST_MAX]; /* --local-addr; empty: choose among what follows */
     uint8_t addr_count;
     char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX]; /* numeric, no port */
+    uint64_t program; /* a hash of what the workers execute; 0: it could not be read */
 };
 
 struct ct_waiting {
@@ -236,6 +238,8 @@ struct ct_start {
     char master_host[CT_HOST_MAX]; /* group rank 0's node, for people */
     uint8_t addr_count; /* its other addresses: where master_addr is no way */
     char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX];
+    char layout[CT_LAYOUT_MAX]; /* "8+8+7": workers of each node; for people */
+    char unlike[256]; /* to group rank 0: nodes with another program; for people */
 };
 
 /* server -> group rank 0's agent, before its START: the addresses that the workers of this round
