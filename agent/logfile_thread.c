@@ -126,7 +126,9 @@ static void serve(struct logfile_writer *writer, struct logfile_target *target)
     ct_list_remove(&target->ready);
     target->queue = target->taken;
     target->taken = queue;
-    if (!target->is_broken) {
+    if (target->is_broken) {
+        ct_buf_consume(&target->taken, ct_buf_length(&target->taken));
+    } else {
         writer->busy = target->path;
         pthread_mutex_unlock(&writer->mutex);
         rc = write_taken(writer, target);
