@@ -154,6 +154,8 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
     struct run *run;
     int rc = 0;
 
+    if (refuse_foreign(peer, hello))
+        return;
     if (peer->resume.key != 0) {
         resume_member(peer, hello->run_id);
         return;
@@ -208,7 +210,8 @@ static void on_hello(struct peer *peer, const struct ct_hello *hello)
 
     peer->id = ++dispatch->last_id;
     (void)ct_copy(peer->host, sizeof peer->host, hello->host); /* same size */
-    if (refuse_foreign(peer, hello))
+    /* Whose run this is, a stranger hears only where nobody has to prove anything. */
+    if (!admission_has_secret(&dispatch->rules) && refuse_foreign(peer, hello))
         return;
     if (why) {
         peer_refuse(peer, CTRUN_E_AUTH, why);

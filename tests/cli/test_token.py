@@ -159,3 +159,18 @@ def test_the_environment_of_the_launcher_shows_no_token(box):
     assert box.ctrun("true", env={"CTRUN_TOKEN": "short"}).code == 2
     box.write("go", "")
     assert run.wait() == 0, run
+
+
+def test_whose_run_it_is_hears_only_who_has_the_token(box, token_file):
+    port = launch.free_port()
+    first = box.start_ctrun(*arguments(port, f"--rdzv-token-file={token_file}"), "true")
+    box.wait_event("agent_state", to="joining")
+    words = ["--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=stranger", "true"]
+    stranger = box.ctrun(*words)
+    assert stranger.code == 77 and "error[E_AUTH]" in stranger.err, stranger
+    assert "run 'J'" not in stranger.err and "up " not in stranger.err, stranger
+    friend = box.ctrun(f"--rdzv-token-file={token_file}", *words)
+    assert friend.code == 77 and "error[E_WRONG_RUN]" in friend.err, friend
+    assert "run 'J'" in friend.err, friend
+    first.signal(15)
+    first.wait()

@@ -83,3 +83,13 @@ def test_nothing_in_the_tree_names_the_place_where_it_was_built(box, tree):
 def test_the_launcher_has_both_its_names(box, tree):
     run = box.run(tree / "bin" / "ctrun-launch", "--use-env", "--no-python", "true")
     assert run.code == 0, run
+
+
+def test_the_unit_of_ctrund_is_one_that_systemd_takes_and_keeps_a_journal(box, tree):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze here")
+    unit = tree / "lib/systemd/system/ctrund.service"
+    assert box.run("systemd-analyze", "verify", "--man=no", unit).code == 0, box.runs[-1]
+    text = unit.read_text()
+    assert "--journal %S/ctrund" in text and "StateDirectory=ctrund\n" in text
+    assert "Restart=always\n" in text and "Type=notify\n" in text

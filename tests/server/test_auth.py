@@ -2,6 +2,8 @@
 """Agents and server prove a shared token to each other: right, wrong and missing ones, replay,
 reflection, half handshakes."""
 import socket
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -181,3 +183,18 @@ def test_ctrund_takes_the_token_from_the_environment_and_hides_it(start_daemon):
     refused(daemon.agent().hello(), wire.E_AUTH)
     with open(f"/proc/{daemon.run.pid}/environ", "rb") as environ:
         assert TOKEN not in environ.read()
+
+
+def test_strangers_are_told_no_name_of_a_run_or_a_host(guarded):
+    agent = world_is_possible(guarded)
+    agent.join()
+    ctrun.wait_until(lambda: guarded.status()["runs"], "the run is there")
+    for path in ("/status", "/metrics", "/healthz", "/"):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{guarded.port}{path}") as reply:
+                text = reply.read().decode()
+        except urllib.error.HTTPError as error:
+            text = error.read().decode()
+        assert "job" not in text and "good" not in text, text
+    [run] = guarded.status()["runs"]
+    assert run["state"] == "forming" and len(run["members"]) == 1
