@@ -20,6 +20,7 @@ enum {
     WAY_MS = 3000,
     BATCH = 128, /* ways that are tried at once */
     RESULT_MAX_BYTES = 4 << 20,
+    FINDINGS_MAX_BYTES = 64 * 1024, /* DOCTOR_FINDINGS_MAX of them */
     KEY_MAX = 64,
 };
 
@@ -344,6 +345,43 @@ static int tell_ways(struct net *net)
     return rc < 0 ? complain(net, "store") : 0;
 }
 
+/* What each node finds on itself; looked at when nobody measures ways any more. */
+static int tell_findings(struct net *net)
+{
+    struct doctor *own = ct_zalloc(sizeof *own);
+    char *text = ct_zalloc(FINDINGS_MAX_BYTES);
+    char key[KEY_MAX];
+    int rc = own && text ? 0 : ct_fail(&net->err, -ENOMEM, "out of memory");
+
+    if (rc == 0) {
+        doctor_machine(own);
+        doctor_gpus(own);
+        doctor_findings_format(text, FINDINGS_MAX_BYTES, own);
+        rc = ct_store_set(net->store, key_of(key, "findings", net->self), text,
+                          strlen(text), &net->err);
+    }
+    free(own);
+    free(text);
+    return rc < 0 ? complain(net, "store") : 0;
+}
+
+static int read_findings(struct net *net)
+{
+    char key[KEY_MAX];
+
+    for (int i = 0; i < net->count; i++) {
+        void *text;
+        size_t length;
+
+        if (ct_store_get(net->store, key_of(key, "findings", i), &text, &length,
+                         &net->err) < 0)
+            return complain(net, "nodes");
+        doctor_add_findings(net->doctor, net->nodes[i].host, text);
+        free(text);
+    }
+    return 0;
+}
+
 static int add_ways(struct net *net, int from, const char *text)
 {
     const char *rest = text;
@@ -371,7 +409,7 @@ static int judge(struct net *net)
 {
     char key[KEY_MAX];
 
-    if (await_all(net, "ways") < 0)
+    if (await_all(net, "ways") < 0 || await_all(net, "findings") < 0)
         return -1;
     for (int i = 1; i < net->count; i++) {
         void *text;
@@ -389,6 +427,8 @@ static int judge(struct net *net)
             return complain(net, "nodes");
     }
     doctor_check_nodes(net->doctor, net->nodes, net->count);
+    if (read_findings(net) < 0)
+        return -1;
     doctor_check_ways(net->doctor, net->nodes, net->count, net->ways, net->way_count);
     return 0;
 }
@@ -414,7 +454,7 @@ static int run(struct net *net)
     if (!(net->nodes = ct_zalloc_array((size_t)net->count, sizeof *net->nodes)))
         return -1;
     if (tell_node(net) < 0 || read_nodes(net) < 0 || try_ways(net) < 0 ||
-        tell_ways(net) < 0)
+        tell_ways(net) < 0 || tell_findings(net) < 0)
         return -1;
     if (net->self == 0)
         rc = judge(net);

@@ -48,6 +48,11 @@ bool doctor_net(struct doctor *doctor);
 /* What travels; dst has DOCTOR_TEXT_MAX bytes. */
 void doctor_node_format(char *dst, const struct doctor_node *node);
 int doctor_node_parse(struct doctor_node *out, const char *text);
+/* What is not well with one node, a line each: level, what, value, fix. Cut where it does not
+ * fit. */
+void doctor_findings_format(char *dst, size_t size, const struct doctor *doctor);
+/* Adds the findings of a node; what others have as well is told once, with their names. */
+void doctor_add_findings(struct doctor *doctor, const char *host, const char *text);
 void doctor_check_nodes(struct doctor *doctor, const struct doctor_node *nodes,
                         int count);
 void doctor_check_ways(struct doctor *doctor, const struct doctor_node *nodes,

@@ -208,3 +208,70 @@ void doctor_check_ways(struct doctor *doctor, const struct doctor_node *nodes,
                      "%d of %d ways between nodes work; slowest in %d ms", good,
                      count * (count - 1), slowest_ms);
 }
+
+/* ---- Each node by itself ----------------------------------------------------------------- */
+
+void doctor_findings_format(char *dst, size_t size, const struct doctor *doctor)
+{
+    size_t used = 0;
+
+    *dst = '\0';
+    for (size_t i = 0; i < doctor->count; i++) {
+        const struct doctor_finding *finding = &doctor->list[i];
+
+        if (finding->level == DOCTOR_OK)
+            continue;
+        if (ct_format(dst + used, size - used, "%d\t%s\t%s\t%s\n", finding->level,
+                      finding->what, finding->value, finding->fix) < 0) {
+            dst[used] = '\0';
+            return;
+        }
+        used += strlen(dst + used);
+    }
+}
+
+static struct doctor_finding *find_same(struct doctor *doctor, int level,
+                                        const char *what, const char *fix)
+{
+    for (size_t i = 0; i < doctor->count; i++) {
+        struct doctor_finding *finding = &doctor->list[i];
+
+        if ((int)finding->level == level && strcmp(finding->what, what) == 0 &&
+            strcmp(finding->fix, fix) == 0)
+            return finding;
+    }
+    return NULL;
+}
+
+static void add_finding(struct doctor *doctor, const char *host, int level,
+                        const char *what, const char *value, const char *fix)
+{
+    struct doctor_finding *same = find_same(doctor, level, what, fix);
+    char others[sizeof same->value];
+
+    if (!same) {
+        doctor_set_fix(doctor_add(doctor, (enum doctor_level)level, what, "%s: %.300s",
+                                  host, value),
+                       "%s", fix);
+        return;
+    }
+    (void)ct_copy(others, sizeof others, same->value); /* same size */
+    (void)ct_format(same->value, sizeof same->value, "%s, %s", host, others);
+}
+
+void doctor_add_findings(struct doctor *doctor, const char *host, const char *text)
+{
+    const char *rest = text;
+    char level[8];
+    char what[32];
+    char value[512];
+    char fix[256];
+    uint64_t number;
+
+    while (take(&rest, '\t', level, sizeof level) &&
+           take(&rest, '\t', what, sizeof what) &&
+           take(&rest, '\t', value, sizeof value) &&
+           take(&rest, '\n', fix, sizeof fix) &&
+           ct_parse_u64(level, DOCTOR_WARN, DOCTOR_FAIL, &number) == 0)
+        add_finding(doctor, host, (int)number, what, value, fix);
+}

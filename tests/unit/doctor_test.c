@@ -107,6 +107,30 @@ static void a_way_that_is_closed_is_named_with_its_fix(void **state)
     assert_non_null(find_with(&doctor, "reachability", "5 of 6 ways"));
 }
 
+static void what_many_nodes_suffer_from_is_told_once_with_their_names(void **state)
+{
+    struct doctor own = {0};
+    struct doctor all = {0};
+    char text[4096];
+
+    (void)state;
+    (void)doctor_add(&own, DOCTOR_OK, "clock", "fine");
+    doctor_set_fix(doctor_add(&own, DOCTOR_WARN, "open files", "1024"), "ulimit -n");
+    doctor_set_fix(doctor_add(&own, DOCTOR_FAIL, "/dev/shm", "none"), "mount it");
+    doctor_findings_format(text, sizeof text, &own);
+    doctor_add_findings(&all, "a", text);
+    doctor_add_findings(&all, "b", text);
+    doctor_add_findings(&all, "c", "");
+    doctor_add_findings(&all, "d", "9\tx\ty\tz\n");
+    doctor_add_findings(&all, "e", "nonsense");
+    assert_int_equal(all.count, 2);
+    assert_string_equal(find_with(&all, "open files", "1024")->value, "b, a: 1024");
+    assert_int_equal(find_with(&all, "/dev/shm", "b, a: none")->level, DOCTOR_FAIL);
+    assert_string_equal(all.list[1].fix, "mount it");
+    doctor_findings_format(text, 40, &own); /* what does not fit is left out whole */
+    assert_string_equal(text, "1\topen files\t1024\tulimit -n\n");
+}
+
 static void a_node_reads_what_it_wrote_and_nothing_else(void **state)
 {
     char text[DOCTOR_TEXT_MAX];
@@ -134,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_that_differ_are_named),
         cmocka_unit_test(a_way_that_is_closed_is_named_with_its_fix),
+        cmocka_unit_test(what_many_nodes_suffer_from_is_told_once_with_their_names),
         cmocka_unit_test(a_node_reads_what_it_wrote_and_nothing_else),
         cmocka_unit_test(a_name_that_is_loopback_is_a_trap),
         cmocka_unit_test(a_small_shm_warns_and_none_fails),
