@@ -36,18 +36,34 @@ def test_a_file_that_cannot_be_opened_is_told_and_the_worker_goes_on(node):
     assert lost["path"] == str(node.box.path("1.out"))
 
 
+def read_some(fd):
+    try:
+        return os.read(fd, 1 << 20)
+    except BlockingIOError:
+        return b""
+
+
 def test_a_file_system_that_does_not_answer_holds_up_nobody_else(node):
-    """A named pipe that nobody reads stands in for a hung NFS server."""
+    """A named pipe that is full and that nobody reads stands in for a hung NFS server."""
     os.mkfifo(node.box.path("0.out"))
+    reader = os.open(node.box.path("0.out"), os.O_RDWR | os.O_NONBLOCK)
     server = node.serve(heartbeat_ms=50)
     run = node.start("@0", "flood", "20000000", "@1", "write", "quiet\\n", "touch", "quiet",
                      server=server, options=tee(node))
     ctrun.wait_until(node.box.path("quiet").exists, "the quiet rank is done")
     server.wait_for("HEARTBEAT", len(server.heartbeat_times) + 20)  # the loop lives
-    assert run.code is None
-    with open(node.box.path("0.out"), "rb") as file:
-        data = file.read()
-    assert run.wait() == 0
+    data = b""
+
+    def is_read():
+        nonlocal data
+        is_over = run.code is not None  # before the last look
+        more = read_some(reader)
+        data += more
+        return is_over and not more
+
+    ctrun.wait_until(is_read, "all is read, and the run is over", 60)
+    os.close(reader)
+    assert run.code == 0
     assert run.out.count("[p0]:") == 250000
     left_out = sum(map(int, re.findall(rb"\[ctrun: (\d+) bytes left out", data)))
     assert len(re.sub(rb"\n\[ctrun: .*\n", b"", data)) + left_out == 20000000
