@@ -728,8 +728,9 @@ static void throw_faults(struct sim *sim, uint64_t until_ms)
                            ? (int64_t)sim_random(sim, 12000)
                        : fault == SIM_RESIZE
                            ? (int64_t)(sim_random(sim, 4) * 1000 + sim_random(sim, 8))
-                       : fault == SIM_DRAIN ? (int64_t)sim_random(sim, 9)
-                                            : 3;
+                       : fault == SIM_DRAIN
+                           ? (int64_t)sim_random(sim, 9)
+                           : 3 + SIM_EARLY * (int64_t)sim_random(sim, 2);
 
         if ((fault == SIM_CRASH || fault == SIM_GAP) && sim_random(sim, 3))
             code %= 3000; /* short enough to be survived */
@@ -744,6 +745,44 @@ static void throw_faults(struct sim *sim, uint64_t until_ms)
                          sim_random(sim, sim->node_count), SIM_FAIL, 1);
         }
     }
+}
+
+static void the_same_early_failure_ends_the_run_for_every_node(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(3, 3, 5), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 1, SIM_FAIL, SIM_EARLY + 3);
+    sim_fault_at(&sim, 60000, 1, SIM_FAIL, SIM_EARLY + 3);
+    sim_run(&sim, 200000);
+    for (size_t i = 0; i < 3; i++) {
+        assert_verdict(&sim, i, CT_OUTCOME_CRASH_LOOP, SIM_EARLY + 3);
+        assert_int_equal(sim.nodes[i].starts, 2);
+        assert_int_equal(sim.nodes[i].verdict.restart_count, 1);
+    }
+    sim_deinit(&sim);
+}
+
+static void a_sick_node_makes_room_for_a_spare(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(2, 2, 5), 3);
+    for (size_t i = 0; i < 3; i++)
+        sim_join_at(&sim, 1000 * i, i); /* the last one is the spare */
+    succeed_after(&sim, 100000);
+    sim_fault_at(&sim, 10000, 1, SIM_FAIL, SIM_EARLY + 3);
+    sim_fault_at(&sim, 60000, 1, SIM_FAIL, SIM_EARLY + 3);
+    sim_run(&sim, 400000);
+    assert_int_equal(sim.nodes[1].refused, CTRUN_E_EXCLUDED);
+    assert_int_equal(sim.nodes[0].starts, 3);
+    assert_int_equal(sim.nodes[2].starts, 1);
+    assert_verdict(&sim, 0, CT_OUTCOME_SUCCEEDED, 0);
+    assert_int_equal(sim.nodes[0].verdict.restart_count, 2);
+    sim_deinit(&sim);
 }
 
 /* One run with whatever the seed says; it must come to an end, the same one for everyone. */
@@ -779,6 +818,7 @@ static void run_random(uint64_t seed)
             outcome = node->verdict.outcome;
     }
     if (outcome == CT_OUTCOME_CLOSED ||
+        (outcome == CT_OUTCOME_CRASH_LOOP && sim.failures < 2) ||
         (outcome == CT_OUTCOME_FAILED && sim.failures <= s.max_restarts))
         fail_msg("CTRUN_SIM_SEED=%llu: closed without a cause (%d)",
                  (unsigned long long)seed, outcome);
@@ -845,6 +885,8 @@ int main(void)
         cmocka_unit_test(a_node_that_stays_paused_is_lost_in_the_end),
         cmocka_unit_test(a_cut_cable_is_found_in_a_lease_in_spite_of_the_patience),
         cmocka_unit_test(a_paused_node_whose_cable_is_cut_is_fenced_by_its_guard),
+        cmocka_unit_test(the_same_early_failure_ends_the_run_for_every_node),
+        cmocka_unit_test(a_sick_node_makes_room_for_a_spare),
         cmocka_unit_test(random_faults_never_break_an_invariant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

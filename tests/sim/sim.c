@@ -1017,6 +1017,7 @@ static void arrive(struct sim *sim, struct sim_node *node,
         message.failure.generation = note->generation;
         message.failure.cause = CT_CAUSE_EXIT;
         message.failure.code = (int32_t)note->code;
+        message.failure.is_early = note->code >= SIM_EARLY;
         message.failure.rank = (int32_t)node->start.rank_base;
         message.failure.node_rank = (int32_t)node->start.group_rank;
         if (sim->round && sim->round->state == ROUND_RUNNING &&

@@ -40,6 +40,8 @@ enum sim_fault {
 };
 
 enum {
+    SIM_EARLY =
+        100, /* a SIM_FAIL with this code or above is one right after the start */
     SIM_NEVER = INT64_MAX
 };
 
