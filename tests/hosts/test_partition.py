@@ -97,3 +97,23 @@ def test_t07_without_the_node_that_hosts_the_rendezvous_the_others_end_cleanly(b
         assert "ctrun: error[E_LEADER_LOST]: " in run.err and "ctrund" in run.err, run
     assert not [pid for pid in workers if ctrun.is_alive(pid)]
     cluster.end()
+
+
+def test_a_paused_node_whose_cable_is_cut_is_fenced_by_its_guard(box, cluster):
+    """Its agent cannot end the workers, and the server cannot know whether they live."""
+    cluster.boot(3, "--nnodes=2:3",
+                 "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2")
+    victim = next(pid for pid in box.workers().values()
+                  if ctrun.environment(pid)["GROUP_RANK"] == "2")
+    agent = ctrun.parent_of(victim)
+    host = next(line.host for line in cluster.beacon.lines() if line.group_rank == 2)
+    os.kill(agent, signal.SIGSTOP)
+    box.wait_event("member_paused", seconds=10)
+    cluster.lab.partition(host)
+    box.wait_event("guard_fenced", seconds=10)
+    assert not ctrun.is_alive(victim)
+    cluster.wait_world(*(name for name in cluster.runs if name != host), seconds=10)
+    os.kill(agent, signal.SIGCONT)
+    cluster.lab.heal()
+    cluster.wait_world(*cluster.runs, seconds=20)
+    cluster.end()
