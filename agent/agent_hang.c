@@ -87,6 +87,7 @@ bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop)
 {
     if (!agent->hang || stop->cause.cause != CT_CAUSE_HANG)
         return false;
+    loop_timer_stop(agent->hang->timer);
     if (agent->hang->failure.cause == CT_CAUSE_NONE) /* else ours are being saved */
         save(agent->hang);
     return true;

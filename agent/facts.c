@@ -8,7 +8,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    FACT_MAX_BYTES = 400
+    FACT_MAX_BYTES = 640 /* a path and what is said about it */
 };
 
 void facts_add(struct ct_failure *failure, const char *label, const char *fmt, ...)
