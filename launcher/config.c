@@ -432,6 +432,24 @@ static int check_devices(const struct config *config, struct ctrun_error *err)
     return 0;
 }
 
+/* Workers that are placed together. A task that is a rank knows its own alone; where its CPUs are
+ * not for it alone, or the GPUs of all are to be seen, it counts the others of its node. */
+static int count_placed(struct config *config, const struct options *options)
+{
+    const struct config_task *task = &config->task;
+    const char *visible = option_env(config->env, "CUDA_VISIBLE_DEVICES");
+    int cpus = devices_cpu_count();
+    bool is_bound = option_has_text(options, OPTION_NUMA_BINDING);
+
+    if (!task->is_rank)
+        return config->nproc;
+    if (is_bound ? visible && devices_visible_count(visible) < task->local_count
+                 : cpus * task->local_count <= devices_online_cpu_count())
+        return 1;
+    config->task.place = is_bound ? task->local_id : 0;
+    return is_bound || cpus >= task->local_count ? task->local_count : cpus;
+}
+
 int config_resolve(struct config *out, const struct options *options, char *const *env,
                    struct ctrun_error *err)
 {
@@ -454,7 +472,8 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = resolve_requeue(out, options, err)) < 0 ||
         (rc = resolve_output(out, options, err)) < 0 ||
         (rc = resolve_timer(out, err)) < 0 || (rc = check_devices(out, err)) < 0 ||
-        (rc = placement_resolve(&out->placement, options, env, out->nproc, err)) < 0 ||
+        (rc = placement_resolve(&out->placement, options, env,
+                                count_placed(out, options), err)) < 0 ||
         (rc = program_resolve(&out->program, options, env, err)) < 0)
         return rc;
     /* A run of one node listens to loopback alone, unless --local-addr says otherwise. */

@@ -40,6 +40,7 @@ struct config_task {
     bool is_rank;               /* false: an agent of its own, the rest is 0 */
     int local_id;               /* our worker's LOCAL_RANK */
     int local_count;            /* LOCAL_WORLD_SIZE */
+    int place;                  /* ours among those that `placement` has */
     int node_id;                /* GROUP_RANK */
     int node_count;             /* GROUP_WORLD_SIZE */
     char layout[CT_LAYOUT_MAX]; /* tasks of each node: "8+8+7" */

@@ -107,6 +107,7 @@ static void print_bind(FILE *out, const struct config *config, int local_rank,
 
     if (!placement->bound)
         return;
+    local_rank += config->task.place;
     cpuset_format(&placement->bound[local_rank], cpus, sizeof cpus);
     fprintf(out, as_json ? ",\"gpu\":\"%s\",\"cpus\":\"%s\"" : "    GPU %s, CPUs %s\n",
             placement->gpus[local_rank], cpus);

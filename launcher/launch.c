@@ -333,7 +333,9 @@ static void say_omp(struct launch *launch, const struct ct_start *start)
                     "OMP_NUM_THREADS=%d: %d core%s for %d workers; set it, or pass "
                     "--omp-threads=N",
                     placement->omp_threads, placement->cores,
-                    placement->cores == 1 ? "" : "s", launch->config->nproc);
+                    placement->cores == 1 ? "" : "s",
+                    launch->config->task.is_rank ? launch->config->task.local_count
+                                                 : launch->config->nproc);
     if (start->group_rank == 0)
         messages_say("%s", text);
     else

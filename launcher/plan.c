@@ -240,7 +240,7 @@ int plan_worker(struct agent_worker_plan *out, const struct config *config,
     int rc;
 
     *out = (struct agent_worker_plan){0};
-    placement_bind(&out->bind, &config->placement, local_rank);
+    placement_bind(&out->bind, &config->placement, config->task.place + local_rank);
     if ((rc = plan_files(out, config, dir, start, local_rank, err)) < 0)
         return rc;
     if (!(out->argv = plan_argv(config, local_rank)) ||

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a batch system has given is shown before anything starts, with where it comes from."""
 import json
+import os
 import shutil
 
 import ctrun
@@ -70,6 +71,20 @@ def test_a_task_with_one_gpu_of_its_own_is_local_rank_0(box):
     (worker,) = plan(box, {**several, "CUDA_VISIBLE_DEVICES": "4,5,6,7"},
                      "--virtual-local-rank")["workers"]
     assert (worker["env"]["LOCAL_RANK"], worker["env"]["CUDA_VISIBLE_DEVICES"]) == ("0", "7")
+
+
+def test_tasks_that_share_their_cpus_share_the_threads(box):
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2 or len(cpus) < os.cpu_count():
+        pytest.skip("wants a machine of two CPUs and more, all of them allowed")
+    several = {**STEP, "SLURM_STEP_TASKS_PER_NODE": f"{os.cpu_count() * 2}(x3)"}
+    (worker,) = plan(box, several)["workers"]
+    assert worker["env"]["OMP_NUM_THREADS"] == "1"
+    several = {**STEP, "SLURM_STEP_TASKS_PER_NODE": f"{os.cpu_count()}(x3)"}
+    run = box.run("taskset", "-c", str(cpus[0]), ctrun.program("ctrun"), "--dry-run", "--json",
+                  "--no-python", "true", env=several)  # as srun --cpu-bind=cores does
+    assert run.code == 0, run
+    assert "OMP_NUM_THREADS" not in json.loads(run.out)["workers"][0]["env"]
 
 
 def test_the_time_that_is_left_and_earlier_starts_are_shown(box):
