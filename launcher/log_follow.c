@@ -6,13 +6,16 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/str.h"
 
 enum {
     BLOCK_BYTES = 16 * 1024,
-    RENAMED_MAX = 1000 /* --log-keep's maximum */
+    RENAMED_MAX = 1000, /* --log-keep's maximum */
+    TRIES = 1000,       /* while files are being renamed */
+    PAUSE_NS = 1000 * 1000,
 };
 
 /* The offset behind the `count`th '\n' from `end` backwards; 0: there are fewer. */
@@ -69,28 +72,69 @@ static int format_renamed(char *dst, const char *path, int number)
                        : ct_format(dst, PATH_MAX, "%s.%d", path, number);
 }
 
-/* The number of the file that comes after `open`: one less than its own, or that of the
- * oldest when its own is gone. */
-static int find_next(const struct stat *open, const char *path)
+static bool is_at(const struct stat *open, const char *path, int number)
 {
     char name[PATH_MAX];
     struct stat info;
 
-    for (int i = 1; i <= RENAMED_MAX; i++) {
-        if (format_renamed(name, path, i) < 0 || stat(name, &info) < 0)
-            return i - 1;
-        if (is_same(open, &info))
-            return i - 1;
+    return format_renamed(name, path, number) >= 0 && stat(name, &info) == 0 &&
+           is_same(open, &info);
+}
+
+static bool is_there(const char *path, int number)
+{
+    char name[PATH_MAX];
+    struct stat info;
+
+    return format_renamed(name, path, number) >= 0 && stat(name, &info) == 0;
+}
+
+/* The number of `open` itself; 0: it is gone, *oldest is the highest there is; -EAGAIN: one is
+ * between two names just now. */
+static int find_own(const struct stat *open, const char *path, int *oldest)
+{
+    int i = 1;
+
+    for (; i <= RENAMED_MAX && is_there(path, i); i++)
+        if (is_at(open, path, i))
+            return i;
+    *oldest = i - 1;
+    return is_there(path, i + 1) ? -EAGAIN : 0;
+}
+
+/* Opens the file that comes after `open`, or the oldest when that is gone. Numbers only grow,
+ * the highest first: when `open` still has its own after the next one was opened, that was
+ * the next one. */
+static int open_next(const struct stat *open, const char *path)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    char name[PATH_MAX];
+
+    for (int tries = 0; tries < TRIES; tries++) {
+        int oldest = 0;
+        const int own = find_own(open, path, &oldest);
+        int fd;
+
+        if (own < 0) { /* whoever renames has lost its processor */
+            (void)nanosleep(&pause, NULL);
+            continue;
+        }
+        if (format_renamed(name, path, own ? own - 1 : oldest) < 0)
+            return -ENAMETOOLONG;
+        fd = open_file(name);
+        if (fd >= 0 && (own == 0 || is_at(open, path, own)))
+            return fd;
+        if (fd >= 0)
+            close(fd);
     }
-    return 0;
+    return -ENOENT;
 }
 
 int log_follow_next(int *fd, const char *path)
 {
-    char name[PATH_MAX];
     struct stat open;
     struct stat newest;
-    int next = 0;
+    int next;
 
     if (*fd >= 0) {
         if (fstat(*fd, &open) < 0)
@@ -102,11 +146,11 @@ int log_follow_next(int *fd, const char *path)
                 return 0;
             return lseek(*fd, 0, SEEK_SET) < 0 ? -errno : 1;
         }
-        next = find_next(&open, path);
+        /* It is renamed, hence full; but it may have grown before that. */
+        if (fstat(*fd, &open) == 0 && open.st_size > lseek(*fd, 0, SEEK_CUR))
+            return 1;
     }
-    if (format_renamed(name, path, next) < 0)
-        return -ENAMETOOLONG;
-    next = open_file(name);
+    next = *fd >= 0 ? open_next(&open, path) : open_file(path);
     if (next < 0)
         return next == -ENOENT ? 0 : next;
     if (*fd >= 0)
