@@ -49,11 +49,20 @@ void election_nap(struct election *election, uint64_t until_ms, bool wants_write
     pthread_mutex_unlock(&election->mutex);
 }
 
-/* Etcd does not answer: nothing to be done but to ask again. */
-void election_pause_after(struct election *election, const struct ctrun_error *why)
+void election_complain(struct election *election, const char *what,
+                       const struct ctrun_error *why)
 {
-    ct_debug("etcd: %s", why->text);
+    ct_log(election->is_unwell ? CTRUN_LOG_DEBUG : CTRUN_LOG_WARN, "etcd: %s: %s", what,
+           why->text);
+    election->is_unwell = true;
     election_nap(election, ct_deadline_ms(ELECTION_PAUSE_MS), false);
+}
+
+void election_praise(struct election *election)
+{
+    if (election->is_unwell)
+        ct_warn("etcd answers again");
+    election->is_unwell = false;
 }
 
 /* ---- Who hosts ----------------------------------------------------------------------- */
@@ -110,10 +119,10 @@ static void *run(void *context)
             election_set_state(election, ELECTION_WATCHING, "another node is host");
         else if (rc == 0)
             rc = election_campaign(election, &err);
-        if (rc < 0 && rc != -ECANCELED) {
-            ct_warn("etcd: %s", err.text);
-            election_pause_after(election, &err);
-        }
+        if (rc < 0 && rc != -ECANCELED)
+            election_complain(election, "the host is not known", &err);
+        else if (rc >= 0)
+            election_praise(election);
         election_watch(election);
         election_lead(election);
     }

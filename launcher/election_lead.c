@@ -192,14 +192,14 @@ static void renew(struct election *election)
     if (rc == 0 && is_gone) {
         depose(election, "the lease or the key is gone");
     } else if (rc == 0) {
+        election_praise(election);
         election->renewed_ms = asked_ms;
         election->renew_ms = asked_ms + election->ttl_ms / RENEWALS_PER_TTL;
         election->options.on_renewed(election->options.context,
                                      asked_ms + election->ttl_ms / 2);
     } else if (rc != -ECANCELED) {
-        ct_warn("etcd: the lease was not renewed: %s", err.text);
         election->renew_ms = ct_now_ms();
-        election_nap(election, ct_deadline_ms(ELECTION_PAUSE_MS), false);
+        election_complain(election, "the lease was not renewed", &err);
     }
 }
 
@@ -274,8 +274,7 @@ static void write_journal(struct election *election)
     } else if (rc == 0 && sequence != 0) {
         depose(election, "the key is another's");
     } else if (rc < 0 && rc != -ECANCELED) {
-        ct_warn("etcd: the journal was not written: %s", err.text);
-        election_nap(election, ct_deadline_ms(ELECTION_PAUSE_MS / 2), false);
+        election_complain(election, "the journal was not written", &err);
     }
 }
 

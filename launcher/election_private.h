@@ -49,6 +49,7 @@ struct election {
     int64_t seen_revision;         /* WATCHING: everything up to it is known */
     bool says_watch;               /* the next watch is worth an event */
     bool is_silent;                /* this one has had no answer at all */
+    bool is_unwell;                /* etcd does not answer, and people know */
     char host[ETCD_HOST_TEXT_MAX]; /* what was said last of who hosts */
     uint64_t renewed_ms; /* when the last renewal that was confirmed was asked for */
     uint64_t renew_ms;   /* when the next one is due */
@@ -74,8 +75,10 @@ void election_set_state(struct election *election, enum election_state state,
 bool election_is_stopping(struct election *election);
 /* Until the time, or the end; with wants_writes also until there is something to write. */
 void election_nap(struct election *election, uint64_t until_ms, bool wants_writes);
-/* Etcd does not answer: nothing to be done but to ask again. */
-void election_pause_after(struct election *election, const struct ctrun_error *why);
+/* Etcd does not do what it should: said once, until it does; and a short pause. */
+void election_complain(struct election *election, const char *what,
+                       const struct ctrun_error *why);
+void election_praise(struct election *election);
 /* kv NULL: nobody hosts. */
 void election_tell_host(struct election *election, const struct json_etcd_kv *kv);
 

@@ -69,7 +69,7 @@ void election_watch(struct election *election)
         if (++cuts > election->options.config->endpoint_count) {
             election_set_state(election, ELECTION_LOOKING,
                                "the watch was cut everywhere");
-            election_pause_after(election, &err);
+            election_complain(election, "the watch was cut everywhere", &err);
         }
     }
 }

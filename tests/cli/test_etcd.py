@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """--rdzv-backend=etcd, several launchers of one job and a real etcd on this machine."""
-import os
-import signal
-
 import ctrun
 import launch
 import pytest
+from etcd_job import job  # noqa: F401
 
 AUTH, RETRY, USAGE = 77, 75, 2  # exit codes
 
@@ -117,3 +115,17 @@ def test_two_jobs_share_an_etcd(box, etcd):
         box, server, 2, run_id=job, program=["sh", "-c", f"echo $RANK of {job}"])]
     assert [run.wait() for run in runs] == [0] * 4, runs
     assert "".join(run.out for run in runs).count("of a") == 2
+
+
+# ---- An etcd that goes away
+
+
+def test_an_etcd_that_is_away_for_long_stops_the_workers_until_it_is_back(box, job):
+    run = job("2", 2)
+    run.etcd.freeze(0)
+    box.wait_event("worker_ended", count=2, cause="stopped")
+    run.etcd.thaw(0)
+    run.wait_world(2, after=1, seconds=30)
+    for node in run.nodes:
+        assert node.err.count("no etcd answers") <= 2, node
+    run.finish()
