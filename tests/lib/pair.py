@@ -31,3 +31,8 @@ def told(run):
     found = [line.split()[1:] for line in run.out.splitlines() if line.startswith("told ")]
     assert found, run
     return found
+
+
+def names(hosts, node, *lines):
+    text = "\n".join(("127.0.0.1 localhost",) + lines)
+    hosts.sh(node, f"echo '{text}' >/etc/hosts")
