@@ -13,8 +13,8 @@ enum {
     CGROUP_LINE_MAX = 1024
 };
 
-/* The number behind "oom_kill " in the counter file; both versions have such a line. */
-static bool read_count(const char *path, uint64_t *count)
+/* The number behind `key` in a file of such lines. */
+static bool read_key(const char *path, const char *key, uint64_t *count)
 {
     char line[CGROUP_LINE_MAX];
     bool is_found = false;
@@ -24,11 +24,17 @@ static bool read_count(const char *path, uint64_t *count)
         return false;
     while (!is_found && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
-        is_found = ct_starts_with(line, "oom_kill ") &&
-                   ct_parse_u64(line + strlen("oom_kill "), 0, UINT64_MAX, count) == 0;
+        is_found = ct_starts_with(line, key) &&
+                   ct_parse_u64(line + strlen(key), 0, UINT64_MAX, count) == 0;
     }
     (void)fclose(file);
     return is_found;
+}
+
+/* Both versions have such a line in the counter file. */
+static bool read_count(const char *path, uint64_t *count)
+{
+    return read_key(path, "oom_kill ", count);
 }
 
 /* Tries one line of the membership file. */
@@ -107,6 +113,18 @@ static bool read_bytes(const char *directory, const char *name, uint64_t *out)
     return ct_parse_u64(text, 0, UINT64_MAX, out) == 0 && *out < (uint64_t)1 << 62;
 }
 
+/* How often the limit was hit: v1 has a file for it, v2 a line. */
+static uint64_t read_hits(const char *directory)
+{
+    char path[640];
+    uint64_t hits = 0;
+
+    if (!read_bytes(directory, "memory.failcnt", &hits) &&
+        ct_format(path, sizeof path, "%s/memory.events", directory) >= 0)
+        (void)read_key(path, "max ", &hits);
+    return hits;
+}
+
 bool cgroup_describe_limit(const struct cgroup *cgroup, char *dst, size_t size)
 {
     char directory[sizeof cgroup->directory];
@@ -115,6 +133,7 @@ bool cgroup_describe_limit(const struct cgroup *cgroup, char *dst, size_t size)
     char used_text[FACTS_SIZE_MAX];
     uint64_t tightest = UINT64_MAX;
     uint64_t used = 0;
+    uint64_t hits = 0;
     uint64_t limit;
 
     (void)ct_copy(directory, sizeof directory, cgroup->directory); /* same size */
@@ -127,6 +146,7 @@ bool cgroup_describe_limit(const struct cgroup *cgroup, char *dst, size_t size)
             if (!read_bytes(directory, "memory.peak", &used) &&
                 !read_bytes(directory, "memory.max_usage_in_bytes", &used))
                 (void)read_bytes(directory, "memory.current", &used);
+            hits = read_hits(directory);
         }
         if (strlen(directory) <= cgroup->root_length)
             break;
@@ -136,6 +156,6 @@ bool cgroup_describe_limit(const struct cgroup *cgroup, char *dst, size_t size)
         return false;
     facts_format_size(limit_text, tightest);
     facts_format_size(used_text, used);
-    return ct_format(dst, size, "%s of cgroup %s, used %s", limit_text,
-                     *name ? name : "/", used_text) >= 0;
+    return ct_format(dst, size, "%s of cgroup %s, used %s, hit %llu times", limit_text,
+                     *name ? name : "/", used_text, (unsigned long long)hits) >= 0;
 }
