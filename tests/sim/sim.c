@@ -358,8 +358,10 @@ static void keep(struct sim *sim)
     ct_buf_init(&batch, JOURNAL_BATCH_MAX_BYTES);
     if ((rc = journal_note(&sim->mark, &run, &batch, &flags)) < 0)
         die(sim, "the journal cannot be written");
-    if (rc == 0)
+    if (rc == 0) {
+        ct_buf_deinit(&batch);
         return;
+    }
     if (flags & (JOURNAL_WHOLE | JOURNAL_END))
         drop_batches(sim, 0);
     if (sim->batch_count == sim->batch_capacity) {
