@@ -305,6 +305,8 @@ void conn_note(struct conn *conn, enum stranger_kind kind)
     char who[CT_ADDR_TEXT_MAX], rest[80] = "";
     uint64_t more;
 
+    if (conn->remote.any.sa_family == AF_UNSPEC)
+        return; /* it was gone before we saw whose it was: no stranger, a reset */
     if (!strangers_note(&conn->pool->strangers, kind, ct_now_ms(), &more))
         return;
     ct_addr_format_host(who, &conn->remote);
