@@ -31,7 +31,8 @@ static int read_slots(struct batch_place *out, const struct batch_source *from,
                     break;
         } else if (at == out->nodes.count ||
                    ct_format(number, sizeof number, "%.*s", (int)length, text) < 0 ||
-                   ct_parse_u64(number, 1, 65536, &slots) < 0) {
+                   ct_parse_u64(number, 1, 65536, &slots) < 0 ||
+                   out->tasks[at] > 65536) {
             return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
                            "LSF: LSB_MCPU_HOSTS '%.200s' is no list of hosts and slots",
                            batch_text(from, "LSB_MCPU_HOSTS"));
@@ -74,11 +75,14 @@ static int find_place(struct batch_place *out, const struct batch_source *from,
     if ((rc = batch_number(from, "LSF_PM_TASKID", &task, err)) < 0 ||
         (rc = read_slots(out, from, err)) < 0)
         return rc;
+    if (task < 1)
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       "LSF: LSF_PM_TASKID is %d: they are counted from 1", task);
     if (batch_task_count(out) == 0) /* LSB_HOSTS alone */
         place_by_hosts(out, task - 1);
     else if (place_by_slots(out, task - 1) && is_here(out, from, out->node_id))
         return 0;
-    else if (task >= 1 && task <= (int)out->nodes.count && is_here(out, from, task - 1))
+    else if (task <= (int)out->nodes.count && is_here(out, from, task - 1))
         place_by_hosts(out, task - 1);
     else if (!place_by_slots(out, task - 1))
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An environment that says anything at all, and a file that its variables name: "NAME=value"
+ * lines, an empty line, the file. What is found fits together. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/batch.h"
+#include "launcher/slurm.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum {
+    VALUE_MAX = 4096
+};
+
+struct input {
+    const char *text;
+    char value[32][VALUE_MAX]; /* of names in the order in which they are asked for */
+    unsigned next;
+};
+
+static const char *get(const void *context, const char *name)
+{
+    struct input *input = *(struct input *const *)context;
+    size_t length = strlen(name);
+
+    for (const char *line = input->text; line && *line && *line != '\n';) {
+        const char *end = strchr(line, '\n');
+        size_t whole = end ? (size_t)(end - line) : strlen(line);
+
+        if (whole > length && whole - length <= VALUE_MAX &&
+            strncmp(line, name, length) == 0 && line[length] == '=') {
+            char *value = input->value[input->next++ % 32];
+
+            memcpy(value, line + length + 1, whole - length - 1);
+            value[whole - length - 1] = '\0';
+            return value;
+        }
+        line = end ? end + 1 : NULL;
+    }
+    return NULL;
+}
+
+static char *read_file(const void *context, const char *path)
+{
+    const struct input *input = *(struct input *const *)context;
+    const char *body = strstr(input->text, "\n\n");
+
+    (void)path;
+    return body ? ct_strdup(body + 2) : NULL;
+}
+
+static void check(const struct batch_place *place)
+{
+    int index = 0;
+
+    for (size_t i = 0; place->has_size && i < place->nodes.count; i++)
+        if (place->tasks[i] < 0)
+            abort();
+    if (place->nodes.count == 0 || !place->system || !*place->run_id)
+        abort();
+    if (place->has_size) {
+        index = batch_task_index(place);
+        if ((size_t)place->node_id >= place->nodes.count || index < 0 ||
+            index >= batch_task_count(place))
+            abort();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input *input = ct_zalloc(sizeof *input);
+    char *text = ct_strndup((const char *)data, size);
+    const struct batch_source source = {get, read_file, &input, "node1", 77};
+    struct batch_place place;
+    struct ctrun_error err;
+
+    if (input && text) {
+        input->text = text;
+        (void)slurm_grace(&source);
+        (void)slurm_end(&source);
+        if (batch_find(&place, &source, &err) == 1) {
+            check(&place);
+            batch_place_deinit(&place);
+        }
+    }
+    free(text);
+    free(input);
+    return 0;
+}
