@@ -121,6 +121,7 @@ static void add_state(struct batch *batch, const struct round *round)
     ct_write_u32(&out, (uint32_t)round->crash_loop.code);
     ct_write_i64(&out, round->crash_loop.step);
     ct_write_u64(&out, round->crash_loop.line);
+    ct_write_u64(&out, round->culprit_id);
     append_fixed(batch, &out);
     end_record(batch, at);
 }
@@ -147,6 +148,7 @@ static void write_standing(struct ct_writer *out, const struct member *member)
     ct_write_u8(out, (uint8_t)member->state);
     ct_write_u8(out, member->is_survivor);
     ct_write_u8(out, member->is_asked);
+    ct_write_u8(out, member->is_excluded);
 }
 
 static void add_member(struct batch *batch, const struct member *member)

@@ -111,6 +111,7 @@ static int read_state(struct round *round, struct ct_reader *in)
     round->crash_loop.code = (int32_t)ct_read_u32(in);
     round->crash_loop.step = ct_read_i64(in);
     round->crash_loop.line = ct_read_u64(in);
+    round->culprit_id = ct_read_u64(in);
     return ct_read_end(in);
 }
 
@@ -135,6 +136,7 @@ struct standing {
     uint8_t state;
     bool is_survivor;
     bool is_asked;
+    bool is_excluded;
 };
 
 static struct standing read_standing(struct ct_reader *in)
@@ -145,6 +147,7 @@ static struct standing read_standing(struct ct_reader *in)
     standing.state = ct_read_u8(in);
     standing.is_survivor = read_bool(in);
     standing.is_asked = read_bool(in);
+    standing.is_excluded = read_bool(in);
     in->bad |= standing.state > MEMBER_LEFT;
     return standing;
 }
@@ -154,6 +157,7 @@ static void set_standing(struct member *member, const struct standing *standing)
     member->state = (enum member_state)standing->state;
     member->is_survivor = standing->is_survivor;
     member->is_asked = standing->is_asked;
+    member->is_excluded = standing->is_excluded;
 }
 
 /* ROUND_ADD reserves what later steps need. */

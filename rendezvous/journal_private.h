@@ -12,7 +12,7 @@ enum journal_kind {
     JOURNAL_STATE = 2,    /* the round's own fields */
     JOURNAL_TROUBLE = 3,  /* STOP; VERDICT, or the failures so far as one */
     JOURNAL_MEMBER = 4,   /* all of a member: standing, key, names, JOIN, START */
-    JOURNAL_STANDING = 5, /* id, state, is_survivor, is_asked */
+    JOURNAL_STANDING = 5, /* id, state, is_survivor, is_asked, is_excluded */
     JOURNAL_GONE = 6,     /* id */
 };
 

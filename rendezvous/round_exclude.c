@@ -43,6 +43,7 @@ bool round_exclude(struct round *round, const struct ct_failure *failure)
     if (!is_again || !has_spare(round))
         return false;
     culprit->is_excluded = true;
+    round_note(round, culprit);
     return true;
 }
 
