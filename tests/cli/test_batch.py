@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 
 import ctrun
 import pytest
@@ -97,6 +98,32 @@ def test_the_time_that_is_left_and_earlier_starts_are_shown(box):
     assert grace == ("54 s", "Slurm")
     grace = settings(box, {**STEP, "SLURM_CONF": conf}, "--shutdown-timeout=7")["shutdown-timeout"]
     assert grace == ("7 s", "command line")
+
+
+def start_merged(box):
+    """Two tasks of one node that merge: the agent, and the one that sleeps."""
+    step = {**STEP, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2",
+            "SLURM_NODEID": "0", "SLURM_JOB_ID": str(os.getpid())}
+    runs = [box.start_ctrun("--nproc-per-node=2", "--no-python", "sh", "-c",
+                            "touch up.$RANK; exec sleep 600", env={**step, "SLURM_LOCALID": task})
+            for task in "01"]
+    ctrun.wait_until(lambda: box.path("up.0").exists() and box.path("up.1").exists(), str(runs))
+    return runs
+
+
+def test_a_task_that_sleeps_leaves_signals_to_its_agent_and_ends_with_its_code(box):
+    agent, sleeper = start_merged(box)
+    sleeper.signal(signal.SIGTERM)  # a scheduler signals all tasks
+    sleeper.signal(signal.SIGUSR1)
+    agent.signal(signal.SIGTERM)
+    assert (agent.wait(), sleeper.wait()) == (143, 143)
+
+
+def test_a_task_that_sleeps_ends_when_its_agent_is_killed(box):
+    agent, sleeper = start_merged(box)
+    agent.signal(signal.SIGKILL)
+    assert sleeper.wait() == 1 and "ended without a word" in sleeper.err, sleeper
+    box.wait_gone()
 
 
 def test_flux_does_not_name_its_nodes_and_an_endpoint_is_asked_for(box):
