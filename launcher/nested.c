@@ -15,8 +15,13 @@ bool nested_is_in_task(char *const *env, const char *run_id)
 {
     const char *task = option_env(env, CT_ENV_BATCH_TASK);
 
-    /* torchrun does not tell; that it was started by another task than we is unlikely. */
-    return nested_is(env) && (!task || strcmp(task, run_id) == 0);
+    if (!nested_is(env))
+        return false;
+    if (task)
+        return strcmp(task, run_id) == 0;
+    /* torchrun does not tell; that it was started by another task than we is unlikely. A ctrun
+     * would have told: it was no task, and we are one that its worker has started. */
+    return !option_env(env, CT_ENV_GENERATION);
 }
 
 char *nested_format(char *dst, size_t size, char *const *env)

@@ -342,6 +342,9 @@ static void only_a_worker_of_the_same_task_stays_away_from_its_step(void **state
     char *const torchrun[] = {(char[]){"RANK=3"}, (char[]){"LOCAL_RANK=1"},
                               (char[]){"TORCHELASTIC_RUN_ID=exp"}, NULL};
     char *const kubeflow[] = {(char[]){"RANK=3"}, (char[]){"WORLD_SIZE=8"}, NULL};
+    char *const plain[] = {(char[]){"RANK=3"}, (char[]){"LOCAL_RANK=1"},
+                           (char[]){"TORCHELASTIC_RUN_ID=exp"},
+                           (char[]){"CTRUN_GENERATION=1"}, NULL};
     char text[NESTED_TEXT_MAX];
 
     (void)state;
@@ -349,6 +352,7 @@ static void only_a_worker_of_the_same_task_stays_away_from_its_step(void **state
     assert_false(nested_is_in_task(worker, "slurm-4.1")); /* srun inside of a worker */
     assert_true(nested_is_in_task(torchrun, "slurm-4.0"));
     assert_false(nested_is_in_task(kubeflow, "slurm-4.0"));
+    assert_false(nested_is_in_task(plain, "mpi-5")); /* mpirun inside of a worker */
     assert_string_equal(nested_format(text, sizeof text, kubeflow), "");
     nested_format(text, sizeof text, worker);
     assert_non_null(
