@@ -5,8 +5,6 @@
 
 #include "launcher/ctl_run.h"
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/bytes.h"
-#include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/wire/contract.h"
@@ -32,39 +30,19 @@ struct kv {
 
 /* ---- Printing ---------------------------------------------------------------------------- */
 
-/* Of any length; what is no UTF-8 is replaced. */
-static int print_json(const char *text)
+static void print_value(const struct kv *kv, const char *key, const char *value,
+                        size_t length)
 {
-    const size_t size = 6 * strlen(text) + 3;
-    uint8_t *quoted = ct_zalloc(size);
-    struct ct_writer writer;
-
-    if (!quoted)
-        return -ENOMEM;
-    ct_writer_init(&writer, quoted, size);
-    ct_json_write_str(&writer, text);
-    (void)fwrite(quoted, 1, writer.length, stdout);
-    free(quoted);
-    return 0;
-}
-
-static int print_value(const struct kv *kv, const char *key, const char *value,
-                       size_t length, struct ctrun_error *err)
-{
-    int rc = 0;
-
     if (!kv->is_json) {
         (void)fwrite(value, 1, length, stdout);
         fputc('\n', stdout);
-        return 0;
+        return;
     }
     fputs("{\"key\":", stdout);
-    rc = print_json(key);
+    ctl_print_quoted(stdout, key);
     printf(",\"bytes\":%zu,\"value\":", length);
-    if (rc == 0)
-        rc = print_json(value); /* up to the first NUL */
+    ctl_print_quoted(stdout, value); /* up to the first NUL */
     fputs("}\n", stdout);
-    return rc < 0 ? ct_fail(err, rc, "out of memory") : 0;
 }
 
 /* ---- Deeds ------------------------------------------------------------------------------- */
@@ -85,7 +63,7 @@ static int list(const struct kv *kv, struct ctrun_error *err)
             continue;
         if (kv->is_json) {
             fputs(is_first ? "" : ",", stdout);
-            rc = print_json(keys[i]);
+            ctl_print_quoted(stdout, keys[i]);
         } else {
             puts(keys[i]);
         }
@@ -93,7 +71,7 @@ static int list(const struct kv *kv, struct ctrun_error *err)
     }
     fputs(kv->is_json ? "]}\n" : "", stdout);
     free(keys);
-    return rc < 0 ? ct_fail(err, rc, "out of memory") : 0;
+    return 0;
 }
 
 static int fail_absent(const char *key, struct ctrun_error *err)
@@ -112,9 +90,9 @@ static int get(const struct kv *kv, struct ctrun_error *err)
         return rc < 0 ? rc : fail_absent(key, err);
     if ((rc = ct_store_get(kv->store, key, &value, &length, err)) < 0)
         return rc;
-    rc = print_value(kv, key, value, length, err);
+    print_value(kv, key, value, length);
     free(value);
-    return rc;
+    return 0;
 }
 
 static int set(const struct kv *kv, struct ctrun_error *err)
@@ -141,7 +119,8 @@ static int add(const struct kv *kv, struct ctrun_error *err)
     if ((rc = ct_store_add(kv->store, kv->call->words[1], delta, &result, err)) < 0)
         return rc;
     (void)ct_format(text, sizeof text, "%lld", (long long)result);
-    return print_value(kv, kv->call->words[1], text, strlen(text), err);
+    print_value(kv, kv->call->words[1], text, strlen(text));
+    return 0;
 }
 
 static int delete (const struct kv *kv, struct ctrun_error *err)

@@ -5,6 +5,7 @@
 
 #include "launcher/ctl.h"
 #include "launcher/nearest.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
@@ -215,13 +216,16 @@ int ctl_fail(const struct ctrun_error *err)
 
 void ctl_print_quoted(FILE *out, const char *text)
 {
-    uint8_t quoted[8192];
+    const size_t size = 6 * strlen(text) + 3; /* every byte escaped */
+    uint8_t *quoted = ct_zalloc(size);
     struct ct_writer writer;
 
-    ct_writer_init(&writer, quoted, sizeof quoted);
+    if (!quoted) {
+        fputs("null", out);
+        return;
+    }
+    ct_writer_init(&writer, quoted, size);
     ct_json_write_str(&writer, text);
-    if (ct_write_end(&writer) < 0)
-        fputs("\"\"", out); /* longer than anything we print */
-    else
-        (void)fwrite(quoted, 1, writer.length, out);
+    (void)fwrite(quoted, 1, writer.length, out);
+    free(quoted);
 }
