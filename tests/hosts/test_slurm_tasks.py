@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several tasks a node: ranks, or one agent; never as many workers as tasks times --nproc-per-node."""
+"""Several tasks a node: ranks, or one agent; never --nproc-per-node times the tasks."""
 import ctrun
 
 WORLD = 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $(hostname)"'

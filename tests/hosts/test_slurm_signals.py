@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals of a real Slurm: the warning before the time limit, and scancel."""
+import signal
+
+import ctrun
+import jobs
+import mnist
+
+
+def test_t23_usr1_of_the_time_limit_saves_and_requeues(box, slurm):
+    cluster = slurm(2, "--set", "AuthInfo=cred_expire=5")
+    job = jobs.sbatch(box, cluster, jobs.EXAMPLES / "requeue.sbatch", "--",
+                      f"--data={mnist.make_data(box)}", "--json", *jobs.LONG)
+    jobs.wait_steps(box)
+    # What `#SBATCH --signal=USR1@120` does two minutes before the end: to all tasks.
+    cluster.start("login1", "scancel", "-s", "USR1", job).wait(60)
+    box.wait_event("guard_ended", count=2, agent_exit_code=75)
+    ended = box.events("worker_ended")
+    assert [(event["cause"], event["code"]) for event in ended] == [("none", 0)] * 4, ended
+    ctrun.wait_until(lambda: "has requeued this job 1 time" in jobs.text(box),
+                     lambda: f"the second start\n{jobs.text(box)}", 90)
+    cluster.start("login1", "scancel", job).wait(60)
+    jobs.wait_job_gone(box, cluster, job)
+
+
+SAVER = """#!/bin/sh
+# saves until the test says that it has
+trap 'echo TERM >> term.$RANK' TERM
+echo up > up.$RANK
+until [ -e saved ] && [ -e term.$RANK ]; do sleep 0.02; done
+"""
+
+
+def test_t22_scancel_gives_the_workers_one_sigterm_and_slurms_time(box, slurm):
+    cluster = slurm(2, "--kill-wait", "40")
+    box.write("saver.sh", SAVER, 0o755)
+    run = cluster.start("login1", "srun", "-N2", "--ntasks-per-node=1", "-D", box.dir,
+                        ctrun.program("ctrun"), "--nproc-per-node=2", box.path("saver.sh"))
+    ctrun.wait_until(lambda: all(box.path(f"up.{rank}").exists() for rank in range(4)),
+                     lambda: f"up\n{run}", 60)
+    for _ in range(2):  # the second one changes nothing
+        cluster.start("login1", "scancel", "1").wait(60)
+        ctrun.wait_until(lambda: all(box.path(f"term.{rank}").exists() for rank in range(4)),
+                         lambda: f"SIGTERM everywhere\n{run}")
+    ctrun.wait_until(lambda: "for checkpoints" in run.err, lambda: str(run))
+    box.write("saved", "")
+    box.wait_event("guard_ended", count=2, agent_exit_code=128 + signal.SIGTERM)
+    run.wait(60)
+    assert [box.path(f"term.{rank}").read_text() for rank in range(4)] == ["TERM\n"] * 4
+    (line,) = [line for line in run.err.splitlines() if "for checkpoints" in line]
+    assert "SIGTERM from pid" in line and "(slurmstepd)" in line, run
+    assert "up to 36 s" in line and "Slurm kills after 40 s" in line, run

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch jobs of a lab's Slurm: the examples' scripts, what they print, and their end."""
+import json
+
+import ctrun
+
+EXAMPLES = ctrun.ROOT / "examples" / "slurm"
+# More steps than can pass before the test does what ends them.
+LONG = ("--epochs=1000", "--global-batch=32", "--save-steps=5", "--log-interval=1", "--threads=1")
+
+
+def sbatch(box, cluster, script, *words):
+    """The job's number, once it is queued."""
+    run = cluster.start("login1", "sbatch", "--parsable", "-D", box.dir, "-o", box.path("out"),
+                        *words[:words.index("--")], script, *words[words.index("--") + 1:])
+    assert run.wait(60) == 0, run
+    return run.out.split(";")[0].strip()
+
+
+def text(box):
+    path = box.path("out")
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def steps(box):
+    lines = [json.loads(line) for line in text(box).splitlines() if line.startswith("{")]
+    return [line["step"] for line in lines if "step" in line and "loss" in line]
+
+
+def wait_job_gone(box, cluster, job):
+    def gone():
+        run = cluster.start("login1", "squeue", "-h", "-j", job)
+        run.wait(60)
+        return not run.out.strip()
+
+    ctrun.wait_until(gone, lambda: f"job {job} ended\n{text(box)}", 60)
+
+
+def wait_steps(box, above=0):
+    return ctrun.wait_until(lambda: [step for step in steps(box) if step > above],
+                            lambda: f"a step after {above}\n{text(box)}", 60)
