@@ -134,7 +134,7 @@ static void bury(const char *parent, const char *name)
         return;
     if (rmdir(path) == 0)
         return; /* nobody was in it */
-    ct_warn("a ctrun (pid %ld) was killed together with its agent: killing what its "
+    ct_info("a ctrun (pid %ld) was killed together with its agent: killing what its "
             "workers left cgroup=%s",
             pid, path);
     if ((fd = open_in(path, "cgroup.kill")) >= 0) {

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What people hear while a run goes on. */
+#include <string.h>
+
+#include "launcher/launch_private.h"
+#include "launcher/messages.h"
+#include "launcher/nested.h"
+#include "launcher/say_signal.h"
+#include "launcher/say_start.h"
+#include "launcher/seat.h"
+#include "launcher/sender.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    SAY_EVERY_MS = 10000
+};
+
+static void on_connecting(void *context, const char *why, uint64_t waited_ms)
+{
+    struct launch *launch = context;
+    char own[256];
+
+    if (launch->candidacy) {
+        messages_say("waiting %llu s: no node is the host of run '%s' that can be "
+                     "reached: %s",
+                     (unsigned long long)(waited_ms / 1000), launch->config->run_id,
+                     why);
+        return;
+    }
+    messages_say("waiting %llu s: no rendezvous at %s port %d: %s",
+                 (unsigned long long)(waited_ms / 1000), launch->config->endpoint.host,
+                 launch->config->endpoint.port, why);
+    if (launch->has_said_own || launch->hosts.is_mine)
+        return;
+    launch->has_said_own = true;
+    hosts_format_own(own, sizeof own);
+    messages_say("this node, %s, does not own that address; it has %s",
+                 launch->config->host, own);
+}
+
+static void on_break(void *context, const char *why, uint64_t left_ms)
+{
+    (void)context;
+    messages_say("%s; the workers go on, and it has %.1f s to come back", why,
+                 (double)left_ms / 1000);
+}
+
+static void on_back(void *context)
+{
+    (void)context;
+    messages_say("the rendezvous is back: nothing was lost");
+}
+
+static void on_waiting(void *context, const struct ct_waiting *waiting,
+                       uint64_t waited_ms)
+{
+    struct launch *launch = context;
+    char text[CT_MISSING_MAX + 128];
+
+    launch->waiting = *waiting;
+    launch->waited_ms = waited_ms;
+    if (waited_ms < launch->said_ms) /* a new round waits from zero */
+        launch->said_ms = 0;
+    if (!waiting->is_standby && waited_ms - launch->said_ms < SAY_EVERY_MS)
+        return;
+    launch->said_ms = waited_ms;
+    messages_format_waiting(text, sizeof text, waiting, waited_ms);
+    messages_say("%s", text);
+    if (waiting->joined < waiting->min_nodes &&
+        hosts_format_loopback_hint(text, sizeof text, &launch->hosts, launch->config) >
+            0)
+        messages_say("warning[E_LOOPBACK]: %s", text);
+}
+
+/* Once, unless it changes. */
+static void on_way(void *context, const struct ct_start *start,
+                   const struct ct_addr *local)
+{
+    struct launch *launch = context;
+    char text[256];
+
+    (void)start;
+    route_learn(&launch->route, local);
+    if (!route_format(text, sizeof text, &launch->route, launch->config) ||
+        strcmp(launch->said_route, launch->route.addr) == 0)
+        return;
+    (void)ct_copy(launch->said_route, sizeof launch->said_route, launch->route.addr);
+    messages_say("%s", text);
+}
+
+/* Once, and on one node: the others chose in the same way. */
+static void say_omp(struct launch *launch, const struct ct_start *start)
+{
+    const struct placement *placement = &launch->config->placement;
+    char text[256];
+
+    if (!placement->says_omp || launch->has_said_omp)
+        return;
+    launch->has_said_omp = true;
+    (void)ct_format(text, sizeof text,
+                    "OMP_NUM_THREADS=%d: %d core%s for %d workers; set it, or pass "
+                    "--omp-threads=N",
+                    placement->omp_threads, placement->cores,
+                    placement->cores == 1 ? "" : "s",
+                    launch->config->task.is_rank ? launch->config->task.local_count
+                                                 : launch->config->nproc);
+    if (start->group_rank == 0)
+        messages_say("%s", text);
+    else
+        ct_info("%s", text);
+}
+
+static void on_start(void *context, const struct ct_start *start)
+{
+    struct launch *launch = context;
+    unsigned last = (unsigned)launch->config->nproc - 1;
+
+    say_start(launch->config, start, launch->said_layout);
+    say_omp(launch, start);
+    if (launch->has_returned)
+        messages_say("rejoined as node %u of %u", start->group_rank,
+                     start->group_world_size);
+    launch->has_returned = false;
+    ct_info(
+        "round started restart_count=%u master_addr=%s master_port=%d group_rank=%u "
+        "group_world_size=%u local_ranks=0-%u role_ranks=%u-%u global_ranks=%u-%u "
+        "role_world_size=%u global_world_size=%u",
+        start->restart_count, start->master_addr, start->master_port, start->group_rank,
+        start->group_world_size, last, start->role_rank_base,
+        start->role_rank_base + last, start->rank_base, start->rank_base + last,
+        start->role_world_size, start->world_size);
+    torch_events_round(&launch->torch_events, start);
+    seat_tell_started();
+}
+
+/* A line that the server has added to the cause, for everybody. */
+static void say_excluded(const struct ct_stop *stop)
+{
+    static const char label[] = "excluded\t";
+    const char *found = strstr(stop->cause.facts, label);
+
+    if (!found)
+        return;
+    found += sizeof label - 1;
+    messages_say("%.*s", (int)strcspn(found, "\n"), found);
+}
+
+static void on_stop(void *context, const struct ct_stop *stop)
+{
+    struct launch *launch = context;
+    char text[1024];
+
+    why_take(&launch->why, stop);
+    torch_events_round_over(&launch->torch_events);
+    messages_format_stop(text, sizeof text, stop);
+    if (!stop->is_final && stop->reason != CT_STOP_UNDECIDED)
+        messages_say("%s", text);
+    else
+        ct_info("%s", text); /* a second STOP or the summary says it better */
+    say_excluded(stop);
+}
+
+/* With --hosts it is said where the signal came from, not here. */
+static void on_signal(void *context, int signal, pid_t sender, bool is_ending,
+                      int interrupts)
+{
+    struct launch *launch = context;
+    char text[SENDER_TEXT_MAX];
+
+    if (is_ending)
+        sender_describe(text, signal, sender, interrupts);
+    else
+        sender_describe_passed(text, signal, sender);
+    if (!seat_get()->is_given)
+        say_signal(launch->config, text, signal, sender,
+                   is_ending && !launch->is_ending);
+    launch->is_ending |= is_ending;
+}
+
+static void why(void *context, char *dst, size_t size)
+{
+    const struct launch *launch = context;
+    struct messages_block block;
+
+    why_format(&block, &launch->why, launch->config->program.name,
+               launch->config->run_id);
+    (void)ct_copy(dst, size, block.text);
+}
+
+static void on_countdown(void *context, uint64_t left_ms)
+{
+    if (!seat_get()->is_given)
+        say_signal_left(((struct launch *)context)->config, left_ms);
+}
+
+static void on_resize(void *context, const struct ct_resize *resize)
+{
+    (void)context;
+    messages_say("the run may have %u to %u nodes now (asked on %s)", resize->min_nodes,
+                 resize->max_nodes, resize->by);
+}
+
+static void on_lost(void *context, const struct ctrun_error *why,
+                    uint64_t looked_for_ms)
+{
+    (void)context;
+    messages_say("lost the rendezvous: %s; workers stopped, looking for it for %llu s",
+                 why->text, (unsigned long long)looked_for_ms / 1000);
+}
+
+static void on_returned(void *context)
+{
+    struct launch *launch = context;
+
+    launch->has_returned = true;
+    messages_say("the rendezvous is back: rejoining");
+}
+
+static void on_worker_started(void *context, int local_rank, int pid)
+{
+    struct launch *launch = context;
+
+    torch_events_worker_started(&launch->torch_events, local_rank, pid);
+}
+
+static void on_worker_ended(void *context, const struct ct_failure *end)
+{
+    struct launch *launch = context;
+
+    torch_events_worker_ended(&launch->torch_events, end);
+}
+
+void launch_fill_words(struct agent_options *options)
+{
+    options->on_connecting = on_connecting;
+    options->on_break = on_break;
+    options->on_back = on_back;
+    options->on_waiting = on_waiting;
+    options->on_way = on_way;
+    options->on_start = on_start;
+    options->on_stop = on_stop;
+    options->on_signal = on_signal;
+    options->why = why;
+    options->on_countdown = on_countdown;
+    options->on_worker_started = on_worker_started;
+    options->on_resize = on_resize;
+    options->on_lost = on_lost;
+    options->on_returned = on_returned;
+    options->on_worker_ended = on_worker_ended;
+}
+
+void launch_say_beginning(const struct config *config)
+{
+    char text[NESTED_TEXT_MAX];
+
+    if (*nested_format(text, sizeof text, config->env))
+        messages_say("%s", text);
+    if (config->requeues && config->node_rank <= 0)
+        messages_say("%s has requeued this job %u time%s", config->batch_system,
+                     config->requeues, config->requeues > 1 ? "s" : "");
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server in this process: the rendezvous when it is ours, and the worker stores of its
+ * rounds. */
+#include "launcher/launch_private.h"
+#include "worker_sdk/base/log.h"
+
+/* A thread with a loop, made when the first listener is needed. */
+static int need_server(struct launch *launch, struct ctrun_error *err)
+{
+    const struct server_options options = {
+        .run_id = launch->config->run_id,
+        .endpoint_is_store = launch->config->backend == CONFIG_STATIC,
+        .token = &launch->config->token,
+        .uses_munge = launch->config->uses_munge,
+        .wants_seal = launch->config->wants_seal,
+        .ports = launch->config->ports,
+        .store_addr = launch->addresses.has_bind ? &launch->addresses.bind : NULL,
+        .guards_stores = launch->config->guards_stores,
+        .gate = launch->candidacy ? candidacy_gate(launch->candidacy) : NULL,
+        .journal = launch->candidacy ? candidacy_sink(launch->candidacy) : NULL,
+    };
+    int rc;
+
+    if (launch->server)
+        return 0;
+    if ((rc = server_create(&launch->server, &options, err)) < 0)
+        return rc;
+    if ((rc = server_start(launch->server, err)) < 0) {
+        server_destroy(launch->server);
+        launch->server = NULL;
+    }
+    return rc;
+}
+
+/* Serves as soon as it is elected. */
+static int stand_for_host(struct launch *launch, struct ctrun_error *err)
+{
+    struct ct_addr any = {.v6.sin6_family = AF_INET6, .length = sizeof any.v6};
+    uint16_t port;
+    int rc;
+
+    if ((rc = candidacy_create(&launch->candidacy, launch->config, err)) < 0 ||
+        (rc = need_server(launch, err)) < 0)
+        return rc;
+    if (launch->addresses.has_bind)
+        any = launch->addresses.bind;
+    if ((rc = server_listen(launch->server, &any, &port, err)) < 0)
+        return rc;
+    return candidacy_start(launch->candidacy, launch->server, &launch->addresses, port,
+                           err);
+}
+
+static size_t find_servers(void *context, struct ct_addr *out, size_t max)
+{
+    const struct launch *launch = context;
+
+    return candidacy_find_servers(launch->candidacy, out, max);
+}
+
+int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err)
+{
+    enum hosts_role role = hosts_role(&launch->hosts, launch->config);
+    struct ct_addr addr;
+    uint16_t port;
+    int rc;
+
+    if (launch->config->backend == CONFIG_ETCD)
+        return stand_for_host(launch, err);
+    if (role == HOSTS_CLIENT)
+        return 0;
+    if ((rc = need_server(launch, err)) < 0)
+        return rc;
+    addr = addresses_choose_bind(&launch->hosts, launch->config);
+    rc = server_listen(launch->server, &addr, &port, err);
+    if (rc == 0) {
+        ct_info("serving the rendezvous run=%s port=%d", launch->config->run_id, port);
+        hosts_set_port(&launch->hosts, port);
+        launch->hosts_rendezvous = true;
+        return 0;
+    }
+    if (rc == CTRUN_E_PORT_BUSY && role == HOSTS_SERVE_OR_JOIN &&
+        hosts_find_ctrun(&launch->hosts)) {
+        ct_info("the rendezvous is served by another ctrun on this machine");
+        return 0;
+    }
+    return rc;
+}
+
+static int open_store(void *context, uint16_t *port, uint64_t *store,
+                      struct ctrun_error *err)
+{
+    struct launch *launch = context;
+    int rc;
+
+    if (launch->config->backend ==
+        CONFIG_STATIC) { /* the endpoint itself: see server.h */
+        *port = (uint16_t)ct_addr_port(&launch->hosts.addrs[0]);
+        *store = 0;
+        return 0;
+    }
+    if ((rc = need_server(launch, err)) < 0)
+        return rc;
+    return server_open_store(launch->server, port, store, err);
+}
+
+static void close_store(void *context, uint64_t store)
+{
+    struct launch *launch = context;
+
+    if (launch->config->backend != CONFIG_STATIC)
+        server_close_store(launch->server, store);
+}
+
+static void on_members(void *context, uint64_t store, const struct ct_members *members)
+{
+    struct launch *launch = context;
+
+    if (launch->config->backend != CONFIG_STATIC && launch->server)
+        server_admit(launch->server, store, members);
+}
+
+void launch_fill_stores(const struct launch *launch, struct agent_options *options)
+{
+    options->find_servers = launch->candidacy ? find_servers : NULL;
+    options->open_store = open_store;
+    options->close_store = close_store;
+    options->on_members = on_members;
+}
+
+void launch_close_server(struct launch *launch)
+{
+    if (launch->candidacy && launch->server)
+        server_join(launch->server);
+    if (launch->candidacy)
+        candidacy_stop(launch->candidacy);
+    server_destroy(launch->server);
+    candidacy_destroy(launch->candidacy);
+}
