@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "launcher/late_name.h"
@@ -12,7 +14,8 @@
 #include "worker_sdk/wire/frame.h"
 
 enum {
-    PROBE_MS = 2000
+    PROBE_MS = 2000,
+    FREE_PORT_TRIES = 100,
 };
 
 int hosts_resolve(struct hosts *out, const struct config *config,
@@ -140,21 +143,60 @@ static void format_addrs(char *dst, size_t size, const struct ct_addr *addrs,
     }
 }
 
+static bool is_free(int port)
+{
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6,
+                               .sin6_port = htons((uint16_t)port)};
+    struct sockaddr_in any4 = {.sin_family = AF_INET,
+                               .sin_port = htons((uint16_t)port)};
+    const int off = 0;
+    bool is_bound;
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0) { /* of both families */
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        is_bound = bind(fd, (struct sockaddr *)&any, sizeof any) == 0;
+    } else {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        is_bound = fd >= 0 && bind(fd, (struct sockaddr *)&any4, sizeof any4) == 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    return is_bound;
+}
+
+/* The next port that nobody has on this machine now; 0: none near. */
+static int find_free_port(int port)
+{
+    for (int next = port + 1; next <= port + FREE_PORT_TRIES && next <= UINT16_MAX;
+         next++)
+        if (is_free(next))
+            return next;
+    return 0;
+}
+
 void hosts_explain_busy(struct messages_block *out, const struct config *config,
                         const char *owner)
 {
+    const int free_port = find_free_port(config->endpoint.port);
+    char hint[64] = "";
+
     messages_begin(out, CTRUN_E_PORT_BUSY, "port %d on %s is taken",
                    config->endpoint.port, config->host);
     messages_add(out, "by", "%s",
                  owner ? owner : "a process that this user may not look at");
     messages_add(out, "is it ours", "no (run '%s' has not started anything here)",
                  config->run_id);
+    if (free_port > 0)
+        (void)ct_format(hint, sizeof hint, "; %d is free now", free_port);
     if (config->nodes.max == 1)
-        messages_add(out, "do", "leave the port out: one node chooses a free one");
+        messages_add(out, "do", "leave the port out: one node chooses a free one%s",
+                     hint);
     else
-        messages_add(out, "do", "use another port on all nodes%s",
-                     config->backend == CONFIG_STATIC ? " (--master-port)"
-                                                      : " (--rdzv-endpoint HOST:PORT)");
+        messages_add(out, "do", "use another port on all nodes (%s)%s",
+                     config->backend == CONFIG_STATIC ? "--master-port"
+                                                      : "--rdzv-endpoint HOST:PORT",
+                     hint);
 }
 
 void hosts_format_own(char *dst, size_t size)

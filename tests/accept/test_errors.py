@@ -42,14 +42,22 @@ def test_a_bad_nnodes_is_refused(box, nnodes):
     assert "nnodes" in first_line(run) and nnodes in first_line(run), run
 
 
-def test_a_busy_port_names_its_owner(box):
-    with socket.socket() as busy:
-        busy.bind(("127.0.0.1", 0))
+@pytest.mark.parametrize("taken, endpoint", [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"),
+                                             ("::1", "::1"), ("::", "127.0.0.1"), ("::", "::1")])
+@pytest.mark.parametrize("backend", ["static", "c10d"])
+def test_t11_a_busy_port_names_its_owner_before_any_worker_starts(box, backend, taken, endpoint):
+    with socket.socket(socket.AF_INET6 if ":" in taken else socket.AF_INET) as busy:
+        busy.bind((taken, 0))
         busy.listen()
         port = busy.getsockname()[1]
-        run = box.ctrun("--nnodes=1", "--rdzv-backend=static", "--master-addr=127.0.0.1",
-                        f"--master-port={port}", "true")
+        where = (["--nnodes=1", "--rdzv-backend=static", f"--master-addr={endpoint}", f"--master-port={port}"]
+                 if backend == "static" else
+                 ["--nnodes=1:2", f"--rdzv-endpoint=[{endpoint}]:{port}" if ":" in endpoint
+                  else f"--rdzv-endpoint={endpoint}:{port}"])
+        run = box.ctrun(*where, "--no-python", "touch", box.path("started"))
         refused(run, 77, "E_PORT_BUSY", str(port), f"pid {os.getpid()}")
+        assert "free now" in run.err  # another port
+        assert not box.path("started").exists()
 
 
 def test_an_endpoint_that_nobody_serves_is_named(box):

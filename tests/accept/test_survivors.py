@@ -47,7 +47,7 @@ def agent_of(box, run, workers):
 
 
 @pytest.mark.parametrize("who", ["guard", "agent", "worker"])
-def test_nothing_survives_a_second_after_kill_9(box, who):
+def test_t08_t09_nothing_survives_a_second_after_kill_9(box, who):
     run, workers = start(box)
     victim = {"guard": run.pid, "agent": agent_of(box, run, workers), "worker": workers[1]}[who]
     os.kill(victim, signal.SIGKILL)

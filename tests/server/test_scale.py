@@ -34,7 +34,7 @@ def test_a_node_that_is_lost_costs_the_others_one_round(box, daemon):
     assert met["ranks"] == 64  # and all 63 others had their START, or the program had failed
 
 
-def test_ten_thousand_store_clients_meet_in_less_than_300_mib(box, daemon):
+def test_t28_ten_thousand_store_clients_meet_in_less_than_300_mib(box, daemon):
     assert program(box, "store_clients", daemon.port, CLIENTS)["clients"] == CLIENTS
     if ctrun.SLOW <= 1:  # a sanitizer keeps memory of its own
         assert peak_mib(daemon) < 300
