@@ -53,14 +53,14 @@ static int read_file(const char *path, char **text, size_t *length)
     return rc;
 }
 
-static bool is_too_deep(const char *text, size_t length)
+bool json_is_too_deep(const char *text, size_t length, int max)
 {
     int depth = 0;
 
     for (size_t i = 0; i < length; i++) {
         depth += text[i] == '{' || text[i] == '[';
         depth -= text[i] == '}' || text[i] == ']';
-        if (depth > NESTING_MAX)
+        if (depth > max)
             return true;
     }
     return false;
@@ -75,7 +75,9 @@ static int parse_file(const char *path, cJSON **out)
 
     if (rc < 0)
         return rc;
-    *out = is_too_deep(text, length) ? NULL : cJSON_ParseWithLength(text, length + 1);
+    *out = json_is_too_deep(text, length, NESTING_MAX)
+               ? NULL
+               : cJSON_ParseWithLength(text, length + 1);
     free(text);
     if (!cJSON_IsObject(*out)) {
         cJSON_Delete(*out);
@@ -221,8 +223,9 @@ static bool is_within(const cJSON *number, double min, double max)
 
 int json_timer_read(const char *line, size_t length, struct agent_timer *out)
 {
-    cJSON *root = is_too_deep(line, length) ? NULL
-                                            : cJSON_ParseWithLength(line, length);
+    cJSON *root = json_is_too_deep(line, length, NESTING_MAX)
+                      ? NULL
+                      : cJSON_ParseWithLength(line, length);
     const cJSON *pid = cJSON_GetObjectItemCaseSensitive(root, "pid");
     const cJSON *scope = cJSON_GetObjectItemCaseSensitive(root, "scope_id");
     const cJSON *expires = cJSON_GetObjectItemCaseSensitive(root, "expiration_time");

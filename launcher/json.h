@@ -28,6 +28,10 @@ struct json_error_file {
     int64_t timestamp; /* seconds since 1970; 0 when absent */
 };
 
+/* True when brackets nest deeper than `max`, those in strings counted, too: asked before cJSON is,
+ * which parses by recursion. Pure. */
+bool json_is_too_deep(const char *text, size_t length, int max);
+
 /* 1 when read, 0 when there is none, -EBADMSG when it is no error file (or empty),
  * -EFBIG, -errno. deinit accepts a zeroed one. */
 int json_error_file_read(const char *path, struct json_error_file *out);

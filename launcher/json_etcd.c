@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "launcher/base64.h"
+#include "launcher/json.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
@@ -239,20 +240,6 @@ static int read_object(struct json_etcd_reply *out, const cJSON *object)
     return 0;
 }
 
-/* Brackets in strings count too: no string of etcd's has so many. */
-static bool is_too_deep(const char *text, size_t length)
-{
-    int depth = 0;
-
-    for (size_t i = 0; i < length; i++) {
-        depth += text[i] == '{' || text[i] == '[';
-        depth -= text[i] == '}' || text[i] == ']';
-        if (depth > NESTING_MAX)
-            return true;
-    }
-    return false;
-}
-
 int json_etcd_read(struct json_etcd_reply *out, const char *text, size_t length)
 {
     const cJSON *result;
@@ -260,7 +247,7 @@ int json_etcd_read(struct json_etcd_reply *out, const char *text, size_t length)
     int rc;
 
     *out = (struct json_etcd_reply){0};
-    if (is_too_deep(text, length))
+    if (json_is_too_deep(text, length, NESTING_MAX))
         return -EBADMSG;
     root = cJSON_ParseWithLength(text, length);
     if (!cJSON_IsObject(root)) {

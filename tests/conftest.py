@@ -25,75 +25,46 @@ def box():
         pytest.fail("\n".join(complaints))
 
 
+def booted(make, box, reason):
+    """boot(...) is make(box, ...); what was booted ends with the test. Skips for a reason."""
+    if reason:
+        pytest.skip(reason)
+    there = []
+
+    def boot(*how, **options):
+        there.append(make(box, *how, **options))
+        return there[0]
+
+    yield boot
+    for each in there:
+        each.down()
+
+
 @pytest.fixture
 def lab(box):
     """lab(N) boots N hosts that end with the test; skips aloud where that is impossible."""
-    reason = hosts.why_not()
-    if reason:
-        pytest.skip(reason)
-    booted = []
-
-    def boot(nodes, **how):
-        booted.append(hosts.Lab(box, nodes, **how))
-        return booted[0]
-
-    yield boot
-    for each in booted:
-        each.down()
+    yield from booted(hosts.Lab, box, hosts.why_not())
 
 
 @pytest.fixture
 def slurm(box):
     """slurm(N, OPTION...) boots N hosts and a real Slurm on them, with options of `slurm-lab up`;
     skips aloud as `lab` does."""
-    reason = hosts.why_not()
-    if reason:
-        pytest.skip(reason)
-    booted = []
-
-    def boot(nodes, *options):
-        booted.append(hosts.Slurm(box, nodes, *options))
-        return booted[0]
-
-    yield boot
-    for each in booted:
-        each.down()
+    yield from booted(hosts.Slurm, box, hosts.why_not())
 
 
 @pytest.fixture
 def etcd_lab(box):
     """etcd_lab(6, ["node4", ...], "--tls") boots N hosts and an etcd on some; skips aloud as `lab`
     and `etcd` do."""
-    reason = hosts.why_not() or etcd_server.why_not()
-    if reason:
-        pytest.skip(reason)
-    booted = []
-
-    def boot(*how):
-        booted.append(hosts.EtcdLab(box, *how))
-        return booted[0]
-
-    yield boot
-    for each in booted:
-        each.down()
+    yield from booted(hosts.EtcdLab, box, hosts.why_not() or etcd_server.why_not())
 
 
 @pytest.fixture
 def etcd(box):
     """etcd(members=3, tls=True, auth=True) starts an etcd that ends with the test; skips aloud
     where there is none."""
-    reason = etcd_server.why_not()
-    if reason:
-        pytest.skip(reason)
-    started = []
-
-    def start(**how):
-        started.append(etcd_server.Etcd(box, **how))
-        return started[0]
-
-    yield start
-    for each in started:
-        each.down()
+    yield from booted(etcd_server.Etcd, box, etcd_server.why_not())
 
 
 @pytest.hookimpl(hookwrapper=True)
