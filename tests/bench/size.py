@@ -6,6 +6,7 @@ without mapping them stay in memory, which makes its cold start look better than
 
 usage: size.py [SAMPLES]     default 5"""
 import os
+import shutil
 import sys
 
 from launchers import FIRST, PROBE, ctrun, launchers, stamps, table
@@ -56,7 +57,7 @@ def main():
     table("programs and libraries that are mapped", "MB",
           {name: [sum(map(os.path.getsize, paths)) / 1e6] for name, paths in files.items()})
     table("the program itself", "kB", {
-        name: [os.path.getsize(os.path.realpath(command[0])) / 1e3]
+        name: [os.path.getsize(shutil.which(command[0])) / 1e3]
         for name, command in launchers(WORKERS).items()})
     samples = {}
     for _ in range(count):
