@@ -32,8 +32,9 @@ def trained(box, kind, port, *more):
     """The last lines of the four ranks, in order, of a pair that has ended well."""
     agents = [agent(box, kind, port, "job", SCRIPT, *more) for _ in range(2)]
     assert [run.wait(200) for run in agents] == [0, 0], agents
-    lines = sorted(line for run in agents for line in run.out.splitlines()
-                   if line.startswith("rank "))
+    # Under torchrun workers share a stream: what two print at once may stand in one line.
+    lines = sorted(line for run in agents
+                   for line in re.findall(r"rank \d+ of \d+: .*?parameters (?:equal|DIFFER)", run.out))
     assert [line[:11] for line in lines] == [f"rank {rank} of 4" for rank in range(4)], agents
     assert all("parameters equal" in line for line in lines), lines
     ctrun.wait_until(lambda: keys(port) == 0, lambda: f"{keys(port)} keys are given back")
