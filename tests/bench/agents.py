@@ -37,7 +37,7 @@ def agents(box, port, count, *mode):
 def c10d(box, count, ours):
     run = box.run(TORCH, HERE / "agents_c10d.py", count, seconds=120)
     if run.code != 0:
-        return "   torch: not within 90 s"
+        return f"   torch: {(run.err.splitlines() or ['?'])[-1][:70]}"
     peer = float(run.out)
     return f"   torch {peer:.1f} ms, {peer / statistics.median(ours):.0f} x"
 
