@@ -301,8 +301,8 @@ static int resolve_requeue(struct config *out, const struct options *options,
 
     out->keeps_signals = strcmp(option_text(options, OPTION_SIGNAL_SCOPE), "node") == 0;
     if (code->text && (code->integer < 1 || code->integer > 255))
-        return ct_fail(err, -EINVAL, "--requeue-exit=%s: an exit code is 1 to 255",
-                       code->text);
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--requeue-exit=%s: an exit code is 1 to 255", code->text);
     out->requeue_exit = code->text ? (int)code->integer : 0;
     return 0;
 }

@@ -48,16 +48,16 @@ int log_limits_parse(const struct options *options, uint64_t *max_bytes, int *ke
     *max_bytes = 0;
     *keep = has_keep ? (int)number : KEEP_DEFAULT;
     if (has_keep && (number < 0 || number > KEEP_MAX))
-        return ct_fail(err, -EINVAL, "--log-keep=%lld: 0 to %d files can be kept",
+        return ct_fail(err, CTRUN_E_USAGE, "--log-keep=%lld: 0 to %d files can be kept",
                        (long long)number, KEEP_MAX);
     if (!option_has_text(options, OPTION_LOG_MAX_SIZE))
-        return has_keep ? ct_fail(err, -EINVAL,
+        return has_keep ? ct_fail(err, CTRUN_E_USAGE,
                                   "--log-keep=%lld: files are renamed only when they "
                                   "have a size limit: pass --log-max-size too",
                                   (long long)number)
                         : 0;
     if (parse_size(size, max_bytes) < 0 || *max_bytes < SIZE_MIN)
-        return ct_fail(err, -EINVAL,
+        return ct_fail(err, CTRUN_E_USAGE,
                        "--log-max-size=%s: not a size of %d bytes or more, as 500K, "
                        "100M or 2G",
                        size, SIZE_MIN);

@@ -8,7 +8,7 @@
 #include "launcher/option.h"
 #include "worker_sdk/base/error.h"
 
-/* *max_bytes is 0 without --log-max-size. 0, -EINVAL. */
+/* *max_bytes is 0 without --log-max-size. 0, CTRUN_E_USAGE. */
 int log_limits_parse(const struct options *options, uint64_t *max_bytes, int *keep,
                      struct ctrun_error *err);
 

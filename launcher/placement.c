@@ -138,7 +138,7 @@ static int resolve_omp(struct placement *out, const char *how, char *const *env,
 
     if (!is_auto && !is_torchrun &&
         (option_parse_int(how, &threads) < 0 || threads < 1 || threads > INT_MAX))
-        return ct_fail(err, -EINVAL,
+        return ct_fail(err, CTRUN_E_USAGE,
                        "--omp-threads=%s: not auto, torchrun or a number from 1", how);
     if (option_env(env, "OMP_NUM_THREADS"))
         return 0; /* the user's */

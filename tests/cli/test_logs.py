@@ -246,7 +246,7 @@ def test_limits_of_log_files_that_make_no_sense_are_refused(box):
                   ["--log-max-size=99999999999T"], ["--log-keep=2"],
                   ["--log-max-size=1M", "--log-keep=-1"]):
         run = box.ctrun(*words, "true")
-        assert run.code == 1 and words[-1].partition("=")[0] in run.err, run
+        assert run.code == 2 and words[-1].partition("=")[0] in run.err, run
 
 
 def test_the_summary_names_the_log_directory_only_when_something_is_in_it(box):

@@ -127,4 +127,4 @@ def test_a_worker_that_had_to_be_killed_asks_for_no_requeue(box):
 def test_without_a_signal_success_is_success(box):
     assert box.ctrun("--requeue-exit=75", "--no-python", "true").code == 0
     run = box.ctrun("--requeue-exit=0", "--no-python", "true")
-    assert run.code == 1 and "--requeue-exit=0" in run.err
+    assert run.code == 2 and "--requeue-exit=0" in run.err

@@ -150,6 +150,10 @@ static void each_bad_line_is_refused_with_its_code(void **state)
         {"--nnodes=2 --node-rank=2 sh", -EINVAL, "--node-rank=2"},
         {"--nnodes=2 --master-port=70000 sh", -EINVAL, "--master-port=70000"},
         {"--standalone --nnodes=2 sh", -EINVAL, "--standalone is one node"},
+        {"--port-range=9-1 sh", CTRUN_E_USAGE, "'9-1'"},
+        {"--log-max-size=abc sh", CTRUN_E_USAGE, "--log-max-size=abc"},
+        {"--requeue-exit=999 sh", CTRUN_E_USAGE, "--requeue-exit=999"},
+        {"--omp-threads=x sh", CTRUN_E_USAGE, "--omp-threads=x"},
         {"--shutdown-timeout=-1 sh", -EINVAL,
          "shutdown_timeout must be non-negative, got -1"},
         {"no-such-program-here", CTRUN_E_EXEC, "no such file in"},
@@ -426,7 +430,7 @@ static void omp_threads_come_from_the_switch(void **state)
     assert_int_equal(f.config.placement.omp_threads, 6);
     done();
     resolve(&f, "--omp-threads=many sh", NULL);
-    assert_int_equal(f.rc, -EINVAL);
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
     assert_non_null(strstr(f.err.text, "--omp-threads=many"));
     done();
 }

@@ -33,7 +33,7 @@ int ct_port_range_parse(const char *text, struct ct_port_range *out,
     if (!*text)
         return 0;
     if (parse(text, &first, &last) < 0)
-        return ct_fail(err, -EINVAL,
+        return ct_fail(err, CTRUN_E_USAGE,
                        "'%.40s': not FIRST-LAST with 1 <= FIRST <= LAST <= 65535",
                        text);
     *out = (struct ct_port_range){.first = (uint16_t)first, .last = (uint16_t)last};

@@ -13,7 +13,7 @@ struct ct_port_range {
     uint16_t last;
 };
 
-/* "29400-29499" or one port; empty: any. 0, or -EINVAL. */
+/* "29400-29499" or one port; empty: any. 0, or CTRUN_E_USAGE. */
 int ct_port_range_parse(const char *text, struct ct_port_range *out,
                         struct ctrun_error *err);
 bool ct_port_range_has(const struct ct_port_range *range, int port);
