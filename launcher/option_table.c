@@ -135,7 +135,7 @@ const struct option option_table[OPTION_COUNT] = {
                                    "restarts of the whole job after a failure"),
                              .env = "PET_MAX_RESTARTS", .fallback = "0"},
     [OPTION_MIN_UPTIME] = {TAKES(INT, "min-uptime", FAILURE, "SECONDS",
-                                 "ctrun: two equal failures so soon after the start"
+                                 "ctrun: four equal failures so soon after the start"
                                  " end the job; 0: restart as torchrun does"),
                            .env = "CTRUN_MIN_UPTIME", .fallback = "30"},
     [OPTION_HANG_TIMEOUT] =
