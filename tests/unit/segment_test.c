@@ -178,6 +178,47 @@ static void collectives_have_no_data_race(void **state)
     run_members(collectives, 0, 0);
 }
 
+/* Member 1, as member 0 sees it in mid-look: it fails, says why, and leaves. */
+static int fail_and_leave(void *context, struct ctrun_error *err)
+{
+    struct ct_segment *segment = context;
+
+    (void)err;
+    (void)ct_verdict_set(segment->verdict, CTRUN_E_MISMATCH, "the calls differ");
+    atomic_store(&segment->members[1].has_left, 1);
+    return 0;
+}
+
+static void who_leaves_with_a_reason_is_not_taken_for_lost(void **state)
+{
+    struct shared shared = {.head = aligned_alloc(4096, ct_segment_head_bytes()),
+                            .body = aligned_alloc(4096, ct_segment_bytes(MEMBERS))};
+    const struct ct_call call = {.kind = CT_CALL_BARRIER,
+                                 .deadline_ms = ct_deadline_ms(60000)};
+    struct ct_shm_member *others = shared.body;
+    struct member me = {&shared, 0};
+    struct ct_segment segment;
+    struct ctrun_error err;
+
+    (void)state;
+    memset(shared.head, 0, ct_segment_head_bytes());
+    memset(shared.body, 0, ct_segment_bytes(MEMBERS));
+    for (int i = 0; i < MEMBERS; i++) {
+        shared.peers[i] = (struct ct_peer){.rank = i, .pid = getpid()};
+        shared.by_index[i] = &shared.peers[i];
+        atomic_store(&others[i].has_joined, 1);
+    }
+    join(&segment, &me);
+    segment.watch = (struct ct_watch){fail_and_leave, &segment};
+    ct_segment_post(&segment, 1);
+    assert_int_equal(ct_segment_wait_posts(&segment, 1, &call, &err), CTRUN_E_MISMATCH);
+    assert_string_equal(err.text, "the calls differ");
+    assert_int_equal(shared.failures, 0);
+    ct_segment_close(&segment);
+    free(shared.head);
+    free(shared.body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +226,7 @@ int main(void)
         cmocka_unit_test(no_wake_up_is_lost_when_members_sleep),
         cmocka_unit_test(barrier_holds_between_giving_way_and_sleep),
         cmocka_unit_test(collectives_have_no_data_race),
+        cmocka_unit_test(who_leaves_with_a_reason_is_not_taken_for_lost),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -384,35 +384,51 @@ static int fail_waiting(const struct ct_segment *segment, const struct ct_wait *
     return ct_fail(err, code, "%s: %s: %s", call, why, names);
 }
 
-/* The slow part of a wait, before each sleep. */
+/* The first member that will not do what the wait lacks, or -1. */
+static int find_gone(const struct ct_segment *segment, const struct ct_wait *wait)
+{
+    for (int i = 0; i < segment->size; i++) {
+        bool is_gone = i != segment->me &&
+                       ((segment->members &&
+                         atomic_load(&segment->members[i].has_left)) ||
+                        has_died(segment, i));
+        /* Asked last: what it published before it went counts. */
+        if (is_gone && wait->is_awaited(segment, wait, i))
+            return i;
+    }
+    return -1;
+}
+
+static int fail_gone(const struct ct_segment *segment, const struct ct_wait *wait,
+                     int gone, struct ctrun_error *err)
+{
+    bool has_left = segment->members && atomic_load(&segment->members[gone].has_left);
+    char call[CT_CALL_TEXT_MAX] = "open group";
+    char who[CT_PEER_TEXT_MAX];
+
+    if (wait->call)
+        ct_call_format(call, wait->call);
+    ct_peer_format(who, segment->peers[gone]);
+    return ct_fail(err, CTRUN_E_PEER_LOST, "%s: %s %s", call, who,
+                   has_left ? "has left the group" : "died");
+}
+
+/* The slow part of a wait, before each sleep. Who is gone comes first, then the verdict: a
+ * member that fails says why before it goes. */
 static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
                        struct ctrun_error *err)
 {
-    char call[CT_CALL_TEXT_MAX] = "open group";
-    char who[CT_PEER_TEXT_MAX];
+    int gone = find_gone(segment, wait);
     int rc = segment->verdict ? ct_verdict_get(segment->verdict, err) : 0;
 
     if (rc == 0 && segment->watch.check)
         rc = segment->watch.check(segment->watch.context, err);
-    if (rc < 0)
-        return rc;
-    for (int i = 0; i < segment->size; i++) {
-        bool is_dead = i != segment->me && has_died(segment, i);
-        bool has_left = segment->members && i != segment->me &&
-                        atomic_load(&segment->members[i].has_left);
-        /* Asked last: what it published before it went counts. */
-        if (!(is_dead || has_left) || !wait->is_awaited(segment, wait, i))
-            continue;
-        if (wait->call)
-            ct_call_format(call, wait->call);
-        ct_peer_format(who, segment->peers[i]);
-        return ct_fail(err, CTRUN_E_PEER_LOST, "%s: %s %s", call, who,
-                       has_left ? "has left the group" : "died");
-    }
-    if (ct_now_ms() >= wait->deadline_ms)
-        return fail_waiting(segment, wait, CTRUN_E_TIMEOUT, "no answer in time from",
-                            err);
-    return 0;
+    if (rc == 0 && gone >= 0)
+        rc = fail_gone(segment, wait, gone, err);
+    if (rc == 0 && ct_now_ms() >= wait->deadline_ms)
+        rc = fail_waiting(segment, wait, CTRUN_E_TIMEOUT, "no answer in time from",
+                          err);
+    return rc;
 }
 
 /* Sleeps until the bell rings or a slice is over. Before there are bells, on the ready word. */
