@@ -14,26 +14,16 @@ import statistics
 import subprocess
 import sys
 
+import torch_net
 from launchers import ROOT, ctrun
 
 DATA = os.environ.get("CTRUN_TEST_MNIST", "/usr/share/datasets/fashion-mnist")
 STEPS = {"ctrun": 200, "torch": 20}
 KINDS = {"single": ("apart", 1), "apart": ("apart", 2), "DDP": ("ddp", 2)}
-TORCH = '''
+TORCH = torch_net.NET + '''
 import json, os, statistics, sys, tempfile, time
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-import torch, torch.nn as nn, torch.nn.functional as F
 import torch.distributed as dist
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 3, 1); self.conv2 = nn.Conv2d(32, 64, 3, 1)
-        self.dropout1 = nn.Dropout(0.25); self.dropout2 = nn.Dropout(0.5)
-        self.fc1 = nn.Linear(9216, 128); self.fc2 = nn.Linear(128, 10)
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
-        x = F.relu(self.fc1(torch.flatten(self.dropout1(x), 1)))
-        return F.log_softmax(self.fc2(self.dropout2(x)), 1)
 kind, ranks, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 folder = tempfile.mkdtemp()
 rank = 0 if ranks == 1 or os.fork() else 1

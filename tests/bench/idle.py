@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from launchers import PROBE, ctrun, launchers, stamps, table
+from launchers import launchers, table, waiting
 
 WORKERS = 4
 
@@ -24,22 +24,11 @@ def busy_ns(pids):
 
 
 def sample(command, seconds):
-    box = ctrun.Box()
-    try:
-        run = box.start(*command, PROBE, "wait")
-        ctrun.wait_until(lambda: len(stamps(run.out)) == WORKERS, lambda: f"workers\n{run}", 60)
-        probe = os.stat(PROBE)
-        own = [pid for pid in box.pids()
-               if not os.path.samestat(os.stat(f"/proc/{pid}/exe"), probe)]
+    with waiting(command, WORKERS) as own:
         time.sleep(1)  # what a start has left to do is no idling
         began, before = time.monotonic_ns(), busy_ns(own)
         time.sleep(seconds)
-        result = (busy_ns(own) - before) / (time.monotonic_ns() - began) * 1000
-        run.signal(15)
-        run.wait(60)
-        return result
-    finally:
-        box.close()
+        return (busy_ns(own) - before) / (time.monotonic_ns() - began) * 1000
 
 
 def main():

@@ -3,6 +3,7 @@
 
 Every benchmark measures ctrun and its peers in turn, in one run, so that noise hits all alike. A
 peer that is not installed is left out (scripts/deps bench installs them)."""
+import contextlib
 import os
 import pathlib
 import re
@@ -41,6 +42,22 @@ def launchers(workers, *options):
         if shutil.which("mpiexec.hydra"):
             found["hydra (MPICH)"] = ["mpiexec.hydra", "-n", str(workers)]
     return found
+
+
+@contextlib.contextmanager
+def waiting(command, workers):
+    """Pids of a launcher, its workers left out, while all of them wait."""
+    box = ctrun.Box()
+    try:
+        run = box.start(*command, PROBE, "wait")
+        ctrun.wait_until(lambda: len(stamps(run.out)) == workers, lambda: f"workers\n{run}", 60)
+        probe = os.stat(PROBE)
+        yield [pid for pid in box.pids()
+               if not os.path.samestat(os.stat(f"/proc/{pid}/exe"), probe)]
+        run.signal(15)
+        run.wait(60)
+    finally:
+        box.close()
 
 
 def stamps(text, word="first"):

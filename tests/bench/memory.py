@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of the launcher itself while eight workers run: all its processes together, workers left
 out. PSS counts what processes share once; RSS counts it in each."""
-import os
 
-from launchers import PROBE, ctrun, launchers, stamps, table
+from launchers import launchers, table, waiting
 
 WORKERS = 8
 
@@ -16,19 +15,8 @@ def megabytes(pid, key):
 
 def sample(command):
     """(RSS, PSS) of all processes of the launcher."""
-    box = ctrun.Box()
-    try:
-        run = box.start(*command, PROBE, "wait")
-        ctrun.wait_until(lambda: len(stamps(run.out)) == WORKERS, lambda: f"workers\n{run}", 60)
-        probe = os.stat(PROBE)
-        own = [pid for pid in box.pids()
-               if not os.path.samestat(os.stat(f"/proc/{pid}/exe"), probe)]
-        result = [sum(megabytes(pid, key) for pid in own) for key in ("Rss", "Pss")]
-        run.signal(15)
-        run.wait(60)
-        return result
-    finally:
-        box.close()
+    with waiting(command, WORKERS) as own:
+        return [sum(megabytes(pid, key) for pid in own) for key in ("Rss", "Pss")]
 
 
 def main():

@@ -17,24 +17,14 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import ctrun  # noqa: E402
+import torch_net  # noqa: E402
 
 DATA = os.environ.get("CTRUN_TEST_MNIST", "/usr/share/datasets/fashion-mnist")
 STEPS, BATCH = 60, 64
-TORCH = '''
+TORCH = torch_net.NET + '''
 import json, statistics, sys, time
-import torch, torch.nn as nn, torch.nn.functional as F
 threads, steps, batch = map(int, sys.argv[1:])
 torch.set_num_threads(threads); torch.manual_seed(1)
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 3, 1); self.conv2 = nn.Conv2d(32, 64, 3, 1)
-        self.dropout1 = nn.Dropout(0.25); self.dropout2 = nn.Dropout(0.5)
-        self.fc1 = nn.Linear(9216, 128); self.fc2 = nn.Linear(128, 10)
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
-        x = F.relu(self.fc1(torch.flatten(self.dropout1(x), 1)))
-        return F.log_softmax(self.fc2(self.dropout2(x)), 1)
 net = Net(); net.train(); opt = torch.optim.Adadelta(net.parameters(), lr=1.0)
 x = torch.randn(batch, 1, 28, 28); y = torch.randint(0, 10, (batch,)); ms = []
 for i in range(steps + 8):
