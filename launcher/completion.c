@@ -16,6 +16,20 @@ static void spell_underscored(char *dst, const char *name)
             *dst = '_';
 }
 
+static void print_spellings(FILE *out, const struct option *option,
+                            const char *separator)
+{
+    char underscored[NAME_MAX_BYTES];
+
+    fprintf(out, "--%s", option->name);
+    if (strchr(option->name, '-')) {
+        spell_underscored(underscored, option->name);
+        fprintf(out, "%s--%s", separator, underscored);
+    }
+    if (option->letter)
+        fprintf(out, "%s-%c", separator, option->letter);
+}
+
 /* The placeholder says what a value is. */
 static bool takes_file(const struct option *option)
 {
@@ -29,31 +43,37 @@ static bool takes_folder(const struct option *option)
 
 static void print_names(FILE *out, const char *separator)
 {
-    char underscored[NAME_MAX_BYTES];
-
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
 
         if (option->is_launch_only)
             continue;
-        fprintf(out, "%s--%s", id ? separator : "", option->name);
-        if (strchr(option->name, '-')) {
-            spell_underscored(underscored, option->name);
-            fprintf(out, "%s--%s", separator, underscored);
-        }
-        if (option->letter)
-            fprintf(out, "%s-%c", separator, option->letter);
+        fputs(id ? separator : "", out);
+        print_spellings(out, option, separator);
     }
+}
+
+static void print_bash_case(FILE *out, const struct option *option, const char *words)
+{
+    fputs("    ", out);
+    print_spellings(out, option, "|");
+    fprintf(out, ")\n        COMPREPLY=($(compgen %s -- \"$word\")); return ;;\n",
+            words);
 }
 
 static void print_bash(FILE *out)
 {
-    char underscored[NAME_MAX_BYTES];
+    char words[256];
 
+    /* Readline makes --name=value three words. */
     fputs("# bash completion for ctrun\n"
           "_ctrun() {\n"
           "    local word=${COMP_WORDS[COMP_CWORD]} "
           "previous=${COMP_WORDS[COMP_CWORD-1]}\n"
+          "    if [ \"$word\" = = ]; then word=\n"
+          "    elif [ \"$previous\" = = ] && [ \"$COMP_CWORD\" -ge 2 ]; then "
+          "previous=${COMP_WORDS[COMP_CWORD-2]}\n"
+          "    fi\n"
           "    case $previous in\n",
           out);
     for (int id = 0; id < OPTION_COUNT; id++) {
@@ -61,22 +81,14 @@ static void print_bash(FILE *out)
 
         if (!option->choices)
             continue;
-        spell_underscored(underscored, option->name);
-        fprintf(out,
-                "    --%s|--%s)\n"
-                "        COMPREPLY=($(compgen -W '%s' -- \"$word\")); return ;;\n",
-                option->name, underscored, option->choices);
+        (void)ct_format(words, sizeof words, "-W '%s'", option->choices);
+        print_bash_case(out, option, words);
     }
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
 
-        if (!takes_folder(option) && !takes_file(option))
-            continue;
-        spell_underscored(underscored, option->name);
-        fprintf(out,
-                "    --%s|--%s)\n"
-                "        COMPREPLY=($(compgen -%c -- \"$word\")); return ;;\n",
-                option->name, underscored, takes_folder(option) ? 'd' : 'f');
+        if (takes_folder(option) || takes_file(option))
+            print_bash_case(out, option, takes_folder(option) ? "-d" : "-f");
     }
     fputs("    esac\n"
           "    case $word in\n"
@@ -128,7 +140,7 @@ static void print_zsh(FILE *out)
 
     fputs("#compdef ctrun\n"
           "_ctrun() {\n"
-          "    _arguments -S \\\n",
+          "    _arguments -S -A '-*' \\\n",
           out);
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
@@ -194,7 +206,6 @@ static void print_fish_text(FILE *out, const char *text)
     fputc('\'', out);
 }
 
-/* Options end where the program begins: -n asks for no word without a dash so far. */
 static void print_fish_option(FILE *out, const struct option *option, const char *name)
 {
     fprintf(out, "complete -c ctrun -n __ctrun_options -l %s", name);
@@ -211,15 +222,39 @@ static void print_fish_option(FILE *out, const struct option *option, const char
     fputc('\n', out);
 }
 
+/* Options end where the program begins: the first word that is neither one nor its value. */
+static void print_fish_condition(FILE *out)
+{
+    fputs("# fish completion for ctrun\n"
+          "function __ctrun_options\n"
+          "    set -l takes",
+          out);
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        if (!option_table[id].value || option_table[id].is_launch_only)
+            continue;
+        fputc(' ', out);
+        print_spellings(out, &option_table[id], " ");
+    }
+    fputs("\n"
+          "    set -l is_value 0\n"
+          "    for word in (commandline -opc)[2..-1]\n"
+          "        if test $is_value = 1\n"
+          "            set is_value 0\n"
+          "        else if not string match -q -- '-*' $word\n"
+          "            return 1\n"
+          "        else if contains -- $word $takes\n"
+          "            set is_value 1\n"
+          "        end\n"
+          "    end\n"
+          "end\n",
+          out);
+}
+
 static void print_fish(FILE *out)
 {
     char underscored[NAME_MAX_BYTES];
 
-    fputs("# fish completion for ctrun\n"
-          "function __ctrun_options\n"
-          "    string match -q -- '-*' (commandline -ct); or return 1\n"
-          "end\n",
-          out);
+    print_fish_condition(out);
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
 

@@ -84,20 +84,6 @@ def test_each_option_is_completed_in_every_shell(box, name, shell):
         assert box.run(shell, "-n", box.write("script", run.out)).code == 0
 
 
-@pytest.mark.parametrize("words, expected", [
-    (["ctrunctl", "st"], {"status", "stop"}),
-    (["ctrunctl", "kv", "w"], {"wait"}),
-    (["ctrunctl", "signal", "US"], {"USR1", "USR2"}),
-    (["ctrunctl", "logs", "--f"], {"--follow"})])
-def test_bash_completes_verbs_deeds_and_options_of_ctrunctl(box, words, expected):
-    script = box.write("completion", box.run(ctrun.program("ctrunctl"), "--print-completion",
-                                             "bash").out)
-    line = " ".join(f"'{word}'" for word in words)
-    run = box.run("bash", "-c", f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1};"
-                  " _ctrunctl; printf '%s\\n' \"${COMPREPLY[@]}\"")
-    assert set(run.out.split()) == expected, run
-
-
 def test_a_completion_for_no_shell_is_refused(box):
     for words in (["nosuch"], []):
         run = box.run(ctrun.program("ctrunctl"), "--print-completion", *words)
