@@ -12,7 +12,8 @@ enum {
 };
 
 struct crash_loop {
-    uint8_t times; /* that the last root cause came in a row, up to CRASH_LOOP_FAILURES */
+    uint8_t
+        times; /* that the last root cause came in a row, up to CRASH_LOOP_FAILURES */
     uint8_t cause; /* of the last root cause; CT_CAUSE_NONE: it was none of this kind */
     int32_t code;
     int64_t step;
