@@ -29,27 +29,6 @@ def test_every_operation_works_and_a_timed_out_wait_shifts_nothing(box, peer):
     assert (run.code, run.out) == (0, f"{PEERS[peer]}\nok\n"), run
 
 
-@pytest.mark.parametrize("peer", PEERS)
-def test_a_barrier_names_the_ranks_that_do_not_come(box, peer):
-    with server(box, peer) as port:
-        client = ctrun.program("store_client")
-        runs = [box.start(client, "127.0.0.1", port, "barrier", rank, 4, 1500)
-                for rank in (0, 2)]
-        for run in runs:
-            assert run.wait() == 3, run
-            assert "ranks 1, 3 have not come" in run.out, run
-
-
-@pytest.mark.parametrize("peer", PEERS)
-def test_a_barrier_opens_when_all_came(box, peer):
-    with server(box, peer) as port:
-        client = ctrun.program("store_client")
-        runs = [box.start(client, "localhost", port, "barrier", rank, 4, 60000)
-                for rank in range(4)]
-        for run in runs:
-            assert run.wait() == 0, run
-
-
 @contextlib.contextmanager
 def strange_server(on_connect):
     """Gives each connection to on_connect, then waits for the client to close it."""

@@ -5,7 +5,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/clock.h"
@@ -171,26 +170,4 @@ ssize_t ct_client_write_some(int fd, const void *data, size_t length)
         n = send(fd, data, length, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
     return n < 0 ? -errno : n;
-}
-
-int ct_client_send(int fd, const void *data, size_t length, uint64_t deadline_ms)
-{
-    const char *at = data;
-
-    while (length) {
-        ssize_t n = ct_client_write_some(fd, at, length);
-
-        if (n == -EAGAIN) {
-            int rc = ct_client_poll(fd, POLLOUT, deadline_ms);
-
-            if (rc < 0)
-                return rc;
-        } else if (n < 0) {
-            return (int)n;
-        } else {
-            at += n;
-            length -= (size_t)n;
-        }
-    }
-    return 0;
 }

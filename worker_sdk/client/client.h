@@ -35,8 +35,6 @@ int ct_client_dial(const struct ct_addr *addr, uint64_t deadline_ms);
 /* True for what another try may cure: nobody listens yet, the network is not up yet. */
 bool ct_client_is_passing(int rc);
 
-/* Sends all. 0, -ETIMEDOUT, or a negative errno. */
-int ct_client_send(int fd, const void *data, size_t length, uint64_t deadline_ms);
 /* Waits until fd is ready for one of `events` (POLLIN, POLLOUT). The events that hold,
  * -ETIMEDOUT, or a negative errno. */
 int ct_client_poll(int fd, short events, uint64_t deadline_ms);

@@ -73,11 +73,6 @@ void ct_store_set_timeout(struct ct_store *store, uint64_t timeout_ms)
     store->timeout_ms = timeout_ms;
 }
 
-uint64_t ct_store_timeout(const struct ct_store *store)
-{
-    return store->timeout_ms;
-}
-
 bool ct_store_is_modern(const struct ct_store *store)
 {
     return store->dialect == CT_TCPSTORE_D2;
@@ -175,11 +170,7 @@ static int explain_close(const struct ct_store *store, enum ct_tcpstore_query qu
 {
     static const char *const reasons[CT_TCPSTORE_QUERIES] = {
         [CT_TCPSTORE_ADD] = ": is the value a number?",
-        [CT_TCPSTORE_BARRIER] = ": is the value a number, the server torch >= 2.14?",
         [CT_TCPSTORE_GET] = ": the key vanished, or the server ended",
-        [CT_TCPSTORE_MULTI_GET] = ": a key vanished, or the server ended",
-        [CT_TCPSTORE_QUEUE_POP] = ": queues need a server with them",
-        [CT_TCPSTORE_QUEUE_LEN] = ": queues need a server with them",
         [CT_TCPSTORE_LIST_KEYS] = ": perhaps it does not know this query",
     };
 
@@ -189,7 +180,7 @@ static int explain_close(const struct ct_store *store, enum ct_tcpstore_query qu
                    reasons[query] ? reasons[query] : "");
 }
 
-int ct_store_await(struct ct_store *store, enum ct_tcpstore_query query, size_t count,
+int ct_store_await(struct ct_store *store, enum ct_tcpstore_query query,
                    uint64_t deadline_ms, struct ctrun_error *err)
 {
     struct ct_tcpstore_scan scan = {0};
@@ -202,7 +193,7 @@ int ct_store_await(struct ct_store *store, enum ct_tcpstore_query query, size_t 
         ct_buf_init(&store->in, REPLY_MAX_BYTES);
     }
     for (;;) {
-        rc = ct_tcpstore_scan_reply(&scan, query, count, REPLY_MAX_BYTES - READ_BYTES,
+        rc = ct_tcpstore_scan_reply(&scan, query, 0, REPLY_MAX_BYTES - READ_BYTES,
                                     ct_buf_data(&store->in), ct_buf_length(&store->in));
         if (rc > 0)
             return rc;
@@ -226,8 +217,7 @@ int ct_store_ask(struct ct_store *store, const struct ct_tcpstore_request *reque
 
     if ((rc = ct_store_request(store, request, lists, err)) < 0)
         return rc;
-    rc = ct_store_await(store, request->query, request->count,
-                        ct_deadline_ms(store->timeout_ms), err);
+    rc = ct_store_await(store, request->query, ct_deadline_ms(store->timeout_ms), err);
     return rc == CTRUN_E_TIMEOUT ? ct_store_kill(store, rc) : rc;
 }
 
@@ -271,7 +261,7 @@ static int greet(struct ct_store *store, const struct greeting *greeting,
         (rc = ct_store_request(store, &validate, NULL, err)) < 0)
         return rc;
     if ((rc = ct_store_request(store, &probe, NULL, err)) < 0 ||
-        (rc = ct_store_await(store, probe.query, 0, deadline_ms, err)) < 0)
+        (rc = ct_store_await(store, probe.query, deadline_ms, err)) < 0)
         return rc;
     ct_reader_init(&in, ct_buf_data(&store->in), (size_t)rc);
     ct_buf_consume(&store->in, (size_t)rc);
@@ -371,25 +361,5 @@ int ct_store_reconnect(struct ct_store *store, uint64_t deadline_ms,
     store->fd = rc;
     if ((rc = greet(store, &greeting, deadline_ms, err)) < 0)
         return ct_store_kill(store, rc);
-    return 0;
-}
-
-int ct_store_clone(struct ct_store **out, const struct ct_store *store,
-                   struct ctrun_error *err)
-{
-    struct ct_store *clone = create(store->host, store->port, store->timeout_ms);
-    int rc;
-
-    if (!clone)
-        return ct_fail(err, -ENOMEM, "store %s:%d: out of memory", store->host,
-                       store->port);
-    clone->addr = store->addr;
-    clone->dialect = store->dialect;
-    clone->has_ping = store->has_ping;
-    if ((rc = ct_store_reconnect(clone, ct_deadline_ms(store->timeout_ms), err)) < 0) {
-        ct_store_close(clone);
-        return rc;
-    }
-    *out = clone;
     return 0;
 }

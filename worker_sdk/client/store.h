@@ -9,8 +9,8 @@
  * here and store.set("k") there are the same. Values are bytes.
  *
  * Every call ends within the store's timeout (ct_store_open's, changed by
- * ct_store_set_timeout()) or the timeout that it takes itself. After CTRUN_E_TIMEOUT of get,
- * wait and multi_get the store is still usable (the wait is cancelled, or, with a server that
+ * ct_store_set_timeout()) or the timeout that it takes itself. After CTRUN_E_TIMEOUT of get
+ * and wait the store is still usable (the wait is cancelled, or, with a server that
  * cannot cancel, the connection is replaced). After any other network error the store is dead:
  * every later call fails with -EPIPE.
  *
@@ -37,13 +37,8 @@ int ct_store_open(struct ct_store **out, const char *host, int port,
                   uint64_t timeout_ms, struct ctrun_error *err);
 /* Accepts NULL. */
 void ct_store_close(struct ct_store *store);
-/* A second connection to the same server, for another thread. */
-int ct_store_clone(struct ct_store **out, const struct ct_store *store,
-                   struct ctrun_error *err);
 void ct_store_set_timeout(struct ct_store *store, uint64_t timeout_ms);
-uint64_t ct_store_timeout(const struct ct_store *store);
-/* True when the server speaks the protocol of torch >= 2.2. With an older one append fails
- * with CTRUN_E_UNSUPPORTED; multi_get and multi_set are made of single gets and sets. */
+/* True when the server speaks the protocol of torch >= 2.2. */
 bool ct_store_is_modern(const struct ct_store *store);
 
 /* Returns when the bytes are with the kernel: no reply exists. Every other call is a round
@@ -56,12 +51,6 @@ int ct_store_get(struct ct_store *store, const char *key, void **value, size_t *
 /* Adds to a decimal counter, 0 when absent; *result may be NULL. */
 int ct_store_add(struct ct_store *store, const char *key, int64_t delta,
                  int64_t *result, struct ctrun_error *err);
-/* Stores `desired` when the value equals `expected` or, expected being empty, when there is no
- * key. *value is what is stored now (or `expected`, when the key is absent still); free() it. */
-int ct_store_compare_set(struct ct_store *store, const char *key, const void *expected,
-                         size_t expected_length, const void *desired,
-                         size_t desired_length, void **value, size_t *length,
-                         struct ctrun_error *err);
 /* 1 when the key was there, 0 when not. */
 int ct_store_delete(struct ct_store *store, const char *key, struct ctrun_error *err);
 /* Waits until all keys were set. CTRUN_E_TIMEOUT names the first keys that are missing. */
@@ -70,29 +59,8 @@ int ct_store_wait(struct ct_store *store, const char *const *keys, size_t count,
 /* 1 when all keys exist, 0 when not. */
 int ct_store_check(struct ct_store *store, const char *const *keys, size_t count,
                    struct ctrun_error *err);
-/* Which of them exist: present[i], in one round trip. */
-int ct_store_check_each(struct ct_store *store, const char *const *keys, size_t count,
-                        bool *present, struct ctrun_error *err);
 /* Every key, in an array of `count`: one block, free() it. With a modern server only. */
 int ct_store_list_keys(struct ct_store *store, char ***keys, size_t *count,
-                       struct ctrun_error *err);
-int ct_store_num_keys(struct ct_store *store, int64_t *count, struct ctrun_error *err);
-
-/* With a modern server only. Creates or extends; no reply, as set. */
-int ct_store_append(struct ct_store *store, const char *key, const void *value,
-                    size_t length, struct ctrun_error *err);
-
-struct ct_store_value {
-    void *data; /* from multi_get: allocated, with a NUL behind; from you: borrowed */
-    size_t length;
-};
-/* All or nothing with ctrun's server, one after the other with PyTorch's. */
-int ct_store_multi_set(struct ct_store *store, const char *const *keys,
-                       const struct ct_store_value *values, size_t count,
-                       struct ctrun_error *err);
-/* Waits for all keys, then reads them. On success values[i].data are yours to free(). */
-int ct_store_multi_get(struct ct_store *store, const char *const *keys,
-                       struct ct_store_value *values, size_t count,
                        struct ctrun_error *err);
 
 #endif

@@ -21,11 +21,9 @@ enum {
 
 /* ---- Keys: '/' in front, as PyTorch's clients do ----------------------------------------- */
 
-/* Fills blobs with the wire form of the keys, which lives until the next call. `stride` is the
- * distance between two keys in blobs (2 leaves room for values). */
+/* Fills blobs with the wire form of the keys, which lives until the next call. */
 static int wire_keys(struct ct_store *store, const char *const *keys, size_t count,
-                     size_t stride, struct ct_tcpstore_blob *blobs,
-                     struct ctrun_error *err)
+                     struct ct_tcpstore_blob *blobs, struct ctrun_error *err)
 {
     size_t total = 0;
     uint8_t *at;
@@ -40,7 +38,7 @@ static int wire_keys(struct ct_store *store, const char *const *keys, size_t cou
     for (size_t i = 0; i < count; i++) {
         size_t length = strlen(keys[i]);
 
-        blobs[i * stride] = (struct ct_tcpstore_blob){at, length + 1};
+        blobs[i] = (struct ct_tcpstore_blob){at, length + 1};
         *at++ = '/';
         memcpy(at, keys[i], length);
         at += length;
@@ -51,23 +49,22 @@ static int wire_keys(struct ct_store *store, const char *const *keys, size_t cou
 static int wire_key(struct ct_store *store, const char *key,
                     struct ct_tcpstore_blob *blob, struct ctrun_error *err)
 {
-    return wire_keys(store, &key, 1, 1, blob, err);
+    return wire_keys(store, &key, 1, blob, err);
 }
 
 /* Keys of a counted query in memory of the call; caller frees. NULL on failure, *rc says why. */
 static struct ct_tcpstore_blob *wire_list(struct ct_store *store,
                                           const char *const *keys, size_t count,
-                                          size_t stride, int *rc,
-                                          struct ctrun_error *err)
+                                          int *rc, struct ctrun_error *err)
 {
-    struct ct_tcpstore_blob *blobs = ct_zalloc_array(count * stride, sizeof *blobs);
+    struct ct_tcpstore_blob *blobs = ct_zalloc_array(count, sizeof *blobs);
 
     if (!blobs) {
         *rc = ct_fail(err, -ENOMEM, "store %s:%d: out of memory", store->host,
                       store->port);
         return NULL;
     }
-    if ((*rc = wire_keys(store, keys, count, stride, blobs, err)) < 0) {
+    if ((*rc = wire_keys(store, keys, count, blobs, err)) < 0) {
         free(blobs);
         return NULL;
     }
@@ -94,38 +91,29 @@ static uint8_t take_u8(struct ct_store *store)
     return value;
 }
 
-/* The next blob in the caller's own memory, with a NUL behind. */
-static int copy_blob(const uint8_t **cursor, void **value, size_t *length)
-{
-    struct ct_tcpstore_blob blob = ct_tcpstore_next(cursor);
-
-    if (!(*value = ct_zalloc(blob.length + 1)))
-        return -ENOMEM;
-    if (blob.length)
-        memcpy(*value, blob.data, blob.length);
-    *length = blob.length;
-    return 0;
-}
-
+/* The blob in the caller's own memory, with a NUL behind. */
 static int take_blob(struct ct_store *store, int reply, void **value, size_t *length,
                      struct ctrun_error *err)
 {
     const uint8_t *cursor = ct_buf_data(&store->in);
-    int rc = copy_blob(&cursor, value, length);
+    const struct ct_tcpstore_blob blob = ct_tcpstore_next(&cursor);
 
+    if ((*value = ct_zalloc(blob.length + 1)) && blob.length)
+        memcpy(*value, blob.data, blob.length);
+    *length = blob.length;
     ct_buf_consume(&store->in, (size_t)reply);
-    return rc < 0 ? ct_fail(err, rc, "store %s:%d: out of memory", store->host,
-                            store->port)
-                  : 0;
+    return *value ? 0
+                  : ct_fail(err, -ENOMEM, "store %s:%d: out of memory", store->host,
+                            store->port);
 }
 
 /* ---- Simple operations ------------------------------------------------------------------ */
 
-static int send_pair(struct ct_store *store, enum ct_tcpstore_query query,
-                     const char *key, const void *value, size_t length,
-                     struct ctrun_error *err)
+int ct_store_set(struct ct_store *store, const char *key, const void *value,
+                 size_t length, struct ctrun_error *err)
 {
-    struct ct_tcpstore_request request = {.query = query, .value = {value, length}};
+    struct ct_tcpstore_request request = {.query = CT_TCPSTORE_SET,
+                                          .value = {value, length}};
     int rc;
 
     if ((rc = wire_key(store, key, &request.key, err)) < 0 ||
@@ -134,25 +122,13 @@ static int send_pair(struct ct_store *store, enum ct_tcpstore_query query,
     return ct_store_flush(store, ct_deadline_ms(store->timeout_ms), err);
 }
 
-int ct_store_set(struct ct_store *store, const char *key, const void *value,
-                 size_t length, struct ctrun_error *err)
-{
-    return send_pair(store, CT_TCPSTORE_SET, key, value, length, err);
-}
-
-int ct_store_append(struct ct_store *store, const char *key, const void *value,
-                    size_t length, struct ctrun_error *err)
-{
-    return send_pair(store, CT_TCPSTORE_APPEND, key, value, length, err);
-}
-
-/* Asks about one key (none: NULL) for a number. */
+/* Asks about one key for a number. */
 static int ask_number(struct ct_store *store, struct ct_tcpstore_request *request,
                       const char *key, int64_t *value, struct ctrun_error *err)
 {
     int rc;
 
-    if ((key && (rc = wire_key(store, key, &request->key, err)) < 0) ||
+    if ((rc = wire_key(store, key, &request->key, err)) < 0 ||
         (rc = ct_store_ask(store, request, NULL, err)) < 0)
         return rc;
     return take_i64(store, rc, value);
@@ -177,29 +153,6 @@ int ct_store_delete(struct ct_store *store, const char *key, struct ctrun_error 
     int rc = ask_number(store, &request, key, &deleted, err);
 
     return rc < 0 ? rc : deleted == 1;
-}
-
-int ct_store_num_keys(struct ct_store *store, int64_t *count, struct ctrun_error *err)
-{
-    struct ct_tcpstore_request request = {.query = CT_TCPSTORE_GETNUMKEYS};
-
-    return ask_number(store, &request, NULL, count, err);
-}
-
-int ct_store_compare_set(struct ct_store *store, const char *key, const void *expected,
-                         size_t expected_length, const void *desired,
-                         size_t desired_length, void **value, size_t *length,
-                         struct ctrun_error *err)
-{
-    struct ct_tcpstore_request request = {.query = CT_TCPSTORE_COMPARE_SET,
-                                          .value = {expected, expected_length},
-                                          .desired = {desired, desired_length}};
-    int rc;
-
-    if ((rc = wire_key(store, key, &request.key, err)) < 0 ||
-        (rc = ct_store_ask(store, &request, NULL, err)) < 0)
-        return rc;
-    return take_blob(store, rc, value, length, err);
 }
 
 /* ---- Waiting ---------------------------------------------------------------------------- */
@@ -229,7 +182,7 @@ static int cancel_wait(struct ct_store *store, struct ctrun_error *err)
     if ((rc = ct_store_request(store, &request, NULL, err)) < 0)
         return rc;
     for (;;) {
-        rc = ct_store_await(store, CT_TCPSTORE_CANCEL_WAIT, 0, deadline, err);
+        rc = ct_store_await(store, CT_TCPSTORE_CANCEL_WAIT, deadline, err);
         if (rc < 0)
             return ct_store_kill(store, rc);
         if ((value = take_u8(store)) == CT_TCPSTORE_WAIT_CANCELED)
@@ -250,13 +203,47 @@ static int wait_for(struct ct_store *store, const struct ct_tcpstore_blob *keys,
 
     if ((rc = ct_store_request(store, &request, keys, err)) < 0)
         return rc;
-    rc = ct_store_await(store, CT_TCPSTORE_WAIT, 0, deadline_ms, err);
+    rc = ct_store_await(store, CT_TCPSTORE_WAIT, deadline_ms, err);
     if (rc == CTRUN_E_TIMEOUT)
         return store->fd < 0 ? rc : cancel_wait(store, err);
     if (rc < 0)
         return rc;
     return (value = take_u8(store)) == CT_TCPSTORE_READY ? 0
                                                          : bad_reply(store, value, err);
+}
+
+/* Asks for each of the keys by itself and takes the replies in order. */
+static int check_some(struct ct_store *store, const struct ct_tcpstore_blob *blobs,
+                      size_t count, bool *present)
+{
+    const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_CHECK, .count = 1};
+    const uint64_t deadline = ct_deadline_ms(CANCEL_MS);
+    int rc = 0;
+
+    for (size_t i = 0; i < count && rc == 0; i++)
+        rc = ct_store_request(store, &request, &blobs[i], NULL);
+    for (size_t i = 0; i < count && rc >= 0; i++) {
+        rc = ct_store_await(store, CT_TCPSTORE_CHECK, deadline, NULL);
+        if (rc >= 0)
+            present[i] = take_u8(store) == CT_TCPSTORE_READY;
+    }
+    return rc < 0 ? ct_store_kill(store, rc) : 0;
+}
+
+/* Which of the keys exist; in portions, so that little is under way at once. */
+static int check_each(struct ct_store *store, const char *const *keys, size_t count,
+                      bool *present)
+{
+    struct ct_tcpstore_blob *blobs;
+    int rc;
+
+    if (!(blobs = wire_list(store, keys, count, &rc, NULL)))
+        return rc;
+    for (size_t i = 0; i < count && rc == 0; i += PIPELINE)
+        rc = check_some(store, blobs + i, count - i < PIPELINE ? count - i : PIPELINE,
+                        present + i);
+    free(blobs);
+    return rc;
 }
 
 /* Writes "'a', 'b' and 3 more" into text. */
@@ -284,16 +271,12 @@ static int explain_timeout(struct ct_store *store, const char *const *keys,
                            size_t count, uint64_t waited_ms, struct ctrun_error *err)
 {
     size_t checked = count < MISSING_CHECKED ? count : MISSING_CHECKED;
-    uint64_t timeout = store->timeout_ms;
     char names[CTRUN_ERROR_TEXT_MAX / 2];
     bool *present = err ? ct_zalloc(checked) : NULL;
     int rc = -1;
 
-    if (present && store->fd >= 0) {
-        ct_store_set_timeout(store, CANCEL_MS);
-        rc = ct_store_check_each(store, keys, checked, present, NULL);
-        ct_store_set_timeout(store, timeout);
-    }
+    if (present && store->fd >= 0)
+        rc = check_each(store, keys, checked, present);
     if (rc == 0)
         name_missing(names, sizeof names, keys, present, checked);
     else
@@ -305,8 +288,8 @@ static int explain_timeout(struct ct_store *store, const char *const *keys,
                    (double)waited_ms / 1e3);
 }
 
-static int wait_keys(struct ct_store *store, const char *const *keys, size_t count,
-                     uint64_t timeout_ms, struct ctrun_error *err)
+int ct_store_wait(struct ct_store *store, const char *const *keys, size_t count,
+                  uint64_t timeout_ms, struct ctrun_error *err)
 {
     struct ct_tcpstore_blob one;
     struct ct_tcpstore_blob *blobs = &one;
@@ -314,7 +297,7 @@ static int wait_keys(struct ct_store *store, const char *const *keys, size_t cou
 
     if (count == 1)
         rc = wire_key(store, keys[0], &one, err);
-    else if (!(blobs = wire_list(store, keys, count, 1, &rc, err)))
+    else if (!(blobs = wire_list(store, keys, count, &rc, err)))
         return rc;
     if (rc == 0)
         rc = wait_for(store, blobs, count, ct_deadline_ms(timeout_ms), err);
@@ -324,26 +307,18 @@ static int wait_keys(struct ct_store *store, const char *const *keys, size_t cou
                                  : rc;
 }
 
-int ct_store_wait(struct ct_store *store, const char *const *keys, size_t count,
-                  uint64_t timeout_ms, struct ctrun_error *err)
-{
-    return wait_keys(store, keys, count, timeout_ms, err);
-}
-
 int ct_store_get(struct ct_store *store, const char *key, void **value, size_t *length,
                  struct ctrun_error *err)
 {
     struct ct_tcpstore_request request = {.query = CT_TCPSTORE_GET};
     int rc;
 
-    if ((rc = wait_keys(store, &key, 1, store->timeout_ms, err)) < 0 ||
+    if ((rc = ct_store_wait(store, &key, 1, store->timeout_ms, err)) < 0 ||
         (rc = wire_key(store, key, &request.key, err)) < 0 ||
         (rc = ct_store_ask(store, &request, NULL, err)) < 0)
         return rc;
     return take_blob(store, rc, value, length, err);
 }
-
-/* ---- Several keys ----------------------------------------------------------------------- */
 
 int ct_store_check(struct ct_store *store, const char *const *keys, size_t count,
                    struct ctrun_error *err)
@@ -354,7 +329,7 @@ int ct_store_check(struct ct_store *store, const char *const *keys, size_t count
     uint8_t value;
     int rc;
 
-    if (!(blobs = wire_list(store, keys, count, 1, &rc, err)))
+    if (!(blobs = wire_list(store, keys, count, &rc, err)))
         return rc;
     rc = ct_store_ask(store, &request, blobs, err);
     free(blobs);
@@ -363,152 +338,4 @@ int ct_store_check(struct ct_store *store, const char *const *keys, size_t count
     value = take_u8(store);
     return value <= CT_TCPSTORE_NOT_READY ? value == CT_TCPSTORE_READY
                                           : bad_reply(store, value, err);
-}
-
-/* Sends `query` for each of the keys and takes the replies in order. */
-static int pipeline(struct ct_store *store, enum ct_tcpstore_query query,
-                    const struct ct_tcpstore_blob *blobs, size_t count,
-                    int (*take)(struct ct_store *store, int reply, size_t i,
-                                void *context, struct ctrun_error *err),
-                    void *context, struct ctrun_error *err)
-{
-    uint64_t deadline = ct_deadline_ms(store->timeout_ms);
-    int rc;
-
-    for (size_t i = 0; i < count; i++) {
-        struct ct_tcpstore_request request = {.query = query};
-
-        if (query == CT_TCPSTORE_CHECK)
-            request.count = 1;
-        else
-            request.key = blobs[i];
-        if ((rc = ct_store_request(store, &request, &blobs[i], err)) < 0)
-            return ct_store_kill(store, rc);
-    }
-    for (size_t i = 0; i < count; i++) {
-        if ((rc = ct_store_await(store, query, 1, deadline, err)) < 0 ||
-            (rc = take(store, rc, i, context, err)) < 0)
-            return ct_store_kill(store, rc);
-    }
-    return 0;
-}
-
-/* The same in portions, so that little is under way at once. */
-static int pipeline_all(struct ct_store *store, enum ct_tcpstore_query query,
-                        const struct ct_tcpstore_blob *blobs, size_t count,
-                        int (*take)(struct ct_store *store, int reply, size_t i,
-                                    void *context, struct ctrun_error *err),
-                        void *context, size_t element, struct ctrun_error *err)
-{
-    int rc = 0;
-
-    for (size_t i = 0; i < count && rc == 0; i += PIPELINE)
-        rc = pipeline(store, query, blobs + i,
-                      count - i < PIPELINE ? count - i : PIPELINE, take,
-                      (char *)context + i * element, err);
-    return rc;
-}
-
-static int take_present(struct ct_store *store, int reply, size_t i, void *context,
-                        struct ctrun_error *err)
-{
-    uint8_t value = take_u8(store);
-
-    (void)reply;
-    ((bool *)context)[i] = value == CT_TCPSTORE_READY;
-    return value <= CT_TCPSTORE_NOT_READY ? 0 : bad_reply(store, value, err);
-}
-
-int ct_store_check_each(struct ct_store *store, const char *const *keys, size_t count,
-                        bool *present, struct ctrun_error *err)
-{
-    struct ct_tcpstore_blob *blobs;
-    int rc;
-
-    if (!(blobs = wire_list(store, keys, count, 1, &rc, err)))
-        return rc;
-    rc = pipeline_all(store, CT_TCPSTORE_CHECK, blobs, count, take_present, present,
-                      sizeof *present, err);
-    free(blobs);
-    return rc;
-}
-
-int ct_store_multi_set(struct ct_store *store, const char *const *keys,
-                       const struct ct_store_value *values, size_t count,
-                       struct ctrun_error *err)
-{
-    struct ct_tcpstore_request request = {.query = CT_TCPSTORE_MULTI_SET,
-                                          .count = count};
-    struct ct_tcpstore_blob *blobs;
-    int rc;
-
-    if (!(blobs = wire_list(store, keys, count, 2, &rc, err)))
-        return rc;
-    for (size_t i = 0; i < count; i++)
-        blobs[2 * i + 1] = (struct ct_tcpstore_blob){values[i].data, values[i].length};
-    if (ct_store_is_modern(store))
-        rc = ct_store_request(store, &request, blobs, err);
-    for (size_t i = 0; i < count && rc == 0 && !ct_store_is_modern(store); i++) {
-        struct ct_tcpstore_request set = {
-            .query = CT_TCPSTORE_SET, .key = blobs[2 * i], .value = blobs[2 * i + 1]};
-
-        if ((rc = ct_store_request(store, &set, NULL, err)) == 0)
-            rc = ct_store_flush(store, ct_deadline_ms(store->timeout_ms), err);
-    }
-    free(blobs);
-    return rc < 0 ? rc : ct_store_flush(store, ct_deadline_ms(store->timeout_ms), err);
-}
-
-static int take_value(struct ct_store *store, int reply, size_t i, void *context,
-                      struct ctrun_error *err)
-{
-    struct ct_store_value *values = context;
-
-    return take_blob(store, reply, &values[i].data, &values[i].length, err);
-}
-
-static int ask_values(struct ct_store *store, const struct ct_tcpstore_blob *blobs,
-                      struct ct_store_value *values, size_t count,
-                      struct ctrun_error *err)
-{
-    const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_MULTI_GET,
-                                                .count = count};
-    const uint8_t *cursor;
-    int reply;
-    int rc = 0;
-
-    if (!count)
-        return 0; /* the reply to an empty list is no byte at all */
-    if ((reply = ct_store_ask(store, &request, blobs, err)) < 0)
-        return reply;
-    cursor = ct_buf_data(&store->in);
-    for (size_t i = 0; i < count && rc == 0; i++)
-        rc = copy_blob(&cursor, &values[i].data, &values[i].length);
-    ct_buf_consume(&store->in, (size_t)reply);
-    return rc < 0 ? ct_fail(err, rc, "store %s:%d: out of memory", store->host,
-                            store->port)
-                  : 0;
-}
-
-int ct_store_multi_get(struct ct_store *store, const char *const *keys,
-                       struct ct_store_value *values, size_t count,
-                       struct ctrun_error *err)
-{
-    struct ct_tcpstore_blob *blobs;
-    int rc;
-
-    memset(values, 0, count * sizeof *values);
-    if ((rc = wait_keys(store, keys, count, store->timeout_ms, err)) < 0 ||
-        !(blobs = wire_list(store, keys, count, 1, &rc, err)))
-        return rc;
-    rc = ct_store_is_modern(store)
-             ? ask_values(store, blobs, values, count, err)
-             : pipeline_all(store, CT_TCPSTORE_GET, blobs, count, take_value, values,
-                            sizeof *values, err);
-    free(blobs);
-    for (size_t i = 0; i < count && rc < 0; i++) {
-        free(values[i].data);
-        values[i] = (struct ct_store_value){0};
-    }
-    return rc;
 }

@@ -31,7 +31,7 @@ int ct_store_flush(struct ct_store *store, uint64_t deadline_ms,
 /* Flushes and reads until the reply to `query` is complete at the front of store->in; returns
  * its length, for ct_buf_consume(). CTRUN_E_TIMEOUT leaves the connection as it is; after any
  * other failure the store is dead. */
-int ct_store_await(struct ct_store *store, enum ct_tcpstore_query query, size_t count,
+int ct_store_await(struct ct_store *store, enum ct_tcpstore_query query,
                    uint64_t deadline_ms, struct ctrun_error *err);
 /* Both; at most one reply may be outstanding. A time-out kills the store too. */
 int ct_store_ask(struct ct_store *store, const struct ct_tcpstore_request *request,
