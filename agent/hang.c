@@ -3,7 +3,7 @@
 
 #include "agent/limits.h"
 
-enum hang_doubt hang_doubt_of(char state)
+static enum hang_doubt doubt_of(char state)
 {
     switch (state) {
     case 'T':
@@ -19,7 +19,7 @@ static int is_worse(const struct hang_rank *a, const struct hang_rank *b)
 {
     if (a->step != b->step)
         return a->step < b->step;
-    return hang_doubt_of(a->state) > hang_doubt_of(b->state);
+    return doubt_of(a->state) > doubt_of(b->state);
 }
 
 static void look(const struct hang_rank *ranks, int count, struct hang_report *out)
@@ -33,7 +33,7 @@ static void look(const struct hang_rank *ranks, int count, struct hang_report *o
     }
     for (int i = 0; i < count; i++)
         out->ahead += ranks[i].step > ranks[out->suspect].step;
-    out->doubt = hang_doubt_of(ranks[out->suspect].state);
+    out->doubt = doubt_of(ranks[out->suspect].state);
 }
 
 static uint64_t hesitation_ms(const struct hang_report *report, uint64_t limit_ms)

@@ -27,7 +27,6 @@ struct hang_report {
     enum hang_doubt doubt;
 };
 
-enum hang_doubt hang_doubt_of(char state);
 /* True when the first worker without a step for limit_ms can be told; *wake_ms is when to look
  * again. Ranks that tell no steps at all are no concern of ours, unless others do. The more a
  * suspect looks like one that merely waits, the longer its node hesitates (at most another

@@ -104,7 +104,8 @@ static void on_deadline(void *context)
     give_up(branch, CTRUN_E_UNREACHABLE, why);
 }
 
-void fleet_branch_hang_up(struct fleet_branch *branch)
+/* The other side sees our end and ends everything it has. */
+static void hang_up(struct fleet_branch *branch)
 {
     loop_watch_close(branch->input);
     branch->input = NULL;
@@ -126,7 +127,7 @@ static void flush(struct fleet_branch *branch)
             return;
         }
         if (n < 0) { /* its end says why */
-            fleet_branch_hang_up(branch);
+            hang_up(branch);
             return;
         }
         ct_buf_consume(&branch->to, (size_t)n);

@@ -60,8 +60,6 @@ void fleet_branch_send(struct fleet_branch *branch,
                        const struct fleet_message *message);
 /* Reads nothing while paused. */
 void fleet_branch_pause(struct fleet_branch *branch, bool is_paused);
-/* The other side sees our end and ends everything it has. */
-void fleet_branch_hang_up(struct fleet_branch *branch);
 /* Looks whether ssh has ended; to be called after a SIGCHLD. */
 void fleet_branch_reap(struct fleet_branch *branch);
 /* Kills ssh when it is there still. */

@@ -5,7 +5,8 @@
 #include "launcher/slurm.h"
 #include "worker_sdk/base/str.h"
 
-bool meet_batch_is_told(const struct options *options)
+/* No batch system is asked then. */
+static bool user_says_how(const struct options *options)
 {
     return options->values[OPTION_STANDALONE].is_on ||
            option_has_text(options, OPTION_RDZV_BACKEND) ||
@@ -148,7 +149,7 @@ int meet_batch_resolve(struct config *config, const struct options *options,
                        struct ctrun_error *err)
 {
     const struct batch_source source = batch_source_of(&config->env);
-    bool is_told = meet_batch_is_told(options);
+    bool is_told = user_says_how(options);
     enum batch_shape shape;
     struct batch_place place;
     int rc = batch_find(&place, &source, err);

@@ -17,7 +17,4 @@
 int meet_batch_resolve(struct config *config, const struct options *options,
                        struct ctrun_error *err);
 
-/* True when the user says himself how to meet: no batch system is asked then. */
-bool meet_batch_is_told(const struct options *options);
-
 #endif

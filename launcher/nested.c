@@ -5,7 +5,8 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-bool nested_is(char *const *env)
+/* True inside a worker of torchrun or ctrun. */
+static bool is_inside(char *const *env)
 {
     return option_env(env, CT_ENV_RUN_ID) && option_env(env, CT_ENV_RANK) &&
            option_env(env, CT_ENV_LOCAL_RANK);
@@ -15,7 +16,7 @@ bool nested_is_in_task(char *const *env, const char *run_id)
 {
     const char *task = option_env(env, CT_ENV_BATCH_TASK);
 
-    if (!nested_is(env))
+    if (!is_inside(env))
         return false;
     if (task)
         return strcmp(task, run_id) == 0;
@@ -34,7 +35,7 @@ char *nested_format(char *dst, size_t size, char *const *env)
     size_t length = 0;
 
     dst[0] = '\0';
-    if (!nested_is(env))
+    if (!is_inside(env))
         return dst;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (option_env(env, names[i])) {

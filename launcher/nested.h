@@ -12,8 +12,6 @@ enum {
     NESTED_TEXT_MAX = 512
 };
 
-/* True inside a worker of torchrun or ctrun. */
-bool nested_is(char *const *env);
 /* True inside a worker whose launcher was started as the batch task `run_id`: the others of its
  * step are busy with that run, and nobody would come to meet us. */
 bool nested_is_in_task(char *const *env, const char *run_id);

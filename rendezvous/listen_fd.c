@@ -6,7 +6,8 @@
 
 #include "rendezvous/limits.h"
 
-bool listen_fd_is_any(const struct ct_addr *addr)
+/* True when it means all addresses. */
+static bool is_all(const struct ct_addr *addr)
 {
     if (addr->any.sa_family == AF_INET)
         return addr->v4.sin_addr.s_addr == htonl(INADDR_ANY);
@@ -71,7 +72,7 @@ static int learn_port(int fd, struct ct_addr *bound)
 
 int listen_fd_open(const struct listen_place *place, struct ct_addr *bound)
 {
-    const bool is_any = listen_fd_is_any(&place->addr);
+    const bool is_any = is_all(&place->addr);
     const int wanted = place->addr.any.sa_family ? ct_addr_port(&place->addr) : 0;
     const int tries = wanted ? 1 : ct_port_range_count(&place->ports);
     int fd = -EADDRINUSE;

@@ -13,8 +13,6 @@ struct listen_place {
     struct ct_port_range ports; /* instead of the address's port 0 */
 };
 
-/* True when it means all addresses. */
-bool listen_fd_is_any(const struct ct_addr *addr);
 /* A non-blocking, close-on-exec descriptor that listens; *bound is where (its port is never 0).
  * A machine without IPv6 gets a v4 socket for "all". -EADDRINUSE, or another negative errno;
  * *bound is then the last address that was tried. */

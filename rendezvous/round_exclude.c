@@ -47,7 +47,7 @@ bool round_exclude(struct round *round, const struct ct_failure *failure)
     return true;
 }
 
-struct member *round_find_excluded(const struct round *round)
+static struct member *find_excluded(const struct round *round)
 {
     for (size_t i = 0; i < round->members.count; i++)
         if (round->members.list[i]->is_excluded)
@@ -57,7 +57,7 @@ struct member *round_find_excluded(const struct round *round)
 
 void round_tell_excluded(const struct round *round, struct ct_failure *cause)
 {
-    const struct member *member = round_find_excluded(round);
+    const struct member *member = find_excluded(round);
     const size_t used = strlen(cause->facts);
 
     if (member &&
@@ -71,7 +71,7 @@ void round_tell_excluded(const struct round *round, struct ct_failure *cause)
 
 void round_refuse_excluded(struct round *round, uint64_t now_ms)
 {
-    struct member *member = round_find_excluded(round);
+    struct member *member = find_excluded(round);
     char host[CT_HOST_MAX];
 
     if (!member || member->state != MEMBER_READY)

@@ -97,7 +97,6 @@ void round_refuse(struct round *round, struct member *member, int code,
 
 /* Notes whose failure was the root cause. True when that node is to make room for a spare. */
 bool round_exclude(struct round *round, const struct ct_failure *failure);
-struct member *round_find_excluded(const struct round *round);
 /* Adds it to what everybody is told. */
 void round_tell_excluded(const struct round *round, struct ct_failure *cause);
 /* If it offers itself again. */

@@ -34,24 +34,6 @@ static void numbers_are_parsed_whole_or_not_at_all(void **state)
     assert_int_equal(ct_parse_i64("-", -12, 12, &i), -EINVAL);
 }
 
-static void durations_take_one_unit(void **state)
-{
-    uint64_t ms;
-
-    (void)state;
-    assert_int_equal(ct_parse_duration_ms("1.5", &ms), 0);
-    assert_int_equal(ms, 1500);
-    assert_int_equal(ct_parse_duration_ms("90s", &ms), 0);
-    assert_int_equal(ms, 90000);
-    assert_int_equal(ct_parse_duration_ms("250ms", &ms), 0);
-    assert_int_equal(ms, 250);
-    assert_int_equal(ct_parse_duration_ms("2h", &ms), 0);
-    assert_int_equal(ms, 7200000);
-    assert_int_equal(ct_parse_duration_ms("5 m", &ms), -EINVAL);
-    assert_int_equal(ct_parse_duration_ms("-5", &ms), -EINVAL);
-    assert_int_equal(ct_parse_duration_ms("1e300", &ms), -ERANGE);
-}
-
 static void fields_include_empty_ones(void **state)
 {
     const char *cursor = "a,,b";
@@ -71,7 +53,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(format_and_copy_tell_what_did_not_fit),
         cmocka_unit_test(numbers_are_parsed_whole_or_not_at_all),
-        cmocka_unit_test(durations_take_one_unit),
         cmocka_unit_test(fields_include_empty_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -116,14 +115,6 @@ void ct_event_int(struct ct_event *event, const char *key, int64_t value)
 
     (void)ct_format(text, sizeof text, "%" PRId64, value);
     ct_event_raw(event, key, text);
-}
-
-void ct_event_num(struct ct_event *event, const char *key, double value)
-{
-    char text[32];
-
-    (void)ct_format(text, sizeof text, "%.9g", value);
-    ct_event_raw(event, key, isfinite(value) ? text : "null");
 }
 
 void ct_event_str(struct ct_event *event, const char *key, const char *text)

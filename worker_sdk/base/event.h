@@ -34,7 +34,6 @@ void ct_event_close(void);
 
 void ct_event_begin(struct ct_event *event, const char *name);
 void ct_event_int(struct ct_event *event, const char *key, int64_t value);
-void ct_event_num(struct ct_event *event, const char *key, double value);
 /* Any bytes: control characters and quotes are escaped, bytes that are no UTF-8 replaced. */
 void ct_event_str(struct ct_event *event, const char *key, const char *text);
 /* `json` is taken as it is: the caller vouches for it. */

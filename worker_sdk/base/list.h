@@ -11,11 +11,6 @@ struct ct_list {
     struct ct_list *prev;
 };
 
-#define CT_LIST_INIT(head)                                                             \
-    {                                                                                  \
-        &(head), &(head)                                                               \
-    }
-
 static inline void ct_list_init(struct ct_list *head)
 {
     head->next = head->prev = head;

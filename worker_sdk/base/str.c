@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,31 +64,6 @@ int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out)
         return -ERANGE;
     *out = value;
     return 0;
-}
-
-int ct_parse_duration_ms(const char *text, uint64_t *out)
-{
-    static const struct {
-        const char *unit;
-        double ms;
-    } units[] = {{"", 1e3}, {"ms", 1}, {"s", 1e3}, {"m", 6e4}, {"h", 3.6e6}};
-    double value;
-    char *end;
-
-    if (!isdigit((unsigned char)*text))
-        return -EINVAL;
-    value = strtod(text, &end);
-    if (!isfinite(value))
-        return -ERANGE;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (strcmp(end, units[i].unit) != 0)
-            continue;
-        if (value * units[i].ms > 1e15)
-            return -ERANGE;
-        *out = (uint64_t)(value * units[i].ms);
-        return 0;
-    }
-    return -EINVAL;
 }
 
 bool ct_starts_with(const char *text, const char *prefix)

@@ -23,8 +23,6 @@ int ct_copy(char *dst, size_t size, const char *text);
 /* Decimal, optional sign for i64. 0, or -EINVAL, -ERANGE (outside [min, max]). */
 int ct_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out);
-/* Seconds or a duration with one unit (500ms, 90s, 5m, 2h), fractions allowed; `out` in ms. */
-int ct_parse_duration_ms(const char *text, uint64_t *out);
 
 bool ct_starts_with(const char *text, const char *prefix);
 

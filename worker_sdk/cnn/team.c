@@ -156,11 +156,6 @@ void cnn_team_destroy(struct cnn_team *team)
     free(team);
 }
 
-int cnn_team_size(const struct cnn_team *team)
-{
-    return team->count;
-}
-
 void cnn_team_run(struct cnn_team *team, cnn_team_fn *fn, void *context)
 {
     uint32_t left;

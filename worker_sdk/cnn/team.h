@@ -20,7 +20,6 @@ int cnn_team_usable_cores(void);
 int cnn_team_create(struct cnn_team **out, int count, struct ctrun_error *err);
 /* Joins the threads. */
 void cnn_team_destroy(struct cnn_team *team);
-int cnn_team_size(const struct cnn_team *team);
 /* Returns when every member has returned from fn. */
 void cnn_team_run(struct cnn_team *team, cnn_team_fn *fn, void *context);
 

@@ -36,8 +36,6 @@ struct ct_call {
     uint64_t deadline_ms; /* monotonic */
 };
 
-/* "all_reduce"; for messages. */
-const char *ct_call_name(enum ct_call_kind kind);
 /* "all_reduce of 10 f32, SUM": dst has CT_CALL_TEXT_MAX bytes. */
 enum {
     CT_CALL_TEXT_MAX = 96

@@ -48,7 +48,8 @@ struct ctrun_work {
     struct ctrun_error err;
 };
 
-const char *ct_call_name(enum ct_call_kind kind)
+/* "all_reduce"; for messages. */
+static const char *call_name(enum ct_call_kind kind)
 {
     switch (kind) {
     case CT_CALL_ALL_REDUCE: return "all_reduce";
@@ -78,7 +79,7 @@ void ct_call_format(char *dst, const struct ct_call *call)
     else if (call->kind == CT_CALL_BARRIER)
         (void)ct_format(dst, CT_CALL_TEXT_MAX, "barrier");
     else
-        (void)ct_format(dst, CT_CALL_TEXT_MAX, "%s of %zu %s", ct_call_name(call->kind),
+        (void)ct_format(dst, CT_CALL_TEXT_MAX, "%s of %zu %s", call_name(call->kind),
                         call->count, dtype);
 }
 
@@ -324,7 +325,7 @@ static int prepare(struct ctrun_group *group, struct ct_call *call,
     size_t element = ctrun_dtype_size(call->dtype);
     bool has_peer = call->kind == CT_CALL_BROADCAST || call->kind == CT_CALL_SEND ||
                     call->kind == CT_CALL_RECV;
-    const char *name = ct_call_name(call->kind);
+    const char *name = call_name(call->kind);
 
     if (element == 0)
         return ct_fail(err, -EINVAL, "%s: dtype %d: there is no such type", name,

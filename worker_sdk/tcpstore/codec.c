@@ -79,11 +79,6 @@ const char *ct_tcpstore_query_name(enum ct_tcpstore_query query)
     return query < CT_TCPSTORE_QUERIES ? queries[query].name : "UNKNOWN";
 }
 
-bool ct_tcpstore_has_reply(enum ct_tcpstore_query query)
-{
-    return queries[query].reply != REPLY_NONE;
-}
-
 /* ---- Bytes ------------------------------------------------------------------------------ */
 
 static uint64_t load_u64(const uint8_t *at)

@@ -134,8 +134,6 @@ int ct_tcpstore_encode_request(struct ct_buf *out, enum ct_tcpstore_dialect dial
 int ct_tcpstore_scan_reply(struct ct_tcpstore_scan *scan, enum ct_tcpstore_query query,
                            size_t count, size_t max, const uint8_t *data,
                            size_t length);
-/* Does the server answer this query at all? */
-bool ct_tcpstore_has_reply(enum ct_tcpstore_query query);
 
 /* "COMPARE_SET", for logs. Static. */
 const char *ct_tcpstore_query_name(enum ct_tcpstore_query query);
