@@ -11,13 +11,11 @@
 
 #include "agent/cage.h"
 #include "agent/cgroup.h"
-#include "agent/limits.h"
 #include "agent/policy.h"
 #include "agent/reap.h"
 #include "agent/worker.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/log.h"
 
 struct crew {
     struct crew_options options;

@@ -4,7 +4,6 @@
 #include <errno.h>
 
 #include "agent/fence.h"
-#include "agent/limits.h"
 #include "agent/link_private.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"

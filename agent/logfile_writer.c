@@ -3,7 +3,6 @@
  * somebody waits for it, waited for at the end, but not for ever. */
 #include <errno.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
 

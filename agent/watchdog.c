@@ -13,7 +13,6 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
-#include "worker_sdk/base/str.h"
 
 struct entry {
     pid_t pid;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/addresses.h"
 
-#include <errno.h>
-#include <netdb.h>
 #include <strings.h>
 
 #include "worker_sdk/base/log.h"

@@ -7,7 +7,6 @@
 #include <errno.h>
 
 #include "launcher/batch.h"
-#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
 static const char blanks[] = " \t\r\n";

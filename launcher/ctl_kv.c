@@ -4,7 +4,6 @@
 #include <errno.h>
 
 #include "launcher/ctl_run.h"
-#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/wire/contract.h"

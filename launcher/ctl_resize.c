@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrunctl resize: other limits for a live run. */
-#include <errno.h>
 
 #include "launcher/ctl_run.h"
 #include "launcher/nnodes.h"

@@ -2,7 +2,6 @@
 /* A rendezvous endpoint, seen from here: name, route, and who answers. Every ctrun server
  * answers HTTP on the same port. */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 

@@ -6,8 +6,6 @@
 #include "launcher/json.h"
 #include "launcher/plan.h"
 #include "launcher/seat.h"
-#include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "launcher/election_private.h"
-#include "worker_sdk/base/alloc.h"
 
 enum {
     RENEWALS_PER_TTL = 6,

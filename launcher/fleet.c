@@ -14,8 +14,6 @@
 #include "launcher/seat.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/wire/contract.h"
-#include "worker_sdk/wire/message.h"
 
 enum {
     FANOUT =

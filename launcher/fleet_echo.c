@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every node of a run tells the first cause, a restart, its end. Of equal words only the first
  * are shown: those of the host that says them first, or once more than any other. */
-#include <string.h>
 
 #include "launcher/fleet_screen.h"
 #include "worker_sdk/base/alloc.h"

@@ -11,7 +11,6 @@
 #include "launcher/fleet_screen.h"
 #include "launcher/messages.h"
 #include "launcher/sender.h"
-#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"

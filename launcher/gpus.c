@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "launcher/devices.h"
-#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
 /* ---- The driver's entries ------------------------------------------------------------ */

@@ -2,7 +2,6 @@
 #include "launcher/hosts.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>

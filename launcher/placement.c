@@ -11,7 +11,6 @@
 #include "launcher/topology.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
-#include "worker_sdk/base/str.h"
 
 static const char sysfs[] = "/sys";
 

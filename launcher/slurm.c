@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/slurm.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <strings.h>
 
-#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
 enum {

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
 enum {

@@ -8,7 +8,6 @@
 #include "rendezvous/limits.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/munge.h"
 
 struct admission {

@@ -2,7 +2,6 @@
 /* ctrund: the rendezvous server by itself, in the foreground, for many runs. */
 #include <errno.h>
 #include <getopt.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/str.h"

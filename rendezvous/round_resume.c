@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "rendezvous/limits.h"
 #include "rendezvous/round_private.h"
 #include "worker_sdk/base/str.h"
 

@@ -5,7 +5,6 @@
  * are cold, and the activations are denser than in the rest of a training. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"

@@ -3,7 +3,6 @@
  * whosever store is at MASTER_ADDR:MASTER_PORT. Prints what it saw, or fails as a worker. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/include/ctrun.h"
 

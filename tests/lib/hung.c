@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A file system that does not answer, for LD_PRELOAD: calls with a path below the folder that
  * CTRUN_TEST_HUNG names do not return while the file "hung" lies in it. */
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>

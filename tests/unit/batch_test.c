@@ -7,7 +7,6 @@
 #include "launcher/batch.h"
 #include "launcher/nested.h"
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/env.h"
 
 enum {
     VARIABLES_MAX = 12

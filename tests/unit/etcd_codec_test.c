@@ -6,7 +6,6 @@
 #include "launcher/etcd_host.h"
 #include "launcher/json_etcd.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/base/str.h"
 
 /* Vectors of RFC 4648. */
 static const struct {

@@ -2,7 +2,6 @@
 /* Who serves, who answers at a port, and that log directories never meet. */
 #include "tests/lib/test.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

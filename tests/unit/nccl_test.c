@@ -8,7 +8,6 @@
 
 #include "tests/lib/fake_nccl.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/base/clock.h"
 #include "worker_sdk/comm/comm.h"
 
 /* Codes of nccl.h that the script uses. */

@@ -2,7 +2,6 @@
 /* Values are torch's own (1.13, DistributedSampler and randperm). */
 #include <errno.h>
 #include <stdbool.h>
-#include <string.h>
 
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server as ctrun embeds it: one run, a thread of its own, calls from others. What goes
  * over the wire of ctrund is tested in tests/server. */
-#include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/time.h>

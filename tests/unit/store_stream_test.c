@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "rendezvous/limits.h"
 #include "tests/lib/store_rig.h"
 #include "worker_sdk/base/alloc.h"
 

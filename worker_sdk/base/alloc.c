@@ -2,7 +2,6 @@
 #include "worker_sdk/base/alloc.h"
 
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
  * warning) with a checkpoint and status 0: a restarted worker goes on from there. */
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/cnn/options.h"

@@ -2,7 +2,6 @@
 /* The plain back end: layers.c over the whole batch, one thread, PyTorch's memory order. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"

@@ -2,7 +2,6 @@
 #include "worker_sdk/comm/mesh_addr.h"
 
 #include <errno.h>
-#include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -2,7 +2,6 @@
 /* Back ends that are found at run time, so that a machine without their libraries never sees
  * them: libctrun-NAME.so beside this library, or wherever the linker looks. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 
