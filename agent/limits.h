@@ -7,6 +7,11 @@ enum {
     AGENT_WORKERS_MAX =
         4096, /* slots of one node; a CPU node has a few hundred cores */
 
+    /* Room that is made for them at the start (descriptors.h): more may come. */
+    AGENT_DESCRIPTORS = 64,
+    AGENT_DESCRIPTORS_PER_WORKER =
+        6, /* two pipes, two files, the SDK's socket, a store's */
+
     /* Stopping. */
     AGENT_KILL_WAIT_MS =
         10000, /* a process that survives SIGKILL longer is in the kernel */

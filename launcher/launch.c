@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/descriptors.h"
+#include "agent/limits.h"
 #include "launcher/launch_private.h"
 #include "launcher/describe.h"
 #include "launcher/fingerprint.h"
@@ -172,6 +174,8 @@ int launch_run(const struct config *config)
 
     if (!launch)
         return launch_fail(config, &err);
+    descriptors_reserve(AGENT_DESCRIPTORS +
+                        AGENT_DESCRIPTORS_PER_WORKER * config->nproc);
     launch_say_beginning(config);
     launch->config = config;
     launch->born_ms = ct_now_ms();
