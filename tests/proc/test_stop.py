@@ -26,7 +26,7 @@ def test_a_signal_goes_to_all_workers_and_ends_the_run(node, name):
     assert node.result()["signal"] == getattr(signal, "SIG" + name)
     causes = {event["cause"] for event in node.box.events("worker_ended")}
     assert causes == {"stopped"}
-    assert len(run.server.received("LEAVE")) == 1
+    assert len(run.server.wait_for("LEAVE")) == 1
 
 
 def test_workers_may_use_the_grace_to_save(node):
