@@ -27,9 +27,28 @@ void agent_take_resize(struct agent *agent, const struct ct_resize *message)
         agent->options->on_resize(agent->options->context, message);
 }
 
+static void answer_drain(struct agent *agent, const struct ct_drain *message)
+{
+    char text[CT_MISSING_MAX + CT_HOST_MAX + 64];
+
+    if (!agent->remote)
+        return;
+    if (message->told > 0)
+        (void)ct_format(text, sizeof text, "{\"asked\":true,\"nodes\":%u}",
+                        message->told);
+    else
+        (void)ct_format(text, sizeof text, "no node of it is called '%s': it has %s",
+                        message->host, message->hosts);
+    remote_answer(agent->remote, message->ticket, message->told > 0 ? 0 : -ENOENT,
+                  text);
+}
+
 void agent_take_drain(struct agent *agent, const struct ct_drain *message)
 {
-    agent_drain(agent, message->reason, getpid());
+    if (message->is_answer)
+        answer_drain(agent, message);
+    else
+        agent_drain(agent, message->reason, getpid());
 }
 
 static int need_link(const struct agent *agent, struct ctrun_error *err)
@@ -66,11 +85,11 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
 }
 
 /* `words`: the host, a blank, the reason. */
-int agent_ask_drain(void *context, const char *words, struct ct_buf *out,
+int agent_ask_drain(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err)
 {
     struct agent *agent = context;
-    struct ct_message message = {.kind = CT_MESSAGE_DRAIN};
+    struct ct_message message = {.kind = CT_MESSAGE_DRAIN, .drain.ticket = ticket};
     const char *blank = strchr(words, ' ');
     int rc = need_link(agent, err);
 
@@ -81,5 +100,5 @@ int agent_ask_drain(void *context, const char *words, struct ct_buf *out,
     memcpy(message.drain.host, words, (size_t)(blank - words));
     (void)ct_copy(message.drain.reason, sizeof message.drain.reason, blank + 1);
     link_send(agent->link, &message);
-    return ct_buf_printf(out, "{\"asked\":true}");
+    return 0;
 }

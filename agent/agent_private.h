@@ -159,7 +159,7 @@ void agent_take_drain(struct agent *agent, const struct ct_drain *message);
 /* For ctrunctl; context: struct agent. */
 int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err);
-int agent_ask_drain(void *context, const char *words, struct ct_buf *out,
+int agent_ask_drain(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err);
 /* agent_request.c: workers that speak to us get the grace time to save and leave; others know only
  * SIGTERM. */

@@ -121,6 +121,8 @@ enum {
     /* ctrunctl's socket. */
     REMOTE_CLIENTS_MAX = 16,  /* people and their scripts */
     REMOTE_CLIENT_MS = 10000, /* from connect to the last byte of the answer */
+    REMOTE_LATER_MS =
+        5000, /* for the rendezvous to answer what it was asked for a client */
     REMOTE_REPLY_MAX_BYTES = 16 * 1024 * 1024, /* AGENT_WORKERS_MAX with long paths */
 };
 

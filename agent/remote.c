@@ -17,6 +17,7 @@ struct remote {
     struct loop_watch *listener;
     struct ct_list clients;
     int count;
+    uint32_t last_ticket;
     int dir;
     char name[REMOTE_NAME_MAX];
 };
@@ -29,6 +30,7 @@ struct client {
     struct ct_buf in;
     struct ct_buf out; /* frames that wait for the client */
     bool is_answered;
+    uint32_t ticket; /* != 0: waits for remote_answer() */
     pid_t pid;
 };
 
@@ -41,14 +43,6 @@ static void client_close(struct client *client)
     ct_buf_deinit(&client->in);
     ct_buf_deinit(&client->out);
     free(client);
-}
-
-static void on_deadline(void *context)
-{
-    struct client *client = context;
-
-    ct_info("control socket: client was too slow pid=%d", client->pid);
-    client_close(client);
 }
 
 /* ---- Answers ---------------------------------------------------------------------------- */
@@ -100,6 +94,47 @@ static int reply(struct client *client, int code, const void *text, size_t lengt
     return 0;
 }
 
+static void reply_later(struct client *client, int code, const char *text)
+{
+    client->ticket = 0;
+    loop_timer_set(client->deadline, REMOTE_CLIENT_MS);
+    if (reply(client, code, text, strlen(text)) < 0)
+        client_close(client);
+    else
+        (void)flush(client);
+}
+
+void remote_answer(struct remote *remote, uint32_t ticket, int code, const char *text)
+{
+    struct ct_list *it, *keep;
+
+    ct_list_for_each_safe(it, keep, &remote->clients) {
+        struct client *client = ct_list_entry(it, struct client, node);
+
+        if (ticket && client->ticket == ticket)
+            reply_later(client, code, text);
+    }
+}
+
+static void on_deadline(void *context)
+{
+    struct client *client = context;
+
+    if (client->ticket) {
+        reply_later(client, -ETIMEDOUT, "the rendezvous gave no answer in 5 s");
+        return;
+    }
+    ct_info("control socket: client was too slow pid=%d", client->pid);
+    client_close(client);
+}
+
+static uint32_t take_ticket(struct client *client)
+{
+    client->ticket = ++client->remote->last_ticket;
+    loop_timer_set(client->deadline, REMOTE_LATER_MS);
+    return client->ticket;
+}
+
 static int refuse_version(struct client *client, uint8_t theirs)
 {
     struct ct_message message = {.kind = CT_MESSAGE_REFUSE};
@@ -134,7 +169,8 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
                                 (uint32_t)request->rank, &text, &err);
         break;
     case CT_CTL_DRAIN:
-        rc = options->on_drain(options->context, request->reason, &text, &err);
+        rc = options->on_drain(options->context, request->reason, take_ticket(client),
+                               &err);
         break;
     case CT_CTL_STOP: rc = ct_buf_printf(&text, "{\"stopping\":true}"); break;
     default:
@@ -145,8 +181,11 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
     }
     if (rc < 0 && !err.text[0])
         (void)ct_fail(&err, rc, "%s", strerror(-rc));
-    rc = rc < 0 ? reply(client, rc, err.text, strlen(err.text))
-                : reply(client, 0, ct_buf_data(&text), ct_buf_length(&text));
+    if (rc < 0)
+        client->ticket = 0;
+    rc = client->ticket ? 0
+         : rc < 0       ? reply(client, rc, err.text, strlen(err.text))
+                        : reply(client, 0, ct_buf_data(&text), ct_buf_length(&text));
     ct_buf_deinit(&text);
     return rc;
 }
@@ -190,7 +229,8 @@ static void on_client_readable(struct client *client)
         ct_warn("control socket: bad request pid=%d error=%s", pid, ct_error_name(rc));
         client_close(client);
     } else if (rc > 0) {
-        (void)flush(client);
+        if (!client->ticket)
+            (void)flush(client);
         if (request.kind == CT_MESSAGE_CTL_REQUEST &&
             request.ctl_request.verb == CT_CTL_STOP)
             remote->options.on_stop(remote->options.context, request.ctl_request.reason,
@@ -204,6 +244,8 @@ static void on_client(void *context, unsigned events)
 
     if (client->is_answered)
         (void)flush(client);
+    else if (client->ticket)
+        client_close(client); /* it has gone, or says more than it should */
     else if (events & LOOP_READ)
         on_client_readable(client);
 }

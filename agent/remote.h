@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Unix socket of the agent for ctrunctl: one CTL_REQUEST a connection, CTL_REPLY comes back.
  *
- *     ACCEPTED ──request──> REPLYING ──last byte taken──> closed
+ *     ACCEPTED ──request──────────────────> REPLYING ──last byte taken──> closed
+ *        │  └────── WAITING ──answer, time is up ──┘
  *        └── stranger, bad message, CTRUN_E_VERSION, time is up ──> closed
  *
  * Who may speak is decided by the kernel's word on the peer: our user, or root. Nothing waits
@@ -25,7 +26,8 @@ struct remote_options {
     int (*on_why)(void *context, struct ct_buf *out, struct ctrun_error *err);
     int (*on_resize)(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err);
-    int (*on_drain)(void *context, const char *words, struct ct_buf *out,
+    /* Here 0 means that the answer comes with remote_answer() and this ticket. */
+    int (*on_drain)(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err);
     /* Called when the answer is on its way: may stop the loop. */
     void (*on_stop)(void *context, const char *reason, pid_t sender);
@@ -34,6 +36,8 @@ struct remote_options {
 /* 0, or a code: then there is no ctrunctl for this run, and nothing else is lost. */
 int remote_open(struct remote **out, const struct remote_options *options,
                 struct ctrun_error *err);
+/* The answer to who waits with this ticket, if it still does: code 0 and JSON, or a code and why. */
+void remote_answer(struct remote *remote, uint32_t ticket, int code, const char *text);
 /* Removes the socket. NULL is fine. */
 void remote_close(struct remote *remote);
 

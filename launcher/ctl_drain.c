@@ -44,8 +44,8 @@ static int drain(const struct ctl_call *call, const struct ctl_run *run,
     if (rc == 0 && ctl_value(call, "json"))
         printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));
     else if (rc == 0)
-        printf("%s of run %s was asked to leave\n", *host ? host : "every node",
-               run->status.run_id);
+        printf("%s of run %s was asked to save and leave\n",
+               *host ? host : "every node", run->status.run_id);
     ct_buf_deinit(&text);
     return rc;
 }

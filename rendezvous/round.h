@@ -104,6 +104,7 @@ enum round_action_kind {
     ROUND_SEND_REFUSE,  /* round->refuse; then close the connection */
     ROUND_SEND_RESIZE,  /* round->resize */
     ROUND_SEND_DRAIN,   /* round->drain */
+    ROUND_SEND_DRAINED, /* round->drained, to who asked */
     ROUND_SEND_PEER,    /* something that its host has to acknowledge */
     ROUND_DROP,         /* close the connection: it is a member no more */
     ROUND_CHANGED,      /* `from` became `to`; for logs and events */
@@ -140,7 +141,7 @@ struct round {
     struct ct_verdict verdict;
     struct ct_refuse refuse;
     struct ct_resize resize;
-    struct ct_drain drain;
+    struct ct_drain drain, drained;
     struct ct_resumed resumed;
     struct ct_list news; /* struct member: changed since the journal took it */
 

@@ -3,6 +3,7 @@
  * asked to leave. */
 #include <string.h>
 
+#include "rendezvous/host_list.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/round_private.h"
 #include "worker_sdk/base/str.h"
@@ -61,17 +62,37 @@ void round_on_resize(struct round *round, struct member *member,
     round_start_if_complete(round, now_ms);
 }
 
+/* Nobody is called so: who asked wants to know how they are called. */
+static void name_members(const struct round *round, char hosts[CT_MISSING_MAX])
+{
+    struct host_list list = {0};
+
+    for (size_t i = 0; i < round->members.count; i++)
+        host_list_add(&list, round->members.list[i]->link.host);
+    host_list_format(&list, hosts, CT_MISSING_MAX);
+    host_list_clear(&list);
+}
+
 void round_on_drain(struct round *round, struct member *member,
                     const struct ct_message *message, uint64_t now_ms)
 {
-    (void)member;
+    const struct ct_drain *drain = &message->drain;
+
     (void)now_ms;
-    round->drain = message->drain;
+    round->drain = *drain;
+    round->drained = (struct ct_drain){.ticket = drain->ticket, .is_answer = true};
+    (void)ct_copy(round->drained.host, sizeof round->drained.host, drain->host);
+    if (drain->ticket)
+        round_push_to(round, ROUND_SEND_DRAINED, member);
     for (size_t i = 0; i < round->members.count; i++) {
         const struct member *other = round->members.list[i];
 
-        if (!other->is_away && (!message->drain.host[0] ||
-                                strcmp(message->drain.host, other->link.host) == 0))
+        if (!other->is_away &&
+            (!drain->host[0] || strcmp(drain->host, other->link.host) == 0)) {
             round_push_to(round, ROUND_SEND_DRAIN, other);
+            round->drained.told++;
+        }
     }
+    if (round->drained.told == 0)
+        name_members(round, round->drained.hosts);
 }

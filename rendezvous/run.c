@@ -262,6 +262,10 @@ static void execute(struct run *run, const struct round_action *action)
     case ROUND_SEND_DRAIN:
         send_action(run, action, CT_MESSAGE_DRAIN, &round->drain, sizeof round->drain);
         break;
+    case ROUND_SEND_DRAINED:
+        send_action(run, action, CT_MESSAGE_DRAIN, &round->drained,
+                    sizeof round->drained);
+        break;
     case ROUND_SEND_PEER: pause_send_peer(action->peer); break;
     case ROUND_DROP:
         conn_close(((struct peer *)action->peer)->conn,

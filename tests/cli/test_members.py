@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The size of a live run: resize, drain and units."""
+import json
+import os
 import signal
 
 import ctrun
@@ -74,6 +76,18 @@ def test_resize_shrinks_and_grows_a_live_run(box, cluster):
                                    ["resize", "many"], ["drain"], ["drain", "a", "--all"]])
 def test_wrong_words_are_refused(box, words):
     assert box.run(CTL, *words).code == 2
+
+
+def test_drain_of_a_name_that_no_node_has_is_an_error(box, cluster):
+    cluster.start(2, "2")
+    cluster.world(1, 2)
+    answer = ctl(box, "drain", "nowhere", run=cluster.runs[1])
+    assert answer.code == 1 and "no node of it is called 'nowhere': it has " in answer.err, answer
+    host = os.uname().nodename
+    assert f"it has {host}\n" in answer.err, answer  # both nodes, named once
+    answer = ctl(box, "drain", "--json", host, run=cluster.runs[1])
+    assert answer.code == 0 and json.loads(answer.out) == {"asked": True, "nodes": 2}, answer
+    assert [run.wait(20) for run in cluster.runs] == [143, 143]
 
 
 def test_drain_of_all_ends_the_run_on_every_node(box, cluster):

@@ -308,6 +308,7 @@ static struct note describe(struct sim *sim, const struct round_action *action)
         break; /* the link ends, see receive() */
     case ROUND_SEND_RESIZE: note.kind = CT_MESSAGE_RESIZE; break;
     case ROUND_SEND_DRAIN: note.kind = CT_MESSAGE_DRAIN; break;
+    case ROUND_SEND_DRAINED: break; /* nobody asks here */
     case ROUND_SEND_RESUMED:
         note.kind = CT_MESSAGE_RESUMED;
         note.resumed = round->resumed;

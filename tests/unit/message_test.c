@@ -234,11 +234,22 @@ static const struct {
      "04000000"
      "02000000"
      "6e31"},
-    {{.kind = CT_MESSAGE_DRAIN, .drain = {.host = "n1", .reason = "why"}},
+    {{.kind = CT_MESSAGE_DRAIN,
+      .drain = {.host = "n1",
+                .reason = "why",
+                .ticket = 5,
+                .is_answer = 1,
+                .told = 2,
+                .hosts = "n2"}},
      "02000000"
      "6e31"
      "03000000"
-     "776879"},
+     "776879"
+     "05000000"
+     "01"
+     "02000000"
+     "02000000"
+     "6e32"},
     {{.kind = CT_MESSAGE_VERDICT,
       .verdict = {.generation = 7,
                   .outcome = CT_OUTCOME_FAILED,

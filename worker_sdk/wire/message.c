@@ -192,8 +192,8 @@ static const struct field resize_fields[] = {
 };
 
 static const struct field drain_fields[] = {
-    STR(ct_drain, host),
-    STR(ct_drain, reason),
+    STR(ct_drain, host),     STR(ct_drain, reason), U32(ct_drain, ticket),
+    U8(ct_drain, is_answer), U32(ct_drain, told),   STR(ct_drain, hosts),
 };
 
 static const struct field peer_fields[] = {

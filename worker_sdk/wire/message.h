@@ -304,10 +304,15 @@ struct ct_resize {
     char by[CT_HOST_MAX]; /* who asked, for people; the server fills it in */
 };
 
-/* Save, end your workers, leave. */
+/* Save, end your workers, leave. Who asked gets an answer of the same kind, before anything that is
+ * for itself. */
 struct ct_drain {
     char host[CT_HOST_MAX]; /* whose agents; empty: all of the run */
     char reason[128];
+    uint32_t ticket; /* of the request, comes back with its answer; 0: none is wanted */
+    uint8_t is_answer;
+    uint32_t told;              /* answer: so many agents hear it */
+    char hosts[CT_MISSING_MAX]; /* answer, when nobody does: those that there are */
 };
 
 /* agent -> server: the port of the agent's own end; server -> agent: that of the agent's end as
