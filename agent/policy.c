@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/policy.h"
 
+#include <signal.h>
+
 #include "agent/limits.h"
 
 static uint64_t later(uint64_t now_ms, uint64_t delay_ms)
@@ -31,6 +33,8 @@ void policy_hurry(struct policy *policy, int signal, uint64_t grace_ms, uint64_t
         return;
     policy->grace_deadline_ms = earlier_of(policy->grace_deadline_ms,
                                            later(now_ms, grace_ms));
+    if (policy->signal == SIGTERM)
+        return;
     policy->is_signalled &= policy->signal == signal;
     policy->signal = signal;
 }

@@ -51,8 +51,8 @@ struct policy {
 /* signal: what to ask with; grace_ms 0 kills at once. A begun stop is not begun again. */
 void policy_begin(struct policy *policy, int signal, uint64_t grace_ms,
                   uint64_t now_ms);
-/* Shortens the grace to at most grace_ms from now, and asks with `signal` unless that is how they
- * were asked: two reasons to stop are one SIGTERM. */
+/* Shortens the grace to at most grace_ms from now, and asks with `signal` those who were asked
+ * more gently, with another one than SIGTERM: two reasons to stop are one SIGTERM. */
 void policy_hurry(struct policy *policy, int signal, uint64_t grace_ms,
                   uint64_t now_ms);
 /* At least grace_ms from now: who stops the whole job leaves more time than a new round does. */

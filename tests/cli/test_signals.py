@@ -70,9 +70,9 @@ def test_torchrun_103_the_grace_time_ends_in_a_kill(box, words, env):
 
 
 def test_torchrun_104_105_each_process_of_a_worker_gets_the_signal_once(box):
-    script = ("#!/bin/sh\n(trap 'echo child; exit 0' TERM; echo up > up.$RANK; "
-              "while :; do sleep 0.02; done) &\n"
-              "trap 'echo parent; wait; exit 0' TERM\nwait\n")
+    script = ("#!/bin/sh\ntrap 'echo parent; wait; exit 0' TERM\n"
+              "(trap 'echo child; exit 0' TERM; echo up > up.$RANK; "
+              "while :; do sleep 0.02; done) &\nwait\n")
     run = start(box, count=1, script=script)
     run.signal(signal.SIGTERM)
     assert run.wait() == 143

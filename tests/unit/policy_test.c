@@ -115,7 +115,7 @@ static void hurrying_shortens_the_grace_and_asks_again(void **state)
     assert_int_equal(policy.grace_deadline_ms, 3000);
 }
 
-/* A node leaves, which stops the others' workers; then the same scancel reaches them, too. */
+/* A node leaves, which stops the others' workers; then the same scancel or Ctrl-C reaches them, too. */
 static void two_reasons_to_stop_are_one_signal_and_the_longer_time(void **state)
 {
     struct policy policy = {0};
@@ -125,6 +125,7 @@ static void two_reasons_to_stop_are_one_signal_and_the_longer_time(void **state)
     policy_begin(&policy, SIGTERM, 30000, 0);
     assert_int_equal(next(&policy, 1, 0, 0, &wake_ms), POLICY_SIGNAL);
     policy_hurry(&policy, SIGTERM, 90000, 1000);
+    policy_hurry(&policy, SIGINT, 90000, 1000);
     policy_extend(&policy, 90000, 1000);
     assert_int_equal(next(&policy, 1, 0, 1000, &wake_ms) & POLICY_SIGNAL, 0);
     assert_int_equal(policy.grace_deadline_ms, 91000);
