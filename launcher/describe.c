@@ -2,7 +2,7 @@
 #include "launcher/describe.h"
 
 #include "agent/aside.h"
-#include "launcher/json.h"
+#include "launcher/json_error_file.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 

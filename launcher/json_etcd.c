@@ -9,10 +9,6 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-enum {
-    NESTING_MAX = 16 /* etcd's answers have eight */
-};
-
 /* ---- Requests ------------------------------------------------------------------------ */
 
 /* ,"name":"base64" and so on: whatever comes first in an object brings no comma. */
@@ -106,38 +102,6 @@ int json_etcd_txn(struct ct_buf *out, const char *key, int64_t create_revision,
 
 /* ---- Answers ------------------------------------------------------------------------- */
 
-static const cJSON *get(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
-/* A number, or a string with one; 0 when it is neither. */
-static int64_t get_i64(const cJSON *object, const char *key)
-{
-    const cJSON *item = get(object, key);
-    int64_t value = 0;
-
-    if (cJSON_IsString(item))
-        return ct_parse_i64(item->valuestring, INT64_MIN, INT64_MAX, &value) == 0
-                   ? value
-                   : 0;
-    if (cJSON_IsNumber(item) && item->valuedouble > -9e15 && item->valuedouble < 9e15)
-        value = (int64_t)item->valuedouble;
-    return value;
-}
-
-static bool get_bool(const cJSON *object, const char *key)
-{
-    return cJSON_IsTrue(get(object, key));
-}
-
-static void get_text(const cJSON *object, const char *key, char *dst, size_t size)
-{
-    const char *text = cJSON_GetStringValue(get(object, key));
-
-    (void)ct_copy(dst, size, text ? text : ""); /* cut: for people */
-}
-
 static int read_value(struct json_etcd_kv *out, const char *text)
 {
     const size_t length = text ? strlen(text) : 0;
@@ -166,11 +130,11 @@ static int read_kv(struct json_etcd_kv *out, const cJSON *item)
 {
     int rc;
 
-    out->create_revision = get_i64(item, "create_revision");
-    out->mod_revision = get_i64(item, "mod_revision");
-    out->lease = get_i64(item, "lease");
-    rc = read_key(out, cJSON_GetStringValue(get(item, "key")));
-    return rc < 0 ? rc : read_value(out, cJSON_GetStringValue(get(item, "value")));
+    out->create_revision = json_get_i64(item, "create_revision", 0);
+    out->mod_revision = json_get_i64(item, "mod_revision", 0);
+    out->lease = json_get_i64(item, "lease", 0);
+    rc = read_key(out, cJSON_GetStringValue(json_get(item, "key")));
+    return rc < 0 ? rc : read_value(out, cJSON_GetStringValue(json_get(item, "value")));
 }
 
 /* `list` holds kvs, or with is_events objects that have one each. */
@@ -188,10 +152,10 @@ static int read_kvs(struct json_etcd_reply *out, const cJSON *list, bool is_even
         return -ENOMEM;
     cJSON_ArrayForEach(item, list)
     {
-        const char *type = cJSON_GetStringValue(get(item, "type"));
+        const char *type = cJSON_GetStringValue(json_get(item, "type"));
         struct json_etcd_kv *kv = &out->kvs[out->count++];
 
-        if ((rc = read_kv(kv, is_events ? get(item, "kv") : item)) < 0)
+        if ((rc = read_kv(kv, is_events ? json_get(item, "kv") : item)) < 0)
             break;
         kv->is_deleted = is_events && type && strcmp(type, "DELETE") == 0;
     }
@@ -200,14 +164,14 @@ static int read_kvs(struct json_etcd_reply *out, const cJSON *list, bool is_even
 
 static void read_error(struct json_etcd_reply *out, const cJSON *root)
 {
-    const cJSON *error = get(root, "error");
+    const cJSON *error = json_get(root, "error");
 
     if (cJSON_IsObject(error)) { /* a stream's */
-        out->code = (int)get_i64(error, "grpc_code");
-        get_text(error, "message", out->message, sizeof out->message);
+        out->code = (int)json_get_i64(error, "grpc_code", 0);
+        json_get_text(error, "message", out->message, sizeof out->message);
     } else if (error) {
-        out->code = (int)get_i64(root, "code");
-        get_text(root, "error", out->message, sizeof out->message);
+        out->code = (int)json_get_i64(root, "code", 0);
+        json_get_text(root, "error", out->message, sizeof out->message);
     }
     if (error && out->code == 0)
         out->code = JSON_ETCD_UNAVAILABLE;
@@ -218,22 +182,23 @@ static int read_object(struct json_etcd_reply *out, const cJSON *object)
     const cJSON *response;
     int rc;
 
-    out->revision = get_i64(get(object, "header"), "revision");
-    out->lease = get_i64(object, "ID");
-    out->ttl_s = get_i64(object, "TTL");
-    out->succeeded = get_bool(object, "succeeded");
-    out->is_created = get_bool(object, "created");
-    out->is_canceled = get_bool(object, "canceled");
-    out->compact_revision = get_i64(object, "compact_revision");
-    get_text(object, "token", out->token, sizeof out->token);
+    out->revision = json_get_i64(json_get(object, "header"), "revision", 0);
+    out->lease = json_get_i64(object, "ID", 0);
+    out->ttl_s = json_get_i64(object, "TTL", 0);
+    out->succeeded = cJSON_IsTrue(json_get(object, "succeeded"));
+    out->is_created = cJSON_IsTrue(json_get(object, "created"));
+    out->is_canceled = cJSON_IsTrue(json_get(object, "canceled"));
+    out->compact_revision = json_get_i64(object, "compact_revision", 0);
+    json_get_text(object, "token", out->token, sizeof out->token);
     if (out->is_canceled)
-        get_text(object, "cancel_reason", out->message, sizeof out->message);
-    if ((rc = read_kvs(out, get(object, "kvs"), false)) < 0 ||
-        (rc = read_kvs(out, get(object, "events"), true)) < 0)
+        json_get_text(object, "cancel_reason", out->message, sizeof out->message);
+    if ((rc = read_kvs(out, json_get(object, "kvs"), false)) < 0 ||
+        (rc = read_kvs(out, json_get(object, "events"), true)) < 0)
         return rc;
-    cJSON_ArrayForEach(response, get(object, "responses"))
+    cJSON_ArrayForEach(response, json_get(object, "responses"))
     {
-        rc = read_kvs(out, get(get(response, "response_range"), "kvs"), false);
+        rc = read_kvs(out, json_get(json_get(response, "response_range"), "kvs"),
+                      false);
         if (rc < 0)
             return rc;
     }
@@ -242,20 +207,15 @@ static int read_object(struct json_etcd_reply *out, const cJSON *object)
 
 int json_etcd_read(struct json_etcd_reply *out, const char *text, size_t length)
 {
+    cJSON *root = json_parse(text, length);
     const cJSON *result;
-    cJSON *root;
     int rc;
 
     *out = (struct json_etcd_reply){0};
-    if (json_is_too_deep(text, length, NESTING_MAX))
+    if (!root)
         return -EBADMSG;
-    root = cJSON_ParseWithLength(text, length);
-    if (!cJSON_IsObject(root)) {
-        cJSON_Delete(root);
-        return -EBADMSG;
-    }
     read_error(out, root);
-    result = get(root, "result");
+    result = json_get(root, "result");
     rc = read_object(out, cJSON_IsObject(result) ? result : root);
     cJSON_Delete(root);
     if (rc < 0)

@@ -4,67 +4,28 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 
+#include "launcher/json.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-static double get_number(const cJSON *object, const char *key, double fallback)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-
-    /* Beyond 2^53 it is no count of anything, and casting it could overflow. */
-    return cJSON_IsNumber(item) && item->valuedouble > -9e15 && item->valuedouble < 9e15
-               ? item->valuedouble
-               : fallback;
-}
-
-static int get_int(const cJSON *object, const char *key)
-{
-    const double value = get_number(object, key, 0);
-
-    return value > INT_MAX ? INT_MAX : value < INT_MIN ? INT_MIN : (int)value;
-}
-
-static uint64_t get_u64(const cJSON *object, const char *key)
-{
-    const double value = get_number(object, key, 0);
-
-    return value < 0 ? 0 : (uint64_t)value;
-}
-
-static unsigned get_unsigned(const cJSON *object, const char *key)
-{
-    const uint64_t value = get_u64(object, key);
-
-    return value > UINT_MAX ? UINT_MAX : (unsigned)value;
-}
-
-static void get_text(const cJSON *object, const char *key, char *dst, size_t size)
-{
-    const char *text = cJSON_GetStringValue(
-        cJSON_GetObjectItemCaseSensitive(object, key));
-
-    (void)ct_copy(dst, size, text ? text : ""); /* cut: for people */
-}
-
 static char *get_path(const cJSON *object, const char *key)
 {
-    const char *text = cJSON_GetStringValue(
-        cJSON_GetObjectItemCaseSensitive(object, key));
+    const char *text = cJSON_GetStringValue(json_get(object, key));
 
     return text ? ct_strdup(text) : NULL;
 }
 
 static void read_worker(struct json_worker *out, const cJSON *item)
 {
-    out->rank = get_int(item, "rank");
-    out->local_rank = get_int(item, "local_rank");
-    out->pid = get_int(item, "pid");
-    out->code = get_int(item, "code");
-    out->uptime_ms = get_u64(item, "uptime_ms");
-    out->step = (int64_t)get_number(item, "step", -1);
-    out->rss_kb = (int64_t)get_number(item, "rss_kb", -1);
-    get_text(item, "state", out->state, sizeof out->state);
-    get_text(item, "cause", out->cause, sizeof out->cause);
+    out->rank = json_get_int(item, "rank");
+    out->local_rank = json_get_int(item, "local_rank");
+    out->pid = json_get_int(item, "pid");
+    out->code = json_get_int(item, "code");
+    out->uptime_ms = json_get_u64(item, "uptime_ms");
+    out->step = json_get_i64(item, "step", -1);
+    out->rss_kb = json_get_i64(item, "rss_kb", -1);
+    json_get_text(item, "state", out->state, sizeof out->state);
+    json_get_text(item, "cause", out->cause, sizeof out->cause);
     out->out_file = get_path(item, "stdout");
     out->err_file = get_path(item, "stderr");
 }
@@ -86,35 +47,33 @@ static int read_workers(struct json_status *out, const cJSON *list)
 
 int json_status_read(struct json_status *out, const char *text, size_t length)
 {
-    cJSON *root = cJSON_ParseWithLength(text, length);
-    const cJSON *waiting = cJSON_GetObjectItemCaseSensitive(root, "waiting");
+    cJSON *root = json_parse(text, length);
+    const cJSON *waiting = json_get(root, "waiting");
     int rc;
 
     *out = (struct json_status){0};
-    if (!cJSON_IsObject(root)) {
-        cJSON_Delete(root);
+    if (!root)
         return -EBADMSG;
-    }
-    get_text(root, "run_id", out->run_id, sizeof out->run_id);
-    get_text(root, "host", out->host, sizeof out->host);
-    get_text(root, "state", out->state, sizeof out->state);
-    get_text(root, "master_addr", out->master_addr, sizeof out->master_addr);
-    out->pid = get_int(root, "pid");
-    out->guard_pid = get_int(root, "guard_pid");
-    out->master_port = get_int(root, "master_port");
-    out->uptime_ms = get_u64(root, "uptime_ms");
-    out->generation = get_u64(root, "generation");
-    out->restart_count = get_unsigned(root, "restart_count");
-    out->max_restarts = get_unsigned(root, "max_restarts");
-    out->nodes = get_unsigned(root, "nodes");
-    out->node_rank = get_unsigned(root, "node_rank");
-    out->world_size = get_unsigned(root, "world_size");
-    out->min_nodes = get_unsigned(root, "min_nodes");
-    out->max_nodes = get_unsigned(root, "max_nodes");
+    json_get_text(root, "run_id", out->run_id, sizeof out->run_id);
+    json_get_text(root, "host", out->host, sizeof out->host);
+    json_get_text(root, "state", out->state, sizeof out->state);
+    json_get_text(root, "master_addr", out->master_addr, sizeof out->master_addr);
+    out->pid = json_get_int(root, "pid");
+    out->guard_pid = json_get_int(root, "guard_pid");
+    out->master_port = json_get_int(root, "master_port");
+    out->uptime_ms = json_get_u64(root, "uptime_ms");
+    out->generation = json_get_u64(root, "generation");
+    out->restart_count = json_get_unsigned(root, "restart_count");
+    out->max_restarts = json_get_unsigned(root, "max_restarts");
+    out->nodes = json_get_unsigned(root, "nodes");
+    out->node_rank = json_get_unsigned(root, "node_rank");
+    out->world_size = json_get_unsigned(root, "world_size");
+    out->min_nodes = json_get_unsigned(root, "min_nodes");
+    out->max_nodes = json_get_unsigned(root, "max_nodes");
     out->is_waiting = cJSON_IsObject(waiting);
-    out->joined = get_unsigned(waiting, "joined");
-    get_text(waiting, "missing", out->missing, sizeof out->missing);
-    rc = read_workers(out, cJSON_GetObjectItemCaseSensitive(root, "workers"));
+    out->joined = json_get_unsigned(waiting, "joined");
+    json_get_text(waiting, "missing", out->missing, sizeof out->missing);
+    rc = read_workers(out, json_get(root, "workers"));
     cJSON_Delete(root);
     return rc;
 }
@@ -132,15 +91,14 @@ void json_status_deinit(struct json_status *status)
 int json_server_read(const char *text, size_t length, char *version,
                      size_t version_size, char *runs, size_t runs_size)
 {
-    cJSON *root = cJSON_ParseWithLength(text, length);
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "runs");
+    cJSON *root = json_parse(text, length);
+    const cJSON *list = json_get(root, "runs");
     const bool is_ours = cJSON_IsArray(list) &&
-                         cJSON_IsString(
-                             cJSON_GetObjectItemCaseSensitive(root, "version"));
+                         cJSON_IsString(json_get(root, "version"));
     const cJSON *item;
 
     *runs = '\0';
-    get_text(root, "version", version, version_size);
+    json_get_text(root, "version", version, version_size);
     if (is_ours)
         cJSON_ArrayForEach(item, list)
         {
@@ -148,8 +106,8 @@ int json_server_read(const char *text, size_t length, char *version,
             char id[CT_RUN_ID_MAX];
             char state[16];
 
-            get_text(item, "run_id", id, sizeof id);
-            get_text(item, "state", state, sizeof state);
+            json_get_text(item, "run_id", id, sizeof id);
+            json_get_text(item, "state", state, sizeof state);
             (void)ct_format(runs + used, runs_size - used, "%s%s (%s)",
                             used ? ", " : "", id, state);
         }
@@ -159,8 +117,8 @@ int json_server_read(const char *text, size_t length, char *version,
 
 int json_why_read(const char *text, size_t length, char **out)
 {
-    cJSON *root = cJSON_ParseWithLength(text, length);
-    const cJSON *why = cJSON_GetObjectItemCaseSensitive(root, "why");
+    cJSON *root = json_parse(text, length);
+    const cJSON *why = json_get(root, "why");
     int rc = cJSON_IsString(why) ? 0 : -EBADMSG;
 
     if (rc == 0 && !(*out = ct_strdup(why->valuestring)))

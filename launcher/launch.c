@@ -9,7 +9,7 @@
 #include "launcher/launch_private.h"
 #include "launcher/describe.h"
 #include "launcher/fingerprint.h"
-#include "launcher/json.h"
+#include "launcher/json_torch.h"
 #include "launcher/messages.h"
 #include "launcher/plan.h"
 #include "launcher/preflight.h"
@@ -81,7 +81,7 @@ static int parse_timer(void *context, const char *line, size_t length,
                        struct agent_timer *out)
 {
     (void)context;
-    return json_timer_read(line, length, out);
+    return json_torch_timer_read(line, length, out);
 }
 
 /* ---- The whole ----------------------------------------------------------------------- */

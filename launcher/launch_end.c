@@ -6,7 +6,7 @@
 
 #include "launcher/launch_private.h"
 #include "launcher/fingerprint.h"
-#include "launcher/json.h"
+#include "launcher/json_error_file.h"
 #include "launcher/messages.h"
 #include "launcher/summary.h"
 #include "launcher/summary_json.h"

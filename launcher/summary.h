@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "launcher/json.h"
+#include "launcher/json_error_file.h"
 #include "launcher/messages.h"
 
 struct summary {

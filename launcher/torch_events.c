@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "launcher/json.h"
+#include "launcher/json_torch.h"
 #include "launcher/summary.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"

@@ -195,7 +195,8 @@ static void answers_that_are_none_are_refused(void **state)
         "<html>404</html>",
         "{\"kvs\":[{\"key\":\"L2M\"}]}",
         "{\"kvs\":[{\"key\":\"L2M=\",\"value\":\"!!!!\"}]}",
-        "{\"a\":[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]}"};
+        "{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"
+        "]]}"};
 
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

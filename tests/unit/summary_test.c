@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/json.h"
 #include "launcher/summary.h"
 #include "worker_sdk/wire/contract.h"
 
