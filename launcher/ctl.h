@@ -91,7 +91,5 @@ int ctl_parse_signal(const char *text);
 int ctl_print_completion(const struct ctl_verb *const *verbs, const char *shell);
 /* Says it on stderr; returns the exit code that goes with it. */
 int ctl_fail(const struct ctrun_error *err);
-/* Prints text as a JSON string. */
-void ctl_print_quoted(FILE *out, const char *text);
 
 #endif

@@ -2,6 +2,7 @@
 /* ctrunctl doctor: what of this machine, or of a rendezvous endpoint, will hurt a run. */
 #include "launcher/ctl.h"
 #include "launcher/doctor_net.h"
+#include "launcher/json.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -19,11 +20,11 @@ static void print_json(const struct doctor *doctor)
 
         printf("%s{\"level\":\"%s\",\"what\":", i ? "," : "",
                doctor_level_name(finding->level));
-        ctl_print_quoted(stdout, finding->what);
+        json_print_text(stdout, finding->what);
         fputs(",\"value\":", stdout);
-        ctl_print_quoted(stdout, finding->value);
+        json_print_text(stdout, finding->value);
         fputs(",\"fix\":", stdout);
-        ctl_print_quoted(stdout, finding->fix);
+        json_print_text(stdout, finding->fix);
         fputc('}', stdout);
     }
     fputs("]}\n", stdout);

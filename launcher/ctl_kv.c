@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "launcher/ctl_run.h"
+#include "launcher/json.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/wire/contract.h"
@@ -38,9 +39,9 @@ static void print_value(const struct kv *kv, const char *key, const char *value,
         return;
     }
     fputs("{\"key\":", stdout);
-    ctl_print_quoted(stdout, key);
+    json_print_text(stdout, key);
     printf(",\"bytes\":%zu,\"value\":", length);
-    ctl_print_quoted(stdout, value); /* up to the first NUL */
+    json_print_text(stdout, value); /* up to the first NUL */
     fputs("}\n", stdout);
 }
 
@@ -62,7 +63,7 @@ static int list(const struct kv *kv, struct ctrun_error *err)
             continue;
         if (kv->is_json) {
             fputs(is_first ? "" : ",", stdout);
-            ctl_print_quoted(stdout, keys[i]);
+            json_print_text(stdout, keys[i]);
         } else {
             puts(keys[i]);
         }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/ctl_run.h"
+#include "launcher/json.h"
 #include "launcher/log_follow.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
@@ -76,7 +77,7 @@ static void print_piece(struct logs *logs, const struct log_file *file,
 {
     if (logs->is_json) {
         printf("{\"rank\":%d,\"stream\":\"%s\",\"line\":", file->rank, file->stream);
-        ctl_print_quoted(stdout, text);
+        json_print_text(stdout, text);
         fputs("}\n", stdout);
         return;
     }

@@ -5,9 +5,6 @@
 
 #include "launcher/ctl.h"
 #include "launcher/nearest.h"
-#include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/bytes.h"
-#include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -212,20 +209,4 @@ int ctl_fail(const struct ctrun_error *err)
 {
     fprintf(stderr, "ctrunctl: error[%s]: %s\n", ct_error_name(err->code), err->text);
     return err->code == CTRUN_E_USAGE ? CT_EXIT_USAGE : CT_EXIT_FAILURE;
-}
-
-void ctl_print_quoted(FILE *out, const char *text)
-{
-    const size_t size = 6 * strlen(text) + 3; /* every byte escaped */
-    uint8_t *quoted = ct_zalloc(size);
-    struct ct_writer writer;
-
-    if (!quoted) {
-        fputs("null", out);
-        return;
-    }
-    ct_writer_init(&writer, quoted, size);
-    ct_json_write_str(&writer, text);
-    (void)fwrite(quoted, 1, writer.length, out);
-    free(quoted);
 }

@@ -291,7 +291,7 @@ void ctl_runs_deinit(struct ctl_runs *runs)
 /* ---- One request ------------------------------------------------------------------------- */
 
 int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request,
-               const char *said)
+               const char *whose, const char *said)
 {
     struct ctrun_error err;
     struct ctl_runs runs;
@@ -305,7 +305,7 @@ int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request
     else if (ctl_value(call, "json"))
         printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));
     else if (said)
-        printf("run %s %s\n", runs.list[0].status.run_id, said);
+        printf("%srun %s %s\n", whose, runs.list[0].status.run_id, said);
     ct_buf_deinit(&text);
     ctl_runs_deinit(&runs);
     return code;

@@ -36,9 +36,9 @@ int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err);
 int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
                 struct ct_buf *text, struct ctrun_error *err);
 
-/* Asks the one run that is meant; prints its answer with --json, else "run ID `said`" unless
- * that is NULL. The exit code. */
+/* Asks the one run that is meant; prints its answer with --json, else "`whose`run ID `said`"
+ * unless said is NULL. The exit code. */
 int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request,
-               const char *said);
+               const char *whose, const char *said);
 
 #endif

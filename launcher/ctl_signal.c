@@ -20,7 +20,7 @@ static int run(const struct ctl_call *call)
     if (ctl_number(call, "rank", &rank, &err) < 0)
         return ctl_fail(&err);
     request.rank = rank;
-    return ctl_run_do(call, &request, NULL);
+    return ctl_run_do(call, &request, "", NULL);
 }
 
 const struct ctl_verb ctl_signal = {

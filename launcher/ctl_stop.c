@@ -22,7 +22,7 @@ static int run(const struct ctl_call *call)
                       sizeof request.reason - 1);
         return ctl_fail(&err);
     }
-    return ctl_run_do(call, &request, "was asked to stop");
+    return ctl_run_do(call, &request, "", "was asked to stop");
 }
 
 const struct ctl_verb ctl_stop = {

@@ -13,7 +13,6 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    JSON_TEXT_MAX_BYTES = 256 * 1024,
     NESTING_MAX = 32, /* cJSON's own 1000 is deep for a stack we do not know */
 };
 
@@ -144,14 +143,16 @@ void json_get_text(const cJSON *object, const char *key, char *dst, size_t size)
 
 void json_print_text(FILE *out, const char *text)
 {
-    uint8_t *room = ct_zalloc(JSON_TEXT_MAX_BYTES);
+    const size_t size = 6 * strlen(text) + 3; /* every byte escaped */
+    uint8_t *quoted = ct_zalloc(size);
     struct ct_writer writer;
 
-    ct_writer_init(&writer, room, room ? JSON_TEXT_MAX_BYTES : 0);
+    if (!quoted) {
+        fputs("null", out);
+        return;
+    }
+    ct_writer_init(&writer, quoted, size);
     ct_json_write_str(&writer, text);
-    if (ct_write_end(&writer) < 0)
-        fputs("\"?\"", out); /* an argument of more than 256 KiB */
-    else
-        fwrite(room, 1, writer.length, out);
-    free(room);
+    (void)fwrite(quoted, 1, writer.length, out);
+    free(quoted);
 }

@@ -34,7 +34,7 @@ uint64_t json_get_u64(const struct cJSON *object, const char *key);
 /* Cut where it does not fit: for people. */
 void json_get_text(const struct cJSON *object, const char *key, char *dst, size_t size);
 
-/* Writes text with its quotes; "?" in place of more than 256 KiB. */
+/* Writes text as a JSON string, quotes included; "null" when memory is short. */
 void json_print_text(FILE *out, const char *text);
 
 #endif
