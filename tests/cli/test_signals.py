@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 
 import ctrun
 import launch
@@ -51,6 +52,32 @@ def test_torchrun_102_an_unknown_signal_is_only_warned_about(box):
     assert run.code == 0 and "SIGBOGUS" in run.err
 
 
+FAMILY = f"""#!{sys.executable}
+import os, signal, time
+
+def become(name):
+    signal.signal(signal.SIGTERM, lambda *_: os.write(1, name.encode() + b"\\n"))
+
+def stay():
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    os._exit(0)
+
+become("parent")
+for name in "child", "other group":
+    ready = os.pipe()
+    if os.fork() == 0:
+        become(name)
+        if name == "other group":
+            os.setpgid(0, 0)
+        os.write(ready[1], b"1")
+        stay()
+    os.read(ready[0], 1)
+open("up." + os.environ["RANK"], "w").close()
+stay()
+"""
+
+
 STUBBORN = """#!/bin/sh
 trap '' TERM
 echo up > up.$RANK
@@ -70,13 +97,13 @@ def test_torchrun_103_the_grace_time_ends_in_a_kill(box, words, env):
 
 
 def test_torchrun_104_105_each_process_of_a_worker_gets_the_signal_once(box):
-    script = ("#!/bin/sh\ntrap 'echo parent; wait; exit 0' TERM\n"
-              "(trap 'echo child; exit 0' TERM; echo up > up.$RANK; "
-              "while :; do sleep 0.02; done) &\nwait\n")
-    run = start(box, count=1, script=script)
+    run = start(box, count=1, script=FAMILY)
     run.signal(signal.SIGTERM)
+    # The other group is last, and has the highest pid: who got a copy has it by now.
+    ctrun.wait_until(lambda: "other group" in run.out, lambda: f"all were signalled\n{run}")
+    box.write("go", "")
     assert run.wait() == 143
-    assert sorted(run.out.splitlines()) == ["child", "parent"]
+    assert sorted(run.out.splitlines()) == ["child", "other group", "parent"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGUSR2])

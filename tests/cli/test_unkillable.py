@@ -45,7 +45,7 @@ def test_t10_a_frozen_worker_is_given_up_with_76_and_other_nodes_are_free(box, f
     for n in range(2):
         runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}",
                                     "--nproc-per-node=2", "--shutdown-timeout=1",
-                                    "--max-restarts=3", *WORKER))
+                                    "--max-restarts=3", *WORKER, env={"SLURM_JOB_ID": "771"}))
         box.wait_event("agent_state", n + 1, to="joining")  # the order of the ranks
     run = runs[0]
     frozen = box.wait_workers(4)[0]
@@ -59,6 +59,8 @@ def test_t10_a_frozen_worker_is_given_up_with_76_and_other_nodes_are_free(box, f
     assert re.search(rf"^  it is in   : state D, kernel \S+, frozen by cgroup /{freezer.name}$",
                      run.err, re.M), run
     assert "giving up on it; exit 76 (do not reuse this node)" in run.err
+    assert re.search(rf'^  do         : drain (\S+): scontrol update nodename=\1 state=drain '
+                     rf'reason="ctrun unkillable {frozen}"$', run.err, re.M), run
     assert "also failed: rank 1" in run.err
     assert runs[1].wait(10) == 5, runs[1]  # the root cause's; it did not wait for the frozen one
     assert "rank 1 (" in runs[1].err and "also failed: rank 0" in runs[1].err, runs[1]

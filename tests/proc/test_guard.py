@@ -7,7 +7,7 @@ import signal
 import pytest
 
 import ctrun
-from test_stop import start_hanging
+from test_stop import start_hanging, way  # noqa: F401, a fixture
 
 FAMILY = ["ignore", "TERM", "ignore", "INT", "ignore", "HUP", "child", "orphan"]
 
@@ -69,8 +69,8 @@ def needs_a_cgroup():
 
 
 @pytest.mark.parametrize("code", [0, 5])
-def test_what_forks_itself_anew_all_the_time_is_killed(node, code):
-    assert node.run("hydra", "exit", code).code == code
+def test_what_forks_itself_anew_all_the_time_is_killed(node, code, way):  # noqa: F811
+    assert node.run("hydra", "exit", code, env=way).code == code
     node.box.wait_gone(1)
 
 

@@ -3,9 +3,11 @@
 import json
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
@@ -133,6 +135,17 @@ def test_a_silent_node_is_lost_when_its_lease_is_over(daemon):
     assert stop["reason"] == wire.STOP_NODE_LOST
     assert "nothing heard" in stop["cause"]["text"]
     agents[1].expect_end()
+
+
+def test_a_server_that_was_stopped_itself_reads_before_it_counts_anybody_as_lost(daemon):
+    agents, _ = daemon.world(2, min_nodes=1, lost_after=1500)
+    daemon.run.signal(signal.SIGSTOP)
+    time.sleep(2)  # on the server's clock: every lease is over
+    for agent in agents:
+        agent.heartbeat(generation=1, sequence=7)
+    daemon.run.signal(signal.SIGCONT)
+    for agent in agents:
+        assert agent.read_kind(wire.HEARTBEAT_ACK)["sequence"] == 7
 
 
 def test_a_newcomer_is_taken_in(daemon):
@@ -333,6 +346,12 @@ def test_metrics_count_what_happened(daemon):
                      "the loss is counted")
     now = metrics(daemon)
     assert now['ctrund_failures_total{cause="exit"}'] == 1 and now["ctrund_restarts_total"] == 1
+
+
+def test_a_request_that_does_not_end_is_refused(daemon):
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as stranger:
+        stranger.sendall(b"GET /status HTTP/1.1\r\nCookie: " + b"x" * 9000)
+        assert stranger.recv(4096).startswith(b"HTTP/1.1 431 ")
 
 
 def test_other_paths_are_not_found(daemon):
