@@ -26,6 +26,7 @@ static struct ct_auth_scope scope_of(const struct handshake *handshake)
         .server_nonce = handshake->server_nonce,
         .agent_key = is_sealed ? handshake->pair.public_key : NULL,
         .server_key = is_sealed ? handshake->server_key : NULL,
+        .opening = handshake->opening,
     };
 }
 
@@ -43,11 +44,18 @@ static int append_offer(struct handshake *handshake, struct ct_buf *out)
     return ct_message_encode(out, &message);
 }
 
-int handshake_begin(struct handshake *handshake, const struct ct_hello *hello,
-                    struct ct_buf *out)
+static int append_resume(const struct ct_resume *resume, struct ct_buf *out)
+{
+    const struct ct_message message = {.kind = CT_MESSAGE_RESUME, .resume = *resume};
+
+    return resume->key != 0 ? ct_message_encode(out, &message) : 0;
+}
+
+int handshake_begin(struct handshake *handshake, const struct ct_resume *resume,
+                    const struct ct_hello *hello, struct ct_buf *out)
 {
     struct ct_message message = {.kind = CT_MESSAGE_HELLO};
-    int rc = 0;
+    int rc;
 
     handshake->is_proven = handshake->has_offer = false;
     handshake->hello = *hello;
@@ -57,8 +65,11 @@ int handshake_begin(struct handshake *handshake, const struct ct_hello *hello,
     ct_auth_token_wipe(&handshake->session);
     if (has_token(handshake))
         handshake->session = *handshake->token;
-    if (has_secret(handshake))
+    rc = append_resume(resume, out);
+    if (rc == 0 && has_secret(handshake))
         rc = ct_auth_make_nonce(handshake->hello.nonce);
+    if (rc == 0)
+        rc = ct_auth_hash_opening(handshake->opening, resume, &handshake->hello);
     if (rc == 0 && (handshake->uses_munge || handshake->wants_seal))
         rc = append_offer(handshake, out);
     if (rc < 0)

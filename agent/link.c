@@ -320,23 +320,23 @@ bool link_flush(struct link *link)
     return true;
 }
 
-/* In front of HELLO: which member this is. */
-static int encode_resume(struct link *link)
+/* Which member this is. */
+static struct ct_resume make_resume(const struct link *link)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_RESUME};
-
-    message.resume = (struct ct_resume){
+    if (!link->is_resuming)
+        return (struct ct_resume){0};
+    return (struct ct_resume){
         .id = link->ticket.id,
         .key = link->ticket.key,
         .generation = link->generation,
         .state = link->options.get_resume_state(link->options.context),
     };
-    return ct_message_encode(&link->out, &message);
 }
 
 static void greet(struct link *link)
 {
     socklen_t length = sizeof(int);
+    struct ct_resume resume;
     int rc = 0;
 
     if (getsockopt(loop_watch_fd(link->socket), SOL_SOCKET, SO_ERROR, &rc, &length) < 0)
@@ -347,9 +347,8 @@ static void greet(struct link *link)
     }
     link_set_state(link, LINK_GREETING, "connected");
     link->greeted_ms = ct_now_ms();
-    rc = link->is_resuming ? encode_resume(link) : 0;
-    if (rc == 0)
-        rc = handshake_begin(&link->handshake, link->options.hello, &link->out);
+    resume = make_resume(link);
+    rc = handshake_begin(&link->handshake, &resume, link->options.hello, &link->out);
     if (rc < 0)
         fail_attempt(link, rc, "hello");
     else

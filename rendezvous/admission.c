@@ -13,6 +13,7 @@
 struct admission {
     struct ct_auth_token token;
     struct ct_hello hello;
+    uint8_t opening[CT_PROOF_BYTES];
     uint8_t nonce[CT_NONCE_BYTES];
     bool is_sealed;
     uint8_t agent_key[CT_OFFER_KEY_BYTES];
@@ -77,6 +78,7 @@ static struct ct_auth_scope scope_of(const struct admission *admission)
         .server_nonce = admission->nonce,
         .agent_key = admission->is_sealed ? admission->agent_key : NULL,
         .server_key = admission->is_sealed ? admission->pair.public_key : NULL,
+        .opening = admission->opening,
     };
 }
 
@@ -123,14 +125,17 @@ static int prepare(struct admission *admission, struct admission_rules *rules,
 }
 
 int admission_create(struct admission **out, struct admission_rules *rules,
-                     const struct ct_offer *offer, const struct ct_hello *hello,
-                     struct admission_reply *reply, struct ctrun_error *err)
+                     const struct ct_offer *offer, const struct ct_resume *resume,
+                     const struct ct_hello *hello, struct admission_reply *reply,
+                     struct ctrun_error *err)
 {
     struct admission *admission = ct_zalloc(sizeof *admission);
     int rc;
 
-    if (!admission)
+    if (!admission || ct_auth_hash_opening(admission->opening, resume, hello) < 0) {
+        admission_destroy(admission);
         return ct_fail(err, -ENOMEM, "the rendezvous server is out of memory");
+    }
     admission->hello = *hello;
     if ((rc = prepare(admission, rules, offer, reply, err)) < 0) {
         admission_destroy(admission);

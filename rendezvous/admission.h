@@ -30,7 +30,7 @@ bool admission_has_secret(const struct admission_rules *rules);
 /* NULL, or the sentence that refuses this HELLO: the two sides do not ask for the same. */
 const char *admission_check(const struct admission_rules *rules,
                             const struct ct_offer *offer, const struct ct_hello *hello);
-/* Copies OFFER and HELLO. *answer is the OFFER to send first, if has_answer, and *challenge what
+/* Copies OFFER and HELLO; `resume` has key 0 when none came. *answer is the OFFER to send first, if has_answer, and *challenge what
  * follows. 0, -ENOMEM, CTRUN_E_AUTH (munged does not answer: `err` says why). */
 struct admission_reply {
     bool has_offer;
@@ -38,8 +38,9 @@ struct admission_reply {
     struct ct_challenge challenge;
 };
 int admission_create(struct admission **out, struct admission_rules *rules,
-                     const struct ct_offer *offer, const struct ct_hello *hello,
-                     struct admission_reply *reply, struct ctrun_error *err);
+                     const struct ct_offer *offer, const struct ct_resume *resume,
+                     const struct ct_hello *hello, struct admission_reply *reply,
+                     struct ctrun_error *err);
 /* True when the agent has the token; then `proof` is the server's own, and *seal is on if the
  * agent has asked for it: from the next message on. */
 bool admission_prove(struct admission *admission, const struct ct_proof *claim,

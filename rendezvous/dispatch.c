@@ -221,8 +221,8 @@ static void on_hello(struct peer *peer, const struct ct_hello *hello)
         admit(peer, hello);
         return;
     }
-    rc = admission_create(&peer->admission, &dispatch->rules, &peer->offer, hello,
-                          &reply, &err);
+    rc = admission_create(&peer->admission, &dispatch->rules, &peer->offer,
+                          &peer->resume, hello, &reply, &err);
     if (rc < 0)
         peer_refuse(peer, rc, err.text);
     else

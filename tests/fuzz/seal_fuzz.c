@@ -10,6 +10,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char secret[] = "a token of the fuzzer";
+static const struct ct_resume no_resume;
 
 static void open_strange(struct ct_seal *seal, const struct ct_frame *frame)
 {
@@ -37,7 +38,8 @@ static void admit(struct admission_rules *rules, const struct ct_message *messag
             offer = in->offer;
         else if (in->kind == CT_MESSAGE_HELLO && !admission &&
                  !admission_check(rules, &offer, &in->hello))
-            (void)admission_create(&admission, rules, &offer, &in->hello, &reply, NULL);
+            (void)admission_create(&admission, rules, &offer, &no_resume, &in->hello,
+                                   &reply, NULL);
         else if (in->kind == CT_MESSAGE_PROOF && admission &&
                  admission_prove(admission, &in->proof, &proof, &seal))
             abort(); /* the fuzzer does not know the token */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An agent's side of the wire (worker_sdk/wire/message.h), written from the header and not from
 our codec, so that a mistake there shows."""
+import hashlib
 import hmac
 import select
 import socket
@@ -29,9 +30,10 @@ def text(value):
     return struct.pack("<I", len(data)) + data
 
 
-def proof(token, side, run, agent_nonce, server_nonce):
+def proof(token, side, run, agent_nonce, server_nonce, opening):
+    """`opening`: the agent's RESUME and HELLO."""
     return hmac.digest(token, text(f"ctrun {side}") + bytes([VERSION]) + text(run) + agent_nonce
-                       + server_nonce, "sha256")
+                       + server_nonce + hashlib.sha256(opening).digest(), "sha256")
 
 
 def frame(kind, body=b"", version=VERSION):
@@ -119,9 +121,10 @@ class Agent:
     def __init__(self, port, host="n", address="127.0.0.1"):
         self.host = host
         self.sock = socket.create_connection((address, port), timeout=10)
-        self.buffer = b""
+        self.buffer = self.opening = b""
 
     def send(self, kind, body=b""):
+        self.opening += frame(kind, body) if kind in (RESUME, HELLO) else b""
         self.sock.sendall(frame(kind, body))
 
     def send_raw(self, data):
@@ -144,7 +147,7 @@ class Agent:
         """HELLO with a token: what the server answers to the proof, and its own nonce."""
         self.hello(run=run, nonce=nonce)
         server_nonce = self.expect(CHALLENGE)["bytes"]
-        self.send(PROOF, proof(token, side, run, nonce, server_nonce))
+        self.send(PROOF, proof(token, side, run, nonce, server_nonce, self.opening))
         return self.read(), server_nonce
 
     def join(self, slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default",

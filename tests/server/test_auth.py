@@ -33,7 +33,8 @@ def world_is_possible(daemon):
     agent = daemon.agent("good")
     (kind, got), server_nonce = agent.prove(TOKEN, nonce=b"g" * 32)
     assert kind == wire.SERVER_PROOF
-    assert got["bytes"] == wire.proof(TOKEN, "server", "job", b"g" * 32, server_nonce)
+    assert got["bytes"] == wire.proof(TOKEN, "server", "job", b"g" * 32, server_nonce,
+                                      agent.opening)
     agent.expect(wire.WELCOME)
     return agent
 
@@ -50,7 +51,7 @@ def test_who_comes_first_and_proves_last_takes_part(guarded):
     first.hello(nonce=nonce)
     theirs = first.expect(wire.CHALLENGE)["bytes"]
     second = world_is_possible(guarded)
-    first.send(wire.PROOF, wire.proof(TOKEN, "agent", "job", nonce, theirs))
+    first.send(wire.PROOF, wire.proof(TOKEN, "agent", "job", nonce, theirs, first.opening))
     first.expect(wire.SERVER_PROOF)
     first.expect(wire.WELCOME)
     first.join()
@@ -81,7 +82,8 @@ def test_a_token_where_none_is_asked_for_is_refused(daemon):
 def test_a_proof_heard_on_one_connection_is_worth_nothing_on_another(guarded):
     good = guarded.agent()
     good.hello(nonce=b"n" * 32)
-    heard = wire.proof(TOKEN, "agent", "job", b"n" * 32, good.expect(wire.CHALLENGE)["bytes"])
+    heard = wire.proof(TOKEN, "agent", "job", b"n" * 32, good.expect(wire.CHALLENGE)["bytes"],
+                       good.opening)
     good.send(wire.PROOF, heard)
     good.expect(wire.SERVER_PROOF)
     thief = guarded.agent().hello(nonce=b"n" * 32)
@@ -107,8 +109,19 @@ def test_a_proof_of_another_run_or_side_is_refused(guarded):
         agent.hello(run="job", nonce=b"n" * 32)
         nonce = agent.expect(wire.CHALLENGE)["bytes"]
         agent.send(wire.PROOF, wire.proof(TOKEN, change.get("side", "agent"),
-                                          "job" if change else "jo", b"n" * 32, nonce))
+                                          "job" if change else "jo", b"n" * 32, nonce,
+                                          agent.opening))
         refused(agent, wire.E_AUTH)
+
+
+def test_what_is_changed_on_the_way_before_the_proof_is_found(guarded):
+    agent = guarded.agent()
+    agent.hello(nonce=b"n" * 32, min_nodes=1)
+    sent = agent.opening.replace(b"\1\0\0\0\2\0\0\0", b"\2\0\0\0\2\0\0\0")
+    assert sent != agent.opening
+    agent.send(wire.PROOF, wire.proof(TOKEN, "agent", "job", b"n" * 32,
+                                      agent.expect(wire.CHALLENGE)["bytes"], sent))
+    refused(agent, wire.E_AUTH, "your token")
 
 
 @pytest.mark.parametrize("kind, body", [

@@ -10,8 +10,11 @@
 
 static uint8_t agent_nonce[CT_NONCE_BYTES];  /* 0, 1, 2, ... */
 static uint8_t server_nonce[CT_NONCE_BYTES]; /* 32, 33, ... */
-static const struct ct_auth_scope scope = {
-    .run_id = "job", .agent_nonce = agent_nonce, .server_nonce = server_nonce};
+static uint8_t opening[CT_PROOF_BYTES];      /* 64, 65, ... */
+static const struct ct_auth_scope scope = {.run_id = "job",
+                                           .agent_nonce = agent_nonce,
+                                           .server_nonce = server_nonce,
+                                           .opening = opening};
 
 static struct ct_auth_token token_of(uint8_t byte, size_t length)
 {
@@ -27,6 +30,7 @@ static int fill_nonces(void **state)
     for (int i = 0; i < CT_NONCE_BYTES; i++) {
         agent_nonce[i] = (uint8_t)i;
         server_nonce[i] = (uint8_t)(i + CT_NONCE_BYTES);
+        opening[i] = (uint8_t)(i + 2 * CT_NONCE_BYTES);
     }
     return 0;
 }
@@ -40,12 +44,12 @@ static void proofs_have_their_golden_bytes(void **state)
         size_t length;
         const char *agent, *server;
     } golden[] = {
-        {0x0b, 20, "ca6b91c9b733ef273d7694e51dae591d344d2113b20e351f53d527a52afe9623",
-         "5400cf48c2ee0b1dee264d44fd3f4f8624ce621e23754a679ffd78bb9b896fe8"},
-        {0, 4, "b032ce5037ba157c21779a82dd9060bcf2fa22c32ed2b5a002d53c241040980e",
-         "6689461aa1a5ba570c0f36a7dcdc323c65adc831c466ac3899325994fb1e7019"},
-        {0xaa, 131, "6b5e43d5c2604ec0e756e5ca55230cc19abccb68453b60e379e63b1e9e865437",
-         "3ae85dd09021a0d9633c943b0b0622cd02c852e1fd94f5ebd8cc1f5fbacc23f5"},
+        {0x0b, 20, "1ffe4ed0a962550407197b37465f9b5b3e1ca4af438859344fb762bd0be5e7a7",
+         "2e19525dfb4a18f10ed8879bd29fdd1ba4e2c1d1a444c6f5b7521292c97901e7"},
+        {0, 4, "83bb68c1d51ce3bcee01bb718c0eb9c1154bdd93b80e2d2ad4e48dc24b5c42a2",
+         "c369776e4f95798d90177810722f820b1ab0732bdf6059bb137a796409ca60b0"},
+        {0xaa, 131, "c9f44b4bdf8e74e68daa744c37732186dab12bfb97dee512d198faf4b0411e50",
+         "0e2b301814bc7e4d35e514849af18ce8e3bafdac9eb4c55528ede5042c101e0d"},
     };
 
     (void)state;
@@ -71,14 +75,16 @@ static void a_proof_counts_for_its_token_run_side_and_nonces_only(void **state)
 {
     const struct ct_auth_token token = token_of('t', 32), other = token_of('o', 32),
                                longer = token_of('t', 33), none = {0};
-    const struct ct_auth_scope other_run = {"jo", agent_nonce, server_nonce, NULL,
-                                            NULL};
-    const struct ct_auth_scope replayed = {"job", agent_nonce, agent_nonce, NULL, NULL};
-    const struct ct_auth_scope reflected = {"job", server_nonce, agent_nonce, NULL,
-                                            NULL};
+    struct ct_auth_scope other_run = scope, replayed = scope, reflected = scope,
+                         changed = scope;
     uint8_t proof[CT_PROOF_BYTES];
 
     (void)state;
+    other_run.run_id = "jo";
+    replayed.server_nonce = agent_nonce;
+    reflected.agent_nonce = server_nonce;
+    reflected.server_nonce = agent_nonce;
+    changed.opening = agent_nonce;
     ct_auth_prove(proof, &token, CT_AUTH_AGENT, &scope);
     assert_true(ct_auth_check(proof, &token, CT_AUTH_AGENT, &scope));
     assert_false(ct_auth_check(proof, &token, CT_AUTH_SERVER, &scope));
@@ -86,6 +92,7 @@ static void a_proof_counts_for_its_token_run_side_and_nonces_only(void **state)
     assert_false(ct_auth_check(proof, &token, CT_AUTH_AGENT, &reflected));
     assert_false(ct_auth_check(proof, &token, CT_AUTH_AGENT, &replayed));
     assert_false(ct_auth_check(proof, &token, CT_AUTH_AGENT, &other_run));
+    assert_false(ct_auth_check(proof, &token, CT_AUTH_AGENT, &changed));
     assert_false(ct_auth_check(proof, &other, CT_AUTH_AGENT, &scope));
     assert_false(ct_auth_check(proof, &longer, CT_AUTH_AGENT, &scope));
     for (int bit = 0; bit < 8 * CT_PROOF_BYTES; bit++) {
@@ -95,6 +102,24 @@ static void a_proof_counts_for_its_token_run_side_and_nonces_only(void **state)
     }
     ct_auth_prove(proof, &none, CT_AUTH_AGENT, &scope);
     assert_false(ct_auth_check(proof, &none, CT_AUTH_AGENT, &scope));
+}
+
+static void every_field_of_resume_and_hello_is_covered(void **state)
+{
+    struct ct_hello hello = {.run_id = "job", .host = "n1", .min_nodes = 2};
+    struct ct_resume none = {0}, resume = {.id = 1, .key = 2, .generation = 3};
+    uint8_t hash[4][CT_PROOF_BYTES];
+
+    (void)state;
+    assert_int_equal(ct_auth_hash_opening(hash[0], &none, &hello), 0);
+    assert_int_equal(ct_auth_hash_opening(hash[1], &resume, &hello), 0);
+    resume.state = CT_RESUME_STOPPED;
+    assert_int_equal(ct_auth_hash_opening(hash[2], &resume, &hello), 0);
+    hello.min_nodes = 1;
+    assert_int_equal(ct_auth_hash_opening(hash[3], &resume, &hello), 0);
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++)
+            assert_memory_not_equal(hash[i], hash[j], CT_PROOF_BYTES);
 }
 
 static void nonces_and_tokens_differ_every_time(void **state)
@@ -212,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(proofs_have_their_golden_bytes),
         cmocka_unit_test(a_proof_counts_for_its_token_run_side_and_nonces_only),
+        cmocka_unit_test(every_field_of_resume_and_hello_is_covered),
         cmocka_unit_test(nonces_and_tokens_differ_every_time),
         cmocka_unit_test(a_token_file_is_read_without_the_blanks_behind),
         cmocka_unit_test(a_token_file_that_is_no_secret_is_refused),

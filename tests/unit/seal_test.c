@@ -21,7 +21,7 @@ static int open_both(const struct ends *ends)
     struct ct_seal_pair a, s;
     struct ct_auth_token token_a, token_s;
     uint8_t key_a[CT_OFFER_KEY_BYTES], key_s[CT_OFFER_KEY_BYTES];
-    struct ct_auth_scope scope = {NULL, nonce_a, nonce_s, key_a, key_s};
+    struct ct_auth_scope scope = {NULL, nonce_a, nonce_s, key_a, key_s, nonce_a};
 
     assert_int_equal(ct_seal_make_pair(&a), 0);
     assert_int_equal(ct_seal_make_pair(&s), 0);
@@ -198,8 +198,8 @@ static void a_key_that_makes_a_known_secret_is_refused(void **state)
     (void)state;
     assert_int_equal(ct_auth_token_set(&token, "sixteen letters.", NULL), 0);
     for (size_t i = 0; i < 2; i++) {
-        const struct ct_auth_scope scope = {"r", nonce_a, nonce_s, bad[i],
-                                            pair.public_key};
+        const struct ct_auth_scope scope = {"r",    nonce_a,         nonce_s,
+                                            bad[i], pair.public_key, nonce_a};
 
         assert_int_equal(ct_seal_make_pair(&pair), 0);
         assert_int_equal(ct_seal_begin(&server, &pair, &token, CT_AUTH_SERVER, &scope),

@@ -168,6 +168,25 @@ static void add_text(crypto_auth_hmacsha256_state *state, const char *text)
     crypto_auth_hmacsha256_update(state, (const uint8_t *)text, length);
 }
 
+int ct_auth_hash_opening(uint8_t out[CT_PROOF_BYTES], const struct ct_resume *resume,
+                         const struct ct_hello *hello)
+{
+    const struct ct_message first = {.kind = CT_MESSAGE_RESUME, .resume = *resume};
+    const struct ct_message second = {.kind = CT_MESSAGE_HELLO, .hello = *hello};
+    struct ct_buf bytes;
+    int rc = 0;
+
+    ct_buf_init(&bytes, 2 * (CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES));
+    if (resume->key != 0)
+        rc = ct_message_encode(&bytes, &first);
+    if (rc == 0)
+        rc = ct_message_encode(&bytes, &second);
+    if (rc == 0)
+        (void)crypto_hash_sha256(out, ct_buf_data(&bytes), ct_buf_length(&bytes));
+    ct_buf_deinit(&bytes);
+    return rc;
+}
+
 void ct_auth_mac(uint8_t out[CT_PROOF_BYTES], const struct ct_auth_token *token,
                  const char *name, const struct ct_auth_scope *scope,
                  const uint8_t *extra, size_t extra_length)
@@ -185,6 +204,7 @@ void ct_auth_mac(uint8_t out[CT_PROOF_BYTES], const struct ct_auth_token *token,
         crypto_auth_hmacsha256_update(&state, scope->agent_key, CT_OFFER_KEY_BYTES);
         crypto_auth_hmacsha256_update(&state, scope->server_key, CT_OFFER_KEY_BYTES);
     }
+    crypto_auth_hmacsha256_update(&state, scope->opening, CT_PROOF_BYTES);
     if (extra_length > 0)
         crypto_auth_hmacsha256_update(&state, extra, extra_length);
     crypto_auth_hmacsha256_final(&state, out);

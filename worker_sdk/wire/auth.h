@@ -11,7 +11,8 @@
  *
  *     u32 length and name of the side ("ctrun agent", "ctrun server")
  *     u8 protocol version, u32 length and run id, agent's nonce, server's nonce;
- *     for a link that is to be sealed (seal.h) also agent's key, server's key
+ *     for a link that is to be sealed (seal.h) also agent's key, server's key;
+ *     SHA-256 of the agent's RESUME, if it sent one, and HELLO, as on the wire
  *
  * so that it is worth nothing on another connection, for another run, or sent back to who made
  * it. It says who was there when the connection began; what follows is encrypted and signed only
@@ -51,6 +52,7 @@ struct ct_auth_scope {
     const uint8_t
         *agent_key; /* CT_OFFER_KEY_BYTES each; NULL: the link is not sealed */
     const uint8_t *server_key;
+    const uint8_t *opening; /* CT_PROOF_BYTES, of ct_auth_hash_opening() */
 };
 
 /* ---- Tokens ---- */
@@ -74,6 +76,10 @@ void ct_auth_token_wipe(struct ct_auth_token *token);
 /* Fresh for each connection, and never zero. 0 or a negative errno. */
 int ct_auth_make_nonce(uint8_t nonce[CT_NONCE_BYTES]);
 bool ct_auth_nonce_is_zero(const uint8_t nonce[CT_NONCE_BYTES]);
+/* What the agent said before anybody had proven anything: nobody may have changed it on the way.
+ * `resume`: its key is 0 when there was none. 0, -ENOMEM. */
+int ct_auth_hash_opening(uint8_t out[CT_PROOF_BYTES], const struct ct_resume *resume,
+                         const struct ct_hello *hello);
 /* HMAC-SHA256 with the token as key over a label, the scope and `extra`: what proofs and keys are
  * made of. */
 void ct_auth_mac(uint8_t out[CT_PROOF_BYTES], const struct ct_auth_token *token,

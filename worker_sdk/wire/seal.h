@@ -19,7 +19,8 @@
  *
  * So who listens learns nothing but sizes and times, also when the token becomes known later; what
  * is changed, left out, repeated or put in another order is found at once, and ends the
- * connection. HELLO itself (run id, host name, limits) is readable. Pure but for the random key.
+ * connection. RESUME and HELLO are readable (run id, host name, pid, limits; the
+ * member's key, which is of no use without the token), but the proofs cover them too. Pure but for the random key.
  *
  * Not part of libctrun: see auth.h. */
 #ifndef CT_WIRE_SEAL_H
