@@ -216,6 +216,21 @@ def test_torchrun_152_numa_binding_without_an_accelerator_exits_1(box, script):
     assert run.err.startswith("ctrun: error[E_RESOURCES]: ")
 
 
+@pytest.mark.parametrize("words, host", [([], "localhost"), (["--rdzv-endpoint=gpu9"], "gpu9")])
+def test_torchrun_062_an_endpoint_has_a_default_port_and_host(box, script, words, host):
+    plan = launch.plan(box, "--nnodes=2", "--rdzv-backend=c10d", *words, script)
+    assert plan["endpoint"] == {"host": host, "port": 29400}
+
+
+def test_torchrun_123_a_health_check_port_that_is_none_stops_nothing(box, script):
+    assert box.ctrun("--no-python", "true", env={"TORCHELASTIC_HEALTH_CHECK_PORT": "x"}).code == 0
+
+
+def test_torchrun_129_an_interval_of_polling_delays_nothing(box, script):
+    run = box.ctrun("--monitor-interval=3600", "--no-python", "sh", "-c", "exit 3", seconds=30)
+    assert run.code == 3, run
+
+
 def test_version_is_one_line(box):
     run = box.ctrun("--version")
     assert run.code == 0 and re.fullmatch(r"ctrun \d+\.\d+\.\d+\n", run.out)

@@ -152,6 +152,19 @@ def test_torchrun_071_158_a_newcomer_is_taken_in_without_using_a_restart(box, du
     assert len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in found.values()}) == 1
 
 
+def test_torchrun_087_a_newcomer_leaves_the_restarts_as_they_were(box, endpoint):
+    box.write("once.sh", '#!/bin/sh\n[ "$WORLD_SIZE" = 2 ] || exec sleep 60\n'
+              '[ "$TORCHELASTIC_RESTART_COUNT.$RANK" = 0.1 ] && exit 3\nexit 0\n', 0o755)
+    words = ["--nnodes=1:2", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=last_call_timeout=1",
+             "--shutdown-timeout=5", "--max-restarts=1", "once.sh"]
+    first = box.start_ctrun(*words)
+    box.wait_event("worker_started")
+    second = box.start_ctrun(*words)
+    assert codes([first, second]) == [0, 0], [first, second]
+    rounds = {e["generation"]: e["restart_count"] for e in box.events("round_started")}
+    assert rounds == {1: 0, 2: 0, 3: 1}
+
+
 def test_torchrun_072_073_157_a_spare_node_waits_and_ends_with_0(box, endpoint):
     words = ["--nnodes=1:1", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]
     first = box.start_ctrun(*words, "sh", "-c", "while [ ! -e go ]; do sleep 0.01; done")

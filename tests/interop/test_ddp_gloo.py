@@ -42,6 +42,12 @@ def test_ddp_over_gloo_trains_with_equal_parameters(box, python):
     assert all("restart 0, steps 0 to 40" in line for line in lines)
 
 
+def test_torchrun_126_torch_knows_that_it_was_launched(box, python):
+    run = box.ctrun("--standalone", "--no-python", python, "-c",
+                    "import torch.distributed as d; print(d.is_torchelastic_launched())")
+    assert (run.code, run.out) == (0, "True\n"), run
+
+
 def test_ddp_over_gloo_survives_a_killed_rank_and_resumes(box, python):
     run, lines = ddp(box, python, "--checkpoint", box.path("ddp.pt"), "--fail-at=25")
     assert all("restart 1, steps 20 to 40" in line for line in lines), run

@@ -154,6 +154,31 @@ def test_an_agent_that_was_stopped_carries_on(node):
     assert run.wait() == 143
 
 
+def test_a_start_that_waited_while_the_agent_was_stopped_begins_nothing_before_an_answer(node):
+    server = node.serve(heartbeat_ms=1000, lost_after_ms=1500)
+    server.starts_rounds = False
+    run = node.start("hang", server=server)
+    server.wait_for("JOIN")
+    [agent] = [event["pid"] for event in node.box.wait_event("agent_state", to="joining")]
+    beats, began, acknowledge = [], [], server._on_heartbeat
+
+    def answer_the_second(beat):  # one was due, the other asks
+        beats.append(beat)
+        if len(beats) > 1:
+            began.append(node.box.events("round_started"))
+            acknowledge(beat)
+
+    os.kill(agent, signal.SIGSTOP)
+    time.sleep(2.5)  # on the agent's clock: the world of this START may be over when it wakes
+    server._on_heartbeat = answer_the_second
+    server.start_round()
+    os.kill(agent, signal.SIGCONT)
+    node.box.wait_event("round_started")
+    assert began and began[0] == [], beats
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143, run
+
+
 def test_the_workers_of_an_agent_that_was_stopped_die_when_the_server_is_silent(node):
     server = node.serve(heartbeat_ms=50, lost_after_ms=1000, is_direct=True)
     run = start_hanging(node, server=server)

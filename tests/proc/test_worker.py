@@ -164,6 +164,19 @@ def test_steps_reach_the_heartbeat_as_their_minimum(node):
     node.box.wait_gone()
 
 
+def test_a_step_of_another_generation_counts_for_nothing(node):
+    server = node.serve(workers=1, heartbeat_ms=50, lost_after_ms=5000)
+    ready = node.box.path("ready")
+    run = node.start(workers=1, server=server, program=[
+        "sh", "-c", f'CTRUN_GENERATION=9 exec "$@" step 99 touch {ready} hang', "sh",
+        rendezvous.ctrun.program("victim")])
+    rendezvous.ctrun.wait_until(ready.exists, "the step was told")
+    beats = server.wait_for("HEARTBEAT", len(server.received("HEARTBEAT")) + 3)
+    assert {beat["step"] for beat in beats} == {-1}
+    run.signal(signal.SIGKILL)
+    node.box.wait_gone()
+
+
 def test_workers_hear_that_they_should_stop(node):
     run = node.start("ignore", "TERM", "step", "1", "touch", str(node.box.path("on%r")), "stopped",
                      "write", "saved\\n", "exit", "0")
@@ -208,7 +221,7 @@ def test_garbage_at_the_workers_socket_ends_only_its_connection(node):
     assert (run.code, run.out) == (0, "b''\n"), run
 
 
-def test_a_worker_runs_on_the_cpus_of_its_plan_alone(node):
+def test_torchrun_124_a_worker_runs_on_the_cpus_of_its_plan_alone(node):
     cpu = max(os.sched_getaffinity(0))
     script = "import os; print('rank', os.environ['RANK'], sorted(os.sched_getaffinity(0)))"
     run = node.run(program=[sys.executable, "-c", script], options=("--cpus", cpu))

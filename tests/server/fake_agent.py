@@ -16,8 +16,8 @@ CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
  SUCCEEDED, VERDICT, LEAVE, CLOSE, STOPPING, RESUME, RESUMED, TICKET) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
-MEMBERS, OFFER, SEALED = 28, 29, 30
-FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, MEMBERS)  # and for people
+PEER, MEMBERS, OFFER, SEALED, SIGNAL = 25, 28, 29, 30, 40
+FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and for people
 JOINING, RUNNING, STOPPING_NOW, STOPPED_ALREADY, SUCCEEDED_ALREADY = 1, 2, 3, 4, 5  # what RESUME says
 CAUSE_EXIT, CAUSE_SIGNAL, CAUSE_STOPPED, CAUSE_NODE_LOST, CAUSE_JOIN_TIMEOUT = 1, 2, 5, 6, 8
 STOP_FAILURE, STOP_NODE_LOST, STOP_MEMBERSHIP, STOP_CLOSED, STOP_UNDECIDED = 1, 2, 3, 4, 5
@@ -96,6 +96,8 @@ def decode(kind, body):
         out["keys"] = [r.raw(16) for _ in range(out["count"])]
     elif kind == OFFER:
         out = {"key": r.raw(32), "has_munge": r.take("B")[0], "credential": r.text()}
+    elif kind == PEER:
+        out = {"port": r.take("H")[0]}
     elif kind == TICKET:
         out = dict(zip(("id", "key"), r.take("QQ")))
     elif kind == RESUMED:
@@ -105,6 +107,8 @@ def decode(kind, body):
     elif kind == STOP:
         names = ("generation", "reason", "is_final", "restart_count", "max_restarts")
         out = dict(zip(names, r.take("QBBII")), cause=r.failure())
+    elif kind == SIGNAL:
+        out = dict(zip(("generation", "signal", "count"), r.take("QiI")), host=r.text())
     elif kind == VERDICT:
         names = ("generation", "outcome", "exit_code", "restart_count", "count")
         out = dict(zip(names, r.take("QBBIB")))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ctrund is killed and begins again from its journal; connections break: memberships go on."""
+import json
 import os
 import signal
 import struct
@@ -185,6 +186,20 @@ def test_a_run_that_the_server_does_not_know_is_refused_and_not_made(phoenix):
     refuse = agent.expect(wire.REFUSE)
     assert refuse["code"] == wire.E_LEADER_LOST and "does not know the run" in refuse["text"]
     agent.expect_end()
+
+
+def test_a_run_that_the_server_does_not_know_waits_for_the_leases_of_its_old_world(phoenix):
+    phoenix.agent().resume({"id": 1, "key": 2}, 1).expect(wire.REFUSE)
+    agents = [phoenix.agent(f"n{i}").hello(lost_after=2000).join() for i in range(2)]
+
+    def states():
+        runs = json.loads(phoenix.status())["runs"]
+        found = [member["state"] for run in runs for member in run["members"]]
+        return len(found) == 2 and "connected" not in found and found
+    assert ctrun.wait_until(states, "both have joined") == ["ready", "ready"]  # else: running
+    for agent in agents:
+        agent.heartbeat()  # its own lease is longer than those that it waits for
+    assert [agent.expect(wire.START)["group_rank"] for agent in agents] == [0, 1]
 
 
 def test_a_journal_whose_end_was_cut_off_is_read_up_to_there(phoenix):

@@ -110,6 +110,14 @@ def test_a_message_of_an_old_generation_is_ignored(daemon):
     assert agents[0].expect(wire.VERDICT)["outcome"] == 1
 
 
+def test_a_signal_goes_to_the_others_of_its_world_only(daemon):
+    agents, _ = daemon.world(2)
+    for generation, signal_count in ((77, 1), (1, 2)):
+        agents[0].send(wire.SIGNAL, struct.pack("<QiI", generation, 10, signal_count) + wire.text("x"))
+    heard = agents[1].read_kind(wire.SIGNAL)
+    assert (heard["generation"], heard["count"], heard["host"]) == (1, 2, "n0")
+
+
 def test_a_broken_connection_stops_the_others_and_the_rest_goes_on(daemon):
     agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=500)
     agents[1].close()
@@ -137,6 +145,23 @@ def test_a_silent_node_is_lost_when_its_lease_is_over(daemon):
     agents[1].expect_end()
 
 
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_who_proves_that_nobody_stands_between_is_paused_before_it_is_lost(box, daemon, is_direct):
+    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=1000)
+    port = agents[1].sock.getsockname()[1]
+    agents[1].send(wire.PEER, struct.pack("<H", port if is_direct else port ^ 1))
+
+    def next_kind():
+        agents[0].heartbeat()
+        return agents[0].read()[0]
+
+    if is_direct:
+        box.wait_event("member_paused")
+    else:
+        ctrun.wait_until(lambda: next_kind() == wire.STOP, "the silent node is lost")
+        assert not box.events("member_paused")
+
+
 def test_a_server_that_was_stopped_itself_reads_before_it_counts_anybody_as_lost(daemon):
     agents, _ = daemon.world(2, min_nodes=1, lost_after=1500)
     daemon.run.signal(signal.SIGSTOP)
@@ -160,12 +185,14 @@ def test_a_newcomer_is_taken_in(daemon):
 
 
 def test_a_standby_is_told_so_and_takes_over(daemon):
-    agents, _ = daemon.world(2, lost_after=500)
+    agents, _ = daemon.world(2)
     spare = daemon.agent("spare").hello().join()
     assert spare.read()[0] == wire.WELCOME
     assert spare.read()[0] == wire.TICKET
     kind, waiting = spare.read()
-    assert kind == wire.WAITING and waiting["is_standby"]
+    assert kind == wire.WAITING and waiting["is_standby"] == 1
+    behind = [daemon.agent("behind").hello().join() for _ in range(2)]
+    assert [agent.read_kind(wire.WAITING)["is_standby"] for agent in behind] == [2, 3]
     agents[0].leave(1)
     agents[0].stopped(1)
     assert agents[1].expect(wire.STOP)["reason"] == wire.STOP_MEMBERSHIP
@@ -173,6 +200,8 @@ def test_a_standby_is_told_so_and_takes_over(daemon):
     agents[1].join()
     assert agents[1].expect(wire.START)["group_rank"] == 0
     assert spare.expect(wire.START)["group_rank"] == 1
+    places = (iter(lambda: agent.read_kind(wire.WAITING)["is_standby"], None) for agent in behind)
+    assert [next(filter(None, place)) for place in places] == [1, 2]  # 0: while nobody has one
 
 
 def test_a_join_timeout_names_who_came(daemon):

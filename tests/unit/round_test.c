@@ -153,16 +153,31 @@ static void a_member_that_finds_no_memory_is_not_added(void **state)
 
 static void strangers_and_old_generations_change_nothing(void **state)
 {
-    struct round *round = start(2, 2, 0);
-    struct ct_message message = message_of(CT_MESSAGE_SUCCEEDED);
+    static const enum ct_message_kind kinds[] = {CT_MESSAGE_SUCCEEDED,
+                                                 CT_MESSAGE_STOPPED, CT_MESSAGE_FAILURE,
+                                                 CT_MESSAGE_STOPPING};
+    struct round *round = start(2, 2, 1);
 
     (void)state;
     join(round, 99, 0);
     gone(round, 99, 0);
-    message.succeeded.generation = 77;
-    say(round, 1, &message, 0);
-    assert_int_equal(round->members.list[0]->state, MEMBER_RUNNING);
-    assert_int_equal(round->action_count, 0);
+    report(round, 1, CT_CAUSE_EXIT, 0);
+    for (uint64_t id = 1; id <= 2; id++)
+        stopped(round, id, 0);
+    for (uint64_t id = 1; id <= 2; id++)
+        join(round, id, 0);
+    assert_int_equal(round->generation, 2);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct ct_message late = message_of(kinds[i]);
+
+        late.succeeded.generation = 1; /* each of them begins with it */
+        if (kinds[i] == CT_MESSAGE_FAILURE)
+            late.failure.cause = CT_CAUSE_EXIT;
+        say(round, 1, &late, 0);
+        assert_int_equal(round->action_count, 0);
+        assert_int_equal(round->members.list[0]->state, MEMBER_RUNNING);
+    }
+    assert_int_equal(round->restart_count, 1);
     round_destroy(round);
 }
 
