@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/bind.h"
 
-#include <errno.h>
 #include <sys/resource.h>
 
+#include "agent/raw.h"
+
 /* The soft limit once raised; never lower than it is. */
-static rlim_t raised(const struct rlimit *limit, rlim_t most)
+static rlim64_t raised(const struct rlimit64 *limit, rlim64_t most)
 {
-    rlim_t to = most < limit->rlim_max ? most : limit->rlim_max;
+    rlim64_t to = most < limit->rlim_max ? most : limit->rlim_max;
 
     return limit->rlim_cur > to ? limit->rlim_cur : to;
 }
 
-static void raise_limit(__rlimit_resource_t resource, rlim_t most)
+static void raise_limit(int resource, rlim64_t most)
 {
-    struct rlimit limit;
+    struct rlimit64 limit;
 
-    if (getrlimit(resource, &limit) < 0)
+    if (raw_call(SYS_prlimit64, 0, resource, 0, raw_pointer(&limit)) < 0)
         return;
     limit.rlim_cur = raised(&limit, most);
-    (void)setrlimit(resource, &limit);
+    (void)raw_call(SYS_prlimit64, 0, resource, raw_pointer(&limit), 0);
 }
 
 unsigned long long bind_files_limit(bool is_raised)
 {
-    struct rlimit limit;
+    struct rlimit64 limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+    if (getrlimit64(RLIMIT_NOFILE, &limit) < 0)
         return 0;
     return is_raised ? raised(&limit, BIND_FILES_MAX) : limit.rlim_cur;
 }
@@ -36,9 +37,9 @@ int bind_apply(const struct bind *bind)
     if (bind->raises_files)
         raise_limit(RLIMIT_NOFILE, BIND_FILES_MAX);
     if (bind->raises_core)
-        raise_limit(RLIMIT_CORE, RLIM_INFINITY);
-    if (bind->has_cpus &&
-        sched_setaffinity(0, sizeof bind->cpus.sets, bind->cpus.sets) < 0)
-        return -errno;
-    return 0;
+        raise_limit(RLIMIT_CORE, RLIM64_INFINITY);
+    if (!bind->has_cpus)
+        return 0;
+    return (int)raw_call(SYS_sched_setaffinity, 0, sizeof bind->cpus.sets,
+                         raw_pointer(bind->cpus.sets), 0);
 }

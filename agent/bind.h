@@ -19,7 +19,7 @@ struct bind {
     struct cpuset cpus;
 };
 
-/* Does it to the calling process, with system calls only. 0, or the negative errno of
+/* Does it to the calling process, by raw.h alone. 0, or the negative errno of
  * sched_setaffinity(); a limit that cannot be raised stays. */
 int bind_apply(const struct bind *bind);
 /* The soft limit of open files that a process will have. */

@@ -6,17 +6,15 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <linux/sched.h>
 #include <mntent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/raw.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
@@ -184,32 +182,17 @@ void cage_open(const char *mounts, const char *membership)
 }
 
 /* To be born there costs nothing. To move there makes the kernel wait for all processors, a
- * few milliseconds for every worker, one after the other. */
-static pid_t fork_inside(void)
+ * few milliseconds for every worker, one after the other. But Linux (6.18 was seen to) kills a
+ * child at once that is born in a cgroup which was killed at any time before: those move. */
+int cage_directory(void)
 {
-    struct clone_args args = {
-        .flags = CLONE_INTO_CGROUP,
-        .exit_signal = SIGCHLD,
-        .cgroup = (unsigned)cage.directory,
-    };
-
-    /* Linux (6.18 was seen to) kills a child at once that is born in a cgroup which was killed
-     * at any time before: those move there, as before CLONE_INTO_CGROUP. */
-    if (cage.directory < 0 || cage.has_killed)
-        return -1;
-    return (pid_t)syscall(SYS_clone3, &args, sizeof args); /* since Linux 5.7 */
+    return cage.has_killed ? -1 : cage.directory;
 }
 
-pid_t cage_fork(void)
+void cage_enter(void)
 {
-    pid_t pid = fork_inside();
-
-    if (pid >= 0)
-        return pid;
-    pid = fork();
-    if (pid == 0 && cage.procs >= 0)
-        (void)!write(cage.procs, "0", 1); /* refused: then as without one */
-    return pid;
+    if (cage.procs >= 0) /* refused: then as without one */
+        (void)raw_call(SYS_write, cage.procs, raw_pointer("0"), 1, 0);
 }
 
 bool cage_kill(void)

@@ -2,7 +2,8 @@
 /* A cgroup (version 2) of this run's own below the one that we were started in: one write kills
  * every process in it at once, however fast it forks and whatever it did to escape.
  *
- *     guard: cage_open ── workers: cage_fork ── cage_kill, any time ── guard: cage_close
+ *     guard: cage_open ── workers: born there, or cage_enter ── cage_kill, any time ──
+ *     guard: cage_close
  *
  * It is named ctrun-PIDNAMESPACE-PID-STARTTIME after the guard. When that process is no more,
  * guard and agent were killed in the same instant: the next cage_open() kills what they left.
@@ -18,9 +19,11 @@
 
 /* `mounts` is /proc/self/mounts, `membership` /proc/self/cgroup; others in tests. */
 void cage_open(const char *mounts, const char *membership);
-/* fork(), but the child, and all that it will fork, are in it from birth. The child may call
- * async-signal-safe functions only. */
-pid_t cage_fork(void);
+/* Its directory, open, for a child to be born in, with all that it will fork (child.h). -1: there
+ * is none, or nobody can be born there any more: then a child calls cage_enter(). */
+int cage_directory(void);
+/* Moves the calling process there. One system call, which leaves errno alone. */
+void cage_enter(void);
 /* True when everything in it was sent SIGKILL. Async-signal-safe. */
 bool cage_kill(void);
 /* Takes the empty cgroup away. */

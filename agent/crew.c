@@ -88,28 +88,37 @@ void crew_reset(struct crew *crew, const struct ct_start *start)
     crew->start = *start;
 }
 
+/* Side by side. The first that failed; -1: all of them run. */
+static int start_all(struct crew *crew)
+{
+    struct spawn_batch batch = {.max = crew->count};
+    int failed = -1;
+
+    crew->place.batch = &batch;
+    for (int i = 0; i < crew->count && failed < 0; i++)
+        if (worker_plan(&crew->workers[i], &crew->place, i) < 0 ||
+            worker_start(&crew->workers[i], &crew->place) < 0)
+            failed = i;
+    spawn_wait(&batch);
+    for (int i = 0; i < crew->count; i++)
+        if (crew->workers[i].state == WORKER_RUNNING &&
+            worker_confirm(&crew->workers[i], &crew->place) < 0 && failed < 0)
+            failed = i;
+    spawn_end(&batch);
+    crew->place.batch = NULL;
+    return failed;
+}
+
 void crew_start(struct crew *crew, const struct ct_start *start)
 {
     char proof[sizeof crew->oom_proof];
-    int failed = -1;
-    int planned = 0;
-    int started = 0;
+    int failed;
 
     crew_reset(crew, start);
     crew->oom_proof[0] = '\0';
     (void)cgroup_has_oom_killed(&crew->cgroup, proof,
                                 sizeof proof); /* counts from here */
-    /* All plans first: memory that is written between two forks is copied each time. */
-    for (; planned < crew->count && failed < 0; planned++)
-        if (worker_plan(&crew->workers[planned], &crew->place, planned) < 0)
-            failed = planned;
-    for (; started < crew->count && failed < 0; started++)
-        if (worker_start(&crew->workers[started], &crew->place) < 0)
-            failed = started;
-    for (int i = 0; i < started; i++)
-        if (crew->workers[i].state == WORKER_RUNNING &&
-            worker_confirm(&crew->workers[i], &crew->place) < 0 && failed < 0)
-            failed = i;
+    failed = start_all(crew);
     if (failed >= 0)
         crew->options.on_failure(crew->options.context, &crew->workers[failed].failure);
 }

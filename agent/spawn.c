@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fork() and not vfork(): its caller sleeps until execve(), so that on a busy machine the workers
- * of a node would queue up for a processor one after the other; these start side by side. The
- * child calls nothing but async-signal-safe functions, since our other thread may have held any
- * lock. All signals are blocked until no handler of ours can run in it. What fails comes back
- * as errno through a pipe that execve() closes. */
+/* Each child has a slot of its own: what it is given, and the stack that it runs on. It shares
+ * our memory (child.h), so run_child() and what it calls keep to raw.h and to that slot. What
+ * fails comes back through a pipe that all children hold open until execve() closes it: its end
+ * says that nobody uses the slots any more. */
 #include "agent/spawn.h"
 
 #include <errno.h>
@@ -13,62 +12,68 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/cage.h"
+#include "agent/child.h"
+#include "agent/raw.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
+
+enum {
+    /* A path, the dynamic linker's copy of all vector registers, and room to spare; a child
+     * touches one to three pages of it. */
+    STACK_BYTES = 32 * 1024,
+    KERNEL_SIGNALS_BYTES = 8 /* of its signal sets, which are not glibc's */
+};
 
 static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
 
 /* What a child tells that did not get as far as its program. */
 struct report {
+    int number;
     int rc;
     bool is_bind; /* its CPUs were refused, not its program */
 };
 
-struct child {
-    const struct spawn_request *request;
+struct spawn_slot {
+    _Alignas(16) char stack[STACK_BYTES];
+    struct spawn_request request;
     const char *path; /* value of PATH */
-    sigset_t mask;    /* of the program */
     pid_t parent;
-    int report; /* write end of the pipe */
+    pid_t pid;
+    bool enters_cage; /* it was not born there */
+    int report_out;
+    struct report report;
 };
 
-static const char *find_path(char *const *env)
-{
-    for (; *env; env++)
-        if (ct_starts_with(*env, "PATH="))
-            return *env + strlen("PATH=");
-    return default_path;
-}
-
-/* Handlers become SIG_DFL by execve(), but not before the mask is lifted. */
-static void reset_signals(const sigset_t *mask)
-{
-    struct sigaction action;
-
-    for (int i = 1; i < NSIG; i++) {
-        if (sigaction(i, NULL, &action) < 0 || action.sa_handler == SIG_DFL)
-            continue;
-        if (action.sa_handler == SIG_IGN && i != SIGPIPE)
-            continue; /* nohup's SIGHUP stays ignored in the workers */
-        memset(&action, 0, sizeof action);
-        action.sa_handler = SIG_DFL;
-        (void)sigaction(i, &action, NULL);
-    }
-    (void)sigprocmask(SIG_SETMASK, mask, NULL);
-}
+/* ---- In the child ----------------------------------------------------------------------- */
 
 /* Puts fd at `place` without the close-on-exec flag. */
 static int place_fd(int fd, int place)
 {
-    if (fd < 0)
+    if (fd < 0 || fd == place)
         return 0;
-    return dup2(fd, place) < 0 ? -errno : 0;
+    return (int)raw_call(SYS_dup3, fd, place, 0, 0);
+}
+
+/* Children of an agent that ignores it would never learn that nobody reads them. */
+static void reset_sigpipe(void)
+{
+    static const char by_default[64]; /* the kernel's struct sigaction, and some */
+
+    (void)raw_call(SYS_rt_sigaction, SIGPIPE, raw_pointer(by_default), 0,
+                   KERNEL_SIGNALS_BYTES);
+}
+
+/* Returns only with an errno. */
+static int exec_path(const struct spawn_request *request, const char *path)
+{
+    return (int)-raw_call(SYS_execve, raw_pointer(path), raw_pointer(request->argv),
+                          raw_pointer(request->env), 0);
 }
 
 /* execve() of argv[0] in `directory`; length 0 is the current one. */
@@ -85,26 +90,23 @@ static int exec_in(const struct spawn_request *request, const char *directory,
     if (length > 0)
         path[length++] = '/';
     memcpy(path + length, name, name_length + 1);
-    execve(path, request->argv, request->env);
-    return errno;
+    return exec_path(request, path);
 }
 
 /* Returns the errno of the most telling failure, as execvp() does: a file that is there but
  * must not be run counts more than one that is not there. */
-static int exec_program(const struct child *child)
+static int exec_program(const struct spawn_slot *slot)
 {
-    const char *at = child->path;
+    const char *at = slot->path;
     const char *end;
     int denied = 0;
     int rc;
 
-    if (strchr(child->request->argv[0], '/')) {
-        execve(child->request->argv[0], child->request->argv, child->request->env);
-        return errno;
-    }
+    if (strchr(slot->request.argv[0], '/'))
+        return exec_path(&slot->request, slot->request.argv[0]);
     for (;; at = end + 1) {
         end = strchrnul(at, ':');
-        rc = exec_in(child->request, at, (size_t)(end - at));
+        rc = exec_in(&slot->request, at, (size_t)(end - at));
         if (rc == EACCES)
             denied = EACCES;
         else if (rc != ENOENT && rc != ENOTDIR && rc != ENAMETOOLONG)
@@ -114,80 +116,144 @@ static int exec_program(const struct child *child)
     }
 }
 
-static _Noreturn void run_child(const struct child *child)
+static _Noreturn void leave(int code)
 {
-    struct report report = {0};
+    for (;;)
+        (void)raw_call(SYS_exit_group, code, 0, 0, 0);
+}
 
-    (void)setsid(); /* cannot fail: we lead no group yet */
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != child->parent)
-        _exit(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
-    if ((report.rc = place_fd(child->request->out, STDOUT_FILENO)) == 0)
-        report.rc = place_fd(child->request->err, STDERR_FILENO);
-    if (report.rc == 0 && child->request->bind) {
-        report.rc = bind_apply(child->request->bind);
+static _Noreturn void run_child(void *context)
+{
+    const struct spawn_slot *slot = context;
+    struct report report = slot->report;
+
+    (void)raw_call(SYS_setsid, 0, 0, 0, 0); /* cannot fail: we lead no group yet */
+    (void)raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0);
+    if (raw_call(SYS_getppid, 0, 0, 0, 0) != slot->parent)
+        leave(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
+    if (slot->enters_cage)
+        cage_enter();
+    if ((report.rc = place_fd(slot->request.out, STDOUT_FILENO)) >= 0)
+        report.rc = place_fd(slot->request.err, STDERR_FILENO);
+    if (report.rc >= 0 && slot->request.bind) {
+        report.rc = bind_apply(slot->request.bind);
         report.is_bind = report.rc < 0;
     }
-    if (report.rc == 0) {
+    if (report.rc >= 0) {
         /* Descriptors that our own parent left open; an old kernel keeps them. */
-        (void)syscall(SYS_close_range, STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
-        reset_signals(&child->mask);
-        report.rc = -exec_program(child);
+        (void)raw_call(SYS_close_range, STDERR_FILENO + 1, UINT_MAX,
+                       CLOSE_RANGE_CLOEXEC, 0);
+        reset_sigpipe();
+        report.rc = -exec_program(slot);
     }
-    (void)!write(child->report, &report,
-                 sizeof report); /* it always fits into a pipe */
-    _exit(CT_EXIT_NOT_FOUND);
+    /* Should the pipe be full, spawn_wait() makes room. */
+    (void)raw_call(SYS_write, slot->report_out, raw_pointer(&report), sizeof report, 0);
+    leave(CT_EXIT_NOT_FOUND);
 }
 
-static pid_t fork_child(struct child *child)
-{
-    sigset_t all;
-    pid_t pid;
+/* ---- In the parent ---------------------------------------------------------------------- */
 
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &child->mask);
-    pid = cage_fork();
-    if (pid == 0)
-        run_child(child);
-    if (pid < 0)
-        pid = -errno;
-    (void)pthread_sigmask(SIG_SETMASK, &child->mask, NULL);
-    return pid;
+static const char *find_path(char *const *env)
+{
+    for (; *env; env++)
+        if (ct_starts_with(*env, "PATH="))
+            return *env + strlen("PATH=");
+    return default_path;
 }
 
-int spawn_start(struct spawn *spawn, const struct spawn_request *request,
-                struct ctrun_error *err)
+static int open_batch(struct spawn_batch *batch)
 {
-    struct child child = {.request = request, .path = find_path(request->env)};
-    const char *program = request->argv[0];
+    void *memory;
     int fds[2];
 
     if (pipe2(fds, O_CLOEXEC) < 0)
-        return ct_fail(err, -errno, "%s: pipe: %s", program, strerror(errno));
-    child.parent = getpid();
-    child.report = fds[1];
-    spawn->pid = fork_child(&child);
-    close(fds[1]);
-    if (spawn->pid < 0) {
+        return -errno;
+    memory = mmap(NULL, (size_t)batch->max * sizeof *batch->slots,
+                  PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (memory == MAP_FAILED) {
+        const int rc = -errno;
+
         close(fds[0]);
-        return ct_fail(err, spawn->pid, "%s: fork: %s", program, strerror(-spawn->pid));
+        close(fds[1]);
+        return rc;
     }
-    spawn->report = fds[0];
+    batch->slots = memory;
+    batch->report_in = fds[0];
+    batch->report_out = fds[1];
     return 0;
 }
 
-int spawn_wait(struct spawn *spawn, const char *program, struct ctrun_error *err)
+static pid_t start_child(struct spawn_slot *slot)
 {
+    const int cage = cage_directory();
+    pid_t pid = -ENOENT;
+
+    if (cage >= 0)
+        pid = child_start(run_child, slot, slot->stack, sizeof slot->stack, cage);
+    if (pid >= 0)
+        return pid;
+    slot->enters_cage = true;
+    return child_start(run_child, slot, slot->stack, sizeof slot->stack, -1);
+}
+
+int spawn_start(struct spawn *spawn, struct spawn_batch *batch,
+                const struct spawn_request *request, struct ctrun_error *err)
+{
+    const char *program = request->argv[0];
+    struct spawn_slot *slot;
+    int rc;
+
+    if (!batch->slots && (rc = open_batch(batch)) < 0)
+        return ct_fail(err, rc, "%s: pipe: %s", program, strerror(-rc));
+    slot = &batch->slots[batch->count];
+    slot->request = *request; /* all the rest is 0 */
+    slot->path = find_path(request->env);
+    slot->parent = getpid();
+    slot->report_out = batch->report_out;
+    slot->report.number = batch->count;
+    slot->pid = start_child(slot);
+    if (slot->pid < 0)
+        return ct_fail(err, slot->pid, "%s: fork: %s", program, strerror(-slot->pid));
+    *spawn = (struct spawn){slot->pid, batch->count++};
+    return 0;
+}
+
+void spawn_wait(struct spawn_batch *batch)
+{
+    struct spawn_slot *slot;
     struct report report;
     ssize_t n;
 
-    while ((n = read(spawn->report, &report, sizeof report)) < 0 && errno == EINTR)
-        ;
-    close(spawn->report);
-    if (n != (ssize_t)sizeof report)
-        return 0; /* closed by execve(), or it was killed on the way: SIGCHLD tells */
-    while (waitpid(spawn->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    return ct_fail(err, report.rc, "%s: %s%s", program,
-                   report.is_bind ? "bind to CPUs: " : "", strerror(-report.rc));
+    if (!batch->slots)
+        return;
+    close(batch->report_out);
+    while ((n = read(batch->report_in, &report, sizeof report)) != 0) {
+        if (n != (ssize_t)sizeof report)
+            continue; /* interrupted by a signal */
+        slot = &batch->slots[report.number];
+        slot->report = report;
+        while (waitpid(slot->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    close(batch->report_in);
+}
+
+int spawn_check(const struct spawn *spawn, const struct spawn_batch *batch,
+                struct ctrun_error *err)
+{
+    const struct spawn_slot *slot = &batch->slots[spawn->number];
+
+    if (slot->report.rc >= 0)
+        return 0; /* it runs, or it was killed on the way: SIGCHLD tells */
+    return ct_fail(err, slot->report.rc, "%s: %s%s", slot->request.argv[0],
+                   slot->report.is_bind ? "bind to CPUs: " : "",
+                   strerror(-slot->report.rc));
+}
+
+void spawn_end(struct spawn_batch *batch)
+{
+    if (batch->slots)
+        (void)munmap(batch->slots, (size_t)batch->max * sizeof *batch->slots);
+    batch->slots = NULL;
 }

@@ -186,11 +186,16 @@ static bool start_program(struct debugger *debugger, char *const *argv, int fd)
 {
     const struct spawn_request request = {
         .argv = argv, .env = environ, .out = fd, .err = fd};
+    struct spawn_batch batch = {.max = 1};
     struct spawn spawn;
     int pidfd;
+    int rc = spawn_start(&spawn, &batch, &request, NULL);
 
-    if (spawn_start(&spawn, &request, NULL) < 0 ||
-        spawn_wait(&spawn, argv[0], NULL) < 0)
+    spawn_wait(&batch);
+    if (rc == 0)
+        rc = spawn_check(&spawn, &batch, NULL);
+    spawn_end(&batch);
+    if (rc < 0)
         return false;
     debugger->pid = spawn.pid;
     pidfd = (int)syscall(SYS_pidfd_open, spawn.pid, 0);

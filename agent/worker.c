@@ -129,7 +129,7 @@ static int start_planned(struct worker *worker, const struct worker_place *place
         (void)ct_fail(err, rc, "environment: %s", strerror(-rc));
     if (rc == 0) {
         request.env = worker->plan.env.list;
-        rc = spawn_start(&worker->spawn, &request, err);
+        rc = spawn_start(&worker->spawn, place->batch, &request, err);
     }
     if (request.out >= 0)
         close(request.out);
@@ -187,7 +187,7 @@ int worker_confirm(struct worker *worker, const struct worker_place *place)
 {
     struct ctrun_error err = {0};
 
-    if (spawn_wait(&worker->spawn, worker->plan.argv[0], &err) < 0)
+    if (spawn_check(&worker->spawn, place->batch, &err) < 0)
         return fail_start(worker, place, CT_CAUSE_EXEC, &err);
     emit_started(worker, place);
     return 0;

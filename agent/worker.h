@@ -44,6 +44,7 @@ struct worker_place {
     struct console *console_err;
     struct chorus *chorus_out; /* NULL: lines are not collapsed */
     struct chorus *chorus_err;
+    struct spawn_batch *batch; /* while workers start */
 };
 
 /* What worker `local_rank` will run, and with what. On failure worker->failure says why. */

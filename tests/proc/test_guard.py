@@ -87,6 +87,24 @@ def test_what_outlived_guard_and_agent_ends_when_the_next_run_starts(node):
     ctrun.wait_until(lambda: not list(folder.glob(f"ctrun-*-{run.pid}-*")), "its cgroup is gone")
 
 
+def test_workers_are_in_the_runs_cgroup_in_every_round(node):
+    """Also in the one after it was killed, when nobody can be born there any more."""
+    needs_a_cgroup()
+    ready = node.box.path("ready")
+    script = node.box.write("member", f"""#!/bin/sh
+        trap '' TERM
+        while read -r line; do case $line in 0::*/ctrun-*) echo "in $CTRUN_GENERATION";; esac; done </proc/self/cgroup
+        [ "$CTRUN_GENERATION" = 1 ] || exit 0
+        [ "$RANK" = 0 ] && touch {ready}
+        until [ -e {ready} ]; do sleep 0.01; done
+        [ "$RANK" = 0 ] || exit 3
+        while :; do sleep 1; done
+        """, 0o755)
+    run = node.run(program=[script], server=node.serve(max_restarts=1), options=["--grace", "100"])
+    assert run.code == 0, run
+    assert sorted(run.out.split("\n")[:-1]) == ["in 1", "in 1", "in 2", "in 2"]
+
+
 @pytest.mark.parametrize("moment", ["harness", "worker_started"])
 def test_kill_9_of_the_guard_at_the_start_leaves_nobody(node, moment):
     run = node.start("orphan", "hang", workers=4)
