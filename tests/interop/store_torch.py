@@ -4,9 +4,12 @@
     store_torch.py operations PORT          every operation that its client has; prints "ok"
     store_torch.py serve 0|1                hosts a store until standard input ends; prints the port
     store_torch.py gloo PORT RANK SIZE      init_process_group and an all_reduce; prints "ok"
+    store_torch.py attempt                  under torchrun: whether an attempt before this one left
+                                            a key in the store; the first one kills itself
 """
 import datetime
 import os
+import signal
 import sys
 import threading
 
@@ -170,12 +173,23 @@ def gloo(port, rank, size):
     dist.destroy_process_group()
 
 
+def attempt():
+    store, _, _ = next(dist.rendezvous("env://", timeout=seconds(60)))
+    restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    print(f"attempt {restarts}: {'used' if store.check(['left']) else 'new'}", flush=True)
+    store.set("left", "x")
+    if restarts == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 if __name__ == "__main__":
     mode, arguments = sys.argv[1], sys.argv[2:]
     if mode == "serve":
         serve(*arguments)
     elif mode == "gloo":
         gloo(*arguments)
+    elif mode == "attempt":
+        attempt()
     else:
         operations(int(arguments[0]))
     print("ok")
