@@ -8,6 +8,7 @@
 #include "rendezvous/store.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,9 +196,9 @@ static void shrink(struct store_client *client)
 
 uint8_t *store_put_u64(uint8_t *at, uint64_t value)
 {
-    for (int i = 0; i < 8; i++)
-        at[i] = (uint8_t)(value >> 8 * i);
-    return at + 8;
+    value = htole64(value);
+    memcpy(at, &value, sizeof value);
+    return at + sizeof value;
 }
 
 uint8_t *store_reply(struct store_client *client, size_t length)
