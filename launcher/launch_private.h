@@ -25,6 +25,7 @@ struct launch {
     struct addresses addresses;
     struct route route; /* of this round */
     char said_route[CT_ADDR_TEXT_MAX];
+    bool has_said_place;
     bool has_said_own;
     struct server *server;       /* NULL until something has to be listened for */
     struct candidacy *candidacy; /* backend etcd; else NULL */

@@ -52,6 +52,20 @@ static void on_back(void *context)
     messages_say("the rendezvous is back: nothing was lost");
 }
 
+/* Once a run, by the node that serves: who waits for the others knows at once what for. */
+static void say_place(struct launch *launch, const struct ct_waiting *waiting)
+{
+    const struct ct_endpoint *endpoint = &launch->config->endpoint;
+
+    if (launch->has_said_place || !launch->hosts_rendezvous || seat_get()->is_given ||
+        waiting->joined >= waiting->min_nodes)
+        return;
+    launch->has_said_place = true;
+    messages_say("run '%s': %u of %u nodes are here, they meet at %s port %d",
+                 launch->config->run_id, waiting->joined, waiting->min_nodes,
+                 endpoint->host, endpoint->port);
+}
+
 static void on_waiting(void *context, const struct ct_waiting *waiting,
                        uint64_t waited_ms)
 {
@@ -60,6 +74,7 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
 
     launch->waiting = *waiting;
     launch->waited_ms = waited_ms;
+    say_place(launch, waiting);
     if (waited_ms < launch->said_ms) /* a new round waits from zero */
         launch->said_ms = 0;
     if (!waiting->is_standby && waited_ms - launch->said_ms < SAY_EVERY_MS)

@@ -125,7 +125,9 @@ def test_torchrun_069_too_few_nodes_end_with_a_timeout(box, endpoint):
     run = box.ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=1",
                     "true")
     assert run.code == 75, run
-    assert run.err.startswith("ctrun: error[E_JOIN_TIMEOUT]: 1 of 2 nodes joined")
+    first, second = run.err.splitlines()[:2]
+    assert first.startswith("ctrun: run 'none': 1 of 2 nodes are here, they meet at localhost ")
+    assert second.startswith("ctrun: error[E_JOIN_TIMEOUT]: 1 of 2 nodes joined")
     assert "RendezvousTimeoutError" in run.err
 
 
