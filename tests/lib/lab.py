@@ -65,7 +65,11 @@ class Slurm(Lab):
 
     def __init__(self, box, nodes, *options):
         super().__init__(box, nodes)
-        self._slurm("up", *options, tries=3)  # it may miss a host that has just booted; up is idempotent
+        try:
+            self._slurm("up", *options, tries=10)  # it may miss a host that is there; up is idempotent
+        except AssertionError:
+            self.down()
+            raise
 
     def _slurm(self, *words, tries=1):
         script = os.path.join(os.path.dirname(SCRIPT), "slurm-lab")
