@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 
 import ctrun
 import pytest
@@ -113,8 +114,8 @@ def start_merged(box):
 
 def test_a_task_that_sleeps_leaves_signals_to_its_agent_and_ends_with_its_code(box):
     agent, sleeper = start_merged(box)
+    sleeper.signal(signal.SIGUSR1)  # it would end with 138
     sleeper.signal(signal.SIGTERM)  # a scheduler signals all tasks
-    sleeper.signal(signal.SIGUSR1)
     agent.signal(signal.SIGTERM)
     assert (agent.wait(), sleeper.wait()) == (143, 143)
 
@@ -124,6 +125,28 @@ def test_a_task_that_sleeps_ends_when_its_agent_is_killed(box):
     agent.signal(signal.SIGKILL)
     assert sleeper.wait() == 1 and "ended without a word" in sleeper.err, sleeper
     box.wait_gone()
+
+
+def test_a_task_does_not_follow_a_leader_of_another_user(box):
+    if os.geteuid() != 0:
+        pytest.skip("only root can be two users")
+    step = {**STEP, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2",
+            "SLURM_NODEID": "0", "SLURM_JOB_ID": str(os.getpid()), "SLURM_LOCALID": "1"}
+    name = f"\0ctrun-merge-0-slurm-{os.getpid()}.0-0"  # as task 0 would have it
+    impostor = box.start(sys.executable, "-c", f"""
+import os, socket
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+os.setuid(65534)
+listener.bind({name!r})
+listener.listen()
+os.write(1, b"up\\n")
+task, _ = listener.accept()
+task.recv(1)
+""")
+    ctrun.wait_until(lambda: impostor.out, lambda: f"it listens\n{impostor}")
+    run = box.ctrun("--nproc-per-node=2", "--no-python", "true", env=step)
+    assert run.code != 0 and "belongs to another user" in run.err, run
+    impostor.wait()
 
 
 def test_flux_does_not_name_its_nodes_and_an_endpoint_is_asked_for(box):

@@ -50,6 +50,7 @@ def test_failures_count_over_hosts(box, job):
 def test_a_key_that_somebody_deletes_deposes_the_host_and_the_run_goes_on(box, job):
     run = job("1:2", 2)
     run.etcd.delete("/ctrun/job/host")
+    box.wait_event("election", **{"from": "leading"})
     box.wait_event("election", count=2, to="leading")
     ctrun.wait_until(lambda: "/ctrun/job/host" in run.etcd.keys(), "a host again")
     run.finish()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What of this machine will hurt a run, told before its workers start. T29: a container's small
 /dev/shm, segments that dead processes left, few open files, a clock that is wrong."""
+import ctypes
 import mmap
 import os
 import pathlib
@@ -71,6 +72,18 @@ def test_t29_segments_of_the_dead_are_removed_and_told(box):
     assert "nccl" not in run.out
 
 
+def test_t29_segments_that_another_container_may_use_are_kept_and_told(box):
+    if box.run("unshare", "-mpf", "--mount-proc", "true").code:
+        pytest.skip("no mount and PID namespaces can be made here")
+    leave = ('head -c 8388608 /dev/zero > /dev/shm/nccl-1; touch -d @1000 /dev/shm/nccl-1; '
+             + IN_SMALL_SHM.partition("&&")[2])
+    run = box.run("unshare", "-mpf", "--mount-proc", "sh", "-c",
+                  IN_SMALL_SHM.partition("&&")[0] + "&&" + leave, "sh", "sh", "-c",
+                  '"$0" --nproc-per-node=8 true; ls /dev/shm', ctrun.program("ctrun"))
+    assert "8 MiB in 1 file of yours that no process here uses; kept" in run.err, run
+    assert "nccl-1" in run.out.split(), run
+
+
 def test_t29_only_old_unused_segments_of_ours_are_removed(box, segments):
     needs_first_pid_namespace()
     mark = box.mark[:8]
@@ -82,11 +95,14 @@ def test_t29_only_old_unused_segments_of_ours_are_removed(box, segments):
     foreign = segments(f"nccl-{mark}f")
     if os.geteuid() == 0:
         os.chown(foreign, 65534, 65534)
-    with open(held, "rb"), open(mapped, "r+b") as file:
-        memory = mmap.mmap(file.fileno(), 4096)
-        file.close()
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    with open(held, "rb"):
+        with open(mapped, "r+b") as file:  # not Python's mmap: that keeps a descriptor
+            memory = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
         assert box.ctrun("true").code == 0
-        memory.close()
+        libc.munmap(ctypes.c_void_p(memory), ctypes.c_size_t(4096))
     assert not os.path.exists(stale)
     for path in (held, mapped, young, other):
         assert os.path.exists(path), path

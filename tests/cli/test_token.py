@@ -126,10 +126,12 @@ def test_a_run_of_one_node_lets_no_stranger_in(box):
     port = int(run.err.partition("serving the rendezvous")[2].partition("port=")[2].split()[0])
     run_id = run.err.partition("serving the rendezvous run=")[2].split()[0].encode()
     hello = (struct.pack("<I", len(run_id)) + run_id + struct.pack("<I", 1) + b"x"
-             + struct.pack("<iIIIQQQQ", 1, 1, 1, 0, 60000, 0, 1000, 60000) + bytes(32))
+             + struct.pack("<iIIIQQQQ", 1, 1, 1, 0, 60000, 0, 1000, 60000) + bytes(32)
+             + struct.pack("<I", 0))
     with socket.create_connection(("127.0.0.1", port), timeout=20 * ctrun.SLOW) as stranger:
         stranger.sendall(answer(1, hello))
-        assert stranger.recv(4) == b"\xc7\x52\x01\x03"  # REFUSE
+        refusal = stranger.recv(4096)
+        assert refusal[:4] == b"\xc7\x52\x01\x03" and b"asks for a token" in refusal, refusal
     box.write("go", "")
     assert run.wait() == 0, run
 

@@ -385,14 +385,17 @@ static void what_the_user_set_is_kept(void **state)
 {
     char omp[] = "OMP_NUM_THREADS=7";
     char nccl[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING=3";
+    char password[] = "CTRUN_ETCD_PASSWORD=secret";
     struct ct_env env = {0};
 
     (void)state;
-    resolve(&f, "--nproc-per-node=3 sh", (char *[]){omp, nccl, NULL});
+    resolve(&f, "--nproc-per-node=3 sh", (char *[]){omp, nccl, password, NULL});
     assert_string_equal(f.log, "");
     assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
     assert_env(&env, "OMP_NUM_THREADS", "7");
     assert_env(&env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "3");
+    assert_env(&env, "CTRUN_ETCD_PASSWORD",
+               NULL); /* but that is the launcher's alone */
     assert_env(&env, "TORCHELASTIC_ERROR_FILE", "");
     ct_env_deinit(&env);
     done();
@@ -400,6 +403,21 @@ static void what_the_user_set_is_kept(void **state)
     assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
     assert_env(&env, "OMP_NUM_THREADS", NULL);
     ct_env_deinit(&env);
+    done();
+}
+
+static void lines_begin_with_role_and_local_rank(void **state)
+{
+    char *prefix;
+
+    (void)state;
+    resolve(&f, "--role=trainer sh", NULL);
+    prefix = plan_ranks_prefix(&f.config, "1", "5", true);
+    assert_string_equal(prefix, "[trainer1]:");
+    free(prefix);
+    prefix = plan_ranks_prefix(&f.config, "1", "5", false);
+    assert_string_equal(prefix, "[5] ");
+    free(prefix);
     done();
 }
 
@@ -599,6 +617,7 @@ int main(void)
         cmocka_unit_test(the_worker_command_is_torchruns),
         cmocka_unit_test(the_worker_environment_is_torchruns),
         cmocka_unit_test(what_the_user_set_is_kept),
+        cmocka_unit_test(lines_begin_with_role_and_local_rank),
         cmocka_unit_test(omp_threads_come_from_the_switch),
         cmocka_unit_test(cores_are_divided_among_workers),
         cmocka_unit_test(virtual_ranks_map_through_the_parents_list),
