@@ -261,6 +261,29 @@ void messages_format_cause(char *dst, size_t size, const struct ct_failure *fail
     (void)ct_copy(dst, size, "ended");
 }
 
+/* " (10.1.0.2, ranks 8-15)": what the server has noted of a node that is lost. */
+static void format_place(char *dst, size_t size, const struct ct_failure *lost)
+{
+    static const char label[] = "was\t";
+    const char *found = strstr(lost->facts, label);
+
+    dst[0] = '\0';
+    if (!found)
+        return;
+    found += sizeof label - 1;
+    (void)ct_format(dst, size, " (%.*s)", (int)strcspn(found, "\n"), found);
+}
+
+static void format_lost(char *dst, size_t size, const struct ct_failure *lost)
+{
+    char place[128];
+
+    format_place(place, sizeof place, lost);
+    (void)ct_format(dst, size,
+                    "error[E_PEER_LOST]: %s%s is gone: %.200s; new round without it",
+                    lost->host, place, *lost->text ? lost->text : "no goodbye");
+}
+
 void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
 {
     const struct ct_failure *cause = &stop->cause;
@@ -284,7 +307,7 @@ void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
         (void)ct_format(dst, size, "restart %u/%u: %s %s", stop->restart_count,
                         stop->max_restarts, who, what);
     else if (stop->reason == CT_STOP_NODE_LOST)
-        (void)ct_format(dst, size, "new round without %s, which %s", cause->host, what);
+        format_lost(dst, size, cause);
     else if (*cause->text)
         (void)ct_format(dst, size, "new round: %s leaves (%.200s)", cause->host,
                         cause->text);

@@ -220,6 +220,22 @@ static int add(struct round *round, const struct member_link *link, uint64_t now
     return 0;
 }
 
+/* Where the member was: a fact for people, "10.1.0.2, ranks 8-15". */
+static void add_place(struct ct_failure *failure, const struct member *member)
+{
+    const uint32_t first = member->start.rank_base;
+    const uint32_t last = first + member->join.slots - 1;
+
+    if (!member_is_in_world(member))
+        return;
+    if (first == last)
+        (void)ct_format(failure->facts, sizeof failure->facts, "was\t%s, rank %u\n",
+                        member->link.seen_as, first);
+    else
+        (void)ct_format(failure->facts, sizeof failure->facts, "was\t%s, ranks %u-%u\n",
+                        member->link.seen_as, first, last);
+}
+
 static struct ct_failure describe_loss(const struct round *round,
                                        const struct member *member, const char *reason,
                                        uint64_t now_ms)
@@ -237,6 +253,7 @@ static struct ct_failure describe_loss(const struct round *round,
 
     (void)ct_copy(failure.host, sizeof failure.host, member->link.host);
     (void)ct_copy(failure.text, sizeof failure.text, reason);
+    add_place(&failure, member);
     return failure;
 }
 

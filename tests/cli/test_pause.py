@@ -67,7 +67,7 @@ def test_an_agent_that_stays_stopped_is_fenced_by_its_guard_and_lost(box, pair):
     mine = next(pid for pid in workers.values() if ctrun.parent_of(pid) == agent)
     os.kill(agent, signal.SIGSTOP)
     box.wait_event("guard_fenced", seconds=20)
-    assert not ctrun.is_alive(mine)
+    ctrun.wait_until(lambda: not ctrun.is_alive(mine), "its worker is dead", 5)
     ctrun.wait_until(lambda: [e for e in box.events("round_started", generation=2)
                               if e["group_world_size"] == 1], "the host alone", 20)
     fenced = box.events("guard_fenced")[0]["time_ns"]

@@ -249,7 +249,15 @@ static void lines_for_people_are_short(void **state)
     stop.reason = CT_STOP_NODE_LOST;
     stop.cause = failure(-1, CT_CAUSE_NODE_LOST, 0);
     messages_format_stop(text, sizeof text, &stop);
-    assert_string_equal(text, "new round without node2, which is gone, no goodbye");
+    assert_string_equal(
+        text, "error[E_PEER_LOST]: node2 is gone: no goodbye; new round without it");
+    ct_copy(stop.cause.text, sizeof stop.cause.text,
+            "nothing heard for 5.0 s, no goodbye");
+    ct_copy(stop.cause.facts, sizeof stop.cause.facts, "was\t10.1.0.2, ranks 8-15\n");
+    messages_format_stop(text, sizeof text, &stop);
+    assert_string_equal(text,
+                        "error[E_PEER_LOST]: node2 (10.1.0.2, ranks 8-15) is gone: "
+                        "nothing heard for 5.0 s, no goodbye; new round without it");
     messages_format_span(span, 7860000);
     assert_string_equal(span, "2 h 11 min");
     messages_format_span(span, 93000);
