@@ -12,6 +12,7 @@
 
 #include "launcher/json.h"
 #include "launcher/summary.h"
+#include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
 static struct messages_block block;
