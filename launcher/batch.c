@@ -145,8 +145,8 @@ int batch_find(struct batch_place *out, const struct batch_source *from,
 {
     static int (*const readers[])(struct batch_place *, const struct batch_source *,
                                   struct ctrun_error *) = {
-        slurm_read,     batch_read_flux, batch_read_mpi,
-        batch_read_pbs, batch_read_lsf,  batch_read_kubernetes,
+        slurm_read,     batch_flux_read, batch_mpi_read,
+        batch_pbs_read, batch_lsf_read,  batch_kubernetes_read,
     };
     int rc = 0;
 

@@ -82,7 +82,7 @@ int batch_set_tasks(struct batch_place *place, int tasks);
 /* The hosts that a batch system has given to the job, each once, in its order: PBS's node file,
  * LSF's or Slurm's list. `id` becomes "pbs-123"; it is empty, and no host is listed, where there
  * is no job. CTRUN_E_BAD_ENVIRONMENT. */
-int batch_list_hosts(struct hostlist *out, char *id, size_t size,
+int batch_hosts_list(struct hostlist *out, char *id, size_t size,
                      const struct batch_source *from, struct ctrun_error *err);
 /* True when both name one machine, with or without their domains. */
 bool batch_is_same_host(const char *a, const char *b);
@@ -91,15 +91,15 @@ int batch_check(struct batch_place *place, uint32_t seed, struct ctrun_error *er
 /* FNV-1a, for seeds. */
 uint32_t batch_hash(const char *text);
 
-int batch_read_flux(struct batch_place *out, const struct batch_source *from,
+int batch_flux_read(struct batch_place *out, const struct batch_source *from,
                     struct ctrun_error *err);
-int batch_read_pbs(struct batch_place *out, const struct batch_source *from,
+int batch_pbs_read(struct batch_place *out, const struct batch_source *from,
                    struct ctrun_error *err);
-int batch_read_lsf(struct batch_place *out, const struct batch_source *from,
+int batch_lsf_read(struct batch_place *out, const struct batch_source *from,
                    struct ctrun_error *err);
-int batch_read_kubernetes(struct batch_place *out, const struct batch_source *from,
+int batch_kubernetes_read(struct batch_place *out, const struct batch_source *from,
                           struct ctrun_error *err);
-int batch_read_mpi(struct batch_place *out, const struct batch_source *from,
+int batch_mpi_read(struct batch_place *out, const struct batch_source *from,
                    struct ctrun_error *err);
 
 #endif

@@ -6,7 +6,7 @@
 #include "launcher/batch.h"
 #include "worker_sdk/base/str.h"
 
-int batch_read_flux(struct batch_place *out, const struct batch_source *from,
+int batch_flux_read(struct batch_place *out, const struct batch_source *from,
                     struct ctrun_error *err)
 {
     const char *job = batch_text(from, "FLUX_JOB_ID");

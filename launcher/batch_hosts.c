@@ -72,7 +72,7 @@ static int list_lsf(struct hostlist *out, const struct batch_source *from,
                   : 0;
 }
 
-int batch_list_hosts(struct hostlist *out, char *id, size_t size,
+int batch_hosts_list(struct hostlist *out, char *id, size_t size,
                      const struct batch_source *from, struct ctrun_error *err)
 {
     const char *pbs = batch_text(from, "PBS_NODEFILE");

@@ -29,7 +29,7 @@ static void find_domain(char *dst, size_t size, const char *hosts, const char *p
     }
 }
 
-int batch_read_kubernetes(struct batch_place *out, const struct batch_source *from,
+int batch_kubernetes_read(struct batch_place *out, const struct batch_source *from,
                           struct ctrun_error *err)
 {
     const char *index = batch_text(from, "JOB_COMPLETION_INDEX");

@@ -91,7 +91,7 @@ static int find_place(struct batch_place *out, const struct batch_source *from,
     return 0;
 }
 
-int batch_read_lsf(struct batch_place *out, const struct batch_source *from,
+int batch_lsf_read(struct batch_place *out, const struct batch_source *from,
                    struct ctrun_error *err)
 {
     const char *job = batch_text(from, "LSB_JOBID");
@@ -101,7 +101,7 @@ int batch_read_lsf(struct batch_place *out, const struct batch_source *from,
         return 0; /* not in a job, or in its script */
     out->system = "LSF";
     out->has_size = true;
-    if ((rc = batch_list_hosts(&out->nodes, out->run_id, sizeof out->run_id, from,
+    if ((rc = batch_hosts_list(&out->nodes, out->run_id, sizeof out->run_id, from,
                                err)) < 0)
         return rc;
     if (batch_set_tasks(out, 0) < 0)

@@ -60,7 +60,7 @@ static int name_nodes(struct batch_place *out, int count, char *id, size_t size,
 {
     struct hostlist hosts;
     size_t skip;
-    int rc = batch_list_hosts(&hosts, id, size, from, err);
+    int rc = batch_hosts_list(&hosts, id, size, from, err);
 
     skip = rc == 0 && strcmp(out->system, "jsrun") == 0 &&
                    hosts.count == (size_t)count + 1
@@ -93,7 +93,7 @@ static void name_run(struct batch_place *out, const char *id, const char *around
     (void)ct_format(out->job, sizeof out->job, "%.100s", out->run_id);
 }
 
-int batch_read_mpi(struct batch_place *out, const struct batch_source *from,
+int batch_mpi_read(struct batch_place *out, const struct batch_source *from,
                    struct ctrun_error *err)
 {
     const struct starter *by = NULL;

@@ -66,7 +66,7 @@ static int find_node(struct batch_place *out, const struct batch_source *from,
     return 0;
 }
 
-int batch_read_pbs(struct batch_place *out, const struct batch_source *from,
+int batch_pbs_read(struct batch_place *out, const struct batch_source *from,
                    struct ctrun_error *err)
 {
     const char *job = batch_text(from, "PBS_JOBID");
@@ -78,7 +78,7 @@ int batch_read_pbs(struct batch_place *out, const struct batch_source *from,
         return 0; /* not in a job, or in its script */
     out->system = "PBS";
     out->has_size = true;
-    if ((rc = batch_list_hosts(&out->nodes, out->run_id, sizeof out->run_id, from,
+    if ((rc = batch_hosts_list(&out->nodes, out->run_id, sizeof out->run_id, from,
                                err)) < 0)
         return rc;
     if (batch_set_tasks(out, 1) < 0)

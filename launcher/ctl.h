@@ -88,7 +88,7 @@ const char *ctl_nearest(const char *word, const char *const *words);
 int ctl_parse_signal(const char *text);
 
 /* Prints a completion script; verbs ends with NULL, shell may be NULL. The exit code. */
-int ctl_print_completion(const struct ctl_verb *const *verbs, const char *shell);
+int ctl_completion_print(const struct ctl_verb *const *verbs, const char *shell);
 /* Says it on stderr; returns the exit code that goes with it. */
 int ctl_fail(const struct ctrun_error *err);
 

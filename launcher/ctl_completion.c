@@ -107,7 +107,7 @@ static void print_fish(FILE *out, const struct ctl_verb *const *verbs)
     }
 }
 
-int ctl_print_completion(const struct ctl_verb *const *verbs, const char *shell)
+int ctl_completion_print(const struct ctl_verb *const *verbs, const char *shell)
 {
     if (shell && strcmp(shell, "bash") == 0)
         print_bash(stdout, verbs);

@@ -24,7 +24,7 @@ static const struct ctl_option options[] = {
 
 struct kv {
     const struct ctl_call *call;
-    struct ct_store *store;
+    struct ctrun_store *store;
     bool is_json;
 };
 
@@ -88,7 +88,7 @@ static int get(const struct kv *kv, struct ctrun_error *err)
 
     if (rc <= 0)
         return rc < 0 ? rc : fail_absent(key, err);
-    if ((rc = ct_store_get(kv->store, key, &value, &length, err)) < 0)
+    if ((rc = ctrun_store_get(kv->store, key, &value, &length, err)) < 0)
         return rc;
     print_value(kv, key, value, length);
     free(value);
@@ -99,7 +99,7 @@ static int set(const struct kv *kv, struct ctrun_error *err)
 {
     const char *key = kv->call->words[1];
     const char *value = kv->call->words[2];
-    int rc = ct_store_set(kv->store, key, value, strlen(value), err);
+    int rc = ctrun_store_set(kv->store, key, value, strlen(value), err);
 
     /* No reply exists: a round trip behind it tells that it was taken. */
     rc = rc < 0 ? rc : ct_store_check(kv->store, &key, 1, err);
@@ -116,7 +116,7 @@ static int add(const struct kv *kv, struct ctrun_error *err)
     if (ct_parse_i64(kv->call->words[2], INT64_MIN, INT64_MAX, &delta) < 0)
         return ct_fail(err, CTRUN_E_USAGE, "kv add: %s is no number",
                        kv->call->words[2]);
-    if ((rc = ct_store_add(kv->store, kv->call->words[1], delta, &result, err)) < 0)
+    if ((rc = ctrun_store_add(kv->store, kv->call->words[1], delta, &result, err)) < 0)
         return rc;
     (void)ct_format(text, sizeof text, "%lld", (long long)result);
     print_value(kv, kv->call->words[1], text, strlen(text));
@@ -126,7 +126,7 @@ static int add(const struct kv *kv, struct ctrun_error *err)
 static int delete (const struct kv *kv, struct ctrun_error *err)
 {
     const char *key = kv->call->words[1];
-    const int rc = ct_store_delete(kv->store, key, err);
+    const int rc = ctrun_store_delete(kv->store, key, err);
 
     return rc < 0 ? rc : rc == 0 ? fail_absent(key, err) : 0;
 }
@@ -141,9 +141,9 @@ static int wait(const struct kv *kv, struct ctrun_error *err)
     if (seconds > WAIT_MAX_S)
         return ct_fail(err, CTRUN_E_USAGE, "--timeout %d: at most %d", seconds,
                        WAIT_MAX_S);
-    return ct_store_wait(kv->store, kv->call->words + 1,
-                         (size_t)kv->call->word_count - 1,
-                         (uint64_t)(seconds < 0 ? WAIT_S : seconds) * 1000, err);
+    return ctrun_store_wait(kv->store, kv->call->words + 1,
+                            (size_t)kv->call->word_count - 1,
+                            (uint64_t)(seconds < 0 ? WAIT_S : seconds) * 1000, err);
 }
 
 static const struct deed {
@@ -196,11 +196,11 @@ static int run_deed(const struct deed *deed, const struct ctl_call *call,
     if (status->generation == 0)
         return ct_fail(err, -EAGAIN, "run %s has no store yet: its nodes have not met",
                        status->run_id);
-    rc = ct_store_open(&kv.store, status->master_addr, status->master_port, OPEN_MS,
-                       err);
+    rc = ct_store_connect(&kv.store, status->master_addr, status->master_port, OPEN_MS,
+                          err);
     if (rc == 0)
         rc = deed->run(&kv, err);
-    ct_store_close(kv.store);
+    ctrun_store_close(kv.store);
     return rc < 0 ? ct_wrap(err, "run %s", status->run_id) : 0;
 }
 

@@ -79,7 +79,7 @@ int main(int argc, char **argv)
         return CT_EXIT_OK;
     }
     if (strcmp(word, "--print-completion") == 0)
-        return ctl_print_completion(verbs, argv[2]);
+        return ctl_completion_print(verbs, argv[2]);
     for (int i = 0; i < VERB_COUNT; i++)
         if (strcmp(word, verbs[i]->name) == 0)
             return run_verb(verbs[i], argc - 2, argv + 2);

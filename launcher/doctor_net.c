@@ -26,7 +26,7 @@ enum {
 
 struct net {
     struct doctor *doctor;
-    struct ct_store *store;
+    struct ctrun_store *store;
     struct doctor_node *nodes;
     struct doctor_node mine;
     struct doctor_way *ways;
@@ -71,7 +71,7 @@ static int read_place(struct net *net)
                       "is missing");
         return complain(net, "environment");
     }
-    if (ct_store_open(&net->store, host, port, OTHERS_MS, &net->err) < 0)
+    if (ct_store_connect(&net->store, host, port, OTHERS_MS, &net->err) < 0)
         return complain(net, "store");
     (void)doctor_add(net->doctor, DOCTOR_OK, "store", "%s port %d", host, port);
     return 0;
@@ -161,7 +161,7 @@ static int await_all(struct net *net, const char *what)
 
     for (int i = 0; i < net->count; i++) {
         (void)key_of(text, what, i);
-        if (ct_store_wait(net->store, &key, 1, OTHERS_MS, &net->err) < 0) {
+        if (ctrun_store_wait(net->store, &key, 1, OTHERS_MS, &net->err) < 0) {
             doctor_set_fix(doctor_add(net->doctor, DOCTOR_FAIL, "nodes",
                                       "node %d of %d does not come: %.300s", i,
                                       net->count, net->err.text),
@@ -180,14 +180,15 @@ static int tell_node(struct net *net)
     char key[KEY_MAX];
     int64_t here = 0;
 
-    if (ct_store_add(net->store, "ctrun-doctor/here", 1, &here, &net->err) < 0 ||
-        (here == net->count && ct_store_set(net->store, tick, "1", 1, &net->err) < 0) ||
-        ct_store_wait(net->store, &tick, 1, OTHERS_MS, &net->err) < 0)
+    if (ctrun_store_add(net->store, "ctrun-doctor/here", 1, &here, &net->err) < 0 ||
+        (here == net->count &&
+         ctrun_store_set(net->store, tick, "1", 1, &net->err) < 0) ||
+        ctrun_store_wait(net->store, &tick, 1, OTHERS_MS, &net->err) < 0)
         return complain(net, "nodes");
     net->mine.clock_ms = (int64_t)(ct_wall_ns() / 1000000);
     doctor_node_format(text, &net->mine);
-    if (ct_store_set(net->store, key_of(key, "node", net->self), text, strlen(text),
-                     &net->err) < 0)
+    if (ctrun_store_set(net->store, key_of(key, "node", net->self), text, strlen(text),
+                        &net->err) < 0)
         return complain(net, "store");
     return await_all(net, "node");
 }
@@ -199,8 +200,8 @@ static int read_nodes(struct net *net)
     for (int i = 0; i < net->count; i++) {
         void *text;
         size_t length;
-        int rc = ct_store_get(net->store, key_of(key, "node", i), &text, &length,
-                              &net->err);
+        int rc = ctrun_store_get(net->store, key_of(key, "node", i), &text, &length,
+                                 &net->err);
 
         if (rc == 0) {
             rc = doctor_node_parse(&net->nodes[i], text);
@@ -339,8 +340,8 @@ static int tell_ways(struct net *net)
         rc = ct_buf_printf(&text, "%d %d %d %d,", net->ways[i].to, net->ways[i].addr,
                            net->ways[i].error, net->ways[i].took_ms);
     if (rc == 0)
-        rc = ct_store_set(net->store, key_of(key, "ways", net->self),
-                          ct_buf_data(&text), ct_buf_length(&text), &net->err);
+        rc = ctrun_store_set(net->store, key_of(key, "ways", net->self),
+                             ct_buf_data(&text), ct_buf_length(&text), &net->err);
     ct_buf_deinit(&text);
     return rc < 0 ? complain(net, "store") : 0;
 }
@@ -357,8 +358,8 @@ static int tell_findings(struct net *net)
         doctor_machine(own);
         doctor_gpus(own);
         doctor_findings_format(text, FINDINGS_MAX_BYTES, own);
-        rc = ct_store_set(net->store, key_of(key, "findings", net->self), text,
-                          strlen(text), &net->err);
+        rc = ctrun_store_set(net->store, key_of(key, "findings", net->self), text,
+                             strlen(text), &net->err);
     }
     free(own);
     free(text);
@@ -373,8 +374,8 @@ static int read_findings(struct net *net)
         void *text;
         size_t length;
 
-        if (ct_store_get(net->store, key_of(key, "findings", i), &text, &length,
-                         &net->err) < 0)
+        if (ctrun_store_get(net->store, key_of(key, "findings", i), &text, &length,
+                            &net->err) < 0)
             return complain(net, "nodes");
         doctor_add_findings(net->doctor, net->nodes[i].host, text);
         free(text);
@@ -414,8 +415,8 @@ static int judge(struct net *net)
     for (int i = 1; i < net->count; i++) {
         void *text;
         size_t length;
-        int rc = ct_store_get(net->store, key_of(key, "ways", i), &text, &length,
-                              &net->err);
+        int rc = ctrun_store_get(net->store, key_of(key, "ways", i), &text, &length,
+                                 &net->err);
 
         if (rc == 0) {
             rc = add_ways(net, i, text);
@@ -438,8 +439,9 @@ static int judge(struct net *net)
 static int leave(struct net *net)
 {
     static const char *const over = "ctrun-doctor/over";
-    int rc = net->self == 0 ? ct_store_set(net->store, over, "1", 1, &net->err)
-                            : ct_store_wait(net->store, &over, 1, OTHERS_MS, &net->err);
+    int rc = net->self == 0
+                 ? ctrun_store_set(net->store, over, "1", 1, &net->err)
+                 : ctrun_store_wait(net->store, &over, 1, OTHERS_MS, &net->err);
 
     return rc < 0 ? complain(net, "store") : 0;
 }
@@ -473,7 +475,7 @@ bool doctor_net(struct doctor *doctor)
     }
     net->doctor = doctor;
     is_judge = run(net) == 0 && net->self == 0;
-    ct_store_close(net->store);
+    ctrun_store_close(net->store);
     free(net->nodes);
     free(net->ways);
     return is_judge; /* net stays: the thread at our door looks at it until we end */

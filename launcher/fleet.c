@@ -117,7 +117,8 @@ static int fill_run(struct fleet_job *job, const struct options *options, char *
         make_text(&job->run_id, option_has_text(options, OPTION_RDZV_ID)
                                     ? ct_strdup(option_text(options, OPTION_RDZV_ID))
                                     : make_secret()) < 0 ||
-        !(job->argv = fleet_list_copy(argv)) || !(job->env = fleet_list_copy(env)))
+        !(job->argv = fleet_job_copy_list(argv)) ||
+        !(job->env = fleet_job_copy_list(env)))
         rc = ct_fail(err, -ENOMEM, "--hosts: out of memory");
     free(env);
     if (rc == 0 && !option_has_text(options, OPTION_RDZV_ID))

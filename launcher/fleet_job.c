@@ -18,20 +18,20 @@ static size_t list_length(char *const *list)
     return count;
 }
 
-char **fleet_list_copy(char *const *list)
+char **fleet_job_copy_list(char *const *list)
 {
     const size_t count = list_length(list);
     char **copy = ct_zalloc_array(count + 1, sizeof *copy);
 
     for (size_t i = 0; copy && i < count; i++)
         if (!(copy[i] = ct_strdup(list[i]))) {
-            fleet_list_free(copy);
+            fleet_job_free_list(copy);
             return NULL;
         }
     return copy;
 }
 
-void fleet_list_free(char **list)
+void fleet_job_free_list(char **list)
 {
     for (size_t i = 0; list && list[i]; i++)
         free(list[i]);
@@ -162,9 +162,9 @@ void fleet_job_deinit(struct fleet_job *job)
     free(job->cwd);
     free(job->run_id);
     free(job->token);
-    fleet_list_free(job->names);
-    fleet_list_free(job->argv);
-    fleet_list_free(job->env);
+    fleet_job_free_list(job->names);
+    fleet_job_free_list(job->argv);
+    fleet_job_free_list(job->env);
     *job = (struct fleet_job){0};
 }
 

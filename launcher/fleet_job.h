@@ -44,7 +44,7 @@ uint32_t fleet_job_count(const struct fleet_job *job);
 const char *fleet_job_host(const struct fleet_job *job, uint32_t place);
 
 /* An owned copy of a NULL-terminated list; NULL when memory is short. */
-char **fleet_list_copy(char *const *list);
-void fleet_list_free(char **list);
+char **fleet_job_copy_list(char *const *list);
+void fleet_job_free_list(char **list);
 
 #endif

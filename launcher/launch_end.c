@@ -175,7 +175,7 @@ static int end_by_verdict(const struct launch *launch, const struct ct_verdict *
     read_error_files(launch, verdict, files);
     summary_format(&block, &summary);
     messages_print(&block);
-    summary_format_torchrun(&block, &summary);
+    summary_torchrun_format(&block, &summary);
     messages_print(&block);
     copy_root_error(launch, verdict);
     for (int i = 0; i < CT_FAILURES_MAX; i++)

@@ -32,7 +32,7 @@ void summary_add_others(struct messages_block *out, const struct ct_verdict *ver
 int summary_code_of(const struct ct_failure *failure);
 /* torchrun's: ChildFailedError, the frame, Failures, Root Cause. Empty when no worker
  * failed. */
-void summary_format_torchrun(struct messages_block *out, const struct summary *summary);
+void summary_torchrun_format(struct messages_block *out, const struct summary *summary);
 
 /* The code that a launcher ends with: the root cause's own, or 1 for every failure in
  * torchrun's style. */

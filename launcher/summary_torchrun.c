@@ -100,7 +100,7 @@ static void append_rule(struct messages_block *out, char letter, size_t width)
     messages_append(out, "%s\n", line);
 }
 
-void summary_format_torchrun(struct messages_block *out, const struct summary *summary)
+void summary_torchrun_format(struct messages_block *out, const struct summary *summary)
 {
     const struct ct_verdict *verdict = summary->verdict;
     int count = verdict->failure_count > CT_FAILURES_MAX ? CT_FAILURES_MAX

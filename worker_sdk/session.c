@@ -34,12 +34,8 @@ struct ctrun_session {
     char master_addr[CT_HOST_MAX];
     int master_port;
     struct ct_agent_socket agent;
-    struct ct_store *store;  /* for groups to meet; opened by the first of them */
-    uint64_t group_sequence; /* groups opened so far, failed ones included */
-};
-
-struct ctrun_store {
-    struct ct_store *client;
+    struct ctrun_store *store; /* for groups to meet; opened by the first of them */
+    uint64_t group_sequence;   /* groups opened so far, failed ones included */
 };
 
 /* ---- The environment ---- */
@@ -176,7 +172,7 @@ void ctrun_close(struct ctrun_session *session)
     if (!session)
         return;
     ct_agent_socket_deinit(&session->agent);
-    ct_store_close(session->store);
+    ctrun_store_close(session->store);
     free(session);
 }
 
@@ -227,9 +223,8 @@ bool ctrun_should_stop(struct ctrun_session *session)
 
 /* ---- The store ---- */
 
-/* A connection to MASTER_ADDR:MASTER_PORT. */
-static int connect_store(struct ct_store **out, const struct ctrun_session *session,
-                         struct ctrun_error *err)
+int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
+                     struct ctrun_error *err)
 {
     const char *served = variable(CT_ENV_USE_AGENT_STORE);
     int rc;
@@ -240,8 +235,8 @@ static int connect_store(struct ct_store **out, const struct ctrun_session *sess
                        "store: %s and %s are not set: there is one where a launcher "
                        "started us",
                        CT_ENV_MASTER_ADDR, CT_ENV_MASTER_PORT);
-    rc = ct_store_open(out, session->master_addr, session->master_port,
-                       session->options.timeout_ms, err);
+    rc = ct_store_connect(out, session->master_addr, session->master_port,
+                          session->options.timeout_ms, err);
     if (rc == CTRUN_E_UNREACHABLE && (!served || strcmp(served, "True") != 0) && err) {
         char why[CTRUN_ERROR_TEXT_MAX];
 
@@ -254,64 +249,9 @@ static int connect_store(struct ct_store **out, const struct ctrun_session *sess
     return rc;
 }
 
-int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
-                     struct ctrun_error *err)
-{
-    struct ctrun_store *store = ct_zalloc(sizeof *store);
-    int rc;
-
-    *out = NULL;
-    if (!store)
-        return ct_fail(err, -ENOMEM, "store: out of memory");
-    if ((rc = connect_store(&store->client, session, err)) < 0) {
-        free(store);
-        return rc;
-    }
-    *out = store;
-    return 0;
-}
-
-void ctrun_store_close(struct ctrun_store *store)
-{
-    if (!store)
-        return;
-    ct_store_close(store->client);
-    free(store);
-}
-
-int ctrun_store_set(struct ctrun_store *store, const char *key, const void *value,
-                    size_t length, struct ctrun_error *err)
-{
-    return ct_store_set(store->client, key, value, length, err);
-}
-
-int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
-                    size_t *length, struct ctrun_error *err)
-{
-    return ct_store_get(store->client, key, value, length, err);
-}
-
-int ctrun_store_add(struct ctrun_store *store, const char *key, int64_t delta,
-                    int64_t *result, struct ctrun_error *err)
-{
-    return ct_store_add(store->client, key, delta, result, err);
-}
-
-int ctrun_store_wait(struct ctrun_store *store, const char *const *keys, size_t count,
-                     uint64_t timeout_ms, struct ctrun_error *err)
-{
-    return ct_store_wait(store->client, keys, count, timeout_ms, err);
-}
-
-int ctrun_store_delete(struct ctrun_store *store, const char *key,
-                       struct ctrun_error *err)
-{
-    return ct_store_delete(store->client, key, err);
-}
-
 /* ---- Groups meet through the store ---- */
 
-static struct ct_store *store_until(void *context, uint64_t deadline_ms)
+static struct ctrun_store *store_until(void *context, uint64_t deadline_ms)
 {
     struct ctrun_session *session = context;
 
@@ -322,20 +262,20 @@ static struct ct_store *store_until(void *context, uint64_t deadline_ms)
 static int meet_set(void *context, const char *key, const void *value, size_t length,
                     uint64_t deadline_ms, struct ctrun_error *err)
 {
-    return ct_store_set(store_until(context, deadline_ms), key, value, length, err);
+    return ctrun_store_set(store_until(context, deadline_ms), key, value, length, err);
 }
 
 static int meet_get(void *context, const char *key, void **value, size_t *length,
                     uint64_t deadline_ms, struct ctrun_error *err)
 {
-    return ct_store_get(store_until(context, deadline_ms), key, value, length, err);
+    return ctrun_store_get(store_until(context, deadline_ms), key, value, length, err);
 }
 
 static int meet_wait(void *context, const char *key, uint64_t deadline_ms,
                      struct ctrun_error *err)
 {
-    return ct_store_wait(store_until(context, deadline_ms), &key, 1,
-                         (uint64_t)ct_left_ms(deadline_ms), err);
+    return ctrun_store_wait(store_until(context, deadline_ms), &key, 1,
+                            (uint64_t)ct_left_ms(deadline_ms), err);
 }
 
 int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
@@ -356,7 +296,7 @@ int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
 
     *out = NULL;
     if (session->world_size > 1 && !session->store &&
-        (rc = connect_store(&session->store, session, err)) < 0)
+        (rc = ctrun_store_open(&session->store, session, err)) < 0)
         return rc;
     return ct_group_open(out, &place, options, err);
 }

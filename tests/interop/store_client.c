@@ -30,24 +30,24 @@ static void want(bool holds, const char *what)
     exit(1);
 }
 
-static void want_value(struct ct_store *store, const char *key, const char *text)
+static void want_value(struct ctrun_store *store, const char *key, const char *text)
 {
     void *value;
     size_t length;
 
-    must(ct_store_get(store, key, &value, &length, &err), key);
+    must(ctrun_store_get(store, key, &value, &length, &err), key);
     if (length != strlen(text) || memcmp(value, text, length) != 0)
         printf("%s is '%s', not '%s'\n", key, (char *)value, text);
     want(length == strlen(text) && memcmp(value, text, length) == 0, key);
     free(value);
 }
 
-static void set(struct ct_store *store, const char *key, const char *text)
+static void set(struct ctrun_store *store, const char *key, const char *text)
 {
-    must(ct_store_set(store, key, text, strlen(text), &err), "set");
+    must(ctrun_store_set(store, key, text, strlen(text), &err), "set");
 }
 
-static void simple_operations(struct ct_store *store)
+static void simple_operations(struct ctrun_store *store)
 {
     int64_t number;
 
@@ -55,15 +55,15 @@ static void simple_operations(struct ct_store *store)
     want_value(store, "k", "v");
     set(store, "empty", "");
     want_value(store, "empty", "");
-    must(ct_store_add(store, "c", 1, NULL, &err), "add");
-    must(ct_store_add(store, "c", -51, &number, &err), "add");
+    must(ctrun_store_add(store, "c", 1, NULL, &err), "add");
+    must(ctrun_store_add(store, "c", -51, &number, &err), "add");
     want(number == -50, "add");
     want_value(store, "c", "-50");
-    want(must(ct_store_delete(store, "k", &err), "delete") == 1, "delete");
-    want(must(ct_store_delete(store, "k", &err), "delete") == 0, "delete again");
+    want(must(ctrun_store_delete(store, "k", &err), "delete") == 1, "delete");
+    want(must(ctrun_store_delete(store, "k", &err), "delete") == 0, "delete again");
 }
 
-static void several_keys(struct ct_store *store)
+static void several_keys(struct ctrun_store *store)
 {
     const char *const keys[] = {"m1", "m2", "m3"};
     const char *const some[] = {"m1", "none", "m3"};
@@ -78,23 +78,24 @@ static void several_keys(struct ct_store *store)
 }
 
 /* A late set must not shift the replies after a wait that timed out. */
-static void timeouts(struct ct_store *store, const char *host, int port)
+static void timeouts(struct ctrun_store *store, const char *host, int port)
 {
     const char *const keys[] = {"m1", "never/1", "never/2"};
-    struct ct_store *other;
+    struct ctrun_store *other;
 
-    want(ct_store_wait(store, keys, 3, 50, &err) == CTRUN_E_TIMEOUT, "wait times out");
+    want(ctrun_store_wait(store, keys, 3, 50, &err) == CTRUN_E_TIMEOUT,
+         "wait times out");
     want(strstr(err.text, "'never/1', 'never/2'") && !strstr(err.text, "'m1'"),
          err.text);
-    must(ct_store_open(&other, host, port, 20000, &err), "open another");
+    must(ct_store_connect(&other, host, port, 20000, &err), "open another");
     set(other, "never/1", "x");
     set(other, "never/2", "x");
-    must(ct_store_wait(other, keys, 3, 10000, &err), "wait");
-    ct_store_close(other);
+    must(ctrun_store_wait(other, keys, 3, 10000, &err), "wait");
+    ctrun_store_close(other);
     want_value(store, "never/2", "x");
 }
 
-static void large_values(struct ct_store *store)
+static void large_values(struct ctrun_store *store)
 {
     size_t length = 8 << 20;
     char *value = malloc(length);
@@ -105,35 +106,36 @@ static void large_values(struct ct_store *store)
         exit(1);
     for (size_t i = 0; i < length; i++)
         value[i] = (char)(i * 31 >> 3);
-    must(ct_store_set(store, "large", value, length, &err), "set 8 MiB");
-    must(ct_store_get(store, "large", &got, &got_length, &err), "get 8 MiB");
+    must(ctrun_store_set(store, "large", value, length, &err), "set 8 MiB");
+    must(ctrun_store_get(store, "large", &got, &got_length, &err), "get 8 MiB");
     want(got_length == length && !memcmp(got, value, length), "8 MiB come back");
-    want(ct_store_set(store, "large", value, length + 1, &err) == -EMSGSIZE,
+    want(ctrun_store_set(store, "large", value, length + 1, &err) == -EMSGSIZE,
          "8 MiB + 1");
-    must(ct_store_delete(store, "large", &err), "store works after a refusal");
+    must(ctrun_store_delete(store, "large", &err), "store works after a refusal");
     free(got);
     free(value);
 }
 
-static void server_closes(struct ct_store *store)
+static void server_closes(struct ctrun_store *store)
 {
     set(store, "text", "abc");
-    want(ct_store_add(store, "text", 1, NULL, &err) == CTRUN_E_PROTOCOL, "add to text");
+    want(ctrun_store_add(store, "text", 1, NULL, &err) == CTRUN_E_PROTOCOL,
+         "add to text");
     want(strstr(err.text, "number") != NULL, err.text);
-    want(ct_store_set(store, "k", "v", 1, &err) == -EPIPE, "a dead store says so");
+    want(ctrun_store_set(store, "k", "v", 1, &err) == -EPIPE, "a dead store says so");
 }
 
 int main(int argc, char **argv)
 {
     const bool is_open_only = argc > 4 && strcmp(argv[3], "open") == 0;
-    struct ct_store *store;
+    struct ctrun_store *store;
     int port;
 
     if (argc < 3)
         return 2;
     port = (int)strtol(argv[2], NULL, 10);
-    must(ct_store_open(&store, argv[1], port,
-                       is_open_only ? strtoull(argv[4], NULL, 10) : 20000, &err),
+    must(ct_store_connect(&store, argv[1], port,
+                          is_open_only ? strtoull(argv[4], NULL, 10) : 20000, &err),
          "open");
     if (!is_open_only) {
         printf("%s\n", ct_store_is_modern(store) ? "modern" : "legacy");
@@ -143,7 +145,7 @@ int main(int argc, char **argv)
         large_values(store);
         server_closes(store);
     }
-    ct_store_close(store);
+    ctrun_store_close(store);
     printf("ok\n");
     return 0;
 }

@@ -129,7 +129,7 @@ static void facts_of_the_node_and_other_ranks_follow_the_cause(void **state)
         "  root cause : rank 5 on node2 died of SIGSEGV (11)\n"
         "  before it  : rank 4 had ended with 0\n"
         "  after it   : ranks 0-3, 7 stopped by ctrun\n");
-    summary_format_torchrun(&block, &summary);
+    summary_torchrun_format(&block, &summary);
     assert_null(strstr(block.text, "(local_rank: 4)")); /* it did well */
 }
 
@@ -141,7 +141,7 @@ static void torchruns_block_has_torchruns_labels(void **state)
     (void)state;
     assert_int_equal(setenv("TZ", "UTC", 1), 0);
     v.failures[v.failure_count++] = failure(2, CT_CAUSE_SIGNAL, SIGSEGV);
-    summary_format_torchrun(&block, &summary);
+    summary_torchrun_format(&block, &summary);
     assert_string_equal(
         block.text,
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
@@ -180,7 +180,7 @@ static void a_traceback_is_indented_and_the_only_failure_stands_alone(void **sta
     (void)state;
     (void)snprintf(v.failures[0].error_file, sizeof v.failures[0].error_file,
                    "/e.json");
-    summary_format_torchrun(&block, &summary);
+    summary_torchrun_format(&block, &summary);
     assert_non_null(strstr(block.text, "Failures:\n  <NO_OTHER_FAILURES>\n---"));
     assert_non_null(strstr(block.text,
                            "  error_file: /e.json\n  traceback : Traceback:\n"
@@ -195,7 +195,7 @@ static void no_worker_no_torchrun_block(void **state)
         .verdict = &v, .min_nodes = 2, .waiting = &waiting, .waited_ms = 5000};
 
     (void)state;
-    summary_format_torchrun(&block, &summary);
+    summary_torchrun_format(&block, &summary);
     assert_int_equal(block.length, 0);
     summary_format(&block, &summary);
     assert_non_null(strstr(block.text,

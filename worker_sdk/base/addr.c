@@ -244,3 +244,45 @@ void ct_addr_format(char *dst, const struct ct_addr *addr)
     else
         (void)ct_format(dst, CT_ADDR_TEXT_MAX, "%s:%d", host, ct_addr_port(addr));
 }
+
+void ct_addr_key(uint8_t key[16], const struct ct_addr *addr)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+    memset(key, 0, 16);
+    if (addr->any.sa_family == AF_INET) {
+        memcpy(key, mapped, sizeof mapped);
+        memcpy(key + sizeof mapped, &addr->v4.sin_addr, 4);
+    } else if (addr->any.sa_family == AF_INET6) {
+        memcpy(key, &addr->v6.sin6_addr, 16);
+    }
+}
+
+static bool is_v4_key(const uint8_t key[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+    return memcmp(key, mapped, sizeof mapped) == 0;
+}
+
+bool ct_addr_in_network(const struct ct_addr *addr, const struct ct_addr *network,
+                        unsigned prefix)
+{
+    uint8_t a[16], b[16];
+
+    ct_addr_key(a, addr);
+    ct_addr_key(b, network);
+    if (is_v4_key(a) != is_v4_key(b))
+        return false;
+    if (is_v4_key(a))
+        prefix += 96;
+    if (prefix > 128 || memcmp(a, b, prefix / 8) != 0)
+        return false;
+    return prefix % 8 == 0 || (a[prefix / 8] ^ b[prefix / 8]) >> (8 - prefix % 8) == 0;
+}
+
+bool ct_addr_is_link_local(const struct ct_addr *addr)
+{
+    return addr->any.sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LINKLOCAL(&addr->v6.sin6_addr);
+}

@@ -56,5 +56,11 @@ void ct_addr_set_port(struct ct_addr *addr, int port);
 void ct_addr_format_host(char *dst, const struct ct_addr *addr);
 /* "10.0.0.1:80" / "[::1]:80". */
 void ct_addr_format(char *dst, const struct ct_addr *addr);
+bool ct_addr_is_link_local(const struct ct_addr *addr); /* v6 only */
+/* True when both begin with the same `prefix` bits; v4-mapped is v4. */
+bool ct_addr_in_network(const struct ct_addr *addr, const struct ct_addr *network,
+                        unsigned prefix);
+/* The address as 16 bytes, v4 mapped into v6, without scope and port: for tables. */
+void ct_addr_key(uint8_t key[16], const struct ct_addr *addr);
 
 #endif

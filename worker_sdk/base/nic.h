@@ -28,11 +28,5 @@ struct ct_nic {
 int ct_nic_list(struct ct_nic *out, int max);
 /* The entry of an address of ours, port and scope ignored; false when it is not ours. */
 bool ct_nic_find(struct ct_nic *out, const struct ct_addr *addr);
-bool ct_addr_is_link_local(const struct ct_addr *addr); /* v6 only */
-/* True when both begin with the same `prefix` bits; v4-mapped is v4. */
-bool ct_addr_in_network(const struct ct_addr *addr, const struct ct_addr *network,
-                        unsigned prefix);
-/* The address as 16 bytes, v4 mapped into v6, without scope and port: for tables. */
-void ct_addr_key(uint8_t key[16], const struct ct_addr *addr);
 
 #endif

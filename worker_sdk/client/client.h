@@ -13,17 +13,6 @@
 
 #include "worker_sdk/base/addr.h"
 
-/* Pauses between tries: short at first, then doubling, uneven so that many ranks spread. */
-struct ct_retry {
-    uint64_t deadline_ms;
-    uint64_t pause_ms;
-    unsigned int tries; /* begun */
-};
-
-void ct_retry_init(struct ct_retry *retry, uint64_t deadline_ms);
-/* Sleeps; false when the deadline would be over. */
-bool ct_retry_pause(struct ct_retry *retry);
-
 /* One try at each address of host:port in turn. Returns the connected descriptor and, when
  * `used` is not NULL, the address that answered; or CTRUN_E_DNS, -ETIMEDOUT, -ECONNREFUSED and
  * their like (of the last address), with a sentence. Asks the resolver, which has time-outs of

@@ -13,6 +13,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/client.h"
+#include "worker_sdk/client/retry.h"
 #include "worker_sdk/client/store_private.h"
 
 enum {
@@ -30,7 +31,7 @@ enum {
 
 /* ---- Life ------------------------------------------------------------------------------- */
 
-int ct_store_kill(struct ct_store *store, int rc)
+int ct_store_kill(struct ctrun_store *store, int rc)
 {
     if (store->fd >= 0)
         (void)close(store->fd); /* nothing to lose: the server has it or not */
@@ -40,9 +41,9 @@ int ct_store_kill(struct ct_store *store, int rc)
     return rc;
 }
 
-static struct ct_store *create(const char *host, int port, uint64_t timeout_ms)
+static struct ctrun_store *create(const char *host, int port, uint64_t timeout_ms)
 {
-    struct ct_store *store = ct_zalloc(sizeof *store);
+    struct ctrun_store *store = ct_zalloc(sizeof *store);
 
     if (!store)
         return NULL;
@@ -57,7 +58,7 @@ static struct ct_store *create(const char *host, int port, uint64_t timeout_ms)
     return store;
 }
 
-void ct_store_close(struct ct_store *store)
+void ctrun_store_close(struct ctrun_store *store)
 {
     if (!store)
         return;
@@ -68,19 +69,19 @@ void ct_store_close(struct ct_store *store)
     free(store);
 }
 
-void ct_store_set_timeout(struct ct_store *store, uint64_t timeout_ms)
+void ct_store_set_timeout(struct ctrun_store *store, uint64_t timeout_ms)
 {
     store->timeout_ms = timeout_ms;
 }
 
-bool ct_store_is_modern(const struct ct_store *store)
+bool ct_store_is_modern(const struct ctrun_store *store)
 {
     return store->dialect == CT_TCPSTORE_D2;
 }
 
 /* ---- Messages --------------------------------------------------------------------------- */
 
-static int fail(const struct ct_store *store, int rc, const char *what,
+static int fail(const struct ctrun_store *store, int rc, const char *what,
                 struct ctrun_error *err)
 {
     if (rc == -ETIMEDOUT)
@@ -90,7 +91,8 @@ static int fail(const struct ct_store *store, int rc, const char *what,
                    rc == CTRUN_E_PROTOCOL ? ctrun_strerror(rc) : strerror(-rc));
 }
 
-int ct_store_request(struct ct_store *store, const struct ct_tcpstore_request *request,
+int ct_store_request(struct ctrun_store *store,
+                     const struct ct_tcpstore_request *request,
                      const struct ct_tcpstore_blob *lists, struct ctrun_error *err)
 {
     const char *name = ct_tcpstore_query_name(request->query);
@@ -115,7 +117,7 @@ int ct_store_request(struct ct_store *store, const struct ct_tcpstore_request *r
 }
 
 /* Reads what is there into store->in. 0, or a negative errno; -ECONNRESET at the end. */
-static int read_some(struct ct_store *store)
+static int read_some(struct ctrun_store *store)
 {
     uint8_t *at;
     ssize_t n;
@@ -130,7 +132,7 @@ static int read_some(struct ct_store *store)
     return n < 0 && n != -EAGAIN ? (int)n : 0;
 }
 
-static int send_out(struct ct_store *store, uint64_t deadline_ms)
+static int send_out(struct ctrun_store *store, uint64_t deadline_ms)
 {
     while (ct_buf_length(&store->out)) {
         ssize_t n = ct_client_write_some(store->fd, ct_buf_data(&store->out),
@@ -152,7 +154,7 @@ static int send_out(struct ct_store *store, uint64_t deadline_ms)
     return 0;
 }
 
-int ct_store_flush(struct ct_store *store, uint64_t deadline_ms,
+int ct_store_flush(struct ctrun_store *store, uint64_t deadline_ms,
                    struct ctrun_error *err)
 {
     int rc = send_out(store, deadline_ms);
@@ -165,7 +167,7 @@ int ct_store_flush(struct ct_store *store, uint64_t deadline_ms,
 }
 
 /* The server's only way to say no is to close. */
-static int explain_close(const struct ct_store *store, enum ct_tcpstore_query query,
+static int explain_close(const struct ctrun_store *store, enum ct_tcpstore_query query,
                          struct ctrun_error *err)
 {
     static const char *const reasons[CT_TCPSTORE_QUERIES] = {
@@ -180,7 +182,7 @@ static int explain_close(const struct ct_store *store, enum ct_tcpstore_query qu
                    reasons[query] ? reasons[query] : "");
 }
 
-int ct_store_await(struct ct_store *store, enum ct_tcpstore_query query,
+int ct_store_await(struct ctrun_store *store, enum ct_tcpstore_query query,
                    uint64_t deadline_ms, struct ctrun_error *err)
 {
     struct ct_tcpstore_scan scan = {0};
@@ -210,7 +212,7 @@ int ct_store_await(struct ct_store *store, enum ct_tcpstore_query query,
     }
 }
 
-int ct_store_ask(struct ct_store *store, const struct ct_tcpstore_request *request,
+int ct_store_ask(struct ctrun_store *store, const struct ct_tcpstore_request *request,
                  const struct ct_tcpstore_blob *lists, struct ctrun_error *err)
 {
     int rc;
@@ -244,7 +246,7 @@ static uint32_t nonce(void)
     return (uint32_t)getpid() | 0x00800000u;
 }
 
-static int greet(struct ct_store *store, const struct greeting *greeting,
+static int greet(struct ctrun_store *store, const struct greeting *greeting,
                  uint64_t deadline_ms, struct ctrun_error *err)
 {
     const struct ct_tcpstore_request validate = {.query = CT_TCPSTORE_VALIDATE,
@@ -274,7 +276,8 @@ static int greet(struct ct_store *store, const struct greeting *greeting,
 
 /* Dials and greets once for each way the server may speak. CTRUN_E_PROTOCOL: somebody is
  * there, but no store that we know. */
-static int meet(struct ct_store *store, uint64_t deadline_ms, struct ctrun_error *err)
+static int meet(struct ctrun_store *store, uint64_t deadline_ms,
+                struct ctrun_error *err)
 {
     int rc = 0;
 
@@ -300,8 +303,8 @@ static int meet(struct ct_store *store, uint64_t deadline_ms, struct ctrun_error
     return CTRUN_E_PROTOCOL;
 }
 
-static int give_up(const struct ct_store *store, const struct ct_retry *retry, int rc,
-                   struct ctrun_error *err)
+static int give_up(const struct ctrun_store *store, const struct ct_retry *retry,
+                   int rc, struct ctrun_error *err)
 {
     char last[CTRUN_ERROR_TEXT_MAX / 2];
 
@@ -322,10 +325,10 @@ static int give_up(const struct ct_store *store, const struct ct_retry *retry, i
                    retry->tries, last);
 }
 
-int ct_store_open(struct ct_store **out, const char *host, int port,
-                  uint64_t timeout_ms, struct ctrun_error *err)
+int ct_store_connect(struct ctrun_store **out, const char *host, int port,
+                     uint64_t timeout_ms, struct ctrun_error *err)
 {
-    struct ct_store *store = create(host, port, timeout_ms);
+    struct ctrun_store *store = create(host, port, timeout_ms);
     struct ctrun_error last = {.text = ""};
     struct ct_retry retry;
     int rc;
@@ -345,11 +348,11 @@ int ct_store_open(struct ct_store **out, const char *host, int port,
     rc = give_up(store, &retry, rc, &last);
     if (err)
         *err = last;
-    ct_store_close(store);
+    ctrun_store_close(store);
     return rc;
 }
 
-int ct_store_reconnect(struct ct_store *store, uint64_t deadline_ms,
+int ct_store_reconnect(struct ctrun_store *store, uint64_t deadline_ms,
                        struct ctrun_error *err)
 {
     const struct greeting greeting = {store->dialect, store->has_ping};

@@ -22,7 +22,7 @@ enum {
 /* ---- Keys: '/' in front, as PyTorch's clients do ----------------------------------------- */
 
 /* Fills blobs with the wire form of the keys, which lives until the next call. */
-static int wire_keys(struct ct_store *store, const char *const *keys, size_t count,
+static int wire_keys(struct ctrun_store *store, const char *const *keys, size_t count,
                      struct ct_tcpstore_blob *blobs, struct ctrun_error *err)
 {
     size_t total = 0;
@@ -46,14 +46,14 @@ static int wire_keys(struct ct_store *store, const char *const *keys, size_t cou
     return 0;
 }
 
-static int wire_key(struct ct_store *store, const char *key,
+static int wire_key(struct ctrun_store *store, const char *key,
                     struct ct_tcpstore_blob *blob, struct ctrun_error *err)
 {
     return wire_keys(store, &key, 1, blob, err);
 }
 
 /* Keys of a counted query in memory of the call; caller frees. NULL on failure, *rc says why. */
-static struct ct_tcpstore_blob *wire_list(struct ct_store *store,
+static struct ct_tcpstore_blob *wire_list(struct ctrun_store *store,
                                           const char *const *keys, size_t count,
                                           int *rc, struct ctrun_error *err)
 {
@@ -73,7 +73,7 @@ static struct ct_tcpstore_blob *wire_list(struct ct_store *store,
 
 /* ---- Replies at the front of store->in --------------------------------------------------- */
 
-static int take_i64(struct ct_store *store, int length, int64_t *value)
+static int take_i64(struct ctrun_store *store, int length, int64_t *value)
 {
     struct ct_reader in;
 
@@ -83,7 +83,7 @@ static int take_i64(struct ct_store *store, int length, int64_t *value)
     return 0;
 }
 
-static uint8_t take_u8(struct ct_store *store)
+static uint8_t take_u8(struct ctrun_store *store)
 {
     uint8_t value = *ct_buf_data(&store->in);
 
@@ -92,7 +92,7 @@ static uint8_t take_u8(struct ct_store *store)
 }
 
 /* The blob in the caller's own memory, with a NUL behind. */
-static int take_blob(struct ct_store *store, int reply, void **value, size_t *length,
+static int take_blob(struct ctrun_store *store, int reply, void **value, size_t *length,
                      struct ctrun_error *err)
 {
     const uint8_t *cursor = ct_buf_data(&store->in);
@@ -109,8 +109,8 @@ static int take_blob(struct ct_store *store, int reply, void **value, size_t *le
 
 /* ---- Simple operations ------------------------------------------------------------------ */
 
-int ct_store_set(struct ct_store *store, const char *key, const void *value,
-                 size_t length, struct ctrun_error *err)
+int ctrun_store_set(struct ctrun_store *store, const char *key, const void *value,
+                    size_t length, struct ctrun_error *err)
 {
     struct ct_tcpstore_request request = {.query = CT_TCPSTORE_SET,
                                           .value = {value, length}};
@@ -123,7 +123,7 @@ int ct_store_set(struct ct_store *store, const char *key, const void *value,
 }
 
 /* Asks about one key for a number. */
-static int ask_number(struct ct_store *store, struct ct_tcpstore_request *request,
+static int ask_number(struct ctrun_store *store, struct ct_tcpstore_request *request,
                       const char *key, int64_t *value, struct ctrun_error *err)
 {
     int rc;
@@ -134,8 +134,8 @@ static int ask_number(struct ct_store *store, struct ct_tcpstore_request *reques
     return take_i64(store, rc, value);
 }
 
-int ct_store_add(struct ct_store *store, const char *key, int64_t delta,
-                 int64_t *result, struct ctrun_error *err)
+int ctrun_store_add(struct ctrun_store *store, const char *key, int64_t delta,
+                    int64_t *result, struct ctrun_error *err)
 {
     struct ct_tcpstore_request request = {.query = CT_TCPSTORE_ADD, .number = delta};
     int64_t sum;
@@ -146,7 +146,8 @@ int ct_store_add(struct ct_store *store, const char *key, int64_t delta,
     return rc;
 }
 
-int ct_store_delete(struct ct_store *store, const char *key, struct ctrun_error *err)
+int ctrun_store_delete(struct ctrun_store *store, const char *key,
+                       struct ctrun_error *err)
 {
     struct ct_tcpstore_request request = {.query = CT_TCPSTORE_DELETE_KEY};
     int64_t deleted;
@@ -158,7 +159,7 @@ int ct_store_delete(struct ct_store *store, const char *key, struct ctrun_error 
 /* ---- Waiting ---------------------------------------------------------------------------- */
 
 /* A byte of CHECK's or WAIT's reply that is not in the protocol ends the connection. */
-static int bad_reply(struct ct_store *store, uint8_t value, struct ctrun_error *err)
+static int bad_reply(struct ctrun_store *store, uint8_t value, struct ctrun_error *err)
 {
     return ct_store_kill(store, ct_fail(err, CTRUN_E_PROTOCOL,
                                         "store %s:%d: the reply to a wait is %u",
@@ -167,7 +168,7 @@ static int bad_reply(struct ct_store *store, uint8_t value, struct ctrun_error *
 
 /* Takes back a WAIT that timed out. 0 when it was released after all, else CTRUN_E_TIMEOUT,
  * with a usable store, or what killed it. */
-static int cancel_wait(struct ct_store *store, struct ctrun_error *err)
+static int cancel_wait(struct ctrun_store *store, struct ctrun_error *err)
 {
     const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_CANCEL_WAIT};
     uint64_t deadline = ct_deadline_ms(CANCEL_MS);
@@ -193,7 +194,7 @@ static int cancel_wait(struct ct_store *store, struct ctrun_error *err)
     }
 }
 
-static int wait_for(struct ct_store *store, const struct ct_tcpstore_blob *keys,
+static int wait_for(struct ctrun_store *store, const struct ct_tcpstore_blob *keys,
                     size_t count, uint64_t deadline_ms, struct ctrun_error *err)
 {
     const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_WAIT,
@@ -213,7 +214,7 @@ static int wait_for(struct ct_store *store, const struct ct_tcpstore_blob *keys,
 }
 
 /* Asks for each of the keys by itself and takes the replies in order. */
-static int check_some(struct ct_store *store, const struct ct_tcpstore_blob *blobs,
+static int check_some(struct ctrun_store *store, const struct ct_tcpstore_blob *blobs,
                       size_t count, bool *present)
 {
     const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_CHECK, .count = 1};
@@ -231,7 +232,7 @@ static int check_some(struct ct_store *store, const struct ct_tcpstore_blob *blo
 }
 
 /* Which of the keys exist; in portions, so that little is under way at once. */
-static int check_each(struct ct_store *store, const char *const *keys, size_t count,
+static int check_each(struct ctrun_store *store, const char *const *keys, size_t count,
                       bool *present)
 {
     struct ct_tcpstore_blob *blobs;
@@ -267,7 +268,7 @@ static void name_missing(char *text, size_t size, const char *const *keys,
 }
 
 /* Turns a time-out into a sentence that says which keys nobody set. */
-static int explain_timeout(struct ct_store *store, const char *const *keys,
+static int explain_timeout(struct ctrun_store *store, const char *const *keys,
                            size_t count, uint64_t waited_ms, struct ctrun_error *err)
 {
     size_t checked = count < MISSING_CHECKED ? count : MISSING_CHECKED;
@@ -288,8 +289,8 @@ static int explain_timeout(struct ct_store *store, const char *const *keys,
                    (double)waited_ms / 1e3);
 }
 
-int ct_store_wait(struct ct_store *store, const char *const *keys, size_t count,
-                  uint64_t timeout_ms, struct ctrun_error *err)
+int ctrun_store_wait(struct ctrun_store *store, const char *const *keys, size_t count,
+                     uint64_t timeout_ms, struct ctrun_error *err)
 {
     struct ct_tcpstore_blob one;
     struct ct_tcpstore_blob *blobs = &one;
@@ -307,20 +308,20 @@ int ct_store_wait(struct ct_store *store, const char *const *keys, size_t count,
                                  : rc;
 }
 
-int ct_store_get(struct ct_store *store, const char *key, void **value, size_t *length,
-                 struct ctrun_error *err)
+int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
+                    size_t *length, struct ctrun_error *err)
 {
     struct ct_tcpstore_request request = {.query = CT_TCPSTORE_GET};
     int rc;
 
-    if ((rc = ct_store_wait(store, &key, 1, store->timeout_ms, err)) < 0 ||
+    if ((rc = ctrun_store_wait(store, &key, 1, store->timeout_ms, err)) < 0 ||
         (rc = wire_key(store, key, &request.key, err)) < 0 ||
         (rc = ct_store_ask(store, &request, NULL, err)) < 0)
         return rc;
     return take_blob(store, rc, value, length, err);
 }
 
-int ct_store_check(struct ct_store *store, const char *const *keys, size_t count,
+int ct_store_check(struct ctrun_store *store, const char *const *keys, size_t count,
                    struct ctrun_error *err)
 {
     const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_CHECK,

@@ -35,7 +35,7 @@ static char **copy_keys(const uint8_t *reply, size_t length, size_t count)
     return keys;
 }
 
-int ct_store_list_keys(struct ct_store *store, char ***keys, size_t *count,
+int ct_store_list_keys(struct ctrun_store *store, char ***keys, size_t *count,
                        struct ctrun_error *err)
 {
     const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_LIST_KEYS};

@@ -9,7 +9,7 @@
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/tcpstore/codec.h"
 
-struct ct_store {
+struct ctrun_store {
     int fd; /* -1: dead */
     enum ct_tcpstore_dialect dialect;
     bool has_ping; /* torch 2.2 to 2.4 does not know it */
@@ -23,23 +23,24 @@ struct ct_store {
 };
 
 /* Appends the request to what will be sent. On failure the error names the key. */
-int ct_store_request(struct ct_store *store, const struct ct_tcpstore_request *request,
+int ct_store_request(struct ctrun_store *store,
+                     const struct ct_tcpstore_request *request,
                      const struct ct_tcpstore_blob *lists, struct ctrun_error *err);
 /* Sends what was queued. While the server does not take it, its replies are read. */
-int ct_store_flush(struct ct_store *store, uint64_t deadline_ms,
+int ct_store_flush(struct ctrun_store *store, uint64_t deadline_ms,
                    struct ctrun_error *err);
 /* Flushes and reads until the reply to `query` is complete at the front of store->in; returns
  * its length, for ct_buf_consume(). CTRUN_E_TIMEOUT leaves the connection as it is; after any
  * other failure the store is dead. */
-int ct_store_await(struct ct_store *store, enum ct_tcpstore_query query,
+int ct_store_await(struct ctrun_store *store, enum ct_tcpstore_query query,
                    uint64_t deadline_ms, struct ctrun_error *err);
 /* Both; at most one reply may be outstanding. A time-out kills the store too. */
-int ct_store_ask(struct ct_store *store, const struct ct_tcpstore_request *request,
+int ct_store_ask(struct ctrun_store *store, const struct ct_tcpstore_request *request,
                  const struct ct_tcpstore_blob *lists, struct ctrun_error *err);
 /* Replaces the connection: a server that cannot cancel a wait may answer it at any time. */
-int ct_store_reconnect(struct ct_store *store, uint64_t deadline_ms,
+int ct_store_reconnect(struct ctrun_store *store, uint64_t deadline_ms,
                        struct ctrun_error *err);
 /* Closes the connection for good and returns rc. */
-int ct_store_kill(struct ct_store *store, int rc);
+int ct_store_kill(struct ctrun_store *store, int rc);
 
 #endif

@@ -177,24 +177,30 @@ CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
 /* A client of the TCPStore at MASTER_ADDR:MASTER_PORT: ctrun's, torchrun's or a script's. */
 struct ctrun_store;
 
-/* Connects, retrying until the session's deadline. Blocks. Fails with CTRUN_E_UNREACHABLE,
- * CTRUN_E_DNS. */
+/* Connects, retrying until the session's timeout. Blocks. Fails with CTRUN_E_UNREACHABLE,
+ * CTRUN_E_DNS, CTRUN_E_PROTOCOL (no store answers there), CTRUN_E_BAD_ENVIRONMENT. */
 CTRUN_API int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
                                struct ctrun_error *err);
+/* Accepts NULL. */
 CTRUN_API void ctrun_store_close(struct ctrun_store *store);
 
-/* Keys are text; values are bytes. Each call is one round trip and blocks for at most the
- * session's timeout; on CTRUN_E_TIMEOUT the store is still usable, on -EPIPE, -ECONNRESET not. */
+/* Keys are text of at most 8 KiB; values are bytes, at most 8 MiB: -EMSGSIZE above that. Each
+ * call is one round trip (set waits for no answer) and blocks for at most the session's timeout;
+ * on CTRUN_E_TIMEOUT of get and wait the store is still usable, after another network error it
+ * is not: -EPIPE. CTRUN_E_PROTOCOL: the server closed the connection, its only way to refuse.
+ * One thread at a time per store. */
 CTRUN_API int ctrun_store_set(struct ctrun_store *store, const char *key,
                               const void *value, size_t length,
                               struct ctrun_error *err);
 /* Waits until key exists. *value is allocated (a NUL is behind it): free() it. */
 CTRUN_API int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
                               size_t *length, struct ctrun_error *err);
-/* Adds delta to a decimal counter (0 when absent); *result is the new value. Atomic. */
+/* Adds delta to a decimal counter (0 when absent); *result, which may be NULL, is the new value.
+ * Atomic. CTRUN_E_PROTOCOL when the value is no number. */
 CTRUN_API int ctrun_store_add(struct ctrun_store *store, const char *key, int64_t delta,
                               int64_t *result, struct ctrun_error *err);
-/* Waits until all `count` keys exist, at most timeout_ms. */
+/* Waits until all `count` keys exist, at most timeout_ms: then CTRUN_E_TIMEOUT, and err names the
+ * first that are missing. */
 CTRUN_API int ctrun_store_wait(struct ctrun_store *store, const char *const *keys,
                                size_t count, uint64_t timeout_ms,
                                struct ctrun_error *err);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pauses between tries: short at first, then doubling, uneven so that many ranks spread. */
+#ifndef CT_CLIENT_RETRY_H
+#define CT_CLIENT_RETRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ct_retry {
+    uint64_t deadline_ms;
+    uint64_t pause_ms;
+    unsigned int tries; /* begun */
+};
+
+void ct_retry_init(struct ct_retry *retry, uint64_t deadline_ms);
+/* Sleeps; false when the deadline would be over. */
+bool ct_retry_pause(struct ct_retry *retry);
+
+#endif
