@@ -67,7 +67,7 @@ int way_list(struct ct_addr *out, const struct ct_start *start, unsigned scope_i
     count = 1;
     for (int i = 0; start->group_rank != 0 && i < start->addr_count; i++)
         if (parse(&addr, start->addrs[i], start->master_port, scope_id) &&
-            !ct_addr_is_mine(&addr) && !is_known(out, count, &addr))
+            !ct_nic_is_mine(&addr) && !is_known(out, count, &addr))
             out[count++] = addr;
     return count;
 }

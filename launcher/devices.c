@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/devices.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,12 +23,7 @@ int devices_visible_entry(const char *visible, int index, char *dst, size_t size
         ;
     if (!entry)
         return -ERANGE;
-    while (length && isspace((unsigned char)*entry)) {
-        entry++;
-        length--;
-    }
-    while (length && isspace((unsigned char)entry[length - 1]))
-        length--;
+    entry = ct_trim(entry, &length);
     if (!length)
         return -ERANGE;
     return ct_format(dst, size, "%.*s", (int)length, entry) < 0 ? -ERANGE : 0;

@@ -11,6 +11,7 @@
 #include "launcher/doctor.h"
 #include "rendezvous/port_owner.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/nic.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -35,6 +36,7 @@ static bool read_line(const char *path, char *dst, size_t size)
 static void look_at_name(struct doctor *doctor)
 {
     struct ct_addr addrs[CT_ADDRS_MAX];
+    struct ct_nic nics[CT_ADDRS_MAX];
     char host[CT_HOST_MAX] = "";
     uint64_t began_ms;
     int count;
@@ -43,7 +45,9 @@ static void look_at_name(struct doctor *doctor)
     began_ms = ct_now_ms();
     count = ct_addr_resolve(host, 0, addrs, CT_ADDRS_MAX, NULL);
     doctor_check_name(doctor, host, addrs, count, ct_now_ms() - began_ms);
-    count = ct_addr_local(addrs, CT_ADDRS_MAX);
+    count = ct_nic_list(nics, CT_ADDRS_MAX);
+    for (int i = 0; i < count; i++)
+        addrs[i] = nics[i].addr;
     doctor_check_addrs(doctor, addrs, count < 0 ? 0 : count);
 }
 

@@ -11,6 +11,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/nic.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/wire/contract.h"
@@ -125,24 +126,18 @@ static int open_door(struct net *net)
     return 0;
 }
 
-static bool is_link_local(const struct ct_addr *addr)
-{
-    return addr->any.sa_family == AF_INET6 &&
-           IN6_IS_ADDR_LINKLOCAL(&addr->v6.sin6_addr);
-}
-
 static void describe_self(struct net *net)
 {
-    struct ct_addr addrs[CT_ADDRS_MAX];
-    const int count = ct_addr_local(addrs, CT_ADDRS_MAX);
+    struct ct_nic nics[CT_NICS_MAX];
+    const int count = ct_nic_list(nics, CT_NICS_MAX);
     struct doctor_node *mine = &net->mine;
 
     (void)gethostname(mine->host, sizeof mine->host - 1);
     (void)ct_copy(mine->version, sizeof mine->version, ctrun_version());
     doctor_gpu_versions(mine->driver, mine->nccl, sizeof mine->driver);
     for (int i = 0; i < count && mine->addr_count < DOCTOR_NODE_ADDRS; i++)
-        if (!ct_addr_is_loopback(&addrs[i]) && !is_link_local(&addrs[i]))
-            ct_addr_format_host(mine->addrs[mine->addr_count++], &addrs[i]);
+        if (!nics[i].is_loopback && !ct_addr_is_link_local(&nics[i].addr))
+            ct_addr_format_host(mine->addrs[mine->addr_count++], &nics[i].addr);
 }
 
 /* ---- Telling ----------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "launcher/fleet_job.h"
 #include "worker_sdk/base/addr.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/nic.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -130,7 +131,7 @@ bool fleet_names_is_here(const char *name, const char *self)
     const size_t length = strcspn(name, ".");
 
     if (ct_addr_parse(name, 0, &addr) == 0)
-        return ct_addr_is_mine(&addr);
+        return ct_nic_is_mine(&addr);
     return strcmp(name, "localhost") == 0 ||
            (length == strcspn(self, ".") && strncmp(name, self, length) == 0);
 }

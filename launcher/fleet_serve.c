@@ -7,6 +7,7 @@
 #include "rendezvous/server.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/net.h"
+#include "worker_sdk/base/nic.h"
 #include "worker_sdk/base/port_range.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/auth.h"
@@ -19,7 +20,7 @@ struct fleet_serve {
 /* An address of ours that others can use. */
 static bool is_useful(const struct ct_addr *addr)
 {
-    return !ct_addr_is_loopback(addr) && ct_addr_is_mine(addr);
+    return !ct_addr_is_loopback(addr) && ct_nic_is_mine(addr);
 }
 
 /* The address at which sshd was reached: "client port server port". */

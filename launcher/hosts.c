@@ -9,6 +9,7 @@
 
 #include "launcher/late_name.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/nic.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/frame.h"
 
@@ -30,7 +31,7 @@ int hosts_resolve(struct hosts *out, const struct config *config,
     out->is_loopback = count > 0;
     for (size_t i = 0; i < out->count; i++) {
         out->is_loopback &= ct_addr_is_loopback(&out->addrs[i]);
-        out->is_mine |= ct_addr_is_mine(&out->addrs[i]);
+        out->is_mine |= ct_nic_is_mine(&out->addrs[i]);
     }
     return count < 0 ? count : 0;
 }
@@ -113,7 +114,7 @@ static bool is_ctrun(const struct ct_addr *addr)
 bool hosts_find_ctrun(const struct hosts *hosts)
 {
     for (size_t i = 0; i < hosts->count; i++)
-        if (ct_addr_is_mine(&hosts->addrs[i]) && is_ctrun(&hosts->addrs[i]))
+        if (ct_nic_is_mine(&hosts->addrs[i]) && is_ctrun(&hosts->addrs[i]))
             return true;
     return false;
 }

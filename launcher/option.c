@@ -39,13 +39,9 @@ const char *option_env(char *const *env, const char *name)
 int option_parse_int(const char *text, int64_t *out)
 {
     char digits[24];
-    size_t length;
+    size_t length = strlen(text);
 
-    while (isspace((unsigned char)*text))
-        text++;
-    length = strlen(text);
-    while (length && isspace((unsigned char)text[length - 1]))
-        length--;
+    text = ct_trim(text, &length);
     if (length >= sizeof digits)
         return -ERANGE;
     memcpy(digits, text, length);

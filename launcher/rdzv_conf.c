@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/rdzv_conf.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <strings.h>
 
@@ -12,25 +11,14 @@ enum {
     SECONDS_MAX = 10 * 365 * 24 * 3600, /* so that milliseconds never overflow */
 };
 
-static const char *strip(const char *text, size_t *length)
-{
-    while (*length && isspace((unsigned char)*text)) {
-        text++;
-        --*length;
-    }
-    while (*length && isspace((unsigned char)text[*length - 1]))
-        --*length;
-    return text;
-}
-
 static int add_item(struct rdzv_conf *out, const char *item, size_t length,
                     struct ctrun_error *err)
 {
     const char *equals = memchr(item, '=', length);
     size_t key_length = equals ? (size_t)(equals - item) : length;
     size_t value_length = equals ? length - key_length - 1 : 0;
-    const char *key = strip(item, &key_length);
-    const char *value = equals ? strip(equals + 1, &value_length) : "";
+    const char *key = ct_trim(item, &key_length);
+    const char *value = equals ? ct_trim(equals + 1, &value_length) : "";
     int at = 0;
 
     if (!key_length)
@@ -63,7 +51,7 @@ static int add_item(struct rdzv_conf *out, const char *item, size_t length,
 int rdzv_conf_parse(const char *text, struct rdzv_conf *out, struct ctrun_error *err)
 {
     size_t length = strlen(text);
-    const char *rest = strip(text, &length);
+    const char *rest = ct_trim(text, &length);
     int rc = 0;
 
     out->count = 0;

@@ -14,6 +14,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/nic.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/wire/munge.h"
@@ -167,7 +168,7 @@ static int choose_address(struct ct_addr *out, const struct ct_endpoint *endpoin
         return 0;
     if ((rc = ct_addr_resolve(endpoint->host, endpoint->port, out, 1, err)) < 0)
         return rc;
-    if (!ct_addr_is_mine(out))
+    if (!ct_nic_is_mine(out))
         return ct_fail(err, CTRUN_E_USAGE,
                        "--listen %s: that name is no address of this machine",
                        endpoint->host);

@@ -3,6 +3,7 @@
 
 #include "tests/lib/test.h"
 #include "worker_sdk/base/addr.h"
+#include "worker_sdk/base/nic.h"
 
 static void endpoints_parse_as_torchrun_does(void **state)
 {
@@ -40,11 +41,11 @@ static void loopback_is_mine_and_documentation_addresses_are_not(void **state)
 
     (void)state;
     assert_int_equal(ct_addr_parse("127.0.1.1", 1, &addr), 0);
-    assert_true(ct_addr_is_loopback(&addr) && ct_addr_is_mine(&addr));
+    assert_true(ct_addr_is_loopback(&addr) && ct_nic_is_mine(&addr));
     assert_int_equal(ct_addr_parse("::ffff:127.0.0.1", 1, &addr), 0);
     assert_true(ct_addr_is_loopback(&addr));
     assert_int_equal(ct_addr_parse("203.0.113.7", 1, &addr), 0); /* RFC 5737 */
-    assert_false(ct_addr_is_mine(&addr));
+    assert_false(ct_nic_is_mine(&addr));
     assert_true(ct_addr_parse("node1", 1, &addr) < 0);
 }
 

@@ -34,6 +34,19 @@ static void numbers_are_parsed_whole_or_not_at_all(void **state)
     assert_int_equal(ct_parse_i64("-", -12, 12, &i), -EINVAL);
 }
 
+static void blanks_around_a_text_are_left_out(void **state)
+{
+    size_t length = 7;
+    const char *text = ct_trim(" \ta b\n ", &length);
+
+    (void)state;
+    assert_int_equal(length, 3);
+    assert_memory_equal(text, "a b", 3);
+    length = 2;
+    (void)ct_trim("  ", &length);
+    assert_int_equal(length, 0);
+}
+
 static void fields_include_empty_ones(void **state)
 {
     const char *cursor = "a,,b";
@@ -53,6 +66,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(format_and_copy_tell_what_did_not_fit),
         cmocka_unit_test(numbers_are_parsed_whole_or_not_at_all),
+        cmocka_unit_test(blanks_around_a_text_are_left_out),
         cmocka_unit_test(fields_include_empty_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

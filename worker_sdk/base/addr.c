@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <string.h>
@@ -60,14 +59,10 @@ int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
     char copy[CT_HOST_MAX + 16];
     const char *port;
     char *host;
-    size_t length;
+    size_t length = strlen(text);
 
     *out = (struct ct_endpoint){.port = -1};
-    while (isspace((unsigned char)*text))
-        text++;
-    length = strlen(text);
-    while (length && isspace((unsigned char)text[length - 1]))
-        length--;
+    text = ct_trim(text, &length);
     if (length >= sizeof copy)
         return ct_fail(err, -EINVAL, "endpoint '%.40s...': too long", text);
     memcpy(copy, text, length);
@@ -122,36 +117,6 @@ int ct_addr_resolve(const char *host, int port, struct ct_addr *out, int max,
     return count ? count : ct_fail(err, CTRUN_E_DNS, "host '%s': no address", host);
 }
 
-static bool usable(const struct ifaddrs *it, bool loopback)
-{
-    return it->ifa_addr && (it->ifa_flags & IFF_UP) &&
-           (it->ifa_addr->sa_family == AF_INET ||
-            it->ifa_addr->sa_family == AF_INET6) &&
-           loopback == !!(it->ifa_flags & IFF_LOOPBACK);
-}
-
-int ct_addr_local(struct ct_addr *out, int max)
-{
-    struct ifaddrs *list;
-    int count = 0;
-
-    if (getifaddrs(&list) < 0)
-        return -errno;
-    for (int loopback = 0; loopback < 2; loopback++) {
-        for (struct ifaddrs *it = list; it && count < max; it = it->ifa_next) {
-            if (!usable(it, loopback))
-                continue;
-            out[count] = (struct ct_addr){.length = it->ifa_addr->sa_family == AF_INET
-                                                        ? sizeof out->v4
-                                                        : sizeof out->v6};
-            memcpy(&out[count].any, it->ifa_addr, out[count].length);
-            count++;
-        }
-    }
-    freeifaddrs(list);
-    return count;
-}
-
 /* The IPv4 address of a v4 or v4-mapped v6 address; false when it is neither. */
 static bool as_v4(const struct ct_addr *addr, struct in_addr *out)
 {
@@ -186,20 +151,6 @@ bool ct_addr_is_same_host(const struct ct_addr *a, const struct ct_addr *b)
         return a4.s_addr == b4.s_addr;
     return a->any.sa_family == AF_INET6 && b->any.sa_family == AF_INET6 &&
            IN6_ARE_ADDR_EQUAL(&a->v6.sin6_addr, &b->v6.sin6_addr);
-}
-
-bool ct_addr_is_mine(const struct ct_addr *addr)
-{
-    struct ct_addr local[4 * CT_ADDRS_MAX]; /* machines have more than names have */
-    int count;
-
-    if (ct_addr_is_loopback(addr))
-        return true;
-    count = ct_addr_local(local, (int)(sizeof local / sizeof *local));
-    for (int i = 0; i < count; i++)
-        if (ct_addr_is_same_host(addr, &local[i]))
-            return true;
-    return false;
 }
 
 int ct_addr_port(const struct ct_addr *addr)

@@ -42,14 +42,10 @@ int ct_addr_parse(const char *host, int port, struct ct_addr *out);
  * Returns the number of addresses (at most max), or a CTRUN_E_* code. */
 int ct_addr_resolve(const char *host, int port, struct ct_addr *out, int max,
                     struct ctrun_error *err);
-/* Addresses of this machine's interfaces that are up, loopback last. Count, or -errno. */
-int ct_addr_local(struct ct_addr *out, int max);
 
 bool ct_addr_is_loopback(const struct ct_addr *addr);
 bool ct_addr_is_same_host(const struct ct_addr *a,
                           const struct ct_addr *b); /* port ignored */
-/* True when a loopback address or the address of one of this machine's interfaces. */
-bool ct_addr_is_mine(const struct ct_addr *addr);
 int ct_addr_port(const struct ct_addr *addr);
 void ct_addr_set_port(struct ct_addr *addr, int port);
 /* "10.0.0.1" / "fe80::1%eth0"; v4-mapped v6 prints as v4. dst has CT_ADDR_TEXT_MAX bytes. */

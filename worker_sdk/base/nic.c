@@ -91,3 +91,10 @@ bool ct_nic_find(struct ct_nic *out, const struct ct_addr *addr)
     freeifaddrs(list);
     return is_found;
 }
+
+bool ct_nic_is_mine(const struct ct_addr *addr)
+{
+    struct ct_nic nic;
+
+    return ct_addr_is_loopback(addr) || ct_nic_find(&nic, addr);
+}

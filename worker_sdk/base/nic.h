@@ -26,7 +26,9 @@ struct ct_nic {
 /* Up to `max` addresses, best to announce first: those with a carrier before those without,
  * global before link-local ones, loopback last; else as the kernel lists them. Count or -errno. */
 int ct_nic_list(struct ct_nic *out, int max);
-/* The entry of an address of ours, port and scope ignored; false when it is not ours. */
+/* The entry of an address of ours, port ignored; false when it is not ours. */
 bool ct_nic_find(struct ct_nic *out, const struct ct_addr *addr);
+/* True for every loopback address, too. */
+bool ct_nic_is_mine(const struct ct_addr *addr);
 
 #endif

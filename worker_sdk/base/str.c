@@ -71,6 +71,17 @@ bool ct_starts_with(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+const char *ct_trim(const char *text, size_t *length)
+{
+    while (*length && isspace((unsigned char)*text)) {
+        text++;
+        --*length;
+    }
+    while (*length && isspace((unsigned char)text[*length - 1]))
+        --*length;
+    return text;
+}
+
 const char *ct_next_field(const char **cursor, char separator, size_t *length)
 {
     const char *field = *cursor;

@@ -26,6 +26,9 @@ int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out);
 
 bool ct_starts_with(const char *text, const char *prefix);
 
+/* The text without blanks around it: where it begins; *length, its length, shrinks. Borrowed. */
+const char *ct_trim(const char *text, size_t *length);
+
 /* One field of a list: returns the bytes up to the next `separator` and moves *cursor behind
  * it; NULL when the list is used up. Not terminated: *length tells. Borrowed from *cursor. */
 const char *ct_next_field(const char **cursor, char separator, size_t *length);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/base/nic.h"
 #include "worker_sdk/comm/mesh_addr.h"
 
 #include <errno.h>
@@ -155,7 +156,7 @@ static int preference(const struct ct_addr *addr, bool same_net,
 {
     if (ct_addr_is_loopback(addr))
         return same_net ? 0 : -1;
-    if (!same_net && ct_addr_is_mine(addr))
+    if (!same_net && ct_nic_is_mine(addr))
         return -1; /* a bridge that every machine has (172.17.0.1): it would lead to us */
     for (const struct ifaddrs *it = local; it; it = it->ifa_next)
         if (in_network(addr, it))
