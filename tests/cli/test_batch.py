@@ -127,6 +127,20 @@ def test_a_task_that_sleeps_ends_when_its_agent_is_killed(box):
     box.wait_gone()
 
 
+def test_merged_workers_have_the_cpus_of_all_tasks(box):
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    if len(cpus) < 2 or not shutil.which("taskset"):
+        pytest.skip("two CPUs and taskset are needed")
+    step = {**STEP, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2",
+            "SLURM_NODEID": "0", "SLURM_JOB_ID": str(os.getpid())}
+    runs = [box.start("taskset", "-c", cpu, ctrun.program("ctrun"), "--nproc-per-node=2", "--no-python",
+                      "grep", "Cpus_allowed_list", "/proc/self/status",
+                      env={**step, "SLURM_LOCALID": str(task)}) for task, cpu in enumerate(cpus)]
+    assert [run.wait() for run in runs] == [0, 0], runs
+    lists = {"-".join(map(str, cpus)), ",".join(map(str, cpus))}
+    assert [line.split()[1] in lists for line in runs[0].out.splitlines()] == [True, True], runs
+
+
 def test_a_task_does_not_follow_a_leader_of_another_user(box):
     if os.geteuid() != 0:
         pytest.skip("only root can be two users")

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "launcher/plan.h"
 #include "worker_sdk/base/log.h"
@@ -252,6 +253,24 @@ static void the_grace_time_has_three_sources(void **state)
     done();
     resolve(&f, "sh", (char *[]){word, NULL});
     assert_int_equal(f.rc, -EINVAL);
+    done();
+}
+
+static void a_signal_leaves_the_time_that_slurm_gives(void **state)
+{
+    char job[] = "SLURM_JOB_ID=7";
+    char path[] = "/tmp/config_test_XXXXXX";
+    char conf[64];
+    const int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0 && write(fd, "KillWait=100\n", 13) == 13);
+    close(fd);
+    (void)snprintf(conf, sizeof conf, "SLURM_CONF=%s", path);
+    resolve(&f, "sh", (char *[]){job, conf, NULL});
+    (void)unlink(path);
+    assert_int_equal(f.config.grace_ms, 30000);
+    assert_int_equal(f.config.signal_grace_ms, 90000); /* a tenth is ours */
     done();
 }
 
@@ -612,6 +631,7 @@ int main(void)
         cmocka_unit_test(static_waits_for_all_nodes),
         cmocka_unit_test(signals_are_read_by_name_and_unknown_ones_warned_about),
         cmocka_unit_test(the_grace_time_has_three_sources),
+        cmocka_unit_test(a_signal_leaves_the_time_that_slurm_gives),
         cmocka_unit_test(node_rank_with_a_dynamic_backend_is_warned_about),
         cmocka_unit_test(filters_split_at_single_commas),
         cmocka_unit_test(the_worker_command_is_torchruns),

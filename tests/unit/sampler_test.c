@@ -138,6 +138,20 @@ static void restart_with_other_world_sees_the_rest_once(void **state)
     ctrun_sampler_destroy(whole);
 }
 
+static void padding_repeats_what_is_left(void **state)
+{
+    struct ctrun_sampler *whole = sampler(10, 0, 1, 5);
+    struct ctrun_sampler *s = sampler(10, 1, 2, 5);
+
+    (void)state;
+    assert_int_equal(ctrun_sampler_set_epoch(s, 0, 7, NULL), 0);
+    assert_int_equal(ctrun_sampler_length(s), 2); /* 3 are left for two ranks */
+    assert_int_equal(ctrun_sampler_indices(s)[0], ctrun_sampler_indices(whole)[8]);
+    assert_int_equal(ctrun_sampler_indices(s)[1], ctrun_sampler_indices(whole)[7]);
+    ctrun_sampler_destroy(s);
+    ctrun_sampler_destroy(whole);
+}
+
 static void start_behind_the_end_is_an_empty_epoch(void **state)
 {
     struct ctrun_sampler *s = sampler(10, 2, 4, 0);
@@ -197,6 +211,7 @@ int main(void)
         cmocka_unit_test(ranks_get_what_torch_deals),
         cmocka_unit_test(mnist_sized_epoch_equals_torch),
         cmocka_unit_test(restart_with_other_world_sees_the_rest_once),
+        cmocka_unit_test(padding_repeats_what_is_left),
         cmocka_unit_test(start_behind_the_end_is_an_empty_epoch),
         cmocka_unit_test(wrong_options_are_named),
         cmocka_unit_test(every_failing_allocation_is_survived),
