@@ -210,5 +210,6 @@ def test_an_undecided_stop_is_answered_at_once_and_its_decision_obeyed(node):
     server._on_failure, server._on_stopping = leave_undecided, decide
     run = node.run("exit", "3", server=server)
     assert run.code == 3, run
-    assert [answer["generation"] for answer in server.received("STOPPING")] == [1, 2]
+    # The last one is on its way beside the end of the run.
+    assert [answer["generation"] for answer in server.wait_for("STOPPING", 2)] == [1, 2]
     assert len(server.received("JOIN")) == 2
