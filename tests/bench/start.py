@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """From exec of the launcher to the first instruction of the last of 4 workers, and of 64.
 
-usage: start.py [SAMPLES]     default 15; torchrun gets a third of them, and no 64"""
+usage: start.py [SAMPLES]     default 15; torchrun gets a third of them, and no 64
+
+ctrun and torchrun make a folder for each worker. TMPDIR=/dev/shm takes the disk's file system out
+of the measurement: ext4 without a journal, as in many virtual machines, needs up to 0.3 ms for a
+folder when hundreds were removed within the last minute, as this very benchmark does."""
 import sys
 
 from launchers import FIRST, PROBE, ctrun, launchers, stamps, table
