@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Before workers start: the address of group rank 0 that works from this node. */
 #include <errno.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent/agent_private.h"
@@ -65,12 +64,10 @@ static void on_failed(void *context, const char *text)
         .node_rank = (int32_t)agent->start.group_rank,
         .pid = getpid(),
         .restart_count = agent->start.restart_count,
+        .wall_ns = ct_wall_ns(),
         .step = -1,
     };
-    struct timespec now;
 
-    (void)clock_gettime(CLOCK_REALTIME, &now); /* cannot fail */
-    failure.wall_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     (void)ct_copy(failure.host, sizeof failure.host, agent->options->hello.host);
     (void)ct_copy(failure.text, sizeof failure.text, text); /* same size */
     add_what_works(agent, failure.text, sizeof failure.text);

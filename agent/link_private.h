@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the link share; nobody else includes it.
  *
- *     link.c           attempts, the connection and its bytes
+ *     link_connect.c   attempts to reach the server
+ *     link.c           the connection and its bytes
  *     link_message.c   what the server says
  *     link_lease.c     heartbeats, silence, the lease */
 #ifndef AGENT_LINK_PRIVATE_H
@@ -66,11 +67,27 @@ struct link {
     uint64_t silence_due_ms; /* when the silence timer should run */
 };
 
+/* ---- link_connect.c ---------------------------------------------------------------------- */
+
+/* The attempt failed: next address at once, and after the last one a pause. */
+void link_fail_attempt(struct link *link, int rc, const char *what);
+/* No word from the server's host either: it may be there, and the way to it broken. */
+bool link_is_silence(int rc);
+/* The connection is made again: at once, but not by all nodes in the same instant. */
+void link_begin_resume(struct link *link, const struct ctrun_error *why);
+/* Timers; context: struct link. */
+void link_on_attempt(void *context);
+void link_on_talk(void *context);
+
 /* ---- link.c ------------------------------------------------------------------------------ */
 
 void link_set_state(struct link *link, enum link_state state, const char *why);
 /* The end of this connection, and of the attempts to make it again. The callback may connect. */
 void link_go_down(struct link *link, const struct ctrun_error *why);
+/* Of the attempt or connection, with what it had received and not sent. */
+void link_drop_socket(struct link *link);
+/* Bytes, or room for them; context: struct link. */
+void link_on_socket(void *context, unsigned events);
 /* While UP a broken connection ends the link, or is made again; before it only the attempt. */
 void link_fail_connection(struct link *link, int rc, const char *what);
 /* Writes what is queued. False when the connection has failed (and link is another). */
