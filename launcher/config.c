@@ -2,24 +2,16 @@
 #include "launcher/config.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "launcher/config_private.h"
 #include "launcher/devices.h"
-#include "launcher/log_limits.h"
 #include "launcher/meet.h"
-#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
-
-enum {
-    GRACE_MS = 30 * 1000, /* torchrun's */
-    GRACE_MAX_S = 30 * 24 * 3600,
-};
 
 const char *config_backend_name(enum config_backend backend)
 {
@@ -170,114 +162,6 @@ static int resolve_names(struct config *out, const struct options *options,
     return 0;
 }
 
-/* ---- Addresses ----------------------------------------------------------------------- */
-
-static int resolve_net(struct config *out, const struct options *options,
-                       struct ctrun_error *err)
-{
-    out->net_text = option_text(options, OPTION_NET);
-    out->ports_text = option_text(options, OPTION_PORT_RANGE);
-    if (ct_net_parse(out->net_text, &out->net, err) < 0)
-        return ct_wrap(err, "--net");
-    if (ct_port_range_parse(out->ports_text, &out->ports, err) < 0)
-        return ct_wrap(err, "--port-range");
-    return 0;
-}
-
-/* ---- Stopping ------------------------------------------------------------------------ */
-
-static int find_signal(const char *name, size_t length)
-{
-    if (length > 3 && strncmp(name, "SIG", 3) == 0) {
-        for (int n = 1; n < SIGRTMIN; n++) {
-            const char *abbreviation = sigabbrev_np(n);
-
-            if (abbreviation && strlen(abbreviation) == length - 3 &&
-                strncmp(abbreviation, name + 3, length - 3) == 0)
-                return n;
-        }
-    }
-    return 0;
-}
-
-static void resolve_signals(struct config *out, const struct options *options)
-{
-    const char *rest = option_text(options, OPTION_SIGNALS_TO_HANDLE);
-    size_t length;
-
-    out->signals_text = rest;
-    for (const char *name; (name = ct_next_field(&rest, ',', &length));) {
-        size_t blanks = strspn(name, " \t");
-        int n;
-
-        blanks = blanks > length ? length : blanks;
-        name += blanks;
-        length -= blanks;
-        while (length && strchr(" \t", name[length - 1]))
-            length--;
-        n = find_signal(name, length);
-        if (n == 0 || n == SIGKILL || n == SIGSTOP || n == SIGCHLD)
-            ct_warn("--signals-to-handle: '%.*s' is no signal that can be handled",
-                    (int)length, name);
-        else if (out->signal_count < CONFIG_SIGNALS_MAX)
-            out->signals[out->signal_count++] = n;
-    }
-}
-
-/* The batch system kills what is left after its own wait: a tenth of it, a second at least, is
- * ours to say how the workers ended. */
-static uint64_t site_grace_ms(uint32_t kill_wait_s)
-{
-    uint64_t all_ms = (uint64_t)kill_wait_s * 1000;
-    uint64_t ours_ms = all_ms / 10 > 1000 ? all_ms / 10 : 1000;
-
-    return all_ms > ours_ms ? all_ms - ours_ms : all_ms / 2;
-}
-
-static int resolve_grace(struct config *out, const struct options *options,
-                         struct ctrun_error *err)
-{
-    const struct option_value *option = &options->values[OPTION_SHUTDOWN_TIMEOUT];
-    const char *name = "--shutdown-timeout";
-    const char *text = option->text;
-    int64_t seconds = option->integer;
-
-    out->grace_ms = out->signal_grace_ms = GRACE_MS;
-    if (!text) {
-        name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-        if (!(text = option_env(out->env, name))) {
-            if (out->kill_wait_s)
-                out->signal_grace_ms = site_grace_ms(out->kill_wait_s);
-            return 0;
-        }
-        if (option_parse_int(text, &seconds) < 0)
-            return ct_fail(err, -EINVAL, "%s=%s: not a number of seconds", name, text);
-    }
-    if (seconds < 0 || seconds > GRACE_MAX_S)
-        return ct_fail(err, -EINVAL,
-                       "%s=%s: shutdown_timeout must be non-negative, got %lld", name,
-                       text, (long long)seconds);
-    out->grace_ms = out->signal_grace_ms = (uint64_t)seconds * 1000;
-    return 0;
-}
-
-static int resolve_patience(struct config *out, const struct options *options,
-                            struct ctrun_error *err)
-{
-    const struct option_value *option = &options->values[OPTION_MIN_UPTIME];
-    const struct option_value *hang = &options->values[OPTION_HANG_TIMEOUT];
-
-    if (hang->integer < 0 || hang->integer > GRACE_MAX_S)
-        return ct_fail(err, CTRUN_E_USAGE, "--hang-timeout=%s: 0 to %d seconds",
-                       hang->text, GRACE_MAX_S);
-    out->hang_timeout_ms = (uint64_t)hang->integer * 1000;
-    if (option->integer < 0 || option->integer > GRACE_MAX_S)
-        return ct_fail(err, CTRUN_E_USAGE, "--min-uptime=%s: 0 to %d seconds",
-                       option->text, GRACE_MAX_S);
-    out->min_uptime_ms = (uint64_t)option->integer * 1000;
-    return 0;
-}
-
 static int resolve_unit(struct config *out, const struct options *options,
                         struct ctrun_error *err)
 {
@@ -294,100 +178,21 @@ static int resolve_unit(struct config *out, const struct options *options,
     return 0;
 }
 
-static int resolve_requeue(struct config *out, const struct options *options,
-                           struct ctrun_error *err)
-{
-    const struct option_value *code = &options->values[OPTION_REQUEUE_EXIT];
+/* ---- Addresses ----------------------------------------------------------------------- */
 
-    out->keeps_signals = strcmp(option_text(options, OPTION_SIGNAL_SCOPE), "node") == 0;
-    if (code->text && (code->integer < 1 || code->integer > 255))
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "--requeue-exit=%s: an exit code is 1 to 255", code->text);
-    out->requeue_exit = code->text ? (int)code->integer : 0;
+static int resolve_net(struct config *out, const struct options *options,
+                       struct ctrun_error *err)
+{
+    out->net_text = option_text(options, OPTION_NET);
+    out->ports_text = option_text(options, OPTION_PORT_RANGE);
+    if (ct_net_parse(out->net_text, &out->net, err) < 0)
+        return ct_wrap(err, "--net");
+    if (ct_port_range_parse(out->ports_text, &out->ports, err) < 0)
+        return ct_wrap(err, "--port-range");
     return 0;
 }
 
-/* As torchrun: what is no positive number turns the check off. */
-static void resolve_stuck_limit(struct config *out)
-{
-    const char *text = option_env(out->env,
-                                  "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT");
-    char *end;
-    double seconds;
-
-    if (!text)
-        return;
-    seconds = strtod(text, &end);
-    if (end != text && *end == '\0' && seconds > 0)
-        out->stuck_limit_ms = seconds > GRACE_MAX_S ? (uint64_t)GRACE_MAX_S * 1000
-                                                    : (uint64_t)(seconds * 1000) + 1;
-}
-
-/* ---- Output -------------------------------------------------------------------------- */
-
-/* "a,,b,c" is "a,b" and "c". */
-static int parse_filters(const char *text, char **out, const char *option,
-                         struct ctrun_error *err)
-{
-    size_t room = strlen(text) + 1;
-    int count = 0;
-
-    while (*text) {
-        size_t length = 0;
-
-        if (count == CONFIG_FILTERS_MAX)
-            return ct_fail(err, -EINVAL, "%s: more than %d texts", option,
-                           CONFIG_FILTERS_MAX);
-        if (!(out[count] = ct_zalloc(room)))
-            return -ENOMEM;
-        while (*text && !(text[0] == ',' && text[1] != ',')) {
-            out[count][length++] = *text;
-            text += text[0] == ',' ? 2 : 1;
-        }
-        text += *text == ',';
-        if (length) {
-            count++;
-        } else { /* an empty text would match everything */
-            free(out[count]);
-            out[count] = NULL;
-        }
-    }
-    return 0;
-}
-
-static int resolve_output(struct config *out, const struct options *options,
-                          struct ctrun_error *err)
-{
-    const char *environment = option_env(out->env,
-                                         "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-    const char *template = option_text(options, OPTION_LOG_LINE_PREFIX_TEMPLATE);
-    struct stat info;
-    int rc;
-
-    rc = streams_parse(&out->streams, option_text(options, OPTION_REDIRECTS),
-                       option_text(options, OPTION_TEE),
-                       option_text(options, OPTION_LOCAL_RANKS_FILTER), err);
-    if (rc < 0)
-        return rc;
-    if (option_has_text(options, OPTION_LOG_DIR))
-        out->log_dir = option_text(options, OPTION_LOG_DIR);
-    out->has_no_files = out->log_dir && strcmp(out->log_dir, "/dev/null") == 0;
-    if (out->log_dir && !out->has_no_files && stat(out->log_dir, &info) == 0 &&
-        !S_ISDIR(info.st_mode))
-        return ct_fail(err, -EINVAL, "--log-dir: log_dir: %s is a file", out->log_dir);
-    if (!*template)
-        template = environment &&*environment ? environment
-                                              : "[${role_name}${local_rank}]:";
-    out->prefix_template = template;
-    out->collapses = options->values[OPTION_COLLAPSE].is_on;
-    if ((rc = log_limits_parse(options, &out->log_max_bytes, &out->log_keep, err)) < 0)
-        return rc;
-    if ((rc = parse_filters(option_text(options, OPTION_DUPLICATE_STDOUT_FILTERS),
-                            out->out_filters, "--duplicate-stdout-filters", err)) < 0)
-        return rc;
-    return parse_filters(option_text(options, OPTION_DUPLICATE_STDERR_FILTERS),
-                         out->err_filters, "--duplicate-stderr-filters", err);
-}
+/* ---- Workers ------------------------------------------------------------------------- */
 
 /* On when the variable is exactly "1". */
 static int resolve_timer(struct config *out, struct ctrun_error *err)
@@ -466,11 +271,9 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = resolve_net(out, options, err)) < 0 ||
         (rc = meet_resolve(out, options, err)) < 0 ||
         (rc = resolve_names(out, options, err)) < 0 ||
-        (rc = resolve_grace(out, options, err)) < 0 ||
-        (rc = resolve_patience(out, options, err)) < 0 ||
+        (rc = config_stop_resolve(out, options, err)) < 0 ||
         (rc = resolve_unit(out, options, err)) < 0 ||
-        (rc = resolve_requeue(out, options, err)) < 0 ||
-        (rc = resolve_output(out, options, err)) < 0 ||
+        (rc = config_output_resolve(out, options, err)) < 0 ||
         (rc = resolve_timer(out, err)) < 0 || (rc = check_devices(out, err)) < 0 ||
         (rc = placement_resolve(&out->placement, options, env,
                                 count_placed(out, options), err)) < 0 ||
@@ -480,8 +283,6 @@ int config_resolve(struct config *out, const struct options *options, char *cons
     out->guards_stores = strcmp(option_text(options, OPTION_STORE_ACCESS), "any") !=
                              0 &&
                          (out->backend != CONFIG_LOCAL || *out->local_addr);
-    resolve_signals(out, options);
-    resolve_stuck_limit(out);
     warn_environment(env);
     return 0;
 }

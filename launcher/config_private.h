@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the configuration share: each resolves its part; 0 or a code, as
+ * config_resolve(). */
+#ifndef LAUNCHER_CONFIG_PRIVATE_H
+#define LAUNCHER_CONFIG_PRIVATE_H
+
+#include "launcher/config.h"
+
+/* config_stop.c: when and how workers are stopped, and what is passed on to them. */
+int config_stop_resolve(struct config *out, const struct options *options,
+                        struct ctrun_error *err);
+/* config_output.c: where the workers' output goes. */
+int config_output_resolve(struct config *out, const struct options *options,
+                          struct ctrun_error *err);
+
+#endif
