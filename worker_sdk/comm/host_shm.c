@@ -2,17 +2,16 @@
 #include "worker_sdk/comm/host_shm.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/reduce.h"
+#include "worker_sdk/comm/region.h"
+#include "worker_sdk/comm/ring.h"
 
 enum {
-    REGIONS_MAX = 4096,  /* ctrun_group_alloc() calls of one group */
     SLICE_ALIGN = 64,    /* bytes: members do not write to one cache line */
-    OFFSET_BITS = 44,    /* of ct_post.where; the region is above */
     PIECE_BYTES = 65536, /* claimed at once in a direct all-reduce */
 };
 
@@ -22,17 +21,10 @@ enum plan {
     PLAN_STAGED
 };
 
-/* Memory of ct_host_shm_alloc(): member i's part begins at base + i * stride. */
-struct region {
-    unsigned char *base;
-    size_t stride;
-};
-
 struct ct_host_shm {
     struct ct_segment segment;
     uint64_t number; /* of the last post */
-    struct region *regions;
-    size_t region_count;
+    struct ct_regions regions;
     /* The call that runs. */
     struct ct_call call;
     enum plan plan;
@@ -67,6 +59,7 @@ int ct_host_shm_create(struct ct_host_shm **out, struct ct_segment *segment,
         return ct_fail(err, -ENOMEM, "open group: no memory");
     }
     shm->segment = *segment;
+    shm->regions = (struct ct_regions){.size = segment->size, .me = segment->me};
     *segment = (struct ct_segment){0};
     *out = shm;
     return 0;
@@ -76,10 +69,7 @@ void ct_host_shm_destroy(struct ct_host_shm *shm)
 {
     if (!shm)
         return;
-    for (size_t i = 0; i < shm->region_count; i++)
-        munmap(shm->regions[i].base,
-               shm->regions[i].stride * (size_t)shm->segment.size);
-    free(shm->regions);
+    ct_regions_deinit(&shm->regions);
     ct_segment_close(&shm->segment);
     free(shm);
 }
@@ -88,7 +78,7 @@ void ct_host_shm_abort(struct ct_host_shm *shm, int code, const char *text)
 {
     (void)ct_verdict_set(shm->segment.verdict, code, text); /* the first reason stays */
     for (int i = 0; i < shm->segment.size; i++)
-        ct_segment_ring(&shm->segment, i);
+        ct_segment_wake(&shm->segment, i);
     /* Our own thread may be the one that sleeps: it looks around within a slice. */
 }
 
@@ -103,30 +93,6 @@ static uint64_t what_of(const struct ct_call *call)
 {
     return (uint64_t)call->kind | (uint64_t)call->dtype << 8 |
            (uint64_t)call->op << 16 | (uint64_t)(uint32_t)call->peer << 32;
-}
-
-/* Region and offset of data of ours; 0 when it lies elsewhere. */
-static uint64_t where_of(const struct ct_host_shm *shm, const void *data, size_t bytes)
-{
-    uintptr_t at = (uintptr_t)data;
-
-    for (size_t i = 0; i < shm->region_count; i++) {
-        const struct region *region = &shm->regions[i];
-        uintptr_t own = (uintptr_t)(region->base +
-                                    (size_t)shm->segment.me * region->stride);
-        if (at >= own && at - own <= region->stride &&
-            bytes <= region->stride - (at - own))
-            return ((uint64_t)i + 1) << OFFSET_BITS | (at - own);
-    }
-    return 0;
-}
-
-static void *data_of(const struct ct_host_shm *shm, uint64_t where, int member)
-{
-    const struct region *region = &shm->regions[(where >> OFFSET_BITS) - 1];
-
-    return region->base + (size_t)member * region->stride +
-           (where & ((UINT64_C(1) << OFFSET_BITS) - 1));
 }
 
 static struct ct_post *post_of(const struct ct_host_shm *shm, int member)
@@ -238,7 +204,7 @@ static void reduce_piece(const struct ct_host_shm *shm, int owner, uint64_t k)
     void *dst[CT_LOCAL_MAX];
 
     for (int i = 0; i < shm->segment.size; i++)
-        src[i] = dst[i] = (unsigned char *)data_of(shm, where, i) + slice.start + at;
+        src[i] = dst[i] = ct_regions_at(&shm->regions, where, i) + slice.start + at;
     ct_reduce(&how, dst, shm->segment.size, src, shm->segment.size,
               (left < PIECE_BYTES ? left : PIECE_BYTES) /
                   ctrun_dtype_size(call->dtype));
@@ -288,7 +254,7 @@ static void reduce_unclaimed(struct ct_host_shm *shm, int count)
     }
     atomic_store(&segment->members[segment->me].is_claiming, 0);
     for (int i = 0; pieces_are_done(segment, &wait) && i < segment->size; i++)
-        ct_segment_ring(segment, i);
+        ct_segment_wake(segment, i);
 }
 
 static unsigned char *stage_of(const struct ct_host_shm *shm, int member, size_t chunk)
@@ -396,7 +362,8 @@ static bool step_direct(struct ct_host_shm *shm, size_t k)
         shm->pieces += piece_count(shm);
         reduce_unclaimed(shm, 1);
     } else if (call->peer != shm->segment.me)
-        memcpy(call->out, data_of(shm, post_of(shm, 0)->where, call->peer),
+        memcpy(call->out,
+               ct_regions_at(&shm->regions, post_of(shm, 0)->where, call->peer),
                call->bytes);
     return false;
 }
@@ -439,7 +406,7 @@ int ct_host_shm_begin(struct ct_host_shm *shm, const struct ct_call *call,
     post->count = call->count;
     post->where = 0;
     if (call->kind == CT_CALL_ALL_REDUCE || call->kind == CT_CALL_BROADCAST)
-        post->where = where_of(shm, call->out, call->bytes);
+        post->where = ct_regions_find(&shm->regions, call->out, call->bytes);
     if (call->bytes && call->bytes <= CT_POST_BYTES)
         memcpy(post->data, call->in, call->bytes);
     next_post(shm);
@@ -491,132 +458,6 @@ int ct_host_shm_advance(struct ct_host_shm *shm, bool wait, struct ctrun_error *
     }
 }
 
-/* ---- Point to point --------------------------------------------------------------------- */
-
-static struct ct_ring *ring_between(const struct ct_host_shm *shm, int from, int to)
-{
-    return &shm->segment.rings[from * shm->segment.size + to];
-}
-
-static bool is_peer(const struct ct_segment *segment, const struct ct_wait *wait,
-                    int member)
-{
-    (void)segment;
-    return member == wait->peer;
-}
-
-static bool has_room(const struct ct_segment *segment, const struct ct_wait *wait)
-{
-    const struct ct_ring *ring =
-        &segment->rings[segment->me * segment->size + wait->peer];
-
-    return atomic_load(&ring->taken) + CT_RING_BYTES > wait->number;
-}
-
-static bool has_bytes(const struct ct_segment *segment, const struct ct_wait *wait)
-{
-    const struct ct_ring *ring =
-        &segment->rings[wait->peer * segment->size + segment->me];
-
-    return atomic_load(&ring->written) > wait->number;
-}
-
-static bool is_sender_gone(const struct ct_segment *segment, const struct ct_wait *wait,
-                           int member)
-{
-    return member == wait->peer && !has_bytes(segment, wait);
-}
-
-/* Bytes that can be moved at once: to the end of the ring, of the data, of what is there. */
-static size_t ring_piece(uint64_t position, uint64_t available, size_t left)
-{
-    size_t piece = CT_RING_BYTES - (size_t)(position % CT_RING_BYTES);
-
-    piece = piece < available ? piece : (size_t)available;
-    return piece < left ? piece : left;
-}
-
-static int ring_write(struct ct_host_shm *shm, const struct ct_call *call,
-                      const void *data, size_t bytes, struct ctrun_error *err)
-{
-    struct ct_ring *ring = ring_between(shm, shm->segment.me, call->peer);
-    struct ct_wait wait = {.is_met = has_room,
-                           .is_awaited = is_peer,
-                           .peer = call->peer,
-                           .call = call,
-                           .deadline_ms = call->deadline_ms};
-    const unsigned char *from = data;
-
-    while (bytes) {
-        uint64_t at = atomic_load(&ring->written);
-        size_t piece;
-        int rc;
-        wait.number = at;
-        if ((rc = ct_segment_wait(&shm->segment, &wait, err)) < 0)
-            return rc;
-        piece = ring_piece(at, CT_RING_BYTES - (at - atomic_load(&ring->taken)), bytes);
-        memcpy(ring->data + at % CT_RING_BYTES, from, piece);
-        atomic_store(&ring->written, at + piece);
-        ct_segment_ring(&shm->segment, call->peer);
-        from += piece;
-        bytes -= piece;
-    }
-    return 0;
-}
-
-static int ring_read(struct ct_host_shm *shm, const struct ct_call *call, void *data,
-                     size_t bytes, struct ctrun_error *err)
-{
-    struct ct_ring *ring = ring_between(shm, call->peer, shm->segment.me);
-    struct ct_wait wait = {.is_met = has_bytes,
-                           .is_awaited = is_sender_gone,
-                           .peer = call->peer,
-                           .call = call,
-                           .deadline_ms = call->deadline_ms};
-    unsigned char *to = data;
-
-    while (bytes) {
-        uint64_t at = atomic_load(&ring->taken);
-        size_t piece;
-        int rc;
-        wait.number = at;
-        if ((rc = ct_segment_wait(&shm->segment, &wait, err)) < 0)
-            return rc;
-        piece = ring_piece(at, atomic_load(&ring->written) - at, bytes);
-        memcpy(to, ring->data + at % CT_RING_BYTES, piece);
-        atomic_store(&ring->taken, at + piece);
-        ct_segment_ring(&shm->segment, call->peer);
-        to += piece;
-        bytes -= piece;
-    }
-    return 0;
-}
-
-static int run_send(struct ct_host_shm *shm, const struct ct_call *call,
-                    struct ctrun_error *err)
-{
-    uint64_t bytes = call->bytes;
-    int rc = ring_write(shm, call, &bytes, sizeof bytes, err);
-
-    return rc < 0 ? rc : ring_write(shm, call, call->in, call->bytes, err);
-}
-
-static int run_recv(struct ct_host_shm *shm, const struct ct_call *call,
-                    struct ctrun_error *err)
-{
-    uint64_t bytes;
-    int rc = ring_read(shm, call, &bytes, sizeof bytes, err);
-
-    if (rc < 0)
-        return rc;
-    if (bytes != call->bytes)
-        return ct_fail(err, CTRUN_E_MISMATCH,
-                       "rank %d sends %llu bytes, rank %d receives %zu",
-                       shm->segment.peers[call->peer]->rank, (unsigned long long)bytes,
-                       shm->segment.peers[shm->segment.me]->rank, call->bytes);
-    return ring_read(shm, call, call->out, call->bytes, err);
-}
-
 int ct_host_shm_run(struct ct_host_shm *shm, const struct ct_call *call,
                     struct ctrun_error *err)
 {
@@ -625,9 +466,9 @@ int ct_host_shm_run(struct ct_host_shm *shm, const struct ct_call *call,
     if (rc < 0)
         return rc;
     if (call->kind == CT_CALL_SEND)
-        return run_send(shm, call, err);
+        return ct_ring_send(&shm->segment, call, err);
     if (call->kind == CT_CALL_RECV)
-        return run_recv(shm, call, err);
+        return ct_ring_recv(&shm->segment, call, err);
     if ((rc = ct_host_shm_begin(shm, call, err)) < 0)
         return rc;
     rc = ct_host_shm_advance(shm, true, err);
@@ -654,32 +495,6 @@ static int share(struct ct_host_shm *shm, enum ct_call_kind kind, int64_t *numbe
     return ct_host_shm_run(shm, &call, err);
 }
 
-/* Puts the region behind the last one, not counted yet. */
-static int map_region(struct ct_host_shm *shm, int fd, size_t stride)
-{
-    size_t size = stride * (size_t)shm->segment.size;
-    struct region *grown = ct_realloc_array(shm->regions, shm->region_count + 1,
-                                            sizeof *grown);
-    unsigned char *base;
-
-    if (!grown)
-        return -ENOMEM;
-    shm->regions = grown;
-    base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (base == MAP_FAILED)
-        return -errno;
-    /* Take the pages now: memory that is short must be an error here, not a bus error later.
-     * Kernels before 5.14 cannot; there it is found out on first use. */
-    if (madvise(base + (size_t)shm->segment.me * stride, stride, MADV_POPULATE_WRITE) <
-            0 &&
-        errno != EINVAL) {
-        munmap(base, size);
-        return -ENOMEM;
-    }
-    grown[shm->region_count] = (struct region){base, stride};
-    return 0;
-}
-
 /* The lowest member's descriptor and stride in `offer`: maps it here. 0 or a negative code. */
 static int take_offer(struct ct_host_shm *shm, const int64_t *offer, size_t stride,
                       int own_fd)
@@ -695,7 +510,7 @@ static int take_offer(struct ct_host_shm *shm, const int64_t *offer, size_t stri
         fd = ct_segment_open_peer_fd(shm->segment.peers[0], (int)offer[0], NULL);
     if (fd < 0)
         return fd;
-    rc = map_region(shm, fd, stride);
+    rc = ct_regions_map(&shm->regions, fd, stride);
     if (own_fd < 0)
         close(fd);
     return rc;
@@ -712,9 +527,9 @@ int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_m
     int own_fd = -1;
     int rc;
 
-    if (bytes >= (UINT64_C(1) << OFFSET_BITS) || shm->region_count == REGIONS_MAX)
+    if (bytes > CT_REGION_MAX_BYTES || shm->regions.count == CT_REGIONS_MAX)
         return ct_fail(err, -EINVAL, "group alloc: %zu bytes, block %zu: out of range",
-                       bytes, shm->region_count + 1);
+                       bytes, shm->regions.count + 1);
     if (shm->segment.me == 0)
         offer[0] = own_fd = ct_segment_new_memory(stride * (size_t)shm->segment.size);
     rc = share(shm, CT_CALL_BROADCAST, offer, 2, deadline_ms, err);
@@ -731,10 +546,8 @@ int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_m
         rc = ct_fail(err, CTRUN_E_SHM, "group alloc: %d times %zu bytes: %s",
                      shm->segment.size, bytes, ctrun_strerror((int)status));
     if (rc < 0 && own_status == 0)
-        munmap(shm->regions[shm->region_count].base,
-               stride * (size_t)shm->segment.size);
+        ct_regions_unmap_last(&shm->regions);
     if (rc == 0)
-        *out = shm->regions[shm->region_count++].base +
-               (size_t)shm->segment.me * stride;
+        *out = ct_regions_last(&shm->regions);
     return rc;
 }

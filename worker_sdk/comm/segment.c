@@ -247,7 +247,7 @@ static int join(struct ct_segment *segment, uint64_t deadline_ms,
     (void)sched_getaffinity(0, sizeof self->cpus, (cpu_set_t *)(void *)self->cpus);
     atomic_store(&self->has_joined, 1);
     for (int i = 0; i < segment->size; i++)
-        ct_segment_ring(segment, i);
+        ct_segment_wake(segment, i);
     if ((rc = ct_segment_wait(segment, &wait, err)) < 0)
         return rc;
     choose_patience(segment);
@@ -330,7 +330,7 @@ void ct_segment_close(struct ct_segment *segment)
     if (segment->members) {
         atomic_store(&segment->members[segment->me].has_left, 1);
         for (int i = 0; i < segment->size; i++)
-            ct_segment_ring(segment, i);
+            ct_segment_wake(segment, i);
     }
     for (int i = 0; segment->pidfds && i < segment->size; i++)
         if (segment->pidfds[i] >= 0)
@@ -343,7 +343,7 @@ void ct_segment_close(struct ct_segment *segment)
     *segment = (struct ct_segment){0};
 }
 
-void ct_segment_ring(struct ct_segment *segment, int member)
+void ct_segment_wake(struct ct_segment *segment, int member)
 {
     struct ct_shm_member *peer = &segment->members[member];
 
@@ -494,7 +494,7 @@ void ct_segment_post(struct ct_segment *segment, uint64_t number)
     if (!ct_segment_all_posted(segment, number))
         return; /* whoever is last rings */
     for (int i = 0; i < segment->size; i++)
-        ct_segment_ring(segment, i);
+        ct_segment_wake(segment, i);
 }
 
 static bool posts_are_there(const struct ct_segment *segment,

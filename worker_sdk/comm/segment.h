@@ -154,6 +154,6 @@ bool ct_segment_all_posted(const struct ct_segment *segment, uint64_t number);
 int ct_segment_wait_posts(struct ct_segment *segment, uint64_t number,
                           const struct ct_call *call, struct ctrun_error *err);
 /* Wakes member if it sleeps; after publishing something it may wait for. */
-void ct_segment_ring(struct ct_segment *segment, int member);
+void ct_segment_wake(struct ct_segment *segment, int member);
 
 #endif
