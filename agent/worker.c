@@ -86,6 +86,16 @@ static void emit_ended(const struct worker *worker, const struct worker_place *p
         place->options->on_worker_ended(place->options->context, failure);
 }
 
+/* A worker that is alone writes to where we do, and keeps its terminal. Its last words are wanted
+ * on other nodes too, if there are any. */
+static bool may_inherit(const struct worker_place *place, bool is_err)
+{
+    const struct agent_options *options = place->options;
+
+    return options->join.slots == 1 && (options->hello.max_nodes == 1 ||
+                                        isatty(is_err ? STDERR_FILENO : STDOUT_FILENO));
+}
+
 static int open_stream(struct worker *worker, const struct worker_place *place,
                        bool is_err, int *child_fd, struct ctrun_error *err)
 {
@@ -97,7 +107,7 @@ static int open_stream(struct worker *worker, const struct worker_place *place,
         .chorus = is_err ? place->chorus_err : place->chorus_out,
         .local_rank = worker->local_rank,
         .kind = is_err ? plan->err : plan->out,
-        .is_inherited = place->options->join.slots == 1,
+        .is_inherited = may_inherit(place, is_err),
         .file = is_err ? plan->err_file : plan->out_file,
         .filtered_file = is_err ? plan->filtered_err_file : plan->filtered_out_file,
         .filters = is_err ? place->options->err_filters : place->options->out_filters,

@@ -53,6 +53,10 @@ int addresses_resolve(struct addresses *out, const struct config *config,
 
     *out = (struct addresses){0};
     if (config->backend == CONFIG_LOCAL) {
+        struct addresses unused; /* one node needs none, but --net must not be wrong */
+
+        if (config->net.count > 0 && (rc = list_nics(&unused, config, err)) < 0)
+            return rc;
         out->has_bind = true;
         (void)ct_addr_parse("127.0.0.1", 0, &out->bind); /* a number: cannot fail */
     } else if ((rc = list_nics(out, config, err)) < 0) {

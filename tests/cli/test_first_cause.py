@@ -161,10 +161,11 @@ def test_t24_a_one_decision_holds_for_all_nodes(box):
     found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
                              lambda: f"the port is told\n{daemon}")
     runs = [box.start_ctrun("--nnodes=2", "--max-restarts=5", f"--rdzv-endpoint={found.group(1)}",
-                            "--no-python", "sh", "-c", "[ $RANK = 1 ] || exec sleep 60; exit 3")
+                            "--no-python", "sh", "-c", "[ $RANK = 1 ] || exec sleep 60; echo boom >&2; exit 3")
             for _ in range(2)]
     assert [run.wait() for run in runs] == [3, 3], runs
     assert head(runs[0]) == head(runs[1]) and "E_CRASH_LOOP" in head(runs[0])
+    assert [fact(run, "last lines") for run in runs] == ["boom", "boom"]
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
 

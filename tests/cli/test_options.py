@@ -231,6 +231,11 @@ def test_torchrun_129_an_interval_of_polling_delays_nothing(box, script):
     assert run.code == 3, run
 
 
+def test_an_interface_that_is_not_there_is_refused_for_one_node_too(box):
+    run = box.ctrun("--net=nosuch0", "true")
+    assert run.code == 2 and "--net=nosuch0: " in run.err and "has nothing there" in run.err, run
+
+
 def test_version_is_one_line(box):
     run = box.ctrun("--version")
     assert run.code == 0 and re.fullmatch(r"ctrun \d+\.\d+\.\d+\n", run.out)
