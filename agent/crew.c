@@ -11,11 +11,14 @@
 
 #include "agent/cage.h"
 #include "agent/cgroup.h"
+#include "agent/leftovers.h"
 #include "agent/policy.h"
 #include "agent/reap.h"
 #include "agent/worker.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
 
 struct crew {
     struct crew_options options;
@@ -28,6 +31,7 @@ struct crew {
     struct loop_timer *timer; /* the policy's next look */
     struct cgroup cgroup;
     char oom_proof[320]; /* of this round; empty: none */
+    struct leftovers leftovers;
 };
 
 static void on_timer(void *context);
@@ -69,6 +73,7 @@ static void clear(struct crew *crew)
     for (int i = 0; crew->workers && i < crew->count; i++)
         worker_deinit(&crew->workers[i]);
     memset(&crew->policy, 0, sizeof crew->policy);
+    memset(&crew->leftovers, 0, sizeof crew->leftovers);
 }
 
 void crew_destroy(struct crew *crew)
@@ -210,6 +215,29 @@ static bool is_running(const struct crew *crew)
     return false;
 }
 
+static void note_leftover(void *context, const struct reap_process *process)
+{
+    struct crew *crew = context;
+
+    if (!is_asked_session(crew, process->session))
+        leftovers_note(&crew->leftovers, process->pid);
+}
+
+static void tell_leftovers(struct crew *crew)
+{
+    const char *text = leftovers_text(&crew->leftovers);
+    struct ct_event event;
+
+    if (crew->leftovers.count == 0)
+        return;
+    ct_event_begin(&event, "leftovers_killed");
+    ct_event_int(&event, "generation", (int64_t)crew->start.generation);
+    ct_event_int(&event, "count", crew->leftovers.count);
+    ct_event_str(&event, "processes", text);
+    ct_event_end(&event);
+    ct_warn("killed what workers had left behind: %s", text);
+}
+
 static void act(struct crew *crew, unsigned actions)
 {
     static const unsigned walks[] = {POLICY_SIGNAL_REST, POLICY_KILL_LEFTOVERS,
@@ -217,6 +245,8 @@ static void act(struct crew *crew, unsigned actions)
 
     if (actions & POLICY_SIGNAL)
         signal_running(crew, crew->policy.signal);
+    if (actions & POLICY_KILL_LEFTOVERS)
+        (void)reap_scan(NULL, note_leftover, crew);
     if (actions & POLICY_KILL_ALL)
         signal_running(crew, SIGKILL);
     if (actions & POLICY_KILL_ALL ||
@@ -243,6 +273,7 @@ static void end_stop(struct crew *crew)
             survivors++;
         }
     memset(&crew->policy, 0, sizeof crew->policy);
+    tell_leftovers(crew);
     crew->options.on_gone(crew->options.context,
                           is_stuck && survivors == 0 ? 1 : survivors);
 }

@@ -23,6 +23,7 @@
 
 #include "agent/cage.h"
 #include "agent/fence.h"
+#include "agent/leftovers.h"
 #include "agent/limits.h"
 #include "agent/reap.h"
 #include "worker_sdk/base/clock.h"
@@ -179,13 +180,21 @@ static int wait_for_agent(pid_t agent, const struct reap_keep *keep,
     }
 }
 
+static void note_process(void *context, const struct reap_process *process)
+{
+    leftovers_note(context, process->pid);
+}
+
 /* Kills what the agent left. A clean agent left nothing: one system call. */
 static void sweep(const struct reap_keep *keep, int status)
 {
+    struct leftovers leftovers = {0};
     struct reap_process survivor = {0};
     struct ct_event event;
     int left;
 
+    if (WIFSIGNALED(status))
+        (void)reap_scan(keep, note_process, &leftovers);
     left = reap_kill_all(
         keep, WIFEXITED(status) ? GUARD_AFTER_AGENT_MS : AGENT_KILL_WAIT_MS, &survivor);
     ct_event_begin(&event, "guard_ended");
@@ -207,6 +216,8 @@ static void sweep(const struct reap_keep *keep, int status)
                 "were killed\n",
                 sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?",
                 WTERMSIG(status));
+    if (leftovers.count > 0)
+        fprintf(stderr, "  killed     : %s\n", leftovers_text(&leftovers));
 }
 
 int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_error *err)

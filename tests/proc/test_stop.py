@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals, grace, escalation, and what workers leave behind."""
 import os
+import re
 import signal
 import time
 
@@ -164,6 +165,10 @@ def test_what_a_failed_worker_leaves_behind_is_killed(node, leftover, way):
                    env=way)
     assert run.code == 5
     node.box.wait_gone(1)
+    for event in node.box.events("leftovers_killed"):  # none that ended with its worker
+        assert re.fullmatch(r"pid \d+ \(victim\)(, pid \d+ \(victim\))*", event["processes"]), event
+    if leftover == "orphan":  # it has a session of its own
+        assert [event["count"] for event in node.box.events("leftovers_killed")] == [1]
 
 
 @pytest.mark.parametrize("leftover", ["child", "orphan", "holder"])
