@@ -11,8 +11,10 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    REQUEST_MS =
-        1000,      /* one member's time: without a leader it would keep us for 7 s */
+    PATIENCE_MS =
+        1000, /* one member's time: without a leader it would keep us for 7 s */
+    PATIENCE_MAX_MS =
+        8000,      /* when all are slow: TLS and a password cost a busy etcd seconds */
     PAUSE_MS = 50, /* after all members were asked in vain */
     BODY_MAX_BYTES = 2 << 20, /* etcd takes 1.5 MiB */
     REPLY_MAX_BYTES = 4 << 20,
@@ -23,8 +25,9 @@ struct etcd {
     struct http_client *http;
     struct ct_buf body;
     struct ct_buf in;
-    int member;          /* the one that answered last */
-    bool is_open_to_all; /* etcd said that it asks nobody for a password */
+    int member;           /* the one that answered last */
+    uint64_t patience_ms; /* with one member, for one answer */
+    bool is_open_to_all;  /* etcd said that it asks nobody for a password */
     char token[JSON_ETCD_TOKEN_MAX];
     /* Addresses of the members' names, kept until one does not answer. */
     struct ct_addr addrs[ETCD_ENDPOINTS_MAX][CT_ADDRS_MAX];
@@ -62,6 +65,7 @@ int etcd_open(struct etcd **out, const struct etcd_config *config,
         return ct_wrap(err, "--rdzv-backend=etcd");
     }
     etcd->config = config;
+    etcd->patience_ms = PATIENCE_MS;
     ct_buf_init(&etcd->body, BODY_MAX_BYTES);
     ct_buf_init(&etcd->in, REPLY_MAX_BYTES);
     *out = etcd;
@@ -175,7 +179,7 @@ static int post(struct etcd *etcd, enum etcd_call call, const struct ct_buf *bod
                               .authorization = call == ETCD_LOGIN ? NULL : etcd->token,
                               .body = ct_buf_data(body),
                               .length = ct_buf_length(body),
-                              .connect_ms = REQUEST_MS,
+                              .connect_ms = etcd->patience_ms,
                               .deadline_ms = deadline_ms,
                               .on_body = call == ETCD_WATCH ? take_lines : collect,
                               .context = etcd,
@@ -187,9 +191,9 @@ static int post(struct etcd *etcd, enum etcd_call call, const struct ct_buf *bod
     return rc;
 }
 
-static uint64_t attempt_deadline(uint64_t deadline_ms)
+static uint64_t attempt_deadline(const struct etcd *etcd, uint64_t deadline_ms)
 {
-    const uint64_t own_ms = ct_deadline_ms(REQUEST_MS);
+    const uint64_t own_ms = ct_deadline_ms(etcd->patience_ms);
 
     return own_ms < deadline_ms ? own_ms : deadline_ms;
 }
@@ -199,7 +203,7 @@ static int ask(struct etcd *etcd, enum etcd_call call, const struct ct_buf *body
                uint64_t deadline_ms, struct json_etcd_reply *reply,
                struct ctrun_error *err)
 {
-    int rc = post(etcd, call, body, attempt_deadline(deadline_ms), err);
+    int rc = post(etcd, call, body, attempt_deadline(etcd, deadline_ms), err);
 
     *reply = (struct json_etcd_reply){0};
     if (rc < 0)
@@ -322,32 +326,49 @@ static int try_member(struct etcd *etcd, enum etcd_call call, uint64_t deadline_
     return rc;
 }
 
+/* Twice of what was needed or was too little. */
+static void set_patience(struct etcd *etcd, uint64_t ms)
+{
+    etcd->patience_ms = 2 * ms < PATIENCE_MS       ? PATIENCE_MS
+                        : 2 * ms > PATIENCE_MAX_MS ? PATIENCE_MAX_MS
+                                                   : 2 * ms;
+}
+
 int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
             struct json_etcd_reply *reply, struct ctrun_error *err)
 {
     const struct timespec pause = {0, PAUSE_MS * 1000000L};
     struct ctrun_error own;
+    bool is_slow = false;
     int relogins = 0;
     int rc;
 
     if (!err)
         err = &own;
     for (int tried = 1;; tried++) {
-        if ((rc = try_member(etcd, call, deadline_ms, reply, err)) == 0)
+        const uint64_t began_ms = ct_now_ms();
+
+        if ((rc = try_member(etcd, call, deadline_ms, reply, err)) == 0) {
+            set_patience(etcd, ct_now_ms() - began_ms);
             return 0;
+        }
         if (rc > 0 && relogins++ < 2)
             continue;
         if (rc > 0)
             return ct_fail(err, CTRUN_E_AUTH,
                            "etcd does not take the token it gave us");
+        is_slow |= rc == -ETIMEDOUT;
         if ((rc = judge(etcd, rc, err)) < 0)
             return rc;
         leave_member(etcd, err);
         if (ct_left_ms(deadline_ms) <=
             PAUSE_MS) /* a try without time hides the reason */
             return unreachable(etcd, err);
-        if (tried % etcd->config->endpoint_count == 0)
-            (void)nanosleep(&pause, NULL); /* cut short: asked a bit earlier */
+        if (tried % etcd->config->endpoint_count != 0)
+            continue;
+        if (is_slow)
+            set_patience(etcd, etcd->patience_ms);
+        (void)nanosleep(&pause, NULL); /* cut short: asked a bit earlier */
     }
 }
 

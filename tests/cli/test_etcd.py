@@ -4,6 +4,7 @@ import ctrun
 import launch
 import pytest
 from etcd_job import job  # noqa: F401
+from proxy import Proxy
 
 AUTH, RETRY, USAGE = 77, 75, 2  # exit codes
 
@@ -99,6 +100,18 @@ def test_nodes_meet_through_etcd_with_tls_and_a_user_and_leave_nothing_there(box
     assert sorted(dump.environments()) == [0, 1, 2, 3, 4, 5]
     assert len(box.events("election", to="leading")) == 1
     ctrun.wait_until(lambda: server.keys() == {}, lambda: f"no key is left: {server.keys()}")
+
+
+def test_an_etcd_that_answers_late_is_given_more_time(box, etcd):
+    """Every connection is mute for longer than a member gets at first."""
+    server = etcd()
+    wire = Proxy(server.ports[0])
+    wire.mute_s = 1.5
+    words = server.options()
+    words[1] = f"--rdzv-endpoint=127.0.0.1:{wire.port}"
+    run = box.ctrun(*words, "--nnodes=1", "sh", "-c", "echo trained")
+    wire.close()
+    assert run.code == 0 and run.out == "trained\n", run
 
 
 def test_etcd_v2_is_another_name_for_the_same(box, etcd, dump):

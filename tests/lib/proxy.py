@@ -3,6 +3,7 @@
 when the test says so."""
 import socket
 import threading
+import time
 
 
 class Proxy:
@@ -12,6 +13,7 @@ class Proxy:
         self.target = target
         self.seen = b""
         self.change = lambda data: data  # of what the server says
+        self.mute_s = 0  # before the first word that the server says on a connection
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.socks, self.threads = [], []
@@ -35,6 +37,8 @@ class Proxy:
 
     def _pass(self, source, sink, is_reply):
         try:
+            if is_reply and self.mute_s:
+                time.sleep(self.mute_s)
             while data := source.recv(65536):
                 self.seen += data
                 sink.sendall(self.change(data) if is_reply else data)
