@@ -204,6 +204,22 @@ def test_a_standby_is_told_so_and_takes_over(daemon):
     assert [next(filter(None, place)) for place in places] == [1, 2]  # 0: while nobody has one
 
 
+def test_who_waits_in_vain_for_a_lost_node_is_told_its_name(daemon):
+    agents, _ = daemon.world(2, lost_after=1000, join_timeout=1500)
+    agents[1].close()
+    assert agents[0].expect(wire.STOP)["reason"] == wire.STOP_NODE_LOST
+    agents[0].stopped(1)
+    agents[0].join()
+
+    def verdict():
+        agents[0].heartbeat()
+        kind, message = agents[0].read()
+        return message if kind == wire.VERDICT else None
+    [text] = [failure["text"] for failure in ctrun.wait_until(verdict, "the end")["failures"]
+              if failure["cause"] == wire.CAUSE_JOIN_TIMEOUT]
+    assert re.fullmatch(r"1 of 2 nodes joined in 1.5 s; joined: n0; missing: n1", text), text
+
+
 def test_a_join_timeout_names_who_came(daemon):
     agent = daemon.agent("lonely").hello(join_timeout=300).join()
     verdict = agent.expect(wire.VERDICT)
