@@ -33,6 +33,16 @@ static void random_suffix(char *dst)
     dst[SUFFIX_CHARS] = '\0';
 }
 
+static int cannot_make(const char *path, struct ctrun_error *err)
+{
+    const int code = errno;
+
+    return ct_fail(err, -code,
+                   "log directory %.600s: %s; choose another --log-dir, or /dev/null "
+                   "for none",
+                   path, strerror(code));
+}
+
 /* Makes parent/name_xxxxxxxx with a suffix that was free. */
 static int make_unique(char *dst, const char *parent, const char *name,
                        struct ctrun_error *err)
@@ -49,7 +59,7 @@ static int make_unique(char *dst, const char *parent, const char *name,
         if (errno != EEXIST)
             break;
     }
-    return ct_fail(err, -errno, "log directory %.600s: %s", dst, strerror(errno));
+    return cannot_make(dst, err);
 }
 
 static int make_path(const char *path, struct ctrun_error *err)
@@ -61,7 +71,7 @@ static int make_path(const char *path, struct ctrun_error *err)
         (void)mkdir(partial, 0777); /* the last one tells */
     }
     if (mkdir(path, 0777) < 0 && errno != EEXIST)
-        return ct_fail(err, -errno, "log directory %.600s: %s", path, strerror(errno));
+        return cannot_make(path, err);
     return 0;
 }
 

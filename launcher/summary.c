@@ -199,6 +199,9 @@ static void begin_with_root(struct messages_block *out, const struct ct_failure 
     else if (root->cause == CT_CAUSE_EXEC)
         messages_begin(out, summary_code_of(root), "rank %d (%s) %s", root->rank,
                        root->host, what);
+    else if (root->cause == CT_CAUSE_AGENT)
+        messages_begin(out, summary_code_of(root), "rank %d (%s) %s: %s", root->rank,
+                       root->host, what, root->text);
     else
         messages_begin(out, summary_code_of(root),
                        "rank %d (%s, pid %d) %s%s %s after start%s", root->rank,
@@ -257,7 +260,7 @@ void summary_format(struct messages_block *out, const struct summary *summary)
         begin_with_root(out, root);
     summary_add_facts(out, root);
     if (root->rank >= 0 && root->cause != CT_CAUSE_UNKILLABLE &&
-        root->cause != CT_CAUSE_HANG)
+        root->cause != CT_CAUSE_HANG && root->cause != CT_CAUSE_AGENT)
         add_last_lines(out, root);
     if (verdict->outcome == CT_OUTCOME_CRASH_LOOP)
         add_loop_advice(out, summary);

@@ -85,6 +85,13 @@ def test_torchrun_115_filters_collect_matching_lines(box):
                                    for t in ("an apple", "pears", "a,b"))
 
 
+def test_a_log_directory_that_cannot_be_made_is_told_with_the_remedy(box):
+    run = box.ctrun("--log-dir=/proc/x", "-r3", "true")
+    assert run.code == 1, run
+    assert re.match(r"ctrun: error\[E_EXIT\]: rank 0 \(\S+\) could not be started: log directory /proc/x: "
+                    "No such file or directory; choose another --log-dir", run.err), run
+
+
 def test_torchrun_116_without_log_dir_files_go_to_tmpdir(box):
     run = box.ctrun("-r1", "sh", "-c", "echo hello")
     assert run.code == 0
