@@ -90,8 +90,9 @@ struct ct_segment {
     const struct ct_peer *const *peers; /* kept; by local index */
     struct ct_watch watch;
     int *pidfds;
-    int spins;  /* looks before the first sched_yield() */
-    int yields; /* and before the first sleep */
+    int spins;               /* looks before the first sched_yield() */
+    int yields;              /* and before the first sleep */
+    _Atomic uint32_t *ready; /* in the head: slept on before there are bells */
     void *head;
     size_t head_bytes;
     void *body;
@@ -155,5 +156,7 @@ int ct_segment_wait_posts(struct ct_segment *segment, uint64_t number,
                           const struct ct_call *call, struct ctrun_error *err);
 /* Wakes member if it sleeps; after publishing something it may wait for. */
 void ct_segment_wake(struct ct_segment *segment, int member);
+/* Wakes all that sleep on this word. */
+void ct_segment_wake_all(_Atomic uint32_t *word);
 
 #endif
