@@ -34,6 +34,69 @@ static void a_small_shm_warns_and_none_fails(void **state)
     assert_true(doctor_has_failed(&doctor));
 }
 
+/* Of the newest finding: bad ones come with their fix, good ones without. */
+static void assert_newest(const struct doctor *doctor, const char *what,
+                          enum doctor_level level, const char *fix)
+{
+    const struct doctor_finding *finding = &doctor->list[doctor->count - 1];
+
+    assert_string_equal(finding->what, what);
+    assert_int_equal(finding->level, level);
+    if (level == DOCTOR_OK)
+        assert_string_equal(finding->fix, "");
+    else
+        assert_non_null(strstr(finding->fix, fix));
+}
+
+static void what_is_wrong_with_a_machine_comes_with_its_fix(void **state)
+{
+    struct doctor doctor = {0};
+
+    (void)state;
+    doctor_check_port(&doctor, 29400, NULL);
+    assert_newest(&doctor, "port 29400", DOCTOR_OK, "");
+    doctor_check_port(&doctor, 29400, "pid 4242 (python3)");
+    assert_newest(&doctor, "port 29400", DOCTOR_WARN, "--rdzv-endpoint");
+    assert_non_null(strstr(doctor.list[1].value, "pid 4242 (python3)"));
+    doctor_check_cpus(&doctor, 8, 8);
+    assert_newest(&doctor, "CPUs", DOCTOR_OK, "");
+    doctor_check_cpus(&doctor, 2, 8);
+    assert_newest(&doctor, "CPUs", DOCTOR_WARN, "--cpus-per-task");
+    doctor_check_clock(&doctor, "tsc", true);
+    assert_newest(&doctor, "clock", DOCTOR_OK, "");
+    doctor_check_clock(&doctor, "hpet", true);
+    assert_newest(&doctor, "clock", DOCTOR_WARN, "dmesg");
+    doctor_check_memory(&doctor, UINT64_MAX, 1);
+    assert_newest(&doctor, "cgroup memory", DOCTOR_OK, "");
+    doctor_check_memory(&doctor, 100, 89);
+    assert_newest(&doctor, "cgroup memory", DOCTOR_OK, "");
+    doctor_check_memory(&doctor, 100, 95);
+    assert_newest(&doctor, "cgroup memory", DOCTOR_WARN, "--mem");
+}
+
+static void limits_that_workers_would_hit_come_with_their_fix(void **state)
+{
+    struct doctor_limits limits = {.nofile_soft = 65536,
+                                   .nofile_hard = 65536,
+                                   .memlock_soft = 65536,
+                                   .workers = 8};
+    struct doctor doctor = {0};
+
+    (void)state;
+    doctor_check_limits(&doctor, &limits);
+    for (size_t i = 0; i < doctor.count; i++)
+        assert_int_equal(doctor.list[i].level,
+                         DOCTOR_OK); /* nothing registers memory here */
+    doctor.count = 0;
+    limits.nofile_soft = limits.nofile_hard = 1024;
+    limits.has_rdma = true;
+    doctor_check_limits(&doctor, &limits);
+    assert_int_equal(doctor.list[0].level, DOCTOR_WARN);
+    assert_non_null(strstr(doctor.list[0].fix, "ulimit -n 1536, after raising"));
+    assert_int_equal(doctor.list[1].level, DOCTOR_WARN);
+    assert_non_null(strstr(doctor.list[1].fix, "memlock unlimited"));
+}
+
 static const struct doctor_node three[] = {
     {.host = "a",
      .version = "1",
@@ -162,6 +225,8 @@ int main(void)
         cmocka_unit_test(a_node_reads_what_it_wrote_and_nothing_else),
         cmocka_unit_test(a_name_that_is_loopback_is_a_trap),
         cmocka_unit_test(a_small_shm_warns_and_none_fails),
+        cmocka_unit_test(what_is_wrong_with_a_machine_comes_with_its_fix),
+        cmocka_unit_test(limits_that_workers_would_hit_come_with_their_fix),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
