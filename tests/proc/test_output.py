@@ -111,7 +111,7 @@ def test_a_reader_that_goes_away_does_not_end_the_training(node):
     reader, writer = os.pipe()
     process = subprocess.Popen(
         [ctrun.program("agent_harness"), "--server", server.address, "--workers", "2", "--",
-         ctrun.program("victim"), "flood", "300000", "touch", str(node.box.path("done%r"))],
+         ctrun.program("victim"), "flood", "3000000", "touch", str(node.box.path("done%r"))],
         stdout=writer, env=node.box.env)
     os.close(writer)
     assert os.read(reader, 10)

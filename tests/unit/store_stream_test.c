@@ -368,6 +368,33 @@ static void large_replies_share_a_budget(void **state)
 
 /* Each request is tried with each of its allocations failing: that closes its connection, and
  * the same request works on the next one. */
+static void a_multi_set_that_finds_no_memory_changes_nothing(void **state)
+{
+    const struct ct_tcpstore_blob pairs[] = {
+        rig_blob("a"), rig_blob("1"), rig_blob("b"),
+        rig_blob("a value that is longer than a counter")};
+    struct ct_tcpstore_request set = {.query = CT_TCPSTORE_MULTI_SET, .count = 2};
+    int rc = -ENOMEM;
+    struct ct_buf buf;
+    struct rig rig;
+    size_t n;
+
+    (void)state;
+    rig_init(&rig, 0);
+    ct_buf_init(&buf, 1000);
+    assert_int_equal(ct_tcpstore_encode_request(&buf, CT_TCPSTORE_D2, &set, pairs), 0);
+    for (n = 1; rc == -ENOMEM; n++) {
+        rig_expect_value(&rig, "a", "");
+        rig_expect_value(&rig, "b", "");
+        rc = rig_send_d2(&rig, 'w', &buf, n);
+        rig_close(&rig, 'w');
+    }
+    assert_true(rc == 0 && n > 4);
+    rig_expect_value(&rig, "a", "1");
+    ct_buf_deinit(&buf);
+    rig_deinit(&rig);
+}
+
 static void lack_of_memory_ends_one_connection_and_nothing_else(void **state)
 {
     const struct ct_tcpstore_blob pairs[] = {rig_blob("a"), rig_blob("1"),
@@ -441,6 +468,7 @@ int main(void)
         cmocka_unit_test(a_full_store_refuses_writers_and_serves_readers),
         cmocka_unit_test(large_replies_share_a_budget),
         cmocka_unit_test(a_store_that_cannot_be_made_says_so),
+        cmocka_unit_test(a_multi_set_that_finds_no_memory_changes_nothing),
         cmocka_unit_test(lack_of_memory_ends_one_connection_and_nothing_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
