@@ -79,6 +79,7 @@ struct agent_options {
     uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */
     uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
     uint64_t signal_grace_ms;    /* but after a signal to us; 0: the same */
+    bool is_alone;               /* no other node can ever find this run */
     bool keeps_signals;          /* USR1 and USR2 reach the workers of this node only */
     const int *signals;          /* signals to forward and end by */
     size_t signal_count;

@@ -71,6 +71,11 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
 
     if (rc < 0)
         return rc;
+    if (agent->options->is_alone)
+        return ct_fail(
+            err, -EINVAL,
+            "it was started for one node, and no other can find it: start it "
+            "with --nnodes=MIN:MAX and --rdzv-endpoint");
     if (min_nodes < 1 || max_nodes < min_nodes || max_nodes > AGENT_NODES_MAX)
         return ct_fail(err, -EINVAL, "%u:%u nodes: 1 <= MIN <= MAX <= %d is needed",
                        min_nodes, max_nodes, AGENT_NODES_MAX);

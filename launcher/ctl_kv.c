@@ -182,8 +182,10 @@ static const struct deed *find_deed(const struct ctl_call *call,
         return NULL;
     }
     near = ctl_nearest(call->words[0], names);
-    (void)ct_fail(err, CTRUN_E_USAGE, "kv cannot %s%s%s%s", call->words[0],
-                  near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    (void)ct_fail(err, CTRUN_E_USAGE,
+                  "kv %s: write list, get, set, add, wait or delete%s%s%s",
+                  call->words[0], near ? "; did you mean " : "", near ? near : "",
+                  near ? "?" : "");
     return NULL;
 }
 

@@ -102,6 +102,7 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     (void)ct_copy(out->hello.run_id, sizeof out->hello.run_id, config->run_id);
     (void)ct_copy(out->hello.host, sizeof out->hello.host, config->host);
 
+    out->is_alone = config->backend == CONFIG_LOCAL;
     out->join.slots = (uint32_t)config->nproc;
     out->join.fingerprint = fingerprint_of(config);
     if (config->nodes.max > 1)

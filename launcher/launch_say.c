@@ -55,15 +55,13 @@ static void on_back(void *context)
 /* Once a run, by the node that serves: who waits for the others knows at once what for. */
 static void say_place(struct launch *launch, const struct ct_waiting *waiting)
 {
-    const struct ct_endpoint *endpoint = &launch->config->endpoint;
-
     if (launch->has_said_place || !launch->hosts_rendezvous || seat_get()->is_given ||
         waiting->joined >= waiting->min_nodes)
         return;
     launch->has_said_place = true;
     messages_say("run '%s': %u of %u nodes are here, they meet at %s port %d",
                  launch->config->run_id, waiting->joined, waiting->min_nodes,
-                 endpoint->host, endpoint->port);
+                 launch->config->endpoint.host, ct_addr_port(&launch->hosts.addrs[0]));
 }
 
 static void on_waiting(void *context, const struct ct_waiting *waiting,

@@ -78,6 +78,15 @@ def test_wrong_words_are_refused(box, words):
     assert box.run(CTL, *words).code == 2
 
 
+def test_a_run_that_no_other_node_can_find_does_not_wait_for_one(box):
+    run = box.start_ctrun(*HOLD)
+    box.wait_workers(1)
+    answer = ctl(box, "resize", "2", run=run)
+    assert answer.code == 1 and "--nnodes=MIN:MAX and --rdzv-endpoint" in answer.err, answer
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+
+
 def test_drain_of_a_name_that_no_node_has_is_an_error(box, cluster):
     cluster.start(2, "2")
     cluster.world(1, 2)
