@@ -150,6 +150,8 @@ CTRUN_API int ctrun_open(struct ctrun_session **out,
                          const struct ctrun_options *options, struct ctrun_error *err);
 CTRUN_API void ctrun_close(struct ctrun_session *session);
 
+/* Who we are: constant while the session is open, as the environment had it. rank is 0 to
+ * world_size - 1, local_rank the same among the workers of our node, node_rank the node's. */
 CTRUN_API int ctrun_rank(const struct ctrun_session *session);
 CTRUN_API int ctrun_world_size(const struct ctrun_session *session);
 CTRUN_API int ctrun_local_rank(const struct ctrun_session *session);
@@ -256,6 +258,8 @@ CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *s
                                struct ctrun_error *err);
 /* Local. Other ranks that still wait for us get CTRUN_E_PEER_LOST. */
 CTRUN_API void ctrun_group_close(struct ctrun_group *group);
+/* Our index among the members, 0 to size - 1: what root, to and from below mean. It is the
+ * session's rank only in a group of the whole world. */
 CTRUN_API int ctrun_group_rank(const struct ctrun_group *group);
 CTRUN_API int ctrun_group_size(const struct ctrun_group *group);
 /* Ends every running and later call on this group with CTRUN_E_ABORTED, here and, within
@@ -272,7 +276,10 @@ CTRUN_API int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **
  * and op; a difference is CTRUN_E_MISMATCH, not a hang. They block until this rank's part is
  * done. Data are contiguous, borrowed for the call, and undefined after a failure. Results are
  * bit-equal on all ranks. Failures: CTRUN_E_TIMEOUT (names who is missing), CTRUN_E_PEER_LOST
- * (who died), CTRUN_E_ABORTED; after any of them the group is dead: close it. */
+ * (who died), CTRUN_E_ABORTED; after any of them the group is dead: close it. -EINVAL for
+ * arguments that are wrong by themselves: the group lives. */
+/* data: count elements, replaced by the result. Integers have no
+ * CTRUN_AVG: CTRUN_E_UNSUPPORTED. */
 CTRUN_API int ctrun_all_reduce(struct ctrun_group *group, void *data, size_t count,
                                enum ctrun_dtype dtype, enum ctrun_op op,
                                struct ctrun_error *err);
@@ -285,8 +292,10 @@ CTRUN_API int ctrun_broadcast(struct ctrun_group *group, void *data, size_t coun
 CTRUN_API int ctrun_all_gather(struct ctrun_group *group, const void *in, void *out,
                                size_t count, enum ctrun_dtype dtype,
                                struct ctrun_error *err);
+/* Returns when every member has called it. */
 CTRUN_API int ctrun_barrier(struct ctrun_group *group, struct ctrun_error *err);
-/* Point to point, matched by order of calls between the two ranks. */
+/* Point to point, matched by the order of calls between the two; both give the same number of
+ * bytes, else CTRUN_E_MISMATCH. Both block: a send may wait for its receiver. */
 CTRUN_API int ctrun_send(struct ctrun_group *group, const void *data, size_t bytes,
                          int to, struct ctrun_error *err);
 CTRUN_API int ctrun_recv(struct ctrun_group *group, void *data, size_t bytes, int from,
@@ -356,7 +365,8 @@ struct ctrun_ddp_options {
 
 /* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that
  * differs, on every rank), broadcasts rank 0's values, and lays out the gradient buckets.
- * Collective. params is copied; what it points to is kept. The buckets are memory of the group
+ * Collective, blocks. group is kept, options may be NULL. params is copied; what it points to
+ * is kept. The buckets are memory of the group
  * (ctrun_group_alloc()): a second object on the same group takes as much again. */
 CTRUN_API int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
                                const struct ctrun_param *params, size_t count,
@@ -399,13 +409,14 @@ struct ctrun_ddp_stats {
     uint64_t backward_compute_ns; /* last step: backward begin to last gradient */
     uint64_t backward_comm_ns;    /* last step: first bucket started to last one done */
 };
+/* Never blocks; between steps. */
 CTRUN_API void ctrun_ddp_get_stats(const struct ctrun_ddp *ddp,
                                    struct ctrun_ddp_stats *out);
 
-/* ---- Data: sampler, IDX data sets, loader ----------------------------------------------- */
+/* ---- Data: sampler, IDX data sets ------------------------------------------------------- */
 
 /* Writes the permutation of 0..n-1 that torch.randperm gives for this seed, bit for bit
- * (MT19937; specs: classic initialiser, z = next % (n - i)). */
+ * (MT19937 with the classic initialiser, z = next % (n - i)). out: n entries. */
 CTRUN_API void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n);
 
 /* torch.utils.data.DistributedSampler, index for index. */
@@ -433,7 +444,7 @@ CTRUN_API void ctrun_sampler_destroy(struct ctrun_sampler *sampler);
  * only; the old epoch stays then. */
 CTRUN_API int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch,
                                       size_t start, struct ctrun_error *err);
-/* How many indices this rank gets in the epoch, and which (borrowed until the next epoch). */
+/* How many indices this rank gets in the epoch, and which: borrowed until set_epoch or destroy. */
 CTRUN_API size_t ctrun_sampler_length(const struct ctrun_sampler *sampler);
 CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *sampler);
 

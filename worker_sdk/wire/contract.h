@@ -5,7 +5,7 @@
 #ifndef CT_WIRE_CONTRACT_H
 #define CT_WIRE_CONTRACT_H
 
-/* Set for every worker (specs: torchrun's environment). */
+/* Set for every worker (torchrun's environment). */
 #define CT_ENV_RANK             "RANK"
 #define CT_ENV_LOCAL_RANK       "LOCAL_RANK"
 #define CT_ENV_GROUP_RANK       "GROUP_RANK"
