@@ -38,6 +38,7 @@ enum {
 /* One of several tasks that a batch system has started on this node; each is one rank. */
 struct config_task {
     bool is_rank;               /* false: an agent of its own, the rest is 0 */
+    bool is_quiet;              /* another task of this node says what all know */
     int local_id;               /* our worker's LOCAL_RANK */
     int local_count;            /* LOCAL_WORLD_SIZE */
     int place;                  /* ours among those that `placement` has */

@@ -163,6 +163,15 @@ static struct summary describe_run(const struct launch *launch,
     };
 }
 
+/* The verdict is the same everywhere: once a node is enough. Not so what happened here alone. */
+static bool is_told_by_another(const struct launch *launch,
+                               const struct ct_verdict *verdict)
+{
+    return launch->config->task.is_quiet &&
+           !(verdict->failure_count > 0 &&
+             verdict->failures[0].cause == CT_CAUSE_UNKILLABLE);
+}
+
 static int end_by_verdict(const struct launch *launch, const struct ct_verdict *verdict)
 {
     struct json_error_file files[CT_FAILURES_MAX] = {0};
@@ -173,10 +182,12 @@ static int end_by_verdict(const struct launch *launch, const struct ct_verdict *
     if (verdict->outcome == CT_OUTCOME_SUCCEEDED)
         return CT_EXIT_OK;
     read_error_files(launch, verdict, files);
-    summary_format(&block, &summary);
-    messages_print(&block);
-    summary_torchrun_format(&block, &summary);
-    messages_print(&block);
+    if (!is_told_by_another(launch, verdict)) {
+        summary_format(&block, &summary);
+        messages_print(&block);
+        summary_torchrun_format(&block, &summary);
+        messages_print(&block);
+    }
     copy_root_error(launch, verdict);
     for (int i = 0; i < CT_FAILURES_MAX; i++)
         json_error_file_deinit(&files[i]);

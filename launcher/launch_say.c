@@ -78,6 +78,8 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     if (!waiting->is_standby && waited_ms - launch->said_ms < SAY_EVERY_MS)
         return;
     launch->said_ms = waited_ms;
+    if (launch->config->task.is_quiet)
+        return;
     messages_format_waiting(text, sizeof text, waiting, waited_ms);
     messages_say("%s", text);
     if (waiting->joined < waiting->min_nodes &&
@@ -99,7 +101,8 @@ static void on_way(void *context, const struct ct_start *start,
         strcmp(launch->said_route, launch->route.addr) == 0)
         return;
     (void)ct_copy(launch->said_route, sizeof launch->said_route, launch->route.addr);
-    messages_say("%s", text);
+    if (!launch->config->task.is_quiet)
+        messages_say("%s", text);
 }
 
 /* Once, and on one node: the others chose in the same way. */
@@ -162,16 +165,18 @@ static void say_excluded(const struct ct_stop *stop)
 static void on_stop(void *context, const struct ct_stop *stop)
 {
     struct launch *launch = context;
+    const bool is_quiet = launch->config->task.is_quiet;
     char text[1024];
 
     why_take(&launch->why, stop);
     torch_events_round_over(&launch->torch_events);
     messages_format_stop(text, sizeof text, stop);
-    if (!stop->is_final && stop->reason != CT_STOP_UNDECIDED)
+    if (!stop->is_final && stop->reason != CT_STOP_UNDECIDED && !is_quiet)
         messages_say("%s", text);
     else
         ct_info("%s", text); /* a second STOP or the summary says it better */
-    say_excluded(stop);
+    if (!is_quiet)
+        say_excluded(stop);
 }
 
 /* With --hosts it is said where the signal came from, not here. */

@@ -65,6 +65,7 @@ static void fill_task(struct config *config, const struct batch_place *place)
 
     config->task = (struct config_task){
         .is_rank = true,
+        .is_quiet = place->local_id > 0,
         .local_id = place->local_id,
         .local_count = place->tasks[place->node_id],
         .node_id = place->node_id,

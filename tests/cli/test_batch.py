@@ -101,10 +101,23 @@ def test_the_time_that_is_left_and_earlier_starts_are_shown(box):
     assert grace == ("7 s", "command line")
 
 
+def step_of_two_tasks():
+    return {**STEP, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2",
+            "SLURM_NODEID": "0", "SLURM_JOB_ID": str(os.getpid())}
+
+
+def test_what_happens_to_tasks_that_are_ranks_is_told_once_a_node(box):
+    runs = [box.start_ctrun("--max-restarts=1", "--no-python", "sh", "-c",
+                            "[ $RANK = 1 ] || exec sleep 600; echo boom >&2; exit 5",
+                            env={**step_of_two_tasks(), "SLURM_LOCALID": task}) for task in "01"]
+    assert [run.wait(30) for run in runs] == [5, 5], runs
+    for words in ("error[E_EXIT]: rank 1 (", "last lines : boom", "restart 1/1: rank 1", "Root Cause"):
+        assert words in runs[0].err and words not in runs[1].err, runs
+
+
 def start_merged(box):
     """Two tasks of one node that merge: the agent, and the one that sleeps."""
-    step = {**STEP, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2",
-            "SLURM_NODEID": "0", "SLURM_JOB_ID": str(os.getpid())}
+    step = step_of_two_tasks()
     runs = [box.start_ctrun("--nproc-per-node=2", "--no-python", "sh", "-c",
                             "touch up.$RANK; exec sleep 600", env={**step, "SLURM_LOCALID": task})
             for task in "01"]
