@@ -191,7 +191,9 @@ int election_start(struct election **out, const struct election_options *options
     init_locks(election);
     if ((rc = fill(election, options, err)) < 0 ||
         (rc = etcd_open(&election->etcd, options->config, err)) < 0 ||
-        (rc = look(election, ct_deadline_ms(timeout_ms), err)) < 0)
+        (rc = look(election, ct_deadline_ms(timeout_ms), err)) < 0 ||
+        (rc == 0 && /* the journal may become ours */
+         (rc = election_check_journal(election, ct_deadline_ms(timeout_ms), err)) < 0))
         goto fail;
     *out = election; /* the thread's callbacks find it there */
     if ((rc = start_thread(election, err)) == 0)

@@ -56,6 +56,32 @@ static int create_key(struct election *election, struct ctrun_error *err)
     return rc;
 }
 
+static int check_version(const struct election *election, const struct json_etcd_kv *kv,
+                         struct ctrun_error *err)
+{
+    if (kv->length >= ELECTION_HEAD_BYTES && kv->value[0] == ELECTION_VERSION)
+        return 0;
+    return ct_fail(err, CTRUN_E_VERSION,
+                   "etcd: the journal of run '%s' is another version's: install the "
+                   "same ctrun on all nodes",
+                   election->options.run_id);
+}
+
+int election_check_journal(struct election *election, uint64_t deadline_ms,
+                           struct ctrun_error *err)
+{
+    struct json_etcd_reply reply;
+    int rc = json_etcd_range(etcd_body(election->etcd), election->journal_key);
+
+    if (rc < 0 ||
+        (rc = etcd_do(election->etcd, ETCD_RANGE, deadline_ms, &reply, err)) < 0)
+        return rc;
+    if (reply.count > 0)
+        rc = check_version(election, &reply.kvs[0], err);
+    json_etcd_reply_deinit(&reply);
+    return rc < 0 ? rc : 0;
+}
+
 static int take_journal(struct election *election, const struct json_etcd_reply *reply,
                         struct ctrun_error *err)
 {
@@ -64,12 +90,8 @@ static int take_journal(struct election *election, const struct json_etcd_reply 
     const uint64_t silence_ms = has_resigned ? 0 : election->ttl_ms / 2;
     const uint64_t until_ms = election->renewed_ms + election->ttl_ms / 2;
 
-    if (kv && (kv->length < ELECTION_HEAD_BYTES || kv->value[0] != ELECTION_VERSION))
-        return ct_fail(
-            err, CTRUN_E_VERSION,
-            "etcd: the journal of run '%s' is another version's: install the "
-            "same ctrun on all nodes",
-            election->options.run_id);
+    if (kv && check_version(election, kv, err) < 0)
+        return CTRUN_E_VERSION;
     return election->options.on_elected(
         election->options.context, kv ? kv->value + ELECTION_HEAD_BYTES : NULL,
         kv ? kv->length - ELECTION_HEAD_BYTES : 0, silence_ms, until_ms);

@@ -86,6 +86,9 @@ void election_tell_host(struct election *election, const struct json_etcd_kv *kv
 
 /* Tries to become host. 1: LEADING; 0: another one was quicker; or a code. */
 int election_campaign(struct election *election, struct ctrun_error *err);
+/* CTRUN_E_VERSION where the run's journal is one that we could not go on with. */
+int election_check_journal(struct election *election, uint64_t deadline_ms,
+                           struct ctrun_error *err);
 /* While LEADING. */
 void election_lead(struct election *election);
 /* After the thread has ended. */

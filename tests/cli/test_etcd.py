@@ -58,6 +58,17 @@ def test_a_key_that_the_user_may_not_touch_is_one_line(box, etcd):
     assert "etcdserver: permission denied" in only_line(run)
 
 
+def test_the_journal_of_another_version_is_left_alone_and_said(box, etcd):
+    server = etcd()
+    before = "cwhat a newer ctrun wrote there, and needs"
+    server.put("/ctrun/job/journal", before)
+    run = box.ctrun(*server.options(), "true")
+    assert run.code == AUTH, run
+    assert "etcd: the journal of run 'job' is another version's: install the same" in run.err, run
+    assert not box.events("worker_started")
+    assert server.keys()["/ctrun/job/journal"] == before.encode()
+
+
 def test_a_wrong_ca_is_one_line_that_says_which_keys_to_check(box, etcd):
     server = etcd(tls=True)
     run = box.ctrun(*server.options(cacert="/etc/ssl/certs/ca-certificates.crt"), "true")

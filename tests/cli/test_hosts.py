@@ -213,11 +213,16 @@ def test_t23_ctrl_c_three_times_leaves_nothing_on_any_host(box):
     box.wait_gone()
 
 
-@pytest.mark.parametrize("whom", ["the first ctrun", "its session"])
+@pytest.mark.parametrize("whom", ["the first ctrun", "its session", "it and its agent"])
 def test_t23_kill_9_of_the_first_ctrun_leaves_nothing_on_any_host(box, whom):
     started = start_trap(box, script=STUBBORN)
     if whom == "the first ctrun":
         os.kill(started.pid, signal.SIGKILL)
+    elif whom == "it and its agent":  # stopped first: neither may end the other
+        [agent] = [pid for pid in box.pids() if ctrun.parent_of(pid) == started.pid]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in (started.pid, agent):
+                os.kill(pid, number)
     else:
         os.killpg(started.pid, signal.SIGKILL)
     assert started.wait() == 137
@@ -253,7 +258,7 @@ def test_much_output_of_all_hosts_comes_through_in_whole_lines(box):
 @pytest.mark.parametrize("words, text", [
     (["--hosts=a,a"], "a comes twice"),
     (["--hosts=a slots=4"], "no name of a host"),
-    (["--hosts=-oProxyCommand=x"], "no name of a host"),
+    (["--hosts=a,-vvv"], "no name of a host"),
     (["--hosts=n[1-"], "--hosts"),
     (["--hosts-file=/nonexistent"], "No such file"),
     (["--hosts=a,b", "--nnodes=3"], "--hosts names 2 hosts"),

@@ -13,6 +13,7 @@ def summary(box, folder="logs"):
     [path] = box.path(folder).glob("*/summary.json")
     found = json.loads(path.read_text())
     schema.check(found, "summary")
+    assert not list(path.parent.glob("*.new"))  # it is written beside, and renamed
     return found
 
 
