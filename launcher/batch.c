@@ -11,6 +11,7 @@
 #include "launcher/slurm.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/addr.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -25,7 +26,7 @@ enum {
 
 static const char *get(const void *env, const char *name)
 {
-    return option_env(*(char *const *const *)env, name);
+    return ct_env_find(*(char *const *const *)env, name);
 }
 
 static char *read_file(const void *context, const char *path)

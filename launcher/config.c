@@ -9,6 +9,7 @@
 #include "launcher/config_private.h"
 #include "launcher/devices.h"
 #include "launcher/meet.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -64,7 +65,7 @@ static void warn_environment(char *const *env)
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = option_env(env, names[i].name);
+        const char *value = ct_env_find(env, names[i].name);
 
         if (value && strtod(value, NULL) > 0)
             ct_warn("%s=%s is ignored: %s", names[i].name, value, names[i].why);
@@ -77,9 +78,9 @@ static void warn_environment(char *const *env)
 static int count_gpus(const void *context)
 {
     char *const *env = *(char *const *const *)context;
-    const char *visible = option_env(env, "CUDA_VISIBLE_DEVICES");
-    const char *given = option_env(env, "SLURM_STEP_ID")
-                            ? option_env(env, "SLURM_GPUS_ON_NODE")
+    const char *visible = ct_env_find(env, "CUDA_VISIBLE_DEVICES");
+    const char *given = ct_env_find(env, "SLURM_STEP_ID")
+                            ? ct_env_find(env, "SLURM_GPUS_ON_NODE")
                             : NULL;
     uint64_t count;
 
@@ -197,9 +198,9 @@ static int resolve_net(struct config *out, const struct options *options,
 /* On when the variable is exactly "1". */
 static int resolve_timer(struct config *out, struct ctrun_error *err)
 {
-    const char *is_on = option_env(out->env, "TORCHELASTIC_ENABLE_FILE_TIMER");
-    const char *path = option_env(out->env, CT_ENV_TIMER_FILE);
-    const char *folder = option_env(out->env, "TMPDIR");
+    const char *is_on = ct_env_find(out->env, "TORCHELASTIC_ENABLE_FILE_TIMER");
+    const char *path = ct_env_find(out->env, CT_ENV_TIMER_FILE);
+    const char *folder = ct_env_find(out->env, "TMPDIR");
     char id[64];
     int rc;
 
@@ -218,13 +219,13 @@ static int resolve_timer(struct config *out, struct ctrun_error *err)
 static int check_devices(const struct config *config, struct ctrun_error *err)
 {
     const char *name = "HIP_VISIBLE_DEVICES";
-    const char *visible = option_env(config->env, name);
+    const char *visible = ct_env_find(config->env, name);
     char entry[256];
 
     if (!config->virtual_local_rank)
         return 0;
     if (!visible || !*visible)
-        visible = option_env(config->env, name = "CUDA_VISIBLE_DEVICES");
+        visible = ct_env_find(config->env, name = "CUDA_VISIBLE_DEVICES");
     if (!visible || !*visible)
         return 0;
     for (int i = 0; i < config->nproc; i++)
@@ -242,7 +243,7 @@ static int check_devices(const struct config *config, struct ctrun_error *err)
 static int count_placed(struct config *config, const struct options *options)
 {
     const struct config_task *task = &config->task;
-    const char *visible = option_env(config->env, "CUDA_VISIBLE_DEVICES");
+    const char *visible = ct_env_find(config->env, "CUDA_VISIBLE_DEVICES");
     int cpus = devices_cpu_count();
     bool is_bound = option_has_text(options, OPTION_NUMA_BINDING);
 

@@ -7,6 +7,7 @@
 #include "launcher/config_private.h"
 #include "launcher/log_limits.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 
 /* "a,,b,c" is "a,b" and "c". */
@@ -42,8 +43,8 @@ static int parse_filters(const char *text, char **out, const char *option,
 int config_output_resolve(struct config *out, const struct options *options,
                           struct ctrun_error *err)
 {
-    const char *environment = option_env(out->env,
-                                         "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    const char *environment = ct_env_find(out->env,
+                                          "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     const char *prefix = option_text(options, OPTION_LOG_LINE_PREFIX_TEMPLATE);
     struct stat info;
     int rc;

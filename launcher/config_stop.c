@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "launcher/config_private.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
@@ -67,7 +68,7 @@ static int resolve_grace(struct config *out, const struct options *options,
     out->grace_ms = out->signal_grace_ms = GRACE_MS;
     if (!text) {
         name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-        if (!(text = option_env(out->env, name))) {
+        if (!(text = ct_env_find(out->env, name))) {
             if (out->kill_wait_s)
                 out->signal_grace_ms = site_grace_ms(out->kill_wait_s);
             return 0;
@@ -116,8 +117,8 @@ static int resolve_requeue(struct config *out, const struct options *options,
 /* As torchrun: what is no positive number turns the check off. */
 static void resolve_stuck_limit(struct config *out)
 {
-    const char *text = option_env(out->env,
-                                  "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT");
+    const char *text = ct_env_find(out->env,
+                                   "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT");
     char *end;
     double seconds;
 

@@ -17,6 +17,7 @@
 #include "launcher/seat.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -29,7 +30,7 @@ static void make_folders(struct launch *launch, uint64_t generation,
     const struct config *config = launch->config;
     const struct logdir_request request = {
         .base = config->log_dir,
-        .tmpdir = option_env(config->env, "TMPDIR"),
+        .tmpdir = ct_env_find(config->env, "TMPDIR"),
         .run_id = config->run_id,
         .generation = generation,
         .restart_count = restart_count,
@@ -107,7 +108,7 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     out->join.fingerprint = fingerprint_of(config);
     if (config->nodes.max > 1)
         out->join.program = program_hash(&config->program,
-                                         option_env(config->env, "PATH"));
+                                         ct_env_find(config->env, "PATH"));
     out->join.node_rank_hint = config->node_rank;
     out->join.is_endpoint = launch->hosts.is_mine;
     (void)ct_copy(out->join.role, sizeof out->join.role, config->role);

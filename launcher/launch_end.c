@@ -12,6 +12,7 @@
 #include "launcher/summary_json.h"
 #include "rendezvous/port_owner.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -23,7 +24,7 @@ int launch_code(const struct config *config, int code)
 
 static const char *own_error_file(const struct config *config)
 {
-    const char *path = option_env(config->env, CT_ENV_ERROR_FILE);
+    const char *path = ct_env_find(config->env, CT_ENV_ERROR_FILE);
 
     return path && *path ? path : NULL;
 }

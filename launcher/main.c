@@ -21,6 +21,7 @@
 #include "launcher/sender.h"
 #include "launcher/token.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -55,7 +56,7 @@ static int say_and_leave(const struct options *options)
 
 static void open_events(void)
 {
-    const char *path = option_env(environ, CT_ENV_EVENTS);
+    const char *path = ct_env_find(environ, CT_ENV_EVENTS);
     int rc = path && *path ? ct_event_open(path) : 0;
 
     if (rc < 0)
@@ -137,7 +138,7 @@ int main(int argc, char **argv)
         return refuse(&(struct ctrun_error){CTRUN_E_BAD_ENVIRONMENT,
                                             SEAT_ENV ": is set by --hosts alone"},
                       false);
-    messages_open_log(option_env(environ, "LOGLEVEL"));
+    messages_open_log(ct_env_find(environ, "LOGLEVEL"));
     if (!config)
         return refuse(&err, false);
     if (ct_auth_token_take_env(&token, &err) < 0 || /* no child ever sees it */

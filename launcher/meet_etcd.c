@@ -2,6 +2,7 @@
 #include "launcher/meet_etcd.h"
 
 #include "launcher/rdzv_conf.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
@@ -19,8 +20,8 @@ int meet_etcd_resolve(struct config *config, const struct options *options,
 
     if (rc < 0 ||
         (rc = etcd_config_read(&config->etcd, endpoints, &conf,
-                               option_env(config->env, ETCD_ENV_USER),
-                               option_env(config->env, ETCD_ENV_PASSWORD), err)) < 0)
+                               ct_env_find(config->env, ETCD_ENV_USER),
+                               ct_env_find(config->env, ETCD_ENV_PASSWORD), err)) < 0)
         return rc;
     config->endpoint = config->etcd.endpoints[0];
     if (!option_has_text(options, OPTION_RDZV_ID) ||

@@ -2,19 +2,20 @@
 #include "launcher/nested.h"
 
 #include "launcher/option.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
 /* True inside a worker of torchrun or ctrun. */
 static bool is_inside(char *const *env)
 {
-    return option_env(env, CT_ENV_RUN_ID) && option_env(env, CT_ENV_RANK) &&
-           option_env(env, CT_ENV_LOCAL_RANK);
+    return ct_env_find(env, CT_ENV_RUN_ID) && ct_env_find(env, CT_ENV_RANK) &&
+           ct_env_find(env, CT_ENV_LOCAL_RANK);
 }
 
 bool nested_is_in_task(char *const *env, const char *run_id)
 {
-    const char *task = option_env(env, CT_ENV_BATCH_TASK);
+    const char *task = ct_env_find(env, CT_ENV_BATCH_TASK);
 
     if (!is_inside(env))
         return false;
@@ -22,7 +23,7 @@ bool nested_is_in_task(char *const *env, const char *run_id)
         return strcmp(task, run_id) == 0;
     /* torchrun does not tell; that it was started by another task than we is unlikely. A ctrun
      * would have told: it was no task, and we are one that its worker has started. */
-    return !option_env(env, CT_ENV_GENERATION);
+    return !ct_env_find(env, CT_ENV_GENERATION);
 }
 
 char *nested_format(char *dst, size_t size, char *const *env)
@@ -38,7 +39,7 @@ char *nested_format(char *dst, size_t size, char *const *env)
     if (!is_inside(env))
         return dst;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (option_env(env, names[i])) {
+        if (ct_env_find(env, names[i])) {
             int written = ct_format(list + length, sizeof list - length, "%s%s",
                                     length ? "/" : "", names[i]);
 
@@ -48,6 +49,6 @@ char *nested_format(char *dst, size_t size, char *const *env)
         dst, size,
         "inherited %s ignored: this is inside rank %.20s of run %.100s, and "
         "a run of its own",
-        list, option_env(env, CT_ENV_RANK), option_env(env, CT_ENV_RUN_ID));
+        list, ct_env_find(env, CT_ENV_RANK), ct_env_find(env, CT_ENV_RUN_ID));
     return dst;
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "launcher/nearest.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -25,16 +26,6 @@ struct parser {
     int at;
     struct ctrun_error *err;
 };
-
-const char *option_env(char *const *env, const char *name)
-{
-    size_t length = strlen(name);
-
-    for (; env && *env; env++)
-        if (strncmp(*env, name, length) == 0 && (*env)[length] == '=')
-            return *env + length + 1;
-    return NULL;
-}
 
 int option_parse_int(const char *text, int64_t *out)
 {
@@ -254,7 +245,7 @@ static int set_defaults(struct options *out, char *const *env, struct ctrun_erro
     *out = (struct options){.action = OPTIONS_RUN};
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
-        const char *text = option->env ? option_env(env, option->env) : NULL;
+        const char *text = option->env ? ct_env_find(env, option->env) : NULL;
         int rc = 0;
 
         if (text)

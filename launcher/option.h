@@ -158,8 +158,6 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
 
 /* Python's int(). 0, -EINVAL, -ERANGE. */
 int option_parse_int(const char *text, int64_t *out);
-/* The value of NAME in an environment, borrowed; NULL when unset. */
-const char *option_env(char *const *env, const char *name);
 /* The value as text, "" when there is none. */
 static inline const char *option_text(const struct options *options, enum option_id id)
 {

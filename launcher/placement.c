@@ -10,6 +10,7 @@
 #include "launcher/gpus.h"
 #include "launcher/topology.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/log.h"
 
 static const char sysfs[] = "/sys";
@@ -49,7 +50,7 @@ static int resolve_binding(struct placement *out, const char *mode, char *const 
         return ct_fail(err, CTRUN_E_RESOURCES,
                        "--numa-binding=%s: No accelerator available for NUMA binding",
                        mode);
-    if ((rc = gpus_select(&visible, &all, option_env(env, "CUDA_VISIBLE_DEVICES"),
+    if ((rc = gpus_select(&visible, &all, ct_env_find(env, "CUDA_VISIBLE_DEVICES"),
                           err)) < 0)
         return rc;
     if (visible.count < nproc)
@@ -78,7 +79,7 @@ static void warn_small_mask(const struct placement *placement, char *const *env,
     if (cpus >= nproc || cpus == 0)
         return;
     cpuset_format(&placement->allowed, text, sizeof text);
-    if (option_env(env, "SLURM_JOB_ID"))
+    if (ct_env_find(env, "SLURM_JOB_ID"))
         ct_warn("E_RESOURCES: %d workers share %d CPU%s (%s): the Slurm step was given "
                 "no more; "
                 "srun --cpus-per-task=%d or --cpu-bind=none gives each its own",
@@ -139,7 +140,7 @@ static int resolve_omp(struct placement *out, const char *how, char *const *env,
         (option_parse_int(how, &threads) < 0 || threads < 1 || threads > INT_MAX))
         return ct_fail(err, CTRUN_E_USAGE,
                        "--omp-threads=%s: not auto, torchrun or a number from 1", how);
-    if (option_env(env, "OMP_NUM_THREADS"))
+    if (ct_env_find(env, "OMP_NUM_THREADS"))
         return 0; /* the user's */
     if (!is_auto && !is_torchrun) {
         out->omp_threads = (int)threads;

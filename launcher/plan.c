@@ -6,6 +6,7 @@
 #include "launcher/devices.h"
 #include "launcher/template.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -20,7 +21,7 @@ static int local_id(const struct config *config, int local_rank)
  * has given each of its tasks one. */
 static bool sees_one_gpu(const struct config *config)
 {
-    const char *cuda = option_env(config->env, "CUDA_VISIBLE_DEVICES");
+    const char *cuda = ct_env_find(config->env, "CUDA_VISIBLE_DEVICES");
 
     return config->virtual_local_rank ||
            (config->task.is_rank && config->task.local_count > 1 && cuda &&
@@ -65,8 +66,8 @@ fail:
 static int set_virtual_device(struct ct_env *env, const struct config *config,
                               int local_rank)
 {
-    const char *hip = option_env(config->env, "HIP_VISIBLE_DEVICES");
-    const char *cuda = option_env(config->env, "CUDA_VISIBLE_DEVICES");
+    const char *hip = ct_env_find(config->env, "HIP_VISIBLE_DEVICES");
+    const char *cuda = ct_env_find(config->env, "CUDA_VISIBLE_DEVICES");
     bool has_hip = hip && *hip;
     const char *list = has_hip ? hip : cuda;
     char entry[256];
@@ -127,7 +128,7 @@ int plan_environment(struct ct_env *out, const struct config *config,
                      const struct ct_start *start, int local_rank,
                      const char *error_file)
 {
-    const char *nccl = option_env(config->env, CT_ENV_NCCL_ASYNC);
+    const char *nccl = ct_env_find(config->env, CT_ENV_NCCL_ASYNC);
     int rc;
 
     if ((rc = ct_env_init(out, config->env)) < 0)

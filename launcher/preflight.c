@@ -8,6 +8,7 @@
 #include "launcher/devices.h"
 #include "launcher/shm.h"
 #include "worker_sdk/base/addr.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/nic.h"
 #include "worker_sdk/base/str.h"
 
@@ -69,7 +70,7 @@ static void warn_shm(const struct config *config)
 
 static void warn_gpus(const struct config *config)
 {
-    const char *visible = option_env(config->env, "CUDA_VISIBLE_DEVICES");
+    const char *visible = ct_env_find(config->env, "CUDA_VISIBLE_DEVICES");
     const int gpus = config->nproc > 1 ? devices_gpu_count(visible) : 0;
     struct messages_block block;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "launcher/json.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -57,7 +58,7 @@ static bool format_resolved(char *dst, size_t size, enum option_id id,
 static void format_value(char *dst, size_t size, enum option_id id,
                          const struct options *options, const struct config *config)
 {
-    const char *own = option_env(config->env, "OMP_NUM_THREADS");
+    const char *own = ct_env_find(config->env, "OMP_NUM_THREADS");
 
     if (id == OPTION_OMP_THREADS && config->placement.omp_threads == 0)
         (void)ct_format(dst, size, "%s", own ? own : "unset");
@@ -80,7 +81,7 @@ static const char *stand_in(enum option_id id, const struct config *config)
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = option_env(config->env, names[i].name);
+        const char *value = ct_env_find(config->env, names[i].name);
 
         if (names[i].id == id && value && *value)
             return names[i].name;
@@ -111,7 +112,7 @@ static const char *origin(enum option_id id, const struct options *options,
                         : option_has_text(options, id);
     const char *name;
 
-    if (id == OPTION_OMP_THREADS && option_env(config->env, "OMP_NUM_THREADS"))
+    if (id == OPTION_OMP_THREADS && ct_env_find(config->env, "OMP_NUM_THREADS"))
         return "OMP_NUM_THREADS"; /* wins over everything */
     if (options->values[OPTION_STANDALONE].is_on &&
         (id == OPTION_RDZV_BACKEND || id == OPTION_RDZV_ENDPOINT ||

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 
 /* As torchrun's --run-path: sys.argv is the script and its arguments, __name__ is
@@ -61,7 +62,7 @@ static bool is_executable_file(const char *path)
 
 static bool is_in_path(const char *name, char *const *env)
 {
-    const char *list = option_env(env, "PATH");
+    const char *list = ct_env_find(env, "PATH");
     char path[PATH_MAX];
     size_t length;
 
@@ -139,7 +140,7 @@ static int set_native(struct program *out, const char *name, char *const *env,
 
 static int set_python(struct program *out, char *const *env, struct ctrun_error *err)
 {
-    const char *python = option_env(env, "PYTHON_EXEC");
+    const char *python = ct_env_find(env, "PYTHON_EXEC");
 
     if (!python || !*python)
         python = is_in_path("python3", env)  ? "python3"

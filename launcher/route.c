@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 
 static const char nccl_nic[] = "NCCL_SOCKET_IFNAME";
@@ -63,7 +64,7 @@ bool route_format(char *dst, size_t size, const struct route *route,
         return false;
     (void)ct_format(dst, size, "using %s %s for %s%s%s", route->nic, route->addr,
                     config->net.count > 0 ? "workers" : "rendezvous",
-                    option_env(config->env, nccl_nic) ? "" : ", NCCL",
-                    option_env(config->env, gloo_nic) ? "" : ", Gloo");
+                    ct_env_find(config->env, nccl_nic) ? "" : ", NCCL",
+                    ct_env_find(config->env, gloo_nic) ? "" : ", Gloo");
     return true;
 }

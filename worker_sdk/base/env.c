@@ -36,6 +36,16 @@ void ct_env_deinit(struct ct_env *env)
     *env = (struct ct_env){0};
 }
 
+const char *ct_env_find(char *const *list, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (; list && *list; list++)
+        if (strncmp(*list, name, length) == 0 && (*list)[length] == '=')
+            return *list + length + 1;
+    return NULL;
+}
+
 /* Index of name, or count when it is not set. */
 static size_t find(const struct ct_env *env, const char *name)
 {
@@ -118,7 +128,5 @@ void ct_env_remove(struct ct_env *env, const char *name)
 
 const char *ct_env_get(const struct ct_env *env, const char *name)
 {
-    size_t at = find(env, name);
-
-    return at < env->count ? env->list[at] + strlen(name) + 1 : NULL;
+    return ct_env_find(env->list, name);
 }

@@ -21,6 +21,8 @@ int ct_env_set(struct ct_env *env, const char *name, const char *value);
 __attribute__((format(printf, 3, 4))) int
 ct_env_setf(struct ct_env *env, const char *name, const char *fmt, ...);
 void ct_env_remove(struct ct_env *env, const char *name);
+/* The value of name in a list as environ is (NULL: an empty one), borrowed; NULL: not set. */
+const char *ct_env_find(char *const *list, const char *name);
 /* The value, borrowed until it changes; NULL when the name is not set. */
 const char *ct_env_get(const struct ct_env *env, const char *name);
 
