@@ -169,6 +169,18 @@ static bool is_ours(int fd, pid_t *pid)
     return false;
 }
 
+/* A worker that ended at once has said what it had to say: nobody to be warned of. */
+static void refuse(const struct control *control, int fd, pid_t pid)
+{
+    struct reap_process process;
+
+    if (pid > 0 && !reap_look(pid, &process))
+        ct_info("worker socket: its process has ended pid=%d", pid);
+    else
+        ct_warn("worker socket: refused pid=%d connections=%d", pid, control->count);
+    close(fd);
+}
+
 static int connection_open(struct control *control, int fd, pid_t pid)
 {
     struct connection *connection = ct_zalloc(sizeof *connection);
@@ -206,8 +218,7 @@ static void on_connect(void *context, unsigned events)
     if (fd < 0)
         return; /* gone before we came, or no descriptor left: the worker carries on without */
     if (control->count >= control->count_max || !is_ours(fd, &pid)) {
-        ct_warn("worker socket: refused pid=%d connections=%d", pid, control->count);
-        close(fd);
+        refuse(control, fd, pid);
         return;
     }
     if (connection_open(control, fd, pid) < 0)
