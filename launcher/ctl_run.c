@@ -9,6 +9,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/client.h"
 #include "worker_sdk/wire/contract.h"
 
 enum {
@@ -19,17 +20,6 @@ enum {
 };
 
 /* ---- One question ------------------------------------------------------------------------ */
-
-static int await(int fd, short events, uint64_t deadline_ms)
-{
-    struct pollfd wait = {.fd = fd, .events = events};
-    int rc;
-
-    do
-        rc = poll(&wait, 1, ct_left_ms(deadline_ms));
-    while (rc < 0 && errno == EINTR);
-    return rc < 0 ? -errno : rc == 0 ? -ETIMEDOUT : 0;
-}
 
 /* 1: that was the last piece; 0: more will come; or a code. */
 static int take_piece(const struct ct_frame *frame, struct ct_buf *text,
@@ -66,7 +56,7 @@ static int read_answer(int fd, uint64_t deadline_ms, struct ct_buf *text,
 
     ct_buf_init(&in, IN_MAX_BYTES);
     while (rc == 0 && !done) {
-        if ((rc = await(fd, POLLIN, deadline_ms)) < 0) {
+        if ((rc = ct_client_poll(fd, POLLIN, deadline_ms)) < 0) {
             (void)ct_fail(err, rc, "no answer: %s", strerror(-rc));
             break;
         }

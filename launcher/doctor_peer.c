@@ -10,6 +10,7 @@
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/client.h"
 
 enum {
     CONNECT_MS = 3000,
@@ -17,39 +18,6 @@ enum {
     ANSWER_MAX_BYTES = 1 << 20,
     PORT_DEFAULT = 29400
 };
-
-static int await(int fd, short events, uint64_t deadline_ms)
-{
-    struct pollfd wait = {.fd = fd, .events = events};
-    int rc;
-
-    do
-        rc = poll(&wait, 1, ct_left_ms(deadline_ms));
-    while (rc < 0 && errno == EINTR);
-    return rc < 0 ? -errno : rc == 0 ? -ETIMEDOUT : 0;
-}
-
-/* A connected descriptor, or -errno. */
-static int dial(const struct ct_addr *addr)
-{
-    const int fd = socket(addr->any.sa_family,
-                          SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    socklen_t length = sizeof(int);
-    int rc = 0;
-
-    if (fd < 0)
-        return -errno;
-    if (connect(fd, &addr->any, addr->length) < 0) {
-        rc = errno == EINPROGRESS ? await(fd, POLLOUT, ct_deadline_ms(CONNECT_MS))
-                                  : -errno;
-        if (rc == 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &rc, &length) == 0)
-            rc = -rc;
-    }
-    if (rc == 0)
-        return fd;
-    close(fd);
-    return rc;
-}
 
 /* Reads until the server hangs up. */
 static void ask(int fd, struct ct_buf *answer)
@@ -61,7 +29,7 @@ static void ask(int fd, struct ct_buf *answer)
 
     if (send(fd, question, sizeof question - 1, MSG_NOSIGNAL) < 0)
         return;
-    while (n > 0 && await(fd, POLLIN, deadline_ms) == 0 &&
+    while (n > 0 && ct_client_poll(fd, POLLIN, deadline_ms) > 0 &&
            ct_buf_reserve(answer, 4096, &at) == 0)
         if ((n = recv(fd, at, 4096, 0)) > 0)
             ct_buf_commit(answer, (size_t)n);
@@ -98,7 +66,7 @@ static bool look_at_address(struct doctor *doctor, const struct ct_addr *addr)
 {
     char address[CT_ADDR_TEXT_MAX];
     const uint64_t began_ms = ct_now_ms();
-    const int fd = dial(addr);
+    const int fd = ct_client_dial(addr, ct_deadline_ms(CONNECT_MS));
 
     ct_addr_format(address, addr);
     if (fd < 0) {

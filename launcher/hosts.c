@@ -11,6 +11,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/nic.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/client.h"
 #include "worker_sdk/wire/frame.h"
 
 enum {
@@ -58,33 +59,6 @@ void hosts_set_port(struct hosts *hosts, uint16_t port)
 
 /* ---- Who is there -------------------------------------------------------------------- */
 
-static bool is_ready(int fd, short events, uint64_t deadline_ms)
-{
-    struct pollfd wait = {.fd = fd, .events = events};
-    int rc;
-
-    while ((rc = poll(&wait, 1, ct_left_ms(deadline_ms))) < 0 && errno == EINTR)
-        ;
-    return rc > 0;
-}
-
-static int dial(const struct ct_addr *addr, uint64_t deadline_ms)
-{
-    int fd = socket(addr->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    socklen_t length = sizeof(int);
-    int error = 0;
-
-    if (fd < 0)
-        return -errno;
-    if (connect(fd, &addr->any, addr->length) == 0)
-        return fd;
-    if (errno == EINPROGRESS && is_ready(fd, POLLOUT, deadline_ms) &&
-        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0)
-        return fd;
-    close(fd);
-    return -ECONNREFUSED;
-}
-
 /* A frame of a version that does not exist: our server answers that it cannot speak it. */
 static bool is_ctrun(const struct ct_addr *addr)
 {
@@ -93,12 +67,12 @@ static bool is_ctrun(const struct ct_addr *addr)
     uint64_t deadline_ms = ct_deadline_ms(PROBE_MS);
     uint8_t answer[2];
     size_t got = 0;
-    int fd = dial(addr, deadline_ms);
+    int fd = ct_client_dial(addr, deadline_ms);
 
     if (fd < 0)
         return false;
     if (send(fd, question, sizeof question, MSG_NOSIGNAL) == (ssize_t)sizeof question) {
-        while (got < sizeof answer && is_ready(fd, POLLIN, deadline_ms)) {
+        while (got < sizeof answer && ct_client_poll(fd, POLLIN, deadline_ms) > 0) {
             ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
 
             if (n <= 0)

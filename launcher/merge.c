@@ -17,6 +17,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/client.h"
 #include "worker_sdk/wire/contract.h"
 
 enum {
@@ -55,17 +56,6 @@ static bool is_our_user(int fd)
            peer.uid == getuid();
 }
 
-/* True when `fd` becomes readable before the deadline. */
-static bool wait_readable(int fd, uint64_t deadline_ms)
-{
-    struct pollfd wait = {.fd = fd, .events = POLLIN};
-    int rc;
-
-    while ((rc = poll(&wait, 1, ct_left_ms(deadline_ms))) < 0 && errno == EINTR)
-        ;
-    return rc > 0;
-}
-
 /* ---- The first task ------------------------------------------------------------------ */
 
 /* One of the others, or a stranger. True when it was one of ours, with its CPUs in `cpus`. */
@@ -77,7 +67,7 @@ static bool accept_one(struct merge *merge, int listener, uint64_t deadline_ms,
 
     if (fd < 0)
         return false;
-    if (!is_our_user(fd) || !wait_readable(fd, deadline_ms) ||
+    if (!is_our_user(fd) || ct_client_poll(fd, POLLIN, deadline_ms) < 0 ||
         recv(fd, &hello, sizeof hello, MSG_DONTWAIT) != (ssize_t)sizeof hello ||
         hello.magic != MERGE_MAGIC) {
         close(fd);
@@ -96,7 +86,7 @@ static int gather(struct merge *merge, int listener, int others,
 
     devices_cpus(&cpus);
     while (merge->count < others) {
-        if (!wait_readable(listener, deadline_ms))
+        if (ct_client_poll(listener, POLLIN, deadline_ms) < 0)
             return ct_fail(err, CTRUN_E_TIMEOUT,
                            "%s: %d of %d tasks on %s did not come within %d s; all "
                            "tasks of a node must run ctrun with the same options",
