@@ -35,7 +35,8 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         (rc = agent_open_hang(agent, err)) < 0 ||
         (rc = agent_open_way(agent, err)) < 0 || (rc = agent_open_link(agent, err)) < 0)
         return rc;
-    if ((rc = agent_open_countdown(agent, err)) < 0)
+    if ((rc = agent_open_countdown(agent, err)) < 0 ||
+        (rc = agent_open_heirs(agent, err)) < 0)
         return rc;
     if (!(agent->drain_timer = loop_timer_open(agent->loop, agent_drained, agent)))
         return ct_fail(err, -ENOMEM, "agent: out of memory");
@@ -51,6 +52,7 @@ static void close_all(struct agent *agent)
     way_close(agent->way);
     loop_timer_close(agent->countdown);
     link_close(agent->link, AGENT_HURRY_MS);
+    agent_close_heirs(agent);
     agent_close_store(agent);
     watchdog_close(agent->watchdog);
     stuck_destroy(agent->stuck);

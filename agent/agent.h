@@ -20,6 +20,7 @@
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/wire/auth.h"
 #include "worker_sdk/wire/message.h"
+#include "worker_sdk/wire/takeover.h"
 
 /* Where one stream of one worker goes. */
 enum agent_stream {
@@ -76,6 +77,8 @@ struct agent_options {
     bool wants_seal;                   /* encrypts the link to the rendezvous */
     bool
         hosts_server; /* in this process: while we are paused nobody can start a world */
+    /* key 0: no other node may take the place of the rendezvous' node when it is lost. */
+    struct ct_claim claim;
     uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */
     uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
     uint64_t signal_grace_ms;    /* but after a signal to us; 0: the same */
@@ -111,6 +114,11 @@ struct agent_options {
     /* Group rank 0's agent only, before its START: pieces of the list of who may use the store.
      * May be NULL. */
     void (*on_members)(void *context, uint64_t store, const struct ct_members *members);
+    /* Serves in the place of a rendezvous that was lost, at the port of `claim`; until yield. NULL:
+     * nobody may. */
+    int (*inherit)(void *context, const struct ct_heritage *heritage,
+                   struct ctrun_error *err);
+    void (*yield)(void *context);
     /* Before on_start: how the workers of this node reach group rank 0. start->master_addr is
      * the address that works from here, `local` this node's on that way; NULL: the world is one
      * host, or the way is not known. May be NULL. */
@@ -151,6 +159,9 @@ struct agent_options {
     void (*on_lost)(void *context, const struct ctrun_error *why,
                     uint64_t looked_for_ms);
     void (*on_returned)(void *context);
+    /* The rendezvous on `host` is lost (`why`), and `heir` takes its place; is_self: this node. */
+    void (*on_heir)(void *context, const struct ctrun_error *why, const char *host,
+                    const struct ct_roster_node *heir, bool is_self);
     /* For events: a worker runs; it has ended (cause CT_CAUSE_NONE: well). */
     void (*on_worker_started)(void *context, int local_rank, int pid);
     void (*on_worker_ended)(void *context, const struct ct_failure *end);

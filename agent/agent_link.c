@@ -49,6 +49,8 @@ static void on_message(void *context, const struct ct_message *message)
     case CT_MESSAGE_DRAIN: agent_take_drain(agent, &message->drain); break;
     case CT_MESSAGE_STOP: agent_take_stop(agent, &message->stop); break;
     case CT_MESSAGE_VERDICT: agent_take_verdict(agent, &message->verdict); break;
+    case CT_MESSAGE_ROSTER: agent_take_roster(agent, &message->roster); break;
+    case CT_MESSAGE_ECHO: agent_take_echo(agent, &message->echo); break;
     case CT_MESSAGE_SIGNAL: agent_take_signal(agent, &message->signal); break;
     default:
         ct_warn("message ignored kind=%s", ct_message_name((int)message->kind));
@@ -66,7 +68,7 @@ static void on_down(void *context, const struct ctrun_error *why)
                       why->text);
     if (link_was_up(agent->link))
         agent->is_silently_lost = link_was_silent(agent->link);
-    if (agent_seek_host(agent, &lost))
+    if (agent_seek_host(agent, &lost) || agent_seek_heir(agent, &lost))
         return;
     switch (agent->state) {
     case AGENT_JOINING: /* nothing runs: it may come back */

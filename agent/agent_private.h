@@ -8,6 +8,7 @@
  *     agent_return.c   a link that is lost, and the way back
  *     agent_resume.c   a link that was made again
  *     agent_seek.c     a host that died and is replaced
+ *     agent_heir.c     a host that was lost, and whose members go on without it
  *     agent_request.c  what people ask: signals and ctrunctl
  *     agent_chorus.c   lines that several workers write alike
  *     agent_way.c      the proof that group rank 0 can be reached, before workers start
@@ -23,6 +24,7 @@
 #include "agent/control.h"
 #include "agent/crew.h"
 #include "agent/fence.h"
+#include "agent/heirs.h"
 #include "agent/limits.h"
 #include "agent/link.h"
 #include "agent/remote.h"
@@ -35,6 +37,7 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/takeover.h"
 
 enum agent_state {
     AGENT_CONNECTING,
@@ -85,7 +88,20 @@ struct agent {
     char leave_reason[128];         /* of our LEAVE; empty: none was sent */
     struct ct_message join_message; /* the last JOIN */
     uint64_t seek_deadline_ms;      /* to find the next host; 0: not looking */
-    bool joins_when_gone; /* STOPPING: the host that was found does not know us */
+    struct heirs heirs; /* who may go on when the rendezvous' node is lost */
+    struct loop_timer *heir_timer;
+    size_t candidate;                      /* the next one of them to ask */
+    const struct ct_roster_node *followed; /* who is asked now; NULL: none of them */
+    uint64_t follow_deadline_ms;           /* 0: the rendezvous is not lost */
+    bool has_gone_round;                   /* all of them were asked once */
+    bool is_heir;                 /* this node serves in the lost one's place */
+    uint64_t world, world_server; /* the last START that ever came, and whose it was */
+    bool has_yielded;             /* this node has served, and serves no more */
+    uint64_t
+        held_ms; /* since when its next round waits for the others; 0: it does not */
+    uint32_t heir_restart_count;
+    struct ctrun_error lost; /* why they are asked */
+    bool joins_when_gone;    /* STOPPING: the host that was found does not know us */
     bool has_store;
     uint64_t store;
     uint64_t lost_after_ms;
@@ -184,6 +200,18 @@ void agent_on_resumed(void *context, const struct ct_resumed *resumed);
 bool agent_seek_host(struct agent *agent, const struct ctrun_error *why);
 /* It welcomes us as a new node: joins, as soon as nothing runs here any more. */
 void agent_take_host(struct agent *agent);
+/* agent_heir.c: the same where its members go on without it. */
+bool agent_seek_heir(struct agent *agent, const struct ctrun_error *why);
+bool agent_may_follow(const struct agent *agent);
+/* The rendezvous is in this process. */
+bool agent_serves(const struct agent *agent);
+void agent_take_roster(struct agent *agent, const struct ct_roster *roster);
+void agent_take_echo(struct agent *agent, const struct ct_echo *echo);
+void agent_follow(struct agent *agent);
+void agent_has_found(struct agent *agent);
+void agent_has_followed(struct agent *agent);
+int agent_open_heirs(struct agent *agent, struct ctrun_error *err);
+void agent_close_heirs(struct agent *agent);
 int agent_open_signals(struct agent *agent, struct ctrun_error *err);
 /* Never fatal: the run does not need it. */
 void agent_open_remote(struct agent *agent);

@@ -45,6 +45,10 @@ void agent_return(struct agent *agent)
 {
     struct ctrun_error *error = &agent->result->error;
 
+    if (agent_may_follow(agent)) {
+        agent_follow(agent);
+        return;
+    }
     agent_close_store(agent);
     agent_set_state(agent, AGENT_CONNECTING, error->text);
     link_connect(agent->link, agent_return_ms(agent));
@@ -53,11 +57,12 @@ void agent_return(struct agent *agent)
 /* As a new node, of a run that counts its generations anew when its server does. */
 void agent_has_returned(struct agent *agent)
 {
+    agent_has_found(agent);
     if (agent->start.generation == 0)
         return;
     agent->start.generation = 0;
     memset(&agent->stop, 0, sizeof agent->stop);
     memset(&agent->result->error, 0, sizeof agent->result->error);
-    if (agent->options->on_returned)
+    if (agent->options->on_returned && !agent->followed)
         agent->options->on_returned(agent->options->context);
 }

@@ -66,6 +66,21 @@ void agent_close_store(struct agent *agent)
 
 /* ---- Joining ---------------------------------------------------------------------------- */
 
+/* Whom this node has followed before: no world here while that one's may live. */
+static void send_claim(struct agent *agent)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_CLAIM};
+
+    if (agent->options->claim.key == 0)
+        return;
+    message.claim = agent->options->claim;
+    message.claim.generation = agent->heirs.generation;
+    message.claim.world = agent->world;
+    message.claim.world_server = agent->world_server;
+    message.claim.age_ms = link_echo_age_ms(agent->link, &message.claim.server);
+    link_send(agent->link, &message);
+}
+
 void agent_join(struct agent *agent)
 {
     const struct agent_options *options = agent->options;
@@ -84,6 +99,7 @@ void agent_join(struct agent *agent)
     agent->has_store = options->open_store != NULL;
     agent->join_ms = ct_now_ms();
     agent_set_state(agent, AGENT_JOINING, "ready for a round");
+    send_claim(agent);
     link_send(agent->link, message);
 }
 
@@ -123,6 +139,9 @@ void agent_take_start(struct agent *agent, const struct ct_start *start)
     agent_flush_chorus(agent,
                        false); /* the last words of the round before have its ranks */
     agent->start = *start;
+    agent->world = start->generation;
+    (void)link_echo_age_ms(agent->link, &agent->world_server);
+    agent_has_followed(agent);
     memset(&agent->stop, 0, sizeof agent->stop);
     agent->is_gone = false;
     agent->waiting.max_nodes = 0;
@@ -139,7 +158,8 @@ void agent_start_workers(struct agent *agent)
     emit_round("round_started", start);
     if (agent->options->on_start)
         agent->options->on_start(agent->options->context, start);
-    if (!agent->options->hosts_server && agent->lost_after_ms > 0)
+    if ((!agent->options->hosts_server || agent->has_yielded) &&
+        agent->lost_after_ms > 0)
         fence_arm(link_lease_ms(agent->link), agent->lost_after_ms);
     watchdog_clear(agent->watchdog);
     stuck_start(agent->stuck);

@@ -95,10 +95,41 @@ void link_go_down(struct link *link, const struct ctrun_error *why)
     link->tried_ms = link->is_resuming ? ct_now_ms() - link->began_ms : 0;
     if (link->is_refused || !link->options.find_servers)
         link->ticket.key = 0;
+    link->was_refused = link->is_refused;
     link->is_resuming = false;
     link->is_refused = false;
     link_set_state(link, LINK_DOWN, copy.text);
     link->options.on_down(link->options.context, &copy);
+}
+
+/* Whether the server ended in an orderly way stands in what has come and was not read, when it
+ * was a write that failed. The rest is said again on another connection. */
+static void hear_last_words(struct link *link)
+{
+    uint8_t plain[CT_FRAME_BODY_MAX_BYTES];
+    struct ct_message message;
+    struct ct_frame frame, inner;
+    int taken = 1;
+    ssize_t n;
+
+    do {
+        uint8_t bytes[8192];
+
+        n = recv(loop_watch_fd(link->socket), bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n > 0 && ct_buf_append(&link->in, bytes, (size_t)n) < 0)
+            return;
+        while ((taken = ct_frame_decode(ct_buf_data(&link->in),
+                                        ct_buf_length(&link->in), &frame)) > 0) {
+            const int rc = ct_seal_decode(&link->handshake.seal, &frame, plain, &inner);
+
+            if (rc == 0 && inner.kind == CT_MESSAGE_ROSTER &&
+                ct_message_decode(&inner, &message) == 0)
+                link->options.on_message(link->options.context, &message);
+            ct_buf_consume(&link->in, (size_t)taken);
+            if (rc < 0)
+                return;
+        }
+    } while (n > 0 && taken == 0);
 }
 
 void link_fail_connection(struct link *link, int rc, const char *what)
@@ -110,6 +141,8 @@ void link_fail_connection(struct link *link, int rc, const char *what)
         link_fail_attempt(link, rc, what);
         return;
     }
+    if (rc != -EPROTO && rc != -EBADMSG)
+        hear_last_words(link);
     ct_addr_format(address, &link->servers[link->server]);
     (void)ct_fail(&why, CTRUN_E_LEADER_LOST, "the rendezvous at %s is gone: %s: %s",
                   address, what,
@@ -241,6 +274,17 @@ void link_on_socket(void *context, unsigned events)
         receive(link);
 }
 
+void link_set_serving(struct link *link, bool is_serving)
+{
+    link->is_serving = is_serving;
+}
+
+uint64_t link_echo_age_ms(const struct link *link, uint64_t *server)
+{
+    *server = link->echoed_by;
+    return link->echoed_by ? ct_now_ms() - link->echoed_ms : 0;
+}
+
 bool link_was_up(const struct link *link)
 {
     return link->was_up;
@@ -249,6 +293,11 @@ bool link_was_up(const struct link *link)
 uint64_t link_tried_ms(const struct link *link)
 {
     return link->tried_ms;
+}
+
+bool link_was_refused(const struct link *link)
+{
+    return link->was_refused;
 }
 
 bool link_was_silent(const struct link *link)

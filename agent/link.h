@@ -64,6 +64,14 @@ void link_connect(struct link *link, uint64_t timeout_ms);
 /* The same, for a server that went down: takes the membership up again where it can, else as new.
  * With find_servers only, where a membership outlives the link. */
 void link_seek(struct link *link, uint64_t timeout_ms);
+/* The same, at other addresses from now on; count 0: at those of the options again. Nobody there
+ * knows a membership of ours. */
+void link_follow(struct link *link, const struct ct_addr *servers, size_t count,
+                 uint64_t timeout_ms);
+/* The server is in this process: while it is paused, the others wait for it. */
+void link_set_serving(struct link *link, bool is_serving);
+/* For how long no ECHO came, and whose the last one was; 0: none ever came. */
+uint64_t link_echo_age_ms(const struct link *link, uint64_t *server);
 bool link_is_up(const struct link *link);
 /* Our end and the server's of the connection; false while there is none. */
 bool link_get_ends(const struct link *link, struct ct_addr *local,
@@ -72,6 +80,8 @@ bool link_get_ends(const struct link *link, struct ct_addr *local,
  * and the way to it broken. */
 bool link_was_up(const struct link *link);
 bool link_was_silent(const struct link *link);
+/* ... it was there, and did not want us. */
+bool link_was_refused(const struct link *link);
 /* ... for how long it was tried to resume; 0: it was not. */
 uint64_t link_tried_ms(const struct link *link);
 /* Until when this node's workers may live, by what the server has acknowledged so far; renewed

@@ -30,6 +30,20 @@ void link_seek(struct link *link, uint64_t timeout_ms)
     link->is_resuming = link->ticket.key != 0;
 }
 
+void link_follow(struct link *link, const struct ct_addr *servers, size_t count,
+                 uint64_t timeout_ms)
+{
+    if (count > CT_ADDRS_MAX)
+        count = CT_ADDRS_MAX;
+    if (count > 0)
+        memcpy(link->found, servers, count * sizeof *servers);
+    link->servers = count > 0 ? link->found : link->options.servers;
+    link->server_count = count > 0 ? count : link->options.server_count;
+    link->is_following = true;
+    link->ticket.key = 0;
+    link_connect(link, timeout_ms);
+}
+
 void link_on_talk(void *context)
 {
     struct link *link = context;
@@ -82,6 +96,8 @@ void link_fail_attempt(struct link *link, int rc, const char *what)
         pause_ms = spread(pause_ms < LINK_RESUME_PAUSE_MS ? pause_ms
                                                           : LINK_RESUME_PAUSE_MS);
     }
+    if (link->is_following && pause_ms > LINK_RESUME_PAUSE_MS)
+        pause_ms = LINK_RESUME_PAUSE_MS;
     if (pause_ms > (uint64_t)ct_left_ms(link->deadline_ms))
         pause_ms = (uint64_t)ct_left_ms(link->deadline_ms);
     loop_timer_set(link->attempt, pause_ms);
@@ -144,8 +160,9 @@ static void try_server(struct link *link)
         return;
     }
     loop_watch_for(link->socket, LOOP_WRITE);
-    limit_ms = link->is_resuming || link->options.find_servers ? LINK_RESUME_ATTEMPT_MS
-                                                               : LINK_ATTEMPT_MS;
+    limit_ms = link->is_resuming || link->is_following || link->options.find_servers
+                   ? LINK_RESUME_ATTEMPT_MS
+                   : LINK_ATTEMPT_MS;
     loop_timer_set(link->attempt, left_ms < limit_ms ? left_ms : limit_ms);
 }
 

@@ -39,7 +39,19 @@ void link_await_silence(struct link *link)
 
 uint64_t link_lease_ms(const struct link *link)
 {
-    return link->proven_ms + link->lost_after_ms - link->lost_after_ms / 20;
+    /* Others take a paused server for lost after CT_PAUSE_LEASES, less a fifth each. */
+    const uint64_t more_ms = link->is_serving
+                                 ? (CT_PAUSE_LEASES / 2) * link->lost_after_ms
+                                 : 0;
+
+    return link->proven_ms + more_ms + link->lost_after_ms - link->lost_after_ms / 20;
+}
+
+/* The server is awake, and withholds the acknowledgement: others may go on without it. */
+static bool is_withheld(const struct link *link)
+{
+    return link->echoed_by != 0 &&
+           link->echoed_ms > link->answered_ms + link->heartbeat_ms * 3 / 2;
 }
 
 /* The server's host has every heartbeat: it will read them before it counts us as lost. */
@@ -49,7 +61,7 @@ static bool is_server_paused(const struct link *link, uint64_t now_ms)
     struct ct_tcp_view view;
 
     /* Where a silent host is replaced, nobody waits for it: patience would be a second world. */
-    return !link->options.find_servers && link->is_direct &&
+    return !link->options.find_servers && !is_withheld(link) && link->is_direct &&
            now_ms - link->answered_ms < patience && ct_buf_length(&link->out) == 0 &&
            ct_tcp_look(loop_watch_fd(link->socket), &view) == 0 && view.is_open &&
            view.is_acknowledged;

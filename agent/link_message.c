@@ -48,6 +48,7 @@ static void welcome(struct link *link, const struct ct_welcome *message)
     loop_timer_set(link->heartbeat, link->heartbeat_ms);
     if (link->lost_after_ms > 0)
         link_await_silence(link);
+    link->is_following = false;
     link_set_state(link, LINK_UP, "welcome");
     send_peer(link);
     if (link->is_resuming)
@@ -170,6 +171,20 @@ static void take_ack(struct link *link, const struct ct_heartbeat *ack)
     pass_start(link, &held);
 }
 
+static void take_echo(struct link *link, const struct ct_echo *echo)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_ECHO};
+
+    link->echoed_ms = ct_now_ms();
+    link->echoed_by = echo->server;
+    message.echo = *echo;
+    message.echo.generation = link->generation;
+    link_send(link, &message);
+    message.echo = *echo;
+    if (link->state == LINK_UP)
+        link->options.on_message(link->options.context, &message);
+}
+
 /* A server that does not know how would go on with WELCOME as if we were new. */
 static void take_resumed(struct link *link, const struct ct_message *message)
 {
@@ -203,6 +218,8 @@ void link_take_message(struct link *link, const struct ct_message *message)
         take_stop(link, message);
     else if (message->kind == CT_MESSAGE_PEER)
         take_peer(link, &message->peer);
+    else if (message->kind == CT_MESSAGE_ECHO)
+        take_echo(link, &message->echo);
     else if (message->kind == CT_MESSAGE_HEARTBEAT_ACK)
         take_ack(link, &message->heartbeat);
     else

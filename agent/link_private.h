@@ -59,11 +59,15 @@ struct link {
                               * the silence timer counts from */
     uint64_t proven_ms; /* the same without benefit of doubt */
     uint64_t answered_ms; /* ... acknowledged by the server, not by its host for it */
-    bool was_up, was_silent; /* the connection that is being given up */
-    uint64_t tried_ms;       /* ... for how long it was tried to resume */
-    bool is_direct;          /* nothing between the server's kernel and ours */
-    bool has_held; /* a START that waits for an acknowledgement: see is_fresh() */
+    bool was_up, was_silent, was_refused; /* the connection that is being given up */
+    uint64_t tried_ms;                    /* ... for how long it was tried to resume */
+    bool is_direct; /* nothing between the server's kernel and ours */
+    bool has_held;  /* a START that waits for an acknowledgement: see is_fresh() */
     struct ct_start held;
+    bool is_serving;         /* see link_set_serving() */
+    bool is_following;       /* servers that may not be there: the next one soon */
+    uint64_t echoed_ms;      /* when the last ECHO came */
+    uint64_t echoed_by;      /* which server's; 0: none ever came */
     uint64_t silence_due_ms; /* when the silence timer should run */
 };
 

@@ -134,6 +134,7 @@ static int run_agent(struct launch *launch)
         .uses_munge = config->uses_munge,
         .wants_seal = config->wants_seal,
         .hosts_server = launch->hosts_rendezvous,
+        .claim = launch->claim,
         .connect_timeout_ms = config->connect_timeout_ms,
         .grace_ms = config->grace_ms,
         .signal_grace_ms = config->signal_grace_ms,

@@ -40,7 +40,9 @@ struct launch {
     bool is_ending;        /* a signal has ended the run here */
     struct why why;        /* the first cause of the last stop */
     bool hosts_rendezvous; /* in this process */
-    bool has_returned;     /* the rendezvous was lost: tell the new place */
+    struct ct_claim
+        claim;         /* key 0: no node may go on when the rendezvous' node is lost */
+    bool has_returned; /* the rendezvous was lost: tell the new place */
 };
 
 /* ---- launch_serve.c -------------------------------------------------------------------- */

@@ -235,6 +235,18 @@ static void on_returned(void *context)
     messages_say("the rendezvous is back: rejoining");
 }
 
+static void on_heir(void *context, const struct ctrun_error *why, const char *host,
+                    const struct ct_roster_node *heir, bool is_self)
+{
+    struct launch *launch = context;
+
+    launch->has_returned = true;
+    messages_say("error[E_LEADER_LOST]: %s, which hosted the rendezvous, is lost: %s; "
+                 "standby %s%s takes over at %s port %d, a new round follows",
+                 host, why->text, heir->host, is_self ? " (this node)" : "",
+                 heir->addr_count > 0 ? heir->addrs[0] : "?", heir->port);
+}
+
 static void on_worker_started(void *context, int local_rank, int pid)
 {
     struct launch *launch = context;
@@ -265,6 +277,7 @@ void launch_fill_words(struct agent_options *options)
     options->on_resize = on_resize;
     options->on_lost = on_lost;
     options->on_returned = on_returned;
+    options->on_heir = on_heir;
     options->on_worker_ended = on_worker_ended;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server in this process: the rendezvous when it is ours, and the worker stores of its
  * rounds. */
+#include <sys/random.h>
+
 #include "launcher/launch_private.h"
 #include "worker_sdk/base/log.h"
 
@@ -16,6 +18,7 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
         .ports = launch->config->ports,
         .store_addr = launch->addresses.has_bind ? &launch->addresses.bind : NULL,
         .guards_stores = launch->config->guards_stores,
+        .self_key = launch->claim.key,
         .gate = launch->candidacy ? candidacy_gate(launch->candidacy) : NULL,
         .journal = launch->candidacy ? candidacy_sink(launch->candidacy) : NULL,
     };
@@ -30,6 +33,53 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
         launch->server = NULL;
     }
     return rc;
+}
+
+/* Worlds of these sizes may lose the rendezvous' node and go on: worker_sdk/wire/takeover.h. */
+static void offer_heir(struct launch *launch)
+{
+    const struct config *config = launch->config;
+    uint64_t key;
+
+    if (config->backend == CONFIG_C10D && config->nodes.min >= 2 &&
+        config->nodes.max > config->nodes.min &&
+        getrandom(&key, sizeof key, 0) == (ssize_t)sizeof key)
+        launch->claim.key = key;
+}
+
+/* Listens, and turns everybody away until the rendezvous' node is lost. */
+static int stand_by(struct launch *launch, struct ctrun_error *err)
+{
+    struct ct_addr any = {.v6.sin6_family = AF_INET6, .length = sizeof any.v6};
+    int rc;
+
+    if (launch->claim.key == 0)
+        return 0;
+    if ((rc = need_server(launch, err)) < 0)
+        return rc;
+    if (launch->addresses.has_bind)
+        any = launch->addresses.bind;
+    server_yield(launch->server);
+    if (server_listen(launch->server, &any, &launch->claim.port, err) < 0) {
+        ct_warn("no standby for the rendezvous: %s", err->text);
+        launch->claim = (struct ct_claim){0};
+    }
+    return 0;
+}
+
+static int inherit(void *context, const struct ct_heritage *heritage,
+                   struct ctrun_error *err)
+{
+    struct launch *launch = context;
+
+    return server_inherit(launch->server, heritage, err);
+}
+
+static void yield(void *context)
+{
+    struct launch *launch = context;
+
+    server_yield(launch->server);
 }
 
 /* Serves as soon as it is elected. */
@@ -66,8 +116,9 @@ int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err)
 
     if (launch->config->backend == CONFIG_ETCD)
         return stand_for_host(launch, err);
+    offer_heir(launch);
     if (role == HOSTS_CLIENT)
-        return 0;
+        return stand_by(launch, err);
     if ((rc = need_server(launch, err)) < 0)
         return rc;
     addr = addresses_choose_bind(&launch->hosts, launch->config);
@@ -76,12 +127,13 @@ int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err)
         ct_info("serving the rendezvous run=%s port=%d", launch->config->run_id, port);
         hosts_set_port(&launch->hosts, port);
         launch->hosts_rendezvous = true;
+        launch->claim.port = port;
         return 0;
     }
     if (rc == CTRUN_E_PORT_BUSY && role == HOSTS_SERVE_OR_JOIN &&
         hosts_find_ctrun(&launch->hosts)) {
         ct_info("the rendezvous is served by another ctrun on this machine");
-        return 0;
+        return stand_by(launch, err);
     }
     return rc;
 }
@@ -122,6 +174,10 @@ static void on_members(void *context, uint64_t store, const struct ct_members *m
 void launch_fill_stores(const struct launch *launch, struct agent_options *options)
 {
     options->find_servers = launch->candidacy ? find_servers : NULL;
+    if (launch->claim.key != 0) {
+        options->inherit = inherit;
+        options->yield = yield;
+    }
     options->open_store = open_store;
     options->close_store = close_store;
     options->on_members = on_members;

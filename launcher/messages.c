@@ -178,12 +178,15 @@ void messages_explain_leader_lost(struct messages_block *block,
 {
     messages_begin(block, err->code, "%s", err->text);
     messages_add(block, "no standby",
-                 "the rendezvous ran inside one node's ctrun, and ends with it");
+                 "the rendezvous ran inside one node's ctrun; the others go on without "
+                 "it only when they are MIN, and fewer than MIN are left over");
     messages_add(block, "now", "local workers stopped; exit %d (worth retrying)",
                  CT_EXIT_RETRY);
-    messages_add(block, "do",
-                 "run ctrund on a service node and name it in --rdzv-endpoint, or use "
-                 "--rdzv-backend=etcd: any node may die then");
+    messages_add(
+        block, "do",
+        "run ctrund on a service node and name it in --rdzv-endpoint, or use "
+        "--rdzv-backend=etcd: any node may die then; --nnodes=MIN:MAX with MIN "
+        "above half of the nodes survives the loss of one");
 }
 
 /* ---- Sentences ----------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include "rendezvous/pause.h"
 #include "rendezvous/relay.h"
 #include "rendezvous/run.h"
+#include "rendezvous/standby.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
@@ -99,6 +100,7 @@ static void resume_member(struct peer *peer, const char *run_id)
     struct run *run = run_find(peer->dispatch, run_id);
     struct ct_message message = {.kind = CT_MESSAGE_RESUME, .resume = peer->resume};
     const struct member_link link = make_link(peer);
+    int rc;
     const struct round_command command = {.kind = ROUND_RESUME,
                                           .id = peer->resume.id,
                                           .link = &link,
@@ -113,13 +115,15 @@ static void resume_member(struct peer *peer, const char *run_id)
                     "its journal, or the run has ended");
         return;
     }
-    if (run_try(run, &command) == 0) {
+    if ((rc = run_try(run, &command)) == 0) {
         peer->run = run;
         peer->id = peer->resume.id;
         conn_clear_deadline(peer->conn);
         ct_info("agent resumed run=%s host=%s address=%s", run->id, peer->host,
                 link.seen_as);
         welcome(peer, &link);
+    } else if (rc == -EAGAIN) {
+        conn_close(peer->conn, "others may go on without this server");
     } else {
         peer_refuse(peer, CTRUN_E_LEADER_LOST,
                     "the run has gone on without this node: nothing was heard of it "
@@ -250,15 +254,6 @@ static void on_proof(struct peer *peer, const struct ct_proof *proof)
     admission_destroy(admission);
 }
 
-static void acknowledge(struct peer *peer, const struct ct_heartbeat *heartbeat)
-{
-    struct ct_message *out = &peer->dispatch->out;
-
-    out->kind = CT_MESSAGE_HEARTBEAT_ACK;
-    out->heartbeat = *heartbeat;
-    peer_send(peer, out);
-}
-
 static void on_message(struct peer *peer, const struct ct_message *message)
 {
     struct round_command command = {
@@ -294,12 +289,16 @@ static void on_message(struct peer *peer, const struct ct_message *message)
         return;
     }
     if (message->kind == CT_MESSAGE_HEARTBEAT)
-        acknowledge(peer, &message->heartbeat);
+        standby_acknowledge(peer, &message->heartbeat);
     if (message->kind == CT_MESSAGE_FAILURE)
         metrics_add_failure(&peer->dispatch->metrics, message->failure.cause);
     if (message->kind == CT_MESSAGE_LEAVE)
         ct_info("agent leaves run=%s host=%s: %s", peer->run->id, peer->host,
                 message->leave.reason);
+    if (message->kind == CT_MESSAGE_ECHO) {
+        standby_take_echo(peer, &command);
+        return;
+    }
     run_step(peer->run, &command);
 }
 
@@ -430,7 +429,8 @@ void dispatch_yield(struct dispatch *dispatch)
     struct ct_list *it, *keep;
 
     dispatch->is_standby = true;
-    gate_drop(dispatch->gate);
+    if (dispatch->gate)
+        gate_drop(dispatch->gate);
     ct_list_for_each(it, &dispatch->pool->conns) {
         struct conn *conn = ct_list_entry(it, struct conn, node);
 
@@ -441,6 +441,7 @@ void dispatch_yield(struct dispatch *dispatch)
     }
     ct_list_for_each_safe(it, keep, &dispatch->runs)
         run_forget(ct_list_entry(it, struct run, node));
+    allegiance_end(&dispatch->allegiance);
 }
 
 void dispatch_close(struct dispatch *dispatch)
@@ -449,4 +450,5 @@ void dispatch_close(struct dispatch *dispatch)
 
     ct_list_for_each_safe(it, keep, &dispatch->runs)
         run_forget(ct_list_entry(it, struct run, node));
+    allegiance_end(&dispatch->allegiance);
 }

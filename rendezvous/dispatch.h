@@ -12,6 +12,7 @@
 #define RENDEZVOUS_DISPATCH_H
 
 #include "rendezvous/admission.h"
+#include "rendezvous/allegiance.h"
 #include "rendezvous/conn.h"
 #include "rendezvous/metrics.h"
 
@@ -23,9 +24,12 @@ struct dispatch {
     const char *only_run_id; /* kept; NULL: any run */
     struct admission_rules rules;
     const struct journal_sink *journal; /* kept; NULL: runs end with this server */
-    struct gate *gate;      /* kept; NULL: whatever is said goes out at once */
-    bool is_standby;        /* another node hosts: agents are turned away */
-    uint16_t endpoint_port; /* != 0: START names it instead of a store_port */
+    struct gate *gate; /* kept; NULL: whatever is said goes out at once */
+    bool is_standby;   /* another node hosts: agents are turned away */
+    uint64_t self_key; /* of the launcher that this is in; 0: it has no heirs */
+    uint64_t reign;    /* how often it has begun to serve in another one's place */
+    struct allegiance allegiance; /* of a run that was forgotten; see standby.h */
+    uint16_t endpoint_port;       /* != 0: START names it instead of a store_port */
     /* A world is about to get its START. May be NULL. */
     void (*on_start)(void *context);
     /* Who may use the worker store, when it is the endpoint (static backend): a piece of the

@@ -61,6 +61,7 @@ struct member *member_add(struct member_table *table, const struct member_link *
         return NULL;
     member->link = *link;
     member->step = -1;
+    member->place = UINT32_MAX;
     ct_list_init(&member->lease.node);
     ct_list_init(&member->away.node);
     ct_list_init(&member->news);
@@ -151,6 +152,8 @@ static int compare_order(const void *left, const void *right)
         return a->join.node_rank_hint < b->join.node_rank_hint ? -1 : 1;
     if (!a->join.is_endpoint != !b->join.is_endpoint)
         return a->join.is_endpoint ? -1 : 1;
+    if (a->place != b->place)
+        return a->place < b->place ? -1 : 1;
     return compare_u64(a->link.id, b->link.id);
 }
 

@@ -6,7 +6,8 @@
  *         └────────────STOPPED──────────── STOPPING <─────────────────┘
  *     any ──LEAVE──> LEAVING (its workers are still ending) or LEFT ──connection closed──> gone
  *
- * Order in a world: node_rank_hint, then the endpoint's host, then arrival. A member keeps its
+ * Order in a world: node_rank_hint, then the endpoint's host, then the place that a host before
+ * gave, then arrival. A member keeps its
  * arrival for as long as it is connected, so the order is kept over rounds. Ids are given by
  * the server and only grow: id order is arrival order. Pure. */
 #ifndef RENDEZVOUS_MEMBER_H
@@ -58,6 +59,9 @@ struct member {
     struct lease away;     /* how long it may */
     char parted[192];      /* why it is away; for people */
     struct ct_list news;   /* in round->news: differs from what the journal has */
+    struct ct_claim claim; /* zeroed: none came */
+    uint32_t place;        /* in the world of the host before; UINT32_MAX: none */
+    uint64_t echo_ms;      /* its last ECHO proves that it followed then; 0: none */
     struct ct_join join;   /* valid from READY on */
     struct ct_start start; /* of the last world it was in; generation 0: none */
 };

@@ -17,6 +17,8 @@ struct peer {
     struct admission *admission; /* between HELLO and PROOF; else NULL */
     struct ct_resume resume;     /* key 0: its HELLO is that of a new member */
     char host[CT_HOST_MAX];
+    struct ct_heartbeat owed; /* not acknowledged yet: others may go on without us */
+    bool is_owed;
     struct ct_buf held; /* with a gate: not said yet */
     struct ct_list held_node;
 };

@@ -12,10 +12,10 @@
 #include "worker_sdk/base/str.h"
 
 /* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED, PEER, RESIZE,
- * DRAIN; and
+ * DRAIN, ROSTER, ECHO; and
  * a few that are not about a member. Reserved when a member is added, so that no later step can fail. */
 enum {
-    ACTIONS_PER_MEMBER = 10,
+    ACTIONS_PER_MEMBER = 12,
     ACTIONS_BESIDES = 16
 };
 
@@ -59,6 +59,7 @@ void round_destroy(struct round *round)
     if (!round)
         return;
     member_table_deinit(&round->members);
+    allegiance_end(&round->allegiance);
     free(round->actions);
     free(round->scratch);
     free(round);
@@ -258,7 +259,7 @@ static struct ct_failure describe_loss(const struct round *round,
 }
 
 /* No world before then: workers may be alive until then. */
-static void raise_fence(struct round *round, uint64_t fence_ms)
+void round_raise_fence(struct round *round, uint64_t fence_ms)
 {
     if (fence_ms > round->fence_ms)
         round->fence_ms = fence_ms;
@@ -266,7 +267,7 @@ static void raise_fence(struct round *round, uint64_t fence_ms)
 
 void round_hold(struct round *round, uint64_t given_ms)
 {
-    raise_fence(round, round_deadline(given_ms, round->settings.lost_after_ms));
+    round_raise_fence(round, round_deadline(given_ms, round->settings.lost_after_ms));
 }
 
 /* A member is gone without a word. What that means depends on what it owed the world. */
@@ -292,7 +293,7 @@ void round_lose(struct round *round, struct member *member, const char *reason,
         failures_add(&round->failures, &failure);
     if (before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
         before == MEMBER_LEAVING)
-        raise_fence(round, fence_ms); /* its agent, cut off, ends them before */
+        round_raise_fence(round, fence_ms); /* its agent, cut off, ends them before */
     if (is_missed)
         host_list_add(&round->missing, failure.host);
     if (before == MEMBER_RUNNING) {

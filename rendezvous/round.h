@@ -43,12 +43,15 @@
  * With fewer than min nodes the run waits for a replacement until the join
  * deadline. A run without members is forgotten, once no worker of it can be alive.
  *
+ * With a self_key the host may be lost and replaced: round_takeover.c.
+ *
  * No socket, clock, random number or log inside: `now_ms` is the server's monotonic clock, and
  * a command is an id and a message, so that it can be written down and played again. One
  * command costs O(1), those that reach every member O(N) (START: O(N log N)). */
 #ifndef RENDEZVOUS_ROUND_H
 #define RENDEZVOUS_ROUND_H
 
+#include "rendezvous/allegiance.h"
 #include "rendezvous/crash_loop.h"
 #include "rendezvous/failures.h"
 #include "rendezvous/lease.h"
@@ -74,6 +77,9 @@ struct round_settings {
         pause_ms; /* since a paused member was last heard of; below lost_after_ms: none */
     uint16_t
         endpoint_port; /* static backend: START names it instead of a store_port; else 0 */
+    uint64_t self_key; /* of the launcher that this server is in; 0: it has no heirs */
+    uint64_t server;   /* unlike for each time that it begins to serve */
+    uint64_t proof_ms; /* ct_takeover_proof_ms() */
 };
 
 enum round_command_kind {
@@ -106,6 +112,8 @@ enum round_action_kind {
     ROUND_SEND_DRAIN,   /* round->drain */
     ROUND_SEND_DRAINED, /* round->drained, to who asked */
     ROUND_SEND_PEER,    /* something that its host has to acknowledge */
+    ROUND_SEND_ROSTER,  /* who goes on without this server: heir_list.h */
+    ROUND_SEND_ECHO,    /* it is to prove that it follows */
     ROUND_DROP,         /* close the connection: it is a member no more */
     ROUND_CHANGED,      /* `from` became `to`; for logs and events */
     ROUND_SEND_RESUMED, /* round->resumed */
@@ -143,7 +151,8 @@ struct round {
     struct ct_resize resize;
     struct ct_drain drain, drained;
     struct ct_resumed resumed;
-    struct ct_list news; /* struct member: changed since the journal took it */
+    struct ct_list news;          /* struct member: changed since the journal took it */
+    struct allegiance allegiance; /* of the last world with a roster */
 
     /* Inside. */
     size_t action_capacity;
@@ -189,7 +198,8 @@ void round_succeed(struct round *round, const struct round *deserted);
 /* No world before leases end that were given until then: workers may live that nobody here knows. */
 void round_hold(struct round *round, uint64_t given_ms);
 /* 0, or -ENOMEM (only ROUND_ADD allocates; the member was not added), or -ENOENT (only
- * ROUND_RESUME: there is no such membership any more). Unknown ids and messages of another
+ * ROUND_RESUME: there is no such membership any more), or -EAGAIN (only ROUND_RESUME: others may
+ * go on without this server; ask again). Unknown ids and messages of another
  * generation do nothing. */
 int round_step(struct round *round, const struct round_command *command,
                uint64_t now_ms);
@@ -201,6 +211,16 @@ int round_restore(struct round *round, uint64_t now_ms);
  * ROUND_PAUSED (or when bytes of it have not been read yet) or ROUND_SILENT. NULL: none. To be
  * asked after every step. */
 const struct member *round_find_unsure(const struct round *round);
+/* A new round goes on, with its first world above all generations that may be known, where a host
+ * was lost. 0 or -ENOMEM. */
+struct ct_heritage;
+int round_inherit(struct round *round, const struct ct_heritage *heritage);
+/* What another round of this server knew of who may go on without it; taken. */
+void round_take_allegiance(struct round *round, struct allegiance *allegiance);
+/* False while others may have gone on without this server. */
+bool round_may_start(struct round *round, uint64_t now_ms);
+/* Its heartbeats may be acknowledged: its workers, if it has any, are no second world. */
+bool round_may_acknowledge(const struct round *round, uint64_t id, uint64_t now_ms);
 /* When it wants a ROUND_TICK; UINT64_MAX: never. */
 uint64_t round_next_ms(const struct round *round);
 const char *round_state_name(enum round_state state);

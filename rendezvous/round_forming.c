@@ -22,6 +22,17 @@ void round_announce(struct round *round, uint64_t now_ms)
     round->waiting_due_ms = due_ms;
 }
 
+/* Enough nodes are here, but not enough of the last world's. */
+static void describe_split(struct round *round)
+{
+    const size_t used = strlen(round->waiting.missing);
+
+    (void)ct_format(round->waiting.missing + used, sizeof round->waiting.missing - used,
+                    "%s(a node of the last round has to come back: those that are cut "
+                    "off may have gone on without this one)",
+                    used > 0 ? " " : ""); /* cut is fine */
+}
+
 static void describe_waiting(struct round *round, uint64_t now_ms)
 {
     struct host_list away = round->missing;
@@ -38,6 +49,9 @@ static void describe_waiting(struct round *round, uint64_t now_ms)
             host_list_add(&away, round->members.list[i]->link.host);
     }
     host_list_format(&away, round->waiting.missing, sizeof round->waiting.missing);
+    if (round_world_size(round, round->counts[MEMBER_READY]) > 0 &&
+        !round_may_start(round, now_ms))
+        describe_split(round);
 }
 
 void round_send_waiting_if_due(struct round *round, uint64_t now_ms)
@@ -152,6 +166,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
         round_push_to(round, ROUND_SEND_START, world[i]);
     }
     tell_standbys(round);
+    round_renew_roster(round);
 }
 
 void round_start_if_complete(struct round *round, uint64_t now_ms)
@@ -165,6 +180,8 @@ void round_start_if_complete(struct round *round, uint64_t now_ms)
         round->last_call_ms = UINT64_MAX;
         return;
     }
+    if (!round_may_start(round, now_ms))
+        return;
     if (round->generation > 0) {
         if (round->missing_survivors == 0)
             start_world(round, now_ms, "all are back");
@@ -231,7 +248,8 @@ void round_expire_forming(struct round *round, uint64_t now_ms)
     if (round->state != ROUND_FORMING || now_ms < round->join_deadline_ms ||
         now_ms < round->fence_ms || round_is_in_doubt(round, now_ms))
         return;
-    if (round_world_size(round, round->counts[MEMBER_READY]) > 0)
+    if (round_world_size(round, round->counts[MEMBER_READY]) > 0 &&
+        round_may_start(round, now_ms))
         start_world(round, now_ms, "join deadline");
     else
         give_up_waiting(round);

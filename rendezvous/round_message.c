@@ -173,6 +173,7 @@ static void on_leave(struct round *round, struct member *member,
     (void)ct_copy(leaver.host, sizeof leaver.host, member->link.host);
     (void)ct_copy(leaver.text, sizeof leaver.text, message->leave.reason);
     round_set_survivor(round, member, false);
+    allegiance_release(&round->allegiance, member->claim.key);
     switch (before) {
     case MEMBER_RUNNING:
     case MEMBER_STOPPING:
@@ -228,6 +229,7 @@ void round_on_message(struct round *round, struct member *member,
         [CT_MESSAGE_SUCCEEDED] = on_succeeded, [CT_MESSAGE_LEAVE] = on_leave,
         [CT_MESSAGE_CLOSE] = on_close,         [CT_MESSAGE_STOPPING] = on_stopping,
         [CT_MESSAGE_RESIZE] = round_on_resize, [CT_MESSAGE_DRAIN] = round_on_drain,
+        [CT_MESSAGE_CLAIM] = round_on_claim,   [CT_MESSAGE_ECHO] = round_on_echo,
     };
     size_t kind = (size_t)message->kind;
 

@@ -8,7 +8,8 @@
  *     round_forming.c   waiting for members; the start of a world
  *     round_resume.c    broken connections, members that come back, restart of the server
  *     round_size.c      limits, units, who is asked to leave
- *     round_stopping.c  the end of a world; the end of the run */
+ *     round_stopping.c  the end of a world; the end of the run
+ *     round_takeover.c  who follows this server for certain; who goes on without it */
 #ifndef RENDEZVOUS_ROUND_PRIVATE_H
 #define RENDEZVOUS_ROUND_PRIVATE_H
 
@@ -88,6 +89,18 @@ void round_on_drain(struct round *round, struct member *member,
 void round_on_message(struct round *round, struct member *member,
                       const struct ct_message *message, uint64_t now_ms);
 void round_close_if_succeeded(struct round *round);
+
+/* round_takeover.c */
+
+void round_on_claim(struct round *round, struct member *member,
+                    const struct ct_message *message, uint64_t now_ms);
+void round_on_echo(struct round *round, struct member *member,
+                   const struct ct_message *message, uint64_t now_ms);
+/* The running world gets its roster, once that of the world before is of no use any more. */
+void round_renew_roster(struct round *round);
+
+/* round.c: no world before then. */
+void round_raise_fence(struct round *round, uint64_t fence_ms);
 
 /* Refuses a member, which is freed. */
 void round_refuse(struct round *round, struct member *member, int code,

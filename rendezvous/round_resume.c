@@ -139,6 +139,8 @@ int round_resume(struct round *round, const struct round_command *command,
     raise_floor(round, resume->generation);
     if (!is_possible(member, resume))
         return -ENOENT;
+    if (!round_may_acknowledge(round, member->link.id, now_ms))
+        return -EAGAIN;
     switch_link(round, member, command->link, now_ms);
     has_run = member->state == MEMBER_RUNNING || !is_unstarted(member, resume);
     round->resumed = (struct ct_resumed){

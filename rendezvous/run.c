@@ -9,11 +9,13 @@
 #include "rendezvous/pause.h"
 #include "rendezvous/roster.h"
 #include "rendezvous/run_journal.h"
+#include "rendezvous/standby.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/takeover.h"
 
 struct run *run_find(const struct dispatch *dispatch, const char *id)
 {
@@ -40,6 +42,7 @@ void run_forget(struct run *run)
     ct_info("run forgotten run=%s", run->id);
     ct_list_remove(&run->node);
     dispatch->run_count--;
+    standby_keep_allegiance(dispatch, run->round);
     round_destroy(run->round);
     run->round = NULL;
     uv_close((uv_handle_t *)&run->timer, on_timer_closed);
@@ -76,6 +79,11 @@ static int create_round(struct round **out, const struct dispatch *dispatch,
         .node_unit = hello->node_unit,
         .pause_ms = pause_after(hello),
         .endpoint_port = dispatch->endpoint_port,
+        .self_key = dispatch->self_key,
+        .server = dispatch->self_key + dispatch->reign,
+        .proof_ms = ct_takeover_proof_ms(
+            or_default(hello->lost_after_ms, ROUND_LOST_AFTER_MS),
+            or_default(hello->heartbeat_ms, ROUND_HEARTBEAT_MS)),
     };
 
     return round_create(out, &settings);
@@ -106,6 +114,7 @@ int run_renew(struct run *run, const struct ct_hello *hello)
     if (rc < 0)
         return rc;
     round_succeed(round, run->round);
+    round_take_allegiance(round, &run->round->allegiance);
     round_destroy(run->round);
     run->round = round;
     run->mark.generation = 0; /* kept is the old one, until the new one has a world */
@@ -155,8 +164,10 @@ struct run *run_create(struct dispatch *dispatch, const struct ct_hello *hello, 
     struct round *round = NULL;
     struct run *run = NULL;
 
-    if ((*rc = create_round(&round, dispatch, hello)) == 0)
+    if ((*rc = create_round(&round, dispatch, hello)) == 0) {
         hold_back(round, dispatch, hello->run_id);
+        round_take_allegiance(round, &dispatch->allegiance);
+    }
     if (*rc == 0 && !(run = run_open(dispatch, hello->run_id, round, 0)))
         *rc = -ENOMEM;
     if (!run) {
@@ -242,6 +253,7 @@ static void execute(struct run *run, const struct round_action *action)
         if (member)
             send_action(run, action, CT_MESSAGE_START, &member->start,
                         sizeof member->start);
+        standby_send_echo(action->peer);
         break;
     case ROUND_SEND_WAITING: send_waiting(run, action); break;
     case ROUND_SEND_STOP:
@@ -266,7 +278,12 @@ static void execute(struct run *run, const struct round_action *action)
         send_action(run, action, CT_MESSAGE_DRAIN, &round->drained,
                     sizeof round->drained);
         break;
-    case ROUND_SEND_PEER: pause_send_peer(action->peer); break;
+    case ROUND_SEND_PEER: /* which would keep the workers of a paused node */
+        if (round_may_acknowledge(round, action->id, ct_now_ms()))
+            pause_send_peer(action->peer);
+        break;
+    case ROUND_SEND_ROSTER: standby_send_roster(run, action->peer); break;
+    case ROUND_SEND_ECHO: standby_send_echo(action->peer); break;
     case ROUND_DROP:
         conn_close(((struct peer *)action->peer)->conn,
                    action->why ? action->why : "it is silent");

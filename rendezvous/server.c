@@ -15,6 +15,7 @@
 #include "rendezvous/gate.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/run_journal.h"
+#include "rendezvous/standby.h"
 #include "rendezvous/store.h"
 #include "rendezvous/succession.h"
 #include "worker_sdk/base/alloc.h"
@@ -31,6 +32,7 @@ struct call {
     const void *journal;
     size_t length;
     uint64_t silence_ms;
+    const struct ct_heritage *heritage;
     struct ctrun_error *err;
     int rc;
     bool is_done;
@@ -224,6 +226,21 @@ int server_lead(struct server *server, const void *journal, size_t length,
     return call(server, &args);
 }
 
+static int inherit_on_loop(struct server *server, struct call *call)
+{
+    if (server->is_closed || server->is_draining)
+        return ct_fail(call->err, -ESHUTDOWN, "the rendezvous server has ended");
+    return standby_begin(&server->dispatch, call->heritage, call->err);
+}
+
+int server_inherit(struct server *server, const struct ct_heritage *heritage,
+                   struct ctrun_error *err)
+{
+    struct call args = {.function = inherit_on_loop, .heritage = heritage, .err = err};
+
+    return call(server, &args);
+}
+
 static int yield_on_loop(struct server *server, struct call *call)
 {
     (void)call;
@@ -282,6 +299,7 @@ static void drain(struct server *server)
     if (server->is_draining)
         return;
     server->is_draining = true;
+    standby_disband(&server->dispatch);
     endpoint_close_listeners(&server->endpoint);
     if (dispatch_has_verdicts_to_deliver(&server->dispatch))
         (void)uv_timer_start(&server->drain, on_drained, SERVER_DRAIN_MS,
@@ -365,6 +383,7 @@ static void wire(struct server *server, const struct server_options *options)
         server->dispatch.rules.uses_munge = options->uses_munge;
         server->dispatch.rules.wants_seal = options->wants_seal;
         server->dispatch.journal = options->journal;
+        server->dispatch.self_key = options->self_key;
     }
     server->dispatch.gate = options ? options->gate : NULL;
     server->dispatch.is_standby = server->dispatch.gate != NULL;

@@ -47,6 +47,8 @@ struct server_options {
     /* Kept; NULL: it serves from the beginning. Else agents are turned away until server_lead(),
      * and what they are told waits at the gate. */
     struct gate *gate;
+    /* Of this launcher (CLAIM): the other nodes may go on when it is lost; 0: they may not. */
+    uint64_t self_key;
     struct ct_port_range ports; /* instead of port 0, for listeners of all kinds */
     /* Where worker stores listen, port 0; copied. NULL: at all addresses, v4 and v6. */
     const struct ct_addr *store_addr;
@@ -75,6 +77,11 @@ int server_lead(struct server *server, const void *journal, size_t length,
                 uint64_t silence_ms, struct ctrun_error *err);
 /* Another node serves: all runs are forgotten without a word, agents are turned away. */
 void server_yield(struct server *server);
+/* Serves from now on in the place of a host that was lost, until server_yield(): see
+ * worker_sdk/wire/takeover.h. 0 or -ENOMEM, -EINVAL, -ESHUTDOWN. */
+struct ct_heritage;
+int server_inherit(struct server *server, const struct ct_heritage *heritage,
+                   struct ctrun_error *err);
 /* The gate may have opened. Any thread, does not wait. */
 void server_poke(struct server *server);
 

@@ -80,7 +80,9 @@ class Script:
     def step(self):
         name = self.dice.choice(NODES)
         actions = [self.cut, self.heal, self.wake, self.wait, self.wait, self.pause]
-        if name != "node1":
+        # With a minimum of two the others go on without node1, and those who are replaced are no
+        # proof that nobody has: what is cut off comes back, as itself.
+        if name != "node1" and self.nodes == "1:3":
             actions += [self.leave, self.die, self.come]
         action = self.dice.choice(actions)
         if action == self.come and self.runs[name].code is None:

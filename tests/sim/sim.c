@@ -315,6 +315,8 @@ static struct note describe(struct sim *sim, const struct round_action *action)
         break;
     case ROUND_SEND_PEER: note.kind = CT_MESSAGE_PEER; break;
     case ROUND_CHANGED:
+    case ROUND_SEND_ROSTER:
+    case ROUND_SEND_ECHO:
     case ROUND_REMOVED:
     case ROUND_FORGET: break;
     }

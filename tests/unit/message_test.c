@@ -277,6 +277,53 @@ static const struct {
      "02000000"
      "02000000"
      "6e31"},
+    {{.kind = CT_MESSAGE_ROSTER,
+      .roster = {.generation = 7,
+                 .min_nodes = 2,
+                 .total = 3,
+                 .first = 1,
+                 .leader = 0,
+                 .count = 1,
+                 .nodes = {{.key = 0x1122334455667788,
+                            .port = 29400,
+                            .host = "n1",
+                            .addr_count = 1,
+                            .addrs = {"::2"}}}}},
+     "0700000000000000"
+     "02000000"
+     "0300"
+     "0100"
+     "0000"
+     "01"
+     "8877665544332211"
+     "d872"
+     "02000000"
+     "6e31"
+     "01"
+     "03000000"
+     "3a3a32"},
+    {{.kind = CT_MESSAGE_ECHO,
+      .echo =
+          {.time_ms = 5, .server = 0x1122334455667788, .generation = 7, .is_held = 1}},
+     "0500000000000000"
+     "8877665544332211"
+     "0700000000000000"
+     "01"},
+    {{.kind = CT_MESSAGE_CLAIM,
+      .claim = {.key = 0x1122334455667788,
+                .port = 29400,
+                .generation = 7,
+                .server = 9,
+                .age_ms = 1000,
+                .world = 8,
+                .world_server = 10}},
+     "8877665544332211"
+     "d872"
+     "0700000000000000"
+     "0900000000000000"
+     "e803000000000000"
+     "0800000000000000"
+     "0a00000000000000"},
     {{.kind = CT_MESSAGE_WORKER_HELLO, .worker_hello = {.rank = 3, .generation = 7}},
      "03000000"
      "0700000000000000"},

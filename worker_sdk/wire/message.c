@@ -242,6 +242,35 @@ static const struct field signal_fields[] = {
     STR(ct_signal, host),
 };
 
+static const struct field roster_node_fields[] = {
+    U64(ct_roster_node, key),
+    U16(ct_roster_node, port),
+    STR(ct_roster_node, host),
+    LIST(ct_roster_node, addr_count, addrs, CT_ROSTER_ADDRS_MAX, addr_fields),
+};
+
+static const struct field roster_fields[] = {
+    U64(ct_roster, generation),
+    U32(ct_roster, min_nodes),
+    U16(ct_roster, total),
+    U16(ct_roster, first),
+    U16(ct_roster, leader),
+    LIST(ct_roster, count, nodes, CT_ROSTER_NODES_MAX, roster_node_fields),
+};
+
+static const struct field echo_fields[] = {
+    U64(ct_echo, time_ms),
+    U64(ct_echo, server),
+    U64(ct_echo, generation),
+    U8(ct_echo, is_held),
+};
+
+static const struct field claim_fields[] = {
+    U64(ct_claim, key),          U16(ct_claim, port),   U64(ct_claim, generation),
+    U64(ct_claim, server),       U64(ct_claim, age_ms), U64(ct_claim, world),
+    U64(ct_claim, world_server),
+};
+
 static const struct field worker_hello_fields[] = {
     I32(ct_worker_hello, rank),
     U64(ct_worker_hello, generation),
@@ -311,6 +340,9 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_RESIZE] = LAYOUT("RESIZE", ct_resize, resize_fields),
     [CT_MESSAGE_DRAIN] = LAYOUT("DRAIN", ct_drain, drain_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),
+    [CT_MESSAGE_ROSTER] = LAYOUT("ROSTER", ct_roster, roster_fields),
+    [CT_MESSAGE_ECHO] = LAYOUT("ECHO", ct_echo, echo_fields),
+    [CT_MESSAGE_CLAIM] = LAYOUT("CLAIM", ct_claim, claim_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
                                        worker_hello_fields),
     [CT_MESSAGE_WORKER_STEP] = LAYOUT("WORKER_STEP", ct_worker_step,

@@ -97,6 +97,9 @@ enum ct_message_kind {
     CT_MESSAGE_DRAIN = 27,  /* both ways: asked by one, told to whom it is for */
     CT_MESSAGE_SIGNAL =
         40, /* either way: the run was sent a signal, all nodes pass it on */
+    CT_MESSAGE_ROSTER = 41, /* 41 to 43: who goes on without the host, see takeover.h */
+    CT_MESSAGE_ECHO = 42,
+    CT_MESSAGE_CLAIM = 43,
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
@@ -114,6 +117,8 @@ enum {
     CT_MISSING_MAX = 1024,
     CT_MESSAGE_ADDRS_MAX = 8,
     CT_MEMBER_KEYS_MAX = 255,
+    CT_ROSTER_NODES_MAX = 16,
+    CT_ROSTER_ADDRS_MAX = 4,
     CT_MEMBER_KEY_BYTES = 16,
     CT_OFFER_KEY_BYTES = 32,
     CT_CREDENTIAL_MAX = 1024,
@@ -387,6 +392,46 @@ struct ct_signal {
     char host[CT_HOST_MAX]; /* whose agent got it; the server knows better */
 };
 
+struct ct_roster_node {
+    uint64_t key;  /* of its launcher, see CLAIM; 0: it cannot serve */
+    uint16_t port; /* where it would serve */
+    char host[CT_HOST_MAX];
+    uint8_t addr_count;
+    char addrs[CT_ROSTER_ADDRS_MAX][CT_ADDR_TEXT_MAX];
+};
+
+/* server -> members of a running world, in as many pieces as it takes: who they are, by group
+ * rank; total 0: nobody is to go on without this server */
+struct ct_roster {
+    uint64_t generation;
+    uint32_t min_nodes;
+    uint16_t total;
+    uint16_t first;  /* rank of the first in this piece */
+    uint16_t leader; /* rank of the server's own node */
+    uint8_t count;
+    struct ct_roster_node nodes[CT_ROSTER_NODES_MAX];
+};
+
+/* server -> agent, and the same back with the agent's generation */
+struct ct_echo {
+    uint64_t time_ms;    /* the server's clock */
+    uint64_t server;     /* another one each time that a server begins to serve */
+    uint64_t generation; /* of the last START that this agent got */
+    uint8_t
+        is_held; /* the next round waits: others may have gone on without this server */
+};
+
+/* agent -> server, before JOIN */
+struct ct_claim {
+    uint64_t key;          /* random, this launcher's for life */
+    uint16_t port;         /* where it would serve; 0: nowhere */
+    uint64_t generation;   /* of the last roster it has; 0: none */
+    uint64_t server;       /* whose ECHO it has heard last; 0: none */
+    uint64_t age_ms;       /* since then */
+    uint64_t world;        /* generation of the last START that it ever got; 0: none */
+    uint64_t world_server; /* who sent that */
+};
+
 /* worker -> agent; the agent knows the peer's pid from the socket */
 struct ct_worker_hello {
     int32_t rank;
@@ -453,6 +498,9 @@ struct ct_message {
         struct ct_resize resize;
         struct ct_drain drain;
         struct ct_signal signal;
+        struct ct_roster roster;
+        struct ct_echo echo;
+        struct ct_claim claim;
         struct ct_worker_hello worker_hello;
         struct ct_worker_step worker_step;
         struct ct_worker_should_stop worker_should_stop;
