@@ -2,7 +2,10 @@
 /* Who am I? The smallest worker: it opens the session, says its place, and leaves.
  *
  *     cc 01_hello.c -o hello $(pkg-config --cflags --libs ctrun)
- *     ctrun --standalone --nproc-per-node=2 ./hello */
+ *     ctrun --standalone --nproc-per-node=2 ./hello
+ *
+ * Where ctrun is installed under another prefix than /usr: PKG_CONFIG_PATH=PREFIX/lib/pkgconfig for
+ * the first line, LD_LIBRARY_PATH=PREFIX/lib for the second. Built here: build/release/examples. */
 #include <ctrun.h>
 #include <stdio.h>
 

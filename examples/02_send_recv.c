@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Point to point: a number goes around the ring of ranks, and each adds its own.
  *
+ *     cc 02_send_recv.c -o send_recv $(pkg-config --cflags --libs ctrun)
  *     ctrun --standalone --nproc-per-node=4 ./send_recv */
 #include <ctrun.h>
 #include <inttypes.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives: every rank gives a vector and gets the sum of all of them.
  *
+ *     cc 03_all_reduce.c -o all_reduce $(pkg-config --cflags --libs ctrun)
  *     ctrun --standalone --nproc-per-node=4 ./all_reduce */
 #include <ctrun.h>
 #include <stdio.h>

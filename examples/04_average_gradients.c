@@ -3,6 +3,7 @@
  * averaged, so that all ranks make the same step and keep the same parameters. The model is a
  * line, y = slope * x + offset; 05_ddp.c does the same with the library's reducer.
  *
+ *     cc 04_average_gradients.c -o average_gradients $(pkg-config --cflags --libs ctrun) -lm
  *     ctrun --standalone --nproc-per-node=2 ./average_gradients */
 #include <ctrun.h>
 #include <math.h>

@@ -3,6 +3,7 @@
  * the library's buckets, and each bucket travels as soon as it is full, while the rest of the
  * backward pass still computes.
  *
+ *     cc 05_ddp.c -o ddp $(pkg-config --cflags --libs ctrun) -lm
  *     ctrun --standalone --nproc-per-node=2 ./ddp */
 #include <ctrun.h>
 #include <math.h>
