@@ -372,8 +372,12 @@ static void on_close(struct conn *conn, const char *reason)
         (void)ct_format(text, sizeof text,
                         "connection to the node broke without a goodbye: %s", reason);
         ct_info("agent gone run=%s host=%s: %s", peer->run->id, peer->host, reason);
-        run_step(peer->run, &(struct round_command){
-                                .kind = ROUND_GONE, .id = peer->id, .reason = text});
+        run_step(peer->run,
+                 &(struct round_command){.kind = ROUND_GONE,
+                                         .id = peer->id,
+                                         .reason = text,
+                                         .is_owed = ct_buf_length(&peer->held) > 0 ||
+                                                    ct_buf_length(conn->out) > 0});
     }
     admission_destroy(peer->admission);
     ct_seal_wipe(&peer->seal);

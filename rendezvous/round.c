@@ -418,7 +418,7 @@ static void on_command(struct round *round, const struct round_command *command,
         break;
     case ROUND_GONE:
         if (member)
-            round_part(round, member, command->reason, now_ms);
+            round_part(round, member, command, now_ms);
         break;
     case ROUND_TICK: tick(round, now_ms); break;
     case ROUND_RESUME: break;

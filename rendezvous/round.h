@@ -100,6 +100,7 @@ struct round_command {
     const struct ct_message
         *message; /* JOIN HEARTBEAT FAILURE STOPPING STOPPED SUCCEEDED LEAVE CLOSE */
     const char *reason;
+    bool is_owed; /* GONE: not all that was said to it had been sent */
 };
 
 enum round_action_kind {

@@ -48,8 +48,8 @@ void round_note(struct round *round, struct member *member);
 /* round_resume.c */
 
 /* Its connection broke. It is freed, unless it may come back. */
-void round_part(struct round *round, struct member *member, const char *reason,
-                uint64_t now_ms);
+void round_part(struct round *round, struct member *member,
+                const struct round_command *command, uint64_t now_ms);
 /* Those that did not come back. */
 void round_expire_away(struct round *round, uint64_t now_ms);
 int round_resume(struct round *round, const struct round_command *command,

@@ -16,17 +16,19 @@ static bool has_place(const struct member *member)
            (member->is_survivor && member->state != MEMBER_LEFT);
 }
 
-void round_part(struct round *round, struct member *member, const char *reason,
-                uint64_t now_ms)
+/* Those of a closed round end their connections themselves once they have the verdict. */
+void round_part(struct round *round, struct member *member,
+                const struct round_command *command, uint64_t now_ms)
 {
-    if (member->link.key == 0 || !has_place(member) || round->state == ROUND_CLOSED) {
-        round_lose(round, member, reason, now_ms);
+    if (member->link.key == 0 || !has_place(member) ||
+        (round->state == ROUND_CLOSED && !command->is_owed)) {
+        round_lose(round, member, command->reason, now_ms);
         return;
     }
     member->is_away = true;
     member->link.peer = NULL;
     (void)ct_format(member->parted, sizeof member->parted, "%s",
-                    reason); /* cut is fine */
+                    command->reason); /* cut is fine */
     lease_start(&round->away, &member->away, now_ms);
     if (member->state != MEMBER_READY)
         return;

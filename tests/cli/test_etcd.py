@@ -153,3 +153,14 @@ def test_an_etcd_that_is_away_for_long_stops_the_workers_until_it_is_back(box, j
     for node in run.nodes:
         assert node.err.count("no etcd answers") <= 2, node
     run.finish()
+
+
+def test_workers_that_end_while_etcd_is_away_have_succeeded(box, job):
+    """What the host may not say without etcd waits for nodes that lose their link meanwhile."""
+    run = job("2", 2)
+    run.etcd.freeze(0)
+    box.write("done", "")
+    box.wait_event("agent_state", count=2, to="succeeded")
+    box.wait_event("link_state", count=2, to="down")
+    run.etcd.thaw(0)
+    assert [node.wait() for node in run.nodes] == [0, 0], run.nodes

@@ -427,6 +427,28 @@ static void a_short_break_costs_nothing_and_a_long_one_the_node(void **state)
     end(&rig);
 }
 
+/* An elected server holds it back until the journal is kept. */
+static void a_verdict_that_was_not_sent_waits_for_those_who_come_back(void **state)
+{
+    struct round_command gone = {
+        .kind = ROUND_GONE, .id = 1, .reason = "broken", .is_owed = true};
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    for (uint64_t id = 1; id <= 3; id++)
+        tell(&rig, id, CT_MESSAGE_SUCCEEDED);
+    assert_int_equal(rig.round->state, ROUND_CLOSED);
+    step(&rig, &gone);
+    gone = (struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "end"};
+    step(&rig, &gone);
+    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_SUCCEEDED), 0);
+    assert_true(was_sent(&rig, ROUND_SEND_VERDICT, 1));
+    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_SUCCEEDED), -ENOENT);
+    note(&rig);
+    end(&rig);
+}
+
 static void a_second_connection_takes_the_place_of_the_first(void **state)
 {
     struct rig rig;
@@ -503,6 +525,7 @@ int main(void)
         cmocka_unit_test(a_stop_and_a_start_that_were_lost_are_sent_again),
         cmocka_unit_test(strangers_and_members_of_unknown_worlds_do_not_resume),
         cmocka_unit_test(a_short_break_costs_nothing_and_a_long_one_the_node),
+        cmocka_unit_test(a_verdict_that_was_not_sent_waits_for_those_who_come_back),
         cmocka_unit_test(a_second_connection_takes_the_place_of_the_first),
         cmocka_unit_test(frames_hold_whole_batches_only),
         cmocka_unit_test(batches_without_their_beginning_or_with_bad_bytes_are_refused),
