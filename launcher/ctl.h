@@ -72,6 +72,11 @@ struct ctl_call {
     {                                                                                  \
         .name = "rank", .value = "N", .help = "this worker only, by its global rank"   \
     }
+#define CTL_REASON                                                                     \
+    {                                                                                  \
+        .name = "reason", .value = "TEXT",                                             \
+        .help = "told to the workers, and in the log"                                  \
+    }
 
 /* Parses words behind the verb. 0 or CTRUN_E_USAGE. Pure but for getenv(). */
 int ctl_parse(struct ctl_call *out, const struct ctl_verb *verb, int argc, char **argv,

@@ -5,7 +5,7 @@
 
 static const struct ctl_option options[] = {
     {.name = "all", .help = "every node: the run ends"},
-    {.name = "reason", .value = "TEXT", .help = "told to the workers, and in the log"},
+    CTL_REASON,
     CTL_RUN,
     CTL_USER,
     CTL_JSON,

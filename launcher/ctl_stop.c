@@ -4,11 +4,7 @@
 #include "worker_sdk/base/str.h"
 
 static const struct ctl_option options[] = {
-    {.name = "reason", .value = "TEXT", .help = "told to the workers, and in the log"},
-    CTL_RUN,
-    CTL_USER,
-    CTL_JSON,
-    {0}};
+    CTL_REASON, CTL_RUN, CTL_USER, CTL_JSON, {0}};
 
 static int run(const struct ctl_call *call)
 {
