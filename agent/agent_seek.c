@@ -58,6 +58,9 @@ void agent_take_host(struct agent *agent)
     agent->joins_when_gone = agent->state == AGENT_STOPPING && !agent->is_gone;
     if (agent->joins_when_gone)
         return;
+    if (agent->state ==
+        AGENT_SUCCEEDED) /* the others' workers run again, and so do ours */
+        agent_set_state(agent, AGENT_STOPPING, "the next host does not know our end");
     agent_has_returned(agent);
     link_set_progress(agent->link, 0, -1);
     agent_join(agent);
