@@ -134,10 +134,12 @@ const struct option option_table[OPTION_COUNT] = {
     [OPTION_MAX_RESTARTS] = {TAKES(INT, "max-restarts", FAILURE, "N",
                                    "restarts of the whole job after a failure"),
                              .env = "PET_MAX_RESTARTS", .fallback = "0"},
-    [OPTION_MIN_UPTIME] = {TAKES(INT, "min-uptime", FAILURE, "SECONDS",
-                                 "ctrun: four equal failures so soon after the start"
-                                 " end the job; 0: restart as torchrun does"),
-                           .env = "CTRUN_MIN_UPTIME", .fallback = "30"},
+    [OPTION_MIN_UPTIME] =
+        {TAKES(INT, "min-uptime", FAILURE, "SECONDS",
+               "ctrun: two equal failures so soon after the start"
+               " end the job, if it has more than 3 restarts; 0: restart"
+               " as torchrun does"),
+         .env = "CTRUN_MIN_UPTIME", .fallback = "30"},
     [OPTION_HANG_TIMEOUT] =
         {TAKES(INT, "hang-timeout", FAILURE, "SECONDS",
                "ctrun: a rank that tells no step for so long has failed; 0: never"),

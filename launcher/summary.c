@@ -5,7 +5,6 @@
 #include <signal.h>
 
 #include "launcher/summary_way.h"
-#include "rendezvous/crash_loop.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -150,21 +149,18 @@ static void begin_with_loop(struct messages_block *out, const struct ct_failure 
 
     format_end(end, sizeof end, root);
     messages_format_span(uptime, root->uptime_ms);
-    messages_begin(
-        out, CTRUN_E_CRASH_LOOP,
-        "rank %d (%s) failed %d times in the same way %s after start (%s): not "
-        "restarting",
-        root->rank, root->host, CRASH_LOOP_FAILURES, uptime, end);
+    messages_begin(out, CTRUN_E_CRASH_LOOP,
+                   "rank %d (%s) failed twice in the same way %s after start (%s): not "
+                   "restarting",
+                   root->rank, root->host, uptime, end);
 }
 
 static void add_loop_advice(struct messages_block *out, const struct summary *summary)
 {
     const unsigned long long seconds = summary->min_uptime_ms / 1000;
 
-    messages_add(
-        out, "why",
-        "same failure %d times in a row within %llu s of start, not restarting",
-        CRASH_LOOP_FAILURES, seconds);
+    messages_add(out, "why",
+                 "same failure twice within %llu s of start, not restarting", seconds);
     messages_add(out, "do",
                  "fix it; a restart only helps for failures that come and go "
                  "(--min-uptime %llu; 0 restarts always)",

@@ -67,15 +67,12 @@ bool crash_loop_take(struct crash_loop *loop, const struct ct_failure *root)
     *loop = (struct crash_loop){0};
     if (!root->is_early || !can_be_alike(root))
         return false;
-    *loop = (struct crash_loop){.times = 1,
-                                .cause = root->cause,
+    *loop = (struct crash_loop){.cause = root->cause,
                                 .code = root->code,
                                 .step = root->step,
                                 .line = hash_last_line(root->text, sizeof root->text)};
-    if (before.cause == loop->cause && before.code == loop->code &&
-        before.step == loop->step && before.line == loop->line)
-        loop->times = (uint8_t)(before.times + (before.times < CRASH_LOOP_FAILURES));
-    return loop->times == CRASH_LOOP_FAILURES;
+    return before.cause == loop->cause && before.code == loop->code &&
+           before.step == loop->step && before.line == loop->line;
 }
 
 bool crash_loop_is_hopeless(const struct ct_failure *root)

@@ -126,14 +126,6 @@ static void add_state(struct batch *batch, const struct round *round)
     end_record(batch, at);
 }
 
-static void add_loop(struct batch *batch, const struct crash_loop *loop)
-{
-    const size_t at = begin_record(batch, JOURNAL_LOOP);
-
-    append(batch, &loop->times, sizeof loop->times);
-    end_record(batch, at);
-}
-
 /* STOP, and all failures of this world as a verdict would list them. */
 static void add_trouble(struct batch *batch, const struct round *round)
 {
@@ -244,7 +236,6 @@ static void add_round(struct batch *batch, struct journal_mark *mark,
     size_t at = ct_buf_length(batch->out);
 
     add_state(batch, round);
-    add_loop(batch, &round->crash_loop);
     (void)forget_same(batch, at, &mark->state_sum); /* fine either way */
     at = ct_buf_length(batch->out);
     add_trouble(batch, round);

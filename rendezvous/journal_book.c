@@ -115,13 +115,6 @@ static int read_state(struct round *round, struct ct_reader *in)
     return ct_read_end(in);
 }
 
-static int read_loop(struct round *round, struct ct_reader *in)
-{
-    round->crash_loop.times = ct_read_u8(in);
-    in->bad |= round->crash_loop.times > CRASH_LOOP_FAILURES;
-    return ct_read_end(in);
-}
-
 static int read_trouble(struct round *round, struct ct_reader *in)
 {
     struct ct_message message;
@@ -238,7 +231,6 @@ static int read_record(struct journal_book *book, struct journal_entry *entry,
     case JOURNAL_MEMBER: return read_member(book, entry->round, in);
     case JOURNAL_STANDING: return change_member(entry->round, in);
     case JOURNAL_GONE: return remove_member(entry->round, in);
-    case JOURNAL_LOOP: return read_loop(entry->round, in);
     default: return 0; /* of a newer server */
     }
 }

@@ -14,7 +14,6 @@ enum journal_kind {
     JOURNAL_MEMBER = 4,   /* all of a member: standing, key, names, JOIN, START */
     JOURNAL_STANDING = 5, /* id, state, is_survivor, is_asked, is_excluded */
     JOURNAL_GONE = 6,     /* id */
-    JOURNAL_LOOP = 7,     /* how often in a row the last failure of STATE came */
 };
 
 #endif

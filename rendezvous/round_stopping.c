@@ -101,7 +101,9 @@ static void tell_decision(struct round *round, enum ct_stop_reason reason,
 /* A genuine failure costs a restart, or ends the run when there is none left. */
 static void charge(struct round *round, const struct ct_failure *failure)
 {
-    const bool is_loop = crash_loop_take(&round->crash_loop, failure);
+    const bool is_loop = crash_loop_take(&round->crash_loop, failure) &&
+                         round->settings.max_restarts > CRASH_LOOP_FEW_RESTARTS;
+
     if (round->outcome)
         return; /* it ends anyhow */
     if (failure->cause == CT_CAUSE_UNKILLABLE || crash_loop_is_hopeless(failure) ||

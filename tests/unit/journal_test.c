@@ -142,7 +142,6 @@ static void report(struct rig *rig, uint64_t id)
     message.failure.generation = rig->round->generation;
     message.failure.cause = CT_CAUSE_EXIT;
     message.failure.code = 3;
-    message.failure.is_early = 1;
     snprintf(message.failure.text, sizeof message.failure.text, "boom");
     say(rig, id, &message);
 }
@@ -252,7 +251,6 @@ static void every_step_of_a_restart_is_followed(void **state)
     tell(&rig, 1, CT_MESSAGE_STOPPING);
     tell(&rig, 3, CT_MESSAGE_STOPPING);
     assert_int_equal(rig.round->restart_count, 1);
-    assert_int_equal(first(&rig)->round->crash_loop.times, 1);
     for (uint64_t id = 1; id <= 3; id++)
         tell(&rig, id, CT_MESSAGE_STOPPED);
     assert_int_equal(rig.round->state, ROUND_FORMING);

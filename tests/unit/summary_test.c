@@ -95,10 +95,10 @@ static void a_crash_loop_says_that_no_restart_helps(void **state)
     summary_format(&block, &summary);
     assert_string_equal(
         block.text,
-        "ctrun: error[E_CRASH_LOOP]: rank 0 (node2) failed 4 times in the same way 0.4 "
+        "ctrun: error[E_CRASH_LOOP]: rank 0 (node2) failed twice in the same way 0.4 "
         "s "
         "after start (exit 1): not restarting\n"
-        "  why        : same failure 4 times in a row within 30 s of start, not "
+        "  why        : same failure twice within 30 s of start, not "
         "restarting\n"
         "  do         : fix it; a restart only helps for failures that come and go "
         "(--min-uptime 30; 0 restarts always)\n"

@@ -332,8 +332,7 @@ enum ct_outcome {
     CT_OUTCOME_JOIN_TIMEOUT = 3,
     CT_OUTCOME_NODES_LOST = 4, /* fewer than min nodes are left and none came in time */
     CT_OUTCOME_CLOSED = 5,     /* somebody ended the run */
-    CT_OUTCOME_CRASH_LOOP =
-        6, /* failed again and again in the same way right after the start */
+    CT_OUTCOME_CRASH_LOOP = 6, /* failed twice in the same way right after the start */
 };
 
 struct ct_verdict {
