@@ -47,6 +47,7 @@ static inline struct store_client *rig_client(struct rig *rig, char name)
 {
     int i = name - 'a';
 
+    assert_in_range(i, 0, RIG_CLIENTS - 1);
     if (!rig->clients[i])
         rig->clients[i] = store_add_client(rig->store, rig_on_output, &rig->notices[i]);
     assert_non_null(rig->clients[i]);

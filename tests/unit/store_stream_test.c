@@ -386,8 +386,8 @@ static void a_multi_set_that_finds_no_memory_changes_nothing(void **state)
     for (n = 1; rc == -ENOMEM; n++) {
         rig_expect_value(&rig, "a", "");
         rig_expect_value(&rig, "b", "");
-        rc = rig_send_d2(&rig, 'w', &buf, n);
-        rig_close(&rig, 'w');
+        rc = rig_send_d2(&rig, 'a', &buf, n);
+        rig_close(&rig, 'a');
     }
     assert_true(rc == 0 && n > 4);
     rig_expect_value(&rig, "a", "1");
