@@ -14,6 +14,7 @@ struct fence {
     _Atomic uint64_t until_ms; /* 0: not armed */
     _Atomic uint64_t lost_after_ms;
     _Atomic int fd;
+    _Atomic bool has_cut; /* the guard has killed the workers since it was armed */
 };
 
 static struct fence *fence;    /* shared; NULL: none */
@@ -32,6 +33,7 @@ void fence_arm(uint64_t until_ms, uint64_t lost_after_ms)
 {
     if (!fence)
         return;
+    atomic_store(&fence->has_cut, false);
     atomic_store(&fence->lost_after_ms, lost_after_ms);
     atomic_store(&fence->until_ms, until_ms);
 }
@@ -55,6 +57,11 @@ void fence_disarm(void)
 {
     if (fence)
         atomic_store(&fence->until_ms, 0);
+}
+
+bool fence_has_cut(void)
+{
+    return fence && atomic_load(&fence->has_cut);
 }
 
 uint64_t fence_next_ms(void)
@@ -98,6 +105,7 @@ bool fence_is_over(pid_t agent)
         look_again_ms = now_ms + atomic_load(&fence->lost_after_ms) / 20;
         return false;
     }
+    atomic_store(&fence->has_cut, true);
     fence_disarm();
     return true;
 }

@@ -27,6 +27,8 @@ void fence_set_socket(int fd);
 /* Nothing when it is not armed. */
 void fence_renew(uint64_t until_ms);
 void fence_disarm(void);
+/* True when the workers that were armed for last have been killed by the guard. */
+bool fence_has_cut(void);
 
 /* In the guard: when to call fence_check(); UINT64_MAX: nothing is armed. */
 uint64_t fence_next_ms(void);
