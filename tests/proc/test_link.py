@@ -89,24 +89,6 @@ def test_a_silent_server_stops_the_workers_before_it_counts_us_lost(node):
     assert node.result()["error"] == "E_LEADER_LOST"
 
 
-def test_an_agent_that_wakes_up_behind_its_guards_fence_reports_no_failure(node):
-    server = node.serve(heartbeat_ms=50, lost_after_ms=1000)
-    run = start_hanging(node, "on", "TERM", "0", server=server)
-    os.kill(node.agent_pid(), signal.SIGSTOP)
-    server.is_silent = True
-    node.box.wait_event("guard_fenced")
-    ctrun.wait_until(lambda: not any(map(ctrun.is_alive, node.worker_pids())), "fenced")
-    server.is_silent = False
-    os.kill(node.agent_pid(), signal.SIGCONT)
-    [stopped] = server.wait_for("STOPPED")
-    assert [one["cause"] for one in stopped["failures"]] == [rendezvous.STOPPED] * 2, run
-    server.stop_round(reason=3)
-    node.box.wait_event("worker_started", 4)
-    assert not server.received("FAILURE"), run
-    run.signal(signal.SIGTERM)
-    assert run.wait(10) == 143
-
-
 def test_a_lost_server_is_looked_for_again_while_nothing_runs(node):
     server = node.serve()
     server.starts_rounds = False
@@ -209,6 +191,12 @@ def test_the_workers_of_an_agent_that_was_stopped_die_when_the_server_is_silent(
                      "no worker lives", 5)
     assert ctrun._read(f"/proc/{agent}/stat").split()[2] == b"T"  # it finds out when it wakes
     os.kill(agent, signal.SIGCONT)
+    [stopped] = server.wait_for("STOPPED")
+    assert [one["cause"] for one in stopped["failures"]] == [rendezvous.STOPPED] * 2, run
+    assert not server.received("FAILURE"), run
+    server.stop_round(reason=3)
+    node.box.wait_event("worker_started", 4)
+    run.signal(signal.SIGTERM)
     run.wait()
 
 
