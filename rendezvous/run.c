@@ -240,21 +240,24 @@ static void part(struct peer *peer)
     peer->run = NULL;
 }
 
+static void send_start(struct run *run, const struct round_action *action)
+{
+    const struct member *member = member_find(&run->round->members, action->id);
+
+    if (member && member->start.group_rank == 0)
+        send_roster(run, action);
+    if (member)
+        send_action(run, action, CT_MESSAGE_START, &member->start,
+                    sizeof member->start);
+    standby_send_echo(action->peer);
+}
+
 static void execute(struct run *run, const struct round_action *action)
 {
     const struct round *round = run->round;
-    const struct member *member;
 
     switch (action->kind) {
-    case ROUND_SEND_START:
-        if ((member = member_find(&round->members, action->id)) &&
-            member->start.group_rank == 0)
-            send_roster(run, action);
-        if (member)
-            send_action(run, action, CT_MESSAGE_START, &member->start,
-                        sizeof member->start);
-        standby_send_echo(action->peer);
-        break;
+    case ROUND_SEND_START: send_start(run, action); break;
     case ROUND_SEND_WAITING: send_waiting(run, action); break;
     case ROUND_SEND_STOP:
         send_action(run, action, CT_MESSAGE_STOP, &round->stop, sizeof round->stop);
