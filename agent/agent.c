@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/agent_private.h"
+#include "agent/allocation.h"
 #include "worker_sdk/wire/contract.h"
 
 static int open_consoles(struct agent *agent, struct ctrun_error *err)
@@ -36,7 +37,8 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         (rc = agent_open_way(agent, err)) < 0 || (rc = agent_open_link(agent, err)) < 0)
         return rc;
     if ((rc = agent_open_countdown(agent, err)) < 0 ||
-        (rc = agent_open_heirs(agent, err)) < 0)
+        (rc = agent_open_heirs(agent, err)) < 0 ||
+        (rc = agent_open_allocation(agent, err)) < 0)
         return rc;
     if (!(agent->drain_timer = loop_timer_open(agent->loop, agent_drained, agent)))
         return ct_fail(err, -ENOMEM, "agent: out of memory");
@@ -48,6 +50,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
 static void close_all(struct agent *agent)
 {
     remote_close(agent->remote); /* first: nobody finds us while we end */
+    allocation_close(agent->allocation);
     loop_timer_close(agent->drain_timer);
     way_close(agent->way);
     loop_timer_close(agent->countdown);
@@ -110,7 +113,6 @@ int agent_run(const struct agent_options *options, struct agent_result *result,
     struct sigaction before;
     int rc;
 
-    memset(result, 0, sizeof *result);
     if ((rc = check(options, err)) < 0)
         return rc;
     if ((rc = loop_create(&agent.loop)) < 0)

@@ -31,20 +31,33 @@ enum agent_stream {
     AGENT_STREAM_FILE_ONLY_OF_TEE, /* teed, but filtered: file only */
 };
 
+/* What one worker reads as its standard input. */
+enum agent_input {
+    AGENT_INPUT_SHARED, /* ours, as every other worker */
+    AGENT_INPUT_SOLE, /* ours, and no other worker does; a terminal stays one for it */
+    AGENT_INPUT_NONE, /* /dev/null */
+};
+
 /* One worker, ready to be started; made by agent_options.plan for each (re)start. */
 struct agent_worker_plan {
     char **argv;       /* owned; argv[0] is looked up in PATH */
     struct ct_env env; /* owned; complete */
+    enum agent_input in;
     enum agent_stream out;
     enum agent_stream err;
     char *out_file; /* owned; NULL when not used. Directories exist */
     char *err_file;
     char *error_file; /* owned; TORCHELASTIC_ERROR_FILE, NULL when none */
     char *prefix;     /* owned; in front of teed lines, NULL: none */
+    const char *
+        out_paint; /* kept; escape sequence for the prefix on the console; NULL: none */
+    const char *err_paint;
     char *
         filtered_out_file; /* owned; gets teed lines that hold one of the filter texts */
     char *filtered_err_file;
     struct bind bind; /* CPUs and limits; zeroed: ours */
+    bool may_restart; /* a failure is for restarts_alone() to judge */
+    int restarts; /* told to plan: it was started again alone so often in this round */
 };
 
 /* One line that a worker wrote to the file timer (agent/watchdog.h). */
@@ -55,12 +68,22 @@ struct agent_timer {
     char scope[4096];
 };
 
+/* What is done before the allocation ends. */
+struct agent_ending {
+    int signal;
+    bool is_ending;    /* it ends the run; else it is only passed on */
+    bool has_workers;  /* some run that can save */
+    uint64_t left_ms;  /* of the allocation */
+    uint64_t grace_ms; /* for the workers */
+};
+
 /* What happened, for the launcher to print and to map to an exit code. */
 struct agent_result {
     struct ct_verdict verdict; /* outcome, root cause first */
     bool is_mid_line;          /* a worker left a line on stderr unfinished */
     int signal;                /* != 0: we were told to end by this signal */
     int passed_signal;         /* the last one that was only passed on; 0: none */
+    bool allocation_ends;      /* that is why, or why it was passed on */
     struct ctrun_error error; /* code != 0: the agent itself failed (rendezvous, ...) */
 };
 
@@ -82,9 +105,18 @@ struct agent_options {
     uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */
     uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
     uint64_t signal_grace_ms;    /* but after a signal to us; 0: the same */
-    bool is_alone;               /* no other node can ever find this run */
-    bool keeps_signals;          /* USR1 and USR2 reach the workers of this node only */
-    const int *signals;          /* signals to forward and end by */
+    /* The allocation ends at end_s (seconds since 1970; 0: not known); so long before, the workers
+     * get end_signal as if it had come from outside, and have what is left of the time then, but
+     * at most end_grace_ms. stop_before_end_s 0: nothing is done. */
+    int64_t end_s;
+    uint64_t stop_before_end_s;
+    uint64_t end_grace_ms;
+    int end_signal;
+    bool is_alone;      /* no other node can ever find this run */
+    bool serves_pmi;    /* workers get PMI-1: one node alone */
+    int pmi_fd;         /* of another launcher, for the one worker; 0: none */
+    bool keeps_signals; /* USR1 and USR2 reach the workers of this node only */
+    const int *signals; /* signals to forward and end by */
     size_t signal_count;
     const char *const
         *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
@@ -96,6 +128,7 @@ struct agent_options {
                           bool is_teed);
     uint64_t log_max_bytes; /* of each log file; then it is renamed; 0: no cap */
     int log_keep;           /* renamed ones that are kept */
+    uint64_t rate_limit;    /* bytes a second of a worker on the console; 0: none */
 
     uint64_t hang_timeout_ms; /* without a step; 0: nobody looks */
     uint64_t min_uptime_ms;   /* a worker that fails before is early; 0: none is */
@@ -128,6 +161,11 @@ struct agent_options {
      * NULL. May replace failure->text (the last lines of output by then) by the message of its
      * error file; the agent knows the file's path, not its format. */
     void (*describe)(void *context, struct ct_failure *failure);
+    /* A worker whose plan says may_restart has failed, and nothing is being stopped: true when it
+     * is to be started again alone, in the same round; false: its failure is told as any
+     * other's. Called after `describe`. May be NULL: none is. */
+    bool (*restarts_alone)(void *context, const struct ct_start *start,
+                           const struct ct_failure *failure);
     /* What a line of the file timer says; 0, or a negative errno. Needed with timer_file. */
     int (*parse_timer)(void *context, const char *line, size_t length,
                        struct agent_timer *out);
@@ -148,6 +186,7 @@ struct agent_options {
      * number `interrupts` when it is one, or is passed on. May be NULL. */
     void (*on_signal)(void *context, int signal, pid_t sender, bool is_ending,
                       int interrupts);
+    void (*on_allocation_end)(void *context, const struct agent_ending *ending);
     /* The first cause of the last stop as text, "" when nothing has failed. May be NULL. */
     void (*why)(void *context, char *dst, size_t size);
     /* After a signal that ends the run, every ten seconds: what is left of signal_grace_ms. */
@@ -162,6 +201,10 @@ struct agent_options {
     /* The rendezvous on `host` is lost (`why`), and `heir` takes its place; is_self: this node. */
     void (*on_heir)(void *context, const struct ctrun_error *why, const char *host,
                     const struct ct_roster_node *heir, bool is_self);
+    /* What the workers of the round that is ending had left behind, killed with them. */
+    void (*on_leftovers)(void *context, const char *processes);
+    /* With rate_limit: so much of what this rank wrote was not shown, since it was told last. */
+    void (*on_left_out)(void *context, int rank, uint64_t lines, uint64_t bytes);
     /* For events: a worker runs; it has ended (cause CT_CAUSE_NONE: well). */
     void (*on_worker_started)(void *context, int local_rank, int pid);
     void (*on_worker_ended)(void *context, const struct ct_failure *end);
@@ -169,7 +212,7 @@ struct agent_options {
 
 void agent_worker_plan_deinit(struct agent_worker_plan *plan);
 
-/* Runs until the run is over for this node; blocks. Returns 0 when *result says how it ended
+/* Runs until the run is over for this node; blocks. `result` is zeroed by the caller. Returns 0 when *result says how it ended
  * (a failed run is a result, not an error), or a code when the agent could not even start. */
 int agent_run(const struct agent_options *options, struct agent_result *result,
               struct ctrun_error *err);

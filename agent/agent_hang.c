@@ -118,6 +118,7 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
         .step = worker->step,
     };
     (void)ct_copy(failure->host, sizeof failure->host, agent->options->hello.host);
+    worker_add_role(failure, worker, agent->options, &agent->start);
     if (report->ahead > 0)
         (void)ct_format(others, sizeof others, "others %lld",
                         (long long)report->furthest);
@@ -135,7 +136,8 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
                   report->ahead, report->ahead > 1 ? "s" : "");
     else if (report->doubt <= HANG_RUNS)
         facts_add(failure, "so",
-                  "all ranks of this node are at the same step: compare their stacks");
+                  "all ranks of this node%s are at the same step: compare their stacks",
+                  agent->options->join.roles.count > 0 ? " and role" : "");
 }
 
 static char state_of(pid_t pid)
@@ -146,6 +148,29 @@ static char state_of(pid_t pid)
     return process.state;
 }
 
+/* The workers of one role that run, with their local ranks; returns how many. */
+static int list_ranks(const struct agent *agent, int role, struct hang_rank *ranks,
+                      int *local)
+{
+    int count = 0;
+
+    for (int i = 0; i < crew_count(agent->crew); i++) {
+        const struct worker *worker = crew_worker(agent->crew, i);
+        struct ct_role_at its;
+
+        worker_find_role(&its, worker, agent->options, &agent->start);
+        if (worker->state != WORKER_RUNNING || its.number != role)
+            continue;
+        local[count] = i;
+        ranks[count++] = (struct hang_rank){
+            .step = worker->step,
+            .told_ms = worker->step >= 0 ? worker->stepped_ms : worker->started_ms,
+            .state = state_of(worker->pid)};
+    }
+    return count;
+}
+
+/* Each role by itself: a data server makes no steps of a trainer. */
 static void on_time(void *context)
 {
     struct hang_watch *watch = context;
@@ -154,30 +179,26 @@ static void on_time(void *context)
     struct hang_rank ranks[AGENT_WORKERS_MAX];
     int local[AGENT_WORKERS_MAX];
     struct hang_report report;
-    uint64_t wake_ms;
-    int count = 0;
+    uint64_t next_ms = UINT64_MAX;
+    int role = 0;
 
     if (agent->state != AGENT_RUNNING || agent->drained_by != 0)
         return;
-    for (int i = 0; i < crew_count(agent->crew); i++) {
-        const struct worker *worker = crew_worker(agent->crew, i);
+    do {
+        const int count = list_ranks(agent, role, ranks, local);
+        uint64_t wake_ms;
 
-        if (worker->state != WORKER_RUNNING)
-            continue;
-        local[count] = i;
-        ranks[count++] = (struct hang_rank){
-            .step = worker->step,
-            .told_ms = worker->step >= 0 ? worker->stepped_ms : worker->started_ms,
-            .state = state_of(worker->pid)};
-    }
-    if (hang_find(ranks, count, agent->options->hang_timeout_ms, now_ms, &report,
-                  &wake_ms)) {
-        fill_failure(watch, crew_worker(agent->crew, local[report.suspect]), &report,
-                     now_ms - ranks[report.suspect].told_ms);
-        save(watch);
-        return;
-    }
-    loop_timer_set(watch->timer, wake_ms - now_ms);
+        if (hang_find(ranks, count, agent->options->hang_timeout_ms, now_ms, &report,
+                      &wake_ms)) {
+            fill_failure(watch, crew_worker(agent->crew, local[report.suspect]),
+                         &report, now_ms - ranks[report.suspect].told_ms);
+            save(watch);
+            return;
+        }
+        if (wake_ms < next_ms)
+            next_ms = wake_ms;
+    } while (++role < agent->options->join.roles.count);
+    loop_timer_set(watch->timer, next_ms - now_ms);
 }
 
 /* ---- Life ---------------------------------------------------------------------------- */

@@ -17,6 +17,18 @@ enum {
     FOLLOW_LEASES = 2,     /* so long others have to come to this node */
 };
 
+static void emit_ready(const struct heirs *heirs)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "takeover_ready");
+    ct_event_int(&event, "generation", (int64_t)heirs->generation);
+    ct_event_int(&event, "group_rank", (int64_t)heirs->self);
+    ct_event_int(&event, "group_world_size", (int64_t)heirs->count);
+    ct_event_int(&event, "host_rank", (int64_t)heirs->leader);
+    ct_event_end(&event);
+}
+
 void agent_take_roster(struct agent *agent, const struct ct_roster *roster)
 {
     if (roster->total > 0 && roster->generation != agent->start.generation)
@@ -24,7 +36,10 @@ void agent_take_roster(struct agent *agent, const struct ct_roster *roster)
     if (roster->first == 0)
         agent->followed = NULL;
     heirs_take(&agent->heirs, roster, agent->options->claim.key);
-    if (!agent_serves(agent) || !heirs_are_known(&agent->heirs))
+    if (!heirs_are_known(&agent->heirs))
+        return;
+    emit_ready(&agent->heirs);
+    if (!agent_serves(agent))
         return;
     link_set_serving(agent->link, true);
     if (agent->state == AGENT_RUNNING)

@@ -47,6 +47,7 @@ static void on_message(void *context, const struct ct_message *message)
         break;
     case CT_MESSAGE_RESIZE: agent_take_resize(agent, &message->resize); break;
     case CT_MESSAGE_DRAIN: agent_take_drain(agent, &message->drain); break;
+    case CT_MESSAGE_RESTART: agent_take_restart(agent, &message->restart); break;
     case CT_MESSAGE_STOP: agent_take_stop(agent, &message->stop); break;
     case CT_MESSAGE_VERDICT: agent_take_verdict(agent, &message->verdict); break;
     case CT_MESSAGE_ROSTER: agent_take_roster(agent, &message->roster); break;

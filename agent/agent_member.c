@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people change about the members of a live run: how many there may be, and who leaves. Asked
- * by one agent for its ctrunctl, told to all whom it is about. */
+/* What people change about the members of a live run: how many there may be, who leaves, and that all
+ * start anew. Asked by one agent for its ctrunctl, told to all whom it is about. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,7 +66,7 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
     const uint32_t unit = agent->options->hello.node_unit > 1
                               ? agent->options->hello.node_unit
                               : 1;
-    struct ct_message message = {.kind = CT_MESSAGE_RESIZE};
+    struct ct_message message;
     int rc = need_link(agent, err);
 
     if (rc < 0)
@@ -82,6 +82,7 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
     if (max_nodes - max_nodes % unit < min_nodes)
         return ct_fail(err, -EINVAL, "%u:%u nodes: no multiple of --node-unit=%u",
                        min_nodes, max_nodes, unit);
+    ct_message_init(&message, CT_MESSAGE_RESIZE);
     message.resize.min_nodes = min_nodes;
     message.resize.max_nodes = max_nodes;
     link_send(agent->link, &message);
@@ -94,7 +95,7 @@ int agent_ask_drain(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err)
 {
     struct agent *agent = context;
-    struct ct_message message = {.kind = CT_MESSAGE_DRAIN, .drain.ticket = ticket};
+    struct ct_message message;
     const char *blank = strchr(words, ' ');
     int rc = need_link(agent, err);
 
@@ -102,8 +103,56 @@ int agent_ask_drain(void *context, const char *words, uint32_t ticket,
         return rc;
     if (!blank || (size_t)(blank - words) >= sizeof message.drain.host)
         return ct_fail(err, -EINVAL, "a request to drain that cannot be read");
+    ct_message_init(&message, CT_MESSAGE_DRAIN);
+    message.drain.ticket = ticket;
     memcpy(message.drain.host, words, (size_t)(blank - words));
     (void)ct_copy(message.drain.reason, sizeof message.drain.reason, blank + 1);
     link_send(agent->link, &message);
     return 0;
+}
+
+/* ---- A new round ------------------------------------------------------------------------ */
+
+int agent_ask_restart(void *context, const char *reason, uint32_t ticket,
+                      struct ctrun_error *err)
+{
+    struct agent *agent = context;
+    struct ct_message message;
+    int rc = need_link(agent, err);
+
+    if (rc < 0)
+        return rc;
+    if (agent->result->signal || agent->drained_by)
+        return ct_fail(err, -ESRCH, "the run is ending on this node");
+    ct_message_init(&message, CT_MESSAGE_RESTART);
+    message.restart.ticket = ticket;
+    (void)ct_copy(message.restart.reason, sizeof message.restart.reason, reason);
+    link_send(agent->link, &message);
+    return 0;
+}
+
+void agent_take_restart(struct agent *agent, const struct ct_restart *message)
+{
+    char text[96];
+
+    if (!agent->remote || !message->is_answer)
+        return;
+    (void)ct_format(text, sizeof text, "{\"asked\":true,\"generation\":%llu}",
+                    (unsigned long long)message->generation);
+    remote_answer(agent->remote, message->ticket, message->generation ? 0 : -ESRCH,
+                  message->generation ? text : message->refusal);
+}
+
+void agent_note_restart(const struct ct_stop *stop)
+{
+    struct ct_event event;
+
+    if (stop->reason != CT_STOP_ASKED)
+        return;
+    ct_event_begin(&event, "restart_asked");
+    ct_event_int(&event, "generation", (int64_t)stop->generation);
+    ct_event_int(&event, "restart_count", stop->restart_count);
+    ct_event_str(&event, "by", stop->cause.host);
+    ct_event_str(&event, "reason", stop->cause.text);
+    ct_event_end(&event);
 }

@@ -13,6 +13,7 @@
  *     agent_chorus.c   lines that several workers write alike
  *     agent_way.c      the proof that group rank 0 can be reached, before workers start
  *     agent_signal.c   signals to the whole run; the time that is left to save
+ *     agent_allocation.c  the end of the time that the batch system has given
  *     agent_hang.c     workers that tell no more steps
  *     agent_watch.c    workers whose timer ran out, or that the kernel holds */
 #ifndef AGENT_AGENT_PRIVATE_H
@@ -84,11 +85,11 @@ struct agent {
 
     struct ct_start start; /* of the current or last round; generation 0: none yet */
     struct ct_stop stop;   /* for start.generation; reason 0: none came */
-    struct ct_failure failure;      /* the last one that was told */
-    char leave_reason[128];         /* of our LEAVE; empty: none was sent */
-    struct ct_message join_message; /* the last JOIN */
-    uint64_t seek_deadline_ms;      /* to find the next host; 0: not looking */
-    struct heirs heirs; /* who may go on when the rendezvous' node is lost */
+    struct ct_failure failure; /* the last one that was told */
+    char leave_reason[128];    /* of our LEAVE; empty: none was sent */
+    struct ct_join join;       /* the last one */
+    uint64_t seek_deadline_ms; /* to find the next host; 0: not looking */
+    struct heirs heirs;        /* who may go on when the rendezvous' node is lost */
     struct loop_timer *heir_timer;
     size_t candidate;                      /* the next one of them to ask */
     const struct ct_roster_node *followed; /* who is asked now; NULL: none of them */
@@ -113,8 +114,10 @@ struct agent {
     int last_signal;
     uint64_t last_signal_ms;
     struct signal_once once;
+    struct allocation
+        *allocation; /* NULL: its end is not known, or nothing is to be done */
     struct loop_timer *countdown;
-    uint64_t grace_deadline_ms; /* after an ending signal */
+    uint64_t grace_deadline_ms; /* when the run is ended here */
 };
 
 /* ---- agent_round.c ---------------------------------------------------------------------- */
@@ -130,6 +133,8 @@ void agent_stop(struct agent *agent, enum agent_after after, int signal,
 /* Offers this node for the next round, with a new store: nothing of an old one can be read
  * by mistake. */
 void agent_join(struct agent *agent);
+/* Says the last JOIN, perhaps again. */
+void agent_send_join(struct agent *agent);
 void agent_close_store(struct agent *agent);
 void agent_send_leave(struct agent *agent, const char *why);
 /* Our answer to a STOP: that we had it proves that this node was not lost before. */
@@ -154,8 +159,16 @@ int agent_open_control(struct agent *agent, struct ctrun_error *err);
 void agent_pass_on(struct agent *agent, int signal);
 void agent_take_signal(struct agent *agent, const struct ct_signal *message);
 uint64_t agent_signal_grace_ms(const struct agent *agent);
-void agent_begin_countdown(struct agent *agent);
+void agent_begin_countdown(struct agent *agent, uint64_t grace_ms);
 int agent_open_countdown(struct agent *agent, struct ctrun_error *err);
+
+/* ---- agent_request.c -------------------------------------------------------------------- */
+
+/* In --signals-to-handle. */
+bool agent_is_ending_signal(const struct agent *agent, int signal);
+/* As by a signal that ends the run, but all workers are gone after grace_ms at the latest. */
+void agent_end_in_time(struct agent *agent, int signal, uint64_t grace_ms,
+                       const char *why);
 
 /* ---- agent_return.c --------------------------------------------------------------------- */
 
@@ -172,11 +185,17 @@ uint64_t agent_return_ms(const struct agent *agent);
 
 void agent_take_resize(struct agent *agent, const struct ct_resize *message);
 void agent_take_drain(struct agent *agent, const struct ct_drain *message);
+/* The answer to who asked. */
+void agent_take_restart(struct agent *agent, const struct ct_restart *message);
+/* The round is stopped because somebody asked for a new one. */
+void agent_note_restart(const struct ct_stop *stop);
 /* For ctrunctl; context: struct agent. */
 int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err);
 int agent_ask_drain(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err);
+int agent_ask_restart(void *context, const char *reason, uint32_t ticket,
+                      struct ctrun_error *err);
 /* agent_request.c: workers that speak to us get the grace time to save and leave; others know only
  * SIGTERM. */
 void agent_drain(struct agent *agent, const char *reason, pid_t sender);
@@ -212,6 +231,7 @@ void agent_has_found(struct agent *agent);
 void agent_has_followed(struct agent *agent);
 int agent_open_heirs(struct agent *agent, struct ctrun_error *err);
 void agent_close_heirs(struct agent *agent);
+int agent_open_allocation(struct agent *agent, struct ctrun_error *err);
 int agent_open_signals(struct agent *agent, struct ctrun_error *err);
 /* Never fatal: the run does not need it. */
 void agent_open_remote(struct agent *agent);

@@ -14,7 +14,7 @@ enum {
 
 /* ---- Signals ---------------------------------------------------------------------------- */
 
-static bool is_ending_signal(const struct agent *agent, int signal)
+bool agent_is_ending_signal(const struct agent *agent, int signal)
 {
     for (size_t i = 0; i < agent->options->signal_count; i++)
         if (agent->options->signals[i] == signal)
@@ -48,6 +48,34 @@ static void emit_signal(int signal, pid_t sender)
     ct_info("signal received signal=SIG%s sender=%d", sigabbrev_np(signal), sender);
 }
 
+static void begin_end(struct agent *agent, int signal, uint64_t grace_ms,
+                      const char *why)
+{
+    agent->result->signal = signal;
+    agent_begin_countdown(agent, grace_ms);
+    agent_send_leave(agent, why);
+}
+
+/* False: no workers are left that could be stopped, and the run is over for this node. */
+static bool has_workers(struct agent *agent, const char *why)
+{
+    if (agent->state == AGENT_RUNNING ||
+        (agent->state == AGENT_STOPPING && !agent->is_gone))
+        return true;
+    if (agent->state != AGENT_ENDED)
+        agent_end(agent, why);
+    return false;
+}
+
+/* Who stops the whole job leaves more time than a new round does. */
+static void stop_for_good(struct agent *agent, int signal, uint64_t grace_ms,
+                          const char *why)
+{
+    agent_stop(agent, AFTER_END, signal, grace_ms, why);
+    if (agent->result->error.code == 0) /* else we are fenced, and must be quick */
+        crew_extend(agent->crew, grace_ms);
+}
+
 /* The first ending signal goes to the workers as it is. Further Ctrl-Cs are a person who cannot
  * wait: then SIGTERM with a short grace, then SIGKILL. */
 static void end_by_signal(struct agent *agent, int signal, pid_t sender)
@@ -58,26 +86,38 @@ static void end_by_signal(struct agent *agent, int signal, pid_t sender)
 
     agent->interrupts += signal == SIGINT;
     if (agent->result->signal == 0) {
-        agent->result->signal = signal;
         (void)ct_format(why, sizeof why, "SIG%s from pid %d%s%s", sigabbrev_np(signal),
                         sender, sender ? " " : "", process_name(by, sender));
-        agent_begin_countdown(agent);
-        agent_send_leave(agent, why);
+        begin_end(agent, signal, grace_ms, why);
     } else if (signal != SIGINT || agent->interrupts < 2) {
         return;
     }
-    if (agent->state != AGENT_RUNNING &&
-        (agent->state != AGENT_STOPPING || agent->is_gone)) {
-        if (agent->state != AGENT_ENDED)
-            agent_end(agent, "signal");
-    } else if (agent->interrupts <= 1) {
-        agent_stop(agent, AFTER_END, signal, grace_ms, "signal");
-        if (agent->result->error.code == 0) /* else we are fenced, and must be quick */
-            crew_extend(agent->crew, grace_ms);
+    if (!has_workers(agent, "signal"))
+        return;
+    if (agent->interrupts <= 1) {
+        stop_for_good(agent, signal, grace_ms, "signal");
     } else if (agent->interrupts == 2) {
         agent_stop(agent, AFTER_END, SIGTERM, AGENT_HURRY_MS, "second interrupt");
     } else {
         agent_stop(agent, AFTER_END, SIGKILL, 0, "third interrupt");
+    }
+}
+
+void agent_end_in_time(struct agent *agent, int signal, uint64_t grace_ms,
+                       const char *why)
+{
+    const bool is_ending = agent->result->signal != 0;
+
+    if (!is_ending)
+        begin_end(agent, signal, grace_ms, why);
+    if (!has_workers(agent, why))
+        return;
+    if (is_ending) { /* it may end earlier, not later */
+        if (ct_deadline_ms(grace_ms) < agent->grace_deadline_ms)
+            agent->grace_deadline_ms = ct_deadline_ms(grace_ms);
+        agent_stop(agent, AFTER_END, signal, grace_ms, why);
+    } else {
+        stop_for_good(agent, signal, grace_ms, why);
     }
 }
 
@@ -97,9 +137,9 @@ static void on_signal(void *context, int signal, pid_t sender)
     emit_signal(signal, sender);
     if (agent->options->on_signal)
         agent->options->on_signal(agent->options->context, signal, sender,
-                                  is_ending_signal(agent, signal),
+                                  agent_is_ending_signal(agent, signal),
                                   agent->interrupts + (signal == SIGINT));
-    if (is_ending_signal(agent, signal))
+    if (agent_is_ending_signal(agent, signal))
         end_by_signal(agent, signal, sender);
     else
         agent_pass_on(agent, signal);
@@ -220,6 +260,13 @@ static void on_remote_stop(void *context, const char *reason, pid_t sender)
     agent_drain(context, reason, sender);
 }
 
+static int on_remote_restart(void *context, const char *reason, uint32_t ticket,
+                             pid_t sender, struct ctrun_error *err)
+{
+    emit_request("restart", 0, -1, sender);
+    return agent_ask_restart(context, reason, ticket, err);
+}
+
 void agent_open_remote(struct agent *agent)
 {
     const struct remote_options options = {
@@ -231,6 +278,7 @@ void agent_open_remote(struct agent *agent)
         .on_signal = on_remote_signal,
         .on_resize = agent_ask_resize,
         .on_drain = agent_ask_drain,
+        .on_restart = on_remote_restart,
         .on_stop = on_remote_stop,
     };
     struct ctrun_error err;

@@ -30,11 +30,13 @@ void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_
 
 static void say_again(struct agent *agent)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_FAILURE};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_FAILURE);
     if (agent->failure.cause != CT_CAUSE_NONE &&
         agent->failure.generation == agent->start.generation) {
         message.failure = agent->failure;
+        crew_set_age(&message.failure);
         link_send(agent->link, &message);
     }
     if (agent->leave_reason[0])
@@ -52,7 +54,7 @@ static void join_again(struct agent *agent, const struct ct_resumed *resumed)
         return;
     if (resumed->is_in_world)
         agent_send_stopped(agent);
-    link_send(agent->link, &agent->join_message);
+    agent_send_join(agent);
 }
 
 void agent_on_resumed(void *context, const struct ct_resumed *resumed)

@@ -69,8 +69,9 @@ void agent_close_store(struct agent *agent)
 /* Whom this node has followed before: no world here while that one's may live. */
 static void send_claim(struct agent *agent)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_CLAIM};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_CLAIM);
     if (agent->options->claim.key == 0)
         return;
     message.claim = agent->options->claim;
@@ -81,17 +82,24 @@ static void send_claim(struct agent *agent)
     link_send(agent->link, &message);
 }
 
+void agent_send_join(struct agent *agent)
+{
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_JOIN);
+    message.join = agent->join;
+    link_send(agent->link, &message);
+}
+
 void agent_join(struct agent *agent)
 {
     const struct agent_options *options = agent->options;
-    struct ct_message *message = &agent->join_message;
     struct ctrun_error err;
 
-    message->kind = CT_MESSAGE_JOIN;
-    message->join = options->join;
+    agent->join = options->join;
     agent_close_store(agent);
     if (options->open_store &&
-        options->open_store(options->context, &message->join.store_port, &agent->store,
+        options->open_store(options->context, &agent->join.store_port, &agent->store,
                             &err) < 0) {
         agent_fail(agent, &err);
         return;
@@ -100,7 +108,7 @@ void agent_join(struct agent *agent)
     agent->join_ms = ct_now_ms();
     agent_set_state(agent, AGENT_JOINING, "ready for a round");
     send_claim(agent);
-    link_send(agent->link, message);
+    agent_send_join(agent);
 }
 
 void agent_take_waiting(struct agent *agent, const struct ct_waiting *waiting)
@@ -134,6 +142,15 @@ void agent_take_start(struct agent *agent, const struct ct_start *start)
     if (agent->state != AGENT_JOINING || start->generation <= agent->start.generation) {
         ct_warn("start ignored generation=%llu state=%s",
                 (unsigned long long)start->generation, agent_state_name(agent->state));
+        return;
+    }
+    if (start->role_count != agent->options->join.roles.count) {
+        struct ctrun_error err;
+
+        (void)ct_fail(&err, CTRUN_E_PROTOCOL,
+                      "the rendezvous has places for %d roles, this node has %d",
+                      start->role_count, agent->options->join.roles.count);
+        agent_fail(agent, &err);
         return;
     }
     agent_flush_chorus(agent,
@@ -195,9 +212,11 @@ void agent_stop(struct agent *agent, enum agent_after after, int signal,
 
 void agent_tell_failure(struct agent *agent, const struct ct_failure *failure)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_FAILURE};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_FAILURE);
     message.failure = agent->failure = *failure;
+    crew_set_age(&message.failure);
     link_send(agent->link, &message);
     if (agent->drained_by != 0)
         agent_drained(agent);
@@ -209,6 +228,17 @@ void agent_tell_failure(struct agent *agent, const struct ct_failure *failure)
 static void on_failure(void *context, const struct ct_failure *failure)
 {
     agent_tell_failure(context, failure);
+}
+
+/* Not in a round that is about to be stopped: asked to save and end, or a rank is stuck. */
+static bool restarts_alone(void *context, const struct ct_failure *failure)
+{
+    const struct agent *agent = context;
+    const struct agent_options *options = agent->options;
+
+    return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
+           agent->stop.reason == 0 && options->restarts_alone &&
+           options->restarts_alone(options->context, &agent->start, failure);
 }
 
 static void on_success(void *context)
@@ -226,8 +256,9 @@ static void on_success(void *context)
 
 void agent_send_stopped(struct agent *agent)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_STOPPED};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_STOPPED);
     message.stopped.generation = agent->start.generation;
     message.stopped.failure_count = (uint8_t)crew_get_failures(
         agent->crew, message.stopped.failures, CT_FAILURES_MAX);
@@ -258,8 +289,9 @@ static void finish_round(struct agent *agent)
 
 void agent_send_succeeded(struct agent *agent)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_SUCCEEDED};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_SUCCEEDED);
     message.succeeded.generation = agent->start.generation;
     link_send(agent->link, &message);
 }
@@ -272,8 +304,9 @@ static void succeed(struct agent *agent)
 
 void agent_send_leave(struct agent *agent, const char *why)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_LEAVE};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_LEAVE);
     message.leave.generation = agent->start.generation;
     (void)ct_copy(message.leave.reason, sizeof message.leave.reason, why);
     (void)ct_format(agent->leave_reason, sizeof agent->leave_reason, "%.100s", why);
@@ -346,8 +379,9 @@ static uint64_t round_grace_ms(const struct agent *agent)
 
 void agent_send_stopping(struct agent *agent)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_STOPPING};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_STOPPING);
     message.stopping.generation = agent->start.generation;
     link_send(agent->link, &message);
 }
@@ -377,7 +411,12 @@ void agent_take_stop(struct agent *agent, const struct ct_stop *message)
                  (unsigned long long)message->generation);
         return;
     }
+    if (agent->state == AGENT_RUNNING)
+        crew_reap(agent->crew); /* who was dead by now is told before the answer */
+    if (agent->state == AGENT_ENDED)
+        return;
     agent->stop = *message;
+    agent_note_restart(message);
     if (agent->options->on_stop)
         agent->options->on_stop(agent->options->context, message);
     agent_send_stopping(agent);
@@ -432,12 +471,14 @@ int agent_open_crew(struct agent *agent, struct ctrun_error *err)
         .loop = agent->loop,
         .agent = agent->options,
         .socket = control_name(agent->control),
+        .control = agent->control,
         .console_out = agent->console_out,
         .console_err = agent->console_err,
         .chorus_out = agent->chorus_out,
         .chorus_err = agent->chorus_err,
         .context = agent,
         .on_failure = on_failure,
+        .restarts_alone = restarts_alone,
         .on_success = on_success,
         .on_gone = on_gone,
     };

@@ -25,9 +25,10 @@ static void deliver(struct agent *agent, int signal)
 
 void agent_pass_on(struct agent *agent, int signal)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_SIGNAL};
+    struct ct_message message;
     bool is_new = true;
 
+    ct_message_init(&message, CT_MESSAGE_SIGNAL);
     if (agent->options->keeps_signals || !is_spread(signal)) {
         deliver(agent, signal);
         return;
@@ -83,11 +84,11 @@ uint64_t agent_signal_grace_ms(const struct agent *agent)
     return options->signal_grace_ms ? options->signal_grace_ms : options->grace_ms;
 }
 
-void agent_begin_countdown(struct agent *agent)
+void agent_begin_countdown(struct agent *agent, uint64_t grace_ms)
 {
     if (agent->state != AGENT_RUNNING)
         return; /* nobody has anything to save */
-    agent->grace_deadline_ms = ct_deadline_ms(agent_signal_grace_ms(agent));
+    agent->grace_deadline_ms = ct_deadline_ms(grace_ms);
     if (agent->options->on_countdown)
         loop_timer_set(agent->countdown, AGENT_COUNTDOWN_MS);
 }

@@ -2,10 +2,13 @@
 #include "agent/aside.h"
 
 #include <errno.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -135,13 +138,36 @@ int aside_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
 struct look {
     char *path;
     bool is_there;
+    uint64_t written_ns;
 };
+
+/* File systems that take the time from this kernel. */
+static bool is_local(const char *path)
+{
+    struct statfs fs;
+
+    if (statfs(path, &fs) < 0)
+        return false;
+    switch ((unsigned long)fs.f_type) {
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case TMPFS_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC: return true;
+    default: return false;
+    }
+}
 
 static void look_for_file(void *job)
 {
     struct look *look = job;
+    struct stat info;
 
-    look->is_there = access(look->path, F_OK) == 0;
+    look->is_there = stat(look->path, &info) == 0;
+    if (look->is_there && is_local(look->path))
+        look->written_ns = (uint64_t)info.st_mtim.tv_sec * 1000000000 +
+                           (uint64_t)info.st_mtim.tv_nsec;
 }
 
 static void free_look(void *job)
@@ -152,11 +178,12 @@ static void free_look(void *job)
     free(look);
 }
 
-bool aside_is_file(const char *path, uint64_t timeout_ms)
+bool aside_find_file(const char *path, uint64_t timeout_ms, uint64_t *written_ns)
 {
     struct look *look = ct_zalloc(sizeof *look);
     bool is_there;
 
+    *written_ns = 0;
     if (!look || !(look->path = ct_strdup(path))) {
         free(look);
         return false;
@@ -164,6 +191,7 @@ bool aside_is_file(const char *path, uint64_t timeout_ms)
     if (aside_call(look_for_file, free_look, look, timeout_ms) < 0)
         return false;
     is_there = look->is_there;
+    *written_ns = look->written_ns;
     free_look(look);
     return is_there;
 }

@@ -15,7 +15,8 @@ int aside_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
 /* Calls fn(job) on a thread of its own and returns at once; fn sees to job's end. 0, or a
  * negative errno when no thread was to be had. */
 int aside_start(void *(*fn)(void *job), void *job);
-/* True when the file is there; false also when nobody knows after timeout_ms. */
-bool aside_is_file(const char *path, uint64_t timeout_ms);
+/* True when the file is there; false also when nobody knows after timeout_ms. *written_ns is when
+ * it was written, by this host's clock; 0: by another one's, as on network file systems. */
+bool aside_find_file(const char *path, uint64_t timeout_ms, uint64_t *written_ns);
 
 #endif

@@ -23,6 +23,7 @@ enum {
     CAGE_EMPTY_TRIES = 55, /* half a second: killed processes take a moment to go */
     CAGE_PAUSE_FIRST_NS = 200 * 1000,
     CAGE_PAUSE_MAX_NS = 10 * 1000 * 1000,
+    CAGE_NEST_MAX = 16, /* a ctrun in a worker of a ctrun: what people do has two */
 };
 
 static struct {
@@ -104,6 +105,23 @@ static int open_in(const char *directory, const char *name)
                : open(path, O_WRONLY | O_CLOEXEC);
 }
 
+/* Those of ctruns that workers had started, and that were killed with them. */
+static void remove_below(const char *path, int nest)
+{
+    DIR *directory = nest < CAGE_NEST_MAX ? opendir(path) : NULL;
+    const struct dirent *entry;
+    char below[PATH_MAX];
+
+    while (directory && (entry = readdir(directory)))
+        if (ct_starts_with(entry->d_name, "ctrun-") &&
+            ct_format(below, sizeof below, "%s/%s", path, entry->d_name) >= 0) {
+            remove_below(below, nest + 1);
+            (void)rmdir(below); /* busy: the next time */
+        }
+    if (directory)
+        (void)closedir(directory);
+}
+
 /* A cgroup whose last process was killed is busy for a moment, mostly a short one. */
 static bool remove_empty(const char *path)
 {
@@ -112,6 +130,7 @@ static bool remove_empty(const char *path)
     for (int i = 0; i < CAGE_EMPTY_TRIES; i++) {
         if (rmdir(path) == 0 || errno != EBUSY)
             return true;
+        remove_below(path, 0);
         (void)nanosleep(&pause, NULL);
         if (pause.tv_nsec < CAGE_PAUSE_MAX_NS)
             pause.tv_nsec *= 2;

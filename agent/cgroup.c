@@ -125,37 +125,58 @@ static uint64_t read_hits(const char *directory)
     return hits;
 }
 
-bool cgroup_describe_limit(const struct cgroup *cgroup, char *dst, size_t size)
+/* Which cgroup's limit is the tightest, from ours up to the root. */
+struct tightest {
+    uint64_t limit; /* UINT64_MAX: none has one */
+    char directory[sizeof((struct cgroup *)NULL)->directory];
+};
+
+static void find_tightest(const struct cgroup *cgroup, struct tightest *out)
 {
     char directory[sizeof cgroup->directory];
-    char name[sizeof cgroup->directory] = "";
-    char limit_text[FACTS_SIZE_MAX];
-    char used_text[FACTS_SIZE_MAX];
-    uint64_t tightest = UINT64_MAX;
-    uint64_t used = 0;
-    uint64_t hits = 0;
     uint64_t limit;
 
+    out->limit = UINT64_MAX;
     (void)ct_copy(directory, sizeof directory, cgroup->directory); /* same size */
     while (*directory) {
         if ((read_bytes(directory, "memory.max", &limit) ||
              read_bytes(directory, "memory.limit_in_bytes", &limit)) &&
-            limit < tightest) {
-            tightest = limit;
-            (void)ct_copy(name, sizeof name, directory + cgroup->root_length);
-            if (!read_bytes(directory, "memory.peak", &used) &&
-                !read_bytes(directory, "memory.max_usage_in_bytes", &used))
-                (void)read_bytes(directory, "memory.current", &used);
-            hits = read_hits(directory);
+            limit < out->limit) {
+            out->limit = limit;
+            (void)ct_copy(out->directory, sizeof out->directory, directory);
         }
         if (strlen(directory) <= cgroup->root_length)
             break;
         *strrchr(directory, '/') = '\0';
     }
-    if (tightest == UINT64_MAX)
+}
+
+uint64_t cgroup_get_limit(const struct cgroup *cgroup)
+{
+    struct tightest tightest;
+
+    find_tightest(cgroup, &tightest);
+    return tightest.limit;
+}
+
+bool cgroup_describe_limit(const struct cgroup *cgroup, char *dst, size_t size)
+{
+    struct tightest tightest;
+    char limit_text[FACTS_SIZE_MAX];
+    char used_text[FACTS_SIZE_MAX];
+    const char *name;
+    uint64_t used = 0;
+
+    find_tightest(cgroup, &tightest);
+    if (tightest.limit == UINT64_MAX)
         return false;
-    facts_format_size(limit_text, tightest);
+    if (!read_bytes(tightest.directory, "memory.peak", &used) &&
+        !read_bytes(tightest.directory, "memory.max_usage_in_bytes", &used))
+        (void)read_bytes(tightest.directory, "memory.current", &used);
+    facts_format_size(limit_text, tightest.limit);
     facts_format_size(used_text, used);
+    name = tightest.directory + cgroup->root_length;
     return ct_format(dst, size, "%s of cgroup %s, used %s, hit %llu times", limit_text,
-                     *name ? name : "/", used_text, (unsigned long long)hits) >= 0;
+                     *name ? name : "/", used_text,
+                     (unsigned long long)read_hits(tightest.directory)) >= 0;
 }

@@ -22,7 +22,9 @@ void cgroup_init(struct cgroup *cgroup, const char *membership, const char *root
 /* True when the count has grown since the last look; proof[size] then quotes it:
  * "oom_kill 0 -> 1 in /slurm/job_7". */
 bool cgroup_has_oom_killed(struct cgroup *cgroup, char *proof, size_t size);
-/* The tightest memory limit up to the root: "64 MiB of cgroup /slurm/job_7, used 64 MiB, hit 9 times". False
+/* The tightest memory limit up to the root; UINT64_MAX: there is none. */
+uint64_t cgroup_get_limit(const struct cgroup *cgroup);
+/* That limit in words: "64 MiB of cgroup /slurm/job_7, used 64 MiB, hit 9 times". False
  * when there is none. */
 bool cgroup_describe_limit(const struct cgroup *cgroup, char *dst, size_t size);
 

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/crash.h"
 #include "agent/limits.h"
 #include "agent/reap.h"
 #include "worker_sdk/base/alloc.h"
@@ -18,13 +19,15 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    CONTROL_ANCESTORS_MAX = 64
-}; /* no worker nests deeper than that */
+    CONTROL_ANCESTORS_MAX = 64, /* no worker nests deeper than that */
+    CONTROL_CATCH_UP_MAX = 64   /* reads of one connection: it may be a flood */
+};
 
 struct control {
     struct control_options options;
     struct loop_watch *listener;
     struct ct_list connections;
+    struct ct_list crashes; /* records of those that are gone: one a rank */
     int count;
     int count_max;
     bool is_stopping;
@@ -42,10 +45,94 @@ struct connection {
     int rank;
     uint64_t generation;
     pid_t pid;
+    int passed; /* a descriptor that came; its message may not be complete yet; -1: none */
+    int crash_record; /* -1: none */
 };
+
+struct crash {
+    struct ct_list node;
+    int rank;
+    uint64_t generation;
+    pid_t pid;
+    int record;
+};
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void forget_crash(struct crash *crash)
+{
+    ct_list_remove(&crash->node);
+    close_fd(&crash->record);
+    free(crash);
+}
+
+static struct crash *find_crash(const struct control *control, int rank,
+                                uint64_t generation)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &control->crashes) {
+        struct crash *crash = ct_list_entry(it, struct crash, node);
+
+        if (crash->rank == rank && crash->generation == generation)
+            return crash;
+    }
+    return NULL;
+}
+
+static int count_crashes(const struct control *control)
+{
+    struct ct_list *it;
+    int count = 0;
+
+    ct_list_for_each(it, &control->crashes)
+        count++;
+    return count;
+}
+
+/* Its process ends, perhaps before we know: what it wrote waits until somebody asks. A worker may
+ * live on and start one child after the other that crashes, and whoever lies about its rank may
+ * as well: only the last counts, and there are no more of them than may connect. */
+static void keep_crash(struct connection *connection)
+{
+    struct control *control = connection->control;
+    struct crash *earlier;
+    struct crash *crash;
+
+    if (connection->crash_record < 0 || !crash_is_told(connection->crash_record) ||
+        !(crash = ct_zalloc(sizeof *crash)))
+        return;
+    crash->rank = connection->rank;
+    crash->generation = connection->generation;
+    crash->pid = connection->pid;
+    crash->record = connection->crash_record;
+    connection->crash_record = -1;
+    if ((earlier = find_crash(control, crash->rank, crash->generation)))
+        forget_crash(earlier);
+    else if (count_crashes(control) >= control->count_max)
+        forget_crash(ct_list_entry(control->crashes.next, struct crash, node));
+    ct_list_add(&control->crashes, &crash->node);
+}
+
+static void forget_crashes(struct control *control)
+{
+    struct ct_list *it;
+    struct ct_list *keep;
+
+    ct_list_for_each_safe(it, keep, &control->crashes)
+        forget_crash(ct_list_entry(it, struct crash, node));
+}
 
 static void connection_close(struct connection *connection)
 {
+    keep_crash(connection);
+    close_fd(&connection->passed);
+    close_fd(&connection->crash_record);
     connection->control->count--;
     ct_list_remove(&connection->node);
     loop_watch_close(connection->socket);
@@ -64,9 +151,10 @@ static void on_hello_timeout(void *context)
 
 static void send_should_stop(struct connection *connection)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_WORKER_SHOULD_STOP};
+    struct ct_message message;
     struct ct_buf out;
 
+    ct_message_init(&message, CT_MESSAGE_WORKER_SHOULD_STOP);
     ct_buf_init(&out, CONTROL_IN_MAX_BYTES);
     (void)ct_copy(message.worker_should_stop.reason,
                   sizeof message.worker_should_stop.reason,
@@ -99,6 +187,13 @@ static int take_message(struct connection *connection, const struct ct_message *
                                  connection->generation,
                                  (int64_t)message->worker_step.step);
         return 0;
+    case CT_MESSAGE_WORKER_CRASH_RECORD:
+        if (!connection->is_known || connection->passed < 0)
+            return CTRUN_E_PROTOCOL;
+        close_fd(&connection->crash_record);
+        connection->crash_record = connection->passed;
+        connection->passed = -1;
+        return 0;
     default: return CTRUN_E_PROTOCOL;
     }
 }
@@ -124,19 +219,51 @@ static int take_frames(struct connection *connection)
     return rc;
 }
 
-static void on_connection_readable(void *context, unsigned events)
+/* The last descriptor that came counts; all others are closed. */
+static void take_descriptors(struct connection *connection, struct msghdr *packet)
 {
-    struct connection *connection = context;
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(packet); head;
+         head = CMSG_NXTHDR(packet, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= head->cmsg_len; i++) {
+            close_fd(&connection->passed);
+            memcpy(&connection->passed, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
+        }
+    }
+}
+
+static ssize_t receive(struct connection *connection, void *dst, size_t size)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec data = {.iov_base = dst, .iov_len = size};
+    struct msghdr packet = {.msg_iov = &data,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
+    const ssize_t n = recvmsg(loop_watch_fd(connection->socket), &packet,
+                              MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+
+    if (n > 0)
+        take_descriptors(connection, &packet);
+    return n;
+}
+
+/* False when there is nothing to read for now, or the connection is closed and gone. */
+static bool read_connection(struct connection *connection)
+{
     uint8_t bytes[1024];
-    const ssize_t n = recv(loop_watch_fd(connection->socket), bytes, sizeof bytes, 0);
+    const ssize_t n = receive(connection, bytes, sizeof bytes);
     int rc;
 
-    (void)events;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
+        return false;
     if (n <= 0) {
         connection_close(connection);
-        return;
+        return false;
     }
     rc = ct_buf_append(&connection->in, bytes, (size_t)n);
     if (rc == 0)
@@ -146,6 +273,20 @@ static void on_connection_readable(void *context, unsigned events)
                 ct_error_name(rc));
         connection_close(connection);
     }
+    return rc >= 0;
+}
+
+static void on_connection_readable(void *context, unsigned events)
+{
+    (void)events;
+    (void)read_connection(context);
+}
+
+/* Also when it is dead and not yet reaped: it may have told of its crash. */
+static bool look(pid_t pid, struct reap_process *out)
+{
+    out->state = '\0';
+    return reap_look(pid, out) || out->state == 'Z';
 }
 
 /* Same user, and one of our descendants. */
@@ -161,7 +302,7 @@ static bool is_ours(int fd, pid_t *pid)
     *pid = at = peer.pid;
     if (peer.uid != getuid())
         return false;
-    for (int i = 0; i < CONTROL_ANCESTORS_MAX && reap_look(at, &process); i++) {
+    for (int i = 0; i < CONTROL_ANCESTORS_MAX && look(at, &process); i++) {
         if (process.parent == getpid())
             return true;
         at = process.parent;
@@ -192,6 +333,7 @@ static int connection_open(struct control *control, int fd, pid_t pid)
     control->count++;
     connection->control = control;
     connection->pid = pid;
+    connection->passed = connection->crash_record = -1;
     ct_buf_init(&connection->in, CONTROL_IN_MAX_BYTES);
     ct_list_add(&control->connections, &connection->node);
     connection->socket = loop_watch_open(control->options.loop, fd,
@@ -207,22 +349,27 @@ static int connection_open(struct control *control, int fd, pid_t pid)
     return 0;
 }
 
-static void on_connect(void *context, unsigned events)
+/* False when nobody waits: gone before we came, or no descriptor left: the worker carries on
+ * without. */
+static bool accept_one(struct control *control)
 {
-    struct control *control = context;
     const int fd = accept4(loop_watch_fd(control->listener), NULL, NULL,
                            SOCK_CLOEXEC | SOCK_NONBLOCK);
     pid_t pid = -1;
 
-    (void)events;
     if (fd < 0)
-        return; /* gone before we came, or no descriptor left: the worker carries on without */
-    if (control->count >= control->count_max || !is_ours(fd, &pid)) {
+        return false;
+    if (control->count >= control->count_max || !is_ours(fd, &pid))
         refuse(control, fd, pid);
-        return;
-    }
-    if (connection_open(control, fd, pid) < 0)
+    else if (connection_open(control, fd, pid) < 0)
         ct_warn("worker socket: out of memory pid=%d", pid);
+    return true;
+}
+
+static void on_connect(void *context, unsigned events)
+{
+    (void)events;
+    (void)accept_one(context);
 }
 
 static int listen_abstract(struct control *control)
@@ -263,6 +410,7 @@ int control_open(struct control **out, const struct control_options *options,
         return ct_fail(err, -ENOMEM, "worker socket: out of memory");
     control->options = *options;
     ct_list_init(&control->connections);
+    ct_list_init(&control->crashes);
     fd = listen_abstract(control);
     if (fd >= 0)
         control->listener = loop_watch_open(options->loop, fd, on_connect, control);
@@ -285,6 +433,7 @@ void control_close(struct control *control)
         return;
     ct_list_for_each_safe(it, keep, &control->connections)
         connection_close(ct_list_entry(it, struct connection, node));
+    forget_crashes(control);
     loop_watch_close(control->listener);
     free(control);
 }
@@ -312,8 +461,58 @@ int control_ask_to_stop(struct control *control, const char *reason)
     return count;
 }
 
+/* ---- Crashes ------------------------------------------------------------------------- */
+
+void control_catch_up(struct control *control)
+{
+    struct ct_list *it;
+    struct ct_list *keep;
+
+    for (int i = 0; i < control->count_max && accept_one(control); i++)
+        ;
+    ct_list_for_each_safe(it, keep, &control->connections) {
+        struct connection *connection = ct_list_entry(it, struct connection, node);
+
+        for (int i = 0; i < CONTROL_CATCH_UP_MAX && read_connection(connection); i++)
+            ;
+    }
+}
+
+/* What is connected still is a worker's child, or the worker that has just ended: that one comes
+ * last, and nothing replaces it. */
+static void keep_crashes(struct control *control, const struct crash *found, pid_t pid)
+{
+    struct ct_list *it;
+
+    if (found && found->pid == pid)
+        return;
+    for (int pass = 0; pass <= 1; pass++)
+        ct_list_for_each(it, &control->connections) {
+            struct connection *connection = ct_list_entry(it, struct connection, node);
+
+            if ((connection->pid == pid) == (pass == 1))
+                keep_crash(connection);
+        }
+}
+
+int control_take_crash(struct control *control, int rank, uint64_t generation,
+                       pid_t pid)
+{
+    struct crash *crash;
+    int record;
+
+    keep_crashes(control, find_crash(control, rank, generation), pid);
+    if (!(crash = find_crash(control, rank, generation)))
+        return -1;
+    record = crash->record;
+    crash->record = -1;
+    forget_crash(crash);
+    return record;
+}
+
 void control_begin_round(struct control *control, int workers)
 {
+    forget_crashes(control);
     control->is_stopping = false;
     control->count_max = workers * CONTROL_CONNECTIONS_PER_WORKER + 16;
 }

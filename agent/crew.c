@@ -11,14 +11,22 @@
 
 #include "agent/cage.h"
 #include "agent/cgroup.h"
+#include "agent/control.h"
+#include "agent/facts.h"
 #include "agent/leftovers.h"
+#include "agent/limits.h"
+#include "agent/memory.h"
+#include "agent/pmi.h"
 #include "agent/policy.h"
 #include "agent/reap.h"
+#include "agent/remains.h"
 #include "agent/worker.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
 
 struct crew {
     struct crew_options options;
@@ -28,13 +36,17 @@ struct crew {
     int count;
     struct logfile_writer *files;
     struct policy policy;
-    struct loop_timer *timer; /* the policy's next look */
+    struct loop_timer *timer;         /* the policy's next look */
+    struct loop_timer *memory_timer;  /* the next look at the memory of the workers */
+    struct loop_timer *restart_timer; /* the next look at what one has left behind */
     struct cgroup cgroup;
     char oom_proof[320]; /* of this round; empty: none */
     struct leftovers leftovers;
 };
 
 static void on_timer(void *context);
+static void on_memory(void *context);
+static void on_remains(void *context);
 
 int crew_create(struct crew **out, const struct crew_options *options)
 {
@@ -46,6 +58,8 @@ int crew_create(struct crew **out, const struct crew_options *options)
     crew->count = (int)options->agent->join.slots;
     crew->workers = ct_zalloc_array((size_t)crew->count, sizeof *crew->workers);
     crew->timer = loop_timer_open(options->loop, on_timer, crew);
+    crew->memory_timer = loop_timer_open(options->loop, on_memory, crew);
+    crew->restart_timer = loop_timer_open(options->loop, on_remains, crew);
     if (logfile_writer_create(&crew->files, options->loop) < 0)
         crew->files = NULL;
     crew->place = (struct worker_place){
@@ -59,7 +73,8 @@ int crew_create(struct crew **out, const struct crew_options *options)
         .chorus_out = options->chorus_out,
         .chorus_err = options->chorus_err,
     };
-    if (!crew->workers || !crew->timer || !crew->files) {
+    if (!crew->workers || !crew->timer || !crew->memory_timer || !crew->restart_timer ||
+        !crew->files) {
         crew_destroy(crew);
         return -ENOMEM;
     }
@@ -72,6 +87,9 @@ static void clear(struct crew *crew)
 {
     for (int i = 0; crew->workers && i < crew->count; i++)
         worker_deinit(&crew->workers[i]);
+    pmi_close(crew->place.pmi);
+    crew->place.pmi = NULL;
+    loop_timer_stop(crew->restart_timer);
     memset(&crew->policy, 0, sizeof crew->policy);
     memset(&crew->leftovers, 0, sizeof crew->leftovers);
 }
@@ -84,6 +102,8 @@ void crew_destroy(struct crew *crew)
     logfile_writer_destroy(crew->files); /* waits for what is not written yet */
     free(crew->workers);
     loop_timer_close(crew->timer);
+    loop_timer_close(crew->memory_timer);
+    loop_timer_close(crew->restart_timer);
     free(crew);
 }
 
@@ -93,12 +113,26 @@ void crew_reset(struct crew *crew, const struct ct_start *start)
     crew->start = *start;
 }
 
+/* MPI_Abort(): as if it had exited with the code. */
+static void on_abort(void *context, int rank, int code)
+{
+    struct crew *crew = context;
+
+    if (crew->workers[rank].state == WORKER_RUNNING)
+        worker_abort(&crew->workers[rank], code);
+}
+
 /* Side by side. The first that failed; -1: all of them run. */
 static int start_all(struct crew *crew)
 {
     struct spawn_batch batch = {.max = crew->count};
     int failed = -1;
+    int rc;
 
+    if (crew->options.agent->serves_pmi &&
+        (rc = pmi_open(&crew->place.pmi, crew->options.loop, crew->count, on_abort,
+                       crew)) < 0)
+        ct_warn("PMI: %s", strerror(-rc)); /* the first worker fails of it */
     crew->place.batch = &batch;
     for (int i = 0; i < crew->count && failed < 0; i++)
         if (worker_plan(&crew->workers[i], &crew->place, i) < 0 ||
@@ -123,6 +157,7 @@ void crew_start(struct crew *crew, const struct ct_start *start)
     crew->oom_proof[0] = '\0';
     (void)cgroup_has_oom_killed(&crew->cgroup, proof,
                                 sizeof proof); /* counts from here */
+    loop_timer_set(crew->memory_timer, MEMORY_FIRST_MS);
     failed = start_all(crew);
     if (failed >= 0)
         crew->options.on_failure(crew->options.context, &crew->workers[failed].failure);
@@ -223,19 +258,29 @@ static void note_leftover(void *context, const struct reap_process *process)
         leftovers_note(&crew->leftovers, process->pid);
 }
 
+static void emit_leftovers(const struct crew *crew, const struct leftovers *leftovers,
+                           const char *text)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "leftovers_killed");
+    ct_event_int(&event, "generation", (int64_t)crew->start.generation);
+    ct_event_int(&event, "count", leftovers->count);
+    ct_event_str(&event, "processes", text);
+    ct_event_end(&event);
+}
+
 static void tell_leftovers(struct crew *crew)
 {
     const char *text = leftovers_text(&crew->leftovers);
-    struct ct_event event;
 
     if (crew->leftovers.count == 0)
         return;
-    ct_event_begin(&event, "leftovers_killed");
-    ct_event_int(&event, "generation", (int64_t)crew->start.generation);
-    ct_event_int(&event, "count", crew->leftovers.count);
-    ct_event_str(&event, "processes", text);
-    ct_event_end(&event);
-    ct_warn("killed what workers had left behind: %s", text);
+    emit_leftovers(crew, &crew->leftovers, text);
+    if (crew->options.agent->on_leftovers)
+        crew->options.agent->on_leftovers(crew->options.agent->context, text);
+    else
+        ct_warn("killed what workers had left behind: %s", text);
 }
 
 static void act(struct crew *crew, unsigned actions)
@@ -296,10 +341,20 @@ static void on_timer(void *context)
     crew_reap(context); /* a SIGCHLD may be on its way, too */
 }
 
+/* They stay what they are: ended by a failure of their own. */
+static void give_up_restarts(struct crew *crew)
+{
+    loop_timer_stop(crew->restart_timer);
+    for (int i = 0; i < crew->count; i++)
+        if (crew->workers[i].state == WORKER_RESTARTING)
+            crew->workers[i].state = WORKER_ENDED;
+}
+
 void crew_stop(struct crew *crew, int signal, uint64_t grace_ms)
 {
     const uint64_t now_ms = ct_now_ms();
 
+    give_up_restarts(crew);
     if (crew->policy.phase == POLICY_IDLE)
         policy_begin(&crew->policy, running_count(crew) > 0 ? signal : 0, grace_ms,
                      now_ms);
@@ -327,6 +382,49 @@ int crew_signal_rank(struct crew *crew, int rank, int signal)
         if (crew->workers[i].state == WORKER_RUNNING && crew->workers[i].rank == rank)
             return kill(crew->workers[i].pid, signal) < 0 ? -errno : 0;
     return -ESRCH;
+}
+
+/* ---- Memory ----------------------------------------------------------------------------- */
+
+/* As long as anybody runs. */
+static void on_memory(void *context)
+{
+    struct crew *crew = context;
+    bool is_any = false;
+
+    for (int i = 0; i < crew->count; i++) {
+        struct worker *worker = &crew->workers[i];
+
+        is_any |= worker->state == WORKER_RESTARTING;
+        if (worker->state != WORKER_RUNNING)
+            continue;
+        memory_add(&worker->memory, memory_read_kib(worker->pid), ct_now_ms());
+        is_any = true;
+    }
+    if (is_any)
+        loop_timer_set(crew->memory_timer, MEMORY_EVERY_MS);
+}
+
+/* "rank 0 holds 5.1 GiB, rank 3 4.2 GiB": who has more than `bytes`; cut is fine. */
+static void find_larger(const struct crew *crew, uint64_t bytes, char *dst, size_t size)
+{
+    char text[FACTS_SIZE_MAX];
+
+    dst[0] = '\0';
+    for (int i = 0; i < crew->count; i++) {
+        const struct worker *worker = &crew->workers[i];
+        const int64_t kib = worker->state == WORKER_RUNNING
+                                ? memory_read_kib(worker->pid)
+                                : -1;
+        const size_t used = strlen(dst);
+
+        if (kib <= 0 || (uint64_t)kib * 1024 <= bytes)
+            continue;
+        facts_format_size(text, (uint64_t)kib * 1024);
+        if (ct_format(dst + used, size - used, "%srank %d %s%s", used ? ", " : "",
+                      worker->rank, used ? "" : "holds ", text) < 0)
+            dst[used] = '\0';
+    }
 }
 
 /* ---- Ends ------------------------------------------------------------------------------- */
@@ -386,6 +484,125 @@ static bool is_own_failure(const struct worker *worker)
            worker->failure.cause != CT_CAUSE_STOPPED;
 }
 
+/* wait4(), but who died of a signal is heard before: what it told of a crash may be on its way
+ * to us, and who it is can be seen as long as it is not reaped. */
+static pid_t reap_one(struct crew *crew, int *status, struct rusage *usage)
+{
+    siginfo_t info = {0};
+
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+        return 0;
+    if (info.si_code != CLD_EXITED || info.si_status > CT_EXIT_SIGNAL)
+        control_catch_up(crew->options.control);
+    return wait4(info.si_pid, status, WNOHANG, usage);
+}
+
+/* With what it told of a crash. */
+static void end_worker(struct crew *crew, struct worker *worker, struct evidence *death)
+{
+    char larger[160] = "";
+
+    death->crash_record = -1;
+    death->larger = larger;
+    if (is_bad(death->status)) {
+        look_for_oom(crew);
+        death->crash_record = control_take_crash(crew->options.control, worker->rank,
+                                                 crew->start.generation, worker->pid);
+    }
+    if (death->status == 0 && worker->stop_signal == 0 && crew->place.pmi &&
+        pmi_is_missed(crew->place.pmi, worker->local_rank))
+        ct_warn("PMI: rank %d ended without MPI_Finalize: others may wait for it",
+                worker->rank);
+    if (*crew->oom_proof)
+        find_larger(crew, death->peak_bytes, larger, sizeof larger);
+    worker_end(worker, &crew->place, *death);
+    if (death->crash_record >= 0)
+        close(death->crash_record);
+    death->larger = "";
+}
+
+/* ---- Restarts of one alone -------------------------------------------------------------- */
+
+static bool is_at_work(const struct crew *crew)
+{
+    for (int i = 0; i < crew->count; i++)
+        if (crew->workers[i].state == WORKER_RUNNING ||
+            crew->workers[i].state == WORKER_RESTARTING)
+            return true;
+    return false;
+}
+
+/* Of those that have failed by now: one whose failure is everybody's, `first` if it is not only
+ * one's own; NULL: each of them is started again alone. */
+static struct worker *find_final(struct crew *crew, struct worker *first)
+{
+    for (int i = 0; i < crew->count; i++)
+        if (is_own_failure(&crew->workers[i]) && !crew->workers[i].plan.may_restart)
+            return first;
+    for (int i = 0; i < crew->count; i++) {
+        struct worker *worker = &crew->workers[i];
+
+        if (!is_own_failure(worker))
+            continue;
+        if (!crew->options.restarts_alone(crew->options.context, &worker->failure))
+            return worker;
+        worker->state = WORKER_RESTARTING;
+    }
+    return NULL;
+}
+
+/* True when nothing of it is left. */
+static bool is_buried(const struct crew *crew, struct worker *worker)
+{
+    struct leftovers named = {0};
+    int alive;
+
+    if (worker->remains)
+        return remains_kill(worker->remains, NULL) == 0;
+    worker->gone_by_ms = 0;
+    if (!(worker->remains = ct_zalloc(sizeof *worker->remains)))
+        return false; /* it is over */
+    worker->remains->session = worker->pid;
+    worker->gone_by_ms = ct_deadline_ms(AGENT_KILL_WAIT_MS);
+    alive = remains_kill(worker->remains, &named);
+    if (named.count > 0)
+        emit_leftovers(crew, &named, leftovers_text(&named));
+    return alive == 0;
+}
+
+/* False: one could not be started, which was told. */
+static bool continue_restarts(struct crew *crew)
+{
+    bool is_any = false;
+
+    for (int i = 0; i < crew->count; i++) {
+        struct worker *worker = &crew->workers[i];
+        bool is_over;
+
+        if (worker->state != WORKER_RESTARTING)
+            continue;
+        if (is_buried(crew, worker)) {
+            is_over = worker_restart(worker, &crew->place) < 0;
+        } else {
+            is_over = ct_left_ms(worker->gone_by_ms) == 0;
+            is_any = true;
+        }
+        if (!is_over)
+            continue;
+        worker->state = WORKER_ENDED;
+        crew->options.on_failure(crew->options.context, &worker->failure);
+        return false;
+    }
+    if (is_any)
+        loop_timer_set(crew->restart_timer, AGENT_RESCAN_MS);
+    return true;
+}
+
+static void on_remains(void *context)
+{
+    crew_reap(context); /* a SIGCHLD may be on its way, too */
+}
+
 void crew_reap(struct crew *crew)
 {
     struct worker *first = NULL; /* failed in this call */
@@ -396,22 +613,21 @@ void crew_reap(struct crew *crew)
     pid_t pid;
 
     /* All that are dead by now ended by themselves: only then is anybody stopped for it. */
-    while ((pid = wait4(-1, &death.status, WNOHANG, &usage)) > 0) {
+    while ((pid = reap_one(crew, &death.status, &usage)) > 0) {
         if (!(worker = find_by_pid(crew, pid)))
             continue; /* an orphan of a worker */
-        if (is_bad(death.status))
-            look_for_oom(crew);
+        death.seen_ms = ct_now_ms();
         death.peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
-        worker_end(worker, &crew->place, death);
+        end_worker(crew, worker, &death);
         ended++;
         if (!first && is_own_failure(worker))
             first = worker;
     }
     if (crew->policy.phase != POLICY_IDLE)
         continue_stop(crew);
-    else if (first)
+    else if (first && (first = find_final(crew, first)))
         crew->options.on_failure(crew->options.context, &first->failure);
-    else if (ended > 0 && running_count(crew) == 0)
+    else if (continue_restarts(crew) && ended > 0 && !is_at_work(crew))
         crew->options.on_success(crew->options.context);
 }
 
@@ -479,10 +695,21 @@ static int copy_early(const struct crew *crew, struct ct_failure *out, int max)
     return count;
 }
 
+void crew_set_age(struct ct_failure *failure)
+{
+    const uint64_t now_ms = ct_now_ms();
+
+    if (failure->happened_ms != 0)
+        failure->age_ms = now_ms > failure->happened_ms ? now_ms - failure->happened_ms
+                                                        : 1; /* 0: not known */
+}
+
 int crew_get_failures(const struct crew *crew, struct ct_failure *out, int max)
 {
     int count = copy_failures(crew, true, out, max);
 
+    for (int i = 0; i < count; i++)
+        crew_set_age(&out[i]);
     count += copy_early(crew, out + count, max - count);
     return count + copy_failures(crew, false, out + count, max - count);
 }

@@ -3,6 +3,8 @@
  *
  *     EMPTY ──start──> RUNNING ──stop──> STOPPING ──nobody left──> EMPTY (on_gone)
  *
+ * While it is RUNNING, one worker may be started again alone (restarts_alone).
+ *
  * The crew is the one place that reaps: workers by their pid, adopted orphans in passing. */
 #ifndef AGENT_CREW_H
 #define AGENT_CREW_H
@@ -13,6 +15,7 @@
 #include "agent/agent.h"
 #include "agent/console.h"
 
+struct control;
 struct crew;
 struct worker;
 
@@ -20,6 +23,7 @@ struct crew_options {
     struct loop *loop;
     const struct agent_options *agent; /* kept */
     const char *socket;                /* kept */
+    struct control *control;           /* kept; where workers tell their crashes */
     struct console *console_out;
     struct console *console_err;
     struct chorus *chorus_out; /* NULL: lines are not collapsed */
@@ -27,6 +31,8 @@ struct crew_options {
     void *context;
     /* A worker failed on its own account (never one that we stopped). */
     void (*on_failure)(void *context, const struct ct_failure *failure);
+    /* The same, where its plan says may_restart: true when it is to be started again alone. */
+    bool (*restarts_alone)(void *context, const struct ct_failure *failure);
     /* All workers have ended with 0; what they left behind may still live: stop the crew. */
     void (*on_success)(void *context);
     /* The stop that was asked for is over. `survivors` > 0: so many could not be killed. The
@@ -69,5 +75,7 @@ const struct worker *crew_worker(const struct crew *crew, int local_rank);
 /* Copies the ends of this round: failures, then early ends with 0, then those that we caused.
  * Returns the count. */
 int crew_get_failures(const struct crew *crew, struct ct_failure *out, int max);
+/* How long ago it happened, to be sent now. */
+void crew_set_age(struct ct_failure *failure);
 
 #endif

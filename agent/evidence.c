@@ -2,18 +2,66 @@
 #include "agent/evidence.h"
 
 #include <signal.h>
+#include <string.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 
 #include "agent/core_file.h"
+#include "agent/crash.h"
+#include "agent/diagnosis.h"
 #include "agent/facts.h"
 #include "agent/kmsg.h"
-#include "agent/words.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/str.h"
 
 enum {
     SHM_FULL_BYTES = 16 << 20, /* less than one segment of NCCL or of a data loader */
     LINE_MAX_BYTES = 320
 };
+
+/* How it came to that. */
+static void add_memory(struct ct_failure *failure, const struct evidence *evidence)
+{
+    const uint64_t limit = cgroup_get_limit(evidence->cgroup);
+    char curve[MEMORY_TEXT_MAX];
+    char limit_text[FACTS_SIZE_MAX];
+
+    memory_format(curve, evidence->memory, evidence->peak_bytes / 1024, ct_now_ms());
+    facts_format_size(limit_text, limit);
+    if (*curve && limit != UINT64_MAX)
+        facts_add(failure, "memory", "rank %d %s (limit %s)", failure->rank, curve,
+                  limit_text);
+    else if (*curve)
+        facts_add(failure, "memory", "rank %d %s", failure->rank, curve);
+    if (*evidence->larger)
+        facts_add(failure, "larger", "%s: the kernel does not always kill the largest",
+                  evidence->larger);
+}
+
+static void emit_memory(const struct ct_failure *failure,
+                        const struct evidence *evidence)
+{
+    const int count = memory_count(evidence->memory);
+    const uint64_t limit = cgroup_get_limit(evidence->cgroup);
+    char list[MEMORY_SAMPLES * 12 + 3] = "[";
+    struct ct_event event;
+
+    for (int i = 0; i < count; i++)
+        (void)ct_format(list + strlen(list), sizeof list - strlen(list), "%s%u",
+                        i ? "," : "", memory_get(evidence->memory, i));
+    (void)ct_format(list + strlen(list), sizeof list - strlen(list), "]");
+    ct_event_begin(&event, "worker_memory");
+    ct_event_int(&event, "generation", (int64_t)failure->generation);
+    ct_event_int(&event, "rank", failure->rank);
+    ct_event_int(&event, "worker_pid", failure->pid);
+    ct_event_int(&event, "every_ms", MEMORY_EVERY_MS);
+    ct_event_raw(&event, "kib", list);
+    ct_event_int(&event, "peak_kib", (int64_t)(evidence->peak_bytes / 1024));
+    ct_event_int(&event, "limit_kib",
+                 limit == UINT64_MAX ? -1 : (int64_t)(limit / 1024));
+    ct_event_end(&event);
+}
 
 static void add_oom(struct ct_failure *failure, const struct evidence *evidence)
 {
@@ -25,6 +73,8 @@ static void add_oom(struct ct_failure *failure, const struct evidence *evidence)
     facts_format_size(peak, evidence->peak_bytes);
     (void)cgroup_describe_limit(evidence->cgroup, limit, sizeof limit);
     facts_add(failure, "limit", "%s; rank %d held %s", limit, failure->rank, peak);
+    add_memory(failure, evidence);
+    emit_memory(failure, evidence);
     (void)kmsg_find_kill(kernel, sizeof kernel, failure->pid, evidence->started_ms);
     facts_add(failure, "proof", "%s%s%s%s", evidence->oom_proof,
               *kernel ? "; kernel: \"" : "", kernel, *kernel ? "\"" : "");
@@ -48,42 +98,51 @@ static void add_kill(struct ct_failure *failure, const struct evidence *evidence
               failure->host);
 }
 
-/* A file in /dev/shm that finds no room ends its writer with SIGBUS. */
-static void add_bus(struct ct_failure *failure)
+/* A file in /dev/shm that finds no room ends its writer with SIGBUS. True when it was that. */
+static bool add_bus(struct ct_failure *failure)
 {
     struct statvfs info;
     char free_text[FACTS_SIZE_MAX];
     uint64_t bytes;
 
     if (statvfs("/dev/shm", &info) < 0)
-        return;
+        return false;
     bytes = (uint64_t)info.f_bavail * info.f_frsize;
     facts_format_size(free_text, bytes);
-    if (bytes < SHM_FULL_BYTES)
-        facts_add(failure, "likely", "/dev/shm is full: %s free", free_text);
+    if (bytes >= SHM_FULL_BYTES)
+        return false;
+    facts_add(failure, "likely", "/dev/shm is full: %s free", free_text);
+    facts_add(failure, "do",
+              "docker run --shm-size=1g; Kubernetes: an emptyDir of "
+              "medium Memory there; remove what is left of other jobs");
+    return true;
 }
 
-static void add_signal(struct ct_failure *failure, const struct evidence *evidence)
+/* True when that says what it was. */
+static bool add_signal(struct ct_failure *failure, const struct evidence *evidence)
 {
     char core[LINE_MAX_BYTES];
+    bool is_explained;
 
     if (failure->code == SIGKILL) {
         add_kill(failure, evidence);
-        return;
+        return true;
     }
-    if (failure->code == SIGBUS)
-        add_bus(failure);
+    is_explained = failure->code == SIGBUS && add_bus(failure);
     core_file_find(core, sizeof core, failure->pid, failure->code,
                    WCOREDUMP(evidence->status) != 0, evidence->has_core_raised,
                    evidence->program);
     facts_add(failure, "core", "%s", core);
+    return is_explained;
 }
 
 void evidence_add(struct ct_failure *failure, const struct evidence *evidence)
 {
+    bool is_told = false;
+
     switch ((enum ct_cause)failure->cause) {
     case CT_CAUSE_OOM: add_oom(failure, evidence); break;
-    case CT_CAUSE_SIGNAL: add_signal(failure, evidence); break;
+    case CT_CAUSE_SIGNAL: is_told = add_signal(failure, evidence); break;
     case CT_CAUSE_EXIT:
         if (*evidence->oom_proof)
             facts_add(failure, "proof",
@@ -101,5 +160,7 @@ void evidence_add(struct ct_failure *failure, const struct evidence *evidence)
     case CT_CAUSE_EARLY:
     case CT_CAUSE_UNREACHABLE: return;
     }
-    words_explain(failure);
+    if (evidence->crash_record >= 0)
+        is_told |= crash_explain(failure, evidence->crash_record);
+    diagnosis_add(failure, is_told);
 }

@@ -4,16 +4,22 @@
 #define AGENT_EVIDENCE_H
 
 #include "agent/cgroup.h"
+#include "agent/memory.h"
 #include "worker_sdk/wire/message.h"
 
 struct evidence {
     int status;            /* of wait4() */
     uint64_t peak_bytes;   /* the most memory it held */
     uint64_t started_ms;   /* monotonic */
+    uint64_t seen_ms;      /* monotonic: when it was found dead */
     const char *program;   /* argv[0] */
     bool has_core_raised;  /* --core */
     const char *oom_proof; /* "oom_kill 0 -> 1 in /job"; empty: none */
     const struct cgroup *cgroup;
+    const struct memory_curve *memory;
+    const char
+        *larger;      /* "rank 0 holds 5.1 GiB": who held more than it; empty: nobody */
+    int crash_record; /* of a crash that its worker has told; -1: none */
 };
 
 /* After cause, code and text of the failure are known. */

@@ -250,6 +250,6 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
     status = wait_for_agent(agent, &keep, &set);
     sweep(&keep, status);
     cage_close();
-    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    /* The signals stay blocked: one that comes now must not take the agent's exit code. */
     return WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL + WTERMSIG(status);
 }

@@ -32,9 +32,10 @@ static struct ct_auth_scope scope_of(const struct handshake *handshake)
 
 static int append_offer(struct handshake *handshake, struct ct_buf *out)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_OFFER};
+    struct ct_message message;
     int rc;
 
+    ct_message_init(&message, CT_MESSAGE_OFFER);
     message.offer = (struct ct_offer){.has_munge = handshake->uses_munge};
     if (handshake->wants_seal) {
         if ((rc = ct_seal_make_pair(&handshake->pair)) < 0)
@@ -46,17 +47,20 @@ static int append_offer(struct handshake *handshake, struct ct_buf *out)
 
 static int append_resume(const struct ct_resume *resume, struct ct_buf *out)
 {
-    const struct ct_message message = {.kind = CT_MESSAGE_RESUME, .resume = *resume};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_RESUME);
+    message.resume = *resume;
     return resume->key != 0 ? ct_message_encode(out, &message) : 0;
 }
 
 int handshake_begin(struct handshake *handshake, const struct ct_resume *resume,
                     const struct ct_hello *hello, struct ct_buf *out)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_HELLO};
+    struct ct_message message;
     int rc;
 
+    ct_message_init(&message, CT_MESSAGE_HELLO);
     handshake->is_proven = handshake->has_offer = false;
     handshake->hello = *hello;
     memset(handshake->server_nonce, 0, sizeof handshake->server_nonce);
@@ -100,9 +104,10 @@ static int take_challenge(struct handshake *handshake,
                           struct ctrun_error *err)
 {
     static const uint8_t none[CT_OFFER_KEY_BYTES];
-    struct ct_message message = {.kind = CT_MESSAGE_PROOF};
+    struct ct_message message;
     struct ct_auth_scope scope;
 
+    ct_message_init(&message, CT_MESSAGE_PROOF);
     if (!has_secret(handshake))
         return ct_fail(err, CTRUN_E_AUTH,
                        "the rendezvous asks for a token and this node has none: give "

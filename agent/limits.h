@@ -10,7 +10,7 @@ enum {
     /* Room that is made for them at the start (descriptors.h): more may come. */
     AGENT_DESCRIPTORS = 64,
     AGENT_DESCRIPTORS_PER_WORKER =
-        6, /* two pipes, two files, the SDK's socket, a store's */
+        7, /* two pipes, two files, the SDK's socket and crash record, a store's */
 
     /* Stopping. */
     AGENT_KILL_WAIT_MS =
@@ -26,7 +26,11 @@ enum {
     AGENT_CLOCK_TOLD_S = 10, /* a difference of clocks that confuses readers of logs */
     AGENT_COUNTDOWN_MS = 10000, /* between lines about the time that is left to save */
     AGENT_HURRY_MS = 2000,      /* grace that is left after the second Ctrl-C */
+    SIGNALS_LATE_MS = 30000,    /* two consoles that are flushed, then the last files */
 
+    CRASH_RESOLVE_MS =
+        1000, /* for the symbols of one that crashed: a round waits for it */
+    CRASH_SHOWN_FRAMES = 8, /* all others are in the event */
     WORKER_LOOK_MS = 500, /* for the error file of one that ended: beyond that its file
                            * system hangs, which is told elsewhere */
 
@@ -47,6 +51,7 @@ enum {
         128 * 1024, /* of one stream to the console, then the next: above a piece */
     OUTPUT_TAIL_BYTES = 4096, /* last output that is kept for the failure's text */
     OUTPUT_TAIL_LINES = 10,
+    THROTTLE_TELL_MS = 5000, /* between lines about what a rank's limit has left out */
     OUTPUT_FLUSH_MS = 10000, /* a console that takes nothing for so long is given up */
 
     /* Lines that are collapsed. */

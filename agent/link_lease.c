@@ -69,8 +69,9 @@ static bool is_server_paused(const struct link *link, uint64_t now_ms)
 
 void link_send_heartbeat(struct link *link)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_HEARTBEAT};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_HEARTBEAT);
     link->sequence++;
     link->sent_ms[link->sequence % SENT_SLOTS] = ct_now_ms();
     message.heartbeat.generation = link->generation;

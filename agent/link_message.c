@@ -19,9 +19,10 @@ static int own_port(const struct link *link)
 
 static void send_peer(struct link *link)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_PEER};
+    struct ct_message message;
     const int port = own_port(link);
 
+    ct_message_init(&message, CT_MESSAGE_PEER);
     if (port <= 0)
         return;
     message.peer.port = (uint16_t)port;
@@ -123,8 +124,9 @@ static bool is_fresh(const struct link *link)
 
 static void pass_start(struct link *link, const struct ct_start *start)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_START};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_START);
     message.start = *start;
     link->has_held = false;
     link->options.on_message(link->options.context, &message);
@@ -173,8 +175,9 @@ static void take_ack(struct link *link, const struct ct_heartbeat *ack)
 
 static void take_echo(struct link *link, const struct ct_echo *echo)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_ECHO};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_ECHO);
     link->echoed_ms = ct_now_ms();
     link->echoed_by = echo->server;
     message.echo = *echo;

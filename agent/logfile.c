@@ -39,6 +39,7 @@ static struct logfile_target *create_target(const struct logfile_options *option
     ct_buf_init(&target->taken, LOGFILE_QUEUE_MAX_BYTES);
     target->fd = -1;
     target->keep = options->keep;
+    target->appends = options->appends;
     target->cap.max_bytes = options->max_bytes;
     return target;
 }

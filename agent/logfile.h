@@ -25,6 +25,7 @@ struct logfile;
 
 struct logfile_options {
     const char *path;               /* copied; truncated when it is opened first */
+    bool appends;                   /* not truncated */
     uint64_t max_bytes;             /* then it is renamed, see logrotate.h; 0: never */
     int keep;                       /* so many renamed ones */
     void (*on_room)(void *context); /* on the loop, after logfile_is_full() was true */

@@ -25,6 +25,7 @@ struct logfile_target {
     char *path;
     int keep;
     bool is_broken;    /* given up: what is pushed goes nowhere */
+    bool appends;      /* what is there stays; the thread's own */
     uint64_t left_out; /* bytes since the file system stopped to answer */
     struct ct_buf queue;
     struct ct_buf taken; /* from here on the thread's own */

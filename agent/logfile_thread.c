@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/limits.h"
@@ -13,11 +14,17 @@
 
 static int open_target(struct logfile_target *target)
 {
+    const int fresh = target->appends ? 0 : O_TRUNC;
+    struct stat status = {0};
+
     target->fd = open(target->path,
-                      O_WRONLY | O_CREAT | O_APPEND | O_TRUNC | O_CLOEXEC | O_NOCTTY,
+                      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | fresh,
                       0666);
-    target->cap.size = 0;
+    if (target->appends && target->fd >= 0)
+        (void)fstat(target->fd, &status); /* no size: it is as if it was new */
+    target->cap.size = status.st_size > 0 ? (uint64_t)status.st_size : 0;
     target->cap.is_in_line = false;
+    target->appends = false; /* what follows a full one is new */
     return target->fd >= 0 ? 0 : -errno;
 }
 

@@ -15,21 +15,26 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
+#define OUTPUT_PLAIN "\033[0m" /* ends what paint began */
+
 struct output {
     struct console *console; /* NULL: goes nowhere but into files */
     struct loop_watch *pipe; /* NULL: nothing (more) to read */
     struct console_source source;
-    struct chorus_part part; /* instead of source when part.chorus is there */
-    struct ct_buf in;        /* read, not yet cut into pieces */
+    struct chorus_part part;   /* instead of source when part.chorus is there */
+    struct throttle *throttle; /* NULL: all goes to the console */
+    struct throttle_line line;
+    struct ct_buf in; /* read, not yet cut into pieces */
     struct logfile *file;
     struct logfile *filtered;
     char *prefix;
     size_t prefix_length;
+    char *painted; /* the prefix as the console has it, where that differs */
     const char *const *filters;
     bool is_finished; /* free it once everything is written */
     bool is_pumping;
     size_t tail_length;
-    char tail[OUTPUT_TAIL_BYTES];
+    char *tail; /* OUTPUT_TAIL_BYTES, from the first output on */
 };
 
 /* One read at a time on one thread: all streams share it. */
@@ -47,7 +52,18 @@ static void destroy(struct output *output)
     logfile_close(output->file);
     logfile_close(output->filtered);
     free(output->prefix);
+    free(output->painted);
+    free(output->tail);
     free(output);
+}
+
+static int paint_prefix(struct output *output, const char *paint)
+{
+    const size_t size = strlen(paint) + output->prefix_length + sizeof OUTPUT_PLAIN;
+
+    if (!(output->painted = ct_zalloc(size)))
+        return -ENOMEM;
+    return ct_format(output->painted, size, "%s%s" OUTPUT_PLAIN, paint, output->prefix);
 }
 
 static int open_file(struct output *output, const struct output_options *options,
@@ -57,6 +73,7 @@ static int open_file(struct output *output, const struct output_options *options
         .path = path,
         .max_bytes = options->file_max_bytes,
         .keep = options->file_keep,
+        .appends = options->appends,
         .on_room = on_room,
         .context = output,
     };
@@ -102,6 +119,8 @@ static int open_teed(struct output *output, const struct output_options *options
         if (!(output->prefix = ct_strdup(options->prefix)))
             return ct_fail(err, -ENOMEM, "output: out of memory");
         output->prefix_length = strlen(output->prefix);
+        if (options->paint && paint_prefix(output, options->paint) < 0)
+            return ct_fail(err, -ENOMEM, "output: out of memory");
     }
     return open_pipe(output, options, err);
 }
@@ -110,6 +129,7 @@ static int open_teed(struct output *output, const struct output_options *options
 static void enter(struct output *output, const struct output_options *options)
 {
     output->console = options->console;
+    output->throttle = options->throttle;
     if (!options->chorus || options->is_inherited)
         return;
     output->part.worker = options->local_rank;
@@ -166,11 +186,13 @@ static void keep_tail(struct output *output, const void *data, size_t length)
     const char *at = data;
     size_t keep;
 
-    if (length > sizeof output->tail) {
-        at += length - sizeof output->tail;
-        length = sizeof output->tail;
+    if (!output->tail && !(output->tail = ct_zalloc(OUTPUT_TAIL_BYTES)))
+        return; /* the report will do without */
+    if (length > OUTPUT_TAIL_BYTES) {
+        at += length - OUTPUT_TAIL_BYTES;
+        length = OUTPUT_TAIL_BYTES;
     }
-    keep = sizeof output->tail - length;
+    keep = OUTPUT_TAIL_BYTES - length;
     if (keep > output->tail_length)
         keep = output->tail_length;
     memmove(output->tail, output->tail + output->tail_length - keep, keep);
@@ -203,23 +225,29 @@ static void write_filtered(struct output *output, const char *piece, size_t leng
 static int queue_piece(struct output *output, const char *piece, size_t length)
 {
     const bool has_end = is_cut(output, piece, length);
+    const char *prefix = output->painted ? output->painted : output->prefix;
+    const size_t prefix_length = output->painted ? strlen(prefix)
+                                                 : output->prefix_length;
     struct ct_buf *queue = &output->source.queue;
     uint8_t *at;
     int rc;
 
     if (output->filtered)
         write_filtered(output, piece, length);
+    if (output->throttle && !throttle_takes(output->throttle, &output->line, piece,
+                                            length, output->prefix_length))
+        return 0;
     if (output->part.chorus)
         return chorus_add(&output->part, piece, length);
     if (!output->console)
         return 0;
-    if ((rc = ct_buf_reserve(queue, output->prefix_length + length + 1, &at)) < 0)
+    if ((rc = ct_buf_reserve(queue, prefix_length + length + 1, &at)) < 0)
         return rc;
-    if (output->prefix_length > 0)
-        memcpy(at, output->prefix, output->prefix_length);
-    memcpy(at + output->prefix_length, piece, length);
-    at[output->prefix_length + length] = '\n';
-    ct_buf_commit(queue, output->prefix_length + length + has_end);
+    if (prefix_length > 0)
+        memcpy(at, prefix, prefix_length);
+    memcpy(at + prefix_length, piece, length);
+    at[prefix_length + length] = '\n';
+    ct_buf_commit(queue, prefix_length + length + has_end);
     return 0;
 }
 
@@ -228,7 +256,8 @@ static size_t next_length(const struct output *output, bool is_last)
 {
     const char *data = (const char *)ct_buf_data(&output->in);
     const size_t length = ct_buf_length(&output->in);
-    const bool is_plain = !output->prefix && !output->filters && !output->part.chorus;
+    const bool is_plain = !output->prefix && !output->filters && !output->part.chorus &&
+                          !output->throttle;
     size_t n;
 
     n = is_plain ? lines_whole(data, length, OUTPUT_PIECE_MAX_BYTES)
@@ -372,6 +401,7 @@ void output_finish(struct output *output)
         close_pipe(output);
     output->is_finished = true;
     pump(output, true);
+    output->throttle = NULL; /* it goes; what is still to be shown is little */
     close_files(output);
     if (ct_buf_length(&output->in) == 0 && ct_buf_length(&output->source.queue) == 0)
         destroy(output);

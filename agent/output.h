@@ -13,6 +13,7 @@
 #include "agent/chorus.h"
 #include "agent/console.h"
 #include "agent/logfile.h"
+#include "agent/throttle.h"
 
 struct output;
 
@@ -21,6 +22,7 @@ struct output_options {
     struct console *console; /* kept */
     struct chorus
         *chorus; /* kept; in front of console; NULL: lines are not collapsed */
+    struct throttle *throttle; /* kept until output_finish(); NULL: no limit */
     int local_rank;
     struct logfile_writer *files; /* kept */
     enum agent_stream kind;
@@ -30,9 +32,11 @@ struct output_options {
         filtered_file; /* gets matching lines of teed streams, of all workers; may be NULL */
     uint64_t file_max_bytes;    /* 0: no cap */
     int file_keep;              /* full ones that are kept under other names */
+    bool appends;               /* to what an earlier worker has written there */
     int pipe_bytes;             /* 0: what a pipe has by default */
     const char *const *filters; /* kept; NULL at the end */
     const char *prefix;         /* in front of teed lines; may be NULL */
+    const char *paint; /* in front of the prefix on the console; NULL: no colour */
 };
 
 /* *child_fd is what the worker writes to: -1 for inherited, else the caller closes it after the

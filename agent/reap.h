@@ -35,7 +35,7 @@ typedef void reap_visit_fn(void *context, const struct reap_process *process);
 int reap_scan(const struct reap_keep *keep, reap_visit_fn *visit, void *context);
 /* True when this process has no child at all, dead or alive: nothing below it is left. */
 bool reap_is_childless(void);
-/* The process itself; false when it is gone. */
+/* The process itself; false when it is gone, or dead and not yet reaped: out is filled then. */
 bool reap_look(pid_t pid, struct reap_process *out);
 /* Notes the children of now. */
 void reap_note_children(struct reap_keep *keep);

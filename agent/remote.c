@@ -72,11 +72,12 @@ static bool flush(struct client *client)
  * again before anybody looks. */
 static int reply(struct client *client, int code, const void *text, size_t length)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_CTL_REPLY};
+    struct ct_message message;
     struct ct_ctl_reply *piece = &message.ctl_reply;
     const char *at = text;
     int rc;
 
+    ct_message_init(&message, CT_MESSAGE_CTL_REPLY);
     piece->code = code;
     client->is_answered = true;
     do {
@@ -137,8 +138,9 @@ static uint32_t take_ticket(struct client *client)
 
 static int refuse_version(struct client *client, uint8_t theirs)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_REFUSE};
+    struct ct_message message;
 
+    ct_message_init(&message, CT_MESSAGE_REFUSE);
     client->is_answered = true;
     message.refuse.code = CTRUN_E_VERSION;
     message.refuse.version = CT_FRAME_VERSION;
@@ -171,6 +173,10 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
     case CT_CTL_DRAIN:
         rc = options->on_drain(options->context, request->reason, take_ticket(client),
                                &err);
+        break;
+    case CT_CTL_RESTART:
+        rc = options->on_restart(options->context, request->reason, take_ticket(client),
+                                 client->pid, &err);
         break;
     case CT_CTL_STOP: rc = ct_buf_printf(&text, "{\"stopping\":true}"); break;
     default:
@@ -212,7 +218,7 @@ static void on_client_readable(struct client *client)
 {
     struct remote *remote = client->remote;
     const pid_t pid = client->pid;
-    struct ct_message request = {0};
+    struct ct_message request;
     uint8_t bytes[1024];
     const ssize_t n = recv(loop_watch_fd(client->socket), bytes, sizeof bytes, 0);
     int rc;

@@ -26,9 +26,11 @@ struct remote_options {
     int (*on_why)(void *context, struct ct_buf *out, struct ctrun_error *err);
     int (*on_resize)(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err);
-    /* Here 0 means that the answer comes with remote_answer() and this ticket. */
+    /* Here, and below, 0 means that the answer comes with remote_answer() and this ticket. */
     int (*on_drain)(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err);
+    int (*on_restart)(void *context, const char *reason, uint32_t ticket, pid_t sender,
+                      struct ctrun_error *err);
     /* Called when the answer is on its way: may stop the loop. */
     void (*on_stop)(void *context, const char *reason, pid_t sender);
 };

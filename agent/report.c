@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/report.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "agent/worker.h"
@@ -13,27 +12,6 @@
 enum {
     TEXT_MAX_BYTES = 6 * 4096 + 3 /* the longest path, every byte escaped */
 };
-
-/* Resident memory; -1 when the process is gone. */
-static int64_t read_rss_kb(pid_t pid)
-{
-    char path[40];
-    char text[128];
-    unsigned long long pages = 0;
-    ssize_t n;
-    int fd;
-
-    (void)ct_format(path, sizeof path, "/proc/%d/statm", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    if (sscanf(text, "%*u %llu", &pages) != 1)
-        return -1;
-    return (int64_t)(pages * (unsigned long long)sysconf(_SC_PAGESIZE) / 1024);
-}
 
 static int add_text(struct ct_buf *out, const char *key, const char *text)
 {
@@ -54,12 +32,38 @@ static const char *worker_state(const struct worker *worker)
     switch (worker->state) {
     case WORKER_NEW: return "new";
     case WORKER_RUNNING: return worker->stop_signal ? "stopping" : "running";
+    case WORKER_RESTARTING: return "restarting";
     case WORKER_ENDED: break;
     }
     return worker->failure.cause == CT_CAUSE_NONE ? "succeeded" : "failed";
 }
 
-static int add_worker(struct ct_buf *out, const struct worker *worker)
+/* KiB in the last minute, the oldest first. */
+static int add_memory(struct ct_buf *out, const struct memory_curve *curve)
+{
+    int rc = ct_buf_printf(out, ",\"memory_kb\":[");
+
+    for (int i = 0; rc == 0 && i < memory_count(curve); i++)
+        rc = ct_buf_printf(out, "%s%u", i ? "," : "", memory_get(curve, i));
+    return rc < 0 ? rc : ct_buf_printf(out, "]");
+}
+
+/* Where a node has several. */
+static int add_role(struct ct_buf *out, const struct worker *worker,
+                    const struct report *report)
+{
+    struct ct_role_at role;
+    int rc;
+
+    if (report->options->join.roles.count == 0)
+        return 0;
+    worker_find_role(&role, worker, report->options, report->start);
+    rc = ct_buf_printf(out, ",\"role_rank\":%u", role.rank);
+    return rc < 0 ? rc : add_text(out, "role", role.name);
+}
+
+static int add_worker(struct ct_buf *out, const struct worker *worker,
+                      const struct report *report)
 {
     const bool is_running = worker->state == WORKER_RUNNING;
     const uint64_t up_ms = is_running ? ct_now_ms() - worker->started_ms
@@ -72,8 +76,14 @@ static int add_worker(struct ct_buf *out, const struct worker *worker)
         "\"step\":%lld,\"rss_kb\":%lld,\"cause\":\"%s\",\"code\":%d",
         worker->rank, worker->local_rank, (int)worker->pid, worker_state(worker),
         (unsigned long long)up_ms, (long long)worker->step,
-        is_running ? (long long)read_rss_kb(worker->pid) : -1LL,
+        is_running ? (long long)memory_read_kib(worker->pid) : -1LL,
         ct_cause_name(worker->failure.cause), worker->failure.code);
+    if (rc == 0)
+        rc = add_memory(out, &worker->memory);
+    if (rc == 0)
+        rc = add_role(out, worker, report);
+    if (rc == 0 && worker->plan.may_restart)
+        rc = ct_buf_printf(out, ",\"restarts\":%d", worker->restarts);
     if (rc == 0 && worker->plan.out_file)
         rc = add_text(out, "stdout", worker->plan.out_file);
     if (rc == 0 && worker->plan.err_file)
@@ -81,8 +91,9 @@ static int add_worker(struct ct_buf *out, const struct worker *worker)
     return rc < 0 ? rc : ct_buf_printf(out, "}");
 }
 
-static int add_workers(struct ct_buf *out, const struct crew *crew)
+static int add_workers(struct ct_buf *out, const struct report *report)
 {
+    const struct crew *crew = report->crew;
     int rc = ct_buf_printf(out, ",\"workers\":[");
     bool is_first = true;
 
@@ -95,7 +106,7 @@ static int add_workers(struct ct_buf *out, const struct crew *crew)
             rc = ct_buf_printf(out, ",");
         is_first = false;
         if (rc == 0)
-            rc = add_worker(out, worker);
+            rc = add_worker(out, worker, report);
     }
     return rc < 0 ? rc : ct_buf_printf(out, "]");
 }
@@ -144,6 +155,6 @@ int report_format(struct ct_buf *out, const struct report *report)
     if (rc == 0 && report->waiting->max_nodes > 0)
         rc = add_waiting(out, report->waiting);
     if (rc == 0)
-        rc = add_workers(out, report->crew);
+        rc = add_workers(out, report);
     return rc < 0 ? rc : ct_buf_printf(out, "}");
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A handler may run on any thread, between any two instructions: it only writes what came into
  * a pipe. When the pipe is full a wake-up is under way already; then a SIGCHLD may be dropped,
- * since whoever is woken reaps all children. */
+ * since whoever is woken reaps all children.
+ *
+ * A scheduler that wants a job to end says so several times. What comes when the loop is over
+ * must not take the exit code and the last files from a run that ends anyway, nor may an end that
+ * hangs be deaf: such signals are ignored for a while. */
 #include "agent/signals.h"
 
 #include <errno.h>
@@ -10,7 +14,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/limits.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 
 struct note {
     int signal;
@@ -22,10 +28,10 @@ struct signals {
     signals_fn *fn;
     void *context;
     sigset_t caught;
-    struct sigaction before[NSIG];
 };
 
 static volatile int pipe_write = -1; /* the handler has no other way to find it */
+static volatile uint64_t late_until_ms;
 
 static void on_signal(int signal, siginfo_t *info, void *ucontext)
 {
@@ -38,6 +44,19 @@ static void on_signal(int signal, siginfo_t *info, void *ucontext)
     else if (info->si_code == SI_USER || info->si_code == SI_QUEUE)
         note.sender = info->si_pid;
     (void)!write(pipe_write, &note, sizeof note);
+    errno = saved;
+}
+
+/* The loop is over, and this process is about to end by itself. */
+static void on_late_signal(int signal)
+{
+    const struct sigaction by_default = {.sa_handler = SIG_DFL};
+    const int saved = errno;
+
+    if (ct_now_ms() >= late_until_ms) {
+        (void)sigaction(signal, &by_default, NULL);
+        (void)raise(signal); /* acts when this handler returns */
+    }
     errno = saved;
 }
 
@@ -66,7 +85,7 @@ static void catch_signal(struct signals *signals, int signal)
         return;
     action.sa_sigaction = on_signal;
     sigfillset(&action.sa_mask);
-    if (sigaction(signal, &action, &signals->before[signal]) == 0)
+    if (sigaction(signal, &action, NULL) == 0)
         sigaddset(&signals->caught, signal);
 }
 
@@ -101,11 +120,16 @@ int signals_open(struct signals **out, struct loop *loop, const int *list, size_
 
 void signals_close(struct signals *signals)
 {
+    struct sigaction late = {.sa_handler = on_late_signal, .sa_flags = SA_RESTART};
+    const struct sigaction by_default = {.sa_handler = SIG_DFL};
+
     if (!signals)
         return;
+    sigfillset(&late.sa_mask);
+    late_until_ms = ct_deadline_ms(SIGNALS_LATE_MS);
     for (int i = 1; i < NSIG; i++)
         if (sigismember(&signals->caught, i) == 1)
-            (void)sigaction(i, &signals->before[i], NULL);
+            (void)sigaction(i, i == SIGCHLD ? &by_default : &late, NULL);
     loop_watch_close(signals->watch);
     close(pipe_write);
     pipe_write = -1;

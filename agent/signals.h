@@ -18,7 +18,8 @@ typedef void signals_fn(void *context, int signal, pid_t sender);
 /* Catches `list` and SIGCHLD. 0, or a negative errno. */
 int signals_open(struct signals **out, struct loop *loop, const int *list, size_t count,
                  signals_fn *fn, void *context);
-/* Puts the dispositions back that open found. */
+/* For a process that ends soon: what was caught does nothing for SIGNALS_LATE_MS more, and what it
+ * does by default from then on. */
 void signals_close(struct signals *signals);
 
 #endif

@@ -133,7 +133,9 @@ static _Noreturn void run_child(void *context)
         leave(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
     if (slot->enters_cage)
         cage_enter();
-    if ((report.rc = place_fd(slot->request.out, STDOUT_FILENO)) >= 0)
+    if ((report.rc = place_fd(slot->request.in, STDIN_FILENO)) >= 0)
+        report.rc = place_fd(slot->request.out, STDOUT_FILENO);
+    if (report.rc >= 0)
         report.rc = place_fd(slot->request.err, STDERR_FILENO);
     if (report.rc >= 0 && slot->request.bind) {
         report.rc = bind_apply(slot->request.bind);
@@ -143,6 +145,8 @@ static _Noreturn void run_child(void *context)
         /* Descriptors that our own parent left open; an old kernel keeps them. */
         (void)raw_call(SYS_close_range, STDERR_FILENO + 1, UINT_MAX,
                        CLOSE_RANGE_CLOEXEC, 0);
+        if (slot->request.extra > 0) /* the flag is all that it has */
+            (void)raw_call(SYS_fcntl, slot->request.extra, F_SETFD, 0, 0);
         reset_sigpipe();
         report.rc = -exec_program(slot);
     }

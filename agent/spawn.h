@@ -15,8 +15,10 @@
 struct spawn_request {
     char *const *argv; /* argv[0] is looked up in env's PATH as execvp() would */
     char *const *env;
-    int out; /* becomes descriptor 1; -1: ours is inherited. Standard input always is */
-    int err; /* becomes descriptor 2 */
+    int in;                  /* becomes descriptor 0; -1 or 0: ours is inherited */
+    int out;                 /* becomes descriptor 1; -1: ours is inherited */
+    int err;                 /* becomes descriptor 2 */
+    int extra;               /* stays open under its own number; 0: none */
     const struct bind *bind; /* CPUs and limits; NULL: ours */
 };
 
@@ -36,7 +38,7 @@ struct spawn_batch {
 
 /* Begins one more, up to max: a child makes its way to the program, which
  *
- *   - has no descriptor above 2,
+ *   - has no descriptor above 2, but request->extra,
  *   - default dispositions (what is ignored stays so, SIGPIPE excepted) and the caller's mask,
  *   - has the CPUs and limits of request->bind,
  *   - leads a session of its own and is killed when the calling thread ends,

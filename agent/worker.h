@@ -1,18 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One worker of this node in one round: NEW ──start──> RUNNING ──exit──> ENDED. */
+/* One worker of this node in one round:
+ *
+ *     NEW ──start──> RUNNING ──exit──> ENDED
+ *                       ▲                 │ failed, and its role is restarted alone
+ *                       └─── gone ── RESTARTING ── stop ──> ENDED
+ *
+ * RESTARTING: it is dead, and what it left behind is being killed. */
 #ifndef AGENT_WORKER_H
 #define AGENT_WORKER_H
 
 #include "agent/agent.h"
 #include "agent/evidence.h"
+#include "agent/memory.h"
 #include "agent/output.h"
 #include "agent/spawn.h"
+#include "worker_sdk/wire/role.h"
 
 enum worker_state {
     WORKER_NEW,
     WORKER_RUNNING,
+    WORKER_RESTARTING,
     WORKER_ENDED
 };
+
+struct remains;
 
 struct worker {
     enum worker_state state;
@@ -20,18 +31,26 @@ struct worker {
     pid_t pid;
     int local_rank;
     int rank;
-    int stop_signal;      /* the last signal that we sent; 0: none */
-    int timer_signal;     /* sent because its file timer ran out; 0: none did */
-    char timer_text[256]; /* which one */
+    int stop_signal;         /* the last signal that we sent; 0: none */
+    int timer_signal;        /* sent because its file timer ran out; 0: none did */
+    char timer_text[256];    /* which one */
+    int abort_code;          /* it has called itself failed (PMI); 0: it has not */
+    int restarts;            /* alone, in this round */
+    struct remains *remains; /* RESTARTING: what it left; owned; NULL: not looked yet */
+    uint64_t gone_by_ms;     /* when that must be gone */
     uint64_t started_ms;
+    struct memory_curve memory;
     int64_t step;        /* last one told; -1: none */
     uint64_t stepped_ms; /* when */
     struct agent_worker_plan plan;
-    struct output *out; /* NULL before the start */
+    struct throttle *throttle; /* NULL: no limit */
+    struct output *out;        /* NULL before the start */
     struct output *err;
     struct ct_failure
-        failure; /* once ENDED, or never started; cause NONE: it did well */
+        failure; /* once it has ended, or never started; cause NONE: it did well */
 };
+
+struct pmi;
 
 /* What a worker needs besides its plan. */
 struct worker_place {
@@ -45,6 +64,7 @@ struct worker_place {
     struct chorus *chorus_out; /* NULL: lines are not collapsed */
     struct chorus *chorus_err;
     struct spawn_batch *batch; /* while workers start */
+    struct pmi *pmi;           /* of this round; NULL: not asked for */
 };
 
 /* What worker `local_rank` will run, and with what. On failure worker->failure says why. */
@@ -60,8 +80,19 @@ void worker_end(struct worker *worker, const struct worker_place *place,
                 struct evidence death);
 /* It did not die of SIGKILL. */
 void worker_give_up(struct worker *worker, const struct worker_place *place);
+/* Another one in its place, alone: on its way and confirmed. On failure worker->failure says why. */
+int worker_restart(struct worker *worker, const struct worker_place *place);
+/* Its role in the round of `start`. */
+void worker_find_role(struct ct_role_at *out, const struct worker *worker,
+                      const struct agent_options *options,
+                      const struct ct_start *start);
+/* The same as a fact of its failure, where its node has several. */
+void worker_add_role(struct ct_failure *failure, const struct worker *worker,
+                     const struct agent_options *options, const struct ct_start *start);
 /* Its file timer `scope` has run out: that is its failure, whatever it makes of `signal`. */
 void worker_expire(struct worker *worker, const char *scope, int signal);
+/* It has failed with exit code `code` (not 0) and waits for its end. */
+void worker_abort(struct worker *worker, int code);
 /* Sends signal to its process group (and SIGCONT, so that a stopped one can act on it). */
 void worker_signal(struct worker *worker, int signal);
 void worker_deinit(struct worker *worker);

@@ -20,6 +20,8 @@ target_compile_options(ctrun_compile INTERFACE
     $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wconversion -Wformat=2 -Wundef -Wvla
     -Wcast-qual -Wwrite-strings -Wstrict-prototypes -Wmissing-prototypes
     -Wold-style-definition>)
+# Code that waits for most of its time: its size is what a node pays for.
+set(CTRUN_SMALL $<$<NOT:$<CONFIG:Debug>>:-Os>)
 if(CTRUN_SANITIZE)
     add_compile_options(-fsanitize=${CTRUN_SANITIZE} -fno-omit-frame-pointer
                         -fno-sanitize-recover=all)

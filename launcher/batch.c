@@ -2,17 +2,17 @@
 #include "launcher/batch.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/nnodes.h"
 #include "launcher/slurm.h"
+#include "launcher/whole_file.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/addr.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
 
 enum {
     /* Ports by job lie below Linux's ephemeral range (32768) and above what services use, so
@@ -31,25 +31,11 @@ static const char *get(const void *env, const char *name)
 
 static char *read_file(const void *context, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat info;
-    size_t length = 0;
-    ssize_t n = 0;
-    char *text = NULL;
+    size_t length;
+    char *text;
 
     (void)context;
-    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-        info.st_size <= BATCH_FILE_MAX_BYTES)
-        text = ct_zalloc((size_t)info.st_size + 1);
-    while (text && length < (size_t)info.st_size &&
-           (n = read(fd, text + length, (size_t)info.st_size - length)) > 0)
-        length += (size_t)n;
-    if (fd >= 0)
-        close(fd);
-    if (n < 0) {
-        free(text);
-        return NULL;
-    }
+    (void)whole_file_read(path, BATCH_FILE_MAX_BYTES, &text, &length, NULL);
     return text;
 }
 
@@ -139,6 +125,26 @@ int batch_check(struct batch_place *place, uint32_t seed, struct ctrun_error *er
     return 0;
 }
 
+/* ---- Its end -------------------------------------------------------------------------- */
+
+int batch_end(int64_t *end_s, const struct batch_source *from, struct ctrun_error *err)
+{
+    const char *text = batch_text(from, CT_ENV_END_TIME);
+    uint64_t seconds = 0;
+
+    *end_s = slurm_end(from);
+    if (!text)
+        return 0;
+    if (ct_parse_u64(text, 0, INT64_MAX, &seconds) < 0)
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       CT_ENV_END_TIME
+                       "='%s': want the time at which the allocation ends in seconds "
+                       "since 1970, as date +%%s prints it; 0: it has no end",
+                       text);
+    *end_s = (int64_t)seconds;
+    return 0;
+}
+
 /* ---- The whole ----------------------------------------------------------------------- */
 
 int batch_find(struct batch_place *out, const struct batch_source *from,
@@ -189,8 +195,9 @@ enum batch_shape batch_shape(const struct batch_place *place,
                              const struct options *options)
 {
     const char *nproc = option_text(options, OPTION_NPROC_PER_NODE);
-    bool is_one = !option_has_text(options, OPTION_NPROC_PER_NODE) ||
-                  strcmp(nproc, "1") == 0;
+    bool is_one = options->role_count == 0 &&
+                  (!option_has_text(options, OPTION_NPROC_PER_NODE) ||
+                   strcmp(nproc, "1") == 0);
 
     if (!place->has_size || batch_task_count(place) <= (int)place->nodes.count)
         return BATCH_AGENT;

@@ -70,6 +70,10 @@ enum batch_shape {
 enum batch_shape batch_shape(const struct batch_place *place,
                              const struct options *options);
 
+/* When the job's time is over, in seconds since 1970: as CTRUN_END_TIME says, else as Slurm does; 0:
+ * nobody does. CTRUN_E_BAD_ENVIRONMENT. */
+int batch_end(int64_t *end_s, const struct batch_source *from, struct ctrun_error *err);
+
 /* ---- For the readers ------------------------------------------------------------------- */
 
 /* NULL when not set or empty. */

@@ -33,7 +33,8 @@ static void print_spellings(FILE *out, const struct option *option,
 /* The placeholder says what a value is. */
 static bool takes_file(const struct option *option)
 {
-    return option->value && strcmp(option->value, "FILE") == 0;
+    return option->value && (strcmp(option->value, "FILE") == 0 ||
+                             strcmp(option->value, "PATH,...") == 0);
 }
 
 static bool takes_folder(const struct option *option)

@@ -9,6 +9,8 @@
 #include "launcher/config_private.h"
 #include "launcher/devices.h"
 #include "launcher/meet.h"
+#include "launcher/nproc_list.h"
+#include "launcher/seat.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
@@ -103,11 +105,16 @@ static int resolve_sizes(struct config *out, const struct options *options,
     const char *nproc = option_text(options, OPTION_NPROC_PER_NODE);
     int rc;
 
-    if ((rc = nnodes_parse(option_text(options, OPTION_NNODES), &out->nodes, err)) <
-            0 ||
-        (rc = nproc_parse(nproc, &source, &out->nproc, err)) < 0)
+    rc = nnodes_parse(option_text(options, OPTION_NNODES), &out->nodes, err);
+    if (rc == 0)
+        rc = config_roles_resolve(out, options, err);
+    if (rc == 0 && out->roles.count == 0 &&
+        !nproc_list_is(nproc)) /* else once our place is known */
+        rc = nproc_parse(nproc, &source, &out->nproc, err);
+    if (rc < 0)
         return rc;
-    if (strspn(nproc, "abcdefghijklmnopqrstuvwxyz"))
+    if (out->nproc && out->roles.count == 0 &&
+        strspn(nproc, "abcdefghijklmnopqrstuvwxyz"))
         ct_info("nproc_per_node=%s: %d workers", nproc, out->nproc);
     if (restarts->integer < 0 || restarts->integer > INT32_MAX)
         return ct_fail(err, -EINVAL, "--max-restarts=%s: max_restarts must be >= 0",
@@ -116,6 +123,45 @@ static int resolve_sizes(struct config *out, const struct options *options,
     if (!(options->values[OPTION_MONITOR_INTERVAL].number > 0))
         return ct_fail(err, -EINVAL, "--monitor-interval=%s: must be > 0",
                        option_text(options, OPTION_MONITOR_INTERVAL));
+    return 0;
+}
+
+/* Our place in the list of --nproc-per-node; -1: nobody has told it before the nodes meet. */
+static int place_in_list(const struct config *config)
+{
+    if (config->node_rank >= 0)
+        return config->node_rank;
+    return config->node_id < 0 && config->nodes.max == 1 ? 0 : config->node_id;
+}
+
+static int resolve_list(struct config *out, const struct options *options,
+                        struct ctrun_error *err)
+{
+    const char *text = option_text(options, OPTION_NPROC_PER_NODE);
+    const int place = place_in_list(out);
+    int listed;
+    int rc;
+
+    if (!nproc_list_is(text))
+        return 0;
+    if ((listed = nproc_list_read(text, place, &out->nproc, err)) < 0)
+        return listed;
+    if (place < 0)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--nproc-per-node=%s: which node this is must be known for a "
+                       "list: from srun or its like, --hosts, or --node-rank "
+                       "with --rdzv-backend=static",
+                       text);
+    if ((rc = nproc_list_check(text, listed,
+                               seat_get()->is_given ? out->node_count : out->nodes.max,
+                               out->node_count, err)) < 0)
+        return rc;
+    if (out->nproc == 0)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--nproc-per-node=%s: is for %d node%s, and this is node %d, "
+                       "counted from 0",
+                       text, listed, listed == 1 ? "" : "s", place);
+    ct_info("nproc_per_node=%s: %d workers on node %d", text, out->nproc, place);
     return 0;
 }
 
@@ -147,7 +193,7 @@ static int resolve_names(struct config *out, const struct options *options,
     if (gethostname(out->host, sizeof out->host) < 0)
         (void)ct_copy(out->host, sizeof out->host, "localhost");
     out->host[sizeof out->host - 1] = '\0';
-    if (ct_copy(out->role, sizeof out->role, role) < 0)
+    if (out->roles.count == 0 && ct_copy(out->role, sizeof out->role, role) < 0)
         return ct_fail(err, -EINVAL, "--role: '%.40s...' is longer than %d bytes", role,
                        CT_ROLE_MAX - 1);
     if (ct_copy(out->local_addr, sizeof out->local_addr,
@@ -256,12 +302,58 @@ static int count_placed(struct config *config, const struct options *options)
     return is_bound || cpus >= task->local_count ? task->local_count : cpus;
 }
 
+static int resolve_pmi(struct config *out, const struct options *options,
+                       struct ctrun_error *err)
+{
+    out->serves_pmi = options->values[OPTION_PMI].is_on;
+    if (out->serves_pmi && out->nodes.max > 1)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--pmi: serves the workers of one node, and this run may have "
+                       "%d; start MPI programs of several nodes by srun or mpiexec",
+                       out->nodes.max);
+    return 0;
+}
+
+/* Found where they are used, or shown: NVML may have to be loaded. */
+static int resolve_nics(struct config *out, const struct options *options,
+                        struct ctrun_error *err)
+{
+    const bool is_used = options->values[OPTION_NIC_AFFINITY].is_on;
+    const char *visible = ct_env_find(out->env, "CUDA_VISIBLE_DEVICES");
+    struct gpus all;
+    struct gpus gpus;
+    int first;
+
+    if (!is_used && !options->values[OPTION_DRY_RUN].is_on)
+        return 0;
+    gpus_find(&all);
+    if (gpus_select(&gpus, &all, visible, NULL) < 0)
+        gpus.count = 0; /* CUDA would see none, or others than are meant */
+    if (gpus.count == 0) {
+        if (is_used)
+            ct_warn("--nic-affinity has no effect on %s: no GPU is visible", out->host);
+        return 0;
+    }
+    first = out->task.is_rank && gpus.count > 1 ? out->task.local_id : 0;
+    if (nic_hints_fill(&out->nics, "/sys", &gpus, first, out->nproc) < 0)
+        return ct_fail(err, -ENOMEM, "--nic-affinity: out of memory");
+    out->nics.sets_env = is_used;
+    if (is_used && !nic_hints_has_hca(&out->nics))
+        ct_warn(
+            "--nic-affinity has no effect on %s: no InfiniBand or RoCE device is on "
+            "its PCI buses",
+            out->host);
+    else if (is_used && ct_env_find(out->env, "NCCL_IB_HCA"))
+        ct_warn("--nic-affinity: NCCL_IB_HCA is set, and stays as it is");
+    return 0;
+}
+
 int config_resolve(struct config *out, const struct options *options, char *const *env,
                    struct ctrun_error *err)
 {
     int rc;
 
-    *out = (struct config){.env = env};
+    *out = (struct config){.env = env, .node_id = -1};
     out->virtual_local_rank = options->values[OPTION_VIRTUAL_LOCAL_RANK].is_on;
     out->prints_torch_events = strcmp(option_text(options, OPTION_EVENT_LOG_HANDLER),
                                       "console") == 0;
@@ -271,14 +363,21 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = resolve_sizes(out, options, err)) < 0 ||
         (rc = resolve_net(out, options, err)) < 0 ||
         (rc = meet_resolve(out, options, err)) < 0 ||
+        (rc = resolve_list(out, options, err)) < 0 ||
         (rc = resolve_names(out, options, err)) < 0 ||
         (rc = config_stop_resolve(out, options, err)) < 0 ||
+        (rc = config_end_resolve(out, options, err)) < 0 ||
         (rc = resolve_unit(out, options, err)) < 0 ||
+        (rc = config_input_resolve(out, options, err)) < 0 ||
         (rc = config_output_resolve(out, options, err)) < 0 ||
         (rc = resolve_timer(out, err)) < 0 || (rc = check_devices(out, err)) < 0 ||
         (rc = placement_resolve(&out->placement, options, env,
                                 count_placed(out, options), err)) < 0 ||
-        (rc = program_resolve(&out->program, options, env, err)) < 0)
+        (rc = resolve_nics(out, options, err)) < 0 ||
+        (rc = resolve_pmi(out, options, err)) < 0 ||
+        (rc = out->roles.count > 0
+                  ? config_roles_find_programs(out, options, err)
+                  : program_resolve(&out->program, options, env, err)) < 0)
         return rc;
     /* A run of one node listens to loopback alone, unless --local-addr says otherwise. */
     out->guards_stores = strcmp(option_text(options, OPTION_STORE_ACCESS), "any") !=
@@ -294,7 +393,9 @@ void config_deinit(struct config *config)
         free(config->out_filters[i]);
         free(config->err_filters[i]);
     }
+    config_roles_deinit(config);
     ct_auth_token_wipe(&config->token);
     etcd_config_wipe(&config->etcd);
     placement_deinit(&config->placement);
+    nic_hints_deinit(&config->nics);
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "launcher/config_private.h"
 #include "launcher/log_limits.h"
@@ -40,6 +41,27 @@ static int parse_filters(const char *text, char **out, const char *option,
     return 0;
 }
 
+/* Of several roles each counts for itself, but a line may be of several of them. */
+static const char *default_prefix(const struct config *config)
+{
+    if (config->roles.count == 0)
+        return "[${role_name}${local_rank}]:";
+    return config->collapses ? "[${rank}]:" : "[${role_name}${role_rank}]:";
+}
+
+/* --color; auto is for a terminal that can, and a user who has not said NO_COLOR. */
+static bool has_color(const struct config *config, const struct options *options,
+                      int fd)
+{
+    const char *when = option_text(options, OPTION_COLOR);
+    const char *off = ct_env_find(config->env, "NO_COLOR");
+    const char *terminal = ct_env_find(config->env, "TERM");
+
+    if (strcmp(when, "auto") != 0)
+        return strcmp(when, "always") == 0;
+    return !(off && *off) && terminal && strcmp(terminal, "dumb") != 0 && isatty(fd);
+}
+
 int config_output_resolve(struct config *out, const struct options *options,
                           struct ctrun_error *err)
 {
@@ -60,12 +82,17 @@ int config_output_resolve(struct config *out, const struct options *options,
     if (out->log_dir && !out->has_no_files && stat(out->log_dir, &info) == 0 &&
         !S_ISDIR(info.st_mode))
         return ct_fail(err, -EINVAL, "--log-dir: log_dir: %s is a file", out->log_dir);
-    if (!*prefix)
-        prefix = environment && *environment ? environment
-                                             : "[${role_name}${local_rank}]:";
-    out->prefix_template = prefix;
+    if (strcmp(option_text(options, OPTION_TEE), "0") != 0) {
+        out->paints_out = has_color(out, options, STDOUT_FILENO);
+        out->paints_err = has_color(out, options, STDERR_FILENO);
+    }
     out->collapses = options->values[OPTION_COLLAPSE].is_on;
-    if ((rc = log_limits_parse(options, &out->log_max_bytes, &out->log_keep, err)) < 0)
+    if (!*prefix)
+        prefix = environment && *environment ? environment : default_prefix(out);
+    out->prefix_template = prefix;
+    if ((rc = log_limits_parse(options, &out->log_max_bytes, &out->log_keep, err)) <
+            0 ||
+        (rc = log_limits_parse_rate(options, &out->rate_limit, err)) < 0)
         return rc;
     if ((rc = parse_filters(option_text(options, OPTION_DUPLICATE_STDOUT_FILTERS),
                             out->out_filters, "--duplicate-stdout-filters", err)) < 0)

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "agent/allocation.h"
 #include "launcher/config_private.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/log.h"
@@ -47,16 +48,6 @@ static void resolve_signals(struct config *out, const struct options *options)
     }
 }
 
-/* The batch system kills what is left after its own wait: a tenth of it, a second at least, is
- * ours to say how the workers ended. */
-static uint64_t site_grace_ms(uint32_t kill_wait_s)
-{
-    uint64_t all_ms = (uint64_t)kill_wait_s * 1000;
-    uint64_t ours_ms = all_ms / 10 > 1000 ? all_ms / 10 : 1000;
-
-    return all_ms > ours_ms ? all_ms - ours_ms : all_ms / 2;
-}
-
 static int resolve_grace(struct config *out, const struct options *options,
                          struct ctrun_error *err)
 {
@@ -66,11 +57,13 @@ static int resolve_grace(struct config *out, const struct options *options,
     int64_t seconds = option->integer;
 
     out->grace_ms = out->signal_grace_ms = GRACE_MS;
+    out->end_grace_ms = UINT64_MAX; /* all the time that is left */
     if (!text) {
         name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
         if (!(text = ct_env_find(out->env, name))) {
             if (out->kill_wait_s)
-                out->signal_grace_ms = site_grace_ms(out->kill_wait_s);
+                out->signal_grace_ms = allocation_grace_ms((uint64_t)out->kill_wait_s *
+                                                           1000);
             return 0;
         }
         if (option_parse_int(text, &seconds) < 0)
@@ -81,6 +74,7 @@ static int resolve_grace(struct config *out, const struct options *options,
                        "%s=%s: shutdown_timeout must be non-negative, got %lld", name,
                        text, (long long)seconds);
     out->grace_ms = out->signal_grace_ms = (uint64_t)seconds * 1000;
+    out->end_grace_ms = out->grace_ms;
     return 0;
 }
 

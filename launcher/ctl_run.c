@@ -84,11 +84,12 @@ static int read_answer(int fd, uint64_t deadline_ms, struct ct_buf *text,
 static int send_request(int fd, const struct ct_ctl_request *request,
                         struct ctrun_error *err)
 {
-    const struct ct_message message = {.kind = CT_MESSAGE_CTL_REQUEST,
-                                       .ctl_request = *request};
+    struct ct_message message;
     struct ct_buf out;
     int rc;
 
+    ct_message_init(&message, CT_MESSAGE_CTL_REQUEST);
+    message.ctl_request = *request;
     ct_buf_init(&out, CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES);
     rc = ct_message_encode(&out, &message);
     /* It fits into an empty socket buffer many times. */
@@ -280,17 +281,40 @@ void ctl_runs_deinit(struct ctl_runs *runs)
 
 /* ---- One request ------------------------------------------------------------------------- */
 
+int ctl_run_take_reason(struct ct_ctl_request *request, const struct ctl_call *call,
+                        struct ctrun_error *err)
+{
+    const char *reason = ctl_value(call, "reason");
+    const int rc = reason ? ct_copy(request->reason, sizeof request->reason, reason)
+                          : ct_format(request->reason, sizeof request->reason,
+                                      "ctrunctl %s", call->verb->name);
+
+    return rc < 0 ? ct_fail(err, CTRUN_E_USAGE, "--reason: at most %zu bytes",
+                            sizeof request->reason - 1)
+                  : 0;
+}
+
+/* All nodes say it, on one line. */
+static void make_one_line(char *reason)
+{
+    for (char *p = reason; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == '\x7f')
+            *p = ' ';
+}
+
 int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request,
                const char *whose, const char *said)
 {
+    struct ct_ctl_request asked = *request;
     struct ctrun_error err;
     struct ctl_runs runs;
     struct ct_buf text;
     int code = CT_EXIT_OK;
 
+    make_one_line(asked.reason);
     ct_buf_init(&text, 4096);
     if (ctl_runs_find_one(&runs, call, &err) < 0 ||
-        ctl_run_ask(&runs.list[0], request, &text, &err) < 0)
+        ctl_run_ask(&runs.list[0], &asked, &text, &err) < 0)
         code = ctl_fail(&err);
     else if (ctl_value(call, "json"))
         printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));

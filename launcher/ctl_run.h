@@ -36,6 +36,9 @@ int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err);
 int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
                 struct ct_buf *text, struct ctrun_error *err);
 
+/* Puts --reason, else "ctrunctl VERB", into the request. 0 or CTRUN_E_USAGE. */
+int ctl_run_take_reason(struct ct_ctl_request *request, const struct ctl_call *call,
+                        struct ctrun_error *err);
 /* Asks the one run that is meant; prints its answer with --json, else "`whose`run ID `said`"
  * unless said is NULL. The exit code. */
 int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request,

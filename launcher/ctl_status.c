@@ -7,6 +7,12 @@
 
 static const struct ctl_option options[] = {CTL_RUN, CTL_USER, CTL_JSON, {0}};
 
+enum {
+    ROLE_WIDTH = 12, /* of the first column, where a node has several roles */
+    RESTARTS_WIDTH =
+        9, /* of the one behind STATE, where a role may be restarted alone */
+};
+
 static void print_json(const struct ctl_runs *runs)
 {
     fputs("{\"runs\":[", stdout);
@@ -25,12 +31,14 @@ static void format_memory(char *dst, size_t size, int64_t kb)
         (void)ct_format(dst, size, "%.1f GiB", (double)kb / (1024 * 1024));
 }
 
-static void print_worker(const struct json_worker *worker)
+static void print_worker(const struct json_worker *worker, bool has_restarts)
 {
     char up[MESSAGES_SPAN_MAX];
     char memory[24];
     char step[24] = "-";
     char state[48];
+    char role[ROLE_WIDTH + 2] = "";
+    char restarts[RESTARTS_WIDTH + 2] = "";
 
     messages_format_span(up, worker->uptime_ms);
     format_memory(memory, sizeof memory, worker->rss_kb);
@@ -39,17 +47,36 @@ static void print_worker(const struct json_worker *worker)
     (void)ct_copy(state, sizeof state, worker->state);
     if (strcmp(worker->state, "failed") == 0)
         (void)ct_format(state, sizeof state, "%s %d", worker->cause, worker->code);
-    printf("  %5d %5d %8d  %-10s %12s %9s %11s  %s%s%s\n", worker->rank,
-           worker->local_rank, worker->pid, state, up, step, memory,
+    if (*worker->role)
+        (void)ct_format(role, sizeof role, "%-*.*s ", ROLE_WIDTH, ROLE_WIDTH,
+                        worker->role);
+    if (has_restarts && worker->restarts < 0)
+        (void)ct_format(restarts, sizeof restarts, " %*s", RESTARTS_WIDTH - 1, "-");
+    else if (has_restarts)
+        (void)ct_format(restarts, sizeof restarts, " %*d", RESTARTS_WIDTH - 1,
+                        worker->restarts);
+    printf("  %s%5d %5d %8d  %-10s%s %12s %9s %11s  %s%s%s\n", role, worker->rank,
+           worker->local_rank, worker->pid, state, restarts, up, step, memory,
            worker->out_file ? worker->out_file : "",
            worker->out_file && worker->err_file ? " " : "",
            worker->err_file ? worker->err_file : "");
 }
 
+static bool has_restarts(const struct json_status *status)
+{
+    for (size_t i = 0; i < status->worker_count; i++)
+        if (status->workers[i].restarts >= 0)
+            return true;
+    return false;
+}
+
 static void print_run(const struct json_status *status)
 {
+    const bool with_restarts = has_restarts(status);
     char up[MESSAGES_SPAN_MAX];
+    char head[ROLE_WIDTH + 2];
 
+    (void)ct_format(head, sizeof head, "%-*s ", ROLE_WIDTH, "ROLE");
     messages_format_span(up, status->uptime_ms);
     printf("run %s: %s, pid %d, up %s\n", status->run_id, status->state,
            status->guard_pid, up);
@@ -64,10 +91,11 @@ static void print_run(const struct json_status *status)
                status->min_nodes, *status->missing ? "; missing " : "",
                status->missing);
     if (status->worker_count > 0)
-        printf("  %5s %5s %8s  %-10s %12s %9s %11s  %s\n", "RANK", "LOCAL", "PID",
-               "STATE", "UPTIME", "STEP", "MEMORY", "FILES");
+        printf("  %s%5s %5s %8s  %-10s%s %12s %9s %11s  %s\n",
+               *status->workers[0].role ? head : "", "RANK", "LOCAL", "PID", "STATE",
+               with_restarts ? " RESTARTS" : "", "UPTIME", "STEP", "MEMORY", "FILES");
     for (size_t i = 0; i < status->worker_count; i++)
-        print_worker(&status->workers[i]);
+        print_worker(&status->workers[i], with_restarts);
 }
 
 static int run(const struct ctl_call *call)

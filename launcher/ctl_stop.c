@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrunctl stop: save and end, as a preemption would. */
 #include "launcher/ctl_run.h"
-#include "worker_sdk/base/str.h"
 
 static const struct ctl_option options[] = {
     CTL_REASON, CTL_RUN, CTL_USER, CTL_JSON, {0}};
@@ -9,15 +8,10 @@ static const struct ctl_option options[] = {
 static int run(const struct ctl_call *call)
 {
     struct ct_ctl_request request = {.verb = CT_CTL_STOP, .rank = -1};
-    const char *reason = ctl_value(call, "reason");
     struct ctrun_error err;
 
-    if (ct_copy(request.reason, sizeof request.reason,
-                reason ? reason : "ctrunctl stop") < 0) {
-        (void)ct_fail(&err, CTRUN_E_USAGE, "--reason: at most %zu bytes",
-                      sizeof request.reason - 1);
+    if (ctl_run_take_reason(&request, call, &err) < 0)
         return ctl_fail(&err);
-    }
     return ctl_run_do(call, &request, "", "was asked to stop");
 }
 

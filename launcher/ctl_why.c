@@ -100,7 +100,9 @@ static void print_end(const struct json_summary *end)
     };
     struct messages_block block;
 
-    if (end->signal)
+    if (end->signal && end->allocation_ends)
+        printf("run %s: ended before the end of its allocation\n", end->run_id);
+    else if (end->signal)
         printf("run %s: ended by SIG%s (%d)\n", end->run_id,
                sigabbrev_np(end->signal) ? sigabbrev_np(end->signal) : "?",
                end->signal);

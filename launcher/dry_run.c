@@ -2,6 +2,7 @@
 #include "launcher/dry_run.h"
 
 #include <errno.h>
+#include <signal.h>
 
 #include "launcher/json.h"
 #include "launcher/plan.h"
@@ -45,6 +46,9 @@ static struct ct_start expected_start(const struct config *config)
         .master_port = (uint16_t)config->endpoint.port,
     };
 
+    start.role_count = config->roles.count;
+    for (int i = 0; i < config->roles.count; i++)
+        start.roles[i].world_size = config->roles.list[i].slots;
     (void)ct_copy(start.master_addr, sizeof start.master_addr, config->endpoint.host);
     return start;
 }
@@ -111,6 +115,60 @@ static void print_bind(FILE *out, const struct config *config, int local_rank,
             placement->gpus[local_rank], cpus);
 }
 
+static void print_json_nics(FILE *out, const struct nic_hint *hint)
+{
+    fprintf(out, ",\"nics\":{\"gpu\":\"%s\"", hint->gpu);
+    if (hint->count > 0)
+        fprintf(out, ",\"distance\":\"%s\"", pci_link_name(hint->distance.link));
+    fputs(",\"nearest\":[", out);
+    for (int i = 0; i < hint->count; i++) {
+        fputs(i ? ",{\"name\":" : "{\"name\":", out);
+        json_print_text(out, hint->near[i].name);
+        fprintf(out, ",\"kind\":\"%s\",\"has_link\":%s}",
+                nic_kind_name(hint->near[i].kind),
+                hint->near[i].has_link ? "true" : "false");
+    }
+    fputs("]}", out);
+}
+
+/* The network devices nearest to the worker's GPU. */
+static void print_nics(FILE *out, const struct config *config, int local_rank,
+                       bool as_json)
+{
+    const struct nic_hint *hint = config->nics.list;
+
+    if (local_rank >= config->nics.count || !*(hint += local_rank)->gpu)
+        return;
+    if (as_json) {
+        print_json_nics(out, hint);
+        return;
+    }
+    fprintf(out, "    GPU %s, ", hint->gpu);
+    fputs(hint->count ? "nearest" : "no network device on a PCI bus", out);
+    for (int i = 0; i < hint->count; i++)
+        fprintf(out, "%s %s (%s, %s%s)", i ? "," : "", hint->near[i].name,
+                nic_kind_name(hint->near[i].kind), pci_link_name(hint->distance.link),
+                hint->near[i].has_link ? "" : ", no link");
+    fputc('\n', out);
+}
+
+/* Where there are several. */
+static void print_role(FILE *out, const struct config *config,
+                       const struct ct_start *start, int local_rank, bool as_json)
+{
+    struct ct_role_at role;
+
+    if (config->roles.count == 0)
+        return;
+    config_role_at(&role, config, start, local_rank);
+    if (!as_json) {
+        fprintf(out, " (%s)", role.name);
+        return;
+    }
+    fputs(",\"role\":", out);
+    json_print_text(out, role.name);
+}
+
 static int print_worker(FILE *out, const struct config *config, int local_rank,
                         bool as_json)
 {
@@ -120,13 +178,16 @@ static int print_worker(FILE *out, const struct config *config, int local_rank,
     int rc = argv ? plan_environment(&env, config, &start, local_rank, NULL) : -ENOMEM;
 
     if (rc == 0) {
-        fprintf(out, as_json ? "%s{\"local_rank\":%d,\"argv\":[" : "%sworker %d\n    ",
+        fprintf(out, as_json ? "%s{\"local_rank\":%d" : "%sworker %d",
                 as_json && local_rank ? "," : "", local_rank);
+        print_role(out, config, &start, local_rank, as_json);
+        fputs(as_json ? ",\"argv\":[" : "\n    ", out);
         print_argv(out, argv, as_json);
         fputs(as_json ? "],\"env\":{" : "\n", out);
         print_environment(out, config, &env, as_json);
         fputs(as_json ? "}" : "", out);
         print_bind(out, config, local_rank, as_json);
+        print_nics(out, config, local_rank, as_json);
         fputs(as_json ? "}" : "", out);
     }
     for (size_t i = 0; argv && argv[i]; i++)
@@ -164,6 +225,12 @@ static void print_time(FILE *out, const struct config *config, bool as_json)
     if (config->end_s)
         fprintf(out, as_json ? "%s\"time_left_s\":%lld" : "%stime left  : %lld s\n",
                 began, (long long)config_time_left(config));
+    if (config->end_s && config->stop_before_end_s)
+        fprintf(out,
+                as_json ? "%s\"stop_before_end_s\":%llu,\"stop_signal\":\"SIG%s\""
+                        : "%sbefore end : %llu s, SIG%s to the workers\n",
+                began, (unsigned long long)config->stop_before_end_s,
+                sigabbrev_np(config->end_signal));
     if (config->kill_wait_s)
         fprintf(out, as_json ? "%s\"kill_wait_s\":%u" : "%skill wait  : %u s\n", began,
                 config->kill_wait_s);
@@ -179,7 +246,14 @@ static void print_head(FILE *out, const struct config *config)
     fprintf(out, "backend    : %s\n", config_backend_name(config->backend));
     if (*seat_get()->hosts)
         fprintf(out, "hosts      : %s\n", seat_get()->hosts);
-    if (config->backend == CONFIG_LOCAL || config->endpoint.port == 0)
+    if (config->pmi.is_used)
+        fprintf(out, "bootstrap  : srun's PMI; if it does not answer, port %d\n",
+                config->endpoint.port);
+    else if (*config->pmi.why_not)
+        fprintf(out, "bootstrap  : a port derived from the job; no PMI: %s\n",
+                config->pmi.why_not);
+    if (config->backend == CONFIG_LOCAL || config->endpoint.port == 0 ||
+        config->pmi.is_used)
         fprintf(out, "endpoint   : %s, a free port\n", config->endpoint.host);
     else
         fprintf(out, "endpoint   : %s port %d\n", config->endpoint.host,
@@ -194,14 +268,14 @@ static void print_head(FILE *out, const struct config *config)
 
 static void print_json_head(FILE *out, const struct config *config)
 {
-    fprintf(
-        out,
-        "{\"nodes\":{\"min\":%d,\"max\":%d},\"nproc_per_node\":%d,\"max_restarts\":%u,"
-        "\"backend\":\"%s\",\"endpoint\":{\"host\":",
-        config->nodes.min, config->nodes.max, config->nproc, config->max_restarts,
-        config_backend_name(config->backend));
+    fprintf(out,
+            "{\"version\":1,\"nodes\":{\"min\":%d,\"max\":%d},\"nproc_per_node\":%d,"
+            "\"max_restarts\":%u,"
+            "\"backend\":\"%s\",\"endpoint\":{\"host\":",
+            config->nodes.min, config->nodes.max, config->nproc, config->max_restarts,
+            config_backend_name(config->backend));
     json_print_text(out, config->endpoint.host);
-    if (config->endpoint.port > 0)
+    if (config->endpoint.port > 0 && !config->pmi.is_used)
         fprintf(out, ",\"port\":%d},\"host\":", config->endpoint.port);
     else
         fputs(",\"port\":null},\"host\":", out);
@@ -215,6 +289,13 @@ static void print_json_head(FILE *out, const struct config *config)
     if (config->batch_system) {
         fputs(",\"batch\":", out);
         json_print_text(out, config->batch);
+    }
+    if (config->pmi.is_used)
+        fputs(",\"bootstrap\":{\"way\":\"pmi\"}", out);
+    else if (*config->pmi.why_not) {
+        fputs(",\"bootstrap\":{\"way\":\"port\",\"why\":", out);
+        json_print_text(out, config->pmi.why_not);
+        fputs("}", out);
     }
     print_time(out, config, true);
     fputs(",\"role\":", out);

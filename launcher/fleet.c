@@ -11,6 +11,8 @@
 #include "launcher/fleet_root.h"
 #include "launcher/meet_seat.h"
 #include "launcher/nnodes.h"
+#include "launcher/nproc_list.h"
+#include "launcher/option_file.h"
 #include "launcher/seat.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
@@ -117,7 +119,7 @@ static int fill_run(struct fleet_job *job, const struct options *options, char *
         make_text(&job->run_id, option_has_text(options, OPTION_RDZV_ID)
                                     ? ct_strdup(option_text(options, OPTION_RDZV_ID))
                                     : make_secret()) < 0 ||
-        !(job->argv = fleet_job_copy_list(argv)) ||
+        !(job->argv = option_file_argv(options, argv)) ||
         !(job->env = fleet_job_copy_list(env)))
         rc = ct_fail(err, -ENOMEM, "--hosts: out of memory");
     free(env);
@@ -181,6 +183,20 @@ static uint32_t find_here(const struct fleet_job *job)
     return FLEET_NOWHERE;
 }
 
+/* What each host would refuse is refused before one is asked. */
+static int check_list(const struct options *options, int total, struct ctrun_error *err)
+{
+    const char *text = option_text(options, OPTION_NPROC_PER_NODE);
+    int workers;
+    int listed;
+
+    if (options->role_count > 0 || !nproc_list_is(text))
+        return 0;
+    listed = nproc_list_read(text, 0, &workers, err);
+    /* Spares are nodes as well, and one that is not in the list could not stand in. */
+    return listed < 0 ? listed : nproc_list_check(text, listed, total, total, err);
+}
+
 static int resolve_nodes(struct nnodes *nodes, const struct options *options,
                          uint32_t total, struct ctrun_error *err)
 {
@@ -188,19 +204,39 @@ static int resolve_nodes(struct nnodes *nodes, const struct options *options,
 
     if (rc == 0 && !option_has_text(options, OPTION_NNODES))
         nodes->min = nodes->max = (int)total;
-    return rc < 0 ? rc : meet_seat_check(options, nodes, (int)total, err);
+    if (rc == 0)
+        rc = meet_seat_check(options, nodes, (int)total, err);
+    return rc < 0 ? rc : check_list(options, (int)total, err);
+}
+
+/* Every host's node would be at the end of its own standard input. */
+static int check_input(const struct options *options, struct ctrun_error *err)
+{
+    const char *text = option_text(options, OPTION_STDIN);
+
+    if (!option_is_given(options, OPTION_STDIN) || strcmp(text, "none") == 0)
+        return 0;
+    return ct_fail(err, CTRUN_E_USAGE,
+                   "--stdin=%s: with --hosts all ranks read /dev/null; start ctrun on "
+                   "the rank's own host, or let rank 0 read a file",
+                   text);
 }
 
 int fleet_run(const struct options *options, char **argv,
               const struct ct_auth_token *token, struct ctrun_error *err)
 {
     struct fleet_job job = {0};
-    struct fleet_root_options root = {.job = &job};
+    struct fleet_stage_plan stage = {0};
+    struct fleet_root_options root = {.job = &job, .stage = &stage};
     struct nnodes nodes;
-    int rc = fill_job(&job, options, argv, token, err);
+    int rc = check_input(options, err);
 
     if (rc == 0)
+        rc = fill_job(&job, options, argv, token, err);
+    if (rc == 0)
         rc = resolve_nodes(&nodes, options, job.total, err);
+    if (rc == 0)
+        rc = fleet_stage_plan(&stage, options, argv, job.cwd, err);
     if (rc == 0) {
         root.here = find_here(&job);
         root.min_nodes = (uint32_t)nodes.min;
@@ -211,6 +247,7 @@ int fleet_run(const struct options *options, char **argv,
         root.signals = option_text(options, OPTION_SIGNALS_TO_HANDLE);
         rc = fleet_root_run(&root, err);
     }
+    fleet_stage_plan_deinit(&stage);
     fleet_job_deinit(&job);
     return rc;
 }

@@ -17,7 +17,9 @@ enum {
     NOISE_MAX_BYTES = 64 * 1024, /* of a login shell, before the greeting */
     READ_BYTES = 64 * 1024,
     FROM_MAX_BYTES = 4 * READ_BYTES,
-    TO_MAX_BYTES = FLEET_JOB_MAX_BYTES + (1 << 20),
+    TO_HIGH_BYTES = 1 << 20,
+    TO_LOW_BYTES = 256 * 1024,
+    TO_MAX_BYTES = FLEET_JOB_MAX_BYTES + 2 * TO_HIGH_BYTES,
     LINGER_MS = 5000, /* an ssh that has nothing more to say may take so long to end */
     WORDS_MAX = 24,
 };
@@ -104,6 +106,18 @@ static void on_deadline(void *context)
     give_up(branch, CTRUN_E_UNREACHABLE, why);
 }
 
+static void check_room(struct fleet_branch *branch)
+{
+    const size_t length = branch->input ? ct_buf_length(&branch->to) : 0;
+
+    if (length > TO_HIGH_BYTES) {
+        branch->is_full = true;
+    } else if (branch->is_full && length < TO_LOW_BYTES) {
+        branch->is_full = false;
+        branch->options->on_room(branch->options->context);
+    }
+}
+
 /* The other side sees our end and ends everything it has. */
 static void hang_up(struct fleet_branch *branch)
 {
@@ -140,6 +154,7 @@ static void on_writable(void *context, unsigned events)
 {
     (void)events;
     flush(context);
+    check_room(context);
 }
 
 void fleet_branch_send(struct fleet_branch *branch, const struct fleet_message *message)
@@ -150,6 +165,7 @@ void fleet_branch_send(struct fleet_branch *branch, const struct fleet_message *
         give_up(branch, CTRUN_E_UNREACHABLE, "it takes no bytes");
     else
         flush(branch);
+    check_room(branch);
 }
 
 static int send_job(struct fleet_branch *branch)
@@ -338,6 +354,7 @@ void fleet_branch_close(struct fleet_branch *branch)
     loop_timer_close(branch->deadline);
     ct_buf_deinit(&branch->to);
     ct_buf_deinit(&branch->from);
+    stage_set_deinit(&branch->needs);
     ct_list_remove(&branch->node);
     free(branch);
 }

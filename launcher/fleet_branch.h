@@ -14,6 +14,7 @@
 #include "agent/loop.h"
 #include "launcher/fleet_job.h"
 #include "launcher/fleet_message.h"
+#include "launcher/stage_set.h"
 #include "worker_sdk/base/list.h"
 
 enum {
@@ -25,6 +26,8 @@ struct fleet_branch {
     uint32_t first;
     uint32_t count;
     bool is_open;
+    bool is_full; /* so much waits for it that no more should be given; see on_room */
+    struct stage_set needs; /* of all its hosts; the part's */
     const struct fleet_branch_options *options;
     /* The branch's own. */
     pid_t pid;
@@ -50,6 +53,8 @@ struct fleet_branch_options {
     /* ssh has ended: nothing more will come. `why` is one line. May free the branch. */
     void (*on_over)(void *context, struct fleet_branch *branch, int code,
                     const char *why);
+    /* The branch is full no more. */
+    void (*on_room)(void *context);
 };
 
 /* Calls hosts [first, first + count). NULL when ssh cannot even be started. options is kept. */

@@ -11,8 +11,8 @@ enum {
 
 static bool is_kind(int kind)
 {
-    return (kind >= FLEET_JOB && kind <= FLEET_SIGNAL) ||
-           (kind >= FLEET_READY && kind <= FLEET_LOST);
+    return (kind >= FLEET_JOB && kind <= FLEET_PIECE) ||
+           (kind >= FLEET_READY && kind <= FLEET_STAGED);
 }
 
 int fleet_message_encode(struct ct_buf *out, const struct fleet_message *message)

@@ -5,6 +5,10 @@
  *                                  ◀───────── greeting: one line, before it whatever the login shell says
  *     JOB, in pieces ───────────────────────▶ which hosts are yours, what to run
  *                                  ◀───────── READY or FAILED, once for every host
+ *     STAGE, in pieces ─────────────────────▶ (--stage) what is to lie on every host
+ *                                  ◀───────── NEED, in pieces: what does not lie there yet
+ *     PIECE ... ────────────────────────────▶ bytes of it, to those below who need them
+ *                                  ◀───────── STAGING now and then, STAGED at last
  *     SERVE (one host) ─────────────────────▶ open the rendezvous
  *                                  ◀───────── SERVING its address
  *     GO ───────────────────────────────────▶ start this host's ctrun; it meets the others there
@@ -19,13 +23,15 @@
 #include "worker_sdk/wire/frame.h"
 
 /* The version is in the line: two that differ do not understand each other at all. */
-#define FLEET_GREETING "CTRUN-RELAY 1\n"
+#define FLEET_GREETING "CTRUN-RELAY 2\n"
 
 enum fleet_kind {
     FLEET_JOB = 64, /* data: a piece; code: 1 when it is the last */
     FLEET_SERVE = 65,
     FLEET_GO = 66,     /* data: the endpoint; empty: what the command line says */
     FLEET_SIGNAL = 67, /* code: the signal */
+    FLEET_STAGE = 68,  /* data: a piece of a manifest; code: 1 when it is the last */
+    FLEET_PIECE = 69,  /* data: see stage_piece.h */
     FLEET_READY = 80,
     FLEET_SERVING = 81, /* data: the endpoint */
     FLEET_FAILED = 82,  /* before GO. code: CTRUN_E_*; data: why */
@@ -34,6 +40,9 @@ enum fleet_kind {
     FLEET_STARTED = 85, /* its first round has begun */
     FLEET_ENDED = 86,   /* code: exit code of its ctrun */
     FLEET_LOST = 87,    /* after READY. data: why */
+    FLEET_NEED = 88,    /* data: runs of chunks (stage_set.h); code: 1 in the last */
+    FLEET_STAGING = 89, /* data: u64 bytes that were looked at or taken: I am alive */
+    FLEET_STAGED = 90,
 };
 
 enum {

@@ -21,9 +21,9 @@ static const char usual[] =
     "PATH,LD_LIBRARY_PATH,LD_PRELOAD,PYTHON*,VIRTUAL_ENV,CONDA_*,PET_*,CTRUN_*,"
     "TORCH*,PYTORCH_*,NCCL_*,GLOO_*,CUDA_*,HIP_*,OMP_*,MKL_*,KMP_*,GOMP_*,OPENBLAS_*,"
     "HF_*,WANDB_*,LOGLEVEL,LANG,LC_*,TZ";
-/* Told apart per host, or a secret that travels by itself. */
+/* Told apart per host, a secret that travels by itself, or (seat.c) for one run alone. */
 static const char never[] = "CTRUN_TOKEN,CTRUN_SEAT,CTRUN_AGENT_SOCKET,CTRUN_HOSTS*,"
-                            "PET_NODE_RANK,PET_LOCAL_ADDR";
+                            "CTRUN_CONFIG,PET_NODE_RANK,PET_LOCAL_ADDR";
 
 /* ---- Hosts ------------------------------------------------------------------------------- */
 

@@ -184,6 +184,7 @@ int fleet_node_open(struct fleet_node **out, const struct fleet_node_options *op
                     const char *endpoint, struct ctrun_error *err)
 {
     struct fleet_node *node = ct_zalloc(sizeof *node);
+    char **argv = options->job->argv;
     struct ct_env env = {0};
     struct fleet_spawn spawn;
     int rc = -ENOMEM;
@@ -195,9 +196,10 @@ int fleet_node_open(struct fleet_node **out, const struct fleet_node_options *op
         node->streams[i] = (struct stream){.node = node, .number = i + 1};
         ct_buf_init(&node->streams[i].rest, 4 * READ_BYTES);
     }
-    if (fill_env(&env, options->job, options->place, endpoint) == 0) {
+    if (fill_env(&env, options->job, options->place, endpoint) == 0 &&
+        fleet_intake_apply(options->intake, &env, &argv) >= 0) {
         spawn = (struct fleet_spawn){.path = options->job->program,
-                                     .argv = options->job->argv,
+                                     .argv = argv,
                                      .env = env.list,
                                      .has_channel = true};
         rc = node->pid = fleet_spawn(&spawn, err);
@@ -207,6 +209,8 @@ int fleet_node_open(struct fleet_node **out, const struct fleet_node_options *op
         (void)ct_fail(err, rc, "out of memory");
     }
     ct_env_deinit(&env);
+    if (argv != options->job->argv)
+        free(argv);
     if (rc < 0) {
         fleet_node_close(node);
         return rc;

@@ -5,6 +5,7 @@
 #define LAUNCHER_FLEET_NODE_H
 
 #include "agent/loop.h"
+#include "launcher/fleet_intake.h"
 #include "launcher/fleet_job.h"
 #include "launcher/fleet_message.h"
 
@@ -12,8 +13,9 @@ struct fleet_node;
 
 struct fleet_node_options {
     struct loop *loop;
-    const struct fleet_job *job; /* kept */
-    uint32_t place;              /* of this host */
+    const struct fleet_job *job;       /* kept */
+    uint32_t place;                    /* of this host */
+    const struct fleet_intake *intake; /* NULL: nothing was staged */
     void *context;
     /* OUTPUT, WORDS, STARTED; ENDED is the last one. */
     void (*on_message)(void *context, const struct fleet_message *message);

@@ -5,8 +5,11 @@
 #include <string.h>
 
 #include "launcher/fleet_branch.h"
+#include "launcher/fleet_intake.h"
 #include "launcher/fleet_node.h"
 #include "launcher/fleet_serve.h"
+#include "launcher/stage_manifest.h"
+#include "launcher/stage_piece.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
@@ -18,6 +21,7 @@ struct fleet_part {
     enum fleet_host_state *states;
     struct ct_list branches;
     struct fleet_node *node;
+    struct fleet_intake *intake; /* NULL: nothing was staged */
     struct fleet_serve *serve;
     bool has_gone; /* GO was told */
     bool is_paused;
@@ -66,6 +70,32 @@ static void check_over(struct fleet_part *part)
     part->options.on_over(part->options.context);
 }
 
+static struct fleet_branch *find_branch(const struct fleet_part *part, uint32_t place)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &part->branches) {
+        struct fleet_branch *branch = ct_list_entry(it, struct fleet_branch, node);
+
+        if (place >= branch->first && place - branch->first < branch->count)
+            return branch;
+    }
+    return NULL;
+}
+
+/* What a host of a branch needs has to go through that branch. Malformed, or out of memory: the
+ * host gets nothing, and whoever waits for it says so. */
+static void note_needs(struct fleet_part *part, const struct fleet_message *message)
+{
+    struct fleet_branch *branch = find_branch(part, message->host);
+
+    if (!branch)
+        return; /* this host: it tells what it needs for those above */
+    if (branch->needs.size == 0 && stage_set_init(&branch->needs, STAGE_CHUNKS_MAX) < 0)
+        return;
+    (void)stage_set_decode(&branch->needs, message->data, message->length);
+}
+
 /* Everything that is told about a host of this part passes here. */
 static void on_message(void *context, const struct fleet_message *message)
 {
@@ -80,7 +110,12 @@ static void on_message(void *context, const struct fleet_message *message)
     case FLEET_FAILED: *state = FLEET_HOST_FAILED; break;
     case FLEET_ENDED: *state = FLEET_HOST_ENDED; break;
     case FLEET_LOST: *state = FLEET_HOST_LOST; break;
+    case FLEET_NEED: note_needs(part, message); break;
     case FLEET_JOB:
+    case FLEET_STAGE:
+    case FLEET_PIECE:
+    case FLEET_STAGING:
+    case FLEET_STAGED:
     case FLEET_SERVE:
     case FLEET_GO:
     case FLEET_SIGNAL:
@@ -127,6 +162,7 @@ static void on_branch_over(void *context, struct fleet_branch *branch, int code,
         spread(part, first + 1, count - 1);
     }
     part->is_starting = false;
+    part->options.on_room(part->options.context); /* it may have been the full one */
     check_over(part);
 }
 
@@ -164,12 +200,14 @@ static void go(struct fleet_part *part, const struct fleet_message *message)
     const struct fleet_node_options options = {.loop = part->options.loop,
                                                .job = part->options.job,
                                                .place = part->options.here,
+                                               .intake = part->intake,
                                                .context = part,
                                                .on_message = on_message};
     char endpoint[FLEET_TEXT_MAX];
     struct ctrun_error err;
 
     part->has_gone = true;
+    fleet_intake_rest(part->intake);
     (void)ct_format(endpoint, sizeof endpoint, "%.*s", (int)message->length,
                     (const char *)message->data);
     if (fleet_node_open(&part->node, &options, endpoint, &err) < 0)
@@ -191,6 +229,28 @@ static void serve(struct fleet_part *part)
         tell(part, FLEET_SERVING, place, 0, endpoint);
 }
 
+static void on_intake(void *context, const struct fleet_message *message)
+{
+    on_message(context, message);
+    if (message->kind == FLEET_FAILED)
+        check_over(context);
+}
+
+static void take_in(struct fleet_part *part, const struct fleet_message *message)
+{
+    const struct fleet_intake_options options = {.loop = part->options.loop,
+                                                 .job = part->options.job,
+                                                 .place = part->options.here,
+                                                 .context = part,
+                                                 .on_message = on_intake};
+
+    if (!part->intake && !part->has_gone &&
+        !(part->intake = fleet_intake_open(&options)))
+        tell(part, FLEET_FAILED, part->options.here, CTRUN_E_STAGE, "out of memory");
+    if (part->intake)
+        fleet_intake_take(part->intake, message);
+}
+
 static void tell_here(struct fleet_part *part, const struct fleet_message *message)
 {
     const uint32_t place = part->options.here;
@@ -203,22 +263,57 @@ static void tell_here(struct fleet_part *part, const struct fleet_message *messa
         serve(part);
     else if (message->kind == FLEET_SIGNAL)
         fleet_node_signal(part->node, message->code);
+    else if (message->kind == FLEET_STAGE || message->kind == FLEET_PIECE)
+        take_in(part, message);
 }
 
-void fleet_part_tell(struct fleet_part *part, const struct fleet_message *message)
+/* Does anybody in that branch need it? */
+static bool is_wanted(const struct fleet_branch *branch,
+                      const struct fleet_message *message)
+{
+    struct stage_piece piece;
+
+    return message->kind != FLEET_PIECE ||
+           (stage_piece_decode(&piece, message->data, message->length) == 0 &&
+            stage_set_has(&branch->needs, piece.chunk));
+}
+
+bool fleet_part_is_full(const struct fleet_part *part)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &part->branches)
+        if (ct_list_entry(it, struct fleet_branch, node)->is_full)
+            return true;
+    return false;
+}
+
+static void on_room(void *context)
+{
+    const struct fleet_part *part = context;
+
+    if (!fleet_part_is_full(part))
+        part->options.on_room(part->options.context);
+}
+
+uint32_t fleet_part_tell(struct fleet_part *part, const struct fleet_message *message)
 {
     struct ct_list *it;
     struct ct_list *keep;
+    uint32_t count = 0;
 
     ct_list_for_each_safe(it, keep, &part->branches) {
         struct fleet_branch *branch = ct_list_entry(it, struct fleet_branch, node);
 
-        if (branch->is_open)
+        if (branch->is_open && is_wanted(branch, message)) {
             fleet_branch_send(branch, message);
+            count++;
+        }
     }
     if (part->options.here != FLEET_NOWHERE)
         tell_here(part, message);
     check_over(part);
+    return count;
 }
 
 void fleet_part_pause(struct fleet_part *part, bool is_paused)
@@ -247,7 +342,8 @@ int fleet_part_create(struct fleet_part **out, const struct fleet_part_options *
                                                  .job = options->job,
                                                  .context = part,
                                                  .on_message = on_message,
-                                                 .on_over = on_branch_over};
+                                                 .on_over = on_branch_over,
+                                                 .on_room = on_room};
     ct_list_init(&part->branches);
     if (!(part->states = ct_zalloc_array(part->count, sizeof *part->states))) {
         free(part);
@@ -295,6 +391,7 @@ void fleet_part_destroy(struct fleet_part *part)
     ct_list_for_each_safe(it, keep, &part->branches)
         fleet_branch_close(ct_list_entry(it, struct fleet_branch, node));
     fleet_node_close(part->node);
+    fleet_intake_close(part->intake);
     fleet_serve_close(part->serve);
     free(part->states);
     free(part);

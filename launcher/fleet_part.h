@@ -33,6 +33,8 @@ struct fleet_part_options {
     uint32_t here; /* place of this machine; FLEET_NOWHERE: all hosts are called */
     void *context;
     void (*on_message)(void *context, const struct fleet_message *message);
+    /* No connection is full any more; see fleet_part_is_full(). */
+    void (*on_room)(void *context);
     /* All hosts are in a final state and all connections are closed. */
     void (*on_over)(void *context);
 };
@@ -42,8 +44,11 @@ int fleet_part_create(struct fleet_part **out,
                       const struct fleet_part_options *options);
 /* READY for this host, and the calls. on_over() may come at once. */
 void fleet_part_start(struct fleet_part *part);
-/* SERVE, GO or SIGNAL, for this host and all others. */
-void fleet_part_tell(struct fleet_part *part, const struct fleet_message *message);
+/* SERVE, GO, SIGNAL or STAGE, for this host and all others; PIECE, for those who need it. Returns
+ * the number of connections that it went to. */
+uint32_t fleet_part_tell(struct fleet_part *part, const struct fleet_message *message);
+/* True when a connection takes nothing for now: PIECEs and STAGEs should wait. */
+bool fleet_part_is_full(const struct fleet_part *part);
 void fleet_part_pause(struct fleet_part *part, bool is_paused);
 /* To be called after a SIGCHLD. */
 void fleet_part_reap(struct fleet_part *part);

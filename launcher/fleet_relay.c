@@ -97,6 +97,14 @@ static void on_over(void *context)
     flush(relay);
 }
 
+/* The hosts below us take what comes again. */
+static void on_room(void *context)
+{
+    const struct relay *relay = context;
+
+    loop_watch_for(relay->down, LOOP_READ);
+}
+
 /* ---- Down -------------------------------------------------------------------------------- */
 
 /* Says that this host cannot take part; the rest of its part is called by whoever is above. */
@@ -118,6 +126,7 @@ static void begin(struct relay *relay)
                                          .job = &relay->job,
                                          .context = relay,
                                          .on_message = on_report,
+                                         .on_room = on_room,
                                          .on_over = on_over};
     char why[1024];
 
@@ -200,6 +209,8 @@ static void on_down(void *context, unsigned events)
     ct_buf_commit(&relay->from, (size_t)n);
     if (take_frames(relay) < 0)
         leave(relay, CT_EXIT_FAILURE);
+    else if (relay->part && fleet_part_is_full(relay->part))
+        loop_watch_for(relay->down, 0);
 }
 
 /* ---- Life -------------------------------------------------------------------------------- */

@@ -24,6 +24,7 @@ enum {
 
 enum root_state {
     ROOT_CALLING,
+    ROOT_STAGING,
     ROOT_SERVING,
     ROOT_RUNNING,
 };
@@ -37,9 +38,10 @@ struct root {
     struct loop_timer *deadline; /* for what has to end, or to answer */
     struct fleet_screen *screen;
     struct fleet_part *part;
-    uint32_t server;  /* place of the host that serves */
-    bool has_started; /* a round began somewhere */
-    bool is_ending;   /* the deadline runs */
+    struct fleet_stage *stage; /* NULL: nothing is staged */
+    uint32_t server;           /* place of the host that serves */
+    bool has_started;          /* a round began somewhere */
+    bool is_ending;            /* the deadline runs */
     bool has_succeeded;
     int code;   /* of the first host that ended badly */
     int signal; /* the first one that ends the run */
@@ -87,7 +89,7 @@ static void tell(struct root *root, enum fleet_kind kind, uint32_t place, int co
                                           .data = text,
                                           .length = strlen(text)};
 
-    fleet_part_tell(root->part, &message);
+    (void)fleet_part_tell(root->part, &message);
 }
 
 /* ---- Before the run ---------------------------------------------------------------------- */
@@ -115,6 +117,42 @@ static void begin(struct root *root)
     tell(root, FLEET_SERVE, first, 0, "");
 }
 
+/* All hosts of the run are there. */
+static void gather(struct root *root)
+{
+    if (!root->stage) {
+        begin(root);
+        return;
+    }
+    root->state = ROOT_STAGING;
+    fleet_stage_begin(root->stage);
+}
+
+static void on_stage_over(void *context)
+{
+    struct root *root = context;
+
+    /* The last one to be waited for may be lost: that has been told, and ends the run. */
+    if (count(root, FLEET_HOST_READY) >= root->options->min_nodes)
+        begin(root);
+}
+
+static void on_stage_fail(void *context, const struct ctrun_error *err)
+{
+    struct root *root = context;
+
+    fleet_screen_say(root->screen, "error[%s]: %s", ct_error_name(err->code),
+                     err->text);
+    end(root, messages_exit_code(err->code));
+}
+
+static void on_stage_say(void *context, const char *text)
+{
+    const struct root *root = context;
+
+    fleet_screen_say(root->screen, "%s", text);
+}
+
 /* Everybody was called: there may be enough. */
 static void check_called(struct root *root)
 {
@@ -122,7 +160,7 @@ static void check_called(struct root *root)
     const uint32_t ready = count(root, FLEET_HOST_READY);
     const uint32_t lost = root->job->total - ready - missing;
 
-    if (root->state != ROOT_CALLING)
+    if (root->state != ROOT_CALLING && root->state != ROOT_STAGING)
         return;
     if (ready + missing < root->options->min_nodes) {
         if (ready + missing > 0)
@@ -131,8 +169,8 @@ static void check_called(struct root *root)
                              "with fewer",
                              lost, root->job->total, lost == 1 ? "is" : "are");
         end(root, CT_EXIT_RETRY);
-    } else if (missing == 0) {
-        begin(root);
+    } else if (missing == 0 && root->state == ROOT_CALLING) {
+        gather(root);
     }
 }
 
@@ -198,7 +236,7 @@ static void take_lost(struct root *root, const struct fleet_message *message)
                          (int)message->length, (const char *)message->data);
     if (root->state == ROOT_RUNNING)
         check_enough(root, message->host, "was lost");
-    else if (root->state == ROOT_CALLING)
+    else if (root->state == ROOT_CALLING || root->state == ROOT_STAGING)
         check_called(root);
     else if (message->host == root->server ||
              count(root, FLEET_HOST_READY) < root->options->min_nodes)
@@ -233,13 +271,27 @@ static void on_message(void *context, const struct fleet_message *message)
         __attribute__((fallthrough));
     case FLEET_OUTPUT: fleet_screen_show(root->screen, message); break;
     case FLEET_STARTED: root->has_started = true; break;
+    case FLEET_NEED:
+    case FLEET_STAGING:
+    case FLEET_STAGED: break;
     case FLEET_ENDED: take_ended(root, message); break;
     case FLEET_LOST: take_lost(root, message); break;
     case FLEET_JOB:
     case FLEET_SERVE:
     case FLEET_GO:
-    case FLEET_SIGNAL: break;
+    case FLEET_SIGNAL:
+    case FLEET_STAGE:
+    case FLEET_PIECE: break;
     }
+    if (root->stage && root->state == ROOT_STAGING)
+        fleet_stage_take(root->stage, message);
+}
+
+static void on_room(void *context)
+{
+    const struct root *root = context;
+
+    fleet_stage_room(root->stage);
 }
 
 static void on_over(void *context)
@@ -371,6 +423,21 @@ static int open_signals(struct root *root)
     return signals_open(&root->signals, root->loop, list, n, on_signal, root);
 }
 
+static int open_stage(struct root *root, struct ctrun_error *err)
+{
+    const struct fleet_stage_options stage = {.loop = root->loop,
+                                              .job = root->job,
+                                              .plan = root->options->stage,
+                                              .part = root->part,
+                                              .context = root,
+                                              .on_say = on_stage_say,
+                                              .on_over = on_stage_over,
+                                              .on_fail = on_stage_fail};
+
+    root->stage = fleet_stage_open(&stage);
+    return root->stage ? 0 : ct_fail(err, -ENOMEM, "--stage: out of memory");
+}
+
 static int open_all(struct root *root, struct ctrun_error *err)
 {
     const struct fleet_screen_options screen = {
@@ -380,13 +447,14 @@ static int open_all(struct root *root, struct ctrun_error *err)
                                             .here = root->options->here,
                                             .context = root,
                                             .on_message = on_message,
+                                            .on_room = on_room,
                                             .on_over = on_over};
 
     if (!(root->deadline = loop_timer_open(root->loop, on_deadline, root)) ||
         fleet_screen_open(&root->screen, &screen) < 0 ||
         fleet_part_create(&root->part, &part) < 0 || open_signals(root) < 0)
         return ct_fail(err, -ENOMEM, "--hosts: out of memory");
-    return 0;
+    return root->options->stage->scan ? open_stage(root, err) : 0;
 }
 
 static int exit_code(const struct root *root)
@@ -416,6 +484,7 @@ static int root_main(void *context)
         messages_error(&err);
     }
     signals_close(root.signals);
+    fleet_stage_close(root.stage);
     fleet_part_destroy(root.part);
     fleet_screen_close(root.screen);
     loop_timer_close(root.deadline);

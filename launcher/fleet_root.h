@@ -2,8 +2,8 @@
 /* The process that --hosts was typed at: calls all hosts, lets the first one serve, starts the
  * run when all are there, shows it, passes signals on, and ends with its exit code.
  *
- *     CALLING ──all READY, or enough──> SERVING ──address──> RUNNING ──all ended──> over
- *        └──────── too few ────────────────┴────── signal, the host is lost ──────────▲
+ *     CALLING ──all READY, or enough──> (STAGING ──>) SERVING ──address──> RUNNING ──all ended──> over
+ *        └──────── too few ───────────────────────────────┴── signal, the host is lost ──▲
  */
 #ifndef LAUNCHER_FLEET_ROOT_H
 #define LAUNCHER_FLEET_ROOT_H
@@ -12,11 +12,13 @@
 
 #include "launcher/fleet_job.h"
 #include "launcher/fleet_part.h"
+#include "launcher/fleet_stage.h"
 
 struct fleet_root_options {
     const struct fleet_job *job;
     uint32_t here; /* place of this machine, or FLEET_NOWHERE */
     uint32_t min_nodes;
+    struct fleet_stage_plan *stage; /* nothing to be staged: its scan is NULL */
     bool serves; /* a rendezvous has to be opened on one of the hosts */
     uint64_t grace_ms;
     bool torchrun_exit_code;

@@ -19,6 +19,17 @@ enum {
     FREE_PORT_TRIES = 100,
 };
 
+static void judge(struct hosts *hosts, size_t count)
+{
+    hosts->count = count;
+    hosts->is_mine = false;
+    hosts->is_loopback = count > 0;
+    for (size_t i = 0; i < count; i++) {
+        hosts->is_loopback &= ct_addr_is_loopback(&hosts->addrs[i]);
+        hosts->is_mine |= ct_nic_is_mine(&hosts->addrs[i]);
+    }
+}
+
 int hosts_resolve(struct hosts *out, const struct config *config,
                   struct ctrun_error *err)
 {
@@ -27,14 +38,16 @@ int hosts_resolve(struct hosts *out, const struct config *config,
                     : late_name_resolve(&config->endpoint, config->connect_timeout_ms,
                                         out->addrs, CT_ADDRS_MAX, err);
 
-    out->count = count > 0 ? (size_t)count : 0;
-    out->is_mine = false;
-    out->is_loopback = count > 0;
-    for (size_t i = 0; i < out->count; i++) {
-        out->is_loopback &= ct_addr_is_loopback(&out->addrs[i]);
-        out->is_mine |= ct_nic_is_mine(&out->addrs[i]);
-    }
+    judge(out, count > 0 ? (size_t)count : 0);
     return count < 0 ? count : 0;
+}
+
+void hosts_set(struct hosts *out, const struct ct_addr *addrs, size_t count)
+{
+    if (count > CT_ADDRS_MAX)
+        count = CT_ADDRS_MAX;
+    memcpy(out->addrs, addrs, count * sizeof *addrs);
+    judge(out, count);
 }
 
 enum hosts_role hosts_role(const struct hosts *hosts, const struct config *config)

@@ -22,6 +22,9 @@ struct hosts {
 int hosts_resolve(struct hosts *out, const struct config *config,
                   struct ctrun_error *err);
 
+/* The same of addresses that are known. */
+void hosts_set(struct hosts *out, const struct ct_addr *addrs, size_t count);
+
 enum hosts_role {
     HOSTS_CLIENT,
     HOSTS_SERVE_OR_JOIN, /* serve; when a ctrun has the port already, be its client */

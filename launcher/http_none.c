@@ -10,8 +10,8 @@ int http_client_open(struct http_client **out,
     (void)out;
     (void)options;
     return ct_fail(err, CTRUN_E_USAGE,
-                   "this ctrun was built without libcurl; install "
-                   "libcurl4-openssl-dev and build it again");
+                   "this ctrun was built without libcurl; build it with "
+                   "libcurl4-openssl-dev installed, and without CTRUN_STATIC");
 }
 
 void http_client_close(struct http_client *client)

@@ -3,11 +3,9 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "launcher/whole_file.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
@@ -43,46 +41,11 @@ cJSON *json_parse(const char *text, size_t length)
     return NULL;
 }
 
-/* Reads a regular file whole; *text is NUL-terminated and owned by the caller. A FIFO
- * or a device in its place must not make the launcher wait. */
-static int read_file(const char *path, char **text, size_t *length)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    struct stat info;
-    ssize_t got = 0;
-    int rc = 0;
-
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &info) < 0)
-        rc = -errno;
-    else if (!S_ISREG(info.st_mode))
-        rc = -EBADMSG;
-    else if (info.st_size > JSON_FILE_MAX_BYTES)
-        rc = -EFBIG;
-    else if (!(*text = ct_zalloc((size_t)info.st_size + 1)))
-        rc = -ENOMEM;
-    for (*length = 0; rc == 0 && *length < (size_t)info.st_size;
-         *length += (size_t)got) {
-        got = read(fd, *text + *length, (size_t)info.st_size - *length);
-        if (got < 0)
-            rc = -errno;
-        if (got <= 0)
-            break;
-    }
-    close(fd);
-    if (rc < 0) {
-        free(*text);
-        *text = NULL;
-    }
-    return rc;
-}
-
 int json_parse_file(const char *path, cJSON **out)
 {
     size_t length = 0;
     char *text = NULL;
-    int rc = read_file(path, &text, &length);
+    int rc = whole_file_read(path, JSON_FILE_MAX_BYTES, &text, &length, NULL);
 
     *out = rc < 0 ? NULL : json_parse(text, length);
     free(text);

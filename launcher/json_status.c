@@ -23,7 +23,9 @@ static void read_worker(struct json_worker *out, const cJSON *item)
     out->code = json_get_int(item, "code");
     out->uptime_ms = json_get_u64(item, "uptime_ms");
     out->step = json_get_i64(item, "step", -1);
+    out->restarts = (int)json_get_i64(item, "restarts", -1);
     out->rss_kb = json_get_i64(item, "rss_kb", -1);
+    json_get_text(item, "role", out->role, sizeof out->role);
     json_get_text(item, "state", out->state, sizeof out->state);
     json_get_text(item, "cause", out->cause, sizeof out->cause);
     out->out_file = get_path(item, "stdout");

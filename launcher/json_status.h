@@ -13,11 +13,13 @@ struct json_worker {
     int rank;
     int local_rank;
     int pid;
+    char role[CT_ROLE_MAX]; /* where its node has several; else empty */
     char state[16];
     char cause[16]; /* "none" while it runs */
     int code;
     uint64_t uptime_ms;
     int64_t step;   /* -1: none told */
+    int restarts;   /* alone in this round; -1: its role has none */
     int64_t rss_kb; /* -1: unknown */
     char *out_file; /* owned; NULL: none */
     char *err_file;

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "launcher/json.h"
+#include "launcher/summary_json.h"
 #include "worker_sdk/base/str.h"
 
 static uint8_t read_cause(const cJSON *object)
@@ -50,6 +51,7 @@ static void read_failure(const cJSON *item, struct ct_failure *out)
     out->wall_ns = json_get_u64(item, "time_ns");
     out->uptime_ms = json_get_u64(item, "uptime_ms");
     out->step = json_get_i64(item, "step", 0);
+    out->later_ms = json_get_u64(item, "later_ms");
     json_get_text(item, "host", out->host, sizeof out->host);
     json_get_text(item, "error_file", out->error_file, sizeof out->error_file);
     json_get_text(item, "text", out->text, sizeof out->text);
@@ -83,6 +85,7 @@ static int read_root(const cJSON *root, struct json_summary *out)
     struct ct_verdict *verdict = &out->verdict;
     const cJSON *list = json_get(root, "failures");
     const cJSON *item;
+    char reason[32];
 
     if (!cJSON_IsString(json_get(root, "outcome")) || !cJSON_IsArray(list))
         return -EBADMSG;
@@ -93,6 +96,8 @@ static int read_root(const cJSON *root, struct json_summary *out)
     json_get_text(root, "message", out->message, sizeof out->message);
     out->max_restarts = json_get_unsigned(root, "max_restarts");
     out->signal = json_get_int(root, "signal");
+    json_get_text(root, "reason", reason, sizeof reason);
+    out->allocation_ends = strcmp(reason, SUMMARY_JSON_ALLOCATION) == 0;
     out->exit_code = json_get_int(root, "exit_code");
     verdict->outcome = read_outcome(root);
     verdict->generation = json_get_u64(root, "generation");

@@ -13,7 +13,8 @@ struct json_summary {
     char error[32];    /* E_...; empty: none */
     char message[1024];
     uint32_t max_restarts;
-    int signal; /* != 0: it was ended by this signal */
+    int signal;           /* != 0: it was ended by this signal */
+    bool allocation_ends; /* that is why */
     int exit_code;
 };
 

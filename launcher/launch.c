@@ -13,7 +13,7 @@
 #include "launcher/messages.h"
 #include "launcher/plan.h"
 #include "launcher/preflight.h"
-#include "launcher/program_hash.h"
+#include "launcher/say_end.h"
 #include "launcher/seat.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
@@ -107,26 +107,24 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     out->join.slots = (uint32_t)config->nproc;
     out->join.fingerprint = fingerprint_of(config);
     if (config->nodes.max > 1)
-        out->join.program = program_hash(&config->program,
-                                         ct_env_find(config->env, "PATH"));
+        out->join.program = config_program_hash(config);
     out->join.node_rank_hint = config->node_rank;
     out->join.is_endpoint = launch->hosts.is_mine;
     (void)ct_copy(out->join.role, sizeof out->join.role, config->role);
+    out->join.roles = config->roles;
     addresses_fill_join(&launch->addresses, config, &out->join);
 }
 
 static int run_agent(struct launch *launch)
 {
+    static struct agent_result result; /* large, and touched only by failures */
     const struct config *config = launch->config;
     struct agent_options *options = ct_zalloc(sizeof *options);
-    struct agent_result *result = ct_zalloc(sizeof *result);
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
     int code;
 
-    if (!options || !result) {
-        code = launch_fail(config, &err);
-        goto done;
-    }
+    if (!options)
+        return launch_fail(config, &err);
     *options = (struct agent_options){
         .server = launch->hosts.addrs,
         .server_count = launch->hosts.count,
@@ -138,7 +136,13 @@ static int run_agent(struct launch *launch)
         .connect_timeout_ms = config->connect_timeout_ms,
         .grace_ms = config->grace_ms,
         .signal_grace_ms = config->signal_grace_ms,
+        .end_s = config->end_s,
+        .stop_before_end_s = config->stop_before_end_s,
+        .end_grace_ms = config->end_grace_ms,
+        .end_signal = config->end_signal,
         .keeps_signals = config->keeps_signals,
+        .serves_pmi = config->serves_pmi,
+        .pmi_fd = config->pmi.is_for_worker ? config->pmi.fd : 0,
         .signals = config->signals,
         .signal_count = config->signal_count,
         .out_filters = (const char *const *)config->out_filters,
@@ -146,6 +150,7 @@ static int run_agent(struct launch *launch)
         .ranks_prefix = config->collapses ? ranks_prefix : NULL,
         .log_max_bytes = config->log_max_bytes,
         .log_keep = config->log_keep,
+        .rate_limit = config->rate_limit,
         .min_uptime_ms = config->min_uptime_ms,
         .hang_timeout_ms = config->hang_timeout_ms,
         .stuck_limit_ms = config->stuck_limit_ms,
@@ -154,21 +159,31 @@ static int run_agent(struct launch *launch)
         .plan = plan,
         .describe = describe,
         .parse_timer = parse_timer,
+        .restarts_alone = launch_restarts_alone,
         .signals_are_exact = seat_get()->is_given,
     };
     launch_fill_stores(launch, options);
     launch_fill_words(options);
     fill_options(launch, options);
-    if (agent_run(options, result, &err) < 0)
-        result->error = err;
-    code = launch_end(launch, result);
-done:
+    if (agent_run(options, &result, &err) < 0)
+        result.error = err;
+    code = launch_end(launch, &result);
     free(options);
-    free(result);
     return code;
 }
 
-int launch_run(const struct config *config)
+/* Where the rendezvous is; it is served when it is ours. */
+static int meet(struct launch *launch, struct config *config, struct ctrun_error *err)
+{
+    int rc = config->pmi.is_used ? launch_meet_by_pmi(launch, config, err) : 0;
+
+    if (rc != 0)
+        return rc;
+    rc = hosts_resolve(&launch->hosts, config, err);
+    return rc < 0 ? rc : launch_host_rendezvous(launch, err);
+}
+
+int launch_run(struct config *config)
 {
     struct launch *launch = ct_zalloc(sizeof *launch);
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
@@ -179,6 +194,10 @@ int launch_run(const struct config *config)
         return launch_fail(config, &err);
     descriptors_reserve(AGENT_DESCRIPTORS +
                         AGENT_DESCRIPTORS_PER_WORKER * config->nproc);
+    if (say_end_check(config, &err) < 0) {
+        free(launch);
+        return launch_fail(config, &err);
+    }
     launch_say_beginning(config);
     launch->config = config;
     launch->born_ms = ct_now_ms();
@@ -194,14 +213,14 @@ int launch_run(const struct config *config)
     if (torch_events_init(&launch->torch_events, config) < 0)
         code = launch_fail(config, &err);
     else if (addresses_resolve(&launch->addresses, config, &err) < 0 ||
-             hosts_resolve(&launch->hosts, config, &err) < 0 ||
-             launch_host_rendezvous(launch, &err) < 0)
+             meet(launch, config, &err) < 0)
         code = launch_fail_to_meet(launch, &err);
     else
         code = run_agent(launch);
     launch_close_server(launch);
     logdir_aside_close(&launch->logdir);
     torch_events_deinit(&launch->torch_events);
+    role_restarts_deinit(&launch->role_restarts);
     free(launch);
     return code;
 }

@@ -7,8 +7,9 @@
 
 #include "launcher/config.h"
 
-/* Blocks until the run is over for this node. Returns the exit code; has said why. */
-int launch_run(const struct config *config);
+/* Blocks until the run is over for this node. Returns the exit code; has said why. What tasks of
+ * srun tell each other first comes into `config`. */
+int launch_run(struct config *config);
 
 /* Trouble of the launcher itself: prints the sentence, writes the launcher's error file
  * when TORCHELASTIC_ERROR_FILE names one, and returns the exit code. */

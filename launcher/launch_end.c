@@ -101,16 +101,20 @@ static int requeue_code(const struct launch *launch, const struct agent_result *
     return launch->config->requeue_exit;
 }
 
-static int end_by_signal(const struct launch *launch, int signal)
+static int end_by_signal(const struct launch *launch, const struct agent_result *result)
 {
+    const int signal = result->signal;
     const char *name = sigabbrev_np(signal);
     char text[128];
 
     (void)ct_format(text, sizeof text,
                     "SignalException: Process %d got signal: %d (%s%s)", (int)getpid(),
                     signal, name ? "SIG" : "", name ? name : "?");
-    messages_say("stopped by %s%s (%d); all workers are gone", name ? "SIG" : "signal ",
-                 name ? name : "", signal);
+    if (result->allocation_ends)
+        messages_say("stopped before the allocation ends; all workers are gone");
+    else
+        messages_say("stopped by %s%s (%d); all workers are gone",
+                     name ? "SIG" : "signal ", name ? name : "", signal);
     launch_write_own_error(launch->config, text);
     return launch_code(launch->config, CT_EXIT_SIGNAL + signal);
 }
@@ -173,7 +177,7 @@ static bool is_told_by_another(const struct launch *launch,
              verdict->failures[0].cause == CT_CAUSE_UNKILLABLE);
 }
 
-static int end_by_verdict(const struct launch *launch, const struct ct_verdict *verdict)
+static int end_by_verdict(struct launch *launch, const struct ct_verdict *verdict)
 {
     struct json_error_file files[CT_FAILURES_MAX] = {0};
     struct messages_block block;
@@ -186,6 +190,7 @@ static int end_by_verdict(const struct launch *launch, const struct ct_verdict *
     if (!is_told_by_another(launch, verdict)) {
         summary_format(&block, &summary);
         messages_print(&block);
+        launch_say_leftovers(launch);
         summary_torchrun_format(&block, &summary);
         messages_print(&block);
     }
@@ -225,6 +230,7 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
         .host = config->host,
         .exit_code = code,
         .signal = result->signal,
+        .allocation_ends = result->allocation_ends,
         .error = &result->error,
         .duration_ms = ct_now_ms() - launch->born_ms,
     };
@@ -269,13 +275,14 @@ int launch_end(struct launch *launch, struct agent_result *result)
                                 result->verdict.outcome != CT_OUTCOME_SUCCEEDED))
         messages_end_line(); /* our first line is for grep: it begins a line */
     if (result->signal)
-        code = end_by_signal(launch, result->signal);
+        code = end_by_signal(launch, result);
     else if (result->error.code == CTRUN_E_UNKILLABLE)
         code = end_unkillable(launch, result);
     else if (result->error.code)
         code = launch_fail_to_meet(launch, &result->error);
     else
         code = end_by_verdict(launch, &result->verdict);
+    launch_say_leftovers(launch);
     code = requeue_code(launch, result, code);
     write_summary(launch, result, code);
     return code;

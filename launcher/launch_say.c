@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people hear while a run goes on. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "launcher/launch_private.h"
 #include "launcher/messages.h"
 #include "launcher/nested.h"
+#include "launcher/say_end.h"
 #include "launcher/say_signal.h"
 #include "launcher/say_start.h"
 #include "launcher/seat.h"
 #include "launcher/sender.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
@@ -127,25 +131,59 @@ static void say_omp(struct launch *launch, const struct ct_start *start)
         ct_info("%s", text);
 }
 
+/* Worlds may shrink: whoever types sees why nothing answers. */
+static void say_input(const struct launch *launch, const struct ct_start *start)
+{
+    const int rank = launch->config->stdin_rank;
+
+    if (rank >= 0 && (uint32_t)rank >= start->world_size && start->group_rank == 0)
+        messages_say("warning: --stdin=%d: this round has ranks 0 to %u: nobody reads "
+                     "standard input",
+                     rank, start->world_size - 1);
+}
+
+static void on_leftovers(void *context, const char *processes)
+{
+    struct launch *launch = context;
+
+    free(launch->leftovers);
+    launch->leftovers = ct_strdup(processes);
+}
+
+void launch_say_leftovers(struct launch *launch)
+{
+    if (launch->leftovers)
+        messages_say("warning: killed what workers had left behind: %s",
+                     launch->leftovers);
+    free(launch->leftovers);
+    launch->leftovers = NULL;
+}
+
 static void on_start(void *context, const struct ct_start *start)
 {
     struct launch *launch = context;
     unsigned last = (unsigned)launch->config->nproc - 1;
+    struct ct_role_at role;
 
+    launch_say_leftovers(launch);
     say_start(launch->config, start, launch->said_layout);
     say_omp(launch, start);
+    say_input(launch, start);
     if (launch->has_returned)
         messages_say("rejoined as node %u of %u", start->group_rank,
                      start->group_world_size);
     launch->has_returned = false;
+    config_role_at(&role, launch->config, start, 0); /* the first of them speaks */
     ct_info(
         "round started restart_count=%u master_addr=%s master_port=%d group_rank=%u "
         "group_world_size=%u local_ranks=0-%u role_ranks=%u-%u global_ranks=%u-%u "
         "role_world_size=%u global_world_size=%u",
         start->restart_count, start->master_addr, start->master_port, start->group_rank,
-        start->group_world_size, last, start->role_rank_base,
-        start->role_rank_base + last, start->rank_base, start->rank_base + last,
-        start->role_world_size, start->world_size);
+        start->group_world_size, last, role.rank,
+        role.rank + (launch->config->roles.count > 0
+                         ? launch->config->roles.list[0].slots - 1
+                         : last),
+        start->rank_base, start->rank_base + last, role.world_size, start->world_size);
     torch_events_round(&launch->torch_events, start);
     seat_tell_started();
 }
@@ -212,6 +250,31 @@ static void on_countdown(void *context, uint64_t left_ms)
         say_signal_left(((struct launch *)context)->config, left_ms);
 }
 
+static void on_allocation_end(void *context, const struct agent_ending *ending)
+{
+    struct launch *launch = context;
+
+    say_end_near(launch->config, ending);
+    launch->is_ending |= ending->is_ending;
+}
+
+static void on_left_out(void *context, int rank, uint64_t lines, uint64_t bytes)
+{
+    const struct launch *launch = context;
+    struct ct_event event;
+
+    ct_event_begin(&event, "output_left_out");
+    ct_event_int(&event, "rank", rank);
+    ct_event_int(&event, "lines", (int64_t)lines);
+    ct_event_int(&event, "bytes", (int64_t)bytes);
+    ct_event_end(&event);
+    messages_say("rank %d: %llu line%s of %llu bytes not shown: more than %llu bytes a "
+                 "second (--log-rate-limit)",
+                 rank, (unsigned long long)lines, lines == 1 ? "" : "s",
+                 (unsigned long long)bytes,
+                 (unsigned long long)launch->config->rate_limit);
+}
+
 static void on_resize(void *context, const struct ct_resize *resize)
 {
     (void)context;
@@ -269,16 +332,32 @@ void launch_fill_words(struct agent_options *options)
     options->on_waiting = on_waiting;
     options->on_way = on_way;
     options->on_start = on_start;
+    options->on_leftovers = on_leftovers;
     options->on_stop = on_stop;
     options->on_signal = on_signal;
     options->why = why;
     options->on_countdown = on_countdown;
+    options->on_allocation_end = on_allocation_end;
     options->on_worker_started = on_worker_started;
+    options->on_left_out = on_left_out;
     options->on_resize = on_resize;
     options->on_lost = on_lost;
     options->on_returned = on_returned;
     options->on_heir = on_heir;
     options->on_worker_ended = on_worker_ended;
+}
+
+/* By one node: the others chose in the same way, and --dry-run tells of each. */
+static void say_nics(const struct config *config)
+{
+    char text[NIC_HINTS_TEXT_MAX];
+
+    if (!config->nics.sets_env || !nic_hints_format(text, &config->nics))
+        return;
+    if (config->node_rank <= 0)
+        messages_say("%s", text);
+    else
+        ct_info("%s", text);
 }
 
 void launch_say_beginning(const struct config *config)
@@ -287,7 +366,9 @@ void launch_say_beginning(const struct config *config)
 
     if (*nested_format(text, sizeof text, config->env))
         messages_say("%s", text);
+    say_nics(config);
     if (config->requeues && config->node_rank <= 0)
         messages_say("%s has requeued this job %u time%s", config->batch_system,
                      config->requeues, config->requeues > 1 ? "s" : "");
+    say_end_beginning(config);
 }

@@ -107,6 +107,29 @@ static size_t find_servers(void *context, struct ct_addr *out, size_t max)
     return candidacy_find_servers(launch->candidacy, out, max);
 }
 
+int launch_serve_anywhere(struct launch *launch, uint16_t *port,
+                          struct ctrun_error *err)
+{
+    struct ct_addr any = {.v6.sin6_family = AF_INET6, .length = sizeof any.v6};
+    int rc = need_server(launch, err);
+
+    if (rc < 0)
+        return rc;
+    if (launch->addresses.has_bind)
+        any = launch->addresses.bind;
+    ct_addr_set_port(&any, launch->config->endpoint.port);
+    if ((rc = server_listen(launch->server, &any, port, err)) == CTRUN_E_PORT_BUSY) {
+        ct_addr_set_port(&any, 0);
+        rc = server_listen(launch->server, &any, port, err);
+    }
+    if (rc < 0)
+        return rc;
+    ct_info("serving the rendezvous run=%s port=%d", launch->config->run_id, *port);
+    launch->hosts_rendezvous = true;
+    launch->claim.port = *port;
+    return 0;
+}
+
 int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err)
 {
     enum hosts_role role = hosts_role(&launch->hosts, launch->config);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "agent/rate.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -61,5 +62,24 @@ int log_limits_parse(const struct options *options, uint64_t *max_bytes, int *ke
                        "--log-max-size=%s: not a size of %d bytes or more, as 500K, "
                        "100M or 2G",
                        size, SIZE_MIN);
+    return 0;
+}
+
+int log_limits_parse_rate(const struct options *options, uint64_t *bytes_per_s,
+                          struct ctrun_error *err)
+{
+    const char *text = option_text(options, OPTION_LOG_RATE_LIMIT);
+
+    *bytes_per_s = 0;
+    if (!option_has_text(options, OPTION_LOG_RATE_LIMIT))
+        return 0;
+    if (parse_size(text, bytes_per_s) < 0 ||
+        (*bytes_per_s > 0 && *bytes_per_s < SIZE_MIN) ||
+        *bytes_per_s > 1ull << RATE_SHIFT_MAX)
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "--log-rate-limit=%s: not a size of %d bytes or more a second, as "
+            "64K or 2M; 0: no limit",
+            text, SIZE_MIN);
     return 0;
 }

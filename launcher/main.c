@@ -12,10 +12,12 @@
 #include "launcher/dry_run.h"
 #include "launcher/fleet.h"
 #include "launcher/fleet_relay.h"
+#include "launcher/fleet_stage.h"
 #include "launcher/help.h"
 #include "launcher/launch.h"
 #include "launcher/merge.h"
 #include "launcher/messages.h"
+#include "launcher/option_file.h"
 #include "launcher/print_config.h"
 #include "launcher/seat.h"
 #include "launcher/sender.h"
@@ -98,9 +100,16 @@ static int refuse_tasks(const struct options *options, const struct ctrun_error 
 static int resolve(struct config *config, const struct options *options,
                    const struct ct_auth_token *token, struct ctrun_error *err)
 {
-    int rc = config_resolve(config, options, environ, err);
+    int rc = fleet_stage_check(options, err);
 
-    return rc < 0 ? rc : token_resolve(config, options, token, err);
+    if (rc == 0)
+        rc = config_resolve(config, options, environ, err);
+
+    if (rc == 0)
+        rc = token_resolve(config, options, token, err);
+    if (rc < 0)
+        option_file_blame(options, err);
+    return rc;
 }
 
 /* The process that --hosts was typed at. */
@@ -114,7 +123,20 @@ static int run_fleet(const struct options *options, char **argv,
 
     open_events();
     code = fleet_run(options, argv, token, &err);
+    if (code < 0)
+        option_file_blame(options, &err);
     return code < 0 ? refuse(&err, torchrun_exit_code) : code;
+}
+
+/* The hosts of --hosts are told what the file says; they may not have it. */
+static int parse(struct options *options, int argc, char **argv,
+                 struct ctrun_error *err)
+{
+    int rc = options_parse(options, argc, argv, environ, err);
+
+    return rc < 0 || options->action != OPTIONS_RUN || seat_get()->is_given
+               ? rc
+               : option_file_load(options, err);
 }
 
 static bool is_run(const struct options *options)
@@ -129,7 +151,7 @@ int main(int argc, char **argv)
     struct ct_auth_token token = {0};
     struct config *config = ct_zalloc(sizeof *config);
     struct merge merge = {0};
-    struct options options;
+    struct options options = {0};
     int code;
 
     if (argc == 2 && strcmp(argv[1], "--relay") == 0)
@@ -142,7 +164,7 @@ int main(int argc, char **argv)
     if (!config)
         return refuse(&err, false);
     if (ct_auth_token_take_env(&token, &err) < 0 || /* no child ever sees it */
-        options_parse(&options, argc, argv, environ, &err) < 0)
+        parse(&options, argc, argv, &err) < 0)
         code = refuse(&err, false);
     else if (options.action != OPTIONS_RUN)
         code = say_and_leave(&options);
@@ -160,6 +182,7 @@ int main(int argc, char **argv)
         code = run(config, &options);
     config_deinit(config);
     ct_auth_token_wipe(&token);
+    options_deinit(&options);
     free(config);
     merge_close(&merge, code);
     return code;

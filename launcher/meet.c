@@ -5,6 +5,7 @@
 
 #include "launcher/meet_batch.h"
 #include "launcher/meet_etcd.h"
+#include "launcher/meet_pmi.h"
 #include "launcher/meet_seat.h"
 #include "launcher/rdzv_conf.h"
 #include "worker_sdk/base/log.h"
@@ -248,6 +249,8 @@ int meet_resolve(struct config *config, const struct options *options,
         rc = meet_batch_resolve(config, options, err);
     if (rc < 0 || (rc == 0 && ((rc = choose_backend(config, options, err)) < 0 ||
                                (rc = resolve_endpoint(config, options, err)) < 0)))
+        return rc;
+    if ((rc = meet_pmi_check(config, options, err)) < 0)
         return rc;
     return resolve_times(config, options, err);
 }

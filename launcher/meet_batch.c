@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/meet_batch.h"
 
+#include "launcher/meet_pmi.h"
 #include "launcher/nested.h"
 #include "launcher/slurm.h"
 #include "worker_sdk/base/str.h"
 
-/* No batch system is asked then. */
-static bool user_says_how(const struct options *options)
+bool meet_batch_is_told(const struct options *options)
 {
     return options->values[OPTION_STANDALONE].is_on ||
            option_has_text(options, OPTION_RDZV_BACKEND) ||
@@ -97,7 +97,7 @@ static void describe(struct config *config, const struct batch_place *place)
 
 static int fill(struct config *config, const struct options *options,
                 const struct batch_place *place, enum batch_shape shape,
-                struct ctrun_error *err)
+                const struct batch_source *source, struct ctrun_error *err)
 {
     describe(config, place);
     if (shape == BATCH_RANKS)
@@ -125,6 +125,7 @@ static int fill(struct config *config, const struct options *options,
     if (!ct_port_range_has(&config->ports, config->endpoint.port))
         config->endpoint.port = ct_port_range_at(&config->ports, place->ports[0], 0);
     config->is_host = config->node_rank == 0 ? CONFIG_HOST_YES : CONFIG_HOST_NO;
+    meet_pmi_find(&config->pmi, options, place, &config->nodes, source);
     return 1;
 }
 
@@ -150,12 +151,12 @@ int meet_batch_resolve(struct config *config, const struct options *options,
                        struct ctrun_error *err)
 {
     const struct batch_source source = batch_source_of(&config->env);
-    bool is_told = user_says_how(options);
+    bool is_told = meet_batch_is_told(options);
     enum batch_shape shape;
     struct batch_place place;
+    bool is_nested;
     int rc = batch_find(&place, &source, err);
 
-    config->end_s = slurm_end(&source);
     config->kill_wait_s = slurm_grace(&source);
     if (rc < 0 && is_told) /* then its variables do not matter either */
         return 0;
@@ -163,12 +164,17 @@ int meet_batch_resolve(struct config *config, const struct options *options,
         return rc;
     (void)ct_copy(config->batch_task, sizeof config->batch_task, place.run_id);
     shape = batch_shape(&place, options);
-    if (nested_is_in_task(config->env, place.run_id))
+    is_nested = nested_is_in_task(config->env, place.run_id);
+    if (!is_nested) {
+        config->node_id = place.node_id;
+        config->node_count = place.has_size ? (int)place.nodes.count : 0;
+    }
+    if (is_nested)
         rc = 0;
     else if (is_told)
         rc = check_told(&place, shape, config, options, err);
     else if ((rc = check(&place, shape, config, options, err)) == 0)
-        rc = fill(config, options, &place, shape, err);
+        rc = fill(config, options, &place, shape, &source, err);
     batch_place_deinit(&place);
     return rc;
 }

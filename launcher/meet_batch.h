@@ -16,5 +16,7 @@
  * tasks cannot be used as was asked for; CTRUN_E_BAD_ENVIRONMENT. */
 int meet_batch_resolve(struct config *config, const struct options *options,
                        struct ctrun_error *err);
+/* The options say how to meet: no batch system is asked. */
+bool meet_batch_is_told(const struct options *options);
 
 #endif

@@ -17,6 +17,7 @@ int meet_seat_check(const struct options *options, const struct nnodes *nodes,
 
     for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
         if (options->values[alone[i]].source == OPTION_TYPED ||
+            options->values[alone[i]].source == OPTION_FROM_FILE ||
             (alone[i] == OPTION_STANDALONE && options->values[alone[i]].is_on))
             return ct_fail(err, CTRUN_E_USAGE,
                            "--%s: not with --hosts, which gives every node its rank "
@@ -47,6 +48,8 @@ int meet_seat_resolve(struct config *config, const struct options *options,
         config->nodes.min = config->nodes.max = seat->total;
     if ((rc = meet_seat_check(options, &config->nodes, seat->total, err)) < 0)
         return rc;
+    config->node_id = seat->place;
+    config->node_count = seat->total;
     if (!option_has_text(options, OPTION_RDZV_ID))
         (void)ct_copy(config->run_id, sizeof config->run_id, seat->run_id);
     if (!*seat->endpoint && !*typed) { /* one node meets nobody */

@@ -12,6 +12,7 @@
 
 #include "launcher/batch.h"
 #include "launcher/devices.h"
+#include "launcher/meet_pmi.h"
 #include "launcher/nested.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
@@ -224,8 +225,12 @@ int merge_tasks(struct merge *out, const struct options *options, char *const *e
         rc = out->is_done = true; /* task 0 prints */
     else if (only_looks)
         rc = 0;
-    else
-        rc = place.local_id == 0 ? lead(out, &place, err) : follow(out, &place, err);
+    else if (place.local_id == 0)
+        rc = lead(out, &place, err);
+    else {
+        meet_pmi_attend(options, &place, &source);
+        rc = follow(out, &place, err);
+    }
     batch_place_deinit(&place);
     return rc < 0 ? rc : 0;
 }

@@ -14,6 +14,15 @@ enum {
     LINE_MAX_BYTES = 2048
 };
 
+/* Texts quote files and people: what they have in them does not steer a terminal. */
+static void make_plain(char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\t') ||
+            text[i] == '\x7f')
+            text[i] = '?';
+}
+
 /* To stderr, or to who started this node of a --hosts run. */
 static void write_all(const char *text, size_t length)
 {
@@ -128,6 +137,7 @@ void messages_error(const struct ctrun_error *err)
     struct messages_block block;
 
     messages_begin(&block, err->code, "%s", err->text);
+    make_plain(block.text, block.length);
     messages_print(&block);
 }
 
@@ -144,6 +154,7 @@ void messages_say(const char *fmt, ...)
     used += length < 0                                ? 0
             : (size_t)length < sizeof text - used - 1 ? (size_t)length
                                                       : sizeof text - used - 2;
+    make_plain(text, used);
     text[used++] = '\n';
     write_all(text, used);
 }
@@ -311,6 +322,9 @@ void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
                         stop->max_restarts, who, what);
     else if (stop->reason == CT_STOP_NODE_LOST)
         format_lost(dst, size, cause);
+    else if (stop->reason == CT_STOP_ASKED)
+        (void)ct_format(dst, size, "new round: asked for on %s (%.128s)", cause->host,
+                        cause->text);
     else if (*cause->text)
         (void)ct_format(dst, size, "new round: %s leaves (%.200s)", cause->host,
                         cause->text);

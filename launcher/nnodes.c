@@ -71,7 +71,8 @@ int nproc_parse(const char *text, const struct nproc_source *source, int *out,
     } else {
         return ct_fail(
             err, -EINVAL,
-            "Unsupported nproc_per_node value: %s; use a number, auto, cpu or gpu",
+            "Unsupported nproc_per_node value: %s; use a number, auto, cpu, gpu or a "
+            "list such as 8,8,2x3",
             text);
     }
     *out = count > NPROC_MAX ? NPROC_MAX : count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The two sizes of a job: --nnodes (N or MIN:MAX) and --nproc-per-node (a number or a
- * word). */
+ * word; a list of them is nproc_list.h). */
 #ifndef LAUNCHER_NNODES_H
 #define LAUNCHER_NNODES_H
 

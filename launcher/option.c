@@ -4,20 +4,10 @@
 #include <ctype.h>
 #include <errno.h>
 
-#include "launcher/nearest.h"
+#include "launcher/option_name.h"
+#include "launcher/role_spec.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
-
-enum {
-    NAME_MAX_BYTES = 64,
-    MATCHES_MAX = 2 * OPTION_COUNT
-};
-
-/* One spelling of one option. */
-struct match {
-    enum option_id id;
-    bool has_underscores;
-};
 
 struct parser {
     struct options *out;
@@ -52,98 +42,10 @@ static int parse_float(const char *text, double *out)
 
 /* ---- Names --------------------------------------------------------------------------- */
 
-static void spell(char *dst, const char *name, bool with_underscores)
-{
-    (void)ct_copy(dst, NAME_MAX_BYTES, name); /* table names are shorter */
-    for (; with_underscores && *dst; dst++)
-        if (*dst == '-')
-            *dst = '_';
-}
-
-static bool is_known(const struct options *options, int id)
-{
-    return options->is_launch || !option_table[id].is_launch_only;
-}
-
-/* Those that torchrun does not have. */
-static bool is_own(enum option_id id)
-{
-    return ct_starts_with(option_table[id].help, "ctrun: ");
-}
-
-/* An abbreviation that means one of torchrun's options means it here: --print-c is
- * --print-completion, although ctrun has --print-config. Own options only count where none of
- * torchrun's begins so. */
-static int prefer_torchrun(struct match *matches, int count)
-{
-    int kept = 0;
-
-    for (int i = 0; i < count; i++)
-        if (!is_own(matches[i].id))
-            matches[kept++] = matches[i];
-    return kept ? kept : count;
-}
-
-/* All spellings that begin with prefix[length], or only the exact one when there is
- * one. */
-static int find_long(const struct options *options, const char *prefix, size_t length,
-                     struct match *matches)
-{
-    char spelling[NAME_MAX_BYTES];
-    int count = 0;
-
-    for (int id = 0; id < OPTION_COUNT; id++) {
-        int spellings = strchr(option_table[id].name, '-') ? 2 : 1;
-
-        for (int i = 0; i < spellings && is_known(options, id); i++) {
-            spell(spelling, option_table[id].name, i == 1);
-            if (strncmp(spelling, prefix, length) != 0)
-                continue;
-            matches[count] = (struct match){(enum option_id)id, i == 1};
-            if (strlen(spelling) == length) {
-                matches[0] = matches[count];
-                return 1;
-            }
-            count++;
-        }
-    }
-    return prefer_torchrun(matches, count);
-}
-
-static int find_letter(char letter)
-{
-    for (int id = 0; id < OPTION_COUNT; id++)
-        if (option_table[id].letter && option_table[id].letter == letter)
-            return id;
-    return -1;
-}
-
-static const char *nearest_name(const struct options *options, const char *typed)
-{
-    const char *nearest = NULL;
-    char wanted[NAME_MAX_BYTES];
-    size_t best;
-
-    if (ct_copy(wanted, sizeof wanted, typed) < 0)
-        return NULL;
-    wanted[strcspn(wanted, "=")] = '\0';
-    for (char *p = wanted; *p; p++)
-        *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
-    best = strlen(wanted) / 3 + 2; /* further away is a guess, not a help */
-    for (int id = 0; id < OPTION_COUNT; id++) {
-        size_t d = nearest_distance(wanted, option_table[id].name);
-
-        if (d < best && is_known(options, id)) {
-            best = d;
-            nearest = option_table[id].name;
-        }
-    }
-    return nearest;
-}
-
 static int fail_unknown(struct parser *parser, const char *typed)
 {
-    const char *name = nearest_name(parser->out, typed + strspn(typed, "-"));
+    const char *name = option_name_nearest(typed + strspn(typed, "-"),
+                                           parser->out->is_launch);
 
     if (strcmp(typed, "--use-env") == 0 || strcmp(typed, "--use_env") == 0)
         return ct_fail(parser->err, CTRUN_E_USAGE,
@@ -157,15 +59,16 @@ static int fail_unknown(struct parser *parser, const char *typed)
 }
 
 static int fail_ambiguous(struct parser *parser, const char *typed,
-                          const struct match *matches, int count)
+                          const struct option_match *matches, int count)
 {
     char list[512] = "";
-    char spelling[NAME_MAX_BYTES];
+    char spelling[OPTION_NAME_MAX_BYTES];
 
     for (int i = 0; i < count; i++) {
         size_t used = strlen(list);
 
-        spell(spelling, option_table[matches[i].id].name, matches[i].has_underscores);
+        option_name_spell(spelling, option_table[matches[i].id].name,
+                          matches[i].has_underscores);
         (void)ct_format(list + used, sizeof list - used, "%s--%s", i ? ", " : "",
                         spelling);
     }
@@ -178,9 +81,9 @@ static int fail_ambiguous(struct parser *parser, const char *typed,
 static void describe_option(char *dst, size_t size, enum option_id id)
 {
     const struct option *option = &option_table[id];
-    char underscored[NAME_MAX_BYTES];
+    char underscored[OPTION_NAME_MAX_BYTES];
 
-    spell(underscored, option->name, true);
+    option_name_spell(underscored, option->name, true);
     if (option->letter)
         (void)ct_format(dst, size, "-%c/--%s", option->letter, option->name);
     else if (strchr(option->name, '-'))
@@ -205,7 +108,7 @@ static int set_value(struct options *out, enum option_id id, const char *text,
 {
     const struct option *option = &option_table[id];
     struct option_value *value = &out->values[id];
-    char who[2 * NAME_MAX_BYTES + 8];
+    char who[2 * OPTION_NAME_MAX_BYTES + 8];
 
     describe_option(who, sizeof who, id);
     value->text = text;
@@ -218,7 +121,8 @@ static int set_value(struct options *out, enum option_id id, const char *text,
         return ct_fail(err, CTRUN_E_USAGE, "argument %s: invalid float value: '%s'%s%s",
                        who, text, source == OPTION_FROM_ENV ? " from " : "",
                        source == OPTION_FROM_ENV ? option->env : "");
-    if (option->choices && source == OPTION_TYPED && !is_choice(option->choices, text))
+    if (option->choices && source != OPTION_FROM_ENV &&
+        !is_choice(option->choices, text))
         return ct_fail(err, CTRUN_E_USAGE,
                        "argument %s: invalid choice: '%s' (choose from: %s)", who, text,
                        option->choices);
@@ -235,8 +139,10 @@ static int set_from_environment(struct options *out, enum option_id id,
     if (option_parse_int(text, &number) < 0)
         return ct_fail(err, -EINVAL, "%s=%s: a flag wants 1 or 0 here",
                        option_table[id].env, text);
-    out->values[id] = (struct option_value){OPTION_FROM_ENV, text, number != 0, number,
-                                            0};
+    out->values[id] = (struct option_value){.source = OPTION_FROM_ENV,
+                                            .text = text,
+                                            .is_on = number != 0,
+                                            .integer = number};
     return 0;
 }
 
@@ -257,6 +163,77 @@ static int set_defaults(struct options *out, char *const *env, struct ctrun_erro
             return rc;
     }
     return 0;
+}
+
+/* ---- A file --------------------------------------------------------------------------- */
+
+static int fail_name(const struct options *options, const char *name,
+                     struct ctrun_error *err)
+{
+    struct option_match matches[OPTION_MATCHES_MAX];
+    const char *nearest = option_name_nearest(name + strspn(name, "-"),
+                                              options->is_launch);
+
+    /* Nothing is cut short here: a new option must not change what a file means. */
+    if (!nearest &&
+        option_name_find(matches, name, strlen(name), options->is_launch) > 0)
+        nearest = option_table[matches[0].id].name;
+    return nearest
+               ? ct_fail(err, CTRUN_E_USAGE,
+                         "no option is named '%.60s'; did you mean %s?", name, nearest)
+               : ct_fail(err, CTRUN_E_USAGE,
+                         "no option is named '%.60s'; ctrun --help lists them", name);
+}
+
+static int set_flag_from_file(struct option_value *value, const char *name,
+                              const char *text, struct ctrun_error *err)
+{
+    const bool is_on = is_choice("true yes on 1", text);
+
+    if (!is_on && !is_choice("false no off 0", text))
+        return ct_fail(err, CTRUN_E_USAGE, "%s = %.60s: a flag is true or false", name,
+                       text);
+    *value = (struct option_value){
+        .source = OPTION_FROM_FILE, .text = text, .is_on = is_on, .integer = is_on};
+    return 0;
+}
+
+int options_set_from_file(struct options *out, const char *name, const char *text,
+                          int line, struct ctrun_error *err)
+{
+    const int id = option_name_find_whole(name, out->is_launch);
+    struct option_value *value = id < 0 ? NULL : &out->values[id];
+    struct option_value before;
+    int rc;
+
+    if (!value)
+        return fail_name(out, name, err);
+    if (option_table[id].group == OPTION_GROUP_LAUNCHER)
+        return ct_fail(
+            err, CTRUN_E_USAGE, "--%s is for the command line%s alone, not for a file",
+            option_table[id].name, option_table[id].env ? " and the environment" : "");
+    if (value->line)
+        return ct_fail(err, CTRUN_E_USAGE, "%s is in line %d, too; leave one of them",
+                       name, value->line);
+    if (id == OPTION_ROLE && role_spec_is(text))
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "%s = %.200s: NAME=N:COMMAND is for the command line alone, "
+                       "not for a file",
+                       name, text);
+    before = *value;
+    rc = option_table[id].kind == OPTION_KIND_FLAG
+             ? set_flag_from_file(value, name, text, err)
+             : set_value(out, (enum option_id)id, text, OPTION_FROM_FILE, err);
+    if (rc == 0 && before.source > OPTION_FROM_FILE)
+        *value = before;
+    value->line = line;
+    return rc;
+}
+
+void options_deinit(struct options *options)
+{
+    free(options->file_text);
+    options->file_text = NULL;
 }
 
 /* ---- Words --------------------------------------------------------------------------- */
@@ -280,14 +257,14 @@ static bool is_option_word(const char *word)
 {
     if (word[0] != '-' || !word[1])
         return false;
-    if (word[1] != '-' && find_letter(word[1]) >= 0)
+    if (word[1] != '-' && option_name_find_letter(word[1]) >= 0)
         return true;
     return !is_negative_number(word) && (word[1] == '-' || !strchr(word, ' '));
 }
 
 static int take_value(struct parser *parser, enum option_id id, const char *attached)
 {
-    char who[2 * NAME_MAX_BYTES + 8];
+    char who[2 * OPTION_NAME_MAX_BYTES + 8];
 
     if (attached)
         return set_value(parser->out, id, attached, OPTION_TYPED, parser->err);
@@ -303,7 +280,7 @@ static int take_value(struct parser *parser, enum option_id id, const char *atta
 
 static int take_flag(struct parser *parser, enum option_id id, const char *attached)
 {
-    char who[2 * NAME_MAX_BYTES + 8];
+    char who[2 * OPTION_NAME_MAX_BYTES + 8];
 
     if (attached) {
         describe_option(who, sizeof who, id);
@@ -314,9 +291,63 @@ static int take_flag(struct parser *parser, enum option_id id, const char *attac
     case OPTION_HELP: parser->out->action = OPTIONS_HELP; break;
     case OPTION_VERSION: parser->out->action = OPTIONS_VERSION; break;
     default:
-        parser->out->values[id] = (struct option_value){OPTION_TYPED, NULL, true, 1, 0};
+        parser->out->values[id] = (struct option_value){
+            .source = OPTION_TYPED, .is_on = true, .integer = 1};
     }
     return 0;
+}
+
+/* These two count each time they are typed; --role if it names a program. */
+static int take_role_restarts(struct parser *parser)
+{
+    struct options *out = parser->out;
+
+    if (out->role_restarts_count == OPTIONS_ROLES_MAX)
+        return ct_fail(parser->err, CTRUN_E_USAGE,
+                       "--role-restarts: a node has at most %d roles",
+                       OPTIONS_ROLES_MAX);
+    out->role_restarts[out->role_restarts_count++] = option_text(out,
+                                                                 OPTION_ROLE_RESTARTS);
+    return 0;
+}
+
+static int take_role(struct parser *parser)
+{
+    struct options *out = parser->out;
+
+    if (!role_spec_is(option_text(out, OPTION_ROLE)))
+        return 0;
+    if (out->role_count == OPTIONS_ROLES_MAX)
+        return ct_fail(parser->err, CTRUN_E_USAGE,
+                       "--role: a node has at most %d roles", OPTIONS_ROLES_MAX);
+    out->roles[out->role_count++] = option_text(out, OPTION_ROLE);
+    return 0;
+}
+
+/* What is left behind the options; roles bring their programs with them. */
+static int check_program(const struct options *out, struct ctrun_error *err)
+{
+    const char *role = option_text(out, OPTION_ROLE);
+    const bool is_near = option_is_given(out, OPTION_ROLE) && strchr(role, '=');
+
+    if (out->role_count > 0 && !role_spec_is(role))
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--role=%.300s: the others are NAME=N:COMMAND, so must all be",
+                       role);
+    if (out->role_count > 0 && out->program_count > 0)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "%.300s: each --role=NAME=N:COMMAND has its own program; leave "
+                       "this one out, or quote the command",
+                       out->program[0]);
+    if (out->role_count > 0 || out->program_count > 0)
+        return 0;
+    return ct_fail(err, CTRUN_E_USAGE,
+                   "the following arguments are required: training_script, "
+                   "training_script_args (the program to run)%s%.200s%s",
+                   is_near ? "; --role=" : "", is_near ? role : "",
+                   !is_near             ? ""
+                   : role_spec_is(role) ? " must be typed, not be in PET_ROLE"
+                                        : " is no NAME=N:COMMAND");
 }
 
 static int take_option(struct parser *parser, enum option_id id, const char *attached)
@@ -328,15 +359,19 @@ static int take_option(struct parser *parser, enum option_id id, const char *att
     rc = take_value(parser, id, attached);
     if (rc == 0 && id == OPTION_PRINT_COMPLETION)
         parser->out->action = OPTIONS_COMPLETION;
+    if (rc == 0 && id == OPTION_ROLE)
+        rc = take_role(parser);
+    if (rc == 0 && id == OPTION_ROLE_RESTARTS)
+        rc = take_role_restarts(parser);
     return rc;
 }
 
 static int read_long(struct parser *parser, const char *word)
 {
-    struct match matches[MATCHES_MAX];
+    struct option_match matches[OPTION_MATCHES_MAX];
     const char *name = word + 2;
     size_t length = strcspn(name, "=");
-    int count = find_long(parser->out, name, length, matches);
+    int count = option_name_find(matches, name, length, parser->out->is_launch);
 
     if (count == 0)
         return fail_unknown(parser, word);
@@ -349,7 +384,7 @@ static int read_long(struct parser *parser, const char *word)
 static int read_short(struct parser *parser, const char *word)
 {
     for (const char *p = word + 1; *p; p++) {
-        int id = find_letter(*p);
+        int id = option_name_find_letter(*p);
         int rc;
 
         if (id < 0)
@@ -402,9 +437,5 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
         return rc;
     out->program = argv + parser.at;
     out->program_count = argc - parser.at;
-    if (out->program_count <= 0)
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "the following arguments are required: training_script, "
-                       "training_script_args (the program to run)");
-    return 0;
+    return check_program(out, err);
 }

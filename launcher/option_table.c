@@ -24,8 +24,10 @@ const struct option option_table[OPTION_COUNT] = {
     [OPTION_NNODES] = {TAKES(TEXT, "nnodes", SIZE, "N|MIN:MAX",
                              "number of nodes, or a range of them"),
                        .env = "PET_NNODES", .fallback = "1:1"},
-    [OPTION_NPROC_PER_NODE] = {TAKES(TEXT, "nproc-per-node", SIZE, "N|auto|cpu|gpu|xpu",
-                                     "workers on this node"),
+    [OPTION_NPROC_PER_NODE] = {TAKES(TEXT, "nproc-per-node", SIZE,
+                                     "N|N,NxK,...|auto|cpu|gpu|xpu",
+                                     "workers on this node, or of each node by a list:"
+                                     " 8,2x3 is 8, 2, 2, 2"),
                                .env = "PET_NPROC_PER_NODE", .fallback = "1"},
 
     [OPTION_NODE_UNIT] = {TAKES(
@@ -49,6 +51,10 @@ const struct option option_table[OPTION_COUNT] = {
                              .env = "PET_START_METHOD", .fallback = "spawn",
                              .choices = "spawn fork forkserver"},
 
+    [OPTION_PMI] = {FLAG("pmi", PROGRAM,
+                         "ctrun: PROGRAM is an MPI program of MPICH's kind: serve PMI-1"
+                         " to the workers; one node"),
+                    .env = "CTRUN_PMI"},
     [OPTION_STANDALONE] =
         {FLAG("standalone", MEET,
               "one node, free port, fresh run id, whatever else is said"),
@@ -76,6 +82,13 @@ const struct option option_table[OPTION_COUNT] = {
                                       "ctrun: secret that all nodes prove to each"
                                       " other; also CTRUN_TOKEN=SECRET"),
                                 .env = "CTRUN_RDZV_TOKEN_FILE"},
+    [OPTION_BOOTSTRAP] = {TAKES(TEXT, "bootstrap", MEET, "WAY",
+                                "ctrun: how tasks of srun learn where they meet: told"
+                                " through its PMI (pmi), at a port derived from the job"
+                                " (port); auto: by PMI where srun has one and a task is"
+                                " no rank"),
+                          .env = "CTRUN_BOOTSTRAP", .fallback = "auto",
+                          .choices = "auto pmi port"},
     [OPTION_HOSTS] = {TAKES(TEXT, "hosts", MEET, "HOST,...",
                             "ctrun: start the nodes on these hosts by ssh: a,b or"
                             " n[1-3]; the first serves"),
@@ -94,6 +107,19 @@ const struct option option_table[OPTION_COUNT] = {
                           "ctrun: in place of ssh, read by sh: host and command"
                           " follow"),
                     .env = "CTRUN_SSH", .fallback = ""},
+    [OPTION_STAGE] = {TAKES(TEXT, "stage", MEET, "PATH,...",
+                            "ctrun: with --hosts: copy these files and folders to a"
+                            " local disk of every host before the run; PROGRAM runs"
+                            " from there"),
+                      .env = "CTRUN_STAGE"},
+    [OPTION_STAGE_DIR] = {TAKES(TEXT, "stage-dir", MEET, "DIR",
+                                "ctrun: where to; default: TMPDIR of the host, else"
+                                " /tmp"),
+                          .env = "CTRUN_STAGE_BASE"},
+    [OPTION_STAGE_REMOVE] = {FLAG("stage-remove", MEET,
+                                  "ctrun: remove the copies at the end of the run;"
+                                  " else the next one uses them"),
+                             .env = "CTRUN_STAGE_REMOVE"},
     [OPTION_AUTH] = {TAKES(
                          TEXT, "auth", MEET, "HOW",
                          "ctrun: how nodes prove that they belong together: auto takes"
@@ -128,12 +154,19 @@ const struct option option_table[OPTION_COUNT] = {
     [OPTION_MASTER_PORT] = {TAKES(INT, "master-port", MEET, "PORT",
                                   "port of node rank 0 (static); several nodes: 29500"),
                             .env = "PET_MASTER_PORT"},
-    [OPTION_ROLE] = {TAKES(TEXT, "role", MEET, "NAME", "role of this node's workers"),
+    [OPTION_ROLE] = {TAKES(TEXT, "role", MEET, "NAME|NAME=N:COMMAND",
+                           "role of this node's workers; the second form, repeated:"
+                           " several programs in one job, in place of PROGRAM"),
                      .env = "PET_ROLE", .fallback = "default"},
 
     [OPTION_MAX_RESTARTS] = {TAKES(INT, "max-restarts", FAILURE, "N",
                                    "restarts of the whole job after a failure"),
                              .env = "PET_MAX_RESTARTS", .fallback = "0"},
+    [OPTION_ROLE_RESTARTS] =
+        {TAKES(TEXT, "role-restarts", FAILURE, "NAME=N,...",
+               "ctrun: a worker of this --role that fails is started again alone, N"
+               " times on a node in a round; may be repeated"),
+         .env = "CTRUN_ROLE_RESTARTS"},
     [OPTION_MIN_UPTIME] =
         {TAKES(INT, "min-uptime", FAILURE, "SECONDS",
                "ctrun: two equal failures so soon after the start"
@@ -173,6 +206,11 @@ const struct option option_table[OPTION_COUNT] = {
                "ctrun: exit code after a signal that all workers of this node have"
                " answered by ending with 0: saved, to be queued again"),
          .env = "CTRUN_REQUEUE_EXIT"},
+    [OPTION_STOP_BEFORE_END] =
+        {TAKES(TEXT, "stop-before-end", FAILURE, "SECONDS[,SIGNAL]",
+               "ctrun: end the run so long before the allocation ends, which Slurm or"
+               " CTRUN_END_TIME tells; or only pass SIGUSR1 or SIGUSR2 on"),
+         .env = "CTRUN_STOP_BEFORE_END"},
 
     [OPTION_LOG_DIR] = {TAKES(TEXT, "log-dir", OUTPUT, "DIR",
                               "base of the log files; default: a new one in TMPDIR"),
@@ -206,6 +244,15 @@ const struct option option_table[OPTION_COUNT] = {
                               "ctrun: a line that several workers write alike is shown"
                               " once, as [0-7] text"),
                          .env = "CTRUN_COLLAPSE"},
+    [OPTION_STDIN] = {TAKES(TEXT, "stdin", OUTPUT, "RANK|all|none",
+                            "ctrun: which rank reads standard input, terminal or pipe;"
+                            " all others read /dev/null"),
+                      .env = "CTRUN_STDIN", .fallback = "all"},
+    [OPTION_COLOR] = {TAKES(TEXT, "color", OUTPUT, "WHEN",
+                            "ctrun: each rank's prefix of --tee in a colour of its own;"
+                            " auto: on a terminal"),
+                      .env = "CTRUN_COLOR", .fallback = "auto",
+                      .choices = "auto always never"},
     [OPTION_LOG_MAX_SIZE] = {TAKES(TEXT, "log-max-size", OUTPUT, "SIZE",
                                    "ctrun: a log file of this size (500K, 100M, 2G) is"
                                    " renamed to stdout.log.1 and a new one begun"),
@@ -214,6 +261,11 @@ const struct option option_table[OPTION_COUNT] = {
                                "ctrun: renamed files that are kept of each log file;"
                                " default 3"),
                          .env = "CTRUN_LOG_KEEP"},
+    [OPTION_LOG_RATE_LIMIT] =
+        {TAKES(TEXT, "log-rate-limit", OUTPUT, "SIZE",
+               "ctrun: what one worker may show on the console in a second (500K, 2M);"
+               " lines beyond it are only in files, and counted"),
+         .env = "CTRUN_LOG_RATE_LIMIT"},
     [OPTION_LOGS_SPECS] = {TAKES(TEXT, "logs-specs", OUTPUT, "NAME",
                                  "refused: needs a Python plug-in")},
     [OPTION_EVENT_LOG_HANDLER] =
@@ -227,6 +279,10 @@ const struct option option_table[OPTION_COUNT] = {
     [OPTION_NUMA_BINDING] = {TAKES(TEXT, "numa-binding", DEVICE, "MODE",
                                    "bind each worker to the CPUs near its GPU"),
                              .choices = "node socket exclusive core-complex"},
+    [OPTION_NIC_AFFINITY] = {FLAG("nic-affinity", DEVICE,
+                                  "ctrun: NCCL_IB_HCA of each worker: the InfiniBand or"
+                                  " RoCE devices nearest to its GPU"),
+                             .env = "CTRUN_NIC_AFFINITY"},
     [OPTION_OMP_THREADS] =
         {TAKES(TEXT, "omp-threads", DEVICE, "auto|torchrun|N",
                "ctrun: OMP_NUM_THREADS of several workers, unless it is set: auto is"
@@ -241,6 +297,10 @@ const struct option option_table[OPTION_COUNT] = {
                           "ctrun: let workers dump core: raises that limit too"),
                      .env = "CTRUN_CORE"},
 
+    [OPTION_CONFIG] = {TAKES(TEXT, "config", LAUNCHER, "FILE",
+                             "ctrun: take options from FILE: lines of name = value;"
+                             " environment and command line win"),
+                       .env = "CTRUN_CONFIG"},
     [OPTION_DRY_RUN] = {FLAG("dry-run", LAUNCHER,
                              "ctrun: print the plan and start nothing"),
                         .env = "CTRUN_DRY_RUN"},

@@ -30,7 +30,7 @@ static bool sees_one_gpu(const struct config *config)
 
 char **plan_argv(const struct config *config, int local_rank)
 {
-    const struct program *program = &config->program;
+    const struct program *program = config_program(config, local_rank);
     char number[16];
     const struct template_name names[] = {{"local_rank", number}, {NULL, NULL}};
     size_t count = 0;
@@ -89,7 +89,8 @@ static int set_virtual_device(struct ct_env *env, const struct config *config,
 }
 
 static int set_numbers(struct ct_env *env, const struct config *config,
-                       const struct ct_start *start, int local_rank)
+                       const struct ct_start *start, const struct ct_role_at *role,
+                       int local_rank)
 {
     const struct config_task *task = &config->task;
     const struct {
@@ -101,13 +102,13 @@ static int set_numbers(struct ct_env *env, const struct config *config,
         {CT_ENV_RANK, start->rank_base + (uint64_t)local_rank},
         {CT_ENV_GROUP_RANK,
          task->is_rank ? (uint64_t)task->node_id : start->group_rank},
-        {CT_ENV_ROLE_RANK, start->role_rank_base + (uint64_t)local_rank},
+        {CT_ENV_ROLE_RANK, role->rank},
         {CT_ENV_LOCAL_WORLD_SIZE,
          (uint64_t)(task->is_rank ? task->local_count : config->nproc)},
         {CT_ENV_WORLD_SIZE, start->world_size},
         {CT_ENV_GROUP_WORLD_SIZE,
          task->is_rank ? (uint64_t)task->node_count : start->group_world_size},
-        {CT_ENV_ROLE_WORLD_SIZE, start->role_world_size},
+        {CT_ENV_ROLE_WORLD_SIZE, role->world_size},
         {CT_ENV_MASTER_PORT, start->master_port},
         {CT_ENV_RESTART_COUNT, start->restart_count},
         {CT_ENV_MAX_RESTARTS, config->max_restarts},
@@ -129,13 +130,15 @@ int plan_environment(struct ct_env *out, const struct config *config,
                      const char *error_file)
 {
     const char *nccl = ct_env_find(config->env, CT_ENV_NCCL_ASYNC);
+    struct ct_role_at role;
     int rc;
 
+    config_role_at(&role, config, start, local_rank);
     if ((rc = ct_env_init(out, config->env)) < 0)
         return rc;
     ct_env_remove(out, ETCD_ENV_PASSWORD); /* workers have no business there */
-    if ((rc = set_numbers(out, config, start, local_rank)) < 0 ||
-        (rc = ct_env_set(out, CT_ENV_ROLE_NAME, config->role)) < 0 ||
+    if ((rc = set_numbers(out, config, start, &role, local_rank)) < 0 ||
+        (rc = ct_env_set(out, CT_ENV_ROLE_NAME, role.name)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_MASTER_ADDR, start->master_addr)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_RUN_ID, config->run_id)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_USE_AGENT_STORE, "True")) < 0 ||
@@ -143,12 +146,18 @@ int plan_environment(struct ct_env *out, const struct config *config,
         (rc = ct_env_set(out, CT_ENV_SIGNALS, config->signals_text)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_ERROR_FILE, error_file ? error_file : "")) < 0)
         return rc;
+    ct_env_remove(out, CT_ENV_ROLE_RESTART_COUNT); /* of a ctrun around this one */
+    if (config_role_restarts(config, local_rank) > 0 &&
+        (rc = ct_env_set(out, CT_ENV_ROLE_RESTART_COUNT, "0")) < 0)
+        return rc;
     if (*config->batch_task &&
         (rc = ct_env_set(out, CT_ENV_BATCH_TASK, config->batch_task)) < 0)
         return rc;
     if (config->placement.omp_threads > 0 &&
         (rc = ct_env_setf(out, CT_ENV_OMP_THREADS, "%d",
                           config->placement.omp_threads)) < 0)
+        return rc;
+    if ((rc = nic_hints_set_env(&config->nics, out, local_rank)) < 0)
         return rc;
     if (*config->timer_file &&
         (rc = ct_env_set(out, CT_ENV_TIMER_FILE, config->timer_file)) < 0)
@@ -175,14 +184,33 @@ char *plan_ranks_prefix(const struct config *config, const char *local_ranks,
 }
 
 static char *make_prefix(const struct config *config, const struct ct_start *start,
-                         int local_rank)
+                         const struct ct_role_at *role, int local_rank)
 {
     char local[16];
     char rank[16];
+    char role_rank[16];
+    const struct template_name names[] = {
+        {"rank", rank},
+        {"local_rank", local},
+        {"hostname", config->host},
+        {"role_name", role->name},
+        /* Of several roles; with one it stays as typed, as torchrun has it. */
+        {config->roles.count > 0 ? "role_rank" : NULL, role_rank},
+        {NULL, NULL}};
 
     (void)ct_format(local, sizeof local, "%d", local_id(config, local_rank));
     (void)ct_format(rank, sizeof rank, "%u", start->rank_base + (unsigned)local_rank);
-    return plan_ranks_prefix(config, local, rank, true);
+    (void)ct_format(role_rank, sizeof role_rank, "%u", role->rank);
+    return template_substitute(config->prefix_template, names);
+}
+
+/* Six colours that are readable on dark and on light, by the local rank. */
+static const char *choose_paint(int local_rank)
+{
+    static const char *const paints[] = {"\033[36m", "\033[33m", "\033[32m",
+                                         "\033[35m", "\033[34m", "\033[31m"};
+
+    return paints[(size_t)local_rank % (sizeof paints / sizeof *paints)];
 }
 
 static bool has_file(enum agent_stream stream)
@@ -194,6 +222,16 @@ static bool has_file(enum agent_stream stream)
 static bool is_teed(enum agent_stream stream)
 {
     return stream == AGENT_STREAM_TEE || stream == AGENT_STREAM_FILE_ONLY_OF_TEE;
+}
+
+/* Of each program that it starts, so that none writes over the words of the one before. */
+static char *error_path(const struct logdir *dir, int local_rank, int restarts)
+{
+    char name[48] = "error.json";
+
+    if (restarts > 0)
+        (void)ct_format(name, sizeof name, "error.restart_%d.json", restarts);
+    return logdir_path(dir, local_rank, name);
 }
 
 /* Sets *out to a path when `wanted`; false when memory is short. */
@@ -208,8 +246,10 @@ static int plan_files(struct agent_worker_plan *out, const struct config *config
                       struct ctrun_error *err)
 {
     const int local = local_id(config, local_rank);
+    struct ct_role_at role;
     int rc;
 
+    config_role_at(&role, config, start, local_rank);
     out->out = streams_target(&config->streams, local, STREAM_STDOUT);
     out->err = streams_target(&config->streams, local, STREAM_STDERR);
     if (config->has_no_files) { /* --log-dir /dev/null: the console is all there is */
@@ -221,8 +261,10 @@ static int plan_files(struct agent_worker_plan *out, const struct config *config
     if ((rc = logdir_enter(dir, start->generation, start->restart_count, local, err)) <
         0)
         return rc;
-    if (!(out->prefix = make_prefix(config, start, local_rank)) ||
-        !set_path(&out->error_file, true, dir, local, "error.json") ||
+    out->out_paint = config->paints_out ? choose_paint(local) : NULL;
+    out->err_paint = config->paints_err ? choose_paint(local) : NULL;
+    if (!(out->prefix = make_prefix(config, start, &role, local_rank)) ||
+        !(out->error_file = error_path(dir, local, out->restarts)) ||
         !set_path(&out->out_file, has_file(out->out), dir, local, "stdout.log") ||
         !set_path(&out->err_file, has_file(out->err), dir, local, "stderr.log") ||
         !set_path(&out->filtered_out_file, is_teed(out->out) && config->out_filters[0],
@@ -234,18 +276,34 @@ static int plan_files(struct agent_worker_plan *out, const struct config *config
     return 0;
 }
 
+static enum agent_input plan_input(const struct config *config,
+                                   const struct ct_start *start, int local_rank)
+{
+    if (config->stdin_rank == CONFIG_STDIN_ALL)
+        return AGENT_INPUT_SHARED;
+    return (int64_t)start->rank_base + local_rank == config->stdin_rank
+               ? AGENT_INPUT_SOLE
+               : AGENT_INPUT_NONE;
+}
+
 int plan_worker(struct agent_worker_plan *out, const struct config *config,
                 struct logdir *dir, const struct ct_start *start, int local_rank,
                 struct ctrun_error *err)
 {
     int rc;
 
-    *out = (struct agent_worker_plan){0};
+    *out = (struct agent_worker_plan){
+        .in = plan_input(config, start, local_rank),
+        .may_restart = config_role_restarts(config, local_rank) > 0,
+        .restarts = out->restarts,
+    };
     placement_bind(&out->bind, &config->placement, config->task.place + local_rank);
     if ((rc = plan_files(out, config, dir, start, local_rank, err)) < 0)
         return rc;
     if (!(out->argv = plan_argv(config, local_rank)) ||
-        plan_environment(&out->env, config, start, local_rank, out->error_file) < 0)
+        plan_environment(&out->env, config, start, local_rank, out->error_file) < 0 ||
+        (out->restarts > 0 &&
+         ct_env_setf(&out->env, CT_ENV_ROLE_RESTART_COUNT, "%d", out->restarts) < 0))
         return ct_fail(err, -ENOMEM, "worker %d: out of memory", local_rank);
     return 0;
 }

@@ -71,14 +71,15 @@ static void warn_shm(const struct config *config)
 static void warn_gpus(const struct config *config)
 {
     const char *visible = ct_env_find(config->env, "CUDA_VISIBLE_DEVICES");
-    const int gpus = config->nproc > 1 ? devices_gpu_count(visible) : 0;
+    const int wanted = config_widest_role(config); /* other roles may need none */
+    const int gpus = wanted > 1 ? devices_gpu_count(visible) : 0;
     struct messages_block block;
 
-    if (gpus == 0 || gpus >= config->nproc)
+    if (gpus == 0 || gpus >= wanted)
         return; /* workers on CPUs, or enough */
     messages_begin_warning(&block, CTRUN_E_RESOURCES,
                            "%s has %d usable GPU%s, %d workers are asked for",
-                           config->host, gpus, gpus > 1 ? "s" : "", config->nproc);
+                           config->host, gpus, gpus > 1 ? "s" : "", wanted);
     if (visible)
         messages_add(&block, "visible", "CUDA_VISIBLE_DEVICES=%s", visible);
     messages_add(
@@ -171,6 +172,7 @@ int preflight_check_endpoint(struct messages_block *out, const struct config *co
     int rc = 0;
 
     if (config->backend == CONFIG_LOCAL || config->nodes.max < 2 ||
+        config->pmi.is_used || /* then no name is asked for */
         !is_loopback_everywhere(config->endpoint.host, number) ||
         batch_find(&place, &source, NULL) != 1)
         return 0;

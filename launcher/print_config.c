@@ -9,16 +9,41 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    VALUE_MAX_BYTES = 1024
+    VALUE_MAX_BYTES = 1024,
+    ORIGIN_MAX_BYTES = 512
 };
+
+/* All of them, as typed. */
+static void format_list(char *dst, size_t size, const char *const *list, int count,
+                        const char *between)
+{
+    size_t used = 0;
+
+    for (int i = 0; i < count && used + 1 < size; i++) {
+        (void)ct_format(dst + used, size - used, "%s%s", i ? between : "",
+                        list[i]); /* cut is fine */
+        used = strlen(dst);
+    }
+}
 
 /* What the option came to, where that is more than its text. False: its text it is. */
 static bool format_resolved(char *dst, size_t size, enum option_id id,
-                            const struct config *config)
+                            const struct options *options, const struct config *config)
 {
     switch ((int)id) {
     case OPTION_NNODES:
         (void)ct_format(dst, size, "%d:%d", config->nodes.min, config->nodes.max);
+        return true;
+    case OPTION_ROLE:
+        if (config->roles.count == 0)
+            return false;
+        format_list(dst, size, options->roles, options->role_count, " ");
+        return true;
+    case OPTION_ROLE_RESTARTS:
+        if (options->role_restarts_count == 0)
+            return false;
+        format_list(dst, size, options->role_restarts, options->role_restarts_count,
+                    ",");
         return true;
     case OPTION_NPROC_PER_NODE:
         (void)ct_format(dst, size, "%d", config->nproc);
@@ -27,11 +52,16 @@ static bool format_resolved(char *dst, size_t size, enum option_id id,
         (void)ct_copy(dst, size, config_backend_name(config->backend));
         return true;
     case OPTION_RDZV_ENDPOINT:
-        if (config->backend == CONFIG_LOCAL)
+        if (config->backend == CONFIG_LOCAL || config->pmi.is_used)
             (void)ct_format(dst, size, "%s, a free port", config->endpoint.host);
         else
             (void)ct_format(dst, size, "%s port %d", config->endpoint.host,
                             config->endpoint.port);
+        return true;
+    case OPTION_BOOTSTRAP:
+        if (!config->pmi.is_used && !*config->pmi.why_not)
+            return false;
+        (void)ct_copy(dst, size, config->pmi.is_used ? "pmi" : "port");
         return true;
     case OPTION_NODE_RANK:
         if (config->node_rank < 0)
@@ -64,7 +94,7 @@ static void format_value(char *dst, size_t size, enum option_id id,
         (void)ct_format(dst, size, "%s", own ? own : "unset");
     else if (option_table[id].kind == OPTION_KIND_FLAG)
         (void)ct_copy(dst, size, options->values[id].is_on ? "yes" : "no");
-    else if (!format_resolved(dst, size, id, config) &&
+    else if (!format_resolved(dst, size, id, options, config) &&
              ct_format(dst, size, "%s", option_text(options, id)) < 0)
         (void)ct_format(dst, size, "%.1000s...", option_text(options, id));
 }
@@ -95,6 +125,8 @@ static bool is_by_batch(enum option_id id, const struct config *config)
         return config->kill_wait_s > 0;
     if (!config->batch_system)
         return false;
+    if (id == OPTION_BOOTSTRAP)
+        return config->pmi.is_used || *config->pmi.why_not;
     if (id == OPTION_NNODES || id == OPTION_RDZV_ID)
         return true;
     if (id == OPTION_NODE_RANK)
@@ -103,8 +135,9 @@ static bool is_by_batch(enum option_id id, const struct config *config)
            (id == OPTION_RDZV_BACKEND || id == OPTION_RDZV_ENDPOINT);
 }
 
-static const char *origin(enum option_id id, const struct options *options,
-                          const struct config *config)
+/* NULL: the file. */
+static const char *name_origin(enum option_id id, const struct options *options,
+                               const struct config *config)
 {
     const struct option_value *value = &options->values[id];
     bool is_given = option_table[id].kind == OPTION_KIND_FLAG
@@ -118,6 +151,10 @@ static const char *origin(enum option_id id, const struct options *options,
         (id == OPTION_RDZV_BACKEND || id == OPTION_RDZV_ENDPOINT ||
          id == OPTION_RDZV_ID))
         return "--standalone";
+    if (id == OPTION_NPROC_PER_NODE && !is_given && config->roles.count > 0)
+        return "--role";
+    if (is_given && value->source == OPTION_FROM_FILE)
+        return NULL;
     if (is_given)
         return value->source == OPTION_TYPED ? "command line" : option_table[id].env;
     if ((name = stand_in(id, config)))
@@ -125,6 +162,18 @@ static const char *origin(enum option_id id, const struct options *options,
     if (!is_by_batch(id, config))
         return "default";
     return config->batch_system ? config->batch_system : "Slurm";
+}
+
+static void format_origin(char *dst, size_t size, enum option_id id,
+                          const struct options *options, const struct config *config)
+{
+    const char *name = name_origin(id, options, config);
+
+    if (name)
+        (void)ct_copy(dst, size, name);
+    else
+        (void)ct_format(dst, size, "%.480s:%d", option_text(options, OPTION_CONFIG),
+                        options->values[id].line);
 }
 
 static bool is_shown(enum option_id id)
@@ -137,20 +186,23 @@ int print_config(FILE *out, const struct options *options, const struct config *
                  bool as_json, struct ctrun_error *err)
 {
     char value[VALUE_MAX_BYTES];
+    char from[ORIGIN_MAX_BYTES];
     bool is_first = true;
 
     fputs(as_json ? "{\"settings\":{" : "", out);
     for (int id = 0; id < OPTION_COUNT; id++) {
         const char *name = option_table[id].name;
-        const char *from = origin((enum option_id)id, options, config);
 
         if (!is_shown((enum option_id)id))
             continue;
         format_value(value, sizeof value, (enum option_id)id, options, config);
+        format_origin(from, sizeof from, (enum option_id)id, options, config);
         if (as_json) {
             fprintf(out, "%s\"%s\":{\"value\":", is_first ? "" : ",", name);
             json_print_text(out, value);
-            fprintf(out, ",\"from\":\"%s\"}", from);
+            fputs(",\"from\":", out);
+            json_print_text(out, from);
+            fputs("}", out);
         } else {
             fprintf(out, "%-26s %-34s %s\n", name, *value ? value : "-", from);
         }

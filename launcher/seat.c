@@ -39,6 +39,17 @@ static void die_with_parent(void)
         _exit(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
 }
 
+/* What made this run one of many hosts is told to us otherwise, and not meant for a ctrun that a
+ * worker starts: that would go to all hosts again, from each rank. */
+static void drop_env(void)
+{
+    static const char *const names[] = {SEAT_ENV, "CTRUN_HOSTS", "CTRUN_HOSTS_FILE",
+                                        "CTRUN_CONFIG"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        (void)unsetenv(names[i]); /* fails on bad names only */
+}
+
 bool seat_take_env(void)
 {
     const char *text = getenv(SEAT_ENV);
@@ -56,7 +67,7 @@ bool seat_take_env(void)
         ct_copy(seat.run_id, sizeof seat.run_id, text) < 0)
         return false;
     seat.is_given = true;
-    (void)unsetenv(SEAT_ENV); /* fails on bad names only */
+    drop_env();
     has_channel = getsockopt(SEAT_CHANNEL, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
                   type == SOCK_SEQPACKET &&
                   fcntl(SEAT_CHANNEL, F_SETFD, FD_CLOEXEC) == 0;

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
@@ -21,7 +22,7 @@ enum {
 };
 
 struct candidate {
-    char path[PATH_MAX];
+    char name[NAME_MAX + 1];
     dev_t device;
     ino_t inode;
     uint64_t bytes;
@@ -29,7 +30,8 @@ struct candidate {
 };
 
 struct candidates {
-    struct candidate *list;
+    const char *folder;
+    struct candidate *list; /* NULL: there is none */
     int count;
 };
 
@@ -43,18 +45,21 @@ static bool is_known_name(const char *name)
     return false;
 }
 
-static void add_candidate(struct candidates *all, const char *folder, const char *name,
-                          uint64_t min_age_s)
+static void add_candidate(struct candidates *all, const char *name, uint64_t min_age_s)
 {
-    struct candidate *candidate = &all->list[all->count];
+    char path[PATH_MAX];
+    struct candidate *candidate;
     struct stat info;
     const time_t now = time(NULL);
 
-    if (ct_format(candidate->path, sizeof candidate->path, "%s/%s", folder, name) < 0 ||
-        lstat(candidate->path, &info) < 0 || !S_ISREG(info.st_mode) ||
-        info.st_uid != getuid() || info.st_mtime > now ||
-        (uint64_t)(now - info.st_mtime) < min_age_s)
+    if (ct_format(path, sizeof path, "%s/%s", all->folder, name) < 0 ||
+        lstat(path, &info) < 0 || !S_ISREG(info.st_mode) || info.st_uid != getuid() ||
+        info.st_mtime > now || (uint64_t)(now - info.st_mtime) < min_age_s)
         return;
+    if (!all->list && !(all->list = ct_zalloc_array(CANDIDATES_MAX, sizeof *all->list)))
+        return;
+    candidate = &all->list[all->count];
+    (void)ct_copy(candidate->name, sizeof candidate->name, name);
     candidate->device = info.st_dev;
     candidate->inode = info.st_ino;
     candidate->bytes = (uint64_t)info.st_blocks * 512;
@@ -62,16 +67,15 @@ static void add_candidate(struct candidates *all, const char *folder, const char
     all->count++;
 }
 
-static void find_candidates(struct candidates *all, const char *folder,
-                            uint64_t min_age_s)
+static void find_candidates(struct candidates *all, uint64_t min_age_s)
 {
-    DIR *dir = opendir(folder);
+    DIR *dir = opendir(all->folder);
 
     if (!dir)
         return;
     for (struct dirent *entry; all->count < CANDIDATES_MAX && (entry = readdir(dir));)
         if (is_known_name(entry->d_name))
-            add_candidate(all, folder, entry->d_name, min_age_s);
+            add_candidate(all, entry->d_name, min_age_s);
     closedir(dir);
 }
 
@@ -153,24 +157,25 @@ static bool sees_everybody(void)
 
 void shm_sweep(struct shm_sweep *out, const char *folder, uint64_t min_age_s)
 {
-    struct candidates all = {.list = calloc(CANDIDATES_MAX + 1, sizeof *all.list)};
+    struct candidates all = {.folder = folder};
     const bool is_sure = sees_everybody();
 
     *out = (struct shm_sweep){0};
-    if (all.list)
-        find_candidates(&all, folder, min_age_s);
+    find_candidates(&all, min_age_s);
     if (all.count > 0)
         find_users(&all);
     for (int i = 0; i < all.count; i++) {
         const struct candidate *candidate = &all.list[i];
+        char path[PATH_MAX];
 
         if (candidate->is_used)
             continue;
         if (!is_sure) {
             out->doubtful++;
             out->doubtful_bytes += candidate->bytes;
-        } else if (unlink(candidate->path) == 0) {
-            ct_info("removed a stale segment path=%s", candidate->path);
+        } else if (ct_format(path, sizeof path, "%s/%s", folder, candidate->name) > 0 &&
+                   unlink(path) == 0) {
+            ct_info("removed a stale segment path=%s", path);
             out->removed++;
             out->removed_bytes += candidate->bytes;
         }

@@ -68,6 +68,41 @@ static void add_rank(struct ranks *ranks, const struct ct_failure *failure)
         ranks->list[ranks->count++] = failure->rank;
 }
 
+/* Of whom it is known how much later it failed. */
+static bool is_later(const struct ct_verdict *verdict, const struct ct_failure *failure)
+{
+    return failure->later_ms > 0 && failure->rank >= 0 &&
+           failure->rank != verdict->failures[0].rank;
+}
+
+/* "rank 4 (node-b) failed 0.2 s later": one line for each node and time. */
+static void add_later(struct messages_block *out, const struct ct_verdict *verdict)
+{
+    bool is_told[CT_FAILURES_MAX] = {false};
+
+    for (int i = 1; i < verdict->failure_count && i < CT_FAILURES_MAX; i++) {
+        const struct ct_failure *first = &verdict->failures[i];
+        struct ranks ranks = {0};
+        char span[MESSAGES_SPAN_MAX], other[MESSAGES_SPAN_MAX], text[RANKS_TEXT_MAX];
+
+        messages_format_span(span, first->later_ms);
+        for (int k = i; k < verdict->failure_count && k < CT_FAILURES_MAX; k++) {
+            const struct ct_failure *failure = &verdict->failures[k];
+
+            messages_format_span(other, failure->later_ms);
+            if (is_told[k] || !is_later(verdict, failure) || strcmp(other, span) != 0 ||
+                strcmp(failure->host, first->host) != 0)
+                continue;
+            is_told[k] = true;
+            add_rank(&ranks, failure);
+        }
+        format_ranks(text, sizeof text, &ranks);
+        if (ranks.count > 0)
+            messages_add(out, "after it", "%s (%s) failed %s later", text, first->host,
+                         span);
+    }
+}
+
 static bool has_other_hosts(const struct ct_verdict *verdict)
 {
     for (int i = 1; i < verdict->failure_count && i < CT_FAILURES_MAX; i++)
@@ -97,6 +132,8 @@ void summary_add_others(struct messages_block *out, const struct ct_verdict *ver
             continue; /* the root cause, whom we stopped afterwards */
         if (failure->rank < 0 && failure->host[0])
             messages_add(out, "after it", "node %s lost", failure->host);
+        if (is_later(verdict, failure))
+            continue; /* has a line of its own */
         add_rank(failure->cause == CT_CAUSE_STOPPED ? &stopped
                  : failure->cause == CT_CAUSE_EARLY ? &early
                                                     : &failed,
@@ -109,6 +146,7 @@ void summary_add_others(struct messages_block *out, const struct ct_verdict *ver
     format_ranks(early_text, sizeof early_text, &early);
     if (early.count)
         messages_add(out, "before it", "%s had ended with 0", early_text);
+    add_later(out, verdict);
     if (stopped.count || failed.count)
         messages_add(out, "after it", "%s%s%s%s%s", stopped_text,
                      stopped.count ? " stopped by ctrun" : "",

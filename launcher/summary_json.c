@@ -118,6 +118,7 @@ static void add_failure(struct page *page, const struct ct_failure *failure)
     add_number(page, "time_ns", (int64_t)failure->wall_ns);
     add_number(page, "uptime_ms", (int64_t)failure->uptime_ms);
     add_number(page, "step", failure->step);
+    add_number(page, "later_ms", (int64_t)failure->later_ms);
     add_text(page, "error_file", failure->error_file[0] ? failure->error_file : NULL);
     add_text(page, "text", failure->text);
     add_facts(page, failure->facts);
@@ -195,6 +196,7 @@ static void format_page(struct page *page, const struct summary_json *json)
     add_text(page, "message", json->error->code ? json->error->text : NULL);
     add_number(page, "exit_code", json->exit_code);
     add_number(page, "signal", json->signal);
+    add_text(page, "reason", json->allocation_ends ? SUMMARY_JSON_ALLOCATION : NULL);
     add_number(page, "generation", (int64_t)verdict->generation);
     add_number(page, "restart_count", verdict->restart_count);
     add_number(page, "max_restarts", summary->max_restarts);

@@ -15,9 +15,13 @@ struct summary_json {
     const char *host;
     int exit_code;
     int signal;                      /* != 0: what ended this launcher */
+    bool allocation_ends;            /* why it was ended, or its workers told to save */
     const struct ctrun_error *error; /* code != 0: the launcher's own trouble */
     uint64_t duration_ms;
 };
+
+/* The value of "reason" when the allocation's end is one. */
+#define SUMMARY_JSON_ALLOCATION "allocation_ends"
 
 /* The file's bytes; the caller frees. NULL: out of memory. */
 char *summary_json_format(const struct summary_json *json, size_t *length);

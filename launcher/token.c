@@ -70,6 +70,7 @@ static int choose(struct config *config, const struct options *options,
                        "CTRUN_TOKEN");
     if (config->token.length == 0)
         try_munge(config);
+    config->pmi.makes_token = config->token.length == 0 && !config->uses_munge;
     return 0;
 }
 
@@ -87,7 +88,7 @@ int token_resolve(struct config *config, const struct options *options,
         return ct_fail(err, CTRUN_E_USAGE,
                        "--encrypt: without a secret it would keep nobody out; give "
                        "--rdzv-token-file, CTRUN_TOKEN or --auth=munge on every node");
-    if (!has_secret)
+    if (!has_secret && !(config->pmi.is_used && config->pmi.makes_token))
         ct_info("no token: nodes are not authenticated; --rdzv-token-file makes them "
                 "prove that they belong together");
     return 0;

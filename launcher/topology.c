@@ -16,33 +16,67 @@ enum {
     CACHES_MAX = 16
 };
 
-/* Reads ROOT/<path> into text[TEXT_MAX_BYTES], without the newline. */
-__attribute__((format(printf, 3, 4))) static int read_text(char *text, const char *root,
-                                                           const char *format, ...)
+__attribute__((format(printf, 3, 0))) static int
+make_path(char path[PATH_MAX], const char *root, const char *format, va_list args)
+{
+    const int used = ct_format(path, PATH_MAX, "%s/", root);
+    int n;
+
+    if (used < 0)
+        return -ENAMETOOLONG;
+    n = vsnprintf(path + used, (size_t)(PATH_MAX - used), format, args);
+    return n < 0 || n >= PATH_MAX - used ? -ENAMETOOLONG : 0;
+}
+
+static int read_line(char *dst, size_t size, const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+    int rc;
+
+    if (fd < 0)
+        return -errno;
+    n = read(fd, dst, size - 1);
+    rc = n < 0 ? -errno : 0;
+    close(fd);
+    if (rc == 0) {
+        dst[n] = '\0';
+        dst[strcspn(dst, "\n")] = '\0';
+    }
+    return rc;
+}
+
+int topology_read(char *dst, size_t size, const char *root, const char *format, ...)
+{
+    char path[PATH_MAX];
+    va_list args;
+    int rc;
+
+    va_start(args, format);
+    rc = make_path(path, root, format, args);
+    va_end(args);
+    return rc < 0 ? rc : read_line(dst, size, path);
+}
+
+int topology_read_link(char *dst, size_t size, const char *root, const char *format,
+                       ...)
 {
     char path[PATH_MAX];
     va_list args;
     ssize_t n;
-    int fd;
-    int rc = ct_format(path, sizeof path, "%s/", root);
+    int rc;
 
-    if (rc < 0)
-        return -ENAMETOOLONG;
     va_start(args, format);
-    rc = vsnprintf(path + strlen(path), sizeof path - strlen(path), format, args);
+    rc = make_path(path, root, format, args);
     va_end(args);
-    if (rc < 0 || (size_t)rc >= sizeof path - strlen(root) - 1)
-        return -ENAMETOOLONG;
-    if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+    if (rc < 0)
+        return rc;
+    if ((n = readlink(path, dst, size)) < 0)
         return -errno;
-    n = read(fd, text, TEXT_MAX_BYTES - 1);
-    rc = n < 0 ? -errno : 0;
-    close(fd);
-    if (rc == 0) {
-        text[n] = '\0';
-        text[strcspn(text, "\n")] = '\0';
-    }
-    return rc;
+    if ((size_t)n == size)
+        return -ENAMETOOLONG;
+    dst[n] = '\0';
+    return 0;
 }
 
 static int parse_int(const char *text, int *out)
@@ -58,7 +92,7 @@ static int parse_int(const char *text, int *out)
 int topology_nodes(const char *root, struct cpuset *out)
 {
     char text[TEXT_MAX_BYTES];
-    int rc = read_text(text, root, "devices/system/node/online");
+    int rc = topology_read(text, sizeof text, root, "devices/system/node/online");
 
     if (rc == -ENOENT)
         return cpuset_parse(out, "0");
@@ -68,17 +102,19 @@ int topology_nodes(const char *root, struct cpuset *out)
 int topology_node_cpus(const char *root, int node, struct cpuset *out)
 {
     char text[TEXT_MAX_BYTES];
-    int rc = read_text(text, root, "devices/system/node/node%d/cpulist", node);
+    int rc = topology_read(text, sizeof text, root,
+                           "devices/system/node/node%d/cpulist", node);
 
     if (rc == -ENOENT && node == 0) /* a kernel without NUMA: all there are */
-        rc = read_text(text, root, "devices/system/cpu/online");
+        rc = topology_read(text, sizeof text, root, "devices/system/cpu/online");
     return rc < 0 ? rc : cpuset_parse(out, text);
 }
 
 int topology_pci_node(const char *root, const char *address, int *out)
 {
     char text[TEXT_MAX_BYTES];
-    int rc = read_text(text, root, "bus/pci/devices/%s/numa_node", address);
+    int rc = topology_read(text, sizeof text, root, "bus/pci/devices/%s/numa_node",
+                           address);
 
     if (rc == 0 && (rc = parse_int(text, out)) == 0 && *out < 0)
         *out = 0;
@@ -88,8 +124,9 @@ int topology_pci_node(const char *root, const char *address, int *out)
 int topology_package(const char *root, int cpu, int *out)
 {
     char text[TEXT_MAX_BYTES];
-    int rc = read_text(text, root,
-                       "devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
+    int rc = topology_read(text, sizeof text, root,
+                           "devices/system/cpu/cpu%d/topology/physical_package_id",
+                           cpu);
 
     return rc < 0 ? rc : parse_int(text, out);
 }
@@ -98,8 +135,9 @@ void topology_siblings(const char *root, int cpu, struct cpuset *out)
 {
     char text[TEXT_MAX_BYTES];
 
-    if (read_text(text, root, "devices/system/cpu/cpu%d/topology/thread_siblings_list",
-                  cpu) < 0 ||
+    if (topology_read(text, sizeof text, root,
+                      "devices/system/cpu/cpu%d/topology/thread_siblings_list",
+                      cpu) < 0 ||
         cpuset_parse(out, text) < 0)
         *out = (struct cpuset){0};
     cpuset_add(out, cpu);
@@ -115,13 +153,14 @@ int topology_last_cache(const char *root, int cpu, struct cpuset *out)
     for (int i = 0; i < CACHES_MAX; i++) {
         int level;
 
-        if (read_text(text, root, "devices/system/cpu/cpu%d/cache/index%d/type", cpu,
-                      i) < 0)
+        if (topology_read(text, sizeof text, root,
+                          "devices/system/cpu/cpu%d/cache/index%d/type", cpu, i) < 0)
             break;
         if (strcmp(text, "Data") != 0 && strcmp(text, "Unified") != 0)
             continue;
-        if (read_text(text, root, "devices/system/cpu/cpu%d/cache/index%d/level", cpu,
-                      i) == 0 &&
+        if (topology_read(text, sizeof text, root,
+                          "devices/system/cpu/cpu%d/cache/index%d/level", cpu,
+                          i) == 0 &&
             parse_int(text, &level) == 0 && level > highest) {
             highest = level;
             best = i;
@@ -129,8 +168,9 @@ int topology_last_cache(const char *root, int cpu, struct cpuset *out)
     }
     if (best < 0)
         return -ENOENT;
-    rc = read_text(text, root, "devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list",
-                   cpu, best);
+    rc = topology_read(text, sizeof text, root,
+                       "devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
+                       best);
     return rc < 0 ? rc : cpuset_parse(out, text);
 }
 

@@ -18,6 +18,11 @@ int topology_package(const char *root, int cpu, int *out);
 void topology_siblings(const char *root, int cpu, struct cpuset *out);
 /* Those that share the CPU's highest data or unified cache. */
 int topology_last_cache(const char *root, int cpu, struct cpuset *out);
+/* The first line of a file below `root`, and the target of a link. 0, -errno or -ENAMETOOLONG. */
+__attribute__((format(printf, 4, 5))) int
+topology_read(char *dst, size_t size, const char *root, const char *format, ...);
+__attribute__((format(printf, 4, 5))) int
+topology_read_link(char *dst, size_t size, const char *root, const char *format, ...);
 /* Physical cores with at least one CPU in the set. */
 int topology_count_cores(const char *root, const struct cpuset *cpus);
 

@@ -71,13 +71,17 @@ static void print_worker(const struct torch_events *events, const char *state,
                          int local_rank, const struct ct_failure *failure)
 {
     struct json_torch_event event = describe(events, state);
+    struct ct_role_at role;
 
+    config_role_at(&role, events->config, &events->start, local_rank);
+    event.role = role.name;
+    event.entry_point = base_name(config_program(events->config, local_rank)->path);
     event.is_worker = true;
     event.pid = events->workers[local_rank].pid;
     event.rank = (int)events->start.rank_base + local_rank;
     event.local_rank = local_rank;
-    event.role_rank = (int)events->start.role_rank_base + local_rank;
-    event.role_world_size = (int)events->start.role_world_size;
+    event.role_rank = (int)role.rank;
+    event.role_world_size = (int)role.world_size;
     if (failure) {
         event.has_failed = true;
         event.exit_code = summary_python_code(failure);
@@ -118,7 +122,8 @@ void torch_events_worker_started(struct torch_events *events, int local_rank, in
 {
     if (!is_worker(events, local_rank))
         return;
-    events->workers[local_rank].pid = pid;
+    /* One that was started again alone is as if it had not ended. */
+    events->workers[local_rank] = (struct torch_events_worker){.pid = pid};
     print_worker(events, "START", local_rank, NULL);
 }
 

@@ -17,6 +17,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/tcp.h"
 
 void dispatch_init(struct dispatch *dispatch)
 {
@@ -98,7 +99,7 @@ static void add_member(struct peer *peer, struct run *run)
 static void resume_member(struct peer *peer, const char *run_id)
 {
     struct run *run = run_find(peer->dispatch, run_id);
-    struct ct_message message = {.kind = CT_MESSAGE_RESUME, .resume = peer->resume};
+    struct ct_message message;
     const struct member_link link = make_link(peer);
     int rc;
     const struct round_command command = {.kind = ROUND_RESUME,
@@ -106,6 +107,8 @@ static void resume_member(struct peer *peer, const char *run_id)
                                           .link = &link,
                                           .message = &message};
 
+    ct_message_init(&message, CT_MESSAGE_RESUME);
+    message.resume = peer->resume;
     if (!run) {
         (void)ct_copy(peer->dispatch->unknown_run_id,
                       sizeof peer->dispatch->unknown_run_id, run_id); /* same size */
@@ -254,6 +257,19 @@ static void on_proof(struct peer *peer, const struct ct_proof *proof)
     admission_destroy(admission);
 }
 
+/* Of what tells when something happened, how long it was on its way. */
+static void add_transit(struct round_command *command, const struct peer *peer)
+{
+    struct ct_tcp_view view;
+    uv_os_fd_t fd;
+
+    if (uv_fileno((const uv_handle_t *)&peer->conn->tcp, &fd) < 0 ||
+        ct_tcp_look(fd, &view) < 0)
+        return;
+    command->waited_ms = view.quiet_ms;
+    command->rtt_ms = view.rtt_ms;
+}
+
 static void on_message(struct peer *peer, const struct ct_message *message)
 {
     struct round_command command = {
@@ -292,6 +308,8 @@ static void on_message(struct peer *peer, const struct ct_message *message)
         standby_acknowledge(peer, &message->heartbeat);
     if (message->kind == CT_MESSAGE_FAILURE)
         metrics_add_failure(&peer->dispatch->metrics, message->failure.cause);
+    if (message->kind == CT_MESSAGE_FAILURE || message->kind == CT_MESSAGE_STOPPED)
+        add_transit(&command, peer);
     if (message->kind == CT_MESSAGE_LEAVE)
         ct_info("agent leaves run=%s host=%s: %s", peer->run->id, peer->host,
                 message->leave.reason);

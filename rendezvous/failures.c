@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "rendezvous/limits.h"
 #include "worker_sdk/wire/contract.h"
 
 void failures_clear(struct failures *failures)
@@ -30,35 +31,68 @@ bool failures_is_victim(const struct ct_failure *failure)
            strncmp(failure->text, lost, sizeof lost - 1) == 0;
 }
 
-static void add_once(struct ct_failure *list, size_t *count,
-                     const struct ct_failure *failure)
+static bool has(const struct ct_failure *list, size_t count,
+                const struct ct_failure *failure)
 {
-    for (size_t i = 0; i < *count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (is_same(&list[i], failure))
-            return;
+            return true;
     }
-    if (*count < CT_FAILURES_MAX)
-        list[(*count)++] = *failure;
+    return false;
 }
 
-/* Victims stand last, and the last of them makes room when there is none. */
-static void add_cause(struct failures *failures, const struct ct_failure *failure)
+static void add_consequence(struct failures *failures, const struct ct_failure *failure)
+{
+    if (failures->consequence_count < CT_FAILURES_MAX &&
+        !has(failures->consequences, failures->consequence_count, failure))
+        failures->consequences[failures->consequence_count++] = *failure;
+}
+
+/* By how much `a` happened before `b` for certain; 0: nobody knows. */
+static uint64_t find_lead(const struct ct_failure *a, const struct ct_failure *b)
+{
+    const uint64_t doubt_ms = b->doubt_ms + FAILURE_DOUBT_MS;
+
+    if (a->happened_ms == 0 || b->happened_ms == 0 ||
+        b->happened_ms <= a->happened_ms || b->happened_ms - a->happened_ms <= doubt_ms)
+        return 0;
+    return b->happened_ms - a->happened_ms;
+}
+
+/* Behind those that came before it, but for victims and what happened later; what is in front
+ * of `first` stays there. */
+static size_t find_place(const struct failures *failures,
+                         const struct ct_failure *failure, size_t first)
+{
+    size_t end = failures->cause_count;
+
+    if (failures_is_victim(failure))
+        return end;
+    while (end > 0 && failures_is_victim(&failures->causes[end - 1]))
+        end--;
+    for (size_t at = first; at < end; at++) {
+        if (find_lead(failure, &failures->causes[at]) > 0)
+            return at;
+    }
+    return end;
+}
+
+/* The last one makes room for it when there is none. */
+static void add_cause(struct failures *failures, const struct ct_failure *failure,
+                      size_t first)
 {
     struct ct_failure *causes = failures->causes;
+    size_t at;
 
-    if (failures->cause_count == CT_FAILURES_MAX && !failures_is_victim(failure) &&
-        failures_is_victim(&causes[CT_FAILURES_MAX - 1]))
+    if (has(causes, failures->cause_count, failure) ||
+        (at = find_place(failures, failure, first)) == CT_FAILURES_MAX)
+        return;
+    if (failures->cause_count == CT_FAILURES_MAX)
         failures->cause_count--;
-    add_once(causes, &failures->cause_count, failure);
-    for (size_t at = failures->cause_count;
-         at >= 2 && !failures_is_victim(&causes[at - 1]) &&
-         failures_is_victim(&causes[at - 2]);
-         at--) {
-        struct ct_failure victim = causes[at - 2];
-
-        causes[at - 2] = causes[at - 1];
-        causes[at - 1] = victim;
-    }
+    memmove(&causes[at + 1], &causes[at],
+            (failures->cause_count - at) * sizeof *causes);
+    causes[at] = *failure;
+    failures->cause_count++;
 }
 
 /* Nodes that wait for a stuck rank notice it as well, in any order: the fewest steps and then the
@@ -83,15 +117,35 @@ static void sort_stuck(struct failures *failures)
     }
 }
 
-void failures_add(struct failures *failures, const struct ct_failure *failure)
+static void add(struct failures *failures, const struct ct_failure *failure,
+                size_t first)
 {
     if (failure->cause == CT_CAUSE_NONE)
         return;
     if (failure->cause == CT_CAUSE_STOPPED || failure->cause == CT_CAUSE_EARLY)
-        add_once(failures->consequences, &failures->consequence_count, failure);
+        add_consequence(failures, failure);
     else
-        add_cause(failures, failure);
+        add_cause(failures, failure, first);
     sort_stuck(failures);
+}
+
+void failures_add(struct failures *failures, const struct ct_failure *failure)
+{
+    add(failures, failure, 0);
+}
+
+void failures_add_told(struct failures *failures, const struct ct_failure *failure,
+                       const struct failures_arrival *arrival)
+{
+    struct ct_failure dated = *failure;
+
+    dated.later_ms = 0;
+    dated.doubt_ms = arrival->rtt_ms;
+    dated.happened_ms = failure->age_ms == 0 ? 0
+                        : failure->age_ms < arrival->at_ms
+                            ? arrival->at_ms - failure->age_ms
+                            : 1;
+    add(failures, &dated, arrival->is_decided ? 1 : 0);
 }
 
 void failures_add_root(struct failures *failures, const struct ct_failure *failure)
@@ -104,6 +158,8 @@ void failures_add_root(struct failures *failures, const struct ct_failure *failu
             count * sizeof failures->causes[0]);
     failures->causes[0] = *failure;
     failures->cause_count = count + 1;
+    for (size_t i = 0; i <= count; i++)
+        failures->causes[i].later_ms = 0; /* that was after another one */
 }
 
 const struct ct_failure *failures_get_root(const struct failures *failures)
@@ -116,8 +172,14 @@ uint8_t failures_copy(const struct failures *failures, struct ct_failure *out,
 {
     uint8_t count = 0;
 
-    for (size_t i = 0; i < failures->cause_count && count < max; i++)
-        out[count++] = failures->causes[i];
+    for (size_t i = 0; i < failures->cause_count && count < max; i++) {
+        const uint64_t lead_ms = find_lead(&failures->causes[0], &failures->causes[i]);
+
+        out[count] = failures->causes[i];
+        if (lead_ms > 0) /* else as it was told to a server before this one */
+            out[count].later_ms = lead_ms;
+        count++;
+    }
     for (size_t i = 0; i < failures->consequence_count && count < max; i++)
         out[count++] = failures->consequences[i];
     return count;

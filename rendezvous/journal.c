@@ -69,8 +69,9 @@ static void append_fixed(struct batch *batch, const struct ct_writer *fields)
 static void append_message(struct batch *batch, enum ct_message_kind kind,
                            const void *body, size_t size)
 {
-    struct ct_message message = {.kind = kind};
+    struct ct_message message;
 
+    ct_message_init(&message, kind);
     memcpy(&message.hello, body, size); /* the union's members share their beginning */
     if (batch->rc == 0)
         batch->rc = ct_message_encode(batch->out, &message);

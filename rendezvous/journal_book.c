@@ -10,6 +10,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/role.h"
 
 void journal_book_init(struct journal_book *book)
 {
@@ -187,7 +188,10 @@ static int read_member(struct journal_book *book, struct round *round,
     ct_read_str(in, link.reached_at, sizeof link.reached_at);
     if (read_message(in, CT_MESSAGE_JOIN, &join) < 0 ||
         read_message(in, CT_MESSAGE_START, &start) < 0 || ct_read_end(in) < 0 ||
-        join.join.slots < 1 || !(member = add_member(round, &link)))
+        join.join.slots < 1 ||
+        !ct_role_list_is_sound(&join.join.roles, join.join.slots) ||
+        start.start.role_count > join.join.roles.count ||
+        !(member = add_member(round, &link)))
         return -EBADMSG;
     member->join = join.join;
     member->start = start.start;

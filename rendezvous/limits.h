@@ -55,6 +55,9 @@ enum {
     SERVER_CONNS_MAX = 65536,
     /* When the server is told to end, agents that have not read their verdict get this long. */
     SERVER_DRAIN_MS = 2000,
+    /* Deaths on two nodes that are closer together than this have no order: a busy machine sees
+     * one so late. */
+    FAILURE_DOUBT_MS = 100,
     /* Endpoints of one server, stores not counted. */
     SERVER_LISTENERS_MAX = 64,
     /* Connections that never sent a byte. torch before 2.1 opens one per worker and burns a

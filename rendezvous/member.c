@@ -157,15 +157,6 @@ static int compare_order(const void *left, const void *right)
     return compare_u64(a->link.id, b->link.id);
 }
 
-static int compare_role(const void *left, const void *right)
-{
-    const struct member *a = *(struct member *const *)left;
-    const struct member *b = *(struct member *const *)right;
-    int order = strcmp(a->join.role, b->join.role);
-
-    return order ? order : compare_u64(a->start.group_rank, b->start.group_rank);
-}
-
 size_t member_choose(const struct member_table *table, size_t max, struct member **out)
 {
     size_t count = 0;
@@ -183,40 +174,81 @@ size_t member_choose(const struct member_table *table, size_t max, struct member
     return count;
 }
 
-static void assign_role_ranks(struct member **by_role, size_t count)
+/* Every member has a role at least: the one that all its workers have. */
+static int role_count(const struct member *member)
 {
-    size_t first = 0;
+    return member->join.roles.count > 0 ? member->join.roles.count : 1;
+}
 
-    while (first < count) {
-        uint32_t size = 0;
-        size_t end = first;
+static const char *role_name(const struct member *member, int number)
+{
+    return member->join.roles.count > 0 ? member->join.roles.list[number].name
+                                        : member->join.role;
+}
 
-        for (; end < count &&
-               strcmp(by_role[end]->join.role, by_role[first]->join.role) == 0;
-             end++) {
-            by_role[end]->start.role_rank_base = size;
-            size += by_role[end]->join.slots;
+static uint32_t role_slots(const struct member *member, int number)
+{
+    return member->join.roles.count > 0 ? member->join.roles.list[number].slots
+                                        : member->join.slots;
+}
+
+/* Where `member` has a role of that name; NULL. Its slots go to *slots. */
+static struct ct_role_place *find_role(struct member *member, const char *name,
+                                       uint32_t *slots)
+{
+    for (int i = 0; i < role_count(member); i++)
+        if (strcmp(role_name(member, i), name) == 0) {
+            *slots = role_slots(member, i);
+            return &member->start.roles[i];
         }
-        for (; first < end; first++)
-            by_role[first]->start.role_world_size = size;
+    return NULL;
+}
+
+/* All members from the first one on that has it. */
+static void assign_role(struct member **first, size_t count, const char *name)
+{
+    struct ct_role_place *place;
+    uint32_t size = 0;
+    uint32_t slots;
+
+    for (size_t i = 0; i < count; i++)
+        if ((place = find_role(first[i], name, &slots))) {
+            place->rank_base = size;
+            size += slots;
+        }
+    for (size_t i = 0; i < count; i++)
+        if ((place = find_role(first[i], name, &slots)))
+            place->world_size = size;
+}
+
+static void assign_roles(struct member **world, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        memset(world[i]->start.roles, 0, sizeof world[i]->start.roles);
+    for (size_t i = 0; i < count; i++)
+        for (int j = 0; j < role_count(world[i]); j++)
+            if (world[i]->start.roles[j].world_size == 0) /* a name not met before */
+                assign_role(world + i, count - i, role_name(world[i], j));
+    for (size_t i = 0; i < count; i++) {
+        struct ct_start *start = &world[i]->start;
+
+        start->role_count = world[i]->join.roles.count;
+        start->role_rank_base = start->roles[0].rank_base;
+        start->role_world_size = start->roles[0].world_size;
     }
 }
 
-void member_assign_ranks(struct member **world, size_t count, struct member **scratch)
+void member_assign_ranks(struct member **world, size_t count)
 {
     uint32_t size = 0;
 
-    if (count == 0)
-        return;
     for (size_t i = 0; i < count; i++) {
         world[i]->start.group_rank = (uint32_t)i;
         world[i]->start.group_world_size = (uint32_t)count;
         world[i]->start.rank_base = size;
         size += world[i]->join.slots;
-        scratch[i] = world[i];
     }
     for (size_t i = 0; i < count; i++)
         world[i]->start.world_size = size;
-    qsort(scratch, count, sizeof *scratch, compare_role);
-    assign_role_ranks(scratch, count);
+    assign_roles(world, count);
 }

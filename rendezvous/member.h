@@ -87,7 +87,7 @@ const char *member_state_name(enum member_state state);
 size_t member_choose(const struct member_table *table, size_t max, struct member **out);
 /* Fills ranks and sizes of each member's `start`: base ranks are sums of the slots of the
  * members before, whatever their role; role ranks count those of the same role (torchrun's
- * rule). `scratch` has room for `count`. */
-void member_assign_ranks(struct member **world, size_t count, struct member **scratch);
+ * rule), which may be one of several of a member. Takes a walk over all for each name. */
+void member_assign_ranks(struct member **world, size_t count);
 
 #endif

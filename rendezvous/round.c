@@ -110,14 +110,14 @@ int round_reserve(struct round *round)
         round->actions = list;
         round->action_capacity = 2 * actions;
     }
-    if (round->scratch_capacity < 2 * members) {
-        struct member **list = ct_realloc_array(round->scratch, 4 * members,
+    if (round->scratch_capacity < members) {
+        struct member **list = ct_realloc_array(round->scratch, 2 * members,
                                                 sizeof *list);
 
         if (!list)
             return -ENOMEM;
         round->scratch = list;
-        round->scratch_capacity = 4 * members;
+        round->scratch_capacity = 2 * members;
     }
     return 0;
 }
@@ -410,6 +410,8 @@ static void on_command(struct round *round, const struct round_command *command,
 {
     struct member *member = member_find(&round->members, command->id);
 
+    round->waited_ms = command->waited_ms;
+    round->rtt_ms = command->rtt_ms;
     switch (command->kind) {
     case ROUND_ADD: break;
     case ROUND_MESSAGE:

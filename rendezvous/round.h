@@ -29,8 +29,11 @@
  *
  * A node that fails first in two rounds running makes room for a standby, if there is one.
  *
+ * Of failures that were told before it was decided what follows, the root cause is the one that
+ * happened first, if that is certain (failures.h), else the one that was told first.
+ *
  * A failure costs one restart of the run's budget, whichever node it is on; a lost, leaving or
- * new node costs none. Whatever fails after a STOP went out is a consequence of it and costs
+ * new node costs none, nor does a round that was asked for (round_restart.c). Whatever fails after a STOP went out is a consequence of it and costs
  * nothing either. A failure that comes again right after the start ends the run at once, and so
  * does a program that is not there.
  *
@@ -99,6 +102,8 @@ struct round_command {
     const struct member_link *link; /* borrowed, like all pointers here */
     const struct ct_message
         *message; /* JOIN HEARTBEAT FAILURE STOPPING STOPPED SUCCEEDED LEAVE CLOSE */
+    uint64_t waited_ms; /* MESSAGE: since our kernel got it */
+    uint64_t rtt_ms;    /* ... a round trip to its sender takes no longer */
     const char *reason;
     bool is_owed; /* GONE: not all that was said to it had been sent */
 };
@@ -112,6 +117,7 @@ enum round_action_kind {
     ROUND_SEND_RESIZE,  /* round->resize */
     ROUND_SEND_DRAIN,   /* round->drain */
     ROUND_SEND_DRAINED, /* round->drained, to who asked */
+    ROUND_SEND_RESTART, /* round->restart, to who asked */
     ROUND_SEND_PEER,    /* something that its host has to acknowledge */
     ROUND_SEND_ROSTER,  /* who goes on without this server: heir_list.h */
     ROUND_SEND_ECHO,    /* it is to prove that it follows */
@@ -151,13 +157,14 @@ struct round {
     struct ct_refuse refuse;
     struct ct_resize resize;
     struct ct_drain drain, drained;
+    struct ct_restart restart;
     struct ct_resumed resumed;
     struct ct_list news;          /* struct member: changed since the journal took it */
     struct allegiance allegiance; /* of the last world with a roster */
 
     /* Inside. */
     size_t action_capacity;
-    struct member **scratch; /* twice as many as members */
+    struct member **scratch; /* as many as members, and more */
     size_t scratch_capacity;
     size_t counts[MEMBER_LEFT + 1]; /* members by state */
     size_t missing_survivors;       /* survivors that are CONNECTED: expected to join */
@@ -167,7 +174,8 @@ struct round {
     uint64_t fingerprint; /* of the first JOIN */
     uint8_t outcome;      /* enum ct_outcome that follows STOPPING; 0: the next round */
     uint8_t exit_code;
-    struct failures failures; /* since the last START */
+    struct failures failures;   /* since the last START */
+    uint64_t waited_ms, rtt_ms; /* of the command that is being obeyed */
     struct crash_loop crash_loop;
     uint64_t culprit_id; /* the member of the last root cause */
     struct host_list missing;

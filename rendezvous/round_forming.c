@@ -99,7 +99,7 @@ static void fill_start(struct round *round, struct member **world, size_t count)
         start->addr_count = world[0]->join.addr_count;
         memcpy(start->addrs, world[0]->join.addrs, sizeof start->addrs);
     }
-    member_assign_ranks(world, count, world + count);
+    member_assign_ranks(world, count);
     lineup_describe(world, count);
 }
 

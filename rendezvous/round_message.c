@@ -4,6 +4,7 @@
 #include "rendezvous/round_private.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
+#include "worker_sdk/wire/role.h"
 
 void round_refuse(struct round *round, struct member *member, int code,
                   const char *text, uint64_t now_ms)
@@ -36,6 +37,8 @@ static const char *check_join(const struct round *round, const struct member *me
         return "JOIN before STOPPED";
     if (join->slots < 1 || join->slots > ROUND_SLOTS_MAX)
         return "JOIN with an impossible number of workers";
+    if (!ct_role_list_is_sound(&join->roles, join->slots))
+        return "JOIN with roles that are not those of its workers";
     if (join->store_port == 0 && round->settings.endpoint_port == 0)
         return "JOIN without a store port";
     return NULL;
@@ -118,7 +121,7 @@ static void on_stopped(struct round *round, struct member *member,
     for (uint8_t i = 0; i < stopped->failure_count; i++) {
         if (stopped->failures[i].cause == CT_CAUSE_STOPPED ||
             stopped->failures[i].cause == CT_CAUSE_EARLY)
-            failures_add(&round->failures, &stopped->failures[i]);
+            round_add_failure(round, &stopped->failures[i], now_ms);
         else if (stopped->failures[i].cause != CT_CAUSE_NONE)
             round_fail(round, member, &stopped->failures[i], now_ms);
     }
@@ -224,12 +227,19 @@ void round_on_message(struct round *round, struct member *member,
     typedef void message_fn(struct round *, struct member *, const struct ct_message *,
                             uint64_t);
     static message_fn *const table[] = {
-        [CT_MESSAGE_JOIN] = on_join,           [CT_MESSAGE_HEARTBEAT] = on_heartbeat,
-        [CT_MESSAGE_FAILURE] = on_failure,     [CT_MESSAGE_STOPPED] = on_stopped,
-        [CT_MESSAGE_SUCCEEDED] = on_succeeded, [CT_MESSAGE_LEAVE] = on_leave,
-        [CT_MESSAGE_CLOSE] = on_close,         [CT_MESSAGE_STOPPING] = on_stopping,
-        [CT_MESSAGE_RESIZE] = round_on_resize, [CT_MESSAGE_DRAIN] = round_on_drain,
-        [CT_MESSAGE_CLAIM] = round_on_claim,   [CT_MESSAGE_ECHO] = round_on_echo,
+        [CT_MESSAGE_JOIN] = on_join,
+        [CT_MESSAGE_HEARTBEAT] = on_heartbeat,
+        [CT_MESSAGE_FAILURE] = on_failure,
+        [CT_MESSAGE_STOPPED] = on_stopped,
+        [CT_MESSAGE_SUCCEEDED] = on_succeeded,
+        [CT_MESSAGE_LEAVE] = on_leave,
+        [CT_MESSAGE_CLOSE] = on_close,
+        [CT_MESSAGE_STOPPING] = on_stopping,
+        [CT_MESSAGE_RESIZE] = round_on_resize,
+        [CT_MESSAGE_DRAIN] = round_on_drain,
+        [CT_MESSAGE_CLAIM] = round_on_claim,
+        [CT_MESSAGE_ECHO] = round_on_echo,
+        [CT_MESSAGE_RESTART] = round_on_restart,
     };
     size_t kind = (size_t)message->kind;
 

@@ -7,6 +7,7 @@
  *     round_exclude.c   a node that fails again and again makes room for a spare
  *     round_forming.c   waiting for members; the start of a world
  *     round_resume.c    broken connections, members that come back, restart of the server
+ *     round_restart.c   a new round that was asked for
  *     round_size.c      limits, units, who is asked to leave
  *     round_stopping.c  the end of a world; the end of the run
  *     round_takeover.c  who follows this server for certain; who goes on without it */
@@ -125,6 +126,11 @@ void round_tell_standby(struct round *round, const struct member *member);
 void round_start_if_complete(struct round *round, uint64_t now_ms);
 void round_expire_forming(struct round *round, uint64_t now_ms);
 
+/* round_restart.c */
+
+void round_on_restart(struct round *round, struct member *member,
+                      const struct ct_message *message, uint64_t now_ms);
+
 /* round_stopping.c */
 
 /* How the run ends once its world has stopped. */
@@ -139,6 +145,9 @@ void round_fail(struct round *round, struct member *reporter,
                 const struct ct_failure *failure, uint64_t now_ms);
 /* It has our STOP: whatever was lost by then, this node was not. */
 void round_take_answer(struct round *round, struct member *member);
+/* Takes what the message that is being obeyed tells into the failures of this world. */
+void round_add_failure(struct round *round, const struct ct_failure *failure,
+                       uint64_t now_ms);
 /* A member is lost that never answered the undecided STOP: that is why others failed. */
 void round_blame_loss(struct round *round, const struct ct_failure *loss);
 void round_give_up_stopping(struct round *round, uint64_t now_ms);

@@ -50,8 +50,9 @@ void round_stop_world(struct round *round, enum ct_stop_reason reason,
                       const struct ct_failure *cause, uint64_t now_ms)
 {
     round_change_state(round, ROUND_STOPPING,
-                       cause && cause->cause ? ct_cause_name(cause->cause)
-                                             : "membership");
+                       reason == CT_STOP_ASKED ? "asked for"
+                       : cause && cause->cause ? ct_cause_name(cause->cause)
+                                               : "membership");
     round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
     round->is_undecided = reason == CT_STOP_UNDECIDED;
     fill_stop(round, reason, cause);
@@ -146,13 +147,25 @@ static bool has_others(const struct round *round, const struct member *reporter)
            (reporter->state == MEMBER_RUNNING || reporter->state == MEMBER_SUCCEEDED);
 }
 
+void round_add_failure(struct round *round, const struct ct_failure *failure,
+                       uint64_t now_ms)
+{
+    const struct failures_arrival arrival = {
+        .at_ms = now_ms - (round->waited_ms < now_ms ? round->waited_ms : now_ms),
+        .rtt_ms = round->rtt_ms,
+        .is_decided = round->state != ROUND_RUNNING && !round->is_undecided,
+    };
+
+    failures_add_told(&round->failures, failure, &arrival);
+}
+
 /* A worker failed on its own account. Only the first one of a round stops the world. */
 void round_fail(struct round *round, struct member *reporter,
                 const struct ct_failure *failure, uint64_t now_ms)
 {
     bool is_unkillable = failure->cause == CT_CAUSE_UNKILLABLE;
 
-    failures_add(&round->failures, failure);
+    round_add_failure(round, failure, now_ms);
     if (round->state == ROUND_STOPPING && is_unkillable && !round->outcome)
         round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(failure));
     if (round->state != ROUND_RUNNING)

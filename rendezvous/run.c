@@ -281,6 +281,10 @@ static void execute(struct run *run, const struct round_action *action)
         send_action(run, action, CT_MESSAGE_DRAIN, &round->drained,
                     sizeof round->drained);
         break;
+    case ROUND_SEND_RESTART:
+        send_action(run, action, CT_MESSAGE_RESTART, &round->restart,
+                    sizeof round->restart);
+        break;
     case ROUND_SEND_PEER: /* which would keep the workers of a paused node */
         if (round_may_acknowledge(round, action->id, ct_now_ms()))
             pause_send_peer(action->peer);

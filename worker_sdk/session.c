@@ -12,8 +12,10 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/agent_socket.h"
+#include "worker_sdk/client/crash.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/wire/contract.h"
@@ -34,6 +36,7 @@ struct ctrun_session {
     char master_addr[CT_HOST_MAX];
     int master_port;
     struct ct_agent_socket agent;
+    bool has_armed;            /* the crash report is ours to take back */
     struct ctrun_store *store; /* for groups to meet; opened by the first of them */
     uint64_t group_sequence;   /* groups opened so far, failed ones included */
 };
@@ -140,6 +143,43 @@ static int read_environment(struct ctrun_session *session, struct ctrun_error *e
     return read_master(session, err);
 }
 
+/* ---- The crash report ---- */
+
+int ctrun_crash_report(struct ctrun_session *session, struct ctrun_error *err)
+{
+    int rc;
+
+    if (!ct_agent_socket_is_there(&session->agent))
+        return 0; /* nobody to tell */
+    if (!session->has_armed) {
+        if ((rc = ct_crash_arm()) < 0)
+            return ct_fail(err, rc, "crash report: memory for it: %s", strerror(-rc));
+        session->has_armed = true;
+        ct_agent_socket_share(&session->agent, rc);
+    }
+    if ((rc = ct_crash_give_stack()) < 0)
+        return ct_fail(err, rc, "crash report: alternate stack: %s", strerror(-rc));
+    return 0;
+}
+
+/* As the environment asks for it. Not having it is no reason not to train. */
+static int read_crash_report(struct ctrun_session *session, struct ctrun_error *err)
+{
+    const char *text = variable(CT_ENV_CRASH_REPORT);
+    struct ctrun_error why;
+
+    if (!text || strcmp(text, "0") == 0)
+        return 0;
+    if (strcmp(text, "1") != 0)
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       "environment: %s=%.64s: 1 (tell the agent where this process "
+                       "crashed) or 0",
+                       CT_ENV_CRASH_REPORT, text);
+    if (ctrun_crash_report(session, &why) < 0)
+        ct_warn("no crash report why=%s", why.text);
+    return 0;
+}
+
 /* ---- The session ---- */
 
 int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
@@ -163,6 +203,10 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
     }
     ct_agent_socket_init(&session->agent, variable(CT_ENV_AGENT_SOCKET), session->rank,
                          session->generation);
+    if ((rc = read_crash_report(session, err)) < 0) {
+        ctrun_close(session);
+        return rc;
+    }
     *out = session;
     return 0;
 }
@@ -171,6 +215,8 @@ void ctrun_close(struct ctrun_session *session)
 {
     if (!session)
         return;
+    if (session->has_armed)
+        ct_crash_disarm();
     ct_agent_socket_deinit(&session->agent);
     ctrun_store_close(session->store);
     free(session);

@@ -3,6 +3,8 @@
 import json
 import socket
 
+import schema
+
 DUMP = """#!/bin/sh
 # One file per worker and attempt: the environment, and argv as NUL-terminated words.
 name="$DUMP_DIR/$RANK.$TORCHELASTIC_RESTART_COUNT"
@@ -42,7 +44,9 @@ class Dump:
 
 
 def plan(box, *arguments, env=None):
-    """What --dry-run --json says."""
+    """What --dry-run --json says, as its schema wants it."""
     run = box.ctrun("--dry-run", "--json", *arguments, env=env)
     assert run.code == 0, run
-    return json.loads(run.out)
+    found = json.loads(run.out)
+    schema.check(found, "plan")
+    return found

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a worker ended, with the proof: memory, signals, crashes, what never really started, and
 what is not worth a restart. T01 to T03 and T24 are the fault tests of those numbers."""
+import json
 import os
 import pathlib
 import re
 import resource
 import signal
 import sys
+import time
 import urllib.request
 
 import ctrun
 import pytest
+import schema
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "proc"))
 
@@ -57,6 +60,42 @@ def test_t01_the_kernels_own_words_are_quoted_where_they_can_be_read(box, small_
                   ctrun.program("ctrun"), ctrun.program("victim"), "eat", str(LIMIT_BYTES * 3))
     pid = re.search(r", pid (\d+)\)", head(run)).group(1)
     assert f'kernel: "Memory cgroup out of memory: Killed process {pid} (' in fact(run, "proof")
+
+
+def held(box, rank):
+    """What the agent has seen of a rank's memory in the last minute, in KiB."""
+    answer = box.run(ctrun.program("ctrunctl"), "status", "--json")
+    runs = json.loads(answer.out)["runs"] if answer.code == 0 else []
+    return [kib for run in runs for worker in run["workers"] if worker["rank"] == rank
+            for kib in worker["memory_kb"]]
+
+
+def test_t01_the_victims_last_minute_is_told_with_the_limit(box, small_group):  # noqa: F811
+    run = box.start("sh", "-c", f'echo $$ > {small_group}/cgroup.procs; exec "$@"', "sh",
+                    ctrun.program("ctrun"), "--nproc-per-node=2", ctrun.program("victim"),
+                    "@1", "await", "go", "eat", str(LIMIT_BYTES * 3), "@all", "hang")
+    ctrun.wait_until(lambda: held(box, 1), "the agent has seen the memory of rank 1")
+    box.write("go", "")
+    assert run.wait() == 137
+    assert re.match(r"rank 1 in the last \d+ s: \d+ -> (.* -> )?[456]\d MiB \(limit 64 MiB\)$",
+                    fact(run, "memory")), run
+    event = box.events("worker_memory")[0]
+    schema.check(event, "events")
+    assert event["rank"] == 1 and event["limit_kib"] == LIMIT_BYTES // 1024
+    assert 0 < event["kib"][0] < event["peak_kib"] <= LIMIT_BYTES // 1024
+    assert "larger" not in run.err
+
+
+def test_t01_who_held_more_than_the_victim_is_told(box, small_group):  # noqa: F811
+    chosen = "echo 1000 > /proc/self/oom_score_adj; exec \"$@\""
+    run = box.run("sh", "-c", f'echo $$ > {small_group}/cgroup.procs; exec "$@"', "sh",
+                  ctrun.program("ctrun"), "--nproc-per-node=2", "--no-python", "sh", "-c",
+                  f"[ $RANK = 0 ] || {{ {chosen}; }}; exec \"$@\"", "sh", ctrun.program("victim"),
+                  "@0", "eat", str(LIMIT_BYTES // 8 * 5), "touch", "eaten",
+                  "@1", "await", "eaten", "eat", str(LIMIT_BYTES), "@all", "hang")
+    assert run.code == 137, run
+    assert re.match(r"rank 0 holds 4\d MiB: the kernel does not always kill the largest$",
+                    fact(run, "larger")), run
 
 
 def test_t02_a_kill_from_outside_is_not_taken_for_the_oom_killer(box):
@@ -123,6 +162,36 @@ def test_a_python_program_that_never_really_started_is_told_as_such(box, script,
     assert f"the program never really started: {name}" in fact(run, "likely")
 
 
+@pytest.mark.parametrize("script, code, likely, remedy", [
+    ("kill -ILL $$$$", 132, "an instruction that this processor does not have", "lscpu"),
+    ("ulimit -f 0; trap - XFSZ; echo x > big", 153, "ulimit -f", "raise it"),
+    ("kill -SYS $$$$", 159, "seccomp", "seccomp profile"),
+    ("kill -PIPE $$$$", 141, "nobody reads", "look at who read"),
+    ("no-such-command-here", 127, "a shell did not find the command on this node", "PATH"),
+    ("touch no; ./no", 126, "may not execute it", "chmod"),
+    ("sh -c 'kill -KILL $$$$$$$$'; exit 137", 137, "perhaps for memory", "journalctl -k"),
+    ("echo 't.py: error: unrecognized arguments: --x' >&2; exit 2", 2, "no such argument: --x", "--help"),
+])
+def test_an_end_is_told_with_what_it_means_and_the_next_step(box, script, code, likely, remedy):
+    run = box.ctrun("--nproc-per-node=2", "sh", "-c", script)
+    assert run.code == code, run
+    assert likely in fact(run, "likely") and remedy in fact(run, "do")
+
+
+def test_a_program_that_is_not_there_is_told_with_what_that_can_mean(box):
+    box.write("train", "#!/no/such/interpreter\n", 0o755)
+    run = box.ctrun("--no-python", "./train")
+    assert run.code == 127
+    assert "or its interpreter (#! line, ld.so) is not" in fact(run, "likely")
+
+
+def test_a_python_exception_is_told_with_its_place(box):
+    box.write("train.py", "def step():\n    return {}['x']\nstep()\n")
+    run = box.ctrun("--nproc-per-node=2", "train.py", env={"PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
+    assert run.code == 1
+    assert re.fullmatch(r"in .*train.py, line 2, in step", fact(run, "raised")), run
+
+
 def test_who_ended_with_zero_before_the_failure_is_told(box):
     run = box.ctrun("--nproc-per-node=3", "sh", "-c",
                     "case $RANK in 0) exit 0;; 2) while :; do sleep 60; done;; esac;"
@@ -132,6 +201,15 @@ def test_who_ended_with_zero_before_the_failure_is_told(box):
     assert fact(run, "before it") == "rank 0 had ended with 0"
     assert fact(run, "after it") == "rank 2 stopped by ctrun"
     assert "(local_rank: 0)" not in run.err  # torchrun's list has failures only
+
+
+def test_what_was_left_behind_is_told_after_the_cause(box):
+    run = box.run(ctrun.program("ctrun"), "--nproc-per-node=2", "--max-restarts=1", "--min-uptime=0",
+                  ctrun.program("victim"), "@1", "orphan", "exit", "5", "@all", "hang")
+    assert run.code == 5, run
+    kinds = re.findall(r"^ctrun: (restart|error|warning: killed what workers had left behind)\b",
+                       run.err, re.M)
+    assert [kind.split(":")[0] for kind in kinds] == ["restart", "warning", "error", "warning"], run
 
 
 def test_t24_a_the_same_failure_twice_right_after_the_start_ends_the_run(box):
@@ -166,6 +244,45 @@ def test_t24_a_one_decision_holds_for_all_nodes(box):
     assert [run.wait() for run in runs] == [3, 3], runs
     assert head(runs[0]) == head(runs[1]) and "E_CRASH_LOOP" in head(runs[0])
     assert [fact(run, "last lines") for run in runs] == ["boom", "boom"]
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
+def test_the_node_that_failed_first_is_told_though_its_agent_tells_last(box):
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")
+    error = '{"message": {"message": "the real one", "extraInfo": {"timestamp": "1"}}}'
+    command = ("while [ ! -e go$RANK ]; do sleep 0.01; done;"
+               f"[ $RANK = 1 ] || printf '%s' '{error}' > $TORCHELASTIC_ERROR_FILE;"
+               "exit $((7 + RANK))")
+    runs = []
+    for n in range(2):
+        runs.append(box.start_ctrun("--nnodes=2", "--max-restarts=0", "--no-python",
+                                    f"--rdzv-endpoint={found.group(1)}", "sh", "-c", command))
+        box.wait_event("agent_state", n + 1, to="joining")
+    worker = box.wait_workers(2)[0]
+    words = ctrun.environment(worker)["TORCHELASTIC_ERROR_FILE"]
+    agent = ctrun.parent_of(worker)
+    os.kill(agent, signal.SIGSTOP)  # as one that is busy with evidence, or swaps
+    try:
+        box.write("go0", "")
+        ctrun.wait_until(lambda: not ctrun.is_alive(worker), "rank 0 is dead")
+        ctrun.wait_until(lambda: time.time() - os.path.getmtime(words) > 0.5,
+                         "rank 0 has failed longer ago than the server is in doubt about")
+        box.write("go1", "")
+
+        def is_stopping():
+            with urllib.request.urlopen(f"http://{found.group(1)}/status", timeout=10) as answer:
+                return b'"stopping"' in answer.read()
+
+        ctrun.wait_until(is_stopping, "the server has heard of rank 1")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert [run.wait() for run in runs] == [7, 7], runs
+    for run in runs:
+        assert "error[E_EXIT]: rank 0 (" in head(run), run
+        assert re.fullmatch(r"rank 1 \(.*\) failed \d\.\d s later", fact(run, "after it")), run
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
 

@@ -85,6 +85,21 @@ def test_t21_who_tells_no_steps_or_goes_on_is_not_stuck(box, options):
     assert run.code == 0 and "E_HANG" not in run.err, run
 
 
+def test_t21_a_role_that_tells_no_steps_is_not_measured_by_another(box):
+    victim = ctrun.program("victim")
+    run = box.ctrun("--hang-timeout=1", f"--role=data=1:{victim} await over",
+                    f"--role=trainer=1:{victim} step 1 sleep 700 step 2 sleep 700 step 3 touch over",
+                    seconds=30)
+    assert run.code == 0 and "E_HANG" not in run.err, run
+
+
+def test_t21_a_stuck_rank_of_a_role_is_named_beside_one_that_goes_on(box):
+    victim = ctrun.program("victim")
+    run = box.ctrun("--hang-timeout=1", "--shutdown-timeout=2", f"--role=data=1:{victim} hang",
+                    f"--role=trainer=2:{victim} @1 step 42 hang @all step 41 hang", seconds=30)
+    assert run.code == 1 and "E_HANG" in head(run) and "rank 2 (" in head(run), run
+
+
 def test_hang_timeout_wants_a_time(box):
     run = box.ctrun("--hang-timeout=-1", "true")
     assert run.code == 2 and "--hang-timeout=-1" in run.err

@@ -39,12 +39,31 @@ def test_all_hosts_of_the_list_make_one_world_in_its_order(box):
         for node, host in enumerate(["b", "a", "n1", "n2"]) for local in (0, 1)), done
 
 
+def test_prefixes_of_hosts_have_a_colour_where_that_is_asked_for(box):
+    words = ["--hosts=a,b", "--tee=3", *shell("echo hi")]
+    done = run(box, "--color=always", *words)
+    assert sorted(done.out.splitlines()) == [f"{host}: \033[36m[default0]:\033[0mhi"
+                                             for host in "ab"], done
+    done = run(box, *words)
+    assert sorted(done.out.splitlines()) == [f"{host}: [default0]:hi" for host in "ab"], done
+
+
 def test_a_file_of_hosts_and_a_user_name(box):
     path = box.write("hosts", "# my cluster\na  # fast\n\njoe@b,n[1-2]\n")
     done = run(box, f"--hosts-file={path}", *shell(SHOW))
     assert done.code == 0, done
     assert sorted(line.split()[1] for line in done.out.splitlines()) == ["a", "joe@b", "n1", "n2"]
     assert len(host_lines(done.out, "b")) == 1, done
+
+
+@pytest.mark.parametrize("name", ["CTRUN_HOSTS", "CTRUN_HOSTS_FILE", "CTRUN_CONFIG"])
+def test_a_run_that_a_worker_starts_does_not_go_to_all_hosts_again(box, name):
+    value = {"CTRUN_HOSTS": "a,localhost", "CTRUN_HOSTS_FILE": box.write("hosts", "a\nlocalhost\n"),
+             "CTRUN_CONFIG": box.write("job.conf", "hosts = a,localhost\n")}[name]
+    inner = f"{ctrun.program('ctrun')} --no-python sh -c 'echo $RANK/$WORLD_SIZE ${name}'"
+    done = run(box, *shell(inner), env={name: value})
+    assert done.code == 0 and sorted(done.out.splitlines()) == ["a: 0/1", "localhost: 0/1"], done
+    assert fake_ssh.calls(box) == ["a"]
 
 
 def test_words_and_folder_arrive_as_they_were_typed(box):

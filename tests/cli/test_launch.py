@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ctrun-launch: scripts for torch.distributed.launch, with only the program's name replaced."""
+import os
 import re
 
 import ctrun
@@ -37,6 +38,56 @@ def test_a_loop_over_nodes_runs_when_the_name_is_replaced(box, option, local_ran
     assert sorted(line for line in run.out.splitlines() if line) == [
         f"worker {rank} {rank % 2} {local_ranks[rank].replace(' ', 'None')} 0.5"
         for rank in range(4)]
+
+
+# Shapes that scripts have grown since: the arguments in one variable, a wrapper with defaults, an
+# installed entry point, a batch system's ranks in a subshell, hosts out of a file.
+SCRIPTS = {
+    "arguments in a variable": """
+DISTRIBUTED_ARGS="--nproc_per_node $GPUS --nnodes 2 --node_rank $NODE --master_addr 127.0.0.1 \\
+    --master_port $PORT"
+ctrun-launch $DISTRIBUTED_ARGS train.py --lr 0.5
+""",
+    "a wrapper with defaults": """
+NNODES=${NNODES:-2} NODE_RANK=${NODE_RANK:-$NODE} MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}
+PYTHONPATH="$(dirname "$0")/..":$PYTHONPATH ctrun-launch --nnodes=$NNODES --node_rank=$NODE_RANK \\
+    --master_addr=$MASTER_ADDR --nproc_per_node=${GPUS:-1} --master_port=${PORT:-29500} \\
+    $(dirname "$0")/train.py "$@" --lr 0.5
+""",
+    "an entry point by its path": """
+OMP_NUM_THREADS=1 ctrun-launch --nproc_per_node=$GPUS --nnodes=2 --node_rank=$NODE \\
+    --master_addr="127.0.0.1" --master_port=$PORT --use_env $(command -v train-it) --lr 0.5
+""",
+    "a subshell per task of a batch system": """
+export SLURM_PROCID=$NODE
+bash -c 'ctrun-launch --nproc-per-node=$GPUS --nnodes=2 --node-rank=$SLURM_PROCID \\
+    --master-addr=127.0.0.1 --master-port=$PORT -m train --lr 0.5'
+""",
+    "hosts out of a file": """
+printf 'a slots=2\\nb slots=2\\n' >hosts.$NODE
+n=0
+while read -r host slots; do
+    [ $n = $NODE ] && exec ctrun-launch --nproc_per_node ${slots#slots=} --nnodes $(wc -l <hosts.$NODE) \\
+        --node_rank $n --master_addr 127.0.0.1 --master_port $PORT train.py --lr 0.5 </dev/null
+    n=$((n + 1))
+done <hosts.$NODE
+""",
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_of_other_shapes_run_when_the_name_is_replaced(box, name):
+    box.write("train.py", WORKER)
+    box.write("train-it", f"#!{ctrun.DEBIAN_PYTHON}\n{WORKER}", 0o755)
+    script = box.write("launch.sh", SCRIPTS[name])
+    env = {"GPUS": "2", "PORT": str(launch.free_port()),
+           "PATH": f"{box.dir}:{os.environ['PATH']}"}
+    env["PATH"] = f"{os.path.dirname(ctrun.program('ctrun'))}:{env['PATH']}"
+    runs = [box.start("bash", script, env={**env, "NODE": str(node)}) for node in (0, 1)]
+    assert [run.wait() for run in runs] == [0, 0], runs
+    lines = sorted(line for run in runs for line in run.out.splitlines() if line)
+    shown = "None None None None" if "--use_env" in SCRIPTS[name] else "0 1 0 1"
+    assert lines == [f"worker {rank} {rank % 2} {shown.split()[rank]} 0.5" for rank in range(4)]
 
 
 @pytest.mark.parametrize("words,tail", [

@@ -8,6 +8,8 @@ import subprocess
 
 import ctrun
 import launch
+import pytest
+import schema
 
 
 def logs(box, base="D"):
@@ -218,6 +220,33 @@ def test_collapsed_lines_of_a_restart_have_their_ranks(box):
     assert sorted(sum(again, [])) == [0, 1]
 
 
+COLORED = ["\033[36m[default0]:\033[0mhello apple\n", "\033[33m[default1]:\033[0mhello apple\n"]
+
+
+def test_prefixes_have_a_colour_for_each_rank_and_files_have_none(box):
+    run = box.ctrun("--nproc-per-node=2", "--log-dir=logs", "-t", "3", "--color=always",
+                    "--duplicate-stdout-filters=apple", "sh", "-c", "echo hello apple")
+    assert run.code == 0 and sorted(run.out.splitlines(keepends=True)) == sorted(COLORED), run
+    for path in box.path("logs").rglob("*.log"):
+        assert "\033" not in path.read_text(), path
+
+
+@pytest.mark.parametrize("words, env, is_colored", [
+    ([], {}, True), ([], {"NO_COLOR": "1"}, False), ([], {"TERM": "dumb"}, False),
+    (["--color=never"], {}, False)])
+def test_on_a_terminal_prefixes_are_coloured_unless_the_user_objects(box, words, env, is_colored):
+    line = " ".join([ctrun.program("ctrun"), "--nproc-per-node=2", "-t3", *words,
+                     "sh -c 'echo hello apple'"])
+    run = box.run("script", "-qec", line, "/dev/null", env={"TERM": "xterm", "NO_COLOR": "", **env})
+    assert run.code == 0 and ("\033[36m[default0]:\033[0mhello" in run.out) == is_colored, run
+    assert is_colored or "\033" not in run.out, run
+
+
+def test_without_a_terminal_there_is_no_colour(box):
+    run = box.ctrun("--nproc-per-node=2", "-t3", "sh", "-c", "echo hello apple", env={"TERM": "xterm"})
+    assert run.code == 0 and "\033" not in run.out + run.err and "[default1]:hello" in run.out, run
+
+
 def test_a_full_log_file_is_renamed_and_a_new_one_begun(box):
     run = box.ctrun("--log-dir=D", "-r1", "--log-max-size=1K", "--log-keep=2", "seq", "1", "1000")
     assert run.code == 0, run
@@ -254,6 +283,63 @@ def test_limits_of_log_files_that_make_no_sense_are_refused(box):
                   ["--log-max-size=1M", "--log-keep=-1"]):
         run = box.ctrun(*words, "true")
         assert run.code == 2 and words[-1].partition("=")[0] in run.err, run
+
+
+FLOOD = "i=0; while [ $i -lt 3000 ]; do echo line $i of $RANK; i=$((i+1)); done"
+
+
+def left_out(box, rank):
+    events = box.events("output_left_out", rank=rank)
+    return sum(event["lines"] for event in events), sum(event["bytes"] for event in events)
+
+
+def test_a_rank_that_floods_is_shown_in_part_and_what_is_missing_is_told(box):
+    run = box.ctrun("--log-dir=D", "-t1", "--log-rate-limit=1K", "--nproc-per-node=2", "sh", "-c",
+                    f"[ $RANK = 0 ] && exec echo quiet; {FLOOD}")
+    assert run.code == 0, run
+    text = "".join(f"line {i} of 1\n" for i in range(3000))
+    assert logs(box)["attempt_0/1/stdout.log"] == text  # files are whole
+    shown = [line for line in run.out.splitlines() if line.startswith("[default1]:")]
+    assert all(re.fullmatch(r"\[default1\]:line \d+ of 1", line) for line in shown)
+    assert 1024 / 30 < len(shown) < 1500, len(shown)  # a second's worth at once
+    lines, size = left_out(box, 1)
+    assert lines + len(shown) == 3000
+    assert size == len(text) - sum(len(line) + 1 - len("[default1]:") for line in shown)
+    assert "rank 1: " in run.err and "--log-rate-limit" in run.err, run
+    assert "[default0]:quiet" in run.out and left_out(box, 0) == (0, 0)
+    for event in box.events():
+        schema.check(event, "events")
+
+
+def test_the_last_lines_of_a_rank_that_floods_are_in_the_report(box):
+    run = box.ctrun("--log-rate-limit=1K", "sh", "-c",
+                    f"({FLOOD}) >&2; echo the cause >&2; exit 3")
+    assert run.code == 3, run
+    assert "line 2999 of 0" in run.err and "the cause" in run.err, run
+    lines, _ = left_out(box, 0)
+    assert lines > 1500
+
+
+def test_a_line_that_is_longer_than_the_limit_is_whole_or_not_there(box):
+    box.write("long.py", "import sys\n"
+              "for c in 'ab': sys.stdout.write(c * 300000 + '\\n')\n"
+              "sys.stdout.write('end')\n")
+    run = box.ctrun("--log-rate-limit=1K", "--no-python", ctrun.DEBIAN_PYTHON, "long.py")
+    assert run.code == 0, run
+    assert run.out == "a" * 300000 + "\n"
+    assert left_out(box, 0) == (2, 300004)  # the second line, and the third, which has no end
+
+
+def test_the_limit_counts_before_lines_are_collapsed_and_0_is_none(box):
+    run = box.ctrun("--collapse", "--log-rate-limit=1K", "--nproc-per-node=2", "sh", "-c",
+                    FLOOD.replace(" of $RANK", ""))
+    assert run.code == 0 and len(run.out.splitlines()) < 3000, run
+    assert box.events("output_left_out")
+    run = box.ctrun("--log-rate-limit=0", "--nproc-per-node=2", "sh", "-c", FLOOD)
+    assert run.code == 0 and len(run.out.splitlines()) == 6000
+    for words in ("--log-rate-limit=fast", "--log-rate-limit=10"):
+        run = box.ctrun(words, "true")
+        assert run.code == 2 and words in run.err, run
 
 
 def test_the_summary_names_the_log_directory_only_when_something_is_in_it(box):

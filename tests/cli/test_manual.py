@@ -8,7 +8,7 @@ import subprocess
 import ctrun
 import pytest
 
-VERBS = ["status", "signal", "stop", "logs", "kv", "why", "doctor"]
+VERBS = ["status", "signal", "stop", "logs", "kv", "why", "doctor", "migrate"]
 PAGES = {"ctrun": "ctrun.1", "ctrunctl": "ctrunctl.1", "ctrund": "ctrund.8",
          "ctrun-mnist": "ctrun-mnist.1"}
 OPTION = r"(?:-(\w), )?--([a-z][a-z-]*)(?:[= ](\S+))?"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The size of a live run: resize, drain and units."""
+"""The size of a live run: resize, drain and units; and a new round that is asked for."""
 import json
 import os
 import signal
@@ -7,6 +7,7 @@ import signal
 import ctrun
 import launch
 import pytest
+import schema
 
 CTL = ctrun.program("ctrunctl")
 HOLD = ["sh", "-c", "exec sleep 600"]
@@ -118,3 +119,52 @@ def test_a_unit_that_fits_no_world_is_refused(box):
     run = box.ctrun("--nnodes=3", "--node-unit=2", "--rdzv-endpoint=localhost:1", "true")
     assert run.code == 2 and "--node-unit=2" in run.err, run
 
+
+
+def test_restart_from_any_node_begins_a_new_round_at_no_cost(box, cluster):
+    cluster.start(2, "2", "--max-restarts=0")
+    cluster.world(1, 2)
+    answer = ctl(box, "restart", "--json", "--reason=new data", run=cluster.runs[1])
+    assert answer.code == 0 and json.loads(answer.out) == {"asked": True, "generation": 1}, answer
+    events = cluster.world(2, 2)
+    assert {e["restart_count"] for e in events} == {0}
+    host = os.uname().nodename
+    asked = box.events("restart_asked")
+    assert [(e["generation"], e["by"], e["reason"]) for e in asked] == [(1, host, "new data")] * 2
+    assert all(f"new round: asked for on {host} (new data)" in run.err for run in cluster.runs)
+    [request] = box.events("control_request")
+    assert request["verb"] == "restart"
+    assert [e["why"] for e in box.events("round_changed", to="stopping")] == ["asked for"]
+    answer = ctl(box, "restart", "--reason=a\nctrun: b\x1b[31m", run=cluster.runs[0])
+    assert answer.code == 0 and "run members was asked to start a new round" in answer.out, answer
+    cluster.world(3, 2)
+    assert f"asked for on {host} (a ctrun: b [31m)\n" in cluster.runs[1].err  # one line
+    for event in box.events():
+        schema.check(event, "events")
+
+
+def test_restart_of_a_run_of_one_node(box):
+    run = box.start_ctrun(*HOLD)
+    box.wait_workers(1)
+    assert ctl(box, "restart", run=run).code == 0
+    box.wait_event("round_started", generation=2)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+
+
+def test_restart_is_refused_when_nothing_runs_or_the_run_ends(box, cluster):
+    cluster.start(1, "2")
+    box.wait_event("agent_state", to="joining")
+    answer = ctl(box, "restart", run=cluster.runs[0])
+    assert answer.code == 1 and "nothing runs yet: it waits for nodes" in answer.err, answer
+    assert box.run(CTL, "restart", "now").code == 2
+    assert box.run(CTL, "restart", f"--run={cluster.runs[0].pid}", "--reason=" + 200 * "x").code == 2
+    deaf = box.start_ctrun("--shutdown-timeout=60", "sh", "-c",
+                           "trap '' TERM; touch up; until [ -e leave ]; do sleep 0.05; done")
+    ctrun.wait_until(lambda: box.path("up").exists(), "up")
+    deaf.signal(signal.SIGTERM)
+    box.wait_event("agent_state", to="stopping")
+    answer = ctl(box, "restart", run=deaf)
+    assert answer.code == 1 and "the run is ending" in answer.err, answer
+    box.write("leave", "")
+    assert deaf.wait() == 143

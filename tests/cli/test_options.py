@@ -124,7 +124,8 @@ def test_torchrun_016_no_python_and_module_exclude_each_other(box):
     assert not box.events("worker_started")
 
 
-@pytest.mark.parametrize("number, words, code, text", [
+# Item of the checklist, words, exit code, and what is said.
+BAD_VALUES = [
     (17, ["--nnodes=1:2:3"], 1, 'nnodes=1:2:3 is not in "MIN:MAX" format'),
     (18, ["--nnodes=0"], 1, "min_nodes must be > 0"),
     (18, ["--nnodes=3:2"], 1, "min_nodes must be > 0 and <= max_nodes"),
@@ -146,11 +147,14 @@ def test_torchrun_016_no_python_and_module_exclude_each_other(box):
      "cas_backoff_max_seconds"),
     (136, ["--rdzv-backend=c10d", "--rdzv-conf=cas_backoff_max_seconds=inf"], 1,
      "cas_backoff_max_seconds"),
-])
-def test_torchrun_017_to_136_bad_values_are_refused_in_one_line(box, script, number, words, code,
-                                                                text):
+]
+
+
+@pytest.mark.parametrize("words, code, text", [row[1:] for row in BAD_VALUES],
+                         ids=[f"torchrun_{row[0]:03}" for row in BAD_VALUES])
+def test_bad_values_are_refused_in_one_line(box, script, words, code, text):
     run = box.ctrun(*words, script)
-    assert run.code == code and text in run.err, (number, run)
+    assert run.code == code and text in run.err, run
     assert run.err.startswith("ctrun: error[E_USAGE]: ")
     assert "worker_started" not in [event["event"] for event in box.events()]
 
@@ -220,6 +224,17 @@ def test_torchrun_152_numa_binding_without_an_accelerator_exits_1(box, script):
 def test_torchrun_062_an_endpoint_has_a_default_port_and_host(box, script, words, host):
     plan = launch.plan(box, "--nnodes=2", "--rdzv-backend=c10d", *words, script)
     assert plan["endpoint"] == {"host": host, "port": 29400}
+
+
+@pytest.mark.parametrize("text, host, port", [
+    ("h", "h", 29400), ("h:1", "h", 1), ("[::1]", "::1", 29400), ("[::1]:1", "::1", 1)])
+def test_torchrun_063_the_forms_of_an_endpoint(box, script, text, host, port):
+    plan = launch.plan(box, "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={text}", script)
+    assert plan["endpoint"] == {"host": host, "port": port}
+
+
+def test_torchrun_136_a_back_off_in_parts_of_a_second_is_taken(box, script):
+    launch.plan(box, "--rdzv-backend=c10d", "--rdzv-conf=cas_backoff_max_seconds=0.5", script)
 
 
 def test_torchrun_123_a_health_check_port_that_is_none_stops_nothing(box, script):

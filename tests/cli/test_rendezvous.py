@@ -90,7 +90,7 @@ def test_torchrun_043_roles_rank_as_in_the_specification(box, dump):
     assert [found[r]["ROLE_NAME"] for r in range(6)] == ["a", "a", "b", "b", "b", "a"]
 
 
-def test_torchrun_039_to_042_064_066_078_two_agents_one_world(box, dump, endpoint):
+def test_torchrun_039_040_041_042_064_066_078_two_agents_one_world(box, dump, endpoint):
     """Both own the endpoint's address; one serves, the other is its client."""
     runs = [box.start_ctrun("--nnodes=2", f"--nproc-per-node={count}",
                             f"--rdzv-endpoint={endpoint}", "--rdzv-id=J", dump.program,
@@ -102,6 +102,7 @@ def test_torchrun_039_to_042_064_066_078_two_agents_one_world(box, dump, endpoin
     for rank, env in found.items():
         assert env["WORLD_SIZE"] == "4" and env["GROUP_WORLD_SIZE"] == "2"
         groups.setdefault(env["GROUP_RANK"], set()).add(rank - int(env["LOCAL_RANK"]))
+        assert int(env["LOCAL_RANK"]) in range(int(env["LOCAL_WORLD_SIZE"]))
         assert env["TORCHELASTIC_RUN_ID"] == "J"
     assert sorted(groups) == ["0", "1"] and all(len(bases) == 1 for bases in groups.values())
     assert len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in found.values()}) == 1

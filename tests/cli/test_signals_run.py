@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals in a run of several nodes: passed on to all workers, once; what the others hear of a
 node that is told to end; the exit code that asks for a requeue."""
+import json
+import os
 import signal
 
 import ctrun
@@ -114,6 +116,40 @@ def test_workers_that_saved_and_left_end_in_the_code_that_asks_for_a_requeue(box
     run.signal(signal.Signals["SIG" + name])
     wait_all_got(box, 2, name)
     leave(box, [run], code)
+
+
+def test_signals_that_come_while_the_end_is_written_change_nothing_of_it(box):
+    box.write("count.sh", COUNTING, 0o755)
+    error = box.path("error.json")
+    run = box.start_ctrun("--requeue-exit=75", "--log-dir=logs", "count.sh",
+                          env={"TORCHELASTIC_ERROR_FILE": str(error)})
+    ctrun.wait_until(box.path("up.0").exists, lambda: f"up\n{run}")
+    agent = ctrun.parent_of(box.workers()[0])
+    slow = box.path(f"{error.name}.{agent}")  # where it writes first: it waits for a reader
+    os.mkfifo(slow)
+    run.signal(signal.SIGTERM)
+    wait_all_got(box, 1, "TERM")
+    box.write("leave", "")
+    ctrun.wait_until(lambda: "stopped by SIGTERM" in run.err, lambda: str(run))
+    for name in ("TERM", "INT", "USR1") * 5:
+        run.signal(signal.Signals["SIG" + name])
+        os.kill(agent, signal.Signals["SIG" + name])
+        assert run.code is None, run
+    assert "SignalException" in slow.read_text()
+    assert run.wait() == 75, run
+    [summary] = box.path("logs").rglob("summary.json")
+    assert json.loads(summary.read_text())["exit_code"] == 75
+
+
+def test_a_signal_behind_the_end_of_the_agent_leaves_the_exit_code_as_it_is(box):
+    run = box.start_ctrun("--no-python", "sh", "-c", "until [ -e leave ]; do sleep 0.02; done; exit 3")
+    agent = ctrun.parent_of(box.wait_workers(1)[0])
+    run.signal(signal.SIGSTOP)  # the guard, which hears of both at once: SIGCHLD comes first
+    box.write("leave", "")
+    ctrun.wait_until(lambda: not ctrun.is_alive(agent), "the agent ended")
+    run.signal(signal.SIGXCPU)
+    run.signal(signal.SIGCONT)
+    assert run.wait() == 3, run
 
 
 def test_a_worker_that_had_to_be_killed_asks_for_no_requeue(box):

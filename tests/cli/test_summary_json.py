@@ -5,6 +5,7 @@ import re
 import signal
 
 import ctrun
+import launch
 import pytest
 import schema
 
@@ -99,3 +100,11 @@ def test_the_schemas_refuse_what_they_should():
     assert not schema.complaints(event, schema.load("events"))
     for wrong in ({"version": 2}, {"event": "sigmal"}, {"pid": "1"}, {"signal": None}):
         assert schema.complaints({**event, **wrong}, schema.load("events")), wrong
+
+
+def test_the_plan_of_a_dry_run_has_a_schema_that_refuses_what_it_should(box):
+    plan = launch.plan(box, "--nnodes=2:3", "--rdzv-endpoint=h", "--nproc-per-node=2", "true")
+    assert plan["version"] == 1 and plan["workers"][1]["env"]["MASTER_ADDR"] is None
+    for wrong in ({"version": 2}, {"backend": "x"}, {"cores": True}, {"raises_core": 0},
+                  {"workers": [{"local_rank": 0, "argv": []}]}):
+        assert schema.complaints({**plan, **wrong}, schema.load("plan")), wrong

@@ -37,11 +37,14 @@ class Job:
         return self.box.events("round_started", group_world_size=size)
 
     def wait_world(self, size, after=0, seconds=20):
-        """The events of the first world of that many nodes that is newer than `after`."""
+        """The events of the first world of that many nodes that is newer than `after`, when each
+        of them can do without the host."""
         def have():
             newest = max((e["generation"] for e in self.rounds(size)), default=0)
             events = [e for e in self.rounds(size) if e["generation"] == newest]
-            return events if newest > after and len(events) == size else None
+            ready = {e["pid"] for e in self.box.events("takeover_ready", generation=newest)}
+            can = size == 2 or ready == {e["pid"] for e in events}  # one of two never can
+            return events if newest > after and len(events) == size and can else None
         return ctrun.wait_until(
             have, lambda: f"a world of {size}\n" + "\n".join(map(str, self.nodes)), seconds)
 

@@ -97,7 +97,7 @@ TORCH_NCCL_ASYNC_ERROR_HANDLING TORCHELASTIC_ERROR_FILE OMP_NUM_THREADS
 TORCHELASTIC_SIGNALS_TO_HANDLE""".split()
 
 
-def test_torchrun_037_to_057_one_node_environment(box, dump):
+def test_torchrun_037_038_044_045_047_057_one_node_environment(box, dump):
     run = box.ctrun("--nproc-per-node=3", "--max-restarts=2", dump.program,
                     env={**dump.env, "MINE": "kept"})
     assert run.code == 0, run
@@ -110,7 +110,7 @@ def test_torchrun_037_to_057_one_node_environment(box, dump):
         assert env["WORLD_SIZE"] == env["LOCAL_WORLD_SIZE"] == env["ROLE_WORLD_SIZE"] == "3"
         assert (env["GROUP_RANK"], env["GROUP_WORLD_SIZE"]) == ("0", "1")
         assert env["ROLE_NAME"] == "default"
-        assert env["TORCHELASTIC_USE_AGENT_STORE"] == "True"
+        assert env["TORCHELASTIC_USE_AGENT_STORE"] == "True"  # never False: 047 asks nothing
         assert (env["TORCHELASTIC_RESTART_COUNT"], env["TORCHELASTIC_MAX_RESTARTS"]) == ("0", "2")
         assert env["TORCHELASTIC_SIGNALS_TO_HANDLE"] == "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
     assert len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in found.values()}) == 1
@@ -283,3 +283,13 @@ def test_an_elf_file_that_is_not_executable_ends_with_126(box):
     run = box.ctrun("./prog")
     assert run.code == 126, run
     assert "E_EXEC" in run.err
+
+
+def test_nic_affinity_without_a_gpu_is_a_warning_and_nothing_more(box):
+    env = {"CUDA_VISIBLE_DEVICES": ""}
+    run = box.ctrun("--nic-affinity", "--no-python", "sh", "-c", "env | grep -c NCCL_IB_HCA",
+                    env=env)
+    assert run.code == 1 and run.out == "0\n", run
+    assert "--nic-affinity has no effect" in run.err and "no GPU is visible" in run.err, run
+    run = box.ctrun("--dry-run", "--json", "--no-python", "true", env=env)
+    assert "nics" not in json.loads(run.out)["workers"][0] and "nic-affinity" not in run.err, run

@@ -77,12 +77,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct batch_source source = {get, read_file, &input, "node1", 77};
     struct batch_place place;
     struct ctrun_error err;
+    int64_t end_s;
 
     if (text) {
         input->text = text;
         input->next = 0;
         (void)slurm_grace(&source);
-        (void)slurm_end(&source);
+        (void)batch_end(&end_s, &source, &err);
         if (batch_find(&place, &source, &err) == 1) {
             check(&place);
             batch_place_deinit(&place);

@@ -3,6 +3,7 @@
 import ctrun
 import jobs
 import mnist
+import scripts
 
 
 def test_the_batch_script_of_the_examples_trains(box, slurm):
@@ -30,3 +31,18 @@ def test_a_preempted_job_saves_is_queued_again_and_goes_on(box, slurm):
     assert min(after) > done, jobs.text(box)  # nothing began anew
     cluster.start("login1", "scancel", job).wait(60)
     jobs.wait_job_gone(box, cluster, job)
+
+
+def test_a_batch_script_of_torchrun_runs_once_it_is_migrated(box, slurm):
+    """The endpoint, rank, id and port that it had made by hand are gone."""
+    cluster = slurm(2)
+    box.write("train.py", scripts.SHOW)
+    script = box.write("job.sbatch", scripts.STEP)
+    assert box.run(ctrun.program("ctrunctl"), "migrate", "--write", script).code == 0
+    assert "rdzv" not in box.path("job.sbatch").read_text()
+    run = cluster.start("login1", "sbatch", "-W", "-D", box.dir, "-o", box.path("out"), script,
+                        env={"DATA": "d"})
+    assert run.wait(120) == 0, f"{run}\n{jobs.text(box)}"
+    lines = sorted(line.partition(": ")[2] for line in jobs.text(box).splitlines()
+                   if line.endswith("['--data', 'd']"))
+    assert lines == [f"{rank} 4 {rank % 2} 2 {rank // 2} ['--data', 'd']" for rank in range(4)]

@@ -28,6 +28,7 @@ SAVER = """#!/bin/sh
 trap 'echo TERM >> term.$RANK' TERM
 echo up > up.$RANK
 until [ -e saved ] && [ -e term.$RANK ]; do sleep 0.02; done
+exit 0 # not as the sleep, which gets the signal too
 """
 
 
@@ -50,3 +51,24 @@ def test_t22_scancel_gives_the_workers_one_sigterm_and_slurms_time(box, slurm):
     (line,) = [line for line in run.err.splitlines() if "for checkpoints" in line]
     assert "SIGTERM from pid" in line and "(slurmstepd)" in line, run
     assert "up to 36 s" in line and "Slurm kills after 40 s" in line, run
+
+
+def test_a_run_ends_before_its_allocation_as_slurm_has_told(box, slurm):
+    cluster = slurm(2)
+    box.write("saver.sh", SAVER, 0o755)
+    box.write("saved", "")  # SIGTERM is all that is waited for
+    # As ctrun(1) has it for a Slurm that does not set SLURM_JOB_END_TIME. A minute is the least that
+    # it gives; what is left of it is not waited for.
+    end = 'CTRUN_END_TIME=$(date -d "$(squeue -h -j $SLURM_JOB_ID -o %e)" +%s)'
+    run = cluster.start("login1", "srun", "-N2", "--ntasks-per-node=1", "--time=1", "-D", box.dir,
+                        "sh", "-c", f'export {end}; exec "$@"', "-", ctrun.program("ctrun"),
+                        "--nproc-per-node=2", "--requeue-exit=75", "--stop-before-end=40",
+                        box.path("saver.sh"))
+    run.wait(90)
+    assert [box.path(f"term.{rank}").read_text() for rank in range(4)] == ["TERM\n"] * 4, run
+    near = box.events("allocation_ends")
+    assert len(near) == 2 and all(39000 <= event["left_ms"] <= 40000 for event in near), near
+    box.wait_event("guard_ended", count=2, agent_exit_code=75)
+    assert run.code == 75, run
+    [line] = [line for line in run.err.splitlines() if "SIGTERM to the workers" in line]
+    assert "the allocation ends in 40 s" in line and "up to 36 s" in line, run

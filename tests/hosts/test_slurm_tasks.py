@@ -50,6 +50,20 @@ def test_with_nproc_the_tasks_of_a_node_merge_into_one_agent(box, slurm):
     assert run.code == 0 and run.out.count("backend") == 1, run
 
 
+def test_a_list_of_numbers_gives_each_node_its_own(box, slurm):
+    cluster = slurm(2)
+    run = srun(cluster, "-N2", "--ntasks-per-node=1", ctrun.program("ctrun"),
+               "--nproc-per-node=3,1", "--no-python", "sh", "-c", WORLD)
+    assert run.code == 0, run
+    assert lines(run) == ["0/4 0/3 0 node1", "1/4 1/3 0 node1", "2/4 2/3 0 node1",
+                          "3/4 0/1 1 node2"], run
+    run = srun(cluster, "-N2", "--ntasks-per-node=2", ctrun.program("ctrun"),
+               "--nproc-per-node=1,3", "--no-python", "sh", "-c", WORLD)
+    assert run.code == 0, run
+    assert lines(run) == ["0/4 0/1 0 node1", "1/4 0/3 1 node2", "2/4 1/3 1 node2",
+                          "3/4 2/3 1 node2"], run
+
+
 def test_a_merged_node_outlives_a_signal_to_all_of_its_tasks(box, slurm):
     cluster = slurm(1)
     run = cluster.start("login1", "srun", "-N1", "-n2", ctrun.program("ctrun"),

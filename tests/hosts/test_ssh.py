@@ -45,6 +45,21 @@ def test_from_a_login_host_down_a_chain(box, cluster):
                                             for n in (1, 2, 3)]
 
 
+def test_files_that_only_the_login_host_has_go_down_a_chain(box, cluster):
+    source = box.path("data")
+    source.mkdir()
+    (source / "bytes").write_bytes(os.urandom(5 << 20))
+    box.write("data/train", "#!/bin/sh\nd=${0%/*}; cmp $d/bytes data/bytes && echo $(hostname)\n", 0o755)
+    run = start(cluster(3), "login1", "--hosts=node[1-3]", "--stage=data", "data/train",
+                env={"CTRUN_HOSTS_FANOUT": "1"})
+    assert run.wait(60) == 0, run
+    assert sorted(run.out.splitlines()) == [f"node{n}: node{n}" for n in (1, 2, 3)]
+    (event,) = box.events("staged")
+    # They are on one disk: three copies, and one of them left this host.
+    assert len(list(box.dir.glob("ctrun-stage-*/*/data"))) == 3
+    assert event["sent_bytes"] == event["bytes"] > 5 << 20
+
+
 def test_a_host_without_power_is_one_line(box, cluster):
     ssh = cluster(3)
     ssh.lab.cut_power("node2")

@@ -131,12 +131,12 @@ def _shm_orphans(shm, before):
 class Run:
     """One started program. stdout and stderr go to files, so that nothing can block on them."""
 
-    def __init__(self, box, argv, env, cwd, new_session, stdin):
+    def __init__(self, box, argv, env, cwd, new_session, stdin, fds):
         self.argv = [str(word) for word in argv]
         self._files = [tempfile.TemporaryFile(dir=box.dir) for _ in range(2)]
         self.process = subprocess.Popen(
             self.argv, stdin=stdin, stdout=self._files[0], stderr=self._files[1],
-            env=env, cwd=cwd, start_new_session=new_session)
+            env=env, cwd=cwd, start_new_session=new_session, pass_fds=fds)
         self.pid = self.process.pid
 
     def _text(self, index):
@@ -210,8 +210,10 @@ class Box:
         path.chmod(mode)
         return str(path)
 
-    def start(self, *argv, env=None, cwd=None, new_session=True, stdin=subprocess.DEVNULL):
-        run = Run(self, argv, {**self.env, **(env or {})}, cwd or self.dir, new_session, stdin)
+    def start(self, *argv, env=None, cwd=None, new_session=True, stdin=subprocess.DEVNULL,
+              fds=()):
+        run = Run(self, argv, {**self.env, **(env or {})}, cwd or self.dir, new_session, stdin,
+                  fds)
         self.runs.append(run)
         return run
 

@@ -12,7 +12,8 @@ except ImportError:
     jsonschema = None
 
 FOLDER = ctrun.ROOT / "packaging" / "schema"
-TYPES = {"object": dict, "array": list, "string": str, "integer": int, "null": type(None)}
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool,
+         "null": type(None)}
 KNOWN = {"$schema", "title", "description", "definitions", "$ref", "type", "const", "enum", "pattern",
          "minimum", "maximum", "maxItems", "properties", "required", "items", "oneOf"}
 
@@ -23,7 +24,8 @@ def load(name):
 
 def _has_type(value, names):
     names = [names] if isinstance(names, str) else names
-    return any(isinstance(value, TYPES[name]) and not isinstance(value, bool) for name in names)
+    return any(isinstance(value, TYPES[name]) and isinstance(value, bool) == (name == "boolean")
+               for name in names)
 
 
 def complaints(value, schema, root=None, where="$"):

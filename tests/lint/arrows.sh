@@ -59,7 +59,7 @@ uv\.h                  ^(agent|rendezvous)/
 curl/                  ^launcher/http\.|^worker_sdk/cnn/
 cjson/|cJSON\.h        ^launcher/json|^rendezvous/status\.|^worker_sdk/ckpt/
 zlib\.h                ^worker_sdk/(data|ckpt)/
-sodium\.h              ^worker_sdk/wire/(auth|seal)\.
+sodium\.h              ^worker_sdk/wire/(auth|digest|seal)\.
 munge\.h               ^worker_sdk/wire/munge\.
 dnnl                   ^worker_sdk/cnn/
 nccl\.h                ^worker_sdk/comm/nccl

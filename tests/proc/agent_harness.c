@@ -140,7 +140,7 @@ static void emit_result(const struct agent_result *result)
 static int agent_main(void *context)
 {
     struct harness *harness = context;
-    struct agent_result result;
+    static struct agent_result result;
     struct ctrun_error err;
 
     if (agent_run(&harness->options, &result, &err) < 0) {

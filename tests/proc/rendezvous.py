@@ -83,6 +83,15 @@ def decode_fields(fields, data, at):
     return values, at
 
 
+def take_ages(name, fields, tail):
+    """How long ago each failure was; left out when no age is known."""
+    failures = {"FAILURE": [fields], "STOPPED": fields.get("failures")}.get(name, [])
+    ages = struct.unpack(f"<{len(failures)}Q", tail) if tail else [0] * len(failures)
+    assert not tail or any(ages)
+    for failure, age_ms in zip(failures, ages):
+        failure["age_ms"] = age_ms
+
+
 def encode(name, values):
     number, fields = KINDS[name]
     body = encode_fields(fields, values)
@@ -190,7 +199,7 @@ class Rendezvous:
                     break
                 name = NAMES[data[3]]
                 fields, end = decode_fields(KINDS[name][1], data[8:8 + length], 0)
-                assert end == length
+                take_ages(name, fields, data[8 + end:8 + length])
                 data = data[8 + length:]
                 self._take(name, fields)
             more = connection.recv(65536)

@@ -88,6 +88,21 @@ def test_what_outlived_guard_and_agent_ends_when_the_next_run_starts(node):
     ctrun.wait_until(lambda: not list(folder.glob(f"ctrun-*-{run.pid}-*")), "its cgroup is gone")
 
 
+def test_cgroups_of_runs_in_workers_go_with_that_of_the_killed_run(node):
+    folder = needs_a_cgroup()
+    run = start_hanging(node)
+    [own] = folder.glob(f"ctrun-*-{run.pid}-*")
+    (own / "ctrun-1-2-3" / "ctrun-1-4-5").mkdir(parents=True)  # as a ctrun in a ctrun has them
+    agent = node.agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    os.kill(run.pid, signal.SIGKILL)
+    os.kill(agent, signal.SIGKILL)
+    ctrun.wait_until(lambda: run.code is not None, "the guard is gone")
+    after = node.run("exit", "0")  # or a run of somebody else here came first
+    assert after.code == 0 and "not all of it went away" not in after.err, after
+    ctrun.wait_until(lambda: not own.exists(), "its cgroup is gone")
+
+
 def test_workers_are_in_the_runs_cgroup_in_every_round(node):
     """Also in the one after it was killed, when nobody can be born there any more."""
     needs_a_cgroup()

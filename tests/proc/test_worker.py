@@ -26,6 +26,9 @@ def test_a_workers_exit_code_is_told_and_becomes_ours(node):
     assert (failure["cause"], failure["code"]) == (rendezvous.EXIT, 7)
     assert (failure["rank"], failure["local_rank"], failure["host"]) == (1, 1, "here")
     assert failure["pid"] == node.box.events("worker_started", rank=1)[0]["worker_pid"]
+    assert failure["age_ms"] > 0
+    again = [f["age_ms"] for f in run.server.wait_for("STOPPED")[0]["failures"]]
+    assert again[0] >= failure["age_ms"] and again[1] == 0, again
 
 
 def test_a_worker_that_dies_of_a_signal_is_told_as_such(node):

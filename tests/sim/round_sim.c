@@ -17,6 +17,14 @@ static struct round_settings settings(uint32_t min, uint32_t max, uint32_t resta
                                    .lost_after_ms = 5000};
 }
 
+static struct round_settings patient(uint32_t min, uint32_t max)
+{
+    struct round_settings s = settings(min, max, 0);
+
+    s.pause_ms = CT_PAUSE_LEASES * s.lost_after_ms;
+    return s;
+}
+
 static void begin(struct sim *sim, struct round_settings s, size_t nodes)
 {
     sim_init(sim, &s, nodes, 42);
@@ -301,6 +309,103 @@ static void the_first_failure_at_the_server_is_the_root_cause(void **state)
     assert_verdict(&sim, 0, CT_OUTCOME_FAILED, 11);
     assert_int_equal(sim.nodes[0].verdict.failures[0].node_rank, 1);
     sim_deinit(&sim);
+}
+
+/* Node 1 fails, but is busy with something for 2 s before it tells; node 2 misses it meanwhile. */
+static void fail_and_tell_late(struct sim *sim, uint64_t at_ms)
+{
+    sim_fault_at(sim, at_ms, 1, SIM_PAUSE, 2000);
+    sim_fault_at(sim, at_ms + 1, 1, SIM_FAIL, 11);
+    sim_fault_at(sim, at_ms + 500, 2, SIM_FAIL, 12);
+}
+
+static void who_failed_first_is_the_root_cause_though_it_tells_last(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, patient(3, 3), 3);
+    join_all(&sim);
+    fail_and_tell_late(&sim, 10000);
+    sim_run(&sim, 30000);
+    for (size_t i = 0; i < 3; i++) {
+        const struct ct_verdict *verdict = &sim.nodes[i].verdict;
+
+        assert_verdict(&sim, i, CT_OUTCOME_FAILED, 11);
+        assert_int_equal(sim.nodes[i].stop.cause.code, 11);
+        assert_int_equal(verdict->failures[1].code, 12);
+        assert_in_range(verdict->failures[1].later_ms, 450, 550);
+    }
+    sim_deinit(&sim);
+}
+
+static void without_an_age_the_first_to_tell_is_the_root_cause(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    for (size_t old = 1; old < 3; old++) {
+        begin(&sim, patient(3, 3), 3);
+        sim.nodes[old].tells_no_age = true;
+        join_all(&sim);
+        fail_and_tell_late(&sim, 10000);
+        sim_run(&sim, 30000);
+        assert_verdict(&sim, 0, CT_OUTCOME_FAILED, 12);
+        sim_deinit(&sim);
+    }
+}
+
+/* What a server that begins again knows of the order comes from the journal. */
+static void the_order_of_failures_outlives_the_server(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, patient(3, 3), 3);
+    sim.nodes[0].stops_after_ms = 3000;
+    join_all(&sim);
+    fail_and_tell_late(&sim, 10000);
+    sim_fault_at(&sim, 12500, 0, SIM_CRASH, 500);
+    sim_run(&sim, 30000);
+    for (size_t i = 0; i < 3; i++) {
+        assert_verdict(&sim, i, CT_OUTCOME_FAILED, 11);
+        assert_int_equal(sim.nodes[i].verdict.failures[1].code, 12);
+        assert_in_range(sim.nodes[i].verdict.failures[1].later_ms, 450, 550);
+    }
+    sim_deinit(&sim);
+}
+
+/* Nodes fail in any order and tell it with any delay. */
+static void random_delays_never_hide_the_first_cause(void **state)
+{
+    enum {
+        NODES = 5,
+        DOUBT_MS = 100 + 3 * 40
+    }; /* limits.h, a round trip, a way */
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 500; seed++) {
+        const struct round_settings s = patient(NODES, NODES);
+        uint64_t failed_ms[NODES], first_ms = UINT64_MAX;
+        struct sim sim;
+        int code;
+
+        sim_init(&sim, &s, NODES, seed);
+        join_all(&sim);
+        for (size_t i = 0; i < NODES; i++) {
+            failed_ms[i] = 10000 + sim_random(&sim, 2000);
+            sim_fault_at(&sim, 9000 + sim_random(&sim, 1000), i, SIM_PAUSE,
+                         (int64_t)sim_random(&sim, 3500));
+            sim_fault_at(&sim, failed_ms[i], i, SIM_FAIL, (int64_t)i + 1);
+            first_ms = failed_ms[i] < first_ms ? failed_ms[i] : first_ms;
+        }
+        sim_run(&sim, 60000);
+        code = sim.nodes[0].verdict.exit_code;
+        if (code < 1 || code > NODES || failed_ms[code - 1] > first_ms + DOUBT_MS)
+            fail_msg("CTRUN_SIM_SEED=%llu: node %d is blamed", (unsigned long long)seed,
+                     code - 1);
+        sim_deinit(&sim);
+    }
 }
 
 static void a_failure_before_the_silence_of_its_cause_is_free(void **state)
@@ -597,6 +702,53 @@ static void a_drained_run_ends_everywhere(void **state)
     sim_deinit(&sim);
 }
 
+static void a_restart_that_is_asked_for_keeps_ranks_and_budget(void **state)
+{
+    struct sim sim;
+
+    (void)state;
+    begin(&sim, settings(3, 3, 0), 3);
+    join_all(&sim);
+    sim_fault_at(&sim, 10000, 1, SIM_RESTART, 0);
+    sim_fault_at(&sim, 30000, 2, SIM_RESTART, 0);
+    sim_run(&sim, 40000);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(sim.nodes[i].starts, 3);
+        assert_int_equal(sim.nodes[i].start.group_rank, i);
+        assert_int_equal(sim.nodes[i].start.restart_count, 0);
+        assert_int_equal(sim.nodes[i].stop.reason, CT_STOP_ASKED);
+        assert_string_equal(sim.nodes[i].stop.cause.host, "n2");
+    }
+    sim_deinit(&sim);
+}
+
+/* The server is killed when only it, and perhaps a node or two, knows what was asked. */
+static void a_restart_that_was_asked_for_outlives_the_server(void **state)
+{
+    (void)state;
+    for (uint64_t after_ms = 0; after_ms < 200; after_ms += 5) {
+        struct sim sim;
+
+        begin(&sim, settings(3, 3, 0), 3);
+        join_all(&sim);
+        for (size_t i = 0; i < 3; i++)
+            sim.nodes[i].stops_after_ms = 100;
+        sim_fault_at(&sim, 10000, 1, SIM_RESTART, 0);
+        for (uint64_t ms = 10000; ms == 10000 || sim.round->state == ROUND_RUNNING;
+             ms++)
+            sim_run(&sim, ms); /* until it has been heard */
+        sim_fault_at(&sim, sim.now_ms + after_ms, 0, SIM_CRASH, 500);
+        sim_run(&sim, 30000);
+        for (size_t i = 0; i < 3; i++) {
+            assert_int_equal(sim.nodes[i].starts, 2);
+            assert_int_equal(sim.nodes[i].start.restart_count, 0);
+            assert_int_equal(sim.nodes[i].stop.reason, CT_STOP_ASKED);
+            assert_string_equal(sim.nodes[i].stop.cause.host, "n1");
+        }
+        sim_deinit(&sim);
+    }
+}
+
 static void worlds_have_whole_units_only(void **state)
 {
     struct round_settings s = settings(2, 6, 0);
@@ -624,14 +776,6 @@ static void worlds_have_whole_units_only(void **state)
 }
 
 /* ---- Paused is not dead ------------------------------------------------------------------ */
-
-static struct round_settings patient(uint32_t min, uint32_t max)
-{
-    struct round_settings s = settings(min, max, 0);
-
-    s.pause_ms = CT_PAUSE_LEASES * s.lost_after_ms;
-    return s;
-}
 
 static void a_pause_of_five_seconds_costs_no_node(void **state)
 {
@@ -863,6 +1007,10 @@ int main(void)
         cmocka_unit_test(a_standby_takes_the_place_of_a_lost_node),
         cmocka_unit_test(the_restart_budget_is_one_for_the_whole_run),
         cmocka_unit_test(the_first_failure_at_the_server_is_the_root_cause),
+        cmocka_unit_test(who_failed_first_is_the_root_cause_though_it_tells_last),
+        cmocka_unit_test(without_an_age_the_first_to_tell_is_the_root_cause),
+        cmocka_unit_test(the_order_of_failures_outlives_the_server),
+        cmocka_unit_test(random_delays_never_hide_the_first_cause),
         cmocka_unit_test(a_failure_before_the_silence_of_its_cause_is_free),
         cmocka_unit_test(a_genuine_failure_is_decided_before_slow_workers_end),
         cmocka_unit_test(a_loss_after_the_answer_does_not_excuse_the_failure),
@@ -879,6 +1027,8 @@ int main(void)
         cmocka_unit_test(a_resize_that_changes_nothing_disturbs_nobody),
         cmocka_unit_test(a_drained_node_leaves_and_a_standby_comes),
         cmocka_unit_test(a_drained_run_ends_everywhere),
+        cmocka_unit_test(a_restart_that_is_asked_for_keeps_ranks_and_budget),
+        cmocka_unit_test(a_restart_that_was_asked_for_outlives_the_server),
         cmocka_unit_test(worlds_have_whole_units_only),
         cmocka_unit_test(a_pause_of_five_seconds_costs_no_node),
         cmocka_unit_test(a_pause_of_the_server_for_five_seconds_costs_no_node),

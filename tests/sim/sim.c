@@ -40,6 +40,9 @@ struct note {
     enum ct_message_kind kind;
     uint64_t generation;
     int64_t code;
+    uint64_t
+        happened_ms; /* FAILURE, and a fault that a paused agent has not seen yet */
+    uint64_t age_ms; /* FAILURE: when it was sent; 0: not told */
     struct ct_start start;
     struct ct_resumed resumed;
     uint64_t world;
@@ -54,7 +57,7 @@ struct sim_event {
     enum event_kind kind;
     size_t node;
     uint64_t id;     /* of the connection it belongs to */
-    bool is_at_host; /* DOWN: it waits there for a paused agent */
+    bool is_at_host; /* DOWN, UP: it waits there for who is paused */
     struct note note;
 };
 
@@ -150,6 +153,14 @@ static uint64_t arrival(struct sim *sim, uint64_t *last_ms)
 
     *last_ms = at_ms > *last_ms ? at_ms : *last_ms;
     return *last_ms;
+}
+
+/* As agents of both forms say it. */
+static uint64_t age_of(const struct sim *sim, const struct sim_node *node)
+{
+    const uint64_t age_ms = sim->now_ms - node->failed_ms;
+
+    return node->tells_no_age ? 0 : age_ms > 0 ? age_ms : 1;
 }
 
 static void send_up(struct sim *sim, struct sim_node *node, struct note note)
@@ -308,6 +319,7 @@ static struct note describe(struct sim *sim, const struct round_action *action)
         break; /* the link ends, see receive() */
     case ROUND_SEND_RESIZE: note.kind = CT_MESSAGE_RESIZE; break;
     case ROUND_SEND_DRAIN: note.kind = CT_MESSAGE_DRAIN; break;
+    case ROUND_SEND_RESTART:
     case ROUND_SEND_DRAINED: break; /* nobody asks here */
     case ROUND_SEND_RESUMED:
         note.kind = CT_MESSAGE_RESUMED;
@@ -691,6 +703,7 @@ static void say_again(struct sim *sim, struct sim_node *node,
             send_up(sim, node,
                     (struct note){.kind = CT_MESSAGE_FAILURE,
                                   .generation = generation,
+                                  .age_ms = age_of(sim, node),
                                   .code = 3});
         if (node->stop.generation == generation)
             send_up(
@@ -874,13 +887,16 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
     free(note->verdict);
 }
 
-static void fail(struct sim *sim, struct sim_node *node, int64_t code)
+static void fail(struct sim *sim, struct sim_node *node, int64_t code,
+                 uint64_t happened_ms)
 {
     sim->failures++;
     node->failed = node->start.generation;
+    node->failed_ms = happened_ms;
     send_up(sim, node,
             (struct note){.kind = CT_MESSAGE_FAILURE,
                           .generation = node->start.generation,
+                          .age_ms = age_of(sim, node),
                           .code = code});
 }
 
@@ -926,7 +942,7 @@ static void resume(struct sim *sim, struct sim_node *node)
     if (sim->now_ms + BEAT_MS > node->acked_ms + patience_ms)
         node->acked_ms = sim->now_ms + BEAT_MS - patience_ms;
     if (node->is_fenced && node->id && !node->is_ending)
-        fail(sim, node, 137); /* its workers died of SIGKILL */
+        fail(sim, node, 137, sim->now_ms); /* its workers died of SIGKILL */
     node->is_fenced = false;
 }
 
@@ -937,7 +953,8 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
     switch ((enum sim_fault)note->generation) {
     case SIM_FAIL:
         if (node->alive && !node->is_ending)
-            fail(sim, node, note->code);
+            fail(sim, node, note->code,
+                 note->happened_ms ? note->happened_ms : sim->now_ms);
         break;
     case SIM_BREAK:
         if (node->id) {
@@ -969,6 +986,9 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
         break;
     case SIM_DRAIN:
         send_up(sim, node, (struct note){.kind = CT_MESSAGE_DRAIN, .code = note->code});
+        break;
+    case SIM_RESTART:
+        send_up(sim, node, (struct note){.kind = CT_MESSAGE_RESTART});
         break;
     case SIM_CLOSE:
         send_up(sim, node, (struct note){.kind = CT_MESSAGE_CLOSE, .code = note->code});
@@ -1022,6 +1042,7 @@ static void arrive(struct sim *sim, struct sim_node *node,
         message.failure.generation = note->generation;
         message.failure.cause = CT_CAUSE_EXIT;
         message.failure.code = (int32_t)note->code;
+        message.failure.age_ms = note->age_ms;
         message.failure.is_early = note->code >= SIM_EARLY;
         message.failure.rank = (int32_t)node->start.rank_base;
         message.failure.node_rank = (int32_t)node->start.group_rank;
@@ -1045,9 +1066,13 @@ static void arrive(struct sim *sim, struct sim_node *node,
     case CT_MESSAGE_CLOSE: message.close.exit_code = (uint8_t)note->code; break;
     default: break;
     }
-    (void)step(sim, &(struct round_command){.kind = ROUND_MESSAGE,
-                                            .id = conn->member,
-                                            .message = &message});
+    (void)step(sim,
+               &(struct round_command){
+                   .kind = ROUND_MESSAGE,
+                   .id = conn->member,
+                   .message = &message,
+                   .waited_ms = event->is_at_host ? sim->now_ms - note->happened_ms : 0,
+                   .rtt_ms = 2 * DELAY_MAX_MS});
 }
 
 static void succeed(struct sim *sim, struct sim_node *node, uint64_t generation)
@@ -1079,7 +1104,12 @@ static bool defer(struct sim *sim, struct sim_node *node, const struct sim_event
 
     switch (event->kind) {
     case EVENT_UP:
-    case EVENT_GONE: again.at_ms = sim->server_paused_until_ms; break;
+    case EVENT_GONE:
+        again.at_ms = sim->server_paused_until_ms;
+        if (!again.is_at_host) /* else it lies there already */
+            again.note.happened_ms = sim->now_ms;
+        again.is_at_host = true;
+        break;
     case EVENT_TICK: /* what waits to be read is read first */
         again.at_ms = sim->server_paused_until_ms + 1;
         if (again.at_ms <= sim->now_ms + 1)
@@ -1089,6 +1119,8 @@ static bool defer(struct sim *sim, struct sim_node *node, const struct sim_event
         again.at_ms = fault == SIM_FAIL || fault == SIM_LEAVE || fault >= SIM_RESIZE
                           ? node->paused_until_ms
                           : 0;
+        if (again.note.happened_ms == 0)
+            again.note.happened_ms = sim->now_ms;
         break;
     case EVENT_DOWN:
     case EVENT_BEAT:

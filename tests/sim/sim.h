@@ -36,6 +36,7 @@ enum sim_fault {
     SIM_GAP,          /* the same, and the last batches of its journal are lost */
     SIM_RESIZE,       /* the agent asks for `code` = min * 1000 + max nodes */
     SIM_DRAIN,        /* the agent asks node `code` to leave; -1: all */
+    SIM_RESTART,      /* the agent asks for a new round */
     SIM_CLOSE,        /* the agent says CLOSE with exit code `code` */
 };
 
@@ -56,6 +57,8 @@ struct sim_node {
     uint64_t id;                /* of its connection; 0: none */
     struct ct_ticket ticket;    /* of its membership; key 0: none */
     bool is_resuming;           /* no connection, and the lease is not over */
+    bool tells_no_age;          /* of its failures: of the form before there were any */
+    uint64_t failed_ms;         /* when its worker really did */
     uint64_t failed, succeeded; /* generations that it told so of */
     uint32_t resumes;
     uint64_t world; /* of its live workers: unlike generations never the same again */

@@ -123,6 +123,8 @@ static void each_bad_line_is_refused_with_its_code(void **state)
         int code;
         const char *words;
     } rows[] = {
+        {"--stdin=2 --nproc-per-node=2 sh", CTRUN_E_USAGE, "there are 2 ranks, 0 to 1"},
+        {"--stdin=one sh", CTRUN_E_USAGE, "must be a rank of the job, all or none"},
         {"--nnodes=1:2:3 sh", -EINVAL, "is not in \"MIN:MAX\" format"},
         {"--nproc-per-node=0 sh", -EINVAL, "--nproc-per-node=0"},
         {"--max-restarts=-1 sh", -EINVAL, "max_restarts must be >= 0"},
@@ -153,7 +155,13 @@ static void each_bad_line_is_refused_with_its_code(void **state)
         {"--standalone --nnodes=2 sh", -EINVAL, "--standalone is one node"},
         {"--port-range=9-1 sh", CTRUN_E_USAGE, "'9-1'"},
         {"--log-max-size=abc sh", CTRUN_E_USAGE, "--log-max-size=abc"},
+        {"--log-rate-limit=5 sh", CTRUN_E_USAGE, "--log-rate-limit=5"},
+        {"--log-rate-limit=2T sh", CTRUN_E_USAGE, "--log-rate-limit=2T"},
         {"--requeue-exit=999 sh", CTRUN_E_USAGE, "--requeue-exit=999"},
+        {"--stop-before-end=x sh", CTRUN_E_USAGE, "--stop-before-end=x"},
+        {"--stop-before-end=5, sh", CTRUN_E_USAGE, "the signal is SIGTERM"},
+        {"--stop-before-end=5,HUP sh", CTRUN_E_USAGE, "--stop-before-end=5,HUP"},
+        {"--stop-before-end=99999999999 sh", CTRUN_E_USAGE, "0 to 2592000"},
         {"--omp-threads=x sh", CTRUN_E_USAGE, "--omp-threads=x"},
         {"--shutdown-timeout=-1 sh", -EINVAL,
          "shutdown_timeout must be non-negative, got -1"},

@@ -10,7 +10,6 @@
 #include "agent/core_file.h"
 #include "agent/facts.h"
 #include "agent/kmsg.h"
-#include "agent/words.h"
 #include "tests/lib/test.h"
 #include "tests/lib/tree.h"
 #include "worker_sdk/base/str.h"
@@ -39,47 +38,6 @@ static void sizes_are_for_people(void **state)
     assert_string_equal(text, "64 MiB");
     facts_format_size(text, (uint64_t)64 << 30);
     assert_string_equal(text, "64.0 GiB");
-}
-
-static void explain(const char *words, const char *likely)
-{
-    struct ct_failure failure = {0};
-
-    (void)ct_copy(failure.text, sizeof failure.text, words);
-    words_explain(&failure);
-    if (likely)
-        assert_non_null(strstr(failure.facts, likely));
-    else
-        assert_string_equal(failure.facts, "");
-}
-
-static void last_words_tell_what_is_missing(void **state)
-{
-    (void)state;
-    explain(
-        "./p: error while loading shared libraries: libnccl.so.2: cannot open shared "
-        "object file: No such file or directory",
-        "shared library libnccl.so.2 is missing");
-    explain("ImportError: libcudnn.so.9: cannot open shared object file: No such file",
-            "shared library libcudnn.so.9 is missing");
-    explain("p: /lib/libc.so.6: version `GLIBC_2.38' not found (required by p)",
-            "built against GLIBC_2.38");
-    explain("Traceback ...\nModuleNotFoundError: No module named 'torchx.y'\n",
-            "Python module torchx.y is missing");
-    explain("/usr/bin/python3: can't open file '/a b/t.py': [Errno 2] No such file",
-            "no script /a b/t.py on this node");
-    explain("SyntaxError: invalid syntax", "cannot parse it (invalid syntax)");
-    explain("torch.OutOfMemoryError: CUDA out of memory. Tried", "GPU memory is full");
-}
-
-static void other_words_are_left_alone(void **state)
-{
-    (void)state;
-    explain("", NULL);
-    explain("ValueError: boom", NULL);
-    explain("ImportError: ", NULL);
-    explain("No module named 'x'", NULL);
-    explain("error while loading shared libraries: libx\n: on another line", NULL);
 }
 
 /* ---- Core files ---------------------------------------------------------------------- */
@@ -224,8 +182,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(facts_are_lines_and_what_does_not_fit_is_left_out_whole),
         cmocka_unit_test(sizes_are_for_people),
-        cmocka_unit_test(last_words_tell_what_is_missing),
-        cmocka_unit_test(other_words_are_left_alone),
         cmocka_unit_test(a_core_file_is_found_or_its_absence_explained),
         cmocka_unit_test(the_kernels_words_must_be_of_that_process_and_that_time),
         cmocka_unit_test(the_tightest_limit_up_to_the_root_counts),

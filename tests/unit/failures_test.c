@@ -104,6 +104,139 @@ static void a_victim_is_not_the_root_cause_even_when_heard_first(void **state)
     assert_int_equal(out[2].rank, 1);
 }
 
+/* Told at `at_ms` over a link of 10 ms, `age_ms` after it happened. */
+static void tell(struct failures *failures, int32_t rank, uint64_t age_ms,
+                 uint64_t at_ms)
+{
+    struct ct_failure failure = make(CT_CAUSE_EXIT, 1, rank);
+
+    failure.age_ms = age_ms;
+    failures_add_told(failures, &failure,
+                      &(struct failures_arrival){.at_ms = at_ms, .rtt_ms = 10});
+}
+
+static int32_t root_of(const struct failures *failures)
+{
+    return failures_get_root(failures)->rank;
+}
+
+static void who_failed_first_is_the_root_cause_even_when_told_last(void **state)
+{
+    static struct failures failures;
+    struct ct_failure out[CT_FAILURES_MAX];
+
+    (void)state;
+    failures_clear(&failures);
+    tell(&failures, 0, 1, 20000);
+    tell(&failures, 1, 1, 20300);
+    assert_int_equal(root_of(&failures), 0);
+    tell(&failures, 2, 3000, 22000);
+    tell(&failures, 3, 1500, 22000);
+    assert_int_equal(failures_copy(&failures, out, CT_FAILURES_MAX), 4);
+    for (int i = 0; i < 4; i++) {
+        static const int32_t ranks[] = {2, 0, 1, 3};
+        static const uint64_t later_ms[] = {0, 999, 1299, 1500};
+
+        assert_int_equal(out[i].rank, ranks[i]);
+        assert_int_equal(out[i].later_ms, later_ms[i]);
+    }
+    tell(&failures, 2, 4000, 23000); /* the same again, in its STOPPED */
+    assert_int_equal(failures.cause_count, 4);
+}
+
+static void what_is_closer_than_the_doubt_stays_as_it_came(void **state)
+{
+    static struct failures failures;
+    struct ct_failure out[CT_FAILURES_MAX];
+
+    (void)state;
+    failures_clear(&failures);
+    tell(&failures, 0, 1, 20001);
+    tell(&failures, 1, 1110, 21000); /* 110 ms before: the doubt of link and machine */
+    assert_int_equal(root_of(&failures), 0);
+    failures_copy(&failures, out, CT_FAILURES_MAX);
+    assert_int_equal(out[1].later_ms, 0);
+    tell(&failures, 2, 1111, 21000);
+    assert_int_equal(root_of(&failures), 2);
+    tell(&failures, 3, UINT64_MAX, 21000); /* an age that cannot be is a great one */
+    assert_int_equal(root_of(&failures), 3);
+}
+
+static void without_an_age_the_first_to_tell_is_first(void **state)
+{
+    static struct failures failures;
+    struct ct_failure lost = make(CT_CAUSE_NODE_LOST, 0, -1);
+
+    (void)state;
+    failures_clear(&failures);
+    tell(&failures, 0, 0, 20000);
+    tell(&failures, 1, 9000, 20001);
+    assert_int_equal(root_of(&failures), 0);
+    failures_clear(&failures);
+    tell(&failures, 0, 1, 20000);
+    tell(&failures, 1, 0, 20001);
+    assert_int_equal(root_of(&failures), 0);
+    failures_clear(&failures);
+    failures_add(&failures, &lost);
+    tell(&failures, 0, 9000, 20000);
+    assert_int_equal(root_of(&failures), -1);
+}
+
+static void after_the_decision_the_root_cause_stays(void **state)
+{
+    static struct failures failures;
+    struct ct_failure failure = make(CT_CAUSE_EXIT, 1, 1);
+
+    (void)state;
+    failures_clear(&failures);
+    tell(&failures, 0, 1, 20000);
+    failure.age_ms = 9000;
+    failures_add_told(&failures, &failure,
+                      &(struct failures_arrival){.at_ms = 21000, .is_decided = true});
+    assert_int_equal(root_of(&failures), 0);
+    assert_int_equal(failures.cause_count, 2);
+}
+
+static void the_first_one_finds_room_and_no_victim_is_it(void **state)
+{
+    static struct failures failures;
+    struct ct_failure victim = make(CT_CAUSE_EXIT, 1, 98);
+
+    (void)state;
+    failures_clear(&failures);
+    for (int32_t rank = 0; rank < 100; rank++)
+        tell(&failures, rank, 1, 20000);
+    tell(&failures, 99, 5000, 21000);
+    assert_int_equal(root_of(&failures), 99);
+    assert_int_equal(failures.cause_count, CT_FAILURES_MAX);
+    assert_int_equal(failures.causes[1].rank, 0);
+    failures_clear(&failures);
+    tell(&failures, 0, 1, 20000);
+    victim.age_ms = 9000;
+    ct_copy(victim.text, sizeof victim.text, "E_PEER_LOST: rank 0 died");
+    failures_add_told(&failures, &victim, &(struct failures_arrival){.at_ms = 20000});
+    assert_int_equal(root_of(&failures), 0);
+}
+
+static void how_much_later_is_forgotten_with_another_root(void **state)
+{
+    static struct failures failures;
+    struct ct_failure lost = make(CT_CAUSE_NODE_LOST, 0, -1);
+    struct ct_failure restored = make(CT_CAUSE_EXIT, 1, 1);
+    struct ct_failure out[CT_FAILURES_MAX];
+
+    (void)state;
+    failures_clear(&failures);
+    failures_add(&failures, &(struct ct_failure){.cause = CT_CAUSE_EXIT, .code = 1});
+    restored.later_ms = 700; /* of a journal */
+    failures_add(&failures, &restored);
+    failures_copy(&failures, out, CT_FAILURES_MAX);
+    assert_int_equal(out[1].later_ms, 700);
+    failures_add_root(&failures, &lost);
+    failures_copy(&failures, out, CT_FAILURES_MAX);
+    assert_int_equal(out[2].later_ms, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +244,12 @@ int main(void)
         cmocka_unit_test(consequences_stand_behind_causes),
         cmocka_unit_test(beyond_the_room_the_first_ones_stay),
         cmocka_unit_test(a_victim_is_not_the_root_cause_even_when_heard_first),
+        cmocka_unit_test(who_failed_first_is_the_root_cause_even_when_told_last),
+        cmocka_unit_test(what_is_closer_than_the_doubt_stays_as_it_came),
+        cmocka_unit_test(without_an_age_the_first_to_tell_is_first),
+        cmocka_unit_test(after_the_decision_the_root_cause_stays),
+        cmocka_unit_test(the_first_one_finds_room_and_no_victim_is_it),
+        cmocka_unit_test(how_much_later_is_forgotten_with_another_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,14 +95,14 @@ static void only_ready_members_are_chosen_in_the_order_of_the_world(void **state
 static void ranks_count_over_all_roles_and_role_ranks_within_one(void **state)
 {
     struct member_table table = {0};
-    struct member *world[3], *scratch[3];
+    struct member *world[3];
 
     (void)state;
     add(&table, 1, "a", 2);
     add(&table, 2, "b", 3);
     add(&table, 3, "a", 1);
     assert_int_equal(member_choose(&table, 3, world), 3);
-    member_assign_ranks(world, 3, scratch);
+    member_assign_ranks(world, 3);
     for (uint32_t i = 0; i < 3; i++) {
         static const uint32_t base[] = {0, 2, 5}, role_base[] = {0, 0, 2};
 
@@ -112,6 +112,50 @@ static void ranks_count_over_all_roles_and_role_ranks_within_one(void **state)
         assert_int_equal(world[i]->start.rank_base, base[i]);
         assert_int_equal(world[i]->start.role_rank_base, role_base[i]);
         assert_int_equal(world[i]->start.role_world_size, 3);
+    }
+    member_table_deinit(&table);
+}
+
+static void add_role(struct member *member, const char *name, uint32_t slots)
+{
+    struct ct_role *role = &member->join.roles.list[member->join.roles.count++];
+
+    snprintf(role->name, sizeof role->name, "%s", name);
+    role->slots = slots;
+}
+
+/* Nodes: a/2 and b/1, then c/1 alone, then b/2 and a/3. */
+static void a_node_with_several_roles_has_a_place_in_each(void **state)
+{
+    static const struct ct_role_place places[3][2] = {
+        {{0, 5}, {0, 3}}, {{0, 1}, {0, 0}}, {{1, 3}, {2, 5}}};
+    struct member_table table = {0};
+    struct member *world[3];
+
+    (void)state;
+    add(&table, 1, "a+b", 3);
+    add(&table, 2, "c", 1);
+    add(&table, 3, "b+a", 5);
+    add_role(table.list[0], "a", 2);
+    add_role(table.list[0], "b", 1);
+    add_role(table.list[2], "b", 2);
+    add_role(table.list[2], "a", 3);
+    for (int round = 0; round < 2; round++) { /* the second forgets the first */
+        assert_int_equal(member_choose(&table, 3, world), 3);
+        member_assign_ranks(world, 3);
+        assert_int_equal(world[2]->start.rank_base, 4);
+        assert_int_equal(world[2]->start.world_size, 9);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(world[i]->start.role_count, i == 1 ? 0 : 2);
+            for (int j = 0; j < 2; j++) {
+                assert_int_equal(world[i]->start.roles[j].rank_base,
+                                 places[i][j].rank_base);
+                assert_int_equal(world[i]->start.roles[j].world_size,
+                                 places[i][j].world_size);
+            }
+        }
+        assert_int_equal(world[1]->start.role_rank_base, 0);
+        assert_int_equal(world[1]->start.role_world_size, 1);
     }
     member_table_deinit(&table);
 }
@@ -177,6 +221,7 @@ int main(void)
         cmocka_unit_test(survivors_keep_their_place_when_there_are_too_many),
         cmocka_unit_test(only_ready_members_are_chosen_in_the_order_of_the_world),
         cmocka_unit_test(ranks_count_over_all_roles_and_role_ranks_within_one),
+        cmocka_unit_test(a_node_with_several_roles_has_a_place_in_each),
         cmocka_unit_test(the_master_address_is_one_that_every_node_can_reach),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

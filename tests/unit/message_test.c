@@ -250,6 +250,19 @@ static const struct {
      "02000000"
      "02000000"
      "6e32"},
+    {{.kind = CT_MESSAGE_RESTART,
+      .restart = {.reason = "why",
+                  .ticket = 5,
+                  .is_answer = 1,
+                  .generation = 7,
+                  .refusal = "no"}},
+     "03000000"
+     "776879"
+     "05000000"
+     "01"
+     "0700000000000000"
+     "02000000"
+     "6e6f"},
     {{.kind = CT_MESSAGE_VERDICT,
       .verdict = {.generation = 7,
                   .outcome = CT_OUTCOME_FAILED,
@@ -332,6 +345,8 @@ static const struct {
     {{.kind = CT_MESSAGE_WORKER_SHOULD_STOP, .worker_should_stop = {.reason = "drain"}},
      "05000000"
      "647261696e"},
+    {{.kind = CT_MESSAGE_WORKER_CRASH_RECORD, .worker_crash_record = {.size = 1024}},
+     "00040000"},
     {{.kind = CT_MESSAGE_CTL_REQUEST,
       .ctl_request = {.verb = CT_CTL_SIGNAL, .signal = 10, .rank = -1, .reason = "r"}},
      "02"
@@ -365,6 +380,29 @@ static void decode_frame(const struct ct_buf *buf, struct ct_frame *frame)
     assert_int_equal(frame->version, CT_FRAME_VERSION);
 }
 
+/* The message says in bytes what it was decoded from. */
+static void assert_encodes_to(const struct ct_message *message,
+                              const struct ct_buf *expected)
+{
+    struct ct_buf buf;
+
+    encode(&buf, message);
+    assert_int_equal(ct_buf_length(&buf), ct_buf_length(expected));
+    assert_memory_equal(ct_buf_data(&buf), ct_buf_data(expected), ct_buf_length(&buf));
+    ct_buf_deinit(&buf);
+}
+
+/* `tail` bytes at the end may be missing all together; any other cut is refused. */
+static void assert_only_the_tail_may_lack(struct ct_frame frame, size_t tail)
+{
+    static struct ct_message back;
+    const size_t whole = frame.length;
+
+    for (frame.length = 0; frame.length < whole; frame.length++)
+        assert_int_equal(ct_message_decode(&frame, &back),
+                         frame.length == whole - tail ? 0 : -EBADMSG);
+}
+
 static void every_kind_has_its_golden_bytes(void **state)
 {
     (void)state;
@@ -390,19 +428,15 @@ static void every_kind_survives_a_round_trip(void **state)
     (void)state;
     for (int i = 0; i < GOLDEN_COUNT; i++) {
         struct ct_frame frame;
-        struct ct_buf first, second;
+        struct ct_buf buf;
 
-        encode(&first, &golden[i].message);
-        decode_frame(&first, &frame);
+        encode(&buf, &golden[i].message);
+        decode_frame(&buf, &frame);
         memset(&back, 0xa5, sizeof back);
         assert_int_equal(ct_message_decode(&frame, &back), 0);
         assert_int_equal(back.kind, golden[i].message.kind);
-        encode(&second, &back);
-        assert_int_equal(ct_buf_length(&second), ct_buf_length(&first));
-        assert_memory_equal(ct_buf_data(&second), ct_buf_data(&first),
-                            ct_buf_length(&first));
-        ct_buf_deinit(&first);
-        ct_buf_deinit(&second);
+        assert_encodes_to(&back, &buf);
+        ct_buf_deinit(&buf);
     }
 }
 
@@ -445,6 +479,112 @@ static void a_body_cut_or_lengthened_anywhere_is_refused(void **state)
         assert_int_equal(ct_message_decode(&frame, &back), -EBADMSG);
         ct_buf_deinit(&buf);
     }
+}
+
+/* The list at the end of JOIN and START is left out when empty, so its own end is no cut. */
+static void roles_are_a_tail_of_join_and_start(void **state)
+{
+    static const struct {
+        struct ct_message message;
+        size_t without;
+        const char *hex;
+    } rows[] = {
+        {{.kind = CT_MESSAGE_JOIN,
+          .join = {.slots = 5, .roles = {2, {{"a", 4}, {"bc", 1}}}}},
+         4 + 4 + 1 + 2 + 8 + 4 + 4 + 1 + 8,
+         "02"
+         "01000000"
+         "61"
+         "04000000"
+         "02000000"
+         "6263"
+         "01000000"},
+        {{.kind = CT_MESSAGE_START, .start = {.role_count = 1, .roles = {{7, 9}}}},
+         8 + 7 * 4 + 2 + 4 + 4 + 1 + 4 + 4,
+         "01"
+         "07000000"
+         "09000000"},
+    };
+    static struct ct_message back;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char hex[256] = "";
+        struct ct_frame frame;
+        struct ct_buf buf;
+
+        encode(&buf, &rows[i].message);
+        decode_frame(&buf, &frame);
+        for (size_t n = rows[i].without; n < frame.length; n++)
+            snprintf(hex + 2 * (n - rows[i].without), 3, "%02x", frame.body[n]);
+        assert_string_equal(hex, rows[i].hex);
+        assert_int_equal(ct_message_decode(&frame, &back), 0);
+        assert_encodes_to(&back, &buf);
+        assert_only_the_tail_may_lack(frame, frame.length - rows[i].without);
+        ct_buf_deinit(&buf);
+    }
+}
+
+/* Left out when all are 0, as before there were any. */
+static void ages_are_a_tail_of_failures(void **state)
+{
+    static struct ct_message rows[] = {
+        {.kind = CT_MESSAGE_FAILURE, .failure = {.age_ms = 0x0201}},
+        {.kind = CT_MESSAGE_STOPPED,
+         .stopped = {.failure_count = 2, .failures = {{0}, {.age_ms = 0x0201}}}},
+        {.kind = CT_MESSAGE_VERDICT,
+         .verdict = {.failure_count = 2, .failures = {{0}, {.later_ms = 0x0201}}}},
+    };
+    static struct ct_message back;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ct_frame frame;
+        struct ct_buf buf;
+        uint8_t *last;
+
+        encode(&buf, &rows[i]);
+        decode_frame(&buf, &frame);
+        memset(&back, 0xa5, sizeof back);
+        assert_int_equal(ct_message_decode(&frame, &back), 0);
+        assert_int_equal(i == 0   ? back.failure.age_ms
+                         : i == 1 ? back.stopped.failures[1].age_ms
+                                  : back.verdict.failures[1].later_ms,
+                         0x0201);
+        assert_encodes_to(&back, &buf);
+        assert_only_the_tail_may_lack(frame, i == 0 ? 8 : 16);
+        assert_int_equal(frame.body[frame.length - 8], 1);
+        assert_int_equal(frame.body[frame.length - 7], 2);
+        last = buf.data + buf.start + CT_FRAME_HEADER_BYTES + frame.length - 8;
+        memset(last, 0, 8); /* what is not known is not told */
+        assert_int_equal(ct_message_decode(&frame, &back), -EBADMSG);
+        ct_buf_deinit(&buf);
+    }
+}
+
+static void more_roles_than_there_is_room_for_are_refused(void **state)
+{
+    static struct ct_message message = {.kind = CT_MESSAGE_JOIN,
+                                        .join = {.roles = {.count = CT_ROLES_MAX + 1}}};
+    struct ct_frame frame;
+    struct ct_buf buf;
+    uint8_t *count;
+
+    (void)state;
+    ct_buf_init(&buf, 4096);
+    assert_true(ct_message_encode(&buf, &message) < 0);
+    ct_buf_deinit(&buf);
+    message.join.roles.count = CT_ROLES_MAX;
+    encode(&buf, &message);
+    decode_frame(&buf, &frame);
+    assert_int_equal(ct_message_decode(&frame, &message), 0);
+    count = memchr(frame.body + 36, CT_ROLES_MAX, frame.length - 36);
+    assert_non_null(count);
+    *count = CT_ROLES_MAX + 1;
+    assert_int_equal(ct_message_decode(&frame, &message), -EBADMSG);
+    *count = 0; /* what has no roles has no list */
+    assert_int_equal(ct_message_decode(&frame, &message), -EBADMSG);
+    ct_buf_deinit(&buf);
 }
 
 static void unknown_kinds_are_told_apart_from_bad_bodies(void **state)
@@ -529,15 +669,34 @@ static void the_largest_verdict_fits_a_frame(void **state)
         memset(f->error_file, 'e', sizeof f->error_file - 1);
         memset(f->text, 't', sizeof f->text - 1);
         memset(f->facts, 'f', sizeof f->facts - 1);
+        f->later_ms = UINT64_MAX;
     }
     encode(&buf, &message);
     ct_buf_deinit(&buf);
 }
 
+static void a_message_begins_with_zeroed_fields_and_touches_no_others(void **state)
+{
+    struct ct_message message;
+    const struct ct_heartbeat none = {0};
+
+    (void)state;
+    memset(&message, 0xff, sizeof message);
+    ct_message_init(&message, CT_MESSAGE_HEARTBEAT);
+    assert_int_equal(message.kind, CT_MESSAGE_HEARTBEAT);
+    assert_memory_equal(&message.heartbeat, &none, sizeof none);
+    assert_int_equal(((const uint8_t *)&message.heartbeat)[sizeof none], 0xff);
+    assert_int_equal(((const uint8_t *)&message)[sizeof message - 1], 0xff);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message_begins_with_zeroed_fields_and_touches_no_others),
         cmocka_unit_test(every_kind_has_its_golden_bytes),
+        cmocka_unit_test(roles_are_a_tail_of_join_and_start),
+        cmocka_unit_test(ages_are_a_tail_of_failures),
+        cmocka_unit_test(more_roles_than_there_is_room_for_are_refused),
         cmocka_unit_test(every_kind_survives_a_round_trip),
         cmocka_unit_test(decoded_fields_are_those_encoded),
         cmocka_unit_test(a_body_cut_or_lengthened_anywhere_is_refused),

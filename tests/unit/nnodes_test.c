@@ -9,6 +9,7 @@
 
 #include "launcher/devices.h"
 #include "launcher/nnodes.h"
+#include "launcher/nproc_list.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/streams.h"
 #include "launcher/template.h"
@@ -95,6 +96,56 @@ static void nproc_words_ask_the_machine(void **state)
     assert_int_equal(nproc_parse("what", &(struct nproc_source){0}, &(int){0}, &err),
                      -EINVAL);
     assert_non_null(strstr(err.text, "Unsupported nproc_per_node value: what"));
+}
+
+static void a_list_gives_each_node_its_workers(void **state)
+{
+    static const struct {
+        const char *text;
+        int count; /* < 0: a refusal */
+        int workers[6];
+    } rows[] = {
+        {"8,2", 2, {8, 2}},
+        {"8,8,2x3", 5, {8, 8, 2, 2, 2}},
+        {"4x2,1", 3, {4, 4, 1}},
+        {" 8 , 2 x 2 ", 3, {8, 2, 2}},
+        {"3x1", 1, {3}},
+        {"1x65536", 65536, {1, 1, 1, 1, 1, 1}},
+        {"1x65536,1", -1, {0}},
+        {"8,", -1, {0}},
+        {",8", -1, {0}},
+        {"8,,8", -1, {0}},
+        {"0,8", -1, {0}},
+        {"8x0", -1, {0}},
+        {"8x", -1, {0}},
+        {"x8,8", -1, {0}},
+        {"8x2x2", -1, {0}},
+        {"-8,8", -1, {0}},
+        {"4097,1", -1, {0}},
+        {"8,gpu", -1, {0}},
+        {"99999999999999999999x2", -1, {0}},
+    };
+    static const char *const no_lists[] = {"8", " 8 ", "gpu", "xpu", "", "-1"};
+    struct ctrun_error err;
+    int workers;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_true(nproc_list_is(rows[i].text));
+        for (int node = 0; node < 6; node++) {
+            const int count = nproc_list_read(rows[i].text, node, &workers, &err);
+
+            assert_int_equal(count, rows[i].count < 0 ? -EINVAL : rows[i].count);
+            if (count >= 0)
+                assert_int_equal(workers, rows[i].workers[node]);
+        }
+    }
+    for (size_t i = 0; i < sizeof no_lists / sizeof *no_lists; i++)
+        assert_false(nproc_list_is(no_lists[i]));
+    assert_int_equal(nproc_list_read("8,2", -1, &workers, NULL), 2);
+    assert_int_equal(workers, 0);
+    assert_int_equal(nproc_list_read("8,2y", 0, &workers, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "--nproc-per-node=8,2y: '2y' is neither N"));
 }
 
 static void rdzv_conf_keeps_what_it_does_not_know(void **state)
@@ -238,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nnodes_takes_a_number_or_a_range),
         cmocka_unit_test(nproc_words_ask_the_machine),
+        cmocka_unit_test(a_list_gives_each_node_its_workers),
         cmocka_unit_test(rdzv_conf_keeps_what_it_does_not_know),
         cmocka_unit_test(a_timeout_of_zero_is_refused),
         cmocka_unit_test(streams_follow_redirects_tee_and_filter),

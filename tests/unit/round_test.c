@@ -181,6 +181,21 @@ static void strangers_and_old_generations_change_nothing(void **state)
     round_destroy(round);
 }
 
+static void roles_that_are_not_those_of_the_workers_are_refused(void **state)
+{
+    struct round *round = create(2, 2, 0);
+    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+
+    (void)state;
+    add(round, 1, 0);
+    message.join = (struct ct_join){
+        .slots = 2, .node_rank_hint = -1, .store_port = 9, .roles = {1, {{"a", 1}}}};
+    say(round, 1, &message, 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
+    round_destroy(round);
+}
+
 static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **state)
 {
     struct round *round = create(2, 2, 0);
@@ -422,6 +437,86 @@ static void fail_on_second_node(struct round *round, uint64_t now_ms)
     stopped(round, 1, now_ms);
 }
 
+static void tell(struct round *round, uint64_t id, int32_t code, uint64_t age_ms,
+                 uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+
+    message.failure = (struct ct_failure){.generation = round->generation,
+                                          .cause = CT_CAUSE_EXIT,
+                                          .code = code,
+                                          .rank = (int32_t)id - 1,
+                                          .node_rank = (int32_t)id - 1,
+                                          .is_early = 1,
+                                          .age_ms = age_ms};
+    say(round, id, &message, now_ms);
+}
+
+/* Node 1 tells first, and unlike each time, of what follows from the failure of node 2. */
+static void fail_on_second_node_late(struct round *round, uint64_t now_ms)
+{
+    tell(round, 1, (int32_t)(now_ms / 1000), 1, now_ms);
+    assert_int_equal(round->stop.reason, CT_STOP_UNDECIDED);
+    tell(round, 2, 5, 1000, now_ms + 300);
+    answer(round, 2, now_ms + 300);
+    assert_int_equal(round->stop.reason, CT_STOP_FAILURE);
+    assert_int_equal(round->stop.cause.rank, 1);
+    stopped(round, 2, now_ms + 400);
+    join(round, 2, now_ms + 400);
+    stopped(round, 1, now_ms + 400);
+}
+
+static void who_failed_first_but_tells_late_is_charged(void **state)
+{
+    struct round *round = start(2, 2, 5);
+
+    (void)state;
+    fail_on_second_node_late(round, 1200);
+    assert_int_equal(round->restart_count, 1);
+    join(round, 1, 1700);
+    fail_on_second_node_late(round, 2400);
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_CRASH_LOOP);
+    assert_int_equal(round->verdict.exit_code, 5);
+    assert_int_equal(round->verdict.failures[0].rank, 1);
+    assert_int_equal(round->verdict.failures[1].rank, 0);
+    assert_int_equal(round->verdict.failures[1].later_ms, 699);
+    round_destroy(round);
+}
+
+static void what_is_told_after_the_decision_changes_it_no_more(void **state)
+{
+    struct round *round = start(2, 2, 0);
+
+    (void)state;
+    tell(round, 1, 4, 1, 10000);
+    answer(round, 2, 10001);
+    assert_int_equal(round->stop.cause.rank, 0);
+    tell(round, 2, 5, 9000, 10002);
+    stopped(round, 2, 10003);
+    stopped(round, 1, 10003);
+    assert_int_equal(round->verdict.exit_code, 4);
+    assert_int_equal(round->verdict.failures[0].rank, 0);
+    round_destroy(round);
+}
+
+/* The server was busy: both messages lay there, and it read them at once. */
+static void how_long_a_message_lay_unread_counts(void **state)
+{
+    struct round *round = start(2, 2, 0);
+    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+    struct round_command command = {
+        .kind = ROUND_MESSAGE, .id = 1, .message = &message, .waited_ms = 2000};
+
+    (void)state;
+    message.failure = (struct ct_failure){
+        .generation = 1, .cause = CT_CAUSE_EXIT, .code = 4, .age_ms = 1};
+    assert_int_equal(round_step(round, &command, 10000), 0);
+    tell(round, 2, 5, 1000, 10000);
+    answer(round, 2, 10000);
+    assert_int_equal(round->stop.cause.code, 4);
+    round_destroy(round);
+}
+
 static struct round *start_with_spare(void)
 {
     struct round *round = create(2, 2, 5);
@@ -453,6 +548,18 @@ static void a_node_that_fails_first_twice_makes_room_for_a_spare(void **state)
     assert_int_equal(round->restart_count, 2);
     assert_int_equal(round->members.count, 2);
     assert_int_equal(round->members.list[1]->link.id, 3);
+    round_destroy(round);
+}
+
+static void a_node_that_fails_first_and_tells_late_makes_room_as_well(void **state)
+{
+    struct round *round = start_with_spare();
+
+    (void)state;
+    fail_on_second_node_late(round, 1200);
+    join(round, 1, 1700);
+    fail_on_second_node_late(round, 2400);
+    assert_non_null(strstr(round->stop.cause.facts, "excluded\tn2 excluded: "));
     round_destroy(round);
 }
 
@@ -516,6 +623,85 @@ static void close_while_undecided_ends_the_run_as_closed(void **state)
     round_destroy(round);
 }
 
+static void ask_restart(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_RESTART);
+
+    message.restart = (struct ct_restart){.reason = "new data", .ticket = 4};
+    say(round, id, &message, now_ms);
+    assert_int_equal(count_actions(round, ROUND_SEND_RESTART), 1);
+    assert_int_equal(round->restart.ticket, 4);
+    assert_true(round->restart.is_answer);
+}
+
+static void a_restart_that_is_asked_for_stops_all_and_costs_none(void **state)
+{
+    struct round *round = start(2, 2, 1);
+
+    (void)state;
+    ask_restart(round, 2, 10);
+    assert_int_equal(round->restart.generation, 1);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 2);
+    assert_int_equal(round->stop.reason, CT_STOP_ASKED);
+    assert_int_equal(round->stop.restart_count, 0);
+    assert_int_equal(round->stop.is_final, 0);
+    assert_int_equal(round->stop.cause.cause, CT_CAUSE_NONE);
+    assert_string_equal(round->stop.cause.host, "n2");
+    assert_string_equal(round->stop.cause.text, "new data");
+    report(round, 1, CT_CAUSE_EXIT, 11); /* it did not like to be stopped */
+    for (uint64_t id = 1; id <= 2; id++) {
+        stopped(round, id, 12);
+        join(round, id, 12);
+    }
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->generation, 2);
+    assert_int_equal(round->restart_count, 0);
+    round_destroy(round);
+}
+
+static void refused(struct round *round, uint64_t id, const char *words)
+{
+    const enum round_state before = round->state;
+
+    ask_restart(round, id, 20);
+    assert_int_equal(round->restart.generation, 0);
+    assert_non_null(strstr(round->restart.refusal, words));
+    assert_int_equal(round->state, before);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 0);
+}
+
+static void a_restart_is_refused_when_nothing_runs_or_the_run_ends(void **state)
+{
+    struct round *round = create(2, 2, 1);
+    struct ct_message message = message_of(CT_MESSAGE_SUCCEEDED);
+
+    (void)state;
+    add(round, 1, 0);
+    join(round, 1, 0);
+    refused(round, 1, "waits for nodes");
+    round_destroy(round);
+
+    round = start(2, 2, 1);
+    ask_restart(round, 1, 10);
+    refused(round, 2, "being stopped already");
+    round_destroy(round);
+
+    round = start(2, 2, 1);
+    message.succeeded.generation = 1;
+    say(round, 1, &message, 10);
+    refused(round, 2, "have succeeded");
+    round_destroy(round);
+
+    round = start(1, 1, 0);
+    report(round, 1, CT_CAUSE_EXIT, 10); /* no restart is left */
+    refused(round, 1, "the run is ending");
+    stopped(round, 1, 11);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    refused(round, 1, "the run is ending");
+    round_destroy(round);
+}
+
 static void a_node_that_stopped_by_itself_brings_a_new_round(void **state)
 {
     struct round *round = start(2, 2, 0);
@@ -570,6 +756,7 @@ int main(void)
         cmocka_unit_test(impossible_settings_are_refused),
         cmocka_unit_test(a_member_that_finds_no_memory_is_not_added),
         cmocka_unit_test(strangers_and_old_generations_change_nothing),
+        cmocka_unit_test(roles_that_are_not_those_of_the_workers_are_refused),
         cmocka_unit_test(a_join_that_makes_no_sense_is_refused_and_ends_the_member),
         cmocka_unit_test(the_fingerprint_goes_with_the_last_node_that_had_it),
         cmocka_unit_test(waiting_is_told_at_most_once_a_second),
@@ -586,6 +773,12 @@ int main(void)
         cmocka_unit_test(a_program_that_is_missing_is_not_started_again),
         cmocka_unit_test(who_ended_early_with_zero_is_told_and_no_cause),
         cmocka_unit_test(close_while_undecided_ends_the_run_as_closed),
+        cmocka_unit_test(who_failed_first_but_tells_late_is_charged),
+        cmocka_unit_test(what_is_told_after_the_decision_changes_it_no_more),
+        cmocka_unit_test(how_long_a_message_lay_unread_counts),
+        cmocka_unit_test(a_node_that_fails_first_and_tells_late_makes_room_as_well),
+        cmocka_unit_test(a_restart_that_is_asked_for_stops_all_and_costs_none),
+        cmocka_unit_test(a_restart_is_refused_when_nothing_runs_or_the_run_ends),
         cmocka_unit_test(a_node_that_stopped_by_itself_brings_a_new_round),
         cmocka_unit_test(
             a_member_that_never_says_stopped_does_not_hold_the_others_for_ever),

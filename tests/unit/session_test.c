@@ -11,12 +11,17 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/include/ctrun.h"
 #include "worker_sdk/wire/contract.h"
+#include "worker_sdk/wire/crash.h"
 #include "worker_sdk/wire/message.h"
 
 static const char *const names[] = {
-    CT_ENV_RANK,       CT_ENV_WORLD_SIZE,   CT_ENV_LOCAL_RANK,  CT_ENV_LOCAL_WORLD_SIZE,
-    CT_ENV_GROUP_RANK, CT_ENV_MASTER_ADDR,  CT_ENV_MASTER_PORT, CT_ENV_RESTART_COUNT,
-    CT_ENV_GENERATION, CT_ENV_AGENT_SOCKET, CT_ENV_ERROR_FILE,  CT_ENV_USE_AGENT_STORE,
+    CT_ENV_RANK,         CT_ENV_WORLD_SIZE,
+    CT_ENV_LOCAL_RANK,   CT_ENV_LOCAL_WORLD_SIZE,
+    CT_ENV_GROUP_RANK,   CT_ENV_MASTER_ADDR,
+    CT_ENV_MASTER_PORT,  CT_ENV_RESTART_COUNT,
+    CT_ENV_GENERATION,   CT_ENV_AGENT_SOCKET,
+    CT_ENV_ERROR_FILE,   CT_ENV_USE_AGENT_STORE,
+    CT_ENV_CRASH_REPORT,
 };
 
 /* Every story begins with an environment that says nothing. */
@@ -207,6 +212,69 @@ static void steps_go_up_and_the_wish_to_stop_comes_down(void **state)
     close(listener);
 }
 
+/* The descriptor that comes with the next bytes, which are appended to `in`; -1: none came. */
+static int receive_descriptor(int fd, struct ct_buf *in)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    uint8_t bytes[256];
+    struct iovec data = {.iov_base = bytes, .iov_len = sizeof bytes};
+    struct msghdr packet = {.msg_iov = &data,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
+    const ssize_t n = recvmsg(fd, &packet, MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *head = CMSG_FIRSTHDR(&packet);
+    int passed = -1;
+
+    assert_true(n > 0);
+    assert_int_equal(ct_buf_append(in, bytes, (size_t)n), 0);
+    if (head)
+        memcpy(&passed, CMSG_DATA(head), sizeof passed);
+    return passed;
+}
+
+static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
+{
+    struct ctrun_session *session;
+    struct ct_message *message = calloc(1, sizeof *message);
+    struct ct_crash record;
+    struct ct_buf in;
+    char name[128];
+    int listener = listen_as_agent(name, sizeof name);
+    int passed = -1;
+    int fd;
+
+    (void)state;
+    ct_buf_init(&in, 4096);
+    set_good_environment();
+    setenv(CT_ENV_AGENT_SOCKET, name, 1);
+    setenv(CT_ENV_CRASH_REPORT, "1", 1);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    while (passed < 0)
+        passed = receive_descriptor(fd, &in);
+    expect_message(fd, &in, message, CT_MESSAGE_WORKER_HELLO);
+    expect_message(fd, &in, message, CT_MESSAGE_WORKER_CRASH_RECORD);
+    assert_int_equal(message->worker_crash_record.size, sizeof record);
+    assert_int_equal(pread(passed, &record, sizeof record, 0), sizeof record);
+    assert_int_equal(record.magic, CT_CRASH_MAGIC);
+    assert_int_equal(record.state, CT_CRASH_EMPTY);
+    assert_int_equal(ctrun_crash_report(session, NULL),
+                     0); /* again: this thread's stack */
+    ctrun_close(session);
+
+    setenv(CT_ENV_CRASH_REPORT, "on", 1);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), CTRUN_E_BAD_ENVIRONMENT);
+    close(passed);
+    close(fd);
+    close(listener);
+    ct_buf_deinit(&in);
+    free(message);
+}
+
 static void an_agent_that_dies_or_talks_nonsense_is_ignored(void **state)
 {
     struct ctrun_session *session;
@@ -295,6 +363,8 @@ int main(void)
         cmocka_unit_test_setup(every_wrong_variable_is_named, setup),
         cmocka_unit_test_setup(a_lone_variable_is_no_run_of_one, setup),
         cmocka_unit_test_setup(steps_go_up_and_the_wish_to_stop_comes_down, setup),
+        cmocka_unit_test_setup(the_crash_record_is_handed_over_when_it_is_asked_for,
+                               setup),
         cmocka_unit_test_setup(an_agent_that_dies_or_talks_nonsense_is_ignored, setup),
         cmocka_unit_test_setup(last_words_are_in_torchruns_form, setup),
         cmocka_unit_test_setup(a_store_needs_an_address, setup),

@@ -117,6 +117,7 @@ static void the_kill_wait_is_that_of_slurms_configuration(void **state)
     };
     struct batch_source source;
     struct ct_env env;
+    int64_t end_s;
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -129,6 +130,16 @@ static void the_kill_wait_is_that_of_slurms_configuration(void **state)
     assert_int_equal(slurm_end(&source), 1800000000);
     assert_int_equal(ct_env_set(&env, "SLURM_JOB_END_TIME", "x"), 0);
     assert_int_equal(slurm_end(&source), 0);
+    assert_int_equal(batch_end(&end_s, &source, NULL), 0);
+    assert_int_equal(end_s, 0);
+    assert_int_equal(ct_env_set(&env, "SLURM_JOB_END_TIME", "1800000000"), 0);
+    assert_int_equal(batch_end(&end_s, &source, NULL), 0);
+    assert_int_equal(end_s, 1800000000);
+    assert_int_equal(ct_env_set(&env, "CTRUN_END_TIME", "1900000000"), 0);
+    assert_int_equal(batch_end(&end_s, &source, NULL), 0);
+    assert_int_equal(end_s, 1900000000);
+    assert_int_equal(ct_env_set(&env, "CTRUN_END_TIME", "-1"), 0);
+    assert_int_equal(batch_end(&end_s, &source, NULL), CTRUN_E_BAD_ENVIRONMENT);
     ct_env_remove(&env, "SLURM_JOB_ID"); /* no job, no kill wait */
     assert_int_equal(slurm_grace(&source), 0);
     ct_env_deinit(&env);

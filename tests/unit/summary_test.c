@@ -70,6 +70,27 @@ static void our_block_tells_the_cause_first(void **state)
                     "  logs       : /logs/attempt_0\n");
 }
 
+static void how_much_later_others_failed_is_told_by_node(void **state)
+{
+    struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_EXIT, 3));
+    const struct summary summary = {.verdict = &v, .name = "f.py"};
+
+    (void)state;
+    for (int rank = 3; rank < 8; rank++) {
+        v.failures[v.failure_count] = failure(rank, CT_CAUSE_EXIT, 1);
+        if (rank > 3)
+            (void)snprintf(v.failures[v.failure_count].host, CT_HOST_MAX, "node3");
+        v.failures[v.failure_count++].later_ms = rank == 7 ? 0 : rank == 6 ? 1500 : 210;
+    }
+    summary_format(&block, &summary);
+    assert_non_null(strstr(block.text,
+                           "  root cause : rank 1 on node2 exited with 3\n"
+                           "  after it   : rank 3 (node2) failed 0.2 s later\n"
+                           "  after it   : ranks 4-5 (node3) failed 0.2 s later\n"
+                           "  after it   : rank 6 (node3) failed 1.5 s later\n"
+                           "  after it   : also failed: rank 7\n"));
+}
+
 static void an_exit_code_has_one_line(void **state)
 {
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 3));
@@ -377,6 +398,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(our_block_tells_the_cause_first),
+        cmocka_unit_test(how_much_later_others_failed_is_told_by_node),
         cmocka_unit_test(an_exit_code_has_one_line),
         cmocka_unit_test(a_crash_loop_says_that_no_restart_helps),
         cmocka_unit_test(facts_of_the_node_and_other_ranks_follow_the_cause),

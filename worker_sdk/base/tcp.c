@@ -23,6 +23,7 @@ int ct_tcp_look(int fd, struct ct_tcp_view *out)
         .is_acknowledged = unsent == 0,
         .has_unread = unread > 0,
         .quiet_ms = info.tcpi_last_data_recv,
+        .rtt_ms = ((uint64_t)info.tcpi_rtt + 4 * (uint64_t)info.tcpi_rttvar) / 1000 + 1,
     };
     return 0;
 }

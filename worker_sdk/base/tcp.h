@@ -11,6 +11,7 @@ struct ct_tcp_view {
     bool is_acknowledged; /* the other kernel has all that was sent */
     bool has_unread;      /* bytes have come that nobody has read */
     uint64_t quiet_ms;    /* since the last bytes came */
+    uint64_t rtt_ms; /* a round trip takes no longer, as far as the kernel has seen */
 };
 
 /* 0 or a negative errno (no TCP socket). */

@@ -11,6 +11,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/crash.h"
 #include "worker_sdk/wire/message.h"
 
 enum {
@@ -62,12 +63,59 @@ static int connect_abstract(const char *name)
     return fd;
 }
 
+/* The descriptor goes with the first byte of the frame. */
+static void send_crash_record(struct ct_agent_socket *agent)
+{
+    struct ct_message message;
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    uint8_t frame[64];
+    struct iovec data = {.iov_base = frame};
+    struct msghdr packet = {.msg_iov = &data,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&packet);
+    ssize_t n;
+
+    ct_message_init(&message, CT_MESSAGE_WORKER_CRASH_RECORD);
+    message.worker_crash_record.size = sizeof(struct ct_crash);
+    flush(agent);
+    if (agent->fd < 0 || agent->crash_record < 0 || ct_buf_length(&agent->out) > 0 ||
+        ct_message_encode(&agent->out, &message) < 0)
+        return; /* the next call may do better */
+    data.iov_len = ct_buf_length(&agent->out);
+    memcpy(frame, ct_buf_data(&agent->out), data.iov_len); /* it has 12 bytes */
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(head), &agent->crash_record, sizeof(int));
+    n = sendmsg(agent->fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0) { /* full: later */
+        ct_buf_consume(&agent->out, data.iov_len);
+        return;
+    }
+    agent->crash_record = -1;
+    ct_buf_consume(&agent->out, (size_t)n);
+}
+
+bool ct_agent_socket_is_there(const struct ct_agent_socket *agent)
+{
+    return agent->fd >= 0 || agent->name[0];
+}
+
+void ct_agent_socket_share(struct ct_agent_socket *agent, int fd)
+{
+    agent->crash_record = fd;
+    send_crash_record(agent);
+}
+
 /* Connects and says hello, unless there is nobody to connect to or we are connected. */
 static void greet(struct ct_agent_socket *agent)
 {
-    struct ct_message hello = {
-        .kind = CT_MESSAGE_WORKER_HELLO,
-        .worker_hello = {.rank = agent->rank, .generation = agent->generation}};
+    struct ct_message hello;
 
     if (agent->fd >= 0 || !agent->name[0])
         return;
@@ -84,15 +132,19 @@ static void greet(struct ct_agent_socket *agent)
         agent->fd = -1;
         return;
     }
+    ct_message_init(&hello, CT_MESSAGE_WORKER_HELLO);
+    hello.worker_hello.rank = agent->rank;
+    hello.worker_hello.generation = agent->generation;
     if (ct_message_encode(&agent->out, &hello) < 0)
         give_up(agent, "out of memory");
-    flush(agent);
+    send_crash_record(agent);
 }
 
 void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int rank,
                           uint64_t generation)
 {
-    *agent = (struct ct_agent_socket){.fd = -1, .rank = rank, .generation = generation};
+    *agent = (struct ct_agent_socket){
+        .fd = -1, .rank = rank, .generation = generation, .crash_record = -1};
     ct_buf_init(&agent->in, AGENT_BUFFER_MAX_BYTES);
     ct_buf_init(&agent->out, AGENT_BUFFER_MAX_BYTES);
     if (!name || name[0] != '@')
@@ -104,12 +156,13 @@ void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int r
 
 static void send_step(struct ct_agent_socket *agent)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_WORKER_STEP,
-                                 .worker_step = {.step = agent->step}};
+    struct ct_message message;
 
     flush(agent);
     if (agent->fd < 0 || ct_buf_length(&agent->out) > 0)
         return;
+    ct_message_init(&message, CT_MESSAGE_WORKER_STEP);
+    message.worker_step.step = agent->step;
     if (ct_message_encode(&agent->out, &message) < 0)
         return; /* out of memory: the next step may do better */
     agent->sent_step = agent->step;
@@ -127,6 +180,8 @@ void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step)
         return;
     greet(agent);
     agent->next_send_ms = now + CT_AGENT_STEP_EVERY_MS;
+    if (agent->crash_record >= 0)
+        send_crash_record(agent);
     send_step(agent);
 }
 

@@ -33,6 +33,7 @@ struct ct_agent_socket {
     bool has_step;         /* any at all */
     bool has_sent;
     bool should_stop;
+    int crash_record; /* to be handed over; -1: none, or done */
 };
 
 /* `name` is "@..." as in CTRUN_AGENT_SOCKET, or NULL. Says hello. deinit sends the last step. */
@@ -40,6 +41,11 @@ void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int r
                           uint64_t generation);
 void ct_agent_socket_deinit(struct ct_agent_socket *agent);
 void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step);
+/* False when there is no agent, or no longer. */
+bool ct_agent_socket_is_there(const struct ct_agent_socket *agent);
+/* Hands the crash record (crash.h) over, now or when there is a connection. fd stays the caller's
+ * and is kept. */
+void ct_agent_socket_share(struct ct_agent_socket *agent, int fd);
 /* True once the agent asked for it; stays true. */
 bool ct_agent_socket_should_stop(struct ct_agent_socket *agent);
 

@@ -25,7 +25,8 @@
  *     code and one sentence (where: what: why).
  *   - Whoever creates, destroys. _close, _destroy accept NULL.
  *   - Every wait has a deadline (the session's or the group's); none blocks for ever.
- *   - The library never prints, exits, aborts or installs a signal handler.
+ *   - The library never prints, exits or aborts, and installs signal handlers only where it is
+ *     asked to: ctrun_crash_report().
  *   - Unless said otherwise an object is used by one thread at a time; different objects may be
  *     used by different threads at once.
  *   - Structs that you fill begin with their size and have an _INIT: they can grow. */
@@ -90,7 +91,9 @@ CTRUN_API const char *ctrun_version(void);
     X(E_PROTOCOL, -20030, "the peer sent something that is not in the protocol")       \
     X(E_FINGERPRINT, -20031, "the nodes were not started alike")                       \
     X(E_UNSUPPORTED, -20032, "not available in this build or on this machine")         \
-    X(E_EXCLUDED, -20033, "the node failed again and again, and a spare took its place")
+    X(E_EXCLUDED, -20033,                                                              \
+      "the node failed again and again, and a spare took its place")                   \
+    X(E_STAGE, -20034, "files could not be copied to all nodes")
 
 enum ctrun_code {
     CTRUN_OK = 0,
@@ -168,6 +171,20 @@ CTRUN_API void ctrun_step(struct ctrun_session *session, uint64_t step);
 /* True once the agent asked us to end (drain, pre-emption, resize): save, then leave. Never
  * blocks. */
 CTRUN_API bool ctrun_should_stop(struct ctrun_session *session);
+
+/* Asks for a crash report: on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT a handler hands the
+ * agent the frames of the thread that crashed, and ctrun shows them with its error. Then the
+ * signal does what it does by default: exit status and core file are as without it. Signals that
+ * are handled or ignored are left alone, whoever did that; a handler that you install later
+ * replaces ours. ctrun_close() takes it back.
+ *
+ * ctrun_open() does this by itself when CTRUN_CRASH_REPORT is 1, which ctrun sets; set it to 0 to
+ * keep the signals as they are. The calling thread gets an alternate signal stack, if it has
+ * none, so that an overflow of its own stack is told, too: other threads call it for that.
+ * Without an agent nothing is done. Never blocks. 0, or a negative errno. Threads may call it at
+ * once where ctrun_open() or an earlier call has done its part. */
+CTRUN_API int ctrun_crash_report(struct ctrun_session *session,
+                                 struct ctrun_error *err);
 
 /* Writes `err` to TORCHELASTIC_ERROR_FILE, if that is set, in the form that torchrun and ctrun
  * show in their failure summary (temporary name, then rename). Returns the exit code that a

@@ -30,11 +30,17 @@
 /* Abstract Unix socket of the agent ("@..."), and the number of the world, decimal. */
 #define CT_ENV_AGENT_SOCKET "CTRUN_AGENT_SOCKET"
 #define CT_ENV_GENERATION   "CTRUN_GENERATION"
+/* How often this worker was started again alone in this round; only where its role may be. */
+#define CT_ENV_ROLE_RESTART_COUNT "CTRUN_ROLE_RESTART_COUNT"
+/* "1": tell the agent where this process crashed, "0": do not; ctrun sets it unless it is set. */
+#define CT_ENV_CRASH_REPORT "CTRUN_CRASH_REPORT"
 /* --net and --port-range, as given: the SDK's own listeners keep to them. */
 #define CT_ENV_NET        "CTRUN_NET"
 #define CT_ENV_PORT_RANGE "CTRUN_PORT_RANGE"
 /* Under a batch system: the task's run id, so that a ctrun inside a worker knows its own step. */
 #define CT_ENV_BATCH_TASK "CTRUN_BATCH_TASK"
+/* Read by the launcher: when the allocation ends, seconds since 1970. */
+#define CT_ENV_END_TIME "CTRUN_END_TIME"
 /* Read by the launcher: the file that gets the event stream, see base/event.h. */
 #define CT_ENV_EVENTS "CTRUN_EVENTS"
 

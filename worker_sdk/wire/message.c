@@ -18,7 +18,11 @@ enum field_type {
     FIELD_BYTES, /* uint8_t[size], all of them, no length on the wire */
     FIELD_STRUCT,
     FIELD_COUNT, /* u8; the list that it counts is the next field */
-    FIELD_LIST,  /* `max` elements of `size` bytes, as many as the count before says */
+    FIELD_TAIL, /* the same for a list that ends the message, and is left out when empty:
+                    messages without one are as they were before it was invented */
+    FIELD_LIST, /* `max` elements of `size` bytes, as many as the count before says */
+    FIELD_TAIL_U64, /* one more number of each of those elements (max 1: of the message itself)
+                       at its end; all are left out when all are 0, as with TAIL */
 };
 
 struct field {
@@ -59,6 +63,21 @@ struct field {
         .element_fields = COUNT_OF(fields)                                             \
     }
 
+#define TAIL(s, count, member, capacity, fields)                                       \
+    {.type = FIELD_TAIL, .offset = offsetof(struct s, count), .max = (capacity)},      \
+    {                                                                                  \
+        .type = FIELD_LIST, .offset = offsetof(struct s, member),                      \
+        .size = SIZE_OF(s, member[0]), .max = (capacity), .element = (fields),         \
+        .element_fields = COUNT_OF(fields)                                             \
+    }
+
+/* `first` is the number in the first element, `s` ends the message. */
+#define TAIL_U64(s, first, element_size, capacity)                                     \
+    {                                                                                  \
+        .type = FIELD_TAIL_U64, .offset = offsetof(struct s, first),                   \
+        .size = (element_size), .max = (capacity)                                      \
+    }
+
 static const struct field failure_fields[] = {
     U64(ct_failure, generation), U8(ct_failure, cause),
     I32(ct_failure, code),       I32(ct_failure, rank),
@@ -68,6 +87,15 @@ static const struct field failure_fields[] = {
     I64(ct_failure, step),       STR(ct_failure, host),
     STR(ct_failure, error_file), STR(ct_failure, text),
     U8(ct_failure, is_early),    STR(ct_failure, facts),
+};
+
+/* The message, which says more than STOP's copy of it. */
+static const struct field failure_message_fields[] = {
+    {.type = FIELD_STRUCT,
+     .size = sizeof(struct ct_failure),
+     .element = failure_fields,
+     .element_fields = COUNT_OF(failure_fields)},
+    TAIL_U64(ct_failure, age_ms, sizeof(struct ct_failure), 1),
 };
 
 static const struct field hello_fields[] = {
@@ -110,6 +138,16 @@ static const struct field addr_fields[] = {
     {.type = FIELD_STR, .offset = 0, .size = CT_ADDR_TEXT_MAX},
 };
 
+static const struct field role_fields[] = {
+    STR(ct_role, name),
+    U32(ct_role, slots),
+};
+
+static const struct field role_place_fields[] = {
+    U32(ct_role_place, rank_base),
+    U32(ct_role_place, world_size),
+};
+
 static const struct field join_fields[] = {
     U32(ct_join, slots),
     I32(ct_join, node_rank_hint),
@@ -120,6 +158,7 @@ static const struct field join_fields[] = {
     STR(ct_join, local_addr),
     LIST(ct_join, addr_count, addrs, CT_MESSAGE_ADDRS_MAX, addr_fields),
     U64(ct_join, program),
+    TAIL(ct_join, roles.count, roles.list, CT_ROLES_MAX, role_fields),
 };
 
 static const struct field waiting_fields[] = {
@@ -142,6 +181,7 @@ static const struct field start_fields[] = {
     LIST(ct_start, addr_count, addrs, CT_MESSAGE_ADDRS_MAX, addr_fields),
     STR(ct_start, layout),
     STR(ct_start, unlike),
+    TAIL(ct_start, role_count, roles, CT_ROLES_MAX, role_place_fields),
 };
 
 static const struct field key_fields[] = {
@@ -175,6 +215,8 @@ static const struct field stop_fields[] = {
 static const struct field stopped_fields[] = {
     U64(ct_stopped, generation),
     LIST(ct_stopped, failure_count, failures, CT_FAILURES_MAX, failure_fields),
+    TAIL_U64(ct_stopped, failures[0].age_ms, sizeof(struct ct_failure),
+             CT_FAILURES_MAX),
 };
 
 static const struct field succeeded_fields[] = {
@@ -196,6 +238,11 @@ static const struct field drain_fields[] = {
     U8(ct_drain, is_answer), U32(ct_drain, told),   STR(ct_drain, hosts),
 };
 
+static const struct field restart_fields[] = {
+    STR(ct_restart, reason),     U32(ct_restart, ticket),  U8(ct_restart, is_answer),
+    U64(ct_restart, generation), STR(ct_restart, refusal),
+};
+
 static const struct field peer_fields[] = {
     U16(ct_peer, port),
 };
@@ -206,6 +253,8 @@ static const struct field verdict_fields[] = {
     U8(ct_verdict, exit_code),
     U32(ct_verdict, restart_count),
     LIST(ct_verdict, failure_count, failures, CT_FAILURES_MAX, failure_fields),
+    TAIL_U64(ct_verdict, failures[0].later_ms, sizeof(struct ct_failure),
+             CT_FAILURES_MAX),
 };
 
 static const struct field leave_fields[] = {
@@ -284,6 +333,10 @@ static const struct field worker_should_stop_fields[] = {
     STR(ct_worker_should_stop, reason),
 };
 
+static const struct field worker_crash_record_fields[] = {
+    U32(ct_worker_crash_record, size),
+};
+
 static const struct field ctl_request_fields[] = {
     U8(ct_ctl_request, verb),
     I32(ct_ctl_request, signal),
@@ -323,7 +376,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_HEARTBEAT] = LAYOUT("HEARTBEAT", ct_heartbeat, heartbeat_fields),
     [CT_MESSAGE_HEARTBEAT_ACK] = LAYOUT("HEARTBEAT_ACK", ct_heartbeat,
                                         heartbeat_fields),
-    [CT_MESSAGE_FAILURE] = LAYOUT("FAILURE", ct_failure, failure_fields),
+    [CT_MESSAGE_FAILURE] = LAYOUT("FAILURE", ct_failure, failure_message_fields),
     [CT_MESSAGE_STOP] = LAYOUT("STOP", ct_stop, stop_fields),
     [CT_MESSAGE_STOPPED] = LAYOUT("STOPPED", ct_stopped, stopped_fields),
     [CT_MESSAGE_SUCCEEDED] = LAYOUT("SUCCEEDED", ct_succeeded, succeeded_fields),
@@ -339,6 +392,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_PEER] = LAYOUT("PEER", ct_peer, peer_fields),
     [CT_MESSAGE_RESIZE] = LAYOUT("RESIZE", ct_resize, resize_fields),
     [CT_MESSAGE_DRAIN] = LAYOUT("DRAIN", ct_drain, drain_fields),
+    [CT_MESSAGE_RESTART] = LAYOUT("RESTART", ct_restart, restart_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),
     [CT_MESSAGE_ROSTER] = LAYOUT("ROSTER", ct_roster, roster_fields),
     [CT_MESSAGE_ECHO] = LAYOUT("ECHO", ct_echo, echo_fields),
@@ -349,6 +403,8 @@ static const struct layout layouts[] = {
                                       worker_step_fields),
     [CT_MESSAGE_WORKER_SHOULD_STOP] = LAYOUT(
         "WORKER_SHOULD_STOP", ct_worker_should_stop, worker_should_stop_fields),
+    [CT_MESSAGE_WORKER_CRASH_RECORD] = LAYOUT(
+        "WORKER_CRASH_RECORD", ct_worker_crash_record, worker_crash_record_fields),
     [CT_MESSAGE_CTL_REQUEST] = LAYOUT("CTL_REQUEST", ct_ctl_request,
                                       ctl_request_fields),
     [CT_MESSAGE_CTL_REPLY] = LAYOUT("CTL_REPLY", ct_ctl_reply, ctl_reply_fields),
@@ -359,6 +415,15 @@ static const struct layout *find_layout(int kind)
     if (kind < 0 || (size_t)kind >= COUNT_OF(layouts) || !layouts[kind].name)
         return NULL;
     return &layouts[kind];
+}
+
+void ct_message_init(struct ct_message *message, enum ct_message_kind kind)
+{
+    const struct layout *layout = find_layout((int)kind);
+
+    message->kind = kind;
+    if (layout) /* the union's members share their beginning */
+        memset(&message->hello, 0, layout->size);
 }
 
 /* ---- Encode ------------------------------------------------------------------------------ */
@@ -383,6 +448,19 @@ static void encode_number(struct ct_writer *out, enum field_type type, const voi
     }
 }
 
+static void encode_tail(struct ct_writer *out, const struct field *field,
+                        const uint8_t *first, uint8_t count)
+{
+    uint64_t any = 0, value;
+
+    for (size_t i = 0; i < count; i++) {
+        memcpy(&value, first + i * field->size, sizeof value);
+        any |= value;
+    }
+    for (size_t i = 0; i < count && any != 0; i++)
+        encode_number(out, FIELD_U64, first + i * field->size);
+}
+
 static void encode_fields(struct ct_writer *out, const struct field *fields, size_t n,
                           const void *object)
 {
@@ -401,8 +479,11 @@ static void encode_fields(struct ct_writer *out, const struct field *fields, siz
         case FIELD_STRUCT:
             encode_fields(out, field->element, field->element_fields, at);
             break;
+        case FIELD_TAIL:
         case FIELD_COUNT:
             count = *at;
+            if (count == 0 && field->type == FIELD_TAIL)
+                return;
             if (count > field->max)
                 out->bad = true;
             ct_write_u8(out, count);
@@ -411,6 +492,10 @@ static void encode_fields(struct ct_writer *out, const struct field *fields, siz
             for (size_t i = 0; i < count && !out->bad; i++)
                 encode_fields(out, field->element, field->element_fields,
                               at + i * field->size);
+            break;
+        case FIELD_TAIL_U64:
+            if (!out->bad)
+                encode_tail(out, field, at, field->max == 1 ? 1 : count);
             break;
         }
     }
@@ -459,6 +544,23 @@ static void decode_bytes(struct ct_reader *in, uint8_t *at, size_t size)
         memcpy(at, bytes, size);
 }
 
+static void decode_tail(struct ct_reader *in, const struct field *field, uint8_t *first,
+                        uint8_t count)
+{
+    uint64_t any = 0;
+
+    if (in->left == 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t value = ct_read_u64(in);
+
+        memcpy(first + i * field->size, &value, sizeof value);
+        any |= value;
+    }
+    if (any == 0)
+        in->bad = true; /* then it is left out */
+}
+
 static void decode_fields(struct ct_reader *in, const struct field *fields, size_t n,
                           void *object)
 {
@@ -477,9 +579,12 @@ static void decode_fields(struct ct_reader *in, const struct field *fields, size
         case FIELD_STRUCT:
             decode_fields(in, field->element, field->element_fields, at);
             break;
+        case FIELD_TAIL:
         case FIELD_COUNT:
+            if (in->left == 0 && field->type == FIELD_TAIL)
+                return;
             count = ct_read_u8(in);
-            if (count > field->max) {
+            if (count > field->max || (count == 0 && field->type == FIELD_TAIL)) {
                 in->bad = true;
                 count = 0;
             }
@@ -489,6 +594,9 @@ static void decode_fields(struct ct_reader *in, const struct field *fields, size
             for (size_t i = 0; i < count; i++)
                 decode_fields(in, field->element, field->element_fields,
                               at + i * field->size);
+            break;
+        case FIELD_TAIL_U64:
+            decode_tail(in, field, at, field->max == 1 ? 1 : count);
             break;
         }
     }
@@ -501,9 +609,7 @@ int ct_message_decode(const struct ct_frame *frame, struct ct_message *out)
 
     if (!layout)
         return -ENOSYS;
-    out->kind = (enum ct_message_kind)frame->kind;
-    memset(&out->hello, 0,
-           layout->size); /* the union's members share their beginning */
+    ct_message_init(out, (enum ct_message_kind)frame->kind);
     ct_reader_init(&in, frame->body, frame->length);
     decode_fields(&in, layout->fields, layout->field_count, &out->hello);
     return ct_read_end(&in);

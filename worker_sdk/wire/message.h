@@ -100,10 +100,13 @@ enum ct_message_kind {
     CT_MESSAGE_ROSTER = 41, /* 41 to 43: who goes on without the host, see takeover.h */
     CT_MESSAGE_ECHO = 42,
     CT_MESSAGE_CLAIM = 43,
+    CT_MESSAGE_RESTART =
+        44, /* both ways: asked by one, who gets an answer; all get a STOP */
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
     CT_MESSAGE_WORKER_SHOULD_STOP = 34,
+    CT_MESSAGE_WORKER_CRASH_RECORD = 35, /* with a descriptor: see crash.h */
     /* ctrunctl to agent and back, over the agent's other Unix socket */
     CT_MESSAGE_CTL_REQUEST = 48,
     CT_MESSAGE_CTL_REPLY = 49,
@@ -112,6 +115,7 @@ enum ct_message_kind {
 enum {
     CT_RUN_ID_MAX = 256,
     CT_ROLE_MAX = 64,
+    CT_ROLES_MAX = 8, /* on one node */
     CT_REASON_MAX = 1024,
     CT_FACTS_MAX = 1024,
     CT_MISSING_MAX = 1024,
@@ -165,6 +169,14 @@ struct ct_failure {
     uint8_t is_early; /* right after the start: twice the same is a crash loop */
     /* What its node found out: lines "label\ttext\n", shown as they are on every node. */
     char facts[CT_FACTS_MAX];
+    /* FAILURE, STOPPED: how long ago it happened when this was sent; 0: not known. VERDICT has none. */
+    uint64_t age_ms;
+    /* VERDICT: how much later than the root cause it happened, for certain; else 0. */
+    uint64_t later_ms;
+    /* Not on the wire: when it happened at the latest, by the monotonic clock of who holds
+     * this, and how much earlier it may have been; 0: not known. */
+    uint64_t happened_ms;
+    uint64_t doubt_ms;
 };
 
 /* agent -> server */
@@ -207,6 +219,23 @@ struct ct_refuse {
     char text[CT_REASON_MAX];
 };
 
+/* Some of a node's workers; by local rank they follow one another in the order of the list. */
+struct ct_role {
+    char name[CT_ROLE_MAX];
+    uint32_t slots;
+};
+
+struct ct_role_list {
+    uint8_t count; /* 0: all workers have the same one, which has another place */
+    struct ct_role list[CT_ROLES_MAX];
+};
+
+/* Where the role of one node is among those of that name on all nodes. */
+struct ct_role_place {
+    uint32_t rank_base;
+    uint32_t world_size;
+};
+
 struct ct_join {
     uint32_t slots;         /* workers this node will run */
     int32_t node_rank_hint; /* SLURM_NODEID or --node-rank; -1: none */
@@ -218,6 +247,8 @@ struct ct_join {
     uint8_t addr_count;
     char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX]; /* numeric, no port */
     uint64_t program; /* a hash of what the workers execute; 0: it could not be read */
+    struct ct_role_list
+        roles; /* none: `role` is that of all; left out on the wire then */
 };
 
 struct ct_waiting {
@@ -244,7 +275,9 @@ struct ct_start {
     uint8_t addr_count; /* its other addresses: where master_addr is no way */
     char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX];
     char layout[CT_LAYOUT_MAX]; /* "8+8+7": workers of each node; for people */
-    char unlike[256]; /* to group rank 0: nodes with another program; for people */
+    char unlike[256];   /* to group rank 0: nodes with another program; for people */
+    uint8_t role_count; /* as in JOIN, and in its order; left out on the wire when 0 */
+    struct ct_role_place roles[CT_ROLES_MAX];
 };
 
 /* server -> group rank 0's agent, before its START: the addresses that the workers of this round
@@ -275,6 +308,7 @@ enum ct_stop_reason {
     CT_STOP_MEMBERSHIP = 3, /* a newcomer, or a member left */
     CT_STOP_CLOSED = 4,     /* the run is over: a verdict follows */
     CT_STOP_UNDECIDED = 5,  /* a worker failed; a second STOP tells what follows */
+    CT_STOP_ASKED = 6,      /* for a new round, by RESTART; costs nothing */
 };
 
 struct ct_stop {
@@ -285,7 +319,7 @@ struct ct_stop {
     uint32_t max_restarts;
     struct ct_failure
         cause; /* cause == CT_CAUSE_NONE when nothing failed; `host` and `text`
-                                then say who left and why, if anybody did */
+                                then say who left or asked and why, if anybody did */
 };
 
 struct ct_stopped {
@@ -320,6 +354,15 @@ struct ct_drain {
     char hosts[CT_MISSING_MAX]; /* answer, when nobody does: those that there are */
 };
 
+/* A new round, on the same nodes. */
+struct ct_restart {
+    char reason[128];
+    uint32_t ticket; /* of the request, comes back with its answer; 0: none is wanted */
+    uint8_t is_answer;
+    uint64_t generation; /* answer: of the world that stops for it; 0: none does, */
+    char refusal[128];   /* and why */
+};
+
 /* agent -> server: the port of the agent's own end; server -> agent: that of the agent's end as
  * the server sees it */
 struct ct_peer {
@@ -340,7 +383,8 @@ struct ct_verdict {
     uint8_t outcome;   /* enum ct_outcome */
     uint8_t exit_code; /* what every launcher of the run ends with */
     uint32_t restart_count;
-    uint8_t failure_count; /* [0] is the root cause, the others in order of arrival */
+    uint8_t
+        failure_count; /* [0] is the root cause, the others as rendezvous/failures.h says */
     struct ct_failure failures[CT_FAILURES_MAX];
 };
 
@@ -439,6 +483,9 @@ struct ct_worker_hello {
 struct ct_worker_step {
     uint64_t step;
 };
+struct ct_worker_crash_record {
+    uint32_t size; /* of struct ct_crash, as the worker knows it */
+};
 /* agent -> worker */
 struct ct_worker_should_stop {
     char reason[128];
@@ -447,11 +494,12 @@ struct ct_worker_should_stop {
 /* ctrunctl -> agent; on the wire as u8 */
 enum ct_ctl_verb {
     CT_CTL_STATUS = 1,
-    CT_CTL_SIGNAL = 2, /* to the workers: `signal`, `rank` */
-    CT_CTL_STOP = 3,   /* save and end: `reason` */
-    CT_CTL_RESIZE = 5, /* `signal` to `rank` nodes */
-    CT_CTL_DRAIN = 6,  /* `reason`: HOST, a blank, why; no host: all nodes */
-    CT_CTL_WHY = 8,    /* the first cause of the last stop */
+    CT_CTL_SIGNAL = 2,  /* to the workers: `signal`, `rank` */
+    CT_CTL_STOP = 3,    /* save and end: `reason` */
+    CT_CTL_RESIZE = 5,  /* `signal` to `rank` nodes */
+    CT_CTL_DRAIN = 6,   /* `reason`: HOST, a blank, why; no host: all nodes */
+    CT_CTL_WHY = 8,     /* the first cause of the last stop */
+    CT_CTL_RESTART = 9, /* a new round: `reason` */
 };
 
 struct ct_ctl_request {
@@ -496,6 +544,7 @@ struct ct_message {
         struct ct_peer peer;
         struct ct_resize resize;
         struct ct_drain drain;
+        struct ct_restart restart;
         struct ct_signal signal;
         struct ct_roster roster;
         struct ct_echo echo;
@@ -503,11 +552,15 @@ struct ct_message {
         struct ct_worker_hello worker_hello;
         struct ct_worker_step worker_step;
         struct ct_worker_should_stop worker_should_stop;
+        struct ct_worker_crash_record worker_crash_record;
         struct ct_ctl_request ctl_request;
         struct ct_ctl_reply ctl_reply;
     };
 };
 
+/* Begins a message: sets its kind, zeroes the fields of that kind and touches no others, of which
+ * there are 45 KiB. */
+void ct_message_init(struct ct_message *message, enum ct_message_kind kind);
 /* Appends the message as one frame. 0, -EMSGSIZE, -ENOBUFS, -ENOMEM. */
 int ct_message_encode(struct ct_buf *out, const struct ct_message *message);
 /* Decodes the body of a frame of our version. 0, -EBADMSG (malformed), -ENOSYS (kind unknown:

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --stage: files of the machine where --hosts was typed, on every host, before the run begins.
+ *
+ *     SCANNING ──all read, all hosts there──> OFFERING ──manifest sent──> ASKING
+ *         ──all know what they need──> SENDING ──last byte──> ENDING ──all have all──> over
+ *
+ * The way. Files travel down the tree of ssh connections that carries the run anyway: no port, no
+ * other program, encrypted and authenticated by ssh. The root sends every byte once to each host
+ * that it has called itself, at most `fanout` of them; each of these writes it to its disk and
+ * sends it on to the hosts that it has called. It goes as fast as the slowest of them takes it:
+ * who has more than a megabyte waiting for a connection reads nothing more from above, and the
+ * root reads no more of the files. This host, when it is one of the run's, gets its copy too.
+ *
+ * What is sent. First the manifest (stage_manifest.h) with all names, sizes and checksums. Every
+ * host compares it with what it has from earlier runs (stage_store.h) and names the chunks that
+ * it needs; only these travel, and only to where they are needed. So a second run sends nothing,
+ * one that was cut off goes on, and a changed file is all that is sent of a large environment.
+ *
+ * Where it goes. See stage_slot.h. The copies stay for the next run, unless --stage-remove.
+ *
+ * Who learns of it. See stage_map.h.
+ *
+ * Hosts give a sign of life twice a second. When one is silent, or nothing moves, for as long as
+ * --hosts-timeout, that is an error which names the hosts. */
+#ifndef LAUNCHER_FLEET_STAGE_H
+#define LAUNCHER_FLEET_STAGE_H
+
+#include "agent/loop.h"
+#include "launcher/fleet_job.h"
+#include "launcher/fleet_part.h"
+#include "launcher/option.h"
+#include "launcher/stage_manifest.h"
+#include "launcher/stage_scan.h"
+
+/* What the command line wants. Zeroed: nothing. */
+struct fleet_stage_plan {
+    struct stage_manifest manifest;
+    struct stage_scan *scan; /* NULL: nothing is staged */
+};
+
+/* 0, CTRUN_E_USAGE, CTRUN_E_STAGE: a path is missing. */
+int fleet_stage_plan(struct fleet_stage_plan *plan, const struct options *options,
+                     char **argv, const char *cwd, struct ctrun_error *err);
+/* --stage without --hosts is refused, with the reason. 0, CTRUN_E_USAGE. */
+int fleet_stage_check(const struct options *options, struct ctrun_error *err);
+void fleet_stage_plan_deinit(struct fleet_stage_plan *plan);
+
+struct fleet_stage;
+
+struct fleet_stage_options {
+    struct loop *loop;
+    const struct fleet_job *job;   /* kept */
+    struct fleet_stage_plan *plan; /* kept */
+    struct fleet_part *part;       /* kept */
+    void *context;
+    /* A line for people. */
+    void (*on_say)(void *context, const char *text);
+    /* All hosts that are still there have everything. */
+    void (*on_over)(void *context);
+    void (*on_fail)(void *context, const struct ctrun_error *err);
+};
+
+/* Begins to read. NULL when memory is short. */
+struct fleet_stage *fleet_stage_open(const struct fleet_stage_options *options);
+/* All hosts that will be there are there. */
+void fleet_stage_begin(struct fleet_stage *stage);
+/* A host's NEED, STAGING or STAGED; or FAILED or LOST, after fleet_part_state() knows of it. */
+void fleet_stage_take(struct fleet_stage *stage, const struct fleet_message *message);
+/* Connections take bytes again. NULL is fine. */
+void fleet_stage_room(struct fleet_stage *stage);
+void fleet_stage_close(struct fleet_stage *stage); /* NULL is fine */
+
+#endif

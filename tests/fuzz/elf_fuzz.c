@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libFuzzer: any bytes as the file of a module, in which functions are looked for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/elf_symbols.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct bytes {
+    const uint8_t *data;
+    size_t size;
+};
+
+static bool read_bytes(void *context, uint64_t offset, void *dst, size_t length)
+{
+    const struct bytes *bytes = context;
+
+    if (offset > bytes->size || length > bytes->size - offset)
+        return false;
+    memcpy(dst, bytes->data + offset, length);
+    return true;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct bytes bytes = {data, size};
+    const struct elf_source source = {.context = &bytes, .read = read_bytes};
+    struct elf_place places[8];
+    char names[8][24];
+
+    for (size_t i = 0; i < 8; i++)
+        places[i] = (struct elf_place){
+            .offset = i * 96, .name = names[i], .name_size = sizeof names[i]};
+    if (elf_find_functions(&source, places, 8) == 0)
+        for (size_t i = 0; i < 8; i++)
+            if (strlen(names[i]) >= sizeof names[i])
+                abort();
+    return 0;
+}
