@@ -236,7 +236,7 @@ int fleet_run(const struct options *options, char **argv,
     if (rc == 0)
         rc = resolve_nodes(&nodes, options, job.total, err);
     if (rc == 0)
-        rc = fleet_stage_plan(&stage, options, argv, job.cwd, err);
+        rc = fleet_stage_plan(&stage, options, job.argv, job.cwd, err);
     if (rc == 0) {
         root.here = find_here(&job);
         root.min_nodes = (uint32_t)nodes.min;

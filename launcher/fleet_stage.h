@@ -38,9 +38,10 @@ struct fleet_stage_plan {
     struct stage_scan *scan; /* NULL: nothing is staged */
 };
 
-/* 0, CTRUN_E_USAGE, CTRUN_E_STAGE: a path is missing. */
+/* argv: of the hosts, not the one that was typed. 0, CTRUN_E_USAGE, CTRUN_E_STAGE: a path is
+ * missing. */
 int fleet_stage_plan(struct fleet_stage_plan *plan, const struct options *options,
-                     char **argv, const char *cwd, struct ctrun_error *err);
+                     char *const *argv, const char *cwd, struct ctrun_error *err);
 /* --stage without --hosts is refused, with the reason. 0, CTRUN_E_USAGE. */
 int fleet_stage_check(const struct options *options, struct ctrun_error *err);
 void fleet_stage_plan_deinit(struct fleet_stage_plan *plan);

@@ -30,21 +30,24 @@ static int find_program(char *dst, size_t size, const struct stage_manifest *man
     return realpath(path, real) ? stage_map_path(dst, size, manifest, real) : -1;
 }
 
+/* PROGRAM and its arguments are the end of every host's command line. */
 static int note_program(struct stage_manifest *manifest, const struct options *options,
-                        char **argv, const char *cwd)
+                        char *const *argv, const char *cwd)
 {
     char path[PATH_MAX] = "";
+    uint32_t count = 0;
 
     if (find_program(path, sizeof path, manifest, options, cwd) < 0 ||
         !stage_path_is_safe(path))
         path[0] = '\0';
-    while (argv[manifest->word] && argv[manifest->word] != options->program[0])
-        manifest->word++;
+    while (argv[count])
+        count++;
+    manifest->word = count - (uint32_t)options->program_count;
     return (manifest->program = ct_strdup(path)) ? 0 : -1;
 }
 
 int fleet_stage_plan(struct fleet_stage_plan *plan, const struct options *options,
-                     char **argv, const char *cwd, struct ctrun_error *err)
+                     char *const *argv, const char *cwd, struct ctrun_error *err)
 {
     const char *dir = option_text(options, OPTION_STAGE_DIR);
     int rc;

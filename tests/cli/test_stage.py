@@ -233,6 +233,14 @@ def test_the_program_runs_from_its_copy_and_the_usual_variables_name_it(box, ssh
         f"{host}: {copy(box, host)}/bin/run /x:{copy(box, host)}/lib data/bin" for host in "ab"]
 
 
+def test_options_of_a_file_do_not_move_the_program(box, ssh):
+    (tree(box) / "bin/run").write_text('#!/bin/sh\necho "$0 $1"\n')
+    box.write("job.conf", "hosts = a,b\nstage = data\nno-python = true\n")
+    done = run(box, ssh, "--config=job.conf", "data/bin/run", "x", cwd=box.dir)
+    assert done.code == 0, done
+    assert sorted(done.out.splitlines()) == [f"{host}: {copy(box, host)}/bin/run x" for host in "ab"]
+
+
 def test_commands_of_roles_find_the_copies_by_the_environment(box, ssh):
     source = tree(box)
     words = ["--role", "x=1:sh -c 'cat $CTRUN_STAGE_DIR/data/a.txt'", "--role", "y=1:true"]
