@@ -15,6 +15,7 @@ static bool begins_launcher(const struct migrate_work *work,
     if (migrate_is(work, words[i], "torchrun"))
         return true;
     if (migrate_ends(work, words[i], "/torchrun") &&
+        !migrate_is_option(work, words[i]) && !migrate_assigned(work, words[i]) &&
         !migrate_has(work, words[i], "(") && !migrate_has(work, words[i], "`")) {
         launch->is_path = true;
         launch->python = words[i];

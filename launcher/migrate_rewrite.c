@@ -91,16 +91,30 @@ static const char *why_dropped(int id)
     }
 }
 
-/* From the end of the word in front, so that blanks and line ends behind it stay. */
+/* Word i and the blanks in front of it, so that line ends behind it stay. Redirections between
+ * words stay: `--id 1>log` keeps its blank, or what is left could become `2>log`. */
+static int drop_word(struct migrate_work *work, const struct shell_range *words,
+                     size_t i)
+{
+    size_t start = words[i].start;
+    const size_t end = words[i].end;
+
+    if (end == work->length || !strchr("<>", work->text[end]))
+        while (start > words[i - 1].end && strchr(" \t\\\n", work->text[start - 1]))
+            start--;
+    return text_edits_add(&work->out->edits, start, end, "");
+}
+
 static int drop(struct migrate_work *work, const struct shell_range *words,
                 const struct migrate_given *given, const char *why)
 {
     const struct shell_range range = {words[given->first].start,
                                       words[given->last].end};
     char what[MIGRATE_SHOWN + 1];
-    int rc = text_edits_add(&work->out->edits, words[given->first - 1].end, range.end,
-                            "");
+    int rc = 0;
 
+    for (size_t i = given->first; i <= given->last && rc == 0; i++)
+        rc = drop_word(work, words, i);
     migrate_show(what, sizeof what, work, range.start, range.end);
     return rc < 0 ? rc
                   : migrate_note(work, MIGRATE_CHANGED, range.start, what, "goes: %s",

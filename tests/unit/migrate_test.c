@@ -80,6 +80,10 @@ static void each_script_becomes_this_one(void **state)
          "srun bash -c \"ctrun --nnodes=2 x.py\"", false},
         {"S=\"train.py\"\nsrun torchrun --nnodes=2 --rdzv-endpoint=h $S $A",
          "S=\"train.py\"\nsrun ctrun --nnodes=2 $S $A", false},
+        {"srun torchrun 2>e --rdzv-id=$RANDOM --rdzv-endpoint >o h:1 \\\n  2>&1 x.py",
+         "srun ctrun 2>e >o \\\n  2>&1 x.py", false},
+        {"srun torchrun --nnodes 2 --rdzv-endpoint=h:1>o x.py",
+         "srun ctrun --nnodes 2 >o x.py", false},
         /* Where the options stay. */
         {"torchrun --nnodes 2 --node_rank=$R --master_addr=$M x.py",
          "ctrun --nnodes 2 --node_rank=$R --master_addr=$M x.py", false},
@@ -112,6 +116,8 @@ static void each_script_becomes_this_one(void **state)
         {"ssh h \"torchrun \\\"x\\\"\"", NULL, true},
         {"cat <<-'E'\ntorchrun\n\tE\necho", NULL, true},
         {"L=torchrun; $L x.py", NULL, true},
+        {"L=/v/bin/torchrun\n$L x.py", NULL, true},
+        {"srun --chdir=/torchrun x.sh", NULL, true},
         {"torchrun() { x; }", NULL, true},
         {"if type torchrun; then :; fi", NULL, false},
         /* Nothing to do. */
