@@ -17,16 +17,35 @@ struct splitter {
     char *to;
 };
 
+/* A backslash at the end of a line: both are nothing. */
+static bool skip_line_end(struct splitter *splitter)
+{
+    const bool is_one = splitter->at[0] == '\\' && splitter->at[1] == '\n';
+
+    splitter->at += is_one ? 2 : 0;
+    return is_one;
+}
+
+static void skip_blanks(struct splitter *splitter)
+{
+    do
+        splitter->at += strspn(splitter->at, blanks);
+    while (skip_line_end(splitter));
+}
+
 /* What stands between two double quotes; a backslash only escapes what is special there. */
 static bool take_double(struct splitter *splitter)
 {
-    for (splitter->at++; *splitter->at != '"'; splitter->at++) {
+    splitter->at++;
+    while (*splitter->at != '"') {
+        if (skip_line_end(splitter))
+            continue;
         if (splitter->at[0] == '\\' && splitter->at[1] &&
             strchr("\\\"$`", splitter->at[1]))
             splitter->at++;
         if (!*splitter->at)
             return false;
-        *splitter->to++ = *splitter->at;
+        *splitter->to++ = *splitter->at++;
     }
     splitter->at++;
     return true;
@@ -49,6 +68,8 @@ static bool take_single(struct splitter *splitter)
 static const char *take_word(struct splitter *splitter)
 {
     while (*splitter->at && !strchr(blanks, *splitter->at)) {
+        if (skip_line_end(splitter))
+            continue;
         if (*splitter->at == '\'') {
             if (!take_single(splitter))
                 return "a ' is not closed";
@@ -80,7 +101,7 @@ int shell_words_split(char ***out, const char *text, struct ctrun_error *err)
         !(words = ct_zalloc((max + 1) * sizeof *words + length + 2)))
         return ct_fail(err, -ENOMEM, "out of memory");
     splitter.to = (char *)(words + max + 1);
-    while (!wrong && *(splitter.at += strspn(splitter.at, blanks))) {
+    for (skip_blanks(&splitter); !wrong && *splitter.at; skip_blanks(&splitter)) {
         words[count++] = splitter.to;
         wrong = take_word(&splitter);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A command line in one text, cut into words as a shell would, without a shell: blanks, '...',
- * "..." and backslashes mean what they mean there; nothing else does: no variables, no patterns,
- * no pipes. Pure. */
+ * "..." and backslashes, also those at the end of a line, mean what they mean there; nothing else
+ * does: no variables, no patterns, no pipes. Pure. */
 #ifndef LAUNCHER_SHELL_WORDS_H
 #define LAUNCHER_SHELL_WORDS_H
 

@@ -43,6 +43,7 @@ static void bad_parts_are_refused(void **state)
         {"a=99999999999999999999999:x", "1 to 4096 workers"},
         {"a=1:", "no command behind"},
         {"a=1: \t", "no command behind"},
+        {"a=1: \\\n ", "no command behind"},
         {long_name, "is longer than 63 bytes"},
     };
     struct ct_role role;

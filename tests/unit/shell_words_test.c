@@ -29,6 +29,7 @@ static void texts_are_cut_as_a_shell_does(void **state)
         {"$HOME *.c a|b >x ${local_rank} #y",
          {"$HOME", "*.c", "a|b", ">x", "${local_rank}", "#y"}},
         {"a\"b\"'c'd\\e", {"abcde"}},
+        {"\\\na \\\n  b\\\nc \"d\\\ne\" 'f\\\ng' \\\n", {"a", "bc", "de", "f\\\ng"}},
     };
 
     (void)state;
