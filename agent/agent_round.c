@@ -96,6 +96,10 @@ void agent_join(struct agent *agent)
     const struct agent_options *options = agent->options;
     struct ctrun_error err;
 
+    if (agent->drained_by != 0) { /* its round was stopped while the workers saved */
+        agent_drained(agent);
+        return;
+    }
     agent->join = options->join;
     agent_close_store(agent);
     if (options->open_store &&

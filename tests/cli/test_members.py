@@ -152,6 +152,18 @@ def test_restart_of_a_run_of_one_node(box):
     assert run.wait() == 143
 
 
+def test_a_node_that_was_asked_to_save_and_end_takes_no_part_in_the_new_round(box, cluster):
+    cluster.start(2, "1:2", "--shutdown-timeout=60",
+                  program=[ctrun.program("victim"), "step", "41", "hang"])
+    cluster.world(1, 2)
+    for run in cluster.runs:
+        ctrun.wait_until(lambda run=run: " 41 " in ctl(box, "status", run=run).out, "a step")
+    assert ctl(box, "stop", run=cluster.runs[1]).code == 0
+    assert ctl(box, "restart", run=cluster.runs[0]).code == 0
+    cluster.world(2, 1)
+    assert cluster.runs[1].wait(20) == 143, cluster.runs[1]
+
+
 def test_restart_is_refused_when_nothing_runs_or_the_run_ends(box, cluster):
     cluster.start(1, "2")
     box.wait_event("agent_state", to="joining")
