@@ -126,9 +126,6 @@ static void on_signal(void *context, int signal, pid_t sender)
     struct agent *agent = context;
 
     if (signal == SIGCHLD) {
-        if (agent->state == AGENT_RUNNING && fence_has_cut()) /* no failure of theirs */
-            agent_stop(agent, AFTER_REJOIN, SIGKILL, 0,
-                       "the guard has ended the workers while this agent was stopped");
         crew_reap(agent->crew);
         return;
     }

@@ -245,6 +245,15 @@ static bool restarts_alone(void *context, const struct ct_failure *failure)
            options->restarts_alone(options->context, &agent->start, failure);
 }
 
+static void on_fenced(void *context)
+{
+    struct agent *agent = context;
+
+    if (agent->state == AGENT_RUNNING)
+        agent_stop(agent, AFTER_REJOIN, SIGKILL, 0,
+                   "the guard has ended the workers while this agent was stopped");
+}
+
 static void on_success(void *context)
 {
     struct agent *agent = context;
@@ -483,6 +492,7 @@ int agent_open_crew(struct agent *agent, struct ctrun_error *err)
         .context = agent,
         .on_failure = on_failure,
         .restarts_alone = restarts_alone,
+        .on_fenced = on_fenced,
         .on_success = on_success,
         .on_gone = on_gone,
     };

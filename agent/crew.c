@@ -13,6 +13,7 @@
 #include "agent/cgroup.h"
 #include "agent/control.h"
 #include "agent/facts.h"
+#include "agent/fence.h"
 #include "agent/leftovers.h"
 #include "agent/limits.h"
 #include "agent/memory.h"
@@ -612,6 +613,8 @@ void crew_reap(struct crew *crew)
     struct rusage usage;
     pid_t pid;
 
+    if (crew->policy.phase == POLICY_IDLE && fence_has_cut())
+        crew->options.on_fenced(crew->options.context);
     /* All that are dead by now ended by themselves: only then is anybody stopped for it. */
     while ((pid = reap_one(crew, &death.status, &usage)) > 0) {
         if (!(worker = find_by_pid(crew, pid)))

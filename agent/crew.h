@@ -33,6 +33,9 @@ struct crew_options {
     void (*on_failure)(void *context, const struct ct_failure *failure);
     /* The same, where its plan says may_restart: true when it is to be started again alone. */
     bool (*restarts_alone)(void *context, const struct ct_failure *failure);
+    /* The guard has ended the workers while this process was stopped: they have not failed, and
+     * the crew is to be stopped, if it still runs. Called before any end is seen. */
+    void (*on_fenced)(void *context);
     /* All workers have ended with 0; what they left behind may still live: stop the crew. */
     void (*on_success)(void *context);
     /* The stop that was asked for is over. `survivors` > 0: so many could not be killed. The

@@ -200,6 +200,23 @@ def test_the_workers_of_an_agent_that_was_stopped_die_when_the_server_is_silent(
     run.wait()
 
 
+def test_workers_that_the_guard_has_ended_have_not_failed_when_a_stop_is_read_first(node):
+    server = node.serve(heartbeat_ms=50, lost_after_ms=1000, is_direct=True)
+    run = start_hanging(node, server=server)
+    server.wait_for("PEER")
+    agent = node.agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    server.stop_round(reason=3)
+    node.box.wait_event("guard_fenced")
+    os.kill(agent, signal.SIGCONT)
+    [stopped] = server.wait_for("STOPPED")
+    assert [one["cause"] for one in stopped["failures"]] == [rendezvous.STOPPED] * 2, run
+    assert not server.received("FAILURE"), run
+    node.box.wait_event("worker_started", 4)
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
 def test_an_undecided_stop_is_answered_at_once_and_its_decision_obeyed(node):
     server = node.serve()
 
