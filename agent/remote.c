@@ -223,6 +223,7 @@ static void on_client_readable(struct client *client)
     const ssize_t n = recv(loop_watch_fd(client->socket), bytes, sizeof bytes, 0);
     int rc;
 
+    ct_message_init(&request, CT_MESSAGE_CTL_REQUEST); /* of another version: none */
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {

@@ -230,7 +230,7 @@ static int start_planned(struct worker *worker, const struct worker_place *place
                          struct ctrun_error *err)
 {
     struct spawn_request request = {
-        .argv = worker->plan.argv, .out = -1, .err = -1, .bind = &worker->plan.bind};
+        .argv = worker->plan.argv, .in = -1, .out = -1, .err = -1, .bind = &worker->plan.bind};
     int rc;
 
     if ((rc = open_throttle(worker, place, err)) == 0 &&
