@@ -251,19 +251,20 @@ static int begin_part(struct stage_store *store, const struct stage_entry *entry
 
     if (!is_ours(store))
         return 0;
-    if (entry->chunks == 0)
-        return make_empty(store, entry);
     stage_text_part(name, entry->path);
-    if (fstatat(store->slot.parts, name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
-        !S_ISREG(info.st_mode) || (uint64_t)info.st_size != entry->size) {
+    if (entry->chunks > 0 &&
+        fstatat(store->slot.parts, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(info.st_mode) && (uint64_t)info.st_size == entry->size)
+        store->checked = open_part(store, entry, 0);
+    if (store->checked < 0) { /* or it has its file's rights already */
         (void)stage_tree_remove(store->slot.parts, name);
+        if (entry->chunks == 0)
+            return make_empty(store, entry);
         need_all(store, entry);
-        return 1;
     }
-    store->checked = open_part(store, entry, 0);
     store->is_part = true;
     store->offset = 0;
-    return store->checked < 0 ? store->checked : 1;
+    return 1;
 }
 
 static int begin_file(struct stage_store *store, const struct stage_entry *entry)

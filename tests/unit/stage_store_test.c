@@ -16,6 +16,10 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
+enum {
+    NOBODY = 65534
+};
+
 struct room {
     char dir[64];
     struct stage_manifest manifest;
@@ -136,6 +140,34 @@ static void a_file_is_there_when_its_last_chunk_is_and_not_before(void **state)
     stage_store_close(store, true);
 }
 
+/* A disk that was full at the rename, a SIGKILL in front of it. Root may write to everything. */
+static void a_part_that_has_the_rights_of_its_file_already_is_taken_anew(void **state)
+{
+    struct room *room = *state;
+    const bool is_root = getuid() == 0;
+    struct stage_store *store;
+    char name[STAGE_TEXT_NAME_MAX];
+    char part[PATH_MAX];
+
+    if (is_root) {
+        assert_int_equal(chown(room->dir, NOBODY, (gid_t)-1), 0);
+        assert_int_equal(setresuid(NOBODY, NOBODY, 0), 0);
+    }
+    store = open_store(room);
+    assert_int_equal(put(store, room, 0), 0);
+    stage_text_part(name, "data/f");
+    (void)ct_format(part, sizeof part, "%s.parts/%s", stage_store_path(store), name);
+    stage_store_close(store, false);
+    assert_int_equal(chmod(part, 0444), 0);
+    store = open_store(room);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(put(store, room, i), 0);
+    assert_int_equal(access(file_of(store), F_OK), 0);
+    stage_store_close(store, true);
+    if (is_root)
+        assert_int_equal(setresuid(0, 0, 0), 0);
+}
+
 static void what_does_not_have_its_checksum_is_no_file(void **state)
 {
     struct room *room = *state;
@@ -251,6 +283,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             a_file_is_there_when_its_last_chunk_is_and_not_before, open_room,
+            close_room),
+        cmocka_unit_test_setup_teardown(
+            a_part_that_has_the_rights_of_its_file_already_is_taken_anew, open_room,
             close_room),
         cmocka_unit_test_setup_teardown(what_does_not_have_its_checksum_is_no_file,
                                         open_room, close_room),
