@@ -146,9 +146,10 @@ int nic_hints_set_env(const struct nic_hints *hints, struct ct_env *env, int wor
     return ct_env_set(env, variable, text);
 }
 
-static int format_one(char *dst, size_t size, const struct nic_hint *hint, int worker)
+static int format_one(char *dst, size_t size, const char *before,
+                      const struct nic_hint *hint, int worker)
 {
-    int used = ct_format(dst, size, "%sworker %d ", worker ? ", " : "", worker);
+    int used = ct_format(dst, size, "%sworker %d ", before, worker);
 
     for (int i = 0; used >= 0 && i < hint->count; i++) {
         int n = ct_format(dst + used, size - (size_t)used, "%s%s", i ? "+" : "",
@@ -175,8 +176,8 @@ bool nic_hints_format(char dst[NIC_HINTS_TEXT_MAX], const struct nic_hints *hint
 
         if (!has_hca(&hints->list[i]))
             continue;
-        n = format_one(dst + used, NIC_HINTS_TEXT_MAX - (size_t)used, &hints->list[i],
-                       i);
+        n = format_one(dst + used, NIC_HINTS_TEXT_MAX - (size_t)used,
+                       has_any ? ", " : "", &hints->list[i], i);
         has_any = true;
         used = n < 0 ? n : used + n;
     }

@@ -244,6 +244,9 @@ static void each_gpu_of_an_hgx_box_has_an_hca_of_its_own(void **state)
     assert_true(nic_hints_format(text, &hints));
     assert_memory_equal(
         text, "NCCL_IB_HCA: worker 0 mlx5_0 (PIX), worker 1 mlx5_3 (PIX), ", 59);
+    hints.list[0].count = 0; /* its GPU is on no bus that is known */
+    assert_true(nic_hints_format(text, &hints));
+    assert_memory_equal(text, "NCCL_IB_HCA: worker 1 mlx5_3 (PIX), ", 36);
     nic_hints_deinit(&hints);
     /* A task that is rank 6 of its node. */
     assert_int_equal(nic_hints_fill(&hints, root, &gpus, 6, 1), 0);
