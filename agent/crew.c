@@ -583,6 +583,7 @@ static bool continue_restarts(struct crew *crew)
         if (worker->state != WORKER_RESTARTING)
             continue;
         if (is_buried(crew, worker)) {
+            control_catch_up(crew->options.control); /* its steps are not the next one's */
             is_over = worker_restart(worker, &crew->place) < 0;
         } else {
             is_over = ct_left_ms(worker->gone_by_ms) == 0;

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 
 import pytest
 
@@ -177,6 +178,30 @@ def test_nobody_is_started_again_in_a_round_that_another_has_ended(box):
                     "--role", "trainer=1:sh -c 'until [ -e here ]; do sleep 0.02; done; exit 9'")
     assert run.code == 9, run
     assert starts(box, "data") == 1 and not box.events("worker_restarting")
+
+
+def test_steps_that_the_dead_one_has_told_are_not_the_next_one_s(box):
+    program = box.write("steps.py", """import os, signal, socket, struct, sys
+if os.environ["CTRUN_ROLE_RESTART_COUNT"] == "1":
+    sys.exit(0)
+def frame(kind, body):
+    return b"\\xc7\\x52\\x01" + struct.pack("<BI", kind, len(body)) + body
+agent = socket.socket(socket.AF_UNIX)
+agent.connect("\\0" + os.environ["CTRUN_AGENT_SOCKET"][1:])
+os.kill(os.getppid(), signal.SIGSTOP)
+agent.sendall(frame(32, struct.pack("<iQ", 0, int(os.environ["CTRUN_GENERATION"])))
+              + b"".join(frame(33, struct.pack("<Q", step)) for step in range(1000)))
+os._exit(1)
+""")
+    run = box.start_ctrun("--standalone", "--role", f"data=1:{sys.executable} {program}",
+                          "--role-restarts=data=1")
+    [started] = box.wait_event("worker_started")
+    dead = started["worker_pid"]
+    ctrun.wait_until(lambda: not ctrun.is_alive(dead), "its end")
+    os.kill(started["pid"], signal.SIGCONT)  # what it has told is read by and by
+    assert run.wait() == 0, run
+    first, second = box.events("worker_ended")
+    assert first["code"] == 1 and second["step"] == -1, (first, second)
 
 
 def test_status_counts(box, server):
