@@ -23,7 +23,7 @@ static const char usual[] =
     "HF_*,WANDB_*,LOGLEVEL,LANG,LC_*,TZ";
 /* Told apart per host, a secret that travels by itself, or (seat.c) for one run alone. */
 static const char never[] = "CTRUN_TOKEN,CTRUN_SEAT,CTRUN_AGENT_SOCKET,CTRUN_HOSTS*,"
-                            "CTRUN_CONFIG,PET_NODE_RANK,PET_LOCAL_ADDR";
+                            "CTRUN_CONFIG,CTRUN_STAGE,PET_NODE_RANK,PET_LOCAL_ADDR";
 
 /* ---- Hosts ------------------------------------------------------------------------------- */
 

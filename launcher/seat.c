@@ -40,11 +40,11 @@ static void die_with_parent(void)
 }
 
 /* What made this run one of many hosts is told to us otherwise, and not meant for a ctrun that a
- * worker starts: that would go to all hosts again, from each rank. */
+ * worker starts: that would go to all hosts again, from each rank, or have nobody to copy to. */
 static void drop_env(void)
 {
     static const char *const names[] = {SEAT_ENV, "CTRUN_HOSTS", "CTRUN_HOSTS_FILE",
-                                        "CTRUN_CONFIG"};
+                                        "CTRUN_CONFIG", "CTRUN_STAGE"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         (void)unsetenv(names[i]); /* fails on bad names only */

@@ -56,12 +56,15 @@ def test_a_file_of_hosts_and_a_user_name(box):
     assert len(host_lines(done.out, "b")) == 1, done
 
 
-@pytest.mark.parametrize("name", ["CTRUN_HOSTS", "CTRUN_HOSTS_FILE", "CTRUN_CONFIG"])
+@pytest.mark.parametrize("name", ["CTRUN_HOSTS", "CTRUN_HOSTS_FILE", "CTRUN_CONFIG", "CTRUN_STAGE"])
 def test_a_run_that_a_worker_starts_does_not_go_to_all_hosts_again(box, name):
+    hosts = ["--hosts=a,localhost"] if name == "CTRUN_STAGE" else []
     value = {"CTRUN_HOSTS": "a,localhost", "CTRUN_HOSTS_FILE": box.write("hosts", "a\nlocalhost\n"),
-             "CTRUN_CONFIG": box.write("job.conf", "hosts = a,localhost\n")}[name]
+             "CTRUN_CONFIG": box.write("job.conf", "hosts = a,localhost\n"),
+             "CTRUN_STAGE": box.write("data", "")}[name]
     inner = f"{ctrun.program('ctrun')} --no-python sh -c 'echo $RANK/$WORLD_SIZE ${name}'"
-    done = run(box, *shell(inner), env={name: value})
+    env = {name: value, "TMPDIR": str(box.dir)}
+    done = run(box, *hosts, *shell(inner), env=env)
     assert done.code == 0 and sorted(done.out.splitlines()) == ["a: 0/1", "localhost: 0/1"], done
     assert fake_ssh.calls(box) == ["a"]
 
