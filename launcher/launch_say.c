@@ -166,6 +166,7 @@ static void on_start(void *context, const struct ct_start *start)
     struct ct_role_at role;
 
     launch_say_leftovers(launch);
+    role_restarts_begin_round(&launch->role_restarts);
     say_start(launch->config, start, launch->said_layout);
     say_omp(launch, start);
     say_input(launch, start);

@@ -6,9 +6,8 @@
 
 #include "worker_sdk/base/alloc.h"
 
-static void begin_round(struct role_restarts *restarts, uint64_t generation)
+void role_restarts_begin_round(struct role_restarts *restarts)
 {
-    restarts->generation = generation;
     memset(restarts->used, 0, sizeof restarts->used);
     if (restarts->last)
         memset(restarts->last, 0, (size_t)restarts->workers * sizeof *restarts->last);
@@ -30,8 +29,6 @@ static bool is_crash_loop(struct role_restarts *restarts,
 enum role_restarts_answer role_restarts_ask(struct role_restarts *restarts,
                                             const struct role_restarts_request *request)
 {
-    if (request->failure->generation != restarts->generation)
-        begin_round(restarts, request->failure->generation);
     if (is_crash_loop(restarts, request))
         return ROLE_RESTARTS_CRASH_LOOP;
     if (restarts->used[request->role] >= request->limit)

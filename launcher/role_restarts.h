@@ -14,20 +14,20 @@ enum role_restarts_answer {
 };
 
 struct role_restarts {
-    uint64_t generation; /* that the rest is of */
     uint32_t used[CT_ROLES_MAX];
     struct crash_loop *last; /* by local rank; owned; NULL: none has failed */
     int workers;
 };
 
 struct role_restarts_request {
-    const struct ct_failure *failure; /* its generation is the round's */
-    uint32_t limit;                   /* of its role */
-    int role;                         /* number in the node's list */
+    const struct ct_failure *failure;
+    uint32_t limit; /* of its role */
+    int role;       /* number in the node's list */
     int local_rank;
     int workers; /* of this node, always the same */
 };
 
+void role_restarts_begin_round(struct role_restarts *restarts);
 /* GO counts. The rule against crash loops is that of the job's restarts: only where the limit is
  * above CRASH_LOOP_FEW_RESTARTS. Without memory that rule does not hold. */
 enum role_restarts_answer

@@ -82,6 +82,29 @@ def test_when_they_are_used_up_all_start_again_and_count_from_zero(box, server):
     assert "  role       : data, rank 0 of 1\n" in run.err
 
 
+def test_they_count_from_zero_when_the_rendezvous_does(box):
+    port = launch.free_port()
+    program = box.write("twice", "#!/bin/sh\n"
+                        '[ "$CTRUN_ROLE_RESTART_COUNT" = 1 ] || exit 5\nexec sleep 1000\n', 0o755)
+
+    def serve():
+        return box.start(ctrun.program("ctrund"), f"--listen=127.0.0.1:{port}")
+    daemon = serve()
+    run = box.start_ctrun("--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{port}",
+                          "--rdzv-conf=is_host=0,last_call_timeout=1",
+                          "--role", f"data=1:{program}", "--role-restarts=data=1")
+    box.wait_event("worker_started", count=2)
+    daemon.signal(signal.SIGKILL)
+    daemon.wait()
+    daemon = serve()  # knows of no run, and begins with generation 1
+    box.wait_event("worker_started", count=4)
+    assert [e["generation"] for e in box.events("round_started")] == [1, 1]
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143, run
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0, daemon
+
+
 def test_all_workers_of_a_role_share_its_restarts(box, server):
     run = box.ctrun("--standalone", "--role", f"data=2:{server} 3 stay", "--role-restarts=data=1")
     assert run.code == 3, run
