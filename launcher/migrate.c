@@ -70,7 +70,7 @@ bool migrate_mentions_torchrun(const struct migrate_work *work,
     return false;
 }
 
-static bool covers(const struct shell_range *list, size_t count, size_t at)
+bool migrate_is_in(const struct shell_range *list, size_t count, size_t at)
 {
     for (size_t i = 0; i < count; i++)
         if (at >= list[i].start && at < list[i].end)
@@ -89,7 +89,7 @@ static bool is_told(const struct migrate_work *work, size_t at)
     for (size_t i = 0; i < work->seen.count; i++)
         if (at >= work->seen.list[i].start && at < work->seen.list[i].end)
             return true;
-    return covers(work->script->comments, work->script->comment_count, at);
+    return migrate_is_in(work->script->comments, work->script->comment_count, at);
 }
 
 int migrate_mentions(struct migrate_work *work)

@@ -16,14 +16,6 @@ static bool is_name_byte(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-static bool is_in(const struct shell_range *list, size_t count, size_t at)
-{
-    for (size_t i = 0; i < count; i++)
-        if (at >= list[i].start && at < list[i].end)
-            return true;
-    return false;
-}
-
 static bool is_removed(const struct text_edits *edits, size_t at)
 {
     for (size_t i = 0; i < edits->count; i++)
@@ -42,7 +34,7 @@ static size_t find_name(const struct migrate_work *work, const char *name,
             (at == 0 || !is_name_byte(work->text[at - 1])) &&
             !is_name_byte(work->text[at + length]) &&
             !is_removed(&work->out->edits, at) &&
-            !is_in(work->script->comments, work->script->comment_count, at))
+            !migrate_is_in(work->script->comments, work->script->comment_count, at))
             return at;
     return work->length;
 }
@@ -110,7 +102,7 @@ static int find_user(const struct migrate_work *work,
 
         for (size_t at = find_name(work, names[i], length, 0); at < work->length;
              at = find_name(work, names[i], length, at + 1))
-            if (!is_in(settings, count, at))
+            if (!migrate_is_in(settings, count, at))
                 return shell_line(work->text, at);
     }
     return 0;

@@ -77,6 +77,8 @@ void migrate_show(char *dst, size_t size, const struct migrate_work *work, size_
 
 /* ---- migrate.c --------------------------------------------------------------------------- */
 
+/* True when one of the ranges holds that byte. */
+bool migrate_is_in(const struct shell_range *list, size_t count, size_t at);
 /* True when a name of torchrun's stands in the range. */
 bool migrate_mentions_torchrun(const struct migrate_work *work,
                                struct shell_range range, size_t *at);
