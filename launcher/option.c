@@ -14,6 +14,7 @@ struct parser {
     char **argv;
     int argc;
     int at;
+    const char *plain_role; /* a --role that names no program; NULL: none was typed */
     struct ctrun_error *err;
 };
 
@@ -315,8 +316,10 @@ static int take_role(struct parser *parser)
 {
     struct options *out = parser->out;
 
-    if (!role_spec_is(option_text(out, OPTION_ROLE)))
+    if (!role_spec_is(option_text(out, OPTION_ROLE))) {
+        parser->plain_role = option_text(out, OPTION_ROLE);
         return 0;
+    }
     if (out->role_count == OPTIONS_ROLES_MAX)
         return ct_fail(parser->err, CTRUN_E_USAGE,
                        "--role: a node has at most %d roles", OPTIONS_ROLES_MAX);
@@ -325,15 +328,17 @@ static int take_role(struct parser *parser)
 }
 
 /* What is left behind the options; roles bring their programs with them. */
-static int check_program(const struct options *out, struct ctrun_error *err)
+static int check_program(const struct parser *parser)
 {
+    const struct options *out = parser->out;
+    struct ctrun_error *err = parser->err;
     const char *role = option_text(out, OPTION_ROLE);
     const bool is_near = option_is_given(out, OPTION_ROLE) && strchr(role, '=');
 
-    if (out->role_count > 0 && !role_spec_is(role))
+    if (out->role_count > 0 && parser->plain_role)
         return ct_fail(err, CTRUN_E_USAGE,
                        "--role=%.300s: the others are NAME=N:COMMAND, so must all be",
-                       role);
+                       parser->plain_role);
     if (out->role_count > 0 && out->program_count > 0)
         return ct_fail(err, CTRUN_E_USAGE,
                        "%.300s: each --role=NAME=N:COMMAND has its own program; leave "
@@ -437,5 +442,5 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
         return rc;
     out->program = argv + parser.at;
     out->program_count = argc - parser.at;
-    return check_program(out, err);
+    return check_program(&parser);
 }

@@ -180,6 +180,7 @@ def test_without_several_roles_a_template_s_role_rank_stays_as_typed(box):
     (["--role=t=1:x", "y"], 2, "y: each --role=NAME=N:COMMAND has its own program"),
     (["--role=t=1:x", "--role=t=1:z"], 2, "--role=t=1:z: t comes twice"),
     (["--role=t=1:x", "--role=y"], 2, "--role=y: the others are NAME=N:COMMAND, so must all be"),
+    (["--role=y", "--role=t=1:x"], 2, "--role=y: the others are NAME=N:COMMAND, so must all be"),
     (["--role=t=four:x"], 2, "(the program to run); --role=t=four:x is no NAME=N:COMMAND"),
     (["--role=t=1:echo 'x"], 2, "--role=t: a ' is not closed"),
     (["--nproc-per-node=3", "--role=t=2:true"], 2, "--nproc-per-node=3: the roles have 2 workers"),
