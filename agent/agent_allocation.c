@@ -29,12 +29,12 @@ static uint64_t grace_ms(const struct agent *agent, uint64_t left_ms)
                                                   : most_ms;
 }
 
-/* A signal that is only passed on needs somebody to pass it to: nothing new is begun when the
- * time does not suffice for it. */
+/* A signal that is only passed on needs somebody to pass it to, here or, once ours have succeeded,
+ * on other nodes: nothing new is begun when the time does not suffice for it. */
 static bool is_ending(const struct agent *agent, int signal)
 {
     return signal == SIGTERM || agent_is_ending_signal(agent, signal) ||
-           agent->state != AGENT_RUNNING;
+           (agent->state != AGENT_RUNNING && agent->state != AGENT_SUCCEEDED);
 }
 
 static void on_near(void *context)

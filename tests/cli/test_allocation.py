@@ -4,6 +4,7 @@ import signal
 import time
 
 import ctrun
+import launch
 import schema
 import test_signals_run as signals
 import test_summary_json
@@ -68,6 +69,19 @@ def test_usr1_is_passed_on_to_each_worker_of_all_nodes_once(box):
     signals.leave(box, runs, 75)
     assert "SIGUSR1 to the workers" in runs[0].err, runs
     assert [event["is_ending"] for event in box.events("allocation_ends")] == [0, 0]
+
+
+def test_a_node_whose_workers_have_succeeded_passes_usr1_on_and_serves_the_others(box):
+    program = box.write("half.sh", signals.COUNTING.replace(
+        "echo up", '[ "$GROUP_RANK" = 1 ] || exit 0\necho up'), 0o755)
+    port = launch.free_port()
+    runs = [box.start_ctrun("--nnodes=2", f"--node-rank={node}", f"--master-port={port}",
+                            before(",USR1"), "--no-python", program, env=end())
+            for node in range(2)]
+    box.wait_event("agent_state", to="succeeded")
+    box.wait_event("allocation_ends", count=2)
+    ctrun.wait_until(lambda: signals.got(box, 1) == ["USR1"], lambda: f"{runs}")
+    signals.leave(box, runs)
 
 
 def test_all_nodes_end_before_the_end(box):
