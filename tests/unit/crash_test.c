@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/crash.h"
 #include "agent/crash_record.h"
 #include "agent/elf_symbols.h"
 #include "tests/lib/test.h"
@@ -34,7 +37,7 @@ static void fill(struct ct_crash *raw)
     raw->frames[0] = 0x1100;
     raw->frames[1] = 0x7100;
     raw->frames[2] = 0x9100;
-    raw->frames[3] = 0xffff; /* where the walk has lost its way */
+    raw->frames[3] = 0xa000; /* where the walk has lost its way */
     raw->frames[4] = 0x1200;
     raw->frame_count = 5;
     memcpy(raw->modules, maps, sizeof maps - 1);
@@ -281,7 +284,19 @@ static void a_place_is_in_the_function_that_spans_it(void **state)
     expect_function(&image, 0x1180, "", 0);
     expect_function(&image, 0x1210, "nosize", 0x10);
     expect_function(&image, 0x10ff, "", 0);
-    expect_function(&image, 0x900, "", 0);  /* in no segment */
+    expect_function(&image, 0x900, "", 0); /* in no segment */
+    image.symbols[2].st_value = 0x401120;  /* in the first one: the nearest start */
+    expect_function(&image, 0x1130, "second", 0x10);
+    image.symbols[1].st_value = 0x401130;
+    image.symbols[2].st_value = 0x401100;
+    expect_function(&image, 0x1138, "first", 8);
+    image.symbols[1].st_shndx = SHN_UNDEF; /* of another file */
+    expect_function(&image, 0x1138, "second", 0x38);
+    build(&image);
+    image.segment.p_filesz = 0x110;
+    expect_function(&image, 0x110f, "first", 0xf);
+    expect_function(&image, 0x1110, "", 0); /* behind the segment */
+    build(&image);
     image.sections[1].sh_type = SHT_DYNSYM; /* stripped: what it exports is left */
     expect_function(&image, 0x1100, "first", 0);
 }
@@ -340,6 +355,76 @@ static void our_own_program_has_names(void **state)
     close(fd);
 }
 
+/* ---- All of it --------------------------------------------------------------------------- */
+
+static int write_record(int fd, const struct ct_crash *raw)
+{
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, raw, sizeof *raw, 0), sizeof *raw);
+    return fd;
+}
+
+static void only_memory_in_which_something_crashed_is_a_record(void **state)
+{
+    char path[] = "/tmp/ctrun-crash-test-XXXXXX";
+    const int memory = memfd_create("x", MFD_CLOEXEC);
+    const int file = mkostemp(path, O_CLOEXEC);
+    struct ct_crash raw;
+
+    (void)state;
+    unlink(path);
+    fill(&raw);
+    assert_true(crash_is_told(write_record(memory, &raw)));
+    assert_false(crash_is_told(write_record(file, &raw))); /* could make us wait */
+    raw.state = CT_CRASH_EMPTY;
+    assert_false(crash_is_told(write_record(memory, &raw)));
+    close(memory);
+    close(file);
+}
+
+/* This function, and what of /proc/self/maps says where it is. */
+static void fill_own(struct ct_crash *raw, uint64_t more_inode)
+{
+    const uint64_t here = (uint64_t)(uintptr_t)fill_own;
+    FILE *maps_file = fopen("/proc/self/maps", "re");
+    char line[1024];
+
+    fill(raw);
+    raw->frame_count = 1;
+    raw->frames[0] = here;
+    assert_non_null(maps_file);
+    while (fgets(line, sizeof line, maps_file)) {
+        unsigned long long start, end, offset, inode;
+        char path[512];
+
+        if (sscanf(line, "%llx-%llx %*s %llx %*s %llu %511[^\n]", &start, &end, &offset,
+                   &inode, path) == 5 &&
+            here >= start && here < end)
+            raw->modules_length = (uint32_t)snprintf(
+                raw->modules, sizeof raw->modules,
+                "%llx-%llx r-xp %llx 00:00 %llu %s\n", start, end, offset,
+                inode + more_inode, path);
+    }
+    (void)fclose(maps_file);
+}
+
+static void a_file_that_was_replaced_meanwhile_names_nothing(void **state)
+{
+    struct ct_crash raw;
+
+    (void)state;
+    for (int is_replaced = 0; is_replaced < 2; is_replaced++) {
+        const int fd = memfd_create("x", MFD_CLOEXEC);
+        struct ct_failure failure = {0};
+
+        fill_own(&raw, (uint64_t)is_replaced);
+        assert_true(crash_explain(&failure, write_record(fd, &raw)));
+        assert_int_equal(strstr(failure.facts, "fill_own+0x0 (") != NULL, !is_replaced);
+        assert_non_null(strstr(failure.facts, "unit_crash_test)"));
+        close(fd);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +436,8 @@ int main(void)
         cmocka_unit_test(a_place_is_in_the_function_that_spans_it),
         cmocka_unit_test(files_that_lie_have_no_functions),
         cmocka_unit_test(our_own_program_has_names),
+        cmocka_unit_test(only_memory_in_which_something_crashed_is_a_record),
+        cmocka_unit_test(a_file_that_was_replaced_meanwhile_names_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
