@@ -11,6 +11,7 @@ static void what_is_left_is_counted_by_the_wall_clock(void **state)
     assert_int_equal(allocation_left_ms(100, 40ull * 1000000000), 60000);
     assert_int_equal(allocation_left_ms(100, 99999ull * 1000000), 1);
     assert_int_equal(allocation_left_ms(100, 100ull * 1000000000), 0);
+    assert_int_equal(allocation_left_ms(100, 100500ull * 1000000), 0);
     assert_int_equal(allocation_left_ms(100, 5000ull * 1000000000), 0);
     assert_int_equal(allocation_left_ms(0, 1), 0);
     assert_int_equal(allocation_left_ms(INT64_MAX, 1), UINT64_MAX);

@@ -2,6 +2,7 @@
 /* What an end means: an example for each row of the table, in its order. */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "agent/diagnosis.h"
@@ -197,6 +198,19 @@ static void where_the_signal_is_told_already_only_words_say_more(void **state)
     assert_non_null(strstr(failure.facts, "heap is damaged"));
 }
 
+static void a_name_that_is_none_is_not_quoted(void **state)
+{
+    char text[300];
+    struct ct_failure failure;
+
+    (void)state;
+    (void)snprintf(text, sizeof text, "ModuleNotFoundError: No module named '%0250d'\n",
+                   1);
+    failure = fail_as(&(struct example){EXIT, 1, text, NULL});
+    diagnosis_add(&failure, false);
+    assert_string_equal(failure.facts, "");
+}
+
 static void the_last_words_of_a_kind_count(void **state)
 {
     struct ct_failure failure = fail_as(
@@ -238,6 +252,7 @@ int main(void)
         cmocka_unit_test(each_row_has_an_example_that_finds_it),
         cmocka_unit_test(what_is_not_in_the_table_is_left_alone),
         cmocka_unit_test(where_the_signal_is_told_already_only_words_say_more),
+        cmocka_unit_test(a_name_that_is_none_is_not_quoted),
         cmocka_unit_test(the_last_words_of_a_kind_count),
         cmocka_unit_test(a_python_exception_is_told_with_its_place),
     };

@@ -162,6 +162,34 @@ static void what_is_closer_than_the_doubt_stays_as_it_came(void **state)
     assert_int_equal(root_of(&failures), 3);
 }
 
+/* How long the earlier one was on its way makes it earlier still. */
+static void only_the_link_of_the_later_one_makes_doubt(void **state)
+{
+    static const struct {
+        uint64_t rtt_ms; /* of the first to tell, and of the second */
+        uint64_t other_ms;
+        int32_t root;
+    } rows[] = {{0, 1000, 1}, {1000, 0, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        static struct failures failures;
+        struct ct_failure failure = make(CT_CAUSE_EXIT, 1, 0);
+
+        failures_clear(&failures);
+        failure.age_ms = 1;
+        failures_add_told(
+            &failures, &failure,
+            &(struct failures_arrival){.at_ms = 20001, .rtt_ms = rows[i].rtt_ms});
+        failure = make(CT_CAUSE_EXIT, 1, 1);
+        failure.age_ms = 500;
+        failures_add_told(
+            &failures, &failure,
+            &(struct failures_arrival){.at_ms = 20001, .rtt_ms = rows[i].other_ms});
+        assert_int_equal(root_of(&failures), rows[i].root);
+    }
+}
+
 static void without_an_age_the_first_to_tell_is_first(void **state)
 {
     static struct failures failures;
@@ -246,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_victim_is_not_the_root_cause_even_when_heard_first),
         cmocka_unit_test(who_failed_first_is_the_root_cause_even_when_told_last),
         cmocka_unit_test(what_is_closer_than_the_doubt_stays_as_it_came),
+        cmocka_unit_test(only_the_link_of_the_later_one_makes_doubt),
         cmocka_unit_test(without_an_age_the_first_to_tell_is_first),
         cmocka_unit_test(after_the_decision_the_root_cause_stays),
         cmocka_unit_test(the_first_one_finds_room_and_no_victim_is_it),

@@ -32,7 +32,9 @@ static void the_peak_comes_last_when_no_sample_has_seen_it(void **state)
     (void)state;
     memory_add(&curve, 10 << 10, 1000);
     expect(&curve, 64 << 10, 1500, "in the last 1 s: 10 -> 64 MiB");
+    expect(&curve, 10 << 10, 1000, "in the last 1 s: 10 MiB");
     expect(&curve, 5 << 10, 1000, "in the last 1 s: 10 MiB");
+    expect(&curve, 1 << 20, 1000, "in the last 1 s: 0.0 -> 1.0 GiB");
     memory_add(&curve, (1 << 20) + (1 << 17), 6000);
     expect(&curve, 4 << 20, 10001, "in the last 10 s: 0.0 -> 1.1 -> 4.0 GiB");
 }
