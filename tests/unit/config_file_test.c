@@ -45,6 +45,7 @@ static void each_line_reads_to_this_name_and_value(void **state)
         {"a = \"b\\\"c\\\\d\\n\" # e", "a", "b\"c\\d\\n", 1},
         {"a = 'b\\'", "a", "b\\", 1},
         {"a = '\"'", "a", "\"", 1},
+        {"a = 'b\\\\c'", "a", "b\\\\c", 1},
         {"a", NULL, NULL, -1},
         {"a =", NULL, NULL, -1},
         {"a = # b", NULL, NULL, -1},

@@ -116,6 +116,37 @@ static void each_line_chooses_its_backend_and_endpoint(void **state)
     }
 }
 
+static void the_workers_of_all_roles_may_be_said_as_well(void **state)
+{
+    (void)state;
+    resolve(&f, "--nproc-per-node=3 --role=a=2:true --role=b=1:true", NULL);
+    if (f.rc != 0)
+        fail_msg("%s", f.err.text);
+    assert_int_equal(f.config.nproc, 3);
+    assert_int_equal(config_widest_role(&f.config), 2);
+    done();
+}
+
+static void the_signal_before_the_end_has_its_name_with_and_without_sig(void **state)
+{
+    static const struct {
+        const char *line;
+        int signal;
+    } rows[] = {{"--stop-before-end=5 sh", SIGTERM},
+                {"--stop-before-end=5,SIGUSR1 sh", SIGUSR1},
+                {"--stop-before-end=5,USR2 sh", SIGUSR2}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        resolve(&f, rows[i].line, NULL);
+        if (f.rc != 0)
+            fail_msg("%s: %s", rows[i].line, f.err.text);
+        assert_int_equal(f.config.stop_before_end_s, 5);
+        assert_int_equal(f.config.end_signal, rows[i].signal);
+        done();
+    }
+}
+
 static void each_bad_line_is_refused_with_its_code(void **state)
 {
     static const struct {
@@ -157,10 +188,11 @@ static void each_bad_line_is_refused_with_its_code(void **state)
         {"--log-max-size=abc sh", CTRUN_E_USAGE, "--log-max-size=abc"},
         {"--log-rate-limit=5 sh", CTRUN_E_USAGE, "--log-rate-limit=5"},
         {"--log-rate-limit=2T sh", CTRUN_E_USAGE, "--log-rate-limit=2T"},
-        {"--requeue-exit=999 sh", CTRUN_E_USAGE, "--requeue-exit=999"},
+        {"--requeue-exit=256 sh", CTRUN_E_USAGE, "--requeue-exit=256"},
         {"--stop-before-end=x sh", CTRUN_E_USAGE, "--stop-before-end=x"},
         {"--stop-before-end=5, sh", CTRUN_E_USAGE, "the signal is SIGTERM"},
         {"--stop-before-end=5,HUP sh", CTRUN_E_USAGE, "--stop-before-end=5,HUP"},
+        {"--stop-before-end=5xUSR1 sh", CTRUN_E_USAGE, "SECONDS,SIGNAL"},
         {"--stop-before-end=99999999999 sh", CTRUN_E_USAGE, "0 to 2592000"},
         {"--omp-threads=x sh", CTRUN_E_USAGE, "--omp-threads=x"},
         {"--shutdown-timeout=-1 sh", -EINVAL,
@@ -633,6 +665,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_line_chooses_its_backend_and_endpoint),
+        cmocka_unit_test(the_workers_of_all_roles_may_be_said_as_well),
+        cmocka_unit_test(the_signal_before_the_end_has_its_name_with_and_without_sig),
         cmocka_unit_test(each_bad_line_is_refused_with_its_code),
         cmocka_unit_test(the_run_id_is_the_users_unless_standalone),
         cmocka_unit_test(times_come_from_rdzv_conf),

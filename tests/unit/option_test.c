@@ -195,6 +195,7 @@ static void options_that_act_at_once_do_not_read_on(void **state)
         {"--version", OPTIONS_VERSION},
         {"--print-completion bash --bogus", OPTIONS_COMPLETION},
         {"--print_completion=zsh", OPTIONS_COMPLETION},
+        {"--print-c bash", OPTIONS_COMPLETION}, /* torchrun has no --print-config */
         {"--standalone --print-completion tcsh", OPTIONS_COMPLETION},
     };
 

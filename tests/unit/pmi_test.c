@@ -160,6 +160,10 @@ static void a_card_reads_back(void **state)
     assert_int_equal(pmi_card_parse(&again, text), 0);
     assert_int_equal(again.token.length, 32);
     assert_memory_equal(again.token.bytes, card.token.bytes, 32);
+    card.token.length = CT_AUTH_TOKEN_MIN_BYTES;
+    assert_int_equal(pmi_card_format(text, &card), 0);
+    assert_int_equal(pmi_card_parse(&again, text), 0);
+    assert_int_equal(again.token.length, CT_AUTH_TOKEN_MIN_BYTES);
 }
 
 static void a_card_that_is_too_long_has_fewer_addresses(void **state)
