@@ -114,6 +114,29 @@ static void a_manifest_survives_every_failed_allocation(void **state)
     ct_buf_deinit(&buf);
 }
 
+/* As a host would get it from one that lies: what it may do with a file is as important as where. */
+static void a_program_outside_and_the_right_to_be_another_user_are_refused(void **state)
+{
+    struct stage_entry entry = {.kind = STAGE_FILE, .mode = 04755, .path = T("x")};
+    struct stage_manifest manifest;
+    struct stage_manifest back;
+    struct ct_buf buf;
+
+    (void)state;
+    fill(&manifest);
+    assert_int_equal(stage_manifest_add(&manifest, &entry), -EINVAL);
+    entry.mode = 0755;
+    assert_int_equal(stage_manifest_add(&manifest, &entry), 0);
+    free(manifest.program);
+    manifest.program = ct_strdup("../bin/x");
+    ct_buf_init(&buf, MB);
+    assert_int_equal(stage_manifest_encode(&buf, &manifest), 0);
+    assert_int_equal(
+        stage_manifest_decode(&back, ct_buf_data(&buf), ct_buf_length(&buf)), -EBADMSG);
+    stage_manifest_deinit(&manifest);
+    ct_buf_deinit(&buf);
+}
+
 static void chunks_are_counted_over_all_files(void **state)
 {
     struct stage_manifest manifest;
@@ -214,6 +237,9 @@ static void a_set_arrives_in_as_many_messages_as_it_takes(void **state)
     assert_int_equal(stage_set_init(&set, 1000), 0);
     assert_int_equal(stage_set_init(&back, 1000), 0);
     assert_int_equal(stage_set_next(&set, 0), 1000);
+    stage_set_add(&set, 64); /* the first of a word that is looked at as a whole */
+    assert_int_equal(stage_set_next(&set, 0), 64);
+    stage_set_remove(&set, 64);
     for (uint32_t i = 0; i < 1000; i += i < 500 ? 1 : 7)
         stage_set_add(&set, i);
     stage_set_remove(&set, 250);
@@ -379,6 +405,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_arrives_as_it_was),
         cmocka_unit_test(a_manifest_survives_every_failed_allocation),
+        cmocka_unit_test(
+            a_program_outside_and_the_right_to_be_another_user_are_refused),
         cmocka_unit_test(chunks_are_counted_over_all_files),
         cmocka_unit_test(paths_that_leave_the_folder_are_refused),
         cmocka_unit_test(nothing_lies_below_a_link_or_a_file_or_comes_twice),
