@@ -8,13 +8,16 @@ import pytest
 
 # What a program of MPICH does, with the descriptors that it has.
 CLIENT = """
-import os, socket, sys
+import fcntl, os, socket, sys, termios
 rank, size = os.environ["PMI_RANK"], int(os.environ["PMI_SIZE"])
 fds = [int(fd) for fd in os.listdir("/proc/self/fd")]
 pmi = socket.socket(fileno=int(os.environ["PMI_FD"]))
 lines = pmi.makefile()
 def ask(line):
-    pmi.sendall(line.encode() + b"\\n")
+    for piece in line[:7].encode(), line[7:].encode() + b"\\n":
+        pmi.sendall(piece)
+        while any(fcntl.ioctl(pmi, termios.TIOCOUTQ, b"    ")):
+            pass  # until it is read: a line need not come in one piece
     return lines.readline().strip()
 assert rank == os.environ["RANK"] and "PMI_PORT" not in os.environ
 assert ask("cmd=init pmi_version=1 pmi_subversion=1").endswith("rc=0")
@@ -89,6 +92,7 @@ def test_workers_exchange_what_they_put(box):
                     env={"PMI_PORT": "login:1", "PMI_FD": "99", "PMI_RANK": "7"})
     assert run.code == 0, run
     assert run.out == "card-0-0 card-1-0 card-2-0\n" * 3, run
+    assert "MPI_Finalize" not in run.err, run
 
 
 def test_a_new_round_has_a_new_server(box):
@@ -97,6 +101,7 @@ def test_a_new_round_has_a_new_server(box):
     assert run.code == 0, run
     assert run.out.count("card-0-0 card-1-0\n") >= 1, run
     assert run.out.endswith("card-0-1 card-1-1\n" * 2), run
+    assert "rank 1 ended without MPI_Finalize" not in run.err, run  # it failed
 
 
 def test_who_speaks_something_else_is_not_served_and_told(box):
