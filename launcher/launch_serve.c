@@ -47,20 +47,25 @@ static void offer_heir(struct launch *launch)
         launch->claim.key = key;
 }
 
+static struct ct_addr where_to_listen(const struct launch *launch)
+{
+    const struct ct_addr any = {.v6.sin6_family = AF_INET6, .length = sizeof any.v6};
+
+    return launch->addresses.has_bind ? launch->addresses.bind : any;
+}
+
 /* Listens, and turns everybody away until the rendezvous' node is lost. */
 static int stand_by(struct launch *launch, struct ctrun_error *err)
 {
-    struct ct_addr any = {.v6.sin6_family = AF_INET6, .length = sizeof any.v6};
+    struct ct_addr addr = where_to_listen(launch);
     int rc;
 
     if (launch->claim.key == 0)
         return 0;
     if ((rc = need_server(launch, err)) < 0)
         return rc;
-    if (launch->addresses.has_bind)
-        any = launch->addresses.bind;
     server_yield(launch->server);
-    if (server_listen(launch->server, &any, &launch->claim.port, err) < 0) {
+    if (server_listen(launch->server, &addr, &launch->claim.port, err) < 0) {
         ct_warn("no standby for the rendezvous: %s", err->text);
         launch->claim = (struct ct_claim){0};
     }
@@ -85,16 +90,14 @@ static void yield(void *context)
 /* Serves as soon as it is elected. */
 static int stand_for_host(struct launch *launch, struct ctrun_error *err)
 {
-    struct ct_addr any = {.v6.sin6_family = AF_INET6, .length = sizeof any.v6};
+    struct ct_addr addr = where_to_listen(launch);
     uint16_t port;
     int rc;
 
     if ((rc = candidacy_create(&launch->candidacy, launch->config, err)) < 0 ||
         (rc = need_server(launch, err)) < 0)
         return rc;
-    if (launch->addresses.has_bind)
-        any = launch->addresses.bind;
-    if ((rc = server_listen(launch->server, &any, &port, err)) < 0)
+    if ((rc = server_listen(launch->server, &addr, &port, err)) < 0)
         return rc;
     return candidacy_start(launch->candidacy, launch->server, &launch->addresses, port,
                            err);
@@ -110,17 +113,15 @@ static size_t find_servers(void *context, struct ct_addr *out, size_t max)
 int launch_serve_anywhere(struct launch *launch, uint16_t *port,
                           struct ctrun_error *err)
 {
-    struct ct_addr any = {.v6.sin6_family = AF_INET6, .length = sizeof any.v6};
+    struct ct_addr addr = where_to_listen(launch);
     int rc = need_server(launch, err);
 
     if (rc < 0)
         return rc;
-    if (launch->addresses.has_bind)
-        any = launch->addresses.bind;
-    ct_addr_set_port(&any, launch->config->endpoint.port);
-    if ((rc = server_listen(launch->server, &any, port, err)) == CTRUN_E_PORT_BUSY) {
-        ct_addr_set_port(&any, 0);
-        rc = server_listen(launch->server, &any, port, err);
+    ct_addr_set_port(&addr, launch->config->endpoint.port);
+    if ((rc = server_listen(launch->server, &addr, port, err)) == CTRUN_E_PORT_BUSY) {
+        ct_addr_set_port(&addr, 0);
+        rc = server_listen(launch->server, &addr, port, err);
     }
     if (rc < 0)
         return rc;
