@@ -156,6 +156,19 @@ def test_a_copy_that_was_damaged_is_mended(box, ssh):
     assert staged_events(box)[1]["sent_bytes"] == 9 * MEGABYTE + 17
 
 
+def test_a_host_may_need_more_than_one_message_can_name(box, ssh):
+    """4096 runs of chunks go into one."""
+    source = box.path("data")
+    fill(source, {f"{i:04}": b"%d" % i for i in range(8200)})
+    words = ["--hosts=a", f"--stage={source}", *SHOW]
+    assert run(box, ssh, *words).code == 0
+    for i in range(0, 8200, 2):
+        (copy(box, "a") / f"{i:04}").unlink()
+    done = run(box, ssh, *words)
+    assert done.code == 0, done
+    assert seen(copy(box, "a")) == seen(source)
+
+
 def test_a_file_that_came_half_over_goes_on_where_it_stopped(box, ssh):
     source = tree(box)
     words = ["--hosts=a,b", f"--stage={source}", *SHOW]

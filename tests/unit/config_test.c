@@ -646,6 +646,10 @@ static void several_tasks_a_node_are_ranks_or_one_agent(void **state)
     assert_int_equal(f.config.task.local_count, 8);
     assert_int_equal(f.config.task.node_count, 3);
     config_deinit(&f.config);
+    resolve(&f, "--stdin=24 true", slurm_env);
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
+    assert_non_null(strstr(f.err.text, "there are 24 ranks"));
+    config_deinit(&f.config);
     resolve(&f, "--nproc-per-node=8 true", slurm_env); /* never 8 times 8 */
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.nodes.max, 3);

@@ -129,6 +129,7 @@ static void each_script_becomes_this_one(void **state)
         {"echo torchrun; which torchrun; ./multinode_torchrun.py torchrun.md", NULL,
          false},
         {"# torchrun x\n: torchrun", NULL, false},
+        {"cat my.torchrun", NULL, false},
         {"", NULL, false},
         /* The exports. */
         {"export MASTER_ADDR=$(a | b) # why\nMASTER_PORT=1\nexport MASTER_PORT\n"

@@ -305,6 +305,13 @@ static void a_port_without_a_link_is_passed_over_unless_there_is_no_other(void *
     check(&hints.list[0], PCI_LINK_PHB, "irdma0");
     assert_false(hints.list[0].near[0].has_link);
     nic_hints_deinit(&hints);
+    /* As many of each kind: InfiniBand, on every node. */
+    put(place("class/infiniband/irdma0/ports/1/state"), "4: ACTIVE");
+    put_function("pci0000:30/0000:30:01.0", "0");
+    put_hca("pci0000:30/0000:30:01.0", "mlx5_0", "InfiniBand", "4: ACTIVE");
+    assert_int_equal(nic_hints_fill(&hints, root, &gpus, 0, 1), 0);
+    check(&hints.list[0], PCI_LINK_NODE, "mlx5_0");
+    nic_hints_deinit(&hints);
     end();
 }
 

@@ -371,6 +371,7 @@ static void sizes_are_for_people(void **state)
                  {1000, "1.0 kB"},
                  {3400000000, "3.4 GB"},
                  {999600, "1.0 MB"},
+                 {99960, "100 kB"},
                  {123000000, "123 MB"},
                  {UINT64_MAX, "18.4 EB"}};
     char text[STAGE_TEXT_MAX];
