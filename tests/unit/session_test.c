@@ -5,10 +5,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/crash.h"
 #include "worker_sdk/include/ctrun.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/wire/crash.h"
@@ -275,6 +277,27 @@ static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
     free(message);
 }
 
+/* A daemon closes all that it has inherited, and opens something else there. */
+static void a_child_s_descriptors_are_not_taken_for_the_record_of_its_parent(void **state)
+{
+    const int record = ct_crash_arm();
+    pid_t child;
+    int status;
+
+    (void)state;
+    assert_true(record >= 0);
+    if ((child = fork()) == 0) {
+        int own;
+
+        if (dup2(STDERR_FILENO, record) != record || (own = ct_crash_arm()) < 0)
+            _exit(2);
+        _exit(own == record);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    ct_crash_disarm();
+}
+
 static void an_agent_that_dies_or_talks_nonsense_is_ignored(void **state)
 {
     struct ctrun_session *session;
@@ -365,6 +388,8 @@ int main(void)
         cmocka_unit_test_setup(steps_go_up_and_the_wish_to_stop_comes_down, setup),
         cmocka_unit_test_setup(the_crash_record_is_handed_over_when_it_is_asked_for,
                                setup),
+        cmocka_unit_test(
+            a_child_s_descriptors_are_not_taken_for_the_record_of_its_parent),
         cmocka_unit_test_setup(an_agent_that_dies_or_talks_nonsense_is_ignored, setup),
         cmocka_unit_test_setup(last_words_are_in_torchruns_form, setup),
         cmocka_unit_test_setup(a_store_needs_an_address, setup),

@@ -240,11 +240,12 @@ static int make_record(void)
     return 0;
 }
 
+/* In a child the descriptor may be something else's by now: it stays. */
 static void free_record(void)
 {
     if (armed.record)
         (void)munmap(armed.record, sizeof *armed.record);
-    if (armed.fd >= 0)
+    if (armed.fd >= 0 && armed.pid == getpid())
         close(armed.fd);
     armed.record = NULL;
     armed.fd = -1;
