@@ -632,9 +632,15 @@ static void begin_resume(struct sim *sim, struct sim_node *node)
     resume_later(sim, node);
 }
 
+/* Its workers end then, whatever the server does. */
+static uint64_t lease_end_ms(const struct sim *sim, const struct sim_node *node)
+{
+    return node->answered_ms + sim->settings.lost_after_ms - FENCE_BEFORE_MS;
+}
+
 static void try_resume(struct sim *sim, struct sim_node *node)
 {
-    uint64_t end_ms = node->answered_ms + sim->settings.lost_after_ms - FENCE_BEFORE_MS;
+    const uint64_t end_ms = lease_end_ms(sim, node);
     struct ct_message message = {.kind = CT_MESSAGE_RESUME};
     struct member_link link;
     struct sim_conn *conn;
@@ -1128,6 +1134,12 @@ static bool defer(struct sim *sim, struct sim_node *node, const struct sim_event
     case EVENT_STOPPED:
     case EVENT_CUT_OFF: again.at_ms = node->paused_until_ms; break;
     case EVENT_TRY:
+        again.at_ms = lease_end_ms(sim, node);
+        if (again.at_ms > sim->server_paused_until_ms)
+            again.at_ms = sim->server_paused_until_ms;
+        if (again.at_ms < node->paused_until_ms)
+            again.at_ms = node->paused_until_ms;
+        break;
     case EVENT_CONNECT:
         again.at_ms = node->paused_until_ms > sim->server_paused_until_ms
                           ? node->paused_until_ms
