@@ -229,8 +229,11 @@ static int pass_pmi(struct worker *worker, int pmi_fd, int *fd, struct ctrun_err
 static int start_planned(struct worker *worker, const struct worker_place *place,
                          struct ctrun_error *err)
 {
-    struct spawn_request request = {
-        .argv = worker->plan.argv, .in = -1, .out = -1, .err = -1, .bind = &worker->plan.bind};
+    struct spawn_request request = {.argv = worker->plan.argv,
+                                    .in = -1,
+                                    .out = -1,
+                                    .err = -1,
+                                    .bind = &worker->plan.bind};
     int rc;
 
     if ((rc = open_throttle(worker, place, err)) == 0 &&
@@ -430,6 +433,12 @@ void worker_give_up(struct worker *worker, const struct worker_place *place)
                     "pid %d did not die after SIGKILL: %s", worker->pid, where);
     unkillable_explain(&worker->failure, worker->pid);
     emit_ended(worker, place);
+}
+
+bool worker_has_failed(const struct worker *worker)
+{
+    return worker->state == WORKER_ENDED && worker->failure.cause != CT_CAUSE_NONE &&
+           worker->failure.cause != CT_CAUSE_STOPPED;
 }
 
 int worker_restart(struct worker *worker, const struct worker_place *place)

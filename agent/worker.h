@@ -82,6 +82,8 @@ void worker_end(struct worker *worker, const struct worker_place *place,
 void worker_give_up(struct worker *worker, const struct worker_place *place);
 /* Another one in its place, alone: on its way and confirmed. On failure worker->failure says why. */
 int worker_restart(struct worker *worker, const struct worker_place *place);
+/* It has ended with a failure of its own, not because we stopped it. */
+bool worker_has_failed(const struct worker *worker);
 /* Its role in the round of `start`. */
 void worker_find_role(struct ct_role_at *out, const struct worker *worker,
                       const struct agent_options *options,
