@@ -278,7 +278,7 @@ static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
 }
 
 /* A daemon closes all that it has inherited, and opens something else there. */
-static void a_child_s_descriptors_are_not_taken_for_the_record_of_its_parent(void **state)
+static void a_child_leaves_the_number_of_its_parent_s_record_alone(void **state)
 {
     const int record = ct_crash_arm();
     pid_t child;
@@ -388,8 +388,7 @@ int main(void)
         cmocka_unit_test_setup(steps_go_up_and_the_wish_to_stop_comes_down, setup),
         cmocka_unit_test_setup(the_crash_record_is_handed_over_when_it_is_asked_for,
                                setup),
-        cmocka_unit_test(
-            a_child_s_descriptors_are_not_taken_for_the_record_of_its_parent),
+        cmocka_unit_test(a_child_leaves_the_number_of_its_parent_s_record_alone),
         cmocka_unit_test_setup(an_agent_that_dies_or_talks_nonsense_is_ignored, setup),
         cmocka_unit_test_setup(last_words_are_in_torchruns_form, setup),
         cmocka_unit_test_setup(a_store_needs_an_address, setup),
