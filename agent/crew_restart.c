@@ -64,8 +64,9 @@ bool crew_continue_restarts(struct crew *crew)
         if (worker->state != WORKER_RESTARTING)
             continue;
         if (is_buried(crew, worker)) {
-            /* What it has told is not the next one's. */
+            /* What it has told is not the next one's, and what it died of no one else's. */
             control_catch_up(crew->options.control);
+            crew->oom_proof[0] = '\0';
             is_over = worker_restart(worker, &crew->place) < 0;
         } else {
             is_over = ct_left_ms(worker->gone_by_ms) == 0;

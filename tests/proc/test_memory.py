@@ -54,3 +54,16 @@ def test_a_worker_that_the_kernel_kills_for_memory_is_told_as_such(node, small_g
     facts = dict(line.split("\t") for line in failure["facts"].splitlines())
     assert facts["proof"].startswith("oom_kill 0 -> 1 in ")
     assert facts["limit"].startswith("64 MiB of cgroup ") and "; rank 1 held " in facts["limit"]
+
+
+def test_one_that_was_killed_for_memory_and_started_again_proves_nothing_for_others(box, small_group):
+    data = box.write("data", "#!/bin/sh\n[ $CTRUN_ROLE_RESTART_COUNT = 0 ] && exec "
+                     f"{ctrun.program('victim')} eat {LIMIT_BYTES * 2}\n"
+                     "touch again; exec sleep 1000\n", 0o755)
+    trainer = box.write("trainer", "#!/bin/sh\nuntil [ -e again ]; do sleep 0.02; done\n"
+                        "kill -KILL $$\n", 0o755)
+    run = box.run("sh", "-c", f'echo $$ > {small_group}/cgroup.procs; exec "$@"', "sh",
+                  ctrun.program("ctrun"), "--standalone", "--role", f"data=1:{data}",
+                  "--role", f"trainer=1:{trainer}", "--role-restarts=data=1")
+    assert run.code == 137, run
+    assert [e["cause"] for e in box.events("worker_ended")][:2] == ["oom", "signal"], run
