@@ -244,6 +244,9 @@ def test_the_program_runs_from_its_copy_and_the_usual_variables_name_it(box, ssh
     assert done.code == 0, done
     assert sorted(done.out.splitlines()) == [
         f"{host}: {copy(box, host)}/bin/run /x:{copy(box, host)}/lib data/bin" for host in "ab"]
+    box.path("other").symlink_to(source / "bin")  # a name that leads into it
+    done = run(box, ssh, "--hosts=a", "--stage=data", "other/run", "x", cwd=box.dir)
+    assert done.out == f"{copy(box, 'a')}/bin/run  x\n", done
 
 
 def test_options_of_a_file_do_not_move_the_program(box, ssh):

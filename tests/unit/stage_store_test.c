@@ -3,6 +3,7 @@
  * locked is left alone. The way through ssh is in tests/cli/test_stage.py. */
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "launcher/stage_scan.h"
 #include "launcher/stage_store.h"
+#include "launcher/stage_text.h"
 #include "launcher/stage_tree.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
@@ -49,6 +51,7 @@ static int open_room(void **state)
     struct room *room = ct_zalloc(sizeof *room);
     struct stage_scan *scan;
     struct ctrun_error err;
+    char copies[STAGE_TEXT_NAME_MAX];
     char list[PATH_MAX];
     int rc;
 
@@ -61,6 +64,10 @@ static int open_room(void **state)
     assert_int_equal(mkdir(path_in(room, "data"), 0755), 0);
     write_file(path_in(room, "data/f"), room->content, room->size);
     assert_int_equal(symlink("/nowhere", path_in(room, "data/l")), 0);
+    /* Copies that are there are none of it: this machine's disk may be below the source. */
+    stage_text_folder(copies, getuid());
+    (void)ct_format(list, sizeof list, "%s/data/%s", room->dir, copies);
+    assert_int_equal(mkdir(list, 0700), 0);
     (void)ct_copy(list, sizeof list, path_in(room, "data"));
     assert_int_equal(stage_scan_open(&scan, &room->manifest, list, "/", &err), 0);
     room->manifest.dir = ct_strdup("");
@@ -140,19 +147,89 @@ static void a_file_is_there_when_its_last_chunk_is_and_not_before(void **state)
     stage_store_close(store, true);
 }
 
-/* A disk that was full at the rename, a SIGKILL in front of it. Root may write to everything. */
+static struct stat look_at(const char *path)
+{
+    struct stat info;
+
+    assert_int_equal(stat(path, &info), 0);
+    return info;
+}
+
+static void times_before_1970_rights_and_closed_folders_are_kept(void **state)
+{
+    struct room *room = *state;
+    struct stage_entry *folder = &room->manifest.entries[0];
+    struct stage_entry *file = &room->manifest.entries[1];
+    struct stage_store *store;
+    struct ctrun_error err;
+    struct stat info;
+
+    folder->mode = 0500;
+    file->mtime_ns = -1500000000;
+    store = open_store(room);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(put(store, room, i), 0);
+    assert_int_equal(stage_store_settle(store, &err), 0);
+    info = look_at(file_of(store));
+    assert_int_equal(info.st_mtim.tv_sec, -2);
+    assert_int_equal(info.st_mtim.tv_nsec, 500000000);
+    assert_int_equal(info.st_mode & 07777, 0644);
+    info = look_at(dirname(file_of(store)));
+    assert_int_equal(info.st_mode & 07777, 0700); /* else the next run could not */
+    stage_store_close(store, false);
+    file->mode = 0755; /* chmod leaves the time as it was */
+    store = open_store(room);
+    assert_int_equal(stage_store_needs(store)->count, 0);
+    info = look_at(file_of(store));
+    assert_int_equal(info.st_mode & 07777, 0755);
+    stage_store_close(store, true);
+}
+
+/* Root may write to everything. */
+static bool become_nobody(const struct room *room)
+{
+    if (getuid() != 0)
+        return false;
+    assert_int_equal(chown(room->dir, NOBODY, (gid_t)-1), 0);
+    assert_int_equal(setresuid(NOBODY, NOBODY, 0), 0);
+    return true;
+}
+
+static void what_workers_left_in_a_copy_goes_but_for_bytecode(void **state)
+{
+    struct room *room = *state;
+    const bool was_root = become_nobody(room);
+    struct stage_store *store = open_store(room);
+    char cache[PATH_MAX];
+    char made[PATH_MAX];
+    char file[PATH_MAX];
+
+    (void)ct_format(cache, sizeof cache, "%s/data/__pycache__",
+                    stage_store_path(store));
+    (void)ct_format(made, sizeof made, "%s/data/made", stage_store_path(store));
+    (void)ct_format(file, sizeof file, "%s/data/made/x", stage_store_path(store));
+    assert_int_equal(mkdir(cache, 0755), 0);
+    assert_int_equal(mkdir(made, 0755), 0);
+    write_file(file, "x", 1);
+    assert_int_equal(chmod(made, 0555), 0);
+    stage_store_close(store, false);
+    store = open_store(room);
+    assert_int_equal(access(cache, F_OK), 0);
+    assert_int_not_equal(access(made, F_OK), 0);
+    stage_store_close(store, true);
+    if (was_root)
+        assert_int_equal(setresuid(0, 0, 0), 0);
+}
+
+/* A disk that was full at the rename, a SIGKILL in front of it. */
 static void a_part_that_has_the_rights_of_its_file_already_is_taken_anew(void **state)
 {
     struct room *room = *state;
-    const bool is_root = getuid() == 0;
+    const bool was_root = become_nobody(room);
     struct stage_store *store;
     char name[STAGE_TEXT_NAME_MAX];
     char part[PATH_MAX];
 
-    if (is_root) {
-        assert_int_equal(chown(room->dir, NOBODY, (gid_t)-1), 0);
-        assert_int_equal(setresuid(NOBODY, NOBODY, 0), 0);
-    }
     store = open_store(room);
     assert_int_equal(put(store, room, 0), 0);
     stage_text_part(name, "data/f");
@@ -164,7 +241,7 @@ static void a_part_that_has_the_rights_of_its_file_already_is_taken_anew(void **
         assert_int_equal(put(store, room, i), 0);
     assert_int_equal(access(file_of(store), F_OK), 0);
     stage_store_close(store, true);
-    if (is_root)
+    if (was_root)
         assert_int_equal(setresuid(0, 0, 0), 0);
 }
 
@@ -251,7 +328,10 @@ static void a_file_that_changed_meanwhile_is_named(void **state)
     const int fd = stage_scan_open_file(&room->manifest, file, &err);
 
     assert_true(fd >= 0);
+    assert_int_equal(futimens(fd, (struct timespec[2]){{.tv_sec = 1}, {.tv_sec = 1}}),
+                     0); /* as long as it was, and other bytes perhaps */
     close(fd);
+    assert_int_equal(stage_scan_open_file(&room->manifest, file, &err), CTRUN_E_STAGE);
     write_file(path_in(room, "data/f"), "short", 5);
     assert_int_equal(stage_scan_open_file(&room->manifest, file, &err), CTRUN_E_STAGE);
     assert_non_null(strstr(err.text, "data/f: changed while"));
@@ -284,6 +364,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_file_is_there_when_its_last_chunk_is_and_not_before, open_room,
             close_room),
+        cmocka_unit_test_setup_teardown(
+            times_before_1970_rights_and_closed_folders_are_kept, open_room,
+            close_room),
+        cmocka_unit_test_setup_teardown(
+            what_workers_left_in_a_copy_goes_but_for_bytecode, open_room, close_room),
         cmocka_unit_test_setup_teardown(
             a_part_that_has_the_rights_of_its_file_already_is_taken_anew, open_room,
             close_room),
