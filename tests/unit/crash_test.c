@@ -355,6 +355,26 @@ static void our_own_program_has_names(void **state)
     close(fd);
 }
 
+static bool is_caught(int signal)
+{
+    struct sigaction now;
+
+    assert_int_equal(sigaction(signal, NULL, &now), 0);
+    return now.sa_handler != SIG_DFL;
+}
+
+static void the_last_to_disarm_takes_the_handler_back(void **state)
+{
+    (void)state;
+    assert_true(ct_crash_arm() >= 0);
+    assert_true(ct_crash_arm() >= 0);
+    assert_true(is_caught(SIGABRT));
+    ct_crash_disarm();
+    assert_true(is_caught(SIGABRT));
+    ct_crash_disarm();
+    assert_false(is_caught(SIGABRT));
+}
+
 /* ---- All of it --------------------------------------------------------------------------- */
 
 static int write_record(int fd, const struct ct_crash *raw)
@@ -436,6 +456,7 @@ int main(void)
         cmocka_unit_test(a_place_is_in_the_function_that_spans_it),
         cmocka_unit_test(files_that_lie_have_no_functions),
         cmocka_unit_test(our_own_program_has_names),
+        cmocka_unit_test(the_last_to_disarm_takes_the_handler_back),
         cmocka_unit_test(only_memory_in_which_something_crashed_is_a_record),
         cmocka_unit_test(a_file_that_was_replaced_meanwhile_names_nothing),
     };
