@@ -237,23 +237,35 @@ static void add_place(struct ct_failure *failure, const struct member *member)
                         member->link.seen_as, first, last);
 }
 
+struct ct_failure round_name_node(const struct round *round,
+                                  const struct member *member, enum ct_cause cause,
+                                  const char *why)
+{
+    struct ct_failure failure = {
+        .generation = round->generation,
+        .cause = (uint8_t)cause,
+        .rank = -1,
+        .local_rank = -1,
+        .node_rank = -1,
+        .step = -1,
+    };
+
+    (void)ct_copy(failure.host, sizeof failure.host, member->link.host);
+    (void)ct_copy(failure.text, sizeof failure.text, why);
+    return failure;
+}
+
 static struct ct_failure describe_loss(const struct round *round,
                                        const struct member *member, const char *reason,
                                        uint64_t now_ms)
 {
-    struct ct_failure failure = {
-        .generation = round->generation,
-        .cause = CT_CAUSE_NODE_LOST,
-        .rank = -1,
-        .local_rank = -1,
-        .node_rank = (int32_t)member->start.group_rank,
-        .restart_count = round->restart_count,
-        .uptime_ms = now_ms - round->started_ms,
-        .step = member->step,
-    };
+    struct ct_failure failure = round_name_node(round, member, CT_CAUSE_NODE_LOST,
+                                                reason);
 
-    (void)ct_copy(failure.host, sizeof failure.host, member->link.host);
-    (void)ct_copy(failure.text, sizeof failure.text, reason);
+    failure.node_rank = (int32_t)member->start.group_rank;
+    failure.restart_count = round->restart_count;
+    failure.uptime_ms = now_ms - round->started_ms;
+    failure.step = member->step;
     add_place(&failure, member);
     return failure;
 }

@@ -164,17 +164,10 @@ static void on_leave(struct round *round, struct member *member,
                      const struct ct_message *message, uint64_t now_ms)
 {
     enum member_state before = member->state;
-    struct ct_failure leaver = {
-        .cause = CT_CAUSE_NONE, /* nothing failed: who leaves, and why, for people */
-        .rank = -1,
-        .local_rank = -1,
-        .node_rank = -1,
-        .step = -1,
-    };
+    const struct ct_failure leaver = round_name_node(round, member, CT_CAUSE_NONE,
+                                                     message->leave.reason);
 
     /* The generation of the message cannot matter: it leaves. */
-    (void)ct_copy(leaver.host, sizeof leaver.host, member->link.host);
-    (void)ct_copy(leaver.text, sizeof leaver.text, message->leave.reason);
     round_set_survivor(round, member, false);
     allegiance_release(&round->allegiance, member->claim.key);
     switch (before) {
@@ -200,19 +193,11 @@ static void on_leave(struct round *round, struct member *member,
 static void on_close(struct round *round, struct member *member,
                      const struct ct_message *message, uint64_t now_ms)
 {
-    struct ct_failure failure = {
-        .generation = round->generation,
-        .cause = CT_CAUSE_AGENT,
-        .rank = -1,
-        .local_rank = -1,
-        .node_rank = -1,
-        .step = -1,
-    };
+    const struct ct_failure failure = round_name_node(round, member, CT_CAUSE_AGENT,
+                                                      message->close.reason);
 
     if (round->state == ROUND_CLOSED || round->outcome)
         return;
-    (void)ct_copy(failure.host, sizeof failure.host, member->link.host);
-    (void)ct_copy(failure.text, sizeof failure.text, message->close.reason);
     failures_add(&round->failures, &failure);
     round_decide(round, CT_OUTCOME_CLOSED, message->close.exit_code);
     if (round->state == ROUND_RUNNING)

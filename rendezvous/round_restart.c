@@ -19,26 +19,12 @@ static const char *why_not(const struct round *round)
     return NULL;
 }
 
-static void stop(struct round *round, const struct member *member, const char *reason,
-                 uint64_t now_ms)
-{
-    struct ct_failure asked = {
-        .cause = CT_CAUSE_NONE, /* nothing failed: who asks, and why, for people */
-        .rank = -1,
-        .local_rank = -1,
-        .node_rank = -1,
-        .step = -1,
-    };
-
-    (void)ct_copy(asked.host, sizeof asked.host, member->link.host);
-    (void)ct_copy(asked.text, sizeof asked.text, reason);
-    round_stop_world(round, CT_STOP_ASKED, &asked, now_ms);
-}
-
 void round_on_restart(struct round *round, struct member *member,
                       const struct ct_message *message, uint64_t now_ms)
 {
     const struct ct_restart *restart = &message->restart;
+    const struct ct_failure asked = round_name_node(round, member, CT_CAUSE_NONE,
+                                                    restart->reason);
     const char *refusal = why_not(round);
 
     round->restart = (struct ct_restart){.ticket = restart->ticket, .is_answer = true};
@@ -49,5 +35,5 @@ void round_on_restart(struct round *round, struct member *member,
     if (restart->ticket)
         round_push_to(round, ROUND_SEND_RESTART, member);
     if (!refusal)
-        stop(round, member, restart->reason, now_ms);
+        round_stop_world(round, CT_STOP_ASKED, &asked, now_ms);
 }
