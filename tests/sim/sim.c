@@ -915,13 +915,23 @@ static void pause_node(struct sim *sim, struct sim_node *node, uint64_t for_ms)
     later(sim, 0, node, EVENT_GUARD, 0);
 }
 
+/* The server has one beat to answer; what has come meanwhile is read first. */
+static void resume(struct sim *sim, struct sim_node *node)
+{
+    const uint64_t patience_ms = sim->settings.lost_after_ms - FENCE_BEFORE_MS;
+
+    if (sim->now_ms + BEAT_MS > node->acked_ms + patience_ms)
+        node->acked_ms = sim->now_ms + BEAT_MS - patience_ms;
+    if (node->is_fenced && node->id && !node->is_ending)
+        fail(sim, node, 137, sim->now_ms); /* its workers died of SIGKILL */
+    node->is_fenced = false;
+}
+
 /* As agent/fence.c does. */
 static void guard(struct sim *sim, struct sim_node *node)
 {
     const uint64_t lost_after_ms = sim->settings.lost_after_ms;
-
     const uint64_t until_ms = node->answered_ms + lost_after_ms - lost_after_ms / 20;
-
     const bool is_paused = sim->now_ms < node->paused_until_ms;
 
     if (!node->alive || sim->now_ms < until_ms ||
@@ -938,18 +948,8 @@ static void guard(struct sim *sim, struct sim_node *node)
     }
     set_alive(sim, node, 0, 0);
     node->is_fenced = true;
-}
-
-/* The server has one beat to answer; what has come meanwhile is read first. */
-static void resume(struct sim *sim, struct sim_node *node)
-{
-    const uint64_t patience_ms = sim->settings.lost_after_ms - FENCE_BEFORE_MS;
-
-    if (sim->now_ms + BEAT_MS > node->acked_ms + patience_ms)
-        node->acked_ms = sim->now_ms + BEAT_MS - patience_ms;
-    if (node->is_fenced && node->id && !node->is_ending)
-        fail(sim, node, 137, sim->now_ms); /* its workers died of SIGKILL */
-    node->is_fenced = false;
+    if (!is_paused)
+        resume(sim, node); /* it sees its workers end */
 }
 
 static void suffer(struct sim *sim, struct sim_node *node, const struct note *note)
