@@ -15,6 +15,7 @@ static void what_is_left_is_counted_by_the_wall_clock(void **state)
     assert_int_equal(allocation_left_ms(100, 5000ull * 1000000000), 0);
     assert_int_equal(allocation_left_ms(0, 1), 0);
     assert_int_equal(allocation_left_ms(INT64_MAX, 1), UINT64_MAX);
+    assert_int_equal(allocation_left_ms(INT64_MAX / 100, 1), UINT64_MAX);
 }
 
 static void workers_never_get_all_of_it(void **state)

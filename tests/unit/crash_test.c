@@ -110,6 +110,9 @@ static void a_fault_is_told_in_words(void **state)
     raw.address = 0x7ffefff8;
     expect_description(
         &raw, "address 0x7ffefff8: the stack has overflowed; in the main thread");
+    raw.address = 0x7fff2000; /* above it */
+    expect_description(
+        &raw, "address 0x7fff2000: nothing is mapped there; in the main thread");
     raw.code = SI_KERNEL;
     raw.address = raw.stack = 0;
     expect_description(&raw, "an address that no pointer can be; in the main thread");
@@ -301,6 +304,18 @@ static void a_place_is_in_the_function_that_spans_it(void **state)
     expect_function(&image, 0x1100, "first", 0);
 }
 
+static void more_sections_than_the_header_counts_are_counted_by_the_first(void **state)
+{
+    struct image image;
+
+    (void)state;
+    build(&image);
+    image.header.e_shnum = 0;
+    expect_function(&image, 0x1100, "", 0);
+    image.sections[0].sh_size = 3;
+    expect_function(&image, 0x1100, "first", 0);
+}
+
 static void files_that_lie_have_no_functions(void **state)
 {
     char name[16];
@@ -319,6 +334,9 @@ static void files_that_lie_have_no_functions(void **state)
     expect_function(&image, 0x1100, "", 0);
     build(&image);
     image.sections[1].sh_link = 77;
+    expect_function(&image, 0x1100, "", 0);
+    build(&image);
+    image.sections[2].sh_type = SHT_PROGBITS;
     expect_function(&image, 0x1100, "", 0);
     build(&image);
     image.sections[2].sh_size = 4; /* a name is cut where its table ends */
@@ -454,6 +472,7 @@ int main(void)
         cmocka_unit_test(only_executable_mappings_of_frames_are_kept),
         cmocka_unit_test(modules_that_do_not_fit_are_left_out),
         cmocka_unit_test(a_place_is_in_the_function_that_spans_it),
+        cmocka_unit_test(more_sections_than_the_header_counts_are_counted_by_the_first),
         cmocka_unit_test(files_that_lie_have_no_functions),
         cmocka_unit_test(our_own_program_has_names),
         cmocka_unit_test(the_last_to_disarm_takes_the_handler_back),

@@ -163,6 +163,24 @@ static void what_is_closer_than_the_doubt_stays_as_it_came(void **state)
 }
 
 /* How long the earlier one was on its way makes it earlier still. */
+static void of_those_that_are_stuck_the_furthest_behind_is_first(void **state)
+{
+    static struct failures failures;
+    struct ct_failure out[CT_FAILURES_MAX];
+
+    (void)state;
+    failures_clear(&failures);
+    for (int32_t rank = 0; rank < 3; rank++) {
+        struct ct_failure failure = make(CT_CAUSE_HANG, rank, rank);
+
+        failure.step = rank == 0 ? 9 : 4; /* 1 and 2 alike, but for the state */
+        failures_add(&failures, &failure);
+    }
+    assert_int_equal(failures_copy(&failures, out, CT_FAILURES_MAX), 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(out[i].rank, 2 - i);
+}
+
 static void only_the_link_of_the_later_one_makes_doubt(void **state)
 {
     static const struct {
@@ -274,6 +292,7 @@ int main(void)
         cmocka_unit_test(a_victim_is_not_the_root_cause_even_when_heard_first),
         cmocka_unit_test(who_failed_first_is_the_root_cause_even_when_told_last),
         cmocka_unit_test(what_is_closer_than_the_doubt_stays_as_it_came),
+        cmocka_unit_test(of_those_that_are_stuck_the_furthest_behind_is_first),
         cmocka_unit_test(only_the_link_of_the_later_one_makes_doubt),
         cmocka_unit_test(without_an_age_the_first_to_tell_is_first),
         cmocka_unit_test(after_the_decision_the_root_cause_stays),

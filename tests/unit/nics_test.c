@@ -361,6 +361,7 @@ static void a_box_without_hcas_names_ethernet_and_sets_nothing(void **state)
     assert_int_equal(nic_hints_fill(&hints, root, &gpus, 0, 2), 0);
     assert_int_equal(hints.count, 2);
     check(&hints.list[0], PCI_LINK_PHB, "eth0");
+    assert_true(hints.list[0].near[0].has_link); /* virtio does not tell more */
     check(&hints.list[1], PCI_LINK_PIX, ""); /* a worker without a GPU */
     assert_false(nic_hints_has_hca(&hints));
     assert_false(nic_hints_format(text, &hints));
