@@ -61,6 +61,8 @@ static void each_script_becomes_this_one(void **state)
          "env PYTHON_EXEC=/o/bin/python3.10 ctrun x.py", false},
         {"srun \"$V/bin/torchrun\" --standalone x.py",
          "srun env PYTHON_EXEC=\"$V/bin/python\" ctrun --standalone x.py", false},
+        {"'/o p/bin/torchrun' x.py", "env PYTHON_EXEC='/o p/bin/python' ctrun x.py",
+         false},
         {"PY=python3.9\n$PY -m torch.distributed.run x.py",
          "PY=python3.9\nenv PYTHON_EXEC=$PY ctrun x.py", false},
         {"PY='python -O'\n$PY -m torch.distributed.run x.py", NULL, true},
@@ -85,6 +87,8 @@ static void each_script_becomes_this_one(void **state)
          "srun ctrun 2>e >o \\\n  2>&1 x.py", false},
         {"srun torchrun --nnodes 2 --rdzv-endpoint=h:1>o x.py",
          "srun ctrun --nnodes 2 >o x.py", false},
+        {"for i in 1; do x; done\nsrun torchrun --nnodes=2 --rdzv-endpoint=h x.py &",
+         "for i in 1; do x; done\nsrun ctrun --nnodes=2 x.py &", false},
         {"for i in 1; do srun torchrun --nnodes=2 --rdzv-endpoint=h x.py && y; done",
          "for i in 1; do srun ctrun --nnodes=2 x.py && y; done", false},
         /* Where the options stay. */
@@ -111,6 +115,8 @@ static void each_script_becomes_this_one(void **state)
         /* Not understood. */
         {"torchrun --bogus x.py", NULL, true},
         {"torchrun --nnodes", NULL, true},
+        {"torchrun --nnodes --standalone x.py", NULL, true},
+        {"torchrun --standalone=1 x.py", NULL, true},
         {"torchrun --print-config x.py", NULL, true}, /* ours, not torchrun's */
         {"torchrun --logs-specs=a x.py", NULL, true},
         {"torchrun --nproc-per-node=xpu x.py", NULL, true},
@@ -139,6 +145,8 @@ static void each_script_becomes_this_one(void **state)
          false},
         {"export MASTER_ADDR=a\ntorchrun x.py\necho $MASTER_ADDR",
          "export MASTER_ADDR=a\nctrun x.py\necho $MASTER_ADDR", false},
+        {"export MASTER_ADDR=a\ntorchrun x.py\necho $MY_MASTER_ADDR",
+         "ctrun x.py\necho $MY_MASTER_ADDR", false},
         {"export MASTER_ADDR=a X=b\ntorchrun x.py",
          "export MASTER_ADDR=a X=b\nctrun x.py", false},
         {"export MASTER_ADDR=a\ntorchrun x.py\npython y.py",
@@ -178,12 +186,30 @@ static void each_script_becomes_this_one(void **state)
     }
 }
 
+static void notes_come_by_line_and_a_variable_is_named_once(void **state)
+{
+    struct migrate migrate;
+    struct ct_buf out;
+
+    (void)state;
+    migrate_to("export MASTER_ADDR=a\nH=b\n"
+               "srun torchrun --nnodes=2 --master-addr=$H --rdzv-endpoint=$H x.py\n",
+               &migrate, &out);
+    assert_int_equal(migrate.note_count, 5);
+    for (size_t i = 0; i < migrate.note_count; i++)
+        assert_int_equal(migrate.notes[i].line, i < 2 ? i + 1 : 3);
+    assert_int_equal(migrate.notes[1].kind, MIGRATE_HINT);
+    assert_string_equal(migrate.notes[1].what, "H");
+    ct_buf_deinit(&out);
+    migrate_deinit(&migrate);
+}
+
 static void what_does_not_end_is_refused(void **state)
 {
     static const char *const rows[] = {
         "torchrun 'x", "torchrun \"x",      "torchrun $(x",           "torchrun ${x",
         "torchrun `x", "cat <<E\ntorchrun", "torchrun $(echo \"$(x)", "a=(torchrun",
-        "cat <<"};
+        "cat <<",      "torchrun <<E"};
     struct ctrun_error err;
     struct migrate migrate;
 
@@ -270,6 +296,35 @@ static void a_diff_has_three_lines_around_each_change(void **state)
     text_edits_deinit(&edits);
 }
 
+static void lines_of_a_change_that_stay_are_no_part_of_it(void **state)
+{
+    static const struct {
+        size_t start;
+        size_t end;
+        const char *text;
+        const char *expected;
+    } rows[] = {
+        {0, 6, "1\nx\n3\n", "@@ -1,3 +1,3 @@\n 1\n-2\n+x\n 3\n"},
+        {0, 6, "", "@@ -1,3 +0,0 @@\n-1\n-2\n-3\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct text_edits edits = {0};
+        struct ct_buf out;
+
+        ct_buf_init(&out, OUT_MAX);
+        assert_int_equal(
+            text_edits_add(&edits, rows[i].start, rows[i].end, rows[i].text), 0);
+        assert_int_equal(text_edits_diff(&edits, "f", "1\n2\n3\n", 6, &out), 0);
+        assert_int_equal(ct_buf_append(&out, "", 1), 0);
+        assert_string_equal((const char *)ct_buf_data(&out) + strlen("--- f\n+++ f\n"),
+                            rows[i].expected);
+        text_edits_deinit(&edits);
+        ct_buf_deinit(&out);
+    }
+}
+
 static void a_change_that_changes_nothing_is_no_diff(void **state)
 {
     struct text_edits edits = {0};
@@ -288,9 +343,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_script_becomes_this_one),
+        cmocka_unit_test(notes_come_by_line_and_a_variable_is_named_once),
         cmocka_unit_test(what_does_not_end_is_refused),
         cmocka_unit_test(words_and_commands_are_found_as_a_shell_finds_them),
         cmocka_unit_test(a_diff_has_three_lines_around_each_change),
+        cmocka_unit_test(lines_of_a_change_that_stay_are_no_part_of_it),
         cmocka_unit_test(a_change_that_changes_nothing_is_no_diff),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
