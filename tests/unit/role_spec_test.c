@@ -60,15 +60,17 @@ static void bad_parts_are_refused(void **state)
     }
 }
 
-static const struct ct_role_list two = {
-    .count = 2, .list = {{.name = "a", .slots = 1}, {.name = "b", .slots = 2}}};
+static const struct ct_role_list three = {.count = 3,
+                                          .list = {{.name = "a", .slots = 1},
+                                                   {.name = "b", .slots = 2},
+                                                   {.name = "cc", .slots = 1}}};
 
 static int parse(int64_t counts[CT_ROLES_MAX], const char *text,
                  struct ctrun_error *err)
 {
     for (int i = 0; i < CT_ROLES_MAX; i++)
         counts[i] = ROLE_SPEC_UNSET;
-    return role_spec_parse_restarts(counts, &two, text, err);
+    return role_spec_parse_restarts(counts, &three, text, err);
 }
 
 static void restarts_are_those_of_each_role_that_is_named(void **state)

@@ -341,7 +341,7 @@ static void paths_are_made_absolute_by_their_letters(void **state)
 static void the_usual_variables_name_the_copy_and_no_others(void **state)
 {
     char *const env[] = {T("PATH=/nfs/data/bin:/usr/bin:"),
-                         T("PYTHONPATH=lib:/nfs/data2:/vol/7/data/../data/lib"),
+                         T("PYTHONPATH=nfs/data:/nfs/data2:/vol/7/data/../data/lib"),
                          T("VIRTUAL_ENV=/nfs/data"), T("OTHER=/nfs/data"), NULL};
     struct stage_manifest manifest;
     struct ct_env out;
@@ -352,7 +352,7 @@ static void the_usual_variables_name_the_copy_and_no_others(void **state)
     assert_int_equal(stage_map_env(&out, &manifest, "/tmp/s/k-0"), 0);
     assert_string_equal(ct_env_get(&out, "PATH"), "/tmp/s/k-0/data/bin:/usr/bin:");
     assert_string_equal(ct_env_get(&out, "PYTHONPATH"),
-                        "lib:/nfs/data2:/tmp/s/k-0/data/lib");
+                        "nfs/data:/nfs/data2:/tmp/s/k-0/data/lib");
     assert_string_equal(ct_env_get(&out, "VIRTUAL_ENV"), "/tmp/s/k-0/data");
     assert_string_equal(ct_env_get(&out, "OTHER"), "/nfs/data");
     assert_string_equal(ct_env_get(&out, STAGE_ENV), "/tmp/s/k-0");
@@ -384,6 +384,17 @@ static void sizes_are_for_people(void **state)
 }
 
 /* RFC 7693 has no vector of this length; this one is of `b2sum -l 256`. */
+static void parts_of_two_files_have_two_names(void **state)
+{
+    char one[STAGE_TEXT_NAME_MAX];
+    char other[STAGE_TEXT_NAME_MAX];
+
+    (void)state;
+    stage_text_part(one, "data/weights.0");
+    stage_text_part(other, "data/weights.1");
+    assert_string_not_equal(one, other);
+}
+
 static void a_digest_is_what_b2sum_prints(void **state)
 {
     static const uint8_t wanted[] = {0xbd, 0xdd, 0x81, 0x3c, 0x63, 0x42, 0x39, 0x72,
@@ -419,6 +430,7 @@ int main(void)
         cmocka_unit_test(paths_are_made_absolute_by_their_letters),
         cmocka_unit_test(the_usual_variables_name_the_copy_and_no_others),
         cmocka_unit_test(sizes_are_for_people),
+        cmocka_unit_test(parts_of_two_files_have_two_names),
         cmocka_unit_test(a_digest_is_what_b2sum_prints),
     };
 
