@@ -305,6 +305,7 @@ static void server_take(const struct mail *mail)
             .slots = 1, .node_rank_hint = -1, .store_port = 1, .fingerprint = 1};
         break;
     case CT_MESSAGE_STOPPED: message.stopped.generation = mail->a; break;
+    case CT_MESSAGE_RESTART: break;
     default: give_up("unknown mail");
     }
     give(at, mail->link, &message);
@@ -746,7 +747,7 @@ static void change_something(void)
     const int at = (int)draw((uint64_t)sim.count);
     const int other = (int)draw((uint64_t)sim.count);
 
-    switch (draw(8)) {
+    switch (draw(9)) {
     case 0:
         if (sim.nodes[at].is_on && draw(3) == 0)
             power_off(at);
@@ -763,7 +764,12 @@ static void change_something(void)
             sim.is_cut[at][other] = !sim.is_cut[at][other];
         break;
     case 6: memset(sim.is_cut, 0, sizeof sim.is_cut); break;
-    case 7: /* two sides */
+    case 7: /* a new round is asked for */
+        if (sim.nodes[at].is_up)
+            post(CT_MESSAGE_RESTART, at, sim.nodes[at].server, true,
+                 sim.nodes[at].link);
+        break;
+    case 8: /* two sides */
         for (int i = 0; i < sim.count; i++)
             for (int j = 0; j < sim.count; j++)
                 sim.is_cut[i][j] = (i < at) != (j < at);
