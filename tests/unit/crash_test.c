@@ -428,8 +428,9 @@ static void fill_own(struct ct_crash *raw, uint64_t more_inode)
     char line[1024];
 
     fill(raw);
-    raw->frame_count = 1;
+    raw->frame_count = 2;
     raw->frames[0] = here;
+    raw->frames[1] = here + 5; /* where a call returns to */
     assert_non_null(maps_file);
     while (fgets(line, sizeof line, maps_file)) {
         unsigned long long start, end, offset, inode;
@@ -458,6 +459,7 @@ static void a_file_that_was_replaced_meanwhile_names_nothing(void **state)
         fill_own(&raw, (uint64_t)is_replaced);
         assert_true(crash_explain(&failure, write_record(fd, &raw)));
         assert_int_equal(strstr(failure.facts, "fill_own+0x0 (") != NULL, !is_replaced);
+        assert_int_equal(strstr(failure.facts, "fill_own+0x5 (") != NULL, !is_replaced);
         assert_non_null(strstr(failure.facts, "unit_crash_test)"));
         close(fd);
     }

@@ -362,11 +362,15 @@ static void a_box_without_hcas_names_ethernet_and_sets_nothing(void **state)
     assert_int_equal(hints.count, 2);
     check(&hints.list[0], PCI_LINK_PHB, "eth0");
     assert_true(hints.list[0].near[0].has_link); /* virtio does not tell more */
-    check(&hints.list[1], PCI_LINK_PIX, ""); /* a worker without a GPU */
+    check(&hints.list[1], PCI_LINK_PIX, "");     /* a worker without a GPU */
     assert_false(nic_hints_has_hca(&hints));
     assert_false(nic_hints_format(text, &hints));
     assert_int_equal(nic_hints_set_env(&hints, &env, 0), 0);
     assert_null(ct_env_get(&env, "NCCL_IB_HCA"));
+    nic_hints_deinit(&hints);
+    put(place("class/net/eth0/operstate"), "down");
+    assert_int_equal(nic_hints_fill(&hints, root, &gpus, 0, 1), 0);
+    assert_false(hints.list[0].near[0].has_link);
     nic_hints_deinit(&hints);
     end();
     begin(); /* no PCI at all: a container that hides it */
