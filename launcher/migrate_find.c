@@ -41,6 +41,10 @@ static const char keywords[] = "do then else elif if while until ! { time";
 static const char wrappers[] = "srun env exec nohup time timeout nice ionice numactl "
                                "stdbuf setsid taskset ssh";
 
+/* Options of srun whose value may be called torchrun. */
+static const char named[] =
+    "-J --job-name -o --output -e --error -i --input -D --chdir";
+
 bool migrate_is_talker(const struct migrate_work *work, struct shell_range word)
 {
     return migrate_is_any(work, word, "echo printf which type hash :");
@@ -78,7 +82,8 @@ bool migrate_find_launcher(const struct migrate_work *work,
         const struct shell_range word = words[i];
 
         *launch = (struct migrate_launch){0};
-        if (begins_launcher(work, words, count, i, launch))
+        if (!(in_srun && migrate_is_any(work, words[i - 1], named)) &&
+            begins_launcher(work, words, count, i, launch))
             return true;
         if (migrate_is_talker(work, word))
             return false;
