@@ -57,17 +57,19 @@ static int add_source(struct stage_manifest *manifest, const char *path,
                       const char *cwd, struct ctrun_error *err)
 {
     char typed[PATH_MAX];
+    char whole[PATH_MAX]; /* with its "..", which mean something else behind a link */
     char real[PATH_MAX];
 
-    if (stage_map_normalise(typed, sizeof typed, cwd, path) < 0)
+    if (stage_map_normalise(typed, sizeof typed, cwd, path) < 0 ||
+        ct_format(whole, sizeof whole, "%s/%s", *path == '/' ? "" : cwd, path) < 0)
         return ct_fail(err, CTRUN_E_USAGE, "--stage=%.200s: the path is too long",
                        path);
-    if (strcmp(typed, "/") == 0)
+    if (!realpath(whole, real))
+        return ct_fail(err, CTRUN_E_STAGE, "--stage=%.900s: %s", path, strerror(errno));
+    if (strcmp(typed, "/") == 0 || strcmp(real, "/") == 0)
         return ct_fail(err, CTRUN_E_USAGE,
                        "--stage=%.200s: is the root folder; name what the run needs",
                        path);
-    if (!realpath(typed, real))
-        return ct_fail(err, CTRUN_E_STAGE, "--stage=%.900s: %s", path, strerror(errno));
     if (manifest->source_count >= STAGE_SOURCES_MAX)
         return ct_fail(err, CTRUN_E_USAGE, "--stage: more than %d paths",
                        STAGE_SOURCES_MAX);

@@ -275,6 +275,14 @@ def test_a_single_file_and_a_folder_together(box, ssh):
     assert sorted(os.listdir(top)) == ["data", "train.py"]
 
 
+def test_what_is_above_a_link_is_above_what_it_leads_to(box, ssh):
+    fill(box.path("other"), {"in/x": b"", "data/f": b"right"})
+    fill(box.path("data"), {"f": b"wrong"})
+    box.path("link").symlink_to("other/in")
+    done = run(box, ssh, "--hosts=b", "--stage=link/../data", *SHOW, cwd=box.dir)
+    assert done.code == 0 and (copy(box, "b") / "f").read_bytes() == b"right", done
+
+
 def test_stage_dir_is_a_folder_of_each_host(box, ssh):
     source = tree(box)
     box.path("fast").mkdir()
@@ -398,11 +406,13 @@ def errors(done):
     (["--stage=nothing"], 1, "error[E_STAGE]: --stage=nothing: No such file or directory"),
     (["--stage=data,,x"], 2, "an empty path"),
     (["--stage=/"], 2, "is the root folder"),
+    (["--stage=root"], 2, "is the root folder"),
     (["--stage=data,./data"], 2, "would both become 'data'"),
     (["--stage=data", "--stage-dir=here"], 2, "--stage-dir=here: must be an absolute path"),
 ])
 def test_what_cannot_be_staged_is_one_line_before_anything_starts(box, ssh, words, code, text):
     tree(box)
+    box.path("root").symlink_to("/")
     done = run(box, ssh, "--hosts=a,b", *words, *SHOW, cwd=box.dir)
     assert done.code == code, done
     assert len(errors(done)) == 1 and text in errors(done)[0], done
