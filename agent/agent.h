@@ -212,8 +212,9 @@ struct agent_options {
 
 void agent_worker_plan_deinit(struct agent_worker_plan *plan);
 
-/* Runs until the run is over for this node; blocks. `result` is zeroed by the caller. Returns 0 when *result says how it ended
- * (a failed run is a result, not an error), or a code when the agent could not even start. */
+/* Runs until the run is over for this node; blocks. `result` is zeroed by the caller. Returns 0
+ * when *result says how it ended (a failed run is a result, not an error), or a code when the
+ * agent could not even start. */
 int agent_run(const struct agent_options *options, struct agent_result *result,
               struct ctrun_error *err);
 

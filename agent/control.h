@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Unix socket of the agent for its own workers (SDK programs): steps and crash records come
- * in, "please stop" goes out. It has an abstract name, so that no file is left behind; who may speak is decided
- * by the kernel's word on the peer: our user, and a process below us. */
+ * in, "please stop" goes out. It has an abstract name, so that no file is left behind; who may
+ * speak is decided by the kernel's word on the peer: our user, and a process below us. */
 #ifndef AGENT_CONTROL_H
 #define AGENT_CONTROL_H
 

@@ -8,9 +8,9 @@
  * they stay as they came.
  *
  * The first one is the root cause, unless it only says that another worker was gone
- * (E_PEER_LOST): such a victim stands behind those that were not. Deaths that we caused (CT_CAUSE_STOPPED) are consequences:
- * they are listed behind all others, never in front. A failure that is reported twice, at once
- * and in the STOPPED of its node, counts once. Pure. */
+ * (E_PEER_LOST): such a victim stands behind those that were not. Deaths that we caused
+ * (CT_CAUSE_STOPPED) are consequences: they are listed behind all others, never in front. A
+ * failure that is reported twice, at once and in the STOPPED of its node, counts once. Pure. */
 #ifndef RENDEZVOUS_FAILURES_H
 #define RENDEZVOUS_FAILURES_H
 

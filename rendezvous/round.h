@@ -33,9 +33,9 @@
  * happened first, if that is certain (failures.h), else the one that was told first.
  *
  * A failure costs one restart of the run's budget, whichever node it is on; a lost, leaving or
- * new node costs none, nor does a round that was asked for (round_restart.c). Whatever fails after a STOP went out is a consequence of it and costs
- * nothing either. A failure that comes again right after the start ends the run at once, and so
- * does a program that is not there.
+ * new node costs none, nor does a round that was asked for (round_restart.c). Whatever fails
+ * after a STOP went out is a consequence of it and costs nothing either. A failure that comes
+ * again right after the start ends the run at once, and so does a program that is not there.
  *
  * When a node dies, workers elsewhere may fail before its lease is over. So a failure stops the
  * world at once, but what follows stays undecided until every other member has answered that
