@@ -63,13 +63,13 @@ class Job:
             assert run.wait() == 0, run
 
 
-def cut_power_of_the_host(job, nodes, generation):
-    """Returns who it was, and the generation that runs without it within ten seconds."""
+def cut_power_of_the_host(job, nodes, generation, seconds=10):
+    """Returns who it was, and the generation that runs without it within so many seconds."""
     host = job.host()
     job.lab.cut_power(host)
     job.runs.pop(host).wait()
     began = time.monotonic()
     others = [node for node in nodes if node != host]
-    generation = job.wait_world(*others, after=generation, seconds=10)
+    generation = job.wait_world(*others, after=generation, seconds=seconds)
     print(f"power of {host} cut: {time.monotonic() - began:.1f} s")
     return host, generation
