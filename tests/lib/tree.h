@@ -1,10 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removes a directory of a test with all that is in it. */
+/* Directories of a test: those above a path are made; one is removed with all that is in it. */
 #ifndef TESTS_LIB_TREE_H
 #define TESTS_LIB_TREE_H
 
 #include <ftw.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ROOT/path, the folders above it made; static. */
+__attribute__((format(printf, 2, 0))) static inline const char *
+test_place(const char *root, const char *format, va_list args)
+{
+    static char path[512];
+    int used = snprintf(path, sizeof path, "%s/", root);
+
+    (void)vsnprintf(path + used, sizeof path - (size_t)used, format, args);
+    for (char *p = path + used; (p = strchr(p, '/')); *p++ = '/') {
+        *p = '\0';
+        (void)mkdir(path, 0700);
+    }
+    return path;
+}
 
 static int tree_remove_entry(const char *path, const struct stat *info, int type,
                              struct FTW *where)

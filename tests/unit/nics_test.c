@@ -110,17 +110,12 @@ static void a_path_is_cut_out_of_a_link(void **state)
 /* ROOT/path, its folders made; static. */
 __attribute__((format(printf, 1, 2))) static const char *place(const char *format, ...)
 {
-    static char path[512];
+    const char *path;
     va_list args;
-    int used = snprintf(path, sizeof path, "%s/", root);
 
     va_start(args, format);
-    (void)vsnprintf(path + used, sizeof path - (size_t)used, format, args);
+    path = test_place(root, format, args);
     va_end(args);
-    for (char *p = path + used; (p = strchr(p, '/')); *p++ = '/') {
-        *p = '\0';
-        (void)mkdir(path, 0700);
-    }
     return path;
 }
 

@@ -44,19 +44,12 @@ static char root[64];
 __attribute__((format(printf, 2, 3))) static void put(const char *text,
                                                       const char *format, ...)
 {
-    char path[512];
     va_list args;
     FILE *file;
-    int used = snprintf(path, sizeof path, "%s/", root);
 
     va_start(args, format);
-    (void)vsnprintf(path + used, sizeof path - (size_t)used, format, args);
+    file = fopen(test_place(root, format, args), "w");
     va_end(args);
-    for (char *p = path + used; (p = strchr(p, '/')); *p++ = '/') {
-        *p = '\0';
-        (void)mkdir(path, 0700);
-    }
-    file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file, "%s\n", text);
     assert_int_equal(fclose(file), 0);
