@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include "agent/agent_private.h"
-#include "agent/allocation.h"
+#include "agent/watch/allocation.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/wire/contract.h"
 
 static int open_consoles(struct agent *agent, struct ctrun_error *err)
@@ -28,47 +30,53 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
     int rc;
 
     if ((rc = open_consoles(agent, err)) < 0 ||
-        (rc = agent_open_chorus(agent, err)) < 0 ||
-        (rc = agent_open_control(agent, err)) < 0 ||
-        (rc = agent_open_crew(agent, err)) < 0 ||
-        (rc = agent_open_watchdog(agent, err)) < 0 ||
-        (rc = agent_open_stuck(agent, err)) < 0 ||
+        (rc = agent_open_dedup(agent, err)) < 0 ||
+        (rc = agent_open_worker_socket(agent, err)) < 0 ||
+        (rc = agent_open_worker_group(agent, err)) < 0 ||
+        (rc = agent_open_file_timer(agent, err)) < 0 ||
+        (rc = agent_open_dstate_watch(agent, err)) < 0 ||
         (rc = agent_open_hang(agent, err)) < 0 ||
-        (rc = agent_open_way(agent, err)) < 0 || (rc = agent_open_link(agent, err)) < 0)
+        (rc = agent_open_own(agent, err)) < 0 ||
+        (rc = agent_open_reachability(agent, err)) < 0 ||
+        (rc = agent_open_link(agent, err)) < 0)
         return rc;
     if ((rc = agent_open_countdown(agent, err)) < 0 ||
-        (rc = agent_open_heirs(agent, err)) < 0 ||
-        (rc = agent_open_allocation(agent, err)) < 0)
+        (rc = agent_open_allocation(agent, err)) < 0 ||
+        (rc = agent_open_ha(agent, err)) < 0)
         return rc;
     if (!(agent->drain_timer = loop_timer_open(agent->loop, agent_drained, agent)))
         return ct_fail(err, -ENOMEM, "agent: out of memory");
-    agent_open_remote(agent);
+    agent_open_ctl_socket(agent);
     /* Last: from here on they find everything there. */
     return agent_open_signals(agent, err);
 }
 
 static void close_all(struct agent *agent)
 {
-    remote_close(agent->remote); /* first: nobody finds us while we end */
+    ctl_socket_close(agent->ctl_socket); /* first: nobody finds us while we end */
     allocation_close(agent->allocation);
     loop_timer_close(agent->drain_timer);
-    way_close(agent->way);
+    agent_close_ways(agent);
     loop_timer_close(agent->countdown);
+    agent_close_ha(agent);
     link_close(agent->link, AGENT_HURRY_MS);
-    agent_close_heirs(agent);
     agent_close_store(agent);
-    watchdog_close(agent->watchdog);
-    stuck_destroy(agent->stuck);
+    file_timer_close(agent->file_timer);
+    dstate_watch_destroy(agent->dstate_watch);
     agent_close_hang(agent);
-    control_close(agent->control);
-    crew_destroy(agent->crew);
+    agent_close_own(agent);
+    worker_socket_close(agent->worker_socket);
+    loop_timer_close(agent->step_timer);
+    worker_group_destroy(agent->group);
     signals_close(agent->signals);
-    agent_flush_chorus(agent, true);
+    agent_flush_dedup(agent, true);
     if (agent->console_out)
         console_flush(agent->console_out, OUTPUT_FLUSH_MS);
     if (agent->console_err)
         console_flush(agent->console_err, OUTPUT_FLUSH_MS);
-    agent_close_chorus(agent);
+    if (agent->console_out && agent->result->verdict.outcome != CT_OUTCOME_SUCCEEDED)
+        console_check(agent->console_out); /* a worker that has ours met it before us */
+    agent_close_dedup(agent);
     agent->result->is_mid_line = agent->console_err &&
                                  console_is_mid_line(agent->console_err);
     if (agent->console_out != agent->console_err)
@@ -81,7 +89,7 @@ static void fill_verdict(struct agent *agent)
 {
     struct ct_verdict *verdict = &agent->result->verdict;
 
-    if (verdict->outcome != 0 || !agent->crew)
+    if (verdict->outcome != 0 || !agent->group)
         return;
     verdict->generation = agent->start.generation;
     verdict->outcome = CT_OUTCOME_CLOSED;
@@ -89,8 +97,8 @@ static void fill_verdict(struct agent *agent)
     verdict->exit_code = (uint8_t)(agent->result->signal
                                        ? CT_EXIT_SIGNAL + agent->result->signal
                                        : CT_EXIT_RETRY);
-    verdict->failure_count = (uint8_t)crew_get_failures(agent->crew, verdict->failures,
-                                                        CT_FAILURES_MAX);
+    verdict->failure_count = (uint8_t)worker_group_get_failures(
+        agent->group, verdict->failures, CT_FAILURES_MAX, &verdict->more);
 }
 
 static int check(const struct agent_options *options, struct ctrun_error *err)
@@ -99,7 +107,7 @@ static int check(const struct agent_options *options, struct ctrun_error *err)
         return ct_fail(err, CTRUN_E_USAGE,
                        "%u workers on one node: 1 to %d are possible",
                        options->join.slots, AGENT_WORKERS_MAX);
-    if (options->signal_count > NSIG - 2)
+    if (options->signal_count > NSIG - 3)
         return ct_fail(err, CTRUN_E_USAGE, "%zu signals: too many",
                        options->signal_count);
     return 0;
@@ -108,28 +116,36 @@ static int check(const struct agent_options *options, struct ctrun_error *err)
 int agent_run(const struct agent_options *options, struct agent_result *result,
               struct ctrun_error *err)
 {
-    struct agent agent = {.options = options, .result = result, .born_ms = ct_now_ms()};
+    struct agent *agent; /* 80 KiB */
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     struct sigaction before;
     int rc;
 
     if ((rc = check(options, err)) < 0)
         return rc;
-    if ((rc = loop_create(&agent.loop)) < 0)
+    if (!(agent = ct_zalloc(sizeof *agent)))
+        return ct_fail(err, -ENOMEM, "agent: out of memory");
+    agent->options = options;
+    agent->result = result;
+    agent->born_ms = ct_now_ms();
+    if ((rc = loop_create(&agent->loop)) < 0) {
+        free(agent);
         return ct_fail(err, rc, "loop: %s", strerror(-rc));
+    }
     (void)prctl(PR_SET_CHILD_SUBREAPER,
                 1); /* the guard has seen to it, where there is one */
     (void)sigaction(SIGPIPE, &ignore,
                     &before); /* a console that goes away is no reason to die */
-    rc = open_all(&agent, err);
+    rc = open_all(agent, err);
     if (rc == 0) {
-        link_connect(agent.link, options->connect_timeout_ms);
-        loop_run(agent.loop);
-        fill_verdict(&agent);
+        link_connect(agent->link, options->connect_timeout_ms);
+        loop_run(agent->loop);
+        fill_verdict(agent);
     }
-    close_all(&agent);
-    if (loop_destroy(agent.loop) < 0)
+    close_all(agent);
+    if (loop_destroy(agent->loop) < 0)
         ct_err("agent: something was left open on the loop");
     (void)sigaction(SIGPIPE, &before, NULL);
+    free(agent);
     return rc;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "agent/agent_private.h"
-#include "agent/allocation.h"
+#include "agent/watch/allocation.h"
 
 static void emit_end(const struct agent_ending *ending)
 {

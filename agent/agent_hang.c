@@ -7,21 +7,13 @@
 #include <string.h>
 
 #include "agent/agent_private.h"
-#include "agent/facts.h"
-#include "agent/hang.h"
-#include "agent/reap.h"
-#include "agent/stacks.h"
-#include "agent/unkillable.h"
-#include "agent/worker.h"
+#include "agent/postmortem/facts.h"
+#include "agent/postmortem/unkillable.h"
+#include "agent/process/reap.h"
+#include "agent/watch/hang.h"
+#include "agent/watch/stacks.h"
+#include "agent/worker/worker.h"
 #include "worker_sdk/base/alloc.h"
-
-struct hang_watch {
-    struct agent *agent;
-    struct loop_timer *timer;
-    struct stacks *stacks;
-    struct ct_failure
-        failure; /* ours, told once the stacks are saved; cause NONE: not ours */
-};
 
 /* ---- Stacks -------------------------------------------------------------------------- */
 
@@ -35,14 +27,14 @@ static bool make_path(char *dst, size_t size, const struct worker *worker)
            ct_format(dst, size, "%.*s/stack.txt", (int)(slash - file), file) >= 0;
 }
 
-static struct stacks_target *list_targets(const struct crew *crew, int *count)
+static struct stacks_target *list_targets(const struct worker_group *group, int *count)
 {
-    struct stacks_target *targets = ct_zalloc_array((size_t)crew_count(crew),
+    struct stacks_target *targets = ct_zalloc_array((size_t)worker_group_count(group),
                                                     sizeof *targets);
 
     *count = 0;
-    for (int i = 0; targets && i < crew_count(crew); i++) {
-        const struct worker *worker = crew_worker(crew, i);
+    for (int i = 0; targets && i < worker_group_count(group); i++) {
+        const struct worker *worker = worker_group_worker(group, i);
         struct stacks_target *target = &targets[*count];
 
         if (worker->state != WORKER_RUNNING ||
@@ -63,22 +55,111 @@ static void on_saved(void *context, bool is_saved)
     if (agent->state != AGENT_RUNNING)
         return; /* stopped for another reason meanwhile */
     if (watch->failure.cause == CT_CAUSE_NONE) {
-        agent_stop(agent, AFTER_REJOIN, SIGTERM, agent->options->grace_ms,
-                   "a rank is stuck");
+        agent_stop_survivors(agent, AFTER_REJOIN, agent->options->survivor_grace_ms,
+                             agent->options->grace_ms, "a rank is stuck");
         return;
     }
-    facts_add(&watch->failure, "now", "%s; workers stopped",
-              is_saved ? "stacks of all ranks saved" : "stacks could not be saved");
-    facts_add(&watch->failure, "do",
+    facts_add(&watch->failure, CT_FACT_NOW, "%s; workers stopped",
+              is_saved ? "stacks of all ranks saved" : "the stacks could not be saved");
+    facts_add(&watch->failure, CT_FACT_DO,
               "look at that stack; --hang-timeout %llu if this pause is normal",
               (unsigned long long)(agent->options->hang_timeout_ms / 1000 * 3));
     agent_tell_failure(agent, &watch->failure);
 }
 
+static char state_of(pid_t pid)
+{
+    struct reap_process process = {.state = 'S'};
+
+    (void)reap_look(pid, &process);
+    return process.state;
+}
+
+/* The workers of one role that run; returns how many. */
+static int list_ranks(struct hang_watch *watch, int role)
+{
+    const struct agent *agent = watch->agent;
+    struct hang_rank *ranks = watch->ranks;
+    int count = 0;
+
+    for (int i = 0; i < worker_group_count(agent->group); i++) {
+        const struct worker *worker = worker_group_worker(agent->group, i);
+        struct ct_role_at its;
+
+        worker_find_role(&its, worker, &agent->options->join, &agent->start);
+        if (worker->state != WORKER_RUNNING || its.number != role)
+            continue;
+        watch->local[count] = i;
+        ranks[count++] = (struct hang_rank){
+            .step = worker->step,
+            .told_ms = worker->step >= 0 ? worker->stepped_ms : worker->started_ms,
+            .state = state_of(worker->pid),
+            .waits = worker->waits};
+    }
+    return count;
+}
+
+/* "0-3, 5": those of the ranks in a collective, by rising local rank; empty when it is too long. */
+static void format_waiting(char *dst, size_t size, const struct agent *agent,
+                           const struct hang_rank *ranks, const int *local, int count)
+{
+    size_t used = 0;
+
+    dst[0] = '\0';
+    for (int i = 0, last; i < count; i = last + 1) {
+        const int first_rank = worker_group_worker(agent->group, local[i])->rank;
+        int length;
+
+        for (last = i; last + 1 < count && ranks[i].waits && ranks[last + 1].waits &&
+                       local[last + 1] == local[last] + 1;)
+            last++;
+        if (!ranks[i].waits)
+            continue;
+        length = last > i
+                     ? ct_format(dst + used, size - used, "%s%d-%d", used ? ", " : "",
+                                 first_rank, first_rank + last - i)
+                     : ct_format(dst + used, size - used, "%s%d", used ? ", " : "",
+                                 first_rank);
+        if (length < 0) {
+            dst[0] = '\0';
+            return;
+        }
+        used += (size_t)length;
+    }
+}
+
+/* What this node's ranks do at the moment when it hears of a stuck one. */
+static void take_view(struct hang_watch *watch)
+{
+    const struct agent *agent = watch->agent;
+    const int count = agent->options->join.roles.count > 0
+                          ? 0 /* steps of another role say nothing */
+                          : list_ranks(watch, 0);
+    const struct hang_rank *ranks = watch->ranks;
+    struct ct_hang_view *view = &watch->view;
+
+    if (count == 0 || view->ranks > 0)
+        return;
+    *view = (struct ct_hang_view){
+        .ranks = (uint32_t)count, .lowest = ranks[0].step, .furthest = ranks[0].step};
+    for (int i = 0; i < count; i++) {
+        view->waiting += ranks[i].waits;
+        if (ranks[i].step < view->lowest)
+            view->lowest = ranks[i].step;
+        if (ranks[i].step > view->furthest)
+            view->furthest = ranks[i].step;
+    }
+    format_waiting(view->waiting_ranks, sizeof view->waiting_ranks, agent, ranks,
+                   watch->local, count);
+}
+
 static void save(struct hang_watch *watch)
 {
     int count;
-    struct stacks_target *targets = list_targets(watch->agent->crew, &count);
+    struct stacks_target *targets;
+
+    take_view(watch);
+    targets = list_targets(watch->agent->group, &count);
 
     stacks_save(watch->stacks, targets, targets ? count : 0, on_saved, watch);
 }
@@ -87,6 +168,7 @@ bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop)
 {
     if (!agent->hang || stop->cause.cause != CT_CAUSE_HANG)
         return false;
+    agent_refresh_steps(agent);
     loop_timer_stop(agent->hang->timer);
     if (agent->hang->failure.cause == CT_CAUSE_NONE) /* else ours are being saved */
         save(agent->hang);
@@ -95,6 +177,26 @@ bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop)
 
 /* ---- The suspect --------------------------------------------------------------------- */
 
+/* Of the ranks that are seen here. */
+static void add_others(struct ct_failure *failure, const struct agent *agent,
+                       const struct hang_report *report)
+{
+    if (report->waiting > 0)
+        facts_add(failure, CT_FACT_SO,
+                  "%d rank%s of this node wait%s in a collective that it has not "
+                  "entered: not the cause",
+                  report->waiting, report->waiting > 1 ? "s" : "",
+                  report->waiting > 1 ? "" : "s");
+    else if (report->ahead > 0)
+        facts_add(failure, CT_FACT_SO, "%d rank%s of this node %s got further",
+                  report->ahead, report->ahead > 1 ? "s" : "",
+                  report->ahead > 1 ? "have" : "has");
+    else if (report->doubt <= HANG_RUNS)
+        facts_add(failure, CT_FACT_SO,
+                  "the ranks of this node%s are at the same step: compare their stacks",
+                  agent->options->join.roles.count > 0 ? " and role" : "");
+}
+
 static void fill_failure(struct hang_watch *watch, const struct worker *worker,
                          const struct hang_report *report, uint64_t silent_ms)
 {
@@ -102,7 +204,7 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
     struct ct_failure *failure = &watch->failure;
     char where[UNKILLABLE_WHERE_MAX];
     char path[PATH_MAX];
-    char others[64] = "no other has got further";
+    char others[64] = "";
 
     *failure = (struct ct_failure){
         .generation = agent->start.generation,
@@ -118,56 +220,32 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
         .step = worker->step,
     };
     (void)ct_copy(failure->host, sizeof failure->host, agent->options->hello.host);
-    worker_add_role(failure, worker, agent->options, &agent->start);
+    worker_add_role(failure, worker, &agent->options->join, &agent->start);
     if (report->ahead > 0)
-        (void)ct_format(others, sizeof others, "others %lld",
+        (void)ct_format(others, sizeof others, ", others %lld",
                         (long long)report->furthest);
-    (void)ct_format(failure->text, sizeof failure->text,
-                    "last step %lld, %.1f s ago, %s", (long long)worker->step,
-                    (double)silent_ms / 1000, others);
+    (void)ct_format(failure->text, sizeof failure->text, "last step %lld, %.1f s ago%s",
+                    (long long)worker->step, (double)silent_ms / 1000, others);
     unkillable_describe(where, worker->pid);
     if (make_path(path, sizeof path, worker))
-        facts_add(failure, "it is in", "%s (stack: %s)", where, path);
+        facts_add(failure, CT_FACT_IS_IN, "%s (stack: %s)", where, path);
     else
-        facts_add(failure, "it is in", "%s", where);
-    if (report->ahead > 0)
-        facts_add(failure, "so",
-                  "%d rank%s of this node waiting for it are victims, not the cause",
-                  report->ahead, report->ahead > 1 ? "s" : "");
-    else if (report->doubt <= HANG_RUNS)
-        facts_add(failure, "so",
-                  "all ranks of this node%s are at the same step: compare their stacks",
-                  agent->options->join.roles.count > 0 ? " and role" : "");
+        facts_add(failure, CT_FACT_IS_IN, "%s", where);
+    add_others(failure, agent, report);
 }
 
-static char state_of(pid_t pid)
+/* A program without our SDK is never watched, whatever was asked for. */
+static void say_no_steps(struct hang_watch *watch)
 {
-    struct reap_process process = {.state = 'S'};
+    const struct agent *agent = watch->agent;
 
-    (void)reap_look(pid, &process);
-    return process.state;
-}
-
-/* The workers of one role that run, with their local ranks; returns how many. */
-static int list_ranks(const struct agent *agent, int role, struct hang_rank *ranks,
-                      int *local)
-{
-    int count = 0;
-
-    for (int i = 0; i < crew_count(agent->crew); i++) {
-        const struct worker *worker = crew_worker(agent->crew, i);
-        struct ct_role_at its;
-
-        worker_find_role(&its, worker, agent->options, &agent->start);
-        if (worker->state != WORKER_RUNNING || its.number != role)
-            continue;
-        local[count] = i;
-        ranks[count++] = (struct hang_rank){
-            .step = worker->step,
-            .told_ms = worker->step >= 0 ? worker->stepped_ms : worker->started_ms,
-            .state = state_of(worker->pid)};
-    }
-    return count;
+    if (watch->has_said_no_steps || !agent->options->on_no_steps)
+        return;
+    for (int i = 0; i < worker_group_count(agent->group); i++)
+        if (worker_group_worker(agent->group, i)->step >= 0)
+            return;
+    watch->has_said_no_steps = true;
+    agent->options->on_no_steps(agent->options->context);
 }
 
 /* Each role by itself: a data server makes no steps of a trainer. */
@@ -176,22 +254,24 @@ static void on_time(void *context)
     struct hang_watch *watch = context;
     const struct agent *agent = watch->agent;
     const uint64_t now_ms = ct_now_ms();
-    struct hang_rank ranks[AGENT_WORKERS_MAX];
-    int local[AGENT_WORKERS_MAX];
+    const struct hang_rank *ranks = watch->ranks;
     struct hang_report report;
     uint64_t next_ms = UINT64_MAX;
     int role = 0;
 
     if (agent->state != AGENT_RUNNING || agent->drained_by != 0)
         return;
+    agent_refresh_steps(watch->agent);
+    say_no_steps(watch);
     do {
-        const int count = list_ranks(agent, role, ranks, local);
+        const int count = list_ranks(watch, role);
         uint64_t wake_ms;
 
         if (hang_find(ranks, count, agent->options->hang_timeout_ms, now_ms, &report,
                       &wake_ms)) {
-            fill_failure(watch, crew_worker(agent->crew, local[report.suspect]),
-                         &report, now_ms - ranks[report.suspect].told_ms);
+            fill_failure(
+                watch, worker_group_worker(agent->group, watch->local[report.suspect]),
+                &report, now_ms - ranks[report.suspect].told_ms);
             save(watch);
             return;
         }
@@ -199,6 +279,49 @@ static void on_time(void *context)
             next_ms = wake_ms;
     } while (++role < agent->options->join.roles.count);
     loop_timer_set(watch->timer, next_ms - now_ms);
+}
+
+/* Another node has told a rank that is stuck: the one that holds us all up may be here. */
+static bool find_worse(struct hang_watch *watch, const struct ct_failure *told)
+{
+    const struct agent *agent = watch->agent;
+    const uint64_t now_ms = ct_now_ms();
+    const struct hang_rank *ranks = watch->ranks;
+    struct hang_report report;
+    const struct hang_rank *suspect;
+    const int count = agent->options->join.roles.count > 0
+                          ? 0 /* its role is not told */
+                          : list_ranks(watch, 0);
+
+    if (count == 0)
+        return false;
+    hang_look(ranks, count, &report);
+    suspect = &ranks[report.suspect];
+    if (suspect->step > told->step ||
+        (suspect->step == told->step && (int32_t)report.doubt <= told->code))
+        return false;
+    fill_failure(watch, worker_group_worker(agent->group, watch->local[report.suspect]),
+                 &report, now_ms - suspect->told_ms);
+    return true;
+}
+
+bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop)
+{
+    struct ct_message message;
+
+    if (!agent->hang || stop->cause.cause != CT_CAUSE_HANG ||
+        stop->reason != CT_STOP_UNDECIDED ||
+        agent->hang->failure.cause != CT_CAUSE_NONE)
+        return false;
+    agent_refresh_steps(agent);
+    if (!find_worse(agent->hang, &stop->cause))
+        return false;
+    ct_message_init(&message, CT_MESSAGE_FAILURE);
+    message.failure = agent->hang->failure;
+    agent->hang->failure.cause =
+        CT_CAUSE_NONE; /* the stop comes first: it saves the stacks */
+    link_send(agent->link, &message);
+    return true;
 }
 
 /* ---- Life ---------------------------------------------------------------------------- */
@@ -209,15 +332,8 @@ void agent_start_hang(struct agent *agent)
         return;
     stacks_cancel(agent->hang->stacks);
     agent->hang->failure.cause = CT_CAUSE_NONE;
+    agent->hang->view = (struct ct_hang_view){0};
     loop_timer_set(agent->hang->timer, agent->options->hang_timeout_ms);
-}
-
-void agent_stop_hang(struct agent *agent)
-{
-    if (!agent->hang)
-        return;
-    loop_timer_stop(agent->hang->timer);
-    stacks_cancel(agent->hang->stacks);
 }
 
 int agent_open_hang(struct agent *agent, struct ctrun_error *err)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server says, and what a link that breaks means in each state. */
+/* What the server says. */
 #include <stdlib.h>
 
 #include "agent/agent_private.h"
+#include "worker_sdk/wire/layout.h"
 
 /* Nothing here compares clocks of two machines, but people who read logs do. */
 static void compare_clocks(struct agent *agent, uint64_t theirs_ns)
@@ -22,7 +23,8 @@ static void on_up(void *context, const struct ct_welcome *welcome)
 
     compare_clocks(agent, welcome->wall_ns);
     agent->lost_after_ms = welcome->lost_after_ms;
-    agent_take_host(agent);
+    agent_report_ha(agent);
+    agent_on_welcomed(agent);
 }
 
 static void on_connecting(void *context, const char *why, uint64_t waited_ms)
@@ -38,61 +40,63 @@ static void on_message(void *context, const struct ct_message *message)
     struct agent *agent = context;
 
     switch ((int)message->kind) {
-    case CT_MESSAGE_WAITING: agent_take_waiting(agent, &message->waiting); break;
-    case CT_MESSAGE_START: agent_take_start(agent, &message->start); break;
+    case CT_MESSAGE_WAITING: agent_on_waiting(agent, &message->waiting); break;
+    case CT_MESSAGE_START: agent_on_start(agent, &message->start); break;
     case CT_MESSAGE_MEMBERS:
+        if (agent->members.generation != message->members.generation)
+            agent->members = message->members; /* others of a large job are not kept */
         if (agent->options->on_members && agent->has_store)
             agent->options->on_members(agent->options->context, agent->store,
                                        &message->members);
         break;
-    case CT_MESSAGE_RESIZE: agent_take_resize(agent, &message->resize); break;
-    case CT_MESSAGE_DRAIN: agent_take_drain(agent, &message->drain); break;
-    case CT_MESSAGE_RESTART: agent_take_restart(agent, &message->restart); break;
-    case CT_MESSAGE_STOP: agent_take_stop(agent, &message->stop); break;
-    case CT_MESSAGE_VERDICT: agent_take_verdict(agent, &message->verdict); break;
-    case CT_MESSAGE_ROSTER: agent_take_roster(agent, &message->roster); break;
-    case CT_MESSAGE_ECHO: agent_take_echo(agent, &message->echo); break;
-    case CT_MESSAGE_SIGNAL: agent_take_signal(agent, &message->signal); break;
+    case CT_MESSAGE_RESIZE: agent_on_resize(agent, &message->resize); break;
+    case CT_MESSAGE_DRAIN: agent_on_drain(agent, &message->drain); break;
+    case CT_MESSAGE_WAY: agent_on_way(agent, &message->way); break;
+    case CT_MESSAGE_RESTART: agent_on_restart(agent, &message->restart); break;
+    case CT_MESSAGE_STOP: agent_on_stop(agent, &message->stop); break;
+    case CT_MESSAGE_VERDICT: agent_on_verdict(agent, message->verdict); break;
+    case CT_MESSAGE_HA_PLAN: agent_on_ha_plan(agent, &message->ha_plan); break;
+    case CT_MESSAGE_SIGNAL: agent_on_signal(agent, &message->signal); break;
     default:
         ct_warn("message ignored kind=%s", ct_message_name((int)message->kind));
         break;
     }
 }
 
+/* " on node1 (ranks 0-7)": the machine of the server, and which ranks go with it where it is that
+ * of group rank 0; empty: it has told no name. */
+static void format_server(char *dst, size_t size, const struct agent *agent)
+{
+    const char *host = link_server_host(agent->link);
+    const struct ct_start *start = &agent->start;
+    const uint32_t slots = ct_layout_first(start->layout);
+
+    *dst = '\0';
+    if (*host && slots > 0 && strcmp(host, start->master_host) == 0)
+        (void)ct_format(dst, size,
+                        slots > 1 ? " on %s (ranks 0-%u)" : " on %s (rank %u)", host,
+                        slots - 1);
+    else if (*host)
+        (void)ct_format(dst, size, " on %s", host);
+}
+
 static void on_down(void *context, const struct ctrun_error *why)
 {
     struct agent *agent = context;
+    char server[CT_HOST_MAX + 48];
     struct ctrun_error lost = *why;
 
-    if (agent->lost_after_ms > 0 && why->code == CTRUN_E_UNREACHABLE)
-        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous is gone: %s",
+    format_server(server, sizeof server, agent);
+    if (agent->lost_after_ms > 0 &&
+        (why->code == CTRUN_E_UNREACHABLE || why->code == CTRUN_E_NO_HOST))
+        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous%s is gone: %s",
+                      server, why->text);
+    else if (why->code == CTRUN_E_LEADER_LOST)
+        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous%s: %s", server,
                       why->text);
     if (link_was_up(agent->link))
         agent->is_silently_lost = link_was_silent(agent->link);
-    if (agent_seek_host(agent, &lost) || agent_seek_heir(agent, &lost))
-        return;
-    switch (agent->state) {
-    case AGENT_JOINING: /* nothing runs: it may come back */
-        if (lost.code != CTRUN_E_LEADER_LOST) {
-            agent_fail(agent, &lost);
-            break;
-        }
-        agent_set_state(agent, AGENT_CONNECTING, why->text);
-        link_connect(agent->link, agent_return_ms(agent));
-        break;
-    case AGENT_RUNNING: agent_fence(agent, &lost); break;
-    case AGENT_STOPPING:
-        if (agent->is_gone) {
-            agent->result->error = lost;
-            agent_return(agent);
-        } else if (agent->after < AFTER_RETURN) {
-            agent_fence(agent, &lost);
-        }
-        break;
-    case AGENT_CONNECTING:
-    case AGENT_SUCCEEDED: agent_fail(agent, &lost); break;
-    case AGENT_ENDED: break;
-    }
+    agent_on_lost(agent, &lost);
 }
 
 static size_t find_servers(void *context, struct ct_addr *out, size_t max)
@@ -109,7 +113,9 @@ int agent_open_link(struct agent *agent, struct ctrun_error *err)
         .loop = agent->loop,
         .servers = options->server,
         .server_count = options->server_count,
-        .find_servers = options->find_servers ? find_servers : NULL,
+        .tries_ports = options->tries_ports,
+        .find_servers = agent_may_find(agent) ? find_servers : NULL,
+        .may_be_replaced = options->ha.nodes > 0,
         .hello = &options->hello,
         .token = options->token,
         .uses_munge = options->uses_munge,

@@ -18,7 +18,7 @@ static void emit_limits(uint32_t min_nodes, uint32_t max_nodes, const char *by)
     ct_event_end(&event);
 }
 
-void agent_take_resize(struct agent *agent, const struct ct_resize *message)
+void agent_on_resize(struct agent *agent, const struct ct_resize *message)
 {
     agent->min_nodes = message->min_nodes;
     agent->max_nodes = message->max_nodes;
@@ -31,7 +31,7 @@ static void answer_drain(struct agent *agent, const struct ct_drain *message)
 {
     char text[CT_MISSING_MAX + CT_HOST_MAX + 64];
 
-    if (!agent->remote)
+    if (!agent->ctl_socket)
         return;
     if (message->told > 0)
         (void)ct_format(text, sizeof text, "{\"asked\":true,\"nodes\":%u}",
@@ -39,11 +39,11 @@ static void answer_drain(struct agent *agent, const struct ct_drain *message)
     else
         (void)ct_format(text, sizeof text, "no node of it is called '%s': it has %s",
                         message->host, message->hosts);
-    remote_answer(agent->remote, message->ticket, message->told > 0 ? 0 : -ENOENT,
-                  text);
+    ctl_socket_answer(agent->ctl_socket, message->ticket,
+                      message->told > 0 ? 0 : -ENOENT, text);
 }
 
-void agent_take_drain(struct agent *agent, const struct ct_drain *message)
+void agent_on_drain(struct agent *agent, const struct ct_drain *message)
 {
     if (message->is_answer)
         answer_drain(agent, message);
@@ -80,7 +80,7 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
         return ct_fail(err, -EINVAL, "%u:%u nodes: 1 <= MIN <= MAX <= %d is needed",
                        min_nodes, max_nodes, AGENT_NODES_MAX);
     if (max_nodes - max_nodes % unit < min_nodes)
-        return ct_fail(err, -EINVAL, "%u:%u nodes: no multiple of --node-unit=%u",
+        return ct_fail(err, -EINVAL, "%u:%u nodes: not a multiple of --node-unit=%u",
                        min_nodes, max_nodes, unit);
     ct_message_init(&message, CT_MESSAGE_RESIZE);
     message.resize.min_nodes = min_nodes;
@@ -131,16 +131,17 @@ int agent_ask_restart(void *context, const char *reason, uint32_t ticket,
     return 0;
 }
 
-void agent_take_restart(struct agent *agent, const struct ct_restart *message)
+void agent_on_restart(struct agent *agent, const struct ct_restart *message)
 {
     char text[96];
 
-    if (!agent->remote || !message->is_answer)
+    if (!agent->ctl_socket || !message->is_answer)
         return;
     (void)ct_format(text, sizeof text, "{\"asked\":true,\"generation\":%llu}",
                     (unsigned long long)message->generation);
-    remote_answer(agent->remote, message->ticket, message->generation ? 0 : -ESRCH,
-                  message->generation ? text : message->refusal);
+    ctl_socket_answer(agent->ctl_socket, message->ticket,
+                      message->generation ? 0 : -ESRCH,
+                      message->generation ? text : message->refusal);
 }
 
 void agent_note_restart(const struct ct_stop *stop)

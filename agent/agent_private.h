@@ -1,44 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the agent share; nobody else includes it.
  *
- *     agent.c          opens and closes everything, runs the loop
- *     agent_round.c    the state that agent.h draws, and the rounds
- *     agent_link.c     what the server says; a link that breaks
- *     agent_member.c    how many nodes, and who leaves
- *     agent_return.c   a link that is lost, and the way back
- *     agent_resume.c   a link that was made again
- *     agent_seek.c     a host that died and is replaced
- *     agent_heir.c     a host that was lost, and whose members go on without it
- *     agent_request.c  what people ask: signals and ctrunctl
- *     agent_chorus.c   lines that several workers write alike
- *     agent_way.c      the proof that group rank 0 can be reached, before workers start
- *     agent_signal.c   signals to the whole run; the time that is left to save
+ * Each needs only those below it:
+ *
+ *     agent.c             opens and closes everything, runs the loop
+ *     agent_link.c        what the server says; a link that breaks
+ *     agent_request.c     what people ask: signals and ctrunctl
+ *     agent_round.c       the rounds
+ *     agent_failover.c    a server that is lost, and found again; failover.h decides
+ *     agent_resume.c      what is said once more then
+ *     agent_member.c      how many nodes, and who leaves
+ *     agent_join.c        the offer for the next round
+ *     agent_reachability.c         the proof that group rank 0 can be reached, before workers start
+ *     agent_start.c       the start of the workers
+ *     agent_hang.c        workers that tell no more steps
+ *     agent_failure.c     a failure is told
  *     agent_allocation.c  the end of the time that the batch system has given
- *     agent_hang.c     workers that tell no more steps
- *     agent_watch.c    workers whose timer ran out, or that the kernel holds */
+ *     agent_leave.c       this node leaves the run
+ *     agent_watch.c       workers whose timer ran out, or that the kernel holds
+ *     agent_own.c         workers that start ranks of their own
+ *     agent_signal.c      signals to the whole run; the time that is left to save
+ *     agent_steps.c       the steps that workers tell
+ *     agent_dedup.c      lines that several workers write alike
+ *     agent_ha.c          the run's own etcd
+ *     agent_node.c        the state that agent.h draws, the stop of the workers */
 #ifndef AGENT_AGENT_PRIVATE_H
 #define AGENT_AGENT_PRIVATE_H
 
 #include "agent/agent.h"
-#include "agent/chorus.h"
-#include "agent/console.h"
-#include "agent/control.h"
-#include "agent/crew.h"
-#include "agent/fence.h"
-#include "agent/heirs.h"
-#include "agent/limits.h"
-#include "agent/link.h"
-#include "agent/remote.h"
+#include "agent/control/worker_socket.h"
+#include "agent/control/ctl_socket.h"
+#include "agent/failover.h"
+#include "agent/guard/fence.h"
+#include "agent/link/link.h"
+#include "agent/link/reachability.h"
+#include "agent/loop/limits.h"
+#include "agent/loop/signals.h"
+#include "agent/output/console_dedup.h"
+#include "agent/output/console.h"
 #include "agent/signal_once.h"
-#include "agent/signals.h"
-#include "agent/stuck.h"
-#include "agent/watchdog.h"
-#include "agent/way.h"
+#include "agent/watch/dstate_watch.h"
+#include "agent/watch/file_timer.h"
+#include "agent/watch/hang.h"
+#include "agent/worker/worker_group.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/wire/takeover.h"
 
 enum agent_state {
     AGENT_CONNECTING,
@@ -63,46 +71,44 @@ struct agent {
     enum agent_state state;
     enum agent_after after;
     uint32_t min_nodes, max_nodes; /* of the run, since a RESIZE; 0: as hello says */
-    bool is_silently_lost; /* no word of the server's host either, the last time */
+    bool is_silently_lost; /* the server's host was silent, too, the last time */
     bool is_gone; /* STOPPING: no worker is left, the server's word is missing */
 
     struct loop *loop;
     struct console *console_out;
-    struct console *console_err; /* may be the same */
-    struct chorus *chorus_out;   /* NULL: lines are not collapsed */
-    struct chorus *chorus_err;   /* may be the same */
-    struct control *control;
-    struct remote *remote; /* NULL: ctrunctl cannot reach this run */
+    struct console *console_err;     /* may be the same */
+    struct console_dedup *dedup_out; /* NULL: lines are not collapsed */
+    struct console_dedup *dedup_err; /* may be the same */
+    struct worker_socket *worker_socket;
+    struct loop_timer *step_timer; /* a worker has told a step lately */
+    bool is_refreshing;
+    struct ctl_socket *ctl_socket; /* NULL: ctrunctl cannot reach this run */
     struct loop_timer *drain_timer;
     pid_t drained_by; /* != 0: its ctrunctl has asked us to save and end */
     struct signals *signals;
     struct link *link;
-    struct crew *crew;
-    struct watchdog *watchdog; /* NULL: no file timer */
-    struct stuck *stuck;       /* NULL: not wanted */
-    struct hang_watch *hang;   /* NULL: not wanted */
-    struct way *way;
+    struct worker_group *group;
+    struct file_timer *file_timer;     /* NULL: no file timer */
+    struct dstate_watch *dstate_watch; /* NULL: not wanted */
+    struct hang_watch *hang;           /* NULL: not wanted */
+    struct own_watch *own;             /* NULL: not wanted */
+    struct reachability *reachability;
+    struct reachability *peers[CT_START_PEERS_MAX]; /* to those of start.peers */
+    int peers_missing;                              /* of them have not answered yet */
+    struct ct_addr first_way, local; /* to group rank 0: the best, and our end */
+    struct loop_timer *hold_timer;
+    struct ct_way way_told; /* for its generation; 0: none was */
+    bool is_held;           /* workers wait for the server's WAY */
 
     struct ct_start start; /* of the current or last round; generation 0: none yet */
     struct ct_stop stop;   /* for start.generation; reason 0: none came */
     struct ct_failure failure; /* the last one that was told */
+    struct ct_stopped stopped; /* the last one that was sent */
     char leave_reason[128];    /* of our LEAVE; empty: none was sent */
     struct ct_join join;       /* the last one */
-    uint64_t seek_deadline_ms; /* to find the next host; 0: not looking */
-    struct heirs heirs;        /* who may go on when the rendezvous' node is lost */
-    struct loop_timer *heir_timer;
-    size_t candidate;                      /* the next one of them to ask */
-    const struct ct_roster_node *followed; /* who is asked now; NULL: none of them */
-    uint64_t follow_deadline_ms;           /* 0: the rendezvous is not lost */
-    bool has_gone_round;                   /* all of them were asked once */
-    bool is_heir;                 /* this node serves in the lost one's place */
-    uint64_t world, world_server; /* the last START that ever came, and whose it was */
-    bool has_yielded;             /* this node has served, and serves no more */
-    uint64_t
-        held_ms; /* since when its next round waits for the others; 0: it does not */
-    uint32_t heir_restart_count;
-    struct ctrun_error lost; /* why they are asked */
-    bool joins_when_gone;    /* STOPPING: the host that was found does not know us */
+    struct ct_members
+        members; /* hosts of the next or current round; count 0: not told */
+    struct failover failover;
     bool has_store;
     uint64_t store;
     uint64_t lost_after_ms;
@@ -116,12 +122,33 @@ struct agent {
     struct signal_once once;
     struct allocation
         *allocation; /* NULL: its end is not known, or nothing is to be done */
+    struct loop_watch *ha_wake; /* NULL: no --ha */
+    struct ct_ha_plan ha_plan;  /* epoch 0: none came */
+    uint64_t
+        ha_instance; /* the run's that the plan is of, once it is active; 0: unknown */
+    bool finds;      /* another node may serve, and we learn which */
     struct loop_timer *countdown;
     uint64_t grace_deadline_ms; /* when the run is ended here */
 };
 
-/* ---- agent_round.c ---------------------------------------------------------------------- */
+/* --hang-timeout; agent_hang.c. */
+struct hang_watch {
+    struct agent *agent;
+    struct loop_timer *timer;
+    struct stacks *stacks;
+    struct ct_failure
+        failure; /* ours, told once the stacks are saved; cause NONE: not ours */
+    bool has_said_no_steps;
+    struct ct_hang_view
+        view; /* when a stuck rank was told in this round; ranks 0: none was */
+    struct hang_rank ranks[AGENT_WORKERS_MAX]; /* what list_ranks() found last */
+    int local[AGENT_WORKERS_MAX];              /* their local ranks */
+};
 
+/* ---- agent_node.c ----------------------------------------------------------------------- */
+
+/* No workers follow from what was being found; harmless when idle. */
+void agent_cancel_ways(struct agent *agent);
 const char *agent_state_name(enum agent_state state);
 void agent_set_state(struct agent *agent, enum agent_state state, const char *why);
 void agent_end(struct agent *agent, const char *why);
@@ -130,63 +157,100 @@ void agent_fail(struct agent *agent, const struct ctrun_error *why);
 /* Every stop of running workers goes through here. */
 void agent_stop(struct agent *agent, enum agent_after after, int signal,
                 uint64_t grace_ms, const char *why);
-/* Offers this node for the next round, with a new store: nothing of an old one can be read
- * by mistake. */
-void agent_join(struct agent *agent);
-/* Says the last JOIN, perhaps again. */
-void agent_send_join(struct agent *agent);
+/* The same by SIGTERM because a rank or node is gone; survivor_ms before it. */
+void agent_stop_survivors(struct agent *agent, enum agent_after after,
+                          uint64_t survivor_ms, uint64_t grace_ms, const char *why);
 void agent_close_store(struct agent *agent);
 void agent_send_leave(struct agent *agent, const char *why);
 /* Our answer to a STOP: that we had it proves that this node was not lost before. */
 void agent_send_stopping(struct agent *agent);
 void agent_send_stopped(struct agent *agent);
 void agent_send_succeeded(struct agent *agent);
+/* "round_started", "round_stopped": of the current or last round. */
+void agent_emit_round(const struct agent *agent, const char *name);
+
+/* ---- agent_join.c ----------------------------------------------------------------------- */
+
+/* Offers this node for the next round, with a new store: nothing of an old one can be read
+ * by mistake. */
+void agent_join(struct agent *agent);
+/* Says the last JOIN, perhaps again. */
+void agent_send_join(struct agent *agent);
+void agent_on_waiting(struct agent *agent, const struct ct_waiting *waiting);
+
+/* ---- agent_round.c ---------------------------------------------------------------------- */
+
 /* The server's messages. */
-void agent_take_waiting(struct agent *agent, const struct ct_waiting *waiting);
-void agent_take_start(struct agent *agent, const struct ct_start *start);
-void agent_take_stop(struct agent *agent, const struct ct_stop *message);
-void agent_take_verdict(struct agent *agent, const struct ct_verdict *verdict);
-/* The way to group rank 0 is known, or not needed: now the workers. */
-void agent_start_workers(struct agent *agent);
+void agent_on_start(struct agent *agent, const struct ct_start *start);
+void agent_on_stop(struct agent *agent, const struct ct_stop *message);
+void agent_on_verdict(struct agent *agent, const struct ct_verdict *verdict);
+int agent_open_worker_group(struct agent *agent, struct ctrun_error *err);
+
+/* ---- agent_failure.c -------------------------------------------------------------------- */
+
 /* A worker failed, or what they all need. */
 void agent_tell_failure(struct agent *agent, const struct ct_failure *failure);
-int agent_open_crew(struct agent *agent, struct ctrun_error *err);
-int agent_open_control(struct agent *agent, struct ctrun_error *err);
+/* The same for a worker that has failed first, and is slow to end; if there is one. */
+void agent_tell_raised(struct agent *agent);
+
+/* ---- agent_steps.c ---------------------------------------------------------------------- */
+
+/* Asks the workers' pages how far they are. */
+void agent_refresh_steps(struct agent *agent);
+int agent_open_worker_socket(struct agent *agent, struct ctrun_error *err);
 
 /* ---- agent_signal.c --------------------------------------------------------------------- */
 
 /* To our workers and, unless they keep to themselves, to those of the other nodes. */
 void agent_pass_on(struct agent *agent, int signal);
-void agent_take_signal(struct agent *agent, const struct ct_signal *message);
+void agent_on_signal(struct agent *agent, const struct ct_signal *message);
 uint64_t agent_signal_grace_ms(const struct agent *agent);
 void agent_begin_countdown(struct agent *agent, uint64_t grace_ms);
 int agent_open_countdown(struct agent *agent, struct ctrun_error *err);
 
-/* ---- agent_request.c -------------------------------------------------------------------- */
+/* ---- agent_leave.c ---------------------------------------------------------------------- */
 
 /* In --signals-to-handle. */
 bool agent_is_ending_signal(const struct agent *agent, int signal);
 /* As by a signal that ends the run, but all workers are gone after grace_ms at the latest. */
 void agent_end_in_time(struct agent *agent, int signal, uint64_t grace_ms,
                        const char *why);
+/* The first such signal, or a further Ctrl-C. */
+void agent_end_by_signal(struct agent *agent, int signal, pid_t sender);
+/* Workers that speak to us get the grace time to save and leave; others know only SIGTERM. */
+void agent_drain(struct agent *agent, const char *reason, pid_t sender);
+/* The workers have saved, or are out of time: from here on it is a SIGTERM like any other.
+ * context: struct agent. */
+void agent_drained(void *context);
+/* What ctrunctl has asked for. */
+void agent_emit_request(const char *verb, int signal, int rank, pid_t sender);
 
-/* ---- agent_return.c --------------------------------------------------------------------- */
+/* ---- agent_failover.c ------------------------------------------------------------------- */
 
-/* The link is lost: the workers end at once. */
-void agent_fence(struct agent *agent, const struct ctrun_error *why);
-/* They have ended. */
-void agent_return(struct agent *agent);
-/* WELCOME. */
-void agent_has_returned(struct agent *agent);
-/* For how long a lost server is looked for. */
-uint64_t agent_return_ms(const struct agent *agent);
+/* A server takes this node as a new one: it joins, as soon as nothing runs here any more. */
+void agent_on_welcomed(struct agent *agent);
+/* The link is down: another server is looked for, this one is waited for, or the node ends. */
+void agent_on_lost(struct agent *agent, const struct ctrun_error *why);
+/* The last worker of a stopped round is gone. True: since the server was lost meanwhile, this node goes
+ * on as a new one, and that was seen to. */
+bool agent_goes_on_when_gone(struct agent *agent);
+/* context: struct agent; see link.h. */
+void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_ms);
+void agent_on_resumed(void *context, const struct ct_resumed *resumed);
+
+/* ---- agent_resume.c --------------------------------------------------------------------- */
+
+/* context: struct agent; see link.h. */
+uint8_t agent_get_resume_state(void *context);
+/* What may not have arrived while there was no connection. */
+void agent_say_again(struct agent *agent, const struct ct_resumed *resumed);
 
 /* ---- agent_member.c --------------------------------------------------------------------- */
 
-void agent_take_resize(struct agent *agent, const struct ct_resize *message);
-void agent_take_drain(struct agent *agent, const struct ct_drain *message);
+void agent_on_resize(struct agent *agent, const struct ct_resize *message);
+void agent_on_drain(struct agent *agent, const struct ct_drain *message);
 /* The answer to who asked. */
-void agent_take_restart(struct agent *agent, const struct ct_restart *message);
+void agent_on_restart(struct agent *agent, const struct ct_restart *message);
 /* The round is stopped because somebody asked for a new one. */
 void agent_note_restart(const struct ct_stop *stop);
 /* For ctrunctl; context: struct agent. */
@@ -196,55 +260,48 @@ int agent_ask_drain(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err);
 int agent_ask_restart(void *context, const char *reason, uint32_t ticket,
                       struct ctrun_error *err);
-/* agent_request.c: workers that speak to us get the grace time to save and leave; others know only
- * SIGTERM. */
-void agent_drain(struct agent *agent, const char *reason, pid_t sender);
 
 /* ---- The others ------------------------------------------------------------------------- */
 
 /* Behind the consoles; nothing without --collapse. */
-int agent_open_chorus(struct agent *agent, struct ctrun_error *err);
+int agent_open_dedup(struct agent *agent, struct ctrun_error *err);
 /* What waits in there goes to the consoles; is_end: and all that follows, at once. */
-void agent_flush_chorus(struct agent *agent, bool is_end);
-void agent_close_chorus(struct agent *agent);
+void agent_flush_dedup(struct agent *agent, bool is_end);
+void agent_close_dedup(struct agent *agent);
 int agent_open_link(struct agent *agent, struct ctrun_error *err);
-int agent_open_way(struct agent *agent, struct ctrun_error *err);
+int agent_open_reachability(struct agent *agent, struct ctrun_error *err);
+void agent_close_ways(struct agent *agent);
 /* Finds out how the workers of this round reach group rank 0, then agent_start_workers(). */
-void agent_find_way(struct agent *agent);
-/* context: struct agent; see link.h. */
-uint8_t agent_get_resume_state(void *context);
-void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_ms);
-void agent_on_resumed(void *context, const struct ct_resumed *resumed);
-/* True when the loss of the server is no end: another one is looked for. */
-bool agent_seek_host(struct agent *agent, const struct ctrun_error *why);
-/* It welcomes us as a new node: joins, as soon as nothing runs here any more. */
-void agent_take_host(struct agent *agent);
-/* agent_heir.c: the same where its members go on without it. */
-bool agent_seek_heir(struct agent *agent, const struct ctrun_error *why);
-bool agent_may_follow(const struct agent *agent);
-/* The rendezvous is in this process. */
-bool agent_serves(const struct agent *agent);
-void agent_take_roster(struct agent *agent, const struct ct_roster *roster);
-void agent_take_echo(struct agent *agent, const struct ct_echo *echo);
-void agent_follow(struct agent *agent);
-void agent_has_found(struct agent *agent);
-void agent_has_followed(struct agent *agent);
-int agent_open_heirs(struct agent *agent, struct ctrun_error *err);
-void agent_close_heirs(struct agent *agent);
+void agent_find_reachability(struct agent *agent);
+/* What was proven, again; nothing if that is not so far. */
+void agent_send_way(struct agent *agent);
+void agent_on_way(struct agent *agent, const struct ct_way *way);
+/* True where another server may take this one's place, and find_servers() tells which. */
+bool agent_may_find(const struct agent *agent);
+/* Says what this node is in the run's own etcd; nothing without one. */
+void agent_report_ha(struct agent *agent);
+void agent_on_ha_plan(struct agent *agent, const struct ct_ha_plan *plan);
+int agent_open_ha(struct agent *agent, struct ctrun_error *err);
+void agent_close_ha(struct agent *agent);
 int agent_open_allocation(struct agent *agent, struct ctrun_error *err);
 int agent_open_signals(struct agent *agent, struct ctrun_error *err);
 /* Never fatal: the run does not need it. */
-void agent_open_remote(struct agent *agent);
-/* The workers have saved, or are out of time: from here on it is a SIGTERM like any other.
- * context: struct agent. */
-void agent_drained(void *context);
+void agent_open_ctl_socket(struct agent *agent);
 /* The stop is for a rank that is stuck: stacks are saved first, and then the workers stopped. */
 bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop);
+/* The same: a rank of this node that is further behind than the one that is named is told before the
+ * answer. */
+bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop);
+/* The way to group rank 0 is known, or not needed: now the workers. */
+void agent_start_workers(struct agent *agent);
+void agent_start_own(struct agent *agent);
+void agent_stop_own(struct agent *agent);
+int agent_open_own(struct agent *agent, struct ctrun_error *err);
+void agent_close_own(struct agent *agent);
 void agent_start_hang(struct agent *agent);
-void agent_stop_hang(struct agent *agent);
 int agent_open_hang(struct agent *agent, struct ctrun_error *err);
 void agent_close_hang(struct agent *agent);
-int agent_open_watchdog(struct agent *agent, struct ctrun_error *err);
-int agent_open_stuck(struct agent *agent, struct ctrun_error *err);
+int agent_open_file_timer(struct agent *agent, struct ctrun_error *err);
+int agent_open_dstate_watch(struct agent *agent, struct ctrun_error *err);
 
 #endif

@@ -18,16 +18,6 @@ uint8_t agent_get_resume_state(void *context)
     return 0;
 }
 
-void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_ms)
-{
-    const struct agent *agent = context;
-
-    ct_info("link broken, trying to resume for %llu ms: %s",
-            (unsigned long long)left_ms, why->text);
-    if (agent->options->on_break && agent->state != AGENT_JOINING)
-        agent->options->on_break(agent->options->context, why->text, left_ms);
-}
-
 static void say_again(struct agent *agent)
 {
     struct ct_message message;
@@ -36,7 +26,7 @@ static void say_again(struct agent *agent)
     if (agent->failure.cause != CT_CAUSE_NONE &&
         agent->failure.generation == agent->start.generation) {
         message.failure = agent->failure;
-        crew_set_age(&message.failure);
+        worker_group_set_age(&message.failure);
         link_send(agent->link, &message);
     }
     if (agent->leave_reason[0])
@@ -57,21 +47,14 @@ static void join_again(struct agent *agent, const struct ct_resumed *resumed)
     agent_send_join(agent);
 }
 
-void agent_on_resumed(void *context, const struct ct_resumed *resumed)
+void agent_say_again(struct agent *agent, const struct ct_resumed *resumed)
 {
-    struct agent *agent = context;
-
-    ct_info("link resumed state=%s generation=%llu", agent_state_name(agent->state),
-            (unsigned long long)agent->start.generation);
-    agent->seek_deadline_ms = 0;
     switch (agent->state) {
     case AGENT_JOINING: join_again(agent, resumed); break;
     case AGENT_STOPPING: say_again(agent); break;
     case AGENT_SUCCEEDED: agent_send_succeeded(agent); break;
+    case AGENT_RUNNING: agent_send_way(agent); break;
     case AGENT_CONNECTING:
-    case AGENT_RUNNING:
     case AGENT_ENDED: break;
     }
-    if (agent->options->on_back && agent->state != AGENT_JOINING)
-        agent->options->on_back(agent->options->context);
 }

@@ -16,7 +16,7 @@ static void deliver(struct agent *agent, int signal)
     struct ct_event event;
 
     agent->result->passed_signal = signal;
-    crew_signal(agent->crew, signal);
+    worker_group_signal(agent->group, signal);
     ct_event_begin(&event, "signal_passed_on");
     ct_event_int(&event, "signal", signal);
     ct_event_int(&event, "group_rank", agent->start.group_rank);
@@ -44,7 +44,7 @@ void agent_pass_on(struct agent *agent, int signal)
         link_send(agent->link, &message);
 }
 
-void agent_take_signal(struct agent *agent, const struct ct_signal *message)
+void agent_on_signal(struct agent *agent, const struct ct_signal *message)
 {
     struct ct_event event;
     bool is_new;

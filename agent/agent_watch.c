@@ -17,17 +17,17 @@ static int parse_timer(void *context, const char *line, size_t length,
 
 static bool is_ours(void *context, pid_t pid)
 {
-    return crew_has_process(((struct agent *)context)->crew, pid);
+    return worker_group_has_process(((struct agent *)context)->group, pid);
 }
 
 static void on_expired(void *context, pid_t pid, const char *scope, int signal)
 {
-    crew_expire(((struct agent *)context)->crew, pid, scope, signal);
+    worker_group_expire(((struct agent *)context)->group, pid, scope, signal);
 }
 
-int agent_open_watchdog(struct agent *agent, struct ctrun_error *err)
+int agent_open_file_timer(struct agent *agent, struct ctrun_error *err)
 {
-    const struct watchdog_options options = {
+    const struct file_timer_options options = {
         .loop = agent->loop,
         .path = agent->options->timer_file,
         .grace_ms = agent->options->grace_ms,
@@ -37,7 +37,7 @@ int agent_open_watchdog(struct agent *agent, struct ctrun_error *err)
         .on_expired = on_expired,
     };
 
-    return options.path ? watchdog_open(&agent->watchdog, &options, err) : 0;
+    return options.path ? file_timer_open(&agent->file_timer, &options, err) : 0;
 }
 
 /* ---- Uninterruptible sleep -------------------------------------------------------------- */
@@ -55,23 +55,24 @@ static void on_stuck(void *context, pid_t process, pid_t thread, const char *whe
         err, CTRUN_E_UNKILLABLE,
         "rank %d: pid %d thread %d has been in uninterruptible sleep (state D) "
         "for %.1f s, kernel %s",
-        crew_find_rank(agent->crew, process), process, thread, (double)for_ms / 1000,
-        where);
+        worker_group_find_rank(agent->group, process), process, thread,
+        (double)for_ms / 1000, where);
     agent_send_leave(agent, err->text);
     agent_stop(agent, AFTER_END, SIGTERM, agent->options->grace_ms,
                "a worker is stuck in the kernel");
 }
 
-int agent_open_stuck(struct agent *agent, struct ctrun_error *err)
+int agent_open_dstate_watch(struct agent *agent, struct ctrun_error *err)
 {
-    const struct stuck_options options = {
+    const struct dstate_watch_options options = {
         .loop = agent->loop,
         .limit_ms = agent->options->stuck_limit_ms,
         .context = agent,
         .on_stuck = on_stuck,
     };
 
-    if (options.limit_ms == 0 || stuck_create(&agent->stuck, &options) == 0)
+    if (options.limit_ms == 0 ||
+        dstate_watch_create(&agent->dstate_watch, &options) == 0)
         return 0;
     return ct_fail(err, -ENOMEM, "state D check: out of memory");
 }

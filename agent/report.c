@@ -3,7 +3,8 @@
 
 #include <unistd.h>
 
-#include "agent/worker.h"
+#include "agent/guard/guard.h"
+#include "agent/worker/worker.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
@@ -57,7 +58,7 @@ static int add_role(struct ct_buf *out, const struct worker *worker,
 
     if (report->options->join.roles.count == 0)
         return 0;
-    worker_find_role(&role, worker, report->options, report->start);
+    worker_find_role(&role, worker, &report->options->join, report->start);
     rc = ct_buf_printf(out, ",\"role_rank\":%u", role.rank);
     return rc < 0 ? rc : add_text(out, "role", role.name);
 }
@@ -93,12 +94,12 @@ static int add_worker(struct ct_buf *out, const struct worker *worker,
 
 static int add_workers(struct ct_buf *out, const struct report *report)
 {
-    const struct crew *crew = report->crew;
+    const struct worker_group *group = report->group;
     int rc = ct_buf_printf(out, ",\"workers\":[");
     bool is_first = true;
 
-    for (int i = 0; rc == 0 && i < crew_count(crew); i++) {
-        const struct worker *worker = crew_worker(crew, i);
+    for (int i = 0; rc == 0 && i < worker_group_count(group); i++) {
+        const struct worker *worker = worker_group_worker(group, i);
 
         if (worker->state == WORKER_NEW)
             continue; /* of no round yet */
@@ -124,6 +125,16 @@ static int add_waiting(struct ct_buf *out, const struct ct_waiting *waiting)
     return rc < 0 ? rc : ct_buf_printf(out, "}");
 }
 
+/* What the run's own etcd is good for, now. */
+static int add_ha(struct ct_buf *out, const struct report *report)
+{
+    const struct ct_ha_plan *plan = report->ha_plan;
+
+    return ct_buf_printf(out, ",\"ha\":{\"nodes\":%u,\"survives\":%u}",
+                         report->options->ha.nodes,
+                         report->is_linked ? plan->survives : 0);
+}
+
 int report_format(struct ct_buf *out, const struct report *report)
 {
     const struct ct_start *start = report->start;
@@ -135,7 +146,7 @@ int report_format(struct ct_buf *out, const struct report *report)
         "\"generation\":%llu,"
         "\"restart_count\":%u,\"max_restarts\":%u,\"nodes\":%u,\"node_rank\":%u,"
         "\"world_size\":%u,\"min_nodes\":%u,\"max_nodes\":%u,\"master_port\":%u",
-        report->state, (int)getpid(), (int)getppid(),
+        report->state, (int)getpid(), (int)guard_pid(),
         (unsigned long long)(ct_now_ms() - report->born_ms),
         (unsigned long long)start->generation, start->restart_count,
         report->options->hello.max_restarts, start->group_world_size, start->group_rank,
@@ -154,6 +165,8 @@ int report_format(struct ct_buf *out, const struct report *report)
                            CTRUN_VERSION_MINOR, CTRUN_VERSION_PATCH);
     if (rc == 0 && report->waiting->max_nodes > 0)
         rc = add_waiting(out, report->waiting);
+    if (rc == 0 && report->options->ha.nodes > 0)
+        rc = add_ha(out, report);
     if (rc == 0)
         rc = add_workers(out, report);
     return rc < 0 ? rc : ct_buf_printf(out, "}");

@@ -4,16 +4,18 @@
 #define AGENT_REPORT_H
 
 #include "agent/agent.h"
-#include "agent/crew.h"
+#include "agent/worker/worker_group.h"
 
 struct report {
     const struct agent_options *options;
     const char *state;
     const struct ct_start *start;     /* generation 0: no round yet */
     const struct ct_waiting *waiting; /* max_nodes 0: nobody is waited for */
-    const struct crew *crew;
+    const struct worker_group *group;
     uint64_t born_ms;
-    uint32_t min_nodes, max_nodes; /* 0: those of the options */
+    const struct ct_ha_plan *ha_plan; /* epoch 0: none came */
+    bool is_linked;                   /* to the rendezvous, now */
+    uint32_t min_nodes, max_nodes;    /* 0: those of the options */
 };
 
 /* Appends it. 0, -ENOBUFS, -ENOMEM. */

@@ -3,9 +3,8 @@
 if(NOT CMAKE_BUILD_TYPE)
     set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
-set(CMAKE_C_STANDARD 17)
-set(CMAKE_C_EXTENSIONS ON)
-set(CMAKE_C_STANDARD_REQUIRED ON)
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-std=gnu17>) # CMAKE_C_STANDARD 17 needs CMake 3.21
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>) # no path of the build in programs
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
@@ -20,6 +19,12 @@ target_compile_options(ctrun_compile INTERFACE
     $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wconversion -Wformat=2 -Wundef -Wvla
     -Wcast-qual -Wwrite-strings -Wstrict-prototypes -Wmissing-prototypes
     -Wold-style-definition>)
+# Nothing large lies on a stack: the SDK runs in threads of others. The most is a longest path with every
+# byte escaped. Other compilers and sanitizers lay out frames in their own way.
+set(CTRUN_FRAME_MAX_BYTES 32768)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND NOT CTRUN_SANITIZE)
+    add_compile_options($<$<COMPILE_LANGUAGE:C>:-Wframe-larger-than=${CTRUN_FRAME_MAX_BYTES}>)
+endif()
 # Code that waits for most of its time: its size is what a node pays for.
 set(CTRUN_SMALL $<$<NOT:$<CONFIG:Debug>>:-Os>)
 if(CTRUN_SANITIZE)

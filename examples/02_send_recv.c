@@ -17,12 +17,16 @@ static int pass_around(struct ctrun_group *world, int64_t *number,
 
     if (size == 1)
         return 0;
-    if (rank == 0 && (rc = ctrun_send(world, number, sizeof *number, next, err)) < 0)
+    if (rank == 0 &&
+        (rc = ctrun_send(world, number, sizeof *number, CTRUN_U8, next, NULL, err)) < 0)
         return rc;
-    if ((rc = ctrun_recv(world, number, sizeof *number, previous, err)) < 0)
+    if ((rc = ctrun_recv(world, number, sizeof *number, CTRUN_U8, previous, NULL,
+                         err)) < 0)
         return rc;
     *number += rank;
-    return rank == 0 ? 0 : ctrun_send(world, number, sizeof *number, next, err);
+    return rank == 0
+               ? 0
+               : ctrun_send(world, number, sizeof *number, CTRUN_U8, next, NULL, err);
 }
 
 int main(void)

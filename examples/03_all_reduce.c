@@ -26,7 +26,8 @@ int main(void)
     size = ctrun_group_size(world);
     for (int i = 0; i < COUNT; i++)
         data[i] = (float)(rank + 1);
-    if (ctrun_all_reduce(world, data, COUNT, CTRUN_F32, CTRUN_SUM, &err) < 0)
+    if (ctrun_all_reduce(world, data, data, COUNT, CTRUN_F32, CTRUN_SUM, NULL, &err) <
+        0)
         return ctrun_fail_worker(&err);
     for (int i = 0; i < COUNT; i++) {
         if (data[i] != (float)(size * (size + 1) / 2)) {

@@ -43,7 +43,8 @@ int main(void)
         return ctrun_fail_worker(&err);
     for (uint64_t step = 0; step < STEPS && !ctrun_should_stop(session); step++) {
         backward(line, ctrun_rank(session), ctrun_world_size(session), gradient);
-        if (ctrun_all_reduce(world, gradient, 2, CTRUN_F32, CTRUN_AVG, &err) < 0)
+        if (ctrun_all_reduce(world, gradient, gradient, 2, CTRUN_F32, CTRUN_AVG, NULL,
+                             &err) < 0)
             return ctrun_fail_worker(&err);
         line[0] -= 0.5f * gradient[0];
         line[1] -= 0.5f * gradient[1];

@@ -16,8 +16,18 @@ enum {
 
 static float slope, offset;
 static const struct ctrun_param params[] = {
-    {.name = "slope", .data = &slope, .dtype = CTRUN_F32, .dims = 1, .sizes = {1}},
-    {.name = "offset", .data = &offset, .dtype = CTRUN_F32, .dims = 1, .sizes = {1}},
+    {.size = sizeof(struct ctrun_param),
+     .name = "slope",
+     .data = &slope,
+     .dtype = CTRUN_F32,
+     .dims = 1,
+     .sizes = {1}},
+    {.size = sizeof(struct ctrun_param),
+     .name = "offset",
+     .data = &offset,
+     .dtype = CTRUN_F32,
+     .dims = 1,
+     .sizes = {1}},
 };
 
 /* One step over this rank's samples of y = 3 x - 1. */
@@ -28,7 +38,7 @@ static int train(struct ctrun_ddp *ddp, int rank, int size, struct ctrun_error *
 
     if ((rc = ctrun_ddp_forward_begin(ddp, err)) < 0)
         return rc;
-    ctrun_ddp_zero_grad(ddp);
+    ctrun_ddp_zero_grad(ddp, NULL, NULL);
     gradient[0] = ctrun_ddp_grad(ddp, 0); /* where it must go; ask in every step */
     gradient[1] = ctrun_ddp_grad(ddp, 1);
     if ((rc = ctrun_ddp_backward_begin(ddp, NULL, err)) < 0)
@@ -43,9 +53,9 @@ static int train(struct ctrun_ddp *ddp, int rank, int size, struct ctrun_error *
     *gradient[0] /= mine;
     *gradient[1] /= mine;
     /* In the order in which backward completes them: from the last layer to the first. */
-    if ((rc = ctrun_ddp_grad_ready(ddp, 1, err)) < 0 ||
-        (rc = ctrun_ddp_grad_ready(ddp, 0, err)) < 0 ||
-        (rc = ctrun_ddp_backward_end(ddp, err)) < 0)
+    if ((rc = ctrun_ddp_grad_ready(ddp, 1, NULL, err)) < 0 ||
+        (rc = ctrun_ddp_grad_ready(ddp, 0, NULL, err)) < 0 ||
+        (rc = ctrun_ddp_backward_end(ddp, NULL, err)) < 0)
         return rc;
     slope -= 0.5f * *gradient[0]; /* averages over all ranks by now */
     offset -= 0.5f * *gradient[1];

@@ -3,40 +3,45 @@
  * of the run. Nothing is looked up, loaded or opened before it is needed: a start costs
  * milliseconds. */
 #include <errno.h>
+#include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "agent/guard.h"
-#include "launcher/completion.h"
-#include "launcher/config.h"
-#include "launcher/dry_run.h"
-#include "launcher/fleet.h"
-#include "launcher/fleet_relay.h"
-#include "launcher/fleet_stage.h"
-#include "launcher/help.h"
-#include "launcher/launch.h"
-#include "launcher/merge.h"
-#include "launcher/messages.h"
-#include "launcher/option_file.h"
-#include "launcher/print_config.h"
-#include "launcher/seat.h"
-#include "launcher/sender.h"
-#include "launcher/token.h"
+#include "agent/guard/guard.h"
+#include "launcher/config/config.h"
+#include "launcher/config/print_config.h"
+#include "launcher/config/host_slot.h"
+#include "launcher/config/token.h"
+#include "launcher/ha/ha_keeper.h"
+#include "launcher/options/completion.h"
+#include "launcher/options/help.h"
+#include "launcher/options/option_file.h"
+#include "launcher/report/exit_status.h"
+#include "launcher/report/messages.h"
+#include "launcher/report/signal_sender.h"
+#include "launcher/run/dry_run.h"
+#include "launcher/run/launch.h"
+#include "launcher/run/launch_exit.h"
+#include "launcher/run/merge.h"
+#include "launcher/ssh/ssh.h"
+#include "launcher/ssh/ssh_relay.h"
+#include "launcher/ssh/ssh_stage.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-static int refuse(const struct ctrun_error *err, bool torchrun_exit_code)
+static int refuse(const struct ctrun_error *err, enum exit_style style)
 {
-    int code = messages_exit_code(err->code);
+    const int code = exit_status(&(struct exit_end){.error = err->code}, style);
 
     messages_error(err);
     if (code == CT_EXIT_USAGE)
-        messages_say(HELP_USAGE "; ctrun --help tells more");
-    else if (torchrun_exit_code)
-        code = CT_EXIT_FAILURE;
+        messages_notice(HELP_USAGE "; ctrun --help tells more");
     return code;
 }
 
@@ -62,8 +67,8 @@ static void open_events(void)
     int rc = path && *path ? ct_event_open(path) : 0;
 
     if (rc < 0)
-        messages_say("warning: %s=%s: %s; events are not written", CT_ENV_EVENTS, path,
-                     strerror(-rc));
+        messages_warn(0, "%s=%s: %s; events are not written", CT_ENV_EVENTS, path,
+                      rc == -ENXIO ? "nobody reads this pipe" : strerror(-rc));
 }
 
 static int agent_main(void *context)
@@ -71,36 +76,50 @@ static int agent_main(void *context)
     return launch_run(context);
 }
 
+/* Beside the agent, and before it: see ha_keeper.h. */
+static int start_keeper(struct config *config, struct ha_keeper *keeper,
+                        struct ctrun_error *err)
+{
+    const int rc = config->rdzv.ha.nodes == 0
+                       ? 0
+                       : ha_keeper_start(keeper, config->rdzv.ha.etcd,
+                                         config->rdzv.ha.openssl, err);
+
+    if (rc == 0 && keeper->pid > 0)
+        guard_hand_over(keeper->fd);
+    config->rdzv.ha.keeper = keeper->fd;
+    return rc;
+}
+
 static int run(struct config *config, const struct options *options)
 {
+    struct ha_keeper keeper = {.fd = -1};
     struct ctrun_error err;
     int rc;
 
     if (options->values[OPTION_PRINT_CONFIG].is_on) {
         rc = print_config(stdout, options, config, options->values[OPTION_JSON].is_on,
                           &err);
-        return rc < 0 ? refuse(&err, config->torchrun_exit_code) : CT_EXIT_OK;
+        return rc < 0 ? refuse(&err, config->stop.exit_style) : CT_EXIT_OK;
     }
     if (options->values[OPTION_DRY_RUN].is_on) {
         rc = dry_run_print(stdout, config, options->values[OPTION_JSON].is_on, &err);
-        return rc < 0 ? refuse(&err, config->torchrun_exit_code) : CT_EXIT_OK;
+        return rc < 0 ? refuse(&err, config->stop.exit_style) : CT_EXIT_OK;
     }
     open_events();
-    for (size_t i = 0; i < config->signal_count; i++)
-        sender_heed(config->signals[i]);
+    for (size_t i = 0; i < config->stop.signal_count; i++)
+        signal_sender_heed(config->stop.signals[i]);
+    if (start_keeper(config, &keeper, &err) < 0)
+        return launch_fail(config, &err);
     rc = guard_run(agent_main, config, &err);
+    ha_keeper_wait(&keeper);
     return rc < 0 ? launch_fail(config, &err) : rc;
-}
-
-static int refuse_tasks(const struct options *options, const struct ctrun_error *err)
-{
-    return refuse(err, strcmp(option_text(options, OPTION_EXIT_CODE), "torchrun") == 0);
 }
 
 static int resolve(struct config *config, const struct options *options,
                    const struct ct_auth_token *token, struct ctrun_error *err)
 {
-    int rc = fleet_stage_check(options, err);
+    int rc = ssh_stage_check(options, err);
 
     if (rc == 0)
         rc = config_resolve(config, options, environ, err);
@@ -112,20 +131,32 @@ static int resolve(struct config *config, const struct options *options,
     return rc;
 }
 
-/* The process that --hosts was typed at. */
-static int run_fleet(const struct options *options, char **argv,
-                     const struct ct_auth_token *token)
+static void set_style(const struct options *options)
 {
-    const bool torchrun_exit_code = strcmp(option_text(options, OPTION_EXIT_CODE),
-                                           "torchrun") == 0;
+    const struct messages_style style = {
+        .is_quiet = options->values[OPTION_QUIET].is_on,
+        .is_verbose = options->values[OPTION_VERBOSE].is_on,
+        .has_timestamps = options->values[OPTION_TIMESTAMPS].is_on,
+    };
+
+    messages_set_style(&style);
+}
+
+/* The process that --hosts was typed at. */
+static int run_ssh(const struct options *options, char **argv,
+                   const struct ct_auth_token *token)
+{
     struct ctrun_error err;
     int code;
 
     open_events();
-    code = fleet_run(options, argv, token, &err);
+    if (strcmp(option_text(options, OPTION_SUMMARY), "auto") == 0 &&
+        isatty(STDERR_FILENO)) /* the hosts do not see it */
+        (void)setenv(option_table[OPTION_SUMMARY].env, "short", 1);
+    code = ssh_run(options, argv, token, &err);
     if (code < 0)
         option_file_blame(options, &err);
-    return code < 0 ? refuse(&err, torchrun_exit_code) : code;
+    return code < 0 ? refuse(&err, option_exit_style(options)) : code;
 }
 
 /* The hosts of --hosts are told what the file says; they may not have it. */
@@ -134,9 +165,11 @@ static int parse(struct options *options, int argc, char **argv,
 {
     int rc = options_parse(options, argc, argv, environ, err);
 
-    return rc < 0 || options->action != OPTIONS_RUN || seat_get()->is_given
-               ? rc
-               : option_file_load(options, err);
+    if (rc == 0 && options->action == OPTIONS_RUN && !host_slot_get()->is_given)
+        rc = option_file_load(options, err);
+    if (rc == 0)
+        set_style(options);
+    return rc;
 }
 
 static bool is_run(const struct options *options)
@@ -148,42 +181,49 @@ static bool is_run(const struct options *options)
 int main(int argc, char **argv)
 {
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
-    struct ct_auth_token token = {0};
-    struct config *config = ct_zalloc(sizeof *config);
+    struct ct_auth_token *token = ct_secret_zalloc(sizeof *token);
+    struct config *config = ct_secret_zalloc(sizeof *config);
     struct merge merge = {0};
     struct options options = {0};
     int code;
 
+#ifdef M_ARENA_MAX /* threads do little: a heap each is not worth its pages */
+    (void)mallopt(M_ARENA_MAX, 1);
+#endif
+    (void)signal(SIGPIPE, SIG_IGN); /* who does not listen changes no exit code */
     if (argc == 2 && strcmp(argv[1], "--relay") == 0)
-        return fleet_relay_run();
-    if (!seat_take_env())
+        return ssh_relay_run();
+    if (!host_slot_take_env())
         return refuse(&(struct ctrun_error){CTRUN_E_BAD_ENVIRONMENT,
-                                            SEAT_ENV ": is set by --hosts alone"},
-                      false);
+                                            HOST_SLOT_ENV ": is set by --hosts alone"},
+                      EXIT_STYLE_OWN);
+    if (host_slot_get()->is_given)
+        messages_set_sink(host_slot_say);
     messages_open_log(ct_env_find(environ, "LOGLEVEL"));
-    if (!config)
-        return refuse(&err, false);
-    if (ct_auth_token_take_env(&token, &err) < 0 || /* no child ever sees it */
+    if (!config || !token)
+        return refuse(&err, EXIT_STYLE_OWN);
+    if (ct_auth_token_take_env(token, &err) < 0 || /* no child ever sees it */
         parse(&options, argc, argv, &err) < 0)
-        code = refuse(&err, false);
+        code = refuse(&err, EXIT_STYLE_OWN);
     else if (options.action != OPTIONS_RUN)
         code = say_and_leave(&options);
-    else if (fleet_is_wanted(&options) && is_run(&options))
-        code = run_fleet(&options, argv, &token);
-    else if (fleet_is_wanted(&options) && fleet_preview(&options, &err) < 0)
-        code = refuse(&err, false);
-    else if (!seat_get()->is_given && merge_tasks(&merge, &options, environ, &err) < 0)
-        code = refuse_tasks(&options, &err);
+    else if (ssh_is_wanted(&options) && is_run(&options))
+        code = run_ssh(&options, argv, token);
+    else if (ssh_is_wanted(&options) && ssh_preview(&options, &err) < 0)
+        code = refuse(&err, EXIT_STYLE_OWN);
+    else if (!host_slot_get()->is_given &&
+             merge_tasks(&merge, &options, environ, &err) < 0)
+        code = refuse(&err, option_exit_style(&options));
     else if (merge.is_done)
         code = merge.code;
-    else if (resolve(config, &options, &token, &err) < 0)
-        code = refuse(&err, config->torchrun_exit_code);
+    else if (resolve(config, &options, token, &err) < 0)
+        code = refuse(&err, config->stop.exit_style);
     else
         code = run(config, &options);
     config_deinit(config);
-    ct_auth_token_wipe(&token);
     options_deinit(&options);
-    free(config);
+    ct_secret_free(token);
+    ct_secret_free(config);
     merge_close(&merge, code);
     return code;
 }

@@ -7,13 +7,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "rendezvous/journal_file.h"
-#include "rendezvous/limits.h"
+#include "rendezvous/journal/journal_file.h"
 #include "rendezvous/notify.h"
-#include "rendezvous/server.h"
+#include "rendezvous/server/server.h"
+#include "rendezvous/server/server_limits.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/nearest.h"
 #include "worker_sdk/base/nic.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -26,6 +28,7 @@ enum {
 struct config {
     const char *listen[SERVER_LISTENERS_MAX];
     size_t listen_count;
+    char port_listen[sizeof ":65535"]; /* --port */
     enum ctrun_log_level level;
     const char *token_file;
     const char *journal;        /* NULL: none */
@@ -47,10 +50,9 @@ static void on_signal(int number)
 static void print_help(void)
 {
     printf(
-        "usage: ctrund [--listen HOST:PORT]... [--token-file FILE] [--port-range "
-        "A-B]\n"
-        "              [--munge] [--encrypt] [--max-connections N] [--journal PATH]\n"
-        "              [--log-level LEVEL]\n"
+        "usage: ctrund [--listen HOST:PORT]... [--port PORT] [--token-file FILE]\n"
+        "              [--port-range A-B] [--munge] [--encrypt] [--max-connections N]\n"
+        "              [--journal PATH] [--log-level LEVEL]\n"
         "\n"
         "Rendezvous daemon of ctrun: agents of many runs meet here, told apart by run "
         "id.\n"
@@ -58,11 +60,16 @@ static void print_help(void)
         "GET /status and GET /metrics. Runs in the foreground until SIGTERM or "
         "SIGINT.\n"
         "\n"
-        "  --listen HOST:PORT  where to listen; may be repeated. Default: all "
-        "addresses,\n"
-        "                      port %d. A number is bound alone, a name means all\n"
-        "                      addresses. Port 0 chooses one. The port in use is\n"
-        "                      printed: \"listening on ADDRESS:PORT\"\n"
+        "  --listen HOST:PORT  where to listen; may be repeated. An address is bound "
+        "alone,\n"
+        "                      a name means all addresses. Without HOST: all "
+        "addresses with\n"
+        "                      a token or --munge, else loopback. Default: :%d. Port "
+        "0\n"
+        "                      chooses one. The port in use is printed: \"listening "
+        "on\n"
+        "                      ADDRESS:PORT\"\n"
+        "  --port PORT         as --listen :PORT\n"
         "  --munge             agents of this user's uid prove themselves by MUNGE, "
         "instead\n"
         "                      of a token\n"
@@ -91,31 +98,57 @@ static int usage_error(const char *what, const char *value)
     return CT_EXIT_USAGE;
 }
 
+static const struct option long_options[] = {
+    {"listen", required_argument, NULL, 'l'},
+    {"port", required_argument, NULL, 'P'},
+    {"journal", required_argument, NULL, 'j'},
+    {"token-file", required_argument, NULL, 't'},
+    {"munge", no_argument, NULL, 'M'},
+    {"encrypt", no_argument, NULL, 'e'},
+    {"port-range", required_argument, NULL, 'p'},
+    {"max-connections", required_argument, NULL, 'm'},
+    {"log-level", required_argument, NULL, 'L'},
+    {"version", no_argument, NULL, 'V'},
+    {"help", no_argument, NULL, 'h'},
+    {0},
+};
+
+static int unknown_option(const char *word)
+{
+    struct ct_nearest near;
+    char name[CT_NEAREST_WORD_MAX];
+
+    (void)ct_format(name, sizeof name, "%.*s", (int)strcspn(word, "="),
+                    word); /* cut is fine */
+    near = ct_nearest_to(name + strspn(name, "-"));
+    for (const struct option *option = long_options; option->name; option++)
+        ct_nearest_offer(&near, option->name);
+    if (!near.word)
+        return usage_error("unknown option ", word);
+    fprintf(stderr, "ctrund: error[E_USAGE]: unknown option %s; did you mean --%s?\n",
+            word, near.word);
+    return CT_EXIT_USAGE;
+}
+
 /* -1: go on; else the exit code. */
 static int parse(int argc, char **argv, struct config *config)
 {
-    static const struct option options[] = {
-        {"listen", required_argument, NULL, 'l'},
-        {"journal", required_argument, NULL, 'j'},
-        {"token-file", required_argument, NULL, 't'},
-        {"munge", no_argument, NULL, 'M'},
-        {"encrypt", no_argument, NULL, 'e'},
-        {"port-range", required_argument, NULL, 'p'},
-        {"max-connections", required_argument, NULL, 'm'},
-        {"log-level", required_argument, NULL, 'L'},
-        {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},
-        {0},
-    };
+    uint64_t port;
     int c;
 
     opterr = 0;
-    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
         switch (c) {
         case 'l':
             if (config->listen_count == SERVER_LISTENERS_MAX)
                 return usage_error("too many --listen, the last one is ", optarg);
             config->listen[config->listen_count++] = optarg;
+            break;
+        case 'P':
+            if (ct_parse_u64(optarg, 0, 65535, &port) < 0)
+                return usage_error("--port: not 0 to 65535: ", optarg);
+            (void)ct_format(config->port_listen, sizeof config->port_listen, ":%d",
+                            (int)port);
             break;
         case 'j': config->journal = optarg; break;
         case 't': config->token_file = optarg; break;
@@ -131,16 +164,22 @@ static int parse(int argc, char **argv, struct config *config)
             break;
         case 'L':
             if (ct_log_parse_level(optarg, &config->level) < 0)
-                return usage_error("--log-level: not a level: ", optarg);
+                return usage_error("--log-level: not error, warning, info or debug: ",
+                                   optarg);
             break;
         case 'V': printf("ctrund %s\n", ctrun_version()); return CT_EXIT_OK;
         case 'h': print_help(); return CT_EXIT_OK;
         case ':': return usage_error("a value is missing after ", argv[optind - 1]);
-        default: return usage_error("unknown option ", argv[optind - 1]);
+        default: return unknown_option(argv[optind - 1]);
         }
     }
     if (optind < argc)
         return usage_error("unknown argument ", argv[optind]);
+    if (config->port_listen[0] && config->listen_count > 0)
+        return usage_error("--port and --listen: give one of them, not --port ",
+                           config->port_listen + 1);
+    if (config->port_listen[0])
+        config->listen[config->listen_count++] = config->port_listen;
     return -1;
 }
 
@@ -152,17 +191,23 @@ static void print_log(void *context, enum ctrun_log_level level, const char *lin
     fprintf(stderr, "ctrund: %s: %s\n", names[level], line);
 }
 
-/* A number is bound as it is. A name may be another address on other machines, and loopback on
- * this one (Debian's 127.0.1.1): then all of them. */
-static int choose_address(struct ct_addr *out, const struct ct_endpoint *endpoint,
-                          struct ctrun_error *err)
+static bool has_secret(const struct config *config)
 {
-    const bool is_loopback_name = strcmp(endpoint->host, "localhost") == 0;
+    return config->uses_munge || config->token.length > 0;
+}
+
+/* A number is bound as it is. A name may be another address on other machines, and loopback on
+ * this one (Debian's 127.0.1.1): then all of them. Where none is named, other machines are let in
+ * only if they have to prove something. */
+static int choose_address(struct ct_addr *out, const struct config *config,
+                          const struct ct_endpoint *endpoint, struct ctrun_error *err)
+{
     int rc;
 
     if (!endpoint->host[0])
-        return ct_addr_parse("::", endpoint->port, out);
-    if (is_loopback_name)
+        return ct_addr_parse(has_secret(config) ? "::" : "127.0.0.1", endpoint->port,
+                             out);
+    if (ct_addr_is_localhost(endpoint->host))
         return ct_addr_parse("127.0.0.1", endpoint->port, out);
     if (ct_addr_parse(endpoint->host, endpoint->port, out) == 0)
         return 0;
@@ -175,7 +220,8 @@ static int choose_address(struct ct_addr *out, const struct ct_endpoint *endpoin
     return ct_addr_parse("::", endpoint->port, out);
 }
 
-static int listen_at(const char *text, struct ctrun_error *err)
+static int listen_at(const struct config *config, const char *text,
+                     struct ctrun_error *err)
 {
     struct ct_endpoint endpoint;
     struct ct_addr addr;
@@ -187,13 +233,20 @@ static int listen_at(const char *text, struct ctrun_error *err)
         return err->code = CTRUN_E_USAGE;
     if (endpoint.port < 0)
         endpoint.port = DEFAULT_PORT;
-    rc = choose_address(&addr, &endpoint, err);
+    rc = choose_address(&addr, config, &endpoint, err);
     if (rc < 0 || (rc = server_listen(server, &addr, &port, err)) < 0)
         return rc;
     ct_addr_set_port(&addr, port);
     ct_addr_format(shown, &addr);
     printf("listening on %s\n", shown);
     fflush(stdout);
+    if (!has_secret(config) && !endpoint.host[0])
+        ct_warn("no token: listening on loopback only; --token-file or --munge opens "
+                "the port to other machines");
+    else if (!has_secret(config) && !ct_addr_is_loopback(&addr))
+        ct_warn("no token: who reaches %s can take part in every run and end it; "
+                "--token-file or --munge lets in only who proves a secret",
+                shown);
     return 0;
 }
 
@@ -245,10 +298,11 @@ static int listen_and_run(const struct config *config, struct ctrun_error *err)
     struct sigaction action = {.sa_handler = on_signal};
     int rc = 0;
 
+    /* Before the first port is open: who has seen "listening on" may stop us in order. */
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     for (size_t i = 0; i < config->listen_count && rc == 0; i++)
-        rc = listen_at(config->listen[i], err);
+        rc = listen_at(config, config->listen[i], err);
     if (rc == 0) {
         tell_manager("READY=1"); /* it listens: who comes now is answered */
         rc = server_run(server, err);
@@ -281,6 +335,7 @@ static int serve(const struct config *config, struct ctrun_error *err)
         (void)ct_wrap(err, "--journal");
     else if ((rc = server_create(&server, &options, err)) == 0)
         rc = listen_and_run(config, err);
+    /* The server first: it borrows the book, and writes to the sink until it is gone. */
     server_destroy(server);
     journal_book_deinit(&book);
     journal_file_close(file);
@@ -298,18 +353,15 @@ static int exit_code(int rc)
     }
 }
 
-int main(int argc, char **argv)
+static int run_daemon(struct config *config, int argc, char **argv)
 {
-    struct config config = {.level = CTRUN_LOG_INFO};
     const char *events = getenv(CT_ENV_EVENTS);
     struct ctrun_error err = {0};
-    int rc = parse(argc, argv, &config);
+    int rc = parse(argc, argv, config);
 
     if (rc >= 0)
         return rc;
-    if (config.listen_count == 0)
-        config.listen[config.listen_count++] = ":29400";
-    ct_log_set_sink(print_log, NULL, config.level);
+    ct_log_set_sink(print_log, NULL, config->level);
     if (events && (rc = ct_event_open(events)) < 0) {
         fprintf(stderr, "ctrund: error[%s]: %s=%s: %s\n", ct_error_name(rc),
                 CT_ENV_EVENTS, events, strerror(-rc));
@@ -317,9 +369,29 @@ int main(int argc, char **argv)
     }
     raise_files();
     signal(SIGPIPE, SIG_IGN); /* a peer that went away is an error code */
-    if ((rc = resolve_token(&config, &err)) < 0 || (rc = serve(&config, &err)) < 0)
+    if ((rc = resolve_token(config, &err)) == 0) {
+        if (config->listen_count == 0)
+            config->listen[config->listen_count++] = ":29400";
+        rc = serve(config, &err);
+    }
+    if (rc < 0)
         fprintf(stderr, "ctrund: error[%s]: %s\n", ct_error_name(rc), err.text);
     ct_event_close();
-    ct_auth_token_wipe(&config.token);
     return exit_code(rc);
+}
+
+int main(int argc, char **argv)
+{
+    /* It holds the token, which no core file is to have. */
+    struct config *config = ct_secret_zalloc(sizeof *config);
+    int code;
+
+    if (!config) {
+        fprintf(stderr, "ctrund: error[%s]: out of memory\n", ct_error_name(-ENOMEM));
+        return CT_EXIT_FAILURE;
+    }
+    config->level = CTRUN_LOG_INFO;
+    code = run_daemon(config, argc, argv);
+    ct_secret_free(config);
+    return code;
 }

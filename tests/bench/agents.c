@@ -26,6 +26,7 @@ enum {
 };
 
 static struct ct_message in, out;
+static union ct_message_room room;
 static const char *run_id;
 static bool will_lose;
 static struct {
@@ -76,6 +77,7 @@ static void join(struct swarm *swarm, struct swarm_conn *conn)
 static void answer_stop(struct swarm *swarm, struct swarm_conn *conn)
 {
     const uint64_t generation = in.stop.generation;
+    const struct ct_stopped stopped = {.generation = generation};
 
     if (seen.stopped[conn->index] == generation)
         return;
@@ -86,7 +88,7 @@ static void answer_stop(struct swarm *swarm, struct swarm_conn *conn)
     say(swarm, conn);
     memset(&out, 0, sizeof out);
     out.kind = CT_MESSAGE_STOPPED;
-    out.stopped.generation = generation;
+    out.stopped = &stopped;
     say(swarm, conn);
     join(swarm, conn);
 }
@@ -128,7 +130,7 @@ static void on_bytes(struct swarm *swarm, struct swarm_conn *conn)
 
     while ((taken = ct_frame_decode(ct_buf_data(&conn->in), ct_buf_length(&conn->in),
                                     &frame)) > 0) {
-        if (ct_message_decode(&frame, &in) < 0)
+        if (ct_message_decode(&frame, &in, &room) < 0)
             errx(1, "agent %d: a message that cannot be read", conn->index);
         ct_buf_consume(&conn->in, (size_t)taken);
         on_message(swarm, conn);

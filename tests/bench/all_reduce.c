@@ -35,9 +35,10 @@ static void time_calls(struct ctrun_group *group, float *data, int size)
         uint64_t start_ns;
         for (size_t k = 0; k < count; k++)
             data[k] = 1e-3f * (float)i;
-        CHECK_OK(ctrun_barrier(group, &err));
+        CHECK_OK(ctrun_barrier(group, NULL, &err));
         start_ns = ct_now_ns();
-        CHECK_OK(ctrun_all_reduce(group, data, count, CTRUN_F32, CTRUN_SUM, &err));
+        CHECK_OK(ctrun_all_reduce(group, data, data, count, CTRUN_F32, CTRUN_SUM, NULL,
+                                  &err));
         if (ctrun_group_rank(group) == 0)
             printf("%zu %.3f\n", sizes[size], (double)(ct_now_ns() - start_ns) / 1e3);
     }

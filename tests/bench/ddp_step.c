@@ -43,6 +43,7 @@ static void open_ddp(struct bench *bench, int rank)
     bench->group = ranks_open(rank, NULL, NULL);
     memset(params, 0, sizeof params);
     for (enum cnn_param p = 0; p < CNN_PARAMS; p++) {
+        params[p].size = sizeof *params;
         params[p].name = cnn_params[p].name;
         params[p].data = bench->model.values.of[p];
         params[p].dtype = CTRUN_F32;
@@ -57,7 +58,7 @@ static int on_ready(void *context, enum cnn_param p, struct ctrun_error *err)
 {
     struct bench *bench = context;
 
-    return bench->ddp ? ctrun_ddp_grad_ready(bench->ddp, (size_t)p, err) : 0;
+    return bench->ddp ? ctrun_ddp_grad_ready(bench->ddp, (size_t)p, NULL, err) : 0;
 }
 
 static void step(struct bench *bench, uint64_t first)
@@ -83,7 +84,7 @@ static void step(struct bench *bench, uint64_t first)
         CHECK_OK(ctrun_ddp_backward_begin(bench->ddp, NULL, &err));
     CHECK_OK(backend->backward(bench->engine, bench->grads, on_ready, bench, &err));
     if (bench->ddp)
-        CHECK_OK(ctrun_ddp_backward_end(bench->ddp, &err));
+        CHECK_OK(ctrun_ddp_backward_end(bench->ddp, NULL, &err));
     CHECK_OK(backend->update(bench->engine, bench->grads, 1.0f, &err));
 }
 
@@ -122,6 +123,7 @@ static int body(int rank, void *context)
     CHECK(cnn_model_init(&bench.model) == 0 && cnn_tensors_init(&bench.own) == 0);
     memcpy(bench.grads, bench.own.of, sizeof bench.grads);
     cnn_model_reset(&bench.model, 1);
+    bench.data.size = sizeof bench.data;
     CHECK_OK(ctrun_dataset_load(&bench.data, plan->data, CTRUN_TRAIN, &err));
     CHECK_OK(cnn_engine_open(&bench.engine, "auto", &options, &err));
     if (plan->is_ddp)

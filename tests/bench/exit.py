@@ -9,19 +9,19 @@ import signal
 import sys
 import time
 
-from launchers import PROBE, ctrun, launchers, stamps, table
+from launchers import PROBE, box, ctrun, end_of, launchers, run_before_others, stamps, table
 
 WORKERS = 4
 
 
 def notice(command):
     """Milliseconds until the others have SIGTERM; None when the launcher sends none."""
-    box = ctrun.Box()
+    room = box()
     try:
-        run = box.start(*command, PROBE, "notice")
+        run = room.start(*command, PROBE, "notice")
         ctrun.wait_until(lambda: len(stamps(run.out)) == WORKERS, lambda: f"workers\n{run}", 60)
         probe = os.stat(PROBE)
-        victim = next(pid for pid in box.pids()
+        victim = next(pid for pid in room.pids()
                       if os.path.samestat(os.stat(f"/proc/{pid}/exe"), probe))
         killed = time.monotonic_ns()
         os.kill(victim, signal.SIGKILL)
@@ -29,23 +29,22 @@ def notice(command):
         terms = stamps(run.out, "term")
         return (max(terms) - killed) / 1e6 if len(terms) == WORKERS - 1 else None
     finally:
-        box.close()
+        room.close()
 
 
 def end(command):
     """Milliseconds from the last worker's end to the launcher's."""
-    box = ctrun.Box()
+    room = box()
     try:
-        run = box.start(*command, PROBE, "last")
-        assert run.process.wait(120) == 0, run
-        over = time.monotonic_ns()
-        return (over - max(stamps(run.out, "last"))) / 1e6
+        run = room.start(*command, PROBE, "last")
+        return (end_of(run) - max(stamps(run.out, "last"))) / 1e6
     finally:
-        box.close()
+        room.close()
 
 
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    run_before_others()
     noticed, ended = {}, {}
     for turn in range(count):
         for name, command in launchers(WORKERS).items():

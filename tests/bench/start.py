@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""From exec of the launcher to the first instruction of the last of 4 workers, and of 64.
+"""From exec of the launcher to the first instruction of the last of 4 workers, of 8 and of 64, and,
+as these end at once, to the end of the launcher.
 
 usage: start.py [SAMPLES]     default 15; torchrun gets a third of them, and no 64
 
@@ -9,43 +10,49 @@ of the measurement: ext4 without a journal, as in many virtual machines, needs u
 folder when hundreds were removed within the last minute, as this very benchmark does."""
 import sys
 
-from launchers import FIRST, PROBE, ctrun, launchers, stamps, table
+from launchers import FIRST, PROBE, box, end_of, launchers, run_before_others, stamps, table
 
 
 def sample(command, workers):
-    """Milliseconds for one launch."""
-    box = ctrun.Box()
+    """Milliseconds for one launch: to the last worker, to the end."""
+    room = box()
     try:
-        run = box.run(PROBE, "exec", *command, FIRST, seconds=60)
-        assert run.code == 0, run
+        run = room.start(PROBE, "exec", *command, FIRST)
+        over = end_of(run)
         [began] = stamps(run.err, "exec")
         first = stamps(run.out)
         # A launcher that lets workers write to one file at once may lose a line in another.
         assert len(first) > 0.9 * workers, run
-        return (max(first) - began) / 1e6
+        return (max(first) - began) / 1e6, (over - began) / 1e6
     finally:
-        box.close()
+        room.close()
 
 
 def measure(workers, turns, torchruns):
-    samples, peers = {}, launchers(workers)
+    starts, wholes, peers = {}, {}, launchers(workers)
     for turn in range(turns):
         for name, command in list(peers.items()):
             if name.startswith("torchrun") and turn >= torchruns:
                 continue
             try:
-                samples.setdefault(name, []).append(sample(command, workers))
+                start, whole = sample(command, workers)
+                starts.setdefault(name, []).append(start)
+                wholes.setdefault(name, []).append(whole)
             except AssertionError as error:
                 if name == "ctrun":
                     raise
                 print(f"{name} is left out: {str(error).splitlines()[0]}")
-                del peers[name], samples[name]
-    table(f"exec to the first instruction of {workers} workers", "ms", samples)
+                for of in (peers, starts, wholes):
+                    of.pop(name, None)
+    table(f"exec to the first instruction of {workers} workers", "ms", starts)
+    table(f"{workers} workers started and ended", "ms", wholes)
 
 
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    run_before_others()
     measure(4, count, max(1, count // 3))
+    measure(8, count, 0)
     measure(64, count, 0)
 
 

@@ -96,6 +96,7 @@ int main(int argc, char **argv)
         !(bench.ms = calloc(bench.steps, sizeof *bench.ms)))
         return 1;
     cnn_model_reset(&bench.model, 1);
+    bench.data.size = sizeof bench.data;
     if (ctrun_dataset_load(&bench.data, argv[4], CTRUN_TRAIN, &err) < 0 ||
         cnn_engine_open(&bench.engine, argv[1], &options, &err) < 0 ||
         cnn_engine_push(bench.engine, &err) < 0 || run(&bench, &err) < 0) {

@@ -14,9 +14,11 @@ sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", folder)
                 for folder in ("lib", "interop")]
 
 import ctrun  # noqa: E402
+import launchers  # noqa: E402
 import store_peers  # noqa: E402
 
-CASES = [("get", 16, 32), ("add", 16, 32), ("set", 16, 32), ("get", 16, 1), ("get", 1, 1)]
+CASES = [("get", 16, 32), ("add", 16, 32), ("set", 16, 32), ("get", 16, 1), ("add", 16, 1),
+         ("get", 1, 1)]
 OPS = 200000
 CPUCLOCK_SCHED = 2  # how clock_getcpuclockid(3) makes a clock's number of a pid
 
@@ -44,6 +46,7 @@ def load(box, server, op, clients, depth):
 
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    launchers.run_before_others()
     torch = os.environ.get("CTRUN_TEST_TORCH")
     box = ctrun.Box()
     with contextlib.ExitStack() as stack:
@@ -63,8 +66,15 @@ def main():
             cost = {name: statistics.median(cpu for _, cpu in s) for name, s in samples.items()}
             text = "  ".join(f"{name} {rate[name]:>9,.0f}/s {cost[name]:.2f} us CPU" for name in servers)
             if torch:
-                text += (f"  ctrund/torch: rate {rate['ctrund'] / rate['torch']:.2f}"
-                         f" CPU {cost['ctrund'] / cost['torch']:.2f}")
+                best = {name: (max(ops for ops, _ in s), min(cpu for _, cpu in s))
+                        for name, s in samples.items()}
+                pairs = [(ours[0] / theirs[0], ours[1] / theirs[1])
+                         for ours, theirs in zip(samples["ctrund"], samples["torch"])]
+                text += (f"  ctrund/torch, median of pairs: rate"
+                         f" {statistics.median(r for r, _ in pairs):.2f}"
+                         f" CPU {statistics.median(c for _, c in pairs):.2f}, best samples: rate"
+                         f" {best['ctrund'][0] / best['torch'][0]:.2f}"
+                         f" CPU {best['ctrund'][1] / best['torch'][1]:.2f}")
             print("%s, %d clients, %d under way each: %s" % (*case, text), flush=True)
 
 

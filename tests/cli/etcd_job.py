@@ -29,7 +29,7 @@ class Job:
     def host(self):
         """The node whose agent was elected last, and that agent's pid."""
         pid = self.box.events("election", to="leading")[-1]["pid"]
-        return next(node for node in self.nodes if ctrun.parent_of(pid) == node.pid), pid
+        return next(node for node in self.nodes if ctrun.guards_of(pid)[1] == node.pid), pid
 
     def kill_host(self):
         """As a node dies, but that its connections are reset. Workers that are adopted by the

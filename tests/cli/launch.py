@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Helpers of the command line tests: workers that write down what they see."""
 import json
-import socket
 
+import ctrun
 import schema
+
+free_port = ctrun.free_port
 
 DUMP = """#!/bin/sh
 # One file per worker and attempt: the environment, and argv as NUL-terminated words.
@@ -12,13 +14,6 @@ printf '%s\\0' "$0" "$@" > "$name.argv"
 env -0 > "$name.env.new"
 mv "$name.env.new" "$name.env"
 """
-
-
-def free_port():
-    """A port that was free a moment ago, for endpoints that several launchers must agree on."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Dump:

@@ -136,7 +136,7 @@ def test_a_task_that_sleeps_leaves_signals_to_its_agent_and_ends_with_its_code(b
 def test_a_task_that_sleeps_ends_when_its_agent_is_killed(box):
     agent, sleeper = start_merged(box)
     agent.signal(signal.SIGKILL)
-    assert sleeper.wait() == 1 and "ended without a word" in sleeper.err, sleeper
+    assert sleeper.wait() == 1 and "ended without reporting" in sleeper.err, sleeper
     box.wait_gone()
 
 
@@ -154,26 +154,40 @@ def test_merged_workers_have_the_cpus_of_all_tasks(box):
     assert [line.split()[1] in lists for line in runs[0].out.splitlines()] == [True, True], runs
 
 
-def test_a_task_does_not_follow_a_leader_of_another_user(box):
-    if os.geteuid() != 0:
-        pytest.skip("only root can be two users")
+IN_A_SQUATTED_TMP = """
+mount -t tmpfs -o mode=1777 none /tmp
+setpriv --reuid=65534 --clear-groups mkdir /tmp/ctrun-$(id -u)
+setpriv --reuid=65534 --clear-groups "$0" -c 'import signal, socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.bind(f"\\0ctrun-merge-0-slurm-'$SLURM_JOB_ID'.0-0")
+open("/tmp/bound", "w")
+signal.pause()' &
+trap "kill $!" EXIT
+until [ -e /tmp/bound ]; do kill -0 $! || exit 1; sleep 0.01; done
+SLURM_LOCALID=1 "$@" &
+SLURM_LOCALID=0 "$@" && wait $!
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can be two users")
+def test_tasks_of_a_node_find_each_other_where_a_stranger_has_taken_their_folder(box):
+    ctrun.needs_mounts()
     step = {**STEP, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2",
-            "SLURM_NODEID": "0", "SLURM_JOB_ID": str(os.getpid()), "SLURM_LOCALID": "1"}
-    name = f"\0ctrun-merge-0-slurm-{os.getpid()}.0-0"  # as task 0 would have it
-    impostor = box.start(sys.executable, "-c", f"""
-import os, socket
-listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-os.setuid(65534)
-listener.bind({name!r})
-listener.listen()
-os.write(1, b"up\\n")
-task, _ = listener.accept()
-task.recv(1)
-""")
-    ctrun.wait_until(lambda: impostor.out, lambda: f"it listens\n{impostor}")
-    run = box.ctrun("--nproc-per-node=2", "--no-python", "true", env=step)
-    assert run.code != 0 and "belongs to another user" in run.err, run
-    impostor.wait()
+            "SLURM_NODEID": "0", "SLURM_JOB_ID": str(os.getpid()), "CTRUN_CONTROL_DIR": "",
+            "XDG_RUNTIME_DIR": "", "TMPDIR": "/var/tmp", "CTRUN_EVENTS": ""}
+    run = box.run("unshare", "-m", "sh", "-c", IN_A_SQUATTED_TMP, ctrun.DEBIAN_PYTHON, ctrun.program("ctrun"),
+                  "--nproc-per-node=2", "--no-python", "echo", "here", env=step, cwd="/")
+    assert run.code == 0 and run.out == "here\nhere\n", run
+
+
+def test_a_batch_script_of_several_nodes_is_told_of_srun(box):
+    script = {"SLURM_JOB_ID": "41", "SLURM_NNODES": "2"}
+    for options in ([], ["--nproc-per-node=2"], ["--nnodes=2"]):
+        run = box.ctrun(*options, "--no-python", "true", env=script)
+        assert run.code == 2 and "put srun in front" in run.err and "--nnodes=1" in run.err, run
+    for options in (["--nnodes=1"], ["--standalone"]):
+        assert box.ctrun(*options, "--no-python", "true", env=script).code == 0
+    assert box.ctrun("--no-python", "true", env={**script, "SLURM_NNODES": "1"}).code == 0
 
 
 def test_flux_does_not_name_its_nodes_and_an_endpoint_is_asked_for(box):

@@ -163,7 +163,7 @@ def test_where_each_task_is_a_rank_the_pmi_can_be_asked_for(box, server):
 @pytest.mark.parametrize("reply,why", [
     (b"", "it has closed the connection"),
     (b"cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n", "it does not speak PMI-2"),
-    (b"x" * 200, "its answer is not PMI-2"),
+    (b"x" * 200, "its answer is malformed (not PMI-2)"),
     (None, "no answer within 5 s")])
 def test_a_pmi_that_cannot_be_used_is_told_and_the_port_is_derived(box, server, reply, why):
     found = server(2, reply=reply)

@@ -54,7 +54,7 @@ def test_the_plain_form_names_file_and_line_too(box):
     ("max-restarts = -1", 1, "f.conf:2: --max-restarts=-1: max_restarts must be >= 0"),
     ("nnodes = 0", 1, "f.conf:2: --nnodes=0: min_nodes must be > 0"),
     ("nproc-per-node = few", 1, "f.conf:2: Unsupported nproc_per_node value: few"),
-    ("hosts = a,a", 2, "f.conf:2: --hosts: a comes twice"),
+    ("hosts = a,a", 2, "f.conf:2: --hosts: a is given twice"),
     ("log-max-size = 1X", 2, "f.conf:2: --log-max-size"),
     ("dry-run = true", 2, "f.conf:2: --dry-run is for the command line"),
     ("nnodes", 2, "f.conf:2: 'nnodes' is not NAME = VALUE"),

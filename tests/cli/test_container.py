@@ -137,7 +137,9 @@ def test_a_crash_in_a_container_is_told_by_its_signal(box, inside):
 
 
 def test_steps_of_a_worker_in_a_container_reach_its_agent(box, inside):
-    run = inside("--", "./victim", "step", "7", "touch", "ready.%r", "stopped", copy=["victim"])
+    """In a folder that both see."""
+    run = inside("--", "./victim", "step", "7", "touch", "ready.%r", "stopped", copy=["victim"],
+                 env={"CTRUN_CONTROL_DIR": str(box.path("shared/ctl"))})
     for rank in (0, 1):
         ctrun.wait_until(box.path(f"shared/ready.{rank}").exists, f"worker {rank}")
     run.signal(signal.SIGTERM)

@@ -75,6 +75,27 @@ def test_a_signal_reaches_one_rank_or_all(box):
     stop(box, run)
 
 
+def test_a_signal_that_workers_would_die_of_is_refused_and_forced(box):
+    """A handler in one of them does not help the other."""
+    box.write("w.py", "import os, signal, time\n"
+              "if os.environ['RANK'] == '0':\n"
+              "    signal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\n"
+              "open('up.%s.0' % os.environ['RANK'], 'w').close()\n"
+              "while True: time.sleep(0.05)\n")
+    run = box.start_ctrun("--nproc-per-node=2", "w.py")
+    wait_up(box, run)
+    refused = ctl(box, "signal", "USR1")
+    assert refused.code == 2 and "rank 1 (pid" in refused.err and "--force" in refused.err, refused
+    assert "rank 0" not in refused.err, refused
+    assert ctl(box, "signal", "USR1", "--rank=1").code == 2
+    assert ctl(box, "signal", "USR1", "--rank=0").code == 0
+    ctrun.wait_until(lambda: "got it" in run.out, lambda: f"the handler\n{run}")
+    assert not box.events("worker_ended"), run
+    assert len(box.events("control_request")) == 1  # a refused one is none
+    assert ctl(box, "signal", "USR1", "--rank=1", "--force").code == 0
+    assert run.wait(30) == 128 + signal.SIGUSR1, run
+
+
 def test_usr1_reaches_the_workers_of_all_nodes_and_others_those_of_one(box):
     box.write("loop.sh", LOOP, 0o755)
     words = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{launch.free_port()}", "--rdzv-id=j1",
@@ -93,12 +114,19 @@ def test_usr1_reaches_the_workers_of_all_nodes_and_others_those_of_one(box):
 
 def test_stop_ends_the_run_as_sigterm_does(box):
     run = start(box)
-    assert ctl(box, "stop", "--reason", "maintenance").code == 0
+    assert ctl(box, "stop", "--reason", "maintenance at 8").code == 0
     assert run.wait() == 128 + signal.SIGTERM
+    assert "stopped as asked: maintenance at 8; all workers are gone" in run.err, run
     assert sorted(line for line in run.out.splitlines() if "got" in line) == [
         "0 got TERM", "1 got TERM"]
     assert box.events("control_request", verb="stop")
     assert os.listdir(box.path("ctl")) == []
+
+
+def test_status_without_a_run_is_an_empty_list(box):
+    answer = ctl(box, "status", "--json")
+    assert answer.code == 1 and "no run of uid" in answer.err, answer
+    assert json.loads(answer.out) == {"runs": []}
 
 
 def test_stop_lets_workers_of_the_sdk_leave_by_themselves(box):
@@ -240,6 +268,12 @@ def test_without_a_run_it_says_so_and_exits_1(box):
         assert answer.code == 1 and "no run" in answer.err and str(box.path("ctl")) in answer.err
 
 
+def test_a_run_given_as_a_word_is_refused_with_the_option_that_names_one(box):
+    run = ctl(box, "status", "j")
+    assert run.code == 2
+    assert "unexpected argument 'j'; a run is named by --run=ID" in run.err
+
+
 def test_a_stale_socket_is_removed(box):
     folder = box.path("ctl")
     folder.mkdir(0o700)
@@ -263,7 +297,7 @@ def test_a_folder_that_others_can_enter_is_not_used_and_the_run_goes_on(box):
 
 def test_the_socket_is_for_its_owner_alone(box):
     run = start(box)
-    (path,) = box.path("ctl").iterdir()
+    (path,) = box.path("ctl").glob("*.sock")
     assert path.stat().st_mode & 0o777 == 0o600
     assert box.path("ctl").stat().st_mode & 0o777 == 0o700
     stop(box, run)
@@ -273,11 +307,11 @@ def test_the_socket_is_for_its_owner_alone(box):
                     reason="only root can be somebody else")
 def test_a_foreign_user_is_refused_even_when_the_files_are_open(box):
     run = start(box)
-    (path,) = box.path("ctl").iterdir()
+    (path,) = box.path("ctl").glob("*.sock")
     for each, mode in ((box.dir, 0o755), (path.parent, 0o777), (path, 0o666)):
         each.chmod(mode)
     code = ("import socket,sys; s=socket.socket(socket.AF_UNIX); s.settimeout(20);"
-            "s.connect(sys.argv[1]); s.sendall(bytes([0xc7,0x52,1,48,13,0,0,0,1]) + bytes(12));"
+            "s.connect(sys.argv[1]); s.sendall(bytes([0xc7,0x52,3,48,13,0,0,0,1]) + bytes(12));"
             "print(len(s.recv(100)))")
     who = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     foreign = subprocess.run([*who, ctrun.DEBIAN_PYTHON, "-c", code, str(path)],
@@ -293,9 +327,9 @@ def test_a_foreign_user_is_refused_even_when_the_files_are_open(box):
 
 def test_noise_on_the_socket_harms_nobody(box):
     run = start(box)
-    (path,) = box.path("ctl").iterdir()
-    for noise in (b"GET / HTTP/1.1\r\n\r\n", bytes([0xc7, 0x52, 1, 48, 255, 255, 255, 255]),
-                  bytes([0xc7, 0x52, 1, 1, 0, 0, 0, 0]), b"x" * 100000):
+    (path,) = box.path("ctl").glob("*.sock")
+    for noise in (b"GET / HTTP/1.1\r\n\r\n", bytes([0xc7, 0x52, 3, 48, 255, 255, 255, 255]),
+                  bytes([0xc7, 0x52, 3, 1, 0, 0, 0, 0]), b"x" * 100000):
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(20)
             client.connect(str(path))
@@ -316,9 +350,51 @@ def test_a_verb_that_is_misspelt_is_suggested(box):
     assert ctl(box).code == 2 and ctl(box, "signal").code == 2
     answer = ctl(box, "--help")
     assert answer.code == 0 and answer.err == ""
-    for verb in ("status", "signal", "stop", "logs", "doctor"):
+    for verb in ("status", "signal", "stop", "logs", "doctor", "install"):
         assert f"\n  {verb} " in answer.out
         assert ctl(box, verb, "--help").out.startswith(f"usage: ctrunctl {verb}")
+
+
+@pytest.mark.parametrize("word, meant", [("top", "status"), ("ps", "status"), ("list", "status"),
+                                         ("kill", "stop")])
+def test_a_verb_of_other_programs_is_answered_by_ours_in_one_line(box, word, meant):
+    answer = ctl(box, word)
+    assert answer.code == 2 and answer.err.count("\n") == 1, answer
+    assert f"error[E_USAGE]: no verb {word}; use ctrunctl {meant}" in answer.err, answer
+
+
+def test_install_copies_what_a_job_needs(box):
+    there = box.path("there")
+    for _ in range(2):  # the second time over what is there
+        answer = ctl(box, "install", "--shared", there)
+        assert answer.code == 0, answer
+        assert answer.out.split() == [f"{there}/{name}" for name in ("ctrun", "ctrunctl", "ctrund", "ctrun-launch")]
+    assert sorted(path.name for path in there.iterdir()) == ["ctrun", "ctrun-launch", "ctrunctl", "ctrund"]
+    assert {path.stat().st_mode & 0o777 for path in there.iterdir()} == {0o755}
+    run = box.run(there / "ctrun-launch", "--use-env", "--no-python", "--nproc-per-node=2", "sh", "-c", "echo $RANK")
+    assert run.code == 0 and sorted(run.out.split()) == ["0", "1"], run
+    again = box.run(there / "ctrunctl", "install", "--shared", box.path("further"))
+    assert again.code == 0, again
+
+
+def test_install_replaces_a_program_that_runs(box):
+    assert ctl(box, "install", "--shared", box.path("there")).code == 0
+    run = box.start(box.path("there/ctrun"), "--standalone", "--no-python", "sh", "-c", "touch up; exec sleep 600")
+    ctrun.wait_until(box.path("up").exists, lambda: run)
+    assert ctl(box, "install", "--shared", box.path("there")).code == 0, box.runs[-1]
+    stop(box, run)
+
+
+@pytest.mark.parametrize("words, told", [
+    (["{dir}/new"], r"error\[E_UNSUPPORTED\]: these programs need shared libraries, .* or pass --shared"),
+    (["--shared", "{dir}/file"], r"error\[\w+\]: {dir}/file/ctrun: Not a directory"),
+    (["--shared", "{dir}/no/folder"], r"error\[\w+\]: {dir}/no/folder: No such file or directory")])
+def test_install_says_what_it_cannot_do_and_leaves_nothing(box, words, told):
+    box.write("file", "")
+    answer = ctl(box, "install", *(word.format(dir=box.dir) for word in words))
+    assert answer.code == 1 and answer.out == "" and answer.err.count("\n") == 1, answer
+    assert re.search(told.replace("{dir}", re.escape(str(box.dir))), answer.err), answer
+    assert box.path("file").read_text() == "" and not box.path("new").exists()
 
 
 def test_doctor_looks_at_this_machine(box):
@@ -329,6 +405,12 @@ def test_doctor_looks_at_this_machine(box):
                                              "clock", "NCCL"}
     assert all(bool(f["fix"]) == (f["level"] != "ok") for f in findings), findings
     assert answer.code == any(f["level"] == "fail" for f in findings)
+
+
+def test_doctor_says_why_it_cannot_listen(box):
+    """4 descriptors: the store takes the last one."""
+    run = box.ctrun("--no-python", "sh", "-c", f"ulimit -n 4; exec {ctrun.program('ctrunctl')} doctor --net")
+    assert run.code == 1 and re.search(r"fail +listen +listen: Too many open files", run.out), run
 
 
 def test_doctor_says_who_answers_at_an_endpoint(box):

@@ -3,6 +3,8 @@
 import json
 import re
 
+import ctrun
+import launch
 import pytest
 
 HINT = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
@@ -132,6 +134,13 @@ def test_torchrun_146_a_grace_of_zero_kills_at_once(box):
     assert run.code == 1 and "did not exit" not in run.err and "UNKILLABLE" not in run.err
 
 
+def test_a_rank_that_ends_by_itself_after_the_stop_keeps_its_exit_code(box):
+    run = box.ctrun("--nproc-per-node=2", ctrun.program("victim"), "@1", "on", "TERM", "20",
+                    "touch", "ready", "hang", "@0", "await", "ready", "exit", "3")
+    assert run.code == 3
+    assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : 20 \(pid: \d+\) \n", run.err), run
+
+
 def test_last_lines_of_the_output_are_shown(box):
     run = box.ctrun("--nproc-per-node=2", "sh", "-c",
                     "echo rank $RANK says why >&2; [ $RANK = 0 ] || exit 9; sleep 60")
@@ -152,3 +161,24 @@ def test_a_program_that_cannot_be_executed_ends_with_126(box):
     box.write("data", "no program")
     run = box.ctrun("--no-python", "./data")
     assert run.code == 126 and "error[E_EXEC]" in run.err, run
+
+
+MANY = """
+if [ $RANK = 5 ]; then
+    until [ "$(grep -c '"worker_started"' "$CTRUN_EVENTS")" = 36 ]; do sleep 0.01; done
+    exit 7
+fi
+exec sleep 600
+"""
+
+
+def test_failures_beyond_a_report_are_counted_over_all_nodes(box):
+    """3 nodes of 12 ranks: one fails, the other 35 are stopped for it, and a report lists 16."""
+    port = launch.free_port()
+    runs = [box.start_ctrun("--nnodes=3", f"--rdzv-endpoint=localhost:{port}", "--nproc-per-node=12",
+                            "--shutdown-timeout=5", "--no-python", "sh", "-c", MANY) for _ in range(3)]
+    assert [run.wait(60) for run in runs] == [7, 7, 7], runs
+    told = [re.search(r"  after it   : ranks ([0-9, -]+) and (\d+) more stopped by ctrun\n", run.err)
+            for run in runs]
+    found = [match for match in told if match]
+    assert len(found) == 1 and found[0].group(2) == "20", runs

@@ -12,6 +12,7 @@ import time
 import urllib.request
 
 import ctrun
+import launch
 import pytest
 import schema
 
@@ -114,7 +115,8 @@ def test_t03_a_crash_is_told_with_its_core_and_its_last_unfinished_line(box, nam
     box.write("crash.py", "import sys; sys.stderr.write('first\\nno end'); sys.stderr.flush()\n"
               + CRASHES[name])
     run = box.start("sh", "-c", 'ulimit -S -c 0; exec "$@"', "sh", ctrun.program("ctrun"),
-                    "--nproc-per-node=2", "--no-python", ctrun.DEBIAN_PYTHON, "crash.py")
+                    "--nproc-per-node=2", "--no-python", ctrun.DEBIAN_PYTHON, "crash.py",
+                    env={"PYTHONFAULTHANDLER": ""})
     number = getattr(signal, f"SIG{name}")
     assert run.wait() == 128 + number
     assert f"died of SIG{name} ({int(number)})" in head(run)
@@ -124,6 +126,18 @@ def test_t03_a_crash_is_told_with_its_core_and_its_last_unfinished_line(box, nam
         assert fact(run, "core")
     else:
         assert fact(run, "core").startswith("none (ulimit -")
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_crash_of_an_unchanged_python_script_is_told_with_its_line(box, name):
+    indented = CRASHES[name].replace("\n", "\n    ")
+    box.write("crash.py", "import sys; sys.stderr.write('no end'); sys.stderr.flush()\n"
+                       f"def step():\n    {indented}\nstep()\n")
+    run = box.start(ctrun.program("ctrun"), "--nproc-per-node=2", "--no-python", ctrun.DEBIAN_PYTHON, "crash.py")
+    number = getattr(signal, f"SIG{name}")
+    assert run.wait() == 128 + number
+    assert re.search(r"died of SIG\w+ \(\d+\), .*: Fatal Python error: ", head(run)), run
+    assert re.search(r"in (a library, called in )?.*crash.py, line \d, in step$", fact(run, "raised")), run
 
 
 def test_t03_with_core_files_on_the_path_is_told(box):
@@ -167,7 +181,7 @@ def test_a_python_program_that_never_really_started_is_told_as_such(box, script,
     ("ulimit -f 0; trap - XFSZ; echo x > big", 153, "ulimit -f", "raise it"),
     ("kill -SYS $$$$", 159, "seccomp", "seccomp profile"),
     ("kill -PIPE $$$$", 141, "nobody reads", "look at who read"),
-    ("no-such-command-here", 127, "a shell did not find the command on this node", "PATH"),
+    ("no-such-command-here", 127, "a shell did not find the command, or env(1) the interpreter,", "PATH"),
     ("touch no; ./no", 126, "may not execute it", "chmod"),
     ("sh -c 'kill -KILL $$$$$$$$'; exit 137", 137, "perhaps for memory", "journalctl -k"),
     ("echo 't.py: error: unrecognized arguments: --x' >&2; exit 2", 2, "no such argument: --x", "--help"),
@@ -178,11 +192,29 @@ def test_an_end_is_told_with_what_it_means_and_the_next_step(box, script, code, 
     assert likely in fact(run, "likely") and remedy in fact(run, "do")
 
 
-def test_a_program_that_is_not_there_is_told_with_what_that_can_mean(box):
-    box.write("train", "#!/no/such/interpreter\n", 0o755)
+@pytest.mark.parametrize("line, why, remedy", [
+    ("#!/no/such/interpreter\n", "the interpreter of its #! line, /no/such/interpreter, is not on this", "PATH"),
+    ("#!/bin/sh\r\n", "its #! line ends in CR LF", "sed -i"),
+])
+def test_a_script_whose_interpreter_is_not_there_is_told_as_such(box, line, why, remedy):
+    box.write("train", line, 0o755)
     run = box.ctrun("--no-python", "./train")
     assert run.code == 127
-    assert "or its interpreter (#! line, ld.so) is not" in fact(run, "likely")
+    assert why in fact(run, "why") and remedy in fact(run, "do") and "likely" not in run.err, run
+
+
+def test_a_script_for_env_with_crlf_is_told_as_such(box):
+    box.write("train", "#!/usr/bin/env bash\r\n", 0o755)
+    run = box.ctrun("--nproc-per-node=2", "--no-python", "./train")
+    assert run.code == 127
+    assert "ends in CR LF" in fact(run, "likely") and "sed -i" in fact(run, "do"), run
+
+
+def test_a_script_that_python_cannot_open_is_not_told_as_refused_arguments(box):
+    """One worker writes to the console by itself: ctrun sees the exit code alone."""
+    run = box.ctrun("--no-python", ctrun.DEBIAN_PYTHON, "nosuch.py")
+    assert run.code == 2
+    assert "or a script that Python cannot open" in fact(run, "likely"), run
 
 
 def test_a_python_exception_is_told_with_its_place(box):
@@ -190,6 +222,24 @@ def test_a_python_exception_is_told_with_its_place(box):
     run = box.ctrun("--nproc-per-node=2", "train.py", env={"PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
     assert run.code == 1
     assert re.fullmatch(r"in .*train.py, line 2, in step", fact(run, "raised")), run
+
+
+def test_an_exception_is_told_though_much_was_written_after_it(box):
+    box.write("train.py", "import atexit, sys\n"
+              "atexit.register(lambda: [print('closing', n, file=sys.stderr) for n in range(50)])\n"
+              "raise ValueError('boom')\n")
+    run = box.ctrun("--nproc-per-node=2", "--max-restarts=1", "train.py", env={"PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
+    assert run.code == 1
+    assert head(run).endswith(" after start: ValueError: boom"), run
+    assert fact(run, "raised").endswith("train.py, line 3, in <module>")
+    assert re.search(r"^ctrun: restart 1/1: rank \d on \S+ exited with 1: ValueError: boom$", run.err, re.M), run
+
+
+def test_a_traceback_that_was_got_over_is_not_the_cause(box):
+    run = box.ctrun("--nproc-per-node=2", "sh", "-c",
+                    "printf 'Traceback (most recent call last):\\n  File \"a\", line 1, in f\\nKeyError: 1\\n' >&2;"
+                    "echo retried >&2; exit 3")
+    assert run.code == 3 and head(run).endswith(" after start"), run
 
 
 def test_who_ended_with_zero_before_the_failure_is_told(box):
@@ -207,7 +257,7 @@ def test_what_was_left_behind_is_told_after_the_cause(box):
     run = box.run(ctrun.program("ctrun"), "--nproc-per-node=2", "--max-restarts=1", "--min-uptime=0",
                   ctrun.program("victim"), "@1", "orphan", "exit", "5", "@all", "hang")
     assert run.code == 5, run
-    kinds = re.findall(r"^ctrun: (restart|error|warning: killed what workers had left behind)\b",
+    kinds = re.findall(r"^ctrun: (restart|error|warning: killed processes that workers left behind)\b",
                        run.err, re.M)
     assert [kind.split(":")[0] for kind in kinds] == ["restart", "warning", "error", "warning"], run
 
@@ -223,6 +273,25 @@ def test_t24_a_the_same_failure_twice_right_after_the_start_ends_the_run(box):
     assert "same failure twice within 30 s of start, not restarting" in run.err
     assert "no such file: data/train.bin" in run.err and "--min-uptime 30" in fact(run, "do")
     assert "restarts   : 1 of 5 used" in run.err
+
+
+def test_t24_a_what_one_worker_says_on_the_console_is_not_taken_for_the_same(box):
+    box.write("train.py", "import os\nn = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+              "if n < 3:\n    raise (ConnectionError, ValueError, KeyError)[n]('boom')\n")
+    run = box.ctrun("--max-restarts=5", "train.py", env={"PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
+    assert run.code == 0 and len(box.events("round_started")) == 4, run
+
+
+def test_t24_a_a_worker_that_is_killed_again_and_again_is_a_loop(box):
+    run = box.ctrun("--max-restarts=5", "--no-python", ctrun.program("victim"), "die", "KILL")
+    assert run.code == 137 and "E_CRASH_LOOP" in head(run), run
+
+
+@pytest.mark.parametrize("steps, rounds, error", [("7", 2, "E_CRASH_LOOP"), ("$TORCHELASTIC_RESTART_COUNT", 5, "E_EXIT")])
+def test_t24_a_late_failures_at_the_same_step_are_a_loop(box, steps, rounds, error):
+    run = box.ctrun("--max-restarts=4", "--min-uptime=1", "--no-python", "sh", "-c",
+                    f"exec {ctrun.program('victim')} step {steps} sleep 1100 exit 3")
+    assert run.code == 3 and error in head(run) and len(box.events("round_started")) == rounds, run
 
 
 def test_t24_a_up_to_three_restarts_are_used_up_as_with_torchrun(box):
@@ -243,7 +312,8 @@ def test_t24_a_one_decision_holds_for_all_nodes(box):
             for _ in range(2)]
     assert [run.wait() for run in runs] == [3, 3], runs
     assert head(runs[0]) == head(runs[1]) and "E_CRASH_LOOP" in head(runs[0])
-    assert [fact(run, "last lines") for run in runs] == ["boom", "boom"]
+    [reporter] = [run for run in runs if "\n  why " in run.err]
+    assert fact(reporter, "last lines") == "boom"
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
 
@@ -282,7 +352,41 @@ def test_the_node_that_failed_first_is_told_though_its_agent_tells_last(box):
     assert [run.wait() for run in runs] == [7, 7], runs
     for run in runs:
         assert "error[E_EXIT]: rank 0 (" in head(run), run
-        assert re.fullmatch(r"rank 1 \(.*\) failed \d\.\d s later", fact(run, "after it")), run
+    [reporter] = [run for run in runs if "Root Cause" in run.err]
+    assert re.fullmatch(r"rank 1 \(.*\) failed \d\.\d s later", fact(reporter, "after it")), reporter
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
+RAISED = '{"message": {"message": "ValueError: the real one", "extraInfo": {"timestamp": "1"}}}'
+
+
+def test_a_rank_that_raised_first_and_ends_last_is_the_cause(box):
+    run = box.ctrun("--nproc-per-node=2", "--no-python", ctrun.program("victim"), "@1", "on", "TERM", "20",
+                    "errfile", RAISED, "touch", "ready", "hang", "@0", "await", "ready", "exit", "4")
+    assert run.code == 1, run
+    assert re.match(r"ctrun: error\[E_EXIT\]: rank 1 \(.*, pid \d+\) reported an error, \S+ s after start: "
+                    r"ValueError: the real one$", head(run)), run
+    assert re.search(r"Root Cause .*\n\[0\]:\n.*\n.*\n  rank      : 1 .*\n  exitcode  : 20 ", run.err), run
+    assert "also failed: rank 0" in fact(run, "after it")
+
+
+def test_a_rank_that_raised_first_on_another_node_is_the_cause(box):
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")
+    victim = ctrun.program("victim")
+    script = box.write("rank.sh", f"if [ $RANK = 0 ]; then printf '%s' '{RAISED}' > $TORCHELASTIC_ERROR_FILE;"
+                       f"touch raised; exec {victim} hang; fi; exec {victim} await go exit 4")
+    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}", "--no-python", "sh", str(script))
+            for _ in range(2)]
+    raised = box.path("raised")
+    ctrun.wait_until(lambda: raised.exists() and time.time() - raised.stat().st_mtime > 0.5,
+                     "rank 0 has raised longer ago than the server is in doubt about")
+    box.write("go", "")
+    assert [run.wait() for run in runs] == [1, 1], runs
+    for run in runs:
+        assert re.search(r"E_EXIT\]: rank 0 .* reported an error.*: ValueError: the real one$", head(run)), run
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
 
@@ -332,3 +436,26 @@ def test_t24_c_a_node_that_fails_twice_makes_room_for_a_spare(box):
     assert "excluded: it failed first in two rounds running" in runs[0].err, runs[0]
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
+
+
+def test_t24_d_the_node_that_serves_makes_room_for_nobody(box):
+    """With it the run would end, and the same command could begin a second world at once."""
+    port = launch.free_port()
+    command = "while [ ! -e go ]; do sleep 0.01; done; [ $SICK = 1 ] && exit 3; exec sleep 60"
+    runs = []
+    for n in range(3):  # the first one serves and is sick, the third a spare
+        runs.append(box.start_ctrun("--nnodes=2", "--max-restarts=5", "--no-python",
+                                    f"--rdzv-endpoint=127.0.0.1:{port}", "sh", "-c", command,
+                                    env={"SICK": str(int(n == 0))}))
+        box.wait_event("agent_state", n + 1, to="joining")
+
+    def spare_waits():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10) as answer:
+            return b'"ready"' in answer.read()
+
+    ctrun.wait_until(spare_waits, "the spare waits")
+    box.write("go", "")
+    assert [run.wait() for run in runs] == [3, 3, 3], runs
+    for run in runs[:2]:
+        assert "failed first in two rounds running, but is not excluded: it serves the rendezvous" in run.err, run
+        assert "E_EXCLUDED" not in run.err, run

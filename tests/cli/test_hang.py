@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """T21: a rank that makes no more steps is named, with its state and everybody's stacks."""
+import json
 import os
 import re
 import signal
@@ -35,7 +36,7 @@ def test_t21_a_stopped_rank_is_named_with_its_state_and_the_stacks_of_all(box):
                     r"41, \d+\.\d s ago, others 42$", head(run)), run
     assert re.search(r"^  it is in   : state T, kernel \S+ \(stack: /.*/attempt_0/3/stack.txt\)$",
                      run.err, re.M), run
-    assert "3 ranks of this node waiting for it are victims" in run.err
+    assert "3 ranks of this node have got further" in run.err
     assert "stacks of all ranks saved" in run.err
     assert "ranks 0-2 stopped by ctrun" in run.err
     saved = stacks(box)
@@ -49,6 +50,59 @@ def test_t21_a_rank_that_computes_without_a_step_is_named(box):
                     "@all", "step", "7", "hang", seconds=30)
     assert run.code == 1 and "E_HANG" in head(run) and "rank 1 (" in head(run), run
     assert "it is in   : state R" in run.err
+
+
+def test_a_program_that_tells_no_steps_is_said_not_to_be_watched(box):
+    run = box.start_ctrun("--nproc-per-node=2", "--hang-timeout=1", *VICTIM, "hang")
+    ctrun.wait_until(lambda: "--hang-timeout=1 watches nothing yet" in run.err, lambda: str(run))
+    run.signal(signal.SIGTERM)
+    run.wait()
+    assert run.err.count("watches nothing yet") == 1, run
+
+
+def test_the_rank_that_has_not_entered_the_collective_is_named(box):
+    run = box.ctrun("--nproc-per-node=3", "--hang-timeout=1", "--log-dir=logs", "--shutdown-timeout=2",
+                    *VICTIM, "@1", "step", "7", "hang", "@all", "step", "7", "meet", seconds=30)
+    assert run.code == 1 and "E_HANG" in head(run) and "rank 1 (" in head(run), run
+    assert "2 ranks of this node wait in a collective that it has not entered" in run.err
+
+
+def test_the_node_of_the_rank_that_is_missing_is_asked(box):
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")
+    runs = []
+    for n in range(2):
+        runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}",
+                                    f"--hang-timeout={(1, 1000)[n]}", "--shutdown-timeout=2", "--no-python",
+                                    ctrun.program("victim"), "step", "7", ("meet", "hang")[n]))
+        box.wait_event("agent_state", n + 1, to="joining")
+    assert [run.wait(30) for run in runs] == [1, 1], runs
+    for run in runs:  # the timer of rank 0's node ran out, the other's never would have
+        assert "E_HANG" in head(run) and "rank 1 (" in head(run), run
+        assert "also failed" not in run.err, run
+    assert [run.err.count("  world      : of 2 ranks on 2 nodes 1 waits in a collective (0); "
+                          "last steps 7 to 7\n") for run in runs].count(1) == 1, runs
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
+def test_the_last_step_is_told_though_steps_are_many(box):
+    run = box.ctrun("--nproc-per-node=2", *VICTIM, "@1", "step", "1", "step", "100000", "exit", "3", "@all", "hang")
+    assert run.code == 3 and " exited with 3 at step 100000, " in head(run), run
+
+
+def test_status_has_the_last_step(box):
+    run = box.start_ctrun("--nproc-per-node=2", *VICTIM, "step", "1", "step", "400", "touch", "told", "hang")
+    ctrun.wait_until(box.path("told").exists, "the steps are told")
+
+    def step():
+        runs = json.loads(box.run(ctrun.program("ctrunctl"), "status", "--json").out)["runs"]
+        return runs[0]["workers"][0]["step"] == 400
+
+    ctrun.wait_until(step, "status has the last step")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
 
 
 def test_t21_a_restart_follows_where_one_is_left(box):

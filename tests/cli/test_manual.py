@@ -8,7 +8,6 @@ import subprocess
 import ctrun
 import pytest
 
-VERBS = ["status", "signal", "stop", "logs", "kv", "why", "doctor", "migrate"]
 PAGES = {"ctrun": "ctrun.1", "ctrunctl": "ctrunctl.1", "ctrund": "ctrund.8",
          "ctrun-mnist": "ctrun-mnist.1"}
 OPTION = r"(?:-(\w), )?--([a-z][a-z-]*)(?:[= ](\S+))?"
@@ -28,12 +27,17 @@ def page_options(name):
     return found
 
 
+def verbs(box):
+    """As the program itself lists them."""
+    found = re.findall(r"^  (\w+) ", box.run(ctrun.program("ctrunctl"), "--help").out, re.M)
+    assert "status" in found
+    return found
+
+
 def help_text(box, name):
     if name != "ctrunctl":
         return box.run(ctrun.program(name), "--help").out
-    verbs = re.findall(r"^  (\w+) ", box.run(ctrun.program(name), "--help").out, re.M)
-    assert set(VERBS) <= set(verbs)
-    return "\n".join(box.run(ctrun.program(name), verb, "--help").out for verb in verbs)
+    return "\n".join(box.run(ctrun.program(name), verb, "--help").out for verb in verbs(box))
 
 
 def help_options(box, name):
@@ -68,6 +72,24 @@ def test_each_option_is_in_the_manual_with_its_letter_and_value_and_no_other(box
             assert re.search(rf"\b{re.escape(word)}\b", text), (option, word, text)
 
 
+def test_the_synopsis_of_ctrunctl_has_each_verb_with_its_options(box):
+    page = (ctrun.ROOT / "man" / "ctrunctl.1").read_text()
+    synopsis = page[page.index(".Sh SYNOPSIS"):page.index(".Sh DESCRIPTION")]
+    forms = {}
+    for form in synopsis.split(".Nm\n"):
+        match = re.match(r"\.Cm (\w+)\n", form)
+        if match:
+            forms[match[1]] = form
+    assert set(forms) == set(verbs(box)), set(forms) ^ set(verbs(box))
+    for verb, form in forms.items():
+        told = re.findall(r"^ {2,6}(?:-(\w), )?--([a-z-]+)",
+                          box.run(ctrun.program("ctrunctl"), verb, "--help").out, re.M)
+        written = set(re.findall(r"Fl -?([a-z]+(?:-[a-z]+)*)", form))
+        for letter, option in told:
+            assert option == "help" or written & {letter, option}, (verb, option)
+        assert written <= {word for pair in told for word in pair}, (verb, written)
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize("name", ["ctrun", "ctrunctl"])
 def test_each_option_is_completed_in_every_shell(box, name, shell):
@@ -78,7 +100,7 @@ def test_each_option_is_completed_in_every_shell(box, name, shell):
         if option != "use-env" and not (shell == "fish" and option == "help"):
             assert re.search(rf"{prefix}{option}\b", run.out), option
     if name == "ctrunctl":
-        for verb in VERBS:
+        for verb in verbs(box):
             assert re.search(rf"\b{verb}\b", run.out), verb
     if shutil.which(shell):
         assert box.run(shell, "-n", box.write("script", run.out)).code == 0

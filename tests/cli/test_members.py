@@ -2,6 +2,7 @@
 """The size of a live run: resize, drain and units; and a new round that is asked for."""
 import json
 import os
+import re
 import signal
 
 import ctrun
@@ -106,6 +107,20 @@ def test_drain_of_all_ends_the_run_on_every_node(box, cluster):
     answer = ctl(box, "drain", "--all", "--reason=maintenance", run=cluster.runs[1])
     assert answer.code == 0, answer
     assert [run.wait(20) for run in cluster.runs] == [143, 143]
+
+
+@pytest.mark.parametrize("words", [["drain", "--all"], ["stop"]])
+def test_all_ranks_stop_after_the_same_step(box, cluster, words):
+    cluster.start(2, "2", "--nproc-per-node=2", "--shutdown-timeout=20",
+                  program=[ctrun.program("stopper"), box.path("ready")])
+    ctrun.wait_until(lambda: all(box.path(f"ready.{r}").exists() for r in range(4)),
+                     lambda: cluster.runs, 20)
+    assert ctl(box, *words, run=cluster.runs[1]).code == 0  # "stop" asks the ranks of one node
+
+    def steps():
+        return re.findall(r"stopped after (\d+)", "".join(run.out for run in cluster.runs))
+    ctrun.wait_until(lambda: len(steps()) == 4, lambda: cluster.runs, 20)
+    assert len(set(steps())) == 1, cluster.runs
 
 
 def test_worlds_have_whole_units_and_the_rest_waits(box, cluster):

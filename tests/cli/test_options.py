@@ -274,3 +274,36 @@ def test_the_manual_is_clean(box):
     for page in ("ctrun.1", "ctrun-torchrun.7"):
         run = box.run("mandoc", "-T", "lint", "-W", "warning", str(ctrun.ROOT / "man" / page))
         assert run.code == 0, run.out
+
+
+def test_a_key_of_rdzv_conf_that_nobody_has_is_told_with_the_nearest(box, script):
+    run = box.ctrun("--rdzv-conf=join_timeuot=5", "--dry-run", script)
+    assert run.code == 0 and "no backend has a key 'join_timeuot'; did you mean join_timeout?" in run.err
+    assert "no backend" not in box.ctrun("--rdzv-conf=timeout=5,is_host=1,close_timeout=3", "--dry-run",
+                                         script).err
+    run = box.ctrun("--rdzv-conf=min_nodes=2", "--dry-run", script)
+    assert run.code == 1 and "min_nodes" in run.err, run
+
+
+def test_a_shell_script_that_is_not_executable_is_not_given_to_python(box):
+    path = box.write("x.sh", "#!/bin/sh\necho $1\n")
+    run = box.ctrun(path, "a")
+    assert run.code == 127 and len(run.err.splitlines()) == 1, run
+    assert f"chmod +x it, or write --no-python /bin/sh {path}" in run.err
+    run = box.ctrun("--no-python", "/bin/sh", path, "a")
+    assert run.code == 0 and "a" in run.out, run
+    for first in ("#!/usr/bin/env python3", "# no interpreter named"):
+        assert box.ctrun(box.write("train", first + "\nprint('b')\n")).code == 0
+
+
+@pytest.mark.parametrize("option", ["rdzv-endpoint", "master-addr", "local-addr"])
+def test_a_bare_number_is_no_address(box, script, option):
+    run = box.ctrun("--nnodes=2", f"--{option}=29888", "--dry-run", script)
+    assert run.code in (1, 2) and "write HOST:PORT" in run.err, run
+
+
+def test_a_misspelt_name_of_the_environment_is_told_with_the_right_one(box):
+    run = box.ctrun("true", env={"CTRUN_HANG_TIMOUT": "5", "CTRUN_ROOT": "/opt/ctrun"})
+    assert run.code == 0 and run.err.splitlines() == [
+        "ctrun: warning: CTRUN_HANG_TIMOUT is set, and nothing reads it; did you mean "
+        "CTRUN_HANG_TIMEOUT?"], run

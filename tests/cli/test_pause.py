@@ -27,7 +27,7 @@ def pair(box):
 
 def agent_of(run, workers):
     return next(ctrun.parent_of(pid) for pid in workers.values()
-                if ctrun.parent_of(ctrun.parent_of(pid)) == run.pid)
+                if ctrun.guards_of(ctrun.parent_of(pid))[1] == run.pid)
 
 
 def clock(box, seconds):

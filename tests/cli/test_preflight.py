@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What of this machine will hurt a run, told before its workers start. T29: a container's small
 /dev/shm, segments that dead processes left, few open files, a clock that is wrong."""
-import ctypes
-import mmap
 import os
 import pathlib
 import re
@@ -43,14 +41,8 @@ def age_of(pid):
     return now - int(stat[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def needs_first_pid_namespace():
-    if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]":
-        pytest.skip("in a PID namespace nobody's segment is removed")
-
-
 def test_t29_a_small_dev_shm_is_told_with_its_cure(box):
-    if box.run("unshare", "-m", "true").code:
-        pytest.skip("no mount namespace can be made here")
+    ctrun.needs_mounts()
     run = box.run("unshare", "-m", "sh", "-c", IN_SMALL_SHM, "sh", ctrun.program("ctrun"),
                   "--nproc-per-node=8", "true")
     assert run.code == 0, run
@@ -59,55 +51,53 @@ def test_t29_a_small_dev_shm_is_told_with_its_cure(box):
     assert "--shm-size=1g" in run.err and "emptyDir" in run.err
 
 
-def test_t29_segments_of_the_dead_are_removed_and_told(box):
-    needs_first_pid_namespace()
-    if box.run("unshare", "-m", "true").code:
-        pytest.skip("no mount namespace can be made here")
-    leave = ('for i in 1 2 3; do head -c 8388608 /dev/zero > /dev/shm/nccl-$i;'
-             ' touch -d @1000 /dev/shm/nccl-$i; done; ' + IN_SMALL_SHM.partition("&&")[2])
-    run = box.run("unshare", "-m", "sh", "-c",
-                  IN_SMALL_SHM.partition("&&")[0] + "&&" + leave, "sh", "sh", "-c",
-                  '"$0" --nproc-per-node=8 true; ls /dev/shm', ctrun.program("ctrun"))
-    assert "24 MiB in 3 files of dead processes of yours (removed)" in run.err, run
-    assert "nccl" not in run.out
-
-
-def test_t29_segments_that_another_container_may_use_are_kept_and_told(box):
+def test_t29_segments_that_nobody_uses_are_told_and_kept(box):
     if box.run("unshare", "-mpf", "--mount-proc", "true").code:
         pytest.skip("no mount and PID namespaces can be made here")
-    leave = ('head -c 8388608 /dev/zero > /dev/shm/nccl-1; touch -d @1000 /dev/shm/nccl-1; '
-             + IN_SMALL_SHM.partition("&&")[2])
+    leave = ('for i in 1 2 3; do head -c 8388608 /dev/zero > /dev/shm/nccl-$i;'
+             ' touch -d @1000 /dev/shm/nccl-$i; done; ' + IN_SMALL_SHM.partition("&&")[2])
     run = box.run("unshare", "-mpf", "--mount-proc", "sh", "-c",
                   IN_SMALL_SHM.partition("&&")[0] + "&&" + leave, "sh", "sh", "-c",
                   '"$0" --nproc-per-node=8 true; ls /dev/shm', ctrun.program("ctrun"))
-    assert "8 MiB in 1 file of yours that no process here uses; kept" in run.err, run
-    assert "nccl-1" in run.out.split(), run
+    assert "24 MiB in 3 files of yours that no process here uses" in run.err, run
+    assert run.out.split() == ["nccl-1", "nccl-2", "nccl-3"], run
 
 
-def test_t29_only_old_unused_segments_of_ours_are_removed(box, segments):
-    needs_first_pid_namespace()
+# Rank 0 makes segments and holds them, rank 1 fails when all is ready.
+LEAVE = """
+import mmap, os, sys, time
+if os.environ["RANK"] == "1":
+    while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+    sys.exit(3)
+held = []
+for name in sys.argv[3:]:
+    with open("/dev/shm/" + name, "a+b") as file:
+        file.truncate(4096)
+        held.append(mmap.mmap(file.fileno(), 4096))
+open(sys.argv[2], "w").close()
+time.sleep(600)
+"""
+
+
+def test_t29_what_the_workers_of_this_run_leave_is_removed_and_nothing_else(box, segments):
     mark = box.mark[:8]
-    stale = segments(f"nccl-{mark}a")
-    held = segments(f"nccl-{mark}b")
-    mapped = segments(f"torch_{mark}c")
-    young = segments(f"nccl-{mark}d", age=None)
-    other = segments(f"mine-{mark}e")
-    foreign = segments(f"nccl-{mark}f")
-    if os.geteuid() == 0:
-        os.chown(foreign, 65534, 65534)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    with open(held, "rb"):
-        with open(mapped, "r+b") as file:  # not Python's mmap: that keeps a descriptor
-            memory = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
-        assert box.ctrun("true").code == 0
-        libc.munmap(ctypes.c_void_p(memory), ctypes.c_size_t(4096))
-    assert not os.path.exists(stale)
-    for path in (held, mapped, young, other):
+    names = [f"nccl-{mark}a", f"torch_{mark}b", f"nccl-{mark}c", f"nccl-{mark}d", f"mine-{mark}e"]
+    nobodys = segments(f"nccl-{mark}f")  # old, of this user, held by nobody
+    python = segments(f"psm_{mark}g", age=None)
+    before = segments(names[2], age=None)  # the worker holds it, and did not make it
+    run = box.start_ctrun("--nproc-per-node=2", box.write("leave.py", LEAVE), str(box.path("go")),
+                          str(box.path("ready")), *names)
+    ctrun.wait_until(box.path("ready").exists, lambda: f"the worker holds them: {run}")
+    after = segments(f"nccl-{mark}h", age=None)  # made meanwhile, by somebody else
+    for name in names:
+        segments(name, age=None, size=4096)  # only so that it goes away
+    with open(f"/dev/shm/{names[3]}", "rb"):  # another process of this user uses it
+        box.write("go", "")
+        assert run.wait() == 3, run
+    left = [os.path.exists(f"/dev/shm/{name}") for name in names]
+    assert left == [False, False, True, True, True], run
+    for path in (nobodys, python, before, after):
         assert os.path.exists(path), path
-    if os.geteuid() == 0:
-        assert os.path.exists(foreign)
 
 
 def test_t29_few_open_files_are_raised_or_told(box):
@@ -174,3 +164,17 @@ def test_a_loopback_endpoint_for_nodes_of_a_batch_job_is_refused(box, endpoint):
                               "address '"), run
     assert "(this machine only)" in run.err and "leave the endpoint out" in run.err
     assert not box.events("worker_started")
+
+
+WITHOUT_PROC = 'mount -t tmpfs none /proc && exec "$@"'
+
+
+@pytest.mark.skipif(ctrun.SLOW > 1, reason="the sanitizers read /proc themselves")
+def test_a_machine_without_proc_runs_and_says_what_it_lacks(box):
+    """/proc/net/unix tells whose socket is alive, and /proc/PID/fd whose process has it."""
+    ctrun.needs_mounts()
+    run = box.run("unshare", "-m", "sh", "-c", WITHOUT_PROC, "sh", ctrun.program("ctrun"), "--nproc-per-node=2",
+                  "--no-python", "sh", "-c", "echo rank $RANK")
+    assert run.code == 0 and sorted(run.out.split()) == ["0", "1", "rank", "rank"], run
+    [line] = [line for line in run.err.splitlines() if "ctrunctl cannot reach this run" in line]
+    assert line.endswith(".sock: /proc is not mounted here"), run

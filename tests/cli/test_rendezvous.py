@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several launchers of one job on this machine: who serves, who waits, who gets which rank."""
+import re
 import signal
 import socket
+import struct
 
 import ctrun
 import launch
@@ -49,7 +51,77 @@ def test_torchrun_059_065_a_taken_port_is_an_error_that_names_its_owner(box, wor
     lines = run.err.splitlines()
     assert lines[0].startswith(f"ctrun: error[E_PORT_BUSY]: port {port} on ")
     assert any(line.startswith("  by         : pid ") for line in lines)
+    assert "  is it ours : no ctrun answers there" in lines, run
     assert not box.events("worker_started")
+
+
+def test_a_port_that_is_taken_though_nobody_listens_there_is_blamed_on_nobody(box):
+    with socket.socket() as s:  # as the port of a connection is
+        s.bind(("127.0.0.1", 0))
+        run = box.ctrun(f"--master-port={s.getsockname()[1]}", "true")
+    assert run.code == 77 and "\n  by         : nobody who listens now: a connection has it" in run.err, run
+
+
+def test_a_port_that_another_run_of_the_same_name_has_is_not_told_as_a_strangers(box, endpoint):
+    """Both have the default run id."""
+    words = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=is_host=1", f"--rdzv-endpoint={endpoint}"]
+    first = box.start_ctrun(*words, "true")
+    box.wait_event("agent_state", to="joining")
+    run = box.ctrun(*words, "true")
+    assert run.code == 77 and "E_PORT_BUSY" in run.err, run
+    assert "  is it ours : perhaps: a ctrun answers there" in run.err, run
+    first.signal(signal.SIGTERM)
+    first.wait()
+
+
+def test_who_was_refused_and_who_never_came_is_a_table(box, endpoint):
+    for name in ("ours", "theirs"):
+        box.write(name, name * 10, 0o600)
+    words = ["--nnodes=3", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r"]
+    first = box.start_ctrun(*words, "--rdzv-token-file=ours", "--rdzv-conf=join_timeout=6", "true")
+    box.wait_event("agent_state", to="joining")
+    other = box.ctrun(*words, "--rdzv-token-file=theirs", "--rdzv-conf=is_host=0", "true")
+    assert other.code == 77 and "E_AUTH" in other.err, other
+    named = box.ctrun("--nnodes=3", f"--rdzv-endpoint={endpoint}", "--rdzv-id=another",
+                      "--rdzv-token-file=ours", "--rdzv-conf=is_host=0", "true")
+    assert named.code == 77 and "E_WRONG_RUN" in named.err, named
+    assert first.wait() == 75
+    at = first.err.index("ctrun: error[E_JOIN_TIMEOUT]: 1 of 3 nodes joined in 6.0 s")
+    table = first.err[at:].splitlines()
+    assert table[1].startswith("  joined     : "), first
+    assert re.fullmatch(r"  missing    : 127\.0\.0\.1 \(calls itself .*\): last contact [\d.]+ s ago: refused "
+                        r"with E_AUTH: its token or proof was refused", table[2]), first
+    assert re.fullmatch(r" {15}.*: last contact [\d.]+ s ago: refused with E_WRONG_RUN: it has another run id",
+                        table[3]), first
+    assert table[4].startswith("  do         : "), first
+
+
+def test_a_host_that_is_lost_and_soon_back_is_named(box, endpoint):
+    """A power cut and a quick start of the same command: nothing but its return would be seen."""
+    words = ["--nnodes=2:2", "--nproc-per-node=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r"]
+    script = f"touch {box.path('up')}$RANK; while :; do sleep 0.01; done"
+    host = box.start_ctrun(*words, "sh", "-c", script)
+    box.wait_event("agent_state", to="joining")
+    other = box.start_ctrun(*words, "--rdzv-conf=is_host=0", "sh", "-c", script)
+    ctrun.wait_until(lambda: all(box.path(f"up{rank}").exists() for rank in range(4)), lambda: f"all up\n{other}")
+    agent = next(ctrun.parent_of(pid) for pid in box.workers().values() if ctrun.environment(pid)["GROUP_RANK"] == "0")
+    ctrun.kill_at_once(host.pid, agent)
+    again = box.start_ctrun(*words, "sh", "-c", script)
+    told = r"(lost the rendezvous|E_LEADER_LOST\]): the rendezvous on \S+ \(ranks 0-1\)( is gone)?: .*127\.0\.0\.1"
+    ctrun.wait_until(lambda: re.search(told, other.err), lambda: f"the lost node is named\n{other}")
+    assert "has gone on without this node" not in other.err, other
+    for run in (again, other):  # which goes on with the new one, if it came in time
+        if run.code is None:
+            run.signal(signal.SIGTERM)
+    codes([again, other, host])
+
+
+def test_ctrl_c_while_a_name_is_looked_up_is_no_error(box):
+    run = box.start_ctrun("--nnodes=2", "--rdzv-endpoint=nosuch.invalid:29400", "true")
+    ctrun.wait_until(lambda: "waiting for DNS" in run.err, lambda: f"it waits\n{run}")
+    run.signal(signal.SIGINT)
+    assert run.wait() == 130
+    assert run.err.splitlines()[-1] == "ctrun: stopped by SIGINT (2); nothing of the run is left"
 
 
 def test_torchrun_060_048_static_two_nodes(box, dump):
@@ -258,6 +330,48 @@ def test_a_node_that_was_started_otherwise_is_refused_with_what_to_compare(box, 
     assert second.code == 0 and first.wait() == 0, (first, second)
 
 
+WAIT = "import time, pathlib, sys\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)"
+
+
+@pytest.mark.parametrize("words", [["--nnodes=2"], ["--nnodes=1:2"], ["--rdzv-backend=static"]])
+def test_two_unlike_jobs_at_one_endpoint_do_not_become_one(box, endpoint, words):
+    a, b = (box.write(name, WAIT) for name in ("a.py", "b.py"))
+    words = [*words, f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=60"]
+    first = box.start_ctrun(*words, a, box.path("end"))
+    box.wait_event("agent_state", to="joining")
+    other = box.ctrun(*words, b, box.path("end"))
+    box.path("end").touch()
+    first.signal(signal.SIGTERM)
+    first.wait()
+    assert other.code == 77 and not other.out, (other, first)
+    if words[0] == "--rdzv-backend=static":  # without --nnodes even the same program is another job
+        assert re.search(r"error\[E_(OTHER_JOB|PORT_BUSY)\]", other.err), other
+        return
+    assert re.search(r"error\[E_OTHER_JOB\]: .*'a.py' of uid \d+ was started on .* here it is "
+                     r"'b.py' of uid", other.err), other
+    assert "error=E_OTHER_JOB" in first.err, first
+
+
+def test_one_run_id_says_that_unlike_programs_belong_together(box, endpoint):
+    for name in ("a.py", "b.py"):
+        box.write(name, "")
+    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=one", name)
+            for name in ("a.py", "b.py")]
+    assert codes(runs) == [0, 0], runs
+
+
+def test_two_starts_without_nnodes_are_two_jobs_and_told_so(box, endpoint):
+    words = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "sh", "-c",
+             "while [ ! -e end ]; do sleep 0.01; done"]
+    first = box.start_ctrun(*words)
+    box.wait_event("worker_started")
+    other = box.ctrun(*words)
+    assert other.code == 77 and "error[E_OTHER_JOB]" in other.err, other
+    assert "--nnodes was not given here" in other.err, other
+    box.path("end").touch()
+    assert first.wait() == 0, first
+
+
 def test_torchrun_125_info_prints_the_rank_table(box):
     run = box.ctrun("--nproc-per-node=2", "true", env={"LOGLEVEL": "INFO"})
     assert run.code == 0
@@ -280,3 +394,42 @@ def test_a_name_that_does_not_resolve_is_said_so(box):
     run = box.ctrun("--nnodes=2", "--rdzv-endpoint=no-such-host.invalid:1",
                     "--rdzv-conf=read_timeout=1", "true")
     assert run.code == 75 and "error[E_DNS]" in run.err and "no-such-host.invalid" in run.err
+
+
+@pytest.mark.parametrize("host", ["localhost", "db.LocalHost"])
+def test_localhost_is_loopback_where_no_file_and_no_server_says_so(box, endpoint, host):
+    ctrun.needs_mounts()
+    box.write("nsswitch.conf", "hosts: files\n")
+    box.write("hosts", "")
+    script = ("mount --bind hosts /etc/hosts && mount --bind nsswitch.conf /etc/nsswitch.conf &&"
+              ' ! getent hosts localhost && exec "$@"')
+    run = box.run("unshare", "-m", "sh", "-c", script, "sh", ctrun.program("ctrun"),
+                  "--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{endpoint.partition(':')[2]}",
+                  "--rdzv-conf=join_timeout=5", "--no-python", "sh", "-c", "echo at $MASTER_ADDR")
+    assert run.code == 0 and run.out == "at 127.0.0.1\n", run
+
+
+@pytest.mark.parametrize("code", [77, None])
+def test_a_server_of_another_version_is_told_apart(box, code):
+    """It refuses our HELLO in a frame of its own version, which is read; nothing else of it is."""
+    text = b"this server speaks protocol version 2, you speak version 3: install the same ctrun"
+    refuse = struct.pack("<iBI", -20020, 2, len(text)) + text
+    welcome = struct.pack("<QQIQIQQ", 1000, 5000, 0, 0, 0, 1, 0)
+    kind, body = (3, refuse) if code else (2, welcome)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+        run = box.start_ctrun("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=is_host=0",
+                              f"--rdzv-endpoint={place}", "true")
+        listener.settimeout(20 * ctrun.SLOW)
+        with listener.accept()[0] as server:
+            server.settimeout(20 * ctrun.SLOW)
+            server.recv(65536)
+            server.sendall(b"\xc7\x52\x02" + struct.pack("<BI", kind, len(body)) + body)
+            if code:
+                assert run.wait() == code and f"error[E_VERSION]: {place}: {text.decode()}" in run.err, run
+            else:
+                assert server.recv(1) == b""
+    if not code:
+        run.signal(signal.SIGTERM)
+        run.wait()
+        assert not box.events("link_state", to="up"), run

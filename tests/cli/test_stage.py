@@ -10,6 +10,7 @@ import stat
 import ctrun
 import fake_ssh
 import pytest
+import stranger
 
 MEGABYTE = 1 << 20
 
@@ -360,8 +361,8 @@ def test_staging_that_does_not_move_ends_with_the_hosts_that_it_waits_for(box, s
     done = run(box, ssh, "--hosts=b,slow1", f"--stage={large(box)}", "--hosts-timeout=2", *SHOW)
     assert done.code == 1, done
     (error,) = errors(done)
-    assert "error[E_STAGE]: --stage: nothing has moved for 2 s" in error, done
-    assert error.endswith("still without all files: slow1") or error.endswith(": b,slow1"), done
+    assert "error[E_STAGE]: --stage: no progress for 2 s" in error, done
+    assert error.endswith("files are still missing on: slow1") or error.endswith(": b,slow1"), done
     box.wait_gone()
 
 
@@ -453,13 +454,31 @@ def test_a_host_without_a_disk_is_named_and_with_a_range_the_others_go_on(box, s
     assert seen(copy(box, "c")) == seen(source)
 
 
-def test_a_folder_of_a_stranger_is_not_believed(box, ssh):
-    source = tree(box)
-    (disk(box, "b") / f"ctrun-stage-{os.getuid()}").mkdir(mode=0o777)
-    (disk(box, "b") / f"ctrun-stage-{os.getuid()}").chmod(0o777)
-    done = run(box, ssh, "--hosts=b", f"--stage={source}", *SHOW)
-    assert done.code == 1, done
-    assert "error[E_STAGE]: b: " in done.err and "it must be yours, and 700" in done.err, done
+def is_ours(folder):
+    info = folder.stat()
+    return info.st_uid == os.getuid() and stat.S_IMODE(info.st_mode) == 0o700
+
+
+@pytest.mark.parametrize("squat", ["mkdir -m 777 %s; touch %s/mine", "mkdir -m 700 %s",
+                                   "touch %s", "ln -s /etc %s"])
+@stranger.needed
+def test_a_squatter_of_the_folder_costs_another_folder(box, ssh, squat):
+    """Its name can be guessed. The other one is found again, so that a second run sends nothing; those that
+    only look like it are not used."""
+    source, place = tree(box), disk(box, "b")
+    name = place / f"ctrun-stage-{os.getuid()}"
+    box.dir.chmod(0o755)
+    place.chmod(0o1777)
+    code = "import os, sys; sys.exit(os.system(sys.argv[1]))"
+    stranger.run(box, code, squat.replace("%s", str(name)))
+    stranger.run(box, code, squat.replace("%s", f"{name}-abcdef"))
+    for _ in range(2):
+        done = run(box, ssh, "--hosts=b", f"--stage={source}", *SHOW)
+        assert done.code == 0, done
+        [there] = [path for path in place.glob("ctrun-stage-*-*") if not path.name.endswith("-abcdef")]
+        assert is_ours(there) and seen(copy(box, "b")) == seen(source), list(place.glob("*"))
+        assert str(there) in done.out, done
+    assert [event["sent_bytes"] > 0 for event in staged_events(box)] == [True, False]
 
 
 def test_a_host_that_falls_silent_is_named(box, ssh):
@@ -471,7 +490,7 @@ def test_a_host_that_falls_silent_is_named(box, ssh):
         if ctrun.environment(pid).get("FAKE_HOST") == "c":
             os.kill(pid, signal.SIGSTOP)
     assert started.wait() == 1, started
-    assert errors(started)[-1].endswith("error[E_STAGE]: --stage: no word of c for 3 s"), started
+    assert errors(started)[-1].endswith("error[E_STAGE]: --stage: nothing received from c for 3 s"), started
     for pid in box.pids():
         os.kill(pid, signal.SIGCONT)
     box.wait_gone()

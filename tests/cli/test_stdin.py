@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who reads standard input: --stdin."""
 import contextlib
-import fcntl
 import os
-import select
 import subprocess
-import termios
 
 import pytest
 
 import ctrun
 import launch
+from terminal import Terminal
 
 SHOW = 'echo "$RANK $(readlink /proc/self/fd/0 | cut -d: -f1) <$(cat)>"'
 PYTHON = ctrun.DEBIAN_PYTHON
@@ -24,43 +22,6 @@ def pipe(text):
     os.close(writer)
     yield reader
     os.close(reader)
-
-
-class Terminal:
-    """ctrun as the job in the foreground of a terminal of its own."""
-
-    def __init__(self, box, *words):
-        self.master, slave = os.openpty()
-        self.text = ""
-        self.process = subprocess.Popen(
-            [ctrun.program("ctrun"), "--standalone", *words], stdin=slave, stdout=slave,
-            stderr=slave, env=box.env, cwd=box.dir, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
-        os.close(slave)
-
-    def _read(self):
-        if select.select([self.master], [], [], 0)[0]:
-            with contextlib.suppress(OSError):  # EIO: the last one has closed it
-                self.text += os.read(self.master, 4096).decode()
-
-    def expect(self, words):
-        def is_there():
-            self._read()
-            return words in self.text
-
-        ctrun.wait_until(is_there, lambda: f"{words!r} in {self.text!r}")
-
-    def type(self, text):
-        os.write(self.master, text.encode())
-
-    def wait(self):
-        def is_over():
-            self._read()
-            return self.process.poll() is not None
-
-        ctrun.wait_until(is_over, lambda: f"the end after {self.text!r}")
-        os.close(self.master)
-        return self.process.returncode
 
 
 @pytest.mark.parametrize("rank", [0, 2])

@@ -50,6 +50,16 @@ def test_facts_and_crash_loops_are_told(box):
     assert told["failures"][0]["exit_code"] == -11
 
 
+def test_whose_exit_code_it_is_is_told(box):
+    assert box.ctrun("--log-dir=logs", "sh", "-c", "exit 75").code == 75
+    assert summary(box)["exit_code_from"] == "worker"
+
+
+def test_with_classes_no_exit_code_is_a_workers(box):
+    assert box.ctrun("--log-dir=logs", "--exit-code=class", "sh", "-c", "exit 75").code == 70
+    assert (summary(box)["exit_code"], summary(box)["exit_code_from"]) == (70, "ctrun")
+
+
 def test_success_is_told(box):
     assert box.ctrun("--log-dir=logs", "true").code == 0
     told = summary(box)

@@ -74,16 +74,29 @@ def test_a_node_with_a_token_does_not_join_a_run_without(box, dump, token_file):
     first.wait()
 
 
+WARNING = "ctrun: warning: no token: whoever reaches the rendezvous can take part"
+
+
+def test_a_run_of_two_nodes_without_a_secret_warns_once(box, dump, token_file):
+    for more, count in (([], 1), (["--auth=none"], 0), (["-q"], 0), ([f"--rdzv-token-file={token_file}"], 0)):
+        port = launch.free_port()
+        runs = [box.start_ctrun(*arguments(port, "--max-restarts=1", *more), "sh", "-c",
+                                "exit $((1 - TORCHELASTIC_RESTART_COUNT))") for _ in range(2)]
+        assert [run.wait() for run in runs] == [0, 0], runs
+        assert "".join(run.err for run in runs).count(WARNING) == count, runs
+    assert WARNING not in box.ctrun("--standalone", "--nproc-per-node=2", "true").err
+
+
 def answer(kind, body):
-    return b"\xc7\x52\x01" + struct.pack("<BI", kind, len(body)) + body
+    return b"\xc7\x52\x03" + struct.pack("<BI", kind, len(body)) + body
 
 
 @pytest.mark.parametrize("frames, why", [
     # WELCOME at once, a SERVER_PROOF without a challenge, a challenge and a wrong SERVER_PROOF
-    (answer(2, struct.pack("<QQIQ", 1000, 5000, 0, 0)), "did not prove"),
+    (answer(2, struct.pack("<QQIQIQQ", 1000, 5000, 0, 0, 0, 1, 0)), "did not prove"),
     (answer(6, b"p" * 32), "could not prove"),
     (answer(4, b"n" * 32) + answer(6, b"p" * 32), "could not prove"),
-    (answer(4, b"n" * 32) + answer(2, struct.pack("<QQIQ", 1000, 5000, 0, 0)), "did not prove"),
+    (answer(4, b"n" * 32) + answer(2, struct.pack("<QQIQIQQ", 1000, 5000, 0, 0, 0, 1, 0)), "did not prove"),
 ])
 def test_a_server_that_cannot_prove_the_token_gets_no_node(box, token_file, frames, why):
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -94,7 +107,7 @@ def test_a_server_that_cannot_prove_the_token_gets_no_node(box, token_file, fram
         with listener.accept()[0] as server:
             server.settimeout(20 * ctrun.SLOW)
             hello = server.recv(65536)
-            assert hello[:4] == b"\xc7\x52\x01\x01" and TOKEN.encode() not in hello
+            assert hello[:4] == b"\xc7\x52\x03\x01" and TOKEN.encode() not in hello
             server.sendall(frames)
             assert run.wait() == 77, run
     assert "error[E_AUTH]" in run.err and why in run.err, run
@@ -127,11 +140,11 @@ def test_a_run_of_one_node_lets_no_stranger_in(box):
     run_id = run.err.partition("serving the rendezvous run=")[2].split()[0].encode()
     hello = (struct.pack("<I", len(run_id)) + run_id + struct.pack("<I", 1) + b"x"
              + struct.pack("<iIIIQQQQ", 1, 1, 1, 0, 60000, 0, 1000, 60000) + bytes(32)
-             + struct.pack("<I", 0))
+             + bytes(20))
     with socket.create_connection(("127.0.0.1", port), timeout=20 * ctrun.SLOW) as stranger:
         stranger.sendall(answer(1, hello))
         refusal = stranger.recv(4096)
-        assert refusal[:4] == b"\xc7\x52\x01\x03" and b"asks for a token" in refusal, refusal
+        assert refusal[:4] == b"\xc7\x52\x03\x03" and b"asks for a token" in refusal, refusal
     box.write("go", "")
     assert run.wait() == 0, run
 

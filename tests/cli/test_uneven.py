@@ -2,8 +2,8 @@
 """--nproc-per-node as a list: nodes of one run with different numbers of workers."""
 import json
 import os
-import socket
 
+import ctrun
 import fake_ssh
 import pytest
 
@@ -42,9 +42,7 @@ def test_the_hosts_of_a_list_get_their_numbers_and_ranks_stay_in_a_row(box, text
 
 
 def test_static_nodes_find_their_number_by_their_rank_whoever_comes_first(box):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = ctrun.free_port()
     words = ["--nnodes=2", "--nproc-per-node=1,3", f"--master-port={port}"]
     last = box.start_ctrun(*words, "--node-rank=1", *SHOW)
     box.wait_event("link_state", to="connecting")

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/batch.h"
-#include "launcher/slurm.h"
+#include "launcher/batch/batch_systems.h"
+#include "launcher/batch/slurm.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 

@@ -3,8 +3,8 @@
  * same, and what the options take of it, they take without harm. */
 #include <stdlib.h>
 
-#include "launcher/config_file.h"
-#include "launcher/option_file.h"
+#include "launcher/options/config_file.h"
+#include "launcher/options/option_file.h"
 #include "worker_sdk/base/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/crash_record.h"
+#include "agent/postmortem/crash_record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,8 +2,8 @@
 /* libFuzzer: any bytes as an answer of etcd's, and as what a host wrote about itself. */
 #include <stdlib.h>
 
-#include "launcher/etcd_host.h"
-#include "launcher/json_etcd.h"
+#include "launcher/etcd/json_etcd.h"
+#include "launcher/net/etcd_host.h"
 #include "worker_sdk/base/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

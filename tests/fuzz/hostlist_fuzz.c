@@ -2,7 +2,7 @@
 /* libFuzzer: any text as a hostlist; what parses is written, and reads back to the same. */
 #include <stdlib.h>
 
-#include "launcher/hostlist.h"
+#include "launcher/batch/hostlist.h"
 #include "worker_sdk/base/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

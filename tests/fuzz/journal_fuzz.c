@@ -3,7 +3,7 @@
  * forgotten. Batches lie behind a u16 length each, big-endian. */
 #include <stdlib.h>
 
-#include "rendezvous/journal.h"
+#include "rendezvous/journal/journal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += length;
         size -= length;
     }
-    (void)journal_book_restore(&book, 1000);
+    (void)journal_book_restore(&book, 1000, 1000);
     ct_list_for_each(it, &book.entries)
         outlive(ct_list_entry(it, struct journal_entry, node)->round);
     journal_book_deinit(&book);

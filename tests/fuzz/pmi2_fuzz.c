@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/pmi_card.h"
+#include "launcher/run/pmi_card.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/role_spec.h"
-#include "launcher/shell_words.h"
+#include "launcher/options/role_spec.h"
+#include "launcher/options/shell_words.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

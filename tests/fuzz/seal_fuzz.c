@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/admission.h"
+#include "rendezvous/session/admission.h"
 #include "worker_sdk/wire/seal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum {
         MESSAGES_MAX = 8
     };
-    static struct ct_message messages[MESSAGES_MAX];
+    struct ct_message messages[MESSAGES_MAX];
     struct ct_seal sealed = {.is_on = true, .receive_key = {1}}, open = {0};
     struct ct_auth_token token;
     struct admission_rules rules = {.token = &token};
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (count < MESSAGES_MAX && (taken = ct_frame_decode(data, size, &frame)) > 0) {
         open_strange(&sealed, &frame);
         open_strange(&open, &frame);
-        if (ct_message_decode(&frame, &messages[count]) == 0)
+        if (ct_message_decode(&frame, &messages[count], NULL) == 0)
             count++;
         data += taken;
         size -= (size_t)taken;

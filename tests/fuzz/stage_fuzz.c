@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/stage_manifest.h"
-#include "launcher/stage_piece.h"
-#include "launcher/stage_set.h"
+#include "launcher/stage/stage_manifest.h"
+#include "launcher/stage/stage_piece.h"
+#include "launcher/stage/stage_set.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 
 enum {
     CLIENTS = 4,

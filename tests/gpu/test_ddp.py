@@ -15,7 +15,7 @@ def test_torchrun_127_ddp_with_nccl_over_all_gpus_trains_and_finishes(box):
     if count == 0:
         pytest.skip("no NVIDIA GPU on this machine")
     run = box.ctrun("--standalone", "--nproc-per-node=gpu", ctrun.program("ctrun-mnist"), "--json",
-                    "--backend=cuda", "--epochs=2", "--data", mnist.make_data(box), seconds=120)
+                    "--backend=cuda", "--exchange=nccl", "--epochs=2", "--data", mnist.make_data(box), seconds=120)
     assert run.code == 0, run
     assert len(box.events("worker_started")) == count
     epochs = [json.loads(line) for line in run.out.splitlines() if "test_accuracy" in line]

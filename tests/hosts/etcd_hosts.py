@@ -63,7 +63,7 @@ class Job:
             assert run.wait() == 0, run
 
 
-def cut_power_of_the_host(job, nodes, generation, seconds=10):
+def cut_power_of_the_host(job, nodes, generation, seconds=30):
     """Returns who it was, and the generation that runs without it within so many seconds."""
     host = job.host()
     job.lab.cut_power(host)

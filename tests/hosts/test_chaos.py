@@ -1,60 +1,108 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes leave, return, die, freeze and are cut off at random. Never two live worlds, never a run that
-ends without a cause, and when all is healed all nodes meet again.
+"""Nodes leave, return, die, freeze, boot and are cut off at random. An observer outside sees all workers:
+never two worlds at one time; and when all is healed every node gets into the world.
 
-CTRUN_CHAOS=50 runs so many scripts instead of 3; each prints its seed, CTRUN_TEST_SEED repeats one."""
+One script of each kind with a fixed seed; CTRUN_CHAOS=200 runs so many random ones. Each prints its seed and kind,
+CTRUN_TEST_SEED and CTRUN_CHAOS_KIND repeat one, CTRUN_CHAOS_KIND alone chooses the kind of all."""
+import collections
 import os
 import random
 import signal
+import time
 
-import beacon
 import ctrun
+import observer
 
-NODES = ["node1", "node2", "node3"]  # node1 hosts the rendezvous: it is cut off, never killed
-LEASE = "keep_alive_interval=1,keep_alive_max_attempt=1,last_call_timeout=1"
+NODES = ["node1", "node2", "node3", "node4"]
+ETCD = "node5"  # nothing happens to it
+STEPS = 8
+# How long some scripts stop the processes of one node: beyond every lease, and beyond the patience
+# (CT_PAUSE_LEASES) with a process that is only paused.
+PAUSE_S = (15, 20)
+# What may be stopped or killed together; all three at once is what nobody can answer for.
+THREE = ["guard", "second", "agent"]
+GROUPS = [["agent"], ["guard"], ["second"], ["agent", "guard"], ["agent", "second"],
+          ["guard", "second"]]
+
+Kind = collections.namedtuple("Kind", "options lease has_long_pause")
+C10D = ["--rdzv-backend=c10d", "--rdzv-endpoint=node1:{port}"]
+ETCD_V3 = ["--rdzv-backend=etcd", f"--rdzv-endpoint={ETCD}:2379"]
+KINDS = {
+    "c10d": Kind(C10D, 2, False),
+    "ha": Kind(["--ha", *C10D], 3, False),
+    "etcd": Kind(ETCD_V3, 3, False),
+    "c10d-pause": Kind(C10D, 2, True),
+    "ha-pause": Kind(["--ha", *C10D], 3, True),
+    "etcd-pause": Kind(ETCD_V3, 3, True),
+}
 
 
 class Script:
-    def __init__(self, box, hosts, seed, port):
-        self.box, self.hosts, self.seed = box, hosts, seed
-        self.dice = random.Random(seed)
-        self.beacon = beacon.Beacon(box, f"beacon{seed}")
-        self.nodes = f"{self.dice.choice([1, 2])}:3"
-        self.words = [ctrun.program("ctrun"), f"--rdzv-endpoint=node1:{port}",
-                      f"--rdzv-id=chaos{seed}", f"--nnodes={self.nodes}", "--shutdown-timeout=1",
-                      f"--rdzv-conf={LEASE}", *self.beacon.program]
-        self.runs, self.log, self.paused = {}, [], []
+    def __init__(self, box, lab, kind, seed, port):
+        self.box, self.lab, self.kind, self.seed, self.id = box, lab, kind, seed, f"{kind}{seed}"
+        self.dice = random.Random(f"{kind}{seed}")
+        self.observer = observer.Observer(box, f"lives.{self.id}")
+        self.paused_node = None  # for long: nothing else happens to it
+        self.nodes = f"{self.dice.choice([1, 2, 3])}:{len(NODES)}"
+        conf = f"keep_alive_interval=1,keep_alive_max_attempt={KINDS[kind].lease},last_call_timeout=1"
+        self.words = [ctrun.program("ctrun"), *(o.format(port=port) for o in KINDS[kind].options),
+                      f"--rdzv-id={self.id}", f"--nnodes={self.nodes}", "--shutdown-timeout=1",
+                      f"--rdzv-conf={conf}", *self.observer.program]
+        self.runs, self.log, self.paused, self.ended = {}, [], [], set()
+        self.off, self.frozen, self.is_cut = set(), set(), False
         for name in NODES:
-            self.come(name)
+            self.start(name)
 
-    def come(self, name):
-        self.runs[name] = self.hosts.start(name, *self.words)
+    def start(self, name):
+        self.check_end(name)
+        self.runs[name] = self.lab.start(name, *self.words,
+                                         env={"CTRUN_EVENTS": str(self.events_of(name))})
 
-    def agent(self, name):
-        """The agent's pid as seen from here: the ctrun whose parent is its guard, also a ctrun."""
-        for pid in self.box.pids():
-            line = ctrun._read(f"/proc/{pid}/cmdline")
-            if (f"chaos{self.seed}".encode() in line
-                    and line == ctrun._read(f"/proc/{ctrun.parent_of(pid)}/cmdline")
-                    and os.readlink(f"/proc/{pid}/ns/uts") == Script.namespaces[name]):
-                return pid
-        return None
+    def events_of(self, name):
+        return self.box.path(f"events.{self.id}.{name}")
 
-    namespaces = {}  # host -> its UTS namespace
+    def check_end(self, name):
+        """Who was not told to end does so only when there is no run to be in."""
+        run = self.runs.get(name)
+        assert run is None or name in self.ended or run.code == 75, f"{run}\n{self}"
+        self.ended.discard(name)
+
+    def processes(self, name):
+        """{guard, second, agent: pid}, as seen from here; empty when it is not so far."""
+        for pid in self.lab.agents(name):
+            second, guard = ctrun.guards_of(pid)
+            return dict(zip(THREE, (guard, second, pid)))
+        return {}
+
+    # ---- What happens
+
+    def signal(self, name, number, groups=None):
+        found = self.processes(name)
+        stopped = {who for who in found if found[who] in self.paused}
+        groups = [group for group in groups or GROUPS if not stopped.issuperset(set(THREE) - set(group))]
+        if not groups:
+            return []
+        group = self.dice.choice(groups)
+        done = []
+        for who in group:
+            try:
+                os.kill(found[who], number)
+                done.append(found[who])
+            except (KeyError, ProcessLookupError):
+                pass
+        self.log[-1] += f" ({'+'.join(group)})"
+        return done
 
     def leave(self, name):
+        self.ended.add(name)
         self.runs[name].signal(self.dice.choice([signal.SIGTERM, signal.SIGINT]))
 
     def die(self, name):
-        pid = self.agent(name)
-        if pid:
-            os.kill(pid, signal.SIGKILL)
+        self.ended.add(name)
+        self.signal(name, signal.SIGKILL)
 
     def pause(self, name):
-        pid = self.agent(name)
-        if pid and pid not in self.paused:
-            os.kill(pid, signal.SIGSTOP)
-            self.paused.append(pid)
+        self.paused += self.signal(name, signal.SIGSTOP)
 
     def wake(self, _=None):
         while self.paused:
@@ -63,73 +111,150 @@ class Script:
             except ProcessLookupError:
                 pass
 
+    def pause_long(self):
+        """The agent of a node stops with one of those who watch it, for longer than any lease, while
+        things happen to the others. In half of the scripts it is the node that serves the rendezvous."""
+        up = [name for name in NODES
+              if name not in self.off | self.frozen and self.runs[name].code is None]
+        server = [name for name in up if name == self.server()]
+        if not up:
+            return
+        name = self.dice.choice(server if server and self.dice.random() < 0.5 else up)
+        end = time.monotonic() + self.dice.uniform(*PAUSE_S)
+        self.log.append(f"pause_long {name}")
+        self.paused_node = name
+        stopped = self.signal(name, signal.SIGSTOP, [["agent"], ["agent", "guard"], ["agent", "second"]])
+        self.paused = [pid for pid in self.paused if pid not in stopped]
+        while time.monotonic() < end:
+            if self.dice.random() < 0.3:
+                self.step()
+            self.wait(seconds=min(6, end - time.monotonic()))
+        self.log.append(f"wake {name}")
+        self.paused += stopped
+        self.wake()
+        self.paused_node = None
+
+    def server(self):
+        """The node that serves the rendezvous: who was elected last, else the one at the endpoint."""
+        found = [(0, NODES[0])]
+        for name in NODES:
+            self.box.events_path = self.events_of(name)
+            found += [(e["time_ns"], name) for e in self.box.events("election", to="leading")]
+        return max(found)[1]
+
+    def freeze(self, name):
+        self.lab.freeze(name)
+        self.frozen.add(name)
+
+    def thaw(self, _=None):
+        for name in sorted(self.frozen):
+            self.lab.thaw(name)
+        self.frozen.clear()
+
     def cut(self, name):
-        self.hosts.partition(name)
+        self.lab.partition(name)
+        self.is_cut = True
+
+    def cut_one_way(self, name):
+        other = self.dice.choice([node for node in [*NODES, ETCD] if node != name])
+        pair = [name, other] if self.dice.random() < 0.5 else [other, name]
+        self.log[-1] += f" from {pair[0]} to {pair[1]}"
+        self.lab.partition("-1", *pair)
+        self.is_cut = True
 
     def heal(self, _=None):
-        self.hosts.heal()
+        self.lab.heal()
+        self.is_cut = False
 
-    def wait(self, _=None):
-        """Until the set of live workers has changed, or not in two leases."""
-        before = self.beacon.now()
+    def power(self, name):
+        """Off; it boots when it comes, and the same command is started."""
+        self.lab.cut_power(name)
+        self.off.add(name)
+        self.ended.add(name)
+
+    def come(self, name):
+        if name in self.off:
+            self.lab.boot(name)
+            self.off.remove(name)
+            self.runs[name].wait(20)
+        if self.runs[name].code is not None:
+            self.start(name)
+
+    def wait(self, _=None, seconds=6):
+        """Until the set of live workers has changed, or for a while."""
+        before = self.observer.now()
         try:
-            ctrun.wait_until(lambda: self.beacon.now() != before, "", self.dice.random() * 4)
+            ctrun.wait_until(lambda: self.observer.now() != before, "",
+                             self.dice.random() * seconds)
         except AssertionError:
             pass
 
+    def actions(self, name):
+        always = ([self.wait] + [self.heal] * self.is_cut + [self.wake] * bool(self.paused)
+                  + [self.thaw] * bool(self.frozen))
+        if name in self.frozen:
+            return always
+        if name in self.off or self.runs[name].code is not None:
+            return [*always, self.come, self.come]
+        return [*always, self.pause, self.pause, self.cut, self.cut_one_way, self.freeze,
+                self.die, self.leave, self.power]
+
     def step(self):
-        name = self.dice.choice(NODES)
-        actions = [self.cut, self.heal, self.wake, self.wait, self.wait, self.pause]
-        # With a minimum of two the others go on without node1, and those who are replaced are no
-        # proof that nobody has: what is cut off comes back, as itself.
-        if name != "node1" and self.nodes == "1:3":
-            actions += [self.leave, self.die, self.come]
-        action = self.dice.choice(actions)
-        if action == self.come and self.runs[name].code is None:
-            action = self.wait
-        if action in (self.leave, self.die, self.pause) and self.runs[name].code is not None:
-            action = self.come if name != "node1" else self.wait
+        name = self.dice.choice([name for name in NODES if name != self.paused_node])
+        action = self.dice.choice(self.actions(name))
         self.log.append(f"{action.__name__} {name}")
         action(name)
+        self.wait(seconds=2)
+
+    def play(self):
+        for i in range(STEPS):
+            if KINDS[self.kind].has_long_pause and i == STEPS // 2:
+                self.pause_long()
+            else:
+                self.step()
 
     def __str__(self):
-        return (f"CTRUN_TEST_SEED={self.seed} --nnodes={self.nodes}: {', '.join(self.log)}\n"
-                f"{self.beacon.now()}\n" + "\n".join(f"{n}: {r}" for n, r in self.runs.items()))
+        return (f"CTRUN_TEST_SEED={self.seed} CTRUN_CHAOS_KIND={self.kind} --nnodes={self.nodes}: "
+                f"{', '.join(self.log)}\n{self.observer.tell()}\n"
+                + "\n".join(f"{n}: {r}" for n, r in self.runs.items()))
 
     def finish(self):
+        """All is healed; launchers that have ended are started again, as a scheduler does. Returns for
+        how long a thawed host's workers ran beside others, in seconds."""
         self.heal()
+        self.thaw()
         self.wake()
+        for name in NODES:
+            self.come(name)
 
         def whole():
-            assert self.runs["node1"].code is None, f"the run ended without a cause\n{self}"
-            for name in NODES[1:]:
+            for name in NODES:
                 if self.runs[name].code is not None:
-                    self.come(name)
-            return self.beacon.is_world(NODES)
+                    self.start(name)
+            return self.observer.is_world(NODES)
 
-        ctrun.wait_until(whole, lambda: f"all three in one world\n{self}", 60)
+        ctrun.wait_until(whole, lambda: f"all in one world\n{self}", 150)
         for run in self.runs.values():
             run.signal(signal.SIGTERM)
         for run in self.runs.values():
             run.wait(30)
         try:
-            self.beacon.check()
+            return self.observer.check()
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self}") from None
 
 
-def test_random_scripts_never_make_two_worlds_nor_end_a_run_without_a_cause(box, lab):
-    count = int(os.environ.get("CTRUN_CHAOS", "3"))
-    given = os.environ.get("CTRUN_TEST_SEED")
-    hosts = lab(3)
-    for name in NODES:
-        probe = hosts.start(name, "readlink", "/proc/self/ns/uts")
-        assert probe.wait(20) == 0, probe
-        Script.namespaces[name] = probe.out.strip()
+def test_random_scripts_never_make_two_worlds_nor_leave_a_node_out(box, etcd_lab):
+    count = int(os.environ.get("CTRUN_CHAOS", len(KINDS)))
+    given, kind = os.environ.get("CTRUN_TEST_SEED"), os.environ.get("CTRUN_CHAOS_KIND")
+    is_search = "CTRUN_CHAOS" in os.environ  # whether a change may land does not depend on luck
+    lab = etcd_lab(5, [ETCD])
     for i in range(1 if given else count):
-        script = Script(box, hosts, int(given) if given else random.randrange(10**9), 29400 + i)
-        print(f"script {i + 1}: CTRUN_TEST_SEED={script.seed}", flush=True)
-        ctrun.wait_until(lambda: script.beacon.is_world(NODES), lambda: f"a start\n{script}", 30)
-        for _ in range(10):
-            script.step()
-        script.finish()
+        name = kind or list(KINDS)[i % len(KINDS)]
+        script = Script(box, lab, name, int(given or (random.randrange(10**9) if is_search else i)), 29400 + i)
+        print(f"script {i + 1}: CTRUN_TEST_SEED={script.seed} CTRUN_CHAOS_KIND={name}", end=" ",
+              flush=True)
+        ctrun.wait_until(lambda: script.observer.is_world(NODES), lambda: f"a start\n{script}", 60)
+        script.play()
+        thawed = script.finish()
+        print(f"{', '.join(script.log)}; thawed workers ran {thawed:.3f} s beside others", flush=True)

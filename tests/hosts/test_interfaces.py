@@ -6,7 +6,7 @@ import subprocess
 
 import ctrun
 import pytest
-from pair import run_both, start, told
+from pair import NOT_SHARED, SERVER, run_both, start, told
 
 DOCKER = """
 ip link add docker0 type bridge
@@ -39,7 +39,8 @@ def test_t17_libraries_are_told_the_interface_that_works(box, traps):
     for run, nic, own in zip(runs, ("eth0", "ctbr0"), (".11", ".12")):
         assert {tuple(line[1:2] + line[3:]) for line in told(run)} == {
             ("10.77.0.11", f"={nic}", nic)}, run
-        assert run.err.count(f"using {nic} 10.77.0{own} for rendezvous, NCCL, Gloo") == 1, run
+        assert run.err.count(f"using {nic} 10.77.0{own} for rendezvous, NCCL, Gloo") == \
+            (own == ".11"), "the first node says it, once a run"
 
 
 def test_t17_what_the_user_has_set_stays(box, traps):
@@ -47,7 +48,7 @@ def test_t17_what_the_user_has_set_stays(box, traps):
                     env={"NCCL_SOCKET_IFNAME": "^lo", "GLOO_SOCKET_IFNAME": "docker0"})
     for run in runs:
         assert [line[3:] for line in told(run)] == [["^lo", "docker0"]], run
-        assert "for rendezvous\n" in run.err, run
+    assert "for rendezvous\n" in runs[0].err, runs
 
 
 def test_t17_a_blocked_port_is_named_on_every_node(box, traps):
@@ -63,12 +64,72 @@ def test_t17_a_blocked_port_is_named_on_every_node(box, traps):
     assert "told" not in runs[1].out, runs
 
 
-def test_t17_the_other_network_is_used_where_the_first_is_blocked(box, lab):
+def test_t17_the_other_network_is_used_by_all_where_the_first_is_blocked(box, lab):
     hosts = lab(2, nics=2)
     hosts.sh("node1", WALL.format("iifname eth0", "drop"))
     runs = run_both(box, hosts, "10.77.0.11:29400", "--port-range=29611")
-    assert told(runs[0]) == [["0", "10.77.0.11", "29611", "=eth0", "eth0"]], runs
-    assert told(runs[1]) == [["1", "10.78.0.11", "29611", "=hsn0", "hsn0"]], runs
+    for rank, run in zip("01", runs):
+        assert told(run) == [[rank, "10.78.0.11", "29611", "=hsn0", "hsn0"]], run
+        assert "new round on another network: node2 cannot reach node1 on 10.77.0.11, but on " \
+            "10.78.0.11\n" in run.err, run
+
+
+CUT = "nft add table inet cut; nft add chain inet cut in '{{ type filter hook input priority 0; }}';" \
+    "nft add rule inet cut in iifname {} ip saddr {} drop"
+
+
+def run_three(box, hosts):
+    """node1 owns the endpoint, so it has rank 0."""
+    runs = [start(box, hosts, node, "10.77.0.11:29400", "--nnodes=3")
+            for node in ("node1", "node2", "node3")]
+    assert [run.wait(60) for run in runs] == [0, 0, 0], runs
+    return runs
+
+
+def test_a_cut_between_two_other_nodes_moves_all_to_another_network(box, lab):
+    """Each of them reaches rank 0 on the first network, so that alone proves nothing."""
+    hosts = lab(3, nics=2)
+    hosts.sh("node2", CUT.format("eth0", "10.77.0.13"))
+    for run in run_three(box, hosts):
+        assert [line[1:2] + line[3:] for line in told(run)] == [
+            ["10.78.0.11", "=hsn0", "hsn0"]], "in one round only"
+        assert "new round on another network: node" in run.err, run
+    assert {event["reason"].split(" (")[0].rsplit(":", 1)[0] for event in box.events("way_cut")} <= {
+        "cannot reach node3 on 10.77.0.13", "cannot reach node2 on 10.77.0.12"}
+    assert {event["restart_count"] for event in box.events("round_started")} == {0}
+
+
+def test_where_no_network_reaches_all_the_first_is_used_and_told(box, lab):
+    hosts = lab(3, nics=2)
+    hosts.sh("node2", CUT.format("eth0", "10.77.0.13"))
+    hosts.sh("node2", "nft add rule inet cut in ip saddr 10.78.0.13 drop")
+    hosts.sh("node2", "nft add rule inet cut in ip6 saddr '{ fd77::13, fd78::13 }' drop")
+    runs = run_three(box, hosts)
+    for run in runs:
+        assert [line[1:2] + line[3:] for line in told(run)] == [["10.77.0.11", "=eth0", "eth0"]], run
+    assert "no network of node1 reaches all nodes from all: the first one is used" in runs[0].err
+
+
+def test_a_master_port_where_nobody_listens_yet_is_a_way_to_its_host(box, traps):
+    script = box.write("serve.py", SERVER)
+    runs = [traps.start(node, ctrun.program("ctrun"), "--nnodes=2",
+                        "--rdzv-endpoint=10.77.0.11:29400", script, env=NOT_SHARED)
+            for node in ("node1", "node2")]
+    assert [run.wait(30) for run in runs] == [0, 0], runs
+    assert [run.out for run in runs] == ["store 0 False\n", "store 1 False\n"], runs
+
+
+def test_nodes_that_differ_in_who_serves_the_store_do_not_meet(box, lab):
+    hosts = lab(2)
+    first = start(box, hosts, "node1", "10.77.0.11:29400")
+    box.wait_event("agent_state", to="joining")
+    other = start(box, hosts, "node2", "10.77.0.11:29400", env=NOT_SHARED)
+    assert other.wait(30) == 77, other
+    assert "error[E_FINGERPRINT]" in other.err and \
+        "this node has --nnodes=2:2 --max-restarts=0 --rdzv-backend=c10d " \
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in other.err, other
+    first.signal(15)
+    assert first.wait(30) == 143, first
 
 
 @pytest.mark.parametrize("net", ["hsn0", "10.78.0.0/24", "ib0,hsn0"])

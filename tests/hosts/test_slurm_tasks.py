@@ -50,6 +50,28 @@ def test_with_nproc_the_tasks_of_a_node_merge_into_one_agent(box, slurm):
     assert run.code == 0 and run.out.count("backend") == 1, run
 
 
+GPU = 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK $CUDA_VISIBLE_DEVICES $(hostname)"'
+
+
+def test_tasks_with_a_gpu_each_are_ranks_with_their_own(box, slurm):
+    cluster = slurm(2)
+    for nproc in ("--nproc-per-node=2", "--nproc-per-node=gpu"):
+        run = srun(cluster, "-N2", "--ntasks-per-node=2", "--gpus-per-task=1",
+                   ctrun.program("ctrun"), nproc, "--no-python", "sh", "-c", GPU)
+        assert run.code == 0, run
+        assert lines(run) == ["0/4 0 0 node1", "1/4 0 1 node1", "2/4 0 0 node2",
+                              "3/4 0 1 node2"], run
+    # Others than that many would share the GPU of the first task.
+    run = srun(cluster, "-N2", "--ntasks-per-node=2", "--gpus-per-task=1", ctrun.program("ctrun"),
+               "--nproc-per-node=4", "true")
+    assert run.code == 2 and "each with 1 GPU that the others do not see" in run.err, run
+    # All tasks see all GPUs: one agent a node, as ever.
+    run = srun(cluster, "-N2", "--ntasks-per-node=2", "--gpus-per-node=2", ctrun.program("ctrun"),
+               "--nproc-per-node=gpu", "--no-python", "sh", "-c", GPU)
+    assert run.code == 0 and lines(run) == ["0/4 0 0,1 node1", "1/4 1 0,1 node1",
+                                            "2/4 0 0,1 node2", "3/4 1 0,1 node2"], run
+
+
 def test_a_list_of_numbers_gives_each_node_its_own(box, slurm):
     cluster = slurm(2)
     run = srun(cluster, "-N2", "--ntasks-per-node=1", ctrun.program("ctrun"),

@@ -80,7 +80,7 @@ def first_of(box):
     ours = [pid for pid in box.pids()
             if ctrun.cmdline(pid)[:1] == [ctrun.program("ctrun")]
             and "--relay" not in ctrun.cmdline(pid)
-            and "CTRUN_SEAT" not in ctrun.environment(pid)]
+            and "CTRUN_HOST_SLOT" not in ctrun.environment(pid)]
     (first,) = [pid for pid in ours if ctrun.parent_of(pid) not in ours]
     return first
 
@@ -111,7 +111,7 @@ def test_doctor_finds_the_way_that_is_closed(box, cluster):
     ssh = cluster(3)
     words = ["--hosts=node[1-3]", ctrun.program("ctrunctl"), "doctor", "--net"]
     run = start(ssh, "node1", *words)
-    assert run.wait(60) == 0 and "6 of 6 ways between nodes work" in run.out, run
+    assert run.wait(60) == 0 and "6 of 6 network paths between nodes work" in run.out, run
     ssh.lab.partition("-1", "node3", "node2")  # what node3 sends to node2 is lost
     run = start(ssh, "node1", *words)
     assert run.wait(60) == 1, run

@@ -23,6 +23,27 @@ def finish(runs):
             "".join(run.err for run in runs))
 
 
+def test_derived_ports_that_others_have_are_passed_over_by_all_nodes(box, lab):
+    hosts = lab(2)
+    env = {**step("1(x2)", 1, 0), "SLURM_STEP_NODELIST": "node[1-2]"}
+    ports = [20000 + (27 * 7 + i * 2251) % 9000 for i in range(4)]  # job 27, step 0
+    silent = hosts.start("node1", "python3", "-c", "import socket, time\n"
+                         f"s = socket.create_server(('', {ports[0]}))\n"
+                         "print('here', flush=True)\ntime.sleep(1000)")
+    ctrun.wait_until(lambda: silent.out, "the first port is taken")
+    other = hosts.start("node1", ctrun.program("ctrun"), "--nnodes=2", "--rdzv-id=other",
+                        f"--rdzv-endpoint=node1:{ports[1]}", "true")
+    box.wait_event("agent_state", to="joining")
+    out, err = finish([start(hosts, node, {**env, "SLURM_NODEID": str(node - 1), "LOGLEVEL": "INFO"},
+                             ctrun.program("ctrun"), "--no-python", "sh", "-c", WORLD)
+                       for node in (2, 1)])
+    assert f"serving the rendezvous run=slurm-27.0 port={ports[2]}" in err, err
+    assert out == ["0/2 0/1 0 node1", "1/2 0/1 1 node2"], err
+    for run in (other, silent):
+        run.signal(15)
+        run.wait()
+
+
 def test_t27_eight_eight_and_seven_tasks_are_23_ranks_and_never_8_times_8(box, lab):
     hosts = lab(3)
     sizes = {1: 8, 2: 8, 3: 7}

@@ -67,7 +67,7 @@ def test_after_a_power_cut_the_other_node_goes_on_alone(box, lab):
         sizes = {ctrun.environment(pid).get("WORLD_SIZE") for pid in found.values()}
         return found if len(found) == 2 and sizes == {"2"} else None
 
-    ctrun.wait_until(alone, lambda: f"node1 alone with a world of 2\n{runs[0]}", 10)
+    ctrun.wait_until(alone, lambda: f"node1 alone with a world of 2\n{runs[0]}", 20)
     before = len(steps(runs[0]))
     ctrun.wait_until(lambda: len(steps(runs[0])) > before, "node1 trains on", 30)
     assert "node2" in runs[0].err, runs[0]

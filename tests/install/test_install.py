@@ -2,6 +2,7 @@
 """The installed tree runs from anywhere, and strangers' programs build against it."""
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 
@@ -96,3 +97,22 @@ def test_the_unit_of_ctrund_is_one_that_systemd_takes_and_keeps_a_journal(box, t
     text = unit.read_text()
     assert "--journal %S/ctrund" in text and "StateDirectory=ctrund\n" in text
     assert "Restart=always\n" in text and "Type=notify\n" in text
+
+
+def test_the_unit_of_ctrund_makes_a_token_once_and_starts_with_it(box, tree):
+    box.path("ctrund").mkdir()
+    text = (tree / "lib/systemd/system/ctrund.service").read_text().replace("%S", str(box.dir))
+    lines = {name: shlex.split(line.replace("$$", "$")) for name, _, line in
+             (line.partition("=") for line in text.splitlines()) if name.startswith("ExecStart")}
+    assert "UMask=0077\n" in text
+    tokens = set()
+    for _ in range(2):
+        assert box.run("sh", "-c", 'umask 077; exec "$@"', "sh", *lines["ExecStartPre"]).code == 0
+        tokens.add(box.path("ctrund/token").read_text())
+    assert [len(token) for token in tokens] == [64], tokens
+    assert box.path("ctrund/token").stat().st_mode & 0o777 == 0o600
+    daemon = box.start(*lines["ExecStart"], "--listen=127.0.0.1:0")
+    ctrun.wait_until(lambda: "listening on" in daemon.out, lambda: f"a port: {daemon}")
+    assert "no token" not in daemon.err
+    daemon.signal(15)
+    assert daemon.wait() == 0

@@ -3,7 +3,7 @@
  * "." behind each, "!" where the list is refused. */
 #include <stdio.h>
 
-#include "launcher/hostlist.h"
+#include "launcher/batch/hostlist.h"
 
 int main(int argc, char **argv)
 {

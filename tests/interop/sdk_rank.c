@@ -48,7 +48,8 @@ static int use_group(struct ctrun_session *session, const char *name, const int 
     options.timeout_ms = 60000;
     if ((rc = ctrun_group_open(&group, session, &options, err)) < 0 || !group)
         return rc;
-    if ((rc = ctrun_all_reduce(group, &sum, 1, CTRUN_I64, CTRUN_SUM, err)) == 0)
+    if ((rc = ctrun_all_reduce(group, &sum, &sum, 1, CTRUN_I64, CTRUN_SUM, NULL,
+                               err)) == 0)
         printf("%s %d of %d sum %lld\n", name, ctrun_group_rank(group),
                ctrun_group_size(group), (long long)sum);
     ctrun_group_close(group);

@@ -22,12 +22,13 @@ CODES = {dtype: code for code, dtype in DTYPES.values()}
 class SamplerOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("count", ctypes.c_size_t), ("rank", ctypes.c_int),
                 ("world_size", ctypes.c_int), ("seed", ctypes.c_uint64),
-                ("no_shuffle", ctypes.c_bool), ("drop_last", ctypes.c_bool)]
+                ("no_shuffle", ctypes.c_bool), ("drop_last", ctypes.c_bool),
+                ("any_order", ctypes.c_bool)]
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("dims", ctypes.c_int),
-                ("sizes", ctypes.c_int64 * 8), ("data", ctypes.c_void_p)]
+    _fields_ = [("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("dtype", ctypes.c_int),
+                ("dims", ctypes.c_int), ("sizes", ctypes.c_int64 * 8), ("data", ctypes.c_void_p)]
 
 
 class Metadata(ctypes.Structure):
@@ -62,7 +63,7 @@ def permutations(lib, _folder):
 
 def deal(lib, n, world, rank, seed, epoch, shuffle, drop_last):
     options = SamplerOptions(ctypes.sizeof(SamplerOptions), n, rank, world, seed, not shuffle,
-                             drop_last)
+                             drop_last, False)
     sampler, error = ctypes.c_void_p(), Error()
     check(lib.ctrun_sampler_create(ctypes.byref(sampler), ctypes.byref(options),
                                    ctypes.byref(error)), error)
@@ -77,7 +78,7 @@ def deal(lib, n, world, rank, seed, epoch, shuffle, drop_last):
 
 def samplers(lib, _folder):
     for n, world, shuffle, drop_last in itertools.product(
-            (1, 2, 3, 10, 97, 1000), (1, 2, 3, 8), (False, True), (False, True)):
+            (0, 1, 2, 3, 10, 97, 1000), (1, 2, 3, 8), (False, True), (False, True)):
         for rank, (seed, epoch) in itertools.product(range(world), ((0, 0), (7, 3))):
             case = dict(shuffle=shuffle, drop_last=drop_last)
             theirs = DistributedSampler(range(n), world, rank, seed=seed, **case)
@@ -87,7 +88,7 @@ def samplers(lib, _folder):
 
 
 def tensor(name, value):
-    return Tensor(name.encode(), CODES[value.dtype], value.dim(),
+    return Tensor(ctypes.sizeof(Tensor), name.encode(), CODES[value.dtype], value.dim(),
                   (ctypes.c_int64 * 8)(*value.shape), value.data_ptr())
 
 

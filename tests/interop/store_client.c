@@ -47,6 +47,18 @@ static void set(struct ctrun_store *store, const char *key, const char *text)
     must(ctrun_store_set(store, key, text, strlen(text), &err), "set");
 }
 
+static void want_swap(struct ctrun_store *store, const char *key, const char *expected,
+                      const char *desired, const char *actual)
+{
+    void *value;
+    size_t length;
+
+    must(ct_store_compare_set(store, key, expected, desired, &value, &length, &err),
+         key);
+    want(length == strlen(actual) && memcmp(value, actual, length) == 0, key);
+    free(value);
+}
+
 static void simple_operations(struct ctrun_store *store)
 {
     int64_t number;
@@ -59,6 +71,10 @@ static void simple_operations(struct ctrun_store *store)
     must(ctrun_store_add(store, "c", -51, &number, &err), "add");
     want(number == -50, "add");
     want_value(store, "c", "-50");
+    want_swap(store, "swap", "", "first", "first");
+    want_swap(store, "swap", "nope", "third", "first");
+    want_swap(store, "swap", "first", "", "");
+    want_swap(store, "not there", "expected", "new", "expected");
     want(must(ctrun_store_delete(store, "k", &err), "delete") == 1, "delete");
     want(must(ctrun_store_delete(store, "k", &err), "delete") == 0, "delete again");
 }

@@ -12,7 +12,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/list.h"
 

@@ -4,7 +4,6 @@ for byte, but for the names listed here. Debian's torch 1.13 always, and the tor
 interpreter that CTRUN_TEST_TORCH names."""
 import os
 import pathlib
-import socket
 import subprocess
 
 import ctrun
@@ -14,8 +13,8 @@ HERE = pathlib.Path(__file__).parent
 
 # Differ by nature: a path made for each run, the last command of a shell.
 UNEQUAL = {"TORCHELASTIC_ERROR_FILE", "_"}
-# Only ctrun's workers have them.
-OURS = {"CTRUN_AGENT_SOCKET", "CTRUN_CRASH_REPORT", "CTRUN_GENERATION"}
+# Only workers of ctrun have them.
+OURS = {"CTRUN_AGENT_SOCKET", "CTRUN_CRASH_REPORT", "CTRUN_GENERATION", "PYTHONFAULTHANDLER"}
 # Names and values of later releases, which ctrun follows.
 NEWER_THAN_113 = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING",
                   "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHELASTIC_USE_AGENT_STORE"}
@@ -55,9 +54,7 @@ def test_workers_see_the_same_environment_as_under_torchrun(box, kind):
     python = interpreter(kind)
     torchrun = ([python, str(HERE / "torchrun_113.py")] if kind == "debian"
                 else [python, "-m", "torch.distributed.run"])
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = ctrun.free_port()
     theirs = environments(box, "theirs", torchrun, port)
     ours = environments(box, "ours", [ctrun.program("ctrun")], port)
     differ = UNEQUAL | OURS | (NEWER_THAN_113 if kind == "debian" else set())

@@ -19,15 +19,20 @@ or, for what has to be watched while it runs:
 When the test ends, the fixture fails it if a process or a shared memory file of it survives, and
 takes the folder away. Deadlines are multiplied by CTRUN_TEST_SLOW (sanitizers, noisy machines).
 """
+import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
 import uuid
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CTRUN_BUILD", ROOT / "build" / "dev")).resolve()
@@ -101,6 +106,64 @@ def parent_of(pid):
     return int(stat[1]) if stat else 0
 
 
+def guards_of(agent):
+    """[second guard, guard]: the guard is the process that the outside sees."""
+    second = parent_of(agent)
+    return [second, parent_of(second)]
+
+
+def below(guard):
+    """[second guard, agent] of a guard; empty when they are not there yet."""
+    found = []
+    for name in (b"(ctrun-guard)", b"(ctrun-agent)"):
+        above = found[-1] if found else guard
+        found += [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+                  if name in _read(f"/proc/{pid}/stat") and parent_of(pid) == above][:1]
+    return found if len(found) == 2 else []
+
+
+def wait_removed(group):
+    """Waits until the cgroup is empty, and removes it."""
+    def is_removed():
+        try:
+            group.rmdir()
+        except OSError:
+            return False
+        return True
+    wait_until(is_removed, f"{group} is empty")
+
+
+def why_no_mounts():
+    """Why there can be no mount namespace here, as in a chroot; empty when there can."""
+    probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
+    return f"no mount namespace can be made here: {probe.stderr.strip()}" if probe.returncode else ""
+
+
+def needs_mounts():
+    """Skips the test where there can be none."""
+    if why := why_no_mounts():
+        pytest.skip(why)
+
+
+def free_port(address="127.0.0.1"):
+    """A port that was free a moment ago, for endpoints that several programs must agree on. Below
+    the range from which the kernel takes those of connections: other tests make many of them."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    while True:
+        with socket.socket(family) as probe, contextlib.suppress(OSError):
+            probe.bind((address, random.randrange(12000, 32000)))
+            return probe.getsockname()[1]
+
+
+def kill_at_once(*pids):
+    """None of them can act in between. What dies with the first needs no signal of its own."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def leads_its_group(pid):
     try:
         return os.getpgid(pid) == pid
@@ -118,7 +181,7 @@ def describe(pids):
 
 def _shm_orphans(shm, before):
     """Files of ours in shared memory that came since `before` and that no live process holds."""
-    new = {n for n in os.listdir(shm) if "ctrun" in n} - before
+    new = {n for n in os.listdir(shm) if "ctrun" in n and not n.startswith("ctrun-test-")} - before
     for entry in os.listdir("/proc") if new else ():
         if entry.isdigit():
             maps = _read(f"/proc/{entry}/maps")

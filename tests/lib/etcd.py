@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import urllib.error
@@ -29,13 +28,10 @@ def why_not():
 
 
 def _free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    ports = set()
+    while len(ports) < count:
+        ports.add(ctrun.free_port())
+    return list(ports)
 
 
 def _text(data):

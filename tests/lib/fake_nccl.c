@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/fake_nccl.h"
 
-#include <cuda_runtime_api.h>
-#include <nccl.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "worker_sdk/comm/host/reduce.h"
+#include "worker_sdk/comm/nccl_api.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -12,14 +22,796 @@ EXPORT struct fake_nccl fake_nccl;
 
 enum {
     RECENT = 22800,
-    LARGE = 1 << 20
+    LARGE = 1 << 20,
+    RANKS = 8,
+    CHUNK = 1 << 16,
+    BLOCKS = 256,
+};
+
+/* Guards all that follows, and fake_nccl.blocks. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static bool is_sick; /* an illegal address was used */
+
+static void die(const char *why)
+{
+    fprintf(stderr, "fake NCCL: %s\n", why);
+    abort();
+}
+
+static void count_blocks(int change)
+{
+    pthread_mutex_lock(&lock);
+    fake_nccl.blocks += change;
+    pthread_mutex_unlock(&lock);
+}
+
+static int fail_at, entered;
+
+EXPORT int fake_fail_at(int n)
+{
+    int before;
+
+    pthread_mutex_lock(&lock);
+    before = entered;
+    entered = 0;
+    fail_at = n;
+    pthread_mutex_unlock(&lock);
+    return before;
+}
+
+/* Every call that can fail begins here. */
+static bool is_to_fail(void)
+{
+    bool fails;
+
+    pthread_mutex_lock(&lock);
+    fails = ++entered == fail_at;
+    pthread_mutex_unlock(&lock);
+    return fails;
+}
+
+#define ENTER_CUDA()                                                                   \
+    do {                                                                               \
+        if (is_to_fail())                                                              \
+            return cudaErrorUnknown;                                                   \
+        if (is_sick)                                                                   \
+            return cudaErrorIllegalAddress;                                            \
+    } while (0)
+#define ENTER_NCCL()                                                                   \
+    do {                                                                               \
+        if (is_to_fail())                                                              \
+            return ncclSystemError;                                                    \
+    } while (0)
+
+/* ---- Memory ----------------------------------------------------------------------------- */
+
+static struct memory {
+    unsigned char
+        *host; /* not accessible; NULL: pinned memory of the host at `device` */
+    unsigned char *device;
+    size_t bytes;
+} memory[BLOCKS];
+
+static struct memory *find_memory(const void *at)
+{
+    const unsigned char *byte = at;
+
+    for (int i = 0; i < BLOCKS; i++) {
+        const unsigned char *begin = memory[i].host ? memory[i].host : memory[i].device;
+
+        if (begin && byte >= begin && byte < begin + memory[i].bytes)
+            return &memory[i];
+    }
+    return NULL;
+}
+
+EXPORT void *fake_device(void *at)
+{
+    const struct memory *found;
+    void *device = NULL;
+
+    pthread_mutex_lock(&lock);
+    if ((found = find_memory(at)) && found->host)
+        device = found->device + ((unsigned char *)at - found->host);
+    pthread_mutex_unlock(&lock);
+    return device;
+}
+
+/* What a copy uses, which may touch both. */
+static void *any(const void *at)
+{
+    void *own, *device;
+
+    memcpy(&own, &at, sizeof own);
+    device = fake_device(own);
+    return device ? device : own;
+}
+
+static cudaError_t keep(void **out, unsigned char *host, unsigned char *device,
+                        size_t bytes)
+{
+    struct memory *room;
+
+    pthread_mutex_lock(&lock);
+    for (room = memory; room->device; room++)
+        if (room == memory + BLOCKS - 1)
+            die("too much memory");
+    *room = (struct memory){host, device, bytes};
+    fake_nccl.blocks++;
+    pthread_mutex_unlock(&lock);
+    *out = host ? host : device;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    int fd;
+    void *device, *host;
+
+    ENTER_CUDA();
+    if (fake_nccl.no_memory && bytes >= LARGE)
+        return cudaErrorMemoryAllocation;
+    fd = memfd_create("fake-device", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
+        die("no memory");
+    device = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    host = mmap(NULL, bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (device == MAP_FAILED || host == MAP_FAILED)
+        die("no memory");
+    memset(device, 0x5a, bytes); /* it is not zeroed */
+    return keep(out, host, device, bytes);
+}
+
+EXPORT cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    void *data;
+
+    (void)flags;
+    ENTER_CUDA();
+    if (!(data = malloc(bytes)))
+        return cudaErrorMemoryAllocation;
+    return keep(out, NULL, data, bytes);
+}
+
+static cudaError_t forget(void *data)
+{
+    struct memory *found;
+    struct memory was;
+
+    if (!data)
+        return cudaSuccess;
+    cudaDeviceSynchronize();
+    pthread_mutex_lock(&lock);
+    if (!(found = find_memory(data)))
+        die("free of memory that is not there");
+    was = *found;
+    *found = (struct memory){0};
+    fake_nccl.blocks--;
+    pthread_mutex_unlock(&lock);
+    if (!was.host)
+        free(was.device);
+    else if (munmap(was.host, was.bytes) < 0 || munmap(was.device, was.bytes) < 0)
+        die("munmap");
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaFree(void *data)
+{
+    return forget(data);
+}
+
+EXPORT cudaError_t cudaFreeHost(void *data)
+{
+    return forget(data);
+}
+
+EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out,
+                                            const void *at)
+{
+    const struct memory *found;
+
+    ENTER_CUDA();
+    *out = (struct cudaPointerAttributes){.type = cudaMemoryTypeUnregistered};
+    pthread_mutex_lock(&lock);
+    if ((found = find_memory(at)))
+        out->type = found->host ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+/* ---- Streams and events ----------------------------------------------------------------- */
+
+/* One record of an event: who waits for it keeps it when the event is recorded anew. */
+struct record {
+    int users;
+    bool has_fired;
+};
+
+struct CUevent_st {
+    struct record *last; /* NULL: never recorded */
+};
+
+struct step {
+    struct step *next;
+    void (*run)(struct step *);
+    void *to;
+    const void *from;
+    size_t bytes;
+    int value;
+    struct record *record;
+    fake_kernel *kernel;
+    void *context;
+    /* Of a collective. */
+    ncclComm_t comm;
+    int kind, root;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    size_t done;        /* of a message */
+    struct step *group; /* the next of the messages that move at the same time */
+};
+
+struct CUstream_st {
+    struct CUstream_st *next;
+    struct step *first, **last;
+    bool is_busy, is_over;
+    pthread_t thread;
+};
+
+static struct CUstream_st *streams;
+
+static void *run_stream(void *context)
+{
+    struct CUstream_st *stream = context;
+
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        struct step *step = stream->first;
+
+        if (!step && stream->is_over)
+            break;
+        if (!step) {
+            pthread_cond_wait(&changed, &lock);
+            continue;
+        }
+        if (!(stream->first = step->next))
+            stream->last = &stream->first;
+        stream->is_busy = true;
+        pthread_mutex_unlock(&lock);
+        if (fake_nccl.late_us)
+            usleep(fake_nccl.late_us);
+        step->run(step);
+        free(step);
+        pthread_mutex_lock(&lock);
+        stream->is_busy = false;
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static struct CUstream_st *new_stream(void)
+{
+    struct CUstream_st *stream = calloc(1, sizeof *stream);
+
+    if (!stream)
+        die("no memory");
+    stream->last = &stream->first;
+    stream->next = streams;
+    streams = stream;
+    if (pthread_create(&stream->thread, NULL, run_stream, stream))
+        die("no thread");
+    return stream;
+}
+
+static struct CUstream_st *stream_of(cudaStream_t stream)
+{
+    static struct CUstream_st *standard;
+
+    if (stream)
+        return stream;
+    if (!standard)
+        standard = new_stream();
+    return standard;
+}
+
+static void put(cudaStream_t on, struct step what)
+{
+    struct step *step = malloc(sizeof *step);
+    struct CUstream_st *stream;
+
+    if (!step)
+        die("no memory");
+    *step = what;
+    step->next = NULL;
+    pthread_mutex_lock(&lock);
+    stream = stream_of(on);
+    *stream->last = step;
+    stream->last = &step->next;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    (void)flags;
+    ENTER_CUDA();
+    pthread_mutex_lock(&lock);
+    *out = new_stream();
+    fake_nccl.blocks++;
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    struct CUstream_st **at;
+
+    pthread_mutex_lock(&lock);
+    stream->is_over = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    pthread_join(stream->thread, NULL);
+    pthread_mutex_lock(&lock);
+    for (at = &streams; *at != stream; at = &(*at)->next) {
+    }
+    *at = stream->next;
+    fake_nccl.blocks--;
+    pthread_mutex_unlock(&lock);
+    free(stream);
+    return cudaSuccess;
+}
+
+static void wait_for_stream(const struct CUstream_st *stream)
+{
+    while (stream->first || stream->is_busy)
+        pthread_cond_wait(&changed, &lock);
+}
+
+EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    pthread_mutex_lock(&lock);
+    wait_for_stream(stream_of(stream));
+    pthread_mutex_unlock(&lock);
+    return is_sick ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+EXPORT cudaError_t cudaDeviceSynchronize(void)
+{
+    pthread_mutex_lock(&lock);
+    for (const struct CUstream_st *s = streams; s; s = s->next)
+        wait_for_stream(s);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    (void)flags;
+    ENTER_CUDA();
+    if (!(*out = calloc(1, sizeof **out)))
+        die("no memory");
+    count_blocks(1);
+    return cudaSuccess;
+}
+
+/* Lock held. */
+static void drop(struct record *record)
+{
+    if (record && --record->users == 0)
+        free(record);
+}
+
+EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    pthread_mutex_lock(&lock);
+    drop(event->last);
+    fake_nccl.blocks--;
+    pthread_mutex_unlock(&lock);
+    free(event);
+    return cudaSuccess;
+}
+
+static void fire(struct step *step)
+{
+    pthread_mutex_lock(&lock);
+    step->record->has_fired = true;
+    drop(step->record);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void await(struct step *step)
+{
+    pthread_mutex_lock(&lock);
+    while (!step->record->has_fired)
+        pthread_cond_wait(&changed, &lock);
+    drop(step->record);
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    struct record *record;
+
+    ENTER_CUDA();
+    if (!(record = calloc(1, sizeof *record)))
+        die("no memory");
+    record->users = 2; /* the event and the step */
+    pthread_mutex_lock(&lock);
+    drop(event->last);
+    event->last = record;
+    pthread_mutex_unlock(&lock);
+    put(stream, (struct step){.run = fire, .record = record});
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                       unsigned flags)
+{
+    struct record *record;
+
+    (void)flags;
+    ENTER_CUDA();
+    pthread_mutex_lock(&lock);
+    if ((record = event->last))
+        record->users++;
+    pthread_mutex_unlock(&lock);
+    if (record)
+        put(stream, (struct step){.run = await, .record = record});
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    bool has_fired;
+
+    ENTER_CUDA();
+    pthread_mutex_lock(&lock);
+    has_fired = !event->last || event->last->has_fired;
+    pthread_mutex_unlock(&lock);
+    return has_fired ? cudaSuccess : cudaErrorNotReady;
+}
+
+static void copy(struct step *step)
+{
+    memmove(any(step->to), any(step->from), step->bytes);
+}
+
+EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
+                                   enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    (void)kind;
+    ENTER_CUDA();
+    put(stream, (struct step){.run = copy, .to = to, .from = from, .bytes = bytes});
+    return cudaSuccess;
+}
+
+static void fill(struct step *step)
+{
+    memset(any(step->to), step->value, step->bytes);
+}
+
+EXPORT cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes,
+                                   cudaStream_t stream)
+{
+    ENTER_CUDA();
+    put(stream, (struct step){.run = fill, .to = to, .value = value, .bytes = bytes});
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaMemset(void *to, int value, size_t bytes)
+{
+    cudaError_t rc = cudaMemsetAsync(to, value, bytes, NULL);
+
+    return rc == cudaSuccess ? cudaStreamSynchronize(NULL) : rc;
+}
+
+static void run_kernel(struct step *step)
+{
+    step->kernel(step->context);
+}
+
+EXPORT void fake_launch(void *stream, fake_kernel *kernel, void *context)
+{
+    put(stream, (struct step){.run = run_kernel, .kernel = kernel, .context = context});
+}
+
+EXPORT cudaError_t cudaGetDevice(int *device)
+{
+    ENTER_CUDA();
+    *device = 0;
+    return fake_nccl.no_device ? cudaErrorNoDevice : cudaSuccess;
+}
+
+EXPORT cudaError_t cudaSetDevice(int device)
+{
+    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+EXPORT const char *cudaGetErrorString(cudaError_t code)
+{
+    return code == cudaErrorNoDevice         ? "no fake device"
+           : code == cudaErrorIllegalAddress ? "an illegal fake address"
+                                             : "a fake CUDA error";
+}
+
+/* ---- The ranks of a communicator, in memory that they share ------------------------------ */
+
+struct world {
+    _Atomic int attached;
+    _Atomic int pids[RANKS];
+    _Atomic bool has_left[RANKS];         /* as it should: by ncclCommDestroy() */
+    _Atomic unsigned long arrived[RANKS]; /* at the n-th barrier */
+    struct {
+        int kind, root;
+        size_t bytes;
+        ncclDataType_t type;
+        ncclRedOp_t op;
+    } calls[RANKS];
+    unsigned char chunks[RANKS][CHUNK];
+    struct {
+        _Atomic unsigned long written, taken; /* chunks */
+        unsigned char data[CHUNK];
+    } lines[RANKS][RANKS]; /* from, to */
 };
 
 struct ncclComm {
+    struct world *world;
+    int size, rank;
     int polls; /* answers "in progress" to come; -1: no other */
+    unsigned long barriers;
+    int pidfds[RANKS];
+    _Atomic int users; /* the owner, and steps on streams */
+    _Atomic bool is_aborted;
+    _Atomic int lost; /* a rank is dead */
+    atomic_flag is_inside;
 };
 
-static int device_polls; /* of the last call */
+static void begin_call(ncclComm_t comm)
+{
+    if (atomic_flag_test_and_set(&comm->is_inside))
+        die("two threads are inside");
+    if (comm->is_aborted)
+        die("the communicator is gone");
+}
+
+static void leave_call(ncclComm_t comm)
+{
+    atomic_flag_clear(&comm->is_inside);
+}
+
+static void put_away(ncclComm_t comm)
+{
+    if (atomic_fetch_sub(&comm->users, 1) > 1)
+        return;
+    for (int i = 0; i < comm->size; i++)
+        if (comm->pidfds[i] > 0)
+            close(comm->pidfds[i]);
+    munmap(comm->world, sizeof *comm->world);
+    free(comm);
+}
+
+/* A short rest in a kernel that spins; looks whether the others live. False: it was aborted. */
+static bool spin(ncclComm_t comm)
+{
+    for (int i = 0; i < comm->size; i++) {
+        struct pollfd other = {.fd = comm->pidfds[i], .events = POLLIN};
+
+        if (i == comm->rank || !comm->world->pids[i] || comm->world->has_left[i])
+            continue;
+        if (!comm->pidfds[i])
+            comm->pidfds[i] = (int)syscall(SYS_pidfd_open, comm->world->pids[i], 0);
+        if ((comm->pidfds[i] < 0 || (other.fd > 0 && poll(&other, 1, 0) > 0)) &&
+            !comm->world->has_left[i])
+            comm->lost = true;
+    }
+    usleep(20);
+    return !comm->is_aborted;
+}
+
+static bool meet(ncclComm_t comm)
+{
+    struct world *world = comm->world;
+
+    atomic_store(&world->arrived[comm->rank], ++comm->barriers);
+    for (int i = 0; i < comm->size; i++)
+        for (int looks = 0; atomic_load(&world->arrived[i]) < comm->barriers; looks++)
+            if (looks > 50 && !spin(comm))
+                return false;
+            else
+                sched_yield();
+    return !comm->is_aborted;
+}
+
+enum {
+    ALL_REDUCE,
+    BROADCAST,
+    ALL_GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    SEND,
+    RECV
+};
+
+static const enum ctrun_dtype dtype_of[] = {
+    [ncclInt8] = CTRUN_I8,     [ncclUint8] = CTRUN_U8,     [ncclInt32] = CTRUN_I32,
+    [ncclInt64] = CTRUN_I64,   [ncclFloat16] = CTRUN_F16,  [ncclFloat32] = CTRUN_F32,
+    [ncclFloat64] = CTRUN_F64, [ncclBfloat16] = CTRUN_BF16};
+static const enum ctrun_op op_of[] = {[ncclSum] = CTRUN_SUM,
+                                      [ncclProd] = CTRUN_PROD,
+                                      [ncclMax] = CTRUN_MAX,
+                                      [ncclMin] = CTRUN_MIN,
+                                      [ncclAvg] = CTRUN_AVG};
+
+/* One chunk of at most CHUNK bytes, offset `at` of each rank's data. */
+static void finish_chunk(const struct step *step, const unsigned char *in,
+                         unsigned char *out, size_t at, size_t bytes)
+{
+    ncclComm_t comm = step->comm;
+    const void *sources[RANKS];
+    void *to = out + at;
+
+    (void)in;
+    if (step->kind == BROADCAST)
+        memcpy(to, comm->world->chunks[step->root], bytes);
+    for (int i = 0; i < comm->size; i++) {
+        sources[i] = comm->world->chunks[i];
+        if (step->kind == ALL_GATHER)
+            memcpy(out + (size_t)i * step->bytes + at, sources[i], bytes);
+    }
+    if (step->kind == ALL_REDUCE ||
+        (step->kind >= REDUCE && step->root == comm->rank)) {
+        const struct ct_reduction how = {dtype_of[step->type], op_of[step->op],
+                                         step->op == ncclAvg ? comm->size : 1};
+
+        ct_reduce(&how, &to, 1, sources, comm->size,
+                  bytes / ctrun_dtype_size(how.dtype));
+    }
+}
+
+/* All ranks mean the same, or nobody goes on. */
+static bool agree(const struct step *step)
+{
+    ncclComm_t comm = step->comm;
+    struct world *world = comm->world;
+
+    world->calls[comm->rank].kind = step->kind;
+    world->calls[comm->rank].root = step->root;
+    world->calls[comm->rank].bytes = step->bytes;
+    world->calls[comm->rank].type = step->type;
+    world->calls[comm->rank].op = step->op;
+    if (!meet(comm))
+        return false;
+    for (int i = 0; i < comm->size; i++)
+        while (memcmp(&world->calls[i], &world->calls[comm->rank],
+                      sizeof world->calls[i]) != 0)
+            if (!spin(comm))
+                return false;
+    return meet(comm);
+}
+
+static void collect_part(const struct step *step, const unsigned char *in,
+                         unsigned char *out)
+{
+    ncclComm_t comm = step->comm;
+
+    for (size_t at = 0; at < step->bytes; at += CHUNK) {
+        size_t bytes = step->bytes - at < CHUNK ? step->bytes - at : CHUNK;
+
+        if (step->kind != BROADCAST || step->root == comm->rank)
+            memcpy(comm->world->chunks[comm->rank], in + at, bytes);
+        if (!meet(comm))
+            return;
+        finish_chunk(step, in, out, at, bytes);
+        if (!meet(comm))
+            return;
+    }
+}
+
+static void collect(const struct step *step, const unsigned char *in,
+                    unsigned char *out)
+{
+    struct step part = *step;
+
+    if (!agree(step))
+        return;
+    if (step->kind != REDUCE_SCATTER) {
+        collect_part(step, in, out);
+        return;
+    }
+    for (part.root = 0; part.root < step->comm->size; part.root++)
+        collect_part(&part, in + (size_t)part.root * step->bytes, out);
+}
+
+/* The next chunk of a message, if the other end is ready. */
+static bool move_chunk(struct step *step)
+{
+    ncclComm_t comm = step->comm;
+    bool is_send = step->kind == SEND;
+    int from = is_send ? comm->rank : step->root;
+    int to = is_send ? step->root : comm->rank;
+    size_t left = step->bytes - step->done;
+    size_t bytes = left < CHUNK ? left : CHUNK;
+    unsigned char *data = comm->world->lines[from][to].data;
+    _Atomic unsigned long *written = &comm->world->lines[from][to].written;
+    _Atomic unsigned long *taken = &comm->world->lines[from][to].taken;
+
+    if (bytes == 0 || (*written == *taken) != is_send)
+        return false;
+    if (is_send)
+        memcpy(data, (const unsigned char *)any(step->from) + step->done, bytes);
+    else
+        memcpy((unsigned char *)any(step->to) + step->done, data, bytes);
+    atomic_fetch_add(is_send ? written : taken, 1);
+    step->done += bytes;
+    return true;
+}
+
+/* Messages that move at the same time; those to one peer in their order. */
+static void move(struct step *first)
+{
+    bool is_over = false;
+
+    while (!is_over) {
+        bool moved = false;
+        bool is_taken[2][RANKS] = {{false}};
+
+        is_over = true;
+        for (struct step *step = first; step; step = step->group) {
+            bool *taken = &is_taken[step->kind == SEND][step->root];
+
+            if (step->done == step->bytes || *taken)
+                continue;
+            moved = move_chunk(step) || moved;
+            *taken = step->done < step->bytes;
+            is_over = is_over && !*taken;
+        }
+        if (!is_over && !moved && !spin(first->comm))
+            return;
+    }
+}
+
+/* Memory of the host, given to a kernel. */
+static bool is_strange(const struct step *step)
+{
+    return step->bytes && ((step->from && any(step->from) == step->from) ||
+                           (step->to && any(step->to) == step->to));
+}
+
+static void run_collective(struct step *step)
+{
+    ncclComm_t comm = step->comm;
+
+    while (fake_nccl.hangs && !comm->is_aborted)
+        usleep(20);
+    if (is_strange(step))
+        is_sick = true;
+    else if (!comm->is_aborted && (step->kind == SEND || step->kind == RECV))
+        move(step);
+    else if (!comm->is_aborted)
+        collect(step, step->from ? any(step->from) : NULL,
+                step->to ? any(step->to) : NULL);
+    put_away(comm);
+}
+
+static void run_group(struct step *step)
+{
+    ncclComm_t comm = step->comm;
+
+    for (struct step *one = step->group; one; one = one->group)
+        is_sick = is_sick || is_strange(one);
+    if (!is_sick && !comm->is_aborted)
+        move(step->group);
+    while (step->group) {
+        struct step *one = step->group;
+
+        step->group = one->group;
+        free(one);
+    }
+    put_away(comm);
+}
 
 /* ---- NCCL ------------------------------------------------------------------------------- */
 
@@ -29,57 +821,104 @@ EXPORT ncclResult_t ncclGetVersion(int *version)
     return ncclSuccess;
 }
 
+/* The id names the memory, which lives as long as somebody has it. */
 EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
-    memset(id, 7, sizeof *id);
+    int fd;
+
+    ENTER_NCCL();
+    memset(id, 0, sizeof *id);
+    fd = memfd_create("fake-nccl", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, sizeof(struct world)) < 0)
+        return ncclSystemError;
+    (void)snprintf(id->internal, sizeof id->internal, "/proc/%d/fd/%d", getpid(), fd);
     return ncclSuccess;
 }
 
-EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
+static struct world *attach(const ncclUniqueId *id, int rank)
+{
+    int fd = open(id->internal, O_RDWR | O_CLOEXEC);
+    struct world *world = fd < 0 ? MAP_FAILED
+                                 : mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE,
+                                        MAP_SHARED, fd, 0);
+
+    if (fd >= 0)
+        close(fd);
+    if (world == MAP_FAILED)
+        return NULL;
+    world->pids[rank] = getpid();
+    atomic_fetch_add(&world->attached, 1);
+    return world;
+}
+
+EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id,
                                            int rank, ncclConfig_t *config)
 {
+    ncclComm_t comm;
+    struct world *world;
+
+    ENTER_NCCL();
     if (fake_nccl.refuse_init)
         return (ncclResult_t)fake_nccl.refuse_init;
-    if (rank < 0 || rank >= size || id.internal[0] != 7 || config->blocking != 0)
+    if (rank < 0 || rank >= size || size > RANKS || config->blocking != 0)
         return ncclInvalidArgument;
-    if (!(*comm = calloc(1, sizeof **comm)))
+    if (!(world = attach(&id, rank)) || !(comm = calloc(1, sizeof *comm)))
         return ncclSystemError;
-    fake_nccl.blocks++;
-    (*comm)->polls = fake_nccl.init_polls;
-    return fake_nccl.init_polls ? ncclInProgress : ncclSuccess;
+    comm->world = world;
+    comm->size = size;
+    comm->rank = rank;
+    comm->polls = fake_nccl.init_polls;
+    comm->users = 1;
+    count_blocks(1);
+    *out = comm;
+    return ncclInProgress;
 }
 
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
-    *state = comm->polls ? ncclInProgress : ncclSuccess;
+    begin_call(comm);
+    *state = comm->polls || comm->world->attached < comm->size ? ncclInProgress
+                                                               : ncclSuccess;
     if (comm->polls > 0)
         comm->polls--;
+    if (comm->lost)
+        *state = ncclRemoteError;
     if (fake_nccl.async_error)
         *state = (ncclResult_t)fake_nccl.async_error;
+    leave_call(comm);
+    if (is_to_fail())
+        *state = ncclSystemError;
     return ncclSuccess;
 }
 
 static ncclResult_t end(ncclComm_t comm, int *count)
 {
     ++*count;
-    fake_nccl.blocks--;
-    free(comm);
+    count_blocks(-1);
+    put_away(comm);
     return ncclSuccess;
 }
 
+/* An abort ends the kernels, and so their events fire. */
 EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+    begin_call(comm);
+    comm->is_aborted = true;
     return end(comm, &fake_nccl.aborts);
 }
 
 EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    (void)comm;
+    begin_call(comm);
+    leave_call(comm);
+    ENTER_NCCL();
     return (ncclResult_t)fake_nccl.finalize_code;
 }
 
 EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    begin_call(comm);
+    comm->world->has_left[comm->rank] = true;
     return end(comm, &fake_nccl.destroys);
 }
 
@@ -97,137 +936,163 @@ static size_t size_of(ncclDataType_t type)
     }
 }
 
-/* Alone in the world every collective is a copy. */
-static ncclResult_t call(const void *in, void *out, size_t count, ncclDataType_t type,
-                         ncclComm_t comm)
+/* Between ncclGroupStart() and ncclGroupEnd(), of this thread. */
+static _Thread_local struct {
+    bool is_open;
+    struct step *first, **last;
+    cudaStream_t stream;
+} group;
+
+static ncclResult_t put_call(struct step step, cudaStream_t stream)
 {
+    ncclComm_t comm = step.comm;
+
+    atomic_fetch_add(&comm->users, 1);
+    comm->polls = fake_nccl.call_polls;
+    put(stream, step);
+    return comm->polls ? ncclInProgress : ncclSuccess;
+}
+
+static ncclResult_t call(struct step step, size_t count, cudaStream_t stream)
+{
+    ncclComm_t comm = step.comm;
+    ncclResult_t rc = ncclSuccess;
+
+    ENTER_NCCL();
     if (fake_nccl.refuse_call)
         return (ncclResult_t)fake_nccl.refuse_call;
-    if (in != out && in && out)
-        memmove(out, in, count * size_of(type));
+    begin_call(comm);
     fake_nccl.calls++;
-    comm->polls = fake_nccl.call_polls;
-    device_polls = fake_nccl.device_polls;
-    return comm->polls ? ncclInProgress : ncclSuccess;
+    step.run = run_collective;
+    step.bytes = count * size_of(step.type);
+    if (group.is_open) {
+        if (!(*group.last = malloc(sizeof step)))
+            die("no memory");
+        **group.last = step;
+        group.last = &(*group.last)->group;
+        group.stream = stream;
+    } else {
+        rc = put_call(step, stream);
+    }
+    leave_call(comm);
+    return rc;
+}
+
+EXPORT ncclResult_t ncclGroupStart(void)
+{
+    ENTER_NCCL();
+    if (group.is_open)
+        die("a group in a group");
+    group.is_open = true;
+    group.first = NULL;
+    group.last = &group.first;
+    return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclGroupEnd(void)
+{
+    if (!group.is_open)
+        die("no group");
+    group.is_open = false;
+    if (is_to_fail()) {
+        while (group.first) {
+            struct step *one = group.first;
+
+            group.first = one->group;
+            free(one);
+        }
+        return ncclSystemError;
+    }
+    if (!group.first)
+        return ncclSuccess;
+    return put_call((struct step){.run = run_group,
+                                  .comm = group.first->comm,
+                                  .group = group.first},
+                    group.stream);
+}
+
+EXPORT ncclResult_t ncclReduce(const void *in, void *out, size_t count,
+                               ncclDataType_t type, ncclRedOp_t op, int root,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+    return call((struct step){.kind = REDUCE,
+                              .from = in,
+                              .to = out,
+                              .type = type,
+                              .op = op,
+                              .root = root,
+                              .comm = comm},
+                count, stream);
+}
+
+EXPORT ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count,
+                                      ncclDataType_t type, ncclRedOp_t op,
+                                      ncclComm_t comm, cudaStream_t stream)
+{
+    return call((struct step){.kind = REDUCE_SCATTER,
+                              .from = in,
+                              .to = out,
+                              .type = type,
+                              .op = op,
+                              .comm = comm},
+                count, stream);
 }
 
 EXPORT ncclResult_t ncclAllReduce(const void *in, void *out, size_t count,
                                   ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                                   cudaStream_t stream)
 {
-    (void)op;
-    (void)stream;
-    return call(in, out, count, type, comm);
+    return call((struct step){.kind = ALL_REDUCE,
+                              .from = in,
+                              .to = out,
+                              .type = type,
+                              .op = op,
+                              .comm = comm},
+                count, stream);
 }
 
 EXPORT ncclResult_t ncclBroadcast(const void *in, void *out, size_t count,
                                   ncclDataType_t type, int root, ncclComm_t comm,
                                   cudaStream_t stream)
 {
-    (void)root;
-    (void)stream;
-    return call(in, out, count, type, comm);
+    return call((struct step){.kind = BROADCAST,
+                              .from = in,
+                              .to = out,
+                              .type = type,
+                              .root = root,
+                              .comm = comm},
+                count, stream);
 }
 
 EXPORT ncclResult_t ncclAllGather(const void *in, void *out, size_t count,
                                   ncclDataType_t type, ncclComm_t comm,
                                   cudaStream_t stream)
 {
-    (void)stream;
-    return call(in, out, count, type, comm);
+    return call(
+        (struct step){
+            .kind = ALL_GATHER, .from = in, .to = out, .type = type, .comm = comm},
+        count, stream);
 }
 
 EXPORT ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type,
                              int peer, ncclComm_t comm, cudaStream_t stream)
 {
-    (void)peer;
-    (void)stream;
-    return call(in, NULL, count, type, comm);
+    return call(
+        (struct step){
+            .kind = SEND, .from = in, .type = type, .root = peer, .comm = comm},
+        count, stream);
 }
 
 EXPORT ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer,
                              ncclComm_t comm, cudaStream_t stream)
 {
-    (void)peer;
-    (void)stream;
-    return call(NULL, out, count, type, comm);
+    return call(
+        (struct step){
+            .kind = RECV, .to = out, .type = type, .root = peer, .comm = comm},
+        count, stream);
 }
 
 EXPORT const char *ncclGetErrorString(ncclResult_t code)
 {
     return code == ncclRemoteError ? "the fake peer is gone" : "a fake NCCL error";
-}
-
-/* ---- CUDA ------------------------------------------------------------------------------- */
-
-EXPORT cudaError_t cudaGetDevice(int *device)
-{
-    *device = 0;
-    return fake_nccl.no_device ? cudaErrorNoDevice : cudaSuccess;
-}
-
-EXPORT cudaError_t cudaSetDevice(int device)
-{
-    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
-}
-
-EXPORT cudaError_t cudaMalloc(void **out, size_t bytes)
-{
-    if (fake_nccl.no_memory && bytes >= LARGE)
-        return cudaErrorMemoryAllocation;
-    if (!(*out = malloc(bytes)))
-        return cudaErrorMemoryAllocation;
-    fake_nccl.blocks++;
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaMemset(void *data, int value, size_t bytes)
-{
-    memset(data, value, bytes);
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaFree(void *data)
-{
-    fake_nccl.blocks--;
-    free(data);
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
-{
-    void *event = NULL;
-
-    (void)flags;
-    if (cudaMalloc(&event, 1) != cudaSuccess)
-        return cudaErrorMemoryAllocation;
-    *out = event;
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    (void)event;
-    (void)stream;
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-    (void)event;
-    if (device_polls == 0)
-        return cudaSuccess;
-    if (device_polls > 0)
-        device_polls--;
-    return cudaErrorNotReady;
-}
-
-EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    return cudaFree(event);
-}
-
-EXPORT const char *cudaGetErrorString(cudaError_t code)
-{
-    return code == cudaErrorNoDevice ? "no fake device" : "a fake CUDA error";
 }

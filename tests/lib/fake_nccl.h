@@ -1,18 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libnccl and a CUDA runtime in one, for one process without a GPU: device memory is the heap,
- * a world has one rank (any size is believed), a stream is a list of one. What goes wrong is
- * said beforehand. The library has the CUDA runtime's name, so that a program that links it has
- * it loaded already when the plug-in asks for one. */
+/* A libnccl and a CUDA runtime in one, without a GPU, which behave as the real ones where it hurts:
+ *
+ *   - device memory cannot be touched by the host (SIGSEGV); copies and kernels see it elsewhere
+ *   - a stream is a queue with a thread; everything on it happens later, `late_us` each
+ *   - collectives carry data between the processes of a test, added up in rank order; one that
+ *     waits for a rank that does not come, or that is not alike on all ranks, spins for ever
+ *   - a dead rank is an asynchronous error of the communicator, the kernel spins on; an abort ends
+ *     it, its event fires and the stream goes on
+ *   - memory of the host given to NCCL is an illegal address: every later CUDA call fails
+ *   - two threads inside NCCL with one communicator, or a call with one that was aborted: abort()
+ *
+ * The library has the CUDA runtime's name, so that a program that links it has it loaded already
+ * when the plug-in asks for one. One per process; set up before the first call. */
 #ifndef TESTS_LIB_FAKE_NCCL_H
 #define TESTS_LIB_FAKE_NCCL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct fake_nccl {
     int version; /* ncclGetVersion(); 0: a recent one */
     int init_polls; /* the communicator is in progress that often after init; -1 for ever */
-    int call_polls;   /* the same, after each call */
-    int device_polls; /* the event is not ready that often after each call; -1 for ever */
+    int call_polls;    /* the same, after each call */
+    unsigned late_us;  /* before each thing on a stream */
+    bool hangs;        /* collectives spin until an abort */
     int refuse_init;   /* what ncclCommInitRankConfig() returns, if not 0 */
     int refuse_call;   /* what each collective returns */
     int async_error;   /* what the communicator's state becomes after the next poll */
@@ -21,9 +32,18 @@ struct fake_nccl {
     bool no_memory;    /* cudaMalloc() of a megabyte and more fails */
     /* What happened. */
     int aborts, destroys, calls;
-    int blocks; /* device memory and events that were not freed */
+    int blocks; /* memory, events, streams and communicators that were not freed */
 };
 
 extern struct fake_nccl fake_nccl;
+
+/* From now on the n-th call that can fail does so, counted from 1; 0: none. Returns how many there
+ * were since the last time. */
+int fake_fail_at(int n);
+/* Where a kernel finds memory of the device; NULL when `at` is none. */
+void *fake_device(void *at);
+/* Puts a kernel on the stream. */
+typedef void fake_kernel(void *context);
+void fake_launch(void *stream, fake_kernel *kernel, void *context);
 
 #endif

@@ -13,7 +13,9 @@ def why_not():
     """Why there can be no lab here; empty when there can."""
     if not os.access(SCRIPT, os.X_OK):
         return "no lab beside the repository (CTRUN_LAB names the script)"
-    return "" if os.geteuid() == 0 else "the lab needs root"
+    if os.geteuid():
+        return "the lab needs root"
+    return ctrun.why_no_mounts()
 
 
 class Lab:
@@ -50,11 +52,25 @@ class Lab:
         """Switches a host on again whose power was cut."""
         self._call("boot", host)
 
+    def freeze(self, host):
+        """Every process on it stops; its kernel goes on."""
+        self._call("freeze", host)
+
+    def thaw(self, host):
+        self._call("thaw", host)
+
     def partition(self, *hosts):
         self._call("partition", *hosts)
 
     def heal(self):
         self._call("heal")
+
+    def agents(self, host):
+        """The agents of the box on a host that answers: their pids as seen from here."""
+        uts = self.sh(host, "readlink /proc/self/ns/uts").strip()
+        return [pid for pid in self.box.pids()
+                if b"(ctrun-agent)" in ctrun._read(f"/proc/{pid}/stat")
+                and os.readlink(f"/proc/{pid}/ns/uts") == uts]
 
     def down(self):
         self._call("down")

@@ -11,12 +11,35 @@ print("told", e["RANK"], e["MASTER_ADDR"], e["MASTER_PORT"],
       e.get("NCCL_SOCKET_IFNAME", "-"), e.get("GLOO_SOCKET_IFNAME", "-"), flush=True)
 """
 
+# Rank 0 serves at MASTER_PORT itself, as torch's env:// does without an agent's store.
+SERVER = """
+import os, socket, time
+e = os.environ
+place = (e["MASTER_ADDR"], int(e["MASTER_PORT"]))
+print("store", e["RANK"], e["TORCHELASTIC_USE_AGENT_STORE"], flush=True)
+if e["RANK"] == "0":
+    server = socket.create_server(("", place[1]))
+    count = 0
+    while count < int(e["WORLD_SIZE"]) - 1:
+        count += server.accept()[0].recv(1) == b"x"
+deadline = time.monotonic() + 20
+while e["RANK"] != "0":
+    try:
+        socket.create_connection(place, timeout=10).send(b"x")
+        break
+    except ConnectionRefusedError:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+"""
+NOT_SHARED = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
 
 def start(box, hosts, node, endpoint, *options, env=None):
     script = box.path("worker.py")
     if not script.exists():
         script.write_text(WORKER)
-    return hosts.start(node, ctrun.program("ctrun"), "--nnodes=2", f"--rdzv-endpoint={endpoint}",
+    return hosts.start(node, ctrun.program("ctrun"), *([] if any(word.startswith("--nnodes=") for word in options) else
+                         ["--nnodes=2"]), f"--rdzv-endpoint={endpoint}",
                        "--rdzv-id=addresses", *options, str(script), env=env)
 
 

@@ -3,7 +3,6 @@
 when the test says so."""
 import socket
 import threading
-import time
 
 
 class Proxy:
@@ -13,7 +12,8 @@ class Proxy:
         self.target = target
         self.seen = b""
         self.change = lambda data: data  # of what the server says
-        self.mute_s = 0  # before the first word that the server says on a connection
+        self.mute_s = 0  # the way of the server's first word on each connection
+        self.is_closed = threading.Event()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.socks, self.threads = [], []
@@ -38,7 +38,7 @@ class Proxy:
     def _pass(self, source, sink, is_reply):
         try:
             if is_reply and self.mute_s:
-                time.sleep(self.mute_s)
+                self.is_closed.wait(self.mute_s)
             while data := source.recv(65536):
                 self.seen += data
                 sink.sendall(self.change(data) if is_reply else data)
@@ -47,6 +47,7 @@ class Proxy:
             sink.close()
 
     def close(self):
+        self.is_closed.set()
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         for sock in self.socks:

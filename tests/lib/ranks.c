@@ -48,7 +48,7 @@ struct ranks {
 };
 
 static struct store *store;
-static __thread uint64_t sequence; /* groups opened by this rank */
+static __thread uint64_t sequence; /* groups that this rank set out to open */
 
 static void changed(void)
 {
@@ -229,7 +229,7 @@ struct ct_group_place ranks_place(int rank, const char *host_id)
         .rank = rank,
         .world_size = store->size,
         .generation = 7,
-        .sequence = sequence++,
+        .sequence = &sequence,
         .bootstrap = {.set = store_set, .get = store_get, .wait = store_wait},
         .host_id = host_id};
 }
@@ -243,4 +243,33 @@ struct ctrun_group *ranks_open(int rank, const char *host_id,
 
     CHECK_OK(ct_group_open(&group, &place, options, &err));
     return group;
+}
+
+struct groups {
+    ranks_group_fn *body;
+    void *context;
+    int shm;
+};
+
+static int run_group(int rank, void *context)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    const struct groups *groups = context;
+    struct ctrun_group *group;
+
+    options.shm = groups->shm;
+    group = ranks_open(rank, NULL, &options);
+    groups->body(group, groups->context);
+    ctrun_group_close(group);
+    return 0;
+}
+
+int ranks_run_groups(int n, ranks_group_fn *body, void *context)
+{
+    struct groups groups = {.body = body, .context = context};
+    int rc = 0;
+
+    for (groups.shm = 0; groups.shm <= 1 && rc == 0; groups.shm++)
+        rc = ranks_run(n, run_group, &groups);
+    return rc;
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
 

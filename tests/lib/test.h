@@ -10,4 +10,8 @@
 
 #include <cmocka.h>
 
+/* The options of a call that goes on in the background. */
+#define IN_BACKGROUND(where)                                                           \
+    (&(struct ctrun_call_options){sizeof(struct ctrun_call_options), 0, where, NULL})
+
 #endif

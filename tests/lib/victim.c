@@ -24,6 +24,7 @@
  *   errfile TEXT       writes TEXT to TORCHELASTIC_ERROR_FILE
  *   env NAME           writes NAME=value and a newline to stdout; `fds` the open descriptors
  *   ask                reads a line from stdin and writes it to stdout
+ *   meet               waits for ever, as in a collective that the others do not enter
  *   step N, stopped    tells the agent the step; waits until the agent asks to stop */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +40,9 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/agent_socket.h"
+#include "worker_sdk/client/progress.h"
 #include "worker_sdk/wire/contract.h"
+#include "worker_sdk/base/signal_name.h"
 
 struct victim {
     struct ct_agent_socket agent;
@@ -73,7 +76,7 @@ static long number(struct victim *victim)
 static int signal_number(const char *name)
 {
     for (int i = 1; i < NSIG; i++)
-        if (sigabbrev_np(i) && strcmp(sigabbrev_np(i), name) == 0)
+        if (ct_signal_name(i) && strcmp(ct_signal_name(i), name) == 0)
             return i;
     die_of(name);
     return 0;
@@ -141,6 +144,12 @@ static _Noreturn void hang(void)
 {
     for (;;)
         pause();
+}
+
+static void meet(void)
+{
+    ct_progress_begin_wait();
+    hang();
 }
 
 static void on_signal(int signal)
@@ -375,6 +384,8 @@ static void act_on_process(struct victim *victim, const char *verb)
         spin();
     else if (strcmp(verb, "hang") == 0)
         hang();
+    else if (strcmp(verb, "meet") == 0)
+        meet();
     else if (strcmp(verb, "sleep") == 0)
         nap(number(victim));
     else if (strcmp(verb, "ignore") == 0)

@@ -20,4 +20,9 @@ done
 for name in $told; do
     echo "$known" | grep -qx "$name" || { echo "man/ctrun-errors.7: $name is no code of ours"; bad=1; }
 done
+# an errno's own name would be a code without an entry
+if grep -rnE 'strerrorname_np|error\[(%d|E[A-Z]+[]])' agent launcher rendezvous worker_sdk --include='*.c' --include='*.h'; then
+    echo "print the code by ct_error_name()"
+    bad=1
+fi
 exit $bad

@@ -29,8 +29,9 @@ complain 'paths or hosts of one machine' <<EOF
 $(list | grep -v '^tests/fuzz/corpus/' | xargs grep -nIE "$places" | cut -c1-160 || true)
 EOF
 
+# NVIDIA's names are NVIDIA's.
 complain 'typedef of a struct (style: struct x, never typedef)' <<EOF
-$(list '*.c' '*.h' | xargs grep -nE '^[[:space:]]*typedef[[:space:]]+struct' || true)
+$(list '*.c' '*.h' | grep -v '^worker_sdk/comm/nccl_api.h' | xargs grep -nE '^[[:space:]]*typedef[[:space:]]+struct' || true)
 EOF
 
 complain 'source files without the SPDX line on top' <<EOF

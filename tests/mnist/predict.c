@@ -10,7 +10,7 @@
 
 static int predict(char **argv, uint64_t count, struct ctrun_error *err)
 {
-    struct ctrun_dataset data;
+    struct ctrun_dataset data = CTRUN_DATASET_INIT;
     struct cnn_position position;
     struct cnn_model model;
     const struct cnn_engine_options options = {.model = &model, .threads = 1};

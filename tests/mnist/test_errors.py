@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes wrong is told in one line, with the right exit code and an error file."""
 import json
+import math
 import os
+import re
 import signal
 
 import ctrun
@@ -20,7 +22,8 @@ def fails(box, code, name, *options, data=None, **how):
 
 @pytest.mark.parametrize("option, told", [
     ("--wrong", "--help"), ("--epoch=3", "--epochs"), ("--epochs=-1", "--epochs -1"),
-    ("--batch-size=0", "from 1"), ("--lr=fast", "--lr fast"), ("--resume", "--save")])
+    ("--batch-size=0", "from 1"), ("--lr=fast", "--lr fast"), ("--resume", "--save"),
+    ("--exchange=nccl", "--backend=cuda"), ("--exchange=pigeon", "host and nccl")])
 def test_wrong_usage_is_exit_code_2(box, option, told):
     assert told in fails(box, 2, "E_USAGE", option)
 
@@ -70,8 +73,27 @@ def test_a_checkpoint_of_another_seed_is_refused(box):
                                "--resume", "--seed=2", data=data)
 
 
+def test_a_training_that_diverges_says_so_and_keeps_the_last_good_checkpoint(box):
+    data, path = saved(box)
+    good = path.read_bytes()
+    run = mnist.start(box, 1, data, "--save=state.safetensors", "--resume", "--lr=1e30")
+    assert run.wait() == 1, run
+    assert "error[E_DIVERGED]: after step " in run.err, run
+    assert "state.safetensors still holds step 2; " in run.err, run
+    assert path.read_bytes() == good
+    mnist.train(box, 1, data, "--save=state.safetensors", "--resume", "--epochs=3")
+
+
+def test_a_rank_whose_model_diverges_is_named(box):
+    data = mnist.make_data(box)
+    run = mnist.start(box, 2, data, "--lr=1e30", "--log-interval=1", launcher=("--max-restarts=0",))
+    assert run.wait() == 1, run
+    assert re.search(r"error\[E_DIVERGED\]: after step \d+, rank [01]: the loss", run.err), run
+    assert all(math.isfinite(loss) for loss in mnist.losses(mnist.lines(run)))
+
+
 def test_a_place_where_nothing_can_be_written_is_told(box):
-    fails(box, 1, "ENOENT", "--save=no/such/folder/state", "--limit-steps=1")
+    fails(box, 1, "E_NOT_FOUND", "--save=no/such/folder/state", "--limit-steps=1")
 
 
 def test_the_error_reaches_the_error_file(box):

@@ -9,12 +9,13 @@
 #include <string.h>
 
 #include "agent/agent.h"
-#include "agent/guard.h"
+#include "agent/guard/guard.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
+#include "worker_sdk/base/signal_name.h"
 
 extern char **environ;
 
@@ -29,6 +30,7 @@ struct harness {
     struct bind bind; /* of worker 0 */
     int signals[8];
     bool has_guard;
+    bool store_is_used;
     char **program;
 };
 
@@ -122,6 +124,14 @@ static void close_store(void *context, uint64_t store)
     ct_event_end(&event);
 }
 
+static bool store_is_unused(void *context, uint64_t store)
+{
+    const struct harness *harness = context;
+
+    (void)store;
+    return !harness->store_is_used;
+}
+
 static void emit_result(const struct agent_result *result)
 {
     struct ct_event event;
@@ -179,8 +189,8 @@ static void add_signals(struct harness *harness, const char *names)
 
     while ((name = ct_next_field(&names, ',', &length)))
         for (int i = 1; i < NSIG; i++)
-            if (sigabbrev_np(i) && strlen(sigabbrev_np(i)) == length &&
-                memcmp(sigabbrev_np(i), name, length) == 0)
+            if (ct_signal_name(i) && strlen(ct_signal_name(i)) == length &&
+                memcmp(ct_signal_name(i), name, length) == 0)
                 harness->signals[harness->options.signal_count++] = i;
 }
 
@@ -214,9 +224,13 @@ static void set(struct harness *harness, const char *name, const char *value)
     else if (strcmp(name, "signals") == 0)
         add_signals(harness, value);
     else if (strcmp(name, "log-max") == 0)
-        options->log_max_bytes = number_;
+        options->workers.log_max_bytes = number_;
+    else if (strcmp(name, "own-ranks") == 0)
+        options->own_ranks_ms = number_;
+    else if (strcmp(name, "store-is-used") == 0)
+        harness->store_is_used = number_ != 0;
     else if (strcmp(name, "log-keep") == 0)
-        options->log_keep = (int)number_;
+        options->workers.log_keep = (int)number_;
     else if (strcmp(name, "no-guard") == 0)
         harness->has_guard = number_ == 0;
     else if (strcmp(name, "log") == 0)
@@ -235,11 +249,13 @@ static void parse(struct harness *harness, char **argv)
     if (options->signal_count == 0)
         add_signals(harness, "TERM,INT,HUP,QUIT");
     if (harness->filters[0])
-        options->out_filters = harness->filters;
+        options->workers.out_filters = harness->filters;
     options->context = harness;
-    options->plan = plan;
+    options->workers.context = harness;
+    options->workers.plan = plan;
     options->open_store = open_store;
     options->close_store = close_store;
+    options->store_is_unused = store_is_unused;
 }
 
 int main(int argc, char **argv)

@@ -12,15 +12,17 @@ import ctrun
 FAILURE = (("generation", "Q"), ("cause", "B"), ("code", "i"), ("rank", "i"), ("local_rank", "i"),
            ("node_rank", "i"), ("pid", "i"), ("restart_count", "I"), ("wall_ns", "Q"),
            ("uptime_ms", "Q"), ("step", "q"), ("host", "s"), ("error_file", "s"), ("text", "s"),
-           ("is_early", "B"), ("facts", "s"))
+           ("may_loop", "B"), ("facts", (("key", "B"), ("text", "s"))),
+           ("end_code", "i"), ("exception", "s"), ("error", "i"))
 HEARTBEAT = (("generation", "Q"), ("sequence", "Q"), ("step", "q"))
 KINDS = {
     "HELLO": (1, (("run_id", "s"), ("host", "s"), ("pid", "i"), ("min_nodes", "I"),
                   ("max_nodes", "I"), ("max_restarts", "I"), ("join_timeout_ms", "Q"),
                   ("last_call_ms", "Q"), ("heartbeat_ms", "Q"), ("lost_after_ms", "Q"),
-                  ("nonce", "32s"), ("node_unit", "I"))),
+                  ("nonce", "32s"), ("node_unit", "I"), ("instance", "Q"),
+                  ("generation", "Q"))),
     "WELCOME": (2, (("heartbeat_ms", "Q"), ("lost_after_ms", "Q"), ("seen_as", "s"),
-                    ("wall_ns", "Q"))),
+                    ("wall_ns", "Q"), ("host", "s"), ("instance", "Q"), ("term", "Q"))),
     "REFUSE": (3, (("code", "i"), ("version", "B"), ("text", "s"))),
     "JOIN": (8, (("slots", "I"), ("node_rank_hint", "i"), ("is_endpoint", "B"),
                  ("store_port", "H"), ("fingerprint", "Q"), ("role", "s"), ("local_addr", "s"),
@@ -31,24 +33,30 @@ KINDS = {
                    ("group_world_size", "I"), ("rank_base", "I"), ("world_size", "I"),
                    ("role_rank_base", "I"), ("role_world_size", "I"), ("master_port", "H"),
                    ("master_addr", "s"), ("master_host", "s"), ("addrs", (("addr", "s"),)),
-                   ("layout", "s"), ("unlike", "s"))),
+                   ("layout", "s"), ("unlike", "s"), ("ways", "B"),
+                   ("peers", (("host", "s"), ("addr", "s"), ("port", "H"))))),
     "HEARTBEAT": (11, HEARTBEAT),
     "HEARTBEAT_ACK": (12, HEARTBEAT),
     "FAILURE": (13, FAILURE),
     "STOP": (14, (("generation", "Q"), ("reason", "B"), ("is_final", "B"),
-                  ("restart_count", "I"), ("max_restarts", "I")) + FAILURE),
-    "STOPPED": (15, (("generation", "Q"), ("failures", FAILURE))),
+                  ("restart_count", "I"), ("max_restarts", "I")) + FAILURE
+             + (("culprit_fate", "B"), ("culprit", "s"))),
+    "STOPPED": (15, (("generation", "Q"), ("more_failed", "I"), ("more_stopped", "I"),
+                     ("ranks", "I"), ("waiting", "I"), ("lowest", "q"), ("furthest", "q"),
+                     ("waiting_ranks", "s"), ("failures", FAILURE))),
     "SUCCEEDED": (16, (("generation", "Q"),)),
     "VERDICT": (17, (("generation", "Q"), ("outcome", "B"), ("exit_code", "B"),
-                     ("restart_count", "I"), ("failures", FAILURE))),
+                     ("restart_count", "I"), ("more_failed", "I"), ("more_stopped", "I"),
+                     ("failures", FAILURE))),
     "LEAVE": (18, (("generation", "Q"), ("reason", "s"))),
     "CLOSE": (19, (("exit_code", "B"), ("reason", "s"))),
-    "STOPPING": (20, (("generation", "Q"),)),
+    "STOPPING": (20, (("generation", "Q"), ("grace_ms", "Q"))),
     "PEER": (25, (("port", "H"),)),
 }
 NAMES = {number: name for name, (number, _) in KINDS.items()}
 EXIT, SIGNAL, OOM, EXEC, STOPPED = 1, 2, 3, 4, 5  # enum ct_cause
-NO_FAILURE = {name: "" if kind == "s" else 0 for name, kind in FAILURE}
+FACT_LIMIT, FACT_PROOF = 7, 10  # enum ct_fact_key
+NO_FAILURE = {name: [] if isinstance(kind, tuple) else "" if kind == "s" else 0 for name, kind in FAILURE}
 
 
 def encode_fields(fields, values):
@@ -95,7 +103,7 @@ def take_ages(name, fields, tail):
 def encode(name, values):
     number, fields = KINDS[name]
     body = encode_fields(fields, values)
-    return bytes([0xC7, 0x52, 1, number]) + struct.pack("<I", len(body)) + body
+    return bytes([0xC7, 0x52, 3, number]) + struct.pack("<I", len(body)) + body
 
 
 class Rendezvous:
@@ -111,6 +119,7 @@ class Rendezvous:
         self.is_silent = False   # takes everything, answers nothing
         self.starts_rounds = True
         self.refuse = None       # (code, text) instead of WELCOME
+        self.instance = 1
         self.generation = 0
         self.restarts = 0
         self.messages = []       # (name, fields), in order of arrival
@@ -164,17 +173,19 @@ class Rendezvous:
         self.send("START", generation=self.generation, restart_count=self.restarts, group_rank=0,
                   group_world_size=1, rank_base=0, world_size=self.workers, role_rank_base=0,
                   role_world_size=self.workers, master_port=29500, master_addr="127.0.0.1",
-                  master_host="n0", addrs=(), layout=str(self.workers), unlike="")
+                  master_host="n0", addrs=(), layout=str(self.workers), unlike="", ways=0,
+                  peers=())
 
     def stop_round(self, generation=None, reason=1, is_final=0, cause=None):
         self.send("STOP", **{**NO_FAILURE, **(cause or {}),
                              "generation": generation or self.generation, "reason": reason,
                              "is_final": is_final, "restart_count": self.restarts,
-                             "max_restarts": self.max_restarts})
+                             "max_restarts": self.max_restarts, "culprit_fate": 0, "culprit": ""})
 
     def give_verdict(self, outcome, exit_code):
         self.send("VERDICT", generation=self.generation, outcome=outcome, exit_code=exit_code,
-                  restart_count=self.restarts, failures=self.failures[:16])
+                  restart_count=self.restarts, more_failed=0, more_stopped=0,
+                  failures=self.failures[:16])
 
     def _serve(self):
         while True:
@@ -220,7 +231,8 @@ class Rendezvous:
             self.send("REFUSE", code=self.refuse[0], version=1, text=self.refuse[1])
         else:
             self.send("WELCOME", heartbeat_ms=self.heartbeat_ms,
-                      lost_after_ms=self.lost_after_ms, seen_as="127.0.0.1", wall_ns=0)
+                      lost_after_ms=self.lost_after_ms, seen_as="127.0.0.1", wall_ns=0,
+                      host="service1", instance=self.instance, term=0)
 
     def _on_peer(self, fields):
         if self.is_direct:

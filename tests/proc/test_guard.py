@@ -19,6 +19,15 @@ def test_kill_9_of_the_guard_leaves_nobody(node):
     node.box.wait_gone(1)
 
 
+def test_workers_that_end_with_the_guard_are_not_reported_as_failed(node):
+    """The node is lost, which costs no restart; a failed worker would end the job on all nodes."""
+    for _ in range(10):
+        run = start_hanging(node)
+        os.kill(run.pid, signal.SIGKILL)
+        node.box.wait_gone(1)
+    assert not node.box.events("worker_ended")
+
+
 def test_kill_9_of_the_agent_leaves_nobody(node):
     run = start_hanging(node, *FAMILY)
     os.kill(node.agent_pid(), signal.SIGKILL)
@@ -40,12 +49,34 @@ def test_kill_9_of_the_guards_process_group_leaves_nobody(node):
     node.box.wait_gone(1)
 
 
-def test_kill_9_of_guard_and_agent_leaves_no_worker(node):
-    run = start_hanging(node, *FAMILY[:6])
+def three(node, run):
+    """The guard, the second guard, the agent."""
     agent = node.agent_pid()
-    os.kill(agent, signal.SIGSTOP)  # it cannot act in between
-    os.kill(run.pid, signal.SIGKILL)
-    os.kill(agent, signal.SIGKILL)
+    second, guard = ctrun.guards_of(agent)
+    assert guard == run.pid
+    return {"guard": guard, "second": second, "agent": agent}
+
+
+@pytest.mark.parametrize("alone", ["guard", "second", "agent"])
+def test_kill_9_of_any_two_at_once_leaves_nobody(node, alone):
+    """Whatever their children have put into sessions of their own, in a cgroup of the run or not."""
+    run = start_hanging(node, *FAMILY, env={"SLURM_STEP_ID": "0"})  # none, as in a Slurm step
+    pids = three(node, run)
+    ctrun.kill_at_once(*(pid for name, pid in pids.items() if name != alone))
+    node.box.wait_gone(2)
+
+
+def test_kill_9_of_the_second_guard_leaves_nobody(node):
+    run = start_hanging(node, *FAMILY)
+    os.kill(three(node, run)["second"], signal.SIGKILL)
+    assert run.wait(5) == 137
+    node.box.wait_gone(1)
+    assert "the second guard died of SIGKILL (9); nothing of the run is left" in run.err, run
+
+
+def test_kill_9_of_all_three_at_once_leaves_no_worker(node):
+    run = start_hanging(node, *FAMILY[:6])
+    ctrun.kill_at_once(*three(node, run).values())
     node.box.wait_gone(1)
 
 
@@ -75,13 +106,10 @@ def test_what_forks_itself_anew_all_the_time_is_killed(node, code, way):  # noqa
     node.box.wait_gone(1)
 
 
-def test_what_outlived_guard_and_agent_ends_when_the_next_run_starts(node):
+def test_what_outlived_all_three_ends_when_the_next_run_starts(node):
     folder = needs_a_cgroup()
     run = start_hanging(node, *FAMILY)
-    agent = node.agent_pid()
-    os.kill(agent, signal.SIGSTOP)
-    os.kill(run.pid, signal.SIGKILL)
-    os.kill(agent, signal.SIGKILL)
+    ctrun.kill_at_once(*three(node, run).values())
     ctrun.wait_until(lambda: run.code is not None, "the guard is gone")
     assert node.run("exit", "0").code == 0  # or a run of somebody else here came first
     node.box.wait_gone(1)
@@ -93,10 +121,7 @@ def test_cgroups_of_runs_in_workers_go_with_that_of_the_killed_run(node):
     run = start_hanging(node)
     [own] = folder.glob(f"ctrun-*-{run.pid}-*")
     (own / "ctrun-1-2-3" / "ctrun-1-4-5").mkdir(parents=True)  # as a ctrun in a ctrun has them
-    agent = node.agent_pid()
-    os.kill(agent, signal.SIGSTOP)
-    os.kill(run.pid, signal.SIGKILL)
-    os.kill(agent, signal.SIGKILL)
+    ctrun.kill_at_once(*three(node, run).values())
     ctrun.wait_until(lambda: run.code is not None, "the guard is gone")
     after = node.run("exit", "0")  # or a run of somebody else here came first
     assert after.code == 0 and "not all of it went away" not in after.err, after

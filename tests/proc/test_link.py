@@ -6,37 +6,33 @@ import socket
 import time
 
 import ctrun
+import pytest
 import rendezvous
+from clock import Clock
 from test_stop import start_hanging
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_candidates_are_tried_in_order(node):
     server = node.serve()
     run = node.run("exit", "0", server=server,
-                   options=["--server", f"127.0.0.1:{free_port()}"])
+                   options=["--server", f"127.0.0.1:{ctrun.free_port()}"])
     assert run.code == 0
-    run = node.box.run(ctrun.program("agent_harness"), "--server", f"127.0.0.1:{free_port()}",
+    run = node.box.run(ctrun.program("agent_harness"), "--server", f"127.0.0.1:{ctrun.free_port()}",
                        "--server", server.address, "--workers", "2", "--", "true")
     assert run.code == 0
 
 
 def test_nobody_at_the_endpoint_is_told_after_the_timeout(node):
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{ctrun.free_port()}"
     run = node.box.run(ctrun.program("agent_harness"), "--server", address,
                        "--connect-timeout", "200", "--", "true")
     assert run.code == 75
-    assert node.result()["error"] == "E_UNREACHABLE"
+    assert node.result()["error"] == "E_NO_HOST"
     assert node.result()["text"] == f"{address}: connect: Connection refused"
 
 
 def test_a_server_that_comes_late_is_found(node):
-    port = free_port()
+    port = ctrun.free_port()
     run = node.box.start(ctrun.program("agent_harness"), "--server", f"127.0.0.1:{port}",
                          "--workers", "2", "--log", "1", "--", "true")
     ctrun.wait_until(lambda: "attempt failed" in run.err, lambda: f"a first try {run}")
@@ -112,7 +108,7 @@ def test_a_broken_message_ends_the_connection_and_the_node_comes_back(node):
 
 def test_an_unknown_kind_of_message_is_skipped(node):
     run = start_hanging(node, "on", "TERM", "0")
-    run.server.connection.sendall(bytes([0xC7, 0x52, 1, 99, 3, 0, 0, 0]) + b"new")
+    run.server.connection.sendall(bytes([0xC7, 0x52, 3, 99, 3, 0, 0, 0]) + b"new")
     run.server.stop_round(reason=3)
     run.server.wait_for("JOIN", 2)
     run.signal(signal.SIGTERM)
@@ -143,9 +139,13 @@ def test_an_agent_that_was_stopped_carries_on(node):
     ctrun.wait_until(lambda: ctrun._read(f"/proc/{node.agent_pid()}/stat").split()[2] == b"T",
                      "it is stopped")
     port = server.received("PEER")[0]["port"]
-    for _ in range(12):  # longer than the agent's patience, on the clock that it looks at
+    until = time.monotonic() + 1.2  # longer than the agent's patience, on the kernel's clock
+
+    def is_over():
         server.send("PEER", port=port)  # a patient server
-        time.sleep(0.1)
+        return time.monotonic() > until
+
+    ctrun.wait_until(is_over, "its patience is over")
     assert not node.box.events("guard_fenced")
     os.kill(node.agent_pid(), signal.SIGCONT)
     server.wait_for("HEARTBEAT", seen + 20)
@@ -157,7 +157,8 @@ def test_an_agent_that_was_stopped_carries_on(node):
 def test_a_start_that_waited_while_the_agent_was_stopped_begins_nothing_before_an_answer(node):
     server = node.serve(heartbeat_ms=1000, lost_after_ms=1500)
     server.starts_rounds = False
-    run = node.start("hang", server=server)
+    clock = Clock(node.box)
+    run = node.start("hang", server=server, env=clock.env)
     server.wait_for("JOIN")
     [agent] = [event["pid"] for event in node.box.wait_event("agent_state", to="joining")]
     beats, began, acknowledge = [], [], server._on_heartbeat
@@ -169,7 +170,7 @@ def test_a_start_that_waited_while_the_agent_was_stopped_begins_nothing_before_a
             acknowledge(beat)
 
     os.kill(agent, signal.SIGSTOP)
-    time.sleep(2.5)  # on the agent's clock: the world of this START may be over when it wakes
+    clock.advance(2.5)  # the world of this START may be over when it wakes
     server._on_heartbeat = answer_the_second
     server.start_round()
     os.kill(agent, signal.SIGCONT)
@@ -179,18 +180,24 @@ def test_a_start_that_waited_while_the_agent_was_stopped_begins_nothing_before_a
     assert run.wait() == 143, run
 
 
-def test_the_workers_of_an_agent_that_was_stopped_die_when_the_server_is_silent(node):
+@pytest.mark.parametrize("also", ["nobody", "second guard", "guard"])
+def test_the_workers_of_an_agent_that_was_stopped_die_when_the_server_is_silent(node, also):
+    """So they do when one of its guards is stopped with it."""
     server = node.serve(heartbeat_ms=50, lost_after_ms=1000, is_direct=True)
     run = start_hanging(node, server=server)
     server.wait_for("PEER")
     workers = node.box.workers()
     agent = node.agent_pid()
+    guards = dict(zip(["second guard", "guard"], ctrun.guards_of(agent)))
+    if also != "nobody":
+        os.kill(guards[also], signal.SIGSTOP)
     os.kill(agent, signal.SIGSTOP)
     node.box.wait_event("guard_fenced")
     ctrun.wait_until(lambda: not [pid for pid in workers.values() if ctrun.is_alive(pid)],
                      "no worker lives", 5)
     assert ctrun._read(f"/proc/{agent}/stat").split()[2] == b"T"  # it finds out when it wakes
-    os.kill(agent, signal.SIGCONT)
+    for pid in [*guards.values(), agent]:
+        os.kill(pid, signal.SIGCONT)
     [stopped] = server.wait_for("STOPPED")
     assert [one["cause"] for one in stopped["failures"]] == [rendezvous.STOPPED] * 2, run
     assert not server.received("FAILURE"), run

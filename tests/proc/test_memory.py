@@ -32,14 +32,7 @@ def small_group():
             group.rmdir()
         pytest.skip(f"no memory cgroup can be made here: {error}")
     yield group
-
-    def is_removed():
-        try:
-            group.rmdir()
-        except OSError:
-            return False
-        return True
-    ctrun.wait_until(is_removed, "the cgroup is empty")
+    ctrun.wait_removed(group)
 
 
 def test_a_worker_that_the_kernel_kills_for_memory_is_told_as_such(node, small_group):
@@ -51,9 +44,10 @@ def test_a_worker_that_the_kernel_kills_for_memory_is_told_as_such(node, small_g
     assert run.code == 137, run
     failure = server.received("FAILURE")[0]
     assert (failure["rank"], failure["cause"]) == (1, rendezvous.OOM)
-    facts = dict(line.split("\t") for line in failure["facts"].splitlines())
-    assert facts["proof"].startswith("oom_kill 0 -> 1 in ")
-    assert facts["limit"].startswith("64 MiB of cgroup ") and "; rank 1 held " in facts["limit"]
+    facts = {fact["key"]: fact["text"] for fact in failure["facts"]}
+    assert facts[rendezvous.FACT_PROOF].startswith("oom_kill 0 -> 1 in ")
+    assert facts[rendezvous.FACT_LIMIT].startswith("64 MiB of cgroup ")
+    assert "; rank 1 held " in facts[rendezvous.FACT_LIMIT]
 
 
 def test_one_that_was_killed_for_memory_and_started_again_proves_nothing_for_others(box, small_group):

@@ -15,6 +15,21 @@ def test_lines_of_two_workers_are_never_torn(node):
     assert all(len(line) == 79 and len(set(line)) == 1 for line in lines)
 
 
+GROWING_PIPE = """import fcntl, os, sys
+GETPIPE_SZ = 1032
+before = fcntl.fcntl(1, GETPIPE_SZ)
+for _ in range(10000):
+    if fcntl.fcntl(1, GETPIPE_SZ) > before:
+        sys.exit(print("grown", file=sys.stderr))
+    os.write(1, b"x" * 65535 + b"\\n")
+"""
+
+
+def test_a_pipe_that_was_full_grows(node):
+    run = node.run(workers=2, program=["python3", "-c", GROWING_PIPE])
+    assert run.err.count("grown") == 2, run
+
+
 def test_one_worker_has_the_terminal_itself(node):
     run = node.run(workers=1, program=["readlink", "/proc/self/fd/1"])
     assert "pipe" not in run.out
@@ -106,7 +121,8 @@ def test_a_grandchild_that_holds_the_pipe_does_not_block_the_end(node):
     assert (run.code, run.out) == (0, "done\ndone\n")
 
 
-def test_a_reader_that_goes_away_does_not_end_the_training(node):
+def test_a_reader_that_goes_away_ends_who_writes_and_not_the_agent(node):
+    """As it would without an agent between them: SIGPIPE."""
     server = node.serve()
     reader, writer = os.pipe()
     process = subprocess.Popen(
@@ -116,8 +132,9 @@ def test_a_reader_that_goes_away_does_not_end_the_training(node):
     os.close(writer)
     assert os.read(reader, 10)
     os.close(reader)
-    assert process.wait(20) == 0
-    assert node.box.path("done0").exists() and node.box.path("done1").exists()
+    assert process.wait(20) == 141
+    assert node.box.events("verdict"), "the agent has told how it ended"
+    assert not list(node.box.dir.glob("done?"))
 
 
 def test_a_slow_console_holds_back_only_the_rank_that_floods(node):

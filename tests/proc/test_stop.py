@@ -3,11 +3,11 @@
 import os
 import re
 import signal
-import time
 
 import pytest
 
 import ctrun
+from clock import Clock
 
 
 def start_hanging(node, *words, **how):
@@ -61,21 +61,24 @@ def test_grace_0_kills_at_once(node):
 
 
 def test_a_second_interrupt_asks_with_sigterm(node):
-    run = start_hanging(node, "on", "INT", f"touch:{node.box.path('int%r')}")
+    clock = Clock(node.box)
+    run = start_hanging(node, "on", "INT", f"touch:{node.box.path('int%r')}", env=clock.env)
     run.signal(signal.SIGINT)
     ctrun.wait_until(node.box.path("int0").exists, "the first one arrived")
-    time.sleep(0.25)  # closer ones count as one: the guard and a scheduler both deliver
+    clock.advance(0.25)  # closer ones count as one: the guard and a scheduler both deliver
     run.signal(signal.SIGINT)
     assert run.wait(10) == 130
     assert {e["code"] for e in node.box.events("worker_ended")} == {signal.SIGTERM}
 
 
 def test_a_third_interrupt_kills(node):
+    clock = Clock(node.box)
     run = start_hanging(node, "ignore", "INT", "ignore", "TERM",
-                        options=["--grace", "600000"])
-    for _ in range(3):
+                        options=["--grace", "600000"], env=clock.env)
+    for count in range(3):
         run.signal(signal.SIGINT)
-        time.sleep(0.25)
+        node.box.wait_event("signal", count + 1, signal=signal.SIGINT)
+        clock.advance(0.25)
     assert run.wait(10) == 130
     assert {e["code"] for e in node.box.events("worker_ended")} == {signal.SIGKILL}
 
@@ -112,8 +115,9 @@ def test_usr1_reaches_the_workers_and_nothing_ends(node):
 
 def test_a_signal_to_guard_and_agent_is_one(node):
     """As a scheduler does it that signals every process of a step."""
+    clock = Clock(node.box)
     run = start_hanging(node, "on", "USR1", f"touch:{node.box.path('usr1')}",
-                        "on", "USR2", f"touch:{node.box.path('usr2')}")
+                        "on", "USR2", f"touch:{node.box.path('usr2')}", env=clock.env)
     agent, pairs = node.agent_pid(), 0
     while pairs < 3:
         before = len(node.box.events("signal"))
@@ -127,7 +131,7 @@ def test_a_signal_to_guard_and_agent_is_one(node):
             pytest.skip("this machine is too slow to send two signals in 0.2 s")
         assert len(heard) == 1
         pairs += 1
-        time.sleep(0.25)  # the next pair is another signal
+        clock.advance(0.25)  # the next pair is another signal
     run.signal(signal.SIGTERM)
     assert run.wait() == 143
 
@@ -191,6 +195,30 @@ def test_an_orphan_is_gone_before_the_next_round_starts(node, way):
     node.box.wait_gone(1)
 
 
+def test_a_helper_that_ignores_the_stop_is_killed_soon_after_its_worker_has_ended(node, way):
+    """With a grace of ten minutes the run would not end in time."""
+    helper = "trap '' TERM; while :; do sleep 0.1; done"
+    run = start_hanging(node, program=["sh", "-c", f"({helper}) & trap 'exit 0' TERM; touch "
+                                       f"{node.box.path('ready')}$LOCAL_RANK;"
+                                       "while :; do sleep 0.01; done"],
+                        options=["--grace", "600000"], env=way)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+    (killed,) = node.box.events("leftovers_killed")
+    assert killed["count"] >= 2 and "(sh)" in killed["processes"], killed
+
+
+def test_a_program_in_a_shell_keeps_the_grace_when_the_shell_is_gone(node, way):
+    """The shell dies of SIGTERM at once; the program saves for longer than helpers may live."""
+    save = "trap 'sleep 3; echo saved; exit 0' TERM; touch %s$LOCAL_RANK; while :; do sleep 0.01; done"
+    script = node.box.write("program.sh", save % node.box.path("ready"))
+    run = start_hanging(node, program=["sh", "-c", f"sh {script}; true"],
+                        options=["--grace", "600000"], env=way)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
+    assert run.out == "saved\nsaved\n"
+
+
 def test_a_failure_while_others_ignore_the_stop_waits_for_the_grace_only(node):
     run = node.run("@1", "await", str(node.box.path("ready0")), "exit", "5", "@0", "ignore", "TERM",
                    "touch", str(node.box.path("ready0")), "hang", options=["--grace", "100"])
@@ -242,9 +270,15 @@ def test_a_round_that_succeeded_here_may_start_again(node):
     assert len(node.box.events("worker_started")) == 4
 
 
-def test_ranks_that_wait_for_a_lost_node_have_no_long_grace(node):
-    run = start_hanging(node, "ignore", "TERM", options=["--grace", "600000"])
+def test_workers_have_the_whole_grace_when_another_node_is_lost(node):
+    """A save that takes 3 s, as they do; and the next round waits for it."""
+    save = f"sleep 3; echo $LOCAL_RANK >> {node.box.path('saved')}; exit 0"
+    run = start_hanging(node, program=["sh", "-c", f"[ $TORCHELASTIC_RESTART_COUNT = 0 ] && "
+                                       f"[ ! -e {node.box.path('saved')} ] || exit 0;"
+                                       f"trap '{save}' TERM; touch {node.box.path('ready')}"
+                                       "$LOCAL_RANK; while :; do sleep 0.01; done"],
+                        options=["--grace", "60000"])
     run.server.stop_round(reason=2)
-    node.box.wait_event("worker_started", 4, seconds=10)
-    run.signal(signal.SIGKILL)
-    node.box.wait_gone()
+    node.box.wait_event("worker_started", 4)
+    assert sorted(node.box.path("saved").read_text().split()) == ["0", "1"]
+    assert run.wait() == 0

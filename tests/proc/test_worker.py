@@ -104,7 +104,7 @@ def test_a_worker_gets_socket_and_generation(node):
     run = node.run("env", "CTRUN_AGENT_SOCKET", "env", "CTRUN_GENERATION", "env", "RANK",
                    workers=1)
     lines = dict(line.split("=", 1) for line in run.out.split())
-    assert lines["CTRUN_AGENT_SOCKET"].startswith("@ctrun-")
+    assert lines["CTRUN_AGENT_SOCKET"].endswith(".worker")
     assert (lines["CTRUN_GENERATION"], lines["RANK"]) == ("1", "0")
 
 
@@ -134,7 +134,7 @@ def test_the_last_lines_come_from_a_redirected_file_too(node):
 
 
 def test_the_error_files_path_is_told_when_it_was_written(node):
-    run = node.run("@1", "errfile", "{", "exit", "1", "@0", "hang",
+    run = node.run("@1", "errfile", '{"message": "gone"}', "exit", "1", "@0", "hang",
                    options=["--log-dir", node.box.dir])
     assert run.server.received("FAILURE")[0]["error_file"] == str(node.box.path("1.error.json"))
 
@@ -196,7 +196,7 @@ def connect_to_agent(node):
     name = run.out.strip().split("=", 1)[1]
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     client.settimeout(10)
-    client.connect("\0" + name[1:])
+    client.connect(name)
     return run, client
 
 
@@ -204,7 +204,7 @@ def test_a_stranger_is_not_heard_at_the_workers_socket(node):
     run, client = connect_to_agent(node)
     hello = struct.pack("<iQ", 0, 1)  # as a worker would say it: rank, generation
     try:
-        client.sendall(bytes([0xC7, 0x52, 1, 32]) + struct.pack("<I", len(hello)) + hello)
+        client.sendall(bytes([0xC7, 0x52, 3, 32]) + struct.pack("<I", len(hello)) + hello)
         assert client.recv(1) == b""  # a worker's connection would stay
     except ConnectionError:
         pass  # closed before or after we wrote
@@ -217,7 +217,7 @@ def test_a_stranger_is_not_heard_at_the_workers_socket(node):
 def test_garbage_at_the_workers_socket_ends_only_its_connection(node):
     script = ("import os, socket\n"
               "s = socket.socket(socket.AF_UNIX)\n"
-              "s.connect('\\0' + os.environ['CTRUN_AGENT_SOCKET'][1:])\n"
+              "s.connect(os.environ['CTRUN_AGENT_SOCKET'])\n"
               "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n"
               "print(s.recv(1))\n")
     run = node.run(program=[sys.executable, "-c", script], workers=1)

@@ -23,8 +23,8 @@ class Daemon:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/status", timeout=10) as reply:
             return json.loads(reply.read())
 
-    def agent(self, host="n"):
-        agent = fake_agent.Agent(self.port, host)
+    def agent(self, host="n", source=""):
+        agent = fake_agent.Agent(self.port, host, source=source)
         self.agents.append(agent)
         return agent
 

@@ -11,18 +11,20 @@ import time
 import ctrun
 
 MAGIC = b"\xc7\x52"
-VERSION = 1
+VERSION = 3
 CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
- SUCCEEDED, VERDICT, LEAVE, CLOSE, STOPPING, RESUME, RESUMED, TICKET) = (
+ SUCCEEDED, VERDICT, LEAVE, RETIRED_19, STOPPING, RESUME, RESUMED, TICKET) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 PEER, MEMBERS, OFFER, SEALED, SIGNAL = 25, 28, 29, 30, 40
 FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and for people
 JOINING, RUNNING, STOPPING_NOW, STOPPED_ALREADY, SUCCEEDED_ALREADY = 1, 2, 3, 4, 5  # what RESUME says
+FACT_JOINED, FACT_MISSING = 19, 20
 CAUSE_EXIT, CAUSE_SIGNAL, CAUSE_STOPPED, CAUSE_NODE_LOST, CAUSE_JOIN_TIMEOUT = 1, 2, 5, 6, 8
-STOP_FAILURE, STOP_NODE_LOST, STOP_MEMBERSHIP, STOP_CLOSED, STOP_UNDECIDED = 1, 2, 3, 4, 5
+STOP_FAILURE, STOP_NODE_LOST, STOP_MEMBERSHIP, RETIRED_4, STOP_UNDECIDED = 1, 2, 3, 4, 5
 E_LEADER_LOST = -20010
 E_WRONG_RUN, E_VERSION, E_AUTH, E_PROTOCOL, E_FINGERPRINT = -20005, -20020, -20021, -20030, -20031
+E_OTHER_JOB = -20040
 
 
 def text(value):
@@ -41,9 +43,10 @@ def frame(kind, body=b"", version=VERSION):
 
 
 def failure(generation, cause=CAUSE_EXIT, code=1, rank=0, node_rank=0, pid=1, host="n", why="boom",
-            is_early=0):
+            may_loop=0, error=0):
     return (struct.pack("<QBiiiiiIQQq", generation, cause, code, rank, 0, node_rank, pid, 0, 0, 0, -1)
-            + text(host) + text("") + text(why) + bytes([is_early]) + text(""))
+            + text(host) + text("") + text(why) + bytes([may_loop]) + b"\0" + struct.pack("<i", 0) + text("")
+            + struct.pack("<i", error))
 
 
 class Reader:
@@ -70,14 +73,16 @@ class Reader:
                  "restart_count", "wall_ns", "uptime_ms", "step")
         found = dict(zip(names, self.take("QBiiiiiIQQq")))
         found |= {"host": self.text(), "error_file": self.text(), "text": self.text()}
-        return {**found, "is_early": self.take("B")[0], "facts": self.text()}
+        return {**found, "may_loop": self.take("B")[0], "facts": [(self.take("B")[0], self.text()) for _ in range(self.take("B")[0])],
+                "end_code": self.take("i")[0], "exception": self.text(), "error": self.take("i")[0]}
 
 
 def decode(kind, body):
     r = Reader(body)
     if kind == WELCOME:
         out = dict(zip(("heartbeat_ms", "lost_after_ms"), r.take("QQ")), seen_as=r.text(),
-                   wall_ns=r.take("Q")[0])
+                   wall_ns=r.take("Q")[0], host=r.text())
+        out |= dict(zip(("instance", "term"), r.take("QQ")))
     elif kind in (CHALLENGE, SERVER_PROOF):
         out = {"bytes": r.raw(32)}
     elif kind == REFUSE:
@@ -90,7 +95,8 @@ def decode(kind, body):
                  "world_size", "role_rank_base", "role_world_size", "master_port")
         out = dict(zip(names, r.take("QIIIIIIIH")), master_addr=r.text(), master_host=r.text())
         out["addrs"] = [r.text() for _ in range(r.take("B")[0])]
-        out |= {"layout": r.text(), "unlike": r.text()}
+        out |= {"layout": r.text(), "unlike": r.text(), "ways": r.take("B")[0]}
+        out["peers"] = [(r.text(), r.text(), r.take("H")[0]) for _ in range(r.take("B")[0])]
     elif kind == MEMBERS:
         out = dict(zip(("generation", "is_last", "count"), r.take("QBB")))
         out["keys"] = [r.raw(16) for _ in range(out["count"])]
@@ -106,12 +112,13 @@ def decode(kind, body):
         out = dict(zip(("generation", "sequence", "step"), r.take("QQq")))
     elif kind == STOP:
         names = ("generation", "reason", "is_final", "restart_count", "max_restarts")
-        out = dict(zip(names, r.take("QBBII")), cause=r.failure())
+        out = dict(zip(names, r.take("QBBII")), cause=r.failure(), culprit_fate=r.take("B")[0], culprit=r.text())
     elif kind == SIGNAL:
         out = dict(zip(("generation", "signal", "count"), r.take("QiI")), host=r.text())
     elif kind == VERDICT:
-        names = ("generation", "outcome", "exit_code", "restart_count", "count")
-        out = dict(zip(names, r.take("QBBIB")))
+        names = ("generation", "outcome", "exit_code", "restart_count", "more_failed",
+                 "more_stopped", "count")
+        out = dict(zip(names, r.take("QBBIIIB")))
         out["failures"] = [r.failure() for _ in range(out.pop("count"))]
     else:
         raise AssertionError(f"the server sent kind {kind}")
@@ -122,9 +129,10 @@ def decode(kind, body):
 class Agent:
     """One connection."""
 
-    def __init__(self, port, host="n", address="127.0.0.1"):
+    def __init__(self, port, host="n", address="127.0.0.1", source=""):
+        """source: the address that it comes from."""
         self.host = host
-        self.sock = socket.create_connection((address, port), timeout=10)
+        self.sock = socket.create_connection((address, port), 10, (source, 0))
         self.buffer = self.opening = b""
 
     def send(self, kind, body=b""):
@@ -136,10 +144,12 @@ class Agent:
 
     def hello(self, run="job", min_nodes=2, max_nodes=2, restarts=0, join_timeout=60000,
               last_call=30000, heartbeat=200, lost_after=60000, nonce=bytes(32),
-              node_unit=0):
+              node_unit=0, instance=0, generation=0, job=None):
+        """job: (program, user, is_alone, wants_launcher)."""
         self.send(HELLO, text(run) + text(self.host) + struct.pack(
             "<iIIIQQQQ", 1, min_nodes, max_nodes, restarts, join_timeout, last_call, heartbeat,
-            lost_after) + nonce + struct.pack("<I", node_unit))
+            lost_after) + nonce + struct.pack("<IQQ", node_unit, instance, generation)
+            + (b"" if job is None else b"\1" + text(job[0]) + text(job[1]) + bytes(job[2:])))
         return self
 
     def resume(self, ticket, generation, state=RUNNING, **settings):
@@ -147,9 +157,9 @@ class Agent:
         self.send(RESUME, struct.pack("<QQQB", ticket["id"], ticket["key"], generation, state))
         return self.hello(**settings)
 
-    def prove(self, token, run="job", nonce=b"n" * 32, side="agent"):
+    def prove(self, token, run="job", nonce=b"n" * 32, side="agent", **settings):
         """HELLO with a token: what the server answers to the proof, and its own nonce."""
-        self.hello(run=run, nonce=nonce)
+        self.hello(run=run, nonce=nonce, **settings)
         server_nonce = self.expect(CHALLENGE)["bytes"]
         self.send(PROOF, proof(token, side, run, nonce, server_nonce, self.opening))
         return self.read(), server_nonce
@@ -164,10 +174,12 @@ class Agent:
         self.send(FAILURE, failure(generation, host=self.host, **what))
 
     def stopped(self, generation, failures=()):
-        self.send(STOPPED, struct.pack("<QB", generation, len(failures)) + b"".join(failures))
+        nothing_more = struct.pack("<IIIIqqI", *[0] * 7)
+        self.send(STOPPED, struct.pack("<Q", generation) + nothing_more + bytes([len(failures)])
+                  + b"".join(failures))
 
     def stopping(self, generation):
-        self.send(STOPPING, struct.pack("<Q", generation))
+        self.send(STOPPING, struct.pack("<QQ", generation, 0))
 
     def succeeded(self, generation):
         self.send(SUCCEEDED, struct.pack("<Q", generation))
@@ -205,6 +217,19 @@ class Agent:
                 return got[1]
             assert got[0] in FOR_LINK, f"kind {got[0]} before kind {kind}: {got[1]}"
 
+    def expect_alive(self, kind, seconds=30):
+        """As expect(), with heartbeats meanwhile."""
+        deadline = time.monotonic() + seconds * ctrun.SLOW
+        while True:
+            if self.buffer or select.select([self.sock], [], [], 0.2)[0]:
+                got = self.read()
+                assert got is not None, f"the server closed before kind {kind}"
+                if got[0] == kind:
+                    return got[1]
+            else:
+                self.heartbeat()
+            assert time.monotonic() < deadline, f"no message of kind {kind} in time"
+
     def read_kind(self, kind):
         """The next message of this kind, whatever comes before."""
         while True:
@@ -229,3 +254,24 @@ class Agent:
 
     def close(self):
         self.sock.close()
+
+
+def live_until_start(*agents):
+    """A world starts when old leases are over: until then all of them have to be heard. Their STARTs,
+    in the same order."""
+    starts = {}
+
+    def started():
+        for agent in agents:
+            if agent in starts:
+                continue
+            agent.heartbeat()
+            kind, message = agent.read()
+            while kind not in (HEARTBEAT_ACK, START):
+                assert kind in FOR_LINK, (kind, message)
+                kind, message = agent.read()
+            if kind == START:
+                starts[agent] = message
+        return len(starts) == len(agents)
+    ctrun.wait_until(started, "the next world starts")
+    return [starts[agent] for agent in agents]

@@ -115,18 +115,8 @@ def test_a_restart_that_was_counted_is_not_counted_again(phoenix):
         agent.stopped(1)
     for agent in again:
         agent.join()
-    for agent in again:
-        lives_until_start(agent)
-
-
-def lives_until_start(agent):
-    """A world is not started before old leases are over: until then it has to be heard."""
-    def started():
-        agent.heartbeat(1, sequence=1)
-        kind, message = agent.read()
-        return message if kind == wire.START else None
-    start = ctrun.wait_until(started, "the next world starts")
-    assert (start["generation"], start["restart_count"]) == (2, 1)
+    for start in wire.live_until_start(*again):
+        assert (start["generation"], start["restart_count"]) == (2, 1)
 
 
 def test_who_does_not_resume_is_lost_after_its_lease(phoenix):
@@ -219,10 +209,69 @@ def test_a_journal_whose_end_was_cut_off_is_read_up_to_there(phoenix):
     ctrun.wait_until(lambda: "the last 22 bytes" in phoenix.run.err, "it is said")
 
 
+def frames(journal):
+    """Where each frame begins and ends, with its run."""
+    at = len(b"ctrun journal 1\n")
+    while at < len(journal):
+        length, _ = struct.unpack_from("<IQ", journal, at)
+        size, = struct.unpack_from("<I", journal, at + 14)
+        yield at, at + 12 + length, journal[at + 18:at + 18 + size].decode()
+        at += 12 + length
+
+
+@pytest.mark.parametrize("where", ["length", "checksum", "run", "end"])
+def test_a_damaged_batch_ends_its_own_run_alone(phoenix, where):
+    """Another run has batches before and after it."""
+    good, tickets = phoenix.world(2, run="good")
+    worse, _ = phoenix.world(2, run="worse")
+    for first, second in (worse, good):
+        first.succeeded(1)
+        lives(first)  # the batch is written
+    worse[1].succeeded(1)
+    worse[1].expect(wire.VERDICT)
+    phoenix.kill()
+    path = phoenix.journal / "ctrund.journal"
+    data = bytearray(path.read_bytes())
+    begin, end = [(a, b) for a, b, run in frames(data) if run == "worse"][1]
+    data[{"length": begin, "checksum": begin + 5, "run": begin + 18, "end": end - 1}[where]] ^= 1
+    path.write_bytes(data)
+    phoenix.begin()
+    for i, state in enumerate([wire.SUCCEEDED_ALREADY, wire.RUNNING]):
+        lives(phoenix.agent(f"n{i}").resume(tickets[i], 1, state=state, run="good"))
+    assert '"worse"' not in phoenix.status()
+    assert "bytes are damaged" in phoenix.run.err
+
+
+ON_A_FULL_DISK = """
+set -e
+mount -t tmpfs -o size=64k none "$1"
+cp "$2" "$1/ctrund.journal"
+head -c 1m /dev/zero >"$1/full" 2>/dev/null || :
+exec "$3" --listen=127.0.0.1:0 --journal "$1"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_restart_on_a_full_disk_goes_on_with_what_it_reads(box, phoenix):
+    ctrun.needs_mounts()
+    _, tickets = phoenix.world(2)
+    phoenix.kill()
+    disk = box.path("disk")
+    disk.mkdir()
+    phoenix.run = box.start("unshare", "-m", "sh", "-c", ON_A_FULL_DISK, "sh", str(disk),
+                            str(phoenix.journal / "ctrund.journal"), ctrun.program("ctrund"))
+    line = ctrun.wait_until(lambda: phoenix.run.out if "\n" in phoenix.run.out else None,
+                            lambda: f"ctrund listens: {phoenix.run}")
+    phoenix.port = int(line.strip().rpartition(":")[2])
+    for i, ticket in enumerate(tickets):
+        lives(phoenix.agent(f"n{i}").resume(ticket, 1))
+    assert "No space left on device; going on with the journal as it is" in phoenix.run.err
+
+
 def test_a_file_that_is_no_journal_is_left_alone(box):
     path = box.write("letter", "Dear Sir or Madam,\n")
     run = box.run(ctrun.program("ctrund"), "--listen=127.0.0.1:0", "--journal", path)
-    assert run.code == 1 and "no journal of ctrund" in run.err
+    assert run.code == 1 and "not a journal of ctrund" in run.err
     assert open(path).read() == "Dear Sir or Madam,\n"
 
 

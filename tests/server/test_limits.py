@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strangers at the port: noise, floods, and peers that are slow or silent cost little, are closed
 in time, and are told in one line a kind (T25)."""
-import resource
 import select
 import socket
 import struct
@@ -11,7 +10,7 @@ import urllib.request
 
 import ctrun
 import fake_agent as wire
-import pytest
+from clock import Clock
 
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
 PING = b"\x0d" + struct.pack("<I", 7)
@@ -101,7 +100,7 @@ def test_t25_abuse_costs_little_and_good_clients_go_on(daemon, capsys):
         for sock in kept:
             sock.close()
     text = daemon.run.err
-    for sentence in ("speaks none of our protocols", "what no client of ours sends",
+    for sentence in ("speaks none of our protocols", "a malformed request",
                      "did not say in time"):
         assert 1 <= text.count(sentence) <= 5, text
     with dial(daemon.port) as sock:
@@ -125,56 +124,96 @@ def test_who_begins_and_does_not_go_on_is_closed_and_who_is_silent_is_kept(daemo
     ctrun.wait_until(lambda: "did not say in time" in daemon.run.err, "the line about it")
 
 
-def test_silent_connections_beyond_their_maximum_are_closed(daemon):
-    wanted = 8192  # CONN_SILENT_MAX
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < wanted + 500:
-        pytest.skip(f"the hard limit of open files is {hard}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    held = []
-    try:
-        with dial(daemon.port) as good:
-            good.sendall(VALIDATE)
-            ping(good)
-            held = [dial(daemon.port) for _ in range(wanted)]
-            more = dial(daemon.port)
-            held.append(more)
-            assert is_closed(more)
-            ping(good)
-            assert not select.select(held[:500], [], [], 0)[0], "some of the first are closed"
-            held.pop(0).close()
-            late = ctrun.wait_until(lambda: admitted(daemon.port), "room for another one")
-            held.append(late)
-    finally:
-        for sock in held:
-            sock.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+def test_the_oldest_silent_connection_makes_room_for_the_newest(start_daemon):
+    daemon = start_daemon("--max-connections=1600")
+    with dial(daemon.port) as good:
+        good.sendall(VALIDATE)
+        ping(good)
+        held = [dial(daemon.port) for _ in range(200 + 100)]  # an eighth, and some
+        for oldest in held[:100]:
+            assert is_closed(oldest)
+        ping(good)
+        assert not select.select(held[100:], [], [], 0)[0], "younger ones are closed too"
+        held[-1].sendall(VALIDATE)
+        ping(held[-1])
+    for sock in held:
+        sock.close()
     assert "too many connections" in daemon.run.err
 
 
-def admitted(port):
-    sock = dial(port)
-    if select.select([sock], [], [], 0.2)[0]:
+TOKEN = b"a token of the tests, 32 letters"
+
+
+def test_with_a_token_the_silent_are_closed_in_time(start_daemon):
+    daemon = start_daemon(env={"CTRUN_TOKEN": TOKEN.decode()})
+    with dial(daemon.port) as silent:
+        silent.settimeout(30 * ctrun.SLOW)  # CONN_IDENTIFY_MS
+        assert is_closed(silent)
+
+
+def test_strangers_that_fill_the_descriptors_do_not_keep_agents_out(start_daemon):
+    daemon = start_daemon("--max-connections=100", env={"CTRUN_TOKEN": TOKEN.decode()})
+    idle = [dial(daemon.port) for _ in range(500)]
+    agents = [daemon.agent(f"n{i}") for i in range(2)]
+    for agent in agents:
+        assert agent.prove(TOKEN)[0][0] == wire.SERVER_PROOF
+        agent.join()
+    for agent in agents:
+        agent.expect(wire.START)
+    for sock in idle:
         sock.close()
-        return None
-    return sock
 
 
-def test_connections_beyond_the_maximum_are_closed(start_daemon):
-    daemon = start_daemon("--max-connections", "20")
+def test_clients_of_the_store_do_not_keep_agents_out(start_daemon):
+    daemon = start_daemon("--max-connections=40")
     held = []
-    for _ in range(20):
+    for _ in range(30):  # three quarters
         held.append(dial(daemon.port))
         held[-1].sendall(VALIDATE)
         ping(held[-1])
     with dial(daemon.port) as more:
+        more.sendall(VALIDATE + PING)
         assert is_closed(more)
-    held.pop().close()
-    ctrun.wait_until(lambda: works(daemon.port), "room for another one")
-    for sock in held:
+    held += [dial(daemon.port) for _ in range(100)]
+    daemon.world(2)
+    held.pop(0).close()
+    ctrun.wait_until(lambda: works(daemon.port), "room for another client")
+    for sock in held[:29]:
         ping(sock)
+    for sock in held:
         sock.close()
-    assert daemon.run.err.count("too many connections") >= 1
+    assert "too many connections" in daemon.run.err
+
+
+def test_more_http_than_some_makes_room_and_those_who_read_are_answered(daemon):
+    unread = []
+    for _ in range(300):
+        unread.append(dial(daemon.port))
+        unread[-1].sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert daemon.status()["connections"] <= 64 + 1  # HTTP_CONNS_MAX
+    for sock in unread:
+        sock.close()
+    assert daemon.status()["runs"] == []
+
+
+def test_who_is_not_let_in_yet_cannot_make_us_keep_more_than_his_hello(start_daemon):
+    daemon = start_daemon(env={"CTRUN_TOKEN": TOKEN.decode()})
+    for length in (1025, 60000):
+        agent = daemon.agent()
+        agent.send_raw(wire.MAGIC + struct.pack("<BBI", wire.VERSION, wire.HELLO, length) + bytes(1024))
+        agent.send_raw(bytes(1))
+        assert "too long for who is not let in yet" in agent.expect(wire.REFUSE)["text"]
+        agent.expect_end()
+
+
+def test_refusals_fill_no_log(daemon):
+    for i in range(500):
+        agent = wire.Agent(daemon.port, f"stranger{i}")
+        agent.hello(min_nodes=0)
+        assert agent.expect(wire.REFUSE)
+        agent.close()
+    count = daemon.run.err.count("agent refused")
+    assert 1 <= count <= 5
 
 
 def works(port):
@@ -194,3 +233,115 @@ def test_refusals_are_counted_for_prometheus(daemon):
         assert is_closed(sock)
     with urllib.request.urlopen(f"http://127.0.0.1:{daemon.port}/metrics", timeout=10) as reply:
         assert 'ctrund_refused_total{reason="foreign"} 1' in reply.read().decode()
+
+
+def test_agents_that_come_and_go_do_not_fill_the_log(daemon):
+    """Without a token everybody is an agent, and each of its steps was a line."""
+    for _ in range(400):
+        wire.Agent(daemon.port).hello(min_nodes=1).close()
+    ctrun.wait_until(lambda: not daemon.status()["runs"], "all are forgotten")
+    assert len(daemon.run.err.splitlines()) <= 300
+
+
+def desert(daemon, run, source="127.0.0.1", lease=10**15):
+    """A run of one node, which is gone: workers may live for as long as it has said."""
+    agent = wire.Agent(daemon.port, source=source)
+    agent.hello(run=run, min_nodes=1, max_nodes=1, lost_after=lease).join().expect(wire.START)
+    agent.close()
+
+
+def wait_runs(daemon, is_so):
+    """Until the status, which is made once a second, is such: {run: count of nodes}."""
+    def look():
+        return is_so({run["run_id"]: len(run["members"]) for run in daemon.status()["runs"]})
+    ctrun.wait_until(look, lambda: f"runs as they should be: {daemon.status()}")
+
+
+def wait_deserted(daemon, *names):
+    """A node may come back for a second, then it is gone."""
+    wait_runs(daemon, lambda runs: all(runs.get(name) == 0 for name in names))
+
+
+def test_runs_without_nodes_take_room_from_those_of_their_own_address(daemon):
+    desert(daemon, "honest", "127.0.0.2")
+    for i in range(200):
+        desert(daemon, f"stranger{i}")
+    wait_deserted(daemon, "stranger199")
+    desert(daemon, "one more")
+    wait_runs(daemon, lambda runs: set(runs) == {"honest", "one more",
+                                                 *(f"stranger{i}" for i in range(200 - 63, 200))})
+
+
+def test_runs_without_nodes_are_few_whoever_makes_them(daemon):
+    for i in range(1100):
+        desert(daemon, f"stranger{i}", f"127.0.1.{1 + i // 50}")
+    wait_deserted(daemon, "stranger1099")
+    daemon.world(2)
+    wait_runs(daemon, lambda runs: len(runs) == 1023 + 1 and runs["job"] == 2)
+
+
+def test_a_run_that_made_room_goes_on_when_its_workers_are_dead(daemon):
+    """Its lease is long enough for it to be there until it makes room."""
+    desert(daemon, "first", lease=20000)
+    for i in range(64):
+        desert(daemon, f"stranger{i}")
+    wait_deserted(daemon, "first", "stranger63")
+    desert(daemon, "one more")
+    wait_runs(daemon, lambda runs: "first" not in runs)
+    again = daemon.agent().hello(run="first", min_nodes=1, max_nodes=1, lost_after=1000).join()
+    began = time.monotonic()
+    assert again.expect_alive(wire.START)["generation"] == 2
+    assert time.monotonic() - began > 1, "not before its workers are dead"
+
+
+def test_one_address_does_not_take_all_runs(daemon):
+    one_more, honest = daemon.agent(), daemon.agent(source="127.0.0.2")
+    for i in range(1024):
+        daemon.agent().hello(run=f"stranger{i}", min_nodes=1)
+    wait_runs(daemon, lambda runs: len(runs) == 1024)
+    one_more.hello(run="one more")
+    assert "too many runs of your address" in one_more.expect(wire.REFUSE)["text"]
+    honest.hello(run="honest").expect(wire.WELCOME)
+
+
+def test_with_a_token_runs_are_not_counted_by_address(start_daemon):
+    daemon = start_daemon(env={"CTRUN_TOKEN": TOKEN.decode()})
+    for i in range(80):
+        agent = daemon.agent()
+        agent.prove(TOKEN, run=f"r{i}", min_nodes=1, max_nodes=1, lost_after=10**15)
+        agent.join().expect(wire.START)
+        agent.close()
+
+    def are_deserted():
+        runs = daemon.status()["runs"]  # numbers only
+        return len(runs) == 80 and not any(run["members"] for run in runs)
+    ctrun.wait_until(are_deserted, "all nodes are gone")
+    agent = daemon.agent()
+    agent.prove(TOKEN)
+    agent.expect(wire.WELCOME)
+    ctrun.wait_until(lambda: len(daemon.status()["runs"]) == 81, "none has made room")
+
+
+def test_agents_that_come_and_go_do_not_fill_the_events(daemon, box):
+    """Each of these runs is three events."""
+    began = time.monotonic()
+    for i in range(400):
+        desert(daemon, f"stranger{i}")
+    wait_deserted(daemon, "stranger399")
+    most = 256 * (1 + (time.monotonic() - began) // 10)  # CT_OFTEN_LINES in CT_SELDOM_MS
+    assert 256 <= len(box.events("round_changed")) <= most
+    assert box.events_path.stat().st_size < most * 300
+
+
+def test_the_next_event_says_how_many_were_left_out(start_daemon, box):
+    clock = Clock(box)
+    daemon = start_daemon(env=clock.env)
+    for i in range(300):
+        desert(daemon, f"stranger{i}")
+    wait_deserted(daemon, "stranger299")
+    told = len(box.events("round_changed"))
+    clock.advance(10)
+    desert(daemon, "later")
+    later = ctrun.wait_until(lambda: box.events("round_changed")[told:], "events again")
+    # each of the others has begun, stopped, and waits
+    assert sum(event.get("left_out", 0) for event in box.events("round_changed")) == 3 * 300 - told, later[0]

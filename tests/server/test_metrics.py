@@ -2,7 +2,6 @@
 """A real Prometheus scrapes a ctrund: Debian's package prometheus, or one in PATH."""
 import json
 import shutil
-import socket
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -21,18 +20,12 @@ scrape_configs:
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
 def prometheus(box, daemon):
     """query(expression): the value that a Prometheus has for it, or None."""
     if not shutil.which("prometheus"):
         pytest.skip("no prometheus here: apt-get install prometheus")
-    port = free_port()
+    port = ctrun.free_port()
     config = box.write("prometheus.yml", CONFIG % daemon.port)
     run = box.start("prometheus", f"--config.file={config}",
                     f"--storage.tsdb.path={box.path('data')}",

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rendezvous server over real sockets: rounds, refusals, hostile peers, HTTP, TCPStore."""
 import json
+import os
+import pathlib
 import re
 import shutil
 import signal
 import socket
 import struct
 import subprocess
-import time
 import urllib.error
 import urllib.request
 
@@ -15,6 +16,7 @@ import pytest
 
 import ctrun
 import fake_agent as wire
+from clock import Clock
 
 
 def get(daemon, path):
@@ -70,8 +72,7 @@ def test_a_failure_that_is_heard_before_the_loss_behind_it_is_free(daemon):
     stop = agents[0].expect(wire.STOP)
     assert stop["reason"] == wire.STOP_NODE_LOST and not stop["is_final"]
     assert stop["cause"]["host"] == "n1"
-    agents[0].heartbeat()
-    start = agents[0].expect(wire.START)
+    (start,) = wire.live_until_start(agents[0])
     assert start["group_world_size"] == 1 and start["restart_count"] == 0
 
 
@@ -126,8 +127,7 @@ def test_a_broken_connection_stops_the_others_and_the_rest_goes_on(daemon):
     assert stop["cause"]["cause"] == wire.CAUSE_NODE_LOST and stop["cause"]["host"] == "n1"
     agents[0].stopped(1)
     agents[0].join()
-    agents[0].heartbeat()
-    start = agents[0].expect(wire.START)
+    (start,) = wire.live_until_start(agents[0])
     assert start["group_world_size"] == 1 and start["restart_count"] == 0
 
 
@@ -141,7 +141,7 @@ def test_a_silent_node_is_lost_when_its_lease_is_over(daemon):
 
     stop = ctrun.wait_until(stopped, "the silent node is noticed")
     assert stop["reason"] == wire.STOP_NODE_LOST
-    assert "nothing heard" in stop["cause"]["text"]
+    assert "nothing received" in stop["cause"]["text"]
     agents[1].expect_end()
 
 
@@ -162,10 +162,12 @@ def test_who_proves_that_nobody_stands_between_is_paused_before_it_is_lost(box, 
         assert not box.events("member_paused")
 
 
-def test_a_server_that_was_stopped_itself_reads_before_it_counts_anybody_as_lost(daemon):
+def test_a_server_that_was_stopped_itself_reads_before_it_counts_anybody_as_lost(box, start_daemon):
+    clock = Clock(box)
+    daemon = start_daemon(env=clock.env)
     agents, _ = daemon.world(2, min_nodes=1, lost_after=1500)
     daemon.run.signal(signal.SIGSTOP)
-    time.sleep(2)  # on the server's clock: every lease is over
+    clock.advance(2)  # every lease is over
     for agent in agents:
         agent.heartbeat(generation=1, sequence=7)
     daemon.run.signal(signal.SIGCONT)
@@ -173,9 +175,31 @@ def test_a_server_that_was_stopped_itself_reads_before_it_counts_anybody_as_lost
         assert agent.read_kind(wire.HEARTBEAT_ACK)["sequence"] == 7
 
 
+def test_a_server_whose_machine_was_suspended_loses_only_who_is_silent(box, start_daemon):
+    """By its clock all leases are over when it wakes up, though no timer of libuv has come."""
+    clock = Clock(box)
+    daemon = start_daemon(env=clock.env)
+    (silent, *others), _ = daemon.world(3, min_nodes=2, lost_after=60000)
+    daemon.run.signal(signal.SIGSTOP)
+    clock.suspend(120)
+    for agent in others:
+        agent.heartbeat(generation=1)
+    daemon.run.signal(signal.SIGCONT)
+
+    def next_of(agent):
+        agent.heartbeat(generation=1)
+        kind, message = agent.read()
+        while kind in wire.FOR_LINK and kind != wire.HEARTBEAT_ACK:
+            kind, message = agent.read()
+        return message if kind == wire.STOP else None
+    stop = ctrun.wait_until(lambda: [found for agent in others if (found := next_of(agent))], "somebody is lost")[0]
+    assert (stop["reason"], stop["cause"]["host"]) == (wire.STOP_NODE_LOST, silent.host)
+    assert len(daemon.status()["runs"][0]["members"]) == 2
+
+
 def test_a_newcomer_is_taken_in(daemon):
-    first = daemon.agent("n0").hello(min_nodes=1, max_nodes=2, last_call=0).join()
-    assert first.expect(wire.START)["group_world_size"] == 1
+    first = daemon.agent("n0").hello(min_nodes=1, max_nodes=2, last_call=0, lost_after=2000).join()
+    assert first.expect_alive(wire.START)["group_world_size"] == 1
     second = daemon.agent("n1").hello().join()
     assert first.expect(wire.STOP)["reason"] == wire.STOP_MEMBERSHIP
     first.stopped(1)
@@ -204,6 +228,19 @@ def test_a_standby_is_told_so_and_takes_over(daemon):
     assert [next(filter(None, place)) for place in places] == [1, 2]  # 0: while nobody has one
 
 
+def test_another_job_is_refused_and_a_node_that_comes_back_is_not(daemon):
+    alone = {"min_nodes": 1, "max_nodes": 1, "job": ("a.py", "uid 1", 1, 0)}
+    first = daemon.agent().hello(**alone)
+    instance = first.expect(wire.WELCOME)["instance"]
+    first.join().expect(wire.START)
+    other = daemon.agent().hello(**alone).join()
+    assert other.expect(wire.REFUSE)["code"] == wire.E_OTHER_JOB
+    back = daemon.agent().hello(instance=instance, generation=1, **alone).join()
+    assert back.expect(wire.WAITING)["is_standby"] == 1
+    many = daemon.agent().hello(**{**alone, "job": ("a.py", "uid 1", 1, 1)})
+    assert many.expect(wire.REFUSE)["code"] == wire.E_WRONG_RUN
+
+
 def test_who_waits_in_vain_for_a_lost_node_is_told_its_name(daemon):
     agents, _ = daemon.world(2, lost_after=1000, join_timeout=1500)
     agents[1].close()
@@ -215,9 +252,13 @@ def test_who_waits_in_vain_for_a_lost_node_is_told_its_name(daemon):
         agents[0].heartbeat()
         kind, message = agents[0].read()
         return message if kind == wire.VERDICT else None
-    [text] = [failure["text"] for failure in ctrun.wait_until(verdict, "the end")["failures"]
-              if failure["cause"] == wire.CAUSE_JOIN_TIMEOUT]
-    assert re.fullmatch(r"1 of 2 nodes joined in 1.5 s; joined: n0; missing: n1", text), text
+    [(text, facts)] = [(failure["text"], failure["facts"])
+                       for failure in ctrun.wait_until(verdict, "the end")["failures"]
+                       if failure["cause"] == wire.CAUSE_JOIN_TIMEOUT]
+    assert text == "1 of 2 nodes joined in 1.5 s"
+    [(joined, who), (missing, why)] = facts
+    assert (joined, who, missing) == (wire.FACT_JOINED, "n0", wire.FACT_MISSING)
+    assert re.fullmatch(r"n1: last contact [\d.]+ s ago: the connection to it broke \(.*\)", why), why
 
 
 def test_a_join_timeout_names_who_came(daemon):
@@ -225,18 +266,19 @@ def test_a_join_timeout_names_who_came(daemon):
     verdict = agent.expect(wire.VERDICT)
     assert verdict["outcome"] == 3 and verdict["exit_code"] == 75
     assert "1 of 2 nodes" in verdict["failures"][0]["text"]
-    assert "lonely" in verdict["failures"][0]["text"]
+    assert (wire.FACT_JOINED, "lonely") in verdict["failures"][0]["facts"]
 
 
-def test_close_ends_the_run_with_its_code(daemon):
+def test_no_message_of_a_stranger_ends_a_run_with_success(daemon):
+    """Message 19 did, for whoever knew the run id."""
     agents, _ = daemon.world(2)
-    agents[0].send(wire.CLOSE, b"\x09" + wire.text("enough"))
-    for agent in agents:
-        assert agent.expect(wire.STOP)["reason"] == wire.STOP_CLOSED
-        agent.stopped(1)
-    for agent in agents:
-        verdict = agent.expect(wire.VERDICT)
-        assert verdict["exit_code"] == 9 and verdict["failures"][0]["text"] == "enough"
+    stranger = daemon.agent("stranger").hello()
+    stranger.expect(wire.WELCOME)
+    for agent in (stranger, agents[0]):
+        agent.send(wire.RETIRED_19, b"\x00" + wire.text("enough"))
+        agent.heartbeat(sequence=9)
+        assert agent.read_kind(wire.HEARTBEAT_ACK)["sequence"] == 9
+    assert status(daemon)["runs"][0]["state"] == "running"
 
 
 def test_two_runs_on_one_server_never_mix(daemon):
@@ -254,8 +296,8 @@ def test_another_version_is_refused_naming_both(daemon):
     agent = daemon.agent()
     agent.send_raw(wire.frame(wire.HELLO, b"", version=9))
     refuse = agent.expect(wire.REFUSE)
-    assert refuse["code"] == wire.E_VERSION and refuse["version"] == 1
-    assert "version 1" in refuse["text"] and "version 9" in refuse["text"]
+    assert refuse["code"] == wire.E_VERSION and refuse["version"] == wire.VERSION
+    assert f"version {wire.VERSION}" in refuse["text"] and "version 9" in refuse["text"]
     agent.expect_end()
 
 
@@ -268,8 +310,8 @@ def test_a_node_that_was_started_differently_is_refused(daemon):
 
 
 @pytest.mark.parametrize("data", [
-    b"\xc7\x52\x01\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
-    b"\xc7\x52\x01\x01\xff\xff\xff\xff",            # a length that is refused before it is read
+    b"\xc7\x52\x03\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
+    b"\xc7\x52\x03\x01\xff\xff\xff\xff",            # a length that is refused before it is read
     b"\xc7garbage",                                   # no frame after all
     wire.frame(wire.JOIN, b""),                       # JOIN before HELLO
     wire.frame(wire.SUCCEEDED, struct.pack("<Q", 1)),  # a member's message from a stranger
@@ -297,7 +339,7 @@ def test_impossible_limits_are_refused(daemon):
 def test_messages_may_come_byte_by_byte_and_unknown_kinds_are_skipped(daemon):
     agent = daemon.agent()
     hello = wire.text("job") + wire.text("slow") + struct.pack(
-        "<iIIIQQQQ", 1, 1, 1, 0, 60000, 0, 200, 60000) + bytes(32) + struct.pack("<I", 0)
+        "<iIIIQQQQ", 1, 1, 1, 0, 60000, 0, 200, 60000) + bytes(32) + bytes(20)
     join = struct.pack("<IiBHQ", 1, -1, 0, 4000, 7) + wire.text("r") + wire.text("") + bytes(9)
     agent.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in (wire.frame(wire.HELLO, hello) + wire.frame(200, b"of the future")
@@ -346,7 +388,7 @@ def test_a_run_takes_the_place_of_one_that_broke_but_waits_for_its_workers(daemo
                      and not status(daemon)["runs"][0]["members"], "all nodes are gone")
     again = daemon.agent("again")
     again.hello(min_nodes=1, max_nodes=1, lost_after=60000).join(fingerprint=8)
-    assert again.expect(wire.START)["generation"] == 1
+    assert again.expect(wire.START)["generation"] == 2  # they never go back
 
 
 def metrics(daemon):
@@ -414,6 +456,25 @@ def test_the_same_port_is_a_tcpstore(daemon):
         assert client.recv(9, socket.MSG_WAITALL) == struct.pack("<Q", 1) + value
 
 
+def test_a_store_request_costs_one_read_and_one_write(daemon):
+    path = pathlib.Path(f"/proc/{daemon.run.pid}/io")
+    if not path.exists():
+        pytest.skip("the kernel counts no system calls (CONFIG_TASK_IO_ACCOUNTING)")
+
+    def counts():
+        return [int(n) for n in re.findall(r"^sysc[rw]: (\d+)$", path.read_text(), re.M)]
+
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as client:
+        client.sendall(b"\x00\xce\xf7\x85\x3c")  # VALIDATE
+        for i in range(220):
+            if i == 20:  # it is known by now
+                before = counts()
+            client.sendall(b"\x04" + struct.pack("<Q", 1) + b"k" + struct.pack("<q", 1))  # ADD
+            assert client.recv(8, socket.MSG_WAITALL) == struct.pack("<q", i + 1)
+    reads, writes = (after - old for after, old in zip(counts(), before))
+    assert 200 <= reads < 210 and 200 <= writes < 210, (reads, writes)
+
+
 def test_a_silent_connection_is_kept_until_it_speaks(daemon):
     with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as silent:
         daemon.world(2)
@@ -447,6 +508,27 @@ def test_the_service_manager_is_told_when_it_listens_and_when_it_ends(box, is_ab
         run.signal(15)
         assert manager.recv(100) == b"STOPPING=1"
         assert run.wait() == 0
+
+
+IN_A_NETWORK_OF_ITS_OWN = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes network namespaces")
+def test_without_a_secret_it_listens_on_loopback_unless_told(box):
+    secret = {"CTRUN_TOKEN": "a token of the tests, 32 letters"}
+    for words, env, port, has_warning in (
+            ((), None, "127.0.0.1:29400", True), ((), secret, "[::]:29400", False),
+            (("--listen", ":29400"), None, "127.0.0.1:29400", True),
+            (("--port", "29400"), None, "127.0.0.1:29400", True),
+            (("--port", "29400"), secret, "[::]:29400", False),
+            (("--listen", "0.0.0.0:29400"), None, "0.0.0.0:29400", True),
+            (("--listen", "127.0.0.1:29400"), None, "127.0.0.1:29400", False)):
+        run = box.start(*IN_A_NETWORK_OF_ITS_OWN, ctrun.program("ctrund"), *words, env=env)
+        ctrun.wait_until(lambda: "listening on" in run.out, lambda: f"a port: {run}")
+        run.signal(15)
+        assert run.wait() == 0, run
+        assert run.out == f"listening on {port}\n", run
+        assert run.err.count("warning: no token: ") == has_warning, run
 
 
 def test_help_and_version_go_to_stdout(box):

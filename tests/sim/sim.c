@@ -35,6 +35,9 @@ enum event_kind {
     EVENT_RESTART, /* the server begins again */
 };
 
+/* Instead of a message: the server closes the link. */
+#define NOTE_END ((enum ct_message_kind)0)
+
 /* The part of a message that agents look at; the rest is never looked at here. */
 struct note {
     enum ct_message_kind kind;
@@ -314,11 +317,10 @@ static struct note describe(struct sim *sim, const struct round_action *action)
         note.kind = CT_MESSAGE_REFUSE;
         note.code = round->refuse.code;
         break;
-    case ROUND_DROP:
-        note.kind = CT_MESSAGE_CLOSE;
-        break; /* the link ends, see receive() */
+    case ROUND_DROP: note.kind = NOTE_END; break; /* the link ends, see receive() */
     case ROUND_SEND_RESIZE: note.kind = CT_MESSAGE_RESIZE; break;
     case ROUND_SEND_DRAIN: note.kind = CT_MESSAGE_DRAIN; break;
+    case ROUND_SEND_WAY: /* nodes here have one address */
     case ROUND_SEND_RESTART:
     case ROUND_SEND_DRAINED: break; /* nobody asks here */
     case ROUND_SEND_RESUMED:
@@ -327,8 +329,6 @@ static struct note describe(struct sim *sim, const struct round_action *action)
         break;
     case ROUND_SEND_PEER: note.kind = CT_MESSAGE_PEER; break;
     case ROUND_CHANGED:
-    case ROUND_SEND_ROSTER:
-    case ROUND_SEND_ECHO:
     case ROUND_REMOVED:
     case ROUND_FORGET: break;
     }
@@ -399,7 +399,7 @@ static void restore(struct sim *sim)
                              ct_buf_length(&sim->batches[i])) < 0)
             die(sim, "the journal cannot be read");
     }
-    if (journal_book_restore(&book, sim->now_ms) > 0)
+    if (journal_book_restore(&book, sim->now_ms, sim->now_ms) > 0)
         die(sim, "the journal cannot be restored");
     sim->mark = (struct journal_mark){0};
     if (!ct_list_is_empty(&book.entries)) {
@@ -881,7 +881,7 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
         set_alive(sim, node, 0, 0);
         close_link(sim, node);
         break;
-    case CT_MESSAGE_CLOSE: begin_resume(sim, node); break;
+    case NOTE_END: begin_resume(sim, node); break;
     case CT_MESSAGE_RESUMED: say_again(sim, node, &note->resumed); break;
     case CT_MESSAGE_HEARTBEAT_ACK: take_ack(sim, node, note->generation); break;
     case CT_MESSAGE_PEER:
@@ -927,7 +927,7 @@ static void resume(struct sim *sim, struct sim_node *node)
     node->is_fenced = false;
 }
 
-/* As agent/fence.c does. */
+/* As agent/guard/fence.c does. */
 static void guard(struct sim *sim, struct sim_node *node)
 {
     const uint64_t lost_after_ms = sim->settings.lost_after_ms;
@@ -996,9 +996,6 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
     case SIM_RESTART:
         send_up(sim, node, (struct note){.kind = CT_MESSAGE_RESTART});
         break;
-    case SIM_CLOSE:
-        send_up(sim, node, (struct note){.kind = CT_MESSAGE_CLOSE, .code = note->code});
-        break;
     }
 }
 
@@ -1023,6 +1020,7 @@ static void arrive(struct sim *sim, struct sim_node *node,
                    const struct sim_event *event)
 {
     static struct ct_message message;
+    static struct ct_stopped stopped;
     const struct note *note = &event->note;
     const struct sim_conn *conn = &sim->conns[event->id - 1];
 
@@ -1049,7 +1047,7 @@ static void arrive(struct sim *sim, struct sim_node *node,
         message.failure.cause = CT_CAUSE_EXIT;
         message.failure.code = (int32_t)note->code;
         message.failure.age_ms = note->age_ms;
-        message.failure.is_early = note->code >= SIM_EARLY;
+        message.failure.may_loop = note->code >= SIM_EARLY;
         message.failure.rank = (int32_t)node->start.rank_base;
         message.failure.node_rank = (int32_t)node->start.group_rank;
         if (sim->round && sim->round->state == ROUND_RUNNING &&
@@ -1058,7 +1056,10 @@ static void arrive(struct sim *sim, struct sim_node *node,
             sim->free_generation = note->generation;
         break;
     case CT_MESSAGE_STOPPING: message.stopping.generation = note->generation; break;
-    case CT_MESSAGE_STOPPED: message.stopped.generation = note->generation; break;
+    case CT_MESSAGE_STOPPED:
+        stopped.generation = note->generation;
+        message.stopped = &stopped;
+        break;
     case CT_MESSAGE_SUCCEEDED: message.succeeded.generation = note->generation; break;
     case CT_MESSAGE_RESIZE:
         message.resize.min_nodes = (uint32_t)(note->code / 1000);
@@ -1069,7 +1070,6 @@ static void arrive(struct sim *sim, struct sim_node *node,
             snprintf(message.drain.host, sizeof message.drain.host, "n%d",
                      (int)note->code);
         break;
-    case CT_MESSAGE_CLOSE: message.close.exit_code = (uint8_t)note->code; break;
     default: break;
     }
     (void)step(sim,
@@ -1099,7 +1099,7 @@ static void reach_host(struct sim *sim, struct sim_node *node, struct sim_event 
     event->is_at_host = true;
     node->unacknowledged--;
     node->data_ms = sim->now_ms;
-    node->is_shut |= event->note.kind == CT_MESSAGE_CLOSE;
+    node->is_shut |= event->note.kind == NOTE_END;
 }
 
 /* True when the event has to wait: whom it is for is paused. */
@@ -1195,7 +1195,7 @@ static void crash(struct sim *sim, bool has_gap, uint64_t down_ms)
         if (conn->node->id == conn->id && sim_random(sim, 2) && !conn->node->is_silent)
             begin_resume(sim, conn->node);
         else
-            send_down(sim, conn, (struct note){.kind = CT_MESSAGE_CLOSE});
+            send_down(sim, conn, (struct note){.kind = NOTE_END});
         conn->member = 0;
     }
     round_destroy(sim->round);

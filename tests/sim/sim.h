@@ -21,8 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/journal.h"
-#include "rendezvous/round.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/round/round.h"
 
 enum sim_fault {
     SIM_FAIL,      /* a worker ends with a code (`code`) */
@@ -37,7 +37,6 @@ enum sim_fault {
     SIM_RESIZE,       /* the agent asks for `code` = min * 1000 + max nodes */
     SIM_DRAIN,        /* the agent asks node `code` to leave; -1: all */
     SIM_RESTART,      /* the agent asks for a new round */
-    SIM_CLOSE,        /* the agent says CLOSE with exit code `code` */
 };
 
 enum {

@@ -10,6 +10,9 @@
 
 #include "worker_sdk/base/str.h"
 
+#define NOT_FOUR_NUMBERS                                                               \
+    "%s is not an address, which has four numbers; is it a port? write HOST:PORT"
+
 static int parse_port(const char *text, int *port)
 {
     uint64_t value;
@@ -53,6 +56,15 @@ static int split(char *text, char **host, const char **port)
     return 0;
 }
 
+/* getaddrinfo() reads 29888 as 0.0.116.192 and 10.1 as 10.0.0.1, which nobody means. No name of a
+ * host looks like that: it could never be looked up. */
+static bool is_odd_number(const char *host)
+{
+    struct in_addr v4;
+
+    return inet_aton(host, &v4) != 0 && inet_pton(AF_INET, host, &v4) != 1;
+}
+
 int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
                       struct ctrun_error *err)
 {
@@ -71,6 +83,9 @@ int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
         return ct_fail(err, -EINVAL,
                        "endpoint '%.*s': not host, host:port or [v6]:port", (int)length,
                        text);
+    if (is_odd_number(host))
+        return ct_fail(err, -EINVAL, "endpoint '%.*s': " NOT_FOUR_NUMBERS, (int)length,
+                       text, host);
     if (port && parse_port(port, &out->port) < 0)
         return ct_fail(err, -EINVAL, "endpoint '%.*s': the port must be 0 to 65535",
                        (int)length, text);
@@ -84,13 +99,36 @@ int ct_addr_parse(const char *host, int port, struct ct_addr *out)
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found;
 
-    if (getaddrinfo(host, NULL, &hints, &found) != 0)
+    if (is_odd_number(host) || getaddrinfo(host, NULL, &hints, &found) != 0)
         return -EINVAL;
     *out = (struct ct_addr){.length = found->ai_addrlen};
     memcpy(&out->any, found->ai_addr, found->ai_addrlen);
     freeaddrinfo(found);
     ct_addr_set_port(out, port);
     return 0;
+}
+
+bool ct_addr_is_localhost(const char *host)
+{
+    static const char name[] = "localhost";
+    const size_t dotted = strlen(host);
+    const size_t length = dotted - (dotted > 0 && host[dotted - 1] == '.');
+    const size_t begin = length - (sizeof name - 1);
+
+    return length >= sizeof name - 1 &&
+           strncasecmp(host + begin, name, sizeof name - 1) == 0 &&
+           (begin == 0 || (begin > 1 && host[begin - 1] == '.'));
+}
+
+static int resolve_localhost(int port, struct ct_addr *out, int max)
+{
+    static const char *const numbers[] = {"127.0.0.1", "::1"}; /* v4 is everywhere */
+    int count = 0;
+
+    while (count < max && count < 2 &&
+           ct_addr_parse(numbers[count], port, &out[count]) == 0)
+        count++;
+    return count;
 }
 
 int ct_addr_resolve(const char *host, int port, struct ct_addr *out, int max,
@@ -103,6 +141,10 @@ int ct_addr_resolve(const char *host, int port, struct ct_addr *out, int max,
 
     if (max > 0 && ct_addr_parse(host, port, out) == 0)
         return 1;
+    if (max > 0 && ct_addr_is_localhost(host))
+        return resolve_localhost(port, out, max);
+    if (is_odd_number(host))
+        return ct_fail(err, CTRUN_E_DNS, "host '%s': " NOT_FOUR_NUMBERS, host, host);
     if ((rc = getaddrinfo(host, NULL, &hints, &found)) != 0)
         return ct_fail(err, CTRUN_E_DNS, "host '%s': %s", host,
                        rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));

@@ -36,9 +36,13 @@ struct ct_addr {
 int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
                       struct ctrun_error *err);
 
-/* Numeric text only ("10.0.0.1", "::1", "fe80::1%eth0"): asks no resolver. 0 or -EINVAL. */
+/* Numeric text only ("10.0.0.1", "::1", "fe80::1%eth0"): asks no resolver. A v4 address has four
+ * decimal numbers. 0 or -EINVAL. */
 int ct_addr_parse(const char *host, int port, struct ct_addr *out);
-/* Resolves a name or number, blocking as getaddrinfo() does; numbers never touch the network.
+/* True for localhost and the names below it, which mean loopback on every machine (RFC 6761). */
+bool ct_addr_is_localhost(const char *host);
+/* Resolves a name or number, blocking as getaddrinfo() does. Numbers, and localhost, which is
+ * 127.0.0.1 and ::1 whatever /etc/hosts says, ask nobody.
  * Returns the number of addresses (at most max), or a CTRUN_E_* code. */
 int ct_addr_resolve(const char *host, int port, struct ct_addr *out, int max,
                     struct ctrun_error *err);

@@ -2,8 +2,11 @@
 #include "worker_sdk/base/alloc.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static atomic_size_t fail_countdown;
 
@@ -37,6 +40,49 @@ void *ct_realloc_array(void *old, size_t count, size_t size)
     if (fails_now())
         return NULL;
     return reallocarray(old, count ? count : 1, size ? size : 1);
+}
+
+/* What pages of our own point to is no leak, and the sanitizer must be told where they are. */
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#define tell_root(what, memory, size) __lsan_##what##_root_region(memory, size)
+#else
+#define tell_root(what, memory, size) ((void)0)
+#endif
+
+/* Before the memory: its size, in a place that leaves it aligned. */
+union secret_head {
+    size_t size;
+    max_align_t align;
+};
+
+void *ct_secret_zalloc(size_t size)
+{
+    union secret_head *head;
+
+    if (fails_now() || size > SIZE_MAX - sizeof *head)
+        return NULL;
+    size += sizeof *head;
+    head = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (head == MAP_FAILED)
+        return NULL;
+    (void)madvise(head, size, MADV_DONTDUMP); /* every kernel that we start on has it */
+    head->size = size;
+    tell_root(register, head, size);
+    return head + 1;
+}
+
+void ct_secret_free(void *memory)
+{
+    union secret_head *head = memory;
+    size_t size;
+
+    if (!memory)
+        return;
+    size = (--head)->size;
+    tell_root(unregister, head, size);
+    explicit_bzero(head, size);
+    (void)munmap(head, size);
 }
 
 char *ct_strndup(const char *text, size_t length)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Heap memory: zeroed, overflow-checked, and failing on demand in tests.
  *
- * Everything that our code allocates goes through here; free() gives it back. */
+ * Everything that our code allocates goes through here; free() gives it back, but for secrets. */
 #ifndef CT_BASE_ALLOC_H
 #define CT_BASE_ALLOC_H
 
@@ -16,6 +16,11 @@ void *ct_realloc_array(void *old, size_t count, size_t size);
 /* Copies of text; NULL when memory is short. Caller frees. */
 char *ct_strdup(const char *text);
 char *ct_strndup(const char *text, size_t length);
+
+/* As ct_zalloc(), for what holds a secret: no core file has it. ct_secret_free() wipes it; NULL is
+ * fine. Costs a page and some system calls. */
+void *ct_secret_zalloc(size_t size);
+void ct_secret_free(void *memory);
 
 /* Tests only: the n-th allocation from now (1 = the next) returns NULL once; 0 turns it off. */
 void ct_alloc_fail_at(size_t n);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/base/bytes.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+
+#include "worker_sdk/base/plain.h"
 
 void ct_reader_init(struct ct_reader *in, const void *data, size_t length)
 {
@@ -29,9 +32,9 @@ static uint64_t read_number(struct ct_reader *in, size_t size)
     const uint8_t *at = ct_read_raw(in, size);
     uint64_t value = 0;
 
-    for (size_t i = 0; at && i < size; i++)
-        value |= (uint64_t)at[i] << (8 * i);
-    return value;
+    if (at)
+        memcpy(&value, at, size);
+    return le64toh(value);
 }
 
 uint8_t ct_read_u8(struct ct_reader *in)
@@ -69,7 +72,7 @@ const uint8_t *ct_read_blob(struct ct_reader *in, size_t max, size_t *length)
     return ct_read_raw(in, *length);
 }
 
-void ct_read_str(struct ct_reader *in, char *dst, size_t size)
+void ct_read_name(struct ct_reader *in, char *dst, size_t size)
 {
     size_t length;
     const uint8_t *text = ct_read_blob(in, size - 1, &length);
@@ -81,6 +84,18 @@ void ct_read_str(struct ct_reader *in, char *dst, size_t size)
     if (length)
         memcpy(dst, text, length);
     dst[length] = '\0';
+}
+
+void ct_read_str(struct ct_reader *in, char *dst, size_t size)
+{
+    ct_read_name(in, dst, size);
+    ct_make_plain(dst, false);
+}
+
+void ct_read_text(struct ct_reader *in, char *dst, size_t size)
+{
+    ct_read_name(in, dst, size);
+    ct_make_plain(dst, true);
 }
 
 int ct_read_end(const struct ct_reader *in)
@@ -106,11 +121,9 @@ void ct_write_raw(struct ct_writer *out, const void *data, size_t length)
 
 static void write_number(struct ct_writer *out, uint64_t value, size_t size)
 {
-    uint8_t bytes[8];
+    const uint64_t bytes = htole64(value);
 
-    for (size_t i = 0; i < size; i++)
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    ct_write_raw(out, bytes, size);
+    ct_write_raw(out, &bytes, size);
 }
 
 void ct_write_u8(struct ct_writer *out, uint8_t value)

@@ -29,7 +29,11 @@ uint16_t ct_read_u16(struct ct_reader *in);
 uint32_t ct_read_u32(struct ct_reader *in);
 uint64_t ct_read_u64(struct ct_reader *in);
 int64_t ct_read_i64(struct ct_reader *in);
-/* Terminated text into dst[size]; bad when it does not fit or holds a NUL. */
+/* Terminated text into dst[size]; bad when it does not fit or holds a NUL. It is made plain
+ * (plain.h): one line; ct_read_text() keeps several; ct_read_name() keeps every byte, for what is
+ * put together, or opened, before anybody reads it. */
+void ct_read_text(struct ct_reader *in, char *dst, size_t size);
+void ct_read_name(struct ct_reader *in, char *dst, size_t size);
 void ct_read_str(struct ct_reader *in, char *dst, size_t size);
 /* A view of a blob of at most `max` bytes, borrowed from the reader's bytes. */
 const uint8_t *ct_read_blob(struct ct_reader *in, size_t max, size_t *length);

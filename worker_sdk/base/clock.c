@@ -14,7 +14,14 @@ static uint64_t read_clock_ns(clockid_t id)
 
 uint64_t ct_now_ns(void)
 {
-    return read_clock_ns(CLOCK_MONOTONIC);
+    return read_clock_ns(CLOCK_BOOTTIME);
+}
+
+uint64_t ct_suspended_ms(void)
+{
+    const uint64_t monotonic_ns = read_clock_ns(CLOCK_MONOTONIC);
+
+    return (ct_now_ns() - monotonic_ns) / 1000000u;
 }
 
 uint64_t ct_now_ms(void)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time: monotonic inside, wall clock for people only. Deadlines travel, timeouts do not. */
+/* Time: since boot inside, wall clock for people only. Deadlines travel, timeouts do not.
+ *
+ * The clock inside goes on while the machine is suspended (CLOCK_BOOTTIME): a lease ends then, too.
+ * Timers of libuv and of pthread conditions stand still meanwhile, and come late by that. */
 #ifndef CT_BASE_CLOCK_H
 #define CT_BASE_CLOCK_H
 
@@ -10,8 +13,10 @@ enum {
     CT_CLOCK_TEXT_MAX = 40
 };
 
-uint64_t ct_now_ms(void); /* monotonic */
-uint64_t ct_now_ns(void); /* monotonic */
+uint64_t ct_now_ms(void); /* since boot */
+uint64_t ct_now_ns(void); /* since boot */
+/* How much of that time the machine was suspended, of which the kernel's log knows nothing. */
+uint64_t ct_suspended_ms(void);
 /* now + timeout_ms, saturating: UINT64_MAX stays "never". */
 uint64_t ct_deadline_ms(uint64_t timeout_ms);
 /* Milliseconds left until deadline_ms, at least 0, at most INT_MAX (as poll() wants it). */

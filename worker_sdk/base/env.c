@@ -3,27 +3,55 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 
+enum {
+    ADDED_ENTRIES = 32, /* what a launcher adds */
+    ADDED_BYTES = 2048
+};
+
+/* Room for an entry, in one piece with the others while there is some: a launcher makes one
+ * environment for each of many workers. */
+static char *take(struct ct_env *env, size_t size)
+{
+    if (size > env->room_bytes - env->room_used)
+        return ct_zalloc(size);
+    env->room_used += size;
+    return env->room + env->room_used - size;
+}
+
+static void give_back(const struct ct_env *env, char *entry)
+{
+    if ((uintptr_t)entry - (uintptr_t)env->room >= env->room_bytes)
+        free(entry);
+}
+
 int ct_env_init(struct ct_env *env, char *const *base)
 {
+    size_t bytes = ADDED_BYTES;
     size_t count = 0;
 
     *env = (struct ct_env){0};
-    while (base && base[count])
-        count++;
-    env->capacity = count + 32; /* what a launcher adds */
-    if (!(env->list = ct_zalloc_array(env->capacity + 1, sizeof *env->list)))
+    for (; base && base[count]; count++)
+        bytes += strlen(base[count]) + 1;
+    env->capacity = count + ADDED_ENTRIES;
+    env->list = ct_zalloc_array(env->capacity + 1, sizeof *env->list);
+    env->room = ct_realloc_array(NULL, bytes, 1);
+    if (!env->list || !env->room) {
+        ct_env_deinit(env);
         return -ENOMEM;
+    }
+    env->room_bytes = bytes;
     for (; env->count < count; env->count++) {
-        if (!(env->list[env->count] = ct_strdup(base[env->count]))) {
-            ct_env_deinit(env);
-            return -ENOMEM;
-        }
+        const size_t size = strlen(base[env->count]) + 1;
+
+        env->list[env->count] = memcpy(take(env, size), base[env->count], size);
     }
     return 0;
 }
@@ -31,9 +59,17 @@ int ct_env_init(struct ct_env *env, char *const *base)
 void ct_env_deinit(struct ct_env *env)
 {
     for (size_t i = 0; i < env->count; i++)
-        free(env->list[i]);
+        give_back(env, env->list[i]);
     free(env->list);
+    free(env->room);
     *env = (struct ct_env){0};
+}
+
+/* NAME=value; most are told apart by their first letter, without a call. */
+static bool is_entry(const char *entry, const char *name, size_t length)
+{
+    return entry[0] == name[0] && strncmp(entry, name, length) == 0 &&
+           entry[length] == '=';
 }
 
 const char *ct_env_find(char *const *list, const char *name)
@@ -41,7 +77,7 @@ const char *ct_env_find(char *const *list, const char *name)
     const size_t length = strlen(name);
 
     for (; list && *list; list++)
-        if (strncmp(*list, name, length) == 0 && (*list)[length] == '=')
+        if (is_entry(*list, name, length))
             return *list + length + 1;
     return NULL;
 }
@@ -53,7 +89,7 @@ static size_t find(const struct ct_env *env, const char *name)
     size_t i;
 
     for (i = 0; i < env->count; i++)
-        if (strncmp(env->list[i], name, length) == 0 && env->list[i][length] == '=')
+        if (is_entry(env->list[i], name, length))
             break;
     return i;
 }
@@ -63,7 +99,7 @@ static int put(struct ct_env *env, size_t at, char *entry)
     char **list;
 
     if (at < env->count) {
-        free(env->list[at]);
+        give_back(env, env->list[at]);
         env->list[at] = entry;
         return 0;
     }
@@ -88,13 +124,13 @@ int ct_env_set(struct ct_env *env, const char *name, const char *value)
 
     if (!name_length || strchr(name, '='))
         return -EINVAL;
-    if (!(entry = ct_zalloc(name_length + value_length + 2)))
+    if (!(entry = take(env, name_length + value_length + 2)))
         return -ENOMEM;
     memcpy(entry, name, name_length);
     entry[name_length] = '=';
-    memcpy(entry + name_length + 1, value, value_length);
+    memcpy(entry + name_length + 1, value, value_length + 1);
     if ((rc = put(env, find(env, name), entry)) < 0)
-        free(entry);
+        give_back(env, entry);
     return rc;
 }
 
@@ -121,7 +157,7 @@ void ct_env_remove(struct ct_env *env, const char *name)
 
     if (at == env->count)
         return;
-    free(env->list[at]);
+    give_back(env, env->list[at]);
     memmove(env->list + at, env->list + at + 1, (env->count - at) * sizeof *env->list);
     env->count--;
 }

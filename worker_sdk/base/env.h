@@ -11,6 +11,8 @@ struct ct_env {
     char **list; /* "NAME=value" entries, NULL at the end; owned; give it to execve() */
     size_t count;
     size_t capacity;
+    char *room; /* owned: most of the entries; others are on the heap */
+    size_t room_used, room_bytes;
 };
 
 /* Copies `base` (may be NULL: empty). 0 or -ENOMEM. deinit accepts a zeroed one. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/base/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,35 @@ static const struct {
     CTRUN_ERRORS(CT_ERROR_NAME)
 #undef CT_ERROR_NAME
 };
+
+/* What people and programs are told in place of an errno: a name with an entry in ctrun-errors(7). */
+static int own_code(int rc)
+{
+    switch (-rc) {
+    case EINVAL: return CTRUN_E_USAGE;
+    case ENOENT:
+    case ESRCH: return CTRUN_E_NOT_FOUND;
+    case EPERM:
+    case EACCES: return CTRUN_E_DENIED;
+    case EADDRINUSE: return CTRUN_E_PORT_BUSY;
+    case EADDRNOTAVAIL: return CTRUN_E_NO_HOST;
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EPIPE: return CTRUN_E_UNREACHABLE;
+    case ETIMEDOUT: return CTRUN_E_TIMEOUT;
+    case EBADMSG:
+    case EPROTO: return CTRUN_E_PROTOCOL;
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case ENOSPC: return CTRUN_E_RESOURCES;
+    case ENOSYS:
+    case ENOTSUP: return CTRUN_E_UNSUPPORTED;
+    default: return rc <= -20000 ? rc : CTRUN_E_SYSTEM;
+    }
+}
 
 int ct_fail(struct ctrun_error *err, int rc, const char *fmt, ...)
 {
@@ -47,15 +77,11 @@ int ct_wrap(struct ctrun_error *err, const char *fmt, ...)
 
 const char *ct_error_name(int rc)
 {
-    const char *name;
-
-    if (rc > 0)
-        rc = -rc;
+    rc = own_code(rc > 0 ? -rc : rc);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].code == rc)
             return names[i].name;
-    name = strerrorname_np(-rc);
-    return name ? name : "E_UNKNOWN";
+    return "E_SYSTEM";
 }
 
 const char *ctrun_strerror(int code)
@@ -69,5 +95,6 @@ const char *ctrun_strerror(int code)
         CTRUN_ERRORS(CT_ERROR_TEXT)
 #undef CT_ERROR_TEXT
     }
-    return strerrordesc_np(-code) ? strerrordesc_np(-code) : "unknown error";
+    return code >= -EHWPOISON ? strerror(-code)
+                              : "unknown error"; /* EHWPOISON is the last */
 }

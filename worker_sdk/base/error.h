@@ -21,8 +21,8 @@ __attribute__((format(printf, 3, 4))) int ct_fail(struct ctrun_error *err, int r
 /* Puts "text: " in front of the sentence in err (may be NULL); the code stays. Returns it. */
 __attribute__((format(printf, 2, 3))) int ct_wrap(struct ctrun_error *err,
                                                   const char *fmt, ...);
-/* The stable name users grep for: "E_PORT_BUSY" for CTRUN_E_PORT_BUSY, "EADDRINUSE" for an
- * errno, "E_UNKNOWN" otherwise. Static text. `rc` may be positive or negative. */
+/* The stable name users grep for, always one of CTRUN_ERRORS: "E_PORT_BUSY" for CTRUN_E_PORT_BUSY
+ * and EADDRINUSE, "E_SYSTEM" for what has none. Static text. `rc` may be positive or negative. */
 const char *ct_error_name(int rc);
 
 #endif

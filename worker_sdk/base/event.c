@@ -17,7 +17,8 @@ static atomic_int event_fd = -1;
 
 int ct_event_open(const char *path)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    /* A pipe without a reader is refused with ENXIO, and a full one never holds up the run. */
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
 
     if (fd < 0)
         return -errno;
@@ -95,6 +96,9 @@ static void write_key(struct ct_event *event, const char *key)
 
 void ct_event_begin(struct ct_event *event, const char *name)
 {
+    event->is_wanted = atomic_load(&event_fd) >= 0;
+    if (!event->is_wanted)
+        return;
     ct_writer_init(&event->out, event->line, sizeof event->line);
     write_text(&event->out, "{");
     ct_event_str(event, "event", name);
@@ -105,6 +109,8 @@ void ct_event_begin(struct ct_event *event, const char *name)
 
 void ct_event_raw(struct ct_event *event, const char *key, const char *json)
 {
+    if (!event->is_wanted)
+        return;
     write_key(event, key);
     write_text(&event->out, json);
 }
@@ -113,12 +119,16 @@ void ct_event_int(struct ct_event *event, const char *key, int64_t value)
 {
     char text[24];
 
+    if (!event->is_wanted)
+        return;
     (void)ct_format(text, sizeof text, "%" PRId64, value);
     ct_event_raw(event, key, text);
 }
 
 void ct_event_str(struct ct_event *event, const char *key, const char *text)
 {
+    if (!event->is_wanted)
+        return;
     write_key(event, key);
     ct_json_write_str(&event->out, text);
 }
@@ -127,9 +137,9 @@ void ct_event_end(struct ct_event *event)
 {
     int fd = atomic_load(&event_fd);
 
-    write_text(&event->out, "}\n");
-    if (fd < 0)
+    if (!event->is_wanted || fd < 0)
         return;
+    write_text(&event->out, "}\n");
     if (event->out.bad) {
         ct_warn("event dropped reason=too_long limit=%d", CT_EVENT_MAX_BYTES);
         return;

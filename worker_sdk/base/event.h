@@ -14,6 +14,7 @@
 #ifndef CT_BASE_EVENT_H
 #define CT_BASE_EVENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker_sdk/base/bytes.h"
@@ -24,11 +25,13 @@ enum {
 };
 
 struct ct_event {
+    bool is_wanted; /* there was a destination when it began */
     struct ct_writer out;
     uint8_t line[CT_EVENT_MAX_BYTES];
 };
 
-/* Opens `path` for appending; replaces an earlier destination. 0 or a negative errno. */
+/* Opens `path` for appending; replaces an earlier destination. Never blocks. 0 or a negative errno:
+ * -ENXIO is a pipe that nobody reads. */
 int ct_event_open(const char *path);
 void ct_event_close(void);
 

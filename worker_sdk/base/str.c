@@ -82,6 +82,19 @@ const char *ct_trim(const char *text, size_t *length)
     return text;
 }
 
+int ct_parse_python_int(const char *text, int64_t *out)
+{
+    char digits[24];
+    size_t length = strlen(text);
+
+    text = ct_trim(text, &length);
+    if (length >= sizeof digits)
+        return -ERANGE;
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    return ct_parse_i64(digits, INT64_MIN, INT64_MAX, out);
+}
+
 const char *ct_next_field(const char **cursor, char separator, size_t *length)
 {
     const char *field = *cursor;

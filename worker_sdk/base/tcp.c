@@ -8,6 +8,17 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "worker_sdk/base/addr.h"
+
+bool ct_tcp_is_same_host(int fd)
+{
+    struct ct_addr near = {.length = sizeof near.v6}, far = {.length = sizeof far.v6};
+
+    return getsockname(fd, &near.any, &near.length) == 0 &&
+           getpeername(fd, &far.any, &far.length) == 0 &&
+           ct_addr_is_same_host(&near, &far);
+}
+
 int ct_tcp_look(int fd, struct ct_tcp_view *out)
 {
     struct tcp_info info = {0};

@@ -16,5 +16,7 @@ struct ct_tcp_view {
 
 /* 0 or a negative errno (no TCP socket). */
 int ct_tcp_look(int fd, struct ct_tcp_view *out);
+/* True when both ends have the same address: it leads back to this machine. */
+bool ct_tcp_is_same_host(int fd);
 
 #endif

@@ -15,6 +15,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/ckpt/checkpoint.h"
 #include "worker_sdk/ckpt/safetensors.h"
@@ -252,18 +253,21 @@ static int entry_read(const struct ctrun_checkpoint *checkpoint,
 }
 
 int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
-                          const struct ctrun_tensor *tensor, struct ctrun_error *err)
+                          const struct ctrun_tensor *given, struct ctrun_error *err)
 {
-    const struct ct_safetensors_entry *entry = entry_find(checkpoint, tensor->name);
+    const struct ct_safetensors_entry *entry;
+    struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
     char sum[CT_CHECKPOINT_CRC_BYTES];
     uint32_t crc;
-    int rc;
+    int rc = ct_sized_read(&tensor, sizeof tensor, given, "CTRUN_TENSOR_INIT", err);
 
-    if (!entry)
+    if (rc < 0)
+        return (void)ct_wrap(err, "load checkpoint"), rc;
+    if (!(entry = entry_find(checkpoint, tensor.name)))
         rc = ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "of another model: no tensor '%s'",
-                     tensor->name);
-    else if ((rc = entry_check(entry, tensor, err)) == 0 &&
-             (rc = entry_read(checkpoint, entry, tensor->data, &crc, err)) == 0 &&
+                     tensor.name);
+    else if ((rc = entry_check(entry, &tensor, err)) == 0 &&
+             (rc = entry_read(checkpoint, entry, tensor.data, &crc, err)) == 0 &&
              checkpoint->crcs) {
         (void)ct_format(sum, sizeof sum, "%08x", crc);
         if (memcmp(checkpoint->crcs + entry->ordinal * CT_CHECKPOINT_CRC_BYTES, sum,

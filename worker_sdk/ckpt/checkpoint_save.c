@@ -14,6 +14,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/ckpt/checkpoint.h"
 #include "worker_sdk/ckpt/safetensors.h"
@@ -238,19 +239,26 @@ static int replace_file(const char *path, const char *header, size_t header_byte
     return 0;
 }
 
-int ctrun_checkpoint_save(const char *path, const struct ctrun_tensor *tensors,
+int ctrun_checkpoint_save(const char *path, const struct ctrun_tensor *given,
                           size_t count, const struct ctrun_metadata *metadata,
                           size_t metadata_count, struct ctrun_error *err)
 {
     const struct ctrun_tensor **order = ct_zalloc_array(count, sizeof(*order));
+    static const struct ctrun_tensor defaults = CTRUN_TENSOR_INIT;
+    const struct ctrun_tensor *tensors;
     size_t header_bytes = 0;
     char *header = NULL;
+    void *list = NULL;
     int rc;
 
     if (!order) {
         rc = ct_fail(err, -ENOMEM, "out of memory");
         goto done;
     }
+    if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, given, count,
+                                  "CTRUN_TENSOR_INIT", err)) < 0)
+        goto done;
+    tensors = list;
     for (size_t i = 0; i < count; i++)
         order[i] = &tensors[i];
     if ((rc = tensors_check(order, count, err)) < 0)
@@ -262,6 +270,7 @@ int ctrun_checkpoint_save(const char *path, const struct ctrun_tensor *tensors,
     rc = replace_file(path, header, header_bytes, order, count, err);
 done:
     free(header);
+    free(list);
     free(order);
     return rc < 0 ? (ct_wrap(err, "save checkpoint %s", path), rc) : 0;
 }

@@ -35,6 +35,7 @@ const char *ct_safetensors_dtype_name(enum ctrun_dtype dtype)
     case CTRUN_BF16: return "BF16";
     case CTRUN_F32: return "F32";
     case CTRUN_F64: return "F64";
+    case CTRUN_I8: return "I8";
     }
     return NULL;
 }

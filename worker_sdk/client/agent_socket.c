@@ -11,8 +11,10 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/progress.h"
 #include "worker_sdk/wire/crash.h"
 #include "worker_sdk/wire/message.h"
+#include "worker_sdk/wire/progress.h"
 
 enum {
     AGENT_BUFFER_MAX_BYTES = 4096
@@ -43,13 +45,15 @@ static void flush(struct ct_agent_socket *agent)
     }
 }
 
-static int connect_abstract(const char *name)
+static int connect_to(const char *name)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     size_t length = strlen(name);
     int fd;
 
-    memcpy(addr.sun_path + 1, name + 1, length - 1); /* the '@' stands for a NUL byte */
+    memcpy(addr.sun_path, name, length);
+    if (name[0] == '@')
+        addr.sun_path[0] = '\0';
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
@@ -63,10 +67,10 @@ static int connect_abstract(const char *name)
     return fd;
 }
 
-/* The descriptor goes with the first byte of the frame. */
-static void send_crash_record(struct ct_agent_socket *agent)
+/* The descriptor goes with the first byte of the frame. False: not now, the next call may do better. */
+static bool send_descriptor(struct ct_agent_socket *agent,
+                            const struct ct_message *message, int fd)
 {
-    struct ct_message message;
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
@@ -80,36 +84,58 @@ static void send_crash_record(struct ct_agent_socket *agent)
     struct cmsghdr *head = CMSG_FIRSTHDR(&packet);
     ssize_t n;
 
-    ct_message_init(&message, CT_MESSAGE_WORKER_CRASH_RECORD);
-    message.worker_crash_record.size = sizeof(struct ct_crash);
     flush(agent);
-    if (agent->fd < 0 || agent->crash_record < 0 || ct_buf_length(&agent->out) > 0 ||
-        ct_message_encode(&agent->out, &message) < 0)
-        return; /* the next call may do better */
+    if (agent->fd < 0 || ct_buf_length(&agent->out) > 0 ||
+        ct_message_encode(&agent->out, message) < 0)
+        return false;
     data.iov_len = ct_buf_length(&agent->out);
     memcpy(frame, ct_buf_data(&agent->out), data.iov_len); /* it has 12 bytes */
     head->cmsg_level = SOL_SOCKET;
     head->cmsg_type = SCM_RIGHTS;
     head->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(head), &agent->crash_record, sizeof(int));
+    memcpy(CMSG_DATA(head), &fd, sizeof(int));
     n = sendmsg(agent->fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0) { /* full: later */
-        ct_buf_consume(&agent->out, data.iov_len);
-        return;
-    }
-    agent->crash_record = -1;
-    ct_buf_consume(&agent->out, (size_t)n);
+    ct_buf_consume(&agent->out, n < 0 ? data.iov_len : (size_t)n);
+    return n >= 0; /* else it is full */
 }
 
-bool ct_agent_socket_is_there(const struct ct_agent_socket *agent)
+static void send_crash_record(struct ct_agent_socket *agent)
 {
-    return agent->fd >= 0 || agent->name[0];
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_WORKER_CRASH_RECORD);
+    message.worker_crash_record.size = sizeof(struct ct_crash);
+    if (agent->crash_record >= 0 &&
+        send_descriptor(agent, &message, agent->crash_record))
+        agent->crash_record = -1;
+}
+
+static void send_progress(struct ct_agent_socket *agent)
+{
+    const int fd = ct_progress_open();
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_WORKER_PROGRESS);
+    message.worker_progress.size = sizeof(struct ct_progress);
+    agent->has_progress = fd < 0 || send_descriptor(agent, &message, fd);
+}
+
+bool ct_agent_socket_is_there(struct ct_agent_socket *agent)
+{
+    bool is_there;
+
+    pthread_mutex_lock(&agent->lock);
+    is_there = agent->fd >= 0 || agent->name[0];
+    pthread_mutex_unlock(&agent->lock);
+    return is_there;
 }
 
 void ct_agent_socket_share(struct ct_agent_socket *agent, int fd)
 {
+    pthread_mutex_lock(&agent->lock);
     agent->crash_record = fd;
     send_crash_record(agent);
+    pthread_mutex_unlock(&agent->lock);
 }
 
 /* Connects and says hello, unless there is nobody to connect to or we are connected. */
@@ -119,7 +145,7 @@ static void greet(struct ct_agent_socket *agent)
 
     if (agent->fd >= 0 || !agent->name[0])
         return;
-    agent->fd = connect_abstract(agent->name);
+    agent->fd = connect_to(agent->name);
     if (agent->fd == -EAGAIN) { /* its queue is full: many of us start at once */
         agent->fd = -1;
         return;
@@ -137,6 +163,7 @@ static void greet(struct ct_agent_socket *agent)
     hello.worker_hello.generation = agent->generation;
     if (ct_message_encode(&agent->out, &hello) < 0)
         give_up(agent, "out of memory");
+    flush(agent);
     send_crash_record(agent);
 }
 
@@ -145,9 +172,10 @@ void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int r
 {
     *agent = (struct ct_agent_socket){
         .fd = -1, .rank = rank, .generation = generation, .crash_record = -1};
+    pthread_mutex_init(&agent->lock, NULL);
     ct_buf_init(&agent->in, AGENT_BUFFER_MAX_BYTES);
     ct_buf_init(&agent->out, AGENT_BUFFER_MAX_BYTES);
-    if (!name || name[0] != '@')
+    if (!name || (name[0] != '@' && name[0] != '/'))
         return;
     if (ct_copy(agent->name, sizeof agent->name, name) < 0)
         agent->name[0] = '\0'; /* no socket can have so long a name */
@@ -170,19 +198,34 @@ static void send_step(struct ct_agent_socket *agent)
     flush(agent);
 }
 
+static void tell_step(struct ct_agent_socket *agent, uint64_t now_ms)
+{
+    greet(agent);
+    agent->next_send_ms = now_ms + CT_AGENT_STEP_EVERY_MS;
+    if (!agent->has_progress && ct_progress_open() >= 0) {
+        ct_progress_step(agent->step, now_ms); /* before the agent may look */
+        send_progress(agent);
+    }
+    if (agent->crash_record >= 0)
+        send_crash_record(agent);
+    send_step(agent);
+}
+
 void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step)
 {
     uint64_t now;
 
+    pthread_mutex_lock(&agent->lock);
     agent->step = step;
     agent->has_step = true;
-    if ((agent->fd < 0 && !agent->name[0]) || (now = ct_now_ms()) < agent->next_send_ms)
-        return;
-    greet(agent);
-    agent->next_send_ms = now + CT_AGENT_STEP_EVERY_MS;
-    if (agent->crash_record >= 0)
-        send_crash_record(agent);
-    send_step(agent);
+    if (agent->fd >= 0 || agent->name[0]) {
+        now = ct_now_ms();
+        if (agent->has_progress)
+            ct_progress_step(step, now);
+        if (now >= agent->next_send_ms)
+            tell_step(agent, now);
+    }
+    pthread_mutex_unlock(&agent->lock);
 }
 
 void ct_agent_socket_deinit(struct ct_agent_socket *agent)
@@ -195,6 +238,17 @@ void ct_agent_socket_deinit(struct ct_agent_socket *agent)
     agent->fd = -1;
     ct_buf_deinit(&agent->in);
     ct_buf_deinit(&agent->out);
+    pthread_mutex_destroy(&agent->lock);
+}
+
+static void take_loss(struct ct_agent_socket *agent, const struct ct_frame *frame)
+{
+    struct ct_message message;
+
+    if (ct_message_decode(frame, &message, NULL) < 0)
+        give_up(agent, "it sent a malformed message");
+    else
+        (void)ct_copy(agent->loss, sizeof agent->loss, message.worker_node_lost.text);
 }
 
 /* Takes whole frames out of what came in; kinds that a newer agent may send are skipped. */
@@ -207,16 +261,19 @@ static void read_frames(struct ct_agent_socket *agent)
                                 &frame)) > 0) {
         if (frame.kind == CT_MESSAGE_WORKER_SHOULD_STOP)
             agent->should_stop = true;
+        else if (frame.kind == CT_MESSAGE_WORKER_NODE_LOST)
+            take_loss(agent, &frame);
         ct_buf_consume(&agent->in, (size_t)n);
     }
     if (n < 0)
         give_up(agent, "it sent no frame of ours");
 }
 
-bool ct_agent_socket_should_stop(struct ct_agent_socket *agent)
+/* Takes what has come by now. */
+static void receive(struct ct_agent_socket *agent)
 {
     greet(agent);
-    while (agent->fd >= 0 && !agent->should_stop) {
+    while (agent->fd >= 0) {
         uint8_t *room;
         ssize_t n;
 
@@ -230,11 +287,35 @@ bool ct_agent_socket_should_stop(struct ct_agent_socket *agent)
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             break;
         if (n <= 0) {
-            give_up(agent, n < 0 ? strerror(errno) : "the agent is gone");
+            give_up(agent, n < 0 ? strerror(errno) : "the agent has ended");
             break;
         }
         ct_buf_commit(&agent->in, (size_t)n);
         read_frames(agent);
     }
-    return agent->should_stop;
+}
+
+bool ct_agent_socket_should_stop(struct ct_agent_socket *agent)
+{
+    bool should_stop;
+
+    pthread_mutex_lock(&agent->lock);
+    if (!agent->should_stop)
+        receive(agent);
+    should_stop = agent->should_stop;
+    pthread_mutex_unlock(&agent->lock);
+    return should_stop;
+}
+
+int ct_agent_socket_check_loss(struct ct_agent_socket *agent, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&agent->lock);
+    if (!agent->loss[0])
+        receive(agent);
+    if (agent->loss[0])
+        rc = ct_fail(err, CTRUN_E_PEER_LOST, "%s", agent->loss);
+    pthread_mutex_unlock(&agent->lock);
+    return rc;
 }

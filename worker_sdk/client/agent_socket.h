@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's line to its agent: steps go up, the wish to stop comes down.
  *
- * An abstract Unix stream socket with frames of wire/message.h. Nothing here blocks or fails:
+ * A Unix stream socket with frames of wire/message.h. Nothing here blocks or fails:
  * without an agent, or when it goes away, every call does nothing. A step that finds the socket
- * full is dropped; the next one says more anyway. One thread at a time. */
+ * full is dropped; the next one says more anyway. Any thread, after init and before deinit. */
 #ifndef CT_CLIENT_AGENT_SOCKET_H
 #define CT_CLIENT_AGENT_SOCKET_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "worker_sdk/base/buf.h"
+#include "worker_sdk/base/error.h"
 
 enum {
     CT_AGENT_STEP_EVERY_MS = 250
 }; /* at most four messages a second leave */
 
 enum {
-    CT_AGENT_NAME_MAX = 108
-}; /* a Unix socket's name, as the kernel has it */
+    CT_AGENT_NAME_MAX = 108, /* a Unix socket's name, as the kernel has it */
+    CT_AGENT_LOSS_MAX = 192
+};
 
 struct ct_agent_socket {
+    pthread_mutex_t lock; /* all that follows */
     int fd; /* -1: no agent, or (name not empty) its queue was full and we try again */
     char name[CT_AGENT_NAME_MAX];
     int rank;
@@ -30,23 +34,27 @@ struct ct_agent_socket {
     uint64_t step;         /* the latest told to us */
     uint64_t sent_step;    /* the latest that left */
     uint64_t next_send_ms; /* not before */
+    bool has_progress;     /* the agent has the page: client/progress.h */
     bool has_step;         /* any at all */
     bool has_sent;
     bool should_stop;
-    int crash_record; /* to be handed over; -1: none, or done */
+    char loss[CT_AGENT_LOSS_MAX]; /* empty: no node of the round is lost */
+    int crash_record;             /* to be handed over; -1: none, or done */
 };
 
-/* `name` is "@..." as in CTRUN_AGENT_SOCKET, or NULL. Says hello. deinit sends the last step. */
+/* `name` is a path or an abstract name "@...", as in CTRUN_AGENT_SOCKET, or NULL. Says hello. deinit sends the last step. */
 void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int rank,
                           uint64_t generation);
 void ct_agent_socket_deinit(struct ct_agent_socket *agent);
 void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step);
 /* False when there is no agent, or no longer. */
-bool ct_agent_socket_is_there(const struct ct_agent_socket *agent);
+bool ct_agent_socket_is_there(struct ct_agent_socket *agent);
 /* Hands the crash record (crash.h) over, now or when there is a connection. fd stays the caller's
  * and is kept. */
 void ct_agent_socket_share(struct ct_agent_socket *agent, int fd);
 /* True once the agent asked for it; stays true. */
 bool ct_agent_socket_should_stop(struct ct_agent_socket *agent);
+/* CTRUN_E_PEER_LOST once the agent told that a node of our round is lost; else 0. */
+int ct_agent_socket_check_loss(struct ct_agent_socket *agent, struct ctrun_error *err);
 
 #endif

@@ -304,25 +304,24 @@ static int meet(struct ctrun_store *store, uint64_t deadline_ms,
 }
 
 static int give_up(const struct ctrun_store *store, const struct ct_retry *retry,
-                   int rc, struct ctrun_error *err)
+                   uint64_t began_ms, int rc, struct ctrun_error *err)
 {
+    const double seconds = (double)(ct_now_ms() - began_ms) / 1e3;
     char last[CTRUN_ERROR_TEXT_MAX / 2];
 
     (void)ct_copy(last, sizeof last, err ? err->text : "");
     if (rc == CTRUN_E_DNS)
         return ct_fail(err, rc, "store %s:%d: tried %u times in %.1f s; %s",
-                       store->host, store->port, retry->tries,
-                       (double)store->timeout_ms / 1e3, last);
+                       store->host, store->port, retry->tries, seconds, last);
     if (rc == CTRUN_E_PROTOCOL)
         return ct_fail(
             err, rc,
             "store %s:%d: somebody answers there, but not as a TCPStore (tried %u "
             "times in %.1f s)",
-            store->host, store->port, retry->tries, (double)store->timeout_ms / 1e3);
+            store->host, store->port, retry->tries, seconds);
     return ct_fail(err, CTRUN_E_UNREACHABLE,
                    "store %s:%d: not reached in %.1f s (%u tries); last: %s",
-                   store->host, store->port, (double)store->timeout_ms / 1e3,
-                   retry->tries, last);
+                   store->host, store->port, seconds, retry->tries, last);
 }
 
 int ct_store_connect(struct ctrun_store **out, const char *host, int port,
@@ -330,6 +329,7 @@ int ct_store_connect(struct ctrun_store **out, const char *host, int port,
 {
     struct ctrun_store *store = create(host, port, timeout_ms);
     struct ctrun_error last = {.text = ""};
+    const uint64_t began_ms = ct_now_ms();
     struct ct_retry retry;
     int rc;
 
@@ -345,7 +345,7 @@ int ct_store_connect(struct ctrun_store **out, const char *host, int port,
         *out = store;
         return 0;
     }
-    rc = give_up(store, &retry, rc, &last);
+    rc = give_up(store, &retry, began_ms, rc, &last);
     if (err)
         *err = last;
     ctrun_store_close(store);

@@ -31,6 +31,11 @@ void ct_store_set_timeout(struct ctrun_store *store, uint64_t timeout_ms);
 /* True when the server speaks the protocol of torch >= 2.2. */
 bool ct_store_is_modern(const struct ctrun_store *store);
 
+/* Sets key to `desired` if it holds `expected`, or is not there and `expected` is empty. *actual
+ * is what it holds afterwards (`expected` for a key that is not there); free() it. */
+int ct_store_compare_set(struct ctrun_store *store, const char *key,
+                         const char *expected, const char *desired, void **actual,
+                         size_t *length, struct ctrun_error *err);
 /* 1 when all keys exist, 0 when not. */
 int ct_store_check(struct ctrun_store *store, const char *const *keys, size_t count,
                    struct ctrun_error *err);

@@ -146,6 +146,22 @@ int ctrun_store_add(struct ctrun_store *store, const char *key, int64_t delta,
     return rc;
 }
 
+int ct_store_compare_set(struct ctrun_store *store, const char *key,
+                         const char *expected, const char *desired, void **actual,
+                         size_t *length, struct ctrun_error *err)
+{
+    struct ct_tcpstore_request request = {
+        .query = CT_TCPSTORE_COMPARE_SET,
+        .value = {(const uint8_t *)expected, strlen(expected)},
+        .desired = {(const uint8_t *)desired, strlen(desired)}};
+    int rc;
+
+    if ((rc = wire_key(store, key, &request.key, err)) < 0 ||
+        (rc = ct_store_ask(store, &request, NULL, err)) < 0)
+        return rc;
+    return take_blob(store, rc, actual, length, err);
+}
+
 int ctrun_store_delete(struct ctrun_store *store, const char *key,
                        struct ctrun_error *err)
 {

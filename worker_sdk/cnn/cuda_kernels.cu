@@ -15,13 +15,19 @@ __global__ void gather(const uint8_t *images, const uint8_t *all_labels,
         labels[b] = all_labels[from];
 }
 
+/* fmaxf() would turn NaN into 0. */
+__device__ static float relu(float x)
+{
+    return x <= 0 ? 0 : x;
+}
+
 __global__ void bias_relu(float *a, const float *bias, size_t n, size_t channels,
                           size_t area)
 {
     const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 
     if (i < n)
-        a[i] = fmaxf(a[i] + bias[i / area % channels], 0.0f);
+        a[i] = relu(a[i] + bias[i / area % channels]);
 }
 
 __global__ void relu_backward(const float *a, float *da, size_t n)
@@ -55,8 +61,8 @@ __global__ void pool_forward(const float *a2, const float *bias,
     uint8_t best = 0;
 
     for (uint8_t k = 1; k < 4; k++)
-        best = four[k] > four[best] ? k : best;
-    value = fmaxf(four[best] + bias[c], 0.0f);
+        best = four[k] > four[best] || isnan(four[k]) ? k : best;
+    value = relu(four[best] + bias[c]);
     if (train)
         value = keeps1(seed, stage->epoch, stage->indices[b], t, c) ? value * CNN_SCALE1
                                                                     : 0.0f;
@@ -84,7 +90,7 @@ __global__ void head_step(struct head head)
     __shared__ float h[CNN_HIDDEN], logits[CNN_CLASSES], dlogits[CNN_CLASSES];
     const size_t b = blockIdx.x;
     const uint32_t i = threadIdx.x, label = head.labels[b];
-    float value = fmaxf(head.hidden[b * CNN_HIDDEN + i] + head.fc1_b[i], 0.0f);
+    float value = relu(head.hidden[b * CNN_HIDDEN + i] + head.fc1_b[i]);
     float sum = 0;
 
     if (head.train) {

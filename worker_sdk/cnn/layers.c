@@ -83,7 +83,7 @@ void cnn_conv_backward_w(const struct cnn_conv *s, const cnn_real *x,
 void cnn_relu_forward(cnn_real *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = x[i] > 0 ? x[i] : 0;
+        x[i] = x[i] <= 0 ? 0 : x[i];
 }
 
 void cnn_relu_backward(const cnn_real *y, cnn_real *dy, size_t n)
@@ -105,7 +105,7 @@ void cnn_maxpool_forward(size_t planes, size_t height, size_t width, const cnn_r
         uint8_t best = 0;
 
         for (uint8_t k = 1; k < 4; k++)
-            best = four[k] > four[best] ? k : best;
+            best = four[k] > four[best] || four[k] != four[k] ? k : best;
         y[n] = four[best];
         from[n] = best;
     }

@@ -28,7 +28,8 @@ void cnn_conv_backward_x(const struct cnn_conv *shape, const cnn_real *w,
 void cnn_conv_backward_w(const struct cnn_conv *shape, const cnn_real *x,
                          const cnn_real *dy, cnn_real *dw, cnn_real *db);
 
-/* y = max(x, 0), in place; the gradient passes where y > 0. */
+/* y = max(x, 0), in place; the gradient passes where y > 0. NaN stays NaN, here and below: a
+ * model that is broken must show it in its loss. */
 void cnn_relu_forward(cnn_real *x, size_t n);
 void cnn_relu_backward(const cnn_real *y, cnn_real *dy, size_t n);
 

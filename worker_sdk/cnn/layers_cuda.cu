@@ -5,8 +5,9 @@
  * A step is one captured graph per batch size: gather, forward, backward and, when no other rank
  * has to see the gradients, the update. The host only stages indices, epoch, scale and learning
  * rate, through a ring of pinned slots, and never waits: settle() does, when somebody wants to
- * know the loss. With exchange the graph ends after backward, gradients go to the host in the
- * order in which they are reported ready, and update() brings the averages back.
+ * know the loss. With exchange the graph ends after backward, gradients go where the reducer wants
+ * them, memory of the host or the device, in the order in which they are reported ready, and
+ * update() brings the averages back.
  *
  * Convolutions may use TF32, like PyTorch's; NVIDIA_TF32_OVERRIDE=0 turns that off. The first
  * failure of any call sticks in self->failed and is reported by the entry point it happened in. */
@@ -47,13 +48,14 @@ static int cuda_backward(struct cnn_engine *engine, float *const grads[CNN_PARAM
         const enum cnn_param p = order[i];
         const size_t bytes = cnn_params[p].count * sizeof(float);
 
-        if (self->exchange && self->batch.count == 0)
-            memset(grads[p], 0, bytes);
-        else if (self->exchange &&
-                 cuda_is_fine(self)) /* to pageable memory: waits for the copy */
+        if (self->exchange && self->batch.count == 0 && cuda_is_fine(self))
+            cuda_check(self,
+                       cudaMemsetAsync(cuda_grad(self, p), 0, bytes, self->stream),
+                       "clear gradients");
+        if (self->exchange && cuda_is_fine(self))
             cuda_check(self,
                        cudaMemcpyAsync(grads[p], cuda_grad(self, p), bytes,
-                                       cudaMemcpyDeviceToHost, self->stream),
+                                       cudaMemcpyDefault, self->stream),
                        "copy gradients");
         if (self->exchange && cuda_is_fine(self))
             cuda_check(self, cudaStreamSynchronize(self->stream), "wait");
@@ -72,12 +74,15 @@ static int cuda_update(struct cnn_engine *engine, float *const grads[CNN_PARAMS]
             cuda_launch(self, GRAPH_STEP, lr);
         return cuda_finish(self, err);
     }
+    /* The averages of a group of the device come in the order of the default stream. */
+    if (cuda_is_fine(self))
+        cuda_check(self, cudaStreamSynchronize(cudaStreamLegacy), "wait");
     cuda_reserve_batch(self, 1); /* the stage, for a rank that never had a sample */
     for (int p = 0; p < CNN_PARAMS && cuda_is_fine(self); p++)
         cuda_check(self,
                    cudaMemcpyAsync(cuda_grad(self, (enum cnn_param)p), grads[p],
                                    cnn_params[p].count * sizeof(float),
-                                   cudaMemcpyHostToDevice, self->stream),
+                                   cudaMemcpyDefault, self->stream),
                    "copy gradients");
     cuda_stage_step(self, &self->batch, lr);
     if (cuda_is_fine(self))

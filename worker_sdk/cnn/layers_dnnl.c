@@ -160,7 +160,8 @@ static void add_reorder(struct builder *b, struct step *steps, int *count,
     b->api->primitive_desc_destroy(pd);
 }
 
-/* An attribute that makes a convolution end with ReLU. */
+/* An attribute that makes a convolution end with ReLU. With a slope of 0 oneDNN takes a maximum,
+ * which turns NaN into 0; a slope this small keeps NaN and changes no sum. */
 static dnnl_primitive_attr_t fuse_relu(struct builder *b)
 {
     dnnl_primitive_attr_t attr = NULL;
@@ -169,7 +170,8 @@ static dnnl_primitive_attr_t fuse_relu(struct builder *b)
     check(b, b->api->primitive_attr_create(&attr), "attribute");
     check(b, b->api->post_ops_create(&ops), "attribute");
     if (b->failed == dnnl_success) {
-        check(b, b->api->post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0, 0),
+        check(b,
+              b->api->post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 1e-30f, 0),
               "ReLU");
         check(b, b->api->primitive_attr_set_post_ops(attr, ops), "ReLU");
     }

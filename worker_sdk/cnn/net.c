@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/cnn/random.h"
 
 enum {
@@ -117,14 +118,14 @@ void cnn_from_torch(enum cnn_param p, const float *in, float *out)
 /* FNV-1a over 32-bit words with a final mix: cheap, and every bit of every value counts. */
 uint64_t cnn_digest(const struct cnn_tensors *tensors)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = CT_HASH_START;
 
     for (enum cnn_param p = 0; p < CNN_PARAMS; p++) {
         for (uint32_t i = 0; i < cnn_params[p].count; i++) {
             uint32_t bits;
 
             memcpy(&bits, &tensors->of[p][i], sizeof bits);
-            hash = (hash ^ bits) * 0x100000001b3u;
+            hash = (hash ^ bits) * CT_HASH_PRIME;
             hash ^= hash >> 32;
         }
     }

@@ -57,6 +57,8 @@ static const struct option options[] = {
      "go on from the checkpoint at --save when it is there"},
     {"backend", TEXT, AT(backend), 0, 0, "auto", "NAME",
      "auto or one of those listed below"},
+    {"exchange", TEXT, AT(exchange), 0, 0, "host", "NAME",
+     "gradients travel by host (shared memory, TCP) or nccl (needs --backend=cuda)"},
     {"threads", NUMBER, AT(threads), 0, THREADS_MAX, "0", "N",
      "computing threads; 0: usable cores over workers on this host"},
     {"log-interval", NUMBER, AT(log_interval), 0, 1u << 30, NULL, "N",
@@ -174,6 +176,20 @@ static int parse_one(struct cnn_train_options *out, char **argv, int *i,
     return set(out, option, value, err);
 }
 
+static int check_exchange(const struct cnn_train_options *out, struct ctrun_error *err)
+{
+    if (strcmp(out->exchange, "host") == 0)
+        return 0;
+    if (strcmp(out->exchange, "nccl") != 0)
+        return ct_fail(err, CTRUN_E_USAGE, "--exchange %.60s: there is host and nccl",
+                       out->exchange);
+    return strcmp(out->backend, "cuda") == 0
+               ? 0
+               : ct_fail(err, CTRUN_E_USAGE,
+                         "--exchange=nccl: needs --backend=cuda: it carries gradients "
+                         "from GPU to GPU");
+}
+
 int cnn_options_parse(struct cnn_train_options *out, int argc, char **argv,
                       struct ctrun_error *err)
 {
@@ -198,7 +214,7 @@ int cnn_options_parse(struct cnn_train_options *out, int argc, char **argv,
     if (out->resume && !out->save)
         return ct_fail(err, CTRUN_E_USAGE,
                        "--resume: needs --save PATH to resume from");
-    return 0;
+    return check_exchange(out, err);
 }
 
 void cnn_options_help(FILE *to)

@@ -70,19 +70,19 @@ static inline vec pick(ivec which, vec yes, vec no)
     return (vec)((which & (ivec)yes) | (~which & (ivec)no));
 }
 
-/* Bit i: lane i is positive. */
+/* Bit i: lane i is positive, or NaN. */
 static inline uint64_t positive(vec v)
 {
 #if defined(__AVX512F__)
-    return _mm512_cmp_ps_mask((__m512)v, _mm512_setzero_ps(), _CMP_GT_OQ);
+    return _mm512_cmp_ps_mask((__m512)v, _mm512_setzero_ps(), _CMP_NLE_UQ);
 #elif defined(__AVX2__)
     return (uint64_t)(uint32_t)_mm256_movemask_ps(
-        _mm256_cmp_ps((__m256)v, _mm256_setzero_ps(), _CMP_GT_OQ));
+        _mm256_cmp_ps((__m256)v, _mm256_setzero_ps(), _CMP_NLE_UQ));
 #else
     uint64_t bits = 0;
 
     for (int i = 0; i < LANES; i++)
-        bits |= (uint64_t)(v[i] > 0) << i;
+        bits |= (uint64_t) !(v[i] <= 0) << i;
     return bits;
 #endif
 }
@@ -154,7 +154,7 @@ static void conv1(const struct cnn_simd_weights *w, const float *x, float *a1)
             UNROLL for (size_t i = 0; i < PIXELS; i++)
                 UNROLL for (size_t v = 0; v < GROUP; v++)
                     store(a1 + (p + i) * CNN_C1 + g + v * LANES,
-                          pick(sum[i][v] > 0, sum[i][v], splat(0)));
+                          pick(sum[i][v] <= 0, splat(0), sum[i][v]));
         }
     }
 }
@@ -218,7 +218,7 @@ static void multiply(const float v[restrict CNN_POOLED][CNN_C1],
 }
 
 /* The four outputs y = A^T m A of a tile, A^T = (1 1 1 0, 0 1 -1 -1), their maximum plus bias,
- * and which it was. Returns which of these channels are positive. */
+ * and which it was. Returns which of these channels are positive or NaN. */
 static inline uint64_t pool_tile(const struct cnn_simd_weights *w,
                                  const struct cnn_simd_scratch *scratch, size_t t,
                                  size_t c, float *value, int32_t *from)
@@ -243,7 +243,7 @@ static inline uint64_t pool_tile(const struct cnn_simd_weights *w,
     best = y[0];
     UNROLL for (int k = 1; k < 4; k++)
     {
-        const ivec more = y[k] > best;
+        const ivec more = (y[k] > best) | (y[k] != y[k]);
 
         best = pick(more, y[k], best);
         which = (more & k) | (~more & which);

@@ -48,6 +48,7 @@ static int image_init(struct image *image)
 
             (void)ct_format(image->names[at], NAME_MAX_BYTES, "%s%s", PREFIX[s],
                             cnn_params[p].name);
+            *tensor = (struct ctrun_tensor)CTRUN_TENSOR_INIT;
             tensor->name = image->names[at];
             tensor->dtype = CTRUN_F32;
             tensor->dims = cnn_params[p].dims;

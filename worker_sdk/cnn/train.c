@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/str.h"
 #include "worker_sdk/cnn/backend.h"
 #include "worker_sdk/cnn/optimizer.h"
 #include "worker_sdk/cnn/report.h"
@@ -31,6 +33,7 @@ struct trainer {
     struct cnn_engine *engine;
     struct cnn_position position;
     uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none yet */
+    bool has_moved;      /* to the next epoch since then, without a step */
     uint64_t *indices;   /* of this rank in this step */
     struct cnn_report report;
     uint64_t epoch_start_ms; /* of what this process did of the epoch */
@@ -111,7 +114,7 @@ static int find_furthest(struct trainer *t, int64_t mine, int *from,
 
     if (!all)
         return ct_fail(err, -ENOMEM, "resume: out of memory");
-    if ((rc = ctrun_all_gather(t->world, &mine, all, 1, CTRUN_I64, err)) < 0) {
+    if ((rc = ctrun_all_gather(t->world, &mine, all, 1, CTRUN_I64, NULL, err)) < 0) {
         free(all);
         return ct_wrap(err, "compare checkpoints");
     }
@@ -129,13 +132,14 @@ static int share_state(struct trainer *t, int from, struct ctrun_error *err)
                                          &t->model.acc_delta};
     int rc;
 
-    if ((rc = ctrun_broadcast(t->world, &t->position, sizeof t->position, CTRUN_U8,
-                              from, err)) < 0)
+    if ((rc = ctrun_broadcast(t->world, &t->position, &t->position, sizeof t->position,
+                              CTRUN_U8, from, NULL, err)) < 0)
         return ct_wrap(err, "share the checkpoint");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         for (enum cnn_param p = 0; p < CNN_PARAMS; p++)
-            if ((rc = ctrun_broadcast(t->world, parts[i]->of[p], cnn_params[p].count,
-                                      CTRUN_F32, from, err)) < 0)
+            if ((rc = ctrun_broadcast(t->world, parts[i]->of[p], parts[i]->of[p],
+                                      cnn_params[p].count, CTRUN_F32, from, NULL,
+                                      err)) < 0)
                 return ct_wrap(err, "share the checkpoint");
     return 0;
 }
@@ -193,6 +197,7 @@ static int set_up_ddp(struct trainer *t, struct ctrun_error *err)
 
     memset(params, 0, sizeof params);
     for (enum cnn_param p = 0; p < CNN_PARAMS; p++) {
+        params[p].size = sizeof *params;
         params[p].name = cnn_params[p].name;
         params[p].data = t->model.values.of[p];
         params[p].dtype = CTRUN_F32;
@@ -217,8 +222,10 @@ static void set_up_report(struct trainer *t)
 
 static int set_up(struct trainer *t, struct ctrun_error *err)
 {
+    struct ctrun_group_options group = CTRUN_GROUP_OPTIONS_INIT;
     int rc;
 
+    group.backend = t->options->exchange;
     if ((rc = ctrun_open(&t->session, NULL, err)) < 0)
         return rc;
     t->rank = ctrun_rank(t->session);
@@ -231,7 +238,7 @@ static int set_up(struct trainer *t, struct ctrun_error *err)
         (rc = set_up_engine(t, err)) < 0 || (rc = set_up_batches(t, err)) < 0)
         return rc;
     if (t->world_size > 1 &&
-        (rc = ctrun_group_open(&t->world, t->session, NULL, err)) < 0)
+        (rc = ctrun_group_open(&t->world, t->session, &group, err)) < 0)
         return rc;
     if (t->options->resume && (rc = resume(t, err)) < 0)
         return rc;
@@ -256,6 +263,44 @@ static void tear_down(struct trainer *t)
 
 /* ---- One step ---------------------------------------------------------------------------- */
 
+/* The first parameter, in forward order, with an element that is not finite; CNN_PARAMS: none. */
+static enum cnn_param find_broken(const struct cnn_tensors *tensors)
+{
+    for (enum cnn_param p = 0; p < CNN_PARAMS; p++)
+        for (uint32_t i = 0; i < cnn_params[p].count; i++)
+            if (!isfinite(tensors->of[p][i]))
+                return p;
+    return CNN_PARAMS;
+}
+
+/* Says what is known of a model that is no longer worth training. */
+static int fail_diverged(struct trainer *t, const char *what, struct ctrun_error *err)
+{
+    char where[120] = "no parameter does, so an activation overflowed";
+    char kept[400] = "";
+    enum cnn_param p;
+    int rc;
+
+    if ((rc = cnn_engine_pull(t->engine, err)) < 0)
+        return rc;
+    if ((p = find_broken(&t->model.values)) != CNN_PARAMS)
+        (void)ct_format(where, sizeof where, "%s is the first parameter that does",
+                        cnn_params[p].name);
+    if (t->options->save && t->saved_step != UINT64_MAX)
+        (void)ct_format(kept, sizeof kept, "%.300s still holds step %" PRIu64 "; ",
+                        t->options->save, t->saved_step);
+    return ct_fail(err, CTRUN_E_DIVERGED,
+                   "after step %" PRIu64
+                   ", rank %d: %s holds NaN or infinity (%s): the "
+                   "training diverged; %slower --lr",
+                   t->position.step, t->rank, what, where, kept);
+}
+
+static int check_loss(struct trainer *t, double loss, struct ctrun_error *err)
+{
+    return isfinite(loss) ? 0 : fail_diverged(t, "the loss", err);
+}
+
 /* Every W-th position of the global batch [at, at + n), beginning with our rank. */
 static size_t deal(struct trainer *t, const uint64_t *order, uint64_t n)
 {
@@ -270,7 +315,7 @@ static int on_ready(void *context, enum cnn_param p, struct ctrun_error *err)
 {
     struct trainer *t = context;
 
-    return t->ddp ? ctrun_ddp_grad_ready(t->ddp, (size_t)p, err) : 0;
+    return t->ddp ? ctrun_ddp_grad_ready(t->ddp, (size_t)p, NULL, err) : 0;
 }
 
 static int begin_ddp(struct trainer *t, struct ctrun_error *err)
@@ -302,9 +347,11 @@ static int run_step(struct trainer *t, const uint64_t *order, uint64_t n, float 
 
     if ((t->ddp && (rc = begin_ddp(t, err)) < 0) ||
         (rc = backend->forward(t->engine, &batch, err)) < 0 ||
+        /* One that runs ahead does not know its loss yet: agree() asks. */
+        (!backend->settle && (rc = check_loss(t, t->engine->sums.loss, err)) < 0) ||
         (t->ddp && (rc = ctrun_ddp_backward_begin(t->ddp, NULL, err)) < 0) ||
         (rc = backend->backward(t->engine, t->grads, on_ready, t, err)) < 0 ||
-        (t->ddp && (rc = ctrun_ddp_backward_end(t->ddp, err)) < 0))
+        (t->ddp && (rc = ctrun_ddp_backward_end(t->ddp, NULL, err)) < 0))
         return rc;
     return backend->update(t->engine, t->grads, lr, err);
 }
@@ -319,14 +366,15 @@ static int agree(struct trainer *t, uint64_t step, struct ctrun_error *err)
     /* A back end that runs ahead (a GPU) is only asked when somebody wants to know. */
     if ((t->world || !t->engine->backend->settle ||
          cnn_report_is_due(&t->report, step)) &&
-        (rc = cnn_engine_take_sums(t->engine, &local, err)) < 0)
+        ((rc = cnn_engine_take_sums(t->engine, &local, err)) < 0 ||
+         (rc = check_loss(t, local.loss, err)) < 0))
         return rc;
     sums[SUM_LOSS] = local.loss;
     sums[SUM_COUNT] = (double)local.count;
     sums[SUM_ASKED] = ctrun_should_stop(t->session) || *t->terminated == SIGUSR1;
     sums[SUM_TERMINATED] = *t->terminated == SIGTERM;
-    if (t->world &&
-        (rc = ctrun_all_reduce(t->world, sums, SUMS, CTRUN_F64, CTRUN_SUM, err)) < 0)
+    if (t->world && (rc = ctrun_all_reduce(t->world, sums, sums, SUMS, CTRUN_F64,
+                                           CTRUN_SUM, NULL, err)) < 0)
         return rc;
     t->position.loss += sums[SUM_LOSS];
     if (t->report.out) {
@@ -352,11 +400,15 @@ static int save(struct trainer *t, struct ctrun_error *err)
         .world_size = t->world_size};
     int rc;
 
-    if (t->rank != 0 || !t->options->save || t->saved_step == t->position.step)
+    if (t->rank != 0 || !t->options->save ||
+        (t->saved_step == t->position.step && !t->has_moved))
         return 0;
     if ((rc = cnn_engine_pull(t->engine, err)) < 0)
         return rc;
+    if (find_broken(&t->model.values) != CNN_PARAMS)
+        return fail_diverged(t, "the model", err); /* the last good one stays */
     t->saved_step = t->position.step;
+    t->has_moved = false;
     return cnn_state_save(t->options->save, &t->model, &t->position, &info, err);
 }
 
@@ -374,7 +426,7 @@ static int digest(struct trainer *t, uint64_t *out, struct ctrun_error *err)
     memcpy(&mine, out, sizeof mine);
     if (!(all = ct_zalloc_array((size_t)t->world_size, sizeof *all)))
         return ct_fail(err, -ENOMEM, "compare parameters: out of memory");
-    rc = ctrun_all_gather(t->world, &mine, all, 1, CTRUN_I64, err);
+    rc = ctrun_all_gather(t->world, &mine, all, 1, CTRUN_I64, NULL, err);
     for (int r = 0; r < t->world_size && rc >= 0; r++)
         if (all[r] != mine)
             rc = ct_fail(err, CTRUN_E_MISMATCH,
@@ -408,7 +460,8 @@ static int test(struct trainer *t, double *accuracy, struct ctrun_error *err)
     total[0] = (double)sums.correct;
     total[1] = (double)sums.count;
     if (rc >= 0 && t->world)
-        rc = ctrun_all_reduce(t->world, total, 2, CTRUN_F64, CTRUN_SUM, err);
+        rc = ctrun_all_reduce(t->world, total, total, 2, CTRUN_F64, CTRUN_SUM, NULL,
+                              err);
     *accuracy = rc >= 0 ? total[0] / total[1] : 0;
     return rc < 0 ? rc : 0;
 }
@@ -456,7 +509,8 @@ static int finish_epoch(struct trainer *t, struct ctrun_error *err)
     struct cnn_sums rest = {0};
     int rc;
 
-    if ((rc = cnn_engine_take_sums(t->engine, &rest, err)) < 0)
+    if ((rc = cnn_engine_take_sums(t->engine, &rest, err)) < 0 ||
+        (rc = check_loss(t, rest.loss, err)) < 0)
         return rc;
     result.seconds = (double)(ct_now_ms() - t->epoch_start_ms) / 1000;
     result.images_per_s = result.seconds > 0 ? (double)t->epoch_images / result.seconds
@@ -468,8 +522,7 @@ static int finish_epoch(struct trainer *t, struct ctrun_error *err)
     t->position.epoch++;
     t->position.start = 0;
     t->position.loss = 0;
-    t->saved_step =
-        UINT64_MAX; /* the position has moved on although the step has not */
+    t->has_moved = true;
     if ((rc = save(t, err)) < 0)
         return rc;
     cnn_report_epoch(&t->report, &result);
@@ -513,7 +566,10 @@ int cnn_train(const struct cnn_train_options *options,
               const volatile sig_atomic_t *terminated, void (*on_set_up)(void),
               struct ctrun_error *err)
 {
-    struct trainer t = {.options = options, .terminated = terminated};
+    struct trainer t = {.options = options,
+                        .terminated = terminated,
+                        .train = CTRUN_DATASET_INIT,
+                        .test = CTRUN_DATASET_INIT};
     bool is_running = false;
     int rc = set_up(&t, err);
 

@@ -15,8 +15,9 @@
 struct cnn_train_options {
     const char *data; /* directory of the IDX files */
     const char *backend;
-    const char *save; /* checkpoint file, or NULL */
-    bool resume;      /* go on from `save` when it is there */
+    const char *exchange; /* of gradients: the back end of the group, host or nccl */
+    const char *save;     /* checkpoint file, or NULL */
+    bool resume;          /* go on from `save` when it is there */
     bool json;
     uint64_t epochs;
     uint64_t batch_size;      /* samples of a step, each rank */

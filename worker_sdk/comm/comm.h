@@ -6,56 +6,51 @@
  * a table of the four things it asks of a store, so that this folder knows neither sessions
  * nor stores.
  *
- *     ct_group_open ── meet.c: who is where ──> a back end (backend.h): host.c or nccl.c
+ *     ct_group_open ── rdzv_resolve.c: who is where ──> a back end (backend.h): host.c or nccl.c
  *     ctrun_all_reduce ... ── checks ──> struct ct_call ──> the back end
  *
  * Thread: a group belongs to one thread at a time, except ctrun_group_abort(). */
 #ifndef CT_COMM_COMM_H
 #define CT_COMM_COMM_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stdbool.h>
 
-#include "worker_sdk/include/ctrun.h"
+#include "worker_sdk/comm/backend/place.h"
 
-enum {
-    CT_GROUP_MEMBERS_MAX = 4096, /* ranks of one group */
-    CT_BOOTSTRAP_KEY_MAX = 128,  /* bytes of a key, NUL included */
-};
+/* ---- For DDP: what a group of a device asks of those who use its memory ----------------- */
 
-/* What a group needs of a store that all ranks share. Every call blocks until deadline_ms
- * (monotonic, base/clock.h) at most and returns 0, CTRUN_E_TIMEOUT (the store stays usable),
- * or another negative code. */
-struct ct_bootstrap {
-    void *context; /* first argument of each call */
-    int (*set)(void *context, const char *key, const void *value, size_t length,
-               uint64_t deadline_ms, struct ctrun_error *err);
-    /* Waits until key exists. *value is allocated: the caller frees it. */
-    int (*get)(void *context, const char *key, void **value, size_t *length,
-               uint64_t deadline_ms, struct ctrun_error *err);
-    /* Waits until key exists. */
-    int (*wait)(void *context, const char *key, uint64_t deadline_ms,
-                struct ctrun_error *err);
-};
-
-/* Where this process stands in the world when a group is opened. */
-struct ct_group_place {
-    int rank;
-    int world_size;
-    /* These three name the group: the same on all ranks, and never used before in this store.
-     * sequence counts the groups that this session has opened, failed ones included. */
-    uint64_t generation;
-    uint64_t restart_count;
-    uint64_t sequence;
-    struct ct_bootstrap bootstrap; /* borrowed for the call; unused in a world of one */
-    /* NULL: find out which ranks share memory. Else ranks with equal text do (tests; or to cut
-     * a host in parts). */
-    const char *host_id;
-};
+/* Whether ctrun_group_alloc() gives memory that the host must not touch. */
+bool ct_group_is_device(const struct ctrun_group *group);
+/* A stream is a cudaStream_t. Below, what is put on the group's own stream comes behind what `stream`
+ * has by then, and behind the works that were started before; a group of the host ignores it. */
+/* Copies between memories of any kind, and waits. */
+int ct_group_copy(struct ctrun_group *group, void *to, const void *from, size_t bytes,
+                  void *stream, struct ctrun_error *err);
+/* Zeroes memory of the group; nobody waits. 0 bytes are a join of the two streams. */
+int ct_group_clear(struct ctrun_group *group, void *at, size_t bytes, void *stream,
+                   struct ctrun_error *err);
+/* What `stream` gets from now on comes behind all that the group's own stream has. */
+int ct_group_hold_back(struct ctrun_group *group, void *stream,
+                       struct ctrun_error *err);
+/* From memory of the device to memory of the host in the background. Device groups only. */
+int ct_group_fetch_start(struct ctrun_group *group, void *to, const void *from,
+                         size_t bytes, struct ctrun_work **out,
+                         struct ctrun_error *err);
+/* Frees a work of a device group that nobody will wait for. */
+int ct_work_let_go(struct ctrun_work *work, struct ctrun_error *err);
+/* All-reduce in the background of what the kernels that are on stream by now make. */
+int ct_group_all_reduce_start(struct ctrun_group *group, const void *in, void *out_data,
+                              size_t count, enum ctrun_dtype dtype, enum ctrun_op op,
+                              void *stream, struct ctrun_work **out,
+                              struct ctrun_error *err);
 
 /* ctrun_group_open() with a place instead of a session. A rank that is no member gets *out =
  * NULL and 0 at once. options may be NULL. */
 int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
                   const struct ctrun_group_options *options, struct ctrun_error *err);
+/* ctrun_group_split() with the place of this process, of which sequence is not used. */
+int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
+                   struct ctrun_group *parent, int color,
+                   const struct ctrun_group_options *options, struct ctrun_error *err);
 
 #endif

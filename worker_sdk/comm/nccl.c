@@ -2,30 +2,39 @@
 /* The NCCL back end: a plug-in, so that a machine without CUDA never sees it. libnccl and the
  * CUDA runtime are themselves opened at run time, and what is missing is said by name.
  *
+ *     caller's stream ──event──> the group's stream: calls in their order ──event each──> the host
+ *                                                                          or a caller's stream
+ *
  * The communicator is non-blocking: every wait is a poll of an event or of the communicator's
  * state, with a deadline, and ends when the group is aborted. `lock` is held around each NCCL
  * call and not while waiting, so that nobody is inside one when the communicator is aborted.
+ * A call whose end no thread of the program waits for is watched by a thread of ours: it may be
+ * what cudaStreamSynchronize() waits for.
  *
- * Data are device memory of the device that is current when the group is opened. Calls go onto
- * the stream of the group's options. An abort is local: NCCL itself tells the peers, when it
- * can; else their own deadline ends their calls. */
-#include <cuda_runtime_api.h>
+ * Device memory is that of the device that is current when the group is opened. Memory of the
+ * host goes through a pinned buffer and one of the device. An abort is local: NCCL itself tells
+ * the peers, when it can; else their own deadline ends their calls. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <nccl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <time.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/cond.h"
+#include "worker_sdk/base/list.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/comm/backend.h"
-#include "worker_sdk/comm/verdict.h"
+#include "worker_sdk/comm/backend/backend.h"
+#include "worker_sdk/comm/backend/verdict.h"
+#include "worker_sdk/comm/nccl_api.h"
 
 enum {
     OLDEST_NCCL = 21800, /* non-blocking communicators as we use them */
     NAP_MIN_NS = 2000,   /* between polls; doubles up to the maximum */
     NAP_MAX_NS = 1000000,
+    STAGE_MIN_BYTES = 4096,
+    WATCH_MS = 50, /* between looks at calls that nobody waits for */
 };
 
 /* Every function that we need, by the library's own name. */
@@ -38,14 +47,28 @@ enum {
     X(ncclCommFinalize)                                                                \
     X(ncclCommDestroy)                                                                 \
     X(ncclAllReduce)                                                                   \
+    X(ncclReduce)                                                                      \
+    X(ncclReduceScatter)                                                               \
+    X(ncclGroupStart)                                                                  \
+    X(ncclGroupEnd)                                                                    \
     X(ncclBroadcast) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGetErrorString)
 #define CUDA_FUNCTIONS(X)                                                              \
     X(cudaGetDevice)                                                                   \
     X(cudaSetDevice)                                                                   \
+    X(cudaStreamCreateWithFlags)                                                       \
+    X(cudaStreamWaitEvent)                                                             \
+    X(cudaStreamDestroy)                                                               \
     X(cudaEventCreateWithFlags)                                                        \
     X(cudaEventRecord)                                                                 \
     X(cudaEventQuery)                                                                  \
-    X(cudaEventDestroy) X(cudaMalloc) X(cudaMemset) X(cudaFree) X(cudaGetErrorString)
+    X(cudaEventDestroy)                                                                \
+    X(cudaMalloc)                                                                      \
+    X(cudaMemset)                                                                      \
+    X(cudaMemsetAsync)                                                                 \
+    X(cudaMemcpyAsync)                                                                 \
+    X(cudaFree)                                                                        \
+    X(cudaHostAlloc)                                                                   \
+    X(cudaFreeHost) X(cudaPointerGetAttributes) X(cudaGetErrorString)
 
 static struct {
 #define MEMBER(name) __typeof__(name) *name;
@@ -59,16 +82,36 @@ struct block {
     void *data;
 };
 
+/* A call on its way. */
+struct ticket {
+    struct ct_list node; /* in `running`, in their order, or in `spare` */
+    cudaEvent_t done;
+    struct ct_call call;
+    bool is_released; /* its caller does not ask any more */
+    bool is_done;
+    /* What lies on the host goes through these, `room` bytes each; kept for the next call. */
+    void *pinned;
+    void *device;
+    size_t room;
+    size_t fetched; /* bytes that are copied from `pinned` to call.out in the end */
+};
+
 struct nccl {
     ncclComm_t comm; /* NULL once aborted */
     cudaStream_t stream;
-    cudaEvent_t done;
-    int device;
+    cudaEvent_t joined; /* of callers' streams */
+    int device, size, me;
     void *scratch; /* one float, for barriers */
     struct block *blocks;
     struct ct_verdict verdict;
-    pthread_mutex_t lock;
-    struct ct_call call; /* in the background */
+    struct ct_watch nodes;
+    pthread_mutex_t lock; /* also of the two lists and is_closing */
+    struct ct_list running;
+    struct ct_list spare;
+    pthread_cond_t released; /* a call has nobody who waits for it */
+    bool is_closing;
+    bool has_thread;
+    pthread_t thread;
 };
 
 /* ---- The libraries ---------------------------------------------------------------------- */
@@ -149,6 +192,8 @@ static int ask_comm(struct nccl *nccl, const char *what, struct ctrun_error *err
     ncclResult_t asked;
     int rc = ct_verdict_get(&nccl->verdict, err);
 
+    if (rc == 0 && nccl->nodes.check)
+        rc = nccl->nodes.check(nccl->nodes.context, err);
     if (rc < 0)
         return rc;
     if (!nccl->comm)
@@ -178,20 +223,30 @@ static int settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
     }
 }
 
-/* 1 when the device is through with the call, 0 not yet. */
-static int ask_device(struct nccl *nccl, const char *what, struct ctrun_error *err)
+/* 1 when the device is through with the call, 0 not yet. An abort ends the kernel, so that the
+ * event of a call that failed fires too: the group is asked in any case, and after the event. Lock
+ * held. */
+static int ask_device(struct nccl *nccl, struct ticket *ticket, struct ctrun_error *err)
 {
-    cudaError_t state = api.cudaEventQuery(nccl->done);
+    const char *name = ct_call_name(ticket->call.kind);
+    cudaError_t state = api.cudaEventQuery(ticket->done);
     int rc;
 
-    if (state == cudaSuccess)
-        return 1;
-    if (state != cudaErrorNotReady)
-        return cuda_fail(err, what, state);
-    pthread_mutex_lock(&nccl->lock);
-    rc = ask_comm(nccl, what, err);
-    pthread_mutex_unlock(&nccl->lock);
-    return rc < 0 ? rc : 0;
+    if (state != cudaSuccess && state != cudaErrorNotReady)
+        return cuda_fail(err, name, state);
+    if ((rc = ask_comm(nccl, name, err)) < 0)
+        return rc;
+    ticket->is_done = state == cudaSuccess;
+    return ticket->is_done;
+}
+
+static int fail_late(const struct ticket *ticket, struct ctrun_error *err)
+{
+    char text[CT_CALL_TEXT_MAX];
+
+    ct_call_format(text, &ticket->call);
+    return ct_fail(err, CTRUN_E_TIMEOUT,
+                   "nccl: %s: not done in time; a rank is missing or stuck", text);
 }
 
 /* ---- Opening and closing ---------------------------------------------------------------- */
@@ -208,19 +263,74 @@ static void nccl_abort(void *self, int code, const char *text)
     pthread_mutex_unlock(&nccl->lock);
 }
 
+static void free_tickets(struct ct_list *list)
+{
+    while (!ct_list_is_empty(list)) {
+        struct ticket *ticket = ct_list_entry(list->next, struct ticket, node);
+
+        ct_list_remove(&ticket->node);
+        if (ticket->done)
+            (void)api.cudaEventDestroy(ticket->done);
+        if (ticket->pinned)
+            (void)api.cudaFreeHost(ticket->pinned);
+        if (ticket->device)
+            (void)api.cudaFree(ticket->device);
+        free(ticket);
+    }
+}
+
+/* Waits until the device is through with all calls, so that their memory may go. */
+static void finish_running(struct nccl *nccl)
+{
+    struct ctrun_error why;
+    long nap_ns = NAP_MIN_NS;
+    int rc = 0;
+
+    while (rc == 0 && !ct_list_is_empty(&nccl->running)) {
+        struct ticket *last = ct_list_entry(nccl->running.prev, struct ticket, node);
+
+        pthread_mutex_lock(&nccl->lock);
+        rc = ask_device(nccl, last, &why);
+        pthread_mutex_unlock(&nccl->lock);
+        if (rc == 0 && ct_now_ms() >= last->call.deadline_ms)
+            rc = fail_late(last, &why);
+        if (rc == 0)
+            nap(&nap_ns);
+    }
+    if (rc < 0)
+        nccl_abort(nccl, rc, why.text);
+}
+
+static void stop_thread(struct nccl *nccl)
+{
+    if (!nccl->has_thread)
+        return;
+    pthread_mutex_lock(&nccl->lock);
+    nccl->is_closing = true;
+    pthread_cond_signal(&nccl->released);
+    pthread_mutex_unlock(&nccl->lock);
+    (void)pthread_join(nccl->thread, NULL);
+}
+
 static void nccl_close(void *self)
 {
     enum {
         FINALIZE_MS = 5000
     };
     struct nccl *nccl = self;
-    ncclResult_t begun = nccl->comm ? api.ncclCommFinalize(nccl->comm) : ncclSuccess;
+    ncclResult_t begun;
+
+    stop_thread(nccl);
+    finish_running(nccl);
+    begun = nccl->comm ? api.ncclCommFinalize(nccl->comm) : ncclSuccess;
 
     if (nccl->comm && (begun == ncclSuccess || begun == ncclInProgress) &&
         settle(nccl, "close", ct_deadline_ms(FINALIZE_MS), NULL) == 0)
         (void)api.ncclCommDestroy(nccl->comm);
     else if (nccl->comm)
         (void)api.ncclCommAbort(nccl->comm);
+    free_tickets(&nccl->running);
+    free_tickets(&nccl->spare);
     while (nccl->blocks) {
         struct block *block = nccl->blocks;
         nccl->blocks = block->next;
@@ -229,8 +339,11 @@ static void nccl_close(void *self)
     }
     if (nccl->scratch)
         (void)api.cudaFree(nccl->scratch);
-    if (nccl->done)
-        (void)api.cudaEventDestroy(nccl->done);
+    if (nccl->joined)
+        (void)api.cudaEventDestroy(nccl->joined);
+    if (nccl->stream)
+        (void)api.cudaStreamDestroy(nccl->stream);
+    pthread_cond_destroy(&nccl->released);
     pthread_mutex_destroy(&nccl->lock);
     free(nccl);
 }
@@ -275,7 +388,9 @@ static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
     int rc;
 
     if ((made = api.cudaGetDevice(&nccl->device)) != cudaSuccess ||
-        (made = api.cudaEventCreateWithFlags(&nccl->done, cudaEventDisableTiming)) !=
+        (made = api.cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking)) !=
+            cudaSuccess ||
+        (made = api.cudaEventCreateWithFlags(&nccl->joined, cudaEventDisableTiming)) !=
             cudaSuccess ||
         (made = api.cudaMalloc(&nccl->scratch, sizeof(float))) != cudaSuccess ||
         (made = api.cudaMemset(nccl->scratch, 0, sizeof(float))) != cudaSuccess)
@@ -302,7 +417,12 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
     if (!(nccl = ct_zalloc(sizeof *nccl)))
         return ct_fail(err, -ENOMEM, "nccl: no memory");
     pthread_mutex_init(&nccl->lock, NULL);
-    nccl->stream = setup->options->stream;
+    ct_cond_init(&nccl->released);
+    ct_list_init(&nccl->running);
+    ct_list_init(&nccl->spare);
+    nccl->nodes = setup->nodes;
+    nccl->size = setup->size;
+    nccl->me = setup->me;
     if ((rc = open_comm(nccl, setup, err)) < 0) {
         nccl_abort(nccl, rc, "opening failed");
         nccl_close(nccl);
@@ -317,36 +437,72 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
 static const ncclDataType_t dtypes[] = {
     [CTRUN_U8] = ncclUint8,    [CTRUN_I32] = ncclInt32,     [CTRUN_I64] = ncclInt64,
     [CTRUN_F16] = ncclFloat16, [CTRUN_BF16] = ncclBfloat16, [CTRUN_F32] = ncclFloat32,
-    [CTRUN_F64] = ncclFloat64};
+    [CTRUN_F64] = ncclFloat64, [CTRUN_I8] = ncclInt8};
 static const ncclRedOp_t ops[] = {[CTRUN_SUM] = ncclSum,
                                   [CTRUN_AVG] = ncclAvg,
                                   [CTRUN_MIN] = ncclMin,
                                   [CTRUN_MAX] = ncclMax,
                                   [CTRUN_PROD] = ncclProd};
 
-static ncclResult_t enqueue(struct nccl *nccl, const struct ct_call *call)
+/* All messages at the same time; those to oneself are messages like others. Lock held. */
+static ncclResult_t launch_messages(struct nccl *nccl, const struct ct_call *call)
+{
+    ncclResult_t rc = api.ncclGroupStart();
+    ncclResult_t ended;
+
+    if (rc != ncclSuccess)
+        return rc;
+    for (size_t i = 0; rc == ncclSuccess && i < call->message_count; i++) {
+        const struct ct_message *message = &call->messages[i];
+        size_t count = message->bytes / ctrun_dtype_size(message->dtype);
+        rc = message->is_send
+                 ? api.ncclSend(message->from, count, dtypes[message->dtype],
+                                message->peer, nccl->comm, nccl->stream)
+                 : api.ncclRecv(message->to, count, dtypes[message->dtype],
+                                message->peer, nccl->comm, nccl->stream);
+    }
+    ended = api.ncclGroupEnd();
+    return rc == ncclSuccess || rc == ncclInProgress ? ended : rc;
+}
+
+/* Puts the call on the group's stream. Lock held. */
+static ncclResult_t launch(struct nccl *nccl, const struct ct_call *call,
+                           const void *in, void *out)
 {
     ncclDataType_t dtype = dtypes[call->dtype];
 
     switch (call->kind) {
     case CT_CALL_ALL_REDUCE:
-        return api.ncclAllReduce(call->in, call->out, call->count, dtype, ops[call->op],
-                                 nccl->comm, nccl->stream);
-    case CT_CALL_BROADCAST:
-        return api.ncclBroadcast(call->in, call->out, call->count, dtype, call->peer,
-                                 nccl->comm, nccl->stream);
-    case CT_CALL_ALL_GATHER:
-        return api.ncclAllGather(call->in, call->out, call->count, dtype, nccl->comm,
+        return api.ncclAllReduce(in, out, call->count, dtype, ops[call->op], nccl->comm,
                                  nccl->stream);
+    case CT_CALL_REDUCE:
+        return api.ncclReduce(in, out, call->count, dtype, ops[call->op], call->peer,
+                              nccl->comm, nccl->stream);
+    case CT_CALL_REDUCE_SCATTER:
+        return api.ncclReduceScatter(in, out, call->count, dtype, ops[call->op],
+                                     nccl->comm, nccl->stream);
+    case CT_CALL_ALL_TO_ALL:
+    case CT_CALL_ALL_TO_ALL_V:
+    case CT_CALL_ALL_GATHER_V:
+    case CT_CALL_GATHER:
+    case CT_CALL_SCATTER:
+    case CT_CALL_BATCH: return launch_messages(nccl, call);
+    case CT_CALL_BROADCAST:
+        return api.ncclBroadcast(in, out, call->count, dtype, call->peer, nccl->comm,
+                                 nccl->stream);
+    case CT_CALL_ALL_GATHER:
+        return api.ncclAllGather(in, out, call->count, dtype, nccl->comm, nccl->stream);
     case CT_CALL_BARRIER:
         return api.ncclAllReduce(nccl->scratch, nccl->scratch, 1, ncclFloat32, ncclSum,
                                  nccl->comm, nccl->stream);
     case CT_CALL_SEND:
-        return api.ncclSend(call->in, call->count, dtype, call->peer, nccl->comm,
+        return api.ncclSend(in, call->count, dtype, call->peer, nccl->comm,
                             nccl->stream);
     case CT_CALL_RECV:
-        return api.ncclRecv(call->out, call->count, dtype, call->peer, nccl->comm,
+        return api.ncclRecv(out, call->count, dtype, call->peer, nccl->comm,
                             nccl->stream);
+    case CT_CALL_COPY:
+    case CT_CALL_CLEAR: break;
     }
     return ncclInvalidArgument;
 }
@@ -359,61 +515,389 @@ static int fail_group(struct nccl *nccl, int rc, const struct ctrun_error *why,
     return ct_verdict_get(&nccl->verdict, err);
 }
 
-static int nccl_begin(void *self, const struct ct_call *call, struct ctrun_error *err)
-{
-    struct nccl *nccl = self;
-    struct ctrun_error why = {.text = ""};
-    ncclResult_t begun = ncclSuccess;
-    cudaError_t recorded;
-    int rc;
+/* ---- Memory of the host ----------------------------------------------------------------- */
 
-    nccl->call = *call;
-    (void)api.cudaSetDevice(nccl->device); /* of this thread; a failure shows below */
-    pthread_mutex_lock(&nccl->lock);
-    if ((rc = ask_comm(nccl, "call", &why)) >= 0)
-        begun = enqueue(nccl, call);
-    pthread_mutex_unlock(&nccl->lock);
-    if (rc >= 0 && begun != ncclSuccess && begun != ncclInProgress)
-        rc = nccl_fail(&why, "call", begun);
-    if (rc >= 0)
-        rc = settle(nccl, "call", call->deadline_ms, &why);
-    if (rc == 0 &&
-        (recorded = api.cudaEventRecord(nccl->done, nccl->stream)) != cudaSuccess)
-        rc = cuda_fail(&why, "record", recorded);
-    return rc < 0 ? fail_group(nccl, rc, &why, err) : 0;
+static cudaError_t find_place(const void *data, bool *is_on_device)
+{
+    struct cudaPointerAttributes found = {.type = cudaMemoryTypeUnregistered};
+    cudaError_t rc = api.cudaPointerGetAttributes(&found, data);
+
+    *is_on_device = found.type == cudaMemoryTypeDevice ||
+                    found.type == cudaMemoryTypeManaged;
+    return rc;
 }
 
-static int nccl_advance(void *self, bool wait, struct ctrun_error *err)
+/* More than one message. */
+static bool is_exchange(const struct ct_call *call)
+{
+    return ct_call_has_messages(call) && call->kind != CT_CALL_SEND &&
+           call->kind != CT_CALL_RECV;
+}
+
+static bool gives(const struct nccl *nccl, const struct ct_call *call)
+{
+    return call->kind != CT_CALL_RECV && call->kind != CT_CALL_BARRIER &&
+           (call->kind != CT_CALL_BROADCAST || call->peer == nccl->me);
+}
+
+static size_t out_bytes(const struct nccl *nccl, const struct ct_call *call)
+{
+    size_t each = call->kind == CT_CALL_ALL_GATHER ? (size_t)nccl->size : 1;
+    bool gets = call->kind != CT_CALL_SEND &&
+                (call->kind != CT_CALL_REDUCE || call->peer == nccl->me);
+
+    return gets ? call->bytes * each : 0;
+}
+
+static cudaError_t reserve(struct ticket *ticket, size_t bytes)
+{
+    size_t room = STAGE_MIN_BYTES;
+    cudaError_t rc;
+
+    if (bytes <= ticket->room)
+        return cudaSuccess;
+    while (room < bytes) /* seldom more: to free waits for the whole device */
+        room *= 2;
+    if (ticket->pinned)
+        (void)api.cudaFreeHost(ticket->pinned);
+    if (ticket->device)
+        (void)api.cudaFree(ticket->device);
+    ticket->pinned = ticket->device = NULL;
+    ticket->room = 0;
+    if ((rc = api.cudaHostAlloc(&ticket->pinned, room, cudaHostAllocDefault)) !=
+            cudaSuccess ||
+        (rc = api.cudaMalloc(&ticket->device, room)) != cudaSuccess)
+        return rc;
+    ticket->room = room;
+    return cudaSuccess;
+}
+
+/* Where the device reads `in`: there, or a copy of it that the stream makes. */
+static cudaError_t stage_in(struct nccl *nccl, struct ticket *ticket, const void **in)
+{
+    const struct ct_call *call = &ticket->call;
+    const size_t bytes = ct_call_in_bytes(call, nccl->size);
+    unsigned char *at;
+    bool is_on_device;
+    cudaError_t rc;
+
+    if (bytes == 0 || call->kind == CT_CALL_CLEAR || is_exchange(call))
+        return cudaSuccess;
+    if ((rc = find_place(call->in, &is_on_device)) != cudaSuccess || is_on_device)
+        return rc;
+    if ((rc = reserve(ticket, bytes)) != cudaSuccess)
+        return rc;
+    at = ticket->device;
+    if (call->kind == CT_CALL_ALL_GATHER && ticket->fetched) /* in place */
+        at += (size_t)nccl->me * call->bytes;
+    *in = at;
+    if (!gives(nccl, call))
+        return cudaSuccess;
+    memcpy(ticket->pinned, call->in, bytes);
+    return api.cudaMemcpyAsync(at, ticket->pinned, bytes, cudaMemcpyHostToDevice,
+                               nccl->stream);
+}
+
+/* Where the device writes `out`; what lies on the host is fetched in the end. */
+static cudaError_t stage_out(struct nccl *nccl, struct ticket *ticket, void **out)
+{
+    const struct ct_call *call = &ticket->call;
+    const size_t bytes = out_bytes(nccl, call);
+    const size_t in_bytes = ct_call_in_bytes(call, nccl->size);
+    bool is_on_device;
+    cudaError_t rc;
+
+    if (bytes == 0 || call->kind == CT_CALL_CLEAR || is_exchange(call))
+        return cudaSuccess;
+    if ((rc = find_place(call->out, &is_on_device)) != cudaSuccess || is_on_device)
+        return rc;
+    ticket->fetched = bytes;
+    if ((rc = reserve(ticket, bytes > in_bytes ? bytes : in_bytes)) != cudaSuccess)
+        return rc;
+    *out = ticket->device;
+    if (call->kind == CT_CALL_REDUCE_SCATTER) /* in place */
+        *out = (unsigned char *)ticket->device + (size_t)nccl->me * call->bytes;
+    return cudaSuccess;
+}
+
+/* Messages are not staged: the device must reach them. */
+static int check_messages(const struct ct_call *call, struct ctrun_error *err)
+{
+    bool is_on_device = true;
+    cudaError_t rc = cudaSuccess;
+
+    for (size_t i = 0; is_exchange(call) && i < call->message_count; i++) {
+        const struct ct_message *message = &call->messages[i];
+        const void *at = message->is_send ? message->from : message->to;
+        if (message->bytes && rc == cudaSuccess && is_on_device)
+            rc = find_place(at, &is_on_device);
+    }
+    if (rc != cudaSuccess)
+        return cuda_fail(err, ct_call_name(call->kind), rc);
+    return is_on_device ? 0
+                        : ct_fail(err, CTRUN_E_UNSUPPORTED,
+                                  "nccl: %s: memory of the host: give memory of the "
+                                  "device",
+                                  ct_call_name(call->kind));
+}
+
+/* ---- One call --------------------------------------------------------------------------- */
+
+static cudaError_t run_copy(struct nccl *nccl, struct ticket *ticket, const void *in,
+                            void *out)
+{
+    const struct ct_call *call = &ticket->call;
+
+    if (call->bytes == 0)
+        return cudaSuccess;
+    if (call->kind == CT_CALL_CLEAR)
+        return api.cudaMemsetAsync(out, 0, call->bytes, nccl->stream);
+    if (in == out) /* the buffer of the device, between memory of the host */
+        return cudaSuccess;
+    return api.cudaMemcpyAsync(out, in, call->bytes, cudaMemcpyDeviceToDevice,
+                               nccl->stream);
+}
+
+/* The group's stream waits for what `stream` has by now. */
+static cudaError_t join(struct nccl *nccl, cudaStream_t stream)
+{
+    cudaError_t rc = api.cudaEventRecord(nccl->joined, stream);
+
+    return rc == cudaSuccess ? api.cudaStreamWaitEvent(nccl->stream, nccl->joined, 0)
+                             : rc;
+}
+
+static int put_on_stream(struct nccl *nccl, struct ticket *ticket, cudaStream_t stream,
+                         struct ctrun_error *err)
+{
+    const struct ct_call *call = &ticket->call;
+    const char *name = ct_call_name(call->kind);
+    const void *in = call->in;
+    void *out = call->out;
+    ncclResult_t begun = ncclSuccess;
+    cudaError_t code;
+    int rc;
+
+    if ((code = join(nccl, stream)) != cudaSuccess ||
+        (code = stage_out(nccl, ticket, &out)) != cudaSuccess ||
+        (code = stage_in(nccl, ticket, &in)) != cudaSuccess)
+        return cuda_fail(err, name, code);
+    if (call->kind == CT_CALL_COPY || call->kind == CT_CALL_CLEAR) {
+        if ((code = run_copy(nccl, ticket, in, out)) != cudaSuccess)
+            return cuda_fail(err, name, code);
+    } else {
+        pthread_mutex_lock(&nccl->lock);
+        if ((rc = ask_comm(nccl, name, err)) >= 0)
+            begun = launch(nccl, call, in, out);
+        pthread_mutex_unlock(&nccl->lock);
+        if (rc < 0)
+            return rc;
+        if (begun != ncclSuccess && begun != ncclInProgress)
+            return nccl_fail(err, name, begun);
+        if (begun == ncclInProgress &&
+            (rc = settle(nccl, name, call->deadline_ms, err)) < 0)
+            return rc;
+    }
+    if ((ticket->fetched &&
+         (code = api.cudaMemcpyAsync(ticket->pinned, out, ticket->fetched,
+                                     cudaMemcpyDeviceToHost, nccl->stream)) !=
+             cudaSuccess) ||
+        (code = api.cudaEventRecord(ticket->done, nccl->stream)) != cudaSuccess)
+        return cuda_fail(err, name, code);
+    return 0;
+}
+
+static struct ticket *take_ticket(struct nccl *nccl, struct ctrun_error *err)
+{
+    struct ticket *ticket = NULL;
+    cudaError_t made;
+
+    pthread_mutex_lock(&nccl->lock);
+    if (!ct_list_is_empty(&nccl->spare)) {
+        ticket = ct_list_entry(nccl->spare.next, struct ticket, node);
+        ct_list_remove(&ticket->node);
+    }
+    pthread_mutex_unlock(&nccl->lock);
+    if (ticket)
+        return ticket;
+    if (!(ticket = ct_zalloc(sizeof *ticket))) {
+        ct_fail(err, -ENOMEM, "nccl: no memory");
+        return NULL;
+    }
+    made = api.cudaEventCreateWithFlags(&ticket->done, cudaEventDisableTiming);
+    if (made == cudaSuccess)
+        return ticket;
+    (void)cuda_fail(err, "event", made);
+    free(ticket);
+    return NULL;
+}
+
+/* From `running`, or from nowhere, to `spare`. Lock held. */
+static void spend(struct nccl *nccl, struct ticket *ticket)
+{
+    ct_list_remove(&ticket->node);
+    ct_list_add(&nccl->spare, &ticket->node);
+}
+
+static int nccl_enqueue(void *self, const struct ct_call *call, void *stream,
+                        void **out, struct ctrun_error *err)
 {
     struct nccl *nccl = self;
     struct ctrun_error why = {.text = ""};
+    struct ticket *ticket;
+    int rc = ct_verdict_get(&nccl->verdict, err);
+
+    if (rc < 0)
+        return rc;
+    (void)api.cudaSetDevice(nccl->device); /* of this thread; a failure shows below */
+    if ((rc = check_messages(call, err)) < 0)
+        return rc;
+    if (!(ticket = take_ticket(nccl, &why)))
+        return fail_group(nccl, why.code, &why, err);
+    ticket->call = *call;
+    ticket->is_released = ticket->is_done = false;
+    ticket->fetched = 0;
+    pthread_mutex_lock(&nccl->lock); /* before it runs: its buffers are in use then */
+    ct_list_add(&nccl->running, &ticket->node);
+    pthread_mutex_unlock(&nccl->lock);
+    if ((rc = put_on_stream(nccl, ticket, stream, &why)) < 0)
+        return fail_group(nccl, rc, &why, err);
+    *out = ticket;
+    return 0;
+}
+
+static int wait_for_device(struct nccl *nccl, struct ticket *ticket, bool wait,
+                           struct ctrun_error *err)
+{
     long nap_ns = NAP_MIN_NS;
     int rc;
 
-    while ((rc = ask_device(nccl, "call", &why)) == 0 && wait) {
-        if (ct_now_ms() >= nccl->call.deadline_ms) {
-            rc = ct_fail(&why, CTRUN_E_TIMEOUT,
-                         "nccl: call: not done in time; a rank is missing or stuck");
-            break;
-        }
+    for (;;) {
+        pthread_mutex_lock(&nccl->lock);
+        rc = ask_device(nccl, ticket, err);
+        pthread_mutex_unlock(&nccl->lock);
+        if (rc != 0 || !wait)
+            return rc;
+        if (ct_now_ms() >= ticket->call.deadline_ms)
+            return fail_late(ticket, err);
         nap(&nap_ns);
     }
-    return rc < 0 ? fail_group(nccl, rc, &why, err) : rc;
 }
 
-static int nccl_run(void *self, const struct ct_call *call, struct ctrun_error *err)
+static int nccl_poll(void *self, void *opaque, bool wait, struct ctrun_error *err)
 {
-    int rc = nccl_begin(self, call, err);
+    struct ticket *ticket = opaque;
+    struct nccl *nccl = self;
+    struct ctrun_error why = {.text = ""};
+    int rc = wait_for_device(nccl, ticket, wait, &why);
 
+    if (rc < 0)
+        rc = fail_group(nccl, rc, &why, err);
+    else if (rc > 0 && ticket->fetched)
+        memcpy(ticket->call.out, ticket->pinned, ticket->fetched);
     if (rc == 0)
-        rc = nccl_advance(self, true, err);
-    return rc < 0 ? rc : 0;
+        return 0;
+    pthread_mutex_lock(&nccl->lock);
+    if (rc > 0)
+        spend(nccl, ticket); /* else close frees it: the device may still be at it */
+    pthread_mutex_unlock(&nccl->lock);
+    return rc;
 }
 
-static bool nccl_is_inline(const void *self)
+/* ---- Calls that nobody waits for -------------------------------------------------------- */
+
+/* 0, or why the group must end. Lock held. */
+static int look_after(struct nccl *nccl, struct ctrun_error *err)
 {
-    (void)self;
-    return true; /* the device does the work */
+    struct ct_list *it, *keep;
+    int rc;
+
+    ct_list_for_each_safe(it, keep, &nccl->running) {
+        struct ticket *ticket = ct_list_entry(it, struct ticket, node);
+
+        if (!ticket->is_released)
+            continue;
+        if ((rc = ask_device(nccl, ticket, err)) < 0)
+            return rc;
+        if (rc > 0)
+            spend(nccl, ticket);
+        else if (ct_now_ms() >= ticket->call.deadline_ms)
+            return fail_late(ticket, err);
+        else
+            return 0; /* those behind it are not done either */
+    }
+    return 0;
+}
+
+static bool has_released(struct nccl *nccl)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &nccl->running)
+        if (ct_list_entry(it, struct ticket, node)->is_released)
+            return true;
+    return false;
+}
+
+static void *watch(void *context)
+{
+    struct nccl *nccl = context;
+    struct ctrun_error why = {.text = ""};
+    int rc = 0;
+
+    (void)api.cudaSetDevice(nccl->device);
+    pthread_mutex_lock(&nccl->lock);
+    while (rc >= 0 && !nccl->is_closing) {
+        if (!has_released(nccl))
+            pthread_cond_wait(&nccl->released, &nccl->lock);
+        else if ((rc = look_after(nccl, &why)) >= 0 && !nccl->is_closing)
+            ct_cond_wait(&nccl->released, &nccl->lock, ct_deadline_ms(WATCH_MS));
+    }
+    pthread_mutex_unlock(&nccl->lock);
+    if (rc < 0)
+        nccl_abort(nccl, rc, why.text);
+    return NULL;
+}
+
+/* The thread takes no signals: they are the program's. */
+static int start_watch(struct nccl *nccl, struct ctrun_error *err)
+{
+    sigset_t all, before;
+    int rc;
+
+    if (nccl->has_thread)
+        return 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&nccl->thread, NULL, watch, nccl);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    nccl->has_thread = rc == 0;
+    return rc ? ct_fail(err, -rc, "nccl: start a thread: %s", strerror(rc)) : 0;
+}
+
+static int nccl_release(void *self, void *opaque, void *const *stream,
+                        struct ctrun_error *err)
+{
+    struct ticket *ticket = opaque;
+    struct nccl *nccl = self;
+    struct ctrun_error why = {.text = ""};
+    cudaError_t code;
+    int rc = 0;
+
+    if (ticket->fetched)
+        rc = ct_fail(&why, CTRUN_E_UNSUPPORTED,
+                     "nccl: a stream cannot wait for memory of the host: use "
+                     "ctrun_work_wait()");
+    else if (stream &&
+             (code = api.cudaStreamWaitEvent(*stream, ticket->done, 0)) != cudaSuccess)
+        rc = cuda_fail(&why, "stream wait", code);
+    else
+        rc = start_watch(nccl, &why);
+    pthread_mutex_lock(&nccl->lock);
+    ticket->is_released = true;
+    pthread_cond_signal(&nccl->released);
+    pthread_mutex_unlock(&nccl->lock);
+    return rc < 0 ? fail_group(nccl, rc, &why, err) : 0;
 }
 
 static int nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
@@ -446,10 +930,9 @@ const struct ct_backend_ops *ctrun_backend_plugin(void)
     static const struct ct_backend_ops plugin = {.version = CT_BACKEND_VERSION,
                                                  .name = "nccl",
                                                  .open = nccl_open,
-                                                 .run = nccl_run,
-                                                 .is_inline = nccl_is_inline,
-                                                 .begin = nccl_begin,
-                                                 .advance = nccl_advance,
+                                                 .enqueue = nccl_enqueue,
+                                                 .poll = nccl_poll,
+                                                 .release = nccl_release,
                                                  .alloc = nccl_alloc,
                                                  .abort = nccl_abort,
                                                  .close = nccl_close};

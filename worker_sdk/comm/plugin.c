@@ -7,7 +7,7 @@
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/comm/backend.h"
+#include "worker_sdk/comm/backend/backend.h"
 
 /* The folder of the program or library that this code is in; empty when unknown. */
 static void own_folder(char *dst, size_t size)

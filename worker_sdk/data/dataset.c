@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/data/idx.h"
 
@@ -80,6 +81,7 @@ static int labels_check(const struct ct_idx *labels, const char *path, uint32_t 
 int ctrun_dataset_load(struct ctrun_dataset *out, const char *directory,
                        enum ctrun_split split, struct ctrun_error *err)
 {
+    struct ctrun_dataset found = CTRUN_DATASET_INIT;
     const char *prefix = split == CTRUN_TRAIN ? "train" : "t10k";
     struct ct_idx images = {.dims = 0};
     struct ct_idx labels = {.dims = 0};
@@ -87,7 +89,8 @@ int ctrun_dataset_load(struct ctrun_dataset *out, const char *directory,
     char stem[64];
     int rc;
 
-    *out = (struct ctrun_dataset){.count = 0};
+    if ((rc = ct_sized_write(out, &found, sizeof found, "CTRUN_DATASET_INIT", err)) < 0)
+        return (void)ct_wrap(err, "data set"), rc;
     (void)ct_format(stem, sizeof stem, "%s-images-idx3-ubyte", prefix);
     if ((rc = dataset_read(&images, directory, stem, 3, path, sizeof path, err)) < 0)
         return rc;
@@ -101,12 +104,12 @@ int ctrun_dataset_load(struct ctrun_dataset *out, const char *directory,
     if ((rc = dataset_read(&labels, directory, stem, 1, path, sizeof path, err)) < 0 ||
         (rc = labels_check(&labels, path, images.sizes[0], err)) < 0)
         goto fail;
-    *out = (struct ctrun_dataset){.count = images.sizes[0],
-                                  .rows = (int)images.sizes[1],
-                                  .columns = (int)images.sizes[2],
-                                  .images = images.data,
-                                  .labels = labels.data};
-    return 0;
+    found.count = images.sizes[0];
+    found.rows = (int)images.sizes[1];
+    found.columns = (int)images.sizes[2];
+    found.images = images.data;
+    found.labels = labels.data;
+    return ct_sized_write(out, &found, sizeof found, "CTRUN_DATASET_INIT", err);
 fail:
     ct_idx_deinit(&labels);
     ct_idx_deinit(&images);
@@ -119,7 +122,8 @@ void ctrun_dataset_free(struct ctrun_dataset *dataset)
         return;
     free(dataset->images);
     free(dataset->labels);
-    *dataset = (struct ctrun_dataset){.count = 0};
+    dataset->count = 0;
+    dataset->images = dataset->labels = NULL;
 }
 
 void ctrun_dataset_gather(const struct ctrun_dataset *dataset, const uint64_t *indices,

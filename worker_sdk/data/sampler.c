@@ -10,6 +10,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
 
 enum {
     MT_WORDS = 624,
@@ -26,8 +27,10 @@ struct mt19937 {
 
 struct ctrun_sampler {
     struct ctrun_sampler_options options;
-    uint64_t *indices; /* owned; this rank's part of the epoch */
+    uint64_t epoch;
+    size_t start;
     size_t length;
+    uint64_t *indices; /* owned; this rank's part of the epoch; NULL with any_order */
 };
 
 static void mt_init(struct mt19937 *mt, uint32_t seed)
@@ -87,16 +90,42 @@ void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n)
     }
 }
 
+/* A permutation that is computed index by index: a Feistel network over the smallest even number
+ * of bits that holds n, walked along its cycle until the result is below n (fewer than four
+ * rounds on average; Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u; /* the finaliser of splitmix64 */
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static uint64_t permuted(uint64_t key, uint64_t i, uint64_t n)
+{
+    enum {
+        ROUNDS = 6
+    };
+    unsigned half = 1;
+    uint64_t mask;
+
+    while (half < 32 && n > (uint64_t)1 << (2 * half))
+        half++;
+    mask = ((uint64_t)1 << half) - 1;
+    do {
+        uint64_t left = i >> half, right = i & mask;
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            uint64_t next = left ^ (mix(right + mix(key + round)) & mask);
+            left = right;
+            right = next;
+        }
+        i = left << half | right;
+    } while (i >= n);
+    return i;
+}
+
 static int options_check(const struct ctrun_sampler_options *options,
                          struct ctrun_error *err)
 {
-    if (options->size != sizeof *options)
-        return ct_fail(err, -EINVAL,
-                       "sampler: options.size is %zu: begin with "
-                       "CTRUN_SAMPLER_OPTIONS_INIT",
-                       options->size);
-    if (options->count == 0)
-        return ct_fail(err, -EINVAL, "sampler: the data set is empty");
     if (options->world_size < 1)
         return ct_fail(err, -EINVAL, "sampler: world size %d: at least 1 is needed",
                        options->world_size);
@@ -112,15 +141,19 @@ int ctrun_sampler_create(struct ctrun_sampler **out,
                          const struct ctrun_sampler_options *options,
                          struct ctrun_error *err)
 {
+    struct ctrun_sampler_options all = CTRUN_SAMPLER_OPTIONS_INIT;
     struct ctrun_sampler *sampler;
     int rc;
 
     *out = NULL;
-    if ((rc = options_check(options, err)) < 0)
+    if ((rc = ct_sized_read(&all, sizeof all, options, "CTRUN_SAMPLER_OPTIONS_INIT",
+                            err)) < 0)
+        return (void)ct_wrap(err, "sampler: options"), rc;
+    if ((rc = options_check(&all, err)) < 0)
         return rc;
     if (!(sampler = ct_zalloc(sizeof *sampler)))
         return ct_fail(err, -ENOMEM, "sampler: out of memory");
-    sampler->options = *options;
+    sampler->options = all;
     if ((rc = ctrun_sampler_set_epoch(sampler, 0, 0, err)) < 0) {
         ctrun_sampler_destroy(sampler);
         return rc;
@@ -145,35 +178,55 @@ static size_t share(const struct ctrun_sampler_options *options, size_t left)
     return left / world + (!options->drop_last && left % world != 0);
 }
 
-int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch, size_t start,
-                            struct ctrun_error *err)
+/* Where in the epoch's order this rank finds its i-th sample. Behind the end the order begins
+ * again at `start`: padding repeats what is left. */
+static size_t place_of(const struct ctrun_sampler *sampler, size_t start, size_t i)
 {
     const struct ctrun_sampler_options *options = &sampler->options;
-    size_t left = start < options->count ? options->count - start : 0;
-    size_t length = share(options, left);
-    uint64_t *order = NULL;
+
+    return start + ((size_t)options->rank + i * (size_t)options->world_size) %
+                       (options->count - start);
+}
+
+static int deal(uint64_t **out, const struct ctrun_sampler *sampler, uint64_t epoch,
+                size_t start, size_t length)
+{
+    const struct ctrun_sampler_options *options = &sampler->options;
     uint64_t *indices = ct_zalloc_array(length, sizeof *indices);
+    uint64_t *order = NULL;
 
     if (!options->no_shuffle)
         order = ct_zalloc_array(options->count, sizeof *order);
     if (!indices || (!options->no_shuffle && !order)) {
         free(order);
         free(indices);
-        return ct_fail(err, -ENOMEM, "sampler: out of memory for %zu indices",
-                       options->count);
+        return -ENOMEM;
     }
     if (order)
         ctrun_permutation(options->seed + epoch, order, options->count);
     for (size_t i = 0; i < length; i++) {
-        /* Behind the end the order begins again at `start`: padding repeats what is left. */
-        size_t at = start +
-                    ((size_t)options->rank + i * (size_t)options->world_size) % left;
-
+        size_t at = place_of(sampler, start, i);
         indices[i] = order ? order[at] : at;
     }
     free(order);
+    *out = indices;
+    return 0;
+}
+
+int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch, size_t start,
+                            struct ctrun_error *err)
+{
+    const struct ctrun_sampler_options *options = &sampler->options;
+    size_t length = share(options, start < options->count ? options->count - start : 0);
+    uint64_t *indices = NULL;
+
+    if (!options->any_order && deal(&indices, sampler, epoch, start, length) < 0)
+        return ct_fail(err, -ENOMEM, "sampler: out of memory for %zu indices",
+                       options->count);
     free(sampler->indices);
     sampler->indices = indices;
+    sampler->epoch = epoch;
+    sampler->start = start;
     sampler->length = length;
     return 0;
 }
@@ -186,4 +239,17 @@ size_t ctrun_sampler_length(const struct ctrun_sampler *sampler)
 const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *sampler)
 {
     return sampler->indices;
+}
+
+uint64_t ctrun_sampler_index(const struct ctrun_sampler *sampler, size_t i)
+{
+    const struct ctrun_sampler_options *options = &sampler->options;
+    size_t at;
+
+    if (!options->any_order)
+        return sampler->indices[i];
+    at = place_of(sampler, sampler->start, i);
+    return options->no_shuffle
+               ? at
+               : permuted(mix(options->seed) + sampler->epoch, at, options->count);
 }

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/sync.h"
 
 int ct_layout_init(struct ct_layout *layout, const struct ctrun_param *params,
@@ -69,6 +71,7 @@ static size_t place_bucket(struct ct_layout *layout, size_t b, size_t at)
 {
     const struct ct_bucket_plan *plan = &layout->plan;
     struct ct_bucket *bucket = &layout->buckets[b];
+    const size_t begin = at;
 
     bucket->data = layout->arena + at;
     for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++) {
@@ -76,28 +79,39 @@ static size_t place_bucket(struct ct_layout *layout, size_t b, size_t at)
 
         slot->bucket = b;
         slot->grad = layout->arena + at;
-        at += slot->bytes;
+        at += align_up(slot->bytes);
         bucket->dtype = slot->dtype;
         bucket->bytes += slot->bytes;
     }
-    bucket->elements = bucket->bytes / ctrun_dtype_size(bucket->dtype);
+    bucket->elements = (at - begin) / ctrun_dtype_size(bucket->dtype);
     return at;
 }
 
-int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan)
+/* What the slots held, from `before`, to where they are now. */
+static int move_gradients(struct ct_layout *layout, uint8_t *before, void *stream,
+                          struct ctrun_error *err)
 {
     size_t arena_bytes = ct_layout_arena_bytes(layout);
-    struct ct_bucket *buckets = ct_zalloc_array(plan->count, sizeof *buckets);
-    uint8_t *before = ct_zalloc(arena_bytes);
+    int rc = ct_group_clear(layout->group, layout->arena, arena_bytes, stream, err);
+
+    for (size_t s = 0; rc == 0 && s < layout->slot_count; s++) {
+        const struct ct_slot *slot = &layout->slots[s];
+
+        if (slot->is_present)
+            rc = ct_group_copy(layout->group, slot->grad, before + slot->old,
+                               slot->bytes, stream, err);
+    }
+    if (rc == 0) /* a kernel may be on any stream next: wait for the zeroes */
+        rc = ct_group_copy(layout->group, before, layout->arena, 1, stream, err);
+    return rc;
+}
+
+static int adopt(struct ct_layout *layout, struct ct_bucket_plan *plan,
+                 struct ct_bucket *buckets, uint8_t *before, void *stream,
+                 struct ctrun_error *err)
+{
     size_t at = 0;
 
-    if (!buckets || !before) {
-        free(before);
-        free(buckets);
-        ct_bucket_plan_deinit(plan);
-        return -ENOMEM;
-    }
-    memcpy(before, layout->arena, arena_bytes);
     free(layout->buckets);
     ct_bucket_plan_deinit(&layout->plan);
     layout->buckets = buckets;
@@ -110,39 +124,59 @@ int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan)
         slot->old = slot->grad ? (size_t)(slot->grad - layout->arena) : 0;
     }
     for (size_t b = 0; b < layout->bucket_count; b++)
-        at = place_bucket(layout, b, align_up(at));
+        at = place_bucket(layout, b, at);
     layout->flag = layout->arena + at;
     layout->buckets[layout->bucket_count - 1].elements++;
-    for (size_t s = 0; s < layout->slot_count; s++) {
-        const struct ct_slot *slot = &layout->slots[s];
-
-        memcpy(slot->grad, before + slot->old, slot->bytes);
-    }
-    free(before);
-    return 0;
+    return move_gradients(layout, before, stream, err);
 }
 
-void ct_layout_raise_flag(struct ct_layout *layout, bool raised)
+int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan, void *stream,
+                    struct ctrun_error *err)
+{
+    size_t arena_bytes = ct_layout_arena_bytes(layout);
+    struct ct_bucket *buckets = ct_zalloc_array(plan->count, sizeof *buckets);
+    uint8_t *before = ct_zalloc(arena_bytes);
+    int rc = buckets && before ? 0 : ct_fail(err, -ENOMEM, "ddp: out of memory");
+
+    if (rc == 0)
+        rc = ct_group_copy(layout->group, before, layout->arena, arena_bytes, stream,
+                           err);
+    if (rc == 0) {
+        rc = adopt(layout, plan, buckets, before, stream, err);
+    } else {
+        free(buckets);
+        ct_bucket_plan_deinit(plan);
+    }
+    free(before);
+    return rc;
+}
+
+static enum ctrun_dtype flag_dtype(const struct ct_layout *layout)
+{
+    return layout->buckets[layout->bucket_count - 1].dtype;
+}
+
+size_t ct_layout_flag_bytes(const struct ct_layout *layout)
+{
+    return ctrun_dtype_size(flag_dtype(layout));
+}
+
+int ct_layout_set_flag(struct ct_layout *layout, bool is_up, void *stream,
+                       struct ctrun_error *err)
 {
     static const float f32 = 1;
     static const double f64 = 1;
     static const uint16_t f16 = 0x3c00;
     static const uint16_t bf16 = 0x3f80;
-    enum ctrun_dtype dtype = layout->buckets[layout->bucket_count - 1].dtype;
+    enum ctrun_dtype dtype = flag_dtype(layout);
     const void *one = dtype == CTRUN_F64   ? (const void *)&f64
                       : dtype == CTRUN_F32 ? (const void *)&f32
                       : dtype == CTRUN_F16 ? (const void *)&f16
                                            : (const void *)&bf16;
 
-    memset(layout->flag, 0, ctrun_dtype_size(dtype));
-    if (raised)
-        memcpy(layout->flag, one, ctrun_dtype_size(dtype));
-}
-
-bool ct_layout_flag_is_raised(const struct ct_layout *layout)
-{
-    enum ctrun_dtype dtype = layout->buckets[layout->bucket_count - 1].dtype;
-    static const uint8_t zero[8] = {0};
-
-    return memcmp(layout->flag, zero, ctrun_dtype_size(dtype)) != 0;
+    if (!is_up)
+        return ct_group_clear(layout->group, layout->flag, ctrun_dtype_size(dtype),
+                              stream, err);
+    return ct_group_copy(layout->group, layout->flag, one, ctrun_dtype_size(dtype),
+                         stream, err);
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where gradients lie: slots, one a parameter, back to back in the buckets they travel in.
+/* Where gradients lie: slots, one a parameter, in the buckets they travel in, each at a multiple of
+ * CT_LAYOUT_ALIGN, as kernels like it.
  *
- *     arena  | bucket 0: slot slot slot | pad | bucket 1: slot slot flag |
+ *     arena  | bucket 0: slot pad slot pad | bucket 1: slot pad slot flag |
  *
- * The arena is memory of the group, so that nothing is copied to communicate; its size is
- * enough for every assignment of the same parameters, so that a rebuild needs no more of it.
+ * The arena is memory of the group, maybe of a device: only the group touches it (comm.h). It is
+ * there so that nothing is copied to communicate; its size is enough for every assignment of the same
+ * parameters, so that a rebuild needs no more of it.
  * Behind the slots of the last bucket stands one element more, the flag: a rank that missed a
  * gradient adds 1 there, and so all ranks learn of it from the reduction that they do anyway. */
 #ifndef CT_DDP_LAYOUT_H
@@ -15,7 +17,7 @@
 
 enum {
     CT_LAYOUT_ALIGN = 256
-}; /* of each bucket, in bytes */
+}; /* of each slot, in bytes */
 
 struct ct_slot {
     size_t param; /* index in the caller's list */
@@ -37,6 +39,7 @@ struct ct_bucket {
     enum ctrun_dtype dtype;
     size_t pending;          /* gradients still missing in this backward */
     struct ctrun_work *work; /* running reduction, or NULL */
+    bool is_hooked;          /* something is left to do after it */
 };
 
 struct ct_layout {
@@ -46,6 +49,7 @@ struct ct_layout {
     struct ct_bucket *buckets; /* owned; in the order in which they are launched */
     size_t bucket_count;
     struct ct_bucket_plan plan; /* members are slots */
+    struct ctrun_group *group;  /* kept; set before the first placing, with arena */
     uint8_t *arena;             /* the group's */
     uint8_t *flag;              /* behind the last bucket's slots */
 };
@@ -60,10 +64,17 @@ size_t ct_layout_arena_bytes(const struct ct_layout *layout);
 /* Assigns slots to buckets: order as for ct_bucket_assign(). */
 int ct_layout_assign(const struct ct_layout *layout, struct ct_bucket_plan *out,
                      const size_t *order, const uint64_t *limits, size_t limit_count);
-/* Lays the slots out by `plan` (taken, also on failure), gradients moving with them. 0,
- * -ENOMEM: then the old layout stands. */
-int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan);
-void ct_layout_raise_flag(struct ct_layout *layout, bool raised);
-bool ct_layout_flag_is_raised(const struct ct_layout *layout);
+/* Lays the slots out by `plan` (taken, also on failure), gradients moving with them: waits, also for
+ * what `stream` has. 0, or a negative code; with -ENOMEM the old layout stands. */
+int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan, void *stream,
+                    struct ctrun_error *err);
+/* Before the last bucket travels. */
+int ct_layout_set_flag(struct ct_layout *layout, bool is_up, void *stream,
+                       struct ctrun_error *err);
+/* Bytes of the flag, at most CT_FLAG_BYTES; when it is up, one of them is not 0. */
+enum {
+    CT_FLAG_BYTES = 8
+};
+size_t ct_layout_flag_bytes(const struct ct_layout *layout);
 
 #endif

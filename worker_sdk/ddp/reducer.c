@@ -6,7 +6,12 @@
  *
  * A gradient that is ready counts down its bucket; buckets whose gradients are all there are
  * launched in order, 0, 1, 2, ..., so that all ranks reduce the same things whatever the order
- * in which theirs were ready. The reductions run while backward goes on. After the first
+ * in which theirs were ready. The reductions run while backward goes on.
+ *
+ * On a group of a device nothing waits for the device in a step: the reductions come behind the
+ * kernels that make the gradients, and the caller's stream behind the reductions. How a step ended,
+ * the flag of layout.h included, is looked at when the next backward begins: the device has that
+ * step's forward to do meanwhile. After the first
  * backward that synchronised, the buckets are rebuilt once, in the order in which rank 0's
  * gradients were ready. */
 #include <errno.h>
@@ -15,9 +20,14 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/comm.h"
+#include "worker_sdk/ddp/clip.h"
+#include "worker_sdk/ddp/hook.h"
 #include "worker_sdk/ddp/layout.h"
 #include "worker_sdk/ddp/sync.h"
 #include "worker_sdk/ddp/verify.h"
@@ -38,11 +48,15 @@ struct ctrun_ddp {
     int world_size;
     struct ctrun_param *params; /* owned copy of the list */
     size_t param_count;
-    size_t *slot_of; /* owned; by parameter, no_slot: it has no gradient */
+    size_t *slot_of;             /* owned; by parameter, no_slot: it has no gradient */
+    struct ctrun_param *buffers; /* owned; those of params that forward sends round */
+    size_t buffer_count;
     struct ct_layout layout;
+    struct ct_hook hook;
     enum ddp_state state;
     bool is_no_sync;    /* asked for, from the next forward on */
     bool is_sync;       /* this step synchronises */
+    bool was_local;     /* the forward before did not */
     bool has_seen_grad; /* in this backward */
     bool has_rebuilt;
     size_t next_bucket; /* the first that was not launched in this backward */
@@ -50,7 +64,15 @@ struct ctrun_ddp {
     size_t order_length;
     int32_t *used; /* owned; find_unused: by slot, who used it, then how many did */
     struct ctrun_work *used_work;
-    bool *was_used; /* owned; find_unused: by slot, in the last step */
+    struct ctrun_work
+        *hooked_flag_work; /* the flag travels by itself beside a user's hook */
+    /* The flag: whether ours is up, and what came of all of them. */
+    bool has_flag_up;
+    char missing[CT_DDP_REPORT_BYTES]; /* why it is up */
+    uint8_t flag[CT_FLAG_BYTES];
+    struct ctrun_work *flag_work; /* a device's step that was not looked at yet */
+    void *stream;                 /* the last one that a gradient came on */
+    bool *was_used;               /* owned; find_unused: by slot, in the last step */
     uint64_t iterations;
     uint64_t backward_started_ns;
     uint64_t compute_ns;
@@ -70,10 +92,14 @@ static int param_check(const struct ctrun_param *param, size_t p,
     if (bytes == 0)
         return ct_fail(err, -EINVAL, "ddp: params[%zu] '%s': no such dtype: %d", p,
                        param->name, (int)param->dtype);
-    if (!param->no_grad && param->dtype < CTRUN_F16)
+    if (!param->no_grad && !ct_dtype_is_float(param->dtype))
         return ct_fail(err, -EINVAL,
                        "ddp: params[%zu] '%s': only floating point can have gradients: "
                        "set no_grad",
+                       p, param->name);
+    if (param->is_buffer && !param->no_grad)
+        return ct_fail(err, -EINVAL,
+                       "ddp: params[%zu] '%s': a buffer gets no gradient: set no_grad",
                        p, param->name);
     if (param->dims < 0 || param->dims > CTRUN_MAX_DIMS)
         return ct_fail(err, -EINVAL, "ddp: params[%zu] '%s': %d dimensions", p,
@@ -88,17 +114,12 @@ static int param_check(const struct ctrun_param *param, size_t p,
     return 0;
 }
 
-static int arguments_check(const struct ctrun_param *params, size_t count,
-                           const struct ctrun_ddp_options *options,
-                           struct ctrun_error *err)
+static int params_check(const struct ctrun_param *params, size_t count,
+                        struct ctrun_error *err)
 {
     bool any = false;
     int rc;
 
-    if (options->size != sizeof *options)
-        return ct_fail(err, -EINVAL,
-                       "ddp: options.size is %zu: begin with CTRUN_DDP_OPTIONS_INIT",
-                       options->size);
     for (size_t p = 0; p < count; p++) {
         if ((rc = param_check(&params[p], p, err)) < 0)
             return rc;
@@ -112,23 +133,24 @@ static int arguments_check(const struct ctrun_param *params, size_t count,
     return 0;
 }
 
-static int tables_create(struct ctrun_ddp *ddp, const struct ctrun_param *params,
-                         size_t count)
+static int tables_create(struct ctrun_ddp *ddp)
 {
+    size_t count = ddp->param_count;
     size_t slots;
 
-    if (ct_layout_init(&ddp->layout, params, count) < 0)
+    if (ct_layout_init(&ddp->layout, ddp->params, count) < 0)
         return -ENOMEM;
     slots = ddp->layout.slot_count;
-    ddp->params = ct_zalloc_array(count, sizeof *ddp->params);
     ddp->slot_of = ct_zalloc_array(count, sizeof *ddp->slot_of);
     ddp->order = ct_zalloc_array(slots, sizeof *ddp->order);
     ddp->used = ct_zalloc_array(slots, sizeof *ddp->used);
     ddp->was_used = ct_zalloc_array(slots, sizeof *ddp->was_used);
-    if (!ddp->params || !ddp->slot_of || !ddp->order || !ddp->used || !ddp->was_used)
+    ddp->buffers = ct_zalloc_array(count, sizeof *ddp->buffers);
+    for (size_t p = 0; ddp->buffers && p < count; p++)
+        if (ddp->params[p].is_buffer)
+            ddp->buffers[ddp->buffer_count++] = ddp->params[p];
+    if (!ddp->slot_of || !ddp->buffers || !ddp->order || !ddp->used || !ddp->was_used)
         return -ENOMEM;
-    memcpy(ddp->params, params, count * sizeof *params);
-    ddp->param_count = count;
     for (size_t p = 0; p < count; p++)
         ddp->slot_of[p] = no_slot;
     for (size_t s = 0; s < slots; s++)
@@ -137,7 +159,7 @@ static int tables_create(struct ctrun_ddp *ddp, const struct ctrun_param *params
 }
 
 /* The buckets of the first step: one a dtype unless find_unused, the last layers in front. */
-static int first_buckets(struct ctrun_ddp *ddp)
+static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     const uint64_t limits[] = {ddp->options.first_bucket_bytes,
                                ddp->options.bucket_cap_bytes};
@@ -151,51 +173,71 @@ static int first_buckets(struct ctrun_ddp *ddp)
         rc = ct_layout_assign(&ddp->layout, &plan, NULL, &unlimited, 1);
     if (rc == 0 && (rc = ct_bucket_plan_reverse(&plan)) < 0)
         ct_bucket_plan_deinit(&plan);
-    return rc < 0 ? rc : ct_layout_place(&ddp->layout, &plan);
+    return rc < 0 ? ct_fail(err, rc, "ddp: out of memory")
+                  : ct_layout_place(&ddp->layout, &plan, NULL, err);
 }
 
-static int build(struct ctrun_ddp *ddp, const struct ctrun_param *params, size_t count,
-                 struct ctrun_error *err)
+static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     void *arena;
     int rc;
 
-    if (tables_create(ddp, params, count) < 0)
+    if (tables_create(ddp) < 0)
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
     if (!ddp->options.no_init_sync &&
-        (rc = ct_ddp_sync(ddp->group, params, count, err)) < 0)
+        (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count, err)) < 0)
         return rc;
     rc = ctrun_group_alloc(ddp->group, ct_layout_arena_bytes(&ddp->layout), &arena,
                            err);
     if (rc < 0)
         return rc;
     ddp->layout.arena = arena;
-    return first_buckets(ddp) < 0 ? ct_fail(err, -ENOMEM, "ddp: out of memory") : 0;
+    ddp->layout.group = ddp->group;
+    if ((rc = ct_hook_init(&ddp->hook, ddp->group, &ddp->layout, &ddp->options, err)) <
+        0)
+        return rc;
+    return first_buckets(ddp, err);
+}
+
+/* What the caller gave, in structs of our own size. */
+static int take_arguments(struct ctrun_ddp *ddp, const struct ctrun_param *params,
+                          size_t count, const struct ctrun_ddp_options *options,
+                          struct ctrun_error *err)
+{
+    static const struct ctrun_param defaults = CTRUN_PARAM_INIT;
+    void *list;
+    int rc;
+
+    ddp->options = (struct ctrun_ddp_options)CTRUN_DDP_OPTIONS_INIT;
+    if (options && (rc = ct_sized_read(&ddp->options, sizeof ddp->options, options,
+                                       "CTRUN_DDP_OPTIONS_INIT", err)) < 0)
+        return (void)ct_wrap(err, "ddp: options"), rc;
+    if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
+                                  "CTRUN_PARAM_INIT", err)) < 0)
+        return (void)ct_wrap(err, "ddp: params"), rc;
+    ddp->params = list;
+    ddp->param_count = count;
+    return params_check(ddp->params, count, err);
 }
 
 int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
                      const struct ctrun_param *params, size_t count,
                      const struct ctrun_ddp_options *options, struct ctrun_error *err)
 {
-    static const struct ctrun_ddp_options defaults = CTRUN_DDP_OPTIONS_INIT;
-    struct ctrun_ddp *ddp;
+    struct ctrun_ddp *ddp = ct_zalloc(sizeof *ddp);
     int rc;
 
     *out = NULL;
-    if (!options)
-        options = &defaults;
-    rc = arguments_check(params, count, options, err);
-    if (!options->no_init_sync) /* a rank that refuses takes the others along */
-        rc = ct_ddp_verify(group, params, count, options, rc, err);
-    if (rc < 0)
-        return rc;
-    if (!(ddp = ct_zalloc(sizeof *ddp)))
+    if (!ddp)
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
     ddp->group = group;
-    ddp->options = *options;
     ddp->rank = ctrun_group_rank(group);
     ddp->world_size = ctrun_group_size(group);
-    if ((rc = build(ddp, params, count, err)) < 0) {
+    rc = take_arguments(ddp, params, count, options, err);
+    if (!ddp->options.no_init_sync) /* a rank that refuses takes the others along */
+        rc = ct_ddp_verify(group, ddp->params, ddp->param_count, &ddp->options, rc,
+                           err);
+    if (rc < 0 || (rc = build(ddp, err)) < 0) {
         ctrun_ddp_destroy(ddp);
         return rc;
     }
@@ -206,6 +248,8 @@ int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
 /* Takes back every running reduction; the first failure is the result. */
 static int wait_for_all(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
+    struct ctrun_work **const works[] = {&ddp->used_work, &ddp->hooked_flag_work,
+                                         &ddp->flag_work};
     int rc = 0;
 
     for (size_t b = 0; b < ddp->layout.bucket_count; b++) {
@@ -215,11 +259,24 @@ static int wait_for_all(struct ctrun_ddp *ddp, struct ctrun_error *err)
         ddp->layout.buckets[b].work = NULL;
         rc = rc < 0 ? rc : one;
     }
-    if (ddp->used_work) {
-        int one = ctrun_work_wait(ddp->used_work, rc == 0 ? err : NULL);
+    for (size_t w = 0; w < sizeof works / sizeof *works; w++) {
+        int one = *works[w] ? ctrun_work_wait(*works[w], rc == 0 ? err : NULL) : 0;
 
-        ddp->used_work = NULL;
+        *works[w] = NULL;
         rc = rc < 0 ? rc : one;
+    }
+    return rc;
+}
+
+/* What hooks have left to do, once all works are done. */
+static int finish_hooks(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (size_t b = 0; rc == 0 && b < ddp->layout.bucket_count; b++) {
+        if (ddp->layout.buckets[b].is_hooked)
+            rc = ct_hook_finish(&ddp->hook, &ddp->layout, b, err);
+        ddp->layout.buckets[b].is_hooked = false;
     }
     return rc;
 }
@@ -236,6 +293,7 @@ void ctrun_ddp_destroy(struct ctrun_ddp *ddp)
     free(ddp->order);
     free(ddp->used);
     free(ddp->was_used);
+    free(ddp->buffers);
     free(ddp);
 }
 
@@ -303,7 +361,7 @@ static int share_plan(struct ctrun_ddp *ddp, struct ct_bucket_plan *plan,
     words[n] = (int32_t)plan->count;
     for (size_t b = 0; b < plan->count; b++)
         words[n + 1 + b] = (int32_t)(plan->starts[b + 1] - plan->starts[b]);
-    rc = ctrun_broadcast(ddp->group, words, 2 * n + 1, CTRUN_I32, 0, err);
+    rc = ctrun_broadcast(ddp->group, words, words, 2 * n + 1, CTRUN_I32, 0, NULL, err);
     if (rc == 0 && (rc = ct_bucket_plan_import(&adopted, words, n, words + n + 1,
                                                (size_t)words[n])) < 0)
         ct_fail(err, rc, "ddp: rank 0 sent an impossible bucket assignment");
@@ -313,6 +371,33 @@ static int share_plan(struct ctrun_ddp *ddp, struct ct_bucket_plan *plan,
     ct_bucket_plan_deinit(plan);
     *plan = adopted;
     return 0;
+}
+
+static bool flag_came_up(const struct ctrun_ddp *ddp)
+{
+    static const uint8_t zero[CT_FLAG_BYTES] = {0};
+
+    return memcmp(ddp->flag, zero, ct_layout_flag_bytes(&ddp->layout)) != 0;
+}
+
+/* After the reductions of a step: collective when a gradient was missing anywhere. */
+static int check_flag(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    if (!flag_came_up(ddp))
+        return 0;
+    memset(ddp->flag, 0, sizeof ddp->flag);
+    ddp->order_length = 0; /* not the order of a good step */
+    return ct_ddp_report_missing(ddp->group, ddp->missing, err);
+}
+
+/* How the last step ended, where backward_end() did not wait for it. */
+static int look_back(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc = wait_for_all(ddp, err);
+
+    if (rc < 0)
+        ddp->state = DDP_BROKEN;
+    return rc < 0 ? rc : check_flag(ddp, err);
 }
 
 static int rebuild(struct ctrun_ddp *ddp, struct ctrun_error *err)
@@ -326,8 +411,10 @@ static int rebuild(struct ctrun_ddp *ddp, struct ctrun_error *err)
         ct_bucket_plan_deinit(&plan);
         return rc;
     }
-    if (rc < 0 || ct_layout_place(&ddp->layout, &plan) < 0)
-        return ct_fail(err, -ENOMEM, "ddp: out of memory");
+    if (rc < 0)
+        return ct_fail(err, rc, "ddp: out of memory");
+    if ((rc = ct_layout_place(&ddp->layout, &plan, ddp->stream, err)) < 0)
+        return rc;
     ddp->has_rebuilt = true;
     ct_info("ddp buckets rebuilt count=%zu", ddp->layout.bucket_count);
     return 0;
@@ -341,12 +428,20 @@ int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return fail_broken(err);
     if (ddp->state == DDP_BACKWARD)
         return fail_unfinished(ddp, err);
+    if (!ddp->has_rebuilt && (rc = look_back(ddp, err)) < 0)
+        return rc;
     if (!ddp->has_rebuilt && !ddp->options.find_unused &&
         ddp->order_length == ddp->layout.slot_count && (rc = rebuild(ddp, err)) < 0) {
         ddp->state = DDP_BROKEN;
         return rc;
     }
+    if (!ddp->was_local &&
+        (rc = ct_ddp_sync(ddp->group, ddp->buffers, ddp->buffer_count, err)) < 0) {
+        ddp->state = DDP_BROKEN;
+        return rc;
+    }
     ddp->is_sync = !ddp->is_no_sync;
+    ddp->was_local = !ddp->is_sync;
     ddp->iterations += ddp->is_sync;
     ddp->state = DDP_FORWARD;
     return 0;
@@ -362,6 +457,8 @@ void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on)
 int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
                              struct ctrun_error *err)
 {
+    int rc;
+
     if (ddp->state == DDP_BROKEN)
         return fail_broken(err);
     if (ddp->state == DDP_BACKWARD)
@@ -373,6 +470,8 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
     if (used && !ddp->options.find_unused)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: flags of used parameters need the option find_unused");
+    if ((rc = look_back(ddp, err)) < 0)
+        return rc;
     for (size_t s = 0; s < ddp->layout.slot_count; s++) {
         struct ct_slot *slot = &ddp->layout.slots[s];
 
@@ -382,7 +481,8 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
     for (size_t b = 0; b < ddp->layout.bucket_count; b++)
         ddp->layout.buckets[b].pending = ddp->layout.plan.starts[b + 1] -
                                          ddp->layout.plan.starts[b];
-    ct_layout_raise_flag(&ddp->layout, false);
+    ddp->has_flag_up = false;
+    ddp->missing[0] = '\0';
     ddp->next_bucket = 0;
     if (!ddp->has_rebuilt && ddp->is_sync)
         ddp->order_length = 0;
@@ -402,40 +502,75 @@ static int break_down(struct ctrun_ddp *ddp, int rc)
     return rc;
 }
 
-/* Starts every bucket that is complete and whose turn it is, then the map of who used what. */
-static int launch(struct ctrun_ddp *ddp, struct ctrun_error *err)
+/* As a hook does it. Beside a user's the flag travels by itself. */
+static int launch_hook(struct ctrun_ddp *ddp, size_t b, enum ctrun_op op,
+                       struct ctrun_error *err)
+{
+    struct ct_layout *layout = &ddp->layout;
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    int rc = ct_hook_start(&ddp->hook, ddp->group, layout, b, op, err);
+
+    layout->buckets[b].is_hooked = rc == 0;
+    if (rc < 0 || !ddp->hook.start || b < layout->bucket_count - 1)
+        return rc;
+    options.work = &ddp->hooked_flag_work;
+    return ctrun_all_reduce(ddp->group, layout->flag, layout->flag, 1,
+                            layout->buckets[b].dtype, CTRUN_SUM, &options, err);
+}
+
+static int launch_bucket(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err)
 {
     enum ctrun_op op = ddp->options.divide_by_caller ? CTRUN_SUM : CTRUN_AVG;
     struct ct_layout *layout = &ddp->layout;
+    struct ct_bucket *bucket = &layout->buckets[b];
+    int rc = 0;
+
+    if (bucket->elements == 0 || (ddp->world_size == 1 && !ddp->hook.start))
+        return 0; /* one rank's average is its gradient */
+    if (b == layout->bucket_count - 1)
+        rc = ct_layout_set_flag(layout, ddp->has_flag_up, ddp->stream, err);
+    if (rc == 0 && ct_hook_takes(&ddp->hook, bucket))
+        return launch_hook(ddp, b, op, err);
+    return rc < 0 ? rc
+                  : ct_group_all_reduce_start(ddp->group, bucket->data, bucket->data,
+                                              bucket->elements, bucket->dtype, op,
+                                              ddp->stream, &bucket->work, err);
+}
+
+/* Starts every bucket that is complete and whose turn it is, then the map of who used what. */
+static int launch(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    struct ct_layout *layout = &ddp->layout;
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
     int rc;
 
     while (ddp->next_bucket < layout->bucket_count &&
            layout->buckets[ddp->next_bucket].pending == 0) {
-        struct ct_bucket *bucket = &layout->buckets[ddp->next_bucket];
-
-        if (ddp->next_bucket++ == 0)
+        if (ddp->next_bucket == 0)
             ddp->comm_started_ns = ct_now_ns();
-        if (ddp->world_size == 1 || bucket->elements == 0)
-            continue; /* one rank's average is its gradient */
-        rc = ctrun_all_reduce_start(ddp->group, bucket->data, bucket->elements,
-                                    bucket->dtype, op, &bucket->work, err);
+        rc = launch_bucket(ddp, ddp->next_bucket++, err);
         if (rc < 0)
             return break_down(ddp, rc);
     }
     if (ddp->next_bucket < layout->bucket_count || !ddp->options.find_unused ||
         ddp->world_size == 1 || ddp->used_work)
         return 0;
-    rc = ctrun_all_reduce_start(ddp->group, ddp->used, layout->slot_count, CTRUN_I32,
-                                CTRUN_SUM, &ddp->used_work, err);
+    options.work = &ddp->used_work;
+    rc = ctrun_all_reduce(ddp->group, ddp->used, ddp->used, layout->slot_count,
+                          CTRUN_I32, CTRUN_SUM, &options, err);
     return rc < 0 ? break_down(ddp, rc) : 0;
 }
 
 static int mark_ready(struct ctrun_ddp *ddp, struct ct_slot *slot,
                       struct ctrun_error *err)
 {
+    int rc = 0;
+
     slot->is_ready = true;
-    if (!slot->is_present && slot->bytes > 0)
-        memset(slot->grad, 0, slot->bytes);
+    if (!slot->is_present)
+        rc = ct_group_clear(ddp->group, slot->grad, slot->bytes, ddp->stream, err);
+    if (rc < 0)
+        return break_down(ddp, rc);
     ddp->layout.buckets[slot->bucket].pending--;
     return launch(ddp, err);
 }
@@ -454,7 +589,9 @@ static int mark_unused(struct ctrun_ddp *ddp, struct ctrun_error *err)
         if (slot->is_present && slot->bytes > 0) {
             if (!slot->kept && !(slot->kept = ct_zalloc(slot->bytes)))
                 return ct_fail(err, break_down(ddp, -ENOMEM), "ddp: out of memory");
-            memcpy(slot->kept, slot->grad, slot->bytes);
+            if ((rc = ct_group_copy(ddp->group, slot->kept, slot->grad, slot->bytes,
+                                    ddp->stream, err)) < 0)
+                return break_down(ddp, rc);
         }
         if ((rc = mark_ready(ddp, slot, err)) < 0)
             return rc;
@@ -487,12 +624,31 @@ static int fail_twice(const struct ctrun_ddp *ddp, size_t p, struct ctrun_error 
         p, ddp->params[p].name);
 }
 
-int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, struct ctrun_error *err)
+/* From now on gradients come on `stream`: the group waits for the one before, and for this one when a
+ * bucket is launched. */
+static int take_stream(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
+{
+    void *before = ddp->stream;
+    int rc;
+
+    if (!ct_group_is_device(ddp->group))
+        return stream ? ct_fail(err, CTRUN_E_USAGE,
+                                "ddp: a stream, but the group is one of the host")
+                      : 0;
+    ddp->stream = stream;
+    if (!ddp->has_seen_grad || before == stream)
+        return 0;
+    rc = ct_group_clear(ddp->group, NULL, 0, before, err);
+    return rc < 0 ? break_down(ddp, rc) : 0;
+}
+
+int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
+                         struct ctrun_error *err)
 {
     struct ct_slot *slot;
     int rc;
 
-    if ((rc = ready_check(ddp, p, err)) < 0)
+    if ((rc = ready_check(ddp, p, err)) < 0 || (rc = take_stream(ddp, stream, err)) < 0)
         return rc;
     slot = &ddp->layout.slots[ddp->slot_of[p]];
     if (ddp->is_sync && (slot->is_ready || slot->is_unused))
@@ -512,16 +668,16 @@ int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, struct ctrun_error *er
 }
 
 /* Completes the buckets in spite of missing gradients, with the flag up: nobody hangs, and all
- * ranks learn that this step is wrong. Text gets what is missing here. */
-static int complete(struct ctrun_ddp *ddp, char *missing, size_t size,
-                    struct ctrun_error *err)
+ * ranks learn that this step is wrong. */
+static int complete(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc;
 
-    list_missing(ddp, missing, size);
-    if (!missing[0])
+    list_missing(ddp, ddp->missing, sizeof ddp->missing);
+    if (!ddp->missing[0])
         return 0;
-    ct_layout_raise_flag(&ddp->layout, true);
+    ddp->has_flag_up = true;
+    ddp->flag[0] = ddp->world_size == 1; /* there is no bucket that could tell */
     for (size_t s = 0; s < ddp->layout.slot_count; s++)
         if (!ddp->layout.slots[s].is_ready &&
             (rc = mark_ready(ddp, &ddp->layout.slots[s], err)) < 0)
@@ -530,24 +686,71 @@ static int complete(struct ctrun_ddp *ddp, char *missing, size_t size,
 }
 
 /* After the reductions: what nobody used is as it was, everything else is present. */
-static void settle(struct ctrun_ddp *ddp)
+static int settle(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
+    int rc = 0;
+
     for (size_t s = 0; s < ddp->layout.slot_count; s++) {
         struct ct_slot *slot = &ddp->layout.slots[s];
         bool is_used = !ddp->options.find_unused || ddp->used[s] != 0;
 
         if (is_used)
             slot->is_present = true;
-        else if (slot->is_present && slot->is_unused && slot->kept)
-            memcpy(slot->grad, slot->kept, slot->bytes);
+        else if (rc == 0 && slot->is_present && slot->is_unused && slot->kept)
+            rc = ct_group_copy(ddp->group, slot->grad, slot->kept, slot->bytes,
+                               ddp->stream, err);
         ddp->was_used[s] = is_used;
         ddp->used[s] = 0;
     }
+    return rc;
 }
 
-int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
+/* Waits for the step on the host: its result is known when backward_end() returns. */
+static int finish_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
-    char missing[CT_DDP_REPORT_BYTES];
+    const struct ct_layout *layout = &ddp->layout;
+    int rc = wait_for_all(ddp, err);
+
+    ddp->comm_ns = ct_now_ns() - ddp->comm_started_ns;
+    if (rc == 0)
+        rc = finish_hooks(ddp, err);
+    if (rc == 0)
+        rc = settle(ddp, err);
+    if (rc == 0 && ddp->world_size > 1)
+        rc = ct_group_copy(ddp->group, ddp->flag, layout->flag,
+                           ct_layout_flag_bytes(layout), ddp->stream, err);
+    if (rc < 0) {
+        ddp->state = DDP_BROKEN;
+        return rc;
+    }
+    return check_flag(ddp, err);
+}
+
+/* Lets `stream` wait for the step instead of the host. */
+static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
+{
+    struct ct_layout *layout = &ddp->layout;
+    int rc = 0;
+
+    for (size_t b = 0; rc == 0 && b < layout->bucket_count; b++) {
+        struct ctrun_work *work = layout->buckets[b].work;
+
+        layout->buckets[b].work = NULL;
+        if (work)
+            rc = ct_work_let_go(work, err);
+    }
+    if (rc == 0)
+        rc = settle(ddp, err);
+    if (rc == 0)
+        rc = ct_group_hold_back(ddp->group, stream, err);
+    if (rc == 0)
+        rc = ct_group_fetch_start(ddp->group, ddp->flag, layout->flag,
+                                  ct_layout_flag_bytes(layout), &ddp->flag_work, err);
+    return rc < 0 ? break_down(ddp, rc) : 0;
+}
+
+int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
+{
     int rc;
 
     if (ddp->state == DDP_BROKEN)
@@ -556,38 +759,59 @@ int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: the end of a backward that has not begun: call "
                        "ctrun_ddp_backward_begin() first");
+    if ((rc = take_stream(ddp, stream, err)) < 0)
+        return rc;
     if (!ddp->is_sync) {
         ddp->state = DDP_IDLE;
         return 0;
     }
-    if ((rc = mark_unused(ddp, err)) < 0 ||
-        (rc = complete(ddp, missing, sizeof missing, err)) < 0)
+    if ((rc = mark_unused(ddp, err)) < 0 || (rc = complete(ddp, err)) < 0)
         return rc;
-    rc = wait_for_all(ddp, err);
-    ddp->comm_ns = ct_now_ns() - ddp->comm_started_ns;
-    if (rc < 0) {
-        ddp->state = DDP_BROKEN;
-        return rc;
-    }
     ddp->state = DDP_IDLE;
-    settle(ddp);
-    if (!ct_layout_flag_is_raised(&ddp->layout))
-        return 0;
-    ddp->order_length = 0; /* not the order of a good step */
-    return ct_ddp_report_missing(ddp->group, missing, err);
+    if (ddp->options.find_unused || ddp->world_size == 1 ||
+        !ct_group_is_device(ddp->group))
+        return finish_step(ddp, err);
+    return leave_step(ddp, stream, err);
 }
 
 /* ---- Between steps ---- */
 
-void ctrun_ddp_zero_grad(struct ctrun_ddp *ddp)
+int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
-    for (size_t s = 0; s < ddp->layout.slot_count; s++) {
+    int rc = 0;
+
+    for (size_t s = 0; rc == 0 && s < ddp->layout.slot_count; s++) {
         struct ct_slot *slot = &ddp->layout.slots[s];
 
-        if (slot->bytes > 0)
-            memset(slot->grad, 0, slot->bytes);
+        rc = ct_group_clear(ddp->group, slot->grad, slot->bytes, stream, err);
         slot->is_present = false;
     }
+    return rc < 0 ? rc : ct_group_hold_back(ddp->group, stream, err);
+}
+
+int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm, double *norm,
+                             struct ctrun_error *err)
+{
+    double found;
+    long bad;
+
+    if (!(max_norm > 0))
+        return ct_fail(err, -EINVAL, "ddp: clip to a norm of %g: more than 0",
+                       max_norm);
+    if (ct_group_is_device(ddp->group))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: clipping needs a group of the host");
+    if (ddp->state != DDP_IDLE)
+        return ct_fail(err, CTRUN_E_USAGE, "ddp: clipping comes after backward_end");
+    if ((bad = ct_clip(&ddp->layout, max_norm, &found)) >= 0) {
+        size_t p = ddp->layout.slots[bad].param;
+        return ct_fail(err, CTRUN_E_DIVERGED,
+                       "ddp: the gradient of parameter %zu '%s' is not finite", p,
+                       ddp->params[p].name);
+    }
+    if (norm)
+        *norm = found;
+    return 0;
 }
 
 bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p)
@@ -597,15 +821,17 @@ bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p)
     return !ddp->options.find_unused || ddp->was_used[ddp->slot_of[p]];
 }
 
-void ctrun_ddp_get_stats(const struct ctrun_ddp *ddp, struct ctrun_ddp_stats *out)
+int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp, struct ctrun_ddp_stats *out,
+                        struct ctrun_error *err)
 {
-    size_t room = sizeof out->bucket_bytes / sizeof *out->bucket_bytes;
-
-    *out = (struct ctrun_ddp_stats){.iterations = ddp->iterations,
+    struct ctrun_ddp_stats stats = {.iterations = ddp->iterations,
                                     .has_rebuilt_buckets = ddp->has_rebuilt,
                                     .bucket_count = ddp->layout.bucket_count,
                                     .backward_compute_ns = ddp->compute_ns,
                                     .backward_comm_ns = ddp->comm_ns};
+    size_t room = sizeof stats.bucket_bytes / sizeof *stats.bucket_bytes;
+
     for (size_t b = 0; b < ddp->layout.bucket_count && b < room; b++)
-        out->bucket_bytes[b] = ddp->layout.buckets[b].bytes;
+        stats.bucket_bytes[b] = ddp->layout.buckets[b].bytes;
+    return ct_sized_write(out, &stats, sizeof stats, "CTRUN_DDP_STATS_INIT", err);
 }

@@ -7,6 +7,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/bucket.h"
 
 size_t ct_ddp_param_bytes(const struct ctrun_param *param)
@@ -19,21 +20,21 @@ size_t ct_ddp_param_bytes(const struct ctrun_param *param)
 }
 
 /* The bytes of one bucket into `flat` or back. */
-static void copy_flat(const struct ctrun_param *params, const size_t *members,
-                      size_t length, uint8_t *flat, bool back)
+static int copy_flat(struct ctrun_group *group, const struct ctrun_param *params,
+                     const size_t *members, size_t length, uint8_t *flat, bool back,
+                     struct ctrun_error *err)
 {
-    for (size_t i = 0; i < length; i++) {
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < length; i++) {
         const struct ctrun_param *param = &params[members[i]];
         size_t bytes = ct_ddp_param_bytes(param);
 
-        if (bytes == 0)
-            continue;
-        if (back)
-            memcpy(param->data, flat, bytes);
-        else
-            memcpy(flat, param->data, bytes);
+        rc = ct_group_copy(group, back ? param->data : flat, back ? flat : param->data,
+                           bytes, NULL, err);
         flat += bytes;
     }
+    return rc;
 }
 
 static int sync_bucket(struct ctrun_group *group, const struct ctrun_param *params,
@@ -49,14 +50,15 @@ static int sync_bucket(struct ctrun_group *group, const struct ctrun_param *para
     if (bytes == 0)
         return 0;
     if (length == 1) /* nothing to gather */
-        return ctrun_broadcast(group, params[members[0]].data, bytes, CTRUN_U8, 0, err);
+        return ctrun_broadcast(group, params[members[0]].data, params[members[0]].data,
+                               bytes, CTRUN_U8, 0, NULL, err);
     if (!(flat = ct_zalloc(bytes)))
         return ct_fail(err, -ENOMEM, "ddp: out of memory for %zu bytes", bytes);
-    if (is_root)
-        copy_flat(params, members, length, flat, false);
-    rc = ctrun_broadcast(group, flat, bytes, CTRUN_U8, 0, err);
+    rc = is_root ? copy_flat(group, params, members, length, flat, false, err) : 0;
+    if (rc == 0)
+        rc = ctrun_broadcast(group, flat, flat, bytes, CTRUN_U8, 0, NULL, err);
     if (rc == 0 && !is_root)
-        copy_flat(params, members, length, flat, true);
+        rc = copy_flat(group, params, members, length, flat, true, err);
     free(flat);
     return rc;
 }

@@ -7,6 +7,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/str.h"
 
 /* What each rank says about itself; compared word by word. */
@@ -21,31 +22,20 @@ enum {
     TEXT_BYTES = 192
 };
 
-/* FNV-1a: differences by mistake are to be found, not attacks. */
-static uint64_t digest_more(uint64_t digest, const void *data, size_t length)
-{
-    const uint8_t *at = data;
-
-    for (size_t i = 0; i < length; i++)
-        digest = (digest ^ at[i]) * 0x100000001b3u;
-    return digest;
-}
-
 static uint64_t digest_u64(uint64_t digest, uint64_t value)
 {
-    return digest_more(digest, &value, sizeof value);
+    return ct_hash_add(digest, &value, sizeof value);
 }
-
-static const uint64_t digest_start = 0xcbf29ce484222325u;
 
 static uint64_t digest_param(const struct ctrun_param *param)
 {
-    uint64_t digest = digest_more(digest_start, param->name, strlen(param->name) + 1);
+    uint64_t digest = ct_hash(param->name, strlen(param->name) + 1);
 
     digest = digest_u64(digest, param->dtype);
     digest = digest_u64(digest, (uint64_t)param->dims);
     digest = digest_u64(digest, param->no_grad);
-    return digest_more(digest, param->sizes,
+    digest = digest_u64(digest, param->is_buffer);
+    return ct_hash_add(digest, param->sizes,
                        (size_t)param->dims * sizeof *param->sizes);
 }
 
@@ -56,11 +46,13 @@ static struct claim claim_make(const struct ctrun_param *params, size_t count,
 
     if (local < 0)
         return claim; /* nothing of ours can be trusted to be readable */
-    claim.options = digest_u64(digest_start, options->bucket_cap_bytes);
+    claim.options = digest_u64(CT_HASH_START, options->bucket_cap_bytes);
     claim.options = digest_u64(claim.options, options->first_bucket_bytes);
     claim.options = digest_u64(claim.options, options->find_unused);
     claim.options = digest_u64(claim.options, options->divide_by_caller);
-    claim.params = digest_start;
+    claim.options = digest_u64(claim.options, options->reduce_dtype);
+    claim.options = digest_u64(claim.options, options->hook != NULL);
+    claim.params = CT_HASH_START;
     for (size_t p = 0; p < count; p++)
         claim.params = digest_u64(claim.params, digest_param(&params[p]));
     return claim;
@@ -70,7 +62,7 @@ static struct claim claim_make(const struct ctrun_param *params, size_t count,
 static void describe(char text[TEXT_BYTES], const struct ctrun_param *param)
 {
     static const char *const names[] = {"U8",   "I32", "I64", "F16",
-                                        "BF16", "F32", "F64"};
+                                        "BF16", "F32", "F64", "I8"};
     int used = ct_format(text, TEXT_BYTES, "'%.64s' %s [", param->name,
                          names[param->dtype]);
 
@@ -124,7 +116,7 @@ static int explain_params(struct ctrun_group *group, const struct ctrun_param *p
     }
     for (size_t i = 0; i < count; i++)
         mine[i] = digest_param(&params[i]);
-    rc = ctrun_all_gather(group, mine, all, count * sizeof *mine, CTRUN_U8, err);
+    rc = ctrun_all_gather(group, mine, all, count * sizeof *mine, CTRUN_U8, NULL, err);
     if (rc < 0)
         goto done;
     for (bool differs = false; p < count; p++) {
@@ -136,7 +128,8 @@ static int explain_params(struct ctrun_group *group, const struct ctrun_param *p
     r--;
     if (p < count)
         describe(text, &params[p]);
-    if ((rc = ctrun_all_gather(group, text, texts, sizeof text, CTRUN_U8, err)) < 0)
+    if ((rc = ctrun_all_gather(group, text, texts, sizeof text, CTRUN_U8, NULL, err)) <
+        0)
         goto done;
     list_differing(differing, sizeof differing, texts, sizeof *texts, (int)ranks);
     rc = ct_fail(
@@ -214,7 +207,7 @@ int ct_ddp_verify(struct ctrun_group *group, const struct ctrun_param *params,
     claims = ct_zalloc_array((size_t)ctrun_group_size(group), sizeof *claims);
     if (!claims)
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
-    rc = ctrun_all_gather(group, &mine, claims, sizeof mine, CTRUN_U8,
+    rc = ctrun_all_gather(group, &mine, claims, sizeof mine, CTRUN_U8, NULL,
                           local < 0 ? &own : err);
     if (rc == 0)
         rc = compare_claims(group, claims, params, err);
@@ -233,7 +226,7 @@ int ct_ddp_report_missing(struct ctrun_group *group, const char *mine,
     if (!texts)
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
     (void)ct_copy(text, sizeof text, mine);
-    rc = ctrun_all_gather(group, text, texts, sizeof text, CTRUN_U8, err);
+    rc = ctrun_all_gather(group, text, texts, sizeof text, CTRUN_U8, NULL, err);
     for (size_t r = 0; rc == 0 && r < ranks; r++)
         if (texts[r][0])
             rc = ct_fail(

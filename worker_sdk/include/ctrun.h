@@ -13,9 +13,11 @@
  *     if (ctrun_group_open(&world, session, NULL, &err) < 0)
  *         return ctrun_fail_worker(&err);                  // meet the other ranks
  *     for (step = first; step < last && !ctrun_should_stop(session); step++) {
- *         ... ctrun_all_reduce(world, grad, n, CTRUN_F32, CTRUN_SUM, &err) ...
+ *         ... ctrun_all_reduce(world, grad, grad, n, CTRUN_F32, CTRUN_SUM, NULL, &err) ...
  *         ctrun_step(session, step);                       // liveness, for `ctrunctl status`
  *     }
+ *     ... rank 0 saves ...
+ *     ctrun_barrier(world, NULL, &err);                    // nobody leaves before that
  *     ctrun_group_close(world);
  *     ctrun_close(session);
  *
@@ -29,7 +31,10 @@
  *     asked to: ctrun_crash_report().
  *   - Unless said otherwise an object is used by one thread at a time; different objects may be
  *     used by different threads at once.
- *   - Structs that you fill begin with their size and have an _INIT: they can grow. */
+ *   - Structs that you fill, and those that are filled for you, begin with their size and have an
+ *     _INIT: they grow at the end, and a program and a library of different age work together.
+ *     Entries of one array all have the same size. A member that the library does not know yet
+ *     has no effect. ctrun_error and ctrun_metadata stay as they are. */
 #ifndef CTRUN_H
 #define CTRUN_H
 
@@ -67,7 +72,7 @@ CTRUN_API const char *ctrun_version(void);
     X(E_UNREACHABLE, -20007, "the peer cannot be reached")                             \
     X(E_PEER_LOST, -20008, "a node or rank is gone")                                   \
     X(E_HANG, -20009, "a rank is stuck")                                               \
-    X(E_LEADER_LOST, -20010, "the rendezvous host is gone")                            \
+    X(E_LEADER_LOST, -20010, "the rendezvous server is gone")                          \
     X(E_UNKILLABLE, -20011, "a process did not die")                                   \
     X(E_CRASH_LOOP, -20012, "the same failure again right after start")                \
     X(E_RESOURCES, -20013, "the machine has not what was asked for")                   \
@@ -93,7 +98,13 @@ CTRUN_API const char *ctrun_version(void);
     X(E_UNSUPPORTED, -20032, "not available in this build or on this machine")         \
     X(E_EXCLUDED, -20033,                                                              \
       "the node failed again and again, and a spare took its place")                   \
-    X(E_STAGE, -20034, "files could not be copied to all nodes")
+    X(E_STAGE, -20034, "files could not be copied to all nodes")                       \
+    X(E_DIVERGED, -20035, "the training diverged: its loss is not a finite number")    \
+    X(E_NOT_FOUND, -20036, "there is no such run, process, rank or file")              \
+    X(E_DENIED, -20037, "not permitted")                                               \
+    X(E_SYSTEM, -20038, "the operating system refused")                                \
+    X(E_NO_HA, -20039, "the rendezvous was lost before --ha was ready")                \
+    X(E_OTHER_JOB, -20040, "another job is at this endpoint")
 
 enum ctrun_code {
     CTRUN_OK = 0,
@@ -142,7 +153,7 @@ struct ctrun_options {
 };
 #define CTRUN_OPTIONS_INIT                                                             \
     {                                                                                  \
-        .size = sizeof(struct ctrun_options), .timeout_ms = 300000                     \
+        sizeof(struct ctrun_options), 300000                                           \
     }
 
 /* Reads the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...; absent altogether: one process,
@@ -151,6 +162,7 @@ struct ctrun_options {
  * Fails with CTRUN_E_BAD_ENVIRONMENT, naming the variable. Never blocks on the network. */
 CTRUN_API int ctrun_open(struct ctrun_session **out,
                          const struct ctrun_options *options, struct ctrun_error *err);
+/* NULL is fine. Its groups are closed before it. */
 CTRUN_API void ctrun_close(struct ctrun_session *session);
 
 /* Who we are: constant while the session is open, as the environment had it. rank is 0 to
@@ -168,8 +180,13 @@ CTRUN_API uint64_t ctrun_generation(const struct ctrun_session *session);
 /* Tells the agent that this rank finished `step`. At most a few messages a second leave the
  * process, whatever the call rate. Never blocks, never fails: without an agent it does nothing. */
 CTRUN_API void ctrun_step(struct ctrun_session *session, uint64_t step);
-/* True once the agent asked us to end (drain, pre-emption, resize): save, then leave. Never
- * blocks. */
+/* True once the run is to end (ctrunctl stop or drain, pre-emption, resize): save, then leave. All
+ * ranks get true at the same call, counted from ctrun_open(), whichever of them was asked: call it
+ * once a step on every rank, and none is left alone in a collective. A barrier after the save keeps
+ * the others from leaving before it is done: when a node has left, the workers of the others get
+ * SIGTERM. It never waits for other ranks. About ten times a second it asks the store, which may take as long as the session's
+ * timeout; when the store does not answer, it is for this rank alone from then on, with a warning
+ * in the log. Without an agent (torchrun) it is always false. */
 CTRUN_API bool ctrun_should_stop(struct ctrun_session *session);
 
 /* Asks for a crash report: on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT a handler hands the
@@ -187,8 +204,9 @@ CTRUN_API int ctrun_crash_report(struct ctrun_session *session,
                                  struct ctrun_error *err);
 
 /* Writes `err` to TORCHELASTIC_ERROR_FILE, if that is set, in the form that torchrun and ctrun
- * show in their failure summary (temporary name, then rename). Returns the exit code that a
- * worker should end with: 1. */
+ * show in their failure summary (temporary name, then rename). ctrun decides by err->code: who only
+ * lost a peer (CTRUN_E_PEER_LOST) is not the root cause. Returns the exit code that a worker
+ * should end with: 1. */
 CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
 
 /* ---- Store: small values all ranks see -------------------------------------------------- */
@@ -237,6 +255,7 @@ enum ctrun_dtype {
     CTRUN_BF16,
     CTRUN_F32,
     CTRUN_F64,
+    CTRUN_I8,
 };
 /* Bytes of one element; 0 for a value that is no dtype. */
 CTRUN_API size_t ctrun_dtype_size(enum ctrun_dtype dtype);
@@ -259,20 +278,34 @@ struct ctrun_group_options {
     size_t rank_count;
     uint64_t timeout_ms; /* deadline of every call on this group; default 600 000 */
     int shm;             /* 1 shared memory inside a host (default), 0 TCP even there */
-    void *stream; /* nccl: the cudaStream_t of all calls; NULL: the default stream.
-                          * Data are memory of the device that is current at opening. */
+    void *
+        stream; /* nccl: calls begin after what this cudaStream_t has by then; NULL: the default
+                          * stream. They run on a stream of the group's own, on the device that
+                          * is current at opening. Data may be memory of the host: it is copied. */
 };
 #define CTRUN_GROUP_OPTIONS_INIT                                                       \
     {                                                                                  \
-        .size = sizeof(struct ctrun_group_options), .timeout_ms = 600000, .shm = 1     \
+        sizeof(struct ctrun_group_options), NULL, NULL, 0, 600000, 1, NULL             \
     }
 
 /* Meets the other members. Collective: every rank of the *world* calls it in the same order;
  * for a rank that is no member *out is NULL and the call returns 0. Blocks until all members
- * came or the deadline ends (CTRUN_E_TIMEOUT, naming the missing ranks). */
+ * came or the deadline ends (CTRUN_E_TIMEOUT, naming the missing ranks). What is wrong with the
+ * arguments or the back end on this rank alone is told at once, and the call may be repeated. */
 CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);
+/* Cuts `parent` into groups: members that give the same color meet in one, in the order of their
+ * ranks in parent; CTRUN_SPLIT_NONE: *out is NULL. Collective over parent's members, who may be part
+ * of the world only. options as above, but for ranks, which is not looked at. The new group lives by itself:
+ * either may be closed first. */
+enum {
+    CTRUN_SPLIT_NONE = -1
+};
+CTRUN_API int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
+                                struct ctrun_group *parent, int color,
+                                const struct ctrun_group_options *options,
+                                struct ctrun_error *err);
 /* Local. Other ranks that still wait for us get CTRUN_E_PEER_LOST. */
 CTRUN_API void ctrun_group_close(struct ctrun_group *group);
 /* Our index among the members, 0 to size - 1: what root, to and from below mean. It is the
@@ -289,44 +322,148 @@ CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
 CTRUN_API int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
                                 struct ctrun_error *err);
 
-/* Collectives: every member calls the same ones in the same order with the same count, dtype
- * and op; a difference is CTRUN_E_MISMATCH, not a hang. They block until this rank's part is
- * done. Data are contiguous, borrowed for the call, and undefined after a failure. Results are
- * bit-equal on all ranks. Failures: CTRUN_E_TIMEOUT (names who is missing), CTRUN_E_PEER_LOST
- * (who died), CTRUN_E_ABORTED; after any of them the group is dead: close it. -EINVAL for
- * arguments that are wrong by themselves: the group lives. */
-/* data: count elements, replaced by the result. Integers have no
- * CTRUN_AVG: CTRUN_E_UNSUPPORTED. */
-CTRUN_API int ctrun_all_reduce(struct ctrun_group *group, void *data, size_t count,
-                               enum ctrun_dtype dtype, enum ctrun_op op,
+/* How one call is made; NULL stands for CTRUN_CALL_OPTIONS_INIT. */
+struct ctrun_call_options {
+    size_t size;         /* CTRUN_CALL_OPTIONS_INIT */
+    uint64_t timeout_ms; /* deadline of this call; 0: the group's */
+    struct ctrun_work *
+        *work; /* NULL: the call blocks. Else it goes on in the background, its data are
+                               * borrowed until it is done, and *work is for ctrun_work_wait(); NULL
+                               * where the call fails at once */
+    void *stream; /* nccl: begins after what this cudaStream_t has; NULL: the group's */
+};
+#define CTRUN_CALL_OPTIONS_INIT                                                        \
+    {                                                                                  \
+        sizeof(struct ctrun_call_options), 0, NULL, NULL                               \
+    }
+
+/* Collectives: every member calls the same ones in the same order with the same count, dtype,
+ * op and root; a difference is CTRUN_E_MISMATCH, not a hang. They block until this rank's part is
+ * done. in and out are contiguous, borrowed for the call, equal (in place) or apart, and may be NULL
+ * on a rank that gives or gets nothing; after a failure out is undefined. count is in elements of
+ * dtype. Reductions take the members in rank order, so that the bits of a result depend on the data
+ * and the size of the group alone, not on how the data travel (nccl: on what NCCL chooses). Failures:
+ * CTRUN_E_TIMEOUT (names who is missing), CTRUN_E_PEER_LOST
+ * (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of them the group
+ * is dead: close it. -EINVAL for arguments that are wrong by themselves, CTRUN_E_USAGE while
+ * another thread is inside a call on the same group: the group lives. */
+/* out: the reduction of everybody's in, bit-equal on all ranks. Integers wrap around and have no
+ * CTRUN_AVG: CTRUN_E_UNSUPPORTED; f16 and bf16 are added up in f32 and rounded once. */
+CTRUN_API int ctrun_all_reduce(struct ctrun_group *group, const void *in, void *out,
+                               size_t count, enum ctrun_dtype dtype, enum ctrun_op op,
+                               const struct ctrun_call_options *options,
                                struct ctrun_error *err);
-/* data: count elements; the root's are copied to everyone. */
-CTRUN_API int ctrun_broadcast(struct ctrun_group *group, void *data, size_t count,
-                              enum ctrun_dtype dtype, int root,
+/* The same for the root alone: the others' out is not touched. */
+CTRUN_API int ctrun_reduce(struct ctrun_group *group, const void *in, void *out,
+                           size_t count, enum ctrun_dtype dtype, enum ctrun_op op,
+                           int root, const struct ctrun_call_options *options,
+                           struct ctrun_error *err);
+/* in: size * count elements, a part for each member; out: count elements, our part reduced.
+ * In place: out == in + rank * count. */
+CTRUN_API int ctrun_reduce_scatter(struct ctrun_group *group, const void *in, void *out,
+                                   size_t count, enum ctrun_dtype dtype,
+                                   enum ctrun_op op,
+                                   const struct ctrun_call_options *options,
+                                   struct ctrun_error *err);
+/* The root's in goes to everybody's out. */
+CTRUN_API int ctrun_broadcast(struct ctrun_group *group, const void *in, void *out,
+                              size_t count, enum ctrun_dtype dtype, int root,
+                              const struct ctrun_call_options *options,
                               struct ctrun_error *err);
-/* in: count elements; out: size * count elements in rank order. They must not overlap, but
- * in == out + rank * count is allowed (in place). */
+/* in: count elements; out: size * count elements in rank order. In place:
+ * in == out + rank * count. */
 CTRUN_API int ctrun_all_gather(struct ctrun_group *group, const void *in, void *out,
                                size_t count, enum ctrun_dtype dtype,
+                               const struct ctrun_call_options *options,
                                struct ctrun_error *err);
-/* Returns when every member has called it. */
-CTRUN_API int ctrun_barrier(struct ctrun_group *group, struct ctrun_error *err);
-/* Point to point, matched by the order of calls between the two; both give the same number of
- * bytes, else CTRUN_E_MISMATCH. Both block: a send may wait for its receiver. */
-CTRUN_API int ctrun_send(struct ctrun_group *group, const void *data, size_t bytes,
-                         int to, struct ctrun_error *err);
-CTRUN_API int ctrun_recv(struct ctrun_group *group, void *data, size_t bytes, int from,
-                         struct ctrun_error *err);
+/* The same for the root alone. */
+CTRUN_API int ctrun_gather(struct ctrun_group *group, const void *in, void *out,
+                           size_t count, enum ctrun_dtype dtype, int root,
+                           const struct ctrun_call_options *options,
+                           struct ctrun_error *err);
+/* in, of the root: size * count elements; out: count elements, our part of them. In place:
+ * the root's out == in + rank * count. */
+CTRUN_API int ctrun_scatter(struct ctrun_group *group, const void *in, void *out,
+                            size_t count, enum ctrun_dtype dtype, int root,
+                            const struct ctrun_call_options *options,
+                            struct ctrun_error *err);
+/* in: size * count elements, a part for each member; out: as many, a part from each. Not in
+ * place. */
+CTRUN_API int ctrun_all_to_all(struct ctrun_group *group, const void *in, void *out,
+                               size_t count, enum ctrun_dtype dtype,
+                               const struct ctrun_call_options *options,
+                               struct ctrun_error *err);
 
-/* The same all-reduce in the background; data are borrowed until ctrun_work_wait() returned.
- * Works of a group run in the order in which they were started, and before any later blocking
- * call. */
-CTRUN_API int ctrun_all_reduce_start(struct ctrun_group *group, void *data,
-                                     size_t count, enum ctrun_dtype dtype,
-                                     enum ctrun_op op, struct ctrun_work **out,
-                                     struct ctrun_error *err);
-/* Waits, frees the work (also on failure) and returns its result. */
+/* Parts of unequal length: counts[i] elements of member i, starts[i] elements from the beginning of
+ * the data; starts NULL: one after the other. Borrowed for the call, even in the background. */
+struct ctrun_parts {
+    size_t size; /* CTRUN_PARTS_INIT */
+    const size_t *counts;
+    const size_t *starts;
+};
+#define CTRUN_PARTS_INIT                                                               \
+    {                                                                                  \
+        sizeof(struct ctrun_parts), NULL, NULL                                         \
+    }
+/* in: counts[rank] elements; out: everybody's. All give the same counts. In place: in is
+ * where our part of out is. */
+CTRUN_API int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void *out,
+                                 const struct ctrun_parts *out_parts,
+                                 enum ctrun_dtype dtype,
+                                 const struct ctrun_call_options *options,
+                                 struct ctrun_error *err);
+/* What member i's in_parts has for j is what j's out_parts has for i. Not in place. */
+CTRUN_API int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
+                                 const struct ctrun_parts *in_parts, void *out,
+                                 const struct ctrun_parts *out_parts,
+                                 enum ctrun_dtype dtype,
+                                 const struct ctrun_call_options *options,
+                                 struct ctrun_error *err);
+/* Returns when every member has called it. */
+CTRUN_API int ctrun_barrier(struct ctrun_group *group,
+                            const struct ctrun_call_options *options,
+                            struct ctrun_error *err);
+
+/* Point to point, matched by the order of calls between the two; both give the same count and
+ * dtype, else CTRUN_E_MISMATCH. Both block: a send may wait for its receiver, and takes in
+ * meanwhile what others send to us, up to 256 MiB of each, so that all may send before they
+ * receive. Sends and receives in the background that were started one after the other, with nothing
+ * else between them, go on at the same time. */
+CTRUN_API int ctrun_send(struct ctrun_group *group, const void *data, size_t count,
+                         enum ctrun_dtype dtype, int to,
+                         const struct ctrun_call_options *options,
+                         struct ctrun_error *err);
+CTRUN_API int ctrun_recv(struct ctrun_group *group, void *data, size_t count,
+                         enum ctrun_dtype dtype, int from,
+                         const struct ctrun_call_options *options,
+                         struct ctrun_error *err);
+/* From here to ctrun_batch_end() sends and receives are only noted; their options are NULL. Any
+ * other call on the group is CTRUN_E_USAGE meanwhile. */
+CTRUN_API int ctrun_batch_begin(struct ctrun_group *group, struct ctrun_error *err);
+/* Does all that was noted, at the same time. An empty batch is fine. The batch is over, also on
+ * failure. */
+CTRUN_API int ctrun_batch_end(struct ctrun_group *group,
+                              const struct ctrun_call_options *options,
+                              struct ctrun_error *err);
+
+/* Calls in the background run in the order in which they were started, and before any later blocking
+ * call of the group. */
+/* Waits, frees the work (also on failure) and returns its result. CTRUN_E_USAGE, with the work
+ * still there, while another thread is inside a call on the group. */
 CTRUN_API int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err);
+/* The same for at most timeout_ms: then CTRUN_E_TIMEOUT, and the work is still there and goes on. */
+CTRUN_API int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
+                                  struct ctrun_error *err);
+/* 1: it is done, or has failed: ctrun_work_wait() returns at once; 0: not yet. Never blocks.
+ * CTRUN_E_USAGE as above. */
+CTRUN_API int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err);
+
+/* nccl: `stream` (a cudaStream_t) waits, the host does not: what it gets from now on sees the result.
+ * Frees the work, also on failure. A call that fails on the device later, or is not done by its
+ * deadline, ends the group: the streams go on with undefined data, and the next call on the group
+ * returns the reason. CTRUN_E_USAGE, with the work still there, on a group of the host. */
+CTRUN_API int ctrun_work_wait_on(struct ctrun_work *work, void *stream,
+                                 struct ctrun_error *err);
 
 /* ---- DDP: gradients averaged over all ranks --------------------------------------------- */
 
@@ -340,12 +477,19 @@ CTRUN_API int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err);
  *         ctrun_ddp_backward_begin(ddp, NULL, &err);
  *         for each parameter p, in the order in which backward completes them:
  *             ... write its gradient to ctrun_ddp_grad(ddp, p) ...
- *             ctrun_ddp_grad_ready(ddp, p, &err);
- *         ctrun_ddp_backward_end(ddp, &err);
+ *             ctrun_ddp_grad_ready(ddp, p, NULL, &err);
+ *         ctrun_ddp_backward_end(ddp, NULL, &err);
  *         ... optimizer: the gradients are averages now, bit-equal on all ranks ...
  *
  * What stands in a gradient when it is ready is what gets averaged. A backward that overwrites
  * needs no ctrun_ddp_zero_grad(); one that adds to what is there accumulates as PyTorch does.
+ *
+ * On an nccl group parameters and gradients are memory of the device, and each `stream` is a
+ * cudaStream_t: reductions come behind the kernels that it has by then, on a stream of the group's
+ * own, while backward goes on; backward_end() makes its stream wait, and the host waits for nothing.
+ * How a step ended, a forgotten gradient or a lost rank, is told by the next backward_begin() (or
+ * forward_begin()), which waits for it: the host is at most one step ahead of the device. With
+ * find_unused backward_end() waits. On a group of the host `stream` is NULL.
  *
  * Misuse is CTRUN_E_USAGE at the call that is wrong; the step can go on or begin anew. When a
  * collective failed, the code is the group's (CTRUN_E_PEER_LOST, ...): destroy the object,
@@ -358,13 +502,41 @@ enum {
 
 /* One parameter, in registration order; the order is its identity on every rank. */
 struct ctrun_param {
+    size_t size;            /* CTRUN_PARAM_INIT */
     const char *name;       /* kept */
     void *data;             /* kept; contiguous, row-major */
     enum ctrun_dtype dtype; /* floating point, unless no_grad */
     int dims;
     int64_t sizes[CTRUN_MAX_DIMS];
     bool no_grad; /* broadcast at the start, never reduced */
+    bool
+        is_buffer; /* with no_grad: what a normalisation keeps. Rank 0's goes to all ranks with every
+                     * forward, but for the one that follows a forward under no_sync */
 };
+#define CTRUN_PARAM_INIT                                                               \
+    {                                                                                  \
+        sizeof(struct ctrun_param), NULL, NULL, CTRUN_F32, 0, {0}, false, false        \
+    }
+
+/* What a hook gets: a bucket's gradients, one after the other with zeros between, up to 255 bytes of
+ * them. Borrowed for the call; data until the next forward. */
+struct ctrun_bucket {
+    size_t size;
+    size_t index; /* in the order in which buckets start, the same on all ranks */
+    size_t count; /* of buckets */
+    void *data;
+    size_t elements;
+    enum ctrun_dtype dtype;
+};
+/* Takes the place of a bucket's average, division included: starts one call on the group in the background and
+ * leaves it in *work, or does all there is to do and leaves *work NULL. Called on all ranks in the same
+ * order, by grad_ready() or backward_end(). Negative: the step fails with that. */
+typedef int ctrun_ddp_hook_fn(void *context, struct ctrun_group *group,
+                              const struct ctrun_bucket *bucket,
+                              struct ctrun_work **work, struct ctrun_error *err);
+/* After that call, in backward_end(): whatever is left to do with the result. */
+typedef int ctrun_ddp_hook_done_fn(void *context, const struct ctrun_bucket *bucket,
+                                   struct ctrun_error *err);
 
 struct ctrun_ddp_options {
     size_t size;               /* CTRUN_DDP_OPTIONS_INIT */
@@ -373,11 +545,17 @@ struct ctrun_ddp_options {
     bool find_unused;          /* parameters may get no gradient in a step */
     bool no_init_sync;         /* skip check and broadcast of the initial parameters */
     bool divide_by_caller;     /* gradients arrive divided by the world size already */
+    enum ctrun_dtype
+        reduce_dtype; /* CTRUN_F16 or CTRUN_BF16: f32 gradients travel so, and their
+                                    * averages are rounded so; CTRUN_F32: each type as it is */
+    ctrun_ddp_hook_fn *hook; /* NULL: none. Neither of these two with nccl yet */
+    ctrun_ddp_hook_done_fn *hook_done; /* NULL: nothing is left to do */
+    void *hook_context;                /* kept */
 };
 #define CTRUN_DDP_OPTIONS_INIT                                                         \
     {                                                                                  \
-        .size = sizeof(struct ctrun_ddp_options), .bucket_cap_bytes = 25u << 20,       \
-        .first_bucket_bytes = 1u << 20                                                 \
+        sizeof(struct ctrun_ddp_options), 25u << 20, 1u << 20, false, false, false,    \
+            CTRUN_F32, NULL, NULL, NULL                                                \
     }
 
 /* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that
@@ -404,31 +582,46 @@ CTRUN_API int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error 
 CTRUN_API int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
                                        struct ctrun_error *err);
 /* Starts the reductions that p was the last one for. Does not wait for them. */
-CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p,
+CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
                                    struct ctrun_error *err);
-/* Waits for the reductions. When a rank forgot a gradient, every rank fails with
+/* Waits for the reductions, or lets stream wait (see above). When a rank forgot a gradient, every rank fails with
  * CTRUN_E_USAGE, which names it; nobody hangs. */
-CTRUN_API int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
+CTRUN_API int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream,
+                                     struct ctrun_error *err);
 /* on: the steps whose forward begins now keep their gradients local and add them up (if
  * backward adds); the first step after it is switched off averages the sum. */
 CTRUN_API void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on);
-/* Sets all gradients to zero (they live in the buckets). Between steps only. */
-CTRUN_API void ctrun_ddp_zero_grad(struct ctrun_ddp *ddp);
+/* Sets all gradients to zero (they live in the buckets), in the order of stream. Between steps only.
+ * Fails on an nccl group only. */
+CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
+                                  struct ctrun_error *err);
+/* Scales all gradients so that the norm of all of them together is max_norm at most, as torch's
+ * clip_grad_norm_ does: after backward_end(), on each rank by itself, with the same bits on all. *norm, which may
+ * be NULL, is the norm before. CTRUN_E_DIVERGED names the first parameter whose gradient is not
+ * finite; then nothing is scaled. CTRUN_E_UNSUPPORTED on an nccl group. */
+CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
+                                       double *norm, struct ctrun_error *err);
 /* After find_unused: false when no rank used p in the last step (leave the parameter alone; its
  * gradient is what it was before). */
 CTRUN_API bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p);
 
 struct ctrun_ddp_stats {
+    size_t size; /* CTRUN_DDP_STATS_INIT */
     uint64_t iterations;
     bool has_rebuilt_buckets;
     size_t bucket_count;
     size_t bucket_bytes[64];      /* of the first 64 buckets, launch order */
     uint64_t backward_compute_ns; /* last step: backward begin to last gradient */
-    uint64_t backward_comm_ns;    /* last step: first bucket started to last one done */
+    uint64_t backward_comm_ns;    /* last step: first bucket started to last one done; 0
+                                   * where the host did not wait for it */
 };
-/* Never blocks; between steps. */
-CTRUN_API void ctrun_ddp_get_stats(const struct ctrun_ddp *ddp,
-                                   struct ctrun_ddp_stats *out);
+#define CTRUN_DDP_STATS_INIT                                                           \
+    {                                                                                  \
+        sizeof(struct ctrun_ddp_stats), 0, false, 0, {0}, 0, 0                         \
+    }
+/* Never blocks; between steps. -EINVAL when out does not begin with its size. */
+CTRUN_API int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp,
+                                  struct ctrun_ddp_stats *out, struct ctrun_error *err);
 
 /* ---- Data: sampler, IDX data sets ------------------------------------------------------- */
 
@@ -436,20 +629,24 @@ CTRUN_API void ctrun_ddp_get_stats(const struct ctrun_ddp *ddp,
  * (MT19937 with the classic initialiser, z = next % (n - i)). out: n entries. */
 CTRUN_API void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n);
 
-/* torch.utils.data.DistributedSampler, index for index. */
+/* torch.utils.data.DistributedSampler, index for index; an order like torch's takes 8 bytes of
+ * memory for each sample of the data set while an epoch is dealt. With any_order the epoch is
+ * another permutation, computed index by index from seed and epoch: the same on every rank and
+ * for every world size. */
 struct ctrun_sampler;
 struct ctrun_sampler_options {
     size_t size;  /* CTRUN_SAMPLER_OPTIONS_INIT */
-    size_t count; /* data set length, > 0 */
+    size_t count; /* data set length */
     int rank;
     int world_size;
     uint64_t seed;
     bool no_shuffle;
     bool drop_last;
+    bool any_order; /* a shuffled order of our own: no memory, set_epoch() in no time */
 };
 #define CTRUN_SAMPLER_OPTIONS_INIT                                                     \
     {                                                                                  \
-        .size = sizeof(struct ctrun_sampler_options), .world_size = 1                  \
+        sizeof(struct ctrun_sampler_options), 0, 0, 1, 0, false, false, false          \
     }
 CTRUN_API int ctrun_sampler_create(struct ctrun_sampler **out,
                                    const struct ctrun_sampler_options *options,
@@ -461,17 +658,25 @@ CTRUN_API void ctrun_sampler_destroy(struct ctrun_sampler *sampler);
  * only; the old epoch stays then. */
 CTRUN_API int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch,
                                       size_t start, struct ctrun_error *err);
-/* How many indices this rank gets in the epoch, and which: borrowed until set_epoch or destroy. */
+/* How many indices this rank gets in the epoch; 0 for an empty data set. */
 CTRUN_API size_t ctrun_sampler_length(const struct ctrun_sampler *sampler);
+/* The i-th of them, i < length. */
+CTRUN_API uint64_t ctrun_sampler_index(const struct ctrun_sampler *sampler, size_t i);
+/* All of them: borrowed until set_epoch or destroy. NULL with any_order: they are nowhere. */
 CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *sampler);
 
 /* Images and labels in IDX files (MNIST, Fashion-MNIST), gzip or not, wholly in memory. */
 struct ctrun_dataset {
+    size_t size;  /* CTRUN_DATASET_INIT */
     size_t count; /* images */
     int rows, columns;
     uint8_t *images; /* (count, rows, columns), 0 to 255; owned */
     uint8_t *labels; /* (count), 0 to 9; owned */
 };
+#define CTRUN_DATASET_INIT                                                             \
+    {                                                                                  \
+        sizeof(struct ctrun_dataset), 0, 0, 0, NULL, NULL                              \
+    }
 enum ctrun_split {
     CTRUN_TRAIN,
     CTRUN_TEST
@@ -494,12 +699,17 @@ CTRUN_API void ctrun_dataset_gather(const struct ctrun_dataset *dataset,
 /* ---- Checkpoints: safetensors files, written atomically --------------------------------- */
 
 struct ctrun_tensor {
+    size_t size; /* CTRUN_TENSOR_INIT */
     const char *name;
     enum ctrun_dtype dtype;
     int dims;
     int64_t sizes[CTRUN_MAX_DIMS];
     void *data; /* contiguous; read by save, written by load */
 };
+#define CTRUN_TENSOR_INIT                                                              \
+    {                                                                                  \
+        sizeof(struct ctrun_tensor), NULL, CTRUN_F32, 0, {0}, NULL                     \
+    }
 struct ctrun_metadata { /* text about the file; both borrowed */
     const char *key;
     const char *value;

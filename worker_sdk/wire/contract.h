@@ -25,9 +25,13 @@
 #define CT_ENV_SIGNALS          "TORCHELASTIC_SIGNALS_TO_HANDLE"
 #define CT_ENV_NCCL_ASYNC       "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 #define CT_ENV_OMP_THREADS      "OMP_NUM_THREADS"
+#define CT_ENV_FAULTHANDLER     "PYTHONFAULTHANDLER"
 #define CT_ENV_TIMER_FILE       "TORCHELASTIC_TIMER_FILE"
+/* Read by the launcher, "1": nobody serves at MASTER_PORT, worker 0 may. */
+#define CT_ENV_NO_SHARED_STORE "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 /* Ours. */
-/* Abstract Unix socket of the agent ("@..."), and the number of the world, decimal. */
+/* Unix socket of the agent (a path, or "@..." for an abstract name), and the number of the world,
+ * decimal. */
 #define CT_ENV_AGENT_SOCKET "CTRUN_AGENT_SOCKET"
 #define CT_ENV_GENERATION   "CTRUN_GENERATION"
 /* How often this worker was started again alone in this round; only where its role may be. */
@@ -47,8 +51,14 @@
 /* Exit codes of ctrun beyond the root cause's own (a worker's code, 128 + signal). */
 enum ct_exit {
     CT_EXIT_OK = 0,
-    CT_EXIT_FAILURE = 1,     /* input that torchrun refuses with 1, our own trouble */
-    CT_EXIT_USAGE = 2,       /* the command line */
+    CT_EXIT_FAILURE = 1, /* input that torchrun refuses with 1, our own trouble */
+    CT_EXIT_USAGE = 2,   /* the command line */
+    CT_EXIT_CLASS_EXIT =
+        70, /* 70 to 74: --exit-code=class, in place of a worker's own */
+    CT_EXIT_CLASS_SIGNAL = 71,
+    CT_EXIT_CLASS_OOM = 72,
+    CT_EXIT_CLASS_HANG = 73,
+    CT_EXIT_CLASS_LOOP = 74,
     CT_EXIT_RETRY = 75,      /* rendezvous trouble: E05, E07, E09; worth another try */
     CT_EXIT_UNKILLABLE = 76, /* E10: do not reuse this node */
     CT_EXIT_REFUSED = 77,    /* E02, E03, E04: this start can never work */

@@ -2,6 +2,7 @@
 #include "worker_sdk/wire/frame.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "worker_sdk/base/bytes.h"
 
@@ -34,25 +35,31 @@ int ct_frame_decode(const uint8_t *data, size_t length, struct ct_frame *out)
     return (int)(CT_FRAME_HEADER_BYTES + body);
 }
 
-int ct_frame_encode(struct ct_buf *out, uint8_t kind, const void *body, size_t length)
+void ct_frame_write_header(uint8_t out[CT_FRAME_HEADER_BYTES], uint8_t kind,
+                           size_t length)
 {
-    uint8_t header[CT_FRAME_HEADER_BYTES];
     struct ct_writer writer;
-    uint8_t *at;
-    int rc;
 
-    if (length > CT_FRAME_BODY_MAX_BYTES)
-        return -EMSGSIZE;
-    if ((rc = ct_buf_reserve(out, sizeof header + length, &at)) <
-        0) /* all or nothing */
-        return rc;
-    ct_writer_init(&writer, header, sizeof header);
+    ct_writer_init(&writer, out, CT_FRAME_HEADER_BYTES);
     ct_write_u8(&writer, CT_FRAME_MAGIC_0);
     ct_write_u8(&writer, CT_FRAME_MAGIC_1);
     ct_write_u8(&writer, CT_FRAME_VERSION);
     ct_write_u8(&writer, kind);
     ct_write_u32(&writer, (uint32_t)length);
-    if ((rc = ct_buf_append(out, header, sizeof header)) < 0)
-        return rc;
-    return ct_buf_append(out, body, length);
+}
+
+int ct_frame_encode(struct ct_buf *out, uint8_t kind, const void *body, size_t length)
+{
+    uint8_t *at;
+    int rc;
+
+    if (length > CT_FRAME_BODY_MAX_BYTES)
+        return -EMSGSIZE;
+    if ((rc = ct_buf_reserve(out, CT_FRAME_HEADER_BYTES + length, &at)) < 0)
+        return rc; /* all or nothing */
+    ct_frame_write_header(at, kind, length);
+    if (length)
+        memcpy(at + CT_FRAME_HEADER_BYTES, body, length);
+    ct_buf_commit(out, CT_FRAME_HEADER_BYTES + length);
+    return 0;
 }

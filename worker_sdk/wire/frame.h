@@ -18,7 +18,7 @@
 enum {
     CT_FRAME_MAGIC_0 = 0xC7,
     CT_FRAME_MAGIC_1 = 0x52,
-    CT_FRAME_VERSION = 1,
+    CT_FRAME_VERSION = 3,
     CT_FRAME_HEADER_BYTES = 8,
     CT_FRAME_BODY_MAX_BYTES = 64 * 1024, /* a verdict with 16 failures is the largest */
 };
@@ -34,6 +34,9 @@ struct ct_frame {
  * body), 0 when more are needed, -EPROTO when this is no frame, -EMSGSIZE when it is too long.
  * A frame of another version is returned as it is: the caller refuses it. */
 int ct_frame_decode(const uint8_t *data, size_t length, struct ct_frame *out);
+/* The header of a body of `length` bytes, at most CT_FRAME_BODY_MAX_BYTES. */
+void ct_frame_write_header(uint8_t out[CT_FRAME_HEADER_BYTES], uint8_t kind,
+                           size_t length);
 /* Appends header and body to out. 0, -EMSGSIZE, or what ct_buf_append() says. */
 int ct_frame_encode(struct ct_buf *out, uint8_t kind, const void *body, size_t length);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/wire/layout.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "worker_sdk/base/str.h"
@@ -48,6 +49,11 @@ void ct_layout_add(struct ct_layout *layout, uint32_t slots)
         flush(layout);
     layout->slots = slots;
     layout->run++;
+}
+
+uint32_t ct_layout_first(const char *text)
+{
+    return (uint32_t)strtoul(text, NULL, 10);
 }
 
 const char *ct_layout_end(struct ct_layout *layout)

@@ -19,6 +19,8 @@ struct ct_layout { /* zeroed: no node yet */
 
 /* Nodes in the order of their ranks; what does not fit ends in "...". */
 void ct_layout_add(struct ct_layout *layout, uint32_t slots);
+/* Of the first node in such a text; 0: it has none. */
+uint32_t ct_layout_first(const char *text);
 /* The text, once all are added. Borrowed. */
 const char *ct_layout_end(struct ct_layout *layout);
 

@@ -14,7 +14,10 @@ enum field_type {
     FIELD_U16,
     FIELD_U32,   /* and int32_t, as two's complement */
     FIELD_U64,   /* and int64_t */
-    FIELD_STR,   /* char[size] */
+    FIELD_STR,   /* char[size]: one plain line */
+    FIELD_TEXT,  /* char[size]: plain lines */
+    FIELD_NAME,  /* char[size]: any bytes but NUL */
+    FIELD_FACTS, /* struct ct_facts: u8 count; each a u8 key and one plain line */
     FIELD_BYTES, /* uint8_t[size], all of them, no length on the wire */
     FIELD_STRUCT,
     FIELD_COUNT, /* u8; the list that it counts is the next field */
@@ -48,7 +51,10 @@ struct field {
 #define U64(s, member)   PLAIN(FIELD_U64, s, member)
 #define I64(s, member)   PLAIN(FIELD_U64, s, member)
 #define STR(s, member)   PLAIN(FIELD_STR, s, member)
+#define TEXT(s, member)  PLAIN(FIELD_TEXT, s, member)
+#define NAME(s, member)  PLAIN(FIELD_NAME, s, member)
 #define BYTES(s, member) PLAIN(FIELD_BYTES, s, member)
+#define FACTS(s, member) PLAIN(FIELD_FACTS, s, member)
 #define STRUCT(s, member, fields)                                                      \
     {                                                                                  \
         .type = FIELD_STRUCT, .offset = offsetof(struct s, member),                    \
@@ -85,8 +91,10 @@ static const struct field failure_fields[] = {
     I32(ct_failure, pid),        U32(ct_failure, restart_count),
     U64(ct_failure, wall_ns),    U64(ct_failure, uptime_ms),
     I64(ct_failure, step),       STR(ct_failure, host),
-    STR(ct_failure, error_file), STR(ct_failure, text),
-    U8(ct_failure, is_early),    STR(ct_failure, facts),
+    STR(ct_failure, error_file), TEXT(ct_failure, text),
+    U8(ct_failure, may_loop),    FACTS(ct_failure, facts),
+    I32(ct_failure, end_code),   TEXT(ct_failure, exception),
+    I32(ct_failure, error),
 };
 
 /* The message, which says more than STOP's copy of it. */
@@ -96,6 +104,13 @@ static const struct field failure_message_fields[] = {
      .element = failure_fields,
      .element_fields = COUNT_OF(failure_fields)},
     TAIL_U64(ct_failure, age_ms, sizeof(struct ct_failure), 1),
+};
+
+static const struct field job_fields[] = {
+    STR(ct_job, program),
+    STR(ct_job, user),
+    U8(ct_job, is_alone),
+    U8(ct_job, wants_launcher),
 };
 
 static const struct field hello_fields[] = {
@@ -111,6 +126,9 @@ static const struct field hello_fields[] = {
     U64(ct_hello, lost_after_ms),
     BYTES(ct_hello, nonce),
     U32(ct_hello, node_unit),
+    U64(ct_hello, instance),
+    U64(ct_hello, generation),
+    TAIL(ct_hello, job_count, job, 1, job_fields),
 };
 
 static const struct field challenge_fields[] = {
@@ -122,16 +140,16 @@ static const struct field proof_fields[] = {
 };
 
 static const struct field welcome_fields[] = {
-    U64(ct_welcome, heartbeat_ms),
-    U64(ct_welcome, lost_after_ms),
-    STR(ct_welcome, seen_as),
-    U64(ct_welcome, wall_ns),
+    U64(ct_welcome, heartbeat_ms), U64(ct_welcome, lost_after_ms),
+    STR(ct_welcome, seen_as),      U64(ct_welcome, wall_ns),
+    STR(ct_welcome, host),         U64(ct_welcome, instance),
+    U64(ct_welcome, term),
 };
 
 static const struct field refuse_fields[] = {
     I32(ct_refuse, code),
     U8(ct_refuse, version),
-    STR(ct_refuse, text),
+    TEXT(ct_refuse, text),
 };
 
 static const struct field addr_fields[] = {
@@ -158,12 +176,19 @@ static const struct field join_fields[] = {
     STR(ct_join, local_addr),
     LIST(ct_join, addr_count, addrs, CT_MESSAGE_ADDRS_MAX, addr_fields),
     U64(ct_join, program),
+    U8(ct_join, knows_gloo_scale),
     TAIL(ct_join, roles.count, roles.list, CT_ROLES_MAX, role_fields),
 };
 
 static const struct field waiting_fields[] = {
     U32(ct_waiting, joined),  U32(ct_waiting, min_nodes), U32(ct_waiting, max_nodes),
     U64(ct_waiting, left_ms), U8(ct_waiting, is_standby), STR(ct_waiting, missing),
+};
+
+static const struct field start_peer_fields[] = {
+    STR(ct_start_peer, host),
+    STR(ct_start_peer, addr),
+    U16(ct_start_peer, port),
 };
 
 static const struct field start_fields[] = {
@@ -181,6 +206,9 @@ static const struct field start_fields[] = {
     LIST(ct_start, addr_count, addrs, CT_MESSAGE_ADDRS_MAX, addr_fields),
     STR(ct_start, layout),
     STR(ct_start, unlike),
+    U8(ct_start, ways),
+    LIST(ct_start, peer_count, peers, CT_START_PEERS_MAX, start_peer_fields),
+    U8(ct_start, uses_gloo_scale),
     TAIL(ct_start, role_count, roles, CT_ROLES_MAX, role_place_fields),
 };
 
@@ -210,10 +238,24 @@ static const struct field stop_fields[] = {
     U64(ct_stop, generation),   U8(ct_stop, reason),
     U8(ct_stop, is_final),      U32(ct_stop, restart_count),
     U32(ct_stop, max_restarts), STRUCT(ct_stop, cause, failure_fields),
+    U8(ct_stop, culprit_fate),  STR(ct_stop, culprit),
+};
+
+static const struct field more_fields[] = {
+    U32(ct_more, failed),
+    U32(ct_more, stopped),
+};
+
+static const struct field hang_view_fields[] = {
+    U32(ct_hang_view, ranks),         U32(ct_hang_view, waiting),
+    I64(ct_hang_view, lowest),        I64(ct_hang_view, furthest),
+    STR(ct_hang_view, waiting_ranks),
 };
 
 static const struct field stopped_fields[] = {
     U64(ct_stopped, generation),
+    STRUCT(ct_stopped, more, more_fields),
+    STRUCT(ct_stopped, hang, hang_view_fields),
     LIST(ct_stopped, failure_count, failures, CT_FAILURES_MAX, failure_fields),
     TAIL_U64(ct_stopped, failures[0].age_ms, sizeof(struct ct_failure),
              CT_FAILURES_MAX),
@@ -225,6 +267,7 @@ static const struct field succeeded_fields[] = {
 
 static const struct field stopping_fields[] = {
     U64(ct_stopping, generation),
+    U64(ct_stopping, grace_ms),
 };
 
 static const struct field resize_fields[] = {
@@ -252,6 +295,7 @@ static const struct field verdict_fields[] = {
     U8(ct_verdict, outcome),
     U8(ct_verdict, exit_code),
     U32(ct_verdict, restart_count),
+    STRUCT(ct_verdict, more, more_fields),
     LIST(ct_verdict, failure_count, failures, CT_FAILURES_MAX, failure_fields),
     TAIL_U64(ct_verdict, failures[0].later_ms, sizeof(struct ct_failure),
              CT_FAILURES_MAX),
@@ -260,11 +304,6 @@ static const struct field verdict_fields[] = {
 static const struct field leave_fields[] = {
     U64(ct_leave, generation),
     STR(ct_leave, reason),
-};
-
-static const struct field close_fields[] = {
-    U8(ct_close, exit_code),
-    STR(ct_close, reason),
 };
 
 static const struct field ticket_fields[] = {
@@ -291,35 +330,6 @@ static const struct field signal_fields[] = {
     STR(ct_signal, host),
 };
 
-static const struct field roster_node_fields[] = {
-    U64(ct_roster_node, key),
-    U16(ct_roster_node, port),
-    STR(ct_roster_node, host),
-    LIST(ct_roster_node, addr_count, addrs, CT_ROSTER_ADDRS_MAX, addr_fields),
-};
-
-static const struct field roster_fields[] = {
-    U64(ct_roster, generation),
-    U32(ct_roster, min_nodes),
-    U16(ct_roster, total),
-    U16(ct_roster, first),
-    U16(ct_roster, leader),
-    LIST(ct_roster, count, nodes, CT_ROSTER_NODES_MAX, roster_node_fields),
-};
-
-static const struct field echo_fields[] = {
-    U64(ct_echo, time_ms),
-    U64(ct_echo, server),
-    U64(ct_echo, generation),
-    U8(ct_echo, is_held),
-};
-
-static const struct field claim_fields[] = {
-    U64(ct_claim, key),          U16(ct_claim, port),   U64(ct_claim, generation),
-    U64(ct_claim, server),       U64(ct_claim, age_ms), U64(ct_claim, world),
-    U64(ct_claim, world_server),
-};
-
 static const struct field worker_hello_fields[] = {
     I32(ct_worker_hello, rank),
     U64(ct_worker_hello, generation),
@@ -333,8 +343,16 @@ static const struct field worker_should_stop_fields[] = {
     STR(ct_worker_should_stop, reason),
 };
 
+static const struct field worker_node_lost_fields[] = {
+    TEXT(ct_worker_node_lost, text),
+};
+
 static const struct field worker_crash_record_fields[] = {
     U32(ct_worker_crash_record, size),
+};
+
+static const struct field worker_progress_fields[] = {
+    U32(ct_worker_progress, size),
 };
 
 static const struct field ctl_request_fields[] = {
@@ -344,10 +362,31 @@ static const struct field ctl_request_fields[] = {
     STR(ct_ctl_request, reason),
 };
 
+static const struct field ha_report_fields[] = {
+    U64(ct_ha_report, key),         STR(ct_ha_report, addr),
+    U16(ct_ha_report, client_port), U16(ct_ha_report, peer_port),
+    U8(ct_ha_report, is_running),   U64(ct_ha_report, follows),
+};
+
+static const struct field ha_member_fields[] = {
+    U64(ct_ha_member, key),         STR(ct_ha_member, addr),
+    U16(ct_ha_member, client_port), U16(ct_ha_member, peer_port),
+    U8(ct_ha_member, is_learner),
+};
+
+static const struct field ha_plan_fields[] = {
+    U64(ct_ha_plan, epoch),
+    U8(ct_ha_plan, phase),
+    U8(ct_ha_plan, nodes),
+    U8(ct_ha_plan, survives),
+    BYTES(ct_ha_plan, seed),
+    LIST(ct_ha_plan, count, members, CT_HA_MEMBERS_MAX, ha_member_fields),
+};
+
 static const struct field ctl_reply_fields[] = {
     I32(ct_ctl_reply, code),
     U8(ct_ctl_reply, is_last),
-    STR(ct_ctl_reply, text),
+    NAME(ct_ctl_reply, text),
 };
 
 struct layout {
@@ -355,12 +394,24 @@ struct layout {
     size_t size; /* of the struct */
     const struct field *fields;
     size_t field_count;
+    bool is_apart; /* the message points at it */
+};
+
+static const struct field way_fields[] = {
+    U64(ct_way, generation),
+    STR(ct_way, cut),
 };
 
 #define LAYOUT(text, s, list)                                                          \
     {                                                                                  \
         .name = (text), .size = sizeof(struct s), .fields = (list),                    \
         .field_count = COUNT_OF(list)                                                  \
+    }
+
+#define LAYOUT_APART(text, s, list)                                                    \
+    {                                                                                  \
+        .name = (text), .size = sizeof(struct s), .fields = (list),                    \
+        .field_count = COUNT_OF(list), .is_apart = true                                \
     }
 
 static const struct layout layouts[] = {
@@ -378,11 +429,10 @@ static const struct layout layouts[] = {
                                         heartbeat_fields),
     [CT_MESSAGE_FAILURE] = LAYOUT("FAILURE", ct_failure, failure_message_fields),
     [CT_MESSAGE_STOP] = LAYOUT("STOP", ct_stop, stop_fields),
-    [CT_MESSAGE_STOPPED] = LAYOUT("STOPPED", ct_stopped, stopped_fields),
+    [CT_MESSAGE_STOPPED] = LAYOUT_APART("STOPPED", ct_stopped, stopped_fields),
     [CT_MESSAGE_SUCCEEDED] = LAYOUT("SUCCEEDED", ct_succeeded, succeeded_fields),
-    [CT_MESSAGE_VERDICT] = LAYOUT("VERDICT", ct_verdict, verdict_fields),
+    [CT_MESSAGE_VERDICT] = LAYOUT_APART("VERDICT", ct_verdict, verdict_fields),
     [CT_MESSAGE_LEAVE] = LAYOUT("LEAVE", ct_leave, leave_fields),
-    [CT_MESSAGE_CLOSE] = LAYOUT("CLOSE", ct_close, close_fields),
     [CT_MESSAGE_STOPPING] = LAYOUT("STOPPING", ct_stopping, stopping_fields),
     [CT_MESSAGE_RESUME] = LAYOUT("RESUME", ct_resume, resume_fields),
     [CT_MESSAGE_RESUMED] = LAYOUT("RESUMED", ct_resumed, resumed_fields),
@@ -393,21 +443,25 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_RESIZE] = LAYOUT("RESIZE", ct_resize, resize_fields),
     [CT_MESSAGE_DRAIN] = LAYOUT("DRAIN", ct_drain, drain_fields),
     [CT_MESSAGE_RESTART] = LAYOUT("RESTART", ct_restart, restart_fields),
+    [CT_MESSAGE_WAY] = LAYOUT("WAY", ct_way, way_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),
-    [CT_MESSAGE_ROSTER] = LAYOUT("ROSTER", ct_roster, roster_fields),
-    [CT_MESSAGE_ECHO] = LAYOUT("ECHO", ct_echo, echo_fields),
-    [CT_MESSAGE_CLAIM] = LAYOUT("CLAIM", ct_claim, claim_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
                                        worker_hello_fields),
     [CT_MESSAGE_WORKER_STEP] = LAYOUT("WORKER_STEP", ct_worker_step,
                                       worker_step_fields),
     [CT_MESSAGE_WORKER_SHOULD_STOP] = LAYOUT(
         "WORKER_SHOULD_STOP", ct_worker_should_stop, worker_should_stop_fields),
+    [CT_MESSAGE_WORKER_NODE_LOST] = LAYOUT("WORKER_NODE_LOST", ct_worker_node_lost,
+                                           worker_node_lost_fields),
     [CT_MESSAGE_WORKER_CRASH_RECORD] = LAYOUT(
         "WORKER_CRASH_RECORD", ct_worker_crash_record, worker_crash_record_fields),
+    [CT_MESSAGE_WORKER_PROGRESS] = LAYOUT("WORKER_PROGRESS", ct_worker_progress,
+                                          worker_progress_fields),
     [CT_MESSAGE_CTL_REQUEST] = LAYOUT("CTL_REQUEST", ct_ctl_request,
                                       ctl_request_fields),
-    [CT_MESSAGE_CTL_REPLY] = LAYOUT("CTL_REPLY", ct_ctl_reply, ctl_reply_fields),
+    [CT_MESSAGE_CTL_REPLY] = LAYOUT_APART("CTL_REPLY", ct_ctl_reply, ctl_reply_fields),
+    [CT_MESSAGE_HA_REPORT] = LAYOUT("HA_REPORT", ct_ha_report, ha_report_fields),
+    [CT_MESSAGE_HA_PLAN] = LAYOUT("HA_PLAN", ct_ha_plan, ha_plan_fields),
 };
 
 static const struct layout *find_layout(int kind)
@@ -422,11 +476,19 @@ void ct_message_init(struct ct_message *message, enum ct_message_kind kind)
     const struct layout *layout = find_layout((int)kind);
 
     message->kind = kind;
-    if (layout) /* the union's members share their beginning */
+    message->apart = NULL;
+    if (layout && !layout->is_apart) /* the union's members share their beginning */
         memset(&message->hello, 0, layout->size);
 }
 
 /* ---- Encode ------------------------------------------------------------------------------ */
+
+/* No message: more room would not help. */
+static void refuse(struct ct_writer *out)
+{
+    out->bad = true;
+    out->size = 0;
+}
 
 static void encode_number(struct ct_writer *out, enum field_type type, const void *at)
 {
@@ -445,6 +507,17 @@ static void encode_number(struct ct_writer *out, enum field_type type, const voi
     } else {
         memcpy(&value.u64, at, sizeof value.u64);
         ct_write_u64(out, value.u64);
+    }
+}
+
+static void encode_facts(struct ct_writer *out, const struct ct_facts *facts)
+{
+    if (facts->count > CT_FACTS_COUNT_MAX)
+        refuse(out);
+    ct_write_u8(out, facts->count);
+    for (int i = 0; i < facts->count && !out->bad; i++) {
+        ct_write_u8(out, facts->list[i].key);
+        ct_write_str(out, ct_facts_text(facts, i));
     }
 }
 
@@ -474,8 +547,11 @@ static void encode_fields(struct ct_writer *out, const struct field *fields, siz
         case FIELD_U16:
         case FIELD_U32:
         case FIELD_U64: encode_number(out, field->type, at); break;
-        case FIELD_STR: ct_write_str(out, (const char *)at); break;
+        case FIELD_STR:
+        case FIELD_TEXT:
+        case FIELD_NAME: ct_write_str(out, (const char *)at); break;
         case FIELD_BYTES: ct_write_raw(out, at, field->size); break;
+        case FIELD_FACTS: encode_facts(out, (const struct ct_facts *)at); break;
         case FIELD_STRUCT:
             encode_fields(out, field->element, field->element_fields, at);
             break;
@@ -485,7 +561,7 @@ static void encode_fields(struct ct_writer *out, const struct field *fields, siz
             if (count == 0 && field->type == FIELD_TAIL)
                 return;
             if (count > field->max)
-                out->bad = true;
+                refuse(out);
             ct_write_u8(out, count);
             break;
         case FIELD_LIST:
@@ -501,20 +577,43 @@ static void encode_fields(struct ct_writer *out, const struct field *fields, siz
     }
 }
 
+/* Into `out` itself, where there is room for a body of so many bytes. -EMSGSIZE: it is longer. */
+static int encode_within(struct ct_buf *out, const struct layout *layout,
+                         const struct ct_message *message, size_t room)
+{
+    const void *body = layout->is_apart ? message->apart : &message->hello;
+    const size_t left = out->max - ct_buf_length(out);
+    const bool is_cut = left < CT_FRAME_HEADER_BYTES + room;
+    struct ct_writer writer;
+    uint8_t *at;
+    int rc;
+
+    if (left < CT_FRAME_HEADER_BYTES)
+        return -ENOBUFS;
+    if (is_cut)
+        room = left - CT_FRAME_HEADER_BYTES;
+    if ((rc = ct_buf_reserve(out, CT_FRAME_HEADER_BYTES + room, &at)) < 0)
+        return rc;
+    ct_writer_init(&writer, at + CT_FRAME_HEADER_BYTES, room);
+    encode_fields(&writer, layout->fields, layout->field_count, body);
+    if ((rc = ct_write_end(&writer)) < 0)
+        return is_cut && writer.size > 0 ? -ENOBUFS : rc;
+    ct_frame_write_header(at, (uint8_t)message->kind, (size_t)rc);
+    ct_buf_commit(out, CT_FRAME_HEADER_BYTES + (size_t)rc);
+    return 0;
+}
+
 int ct_message_encode(struct ct_buf *out, const struct ct_message *message)
 {
+    static const size_t rooms[] = {256, 4096, CT_FRAME_BODY_MAX_BYTES};
     const struct layout *layout = find_layout((int)message->kind);
-    uint8_t body[CT_FRAME_BODY_MAX_BYTES];
-    struct ct_writer writer;
-    int length;
+    int rc = -EMSGSIZE;
 
-    if (!layout)
+    if (!layout || (layout->is_apart && !message->apart))
         return -EINVAL;
-    ct_writer_init(&writer, body, sizeof body);
-    encode_fields(&writer, layout->fields, layout->field_count, &message->hello);
-    if ((length = ct_write_end(&writer)) < 0)
-        return length;
-    return ct_frame_encode(out, (uint8_t)message->kind, body, (size_t)length);
+    for (size_t i = 0; i < COUNT_OF(rooms) && rc == -EMSGSIZE; i++)
+        rc = encode_within(out, layout, message, rooms[i]);
+    return rc;
 }
 
 /* ---- Decode ------------------------------------------------------------------------------ */
@@ -542,6 +641,19 @@ static void decode_bytes(struct ct_reader *in, uint8_t *at, size_t size)
 
     if (bytes) /* else the reader has gone bad */
         memcpy(at, bytes, size);
+}
+
+static void decode_facts(struct ct_reader *in, struct ct_facts *facts)
+{
+    char text[CT_FACTS_MAX];
+
+    for (uint8_t left = ct_read_u8(in); left > 0 && !in->bad; left--) {
+        const uint8_t key = ct_read_u8(in);
+
+        ct_read_str(in, text, sizeof text);
+        if (!in->bad && !ct_facts_add(facts, key, text))
+            in->bad = true;
+    }
 }
 
 static void decode_tail(struct ct_reader *in, const struct field *field, uint8_t *first,
@@ -575,7 +687,10 @@ static void decode_fields(struct ct_reader *in, const struct field *fields, size
         case FIELD_U32:
         case FIELD_U64: decode_number(in, field->type, at); break;
         case FIELD_STR: ct_read_str(in, (char *)at, field->size); break;
+        case FIELD_TEXT: ct_read_text(in, (char *)at, field->size); break;
+        case FIELD_NAME: ct_read_name(in, (char *)at, field->size); break;
         case FIELD_BYTES: decode_bytes(in, at, field->size); break;
+        case FIELD_FACTS: decode_facts(in, (struct ct_facts *)at); break;
         case FIELD_STRUCT:
             decode_fields(in, field->element, field->element_fields, at);
             break;
@@ -602,16 +717,25 @@ static void decode_fields(struct ct_reader *in, const struct field *fields, size
     }
 }
 
-int ct_message_decode(const struct ct_frame *frame, struct ct_message *out)
+int ct_message_decode(const struct ct_frame *frame, struct ct_message *out,
+                      union ct_message_room *room)
 {
     const struct layout *layout = find_layout(frame->kind);
     struct ct_reader in;
+    void *body = &out->hello;
 
+    if (frame->kind >= CT_MESSAGE_RETIRED_FIRST &&
+        frame->kind <= CT_MESSAGE_RETIRED_LAST)
+        return -EBADMSG;
     if (!layout)
         return -ENOSYS;
+    if (layout->is_apart && !room)
+        return -EBADMSG;
     ct_message_init(out, (enum ct_message_kind)frame->kind);
+    if (layout->is_apart)
+        out->apart = body = memset(room, 0, layout->size);
     ct_reader_init(&in, frame->body, frame->length);
-    decode_fields(&in, layout->fields, layout->field_count, &out->hello);
+    decode_fields(&in, layout->fields, layout->field_count, body);
     return ct_read_end(&in);
 }
 
@@ -640,6 +764,7 @@ const char *ct_cause_name(int cause)
         [CT_CAUSE_HANG] = "hang",
         [CT_CAUSE_EARLY] = "early",
         [CT_CAUSE_UNREACHABLE] = "unreachable",
+        [CT_CAUSE_RAISED] = "raised",
     };
 
     if (cause < 0 || (size_t)cause >= COUNT_OF(names))

@@ -9,6 +9,8 @@
  *            ◀─────────────────────── WAITING    who is missing, when it changes, for people
  *            ◀─────────────────────── MEMBERS    to group rank 0: who may use its store
  *            ◀─────────────────────── START      the round is complete: ranks, store, count
+ *     WAY    ───────────────────────────▶        I reach the sample of nodes in START; or not, and why
+ *            ◀─────────────────────── WAY        all do: begin. Or STOP, and a START on another network
  *     HEARTBEAT ────────────────────────▶        each second; HEARTBEAT_ACK comes back
  *     FAILURE ──────────────────────────▶        a worker failed on its own account
  *            ◀─────────────────────── STOP       to all: end your workers, here is why
@@ -47,14 +49,16 @@
  * another PEER. If its host has not acknowledged that by the end of lost_after_ms, it is lost; if
  * it has, the host lives and the agent is paused (SIGSTOP, a full disk, a debugger): it gets
  * another PEER every fifth, for CT_PAUSE_LEASES leases at most. Its guard ends the workers when
- * nothing came in for two fifths of a lease (agent/fence.h), so no world starts before half a
+ * nothing came in for two fifths of a lease (agent/guard/fence.h), so no world starts before half a
  * lease has passed since the last PEER. The other way round, a server whose host acknowledges
  * every heartbeat is paused too: it reads them before it counts anybody as lost, so an agent
  * keeps its workers for four fifths of that time.
  *
  * Every message of a round carries its generation; one of another generation is ignored. One
- * struct a kind, fields in wire order, fixed capacities: nothing is allocated. Kinds and field
- * orders are numbered for ever (tests/unit/message_test.c holds golden bytes). */
+ * struct a kind, fields in wire order, fixed capacities: nothing is allocated. The three large ones
+ * (up to 54 KiB, once a round or by request) stand beside struct ct_message, which only points at them:
+ * it can lie on a stack. Kinds and field
+ * orders are numbered for ever (tests/unit/worker_sdk/wire/message_test.c holds golden bytes). */
 #ifndef CT_WIRE_MESSAGE_H
 #define CT_WIRE_MESSAGE_H
 
@@ -63,6 +67,7 @@
 
 #include "worker_sdk/base/addr.h"
 #include "worker_sdk/base/buf.h"
+#include "worker_sdk/wire/facts.h"
 #include "worker_sdk/wire/frame.h"
 #include "worker_sdk/wire/layout.h"
 
@@ -84,7 +89,7 @@ enum ct_message_kind {
     CT_MESSAGE_SUCCEEDED = 16,
     CT_MESSAGE_VERDICT = 17,
     CT_MESSAGE_LEAVE = 18,
-    CT_MESSAGE_CLOSE = 19,
+    /* 19 ended a run for all of its nodes; whoever knew the run id could. Never again in use. */
     CT_MESSAGE_STOPPING = 20,
     CT_MESSAGE_RESUME = 21,
     CT_MESSAGE_RESUMED = 22,
@@ -97,19 +102,29 @@ enum ct_message_kind {
     CT_MESSAGE_DRAIN = 27,  /* both ways: asked by one, told to whom it is for */
     CT_MESSAGE_SIGNAL =
         40, /* either way: the run was sent a signal, all nodes pass it on */
-    CT_MESSAGE_ROSTER = 41, /* 41 to 43: who goes on without the host, see takeover.h */
-    CT_MESSAGE_ECHO = 42,
-    CT_MESSAGE_CLAIM = 43,
     CT_MESSAGE_RESTART =
         44, /* both ways: asked by one, who gets an answer; all get a STOP */
+    CT_MESSAGE_WAY = 45, /* both ways: see "START" */
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
     CT_MESSAGE_WORKER_SHOULD_STOP = 34,
     CT_MESSAGE_WORKER_CRASH_RECORD = 35, /* with a descriptor: see crash.h */
+    CT_MESSAGE_WORKER_NODE_LOST = 36,
+    CT_MESSAGE_WORKER_PROGRESS = 37, /* with a descriptor: see progress.h */
     /* ctrunctl to agent and back, over the agent's other Unix socket */
     CT_MESSAGE_CTL_REQUEST = 48,
     CT_MESSAGE_CTL_REPLY = 49,
+    /* the run's own etcd (--ha): what a node has to offer, and who its members are */
+    CT_MESSAGE_HA_REPORT =
+        50, /* agent to server, after WELCOME and whenever it changes */
+    CT_MESSAGE_HA_PLAN = 51, /* server to each agent that has reported */
+};
+
+/* Numbers of version 1 that are never used again: a message with one is malformed. */
+enum {
+    CT_MESSAGE_RETIRED_FIRST = 41,
+    CT_MESSAGE_RETIRED_LAST = 43,
 };
 
 enum {
@@ -117,18 +132,19 @@ enum {
     CT_ROLE_MAX = 64,
     CT_ROLES_MAX = 8, /* on one node */
     CT_REASON_MAX = 1024,
-    CT_FACTS_MAX = 1024,
+    CT_EXCEPTION_MAX = 256,
     CT_MISSING_MAX = 1024,
     CT_MESSAGE_ADDRS_MAX = 8,
+    CT_START_PEERS_MAX = 4,
     CT_MEMBER_KEYS_MAX = 255,
-    CT_ROSTER_NODES_MAX = 16,
-    CT_ROSTER_ADDRS_MAX = 4,
     CT_MEMBER_KEY_BYTES = 16,
     CT_OFFER_KEY_BYTES = 32,
     CT_CREDENTIAL_MAX = 1024,
     CT_FAILURES_MAX = 16,
     CT_NONCE_BYTES = 32,
     CT_PROOF_BYTES = 32,
+    CT_HA_MEMBERS_MAX = 8,
+    CT_HA_SEED_BYTES = 32,
     CT_PAUSE_LEASES = 6, /* how long the paused are waited for, in lost_after_ms */
 };
 
@@ -146,8 +162,11 @@ enum ct_cause {
     CT_CAUSE_AGENT = 9,  /* the agent itself could not go on; `text` says why */
     CT_CAUSE_HANG = 10,  /* stuck: no step for too long; `code` says how sure that is */
     CT_CAUSE_EARLY = 11, /* ended with 0 while others still ran: no failure, but told */
-    CT_CAUSE_UNREACHABLE = 12, /* no way from this node to group rank 0: agent/way.h */
-    CT_CAUSE_LAST = CT_CAUSE_UNREACHABLE,
+    CT_CAUSE_UNREACHABLE =
+        12, /* no way from this node to group rank 0: agent/link/reachability.h */
+    CT_CAUSE_RAISED =
+        13, /* has written its error file, and was still ending when told */
+    CT_CAUSE_LAST = CT_CAUSE_RAISED,
 };
 
 /* One thing that went wrong, as every node shows it. */
@@ -155,7 +174,10 @@ struct ct_failure {
     uint64_t generation;
     uint8_t cause; /* enum ct_cause */
     int32_t code;  /* exit code, signal or errno */
-    int32_t rank;  /* global; -1: the node as a whole */
+    /* The status of its process as waitpid() told it: exit code, or minus the signal; 0: it has
+     * not been seen to end. */
+    int32_t end_code;
+    int32_t rank; /* global; -1: the node as a whole */
     int32_t local_rank;
     int32_t node_rank;
     int32_t pid;
@@ -166,9 +188,12 @@ struct ct_failure {
     char host[CT_HOST_MAX];
     char error_file[512];     /* path on that host; empty: none was written */
     char text[CT_REASON_MAX]; /* of the error file, or the last lines of output */
-    uint8_t is_early; /* right after the start: twice the same is a crash loop */
-    /* What its node found out: lines "label\ttext\n", shown as they are on every node. */
-    char facts[CT_FACTS_MAX];
+    char exception
+        [CT_EXCEPTION_MAX]; /* "ValueError: boom", then text is its traceback; or empty */
+    uint8_t may_loop;       /* an equal one after it is a crash loop */
+    struct ct_facts facts; /* what its node found out */
+    int32_t
+        error; /* CTRUN_E_*: what a worker that used the SDK failed of; 0: not told */
     /* FAILURE, STOPPED: how long ago it happened when this was sent; 0: not known. VERDICT has none. */
     uint64_t age_ms;
     /* VERDICT: how much later than the root cause it happened, for certain; else 0. */
@@ -177,6 +202,16 @@ struct ct_failure {
      * this, and how much earlier it may have been; 0: not known. */
     uint64_t happened_ms;
     uint64_t doubt_ms;
+    bool is_end; /* nor this: its node has told it at the end of the round */
+};
+
+/* What a node was started for, so that two jobs at one endpoint do not become one. */
+struct ct_job {
+    char program
+        [64]; /* name of its program; empty: an --rdzv-id says what belongs together */
+    char user[32];
+    uint8_t is_alone;       /* no number of nodes was given: a job of one */
+    uint8_t wants_launcher; /* a node of its own serves it, no server of many runs */
 };
 
 /* agent -> server */
@@ -192,7 +227,11 @@ struct ct_hello {
     uint64_t heartbeat_ms;         /* period */
     uint64_t lost_after_ms;        /* silence that makes a node lost */
     uint8_t nonce[CT_NONCE_BYTES]; /* zero: this agent has no token */
-    uint32_t node_unit; /* worlds of a multiple of so many nodes; 0 or 1: any number */
+    uint32_t node_unit;  /* worlds of a multiple of so many nodes; 0 or 1: any number */
+    uint64_t instance;   /* of the run that this agent had a START of; 0: none */
+    uint64_t generation; /* ... of that START */
+    uint8_t job_count;   /* 1; 0: not told, left out on the wire */
+    struct ct_job job[1];
 };
 
 /* server -> agent */
@@ -211,6 +250,9 @@ struct ct_welcome {
     uint64_t lost_after_ms;
     char seen_as[CT_ADDR_TEXT_MAX]; /* where the server sees the agent, no port */
     uint64_t wall_ns;               /* the server's clock, for people */
+    char host[CT_HOST_MAX];         /* the server's machine, for people */
+    uint64_t instance;              /* random, of this founding of the run */
+    uint64_t term; /* grows with each server that is elected for it; 0: none ever is */
 };
 
 struct ct_refuse {
@@ -241,12 +283,15 @@ struct ct_join {
     int32_t node_rank_hint; /* SLURM_NODEID or --node-rank; -1: none */
     uint8_t is_endpoint;    /* owns the endpoint's address: first, unless hinted */
     uint16_t store_port;    /* a worker-store listener, bound already and empty */
-    uint64_t fingerprint;   /* of what all nodes must share: launcher/fingerprint.h */
+    uint64_t
+        fingerprint; /* of what all nodes must share: launcher/config/fingerprint.h */
     char role[CT_ROLE_MAX];
     char local_addr[CT_HOST_MAX]; /* --local-addr; empty: choose among what follows */
     uint8_t addr_count;
     char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX]; /* numeric, no port */
     uint64_t program; /* a hash of what the workers execute; 0: it could not be read */
+    uint8_t knows_gloo_scale; /* its PyTorch does, and its user has nothing against it:
+                                 launcher/config/gloo_scale.h */
     struct ct_role_list
         roles; /* none: `role` is that of all; left out on the wire then */
 };
@@ -258,6 +303,20 @@ struct ct_waiting {
     uint64_t left_ms;   /* until the join deadline */
     uint8_t is_standby; /* the run is full; our place in the reserve, from 1 */
     char missing[CT_MISSING_MAX]; /* names that were seen before and are not here now */
+};
+
+/* What a node has to do before its workers start. */
+enum ct_ways {
+    CT_WAYS_FREE = 0, /* find its way to group rank 0, on whatever network */
+    CT_WAYS_PROVE =
+        1, /* reach master_addr itself and all peers, say WAY, and wait for it */
+    CT_WAYS_NONE_REACHES_ALL = 2, /* as FREE: each network has been found cut */
+};
+
+struct ct_start_peer {
+    char host[64]; /* for people */
+    char addr[CT_ADDR_TEXT_MAX];
+    uint16_t port; /* that the host refuses it proves the way, too */
 };
 
 struct ct_start {
@@ -275,7 +334,11 @@ struct ct_start {
     uint8_t addr_count; /* its other addresses: where master_addr is no way */
     char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX];
     char layout[CT_LAYOUT_MAX]; /* "8+8+7": workers of each node; for people */
-    char unlike[256];   /* to group rank 0: nodes with another program; for people */
+    uint8_t ways;               /* enum ct_ways */
+    uint8_t peer_count;
+    struct ct_start_peer peers[CT_START_PEERS_MAX];
+    char unlike[256]; /* to group rank 0: nodes with another program; for people */
+    uint8_t uses_gloo_scale; /* all nodes know it */
     uint8_t role_count; /* as in JOIN, and in its order; left out on the wire when 0 */
     struct ct_role_place roles[CT_ROLES_MAX];
 };
@@ -306,9 +369,17 @@ enum ct_stop_reason {
     CT_STOP_FAILURE = 1, /* somewhere a worker failed */
     CT_STOP_NODE_LOST = 2,
     CT_STOP_MEMBERSHIP = 3, /* a newcomer, or a member left */
-    CT_STOP_CLOSED = 4,     /* the run is over: a verdict follows */
-    CT_STOP_UNDECIDED = 5,  /* a worker failed; a second STOP tells what follows */
-    CT_STOP_ASKED = 6,      /* for a new round, by RESTART; costs nothing */
+    /* 4 went with message 19 */
+    CT_STOP_UNDECIDED = 5, /* a worker failed; a second STOP tells what follows */
+    CT_STOP_ASKED = 6,     /* for a new round, by RESTART; costs nothing */
+    CT_STOP_NETWORK = 7,   /* it does not reach all nodes, see WAY; costs nothing */
+};
+
+/* What becomes of a node that failed first in two rounds running. */
+enum ct_culprit_fate {
+    CT_CULPRIT_NONE = 0,     /* there is no such node */
+    CT_CULPRIT_EXCLUDED = 1, /* a spare takes its place */
+    CT_CULPRIT_KEPT = 2,     /* it serves the rendezvous */
 };
 
 struct ct_stop {
@@ -320,10 +391,29 @@ struct ct_stop {
     struct ct_failure
         cause; /* cause == CT_CAUSE_NONE when nothing failed; `host` and `text`
                                 then say who left or asked and why, if anybody did */
+    uint8_t culprit_fate;      /* enum ct_culprit_fate */
+    char culprit[CT_HOST_MAX]; /* its host */
+};
+
+/* Of failures that found no room in a list of CT_FAILURES_MAX. */
+struct ct_more {
+    uint32_t failed;  /* on their own account */
+    uint32_t stopped; /* by us; not those that had ended with 0 */
+};
+
+/* How far a node's ranks were when it heard of a stuck one. */
+struct ct_hang_view {
+    uint32_t ranks;   /* that ran; 0: nobody looked */
+    uint32_t waiting; /* for other ranks, in a collective */
+    int64_t lowest;   /* last steps; -1: none */
+    int64_t furthest;
+    char waiting_ranks[64]; /* "0-3, 5"; empty: none, or there is no room */
 };
 
 struct ct_stopped {
     uint64_t generation;
+    struct ct_more more;
+    struct ct_hang_view hang;
     uint8_t failure_count; /* workers that ended badly, those we stopped included */
     struct ct_failure failures[CT_FAILURES_MAX];
 };
@@ -334,6 +424,7 @@ struct ct_succeeded {
 
 struct ct_stopping {
     uint64_t generation;
+    uint64_t grace_ms; /* that its workers have */
 };
 
 /* The limits of the run, for the next rounds; a world that is too large or may grow ends. */
@@ -363,6 +454,12 @@ struct ct_restart {
     char refusal[128];   /* and why */
 };
 
+/* agent -> server: what START asks for is proven, or what is cut; server -> agent: begin */
+struct ct_way {
+    uint64_t generation;
+    char cut[256]; /* "cannot reach node3 on ..."; empty: nothing */
+};
+
 /* agent -> server: the port of the agent's own end; server -> agent: that of the agent's end as
  * the server sees it */
 struct ct_peer {
@@ -374,7 +471,7 @@ enum ct_outcome {
     CT_OUTCOME_FAILED = 2, /* a worker failed and no restart was left */
     CT_OUTCOME_JOIN_TIMEOUT = 3,
     CT_OUTCOME_NODES_LOST = 4, /* fewer than min nodes are left and none came in time */
-    CT_OUTCOME_CLOSED = 5,     /* somebody ended the run */
+    CT_OUTCOME_CLOSED = 5,     /* no server's: this node left by itself */
     CT_OUTCOME_CRASH_LOOP = 6, /* failed twice in the same way right after the start */
 };
 
@@ -383,18 +480,14 @@ struct ct_verdict {
     uint8_t outcome;   /* enum ct_outcome */
     uint8_t exit_code; /* what every launcher of the run ends with */
     uint32_t restart_count;
+    struct ct_more more; /* of all nodes */
     uint8_t
-        failure_count; /* [0] is the root cause, the others as rendezvous/failures.h says */
+        failure_count; /* [0] is the root cause, the others as rendezvous/round/failures.h says */
     struct ct_failure failures[CT_FAILURES_MAX];
 };
 
 struct ct_leave {
     uint64_t generation;
-    char reason[CT_REASON_MAX];
-};
-
-struct ct_close {
-    uint8_t exit_code;
     char reason[CT_REASON_MAX];
 };
 
@@ -435,46 +528,6 @@ struct ct_signal {
     char host[CT_HOST_MAX]; /* whose agent got it; the server knows better */
 };
 
-struct ct_roster_node {
-    uint64_t key;  /* of its launcher, see CLAIM; 0: it cannot serve */
-    uint16_t port; /* where it would serve */
-    char host[CT_HOST_MAX];
-    uint8_t addr_count;
-    char addrs[CT_ROSTER_ADDRS_MAX][CT_ADDR_TEXT_MAX];
-};
-
-/* server -> members of a running world, in as many pieces as it takes: who they are, by group
- * rank; total 0: nobody is to go on without this server */
-struct ct_roster {
-    uint64_t generation;
-    uint32_t min_nodes;
-    uint16_t total;
-    uint16_t first;  /* rank of the first in this piece */
-    uint16_t leader; /* rank of the server's own node */
-    uint8_t count;
-    struct ct_roster_node nodes[CT_ROSTER_NODES_MAX];
-};
-
-/* server -> agent, and the same back with the agent's generation */
-struct ct_echo {
-    uint64_t time_ms;    /* the server's clock */
-    uint64_t server;     /* another one each time that a server begins to serve */
-    uint64_t generation; /* of the last START that this agent got */
-    uint8_t
-        is_held; /* the next round waits: others may have gone on without this server */
-};
-
-/* agent -> server, before JOIN */
-struct ct_claim {
-    uint64_t key;          /* random, this launcher's for life */
-    uint16_t port;         /* where it would serve; 0: nowhere */
-    uint64_t generation;   /* of the last roster it has; 0: none */
-    uint64_t server;       /* whose ECHO it has heard last; 0: none */
-    uint64_t age_ms;       /* since then */
-    uint64_t world;        /* generation of the last START that it ever got; 0: none */
-    uint64_t world_server; /* who sent that */
-};
-
 /* worker -> agent; the agent knows the peer's pid from the socket */
 struct ct_worker_hello {
     int32_t rank;
@@ -486,16 +539,61 @@ struct ct_worker_step {
 struct ct_worker_crash_record {
     uint32_t size; /* of struct ct_crash, as the worker knows it */
 };
+struct ct_worker_progress {
+    uint32_t size; /* of struct ct_progress, as the worker knows it */
+};
 /* agent -> worker */
 struct ct_worker_should_stop {
     char reason[128];
+};
+/* agent -> worker: a node of its round is lost; who waits for a rank there waits in vain */
+struct ct_worker_node_lost {
+    char text[192];
+};
+
+/* agent -> server: this node in the run's own etcd (launcher/ha/) */
+struct ct_ha_report {
+    uint64_t key; /* random: the member that this node is or may become; never 0 */
+    char addr[CT_ADDR_TEXT_MAX]; /* where it listens or would listen */
+    uint16_t client_port;        /* free and reserved */
+    uint16_t peer_port;
+    uint8_t is_running; /* the member answers */
+    uint64_t
+        follows; /* epoch of the etcd that tells this node where the rendezvous is; 0 */
+};
+
+enum ct_ha_phase {
+    CT_HA_OFF = 0,      /* there are no members: those that run end */
+    CT_HA_STARTING = 1, /* the members start; the rendezvous has not moved yet */
+    CT_HA_ACTIVE = 2,   /* it has: etcd decides who serves */
+};
+
+struct ct_ha_member {
+    uint64_t key;
+    char addr[CT_ADDR_TEXT_MAX];
+    uint16_t client_port;
+    uint16_t peer_port;
+    uint8_t is_learner;
+};
+
+/* server -> agent: all there is to know of it; a later one replaces it */
+struct ct_ha_plan {
+    uint64_t epoch;   /* another one for each etcd that is begun; never 0 */
+    uint8_t phase;    /* enum ct_ha_phase */
+    uint8_t nodes;    /* members that are wanted */
+    uint8_t survives; /* so many of them may be lost, now */
+    uint8_t seed[CT_HA_SEED_BYTES]; /* its secrets are made of it and the token */
+    uint8_t count;
+    struct ct_ha_member members[CT_HA_MEMBERS_MAX];
 };
 
 /* ctrunctl -> agent; on the wire as u8 */
 enum ct_ctl_verb {
     CT_CTL_STATUS = 1,
-    CT_CTL_SIGNAL = 2,  /* to the workers: `signal`, `rank` */
-    CT_CTL_STOP = 3,    /* save and end: `reason` */
+    CT_CTL_SIGNAL = 2, /* to the workers, if they survive it: `signal`, `rank` */
+    CT_CTL_SIGNAL_FORCED =
+        10,          /* the same, and workers may die of it that were not made for it */
+    CT_CTL_STOP = 3, /* save and end: `reason` */
     CT_CTL_RESIZE = 5,  /* `signal` to `rank` nodes */
     CT_CTL_DRAIN = 6,   /* `reason`: HOST, a blank, why; no host: all nodes */
     CT_CTL_WHY = 8,     /* the first cause of the last stop */
@@ -519,6 +617,8 @@ struct ct_ctl_reply {
 struct ct_message {
     enum ct_message_kind kind;
     union {
+        const void
+            *apart; /* the body of one of these: borrowed, never NULL when encoded */
         struct ct_hello hello;
         struct ct_welcome welcome;
         struct ct_refuse refuse;
@@ -530,11 +630,10 @@ struct ct_message {
         struct ct_heartbeat heartbeat;
         struct ct_failure failure;
         struct ct_stop stop;
-        struct ct_stopped stopped;
+        const struct ct_stopped *stopped;
         struct ct_succeeded succeeded;
-        struct ct_verdict verdict;
+        const struct ct_verdict *verdict;
         struct ct_leave leave;
-        struct ct_close close;
         struct ct_stopping stopping;
         struct ct_ticket ticket;
         struct ct_resume resume;
@@ -545,27 +644,38 @@ struct ct_message {
         struct ct_resize resize;
         struct ct_drain drain;
         struct ct_restart restart;
+        struct ct_way way;
         struct ct_signal signal;
-        struct ct_roster roster;
-        struct ct_echo echo;
-        struct ct_claim claim;
         struct ct_worker_hello worker_hello;
         struct ct_worker_step worker_step;
         struct ct_worker_should_stop worker_should_stop;
+        struct ct_worker_node_lost worker_node_lost;
         struct ct_worker_crash_record worker_crash_record;
+        struct ct_worker_progress worker_progress;
         struct ct_ctl_request ctl_request;
-        struct ct_ctl_reply ctl_reply;
+        const struct ct_ctl_reply *ctl_reply;
+        struct ct_ha_report ha_report;
+        struct ct_ha_plan ha_plan;
     };
 };
 
-/* Begins a message: sets its kind, zeroes the fields of that kind and touches no others, of which
- * there are 45 KiB. */
+/* Where the body of a message that only points at one is decoded to. One for each reader of a
+ * connection, on the heap: it is overwritten by the next such message. */
+union ct_message_room {
+    struct ct_stopped stopped;
+    struct ct_verdict verdict;
+    struct ct_ctl_reply ctl_reply;
+};
+
+/* Begins a message: sets its kind, zeroes the fields of that kind and touches no others. */
 void ct_message_init(struct ct_message *message, enum ct_message_kind kind);
 /* Appends the message as one frame. 0, -EMSGSIZE, -ENOBUFS, -ENOMEM. */
 int ct_message_encode(struct ct_buf *out, const struct ct_message *message);
-/* Decodes the body of a frame of our version. 0, -EBADMSG (malformed), -ENOSYS (kind unknown:
- * a newer peer; skip it). */
-int ct_message_decode(const struct ct_frame *frame, struct ct_message *out);
+/* Decodes the body of a frame of our version; what *out points at lies in `room` then. 0, -EBADMSG
+ * (malformed, of a retired kind, or `room` is NULL: nobody sends such a body here), -ENOSYS (kind
+ * unknown: a newer peer; skip it). */
+int ct_message_decode(const struct ct_frame *frame, struct ct_message *out,
+                      union ct_message_room *room);
 /* "JOIN", for logs. Static. */
 const char *ct_message_name(int kind);
 const char *ct_cause_name(int cause); /* "signal", "oom", ...; for events and logs */

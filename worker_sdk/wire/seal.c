@@ -103,23 +103,22 @@ static int append_sealed(struct ct_seal *seal, struct ct_buf *out, uint8_t *text
 int ct_seal_encode(struct ct_seal *seal, struct ct_buf *out,
                    const struct ct_message *message)
 {
-    uint8_t text[CT_FRAME_BODY_MAX_BYTES];
     struct ct_buf plain;
+    uint8_t *end;
     size_t length;
     int rc;
 
     if (!seal->is_on)
         return ct_message_encode(out, message);
-    ct_buf_init(&plain, CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES);
-    if ((rc = ct_message_encode(&plain, message)) == 0) {
-        length = ct_buf_length(&plain) - CT_FRAME_HEADER_BYTES;
-        if (length + 1 + CT_SEAL_TAG_BYTES > sizeof text)
-            rc = -EMSGSIZE;
-    }
-    if (rc == 0) {
-        text[0] = (uint8_t)message->kind;
-        memcpy(text + 1, ct_buf_data(&plain) + CT_FRAME_HEADER_BYTES, length);
-        rc = append_sealed(seal, out, text, length + 1);
+    ct_buf_init(&plain,
+                CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES + CT_SEAL_TAG_BYTES);
+    if ((rc = ct_message_encode(&plain, message)) == 0 &&
+        (rc = ct_buf_reserve(&plain, CT_SEAL_TAG_BYTES, &end)) == 0) {
+        length = 1 + ct_buf_length(&plain) - CT_FRAME_HEADER_BYTES;
+        end[-(ptrdiff_t)length] = (uint8_t)message->kind; /* over its header's end */
+        rc = length + CT_SEAL_TAG_BYTES > CT_FRAME_BODY_MAX_BYTES
+                 ? -EMSGSIZE
+                 : append_sealed(seal, out, end - length, length);
     }
     ct_buf_deinit(&plain);
     return rc;

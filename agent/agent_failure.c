@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A failure here is told to the server, and the others of this node are stopped for it. */
+#include "agent/agent_private.h"
+
+void agent_tell_failure(struct agent *agent, const struct ct_failure *failure)
+{
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_FAILURE);
+    message.failure = agent->failure = *failure;
+    worker_group_set_age(&message.failure);
+    link_send(agent->link, &message);
+    if (agent->drained_by != 0)
+        agent_drained(agent);
+    else if (agent->state == AGENT_RUNNING) /* the link may have failed just now */
+        agent_stop_survivors(agent, AFTER_REJOIN, agent->options->survivor_grace_ms,
+                             agent->options->grace_ms, "a worker failed");
+}
+
+void agent_tell_raised(struct agent *agent)
+{
+    const struct ct_failure *raised = worker_group_find_raised(agent->group,
+                                                               UINT64_MAX);
+
+    if (raised)
+        agent_tell_failure(agent, raised);
+}

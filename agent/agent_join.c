@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This node offers itself for the next round, and waits for it. */
+#include "agent/agent_private.h"
+
+void agent_send_join(struct agent *agent)
+{
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_JOIN);
+    message.join = agent->join;
+    link_send(agent->link, &message);
+}
+
+void agent_join(struct agent *agent)
+{
+    const struct agent_options *options = agent->options;
+    struct ctrun_error err;
+
+    if (agent->drained_by != 0) { /* its round was stopped while the workers saved */
+        agent_drained(agent);
+        return;
+    }
+    agent->join = options->join;
+    agent_close_store(agent);
+    if (options->open_store &&
+        options->open_store(options->context, &agent->join.store_port, &agent->store,
+                            &err) < 0) {
+        agent_fail(agent, &err);
+        return;
+    }
+    agent->has_store = options->open_store != NULL;
+    agent->join_ms = ct_now_ms();
+    agent_set_state(agent, AGENT_JOINING, "ready for a round");
+    agent_send_join(agent);
+}
+
+void agent_on_waiting(struct agent *agent, const struct ct_waiting *waiting)
+{
+    agent->waiting = *waiting;
+    if (agent->state == AGENT_JOINING && agent->options->on_waiting)
+        agent->options->on_waiting(agent->options->context, waiting,
+                                   ct_now_ms() - agent->join_ms);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This node leaves the run: a signal, ctrunctl, the end of the allocation. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent_private.h"
+#include "agent/process/process_name.h"
+#include "worker_sdk/base/signal_name.h"
+
+bool agent_is_ending_signal(const struct agent *agent, int signal)
+{
+    for (size_t i = 0; i < agent->options->signal_count; i++)
+        if (agent->options->signals[i] == signal)
+            return true;
+    return false;
+}
+
+void agent_emit_request(const char *verb, int signal, int rank, pid_t sender)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "control_request");
+    ct_event_str(&event, "verb", verb);
+    ct_event_int(&event, "signal", signal);
+    ct_event_int(&event, "rank", rank);
+    ct_event_int(&event, "sender_pid", sender);
+    ct_event_end(&event);
+}
+
+static void begin_end(struct agent *agent, int signal, uint64_t grace_ms,
+                      const char *why)
+{
+    agent->result->signal = signal;
+    agent_begin_countdown(agent, grace_ms);
+    agent_send_leave(agent, why);
+}
+
+/* False: no workers are left that could be stopped, and the run is over for this node. */
+static bool has_workers(struct agent *agent, const char *why)
+{
+    if (agent->state == AGENT_RUNNING ||
+        (agent->state == AGENT_STOPPING && !agent->is_gone))
+        return true;
+    if (agent->state != AGENT_ENDED)
+        agent_end(agent, why);
+    return false;
+}
+
+/* Who stops the whole job leaves more time than a new round does. */
+static void stop_for_good(struct agent *agent, int signal, uint64_t grace_ms,
+                          const char *why)
+{
+    agent_stop(agent, AFTER_END, signal, grace_ms, why);
+    if (agent->result->error.code == 0) /* else we are fenced, and must be quick */
+        worker_group_extend(agent->group, grace_ms);
+}
+
+/* The first ending signal goes to the workers as it is. Further Ctrl-Cs are a person who cannot
+ * wait: then SIGTERM with a short grace, then SIGKILL. */
+void agent_end_by_signal(struct agent *agent, int signal, pid_t sender)
+{
+    const uint64_t grace_ms = agent_signal_grace_ms(agent);
+    char by[PROCESS_NAME_MAX];
+    char why[256];
+
+    agent->interrupts += signal == SIGINT;
+    if (agent->result->signal == 0) {
+        if (agent->drained_by != 0) /* no signal has come */
+            (void)ct_format(why, sizeof why, "asked to: %s", agent->result->reason);
+        else
+            (void)ct_format(why, sizeof why, "SIG%s from pid %d%s%s",
+                            ct_signal_name(signal), sender, sender ? " " : "",
+                            process_name(by, sender));
+        begin_end(agent, signal, grace_ms, why);
+    } else if (signal != SIGINT || agent->interrupts < 2) {
+        return;
+    }
+    if (!has_workers(agent, "signal"))
+        return;
+    if (agent->interrupts <= 1) {
+        stop_for_good(agent, signal, grace_ms, "signal");
+    } else if (agent->interrupts == 2) {
+        agent_stop(agent, AFTER_END, SIGTERM, AGENT_HURRY_MS, "second interrupt");
+    } else {
+        agent_stop(agent, AFTER_END, SIGKILL, 0, "third interrupt");
+    }
+}
+
+void agent_end_in_time(struct agent *agent, int signal, uint64_t grace_ms,
+                       const char *why)
+{
+    const bool is_ending = agent->result->signal != 0;
+
+    if (!is_ending)
+        begin_end(agent, signal, grace_ms, why);
+    if (!has_workers(agent, why))
+        return;
+    if (is_ending) { /* it may end earlier, not later */
+        if (ct_deadline_ms(grace_ms) < agent->grace_deadline_ms)
+            agent->grace_deadline_ms = ct_deadline_ms(grace_ms);
+        agent_stop(agent, AFTER_END, signal, grace_ms, why);
+    } else {
+        stop_for_good(agent, signal, grace_ms, why);
+    }
+}
+
+void agent_drained(void *context)
+{
+    struct agent *agent = context;
+
+    loop_timer_stop(agent->drain_timer);
+    if (agent->result->signal == 0)
+        agent_end_by_signal(agent, SIGTERM, agent->drained_by);
+}
+
+void agent_drain(struct agent *agent, const char *reason, pid_t sender)
+{
+    if (agent->drained_by != 0 || agent->state == AGENT_ENDED)
+        return;
+    agent_emit_request("stop", SIGTERM, -1, sender);
+    ct_info("asked to stop reason=%s sender=%d", reason, sender);
+    agent->drained_by = sender;
+    (void)ct_copy(agent->result->reason, sizeof agent->result->reason, reason);
+    if (agent->state == AGENT_RUNNING &&
+        worker_socket_ask_to_stop(agent->worker_socket, reason) > 0)
+        loop_timer_set(agent->drain_timer, agent->options->grace_ms);
+    else
+        agent_drained(agent);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all files of the agent call, and what calls none of them: its state, the stop of its workers,
+ * what it says of itself. */
+#include <assert.h>
+#include <signal.h>
+
+#include "agent/agent_private.h"
+#include "agent/watch/stacks.h"
+
+static const char *const state_names[] = {"connecting", "joining",   "running",
+                                          "stopping",   "succeeded", "ended"};
+
+/* Which state may follow which. */
+static const unsigned edges[] = {
+    [AGENT_CONNECTING] = 1u << AGENT_JOINING | 1u << AGENT_ENDED,
+    [AGENT_JOINING] = 1u << AGENT_CONNECTING | 1u << AGENT_RUNNING | 1u << AGENT_ENDED,
+    [AGENT_RUNNING] = 1u << AGENT_STOPPING,
+    [AGENT_STOPPING] = 1u << AGENT_SUCCEEDED | 1u << AGENT_JOINING |
+                       1u << AGENT_CONNECTING | 1u << AGENT_ENDED,
+    [AGENT_SUCCEEDED] = 1u << AGENT_STOPPING | 1u << AGENT_ENDED,
+    [AGENT_ENDED] = 0,
+};
+
+const char *agent_state_name(enum agent_state state)
+{
+    return state_names[state];
+}
+
+void agent_set_state(struct agent *agent, enum agent_state state, const char *why)
+{
+    struct ct_event event;
+
+    if (agent->state == state)
+        return;
+    if (!(edges[agent->state] & 1u << state))
+        ct_err("agent: no way from=%s to=%s", agent_state_name(agent->state),
+               agent_state_name(state));
+    assert(edges[agent->state] & 1u << state);
+    ct_debug("agent: %s -> %s (%s)", agent_state_name(agent->state),
+             agent_state_name(state), why);
+    ct_event_begin(&event, "agent_state");
+    ct_event_str(&event, "from", agent_state_name(agent->state));
+    ct_event_str(&event, "to", agent_state_name(state));
+    ct_event_str(&event, "why", why);
+    ct_event_end(&event);
+    agent->state = state;
+}
+
+void agent_end(struct agent *agent, const char *why)
+{
+    const struct failover_facts facts = {.work = FAILOVER_IS_OVER};
+
+    agent_set_state(agent, AGENT_ENDED, why);
+    (void)failover_next(&agent->failover, FAILOVER_ENDED, &facts);
+    loop_stop(agent->loop);
+}
+
+void agent_fail(struct agent *agent, const struct ctrun_error *why)
+{
+    if (agent->result->error.code == 0)
+        agent->result->error = *why;
+    agent_end(agent, why->text);
+}
+
+void agent_close_store(struct agent *agent)
+{
+    if (agent->has_store)
+        agent->options->close_store(agent->options->context, agent->store);
+    agent->has_store = false;
+}
+
+void agent_emit_round(const struct agent *agent, const char *name)
+{
+    const struct ct_start *start = &agent->start;
+    struct ct_event event;
+
+    ct_event_begin(&event, name);
+    ct_event_int(&event, "generation", (int64_t)start->generation);
+    ct_event_int(&event, "restart_count", start->restart_count);
+    ct_event_int(&event, "group_rank", start->group_rank);
+    ct_event_int(&event, "group_world_size", start->group_world_size);
+    ct_event_int(&event, "rank_base", start->rank_base);
+    ct_event_int(&event, "world_size", start->world_size);
+    ct_event_str(&event, "master_addr", start->master_addr);
+    ct_event_int(&event, "master_port", start->master_port);
+    ct_event_end(&event);
+}
+
+/* ---- What it says ----------------------------------------------------------------------- */
+
+void agent_send_stopped(struct agent *agent)
+{
+    struct ct_stopped *stopped = &agent->stopped;
+    const struct ct_message message = {.kind = CT_MESSAGE_STOPPED, .stopped = stopped};
+
+    stopped->generation = agent->start.generation;
+    stopped->failure_count = (uint8_t)worker_group_get_failures(
+        agent->group, stopped->failures, CT_FAILURES_MAX, &stopped->more);
+    stopped->hang = agent->hang ? agent->hang->view : (struct ct_hang_view){0};
+    link_send(agent->link, &message);
+}
+
+void agent_send_succeeded(struct agent *agent)
+{
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_SUCCEEDED);
+    message.succeeded.generation = agent->start.generation;
+    link_send(agent->link, &message);
+}
+
+void agent_send_leave(struct agent *agent, const char *why)
+{
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_LEAVE);
+    message.leave.generation = agent->start.generation;
+    (void)ct_copy(message.leave.reason, sizeof message.leave.reason, why);
+    (void)ct_format(agent->leave_reason, sizeof agent->leave_reason, "%.100s", why);
+    link_send(agent->link, &message);
+}
+
+void agent_send_stopping(struct agent *agent)
+{
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_STOPPING);
+    message.stopping.generation = agent->start.generation;
+    message.stopping.grace_ms = agent->options->survivor_grace_ms +
+                                agent->options->grace_ms;
+    link_send(agent->link, &message);
+}
+
+/* ---- The stop --------------------------------------------------------------------------- */
+
+static void stop_hang(struct agent *agent)
+{
+    if (!agent->hang)
+        return;
+    loop_timer_stop(agent->hang->timer);
+    stacks_cancel(agent->hang->stacks);
+}
+
+void agent_cancel_ways(struct agent *agent)
+{
+    reachability_cancel(agent->reachability);
+    for (int i = 0; i < CT_START_PEERS_MAX; i++)
+        reachability_cancel(agent->peers[i]);
+    if (agent->is_held)
+        loop_timer_stop(agent->hold_timer);
+    agent->peers_missing = 0;
+    agent->is_held = false;
+}
+
+/* All but the workers. */
+static void stop_watching(struct agent *agent, enum agent_after after, const char *why)
+{
+    if (agent->state == AGENT_RUNNING) {
+        agent->after = after;
+        agent_set_state(agent, AGENT_STOPPING, why);
+        if (after != AFTER_SUCCEED)
+            (void)worker_socket_ask_to_stop(agent->worker_socket, why);
+    } else if (after > agent->after) {
+        agent->after = after;
+    }
+    agent_cancel_ways(agent);
+    dstate_watch_stop(agent->dstate_watch);
+    stop_hang(agent);
+    agent_stop_own(agent);
+}
+
+void agent_stop(struct agent *agent, enum agent_after after, int signal,
+                uint64_t grace_ms, const char *why)
+{
+    stop_watching(agent, after, why);
+    worker_group_stop(agent->group, signal, grace_ms);
+}
+
+static size_t list_own_addrs(const struct agent *agent,
+                             uint8_t keys[CT_MESSAGE_ADDRS_MAX][CT_MEMBER_KEY_BYTES])
+{
+    struct ct_addr addr;
+    size_t count = 0;
+
+    for (int i = 0; i < agent->join.addr_count; i++)
+        if (ct_addr_parse(agent->join.addrs[i], 0, &addr) == 0)
+            ct_addr_key(keys[count++], &addr);
+    return count;
+}
+
+void agent_stop_survivors(struct agent *agent, enum agent_after after,
+                          uint64_t survivor_ms, uint64_t grace_ms, const char *why)
+{
+    uint8_t own[CT_MESSAGE_ADDRS_MAX][CT_MEMBER_KEY_BYTES];
+    const bool is_told = agent->members.generation == agent->start.generation;
+    const struct worker_group_loss loss = {
+        .grace_ms = survivor_ms,
+        .job = {.store_port = agent->start.master_port,
+                .hosts = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->members.keys,
+                .host_count = is_told ? agent->members.count : 0,
+                .own = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])own,
+                .own_count = list_own_addrs(agent, own)}};
+
+    stop_watching(agent, after, why);
+    worker_group_stop_survivors(agent->group, SIGTERM, grace_ms, &loss);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Before workers start: the address of group rank 0 that works from this node; and where nodes could
+ * meet on several networks, the proof that they do on that one.
+ *
+ *     agent_find_reachability ── way to rank 0 ──> ways to a sample of the others ──> WAY, hold
+ *                            │                        └── one fails ──> WAY with why, hold
+ *                            └── nothing to prove                              │ WAY comes back
+ *                                        └──────────> agent_start_workers <────┘
+ *
+ * A STOP ends it at any time. A server that says nothing holds nobody for longer than
+ * AGENT_HOLD_MS. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "agent/agent_private.h"
+#include "agent/postmortem/facts.h"
+
+static void emit_way(const struct ct_start *start, const struct ct_addr *local)
+{
+    struct ct_event event;
+    char addr[CT_ADDR_TEXT_MAX];
+
+    ct_addr_format_host(addr, local);
+    ct_event_begin(&event, "way_found");
+    ct_event_int(&event, "generation", (int64_t)start->generation);
+    ct_event_int(&event, "group_rank", start->group_rank);
+    ct_event_str(&event, "master_addr", start->master_addr);
+    ct_event_str(&event, "local_addr", addr);
+    ct_event_end(&event);
+}
+
+/* `local`: NULL when it is not known. */
+static void start(struct agent *agent, const struct ct_addr *local)
+{
+    agent_cancel_ways(agent);
+    if (local)
+        emit_way(&agent->start, local);
+    if (agent->options->on_way)
+        agent->options->on_way(agent->options->context, &agent->start, local);
+    agent_start_workers(agent);
+}
+
+/* ---- Several networks -------------------------------------------------------------------- */
+
+static void emit_cut(const struct agent *agent, const char *why)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "way_cut");
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_str(&event, "master_addr", agent->start.master_addr);
+    ct_event_str(&event, "reason", why);
+    ct_event_end(&event);
+}
+
+/* Once said it counts for this round, also after a resume. */
+void agent_send_way(struct agent *agent)
+{
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_WAY);
+    message.way = agent->way_told;
+    if (agent->way_told.generation == agent->start.generation)
+        link_send(agent->link, &message);
+}
+
+static void hold(struct agent *agent, const char *cut)
+{
+    agent_cancel_ways(agent);
+    agent->is_held = true;
+    agent->way_told = (struct ct_way){.generation = agent->start.generation};
+    (void)ct_format(agent->way_told.cut, sizeof agent->way_told.cut, "%s",
+                    cut); /* cut is fine */
+    if (*cut)
+        emit_cut(agent, agent->way_told.cut);
+    agent_send_way(agent);
+    loop_timer_set(agent->hold_timer, AGENT_HOLD_MS);
+}
+
+static void on_hold_over(void *context)
+{
+    struct agent *agent = context;
+
+    ct_warn("the rendezvous has not said in %d s whether all nodes reach each other: "
+            "workers start",
+            AGENT_HOLD_MS / 1000);
+    start(agent, agent->local.length > 0 ? &agent->local : NULL);
+}
+
+void agent_on_way(struct agent *agent, const struct ct_way *way)
+{
+    if (!agent->is_held || way->generation != agent->start.generation)
+        return;
+    loop_timer_stop(agent->hold_timer);
+    start(agent, agent->local.length > 0 ? &agent->local : NULL);
+}
+
+static void on_peer_found(void *context, const struct ct_addr *ctl_socket,
+                          const struct ct_addr *local)
+{
+    struct agent *agent = context;
+
+    (void)ctl_socket;
+    (void)local;
+    if (--agent->peers_missing == 0)
+        hold(agent, "");
+}
+
+static void on_peer_failed(void *context, const char *text, const char *tried)
+{
+    (void)tried; /* it has one address */
+    hold(context, text);
+}
+
+static void find_peers(struct agent *agent)
+{
+    const struct ct_start *start = &agent->start;
+
+    for (int i = 0; i < start->peer_count; i++) {
+        struct ct_addr addr;
+
+        if (ct_addr_parse(start->peers[i].addr, start->peers[i].port, &addr) < 0)
+            continue;
+        if (ct_addr_is_link_local(&addr))
+            addr.v6.sin6_scope_id = agent->local.v6.sin6_scope_id;
+        reachability_find(agent->peers[i], &addr, 1, start->peers[i].host);
+        agent->peers_missing++;
+    }
+    if (agent->peers_missing == 0)
+        hold(agent, "");
+}
+
+/* ---- Group rank 0 ------------------------------------------------------------------------ */
+
+static void on_found(void *context, const struct ct_addr *ctl_socket,
+                     const struct ct_addr *local)
+{
+    struct agent *agent = context;
+    const struct ct_start *told = &agent->start;
+    char found[CT_ADDR_TEXT_MAX], text[CT_HOST_MAX + 2 * CT_ADDR_TEXT_MAX + 64];
+    const bool is_other = !ct_addr_is_same_host(ctl_socket, &agent->first_way);
+
+    ct_addr_format_host(found, ctl_socket);
+    (void)ct_format(text, sizeof text, "cannot reach %s on %s, but on %s",
+                    told->master_host, told->master_addr, found);
+    agent->local = *local;
+    if (is_other && told->ways == CT_WAYS_PROVE)
+        hold(agent, text);
+    memcpy(agent->start.master_addr, found, sizeof found);
+    if (told->ways != CT_WAYS_PROVE)
+        start(agent, local);
+    else if (!is_other)
+        find_peers(agent);
+}
+
+/* "node2 -> 10.77.0.11:29400 (rendezvous)": a network that is there is no dead cable. */
+static void add_what_works(const struct agent *agent, struct ct_failure *failure)
+{
+    struct ct_addr local, ctl_socket;
+    char from[CT_ADDR_TEXT_MAX], to[CT_ADDR_TEXT_MAX];
+
+    if (!link_get_ends(agent->link, &local, &ctl_socket))
+        return;
+    ct_addr_format_host(from, &local);
+    ct_addr_format(to, &ctl_socket);
+    facts_add(failure, CT_FACT_WORKS, "%s (%s) -> %s (rendezvous)",
+              agent->options->hello.host, from, to);
+}
+
+static void on_failed(void *context, const char *text, const char *tried)
+{
+    struct agent *agent = context;
+    struct ct_failure failure = {
+        .generation = agent->start.generation,
+        .cause = CT_CAUSE_UNREACHABLE,
+        .may_loop = 1,
+        .rank = -1,
+        .local_rank = -1,
+        .node_rank = (int32_t)agent->start.group_rank,
+        .pid = getpid(),
+        .restart_count = agent->start.restart_count,
+        .wall_ns = ct_wall_ns(),
+        .step = -1,
+    };
+
+    (void)ct_copy(failure.host, sizeof failure.host, agent->options->hello.host);
+    (void)ct_copy(failure.text, sizeof failure.text, text); /* same size */
+    if (*tried)
+        facts_add(&failure, CT_FACT_TRIED, "%s", tried);
+    add_what_works(agent, &failure);
+    agent_tell_failure(agent, &failure);
+}
+
+/* A name was typed as the master's address: it is where the rendezvous is. */
+static bool is_by_name(const struct agent *agent)
+{
+    struct ct_addr addr;
+
+    return agent->start.group_world_size > 1 &&
+           ct_addr_parse(agent->start.master_addr, 0, &addr) < 0;
+}
+
+void agent_find_reachability(struct agent *agent)
+{
+    struct ct_addr list[REACHABILITY_ADDRS_MAX], local, ctl_socket;
+    const bool has_ends = link_get_ends(agent->link, &local, &ctl_socket);
+    const unsigned scope_id = has_ends && local.any.sa_family == AF_INET6
+                                  ? local.v6.sin6_scope_id
+                                  : 0;
+    const int count = reachability_list(list, &agent->start, scope_id);
+
+    agent_cancel_ways(agent);
+    if (agent->start.ways == CT_WAYS_NONE_REACHES_ALL && agent->start.group_rank == 0)
+        ct_warn("no network of %s reaches all nodes from all: the first one is used",
+                agent->start.master_host);
+    if (count > 0) {
+        agent->first_way = list[0];
+        reachability_find(agent->reachability, list, count, agent->start.master_host);
+    } else if (agent->start.ways == CT_WAYS_PROVE) {
+        agent->local = (struct ct_addr){0}; /* link-local, of an interface not known */
+        hold(agent, "");
+    } else {
+        start(agent, has_ends && is_by_name(agent) && !ct_addr_is_loopback(&local)
+                         ? &local
+                         : NULL);
+    }
+}
+
+int agent_open_reachability(struct agent *agent, struct ctrun_error *err)
+{
+    struct reachability_options options = {
+        .loop = agent->loop,
+        .context = agent,
+        .may_refuse = agent->options->master_may_refuse,
+        .on_found = on_found,
+        .on_failed = on_failed,
+    };
+    int rc = reachability_open(&agent->reachability, &options);
+
+    options.may_refuse = true;
+    options.passes = 2;
+    options.on_found = on_peer_found;
+    options.on_failed = on_peer_failed;
+    for (int i = 0; rc == 0 && i < CT_START_PEERS_MAX; i++)
+        rc = reachability_open(&agent->peers[i], &options);
+    if (rc == 0 &&
+        !(agent->hold_timer = loop_timer_open(agent->loop, on_hold_over, agent)))
+        rc = -ENOMEM;
+    return rc < 0 ? ct_fail(err, -ENOMEM, "agent: out of memory") : 0;
+}
+
+void agent_close_ways(struct agent *agent)
+{
+    reachability_close(agent->reachability);
+    for (int i = 0; i < CT_START_PEERS_MAX; i++)
+        reachability_close(agent->peers[i]);
+    loop_timer_close(agent->hold_timer);
+}

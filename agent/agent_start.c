@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The workers of a round are started, and whoever watches them. */
+#include "agent/agent_private.h"
+
+void agent_start_workers(struct agent *agent)
+{
+    const struct ct_start *start = &agent->start;
+
+    agent_emit_round(agent, "round_started");
+    if (agent->options->on_start)
+        agent->options->on_start(agent->options->context, start);
+    if (!agent->options->hosts_server && agent->lost_after_ms > 0)
+        fence_arm(link_deadline_ms(agent->link),
+                  agent->options->find_servers ? 0 : agent->lost_after_ms / 5 * 2);
+    file_timer_clear(agent->file_timer);
+    dstate_watch_start(agent->dstate_watch);
+    agent_start_hang(agent);
+    agent_start_own(agent);
+    worker_socket_begin_round(agent->worker_socket, (int)agent->options->join.slots);
+    worker_group_start(agent->group, start);
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/control/ctl_dir.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/str.h"
+
+enum {
+    RUN_ID_SHOWN = 40,
+    UNIQUE_LETTERS = 6 /* of mkdtemp() */
+};
+
+/* What a folder must be before anything in it is believed: its user's own, and closed to others. */
+static bool is_private(const struct stat *info, uid_t uid)
+{
+    return S_ISDIR(info->st_mode) && info->st_uid == uid && (info->st_mode & 077) == 0;
+}
+
+/* /tmp/ctrun-UID-XXXXXX, as far as they are that user's. */
+static int list_unique(char paths[][PATH_MAX], int count, uid_t uid)
+{
+    char prefix[32];
+    DIR *list = opendir("/tmp");
+    struct stat info;
+
+    (void)ct_format(prefix, sizeof prefix, "ctrun-%u-", (unsigned)uid);
+    for (struct dirent *it; list && count < CTL_DIRS_MAX && (it = readdir(list));) {
+        if (ct_starts_with(it->d_name, prefix) &&
+            strlen(it->d_name) == strlen(prefix) + UNIQUE_LETTERS &&
+            fstatat(dirfd(list), it->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            is_private(&info, uid))
+            (void)ct_format(paths[count++], PATH_MAX, "/tmp/%s", it->d_name);
+    }
+    if (list)
+        closedir(list);
+    return count;
+}
+
+static int list_default(char paths[][PATH_MAX], uid_t uid)
+{
+    const bool is_me = uid == getuid();
+    const char *runtime = is_me ? getenv("XDG_RUNTIME_DIR") : NULL;
+    int count = 0;
+
+    if (runtime && *runtime == '/')
+        (void)ct_format(paths[count++], PATH_MAX, "%s/ctrun", runtime);
+    else if (!is_me)
+        (void)ct_format(paths[count++], PATH_MAX, "/run/user/%u/ctrun", (unsigned)uid);
+    (void)ct_format(paths[count++], PATH_MAX, "/tmp/ctrun-%u", (unsigned)uid);
+    return list_unique(paths, count, uid);
+}
+
+int ctl_dir_list(char paths[CTL_DIRS_MAX][PATH_MAX], uid_t uid)
+{
+    const char *own = uid == getuid() ? getenv(CTL_DIR_ENV) : NULL;
+
+    if (!own || !*own)
+        return list_default(paths, uid);
+    (void)ct_copy(paths[0], PATH_MAX, own);
+    return 1;
+}
+
+static bool is_in_tmp(const char *path)
+{
+    return ct_starts_with(path, "/tmp/");
+}
+
+/* The first folder that is ours wins; /tmp/ctrun-UID may have been made by another user, who wants us
+ * to use it or to have none: then one with six random letters, which the readers find by its prefix
+ * and owner (list_unique). */
+int ctl_dir_choose(char path[PATH_MAX], size_t max, bool in_tmp,
+                   struct ctrun_error *err)
+{
+    char paths[CTL_DIRS_MAX][PATH_MAX];
+    const char *own = getenv(CTL_DIR_ENV);
+    const bool is_named = own && *own && !(in_tmp && strlen(own) > max);
+    const int count = is_named ? ctl_dir_list(paths, getuid())
+                               : list_default(paths, getuid());
+    int fd = -ENOENT;
+
+    for (int i = 0; i < count && fd < 0; i++) {
+        if (in_tmp && !is_named && !is_in_tmp(paths[i]))
+            continue;
+        fd = ctl_dir_open(paths[i], true, err);
+        (void)ct_copy(path, PATH_MAX, paths[i]);
+    }
+    if (fd >= 0 || is_named)
+        return fd;
+    (void)ct_format(path, PATH_MAX, "/tmp/ctrun-%u-XXXXXX", (unsigned)getuid());
+    return mkdtemp(path) ? ctl_dir_open(path, false, err) : fd;
+}
+
+/* Opened first and looked at afterwards, through the descriptor: nobody can exchange it in between.
+ * O_NOFOLLOW: a link at this place is somebody's trick. */
+int ctl_dir_open(const char *path, bool make, struct ctrun_error *err)
+{
+    struct stat info;
+    int fd;
+
+    if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
+        return ct_fail(err, -errno, "%s: %s", path, strerror(errno));
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return ct_fail(err, -errno, "%s: %s", path, strerror(errno));
+    if (fstat(fd, &info) == 0 &&
+        (is_private(&info, getuid()) ||
+         (getuid() == 0 && !make && is_private(&info, info.st_uid))))
+        return fd;
+    close(fd);
+    return ct_fail(err, -EPERM,
+                   "%s: belongs to user %u with mode %03o: it must be yours, and 700",
+                   path, (unsigned)info.st_uid, (unsigned)(info.st_mode & 0777));
+}
+
+void ctl_dir_name(char name[CTL_DIR_NAME_MAX], const char *run_id, pid_t pid,
+                  const char *suffix)
+{
+    char shown[RUN_ID_SHOWN + 1];
+    size_t length = 0;
+
+    for (; run_id[length] && length < RUN_ID_SHOWN; length++)
+        shown[length] = (char)(isalnum((unsigned char)run_id[length]) ||
+                                       (length > 0 && strchr("._-", run_id[length]))
+                                   ? run_id[length]
+                                   : '_');
+    shown[length] = '\0';
+    (void)ct_format(name, CTL_DIR_NAME_MAX, "%s-%d%s", shown, (int)pid, suffix);
+}
+
+/* By way of the folder's descriptor: sun_path has room for 107 characters, a folder may have more. */
+static void fill_address(struct sockaddr_un *address, int dir, const char *name)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    (void)ct_format(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%s",
+                    dir, name);
+}
+
+/* Under a hidden name until it listens: a *.sock that refuses has been left behind for sure. */
+int ctl_dir_listen(int dir, const char *name, int type)
+{
+    const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un address;
+    char hidden[CTL_DIR_NAME_MAX + 1];
+    int rc = 0;
+
+    if (fd < 0)
+        return -errno;
+    (void)ct_format(hidden, sizeof hidden, ".%s", name);
+    fill_address(&address, dir, hidden);
+    (void)unlinkat(dir, hidden, 0);
+    if (fchmod(fd, 0600) < 0 ||
+        bind(fd, (struct sockaddr *)&address, sizeof address) < 0)
+        rc = -errno;
+    else if (listen(fd, SOMAXCONN) < 0 || renameat(dir, hidden, dir, name) < 0) {
+        rc = -errno;
+        (void)unlinkat(dir, hidden, 0);
+    }
+    if (rc == 0)
+        return fd;
+    close(fd);
+    return rc;
+}
+
+/* ECONNREFUSED at a name that is only there while somebody listens: its owner was killed. */
+int ctl_dir_connect(int dir, const char *name, int type)
+{
+    const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un address;
+    int rc;
+
+    if (fd < 0)
+        return -errno;
+    fill_address(&address, dir, name);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
+    rc = -errno;
+    close(fd);
+    if (rc == -ECONNREFUSED)
+        (void)unlinkat(dir, name, 0);
+    return rc;
+}
+
+/* With a descriptor of its own: readdir() moves the place in the folder, which copies of one share. */
+void ctl_dir_walk(int dir, const char *suffix,
+                  void (*visit)(void *context, int dir, const char *name),
+                  void *context)
+{
+    const int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = copy < 0 ? NULL : fdopendir(copy);
+    int seen = 0;
+
+    if (!list) {
+        if (copy >= 0)
+            close(copy);
+        return;
+    }
+    for (struct dirent *it; (it = readdir(list)) && seen < CTL_DIR_ENTRIES_MAX;
+         seen++) {
+        const size_t length = strlen(it->d_name);
+
+        if (it->d_name[0] != '.' && length < CTL_DIR_NAME_MAX &&
+            length > strlen(suffix) &&
+            strcmp(it->d_name + length - strlen(suffix), suffix) == 0)
+            visit(context, dir, it->d_name);
+    }
+    closedir(list);
+}
+
+/* A datagram socket gets nowhere at one that listens, and hears whether there is one. */
+static void remove_stale(void *context, int dir, const char *name)
+{
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un address;
+
+    (void)context;
+    if (fd < 0)
+        return;
+    fill_address(&address, dir, name);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0 &&
+        errno == ECONNREFUSED)
+        (void)unlinkat(dir, name, 0);
+    close(fd);
+}
+
+void ctl_dir_sweep(int dir, const char *suffix)
+{
+    ctl_dir_walk(dir, suffix, remove_stale, NULL);
+}
+
+struct search {
+    char start[CTL_DIR_NAME_MAX]; /* of the names: RUN- */
+    bool has_found;
+};
+
+static void look_for_killed(void *context, int dir, const char *name)
+{
+    struct search *search = context;
+    const size_t length = strlen(search->start);
+    const bool is_of_run = strncmp(name, search->start, length) == 0 &&
+                           strspn(name + length, "0123456789") ==
+                               strlen(name + length) - strlen(CTL_SOCKET_SUFFIX);
+    const int fd = is_of_run ? ctl_dir_connect(dir, name, SOCK_STREAM) : -ENOENT;
+
+    if (fd >= 0)
+        close(fd);
+    search->has_found |= fd == -ECONNREFUSED;
+}
+
+bool ctl_dir_find_killed(const char *run_id)
+{
+    char paths[CTL_DIRS_MAX][PATH_MAX];
+    const int count = ctl_dir_list(paths, getuid());
+    struct search search = {0};
+
+    ctl_dir_name(search.start, run_id, 0, CTL_SOCKET_SUFFIX);
+    search.start[strlen(search.start) - strlen("0" CTL_SOCKET_SUFFIX)] = '\0';
+    for (int i = 0; i < count; i++) {
+        const int dir = ctl_dir_open(paths[i], false, NULL);
+
+        if (dir < 0)
+            continue;
+        ctl_dir_walk(dir, CTL_SOCKET_SUFFIX, look_for_killed, &search);
+        close(dir);
+    }
+    return search.has_found;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The folder where the agents of one user keep their sockets: RUN-PID.sock for ctrunctl,
+ * RUN-PID.worker for their workers. $XDG_RUNTIME_DIR/ctrun, or /tmp/ctrun-UID; CTRUN_CONTROL_DIR
+ * names another.
+ *
+ * A folder counts only when it is ours and closed to everybody else: in /tmp a stranger may
+ * have made one with that name. Then it is /tmp/ctrun-UID-XXXXXX, which nobody can guess, and which
+ * is found by its owner. Sockets are reached through the open folder
+ * (/proc/self/fd/N/NAME), so that what was checked is what is used, and no path is too long. */
+#ifndef AGENT_CONTROL_CTL_DIR_H
+#define AGENT_CONTROL_CTL_DIR_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "worker_sdk/base/error.h"
+
+#define CTL_DIR_ENV "CTRUN_CONTROL_DIR"
+
+enum {
+    CTL_DIRS_MAX = 6,
+    CTL_DIR_NAME_MAX = 80,      /* RUN-PID.worker */
+    CTL_DIR_ENTRIES_MAX = 4096, /* of one folder that are looked at */
+};
+
+#define CTL_SOCKET_SUFFIX ".sock"
+#define CTL_WORKER_SUFFIX ".worker"
+
+/* Fills in the folders of user `uid`, best first; at least one. Returns their number. The
+ * environment counts for our own only. */
+int ctl_dir_list(char paths[CTL_DIRS_MAX][PATH_MAX], uid_t uid);
+/* Opens the first of our own folders that can be used or made; `path` is which. With `in_tmp` only
+ * those below /tmp, or the one that CTRUN_CONTROL_DIR names if its path has `max` bytes at most. A
+ * descriptor or a code. */
+int ctl_dir_choose(char path[PATH_MAX], size_t max, bool in_tmp,
+                   struct ctrun_error *err);
+/* Opens the folder, made when `make` is set. A descriptor, -ENOENT, or a code. root may open a
+ * folder of another user. */
+int ctl_dir_open(const char *path, bool make, struct ctrun_error *err);
+/* RUN-PID and `suffix`, with the letters of the run id that suit a file name. */
+void ctl_dir_name(char name[CTL_DIR_NAME_MAX], const char *run_id, pid_t pid,
+                  const char *suffix);
+/* Removes the sockets of that suffix that nobody has open any more. */
+void ctl_dir_sweep(int dir, const char *suffix);
+/* Listens on a new socket `name`, mode 0600, in an open folder; `type` as for socket(). A descriptor,
+ * which does not block, or -errno. */
+int ctl_dir_listen(int dir, const char *name, int type);
+/* Connects without waiting. A descriptor or -errno; a socket that its agent has left behind
+ * (-ECONNREFUSED) is removed. */
+int ctl_dir_connect(int dir, const char *name, int type);
+/* True when an agent of that run was killed on this machine and has left its socket behind, which is
+ * removed: nobody has looked since. Also for a run whose id only looks the same. */
+bool ctl_dir_find_killed(const char *run_id);
+/* Calls visit for each socket of the folder with that suffix. */
+void ctl_dir_walk(int dir, const char *suffix,
+                  void (*visit)(void *context, int dir, const char *name),
+                  void *context);
+
+#endif

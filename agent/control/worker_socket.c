@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/control/worker_socket.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent/control/ctl_dir.h"
+#include "agent/loop/limits.h"
+#include "agent/postmortem/crash.h"
+#include "agent/process/reap.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/buf.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/list.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/seldom.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/progress.h"
+
+enum {
+    WORKER_SOCKET_ANCESTORS_MAX = 64, /* no worker nests deeper than that */
+    WORKER_SOCKET_CATCH_UP_MAX = 64   /* reads of one connection: it may be a flood */
+};
+
+struct worker_socket {
+    struct worker_socket_options options;
+    struct loop_watch *listener;
+    struct ct_list connections;
+    struct ct_list crashes; /* records of those that are gone: one a rank */
+    int count;
+    int count_max;
+    bool is_stopping;
+    struct ct_seldom strangers, refused, malformed, silent;
+    char reason[128];
+    char loss[192]; /* empty: no node of the round is lost */
+    char name[WORKER_SOCKET_NAME_MAX];
+    int dir; /* where it is file[]; -1: its name is abstract */
+    char file[CTL_DIR_NAME_MAX];
+};
+
+struct connection {
+    struct ct_list node;
+    struct worker_socket *worker_socket;
+    struct loop_watch *socket;
+    struct loop_timer *hello_timer; /* runs until WORKER_HELLO */
+    struct ct_buf in;
+    bool is_known; /* said hello */
+    int rank;
+    uint64_t generation;
+    pid_t pid;
+    int passed; /* a descriptor that came; its message may not be complete yet; -1: none */
+    int crash_record; /* -1: none */
+    int progress;     /* -1: none */
+};
+
+struct crash {
+    struct ct_list node;
+    int rank;
+    uint64_t generation;
+    pid_t pid;
+    int record;
+};
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+/* The name goes before the folder's descriptor: nobody connects to a socket that nobody reads. */
+static void leave_folder(struct worker_socket *worker_socket)
+{
+    if (worker_socket->dir >= 0)
+        (void)unlinkat(worker_socket->dir, worker_socket->file, 0);
+    close_fd(&worker_socket->dir);
+}
+
+/* The record's descriptor is ours, unless worker_socket_take_crash() has given it away (-1). */
+static void forget_crash(struct crash *crash)
+{
+    ct_list_remove(&crash->node);
+    close_fd(&crash->record);
+    free(crash);
+}
+
+static struct crash *find_crash(const struct worker_socket *worker_socket, int rank,
+                                uint64_t generation)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &worker_socket->crashes) {
+        struct crash *crash = ct_list_entry(it, struct crash, node);
+
+        if (crash->rank == rank && crash->generation == generation)
+            return crash;
+    }
+    return NULL;
+}
+
+static int count_crashes(const struct worker_socket *worker_socket)
+{
+    struct ct_list *it;
+    int count = 0;
+
+    ct_list_for_each(it, &worker_socket->crashes)
+        count++;
+    return count;
+}
+
+/* Its process ends, perhaps before we know: what it wrote waits until somebody asks. A worker may
+ * live on and start one child after the other that crashes, and whoever lies about its rank may
+ * as well: only the last counts, and there are no more of them than may connect. */
+static void keep_crash(struct connection *connection)
+{
+    struct worker_socket *worker_socket = connection->worker_socket;
+    struct crash *earlier;
+    struct crash *crash;
+
+    if (connection->crash_record < 0 || !crash_is_told(connection->crash_record) ||
+        !(crash = ct_zalloc(sizeof *crash)))
+        return;
+    crash->rank = connection->rank;
+    crash->generation = connection->generation;
+    crash->pid = connection->pid;
+    crash->record = connection->crash_record;
+    connection->crash_record = -1;
+    if ((earlier = find_crash(worker_socket, crash->rank, crash->generation)))
+        forget_crash(earlier);
+    else if (count_crashes(worker_socket) >= worker_socket->count_max)
+        forget_crash(ct_list_entry(worker_socket->crashes.next, struct crash, node));
+    ct_list_add(&worker_socket->crashes, &crash->node);
+}
+
+static void forget_crashes(struct worker_socket *worker_socket)
+{
+    struct ct_list *it;
+    struct ct_list *keep;
+
+    ct_list_for_each_safe(it, keep, &worker_socket->crashes)
+        forget_crash(ct_list_entry(it, struct crash, node));
+}
+
+/* pread(): whoever has the memory may make it shorter under a mapping. */
+static void tell_progress(const struct connection *connection)
+{
+    const struct worker_socket_options *options = &connection->worker_socket->options;
+    const uint64_t now_ms = ct_now_ms();
+    struct ct_progress page;
+    struct worker_socket_progress progress;
+
+    if (connection->progress < 0 || !options->on_progress ||
+        pread(connection->progress, &page, sizeof page, 0) != sizeof page ||
+        page.magic != CT_PROGRESS_MAGIC || page.step > INT64_MAX)
+        return;
+    progress = (struct worker_socket_progress){
+        .step = (int64_t)page.step,
+        .step_ms = page.step_ms < now_ms ? page.step_ms : now_ms,
+        .waits = page.waits > 0,
+    };
+    options->on_progress(options->context, connection->rank, connection->generation,
+                         &progress);
+}
+
+void worker_socket_refresh(struct worker_socket *worker_socket)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &worker_socket->connections)
+        tell_progress(ct_list_entry(it, struct connection, node));
+}
+
+/* Before the memory goes: the last step that it holds, and the crash record that its worker has
+ * written, which outlives the connection. Frees the connection. */
+static void connection_close(struct connection *connection)
+{
+    tell_progress(connection);
+    close_fd(&connection->progress);
+    keep_crash(connection);
+    close_fd(&connection->passed);
+    close_fd(&connection->crash_record);
+    connection->worker_socket->count--;
+    ct_list_remove(&connection->node);
+    loop_watch_close(connection->socket);
+    loop_timer_close(connection->hello_timer);
+    ct_buf_deinit(&connection->in);
+    free(connection);
+}
+
+static void on_hello_timeout(void *context)
+{
+    struct connection *connection = context;
+
+    ct_log_seldom(&connection->worker_socket->silent, CTRUN_LOG_WARN,
+                  "worker socket: no hello pid=%d", connection->pid);
+    connection_close(connection);
+}
+
+/* Never waits: a worker that reads nothing must not hold up the agent's loop. */
+static void send_message(struct connection *connection,
+                         const struct ct_message *message)
+{
+    struct ct_buf out;
+
+    ct_buf_init(&out, WORKER_SOCKET_IN_MAX_BYTES);
+    if (ct_message_encode(&out, message) == 0 &&
+        send(loop_watch_fd(connection->socket), ct_buf_data(&out), ct_buf_length(&out),
+             MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        ct_debug("worker socket: %s rank=%d", strerror(errno), connection->rank);
+    ct_buf_deinit(&out); /* a worker that does not read gets SIGTERM all the same */
+}
+
+static void send_should_stop(struct connection *connection)
+{
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_WORKER_SHOULD_STOP);
+    (void)ct_copy(message.worker_should_stop.reason,
+                  sizeof message.worker_should_stop.reason,
+                  connection->worker_socket->reason);
+    send_message(connection, &message);
+}
+
+static void send_loss(struct connection *connection)
+{
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_WORKER_NODE_LOST);
+    (void)ct_copy(message.worker_node_lost.text, sizeof message.worker_node_lost.text,
+                  connection->worker_socket->loss);
+    send_message(connection, &message);
+}
+
+/* A worker may connect after it was to be told something: its HELLO gets what all have got. What a
+ * descriptor belongs to is said by the message that follows it; it is ours from then on. 0, or a
+ * code that ends the connection. */
+static int take_message(struct connection *connection, const struct ct_message *message)
+{
+    struct worker_socket *worker_socket = connection->worker_socket;
+
+    switch ((int)message->kind) {
+    case CT_MESSAGE_WORKER_HELLO:
+        connection->is_known = true;
+        connection->rank = message->worker_hello.rank;
+        connection->generation = message->worker_hello.generation;
+        loop_timer_stop(connection->hello_timer);
+        if (worker_socket->is_stopping)
+            send_should_stop(connection);
+        if (worker_socket->loss[0])
+            send_loss(connection);
+        return 0;
+    case CT_MESSAGE_WORKER_STEP:
+        if (!connection->is_known || message->worker_step.step > INT64_MAX)
+            return CTRUN_E_PROTOCOL;
+        worker_socket->options.on_progress(
+            worker_socket->options.context, connection->rank, connection->generation,
+            &(struct worker_socket_progress){.step = (int64_t)message->worker_step.step,
+                                             .step_ms = ct_now_ms()});
+        return 0;
+    case CT_MESSAGE_WORKER_PROGRESS:
+        if (!connection->is_known || connection->passed < 0)
+            return CTRUN_E_PROTOCOL;
+        close_fd(&connection->progress);
+        connection->progress = connection->passed;
+        connection->passed = -1;
+        return 0;
+    case CT_MESSAGE_WORKER_CRASH_RECORD:
+        if (!connection->is_known || connection->passed < 0)
+            return CTRUN_E_PROTOCOL;
+        close_fd(&connection->crash_record);
+        connection->crash_record = connection->passed;
+        connection->passed = -1;
+        return 0;
+    default: return CTRUN_E_PROTOCOL;
+    }
+}
+
+static int take_frames(struct connection *connection)
+{
+    struct ct_message message;
+    struct ct_frame frame;
+    int rc;
+
+    while ((rc = ct_frame_decode(ct_buf_data(&connection->in),
+                                 ct_buf_length(&connection->in), &frame)) > 0) {
+        const size_t taken = (size_t)rc;
+
+        rc = frame.version == CT_FRAME_VERSION
+                 ? ct_message_decode(&frame, &message, NULL)
+                 : CTRUN_E_VERSION;
+        if (rc == 0)
+            rc = take_message(connection, &message);
+        if (rc < 0 && rc != -ENOSYS) /* an unknown kind is a newer SDK's: skip it */
+            return rc;
+        ct_buf_consume(&connection->in, taken);
+    }
+    return rc;
+}
+
+/* The last descriptor that came counts; all others are closed. */
+static void take_descriptors(struct connection *connection, struct msghdr *packet)
+{
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(packet); head;
+         head = CMSG_NXTHDR(packet, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= head->cmsg_len; i++) {
+            close_fd(&connection->passed);
+            memcpy(&connection->passed, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
+        }
+    }
+}
+
+static ssize_t receive(struct connection *connection, void *dst, size_t size)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } ancillary;
+    struct iovec data = {.iov_base = dst, .iov_len = size};
+    struct msghdr packet = {.msg_iov = &data,
+                            .msg_iovlen = 1,
+                            .msg_control = ancillary.bytes,
+                            .msg_controllen = sizeof ancillary.bytes};
+    const ssize_t n = recvmsg(loop_watch_fd(connection->socket), &packet,
+                              MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+
+    if (n > 0)
+        take_descriptors(connection, &packet);
+    return n;
+}
+
+/* False when there is nothing to read for now, or the connection is closed and gone. */
+static bool read_connection(struct connection *connection)
+{
+    uint8_t bytes[1024];
+    const ssize_t n = receive(connection, bytes, sizeof bytes);
+    int rc;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        connection_close(connection);
+        return false;
+    }
+    rc = ct_buf_append(&connection->in, bytes, (size_t)n);
+    if (rc == 0)
+        rc = take_frames(connection);
+    if (rc < 0) {
+        ct_log_seldom(&connection->worker_socket->malformed, CTRUN_LOG_WARN,
+                      "worker socket: bad message pid=%d error=%s", connection->pid,
+                      ct_error_name(rc));
+        connection_close(connection);
+    }
+    return rc >= 0;
+}
+
+static void on_connection_readable(void *context, unsigned events)
+{
+    (void)events;
+    (void)read_connection(context);
+}
+
+/* Also when it is dead and not yet reaped: it may have told of its crash. */
+static bool look(pid_t pid, struct reap_process *out)
+{
+    out->state = '\0';
+    return reap_look(pid, out) || out->state == 'Z';
+}
+
+/* One of our descendants. */
+static bool is_ours(pid_t pid)
+{
+    struct reap_process process;
+
+    for (int i = 0; i < WORKER_SOCKET_ANCESTORS_MAX && look(pid, &process); i++) {
+        if (process.parent == getpid())
+            return true;
+        pid = process.parent;
+    }
+    return false;
+}
+
+/* A worker that ended at once has said what it had to say: nobody to be warned of. */
+static void refuse(struct worker_socket *worker_socket, pid_t pid)
+{
+    struct reap_process process;
+
+    if (!reap_look(pid, &process))
+        ct_log_seldom(&worker_socket->refused, CTRUN_LOG_INFO,
+                      "worker socket: its process has ended pid=%d", pid);
+    else
+        ct_log_seldom(&worker_socket->refused, CTRUN_LOG_WARN,
+                      "worker socket: refused pid=%d connections=%d", pid,
+                      worker_socket->count);
+}
+
+/* An abstract name would be open to every user of the machine: whose process it is comes first,
+ * and costs one system call. */
+static bool let_in(struct worker_socket *worker_socket, int fd, pid_t *pid)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
+        return false;
+    if (peer.uid != getuid()) {
+        ct_log_seldom(&worker_socket->strangers, CTRUN_LOG_WARN,
+                      "worker socket: refused another user's process uid=%u pid=%d",
+                      peer.uid, peer.pid);
+        return false;
+    }
+    *pid = peer.pid;
+    if (worker_socket->count < worker_socket->count_max && is_ours(peer.pid))
+        return true;
+    refuse(worker_socket, peer.pid);
+    return false;
+}
+
+/* Takes fd, on failure too. */
+static int connection_open(struct worker_socket *worker_socket, int fd, pid_t pid)
+{
+    struct connection *connection = ct_zalloc(sizeof *connection);
+
+    if (!connection) {
+        close(fd);
+        return -ENOMEM;
+    }
+    worker_socket->count++;
+    connection->worker_socket = worker_socket;
+    connection->pid = pid;
+    connection->passed = connection->crash_record = connection->progress = -1;
+    ct_buf_init(&connection->in, WORKER_SOCKET_IN_MAX_BYTES);
+    ct_list_add(&worker_socket->connections, &connection->node);
+    connection->socket = loop_watch_open(worker_socket->options.loop, fd,
+                                         on_connection_readable, connection);
+    connection->hello_timer = loop_timer_open(worker_socket->options.loop,
+                                              on_hello_timeout, connection);
+    if (!connection->socket || !connection->hello_timer) {
+        connection_close(connection);
+        return -ENOMEM;
+    }
+    loop_watch_for(connection->socket, LOOP_READ);
+    loop_timer_set(connection->hello_timer, WORKER_SOCKET_HELLO_MS);
+    return 0;
+}
+
+/* False when nobody waits: gone before we came, or no descriptor left: the worker carries on
+ * without. */
+static bool accept_one(struct worker_socket *worker_socket)
+{
+    const int fd = accept4(loop_watch_fd(worker_socket->listener), NULL, NULL,
+                           SOCK_CLOEXEC | SOCK_NONBLOCK);
+    pid_t pid = -1;
+
+    if (fd < 0)
+        return false;
+    if (!let_in(worker_socket, fd, &pid))
+        close(fd);
+    else if (connection_open(worker_socket, fd, pid) < 0)
+        ct_warn("worker socket: out of memory pid=%d", pid);
+    return true;
+}
+
+static void on_connect(void *context, unsigned events)
+{
+    (void)events;
+    (void)accept_one(context);
+}
+
+/* Where no folder can be had. Linux gives such a name no file and no mode, so that let_in() alone
+ * keeps others out; a random part keeps them from taking the name first. */
+static int listen_abstract(struct worker_socket *worker_socket)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    uint64_t random = 0;
+    size_t length;
+    int fd;
+
+    (void)!getrandom(&random, sizeof random,
+                     GRND_NONBLOCK); /* early in boot: the pid will do */
+    (void)ct_format(worker_socket->name, sizeof worker_socket->name,
+                    "@ctrun-%d-%016llx", getpid(), (unsigned long long)random);
+    length = strlen(worker_socket->name);
+    memcpy(address.sun_path, worker_socket->name, length);
+    address.sun_path[0] = '\0';
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    if (bind(fd, (struct sockaddr *)&address,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length)) < 0 ||
+        listen(fd, SOMAXCONN) < 0) {
+        const int rc = -errno;
+
+        close(fd);
+        return rc;
+    }
+    return fd;
+}
+
+/* Below /tmp, because a container that a worker begins mostly has that. */
+static int listen_in_folder(struct worker_socket *worker_socket)
+{
+    struct ctrun_error why;
+    char folder[PATH_MAX];
+    int fd;
+
+    ctl_dir_name(worker_socket->file, worker_socket->options.run_id, getpid(),
+                 CTL_WORKER_SUFFIX);
+    worker_socket->dir = ctl_dir_choose(
+        folder, sizeof worker_socket->name - strlen(worker_socket->file) - 2, true,
+        &why);
+    if (worker_socket->dir < 0) {
+        ct_info("worker socket: %s; it gets an abstract name", why.text);
+        return worker_socket->dir;
+    }
+    ctl_dir_sweep(worker_socket->dir, CTL_WORKER_SUFFIX);
+    if ((fd = ctl_dir_listen(worker_socket->dir, worker_socket->file, SOCK_STREAM)) <
+        0) {
+        ct_info("worker socket: %s: %s; it gets an abstract name", folder,
+                strerror(-fd));
+        close_fd(&worker_socket->dir);
+    }
+    (void)ct_format(worker_socket->name, sizeof worker_socket->name, "%s/%s", folder,
+                    worker_socket->file);
+    return fd;
+}
+
+int worker_socket_open(struct worker_socket **out,
+                       const struct worker_socket_options *options,
+                       struct ctrun_error *err)
+{
+    struct worker_socket *worker_socket = ct_zalloc(sizeof *worker_socket);
+    int fd;
+
+    if (!worker_socket)
+        return ct_fail(err, -ENOMEM, "worker socket: out of memory");
+    worker_socket->options = *options;
+    ct_list_init(&worker_socket->connections);
+    ct_list_init(&worker_socket->crashes);
+    worker_socket->dir = -1;
+    fd = listen_in_folder(worker_socket);
+    if (fd < 0)
+        fd = listen_abstract(worker_socket);
+    if (fd >= 0)
+        worker_socket->listener = loop_watch_open(options->loop, fd, on_connect,
+                                                  worker_socket);
+    if (!worker_socket->listener) {
+        leave_folder(worker_socket);
+        free(worker_socket);
+        return ct_fail(err, fd < 0 ? fd : -ENOMEM, "worker socket: %s",
+                       fd < 0 ? strerror(-fd) : "out of memory");
+    }
+    loop_watch_for(worker_socket->listener, LOOP_READ);
+    *out = worker_socket;
+    return 0;
+}
+
+void worker_socket_close(struct worker_socket *worker_socket)
+{
+    struct ct_list *it;
+    struct ct_list *keep;
+
+    if (!worker_socket)
+        return;
+    worker_socket->options.on_progress = NULL; /* who would hear it closes, too */
+    ct_list_for_each_safe(it, keep, &worker_socket->connections)
+        connection_close(ct_list_entry(it, struct connection, node));
+    forget_crashes(worker_socket);
+    loop_watch_close(worker_socket->listener);
+    leave_folder(worker_socket);
+    free(worker_socket);
+}
+
+const char *worker_socket_name(const struct worker_socket *worker_socket)
+{
+    return worker_socket->name;
+}
+
+/* How many workers were told: who is not connected cannot be asked, and gets its signal at once. */
+int worker_socket_ask_to_stop(struct worker_socket *worker_socket, const char *reason)
+{
+    struct ct_list *it;
+    int count = 0;
+
+    worker_socket->is_stopping = true;
+    (void)ct_copy(worker_socket->reason, sizeof worker_socket->reason, reason);
+    ct_list_for_each(it, &worker_socket->connections) {
+        struct connection *connection = ct_list_entry(it, struct connection, node);
+
+        if (connection->is_known) {
+            send_should_stop(connection);
+            count++;
+        }
+    }
+    return count;
+}
+
+void worker_socket_tell_loss(struct worker_socket *worker_socket, const char *text)
+{
+    struct ct_list *it;
+
+    (void)ct_copy(worker_socket->loss, sizeof worker_socket->loss,
+                  text); /* cut is fine */
+    ct_list_for_each(it, &worker_socket->connections) {
+        struct connection *connection = ct_list_entry(it, struct connection, node);
+
+        if (connection->is_known)
+            send_loss(connection);
+    }
+}
+
+/* ---- Crashes ------------------------------------------------------------------------- */
+
+/* A worker that has just been reaped may have told its crash a moment before: what waits on the
+ * listener and in the sockets is read now, within limits, before its end is reported. */
+void worker_socket_catch_up(struct worker_socket *worker_socket)
+{
+    struct ct_list *it;
+    struct ct_list *keep;
+
+    for (int i = 0; i < worker_socket->count_max && accept_one(worker_socket); i++)
+        ;
+    ct_list_for_each_safe(it, keep, &worker_socket->connections) {
+        struct connection *connection = ct_list_entry(it, struct connection, node);
+
+        for (int i = 0; i < WORKER_SOCKET_CATCH_UP_MAX && read_connection(connection);
+             i++)
+            ;
+    }
+}
+
+/* What is connected still is a worker's child, or the worker that has just ended: that one comes
+ * last, and nothing replaces it. */
+static void keep_crashes(struct worker_socket *worker_socket, const struct crash *found,
+                         pid_t pid)
+{
+    struct ct_list *it;
+
+    if (found && found->pid == pid)
+        return;
+    for (int pass = 0; pass <= 1; pass++)
+        ct_list_for_each(it, &worker_socket->connections) {
+            struct connection *connection = ct_list_entry(it, struct connection, node);
+
+            if ((connection->pid == pid) == (pass == 1))
+                keep_crash(connection);
+        }
+}
+
+int worker_socket_take_crash(struct worker_socket *worker_socket, int rank,
+                             uint64_t generation, pid_t pid)
+{
+    struct crash *crash;
+    int record;
+
+    keep_crashes(worker_socket, find_crash(worker_socket, rank, generation), pid);
+    if (!(crash = find_crash(worker_socket, rank, generation)))
+        return -1;
+    record = crash->record;
+    crash->record = -1;
+    forget_crash(crash);
+    return record;
+}
+
+/* What was told of workers of an earlier round is nobody's any more. */
+void worker_socket_begin_round(struct worker_socket *worker_socket, int workers)
+{
+    forget_crashes(worker_socket);
+    worker_socket->is_stopping = false;
+    worker_socket->loss[0] = '\0';
+    worker_socket->count_max = workers * WORKER_SOCKET_CONNECTIONS_PER_WORKER + 16;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Unix socket of the agent for its own workers (SDK programs): steps and crash records come
+ * in, "please stop" goes out. It lies in a folder that is closed to other users (ctl_dir.h), or,
+ * where there is none, has an abstract name; who may speak is decided by the kernel's word on the
+ * peer: our user, and a process below us. */
+#ifndef AGENT_CONTROL_WORKER_SOCKET_H
+#define AGENT_CONTROL_WORKER_SOCKET_H
+
+#include "agent/loop/loop.h"
+#include "worker_sdk/wire/message.h"
+
+struct worker_socket;
+
+enum {
+    WORKER_SOCKET_NAME_MAX = 108 /* a Unix socket's name, as the kernel has it */
+};
+
+struct worker_socket_progress {
+    int64_t step;     /* the last one told */
+    uint64_t step_ms; /* monotonic: when */
+    bool waits;       /* it is in a collective, send or recv */
+};
+
+struct worker_socket_options {
+    struct loop *loop;
+    const char *run_id; /* for its name; borrowed while it is opened */
+    void *context;
+    /* Worker `rank` of `generation` has come so far. */
+    void (*on_progress)(void *context, int rank, uint64_t generation,
+                        const struct worker_socket_progress *progress);
+};
+
+int worker_socket_open(struct worker_socket **out,
+                       const struct worker_socket_options *options,
+                       struct ctrun_error *err);
+void worker_socket_close(struct worker_socket *worker_socket); /* NULL is fine */
+/* For CTRUN_AGENT_SOCKET: a path, or "@..." for an abstract name. */
+const char *worker_socket_name(const struct worker_socket *worker_socket);
+/* Tells every connected worker to save and leave; those that come later hear it, too, until
+ * worker_socket_begin_round(). Returns how many heard it. */
+int worker_socket_ask_to_stop(struct worker_socket *worker_socket, const char *reason);
+/* Tells every worker of this round that a node of it is lost, so that none waits for it. */
+void worker_socket_tell_loss(struct worker_socket *worker_socket, const char *text);
+/* on_progress for each worker that lets us read how far it is, or was when it ended: a worker tells
+ * only some of its steps by a message. */
+void worker_socket_refresh(struct worker_socket *worker_socket);
+/* Takes what has come by now, also from those that are dead but not yet reaped. */
+void worker_socket_catch_up(struct worker_socket *worker_socket);
+/* The record of a crash of `rank` in `generation`, that is of `pid` or else of the last below it
+ * that crashed; the caller's to close. -1: none. */
+int worker_socket_take_crash(struct worker_socket *worker_socket, int rank,
+                             uint64_t generation, pid_t pid);
+/* `workers` processes may connect from now on; crashes of earlier rounds are forgotten. */
+void worker_socket_begin_round(struct worker_socket *worker_socket, int workers);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/error_file/json.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <limits.h>
+
+#include "worker_sdk/base/whole_file.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    NESTING_MAX = 32, /* cJSON's own 1000 is deep for a stack we do not know */
+};
+
+/* ---- Text to a tree ------------------------------------------------------------------ */
+
+/* Brackets in strings counted, too. */
+static bool is_too_deep(const char *text, size_t length)
+{
+    int depth = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        depth += text[i] == '{' || text[i] == '[';
+        depth -= text[i] == '}' || text[i] == ']';
+        if (depth > NESTING_MAX)
+            return true;
+    }
+    return false;
+}
+
+cJSON *json_parse(const char *text, size_t length)
+{
+    cJSON *root = is_too_deep(text, length) ? NULL
+                                            : cJSON_ParseWithLength(text, length);
+
+    if (cJSON_IsObject(root))
+        return root;
+    cJSON_Delete(root);
+    return NULL;
+}
+
+int json_parse_file(const char *path, cJSON **out)
+{
+    size_t length = 0;
+    char *text = NULL;
+    int rc = ct_whole_file_read(path, JSON_FILE_MAX_BYTES, &text, &length, NULL);
+
+    *out = rc < 0 ? NULL : json_parse(text, length);
+    free(text);
+    return rc < 0 || *out ? rc : -EBADMSG;
+}
+
+/* ---- Fields -------------------------------------------------------------------------- */
+
+const cJSON *json_get(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+int64_t json_get_i64(const cJSON *object, const char *key, int64_t fallback)
+{
+    const cJSON *item = json_get(object, key);
+    int64_t value;
+
+    if (cJSON_IsString(item))
+        return ct_parse_i64(item->valuestring, INT64_MIN, INT64_MAX, &value) == 0
+                   ? value
+                   : fallback;
+    /* Casting a larger one would overflow. */
+    return cJSON_IsNumber(item) && item->valuedouble > -9e18 && item->valuedouble < 9e18
+               ? (int64_t)item->valuedouble
+               : fallback;
+}
+
+int json_get_int(const cJSON *object, const char *key)
+{
+    const int64_t value = json_get_i64(object, key, 0);
+
+    return value < INT_MIN || value > INT_MAX ? 0 : (int)value;
+}
+
+unsigned json_get_unsigned(const cJSON *object, const char *key)
+{
+    const int64_t value = json_get_i64(object, key, 0);
+
+    return value < 0 || value > UINT_MAX ? 0 : (unsigned)value;
+}
+
+uint64_t json_get_u64(const cJSON *object, const char *key)
+{
+    const int64_t value = json_get_i64(object, key, 0);
+
+    return value < 0 ? 0 : (uint64_t)value;
+}
+
+void json_get_text(const cJSON *object, const char *key, char *dst, size_t size)
+{
+    const char *text = cJSON_GetStringValue(json_get(object, key));
+
+    (void)ct_copy(dst, size, text ? text : ""); /* cut: for people */
+}
+
+/* ---- Text to stdout ------------------------------------------------------------------ */
+
+void json_print_text(FILE *out, const char *text)
+{
+    const size_t size = 6 * strlen(text) + 3; /* every byte escaped */
+    uint8_t *quoted = ct_zalloc(size);
+    struct ct_writer writer;
+
+    if (!quoted) {
+        fputs("null", out);
+        return;
+    }
+    ct_writer_init(&writer, quoted, size);
+    ct_json_write_str(&writer, text);
+    (void)fwrite(quoted, 1, writer.length, out);
+    free(quoted);
+}

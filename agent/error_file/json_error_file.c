@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/error_file/json_error_file.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include "agent/error_file/json.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+int json_error_file_read(const char *path, struct json_error_file *out)
+{
+    const cJSON *message;
+    const cJSON *text;
+    const cJSON *extra = NULL;
+    const cJSON *stack;
+    int64_t timestamp;
+    cJSON *root;
+    int rc = json_parse_file(path, &root);
+
+    *out = (struct json_error_file){0};
+    if (rc < 0)
+        return rc == -ENOENT ? 0 : rc;
+    message = text = json_get(root, "message");
+    if (cJSON_IsObject(message)) {
+        text = json_get(message, "message");
+        extra = json_get(message, "extraInfo");
+    }
+    stack = json_get(extra, "py_callstack");
+    timestamp = json_get_i64(extra ? extra : root, "timestamp", 0);
+    out->timestamp = timestamp > 0 ? timestamp : 0;
+    out->error = json_get_int(extra, "ctrun_error");
+    rc = -EBADMSG;
+    if (cJSON_IsString(text)) {
+        out->message = ct_strdup(text->valuestring);
+        if (cJSON_IsString(stack))
+            out->callstack = ct_strdup(stack->valuestring);
+        rc = out->message && (out->callstack || !cJSON_IsString(stack)) ? 1 : -ENOMEM;
+    }
+    cJSON_Delete(root);
+    if (rc < 0)
+        json_error_file_deinit(out);
+    return rc;
+}
+
+void json_error_file_deinit(struct json_error_file *file)
+{
+    free(file->message);
+    free(file->callstack);
+    *file = (struct json_error_file){0};
+}
+
+/* Writes a temporary name in the same directory, then renames: never half a file. */
+static int write_tree(const char *path, const cJSON *root, struct ctrun_error *err)
+{
+    char *text = cJSON_PrintUnformatted(root);
+    char temporary[PATH_MAX];
+    size_t length;
+    int rc = 0;
+    int fd;
+
+    if (!text)
+        return ct_fail(err, -ENOMEM, "error file %.600s: out of memory", path);
+    length = strlen(text);
+    if (ct_format(temporary, sizeof temporary, "%s.%d", path, (int)getpid()) < 0)
+        rc = -ENAMETOOLONG;
+    else if ((fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) < 0)
+        rc = -errno;
+    else {
+        ssize_t put = write(fd, text, length);
+
+        if (put != (ssize_t)length)
+            rc = put < 0 ? -errno : -ENOSPC;
+        if (close(fd) < 0 && rc == 0)
+            rc = -errno;
+        if (rc == 0 && rename(temporary, path) < 0)
+            rc = -errno;
+        if (rc < 0)
+            (void)unlink(temporary);
+    }
+    cJSON_free(text);
+    return rc < 0 ? ct_fail(err, rc, "error file %.600s: %s", path, strerror(-rc)) : 0;
+}
+
+int json_error_file_copy(const char *from, const char *to, int error_code,
+                         struct ctrun_error *err)
+{
+    cJSON *root;
+    cJSON *message;
+    int rc = json_parse_file(from, &root);
+
+    if (rc < 0)
+        return ct_fail(err, rc, "error file %.600s: %s", from, strerror(-rc));
+    message = cJSON_GetObjectItemCaseSensitive(root, "message");
+    if (cJSON_IsObject(message)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(message, "errorCode");
+        (void)cJSON_AddNumberToObject(message, "errorCode", error_code);
+    }
+    rc = write_tree(to, root, err);
+    cJSON_Delete(root);
+    return rc;
+}
+
+int json_error_file_write(const char *path, const char *message,
+                          struct ctrun_error *err)
+{
+    cJSON *root = cJSON_CreateObject();
+    cJSON *inner = cJSON_AddObjectToObject(root, "message");
+    cJSON *extra;
+    char seconds[24];
+    int rc = -ENOMEM;
+
+    (void)ct_format(seconds, sizeof seconds, "%llu",
+                    (unsigned long long)(ct_wall_ns() / 1000000000u));
+    if (inner && cJSON_AddStringToObject(inner, "message", message) &&
+        (extra = cJSON_AddObjectToObject(inner, "extraInfo")) &&
+        cJSON_AddStringToObject(extra, "py_callstack", message) &&
+        cJSON_AddStringToObject(extra, "timestamp", seconds))
+        rc = write_tree(path, root, err);
+    else
+        (void)ct_fail(err, rc, "error file %.600s: out of memory", path);
+    cJSON_Delete(root);
+    return rc;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Secrets in what ctrun quotes of a worker: passwords, tokens and keys that a program printed before
+ * it failed must not be copied into reports. What is known by its shape is replaced by "***":
+ *
+ *   - NAME=value and NAME: value, where NAME says that it is a password, a secret, a token or a key
+ *   - "Bearer value", the password in scheme://user:password@host, private keys in PEM
+ *   - tokens of AWS, Google, Hugging Face, GitHub, GitLab, Slack and OpenAI's form, JSON Web Tokens
+ *
+ * A secret of another shape is not found. Ordinary lines (key=3, max_tokens: 4096, KeyError: 'x',
+ * eos_token="</s>") stay as they are. Pure. */
+#ifndef AGENT_ERROR_FILE_REDACT_H
+#define AGENT_ERROR_FILE_REDACT_H
+
+#include <stddef.h>
+
+/* Replaces secrets in text, in place: it becomes shorter or stays. Returns how many there were. NULL
+ * is fine. */
+size_t redact(char *text);
+
+#endif

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A guard sleeps in sigtimedwait(): no descriptor, no thread. It wakes for a signal to pass on,
+ * for a stranger's orphan to bury (as pid 1 of a container it gets all of them), for the end of
+ * its child or its parent, or, in a run of several nodes, when the agent's lease should have been
+ * renewed: a timer of the kernel sends FENCE_SIGNAL then, at once when a suspended machine wakes up.
+ * Both guards run the same loop.
+ *
+ * The agent gets GUARD_LOST when the second guard ends; its handler kills whatever is below the
+ * agent and leaves. That works in any state of the agent's code, since it needs no loop.
+ *
+ * All three killed in the same instant: workers die even then (PDEATHSIG); what they
+ * double-forked has no subreaper left, and ends when the next ctrun finds its cgroup (run_cgroup.h).
+ * Each is in a session of its own, so that killing the guard's process group, or a terminal
+ * that goes away, hits the guard alone. */
+#include "agent/guard/guard.h"
+
+#include <errno.h>
+#include <link.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/guard/fence.h"
+#include "agent/loop/limits.h"
+#include "agent/process/run_cgroup.h"
+#include "agent/process/leftovers.h"
+#include "agent/process/reap.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/wire/contract.h"
+#include "worker_sdk/base/signal_name.h"
+
+/* A real-time signal of our own: its default ends an agent that has no handler yet. */
+#define GUARD_LOST (SIGRTMAX - 3)
+
+enum {
+    GUARD_AFTER_AGENT_MS = 2000, /* the agent had its time before it left by itself */
+    FENCE_PASSES = 8, /* what forks while it is looked for is found by the next look */
+};
+
+/* Faults of our own code, and job control: Ctrl-Z stops the guard's terminal job, not the
+ * training. */
+static const int not_forwarded[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,
+                                    SIGTRAP, SIGABRT, SIGSYS,  SIGTSTP,
+                                    SIGTTIN, SIGTTOU, SIGCONT, SIGPIPE};
+
+/* What the guard waits for: everything else that is not ignored (nohup). */
+static void choose_signals(sigset_t *set)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+
+    (void)sigaction(SIGCHLD, &action, NULL); /* ignored, it would eat exit codes */
+    (void)sigaction(FENCE_SIGNAL, &action, NULL);
+    sigfillset(set);
+    for (size_t i = 0; i < sizeof not_forwarded / sizeof *not_forwarded; i++)
+        sigdelset(set, not_forwarded[i]);
+    for (int i = 1; i < NSIG; i++)
+        if (sigaction(i, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+            sigdelset(set, i);
+}
+
+static pid_t first; /* the guard that the outside sees; 0: none */
+
+/* The guard above is gone. Async-signal-safe all the way down. */
+static void on_guard_lost(int signal)
+{
+    struct reap_process survivor;
+
+    (void)signal;
+    (void)reap_kill_all(NULL, AGENT_KILL_WAIT_MS, &survivor);
+    _exit(CT_EXIT_SIGNAL + SIGKILL);
+}
+
+/* Of a process whose parent is `guard`: what makes it notice that end, and what it is called. */
+static void go_below(pid_t guard, const char *name)
+{
+    (void)prctl(PR_SET_PDEATHSIG, GUARD_LOST);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    (void)prctl(PR_SET_NAME, name);
+    (void)setsid();
+    if (getppid() != guard)
+        _exit(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
+}
+
+static void become_agent(pid_t guard, const sigset_t *mask)
+{
+    struct sigaction action = {.sa_handler = on_guard_lost};
+
+    sigfillset(&action.sa_mask);
+    (void)sigaction(GUARD_LOST, &action, NULL);
+    go_below(guard, "ctrun-agent");
+    (void)sigprocmask(SIG_SETMASK, mask, NULL);
+}
+
+static int forwarded; /* the last signal that was passed on */
+
+/* Who sent it: to us, or to the guard above, which says so. */
+static pid_t sender_of(const siginfo_t *info)
+{
+    if (info->si_code == SI_QUEUE && info->si_pid == getppid())
+        return info->si_value.sival_int;
+    return info->si_code == SI_USER || info->si_code == SI_QUEUE ? info->si_pid : 0;
+}
+
+static void forward(pid_t child, const siginfo_t *info)
+{
+    const union sigval sender = {.sival_int = sender_of(info)};
+
+    if (info->si_signo == GUARD_LOST || info->si_signo == FENCE_SIGNAL)
+        return;
+    forwarded = info->si_signo;
+    (void)sigqueue(child, info->si_signo, sender); /* gone meanwhile: fine */
+}
+
+/* Buries what has ended. True when the child was among it. */
+static bool reap_ended(pid_t child, int *status)
+{
+    bool is_child_gone = false;
+    pid_t pid;
+    int ended;
+
+    while ((pid = waitpid(-1, &ended, WNOHANG)) > 0) {
+        if (pid != child)
+            continue;
+        *status = ended;
+        is_child_gone = true;
+    }
+    return is_child_gone;
+}
+
+/* At the time that the fence names. Without a timer it is looked at with every signal. */
+static void set_alarm(timer_t timer, bool has_timer)
+{
+    const uint64_t next_ms = fence_next_ms();
+    const struct itimerspec when = {
+        .it_value = {.tv_sec = (time_t)(next_ms / 1000),
+                     .tv_nsec = (long)(next_ms % 1000) * 1000000L}};
+
+    if (has_timer && next_ms != UINT64_MAX)
+        (void)timer_settime(timer, TIMER_ABSTIME, &when, NULL);
+}
+
+struct spare {
+    pid_t pids[2];
+    int killed;
+};
+
+static void kill_others(void *context, const struct reap_process *process)
+{
+    struct spare *spare = context;
+
+    if (process->pid == spare->pids[0] || process->pid == spare->pids[1])
+        return;
+    spare->killed++;
+    (void)kill(process->pid, SIGKILL);
+}
+
+/* The agent is silent, and what it has started must not outlive the lease. It can start nothing
+ * meanwhile; should it have woken up just now, its own fence does the rest. */
+static void kill_workers(pid_t child, const struct reap_keep *keep)
+{
+    const pid_t agent = fence_agent();
+    struct spare spare = {.pids = {child, agent}, .killed = 1};
+    struct ct_event event;
+
+    for (int i = 0; i < FENCE_PASSES && spare.killed > 0; i++) {
+        spare.killed = 0;
+        (void)reap_scan(keep, kill_others, &spare);
+    }
+    ct_event_begin(&event, "guard_fenced");
+    ct_event_int(&event, "agent_pid", agent);
+    ct_event_end(&event);
+    fprintf(stderr,
+            "ctrun: the agent (pid %d) is stopped or hangs, and nothing was received "
+            "from the rendezvous: its workers were killed\n",
+            (int)agent);
+}
+
+static int drop_object(struct dl_phdr_info *info, size_t size, void *context)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    (void)size;
+    (void)context;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        const size_t from = (info->dlpi_addr + part->p_vaddr) & ~(page - 1);
+        const size_t to = info->dlpi_addr + part->p_vaddr + part->p_memsz;
+
+        if (part->p_type == PT_LOAD && !(part->p_flags & PF_W))
+            (void)madvise((void *)from, to - from, MADV_DONTNEED);
+    }
+    return 0;
+}
+
+/* What was read of programs and libraries on the way here is not wanted any more: two megabytes of
+ * resident memory. What is comes back by itself, from memory as long as the agent uses it. */
+static void drop_code(void)
+{
+    (void)dl_iterate_phdr(drop_object, NULL);
+}
+
+/* sigwaitinfo(). A look comes first, so that the dynamic linker, which finds functions when they
+ * are called, is among what is dropped before the sleep. */
+static int wait_for_signal(const sigset_t *set, siginfo_t *info)
+{
+    static const struct timespec at_once;
+    static bool is_small;
+
+    if (!is_small) {
+        const int signal = sigtimedwait(set, info, &at_once);
+
+        if (signal > 0)
+            return signal;
+        drop_code();
+        is_small = true;
+    }
+    return sigtimedwait(set, info, NULL); /* on Linux: without a limit */
+}
+
+/* Until the child has ended: its status. The second guard ends with all below it when the first
+ * one is gone. */
+static int wait_for(pid_t child, const struct reap_keep *keep, const sigset_t *set)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = FENCE_SIGNAL};
+    timer_t timer = NULL;
+    const bool has_timer = timer_create(CLOCK_BOOTTIME, &event, &timer) == 0;
+    siginfo_t info;
+    int status = 0;
+
+    for (;;) {
+        set_alarm(timer, has_timer);
+        if (wait_for_signal(set, &info) < 0)
+            info.si_signo = FENCE_SIGNAL; /* stopped, continued */
+        if (info.si_signo == GUARD_LOST && getpid() != first && getppid() != first) {
+            /* Before its workers: it must not report their end as a failure of the job. */
+            (void)kill(child, SIGKILL);
+            on_guard_lost(GUARD_LOST);
+        }
+        if (fence_is_over())
+            kill_workers(child, keep);
+        if (info.si_signo == SIGCHLD && reap_ended(child, &status))
+            break;
+        if (info.si_signo != SIGCHLD)
+            forward(child, &info);
+    }
+    if (has_timer)
+        (void)timer_delete(timer);
+    return status;
+}
+
+static void note_process(void *context, const struct reap_process *process)
+{
+    leftovers_note(context, process->pid);
+}
+
+/* Whoever sent the signal to us wanted this; the agent was not ready for it, or was told not to
+ * handle it. */
+static void tell_death(const char *who, int signal, int left)
+{
+    const char *name = ct_signal_name(signal) ? ct_signal_name(signal) : "?";
+    const char *rest = left > 0 ? "" : "; nothing of the run is left";
+
+    if (signal == forwarded)
+        fprintf(stderr, "ctrun: stopped by SIG%s (%d)%s\n", name, signal, rest);
+    else
+        fprintf(stderr, "ctrun: error[E_SIGNAL]: %s died of SIG%s (%d)%s\n", who, name,
+                signal, rest);
+}
+
+static void tell_end(int status, int left, const struct reap_process *survivor)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "guard_ended");
+    ct_event_int(&event, "agent_exit_code",
+                 WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    ct_event_int(&event, "agent_signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    ct_event_int(&event, "survivors", left);
+    ct_event_end(&event);
+    if (left > 0)
+        fprintf(
+            stderr,
+            "ctrun: error[E_UNKILLABLE]: pid %d did not die after SIGKILL (state %c)\n"
+            "  now        : giving up on it; do not reuse this node before it is "
+            "gone\n",
+            survivor->pid, survivor->state ? survivor->state : '?');
+}
+
+/* Kills what the child left: `who`, the agent or the second guard. A clean one left nothing: one
+ * system call. */
+static void sweep(const struct reap_keep *keep, const char *who, int status)
+{
+    const bool is_told = getpid() == first && WIFEXITED(status); /* by the second */
+    struct leftovers leftovers = {0};
+    struct reap_process survivor = {0};
+    int left;
+
+    if (WIFSIGNALED(status))
+        (void)reap_scan(keep, note_process, &leftovers);
+    left = reap_kill_all(
+        keep, WIFEXITED(status) ? GUARD_AFTER_AGENT_MS : AGENT_KILL_WAIT_MS, &survivor);
+    if (!is_told)
+        tell_end(status, left, &survivor);
+    if (WIFSIGNALED(status))
+        tell_death(who, WTERMSIG(status), left);
+    if (leftovers.count > 0)
+        fprintf(stderr, "  killed     : %s\n", leftovers_text(&leftovers));
+}
+
+static int handed_over = -1;
+
+void guard_hand_over(int fd)
+{
+    handed_over = fd;
+}
+
+/* From the fork of the child on: its exit code, when nothing of it is left. */
+static int guard(pid_t child, const char *who, const struct reap_keep *keep,
+                 const sigset_t *set)
+{
+    int status;
+
+    if (handed_over >= 0)
+        close(handed_over);
+    status = wait_for(child, keep, set);
+    sweep(keep, who, status);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL + WTERMSIG(status);
+}
+
+/* The second guard: its own exit code. */
+static int guard_agent(int (*agent_main)(void *context), void *context,
+                       const sigset_t *set, const sigset_t *mask)
+{
+    const struct reap_keep keep = {0}; /* nothing was below us before */
+    const pid_t second = getpid();
+    pid_t agent;
+
+    go_below(first, "ctrun-guard");
+    fence_join();
+    agent = fork();
+    if (agent < 0) {
+        fprintf(stderr, "ctrun: fork: %s\n", strerror(errno));
+        return CT_EXIT_FAILURE;
+    }
+    if (agent == 0) {
+        become_agent(second, mask);
+        fence_begin();
+        exit(agent_main(context));
+    }
+    return guard(agent, "the agent", &keep, set);
+}
+
+pid_t guard_pid(void)
+{
+    return first > 0 ? first : getppid();
+}
+
+int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_error *err)
+{
+    struct reap_keep keep;
+    sigset_t set;
+    sigset_t before;
+    int code;
+    pid_t second;
+
+    first = getpid();
+    reap_note_children(&keep);
+    run_cgroup_open("/proc/self/mounts", "/proc/self/cgroup");
+    fence_create();
+    choose_signals(&set);
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+        return ct_fail(err, -errno, "prctl(PR_SET_CHILD_SUBREAPER): %s",
+                       strerror(errno));
+    (void)sigprocmask(SIG_BLOCK, &set, &before);
+    fflush(NULL); /* or all would print what is still in the buffers */
+    second = fork();
+    if (second < 0) {
+        (void)sigprocmask(SIG_SETMASK, &before, NULL);
+        return ct_fail(err, -errno, "fork: %s", strerror(errno));
+    }
+    if (second == 0)
+        _exit(guard_agent(agent_main, context, &set, &before));
+    code = guard(second, "the second guard", &keep, &set);
+    run_cgroup_close();
+    /* The signals stay blocked: one that comes now must not take the agent's exit code. */
+    return code;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent's side of proving a shared secret to the rendezvous server, and the server's to the
+ * agent (worker_sdk/wire/auth.h, seal.h, munge.h), for one connection after another.
+ *
+ *     handshake_begin: RESUME, OFFER, HELLO ── handshake_take: OFFER, CHALLENGE -> PROOF, SERVER_PROOF
+ *                                              └── handshake_is_over: WELCOME may be believed
+ *
+ * No socket inside: messages in, messages out. */
+#ifndef AGENT_LINK_HANDSHAKE_H
+#define AGENT_LINK_HANDSHAKE_H
+
+#include "worker_sdk/wire/seal.h"
+
+struct handshake {
+    /* Settings. */
+    const struct ct_auth_token *token; /* kept; NULL or empty: none */
+    bool uses_munge;                   /* the server's credential brings the token */
+    bool wants_seal;
+    /* Of this connection. */
+    struct ct_auth_token session; /* `token`, or that of the credential */
+    struct ct_hello hello;
+    uint8_t opening[CT_PROOF_BYTES];
+    struct ct_seal_pair pair;
+    uint8_t server_nonce[CT_NONCE_BYTES]; /* zero: no CHALLENGE came */
+    uint8_t server_key[CT_OFFER_KEY_BYTES];
+    bool has_offer;
+    bool is_proven;
+    struct ct_seal seal;
+};
+
+/* A new connection: nothing of the one before counts. Appends RESUME, when its key is not 0, OFFER,
+ * when one is needed, and HELLO. 0 or a negative errno. */
+int handshake_begin(struct handshake *handshake, const struct ct_resume *resume,
+                    const struct ct_hello *hello, struct ct_buf *out);
+/* Takes OFFER, CHALLENGE or SERVER_PROOF, and appends the answer if there is one. 0; CTRUN_E_AUTH:
+ * this server is not ours, and it is no use to ask again; another negative code: the connection
+ * is broken. */
+int handshake_take(struct handshake *handshake, const struct ct_message *message,
+                   struct ct_buf *out, struct ctrun_error *err);
+/* 0 when all is proven that has to be, else CTRUN_E_AUTH. */
+int handshake_is_over(const struct handshake *handshake, struct ctrun_error *err);
+void handshake_wipe(struct handshake *handshake);
+
+#endif

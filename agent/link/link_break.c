@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of the link, and the end of a connection or an attempt: what is tried next, and for how
+ * long. Sending is here, too, since it may be what finds out. */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include "agent/guard/fence.h"
+#include "agent/link/link_private.h"
+#include "agent/loop/limits.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+
+static const char *const state_names[] = {"down", "connecting", "greeting", "up"};
+
+/* Which state may follow which. */
+static const unsigned edges[] = {
+    [LINK_DOWN] = 1u << LINK_CONNECTING,
+    [LINK_CONNECTING] = 1u << LINK_GREETING | 1u << LINK_DOWN,
+    [LINK_GREETING] = 1u << LINK_UP | 1u << LINK_CONNECTING | 1u << LINK_DOWN,
+    [LINK_UP] = 1u << LINK_DOWN | 1u << LINK_CONNECTING, /* to resume */
+};
+
+void link_set_state(struct link *link, enum link_state state, const char *why)
+{
+    struct ct_event event;
+
+    if (link->state == state)
+        return;
+    if (!(edges[link->state] & 1u << state))
+        ct_err("link: no way from=%s to=%s", state_names[link->state],
+               state_names[state]);
+    assert(edges[link->state] & 1u << state);
+    ct_debug("link: %s -> %s (%s)", state_names[link->state], state_names[state], why);
+    ct_event_begin(&event, "link_state");
+    ct_event_str(&event, "from", state_names[link->state]);
+    ct_event_str(&event, "to", state_names[state]);
+    ct_event_str(&event, "why", why);
+    ct_event_end(&event);
+    link->state = state;
+}
+
+void link_drop_socket(struct link *link)
+{
+    fence_set_socket(-1);
+    link->is_direct = false;
+    link->has_held = false;
+    loop_watch_close(link->socket);
+    link->socket = NULL;
+    ct_buf_consume(&link->in, ct_buf_length(&link->in));
+    ct_buf_consume(&link->out, ct_buf_length(&link->out));
+}
+
+void link_go_down(struct link *link, const struct ctrun_error *why)
+{
+    const struct ctrun_error copy =
+        *why; /* may be link->why, and the callback may connect */
+
+    link_drop_socket(link);
+    loop_timer_stop(link->attempt);
+    loop_timer_stop(link->talk);
+    loop_timer_stop(link->heartbeat);
+    loop_timer_stop(link->silence);
+    link->was_up = link->state == LINK_UP || link->is_resuming;
+    link->tried_ms = link->is_resuming ? ct_now_ms() - link->began_ms : 0;
+    if (link->is_refused || !link->options.find_servers)
+        link->ticket.key = 0;
+    link->is_resuming = false;
+    link->is_refused = false;
+    link_set_state(link, LINK_DOWN, copy.text);
+    link->options.on_down(link->options.context, &copy);
+}
+
+/* No word from the server's host either: it may be there, and the way to it broken. */
+static bool is_silence(int rc)
+{
+    return rc == -ETIMEDOUT || rc == -EHOSTUNREACH || rc == -ENETUNREACH;
+}
+
+/* A random time from half of this on. */
+static uint64_t spread(uint64_t time_ms)
+{
+    uint16_t random = 0;
+
+    (void)!getrandom(&random, sizeof random, GRND_NONBLOCK); /* 0 will do */
+    return time_ms / 2 + random % (time_ms / 2 + 1);
+}
+
+/* The network answers, and nobody is at that end. */
+static bool is_nobody_there(int rc)
+{
+    return rc == -ECONNREFUSED || rc == -EHOSTUNREACH;
+}
+
+void link_fail_attempt(struct link *link, int rc, const char *what)
+{
+    char address[CT_ADDR_TEXT_MAX];
+    uint64_t pause_ms = 0;
+
+    if (link->server_count > 0) {
+        ct_addr_format(address, &link->servers[link->server]);
+        (void)ct_fail(&link->why,
+                      is_nobody_there(rc) ? CTRUN_E_NO_HOST : CTRUN_E_UNREACHABLE,
+                      "%s: %s: %s", address, what, strerror(-rc));
+    } else {
+        (void)ct_fail(&link->why, CTRUN_E_UNREACHABLE,
+                      "no rendezvous server is known yet: none has been elected");
+    }
+    ct_debug("link: attempt failed: %s", link->why.text);
+    link_drop_socket(link);
+    if (ct_left_ms(link->deadline_ms) == 0 ||
+        (link->server_count == 0 && !link->options.find_servers)) {
+        link_go_down(link, &link->why);
+        return;
+    }
+    link_set_state(link, LINK_CONNECTING, link->why.text);
+    if (++link->server >= link->server_count) {
+        link->server = 0;
+        pause_ms = link->options.find_servers ? LINK_PAUSE_FOUND_MS : link->pause_ms;
+        link->pause_ms = pause_ms * 2 < LINK_PAUSE_MAX_MS ? pause_ms * 2
+                                                          : LINK_PAUSE_MAX_MS;
+    }
+    if (link->is_resuming) { /* all nodes of a run have lost the same server */
+        link->was_silent = is_silence(rc);
+        pause_ms = spread(pause_ms < LINK_RESUME_PAUSE_MS ? pause_ms
+                                                          : LINK_RESUME_PAUSE_MS);
+    }
+    if (pause_ms > (uint64_t)ct_left_ms(link->deadline_ms))
+        pause_ms = (uint64_t)ct_left_ms(link->deadline_ms);
+    loop_timer_set(link->attempt, pause_ms);
+}
+
+void link_turn_away(struct link *link, const char *why)
+{
+    link_fail_attempt(link, -ESTALE, why);
+}
+
+static bool can_resume(const struct link *link)
+{
+    return link->ticket.key != 0 && link->lease.lost_after_ms > 0 &&
+           ct_left_ms(node_lease_resume_end_ms(&link->lease)) > 0 &&
+           link->options.get_resume_state &&
+           link->options.get_resume_state(link->options.context) != 0;
+}
+
+static void begin_resume(struct link *link, const struct ctrun_error *why)
+{
+    link_drop_socket(link);
+    loop_timer_stop(link->heartbeat);
+    link->is_resuming = true;
+    link->why = *why;
+    link->began_ms = ct_now_ms();
+    link->deadline_ms = node_lease_resume_end_ms(&link->lease);
+    link->pause_ms = LINK_PAUSE_FIRST_MS;
+    link_set_state(link, LINK_CONNECTING, why->text);
+    loop_timer_set(link->attempt, spread(LINK_PAUSE_FIRST_MS));
+    loop_timer_set(link->silence, (uint64_t)ct_left_ms(link->deadline_ms));
+    if (link->options.on_break)
+        link->options.on_break(link->options.context, why,
+                               (uint64_t)ct_left_ms(link->deadline_ms));
+}
+
+void link_fail_connection(struct link *link, int rc, const char *what)
+{
+    struct ctrun_error why;
+    const char *host = link->server_host;
+    char address[CT_ADDR_TEXT_MAX];
+
+    if (link->state != LINK_UP) {
+        link_fail_attempt(link, rc, what);
+        return;
+    }
+    ct_addr_format(address, &link->servers[link->server]);
+    (void)ct_fail(&why, CTRUN_E_LEADER_LOST,
+                  "the rendezvous on %s%s%s%s is gone: %s: %s", host, *host ? " (" : "",
+                  address, *host ? ")" : "", what,
+                  rc == -EPROTO || rc == -EBADMSG ? "broken message" : strerror(-rc));
+    link->was_silent = is_silence(rc);
+    if (rc != -EPROTO && can_resume(link))
+        begin_resume(link, &why);
+    else
+        link_go_down(link, &why);
+}
+
+bool link_flush(struct link *link)
+{
+    while (ct_buf_length(&link->out) > 0) {
+        const ssize_t n = send(loop_watch_fd(link->socket), ct_buf_data(&link->out),
+                               ct_buf_length(&link->out), MSG_NOSIGNAL);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != EAGAIN) {
+            link_fail_connection(link, -errno, "send");
+            return false;
+        }
+        if (n < 0)
+            break;
+        ct_buf_consume(&link->out, (size_t)n);
+    }
+    loop_watch_for(link->socket,
+                   LOOP_READ | (ct_buf_length(&link->out) > 0 ? LOOP_WRITE : 0u));
+    return true;
+}
+
+void link_send(struct link *link, const struct ct_message *message)
+{
+    int rc;
+
+    if (link->state != LINK_UP)
+        return;
+    rc = ct_seal_encode(&link->handshake.seal, &link->out, message);
+    if (rc < 0)
+        link_fail_connection(link, rc, ct_message_name((int)message->kind));
+    else
+        (void)link_flush(link);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the server says: the handshake, then everything that the agent hears of. */
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "agent/guard/fence.h"
+#include "agent/link/link_private.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+static int own_port(const struct link *link)
+{
+    struct ct_addr addr = {.length = sizeof(struct sockaddr_in6)};
+
+    if (!link->socket ||
+        getsockname(loop_watch_fd(link->socket), &addr.any, &addr.length) < 0)
+        return -1;
+    return ct_addr_port(&addr);
+}
+
+static void send_peer(struct link *link)
+{
+    struct ct_message message;
+    const int port = own_port(link);
+
+    ct_message_init(&message, CT_MESSAGE_PEER);
+    if (port <= 0)
+        return;
+    message.peer.port = (uint16_t)port;
+    link_send(link, &message);
+}
+
+/* The first one tells whether the server sees the end of this connection that is ours; later
+ * ones only want to be acknowledged. */
+static void take_peer(struct link *link, const struct ct_peer *message)
+{
+    if (link->is_direct || message->port != own_port(link))
+        return;
+    link->is_direct = true;
+    fence_set_socket(loop_watch_fd(link->socket));
+}
+
+/* Workers of the world that we come back with. */
+static enum node_lease_workers get_workers(const struct link *link)
+{
+    if (!link->is_resuming)
+        return NODE_LEASE_NO_WORKERS;
+    switch (link->options.get_resume_state(link->options.context)) {
+    case CT_RESUME_RUNNING: return NODE_LEASE_RUNNING;
+    case CT_RESUME_STOPPING: return NODE_LEASE_ENDING;
+    default: return NODE_LEASE_NO_WORKERS;
+    }
+}
+
+/* Its word counts for nothing here: another server has been elected since, or it serves another
+ * founding of the run. */
+static const char *check_welcome(struct link *link, const struct ct_welcome *message)
+{
+    const struct node_lease_terms terms = {.term = message->term,
+                                           .lost_after_ms = message->lost_after_ms,
+                                           .heartbeat_ms = message->heartbeat_ms};
+
+    if (link->instance != 0 && message->instance != link->instance)
+        return "it serves another instance of the run, and knows nothing of this one";
+    if (!node_lease_welcome(&link->lease, &terms, link->greeted_ms, get_workers(link)))
+        return "another server was elected after this one";
+    return NULL;
+}
+
+static void welcome(struct link *link, const struct ct_welcome *message)
+{
+    const char *wrong = check_welcome(link, message);
+
+    if (wrong) {
+        link_turn_away(link, wrong);
+        return;
+    }
+    loop_timer_stop(link->attempt);
+    loop_timer_stop(link->talk);
+    (void)ct_copy(link->server_host, sizeof link->server_host,
+                  message->host); /* same size */
+    link->welcomed = message->instance;
+    loop_timer_set(link->heartbeat, link->lease.heartbeat_ms);
+    if (link->lease.lost_after_ms > 0)
+        link_await_silence(link);
+    link_set_state(link, LINK_UP, "welcome");
+    send_peer(link);
+    if (link->state == LINK_UP)
+        link_send_heartbeat(link); /* no START counts before it is acknowledged */
+    if (link->state != LINK_UP || link->is_resuming)
+        return; /* RESUMED is next */
+    link->options.on_up(link->options.context, message);
+}
+
+/* A stranger at a port that was derived, not given: the server of ours is at another one. */
+static bool is_passed_over(const struct link *link, int code)
+{
+    return link->options.tries_ports && link->instance == 0 &&
+           (code == CTRUN_E_WRONG_RUN || code == CTRUN_E_AUTH ||
+            code == CTRUN_E_VERSION);
+}
+
+static void refused(struct link *link, const struct ct_refuse *refuse)
+{
+    struct ctrun_error why;
+    char address[CT_ADDR_TEXT_MAX];
+
+    if (link->instance != 0 && !link->is_resuming &&
+        refuse->code == CTRUN_E_LEADER_LOST) { /* ours may still come back */
+        link_turn_away(link, refuse->text);
+        return;
+    }
+    if (is_passed_over(link, refuse->code)) {
+        link_turn_away(link, refuse->text);
+        return;
+    }
+    ct_addr_format(address, &link->servers[link->server]);
+    link->is_refused = true;
+    if (link->is_resuming)
+        (void)ct_fail(&why, CTRUN_E_LEADER_LOST,
+                      "the connection to the rendezvous at %s broke, and it does not "
+                      "take this node back: %s",
+                      address, refuse->text);
+    else
+        (void)ct_fail(&why, refuse->code < 0 ? refuse->code : CTRUN_E_PROTOCOL,
+                      "%s: %s", address, refuse->text);
+    link_go_down(link, &why);
+}
+
+/* It is no use to ask again: this server is not ours. */
+static void distrust(struct link *link, const char *reason)
+{
+    struct ctrun_error why;
+    char address[CT_ADDR_TEXT_MAX];
+
+    if (is_passed_over(link, CTRUN_E_AUTH)) {
+        link_turn_away(link, reason);
+        return;
+    }
+    ct_addr_format(address, &link->servers[link->server]);
+    (void)ct_fail(&why, CTRUN_E_AUTH, "%s: %s", address, reason);
+    link_go_down(link, &why);
+}
+
+static void take_proof(struct link *link, const struct ct_message *message)
+{
+    struct ctrun_error err;
+    const int rc = handshake_take(&link->handshake, message, &link->out, &err);
+
+    if (rc == CTRUN_E_AUTH)
+        distrust(link, err.text);
+    else if (rc < 0)
+        link_fail_connection(link, rc, ct_message_name((int)message->kind));
+    else
+        (void)link_flush(link);
+}
+
+static void take_welcome(struct link *link, const struct ct_welcome *message)
+{
+    struct ctrun_error err;
+
+    if (handshake_is_over(&link->handshake, &err) < 0)
+        distrust(link, err.text);
+    else
+        welcome(link, message);
+}
+
+/* It is not the host, and tells how to find it: a new node, or one of the run that was not there when
+ * all others were told. */
+static void take_plan(struct link *link, const struct ct_message *message)
+{
+    struct ctrun_error err;
+
+    if (handshake_is_over(&link->handshake, &err) < 0) {
+        distrust(link, err.text);
+        return;
+    }
+    link->options.on_message(link->options.context, message);
+    link_turn_away(link, "another node is the host");
+}
+
+static bool is_of_handshake(int kind)
+{
+    return kind == CT_MESSAGE_OFFER || kind == CT_MESSAGE_CHALLENGE ||
+           kind == CT_MESSAGE_SERVER_PROOF;
+}
+
+static void pass_start(struct link *link, const struct ct_start *start)
+{
+    struct ct_message message;
+
+    ct_message_init(&message, CT_MESSAGE_START);
+    message.start = *start;
+    link->has_held = false;
+    link->instance = link->welcomed;
+    link->last_generation = start->generation;
+    link->options.on_message(link->options.context, &message);
+}
+
+/* A message that waited for us while we were paused, or that a deposed server sends, may be of a
+ * world that is no more: nothing is started before the server has answered a heartbeat of late. */
+static void take_start(struct link *link, const struct ct_start *start)
+{
+    if (node_lease_is_fresh(&link->lease, ct_now_ms())) {
+        pass_start(link, start);
+        return;
+    }
+    link->held = *start;
+    link->has_held = true;
+    link_send_heartbeat(link);
+}
+
+static void take_stop(struct link *link, const struct ct_message *message)
+{
+    if (link->has_held) /* it is over before we were sure of its beginning */
+        link_fail_connection(link, -ETIMEDOUT, "this node was paused");
+    else
+        link->options.on_message(link->options.context, message);
+}
+
+static void take_ack(struct link *link, const struct ct_heartbeat *ack)
+{
+    const uint64_t now_ms = ct_now_ms();
+    struct ct_start held;
+
+    if (!node_lease_ack(&link->lease, ack->sequence, now_ms)) {
+        if (link->lease.is_replaceable && node_lease_is_over(&link->lease, now_ms))
+            link_fail_connection(link, -ETIMEDOUT, "this node was paused");
+        return;
+    }
+    fence_renew(node_lease_deadline_ms(&link->lease));
+    if (!link->has_held || !node_lease_is_fresh(&link->lease, now_ms))
+        return;
+    held = link->held;
+    pass_start(link, &held);
+}
+
+/* A server that does not know how would go on with WELCOME as if we were new. */
+static void take_resumed(struct link *link, const struct ct_message *message)
+{
+    if (message->kind != CT_MESSAGE_RESUMED) {
+        link_fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
+        return;
+    }
+    link->is_resuming = false;
+    if (!link->lease.is_replaceable)
+        fence_renew(node_lease_deadline_ms(&link->lease));
+    link->options.on_resumed(link->options.context, &message->resumed);
+}
+
+void link_on_message(struct link *link, const struct ct_message *message)
+{
+    if (message->kind == CT_MESSAGE_REFUSE)
+        refused(link, &message->refuse);
+    else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_WELCOME)
+        take_welcome(link, &message->welcome);
+    else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_HA_PLAN)
+        take_plan(link, message);
+    else if (link->state == LINK_GREETING && is_of_handshake((int)message->kind))
+        take_proof(link, message);
+    else if (link->state == LINK_UP && link->is_resuming)
+        take_resumed(link, message);
+    else if (link->state == LINK_UP && message->kind == CT_MESSAGE_TICKET)
+        link->ticket = message->ticket;
+    else if (link->state != LINK_UP || message->kind <= CT_MESSAGE_SERVER_PROOF ||
+             is_of_handshake((int)message->kind))
+        link_fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
+    else if (message->kind == CT_MESSAGE_START)
+        take_start(link, &message->start);
+    else if (message->kind == CT_MESSAGE_STOP)
+        take_stop(link, message);
+    else if (message->kind == CT_MESSAGE_PEER)
+        take_peer(link, &message->peer);
+    else if (message->kind == CT_MESSAGE_HEARTBEAT_ACK)
+        take_ack(link, &message->heartbeat);
+    else
+        link->options.on_message(link->options.context, message);
+}

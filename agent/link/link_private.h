@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the link share; nobody else includes it.
+ *
+ * Each needs only those below it:
+ *
+ *     link.c           what it is made of
+ *     link_connect.c   attempts to reach the server
+ *     link_socket.c    the connection and its bytes
+ *     link_message.c   what the server says
+ *     link_lease.c     heartbeats, and a server that is silent
+ *     link_break.c     the end of a connection or an attempt, and what is tried next */
+#ifndef AGENT_LINK_LINK_PRIVATE_H
+#define AGENT_LINK_LINK_PRIVATE_H
+
+#include "agent/link/handshake.h"
+#include "agent/link/link.h"
+#include "agent/link/node_lease.h"
+#include "worker_sdk/base/buf.h"
+
+enum link_state {
+    LINK_DOWN,
+    LINK_CONNECTING,
+    LINK_GREETING,
+    LINK_UP
+};
+
+struct link {
+    struct link_options options;
+    enum link_state state;
+    struct loop_watch *socket; /* of the attempt or connection; NULL between attempts */
+    struct loop_timer *attempt; /* this attempt's end, or the pause before the next */
+    struct loop_timer *talk;    /* next line for people */
+    struct loop_timer *heartbeat;
+    struct loop_timer *silence; /* runs when no acknowledgement came for long */
+    struct ct_buf in;
+    struct ct_buf out;
+    uint8_t plain[CT_FRAME_BODY_MAX_BYTES]; /* of the frame that is being read */
+    union ct_message_room room;
+    const struct ct_addr *servers; /* the options', or `found` */
+    size_t server_count;
+    struct ct_addr found[CT_ADDRS_MAX];
+    size_t server;                 /* index of the address in use */
+    char server_host[CT_HOST_MAX]; /* the name of its machine; empty: not known */
+    uint64_t began_ms;             /* of link_connect() */
+    uint64_t deadline_ms;
+    uint64_t pause_ms;
+    struct ctrun_error why;     /* the last attempt's trouble */
+    struct handshake handshake; /* and the seal of this connection */
+    struct ct_ticket ticket;    /* key 0: none, a break is the end */
+    bool is_resuming;           /* from the break until RESUMED */
+    bool is_refused;            /* the ticket is worth nothing any more */
+    uint64_t greeted_ms;        /* when HELLO went out */
+
+    uint64_t generation;
+    int64_t step;
+    struct node_lease lease;
+    uint64_t instance; /* of the run that this node has had a START of; 0: none */
+    uint64_t last_generation; /* ... of that START */
+    uint64_t welcomed;        /* the instance that the server serves */
+    bool was_up, was_silent;  /* the connection that is being given up */
+    uint64_t tried_ms;        /* ... for how long it was tried to resume */
+    bool is_direct;           /* nothing between the server's kernel and ours */
+    bool has_held; /* a START that waits for an acknowledgement: see is_fresh() */
+    struct ct_start held;
+};
+
+/* ---- link_break.c ------------------------------------------------------------------------ */
+
+void link_set_state(struct link *link, enum link_state state, const char *why);
+/* The end of this connection, and of the attempts to make it again. The callback may connect. */
+void link_go_down(struct link *link, const struct ctrun_error *why);
+/* Of the attempt or connection, with what it had received and not sent. */
+void link_drop_socket(struct link *link);
+/* While UP a broken connection ends the link, or is made again; before it only the attempt. */
+void link_fail_connection(struct link *link, int rc, const char *what);
+/* The attempt failed: next address at once, and after the last one a pause. */
+void link_fail_attempt(struct link *link, int rc, const char *what);
+/* The same, because this server is not the one that we look for. */
+void link_turn_away(struct link *link, const char *why);
+/* Writes what is queued. False when the connection has failed (and link is another). */
+bool link_flush(struct link *link);
+
+/* ---- link_lease.c ------------------------------------------------------------------------ */
+
+void link_await_silence(struct link *link);
+void link_send_heartbeat(struct link *link);
+/* Timers; context: struct link. */
+void link_on_silence(void *context);
+void link_on_heartbeat(void *context);
+
+/* ---- link_message.c ---------------------------------------------------------------------- */
+
+void link_on_message(struct link *link, const struct ct_message *message);
+
+/* ---- link_socket.c ----------------------------------------------------------------------- */
+
+/* Bytes, or room for them; context: struct link. */
+void link_on_socket(void *context, unsigned events);
+
+/* ---- link_connect.c ---------------------------------------------------------------------- */
+
+/* Timers; context: struct link. */
+void link_on_attempt(void *context);
+void link_on_talk(void *context);
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/link/reachability.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/loop/limits.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/nic.h"
+#include "worker_sdk/base/str.h"
+
+struct attempt {
+    struct reachability *way;
+    struct ct_addr addr;
+    struct loop_watch *watch; /* NULL: not begun in this pass, or it failed */
+    int rc;                   /* of the last failure */
+};
+
+struct reachability {
+    struct reachability_options options;
+    struct loop_timer *timer; /* the next address, the end of a pass, or of a pause */
+    struct attempt attempts[REACHABILITY_ADDRS_MAX];
+    int count;
+    int begun;  /* attempts of this pass */
+    int passes; /* that are over */
+    uint64_t began_ms;
+    char host[CT_HOST_MAX];
+};
+
+/* ---- What to try ------------------------------------------------------------------------- */
+
+/* False: not numeric, or link-local without a scope. */
+static bool parse(struct ct_addr *out, const char *text, int port, unsigned scope_id)
+{
+    char host[CT_ADDR_TEXT_MAX];
+
+    (void)ct_format(host, sizeof host, "%.*s", (int)strcspn(text, "%"), text);
+    if (ct_addr_parse(host, port, out) < 0)
+        return false;
+    if (ct_addr_is_link_local(out))
+        out->v6.sin6_scope_id = scope_id;
+    return !ct_addr_is_link_local(out) || scope_id != 0;
+}
+
+static bool is_known(const struct ct_addr *list, int count, const struct ct_addr *addr)
+{
+    for (int i = 0; i < count; i++)
+        if (ct_addr_is_same_host(&list[i], addr))
+            return true;
+    return false;
+}
+
+int reachability_list(struct ct_addr *out, const struct ct_start *start,
+                      unsigned scope_id)
+{
+    struct ct_addr addr;
+    int count = 0;
+
+    if (start->group_world_size < 2 ||
+        !parse(&out[0], start->master_addr, start->master_port, scope_id) ||
+        ct_addr_is_loopback(&out[0]))
+        return 0;
+    count = 1;
+    for (int i = 0; start->group_rank != 0 && i < start->addr_count; i++)
+        if (parse(&addr, start->addrs[i], start->master_port, scope_id) &&
+            !ct_nic_is_mine(&addr) && !is_known(out, count, &addr))
+            out[count++] = addr;
+    return count;
+}
+
+/* ---- Trying ------------------------------------------------------------------------------ */
+
+static void drop_all(struct reachability *way)
+{
+    for (int i = 0; i < way->count; i++) {
+        loop_watch_close(way->attempts[i].watch);
+        way->attempts[i].watch = NULL;
+    }
+}
+
+void reachability_cancel(struct reachability *way)
+{
+    drop_all(way);
+    loop_timer_stop(way->timer);
+    way->count = 0;
+}
+
+static bool is_pending(const struct reachability *way)
+{
+    for (int i = 0; i < way->begun; i++)
+        if (way->attempts[i].watch)
+            return true;
+    return false;
+}
+
+static void give_up(struct reachability *way)
+{
+    const struct attempt *first = &way->attempts[0];
+    const uint64_t took_ms = ct_now_ms() - way->began_ms;
+    char text[CT_REASON_MAX];
+    char tried[CT_REASON_MAX] = "";
+    char addr[CT_ADDR_TEXT_MAX];
+
+    ct_addr_format(addr, &first->addr);
+    (void)ct_format(text, sizeof text,
+                    "cannot reach %s on %s (%s, %d tries in %llu.%llu s)", way->host,
+                    addr, strerror(-first->rc), way->passes,
+                    (unsigned long long)(took_ms / 1000),
+                    (unsigned long long)(took_ms % 1000 / 100));
+    for (int i = 1; i < way->count; i++) {
+        const size_t used = strlen(tried);
+
+        ct_addr_format_host(addr, &way->attempts[i].addr);
+        (void)ct_format(tried + used, sizeof tried - used, "%s%s (%s)",
+                        i == 1 ? "" : ", ", addr,
+                        strerror(-way->attempts[i].rc)); /* cut is fine */
+    }
+    reachability_cancel(way);
+    way->options.on_failed(way->options.context, text, tried);
+}
+
+static void end_pass(struct reachability *way)
+{
+    for (int i = 0; i < way->count; i++)
+        if (way->attempts[i].watch)
+            way->attempts[i].rc = -ETIMEDOUT;
+    drop_all(way);
+    way->passes++;
+    way->begun = 0;
+    if (way->passes == way->options.passes)
+        give_up(way);
+    else
+        loop_timer_set(way->timer, REACHABILITY_PAUSE_MS * (uint64_t)way->passes);
+}
+
+/* Of a host at which nobody has to listen yet. */
+static bool is_answer(const struct reachability *way, int rc)
+{
+    return rc == -ECONNREFUSED && way->options.may_refuse;
+}
+
+static void on_answer(void *context, unsigned events);
+
+/* 0, or a negative errno: it has failed already. */
+static int begin(struct attempt *attempt)
+{
+    int fd = socket(attempt->addr.any.sa_family,
+                    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, &attempt->addr.any, attempt->addr.length) < 0 &&
+        errno != EINPROGRESS) {
+        const int rc = -errno;
+
+        close(fd);
+        return rc;
+    }
+    attempt->watch = loop_watch_open(attempt->way->options.loop, fd, on_answer,
+                                     attempt);
+    if (!attempt->watch)
+        return -ENOMEM;
+    loop_watch_for(attempt->watch, LOOP_WRITE);
+    return 0;
+}
+
+/* The end of a connection of ours to that address. A datagram socket has one before anything is sent,
+ * and a stream socket may have lost its own when it was refused. */
+static struct ct_addr local_end(const struct ct_addr *remote)
+{
+    struct ct_addr local = {.length = sizeof local.v6};
+    const int fd = socket(remote->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || connect(fd, &remote->any, remote->length) < 0 ||
+        getsockname(fd, &local.any, &local.length) < 0)
+        local = (struct ct_addr){0};
+    if (fd >= 0)
+        close(fd);
+    return local;
+}
+
+static void finish(struct attempt *attempt)
+{
+    struct reachability *way = attempt->way;
+    const struct ct_addr remote = attempt->addr;
+    struct ct_addr local = {.length = sizeof local.v6};
+
+    if (way->options.may_refuse)
+        local = local_end(&remote);
+    else if (getsockname(loop_watch_fd(attempt->watch), &local.any, &local.length) < 0)
+        local = (struct ct_addr){0};
+    reachability_cancel(way);
+    way->options.on_found(way->options.context, &remote, &local);
+}
+
+/* Begins the next attempt that does not fail at once; then the timer is for the one after it, or
+ * for the end of the pass. */
+static void go_on(struct reachability *way)
+{
+    while (way->begun < way->count) {
+        struct attempt *attempt = &way->attempts[way->begun++];
+
+        attempt->rc = begin(attempt);
+        if (is_answer(way, attempt->rc)) {
+            finish(attempt);
+            return;
+        }
+        if (attempt->rc == 0)
+            break;
+    }
+    if (way->begun < way->count)
+        loop_timer_set(way->timer, REACHABILITY_STAGGER_MS);
+    else
+        loop_timer_set(way->timer, is_pending(way) ? (uint64_t)REACHABILITY_ATTEMPT_MS
+                                                         << way->passes
+                                                   : 0);
+}
+
+static void on_timer(void *context)
+{
+    struct reachability *way = context;
+
+    if (way->begun < way->count)
+        go_on(way);
+    else
+        end_pass(way);
+}
+
+static void on_answer(void *context, unsigned events)
+{
+    struct attempt *attempt = context;
+    int error = 0;
+    socklen_t length = sizeof error;
+
+    (void)events;
+    if (getsockopt(loop_watch_fd(attempt->watch), SOL_SOCKET, SO_ERROR, &error,
+                   &length) == 0 &&
+        (error == 0 || is_answer(attempt->way, -error))) {
+        finish(attempt);
+        return;
+    }
+    attempt->rc = error ? -error : -EIO;
+    loop_watch_close(attempt->watch);
+    attempt->watch = NULL;
+    ct_debug("way: an address does not answer: %s", strerror(-attempt->rc));
+    if (attempt->way->begun < attempt->way->count || !is_pending(attempt->way))
+        loop_timer_set(attempt->way->timer, 0); /* the next one, or the end, at once */
+}
+
+void reachability_find(struct reachability *way, const struct ct_addr *addrs, int count,
+                       const char *host)
+{
+    reachability_cancel(way);
+    for (int i = 0; i < count && i < REACHABILITY_ADDRS_MAX; i++)
+        way->attempts[i] = (struct attempt){.way = way, .addr = addrs[i]};
+    way->count = count < REACHABILITY_ADDRS_MAX ? count : REACHABILITY_ADDRS_MAX;
+    way->begun = 0;
+    way->passes = 0;
+    way->began_ms = ct_now_ms();
+    (void)ct_copy(way->host, sizeof way->host, host); /* same size */
+    loop_timer_set(way->timer, 0);
+}
+
+/* ---- Life -------------------------------------------------------------------------------- */
+
+int reachability_open(struct reachability **out,
+                      const struct reachability_options *options)
+{
+    struct reachability *way = ct_zalloc(sizeof *way);
+
+    if (!way)
+        return -ENOMEM;
+    way->options = *options;
+    if (way->options.passes == 0)
+        way->options.passes = REACHABILITY_PASSES;
+    way->timer = loop_timer_open(options->loop, on_timer, way);
+    if (!way->timer) {
+        free(way);
+        return -ENOMEM;
+    }
+    *out = way;
+    return 0;
+}
+
+void reachability_close(struct reachability *way)
+{
+    if (!way)
+        return;
+    reachability_cancel(way);
+    loop_timer_close(way->timer);
+    free(way);
+}

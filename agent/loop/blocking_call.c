@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/loop/blocking_call.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/cond.h"
+
+struct call {
+    pthread_mutex_t mutex;
+    pthread_cond_t done;
+    bool is_done;
+    bool is_left; /* nobody waits any more: the thread cleans up */
+    void (*fn)(void *job);
+    void (*free_job)(void *job);
+    void *job;
+};
+
+static atomic_int out; /* calls that nobody waits for and that are not back */
+
+static void destroy(struct call *call)
+{
+    pthread_cond_destroy(&call->done);
+    pthread_mutex_destroy(&call->mutex);
+    free(call);
+}
+
+static struct call *create(void)
+{
+    struct call *call = ct_zalloc(sizeof *call);
+
+    if (!call)
+        return NULL;
+    pthread_mutex_init(&call->mutex, NULL);
+    ct_cond_init(&call->done);
+    return call;
+}
+
+static void *run(void *context)
+{
+    struct call *call = context;
+    bool is_left;
+
+    call->fn(call->job);
+    pthread_mutex_lock(&call->mutex);
+    call->is_done = true;
+    is_left = call->is_left;
+    pthread_cond_signal(&call->done);
+    pthread_mutex_unlock(&call->mutex);
+    if (is_left) {
+        call->free_job(call->job);
+        destroy(call);
+        atomic_fetch_sub(&out, 1);
+    }
+    return NULL;
+}
+
+int blocking_call_start(void *(*fn)(void *job), void *job)
+{
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigset_t all;
+    sigset_t before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the caller's */
+    rc = pthread_create(&thread, &detached, fn, job);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+    return -rc;
+}
+
+static bool wait_for(struct call *call, uint64_t timeout_ms)
+{
+    const uint64_t until_ms = ct_deadline_ms(timeout_ms);
+    bool is_done;
+
+    pthread_mutex_lock(&call->mutex);
+    while (!call->is_done && ct_cond_wait(&call->done, &call->mutex, until_ms))
+        ;
+    is_done = call->is_done;
+    call->is_left = !is_done;
+    if (!is_done)
+        atomic_fetch_add(&out, 1);
+    pthread_mutex_unlock(&call->mutex);
+    return is_done;
+}
+
+int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
+                  uint64_t timeout_ms)
+{
+    struct call *call;
+
+    if (atomic_load(&out) > 0) {
+        free_job(job);
+        return -ETIMEDOUT;
+    }
+    call = create();
+    if (call) {
+        call->fn = fn;
+        call->free_job = free_job;
+        call->job = job;
+    }
+    if (!call ||
+        blocking_call_start(run, call) < 0) { /* no thread to be had: at our own risk */
+        fn(job);
+        if (call)
+            destroy(call);
+        return 0;
+    }
+    if (!wait_for(call, timeout_ms))
+        return -ETIMEDOUT;
+    destroy(call);
+    return 0;
+}
+
+struct look {
+    char *path;
+    bool is_there;
+    uint64_t written_ns;
+};
+
+/* File systems that take the time from this kernel. */
+static bool is_local(const char *path)
+{
+    struct statfs fs;
+
+    if (statfs(path, &fs) < 0)
+        return false;
+    switch ((unsigned long)fs.f_type) {
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case TMPFS_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC: return true;
+    default: return false;
+    }
+}
+
+static void look_for_file(void *job)
+{
+    struct look *look = job;
+    struct stat info;
+
+    look->is_there = stat(look->path, &info) == 0;
+    if (look->is_there && is_local(look->path))
+        look->written_ns = (uint64_t)info.st_mtim.tv_sec * 1000000000 +
+                           (uint64_t)info.st_mtim.tv_nsec;
+}
+
+static void free_look(void *job)
+{
+    struct look *look = job;
+
+    free(look->path);
+    free(look);
+}
+
+bool blocking_call_find_file(const char *path, uint64_t timeout_ms,
+                             uint64_t *written_ns)
+{
+    struct look *look = ct_zalloc(sizeof *look);
+    bool is_there;
+
+    *written_ns = 0;
+    if (!look || !(look->path = ct_strdup(path))) {
+        free(look);
+        return false;
+    }
+    if (blocking_call(look_for_file, free_look, look, timeout_ms) < 0)
+        return false;
+    is_there = look->is_there;
+    *written_ns = look->written_ns;
+    free_look(look);
+    return is_there;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls that a hung file system would never let return, made on a thread of their own. */
+#ifndef AGENT_LOOP_BLOCKING_CALL_H
+#define AGENT_LOOP_BLOCKING_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Calls fn(job) and waits for it. 0: it is done, and job is the caller's again. -ETIMEDOUT: it
+ * is not back after timeout_ms; the thread keeps job and calls free_job(job) when it is. As
+ * long as one such is out, further calls are not made at all: free_job(job) and -ETIMEDOUT at
+ * once, so that many of them cost the time of one. job is on the heap. Any thread. */
+int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
+                  uint64_t timeout_ms);
+/* Calls fn(job) on a thread of its own and returns at once; fn sees to job's end. 0, or a
+ * negative errno when no thread was to be had. */
+int blocking_call_start(void *(*fn)(void *job), void *job);
+/* True when the file is there; false also when nobody knows after timeout_ms. *written_ns is when
+ * it was written, by this host's clock; 0: by another one's, as on network file systems. */
+bool blocking_call_find_file(const char *path, uint64_t timeout_ms,
+                             uint64_t *written_ns);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A handler may run on any thread, between any two instructions: it only writes what came into
+ * a pipe. When the pipe is full a wake-up is under way already; then a SIGCHLD may be dropped,
+ * since whoever is woken reaps all children.
+ *
+ * A scheduler that wants a job to end says so several times. What comes when the loop is over
+ * must not take the exit code and the last files from a run that ends anyway, nor may an end that
+ * hangs be deaf: such signals are ignored for a while. */
+#include "agent/loop/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "agent/loop/limits.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+
+struct note {
+    int signal;
+    pid_t sender;
+};
+
+struct signals {
+    struct loop_watch *watch;
+    signals_fn *fn;
+    void *context;
+    sigset_t caught;
+};
+
+static volatile int pipe_write = -1; /* the handler has no other way to find it */
+static volatile uint64_t late_until_ms;
+
+static void on_signal(int signal, siginfo_t *info, void *ucontext)
+{
+    const int saved = errno;
+    struct note note = {.signal = signal};
+
+    (void)ucontext;
+    if (info->si_code == SI_QUEUE && info->si_pid == getppid())
+        note.sender = info->si_value.sival_int; /* from the guard: who sent it there */
+    else if (info->si_code == SI_USER || info->si_code == SI_QUEUE)
+        note.sender = info->si_pid;
+    (void)!write(pipe_write, &note, sizeof note);
+    errno = saved;
+}
+
+/* The loop is over, and this process is about to end by itself. */
+static void on_late_signal(int signal)
+{
+    const struct sigaction by_default = {.sa_handler = SIG_DFL};
+    const int saved = errno;
+
+    if (ct_now_ms() >= late_until_ms) {
+        (void)sigaction(signal, &by_default, NULL);
+        (void)raise(signal); /* acts when this handler returns */
+    }
+    errno = saved;
+}
+
+static void on_readable(void *context, unsigned events)
+{
+    struct signals *signals = context;
+    struct note notes[16];
+    ssize_t length = read(loop_watch_fd(signals->watch), notes, sizeof notes);
+    signals_fn *fn = signals->fn;
+    void *target = signals->context;
+
+    (void)events;
+    for (ssize_t i = 0; i < length / (ssize_t)sizeof *notes; i++)
+        fn(target, notes[i].signal, notes[i].sender);
+}
+
+static void catch_signal(struct signals *signals, int signal)
+{
+    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP};
+    struct sigaction before;
+
+    if (sigismember(&signals->caught, signal) == 1 ||
+        sigaction(signal, NULL, &before) < 0)
+        return; /* listed twice, or not a signal that can be caught */
+    if (before.sa_handler == SIG_IGN && signal != SIGCHLD)
+        return;
+    action.sa_sigaction = on_signal;
+    sigfillset(&action.sa_mask);
+    if (sigaction(signal, &action, NULL) == 0)
+        sigaddset(&signals->caught, signal);
+}
+
+int signals_open(struct signals **out, struct loop *loop, const int *list, size_t count,
+                 signals_fn *fn, void *context)
+{
+    struct signals *signals = ct_zalloc(sizeof *signals);
+    int fds[2];
+
+    if (!signals)
+        return -ENOMEM;
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0) {
+        free(signals);
+        return -errno;
+    }
+    pipe_write = fds[1];
+    signals->fn = fn;
+    signals->context = context;
+    sigemptyset(&signals->caught);
+    signals->watch = loop_watch_open(loop, fds[0], on_readable, signals);
+    if (!signals->watch) {
+        signals_close(signals);
+        return -ENOMEM;
+    }
+    loop_watch_for(signals->watch, LOOP_READ);
+    catch_signal(signals, SIGCHLD);
+    for (size_t i = 0; i < count; i++)
+        catch_signal(signals, list[i]);
+    *out = signals;
+    return 0;
+}
+
+void signals_close(struct signals *signals)
+{
+    struct sigaction late = {.sa_handler = on_late_signal, .sa_flags = SA_RESTART};
+    const struct sigaction by_default = {.sa_handler = SIG_DFL};
+
+    if (!signals)
+        return;
+    sigfillset(&late.sa_mask);
+    late_until_ms = ct_deadline_ms(SIGNALS_LATE_MS);
+    for (int i = 1; i < NSIG; i++)
+        if (sigismember(&signals->caught, i) == 1)
+            (void)sigaction(i, i == SIGCHLD ? &by_default : &late, NULL);
+    loop_watch_close(signals->watch);
+    close(pipe_write);
+    pipe_write = -1;
+    free(signals);
+}

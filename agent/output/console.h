@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One console of the launcher (its stdout or stderr), shared by the streams of many workers.
+ *
+ * Each source has a queue of pieces (lines.h). The console takes turns among the sources that have
+ * something, and changes over between pieces only, so that no line is torn; one that a source has
+ * left unfinished is ended before another writes, and goes on later with its prefix. It never
+ * blocks the loop and never changes the flags of a descriptor that others share. When it
+ * cannot be written (nobody reads the pipe, the disk is full) that is told once; it swallows what
+ * comes, and its sources are to make their workers notice as they would without us. */
+#ifndef AGENT_OUTPUT_CONSOLE_H
+#define AGENT_OUTPUT_CONSOLE_H
+
+#include <stdbool.h>
+
+#include "agent/loop/loop.h"
+#include "worker_sdk/base/buf.h"
+#include "worker_sdk/base/list.h"
+
+struct console;
+
+/* What a stream embeds; init with console_source_init(). */
+struct console_source {
+    struct ct_list node; /* in the console's ring while the queue is not empty */
+    struct ct_buf queue; /* pieces that wait; the source appends */
+    const char
+        *prefix;  /* in front of a line that goes on after others wrote; NULL: none */
+    bool is_open; /* its last byte on the console ended no line */
+    void (*on_room)(
+        void *context); /* the queue is below its low mark again; may append */
+    void *context;
+};
+
+void console_source_init(struct console_source *source, void (*on_room)(void *context),
+                         void *context);
+void console_source_deinit(
+    struct console_source *source); /* takes it out of the ring */
+
+/* fd is borrowed. NULL when memory is short. */
+struct console *console_open(struct loop *loop, int fd);
+/* True when writing to b would come out where a does. */
+bool console_is_same(int fd_a, int fd_b);
+/* The source has appended something. Writes at once what can be written. */
+void console_push(struct console *console, struct console_source *source);
+/* Writes all that waits, blocking; gives up when nothing was taken for timeout_ms. */
+void console_flush(struct console *console, uint64_t timeout_ms);
+/* True once it could not be written. */
+bool console_is_lost(const struct console *console);
+/* Looks whether anybody still reads it: for those who have not written to it. */
+void console_check(struct console *console);
+/* True when the last byte that was written ends no line: more words begin with a newline. */
+bool console_is_mid_line(const struct console *console);
+void console_close(struct console *console); /* NULL is fine */
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a worker has written about its crash (wire/crash.h), read with suspicion: it may be torn,
+ * and whoever wrote it may have been anybody. Pure. */
+#ifndef AGENT_POSTMORTEM_CRASH_RECORD_H
+#define AGENT_POSTMORTEM_CRASH_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker_sdk/wire/crash.h"
+
+enum {
+    CRASH_PATH_MAX = 512,
+    CRASH_NAME_MAX = 96,
+};
+
+/* An executable mapping, as /proc/PID/maps had it. */
+struct crash_module {
+    uint64_t start;
+    uint64_t end;
+    uint64_t offset; /* of start, in the file */
+    uint32_t device_major;
+    uint32_t device_minor;
+    uint64_t inode;
+    char path[CRASH_PATH_MAX]; /* "[vdso]"; empty: memory of no file */
+};
+
+struct crash_frame {
+    uint64_t pc;
+    int module;                    /* number of its module; -1: in none */
+    uint64_t address;              /* of pc, as the module's file counts; 0: unknown */
+    char function[CRASH_NAME_MAX]; /* empty: unknown */
+    uint64_t function_offset;      /* of pc in it */
+};
+
+struct crash_record {
+    int signal;
+    int code; /* si_code */
+    int pid;
+    int tid;
+    uint64_t address;
+    uint64_t stack;
+    char thread[CT_CRASH_THREAD_MAX + 1];
+    int frame_count;
+    int module_count;
+    struct crash_frame frames[CT_CRASH_FRAMES_MAX];
+    struct crash_module modules[CT_CRASH_FRAMES_MAX];
+};
+
+/* 0; -ENOENT when nothing has crashed; -EBADMSG when these are no such bytes. */
+int crash_record_decode(const void *bytes, size_t size, struct crash_record *out);
+/* What the frame is looked up with: for all but the first it is behind a call, which may be the
+ * last thing that its function does. */
+uint64_t crash_record_lookup(const struct crash_record *record, int frame);
+/* "address 0x10: nothing is mapped there; thread 812 (loader)". */
+void crash_record_describe(const struct crash_record *record, char *dst, size_t size);
+/* "train_step+0x1c (train)", "train+0x11c9", "0x7f52a0 (memory of no file)". */
+void crash_record_format_frame(const struct crash_record *record, int frame, char *dst,
+                               size_t size);
+
+#endif

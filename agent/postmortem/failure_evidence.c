@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/postmortem/failure_evidence.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+
+#include "agent/postmortem/core_file.h"
+#include "agent/postmortem/crash.h"
+#include "agent/postmortem/failure_hints.h"
+#include "agent/postmortem/facts.h"
+#include "agent/postmortem/kmsg.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    SHM_FULL_BYTES = 16 << 20, /* less than one segment of NCCL or of a data loader */
+    LINE_MAX_BYTES = 320
+};
+
+/* How it came to that. */
+static void add_memory(struct ct_failure *failure,
+                       const struct failure_evidence *evidence)
+{
+    const uint64_t limit = oom_counter_get_limit(evidence->cgroup);
+    char curve[MEMORY_TEXT_MAX];
+    char limit_text[FACTS_SIZE_MAX];
+
+    memory_format(curve, evidence->memory, evidence->peak_bytes / 1024, ct_now_ms());
+    facts_format_size(limit_text, limit);
+    if (*curve && limit != UINT64_MAX)
+        facts_add(failure, CT_FACT_MEMORY, "rank %d %s (limit %s)", failure->rank,
+                  curve, limit_text);
+    else if (*curve)
+        facts_add(failure, CT_FACT_MEMORY, "rank %d %s", failure->rank, curve);
+    if (*evidence->larger)
+        facts_add(failure, CT_FACT_LARGER,
+                  "%s: the kernel does not always kill the largest", evidence->larger);
+}
+
+static void emit_memory(const struct ct_failure *failure,
+                        const struct failure_evidence *evidence)
+{
+    const int count = memory_count(evidence->memory);
+    const uint64_t limit = oom_counter_get_limit(evidence->cgroup);
+    char list[MEMORY_SAMPLES * 12 + 3] = "[";
+    struct ct_event event;
+
+    for (int i = 0; i < count; i++)
+        (void)ct_format(list + strlen(list), sizeof list - strlen(list), "%s%u",
+                        i ? "," : "", memory_get(evidence->memory, i));
+    (void)ct_format(list + strlen(list), sizeof list - strlen(list), "]");
+    ct_event_begin(&event, "worker_memory");
+    ct_event_int(&event, "generation", (int64_t)failure->generation);
+    ct_event_int(&event, "rank", failure->rank);
+    ct_event_int(&event, "worker_pid", failure->pid);
+    ct_event_int(&event, "every_ms", MEMORY_EVERY_MS);
+    ct_event_raw(&event, "kib", list);
+    ct_event_int(&event, "peak_kib", (int64_t)(evidence->peak_bytes / 1024));
+    ct_event_int(&event, "limit_kib",
+                 limit == UINT64_MAX ? -1 : (int64_t)(limit / 1024));
+    ct_event_end(&event);
+}
+
+static void add_oom(struct ct_failure *failure, const struct failure_evidence *evidence)
+{
+    char kernel[LINE_MAX_BYTES] = "";
+    char limit[LINE_MAX_BYTES] =
+        "no limit of a cgroup: the machine's memory is used up";
+    char peak[FACTS_SIZE_MAX];
+
+    facts_format_size(peak, evidence->peak_bytes);
+    (void)oom_counter_describe_limit(evidence->cgroup, limit, sizeof limit);
+    facts_add(failure, CT_FACT_LIMIT, "%s; rank %d held %s", limit, failure->rank,
+              peak);
+    add_memory(failure, evidence);
+    emit_memory(failure, evidence);
+    (void)kmsg_find_kill(kernel, sizeof kernel, failure->pid, evidence->started_ms);
+    facts_add(failure, CT_FACT_PROOF, "%s%s%s%s", evidence->oom_proof,
+              *kernel ? "; kernel: \"" : "", kernel, *kernel ? "\"" : "");
+}
+
+/* What a SIGKILL that is not ours was not. */
+static void add_kill(struct ct_failure *failure,
+                     const struct failure_evidence *evidence)
+{
+    if (evidence->cgroup->counter_file[0])
+        facts_add(
+            failure, CT_FACT_BECAUSE,
+            "not the OOM killer (oom_kill of cgroup %.100s has not grown); who sent "
+            "the signal is unknown",
+            evidence->cgroup->name);
+    else
+        facts_add(
+            failure, CT_FACT_BECAUSE,
+            "whether it was the OOM killer is unknown: no memory cgroup is visible; "
+            "so is who sent the signal");
+    facts_add(failure, CT_FACT_DO, "journalctl -k; ask who ends jobs on %.100s",
+              failure->host);
+}
+
+/* Asked after the death, so others may have made room since: then it is not told. */
+/* A file in /dev/shm that finds no room ends its writer with SIGBUS. True when it was that. */
+static bool add_bus(struct ct_failure *failure)
+{
+    struct statvfs info;
+    char free_text[FACTS_SIZE_MAX];
+    uint64_t bytes;
+
+    if (statvfs("/dev/shm", &info) < 0)
+        return false;
+    bytes = (uint64_t)info.f_bavail * info.f_frsize;
+    facts_format_size(free_text, bytes);
+    if (bytes >= SHM_FULL_BYTES)
+        return false;
+    facts_add(failure, CT_FACT_LIKELY, "/dev/shm is full: %s free", free_text);
+    facts_add(failure, CT_FACT_DO,
+              "docker run --shm-size=1g; Kubernetes: an emptyDir of "
+              "medium Memory there; remove what is left of other jobs");
+    return true;
+}
+
+/* True when that says what it was. */
+static bool add_signal(struct ct_failure *failure,
+                       const struct failure_evidence *evidence)
+{
+    char core[LINE_MAX_BYTES];
+    bool is_explained;
+
+    if (failure->code == SIGKILL) {
+        add_kill(failure, evidence);
+        return true;
+    }
+    is_explained = failure->code == SIGBUS && add_bus(failure);
+    core_file_find(core, sizeof core, failure->pid, failure->code,
+                   WCOREDUMP(evidence->status) != 0, evidence->has_core_raised,
+                   evidence->program);
+    facts_add(failure, CT_FACT_CORE, "%s", core);
+    return is_explained;
+}
+
+void failure_evidence_add(struct ct_failure *failure,
+                          const struct failure_evidence *evidence)
+{
+    bool is_told = false;
+
+    switch ((enum ct_cause)failure->cause) {
+    case CT_CAUSE_OOM: add_oom(failure, evidence); break;
+    case CT_CAUSE_SIGNAL: is_told = add_signal(failure, evidence); break;
+    case CT_CAUSE_EXIT:
+        if (*evidence->oom_proof)
+            facts_add(failure, CT_FACT_PROOF,
+                      "a process of this job was killed for memory: %s",
+                      evidence->oom_proof);
+        break;
+    case CT_CAUSE_NONE:
+    case CT_CAUSE_EXEC:
+    case CT_CAUSE_STOPPED:
+    case CT_CAUSE_NODE_LOST:
+    case CT_CAUSE_UNKILLABLE:
+    case CT_CAUSE_JOIN_TIMEOUT:
+    case CT_CAUSE_AGENT:
+    case CT_CAUSE_HANG:
+    case CT_CAUSE_EARLY:
+    case CT_CAUSE_UNREACHABLE:
+    case CT_CAUSE_RAISED: return;
+    }
+    if (evidence->crash_record >= 0)
+        is_told |= crash_explain(failure, evidence->crash_record);
+    failure_hints_add(failure, is_told, evidence->last_lines);
+}

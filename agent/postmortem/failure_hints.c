@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The first row that fits counts: words say more than codes, so they come first, and among them
+ * causes before consequences. The words are those of glibc's ld.so (elf/dl-load.c,
+ * elf/dl-version.c), malloc and abort(), of CPython's exceptions and argparse, of PyTorch, CUDA and
+ * NCCL. What is between two known pieces is a name. */
+#include "agent/postmortem/failure_hints.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "agent/postmortem/facts.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    NAME_MAX_BYTES = 200
+};
+
+struct row {
+    uint8_t cause;      /* enum ct_cause; NONE: EXIT or SIGNAL */
+    int32_t code;       /* 0: any */
+    const char *before; /* the name, in the last words; NULL: they do not matter */
+    const char *after;  /* "\n": the end of its line */
+    const char *likely; /* in front of the name */
+    const char *rest;   /* behind it */
+    const char *remedy; /* NULL: the summary has one */
+    bool is_last;       /* programs get over it: it counts as the last word only */
+};
+
+#define WORDS(BEFORE, AFTER, LIKELY, REST, REMEDY)                                     \
+    {                                                                                  \
+        CT_CAUSE_NONE, 0, BEFORE, AFTER, LIKELY, REST, REMEDY, false                   \
+    }
+#define SAID(WORD, LIKELY, REMEDY) WORDS(WORD, "", LIKELY, "", REMEDY)
+#define SAID_LAST(WORD, LIKELY, REMEDY)                                                \
+    {                                                                                  \
+        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, true                           \
+    }
+#define SIGNAL(NUMBER, LIKELY, REMEDY)                                                 \
+    {                                                                                  \
+        CT_CAUSE_SIGNAL, NUMBER, NULL, NULL, LIKELY, "", REMEDY, false                 \
+    }
+#define EXIT(CODE, LIKELY, REMEDY)                                                     \
+    {                                                                                  \
+        CT_CAUSE_EXIT, CODE, NULL, NULL, LIKELY, "", REMEDY, false                     \
+    }
+#define EXEC(ERRNO, LIKELY)                                                            \
+    {                                                                                  \
+        CT_CAUSE_EXEC, ERRNO, NULL, NULL, LIKELY, "", NULL, false                      \
+    }
+
+static const struct row rows[] = {
+    /* ---- It never really started ---- */
+    WORDS("error while loading shared libraries: ", ": ",
+          "the program never really started: shared library ",
+          " is missing or unusable here",
+          "ldd the program on this node; install the library, or set LD_LIBRARY_PATH"),
+    WORDS("ImportError: ", ": cannot open shared object file",
+          "the program never really started: shared library ", " is missing here",
+          "install the library on this node, or set LD_LIBRARY_PATH"),
+    WORDS(": version `", "' not found",
+          "the program never really started: it was built against ",
+          ", newer than here",
+          "build it on this system, or use the same image on all nodes"),
+    WORDS("ModuleNotFoundError: No module named '", "'",
+          "the program never really started: Python module ", " is missing here",
+          "install it for the interpreter in use (PYTHON_EXEC or the first python3 in "
+          "PATH)"),
+    WORDS("ImportError: cannot import name '", "'",
+          "the program never really started: a Python module has no ", "",
+          "compare the versions of that module with those the program was written for"),
+    WORDS(
+        "can't open file '", "'",
+        "the program never really started: Python finds no script ", " on this node",
+        "check the path and the working directory; do all nodes see that file system?"),
+    SAID("\\r’: No such file",
+         "the #! line of a script ends in CR LF, as on Windows: the CR counts as part "
+         "of the "
+         "interpreter's name",
+         "sed -i 's/\\r$//' on the script"),
+    SAID("\\r': No such file",
+         "the #! line of a script ends in CR LF, as on Windows: the CR counts as part "
+         "of the "
+         "interpreter's name",
+         "sed -i 's/\\r$//' on the script"),
+    WORDS("SyntaxError: ", "\n",
+          "the program never really started: Python cannot parse it (", ")",
+          "fix the script, or run it with the Python it was written for"),
+    SAID("error: unrecognized arguments: --local-rank=",
+         "it takes no --local-rank, which ctrun-launch and torch.distributed.launch "
+         "put in front of its arguments",
+         "start it with --use-env, or with ctrun, and read LOCAL_RANK from the "
+         "environment; or let it take --local-rank as well as --local_rank"),
+    SAID("the following arguments are required: --local",
+         "it wants --local_rank, which torch.distributed.launch added; ctrun and "
+         "torchrun tell LOCAL_RANK in the environment",
+         "read os.environ['LOCAL_RANK']; or let it take --local-rank as well and start "
+         "it with ctrun-launch, which adds --local-rank=N"),
+    WORDS("error: unrecognized arguments: ", "\n", "the program has no such argument: ",
+          "", "its own --help; an option of ctrun stands in front of the program"),
+
+    /* ---- GPU ---- */
+    SAID("CUDA out of memory", "GPU memory is full, not host memory",
+         "smaller batches; is another process on the GPU (nvidia-smi)?"),
+    SAID("invalid device ordinal", "a GPU was asked for that this process does not see",
+         "compare --nproc-per-node and LOCAL_RANK with nvidia-smi -L and "
+         "CUDA_VISIBLE_DEVICES"),
+    SAID(
+        "no kernel image is available for execution on the device",
+        "the program was not built for this GPU",
+        "build for its architecture (nvidia-smi --query-gpu=compute_cap --format=csv)"),
+    SAID("CUDA driver version is insufficient",
+         "this node's driver is older than the program's CUDA",
+         "a newer driver on this node, or a build for its CUDA (nvidia-smi)"),
+    SAID("uncorrectable ECC error", "the GPU's memory is broken",
+         "nvidia-smi -q -d ECC; take the node out and have the GPU reset or replaced"),
+    SAID("device-side assert triggered",
+         "a check in a kernel failed: often a class or an index that is out of range",
+         "CUDA_LAUNCH_BLOCKING=1 tells which call"),
+    SAID("illegal memory access was encountered",
+         "a kernel used memory that is not its own; the call that tells is a later one",
+         "CUDA_LAUNCH_BLOCKING=1 tells which call, compute-sanitizer which access"),
+    SAID("Found no NVIDIA driver", "this node or container has no NVIDIA driver",
+         "nvidia-smi on the node; in a container --gpus all or --nv"),
+    SAID("No CUDA GPUs are available", "the program sees no GPU here",
+         "nvidia-smi -L; CUDA_VISIBLE_DEVICES; ask the batch system for GPUs"),
+    SAID("no CUDA-capable device is detected", "the program sees no GPU here",
+         "nvidia-smi -L; CUDA_VISIBLE_DEVICES; ask the batch system for GPUs"),
+
+    /* ---- Shared memory, before what NCCL makes of it ---- */
+    SAID(
+        "Error while creating shared memory segment", "/dev/shm has no room for NCCL",
+        "df -h /dev/shm; docker run --shm-size=1g, an emptyDir of medium Memory there"),
+    SAID("insufficient shared memory (shm)", "/dev/shm has no room for the data loader",
+         "df -h /dev/shm; docker run --shm-size=1g, or fewer loader processes"),
+
+    /* ---- Limits of the node ---- */
+    SAID("No space left on device", "a file system is full, or has no inodes left",
+         "df -h and df -i where it writes: checkpoints, /tmp, /dev/shm"),
+    SAID("Disk quota exceeded", "the account's quota on a file system is used up",
+         "quota -s, or the site's own command; remove files or write elsewhere"),
+    SAID("Too many open files", "the limit of open files is reached (ulimit -n)",
+         "raise it, or fewer loader processes; PyTorch: "
+         "set_sharing_strategy('file_system')"),
+    SAID("can't start new thread", "the limit of processes and threads is reached",
+         "ulimit -u, the cgroup's pids.max; fewer loader processes or OMP_NUM_THREADS"),
+    SAID("Cannot allocate memory", "the kernel refused memory to the program",
+         "free -h, ulimit -v, vm.overcommit_memory; fewer loader processes"),
+    SAID("std::bad_alloc", "the kernel refused memory to the program",
+         "free -h, ulimit -v, vm.overcommit_memory; fewer loader processes"),
+    SAID("Stale file handle", "a network file system replaced a file that was open",
+         "do not replace the data or the program while a job uses it; remount"),
+    SAID_LAST("Address already in use",
+              "a port is taken: by another job, or one that lingers",
+              "ss -ltnp names its owner; use MASTER_PORT as it is, or port 0"),
+
+    /* ---- Between the ranks ---- */
+    SAID("Duplicate GPU detected", "two ranks use the same GPU",
+         "choose it by LOCAL_RANK, e.g. torch.cuda.set_device(), or "
+         "--virtual-local-rank"),
+    SAID("collective operation timeout",
+         "this rank waited for one that never came to the same call",
+         "look at the rank that is behind: --hang-timeout names it, with its stack"),
+    SAID_LAST("ncclRemoteError",
+              "another rank ended or its network failed: a consequence",
+              "look at the rank that ended first, and NCCL_DEBUG=WARN"),
+    SAID_LAST("ncclSystemError",
+              "a system call of NCCL failed: network, memory, /dev/shm",
+              "NCCL_DEBUG=WARN tells which; is NCCL_SOCKET_IFNAME right on this node?"),
+    SAID_LAST("DataLoader worker (pid", "a process of the data loader died",
+              "num_workers=0 shows its error; its memory and /dev/shm"),
+    SAID_LAST("Connection reset by peer", "the other side ended: perhaps a consequence",
+              "look at the rank that ended first"),
+
+    /* ---- It ended itself ---- */
+    WORDS("terminate called after throwing an instance of '", "'",
+          "nobody caught a C++ exception: ", "",
+          "what() is in the last lines; gdb: catch throw"),
+    WORDS("Assertion `", "' failed", "an assertion does not hold: ", "",
+          "the last lines have its file and line"),
+    SAID("stack smashing detected", "an array on the stack was written beyond its end",
+         "build with -fsanitize=address"),
+    SAID("double free or corruption", "the heap is damaged, some time before this",
+         "build with -fsanitize=address, or run under valgrind"),
+    SAID("free(): invalid", "the heap is damaged, some time before this",
+         "build with -fsanitize=address, or run under valgrind"),
+    SAID("malloc(): ", "the heap is damaged, some time before this",
+         "build with -fsanitize=address, or run under valgrind"),
+
+    /* ---- Signals; SIGKILL is not here: what it was takes more than its number ---- */
+    SIGNAL(SIGSEGV, "a wrong pointer, or a stack that is too small (ulimit -s)",
+           "the traceback, if it has one; --core for a core file"),
+    SIGNAL(SIGABRT, "the program gave up itself: a failed check, or an exception",
+           "its last lines; --core for a core file"),
+    SIGNAL(SIGBUS, "a mapped file became shorter, or there is no room behind it",
+           "df -h /dev/shm and where its data is; is a file replaced while in use?"),
+    SIGNAL(SIGFPE, "integer division by zero, or one that overflows",
+           "the traceback, if it has one; --core for a core file"),
+    SIGNAL(SIGILL, "an instruction that this processor does not have",
+           "compare lscpu with the node it was built on; build for an older -march"),
+    SIGNAL(SIGTRAP, "a breakpoint, or a check of a library", "its last lines; --core"),
+    SIGNAL(SIGSYS, "a system call that a seccomp filter forbids",
+           "the container's seccomp profile (docker run --security-opt seccomp=...)"),
+    SIGNAL(SIGXCPU, "the limit of processor time is used up (ulimit -t)",
+           "raise it; login nodes have such limits: run in a job"),
+    SIGNAL(SIGXFSZ, "a file reached the largest size that is allowed (ulimit -f)",
+           "raise it, or smaller files: sharded checkpoints, rotated logs"),
+    SIGNAL(SIGPIPE, "it wrote to a pipe or socket that nobody reads any more",
+           "look at who read: another process or rank ended first"),
+    SIGNAL(SIGTERM, "somebody asked this one process to end",
+           "ctrunctl signal, the batch system, or a monitor of this node"),
+    SIGNAL(
+        SIGINT, "somebody interrupted this one process",
+        "ctrunctl signal, or a kill on this node: Ctrl-C reaches all ranks by ctrun"),
+    SIGNAL(SIGHUP, "its terminal or session is gone",
+           "start it with nohup, in tmux, or as "
+           "a job"),
+    SIGNAL(SIGUSR1, "a request that the program does not handle",
+           "batch systems warn with it (--signal=USR1@60): handle it, or do not ask"),
+    SIGNAL(SIGUSR2, "a request that the program does not handle",
+           "batch systems warn with it (--signal=USR2@60): handle it, or do not ask"),
+    SIGNAL(SIGALRM, "a timer of its own ran out, and it does not handle that",
+           "look for alarm() and setitimer() in the program"),
+
+    /* ---- Exit codes ---- */
+    EXIT(2,
+         "refused arguments (argparse, getopt), or a script that Python cannot open: "
+         "both end with 2",
+         "its last lines; its own --help; is the script at that path on this node? "
+         "ctrun-launch without --use-env adds --local-rank=N"),
+    EXIT(124, "timeout(1) ended it: its time was over", "give it more time"),
+    EXIT(126, "a shell found the command on this node, but may not execute it",
+         "chmod +x; is its file system mounted noexec here?"),
+    EXIT(127,
+         "a shell did not find the command, or env(1) the interpreter, on this node",
+         "check PATH on this node; do all nodes see that file system?"),
+    EXIT(134, "a process below it died of SIGABRT (128 + 6)",
+         "the last lines; start it without the shell: exec PROGRAM"),
+    EXIT(135, "a process below it died of SIGBUS (128 + 7)",
+         "df -h /dev/shm; start it without the shell: exec PROGRAM"),
+    EXIT(137, "a process below it was killed (128 + SIGKILL), perhaps for memory",
+         "journalctl -k; start it without the shell, exec PROGRAM, to know more"),
+    EXIT(139, "a process below it died of SIGSEGV (128 + 11)",
+         "start it without the shell: exec PROGRAM"),
+    EXIT(143, "a process below it was asked to end (128 + SIGTERM)",
+         "ctrunctl signal, the batch system, or a monitor of this node"),
+    EXIT(255, "exit(-1), or ssh could not connect", "the last lines"),
+
+    /* ---- Never ran ---- */
+    EXEC(ENOENT, "it is not on this node, or its interpreter (#! line, ld.so) is not"),
+    EXEC(EACCES, "it may not be executed: chmod +x, or a file system mounted noexec"),
+    EXEC(ENOEXEC, "a script without a #! line, or a program of another architecture"),
+    EXEC(E2BIG, "arguments and environment are too long together"),
+    EXEC(ETXTBSY, "it is being written at this moment: a build, a copy"),
+};
+
+enum {
+    ROW_COUNT = sizeof rows / sizeof *rows
+};
+
+/* What is between the two pieces. */
+struct name {
+    const char *at;
+    int length;
+};
+
+/* The last place counts: what comes after an earlier one may have got over it. */
+static const char *find_last(const char *text, const char *piece)
+{
+    const char *found = NULL;
+
+    for (const char *at = text; (at = strstr(at, piece)); at++)
+        found = at;
+    return found;
+}
+
+static bool find_name(const struct row *row, const char *text, struct name *name)
+{
+    const char *at = find_last(text, row->before);
+    const char *end;
+
+    if (!at)
+        return false;
+    at += strlen(row->before);
+    end = *row->after == '\n' ? at + strcspn(at, "\n") : strstr(at, row->after);
+    if (!end || memchr(at, '\n', (size_t)(end - at)) || end - at > NAME_MAX_BYTES)
+        return false;
+    *name = (struct name){at, (int)(end - at)};
+    return true;
+}
+
+static const char *last_line(const char *text)
+{
+    size_t at = strlen(text);
+
+    while (at > 0 && text[at - 1] == '\n')
+        at--;
+    while (at > 0 && text[at - 1] != '\n')
+        at--;
+    return text + at;
+}
+
+/* It ended by itself, or is about to. */
+static bool has_words(const struct ct_failure *failure)
+{
+    return failure->cause == CT_CAUSE_EXIT || failure->cause == CT_CAUSE_SIGNAL ||
+           failure->cause == CT_CAUSE_RAISED;
+}
+
+static bool fits(const struct row *row, const struct ct_failure *failure,
+                 const char *last_lines, struct name *name)
+{
+    if (row->cause != CT_CAUSE_NONE)
+        return failure->cause == row->cause && failure->code == row->code;
+    if (!has_words(failure))
+        return false;
+    if (row->is_last)
+        return find_name(
+            row, *failure->exception ? failure->exception : last_line(failure->text),
+            name);
+    return find_name(row, failure->text, name) || find_name(row, last_lines, name);
+}
+
+/* The exception itself first: what else was written may be about something that was got over. */
+static int find_in_exception(const struct ct_failure *failure, struct name *name)
+{
+    for (int i = 0; *failure->exception && i < ROW_COUNT; i++)
+        if (rows[i].cause == CT_CAUSE_NONE && !rows[i].is_last && has_words(failure) &&
+            find_name(&rows[i], failure->exception, name))
+            return i;
+    return -1;
+}
+
+static int find(const struct ct_failure *failure, const char *last_lines,
+                struct name *name)
+{
+    const int number = find_in_exception(failure, name);
+
+    if (number >= 0)
+        return number;
+    *name = (struct name){"", 0};
+    for (int i = 0; i < ROW_COUNT; i++)
+        if (fits(&rows[i], failure, last_lines, name))
+            return i;
+    return -1;
+}
+
+int failure_hints_count(void)
+{
+    return ROW_COUNT;
+}
+
+int failure_hints_find(const struct ct_failure *failure, const char *last_lines)
+{
+    struct name name;
+
+    return find(failure, last_lines, &name);
+}
+
+void failure_hints_add(struct ct_failure *failure, bool is_signal_told,
+                       const char *last_lines)
+{
+    struct name name;
+    const int number = find(failure, last_lines, &name);
+    const struct row *row;
+
+    if (number < 0 || (is_signal_told && rows[number].cause == CT_CAUSE_SIGNAL))
+        return;
+    row = &rows[number];
+    facts_add(failure, CT_FACT_LIKELY, "%s%.*s%s", row->likely, name.length, name.at,
+              row->rest);
+    if (row->remedy)
+        facts_add(failure, CT_FACT_DO, "%s", row->remedy);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/postmortem/interpreter.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/postmortem/facts.h"
+
+enum {
+    LINE_MAX_BYTES = 256 /* BINPRM_BUF_SIZE: the kernel reads no more of the line */
+};
+
+bool interpreter_explain(struct ct_failure *failure, const char *path)
+{
+    char line[LINE_MAX_BYTES + 1];
+    ssize_t length = -1;
+    char *name;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd >= 0) {
+        length = read(fd, line, LINE_MAX_BYTES);
+        close(fd);
+    }
+    if (length < 2 || memcmp(line, "#!", 2) != 0)
+        return false;
+    line[length] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    if (strchr(line, '\r')) {
+        facts_add(failure, CT_FACT_WHY,
+                  "its #! line ends in CR LF, as on Windows: the CR counts as part of "
+                  "the interpreter's name");
+        facts_add(failure, CT_FACT_DO, "sed -i 's/\\r$//' %s", path);
+        return true;
+    }
+    name = line + 2 + strspn(line + 2, " \t");
+    name[strcspn(name, " \t")] = '\0';
+    facts_add(failure, CT_FACT_WHY,
+              "the interpreter of its #! line, %s, is not on this node", name);
+    return true;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel's own words on a process that it killed for memory, where we may read them. */
+#ifndef AGENT_POSTMORTEM_KMSG_H
+#define AGENT_POSTMORTEM_KMSG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* "Memory cgroup out of memory: Killed process 812 (python3) total-vm:..., anon-rss:...", of the
+ * time since since_ms (monotonic). False when there is none, when /dev/kmsg cannot be read, or in
+ * a PID namespace, where the kernel's number is not ours. */
+bool kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms);
+/* One record, "6,339,5140900,-;text". True when it says so of that process. Pure. */
+bool kmsg_is_kill(const char *record, pid_t pid, uint64_t since_ms, const char **text);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A process that SIGKILL does not end: where it is, and what it holds that nobody else gets. */
+#ifndef AGENT_POSTMORTEM_UNKILLABLE_H
+#define AGENT_POSTMORTEM_UNKILLABLE_H
+
+#include <sys/types.h>
+
+#include "worker_sdk/wire/message.h"
+
+enum {
+    UNKILLABLE_WHERE_MAX = 256
+};
+
+/* "state D, kernel __refrigerator (frozen by cgroup /x); holds /dev/nvidia3"; as far as /proc
+ * tells. dst has UNKILLABLE_WHERE_MAX bytes. */
+void unkillable_describe(char *dst, pid_t pid);
+/* One of the processes below us that still live; 0: none. */
+pid_t unkillable_find(void);
+/* Adds that, what we do now and what people should do, to the facts. */
+void unkillable_explain(struct ct_failure *failure, pid_t pid);
+
+#endif

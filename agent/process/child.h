@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A child process that is about to become another program. Until then it shares our memory and
+ * runs beside us: nothing is copied, as fork() would do page by page, and nobody sleeps, as
+ * after vfork(), whose caller waits on a busy machine until its child had a processor.
+ *
+ * So until it has called execve() or ended, the child may
+ *
+ *   - touch nothing of ours but what it was given; the rest changes under its hands,
+ *   - make system calls by raw.h alone, since errno is ours, too.
+ *
+ * Where the kernel (before Linux 5.5, or a container's filter), the processor or a sanitizer
+ * does not allow it, or CTRUN_CLONE3=0 forbids it, fork() makes the child, which is a copy and need
+ * not know. Why this is right, and what it is worth, is in ctrun-architecture(7), "Starting a
+ * worker". */
+#ifndef AGENT_PROCESS_CHILD_H
+#define AGENT_PROCESS_CHILD_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#define CHILD_ENV_CLONE3 "CTRUN_CLONE3" /* 0: by fork() */
+
+/* What a child does; does not return. */
+typedef void child_main(void *context);
+
+/* Starts main(context) in a child that has the caller's signal mask, but none of its handlers:
+ * what was caught has its default, what was ignored stays so. Its stack of `size` bytes from
+ * `stack` on (aligned to 16) and context are its own until it has called execve() or ended.
+ * It is born in the cgroup (version 2) whose directory is open as `cgroup`, unless that is -1.
+ * Its pid, or a negative errno. */
+pid_t child_start(child_main *main, void *context, void *stack, size_t size,
+                  int cgroup);
+
+#endif

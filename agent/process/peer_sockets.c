@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two passes: all ends must be known before one can be told from a stranger's. No copy of a descriptor
+ * is kept between them, since there may be thousands; the second pass looks whether it is still the
+ * same connection. */
+#include "agent/process/peer_sockets.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/addr.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/kernel.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    FIRST_COUNT = 64
+};
+
+struct end {
+    uint8_t host[16]; /* ct_addr_key() */
+    uint16_t port;
+};
+
+struct peer_socket {
+    pid_t pid;
+    int fd; /* its number there */
+    int rank;
+    bool is_cut;
+    bool is_ended;    /* the other end has closed it: nothing is to be done */
+    bool is_loopback; /* the other end's address is one */
+    struct end local, peer;
+};
+
+struct peer_sockets {
+    struct peer_socket *list;
+    size_t count, max;
+    int refused;
+};
+
+struct peer_sockets *peer_sockets_create(void)
+{
+    return ct_zalloc(sizeof(struct peer_sockets));
+}
+
+void peer_sockets_destroy(struct peer_sockets *sockets)
+{
+    if (!sockets)
+        return;
+    free(sockets->list);
+    free(sockets);
+}
+
+static bool is_same(const struct end *a, const struct end *b)
+{
+    return a->port == b->port && memcmp(a->host, b->host, sizeof a->host) == 0;
+}
+
+/* ---- Who has which ---------------------------------------------------------------------- */
+
+static void set_end(struct end *out, const struct ct_addr *addr)
+{
+    ct_addr_key(out->host, addr);
+    out->port = (uint16_t)ct_addr_port(addr);
+}
+
+/* False: no TCP connection. One that was reset has no other end any more. */
+static bool look(struct peer_socket *out, int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t length = sizeof info;
+    struct ct_addr local = {.length = sizeof local.v6};
+    struct ct_addr peer = {.length = sizeof peer.v6};
+
+    if (getsockname(fd, &local.any, &local.length) < 0 ||
+        (local.any.sa_family != AF_INET && local.any.sa_family != AF_INET6) ||
+        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0 ||
+        ct_addr_port(&local) == 0 || info.tcpi_state == TCP_LISTEN)
+        return false;
+    set_end(&out->local, &local);
+    out->is_ended = info.tcpi_state != TCP_ESTABLISHED;
+    if (getpeername(fd, &peer.any, &peer.length) < 0)
+        return out->is_ended;
+    set_end(&out->peer, &peer);
+    out->is_loopback = ct_addr_is_loopback(&peer);
+    return true;
+}
+
+/* Room for one more; NULL: enough is enough. */
+static struct peer_socket *make_room(struct peer_sockets *sockets)
+{
+    struct peer_socket *list;
+    const size_t max = sockets->max ? sockets->max * 2 : FIRST_COUNT;
+
+    if (sockets->count == sockets->max) {
+        if (max > PEER_SOCKETS_MAX ||
+            !(list = ct_realloc_array(sockets->list, max, sizeof *list)))
+            return NULL;
+        sockets->list = list;
+        sockets->max = max;
+    }
+    list = &sockets->list[sockets->count];
+    memset(list, 0, sizeof *list);
+    return list;
+}
+
+static bool is_gpu(const char *target)
+{
+    static const char nvidia[] = "/dev/nvidia"; /* nvidiactl alone: it was looked for */
+
+    return (strncmp(target, nvidia, sizeof nvidia - 1) == 0 &&
+            target[sizeof nvidia - 1] >= '0' && target[sizeof nvidia - 1] <= '9') ||
+           strcmp(target, "/dev/kfd") == 0;
+}
+
+/* One descriptor of the process. False: no more of them. */
+static bool add_one(struct peer_sockets *sockets, int process, struct peer_socket found)
+{
+    struct peer_socket *socket = make_room(sockets);
+    int copy;
+
+    if (!socket)
+        return false;
+    if ((copy = ct_pidfd_getfd(process, found.fd)) < 0) {
+        if (errno != EBADF && errno != ESRCH) /* those: closed meanwhile, or gone */
+            sockets->refused = errno;
+        return errno == EBADF;
+    }
+    if (look(&found, copy)) {
+        *socket = found;
+        sockets->count++;
+    }
+    close(copy);
+    return true;
+}
+
+/* Its ends are needed, but neither is to be touched: the rank is nobody's peer. */
+static void spare_rank(struct peer_sockets *sockets, int rank)
+{
+    for (size_t i = 0; i < sockets->count; i++)
+        if (sockets->list[i].rank == rank)
+            sockets->list[i].rank = -1;
+}
+
+void peer_sockets_add(struct peer_sockets *sockets, int rank, pid_t pid, bool is_cut)
+{
+    char path[64], target[32];
+    const int process = ct_pidfd_open(pid);
+    bool goes_on = process >= 0, has_gpu = false;
+    DIR *files;
+
+    if (process < 0 && errno != ESRCH)
+        sockets->refused = errno;
+    (void)ct_format(path, sizeof path, "/proc/%d/fd", (int)pid);
+    files = goes_on ? opendir(path) : NULL;
+    if (goes_on && !files && errno != ENOENT)
+        sockets->refused = errno;
+    while (files && goes_on) {
+        const struct dirent *entry = readdir(files);
+        ssize_t length;
+
+        if (!entry)
+            break;
+        length = readlinkat(dirfd(files), entry->d_name, target, sizeof target - 1);
+        if (length < 0 && (errno == EACCES || errno == EPERM)) {
+            sockets->refused = errno;
+            break;
+        }
+        target[length > 0 ? length : 0] = '\0';
+        has_gpu |= is_gpu(target);
+        if (strncmp(target, "socket:", 7) == 0)
+            goes_on = add_one(
+                sockets, process,
+                (struct peer_socket){.pid = pid,
+                                     .fd = (int)strtol(entry->d_name, NULL, 10),
+                                     .rank = rank,
+                                     .is_cut = is_cut});
+    }
+    if (has_gpu)
+        spare_rank(sockets, rank);
+    if (files)
+        closedir(files);
+    if (process >= 0)
+        close(process);
+}
+
+/* ---- Which are shut --------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b)
+{
+    const struct peer_socket *one = a, *other = b;
+    const int order = memcmp(one->local.host, other->local.host,
+                             sizeof one->local.host);
+
+    return order ? order : (int)one->local.port - (int)other->local.port;
+}
+
+/* Who holds the other end of it, on this node: another rank? 1, 0: itself, or a rank that is spared;
+ * -1: nobody that we know. The list is sorted. */
+static int find_holder(const struct peer_sockets *sockets,
+                       const struct peer_socket *socket)
+{
+    const struct peer_socket key = {.local = socket->peer};
+    const struct peer_socket *found = bsearch(&key, sockets->list, sockets->count,
+                                              sizeof key, compare);
+    const struct peer_socket *end = sockets->list + sockets->count;
+    int holder = -1;
+
+    while (found && found > sockets->list && is_same(&found[-1].local, &socket->peer))
+        found--; /* accepted ones share the listener's port */
+    for (; found && found < end && is_same(&found->local, &socket->peer); found++)
+        if (is_same(&found->peer, &socket->local)) {
+            if (found->rank == socket->rank || found->rank < 0)
+                return 0;
+            holder = 1;
+        }
+    return holder;
+}
+
+static bool is_listed(const uint8_t (*list)[16], size_t count, const uint8_t key[16])
+{
+    for (size_t i = 0; i < count; i++)
+        if (memcmp(list[i], key, sizeof list[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_between_ranks(const struct peer_sockets *sockets,
+                             const struct peer_socket *socket,
+                             const struct peer_sockets_job *job)
+{
+    const int holder = find_holder(sockets, socket);
+
+    if (socket->rank < 0 || socket->local.port == job->store_port ||
+        socket->peer.port == job->store_port)
+        return false;
+    if (holder >= 0)
+        return holder > 0;
+    return !socket->is_loopback &&
+           memcmp(socket->local.host, socket->peer.host, sizeof socket->peer.host) !=
+               0 &&
+           !is_listed(job->own, job->own_count, socket->peer.host) &&
+           is_listed(job->hosts, job->host_count, socket->peer.host);
+}
+
+/* True when it is shut down now. */
+static bool shut(const struct peer_socket *socket)
+{
+    struct peer_socket now = {0};
+    const int process = ct_pidfd_open(socket->pid);
+    const int copy = process < 0 ? -1 : ct_pidfd_getfd(process, socket->fd);
+    const bool is_shut = copy >= 0 && look(&now, copy) &&
+                         is_same(&now.local, &socket->local) &&
+                         is_same(&now.peer, &socket->peer) &&
+                         shutdown(copy, SHUT_RDWR) == 0;
+
+    if (copy >= 0)
+        close(copy);
+    if (process >= 0)
+        close(process);
+    return is_shut;
+}
+
+struct peer_sockets_result peer_sockets_cut(struct peer_sockets *sockets,
+                                            const struct peer_sockets_job *job)
+{
+    struct peer_sockets_result result = {.refused = sockets->refused};
+
+    if (sockets->count > 0)
+        qsort(sockets->list, sockets->count, sizeof *sockets->list, compare);
+    for (size_t i = 0; i < sockets->count; i++) {
+        struct peer_socket *socket = &sockets->list[i];
+
+        if (socket->rank < 0 || !socket->is_cut)
+            continue;
+        if (socket->peer.port == job->store_port)
+            result.store++;
+        else if (socket->is_ended)
+            result.ended++;
+        else if (is_between_ranks(sockets, socket, job))
+            result.cut += shut(socket);
+    }
+    return result;
+}

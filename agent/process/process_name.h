@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a process calls itself, for people on other nodes, who cannot look. */
+#ifndef AGENT_PROCESS_PROCESS_NAME_H
+#define AGENT_PROCESS_PROCESS_NAME_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+enum {
+    PROCESS_NAME_MAX = 20
+};
+
+/* "slurmstepd"; empty when it is gone already, or for the kernel (0). Returns dst. */
+char *process_name(char dst[PROCESS_NAME_MAX], pid_t pid);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The processes below this one, and how to be sure that none is left.
+ *
+ * Guard and agent are child subreapers: a process that loses its parent, by a double fork or by
+ * our kill, becomes our child. So "I have no child" proves "nothing of mine is alive", and
+ * killing children again and again reaches everything, whatever it did to escape.
+ *
+ * All functions are async-signal-safe and allocate nothing. */
+#ifndef AGENT_PROCESS_REAP_H
+#define AGENT_PROCESS_REAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct reap_process {
+    pid_t pid;
+    pid_t parent;
+    pid_t group;
+    pid_t session;
+    char state; /* letter of /proc/PID/stat: 'D' cannot be killed for now */
+};
+
+/* Children that are none of our business: there before we began (`work & exec ctrun ...`). */
+struct reap_keep {
+    int count;
+    pid_t pids[64];
+};
+
+typedef void reap_visit_fn(void *context, const struct reap_process *process);
+
+/* Visits each living descendant (zombies left out), parents mostly first; what forks meanwhile
+ * may be missed: look again. keep (may be NULL) and what is below it is left out. Returns the
+ * number of visits, or a negative errno. */
+int reap_scan(const struct reap_keep *keep, reap_visit_fn *visit, void *context);
+/* True when this process has no child at all, dead or alive: nothing below it is left. */
+bool reap_is_childless(void);
+/* The process itself; false when it is gone, or dead and not yet reaped: out is filled then. */
+bool reap_look(pid_t pid, struct reap_process *out);
+/* Notes the children of now. */
+void reap_note_children(struct reap_keep *keep);
+/* Kills with SIGKILL and reaps until nothing but keep (may be NULL) is left, at most
+ * timeout_ms. Returns the number of survivors; *survivor is one of them. Blocks. */
+int reap_kill_all(const struct reap_keep *keep, uint64_t timeout_ms,
+                  struct reap_process *survivor);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cgroup (version 2) of this run's own below the one that we were started in: one write kills
+ * every process in it at once, however fast it forks and whatever it did to escape.
+ *
+ *     guard: run_cgroup_open ── workers: born there, or run_cgroup_enter ── run_cgroup_kill, any time ──
+ *     guard: run_cgroup_close
+ *
+ * It is named ctrun-PIDNAMESPACE-PID-STARTTIME after the guard. When that process is no more,
+ * both guards and the agent were killed in the same instant: the next run_cgroup_open() kills what they
+ * left.
+ *
+ * There is at most one in a process tree, so that signal handlers can reach it; without one (no
+ * cgroup v2, no right to make one, or a Slurm step, which keeps accounts of its own) all
+ * functions do nothing, and the search for descendants alone (reap.h) does the work. */
+#ifndef AGENT_PROCESS_RUN_CGROUP_H
+#define AGENT_PROCESS_RUN_CGROUP_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* `mounts` is /proc/self/mounts, `membership` /proc/self/cgroup; others in tests. */
+void run_cgroup_open(const char *mounts, const char *membership);
+/* Its directory, open, for a child to be born in, with all that it will fork (child.h). -1: there
+ * is none, or nobody can be born there any more: then a child calls run_cgroup_enter(). */
+int run_cgroup_directory(void);
+/* Moves the calling process there. One system call, which leaves errno alone. */
+void run_cgroup_enter(void);
+/* True when everything in it was sent SIGKILL. Async-signal-safe. */
+bool run_cgroup_kill(void);
+/* Takes the empty cgroup away. */
+void run_cgroup_close(void);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/process/signal_effect.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/str.h"
+
+enum {
+    STATUS_MAX_BYTES = 8192 /* some 1,500 in practice */
+};
+
+/* Ends nobody by default, cannot be caught, or is sent to end a process. */
+static bool is_harmless_or_meant(int signal)
+{
+    switch (signal) {
+    case SIGCHLD:
+    case SIGURG:
+    case SIGWINCH:
+    case SIGCONT:
+    case SIGSTOP:
+    case SIGTSTP:
+    case SIGTTIN:
+    case SIGTTOU:
+    case SIGTERM:
+    case SIGINT:
+    case SIGQUIT:
+    case SIGHUP:
+    case SIGABRT:
+    case SIGKILL: return true;
+    default: return false;
+    }
+}
+
+/* "\nSigCgt:\t0000000180004a02" */
+static bool has_signal(const char *status, const char *field, int signal)
+{
+    const char *at = strstr(status, field);
+
+    return at && strtoull(at + strlen(field), NULL, 16) >> (signal - 1) & 1;
+}
+
+bool signal_effect_reads_fatal(const char *status, int signal)
+{
+    return !is_harmless_or_meant(signal) && strstr(status, "\nSigCgt:") &&
+           !has_signal(status, "\nSigCgt:", signal) &&
+           !has_signal(status, "\nSigIgn:", signal) &&
+           !has_signal(status, "\nSigBlk:", signal);
+}
+
+static bool thread_reads_fatal(int tasks, const char *thread, int signal)
+{
+    char path[64];
+    char status[STATUS_MAX_BYTES];
+    ssize_t length;
+    int fd;
+
+    if (ct_format(path, sizeof path, "%s/status", thread) < 0 ||
+        (fd = openat(tasks, path, O_RDONLY | O_CLOEXEC)) < 0)
+        return false;
+    length = read(fd, status, sizeof status - 1);
+    close(fd);
+    status[length > 0 ? length : 0] = '\0';
+    return signal_effect_reads_fatal(status, signal);
+}
+
+bool signal_effect_is_fatal(pid_t pid, int signal)
+{
+    bool is_fatal = false;
+    char path[32];
+    DIR *tasks;
+
+    (void)ct_format(path, sizeof path, "/proc/%d/task", (int)pid);
+    if (!(tasks = opendir(path)))
+        return false;
+    for (struct dirent *thread; !is_fatal && (thread = readdir(tasks));)
+        if (thread->d_name[0] != '.')
+            is_fatal = thread_reads_fatal(dirfd(tasks), thread->d_name, signal);
+    closedir(tasks);
+    return is_fatal;
+}

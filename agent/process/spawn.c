@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each child has a slot of its own: what it is given, and the stack that it runs on. It shares
+ * our memory (child.h), so run_child() and what it calls keep to raw.h and to that slot. What
+ * fails comes back through a pipe that all children hold open until execve() closes it: its end
+ * says that nobody uses the slots any more. */
+#include "agent/process/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/process/run_cgroup.h"
+#include "agent/process/child.h"
+#include "agent/process/descriptors.h"
+#include "agent/process/raw.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+#include "worker_sdk/base/kernel.h"
+
+enum {
+    /* A path, the dynamic linker's copy of all vector registers, and room to spare; a child
+     * touches one to three pages of it. */
+    STACK_BYTES = 32 * 1024,
+    KERNEL_SIGNALS_BYTES = 8 /* of its signal sets, which are not glibc's */
+};
+
+static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
+
+/* What a child tells that did not get as far as its program. */
+struct report {
+    int number;
+    int rc;
+    bool is_bind; /* its CPUs were refused, not its program */
+};
+
+struct spawn_slot {
+    _Alignas(16) char stack[STACK_BYTES];
+    struct spawn_request request;
+    const char *path; /* value of PATH */
+    pid_t parent;
+    pid_t pid;
+    bool enters_run_cgroup; /* it was not born there */
+    const struct rlimit
+        *files; /* the user's own limit, when ours is another; or NULL */
+    int report_out;
+    struct report report;
+};
+
+/* ---- In the child ----------------------------------------------------------------------- */
+
+/* Puts fd at `place` without the close-on-exec flag. */
+static int place_fd(int fd, int place)
+{
+    if (fd < 0 || fd == place)
+        return 0;
+    return (int)raw_call(SYS_dup3, fd, place, 0, 0);
+}
+
+/* Children of an agent that ignores it would never learn that nobody reads them. */
+static void reset_sigpipe(void)
+{
+    static const char by_default[64]; /* the kernel's struct sigaction, and some */
+
+    (void)raw_call(SYS_rt_sigaction, SIGPIPE, raw_pointer(by_default), 0,
+                   KERNEL_SIGNALS_BYTES);
+}
+
+/* Returns only with an errno. */
+static int exec_path(const struct spawn_request *request, const char *path)
+{
+    return (int)-raw_call(SYS_execve, raw_pointer(path), raw_pointer(request->argv),
+                          raw_pointer(request->env), 0);
+}
+
+/* execve() of argv[0] in `directory`; length 0 is the current one. */
+static int exec_in(const struct spawn_request *request, const char *directory,
+                   size_t length)
+{
+    const char *name = request->argv[0];
+    char path[PATH_MAX];
+    size_t name_length = strlen(name);
+
+    if (length + name_length + 2 > sizeof path)
+        return ENAMETOOLONG;
+    memcpy(path, directory, length);
+    if (length > 0)
+        path[length++] = '/';
+    memcpy(path + length, name, name_length + 1);
+    return exec_path(request, path);
+}
+
+/* Returns the errno of the most telling failure, as execvp() does: a file that is there but
+ * must not be run counts more than one that is not there. */
+static int exec_program(const struct spawn_slot *slot)
+{
+    const char *at = slot->path;
+    const char *end;
+    int denied = 0;
+    int rc;
+
+    if (strchr(slot->request.argv[0], '/'))
+        return exec_path(&slot->request, slot->request.argv[0]);
+    for (;; at = end + 1) {
+        end = strchrnul(at, ':');
+        rc = exec_in(&slot->request, at, (size_t)(end - at));
+        if (rc == EACCES)
+            denied = EACCES;
+        else if (rc != ENOENT && rc != ENOTDIR && rc != ENAMETOOLONG)
+            return rc;
+        if (*end == '\0')
+            return denied ? denied : ENOENT;
+    }
+}
+
+static _Noreturn void leave(int code)
+{
+    for (;;)
+        (void)raw_call(SYS_exit_group, code, 0, 0, 0);
+}
+
+static _Noreturn void run_child(void *context)
+{
+    const struct spawn_slot *slot = context;
+    struct report report = slot->report;
+
+    (void)raw_call(SYS_setsid, 0, 0, 0, 0); /* cannot fail: we lead no group yet */
+    (void)raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0);
+    if (raw_call(SYS_getppid, 0, 0, 0, 0) != slot->parent)
+        leave(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
+    if (slot->enters_run_cgroup)
+        run_cgroup_enter();
+    if ((report.rc = place_fd(slot->request.in, STDIN_FILENO)) >= 0)
+        report.rc = place_fd(slot->request.out, STDOUT_FILENO);
+    if (report.rc >= 0)
+        report.rc = place_fd(slot->request.err, STDERR_FILENO);
+    if (slot->files) /* lowers it, or leaves it as it is: cannot fail */
+        (void)raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, raw_pointer(slot->files), 0);
+    if (report.rc >= 0 && slot->request.bind) {
+        report.rc = bind_apply(slot->request.bind);
+        report.is_bind = report.rc < 0;
+    }
+    if (report.rc >= 0) {
+        /* Descriptors that our own parent left open; an old kernel keeps them. */
+        (void)raw_call(CT_SYS_close_range, STDERR_FILENO + 1, UINT_MAX,
+                       CT_CLOSE_RANGE_CLOEXEC, 0);
+        if (slot->request.extra > 0) /* the flag is all that it has */
+            (void)raw_call(SYS_fcntl, slot->request.extra, F_SETFD, 0, 0);
+        reset_sigpipe();
+        report.rc = -exec_program(slot);
+    }
+    /* Should the pipe be full, spawn_wait() makes room. */
+    (void)raw_call(SYS_write, slot->report_out, raw_pointer(&report), sizeof report, 0);
+    leave(CT_EXIT_NOT_FOUND);
+}
+
+/* ---- In the parent ---------------------------------------------------------------------- */
+
+static const char *find_path(char *const *env)
+{
+    for (; *env; env++)
+        if (ct_starts_with(*env, "PATH="))
+            return *env + strlen("PATH=");
+    return default_path;
+}
+
+static int open_batch(struct spawn_batch *batch)
+{
+    void *memory;
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return -errno;
+    memory = mmap(NULL, (size_t)batch->max * sizeof *batch->slots,
+                  PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (memory == MAP_FAILED) {
+        const int rc = -errno;
+
+        close(fds[0]);
+        close(fds[1]);
+        return rc;
+    }
+    batch->slots = memory;
+    batch->report_in = fds[0];
+    batch->report_out = fds[1];
+    return 0;
+}
+
+static pid_t start_child(struct spawn_slot *slot)
+{
+    const int run_cgroup = run_cgroup_directory();
+    pid_t pid = -ENOENT;
+
+    if (run_cgroup >= 0)
+        pid = child_start(run_child, slot, slot->stack, sizeof slot->stack, run_cgroup);
+    if (pid >= 0)
+        return pid;
+    slot->enters_run_cgroup = true;
+    return child_start(run_child, slot, slot->stack, sizeof slot->stack, -1);
+}
+
+int spawn_start(struct spawn *spawn, struct spawn_batch *batch,
+                const struct spawn_request *request, struct ctrun_error *err)
+{
+    const char *program = request->argv[0];
+    struct spawn_slot *slot;
+    int rc;
+
+    if (!batch->slots && (rc = open_batch(batch)) < 0)
+        return ct_fail(err, rc, "%s: pipe: %s", program, strerror(-rc));
+    slot = &batch->slots[batch->count];
+    slot->request = *request; /* all the rest is 0 */
+    slot->path = find_path(request->env);
+    slot->parent = getpid();
+    slot->report_out = batch->report_out;
+    slot->files = descriptors_users_limit();
+    slot->report.number = batch->count;
+    slot->pid = start_child(slot);
+    if (slot->pid < 0)
+        return ct_fail(err, slot->pid, "%s: fork: %s", program, strerror(-slot->pid));
+    *spawn = (struct spawn){slot->pid, batch->count++};
+    return 0;
+}
+
+void spawn_wait(struct spawn_batch *batch)
+{
+    struct spawn_slot *slot;
+    struct report report;
+    ssize_t n;
+
+    if (!batch->slots)
+        return;
+    close(batch->report_out);
+    while ((n = read(batch->report_in, &report, sizeof report)) != 0) {
+        if (n != (ssize_t)sizeof report)
+            continue; /* interrupted by a signal */
+        slot = &batch->slots[report.number];
+        slot->report = report;
+        while (waitpid(slot->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    close(batch->report_in);
+}
+
+int spawn_check(const struct spawn *spawn, const struct spawn_batch *batch,
+                struct ctrun_error *err)
+{
+    const struct spawn_slot *slot = &batch->slots[spawn->number];
+
+    if (slot->report.rc >= 0)
+        return 0; /* it runs, or it was killed on the way: SIGCHLD tells */
+    return ct_fail(err, slot->report.rc, "%s: %s%s", slot->request.argv[0],
+                   slot->report.is_bind ? "bind to CPUs: " : "",
+                   strerror(-slot->report.rc));
+}
+
+void spawn_end(struct spawn_batch *batch)
+{
+    if (batch->slots)
+        (void)munmap(batch->slots, (size_t)batch->max * sizeof *batch->slots);
+    batch->slots = NULL;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file timer: workers ask through a named pipe to be killed unless they say in time that
+ * they got through (torch.distributed.elastic.timer, and anybody who can write a line).
+ *
+ * A worker sets a timer, named by its pid and a scope, or replaces it; sets it again with a
+ * time before 1970 to release it. What a line looks like is known to whoever parses it. When
+ * a timer runs out the worker gets its signal; one that is still there a grace time later
+ * gets SIGKILL. The pipe is made here and removed with the object. */
+#ifndef AGENT_WATCH_FILE_TIMER_H
+#define AGENT_WATCH_FILE_TIMER_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "agent/loop/loop.h"
+#include "worker_sdk/base/error.h"
+
+/* One line that a worker wrote to the file timer. */
+struct agent_timer {
+    int32_t pid;
+    int signal;       /* <= 0: nobody is killed when it runs out */
+    double expires_s; /* seconds since 1970; < 0: released */
+    char scope[4096];
+};
+
+struct file_timer;
+
+struct file_timer_options {
+    struct loop *loop;
+    const char *path; /* kept */
+    uint64_t grace_ms;
+    void *context;
+    /* 0 and one line's meaning, or a negative errno. */
+    int (*parse)(void *context, const char *line, size_t length,
+                 struct agent_timer *out);
+    /* True when pid is a worker, or a process of its session. */
+    bool (*is_ours)(void *context, pid_t pid);
+    void (*on_expired)(void *context, pid_t pid, const char *scope, int signal);
+};
+
+/* What is at the path is removed, unless it is a directory. */
+int file_timer_open(struct file_timer **out, const struct file_timer_options *options,
+                    struct ctrun_error *err);
+/* Forgets all timers: a new round begins. NULL is fine. */
+void file_timer_clear(struct file_timer *file_timer);
+void file_timer_close(struct file_timer *file_timer); /* NULL is fine */
+
+#endif

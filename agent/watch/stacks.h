@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saves where the threads of processes are, before they are ended for hanging: what /proc says at
+ * once, and a debugger's view (py-spy for Python where it is installed, else gdb) for as long as
+ * there is time. */
+#ifndef AGENT_WATCH_STACKS_H
+#define AGENT_WATCH_STACKS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "agent/loop/loop.h"
+
+enum {
+    STACKS_MAX = 256 /* processes; more are left out */
+};
+
+struct stacks;
+
+struct stacks_target {
+    pid_t pid;
+    int rank;
+    char path[PATH_MAX]; /* of the file to write */
+};
+
+/* 0 or -ENOMEM. */
+int stacks_create(struct stacks **out, struct loop *loop);
+void stacks_destroy(struct stacks *stacks); /* NULL is fine; debuggers are killed */
+/* Takes targets (heap) and calls done once, perhaps before it returns and at most some seconds
+ * later. is_saved is false when the files could not be written in time. */
+void stacks_save(struct stacks *stacks, struct stacks_target *targets, int count,
+                 void (*done)(void *context, bool is_saved), void *context);
+/* done is not called any more. */
+void stacks_cancel(struct stacks *stacks);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a worker is made of, and what all workers of a node have in common: filled in by whoever
+ * starts the agent. */
+#ifndef AGENT_WORKER_PLAN_H
+#define AGENT_WORKER_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/output/stream.h"
+#include "agent/process/bind.h"
+#include "worker_sdk/base/env.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/wire/message.h"
+
+/* What one worker reads as its standard input. */
+enum agent_input {
+    AGENT_INPUT_SHARED, /* ours, as every other worker */
+    AGENT_INPUT_SOLE, /* ours, and no other worker does; a terminal stays one for it */
+    AGENT_INPUT_NONE, /* /dev/null */
+};
+
+/* One worker, ready to be started; made by worker_options.plan for each (re)start. */
+struct agent_worker_plan {
+    char **argv;       /* owned; argv[0] is looked up in PATH */
+    struct ct_env env; /* owned; complete */
+    enum agent_input in;
+    enum agent_stream out;
+    enum agent_stream err;
+    char *out_file; /* owned; NULL when not used. Directories exist */
+    char *err_file;
+    char *error_file; /* owned; TORCHELASTIC_ERROR_FILE, NULL when none */
+    char *prefix;     /* owned; in front of teed lines, NULL: none */
+    const char *
+        out_paint; /* kept; escape sequence for the prefix on the console; NULL: none */
+    const char *err_paint;
+    char *
+        filtered_out_file; /* owned; gets teed lines that hold one of the filter texts */
+    char *filtered_err_file;
+    struct bind bind; /* CPUs and limits; zeroed: ours */
+    bool may_restart; /* a failure is for restarts_alone() to judge */
+    int restarts; /* told to plan: it was started again alone so often in this round */
+};
+
+void agent_worker_plan_deinit(struct agent_worker_plan *plan);
+
+struct worker_options {
+    bool uses_pty; /* where our stdout or stderr is a terminal, so is the workers' */
+    int pmi_fd;    /* of another launcher, for the one worker; 0: none */
+    const char *const
+        *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
+    const char *const *err_filters;
+    uint64_t log_max_bytes; /* of each log file; then it is renamed; 0: no cap */
+    int log_keep;           /* renamed ones that are kept */
+    uint64_t rate_limit;    /* bytes a second of a worker on the console; 0: none */
+    /* A worker that fails before has made no progress, unless it tells steps; 0: not looked at. */
+    uint64_t min_uptime_ms;
+    bool
+        redacts; /* what is told of a failure is without secrets: agent/error_file/redact.h */
+    int local_id; /* local rank of this agent's first worker, where a node has several agents */
+
+    void *context; /* given to the functions below */
+    /* Builds worker `local_rank` of this round. 0 or a code; the agent frees the plan. */
+    int (*plan)(void *context, const struct ct_start *start, int local_rank,
+                struct agent_worker_plan *out, struct ctrun_error *err);
+    /* What the workers of the round that is ending had left behind, killed with them. */
+    void (*on_leftovers)(void *context, const char *processes);
+    /* With rate_limit: so much of what this rank wrote was not shown, since it was told last. */
+    void (*on_left_out)(void *context, int rank, uint64_t lines, uint64_t bytes);
+    /* For events: a worker runs; it has ended (cause CT_CAUSE_NONE: well). */
+    void (*on_worker_started)(void *context, int local_rank, int pid);
+    void (*on_worker_ended)(void *context, const struct ct_failure *end);
+};
+
+#endif

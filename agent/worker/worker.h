@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One worker of this node in one round:
+ *
+ *     NEW ──start──> RUNNING ──exit──> ENDED
+ *                       ▲                 │ failed, and its role is restarted alone
+ *                       └─── gone ── RESTARTING ── stop ──> ENDED
+ *
+ * RESTARTING: it is dead, and what it left behind is being killed. */
+#ifndef AGENT_WORKER_WORKER_H
+#define AGENT_WORKER_WORKER_H
+
+#include "agent/output/output.h"
+#include "agent/postmortem/failure_evidence.h"
+#include "agent/postmortem/memory.h"
+#include "agent/process/spawn.h"
+#include "agent/worker/plan.h"
+#include "worker_sdk/wire/role.h"
+
+enum worker_state {
+    WORKER_NEW,
+    WORKER_RUNNING,
+    WORKER_RESTARTING,
+    WORKER_ENDED
+};
+
+struct leftovers_kill;
+
+struct worker {
+    enum worker_state state;
+    struct spawn spawn;
+    pid_t pid;
+    int local_rank;
+    int rank;
+    int stop_signal;  /* the last signal that we sent; 0: none */
+    bool is_freed;    /* an error in its collective is our doing: it may end of it */
+    int timer_signal; /* sent because its file timer ran out; 0: none did */
+    char timer_text[256]; /* which one */
+    bool has_raised; /* told as a failure for its error file, before it had ended */
+    int restarts;    /* alone, in this round */
+    struct leftovers_kill
+        *remains;        /* RESTARTING: what it left; owned; NULL: not looked yet */
+    uint64_t gone_by_ms; /* when that must be gone */
+    uint64_t started_ms;
+    struct memory_curve memory;
+    int64_t step;        /* last one told; -1: none */
+    uint64_t stepped_ms; /* when */
+    bool waits;          /* in a collective, send or recv of the SDK */
+    struct agent_worker_plan plan;
+    struct throttle *throttle; /* NULL: no limit */
+    struct output *out;        /* NULL before the start */
+    struct output *err;
+    struct ct_failure
+        failure; /* once it has ended, or never started; cause NONE: it did well */
+};
+
+/* What a worker needs besides its plan. */
+struct worker_place {
+    const struct worker_options *options;
+    const struct ct_join *join; /* slots and roles of this node */
+    const char *host;           /* this machine's name */
+    bool is_one_node;           /* no other can join the run */
+    const struct ct_start *start;
+    const char *socket; /* for CTRUN_AGENT_SOCKET */
+    struct loop *loop;
+    struct logfile_writer *files;
+    struct console *console_out;
+    struct console *console_err;
+    struct console_dedup *dedup_out; /* NULL: lines are not collapsed */
+    struct console_dedup *dedup_err;
+    struct spawn_batch *batch; /* while workers start */
+};
+
+/* What worker `local_rank` will run, and with what. On failure worker->failure says why. */
+int worker_plan(struct worker *worker, const struct worker_place *place,
+                int local_rank);
+/* Sends the planned one on its way. On failure worker->failure says why. */
+int worker_start(struct worker *worker, const struct worker_place *place);
+/* Waits until its program runs. On failure worker->failure says why. */
+int worker_confirm(struct worker *worker, const struct worker_place *place);
+/* It has ended as `death` says (program and started_ms are filled in here): fills failure, last
+ * words included. */
+void worker_end(struct worker *worker, const struct worker_place *place,
+                struct failure_evidence death);
+/* True when it runs and has written its error file: failure is of that moment then, cause
+ * CT_CAUSE_RAISED, and stays when it ends. */
+bool worker_has_raised(struct worker *worker, const struct worker_place *place);
+/* It did not die of SIGKILL. */
+void worker_give_up(struct worker *worker, const struct worker_place *place);
+/* Another one in its place, alone: on its way and confirmed. On failure worker->failure says why. */
+int worker_restart(struct worker *worker, const struct worker_place *place);
+/* It has ended with a failure of its own, not because we stopped it. */
+bool worker_has_failed(const struct worker *worker);
+/* Its role in the round of `start`. */
+void worker_find_role(struct ct_role_at *out, const struct worker *worker,
+                      const struct ct_join *join, const struct ct_start *start);
+/* The same as a fact of its failure, where its node has several. */
+void worker_add_role(struct ct_failure *failure, const struct worker *worker,
+                     const struct ct_join *join, const struct ct_start *start);
+/* Its file timer `scope` has run out: that is its failure, whatever it makes of `signal`. */
+void worker_expire(struct worker *worker, const char *scope, int signal);
+/* Sends signal to its process group (and SIGCONT, so that a stopped one can act on it). */
+void worker_signal(struct worker *worker, int signal);
+/* Our terminal has another size. */
+void worker_resize(struct worker *worker);
+void worker_deinit(struct worker *worker);
+
+#endif

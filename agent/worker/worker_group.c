@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The start of the workers, signals to them, and what is known of them. */
+#include "agent/worker/worker_group.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/control/worker_socket.h"
+#include "agent/process/signal_effect.h"
+#include "agent/worker/worker_group_private.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    VICTIMS_SHOWN = 4 /* the others are counted */
+};
+
+/* Written once before any child runs: a page that was only read, as calloc() leaves them, is
+ * exchanged at its first write, and each processor that runs a child in our memory is interrupted
+ * for it. */
+static struct worker *create_workers(int count)
+{
+    struct worker *workers = ct_realloc_array(NULL, (size_t)count, sizeof *workers);
+
+    return workers ? memset(workers, 0, (size_t)count * sizeof *workers) : NULL;
+}
+
+int worker_group_create(struct worker_group **out,
+                        const struct worker_group_options *options)
+{
+    struct worker_group *group = ct_zalloc(sizeof *group);
+
+    if (!group)
+        return -ENOMEM;
+    group->options = *options;
+    group->count = (int)options->join->slots;
+    group->workers = create_workers(group->count);
+    group->timer = loop_timer_open(options->loop, worker_group_on_timer, group);
+    group->memory_timer = loop_timer_open(options->loop, worker_group_on_memory, group);
+    group->restart_timer = loop_timer_open(options->loop, worker_group_on_timer, group);
+    if (logfile_writer_create(&group->files, options->loop) < 0)
+        group->files = NULL;
+    group->place = (struct worker_place){
+        .options = options->workers,
+        .join = options->join,
+        .host = options->host,
+        .is_one_node = options->is_one_node,
+        .start = &group->start,
+        .socket = options->socket,
+        .loop = options->loop,
+        .files = group->files,
+        .console_out = options->console_out,
+        .console_err = options->console_err,
+        .dedup_out = options->dedup_out,
+        .dedup_err = options->dedup_err,
+    };
+    if (!group->workers || !group->timer || !group->memory_timer ||
+        !group->restart_timer || !group->files) {
+        worker_group_destroy(group);
+        return -ENOMEM;
+    }
+    shm_watch_init(&group->shm, "/dev/shm");
+    oom_counter_init(&group->cgroup, "/proc/self/cgroup", "/sys/fs/cgroup");
+    *out = group;
+    return 0;
+}
+
+static void clear(struct worker_group *group)
+{
+    for (int i = 0; group->workers && i < group->count; i++)
+        worker_deinit(&group->workers[i]);
+    if (group->restart_timer) /* not while a half-made one is destroyed */
+        loop_timer_stop(group->restart_timer);
+    memset(&group->policy, 0, sizeof group->policy);
+    memset(&group->leftovers, 0, sizeof group->leftovers);
+}
+
+void worker_group_destroy(struct worker_group *group)
+{
+    if (!group)
+        return;
+    clear(group);
+    logfile_writer_destroy(group->files); /* waits for what is not written yet */
+    free(group->workers);
+    shm_watch_deinit(&group->shm);
+    loop_timer_close(group->timer);
+    loop_timer_close(group->memory_timer);
+    loop_timer_close(group->restart_timer);
+    free(group);
+}
+
+void worker_group_reset(struct worker_group *group, const struct ct_start *start)
+{
+    clear(group);
+    group->start = *start;
+}
+
+/* Side by side. The first that failed; -1: all of them run. */
+static int start_all(struct worker_group *group)
+{
+    struct spawn_batch batch = {.max = group->count};
+    int failed = -1;
+
+    group->place.batch = &batch;
+    for (int i = 0; i < group->count && failed < 0; i++)
+        if (worker_plan(&group->workers[i], &group->place, i) < 0 ||
+            worker_start(&group->workers[i], &group->place) < 0)
+            failed = i;
+    spawn_wait(&batch);
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].state == WORKER_RUNNING &&
+            worker_confirm(&group->workers[i], &group->place) < 0 && failed < 0)
+            failed = i;
+    spawn_end(&batch);
+    group->place.batch = NULL;
+    return failed;
+}
+
+void worker_group_start(struct worker_group *group, const struct ct_start *start)
+{
+    char proof[sizeof group->oom_proof];
+    int failed;
+
+    worker_group_reset(group, start);
+    group->oom_proof[0] = '\0';
+    (void)oom_counter_has_oom_killed(&group->cgroup, proof,
+                                     sizeof proof); /* counts from here */
+    loop_timer_set(group->memory_timer, MEMORY_FIRST_MS);
+    failed = start_all(group);
+    if (failed >= 0)
+        group->options.on_failure(group->options.context,
+                                  &group->workers[failed].failure);
+}
+
+void worker_group_signal(struct worker_group *group, int signal)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].state == WORKER_RUNNING)
+            (void)kill(group->workers[i].pid, signal);
+}
+
+void worker_group_resize(struct worker_group *group)
+{
+    for (int i = 0; i < group->count; i++)
+        worker_resize(&group->workers[i]);
+}
+
+int worker_group_signal_rank(struct worker_group *group, int rank, int signal)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].state == WORKER_RUNNING && group->workers[i].rank == rank)
+            return kill(group->workers[i].pid, signal) < 0 ? -errno : 0;
+    return -ESRCH;
+}
+
+int worker_group_list_victims(const struct worker_group *group, int rank, int signal,
+                              char list[WORKER_GROUP_VICTIMS_MAX_BYTES])
+{
+    size_t used = 0;
+    int count = 0;
+
+    *list = '\0';
+    for (int i = 0; i < group->count; i++) {
+        const struct worker *worker = &group->workers[i];
+
+        if (worker->state != WORKER_RUNNING || (rank >= 0 && worker->rank != rank) ||
+            !signal_effect_is_fatal(worker->pid, signal) || count++ >= VICTIMS_SHOWN)
+            continue;
+        (void)ct_format(list + used, WORKER_GROUP_VICTIMS_MAX_BYTES - used,
+                        "%srank %d (pid %d)", used ? ", " : "", worker->rank,
+                        (int)worker->pid);
+        used = strlen(list);
+    }
+    if (count > VICTIMS_SHOWN)
+        (void)ct_format(list + used, WORKER_GROUP_VICTIMS_MAX_BYTES - used,
+                        " and %d more", count - VICTIMS_SHOWN);
+    return count;
+}
+
+/* ---- Facts ------------------------------------------------------------------------------ */
+
+void worker_group_set_progress(struct worker_group *group, int rank,
+                               uint64_t generation,
+                               const struct worker_socket_progress *progress)
+{
+    const int64_t local = (int64_t)rank - (int64_t)group->start.rank_base;
+    struct worker *worker;
+
+    if (generation != group->start.generation || local < 0 || local >= group->count)
+        return;
+    worker = &group->workers[local];
+    worker->step = progress->step;
+    worker->stepped_ms = progress->step_ms;
+    worker->waits = progress->waits;
+}
+
+int64_t worker_group_min_step(const struct worker_group *group)
+{
+    int64_t min = INT64_MAX;
+
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].step < min)
+            min = group->workers[i].state == WORKER_NEW ? -1 : group->workers[i].step;
+    return min == INT64_MAX ? -1 : min;
+}
+
+int worker_group_count(const struct worker_group *group)
+{
+    return group->count;
+}
+
+const struct worker *worker_group_worker(const struct worker_group *group,
+                                         int local_rank)
+{
+    return &group->workers[local_rank];
+}
+
+static int copy_failures(const struct worker_group *group, bool want_own,
+                         struct ct_failure *out, int max, uint32_t *more)
+{
+    int count = 0;
+
+    *more = 0;
+    for (int i = 0; i < group->count; i++) {
+        const struct worker *worker = &group->workers[i];
+
+        if (worker->state != WORKER_ENDED || worker->failure.cause == CT_CAUSE_NONE ||
+            worker_has_failed(worker) != want_own)
+            continue;
+        if (count < max)
+            out[count++] = worker->failure;
+        else
+            ++*more;
+    }
+    return count;
+}
+
+/* Those that had ended with 0 before anybody asked them to. */
+static int copy_early(const struct worker_group *group, struct ct_failure *out, int max)
+{
+    int count = 0;
+
+    for (int i = 0; i < group->count && count < max; i++) {
+        const struct worker *worker = &group->workers[i];
+
+        if (worker->state != WORKER_ENDED || worker->failure.cause != CT_CAUSE_NONE ||
+            worker->stop_signal)
+            continue;
+        out[count] = worker->failure;
+        out[count++].cause = CT_CAUSE_EARLY;
+    }
+    return count;
+}
+
+void worker_group_set_age(struct ct_failure *failure)
+{
+    const uint64_t now_ms = ct_now_ms();
+
+    if (failure->happened_ms != 0)
+        failure->age_ms = now_ms > failure->happened_ms ? now_ms - failure->happened_ms
+                                                        : 1; /* 0: not known */
+}
+
+int worker_group_get_failures(const struct worker_group *group, struct ct_failure *out,
+                              int max, struct ct_more *more)
+{
+    int count = copy_failures(group, true, out, max, &more->failed);
+
+    for (int i = 0; i < count; i++)
+        worker_group_set_age(&out[i]);
+    count += copy_early(group, out + count, max - count);
+    return count +
+           copy_failures(group, false, out + count, max - count, &more->stopped);
+}

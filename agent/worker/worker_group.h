@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The workers of this node in one round, as a unit: started together, stopped together.
+ *
+ *     EMPTY ──start──> RUNNING ──stop──> STOPPING ──nobody left──> EMPTY (on_gone)
+ *
+ * While it is RUNNING, one worker may be started again alone (restarts_alone).
+ *
+ * The worker group is the one place that reaps: workers by their pid, adopted orphans in passing. */
+#ifndef AGENT_WORKER_WORKER_GROUP_H
+#define AGENT_WORKER_WORKER_GROUP_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "agent/output/console.h"
+#include "agent/process/peer_sockets.h"
+#include "agent/worker/plan.h"
+
+enum {
+    WORKER_GROUP_VICTIMS_MAX_BYTES = 256
+};
+
+struct worker_socket;
+struct worker_socket_progress;
+struct worker_group;
+struct worker;
+
+/* What is known of the job when survivors are stopped. */
+struct worker_group_loss {
+    uint64_t grace_ms; /* they have before the stop, once freed; 0: none */
+    struct peer_sockets_job job;
+};
+
+struct worker_group_options {
+    struct loop *loop;
+    const struct worker_options *workers; /* kept */
+    const struct ct_join *join;           /* kept; slots and roles of this node */
+    const char *host;                     /* kept; this machine's name */
+    bool is_one_node;                     /* no other can join the run */
+    const char *socket;                   /* kept */
+    struct worker_socket *worker_socket;  /* kept; where workers tell their crashes */
+    struct console *console_out;
+    struct console *console_err;
+    struct console_dedup *dedup_out; /* NULL: lines are not collapsed */
+    struct console_dedup *dedup_err;
+    void *context;
+    /* A worker failed on its own account (never one that we stopped). */
+    void (*on_failure)(void *context, const struct ct_failure *failure);
+    /* The same, where its plan says may_restart: true when it is to be started again alone. */
+    bool (*restarts_alone)(void *context, const struct ct_failure *failure);
+    /* The guard has ended the workers while this process was stopped: they have not failed, and
+     * the worker group is to be stopped, if it still runs. Called before any end is seen. */
+    void (*on_fenced)(void *context);
+    /* All workers have ended with 0; what they left behind may still live: stop the worker group. */
+    void (*on_success)(void *context);
+    /* The stop that was asked for is over. `survivors` > 0: so many could not be killed. The
+     * worker group's failures are still there until the next start. */
+    void (*on_gone)(void *context, int survivors);
+};
+
+int worker_group_create(struct worker_group **out,
+                        const struct worker_group_options *options);
+void worker_group_destroy(
+    struct worker_group *group); /* NULL is fine; nobody may be running */
+
+/* Forgets the last round; nobody runs. */
+void worker_group_reset(struct worker_group *group, const struct ct_start *start);
+/* Starts slots workers. Failures come through on_failure, before it returns. */
+void worker_group_start(struct worker_group *group, const struct ct_start *start);
+/* Asks all with `signal`, after grace_ms SIGKILL; then on_gone, perhaps before it returns. A
+ * stop that is under way is hurried: its grace can only become shorter. */
+void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms);
+/* The same because a rank or node is gone: those that wait for it in a collective have an error there,
+ * where their connections can be found, and end by themselves or are asked loss->grace_ms later. */
+void worker_group_stop_survivors(struct worker_group *group, int signal,
+                                 uint64_t grace_ms,
+                                 const struct worker_group_loss *loss);
+/* A begun stop leaves the workers at least grace_ms from now. */
+void worker_group_extend(struct worker_group *group, uint64_t grace_ms);
+/* Passes a signal on to the workers themselves, not to their children, which a USR1 that they
+ * never asked for would kill. Nothing else happens. */
+void worker_group_signal(struct worker_group *group, int signal);
+/* Our terminal has another size: so have the workers'. */
+void worker_group_resize(struct worker_group *group);
+/* True for a worker, and for a process of its session. */
+bool worker_group_has_process(const struct worker_group *group, pid_t pid);
+/* The rank of the worker it is, or in whose session it is; -1: of none. */
+int worker_group_find_rank(const struct worker_group *group, pid_t pid);
+/* The file timer `scope` of that process has run out: its worker gets `signal`. */
+void worker_group_expire(struct worker_group *group, pid_t pid, const char *scope,
+                         int signal);
+/* The same for the worker `rank` alone; -ESRCH when it does not run here. */
+int worker_group_signal_rank(struct worker_group *group, int rank, int signal);
+/* How many running workers would die of the signal, which they were not written for; they are listed:
+ * "rank 3 (pid 812), rank 4 (pid 813) and 2 more". rank -1: all of this node are looked at. */
+int worker_group_list_victims(const struct worker_group *group, int rank, int signal,
+                              char list[WORKER_GROUP_VICTIMS_MAX_BYTES]);
+/* The failure of the worker that wrote its error file first and has still to end, if that was by
+ * `until_ms` (monotonic): it is the cause of what ended since. NULL: none. Borrowed. */
+const struct ct_failure *worker_group_find_raised(struct worker_group *group,
+                                                  uint64_t until_ms);
+/* A child of this process has ended. */
+void worker_group_reap(struct worker_group *group);
+/* Worker `rank` of `generation` has come so far. */
+void worker_group_set_progress(struct worker_group *group, int rank,
+                               uint64_t generation,
+                               const struct worker_socket_progress *progress);
+/* The smallest step of all workers; -1 when one has told none. */
+int64_t worker_group_min_step(const struct worker_group *group);
+/* The workers of the current or last round, by local rank; borrowed until the next start. */
+int worker_group_count(const struct worker_group *group);
+const struct worker *worker_group_worker(const struct worker_group *group,
+                                         int local_rank);
+/* Copies the ends of this round: failures, then early ends with 0, then those that we caused.
+ * Returns the count. */
+int worker_group_get_failures(const struct worker_group *group, struct ct_failure *out,
+                              int max, struct ct_more *more);
+/* How long ago it happened, to be sent now. */
+void worker_group_set_age(struct ct_failure *failure);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the workers hold of memory, looked at every few seconds as long as anybody runs. */
+#include <string.h>
+
+#include "agent/postmortem/facts.h"
+#include "agent/worker/worker_group_private.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+void worker_group_on_memory(void *context)
+{
+    struct worker_group *group = context;
+    bool is_any = false;
+
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+
+        is_any |= worker->state == WORKER_RESTARTING;
+        if (worker->state != WORKER_RUNNING)
+            continue;
+        memory_add(&worker->memory, memory_read_kib(worker->pid), ct_now_ms());
+        is_any = true;
+    }
+    shm_watch_look(&group->shm, false);
+    if (is_any)
+        loop_timer_set(group->memory_timer, MEMORY_EVERY_MS);
+}
+
+void worker_group_find_larger(const struct worker_group *group, uint64_t bytes,
+                              char *dst, size_t size)
+{
+    char text[FACTS_SIZE_MAX];
+
+    dst[0] = '\0';
+    for (int i = 0; i < group->count; i++) {
+        const struct worker *worker = &group->workers[i];
+        const int64_t kib = worker->state == WORKER_RUNNING
+                                ? memory_read_kib(worker->pid)
+                                : -1;
+        const size_t used = strlen(dst);
+
+        if (kib <= 0 || (uint64_t)kib * 1024 <= bytes)
+            continue;
+        facts_format_size(text, (uint64_t)kib * 1024);
+        if (ct_format(dst + used, size - used, "%srank %d %s%s", used ? ", " : "",
+                      worker->rank, used ? "" : "holds ", text) < 0)
+            dst[used] = '\0';
+    }
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers that have ended, and what follows: the next step of a stop or of a restart, a failure, the
+ * success of all. A SIGCHLD and the timers of both come here, and from here it only goes down. */
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/control/worker_socket.h"
+#include "agent/guard/fence.h"
+#include "agent/worker/worker_group_private.h"
+#include "worker_sdk/base/clock.h"
+
+static struct worker *find_by_pid(const struct worker_group *group, pid_t pid)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].state == WORKER_RUNNING && group->workers[i].pid == pid)
+            return &group->workers[i];
+    return NULL;
+}
+
+static struct worker *find_by_process(const struct worker_group *group, pid_t pid)
+{
+    const pid_t session = pid > 0 ? getsid(pid) : -1;
+
+    return session > 0 ? find_by_pid(group, session) : NULL;
+}
+
+bool worker_group_has_process(const struct worker_group *group, pid_t pid)
+{
+    return find_by_process(group, pid) != NULL;
+}
+
+int worker_group_find_rank(const struct worker_group *group, pid_t pid)
+{
+    const struct worker *worker = find_by_process(group, pid);
+
+    return worker ? worker->rank : -1;
+}
+
+void worker_group_expire(struct worker_group *group, pid_t pid, const char *scope,
+                         int signal)
+{
+    struct worker *worker = find_by_process(group, pid);
+
+    if (worker && group->policy.phase == POLICY_IDLE) /* else it is being stopped */
+        worker_expire(worker, scope, signal);
+}
+
+/* A count that has grown proves it for all that are killed in this round. */
+static void look_for_oom(struct worker_group *group)
+{
+    char proof[sizeof group->oom_proof];
+
+    if (oom_counter_has_oom_killed(&group->cgroup, proof, sizeof proof))
+        memcpy(group->oom_proof, proof, sizeof proof);
+}
+
+static bool is_bad(int status)
+{
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+/* wait4(), but who failed is heard before: its last step and what it told of a crash may be on its way
+ * to us, and who it is can be seen as long as it is not reaped. */
+static pid_t reap_one(struct worker_group *group, int *status, struct rusage *usage)
+{
+    siginfo_t info = {0};
+
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+        return 0;
+    if (info.si_code != CLD_EXITED || info.si_status != 0)
+        worker_socket_catch_up(group->options.worker_socket);
+    return wait4(info.si_pid, status, WNOHANG, usage);
+}
+
+/* With what it told of a crash. */
+static void end_worker(struct worker_group *group, struct worker *worker,
+                       struct failure_evidence *death)
+{
+    char larger[160] = "";
+
+    death->crash_record = -1;
+    death->larger = larger;
+    worker_socket_refresh(group->options.worker_socket); /* its last step */
+    if (is_bad(death->status)) {
+        look_for_oom(group);
+        death->crash_record = worker_socket_take_crash(
+            group->options.worker_socket, worker->rank, group->start.generation,
+            worker->pid);
+    }
+    if (*group->oom_proof)
+        worker_group_find_larger(group, death->peak_bytes, larger, sizeof larger);
+    worker_end(worker, &group->place, *death);
+    if (death->crash_record >= 0)
+        close(death->crash_record);
+    death->larger = "";
+}
+
+const struct ct_failure *worker_group_find_raised(struct worker_group *group,
+                                                  uint64_t until_ms)
+{
+    const struct ct_failure *first = NULL;
+
+    for (int i = 0; i < group->count; i++) {
+        const struct ct_failure *failure = &group->workers[i].failure;
+
+        if (worker_has_raised(&group->workers[i], &group->place) &&
+            failure->happened_ms <= (first ? first->happened_ms : until_ms))
+            first = failure;
+    }
+    return first;
+}
+
+/* `ended` is the first that is known to have failed; another one may have raised before. */
+static void tell_first(struct worker_group *group, const struct ct_failure *ended)
+{
+    const struct ct_failure *raised = worker_group_find_raised(group,
+                                                               ended->happened_ms);
+
+    group->options.on_failure(group->options.context, raised ? raised : ended);
+}
+
+void worker_group_reap(struct worker_group *group)
+{
+    struct worker *first = NULL; /* failed in this call */
+    struct worker *worker;
+    int ended = 0;
+    struct failure_evidence death = {.oom_proof = group->oom_proof,
+                                     .cgroup = &group->cgroup};
+    struct rusage usage;
+    pid_t pid;
+
+    if (group->policy.phase == POLICY_IDLE && fence_has_cut())
+        group->options.on_fenced(group->options.context);
+    /* All that are dead by now ended by themselves: only then is anybody stopped for it. */
+    while ((pid = reap_one(group, &death.status, &usage)) > 0) {
+        if (!(worker = find_by_pid(group, pid)))
+            continue; /* an orphan of a worker */
+        death.seen_ms = ct_now_ms();
+        death.peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
+        end_worker(group, worker, &death);
+        ended++;
+        if (worker_has_failed(worker) &&
+            (!first || worker->failure.happened_ms < first->failure.happened_ms))
+            first = worker;
+    }
+    if (group->policy.phase != POLICY_IDLE)
+        worker_group_continue_stop(group);
+    else if (first && (first = worker_group_find_final(group, first)))
+        tell_first(group, &first->failure);
+    else if (worker_group_continue_restarts(group) && ended > 0 &&
+             !worker_group_is_at_work(group))
+        group->options.on_success(group->options.context);
+}
+
+void worker_group_on_timer(void *context)
+{
+    worker_group_reap(context); /* a SIGCHLD may be on its way, too */
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One worker is started again alone while the others go on: once all that the dead one has left is
+ * dead, too (leftovers_kill.h). */
+#include "agent/control/worker_socket.h"
+#include "agent/loop/limits.h"
+#include "agent/process/leftovers_kill.h"
+#include "agent/worker/worker_group_private.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+
+bool worker_group_is_at_work(const struct worker_group *group)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].state == WORKER_RUNNING ||
+            group->workers[i].state == WORKER_RESTARTING)
+            return true;
+    return false;
+}
+
+struct worker *worker_group_find_final(struct worker_group *group, struct worker *first)
+{
+    for (int i = 0; i < group->count; i++)
+        if (worker_has_failed(&group->workers[i]) &&
+            !group->workers[i].plan.may_restart)
+            return first;
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+
+        if (!worker_has_failed(worker))
+            continue;
+        if (!group->options.restarts_alone(group->options.context, &worker->failure))
+            return worker;
+        worker->state = WORKER_RESTARTING;
+    }
+    return NULL;
+}
+
+/* True when nothing of it is left. */
+static bool is_buried(const struct worker_group *group, struct worker *worker)
+{
+    struct leftovers named = {0};
+    int alive;
+
+    if (worker->remains)
+        return leftovers_kill(worker->remains, NULL) == 0;
+    worker->gone_by_ms = 0;
+    if (!(worker->remains = ct_zalloc(sizeof *worker->remains)))
+        return false; /* it is over */
+    worker->remains->session = worker->pid;
+    worker->gone_by_ms = ct_deadline_ms(AGENT_KILL_WAIT_MS);
+    alive = leftovers_kill(worker->remains, &named);
+    if (named.count > 0)
+        leftovers_emit(&named, group->start.generation, leftovers_text(&named));
+    return alive == 0;
+}
+
+bool worker_group_continue_restarts(struct worker_group *group)
+{
+    bool is_any = false;
+
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+        bool is_over;
+
+        if (worker->state != WORKER_RESTARTING)
+            continue;
+        if (is_buried(group, worker)) {
+            /* What it has told is not the next one's, and what it died of no one else's. */
+            worker_socket_catch_up(group->options.worker_socket);
+            group->oom_proof[0] = '\0';
+            is_over = worker_restart(worker, &group->place) < 0;
+        } else {
+            is_over = ct_left_ms(worker->gone_by_ms) == 0;
+            is_any = true;
+        }
+        if (!is_over)
+            continue;
+        worker->state = WORKER_ENDED;
+        group->options.on_failure(group->options.context, &worker->failure);
+        return false;
+    }
+    if (is_any)
+        loop_timer_set(group->restart_timer, AGENT_RESCAN_MS);
+    return true;
+}
+
+void worker_group_give_up_restarts(struct worker_group *group)
+{
+    loop_timer_stop(group->restart_timer);
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].state == WORKER_RESTARTING)
+            group->workers[i].state = WORKER_ENDED;
+}

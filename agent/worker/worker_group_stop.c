@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The workers are asked to end and then made to, with all that they have started: policy.h says
+ * what is done when. */
+#include <signal.h>
+#include <string.h>
+
+#include "agent/process/run_cgroup.h"
+#include "agent/process/process_catches.h"
+#include "agent/process/reap.h"
+#include "agent/worker/worker_group_private.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
+
+static int running_count(const struct worker_group *group)
+{
+    int count = 0;
+
+    for (int i = 0; i < group->count; i++)
+        count += group->workers[i].state == WORKER_RUNNING;
+    return count;
+}
+
+/* True for the session of a worker that we have asked to stop, or are about to. */
+static bool is_asked_session(const struct worker_group *group, pid_t session)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].pid == session &&
+            (group->workers[i].stop_signal ||
+             (group->workers[i].is_freed && group->workers[i].state == WORKER_RUNNING)))
+            return true;
+    return false;
+}
+
+/* A shell that wraps the program dies of the signal at once, while the program saves. */
+static bool saves_for_worker(const struct worker_group *group,
+                             const struct reap_process *process)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].pid == process->session)
+            return group->workers[i].failure.end_code == -group->policy.signal &&
+                   process_catches(process->pid, group->policy.signal);
+    return false;
+}
+
+struct census_walk {
+    const struct worker_group *group;
+    struct policy_census census;
+};
+
+static void count_process(void *context, const struct reap_process *process)
+{
+    struct census_walk *walk = context;
+
+    if (is_asked_session(walk->group, process->session))
+        walk->census.asked++;
+    else
+        walk->census.leftovers++;
+}
+
+static struct policy_census take_census(const struct worker_group *group,
+                                        uint64_t now_ms)
+{
+    struct census_walk walk = {.group = group,
+                               .census = {.workers = running_count(group)}};
+
+    if (reap_is_childless())
+        return walk.census;
+    if (policy_wants_census(&group->policy, now_ms))
+        (void)reap_scan(NULL, count_process, &walk);
+    if (walk.census.leftovers == 0 && walk.census.asked == 0)
+        walk.census.asked = 1; /* a zombie, or not counted: somebody is there */
+    return walk.census;
+}
+
+struct signal_walk {
+    const struct worker_group *group;
+    unsigned action;
+    int signal;
+};
+
+static void signal_process(void *context, const struct reap_process *process)
+{
+    const struct signal_walk *walk = context;
+    const bool is_asked = is_asked_session(walk->group, process->session);
+
+    switch (walk->action) {
+    case POLICY_SIGNAL_REST: /* the worker's own group has it already */
+        if (is_asked && process->group != process->session)
+            (void)kill(process->pid, walk->signal);
+        break;
+    case POLICY_KILL_LEFTOVERS:
+        if (!is_asked)
+            (void)kill(process->pid, SIGKILL);
+        break;
+    case POLICY_KILL_HELPERS:
+        if (is_asked && !saves_for_worker(walk->group, process))
+            (void)kill(process->pid, SIGKILL);
+        break;
+    case POLICY_KILL_ALL: (void)kill(process->pid, SIGKILL); break;
+    }
+}
+
+static void signal_running(struct worker_group *group, int signal)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].state == WORKER_RUNNING)
+            worker_signal(&group->workers[i], signal);
+}
+
+static void note_leftover(void *context, const struct reap_process *process)
+{
+    struct worker_group *group = context;
+
+    if (!is_asked_session(group, process->session))
+        leftovers_note(&group->leftovers, process->pid);
+}
+
+struct helper_walk {
+    struct worker_group *group;
+    int saving;
+};
+
+static void note_helper(void *context, const struct reap_process *process)
+{
+    struct helper_walk *walk = context;
+
+    if (saves_for_worker(walk->group, process))
+        walk->saving++;
+    else
+        leftovers_note(&walk->group->leftovers, process->pid);
+}
+
+static bool is_anybody_saving(struct worker_group *group)
+{
+    struct helper_walk walk = {.group = group};
+
+    (void)reap_scan(NULL, note_helper, &walk);
+    return walk.saving > 0;
+}
+
+static void tell_leftovers(struct worker_group *group)
+{
+    const char *text = leftovers_text(&group->leftovers);
+
+    if (group->leftovers.count == 0)
+        return;
+    leftovers_emit(&group->leftovers, group->start.generation, text);
+    if (group->options.workers->on_leftovers)
+        group->options.workers->on_leftovers(group->options.workers->context, text);
+    else
+        ct_warn("killed processes that workers left behind: %s", text);
+}
+
+static void act(struct worker_group *group, unsigned actions,
+                const struct policy_census *census)
+{
+    static const unsigned walks[] = {POLICY_SIGNAL_REST, POLICY_KILL_LEFTOVERS,
+                                     POLICY_KILL_HELPERS, POLICY_KILL_ALL};
+
+    if (actions & POLICY_SIGNAL)
+        signal_running(group, group->policy.signal);
+    /* Noted before it is killed: afterwards nobody can say what it was. */
+    if (actions & POLICY_KILL_LEFTOVERS)
+        (void)reap_scan(NULL, note_leftover, group);
+    if (actions & POLICY_KILL_HELPERS && !is_anybody_saving(group))
+        actions |= POLICY_KILL_ALL;
+    if (actions & POLICY_KILL_ALL)
+        signal_running(group, SIGKILL);
+    /* The cgroup dies at once, also what forks meanwhile; the walks below can miss that, and are for what has left
+     * the cgroup or where there is none. */
+    if (actions & POLICY_KILL_ALL ||
+        (actions & POLICY_KILL_LEFTOVERS && census->workers + census->asked == 0))
+        (void)run_cgroup_kill();
+    for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) {
+        struct signal_walk walk = {group, walks[i], group->policy.signal};
+
+        if (actions & walks[i])
+            (void)reap_scan(NULL, signal_process, &walk);
+    }
+}
+
+/* Everybody is gone, or will not go. */
+static void end_stop(struct worker_group *group)
+{
+    const bool is_stuck = group->policy.phase == POLICY_UNKILLABLE;
+    int survivors = 0;
+
+    loop_timer_stop(group->timer);
+    for (int i = 0; i < group->count && is_stuck; i++)
+        if (group->workers[i].state == WORKER_RUNNING) {
+            worker_give_up(&group->workers[i], &group->place);
+            survivors++;
+        }
+    /* Idle from here on: on_gone may start the next round before it returns. */
+    memset(&group->policy, 0, sizeof group->policy);
+    tell_leftovers(group);
+    (void)shm_watch_remove(&group->shm);
+    group->options.on_gone(group->options.context,
+                           is_stuck && survivors == 0 ? 1 : survivors);
+}
+
+void worker_group_continue_stop(struct worker_group *group)
+{
+    const uint64_t now_ms = ct_now_ms();
+    const struct policy_census census = take_census(group, now_ms);
+    uint64_t wake_ms;
+
+    act(group, policy_next(&group->policy, &census, now_ms, &wake_ms), &census);
+    if (group->policy.phase == POLICY_DONE || group->policy.phase == POLICY_UNKILLABLE)
+        end_stop(group);
+    else if (wake_ms != UINT64_MAX)
+        loop_timer_set(group->timer, wake_ms > now_ms ? wake_ms - now_ms : 0);
+}
+
+void worker_group_begin_stop(struct worker_group *group, int signal, uint64_t grace_ms,
+                             uint64_t delay_ms)
+{
+    const uint64_t now_ms = ct_now_ms();
+
+    worker_group_give_up_restarts(group);
+    shm_watch_look(&group->shm, true);
+    if (group->policy.phase == POLICY_IDLE) {
+        policy_begin(&group->policy, running_count(group) > 0 ? signal : 0, grace_ms,
+                     now_ms);
+        policy_postpone(&group->policy, delay_ms);
+    } else {
+        policy_hurry(&group->policy, signal, grace_ms, now_ms);
+    }
+    worker_group_continue_stop(group);
+}
+
+void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms)
+{
+    worker_group_begin_stop(group, signal, grace_ms, 0);
+}
+
+void worker_group_extend(struct worker_group *group, uint64_t grace_ms)
+{
+    policy_extend(&group->policy, grace_ms, ct_now_ms());
+    worker_group_continue_stop(group);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stop because a rank or node is gone. Those that live may sit in a collective with it, or with one
+ * that does, where no signal handler of a Python program runs; their connections to other ranks are
+ * shut down, so that they have an error there and can save:
+ *
+ *   - with a grace for survivors: of all, before they are asked to end. Who has no connection to another
+ *     rank or to the worker store takes part in nothing: where that is everybody, nobody is waited for;
+ *   - without: of those that have a handler for the signal, together with the signal. */
+#include <string.h>
+
+#include "agent/process/process_catches.h"
+#include "agent/process/reap.h"
+#include "agent/worker/worker_group_private.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+
+struct walk {
+    const struct worker_group *group;
+    struct peer_sockets *sockets;
+    int signal; /* 0: all are to be freed; else those that catch it */
+    int wanted;
+};
+
+/* A dead worker's children may hold its connections open: they are the other ends of others'. */
+static void add_process(void *context, const struct reap_process *process)
+{
+    struct walk *walk = context;
+
+    for (int i = 0; i < walk->group->count; i++) {
+        const struct worker *worker = &walk->group->workers[i];
+        bool is_cut;
+
+        if (worker->pid == 0 || worker->pid != process->session)
+            continue;
+        is_cut = worker->state == WORKER_RUNNING &&
+                 (!walk->signal || process_catches(process->pid, walk->signal));
+        walk->wanted += is_cut;
+        peer_sockets_add(walk->sockets, worker->rank, process->pid, is_cut);
+        return;
+    }
+}
+
+static void count_catching(void *context, const struct reap_process *process)
+{
+    struct walk *walk = context;
+
+    walk->wanted += process_catches(process->pid, walk->signal);
+}
+
+/* Told once: the kernel does not change its mind. */
+static void tell_refusal(struct worker_group *group, int error, bool was_asked_for)
+{
+    if (group->has_told_refusal || !error)
+        return;
+    group->has_told_refusal = true;
+    if (was_asked_for)
+        ct_warn("--survivor-grace: ranks that wait for a lost one stay in their "
+                "collective: "
+                "%s (it needs Linux 5.6 and the right to trace one's own "
+                "children: container or kernel.yama.ptrace_scope may take it)",
+                strerror(error));
+}
+
+static void emit(const struct worker_group *group,
+                 const struct peer_sockets_result *result, uint64_t grace_ms)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "survivors_freed");
+    ct_event_int(&event, "generation", (int64_t)group->start.generation);
+    ct_event_int(&event, "connections", result->cut);
+    ct_event_int(&event, "ended", result->ended);
+    ct_event_int(&event, "grace_ms", (int64_t)grace_ms);
+    ct_event_str(&event, "refused", result->refused ? strerror(result->refused) : "");
+    ct_event_end(&event);
+}
+
+/* True when somebody is, or had been freed by the end of who is gone. */
+static bool free_survivors(struct worker_group *group, int signal,
+                           const struct worker_group_loss *loss)
+{
+    struct walk walk = {.group = group, .signal = signal};
+    struct peer_sockets_result result;
+    bool is_freed;
+
+    if (signal)
+        (void)reap_scan(NULL, count_catching, &walk);
+    if ((signal && walk.wanted == 0) || !(walk.sockets = peer_sockets_create()))
+        return false;
+    (void)reap_scan(NULL, add_process, &walk);
+    result = peer_sockets_cut(walk.sockets, &loss->job);
+    peer_sockets_destroy(walk.sockets);
+    tell_refusal(group, result.refused, signal == 0);
+    is_freed = result.cut + result.ended > 0 || (!signal && result.store > 0);
+    if (is_freed || result.refused)
+        emit(group, &result, signal || !is_freed ? 0 : loss->grace_ms);
+    return is_freed;
+}
+
+void worker_group_stop_survivors(struct worker_group *group, int signal,
+                                 uint64_t grace_ms,
+                                 const struct worker_group_loss *loss)
+{
+    const bool is_first = group->policy.phase == POLICY_IDLE;
+
+    if (is_first && loss->grace_ms > 0 && free_survivors(group, 0, loss)) {
+        for (int i = 0; i < group->count; i++)
+            group->workers[i].is_freed = group->workers[i].state == WORKER_RUNNING;
+        worker_group_begin_stop(group, signal, grace_ms, loss->grace_ms);
+        return;
+    }
+    worker_group_stop(group, signal, grace_ms);
+    if (is_first && loss->grace_ms == 0 && group->policy.phase == POLICY_ASKED)
+        (void)free_survivors(group, signal, loss);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All batch systems: each one's reader, and what is asked of whichever started us. Pure. */
+#ifndef LAUNCHER_BATCH_BATCH_SYSTEMS_H
+#define LAUNCHER_BATCH_BATCH_SYSTEMS_H
+
+#include "launcher/batch/batch.h"
+
+/* 1 and *out (deinit it) when a batch system started us as a task; 0 when none did, or only a
+ * script of it; CTRUN_E_BAD_ENVIRONMENT when its variables contradict each other, naming them. */
+int batch_find(struct batch_place *out, const struct batch_source *from,
+               struct ctrun_error *err);
+/* When the job's time is over, in seconds since 1970: as CTRUN_END_TIME says, else as Slurm does; 0:
+ * nobody does. CTRUN_E_BAD_ENVIRONMENT. */
+int batch_end(int64_t *end_s, const struct batch_source *from, struct ctrun_error *err);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The place of this ctrun in a --hosts run, given by the process that started it: in
+ * CTRUN_SEAT, "PLACE/TOTAL/ENDPOINT/RUN_ID", and on descriptor 3 a socket for what the launcher
+ * itself has to say, a record each, apart from the workers' output. One per process. */
+#ifndef LAUNCHER_CONFIG_HOST_SLOT_H
+#define LAUNCHER_CONFIG_HOST_SLOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "launcher/report/messages.h"
+
+#define HOST_SLOT_ENV     "CTRUN_HOST_SLOT"
+#define HOST_SLOT_CHANNEL 3
+
+/* What a record is, in its first byte; a level (enum messages_level) and the text follow WORDS. */
+enum seat_record {
+    HOST_SLOT_STARTED = 1, /* our first round has begun */
+    SEAT_WORDS = 2,
+};
+enum {
+    SEAT_WORDS_HEAD_BYTES = 2
+};
+
+struct host_slot {
+    bool is_given;
+    int place;
+    int total;
+    char endpoint[300]; /* empty: what the command line says */
+    char run_id[256];
+    char hosts[1024]; /* for --dry-run: all of them, as a hostlist; perhaps cut */
+};
+
+/* Takes CTRUN_SEAT out of the environment, for our children. False when it is malformed. */
+bool host_slot_take_env(void);
+/* As if it had been given: for --dry-run. */
+void host_slot_set(const struct host_slot *slot);
+const struct host_slot *host_slot_get(void);
+/* Says one message of the launcher: a messages_sink. False when there is no channel, or nobody at its
+ * end. */
+bool host_slot_say(enum messages_level level, const char *text, size_t length);
+/* Tells once that workers run. */
+void host_slot_tell_started(void);
+
+#endif

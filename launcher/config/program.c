@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/config/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/env.h"
+#include "worker_sdk/base/str.h"
+
+/* As torchrun's --run-path: sys.argv is the script and its arguments, __name__ is
+ * __main__. */
+static const char runpy_code[] =
+    "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], "
+    "run_name='__main__')";
+
+enum what {
+    WHAT_NOTHING,
+    WHAT_SCRIPT,
+    WHAT_NATIVE
+};
+
+static bool has_suffix(const char *text, const char *suffix)
+{
+    size_t length = strlen(text);
+    size_t end = strlen(suffix);
+
+    return length >= end && strcmp(text + length - end, suffix) == 0;
+}
+
+static enum what look_at(const char *path)
+{
+    char magic[4] = "";
+    struct stat info;
+    ssize_t got;
+    int fd;
+
+    if (stat(path, &info) < 0)
+        return WHAT_NOTHING;
+    if (!S_ISREG(info.st_mode) || (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return S_ISREG(info.st_mode) && access(path, X_OK) == 0 ? WHAT_NATIVE
+                                                                : WHAT_SCRIPT;
+    got = read(fd, magic, sizeof magic);
+    close(fd);
+    if (got == 4 && memcmp(magic,
+                           "\x7f"
+                           "ELF",
+                           4) == 0)
+        return WHAT_NATIVE;
+    if (got >= 2 && memcmp(magic, "#!", 2) == 0 && access(path, X_OK) == 0)
+        return WHAT_NATIVE;
+    return WHAT_SCRIPT;
+}
+
+/* The first line's "#!" of a file that cannot be executed, when no Python is behind it; else false. */
+static bool needs_other_interpreter(const char *path, char *line, size_t size)
+{
+    FILE *file = fopen(path, "re");
+    bool is_other = file && fgets(line, (int)size, file) &&
+                    ct_starts_with(line, "#!") && !strstr(line, "python");
+
+    if (file)
+        (void)fclose(file);
+    if (is_other)
+        line[strcspn(line, "\r\n")] = '\0';
+    return is_other && strlen(line) > 2;
+}
+
+static bool is_executable_file(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
+}
+
+static bool is_in_path(const char *name, char *const *env)
+{
+    const char *list = ct_env_find(env, "PATH");
+    char path[PATH_MAX];
+    size_t length;
+
+    if (!list)
+        list = "/usr/local/bin:/usr/bin:/bin";
+    for (const char *dir; (dir = ct_next_field(&list, ':', &length));)
+        if (ct_format(path, sizeof path, "%.*s/%s", length ? (int)length : 1,
+                      length ? dir : ".", name) >= 0 &&
+            is_executable_file(path))
+            return true;
+    return false;
+}
+
+/* ctrun-mnist and its like are installed beside ctrun, which need not be in PATH. */
+static bool is_beside_us(const char *name, char *dst, size_t size)
+{
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash;
+
+    if (length <= 0)
+        return false;
+    self[length] = '\0';
+    if (!(slash = strrchr(self, '/')))
+        return false;
+    *slash = '\0';
+    return ct_format(dst, size, "%s/%s", self, name) >= 0 && is_executable_file(dst);
+}
+
+static int fail_missing(const char *name, struct ctrun_error *err)
+{
+    char directory[PATH_MAX];
+
+    if (!getcwd(directory, sizeof directory))
+        (void)ct_copy(directory, sizeof directory, "the current directory");
+    if (strchr(name, '/'))
+        return ct_fail(err, CTRUN_E_EXEC, "%s: no such file (in %s)", name, directory);
+    return ct_fail(err, CTRUN_E_EXEC,
+                   "%s: no such file in %s, and no program of that name in PATH", name,
+                   directory);
+}
+
+/* PROGRAM as execvp() would find it, and beside ctrun. */
+static int find_program(struct program *out, const char *name, char *const *env,
+                        struct ctrun_error *err)
+{
+    if (ct_copy(out->path, sizeof out->path, name) < 0)
+        return ct_fail(err, CTRUN_E_EXEC, "%.60s...: the name is too long", name);
+    if (strchr(name, '/'))
+        return access(name, F_OK) == 0 ? 0 : fail_missing(name, err);
+    if (is_in_path(name, env) || is_beside_us(name, out->path, sizeof out->path))
+        return 0;
+    return fail_missing(name, err);
+}
+
+static void set_direct(struct program *out, const char *name)
+{
+    out->mode = PROGRAM_DIRECT;
+    out->name = name;
+    out->args++;
+    if (out->local_rank_at >= 0)
+        out->local_rank_at--;
+}
+
+static int set_native(struct program *out, const char *name, char *const *env,
+                      struct ctrun_error *err)
+{
+    set_direct(out, name);
+    /* A file found by its plain name lies in this directory, not in PATH. */
+    if (!strchr(name, '/') && look_at(name) == WHAT_NATIVE)
+        return ct_format(out->path, sizeof out->path, "./%s", name) < 0 ? -ENAMETOOLONG
+                                                                        : 0;
+    return find_program(out, name, env, err);
+}
+
+static int set_python(struct program *out, char *const *env, struct ctrun_error *err)
+{
+    const char *python = ct_env_find(env, "PYTHON_EXEC");
+
+    if (!python || !*python)
+        python = is_in_path("python3", env)  ? "python3"
+                 : is_in_path("python", env) ? "python"
+                                             : NULL;
+    if (!python)
+        return ct_fail(err, CTRUN_E_EXEC,
+                       "%s: no python3 and no python in PATH; set PYTHON_EXEC, or pass "
+                       "--no-python for a native program",
+                       out->args[0]);
+    out->head[0] = "-u";
+    if (out->mode == PROGRAM_MODULE)
+        out->head[1] = "-m";
+    if (out->mode == PROGRAM_RUN_PATH) {
+        out->head[1] = "-c";
+        out->head[2] = runpy_code;
+    }
+    out->name = out->mode == PROGRAM_RUN_PATH ? "run_script_path" : out->args[0];
+    return ct_copy(out->path, sizeof out->path, python) < 0 ? -ENAMETOOLONG : 0;
+}
+
+int program_resolve(struct program *out, const struct options *options,
+                    char *const *env, struct ctrun_error *err)
+{
+    const char *name = options->program[0];
+    bool module = options->values[OPTION_MODULE].is_on;
+    char line[128];
+
+    *out = (struct program){.args = options->program, .mode = PROGRAM_PYTHON};
+    out->local_rank_at = options->is_launch && !options->values[OPTION_USE_ENV].is_on
+                             ? 1
+                             : -1; /* behind the script's name */
+    if (options->values[OPTION_RUN_PATH].is_on) {
+        out->mode = PROGRAM_RUN_PATH;
+        return set_python(out, env, err);
+    }
+    if (options->values[OPTION_NO_PYTHON].is_on) {
+        if (out->local_rank_at >= 0)
+            return ct_fail(err, -EINVAL,
+                           "When using the '--no-python' flag, you must also set the "
+                           "'--use-env' flag.");
+        if (module)
+            return ct_fail(err, -EINVAL,
+                           "Don't use both the '--no-python' flag and the "
+                           "'--module' flag at the same time.");
+        set_direct(out, name);
+        return find_program(out, name, env, err);
+    }
+    if (module) {
+        out->mode = PROGRAM_MODULE;
+        return set_python(out, env, err);
+    }
+    if (strchr(name, '$') || (has_suffix(name, ".py") && look_at(name) != WHAT_NOTHING))
+        return set_python(out, env, err); /* '$': a name that differs for each worker */
+    switch (look_at(name)) {
+    case WHAT_SCRIPT:
+        if (needs_other_interpreter(name, line, sizeof line))
+            return ct_fail(err, CTRUN_E_EXEC,
+                           "%s: begins with %s and is not executable: chmod +x it, or "
+                           "write --no-python %s %s",
+                           name, line, line + 2 + strspn(line + 2, " "), name);
+        return set_python(out, env, err);
+    case WHAT_NATIVE: return set_native(out, name, env, err);
+    case WHAT_NOTHING: break;
+    }
+    return set_native(out, name, env, err);
+}

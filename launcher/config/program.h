@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a worker executes: an interpreter with a script, or a program of its own.
+ *
+ * torchrun gives everything to Python unless --no-python is said. ctrun does that too,
+ * with one addition: a word that cannot be a Python script runs directly. In this
+ * order:
+ *
+ *   ends in .py                        Python
+ *   is a file that begins with ELF     directly
+ *   is an executable file with a #!    directly
+ *   is any other file or directory     Python
+ *   is no file, but a program in PATH
+ *   or beside ctrun itself             directly
+ *   is nothing                         refused before anything starts, exit 127 */
+#ifndef LAUNCHER_CONFIG_PROGRAM_H
+#define LAUNCHER_CONFIG_PROGRAM_H
+
+#include <limits.h>
+
+#include "launcher/options/option.h"
+
+enum program_mode {
+    PROGRAM_PYTHON,   /* interpreter -u SCRIPT ARGS */
+    PROGRAM_MODULE,   /* interpreter -u -m MODULE ARGS */
+    PROGRAM_RUN_PATH, /* interpreter -u -c RUNPY SCRIPT ARGS */
+    PROGRAM_DIRECT,   /* PROGRAM ARGS */
+};
+
+enum {
+    PROGRAM_HEAD_MAX = 3
+};
+
+struct program {
+    enum program_mode mode;
+    char path[PATH_MAX]; /* argv[0]: looked up in PATH when it has no slash */
+    const char
+        *head[PROGRAM_HEAD_MAX]; /* "-u", "-m": taken as they are; NULL at the end */
+    char **args;       /* the user's words; $local_rank is replaced. Borrowed */
+    int local_rank_at; /* --local-rank=N comes before this one of args; -1: not at all */
+    const char *name;  /* title of the failure summary. Borrowed */
+};
+
+/* 0, CTRUN_E_EXEC with err->code (exit 127), -EINVAL (--no-python with --module). Looks
+ * at files and at PATH and PYTHON_EXEC of env. */
+int program_resolve(struct program *out, const struct options *options,
+                    char *const *env, struct ctrun_error *err);
+
+#endif

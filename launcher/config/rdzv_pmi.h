@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether the tasks of `srun --mpi=pmi2 ctrun ...` find each other through srun's PMI: the serving
+ * task takes a port that is free and tells the others its addresses, in place of a node name that
+ * has to resolve and a port that all have derived from the job and somebody else may have.
+ *
+ * A PMI's fence waits for all tasks of the step. So it is used where all of them are waited for in
+ * any case, and every task comes: the tasks that sleep beside their node's agent, too.
+ *
+ * A task has one PMI. Where it is one rank (srun -n8 ctrun ./program) that belongs to the program,
+ * which may be MPI, and which has it without ctrun; --bootstrap=pmi takes it even there. */
+#ifndef LAUNCHER_CONFIG_RDZV_PMI_H
+#define LAUNCHER_CONFIG_RDZV_PMI_H
+
+#include "launcher/batch/batch.h"
+#include "launcher/config/rdzv_target.h"
+
+/* Fills `out`: is_used, or why_not (nothing outside of Slurm). Looks at the environment and at
+ * PMI_FD, sends nothing. */
+void rdzv_pmi_find(struct config_pmi *out, const struct options *options,
+                   const struct batch_place *place, const struct nnodes *nodes,
+                   const struct batch_source *from);
+/* 0; CTRUN_E_USAGE when --bootstrap=pmi cannot be had. */
+int rdzv_pmi_check(const struct rdzv_target *to, const struct options *options,
+                   struct ctrun_error *err);
+/* A task that leaves the run to its node's agent comes to the fence, too, and waits for nothing. Only
+ * where rdzv_batch_is_told() is false. */
+void rdzv_pmi_attend(const struct options *options, const struct batch_place *place,
+                     const struct batch_source *from);
+
+#endif

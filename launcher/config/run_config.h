@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who takes part in the run, and which part this node is. A batch system or --hosts may tell it, and then
+ * tells at once where the nodes meet: launcher/config/rdzv_resolve.h resolves both. */
+#ifndef LAUNCHER_CONFIG_RUN_CONFIG_H
+#define LAUNCHER_CONFIG_RUN_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launcher/batch/hostlist.h"
+#include "launcher/options/nnodes.h"
+#include "worker_sdk/wire/contract.h"
+#include "worker_sdk/wire/role.h"
+
+/* One of several tasks that a batch system has started on this node; each is one rank. */
+struct config_task {
+    bool is_rank;               /* false: an agent of its own, the rest is 0 */
+    bool is_quiet;              /* another task of this node says what all know */
+    int local_id;               /* our worker's LOCAL_RANK */
+    int local_count;            /* LOCAL_WORLD_SIZE */
+    int place;                  /* ours among those that `placement` has */
+    int node_id;                /* GROUP_RANK */
+    int node_count;             /* GROUP_WORLD_SIZE */
+    char layout[CT_LAYOUT_MAX]; /* tasks of each node: "8+8+7" */
+};
+
+struct run_config {
+    struct nnodes nodes;
+    uint32_t node_unit; /* worlds have a multiple of so many nodes */
+    int nproc;
+    char run_id[CT_RUN_ID_MAX];
+    bool has_run_id;                   /* somebody has chosen it */
+    bool has_size;                     /* somebody has said how many nodes there are */
+    char role[CT_ROLE_MAX];            /* of several, all names: "trainer+data" */
+    struct ct_role_list roles;         /* of this node's workers; empty: `role` is it */
+    struct config_role *role_programs; /* one for each; owned */
+    uint32_t
+        role_restarts[CT_ROLES_MAX]; /* of a worker alone, on this node in a round */
+    uint32_t max_restarts;
+    char host[CT_HOST_MAX];   /* this machine's name */
+    int node_rank;            /* static: ours; else -1 */
+    int node_id;              /* place among the nodes of a batch system or --hosts;
+                                     * else -1 */
+    int node_count;           /* how many these are; 0: not known */
+    struct hostlist expected; /* the nodes' names, as a batch system tells them */
+    const char *batch_system; /* "Slurm": what was not said is its; NULL: none */
+    char batch[CT_HOST_MAX + 192];  /* our place in it, for people */
+    char batch_task[CT_RUN_ID_MAX]; /* for the workers; empty: not a task */
+    uint32_t requeues;              /* earlier starts of the job */
+    uint32_t kill_wait_s; /* between the batch system's SIGTERM and SIGKILL; 0 */
+    struct config_task task;
+};
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a worker is: its program, and its share of the machine. */
+#ifndef LAUNCHER_CONFIG_WORK_CONFIG_H
+#define LAUNCHER_CONFIG_WORK_CONFIG_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "launcher/config/placement.h"
+#include "launcher/config/program.h"
+#include "launcher/config/run_config.h"
+#include "launcher/hardware/nic_hints.h"
+
+struct work_config {
+    struct program program; /* of several roles, the first one's, with their names */
+    bool virtual_local_rank;
+    struct placement placement;
+    struct nic_hints nics;     /* found when they are shown or used */
+    char timer_file[PATH_MAX]; /* named pipe of the file timer; empty: none */
+};
+
+/* `run` is told our place in the placement. All but the program; 0 or a code, as config_resolve(). */
+int work_config_resolve(struct work_config *out, const struct options *options,
+                        char *const *env, struct run_config *run,
+                        struct ctrun_error *err);
+void work_config_deinit(struct work_config *config);
+
+#endif

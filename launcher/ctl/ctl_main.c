@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrunctl: looks at the runs of this machine and steers them, and at the machine itself. */
+#include <stdlib.h>
+
+#include "launcher/ctl/ctl.h"
+#include "launcher/options/habits.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+static const struct ctl_verb *const verbs[] = {
+    &ctl_status, &ctl_signal, &ctl_stop, &ctl_restart, &ctl_resize,  &ctl_drain,
+    &ctl_logs,   &ctl_kv,     &ctl_why,  &ctl_doctor,  &ctl_install, NULL};
+
+enum {
+    VERB_COUNT = sizeof verbs / sizeof *verbs - 1
+};
+
+static void print_usage(FILE *out)
+{
+    fputs(
+        "usage: ctrunctl VERB [options]\n\nLooks at runs of ctrun on this machine and "
+        "steers them.\n\n",
+        out);
+    for (int i = 0; i < VERB_COUNT; i++)
+        fprintf(out, "  %-7s %-12s %.*s\n", verbs[i]->name, verbs[i]->words,
+                (int)strcspn(verbs[i]->help, "\n"), verbs[i]->help);
+    fputs("\nctrunctl VERB --help tells more; --print-completion bash|zsh|fish; "
+          "--version. See ctrunctl(1).\n",
+          out);
+}
+
+static int refuse_verb(const char *word)
+{
+    const char *names[VERB_COUNT + 1] = {0};
+    const char *habit = habits_verb(word);
+    const char *near;
+
+    for (int i = 0; i < VERB_COUNT; i++)
+        names[i] = verbs[i]->name;
+    if (habit) {
+        fprintf(stderr, "ctrunctl: error[E_USAGE]: no verb %s; use ctrunctl %s\n", word,
+                habit);
+        return CT_EXIT_USAGE;
+    }
+    near = ctl_nearest(word, names);
+    fprintf(stderr, "ctrunctl: error[E_USAGE]: no verb %s%s%s%s\n", word,
+            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    if (!near)
+        print_usage(stderr);
+    return CT_EXIT_USAGE;
+}
+
+static int run_verb(const struct ctl_verb *verb, int argc, char **argv)
+{
+    struct ctrun_error err;
+    struct ctl_call call;
+    int code = CT_EXIT_OK;
+
+    if (ctl_parse(&call, verb, argc, argv, &err) < 0) {
+        code = ctl_fail(&err);
+        fprintf(stderr, "ctrunctl: ctrunctl %s --help tells more\n", verb->name);
+        return code;
+    }
+    if (call.wants_help)
+        ctl_print_help(stdout, verb);
+    else
+        code = verb->run(&call);
+    return fflush(stdout) == 0 ? code : CT_EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "--help";
+
+    if (argc < 2) {
+        print_usage(stderr);
+        return CT_EXIT_USAGE;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
+        strcmp(word, "help") == 0) {
+        print_usage(stdout);
+        return CT_EXIT_OK;
+    }
+    if (strcmp(word, "--version") == 0) {
+        printf("ctrunctl %s\n", ctrun_version());
+        return CT_EXIT_OK;
+    }
+    if (strcmp(word, "--print-completion") == 0)
+        return ctl_completion_print(verbs, argv[2]);
+    for (int i = 0; i < VERB_COUNT; i++)
+        if (strcmp(word, verbs[i]->name) == 0)
+            return run_verb(verbs[i], argc - 2, argv + 2);
+    return refuse_verb(word);
+}

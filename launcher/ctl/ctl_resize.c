@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrunctl resize: other limits for a live run. */
+#include "launcher/ctl/ctl_run.h"
+#include "launcher/options/nnodes.h"
+#include "worker_sdk/base/str.h"
+
+static const struct ctl_option options[] = {CTL_RUN, CTL_USER, CTL_JSON, {0}};
+
+static int run(const struct ctl_call *call)
+{
+    struct ct_ctl_request request = {.verb = CT_CTL_RESIZE};
+    struct ctrun_error err;
+    struct nnodes nodes;
+    char said[64];
+
+    if (nnodes_parse(call->words[0], &nodes, &err) < 0 || nodes.min < 1) {
+        (void)ct_fail(&err, CTRUN_E_USAGE, "resize %s: N or MIN:MAX, 1 <= MIN <= MAX",
+                      call->words[0]);
+        return ctl_fail(&err);
+    }
+    request.signal = nodes.min;
+    request.rank = nodes.max;
+    (void)ct_format(said, sizeof said, "was asked to be of %d to %d nodes", nodes.min,
+                    nodes.max);
+    return ctl_run_do(call, &request, "", said);
+}
+
+const struct ctl_verb ctl_resize = {
+    .name = "resize",
+    .words = "N|MIN:MAX",
+    .word_min = 1,
+    .word_max = 1,
+    .help =
+        "change how many nodes a live run may have\n"
+        "Fewer than run now: the last ones become standbys. More: standbys and nodes "
+        "that\n"
+        "come are taken in. Either way the workers start anew, which costs no "
+        "restart.\n"
+        "A minimum counts from the next round on.",
+    .options = options,
+    .run = run,
+};

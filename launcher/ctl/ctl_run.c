@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/ctl/ctl_run.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/client/client.h"
+#include "worker_sdk/wire/contract.h"
+
+enum {
+    ANSWER_MS = 10000, /* an agent that is stopped or swapped out */
+    IN_MAX_BYTES = 2 * (CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES),
+    TEXT_MAX_BYTES = 32 * 1024 * 1024,
+    RUNS_MAX = 256,
+};
+
+/* ---- One question ------------------------------------------------------------------------ */
+
+/* 1: that was the last piece; 0: more will come; or a code. */
+static int take_piece(const struct ct_frame *frame, union ct_message_room *room,
+                      struct ct_buf *text, struct ctrun_error *err)
+{
+    const struct ct_ctl_reply *piece = &room->ctl_reply;
+    struct ct_message message;
+    int rc;
+
+    if (frame->version != CT_FRAME_VERSION)
+        return ct_fail(err, CTRUN_E_VERSION, "its protocol is version %d, ours %d",
+                       frame->version, CT_FRAME_VERSION);
+    if ((rc = ct_message_decode(frame, &message, room)) < 0)
+        return ct_fail(err, CTRUN_E_PROTOCOL, "a broken answer");
+    if (message.kind == CT_MESSAGE_REFUSE)
+        return ct_fail(err, CTRUN_E_VERSION, "%s", message.refuse.text);
+    if (message.kind != CT_MESSAGE_CTL_REPLY)
+        return ct_fail(err, CTRUN_E_PROTOCOL, "an answer to something else");
+    if (piece->code < 0)
+        return ct_fail(err, piece->code, "%s", piece->text);
+    rc = ct_buf_append(text, piece->text, strlen(piece->text));
+    return rc < 0 ? ct_fail(err, rc, "the answer is too long") : piece->is_last;
+}
+
+static int read_answer(int fd, uint64_t deadline_ms, struct ct_buf *text,
+                       struct ctrun_error *err)
+{
+    union ct_message_room *room = ct_zalloc(sizeof *room);
+    struct ct_frame frame;
+    struct ct_buf in;
+    uint8_t *at;
+    ssize_t n;
+    int done = 0;
+    int rc = room ? 0 : ct_fail(err, -ENOMEM, "ask: out of memory");
+
+    ct_buf_init(&in, IN_MAX_BYTES);
+    while (rc == 0 && !done) {
+        if ((rc = ct_client_poll(fd, POLLIN, deadline_ms)) < 0) {
+            (void)ct_fail(err, rc, "no answer: %s", strerror(-rc));
+            break;
+        }
+        if ((rc = ct_buf_reserve(&in, CT_FRAME_BODY_MAX_BYTES, &at)) < 0)
+            break;
+        n = recv(fd, at, CT_FRAME_BODY_MAX_BYTES, 0);
+        if (n <= 0 && (n == 0 || errno != EAGAIN))
+            rc = ct_fail(err, -ECONNRESET,
+                         "it closed the connection (it may not serve uid %u)",
+                         (unsigned)getuid());
+        ct_buf_commit(&in, n > 0 ? (size_t)n : 0);
+        while (rc == 0 && !done &&
+               (rc = ct_frame_decode(ct_buf_data(&in), ct_buf_length(&in), &frame)) >
+                   0) {
+            const size_t taken = (size_t)rc;
+
+            done = rc = take_piece(&frame, room, text, err);
+            ct_buf_consume(&in, taken);
+            rc = rc < 0 ? rc : 0;
+        }
+    }
+    ct_buf_deinit(&in);
+    free(room);
+    return rc;
+}
+
+static int send_request(int fd, const struct ct_ctl_request *request,
+                        struct ctrun_error *err)
+{
+    struct ct_message message;
+    struct ct_buf out;
+    int rc;
+
+    ct_message_init(&message, CT_MESSAGE_CTL_REQUEST);
+    message.ctl_request = *request;
+    ct_buf_init(&out, CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES);
+    rc = ct_message_encode(&out, &message);
+    /* It fits into an empty socket buffer many times. */
+    if (rc == 0 && send(fd, ct_buf_data(&out), ct_buf_length(&out), MSG_NOSIGNAL) !=
+                       (ssize_t)ct_buf_length(&out))
+        rc = -EPIPE;
+    ct_buf_deinit(&out);
+    return rc < 0 ? ct_fail(err, rc, "ask: %s", strerror(-rc)) : 0;
+}
+
+int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
+                struct ct_buf *text, struct ctrun_error *err)
+{
+    const uint64_t deadline_ms = ct_deadline_ms(ANSWER_MS);
+    const int dir = ctl_dir_open(run->dir, false, err);
+    int fd;
+    int rc;
+
+    if (dir < 0)
+        return dir;
+    fd = ctl_dir_connect(dir, run->name, SOCK_STREAM);
+    close(dir);
+    if (fd < 0)
+        return ct_fail(err, fd, "%s: %s", run->name, strerror(-fd));
+    if ((rc = send_request(fd, request, err)) == 0)
+        rc = read_answer(fd, deadline_ms, text, err);
+    close(fd);
+    return rc < 0 ? ct_wrap(err, "run %s",
+                            *run->status.run_id ? run->status.run_id : run->name)
+                  : 0;
+}
+
+int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err)
+{
+    const struct ct_ctl_request request = {.verb = CT_CTL_STATUS, .rank = -1};
+    struct json_status status;
+    struct ct_buf text;
+    char *json = NULL;
+    int rc;
+
+    ct_buf_init(&text, TEXT_MAX_BYTES);
+    rc = ctl_run_ask(run, &request, &text, err);
+    if (rc == 0)
+        json = ct_strndup((const char *)ct_buf_data(&text), ct_buf_length(&text));
+    if (rc == 0 && !json)
+        rc = ct_fail(err, -ENOMEM, "out of memory");
+    if (rc == 0 && (rc = json_status_read(&status, json, strlen(json))) < 0)
+        (void)ct_fail(err, rc, "%s: a broken answer", run->name);
+    ct_buf_deinit(&text);
+    if (rc < 0) {
+        free(json);
+        return rc;
+    }
+    free(run->json);
+    json_status_deinit(&run->status);
+    run->json = json;
+    run->status = status;
+    return 0;
+}
+
+/* ---- All runs ---------------------------------------------------------------------------- */
+
+struct search {
+    struct ctl_runs *runs;
+    const char *wanted; /* NULL: all */
+    const char *path;
+    int rc;
+};
+
+static bool is_wanted(const struct json_status *status, const char *wanted)
+{
+    int64_t pid;
+
+    if (!wanted || strcmp(status->run_id, wanted) == 0)
+        return true;
+    return ct_parse_i64(wanted, 1, INT32_MAX, &pid) == 0 &&
+           (status->pid == pid || status->guard_pid == pid);
+}
+
+static void run_deinit(struct ctl_run *run)
+{
+    free(run->json);
+    json_status_deinit(&run->status);
+}
+
+static void visit(void *context, int dir, const char *name)
+{
+    struct search *search = context;
+    struct ctl_runs *runs = search->runs;
+    struct ctrun_error err;
+    struct ctl_run *run;
+    int rc;
+
+    (void)dir;
+    if (search->rc < 0 || runs->count >= RUNS_MAX)
+        return;
+    run = ct_realloc_array(runs->list, runs->count + 1, sizeof *run);
+    if (!run) {
+        search->rc = -ENOMEM;
+        return;
+    }
+    runs->list = run;
+    run = &runs->list[runs->count];
+    memset(run, 0, sizeof *run);
+    (void)ct_copy(run->dir, sizeof run->dir, search->path);
+    (void)ct_copy(run->name, sizeof run->name, name);
+    rc = ctl_run_refresh(run, &err);
+    if (rc == 0 && is_wanted(&run->status, search->wanted))
+        runs->count++;
+    else
+        run_deinit(run);
+    /* Refused or gone: it ended before we came. */
+    if (rc < 0 && rc != -ECONNREFUSED && rc != -ENOENT)
+        (void)ctl_fail(&err);
+}
+
+static int find_user(const struct ctl_call *call, uid_t *uid, struct ctrun_error *err)
+{
+    int user;
+    int rc = ctl_number(call, "user", &user, err);
+
+    *uid = user < 0 ? getuid() : (uid_t)user;
+    if (rc == 0 && *uid != getuid() && getuid() != 0)
+        rc = ct_fail(err, -EPERM, "--user %d: only root may look at other users' runs",
+                     user);
+    return rc;
+}
+
+/* root may open every folder, and a stranger may have made one of that user's name. */
+static int open_folder(const char *path, uid_t uid, struct ctrun_error *err)
+{
+    const int dir = ctl_dir_open(path, false, err);
+    struct stat info;
+
+    if (dir < 0 || (fstat(dir, &info) == 0 && info.st_uid == uid))
+        return dir;
+    close(dir);
+    return ct_fail(err, -EPERM, "%.300s: is not of user %u", path, (unsigned)uid);
+}
+
+int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
+                  struct ctrun_error *err)
+{
+    char paths[CTL_DIRS_MAX][PATH_MAX];
+    struct search search = {.runs = out, .wanted = ctl_value(call, "run")};
+    struct ctrun_error why = {0};
+    uid_t uid;
+    int count;
+    int rc;
+
+    memset(out, 0, sizeof *out);
+    if ((rc = find_user(call, &uid, err)) < 0)
+        return rc;
+    count = ctl_dir_list(paths, uid);
+    for (int i = 0; i < count && search.rc == 0; i++) {
+        struct ctrun_error closed;
+        const int dir = open_folder(paths[i], uid, &closed);
+
+        if (dir < 0 && dir != -ENOENT)
+            why = closed;
+        if (dir < 0)
+            continue;
+        search.path = paths[i];
+        ctl_dir_walk(dir, CTL_SOCKET_SUFFIX, visit, &search);
+        close(dir);
+    }
+    if (search.rc < 0)
+        return ct_fail(err, search.rc, "%s", strerror(-search.rc));
+    if (out->count > 0)
+        return (int)out->count;
+    if (why.code < 0)
+        (void)ctl_fail(&why);
+    return ct_fail(
+        err, -ESRCH, "no run%s%s of uid %u on this machine (looked in %.300s%s%.300s)",
+        search.wanted ? " " : "", search.wanted ? search.wanted : "", (unsigned)uid,
+        paths[0], count > 1 ? ", " : "", count > 1 ? paths[1] : "");
+}
+
+int ctl_runs_find_one(struct ctl_runs *out, const struct ctl_call *call,
+                      struct ctrun_error *err)
+{
+    char list[512] = "";
+    int rc = ctl_runs_find(out, call, err);
+
+    if (rc < 0 || out->count == 1)
+        return rc;
+    for (size_t i = 0; i < out->count; i++) {
+        const size_t used = strlen(list);
+
+        (void)ct_format(list + used, sizeof list - used, "%s%s (pid %d)", i ? ", " : "",
+                        out->list[i].status.run_id, out->list[i].status.guard_pid);
+    }
+    return ct_fail(err, CTRUN_E_USAGE, "several runs: say --run ID or PID: %s", list);
+}
+
+void ctl_runs_deinit(struct ctl_runs *runs)
+{
+    for (size_t i = 0; i < runs->count; i++)
+        run_deinit(&runs->list[i]);
+    free(runs->list);
+    memset(runs, 0, sizeof *runs);
+}
+
+/* ---- One request ------------------------------------------------------------------------- */
+
+int ctl_run_take_reason(struct ct_ctl_request *request, const struct ctl_call *call,
+                        struct ctrun_error *err)
+{
+    const char *reason = ctl_value(call, "reason");
+    const int rc = reason ? ct_copy(request->reason, sizeof request->reason, reason)
+                          : ct_format(request->reason, sizeof request->reason,
+                                      "ctrunctl %s", call->verb->name);
+
+    return rc < 0 ? ct_fail(err, CTRUN_E_USAGE, "--reason: at most %zu bytes",
+                            sizeof request->reason - 1)
+                  : 0;
+}
+
+/* All nodes say it, on one line. */
+static void make_one_line(char *reason)
+{
+    for (char *p = reason; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == '\x7f')
+            *p = ' ';
+}
+
+int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request,
+               const char *whose, const char *said)
+{
+    struct ct_ctl_request asked = *request;
+    struct ctrun_error err;
+    struct ctl_runs runs;
+    struct ct_buf text;
+    int code = CT_EXIT_OK;
+
+    make_one_line(asked.reason);
+    ct_buf_init(&text, 4096);
+    if (ctl_runs_find_one(&runs, call, &err) < 0 ||
+        ctl_run_ask(&runs.list[0], &asked, &text, &err) < 0)
+        code = ctl_fail(&err);
+    else if (ctl_value(call, "json"))
+        printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));
+    else if (said)
+        printf("%srun %s %s\n", whose, runs.list[0].status.run_id, said);
+    ct_buf_deinit(&text);
+    ctl_runs_deinit(&runs);
+    return code;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrunctl status: the runs of this machine and their workers. */
+#include <errno.h>
+
+#include "launcher/ctl/ctl_run.h"
+#include "launcher/report/messages.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+static const struct ctl_option options[] = {CTL_RUN, CTL_USER, CTL_JSON, {0}};
+
+enum {
+    ROLE_WIDTH = 12, /* of the first column, where a node has several roles */
+    RESTARTS_WIDTH =
+        9, /* of the one behind STATE, where a role may be restarted alone */
+};
+
+static void print_json(const struct ctl_runs *runs)
+{
+    fputs("{\"runs\":[", stdout);
+    for (size_t i = 0; i < runs->count; i++)
+        printf("%s%s", i ? "," : "", runs->list[i].json);
+    fputs("]}\n", stdout);
+}
+
+static void format_memory(char *dst, size_t size, int64_t kb)
+{
+    if (kb < 0)
+        (void)ct_copy(dst, size, "-");
+    else if (kb < 1024 * 1024)
+        (void)ct_format(dst, size, "%.1f MiB", (double)kb / 1024);
+    else
+        (void)ct_format(dst, size, "%.1f GiB", (double)kb / (1024 * 1024));
+}
+
+static void print_worker(const struct json_worker *worker, bool has_restarts)
+{
+    char up[MESSAGES_SPAN_MAX];
+    char memory[24];
+    char step[24] = "-";
+    char state[48];
+    char role[ROLE_WIDTH + 2] = "";
+    char restarts[RESTARTS_WIDTH + 2] = "";
+
+    messages_format_span(up, worker->uptime_ms);
+    format_memory(memory, sizeof memory, worker->rss_kb);
+    if (worker->step >= 0)
+        (void)ct_format(step, sizeof step, "%lld", (long long)worker->step);
+    (void)ct_copy(state, sizeof state, worker->state);
+    if (strcmp(worker->state, "failed") == 0)
+        (void)ct_format(state, sizeof state, "%s %d", worker->cause, worker->code);
+    if (*worker->role)
+        (void)ct_format(role, sizeof role, "%-*.*s ", ROLE_WIDTH, ROLE_WIDTH,
+                        worker->role);
+    if (has_restarts && worker->restarts < 0)
+        (void)ct_format(restarts, sizeof restarts, " %*s", RESTARTS_WIDTH - 1, "-");
+    else if (has_restarts)
+        (void)ct_format(restarts, sizeof restarts, " %*d", RESTARTS_WIDTH - 1,
+                        worker->restarts);
+    printf("  %s%5d %5d %8d  %-10s%s %12s %9s %11s  %s%s%s\n", role, worker->rank,
+           worker->local_rank, worker->pid, state, restarts, up, step, memory,
+           worker->out_file ? worker->out_file : "",
+           worker->out_file && worker->err_file ? " " : "",
+           worker->err_file ? worker->err_file : "");
+}
+
+static bool has_restarts(const struct json_status *status)
+{
+    for (size_t i = 0; i < status->worker_count; i++)
+        if (status->workers[i].restarts >= 0)
+            return true;
+    return false;
+}
+
+static void print_run(const struct json_status *status)
+{
+    const bool with_restarts = has_restarts(status);
+    char up[MESSAGES_SPAN_MAX];
+    char head[ROLE_WIDTH + 2];
+
+    (void)ct_format(head, sizeof head, "%-*s ", ROLE_WIDTH, "ROLE");
+    messages_format_span(up, status->uptime_ms);
+    printf("run %s: %s, pid %d, up %s\n", status->run_id, status->state,
+           status->guard_pid, up);
+    if (status->generation > 0)
+        printf("  generation %llu, restarts %u/%u, world size %u, node %u of %u (%s), "
+               "master %s:%d\n",
+               (unsigned long long)status->generation, status->restart_count,
+               status->max_restarts, status->world_size, status->node_rank,
+               status->nodes, status->host, status->master_addr, status->master_port);
+    if (status->ha_survives > 0)
+        printf("  survives the loss of %u of %u nodes\n", status->ha_survives,
+               status->ha_nodes);
+    else if (status->ha_nodes > 0)
+        printf("  does not survive the loss of the rendezvous' node yet\n");
+    if (status->is_waiting)
+        printf("  waiting for nodes: %u of %u are here%s%s\n", status->joined,
+               status->min_nodes, *status->missing ? "; missing " : "",
+               status->missing);
+    if (status->worker_count > 0)
+        printf("  %s%5s %5s %8s  %-10s%s %12s %9s %11s  %s\n",
+               *status->workers[0].role ? head : "", "RANK", "LOCAL", "PID", "STATE",
+               with_restarts ? " RESTARTS" : "", "UPTIME", "STEP", "MEMORY", "FILES");
+    for (size_t i = 0; i < status->worker_count; i++)
+        print_worker(&status->workers[i], with_restarts);
+}
+
+static int run(const struct ctl_call *call)
+{
+    struct ctrun_error err;
+    struct ctl_runs runs;
+    int code = CT_EXIT_OK;
+
+    if (ctl_runs_find(&runs, call, &err) < 0) {
+        code = ctl_fail(&err);
+        if (err.code == -ESRCH && ctl_value(call, "json"))
+            puts("{\"runs\":[]}");
+    } else if (ctl_value(call, "json"))
+        print_json(&runs);
+    else
+        for (size_t i = 0; i < runs.count; i++)
+            print_run(&runs.list[i].status);
+    ctl_runs_deinit(&runs);
+    return code;
+}
+
+const struct ctl_verb ctl_status = {
+    .name = "status",
+    .words = "",
+    .help =
+        "show the runs of this machine and their workers\n"
+        "Each run answers for its node alone. Without a run: exit code 1, and with\n"
+        "--json an empty list.",
+    .options = options,
+    .run = run,
+};

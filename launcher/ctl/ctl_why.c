@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrunctl why: what stopped the workers the last time, while the run goes on; or, by the folder
+ * of its log files, what ended a run that is over. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "launcher/ctl/ctl_run.h"
+#include "launcher/report/json_summary.h"
+#include "launcher/report/summary.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+#include "worker_sdk/base/signal_name.h"
+
+enum {
+    ANSWER_MAX_BYTES = 256 * 1024
+};
+
+static const struct ctl_option options[] = {CTL_RUN, CTL_USER, CTL_JSON, {0}};
+
+static int show(const struct ctl_call *call, const struct ctl_run *run,
+                struct ctrun_error *err)
+{
+    const struct ct_ctl_request request = {.verb = CT_CTL_WHY, .rank = -1};
+    struct ct_buf text;
+    char *why = NULL;
+    int rc;
+
+    ct_buf_init(&text, ANSWER_MAX_BYTES);
+    rc = ctl_run_ask(run, &request, &text, err);
+    if (rc == 0 && (rc = json_why_read((const char *)ct_buf_data(&text),
+                                       ct_buf_length(&text), &why)) < 0)
+        (void)ct_fail(err, rc, "run %s: a broken answer", run->status.run_id);
+    if (rc == 0 && ctl_value(call, "json"))
+        printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));
+    else if (rc == 0 && *why)
+        fputs(why, stdout);
+    else if (rc == 0)
+        printf("run %s: nothing has failed\n", run->status.run_id);
+    free(why);
+    ct_buf_deinit(&text);
+    return rc;
+}
+
+/* ---- A run that is over ------------------------------------------------------------------ */
+
+static bool is_file(const char *path, struct timespec *changed)
+{
+    struct stat info;
+
+    if (stat(path, &info) < 0 || !S_ISREG(info.st_mode))
+        return false;
+    *changed = info.st_mtim;
+    return true;
+}
+
+/* The file itself, the one in a run's folder, or the newest of the runs below a --log-dir. */
+static int find_summary(const char *path, char *found, size_t size)
+{
+    struct timespec newest = {0};
+    struct timespec changed;
+    char one[PATH_MAX];
+    const struct dirent *entry;
+    DIR *dir;
+
+    if (is_file(path, &newest))
+        return ct_copy(found, size, path);
+    if (ct_format(found, size, "%s/summary.json", path) >= 0 && is_file(found, &newest))
+        return 0;
+    *found = '\0';
+    if (!(dir = opendir(path)))
+        return -errno;
+    while ((entry = readdir(dir)))
+        if (ct_format(one, sizeof one, "%s/%s/summary.json", path, entry->d_name) >=
+                0 &&
+            is_file(one, &changed) &&
+            (changed.tv_sec > newest.tv_sec ||
+             (changed.tv_sec == newest.tv_sec && changed.tv_nsec >= newest.tv_nsec))) {
+            newest = changed;
+            (void)ct_copy(found, size, one);
+        }
+    closedir(dir);
+    return *found ? 0 : -ENOENT;
+}
+
+static void print_end(const struct json_summary *end)
+{
+    static const struct ct_waiting nobody;
+    const struct json_error_file files[CT_FAILURES_MAX] = {0};
+    const struct summary summary = {
+        .verdict = &end->verdict,
+        .name = end->program,
+        .run_id = end->run_id,
+        .log_dir = *end->log_dir ? end->log_dir : NULL,
+        .max_restarts = end->max_restarts,
+        .min_uptime_ms = end->verdict.failures[0].uptime_ms,
+        .waiting = &nobody,
+        .files = files,
+    };
+    struct messages_block block;
+
+    if (end->signal && end->allocation_ends)
+        printf("run %s: ended before the end of its allocation\n", end->run_id);
+    else if (end->signal)
+        printf("run %s: ended by SIG%s (%d)\n", end->run_id,
+               ct_signal_name(end->signal) ? ct_signal_name(end->signal) : "?",
+               end->signal);
+    else if (end->verdict.outcome == CT_OUTCOME_SUCCEEDED)
+        printf("run %s: succeeded\n", end->run_id);
+    else if (*end->message || end->verdict.outcome == 0)
+        printf("ctrun: error[%s]: %s\n", end->error, end->message);
+    else {
+        summary_format(&block, &summary);
+        fputs(block.text, stdout);
+    }
+}
+
+static int print_file(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    char bytes[4096];
+    size_t n;
+
+    while (file && (n = fread(bytes, 1, sizeof bytes, file)) > 0)
+        (void)fwrite(bytes, 1, n, stdout);
+    if (file)
+        fclose(file);
+    return file ? 0 : -errno;
+}
+
+static int run_over(const struct ctl_call *call)
+{
+    const char *where = call->words[0];
+    struct json_summary *end = ct_zalloc(sizeof *end);
+    struct ctrun_error err;
+    char path[PATH_MAX];
+    int rc = end ? find_summary(where, path, sizeof path) : -ENOMEM;
+
+    if (rc == 0 && ctl_value(call, "json"))
+        rc = print_file(path);
+    else if (rc == 0 && (rc = json_summary_read(path, end)) == 0)
+        print_end(end);
+    free(end);
+    if (rc == 0)
+        return CT_EXIT_OK;
+    (void)ct_fail(&err, rc, "%.300s: %s", where,
+                  rc == -ENOENT ? "no summary.json there: a run that has not ended, or "
+                                  "no --log-dir of ctrun"
+                  : rc == -EBADMSG ? "its summary.json is not ctrun's"
+                                   : strerror(-rc));
+    return ctl_fail(&err);
+}
+
+static int run(const struct ctl_call *call)
+{
+    struct ctrun_error err;
+    struct ctl_runs runs;
+    int code = CT_EXIT_OK;
+
+    if (call->word_count > 0)
+        return run_over(call);
+    if (ctl_runs_find_one(&runs, call, &err) < 0 || show(call, &runs.list[0], &err) < 0)
+        code = ctl_fail(&err);
+    ctl_runs_deinit(&runs);
+    return code;
+}
+
+const struct ctl_verb ctl_why = {
+    .name = "why",
+    .words = "[FOLDER]",
+    .word_max = 1,
+    .help = "print the root cause of the last failure of a run\n"
+            "The block that ctrun prints when such a failure ends the run: the same on "
+            "all nodes.\n"
+            "With FOLDER, its --log-dir or the one of the run in it, of a run that is "
+            "over.",
+    .options = options,
+    .run = run,
+};

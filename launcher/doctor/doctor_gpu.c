@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Driver and NCCL as they are found at run time. */
+#include <dlfcn.h>
+
+#include "launcher/doctor/doctor.h"
+#include "launcher/hardware/devices.h"
+#include "launcher/hardware/nvml.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    GPUS_SHOWN = 16
+};
+
+static void look_at_device(struct doctor *doctor, const struct nvml *nvml,
+                           unsigned index)
+{
+    struct nvml_memory memory = {0};
+    struct doctor_finding *finding;
+    char name[NVML_TEXT_MAX] = "unknown";
+    char what[32];
+    void *device;
+
+    (void)ct_format(what, sizeof what, "GPU %u", index);
+    if (nvml->by_index(index, &device) != 0 ||
+        nvml->name(device, name, sizeof name) != 0 ||
+        nvml->memory(device, &memory) != 0) {
+        finding = doctor_add(doctor, DOCTOR_FAIL, what, "the driver cannot reach it");
+        doctor_set_fix(finding, "see nvidia-smi and dmesg | grep NVRM; leave it out by "
+                                "CUDA_VISIBLE_DEVICES");
+        return;
+    }
+    finding = doctor_add(doctor, DOCTOR_OK, what, "%s, %.1f of %.1f GiB in use", name,
+                         (double)memory.used / (1u << 30),
+                         (double)memory.total / (1u << 30));
+    if (memory.used > memory.total / 10) {
+        finding->level = DOCTOR_WARN;
+        doctor_set_fix(finding, "somebody uses it: nvidia-smi shows who");
+    }
+}
+
+static void look_at_driver(struct doctor *doctor, const struct nvml *nvml)
+{
+    char version[NVML_TEXT_MAX] = "unknown";
+    unsigned count = 0;
+
+    (void)nvml->driver_version(version, sizeof version);
+    (void)nvml->count(&count);
+    (void)doctor_add(doctor, DOCTOR_OK, "GPU driver", "%s, %u GPUs", version, count);
+    for (unsigned i = 0; i < count && i < GPUS_SHOWN; i++)
+        look_at_device(doctor, nvml, i);
+}
+
+/* False when there is no library. */
+static bool read_nccl_version(char *dst, size_t size)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
+    int (*get_version)(int *version) = NULL;
+    int version = 0;
+
+    *dst = '\0';
+    if (!library)
+        return false;
+    *(void **)&get_version = dlsym(library, "ncclGetVersion"); /* POSIX's conversion */
+    if (get_version && get_version(&version) == 0)
+        (void)ct_format(dst, size, "%d.%d.%d", version / 10000, version / 100 % 100,
+                        version % 100);
+    dlclose(library);
+    return true;
+}
+
+static void look_at_nccl(struct doctor *doctor, bool is_needed)
+{
+    char version[32];
+
+    if (!read_nccl_version(version, sizeof version))
+        /* PyTorch's wheels bring their own: it is no trouble for them. */
+        (void)doctor_add(doctor, DOCTOR_OK, "NCCL",
+                         is_needed ? "none in the library path (PyTorch brings its own)"
+                                   : "none");
+    else if (*version)
+        (void)doctor_add(doctor, DOCTOR_OK, "NCCL", "%s", version);
+}
+
+void doctor_gpu_versions(char *driver, char *nccl, size_t size)
+{
+    struct nvml nvml;
+    char why[NVML_TEXT_MAX];
+
+    *driver = '\0';
+    (void)read_nccl_version(nccl, size);
+    if (nvml_open(&nvml, why, sizeof why) != 0)
+        return;
+    (void)nvml.driver_version(driver, (unsigned)size);
+    nvml_close(&nvml);
+}
+
+void doctor_gpus(struct doctor *doctor)
+{
+    const int nodes = devices_gpu_count(NULL);
+    struct nvml nvml;
+    char why[NVML_TEXT_MAX];
+    const int rc = nvml_open(&nvml, why, sizeof why);
+
+    if (rc == 0) {
+        look_at_driver(doctor, &nvml);
+        nvml_close(&nvml);
+    } else if (rc > 0)
+        doctor_set_fix(
+            doctor_add(doctor, DOCTOR_FAIL, "GPU driver", "%s", why),
+            "load the module that fits the library (after an update: reboot, or "
+            "rmmod and modprobe nvidia)");
+    else if (nodes == 0)
+        (void)doctor_add(doctor, DOCTOR_OK, "GPUs", "none");
+    else
+        doctor_set_fix(doctor_add(doctor, DOCTOR_FAIL, "GPUs",
+                                  "%d in /dev, but no libnvidia-ml.so.1", nodes),
+                       "install the driver's libraries, in a container its runtime "
+                       "(docker --gpus all)");
+    look_at_nccl(doctor, nodes > 0);
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the nodes of a run told of each other, judged. Pure. */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "launcher/doctor/doctor_net.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    CLOCK_WARN_MS = 1000, /* certificates, logs and caches go by the clock */
+    CLOCK_FAIL_MS = 60000,
+};
+
+/* ---- On the way -------------------------------------------------------------------------- */
+
+/* Tabs between the fields; what is in them has none. */
+void doctor_node_format(char *dst, const struct doctor_node *node)
+{
+    int used = ct_format(dst, DOCTOR_TEXT_MAX,
+                         "%s\t%" PRIu64 "\t%d\t%" PRId64 "\t%s\t%s\t%s\t", node->host,
+                         node->nonce, node->port, node->clock_ms, node->version,
+                         node->driver, node->nccl);
+
+    for (int i = 0; i < node->addr_count && used >= 0; i++) {
+        const int more = ct_format(dst + used, DOCTOR_TEXT_MAX - (size_t)used, "%s%s",
+                                   i ? "," : "", node->addrs[i]);
+
+        used = more < 0 ? more : used + more;
+    }
+}
+
+static bool take(const char **rest, char separator, char *dst, size_t size)
+{
+    size_t length;
+    const char *field = ct_next_field(rest, separator, &length);
+
+    return field && ct_format(dst, size, "%.*s", (int)length, field) >= 0;
+}
+
+int doctor_node_parse(struct doctor_node *out, const char *text)
+{
+    char nonce[24];
+    char port[16];
+    char clock[24];
+    uint64_t number;
+    const char *rest = text;
+
+    *out = (struct doctor_node){0};
+    if (!take(&rest, '\t', out->host, sizeof out->host) ||
+        !take(&rest, '\t', nonce, sizeof nonce) ||
+        !take(&rest, '\t', port, sizeof port) ||
+        !take(&rest, '\t', clock, sizeof clock) ||
+        !take(&rest, '\t', out->version, sizeof out->version) ||
+        !take(&rest, '\t', out->driver, sizeof out->driver) ||
+        !take(&rest, '\t', out->nccl, sizeof out->nccl) ||
+        ct_parse_u64(nonce, 0, UINT64_MAX, &out->nonce) < 0 ||
+        ct_parse_u64(port, 1, 65535, &number) < 0 ||
+        ct_parse_i64(clock, INT64_MIN, INT64_MAX, &out->clock_ms) < 0)
+        return -EBADMSG;
+    out->port = (int)number;
+    while (out->addr_count < DOCTOR_NODE_ADDRS &&
+           take(&rest, ',', out->addrs[out->addr_count], sizeof *out->addrs))
+        out->addr_count += *out->addrs[out->addr_count] != '\0';
+    return 0;
+}
+
+/* ---- What differs ------------------------------------------------------------------------ */
+
+static void check_clocks(struct doctor *doctor, const struct doctor_node *nodes,
+                         int count)
+{
+    int first = 0;
+    int last = 0;
+    int64_t spread_ms;
+    struct doctor_finding *finding;
+
+    for (int i = 1; i < count; i++) {
+        if (nodes[i].clock_ms < nodes[first].clock_ms)
+            first = i;
+        if (nodes[i].clock_ms > nodes[last].clock_ms)
+            last = i;
+    }
+    spread_ms = nodes[last].clock_ms - nodes[first].clock_ms;
+    if (spread_ms < CLOCK_WARN_MS) {
+        (void)doctor_add(doctor, DOCTOR_OK, "clocks", "within %" PRId64 " ms",
+                         spread_ms);
+        return;
+    }
+    finding = doctor_add(doctor, spread_ms < CLOCK_FAIL_MS ? DOCTOR_WARN : DOCTOR_FAIL,
+                         "clocks", "%s is %.1f s ahead of %s", nodes[last].host,
+                         (double)spread_ms / 1000, nodes[first].host);
+    doctor_set_fix(finding, "set them by NTP: chronyc tracking, timedatectl status");
+}
+
+/* The text at `offset` in each node. */
+static void check_same(struct doctor *doctor, const struct doctor_node *nodes,
+                       int count, const char *what, size_t offset,
+                       enum doctor_level level, const char *fix)
+{
+    const char *first = (const char *)&nodes[0] + offset;
+
+    for (int i = 1; i < count; i++) {
+        const char *other = (const char *)&nodes[i] + offset;
+
+        if (strcmp(first, other) == 0)
+            continue;
+        doctor_set_fix(doctor_add(doctor, level, what, "%s on %s, %s on %s",
+                                  *first ? first : "none", nodes[0].host,
+                                  *other ? other : "none", nodes[i].host),
+                       "%s", fix);
+        return;
+    }
+    if (*first)
+        (void)doctor_add(doctor, DOCTOR_OK, what, "%s on all nodes", first);
+}
+
+void doctor_check_nodes(struct doctor *doctor, const struct doctor_node *nodes,
+                        int count)
+{
+    char list[384] = "";
+
+    for (int i = 0; i < count; i++) {
+        const size_t used = strlen(list);
+
+        (void)ct_format(list + used, sizeof list - used, "%s%s", i ? ", " : "",
+                        nodes[i].host);
+    }
+    (void)doctor_add(doctor, DOCTOR_OK, "nodes", "%d: %s", count, list);
+    check_clocks(doctor, nodes, count);
+    check_same(doctor, nodes, count, "ctrun", offsetof(struct doctor_node, version),
+               DOCTOR_WARN, "install the same version everywhere");
+    check_same(doctor, nodes, count, "GPU driver", offsetof(struct doctor_node, driver),
+               DOCTOR_WARN, "NCCL works best with one driver everywhere");
+    check_same(doctor, nodes, count, "NCCL", offsetof(struct doctor_node, nccl),
+               DOCTOR_FAIL, "NCCL refuses other versions of itself: install one");
+}
+
+/* ---- Ways -------------------------------------------------------------------------------- */
+
+static const char *error_text(int error)
+{
+    return error == DOCTOR_SOMEBODY_ELSE ? "another machine answers" : strerror(error);
+}
+
+/* All ways from a to b. */
+struct pair {
+    bool is_tried;
+    bool works;
+    char bad[384]; /* addresses that do not */
+};
+
+static void look_at_pair(struct pair *out, const struct doctor_node *nodes,
+                         const struct doctor_way *ways, size_t count, int from, int to)
+{
+    *out = (struct pair){0};
+    for (size_t i = 0; i < count; i++) {
+        const struct doctor_way *way = &ways[i];
+        const size_t used = strlen(out->bad);
+
+        if (way->from != from || way->to != to)
+            continue;
+        out->is_tried = true;
+        out->works |= way->error == 0;
+        if (way->error != 0)
+            (void)ct_format(out->bad + used, sizeof out->bad - used, "%s%s: %s",
+                            used ? "; " : "", nodes[to].addrs[way->addr],
+                            error_text(way->error));
+    }
+}
+
+static void tell_pair(struct doctor *doctor, const struct doctor_node *nodes, int from,
+                      int to, const struct pair *pair)
+{
+    struct doctor_finding *finding = doctor_add(
+        doctor, pair->works ? DOCTOR_WARN : DOCTOR_FAIL, "reachability",
+        "%s -> %s: %.300s", nodes[from].host, nodes[to].host,
+        *pair->bad ? pair->bad : "it has no address but loopback");
+
+    if (pair->works)
+        doctor_set_fix(finding, "other addresses work: keep libraries off this one by "
+                                "--net NETWORK");
+    else
+        doctor_set_fix(finding, "open TCP between them (few ports: --port-range), or "
+                                "name a network that both are in: --net");
+}
+
+void doctor_check_ways(struct doctor *doctor, const struct doctor_node *nodes,
+                       int count, const struct doctor_way *ways, size_t way_count)
+{
+    int slowest_ms = 0;
+    int good = 0;
+
+    for (size_t i = 0; i < way_count; i++)
+        if (ways[i].error == 0 && ways[i].took_ms > slowest_ms)
+            slowest_ms = ways[i].took_ms;
+    for (int from = 0; from < count; from++)
+        for (int to = 0; to < count; to++) {
+            struct pair pair;
+
+            if (from == to)
+                continue;
+            look_at_pair(&pair, nodes, ways, way_count, from, to);
+            good += pair.works;
+            if (!pair.works || *pair.bad)
+                tell_pair(doctor, nodes, from, to, &pair);
+        }
+    (void)doctor_add(doctor, DOCTOR_OK, "reachability",
+                     "%d of %d network paths between nodes work; slowest in %d ms",
+                     good, count * (count - 1), slowest_ms);
+}
+
+/* ---- Each node by itself ----------------------------------------------------------------- */
+
+void doctor_findings_format(char *dst, size_t size, const struct doctor *doctor)
+{
+    size_t used = 0;
+
+    *dst = '\0';
+    for (size_t i = 0; i < doctor->count; i++) {
+        const struct doctor_finding *finding = &doctor->list[i];
+
+        if (finding->level == DOCTOR_OK)
+            continue;
+        if (ct_format(dst + used, size - used, "%d\t%s\t%s\t%s\n", finding->level,
+                      finding->what, finding->value, finding->fix) < 0) {
+            dst[used] = '\0';
+            return;
+        }
+        used += strlen(dst + used);
+    }
+}
+
+static struct doctor_finding *find_same(struct doctor *doctor, int level,
+                                        const char *what, const char *fix)
+{
+    for (size_t i = 0; i < doctor->count; i++) {
+        struct doctor_finding *finding = &doctor->list[i];
+
+        if ((int)finding->level == level && strcmp(finding->what, what) == 0 &&
+            strcmp(finding->fix, fix) == 0)
+            return finding;
+    }
+    return NULL;
+}
+
+static void add_finding(struct doctor *doctor, const char *host, int level,
+                        const char *what, const char *value, const char *fix)
+{
+    struct doctor_finding *same = find_same(doctor, level, what, fix);
+    char others[sizeof same->value];
+
+    if (!same) {
+        doctor_set_fix(doctor_add(doctor, (enum doctor_level)level, what, "%s: %.300s",
+                                  host, value),
+                       "%s", fix);
+        return;
+    }
+    (void)ct_copy(others, sizeof others, same->value); /* same size */
+    (void)ct_format(same->value, sizeof same->value, "%s, %s", host, others);
+}
+
+void doctor_add_findings(struct doctor *doctor, const char *host, const char *text)
+{
+    const char *rest = text;
+    char level[8];
+    char what[32];
+    char value[512];
+    char fix[256];
+    uint64_t number;
+
+    while (take(&rest, '\t', level, sizeof level) &&
+           take(&rest, '\t', what, sizeof what) &&
+           take(&rest, '\t', value, sizeof value) &&
+           take(&rest, '\n', fix, sizeof fix) &&
+           ct_parse_u64(level, DOCTOR_WARN, DOCTOR_FAIL, &number) == 0)
+        add_finding(doctor, host, (int)number, what, value, fix);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which node of a run hosts its rendezvous, decided in etcd; and the run's journal, kept there.
+ *
+ *     LOOKING ──somebody's key──> WATCHING ──key gone, watch compacted, time──┐
+ *      ▲ │                                                                    │
+ *      │ └─no key: lease, key created──> LEADING ──lease or key is gone──┐    │
+ *      └────────────────────────────────────────────────────────────────┴────┘
+ *
+ * The key PREFIX/RUN_ID/host holds the winner's addresses and lives as long as its lease. While
+ * LEADING the lease is renewed six times per TTL. For half a TTL after the last renewal that
+ * etcd confirmed (counted from when it was asked) the host may speak to the agents; then it
+ * falls silent until the next one, by its own clock. So a successor, which cannot win before
+ * the whole TTL is over, knows when the last word of its predecessor was. In an etcd of the run's own
+ * each renewal writes the key once more, too: who watches it knows that time without what etcd took
+ * to end the lease (a new leader of etcd begins all leases anew).
+ *
+ * PREFIX/RUN_ID/journal is what the next host must know. It is written in transactions that
+ * fail once the writer's key is gone: a deposed host writes nothing. It outlives its host by ten
+ * minutes.
+ *
+ * A watch that is cut is taken up again at the next member from the revision seen last; one
+ * that was compacted meanwhile begins with a new look. A member that has lost its leader keeps
+ * watches open and silent: so none lasts longer than half a TTL.
+ *
+ * One thread, which makes all callbacks. */
+#ifndef LAUNCHER_ETCD_ELECTION_H
+#define LAUNCHER_ETCD_ELECTION_H
+
+#include "launcher/config/etcd_config.h"
+#include "launcher/net/etcd_host.h"
+
+struct election;
+
+struct election_options {
+    const struct etcd_config *config; /* kept */
+    const char *run_id;               /* kept */
+    struct etcd_host self;
+    bool
+        ends_with_run; /* this etcd is the run's own: nothing has to be left there in order, and
+                         * it forgets old revisions, so that each renewal may write the key */
+    void *context; /* kept */
+    /* Who hosts now; count 0: nobody. */
+    void (*on_host)(void *context, const struct etcd_host *host);
+    /* We won. The journal is as it was written last (length 0: a new run). The
+     * predecessor's last renewal began at `heard_ms` at the latest, by our clock: no heartbeat
+     * that was sent later was acknowledged. We may speak until `until_ms`. Terms grow with each
+     * winner. */
+    int (*on_elected)(void *context, uint64_t term, const void *journal, size_t length,
+                      uint64_t heard_ms, uint64_t until_ms);
+    /* A renewal that began at asked_ms has succeeded: we are host, and were so then. */
+    void (*on_renewed)(void *context, uint64_t asked_ms, uint64_t until_ms);
+    void (*on_deposed)(void *context);
+    /* The journal of that number, or a later one, is safe. */
+    void (*on_written)(void *context, uint64_t sequence);
+};
+
+/* Reaches etcd once within timeout_ms, so that what is wrong is known before anything starts,
+ * then goes on in a thread; *out is set before that makes callbacks. 0 or a code of etcd_do(). */
+int election_start(struct election **out, const struct election_options *options,
+                   uint64_t timeout_ms, struct ctrun_error *err);
+/* Any thread: this is the journal from now on (copied). Numbers grow; only the last one counts.
+ * length 0: the run is over, nothing stays. 0, -EFBIG, -ENOMEM. */
+int election_write(struct election *election, uint64_t sequence, const void *journal,
+                   size_t length);
+/* Any thread: somebody waits for the next renewal, which comes soon. */
+void election_hurry(struct election *election);
+/* Any thread: see etcd_set_members(). */
+void election_set_members(struct election *election, const struct etcd_config *config);
+/* Gives the place up, so that another node has it at once, and ends the thread; no callback is
+ * running or will come. NULL is fine. Waits four seconds at most for etcd. */
+void election_stop(struct election *election);
+
+#endif

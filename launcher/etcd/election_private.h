@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of election.h share, and nobody else sees:
+ *
+ *     election.c        life, the thread
+ *     election_lead.c   winning, renewing, the journal, resigning
+ *     election_watch.c  waiting for the place to become free
+ *     election_state.c  states, waiting, who hosts
+ *
+ * Each needs only those below it. */
+#ifndef LAUNCHER_ETCD_ELECTION_PRIVATE_H
+#define LAUNCHER_ETCD_ELECTION_PRIVATE_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "launcher/etcd/election.h"
+#include "launcher/etcd/election_rules.h"
+#include "launcher/etcd/etcd.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    ELECTION_CALL_MS =
+        5000, /* while nobody depends on us: patient with an etcd that elects */
+    ELECTION_PAUSE_MS = 200, /* etcd does not answer at all: next try */
+    /* What etcd takes in one request is 1.5 MiB, in base64. */
+    ELECTION_JOURNAL_MAX_BYTES = 1 << 20,
+    ELECTION_HEAD_BYTES =
+        2, /* in front of the journal: version; did its writer resign? */
+    ELECTION_VERSION = 1,
+};
+
+enum election_state {
+    ELECTION_LOOKING,
+    ELECTION_WATCHING,
+    ELECTION_LEADING,
+};
+
+struct election {
+    struct election_options options;
+    struct etcd *etcd;
+    enum election_state state;
+    char host_key[JSON_ETCD_KEY_MAX];
+    char journal_key[JSON_ETCD_KEY_MAX];
+    char self[ETCD_HOST_TEXT_MAX];
+    uint64_t ttl_ms;
+    int64_t lease;
+    int64_t term;                /* LEADING: when our key was created, a revision */
+    int64_t revision;            /* LEADING: of the store, as far as we know */
+    int64_t host_lease;          /* of the host that was there last; 0: none was seen */
+    int64_t seen_revision;       /* everything up to it is known; 0: nothing is */
+    struct election_sight sight; /* of the host that was there last */
+    bool says_watch;             /* the next watch is worth an event */
+    bool is_silent;              /* this one has had no answer at all */
+    bool is_unwell;              /* etcd does not answer, and people know */
+    char host[ETCD_HOST_TEXT_MAX]; /* what was said last of who hosts */
+    uint64_t renewed_ms; /* when the last renewal that was confirmed was asked for */
+    uint64_t renew_ms;   /* when the next one is due */
+    int64_t journal_lease;
+    uint64_t journal_renew_ms;
+    uint64_t written; /* sequence */
+
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool is_stopping;
+    pthread_mutex_t mutex; /* what follows */
+    pthread_cond_t changed;
+    uint8_t *journal; /* owned; head and what was given; NULL: nothing to write yet */
+    size_t journal_length;
+    uint64_t sequence;
+    bool is_over;    /* the run: nothing stays */
+    bool is_hurried; /* a renewal is waited for */
+};
+
+/* election_state.c */
+
+void election_set_state(struct election *election, enum election_state state,
+                        const char *why);
+bool election_is_stopping(struct election *election);
+/* Until the time, or the end; with wants_writes also until there is something to write. */
+void election_sleep(struct election *election, uint64_t until_ms, bool wants_writes);
+/* Etcd does not do what it should: said once, until it does; and a short pause. */
+void election_log_down(struct election *election, const char *what,
+                       const struct ctrun_error *why);
+void election_log_up(struct election *election);
+/* kv NULL: nobody hosts. */
+void election_tell_host(struct election *election, const struct json_etcd_kv *kv);
+
+/* election_lead.c */
+
+/* Tries to become host. 1: LEADING; 0: another one was quicker; or a code. */
+int election_campaign(struct election *election, struct ctrun_error *err);
+/* CTRUN_E_VERSION where the run's journal is one that we could not go on with. */
+int election_check_journal(struct election *election, uint64_t deadline_ms,
+                           struct ctrun_error *err);
+/* While LEADING. */
+void election_lead(struct election *election);
+/* After the thread has ended. */
+void election_resign(struct election *election);
+
+/* election_watch.c */
+
+/* A host was there and is not any more; a watch from then on tells of its last renewal. */
+bool election_has_missed_end(const struct election *election);
+/* While WATCHING. */
+void election_watch(struct election *election);
+
+#endif

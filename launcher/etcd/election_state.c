@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an election is at, and who hosts: told to people and to its user. */
+#include <string.h>
+
+#include "launcher/etcd/election_private.h"
+#include "worker_sdk/base/cond.h"
+
+static const char *const state_names[] = {"looking", "watching", "leading"};
+
+void election_set_state(struct election *election, enum election_state state,
+                        const char *why)
+{
+    struct ct_event event;
+
+    if (election->state == state)
+        return;
+    ct_info("etcd: %s -> %s (%s) run=%s", state_names[election->state],
+            state_names[state], why, election->options.run_id);
+    ct_event_begin(&event, "election");
+    ct_event_str(&event, "from", state_names[election->state]);
+    ct_event_str(&event, "to", state_names[state]);
+    ct_event_str(&event, "why", why);
+    ct_event_int(&event, "term", election->term);
+    ct_event_end(&event);
+    election->state = state;
+    election->says_watch = true;
+}
+
+bool election_is_stopping(struct election *election)
+{
+    return atomic_load(&election->is_stopping);
+}
+
+/* ---- Waiting ------------------------------------------------------------------------- */
+
+/* Until the time, a write, or the end. */
+void election_sleep(struct election *election, uint64_t until_ms, bool wants_writes)
+{
+    pthread_mutex_lock(&election->mutex);
+    while (!election_is_stopping(election) && ct_left_ms(until_ms) > 0 &&
+           !(wants_writes && election->journal &&
+             election->sequence > election->written) &&
+           !(wants_writes && election->is_hurried))
+        (void)ct_cond_wait(&election->changed, &election->mutex, until_ms);
+    pthread_mutex_unlock(&election->mutex);
+}
+
+void election_log_down(struct election *election, const char *what,
+                       const struct ctrun_error *why)
+{
+    ct_log(election->is_unwell ? CTRUN_LOG_DEBUG : CTRUN_LOG_WARN, "etcd: %s: %s", what,
+           why->text);
+    election->is_unwell = true;
+    election_sleep(election, ct_deadline_ms(ELECTION_PAUSE_MS), false);
+}
+
+void election_log_up(struct election *election)
+{
+    if (election->is_unwell)
+        ct_warn("etcd answers again");
+    election->is_unwell = false;
+}
+
+/* ---- Who hosts ----------------------------------------------------------------------- */
+
+void election_tell_host(struct election *election, const struct json_etcd_kv *kv)
+{
+    const char *text = kv ? (const char *)kv->value : "";
+    struct etcd_host host = {0};
+
+    if (kv && kv->lease != 0)
+        election->host_lease = kv->lease;
+    if (strcmp(text, election->host) == 0)
+        return;
+    if (kv && etcd_host_parse(&host, text, kv->length) < 0)
+        ct_warn("etcd: %s does not hold the address of a rendezvous server",
+                election->host_key);
+    else if (kv)
+        ct_info("etcd: the rendezvous is on host=%s run=%s", host.name,
+                election->options.run_id);
+    (void)ct_copy(election->host, sizeof election->host, text); /* cut: no host's */
+    election->options.on_host(election->options.context, &host);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This node's part in the election of the rendezvous host: its server listens from the beginning
+ * and turns everybody away until it is elected; its agent is told where the host is.
+ *
+ *     leader_candidate_create ── server with its gate and sink ── leader_candidate_start ── leader_candidate_stop
+ *
+ *     election's thread: elected ── server_lead     renewed, written ── gate, server_poke
+ *                        deposed ── server_yield    host known ── leader_candidate_find_servers
+ *     server's thread:   a step of the run ── sink ── election_write
+ *
+ * With --ha the first server serves before there is an etcd:
+ *
+ *     leader_candidate_create ── leader_candidate_serve ── leader_candidate_use, _start ── it is elected: from now on the
+ *     gate and the journal are etcd's ── leader_candidate_commit ── and from now on for good */
+#ifndef LAUNCHER_ETCD_LEADER_CANDIDATE_H
+#define LAUNCHER_ETCD_LEADER_CANDIDATE_H
+
+#include "launcher/config/config.h"
+#include "launcher/net/addresses.h"
+#include "rendezvous/server/server.h"
+
+struct leader_candidate;
+
+/* `config` is kept; its etcd is used unless leader_candidate_use() names another. 0 or -ENOMEM. */
+int leader_candidate_create(struct leader_candidate **out, const struct config *config,
+                            struct ctrun_error *err);
+/* This etcd, the run's own, before leader_candidate_start(). */
+void leader_candidate_use(struct leader_candidate *candidate,
+                          const struct etcd_config *etcd);
+/* The run's own etcd has these members now. Any thread. */
+void leader_candidate_set_members(struct leader_candidate *candidate,
+                                  const struct etcd_config *etcd);
+/* Serves without an etcd: whatever the server, kept, has to say may be said. Before server_lead(). */
+void leader_candidate_serve(struct leader_candidate *candidate, struct server *server);
+/* No more: it has founded nothing, and may be elected from now on. server_yield() is next. */
+void leader_candidate_stand_down(struct leader_candidate *candidate);
+/* This node is elected, what it says is bound to the lease, and the journal is in etcd. From now on
+ * other nodes may be told: it serves for as long as it is elected. False: not yet. */
+bool leader_candidate_commit(struct leader_candidate *candidate);
+/* Ends the election; goes on as after leader_candidate_serve(), if nothing was committed. */
+void leader_candidate_revert(struct leader_candidate *candidate);
+/* Elected, and not by leader_candidate_serve() alone. Any thread. */
+bool leader_candidate_leads(struct leader_candidate *candidate);
+/* For server_options; they live as long as the candidate. */
+struct gate *leader_candidate_gate(struct leader_candidate *candidate);
+const struct journal_sink *leader_candidate_sink(struct leader_candidate *candidate);
+/* The server, kept, listens at that port. Reaches etcd, saying so every ten seconds, for as long
+ * as the configuration allows. 0, CTRUN_E_UNREACHABLE, _AUTH, _USAGE. */
+int leader_candidate_start(struct leader_candidate *candidate, struct server *server,
+                           const struct addresses *addresses, uint16_t port,
+                           struct ctrun_error *err);
+/* Where the host is now; 0: nobody is. Any thread. */
+size_t leader_candidate_find_servers(struct leader_candidate *candidate,
+                                     struct ct_addr *out, size_t max);
+/* The server must have ended (server_join), but be there: gives the place up. */
+void leader_candidate_stop(struct leader_candidate *candidate);
+/* After the server is destroyed. NULL is fine. */
+void leader_candidate_destroy(struct leader_candidate *candidate);
+
+#endif

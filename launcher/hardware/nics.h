@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The network devices of a machine that are on its PCI buses, from a sysfs tree ("/sys", or a
+ * made-up one in tests): those that speak verbs (InfiniBand, RoCE) and, of functions that have
+ * none such, Ethernet interfaces. */
+#ifndef LAUNCHER_HARDWARE_NICS_H
+#define LAUNCHER_HARDWARE_NICS_H
+
+#include <stdbool.h>
+
+#include "launcher/hardware/pci_path.h"
+
+enum {
+    NICS_MAX = 64,
+    NICS_NAME_MAX = 64
+};
+
+enum nic_kind {
+    NIC_INFINIBAND,
+    NIC_ROCE,
+    NIC_ETHERNET,
+};
+
+struct nic {
+    char name[NICS_NAME_MAX]; /* mlx5_0, eth0 */
+    enum nic_kind kind;
+    bool has_link; /* a port has a link; or nothing tells */
+    int node;      /* NUMA */
+    char path[PCI_PATH_MAX];
+};
+
+struct nics {
+    int count;
+    struct nic list[NICS_MAX]; /* by kind, then by name: mlx5_2 before mlx5_10 */
+};
+
+/* What cannot be read is left out. */
+void nics_read(struct nics *out, const char *sysfs);
+const char *nic_kind_name(enum nic_kind kind);
+
+#endif

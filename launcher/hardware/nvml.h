@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The driver's own library, loaded where it is needed. It makes no CUDA context: looking takes no
+ * memory of a GPU and disturbs nobody. Functions and structs are those of nvml.h; 0 is success. */
+#ifndef LAUNCHER_HARDWARE_NVML_H
+#define LAUNCHER_HARDWARE_NVML_H
+
+#include <stddef.h>
+
+enum {
+    NVML_TEXT_MAX = 96
+};
+
+struct nvml_pci { /* nvmlPciInfo_t, version 3 */
+    char legacy[16];
+    unsigned domain;
+    unsigned bus;
+    unsigned device;
+    unsigned device_id;
+    unsigned subsystem_id;
+    char text[32];
+};
+
+struct nvml_memory {
+    unsigned long long total;
+    unsigned long long free;
+    unsigned long long used;
+};
+
+struct nvml {
+    void *library;
+    int (*init)(void);
+    int (*shutdown)(void);
+    const char *(*error_text)(int rc);
+    int (*driver_version)(char *version, unsigned size);
+    int (*count)(unsigned *count);
+    int (*by_index)(unsigned index, void **device);
+    int (*by_uuid)(const char *uuid, void **device);
+    int (*parent)(void *mig, void **device); /* NULL: a driver from before MIG */
+    int (*name)(void *device, char *name, unsigned size);
+    int (*memory)(void *device, struct nvml_memory *memory);
+    int (*pci)(void *device, struct nvml_pci *out);
+    int (*uuid)(void *device, char *text, unsigned size);
+};
+
+/* Loads and initialises it. 0: nvml_close() it. -ENOENT: there is none, or none that can be used;
+ * a number above 0: it refuses, in the words of why[size]. */
+int nvml_open(struct nvml *nvml, char *why, size_t size);
+void nvml_close(struct nvml *nvml);
+
+#endif

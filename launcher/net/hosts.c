@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/net/hosts.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "launcher/net/dns_retry.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/nic.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/client/client.h"
+#include "worker_sdk/wire/frame.h"
+
+enum {
+    PROBE_MS = 2000,
+    OWNER_MS = 300, /* for a line of an error: that one should come soon */
+    FREE_PORT_TRIES = 100,
+};
+
+static void judge(struct hosts *hosts, size_t count)
+{
+    hosts->count = count;
+    hosts->is_mine = false;
+    hosts->is_loopback = count > 0;
+    for (size_t i = 0; i < count; i++) {
+        hosts->is_loopback &= ct_addr_is_loopback(&hosts->addrs[i]);
+        hosts->is_mine |= ct_nic_is_mine(&hosts->addrs[i]);
+    }
+}
+
+int hosts_resolve(struct hosts *out, const struct config *config,
+                  struct ctrun_error *err)
+{
+    int count = config->rdzv.backend == CONFIG_ETCD
+                    ? 0
+                    : dns_retry_resolve(&config->rdzv.endpoint,
+                                        config->rdzv.connect_timeout_ms, out->addrs,
+                                        CT_ADDRS_MAX, err);
+
+    judge(out, count > 0 ? (size_t)count : 0);
+    if (count > 0 && config->rdzv.place_count > 1)
+        hosts_set_places(out, config->rdzv.places, config->rdzv.place_count);
+    return count < 0 ? count : 0;
+}
+
+void hosts_set(struct hosts *out, const struct ct_addr *addrs, size_t count)
+{
+    if (count > CT_ADDRS_MAX)
+        count = CT_ADDRS_MAX;
+    memcpy(out->addrs, addrs, count * sizeof *addrs);
+    judge(out, count);
+}
+
+enum hosts_role hosts_role(const struct hosts *hosts, const struct config *config)
+{
+    if (config->rdzv.backend == CONFIG_LOCAL)
+        return HOSTS_SERVE;
+    if (config->rdzv.backend == CONFIG_STATIC)
+        return config->run.node_rank == 0 ? HOSTS_SERVE : HOSTS_CLIENT;
+    switch (config->rdzv.is_host) {
+    case CONFIG_HOST_YES: return HOSTS_SERVE;
+    case CONFIG_HOST_NO: return HOSTS_CLIENT;
+    case CONFIG_HOST_AUTO: break;
+    }
+    return hosts->is_mine ? HOSTS_SERVE_OR_JOIN : HOSTS_CLIENT;
+}
+
+void hosts_set_places(struct hosts *hosts, const uint16_t *ports, int count)
+{
+    const size_t most = CT_ADDRS_MAX / (size_t)count;
+    const size_t hosts_count = hosts->count < most ? hosts->count : most;
+
+    for (int p = count - 1; p >= 0; p--)
+        for (size_t i = 0; i < hosts_count; i++) {
+            struct ct_addr *addr = &hosts->addrs[(size_t)p * hosts_count + i];
+
+            *addr = hosts->addrs[i];
+            ct_addr_set_port(addr, ports[p]);
+        }
+    hosts->count = hosts_count * (size_t)count;
+}
+
+void hosts_set_port(struct hosts *hosts, uint16_t port)
+{
+    for (size_t i = 0; i < hosts->count; i++)
+        ct_addr_set_port(&hosts->addrs[i], port);
+}
+
+/* ---- Who is there -------------------------------------------------------------------- */
+
+/* A frame of a version that does not exist: our server answers that it cannot speak it. */
+static bool is_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
+{
+    const uint8_t question[CT_FRAME_HEADER_BYTES] = {CT_FRAME_MAGIC_0,
+                                                     CT_FRAME_MAGIC_1};
+    uint64_t deadline_ms = ct_deadline_ms(limit_ms);
+    uint8_t answer[2];
+    size_t got = 0;
+    int fd = ct_client_dial(addr, deadline_ms);
+
+    if (fd < 0)
+        return false;
+    if (send(fd, question, sizeof question, MSG_NOSIGNAL) == (ssize_t)sizeof question) {
+        while (got < sizeof answer && ct_client_poll(fd, POLLIN, deadline_ms) > 0) {
+            ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
+
+            if (n <= 0)
+                break;
+            got += (size_t)n;
+        }
+    }
+    close(fd);
+    return got == sizeof answer && answer[0] == CT_FRAME_MAGIC_0 &&
+           answer[1] == CT_FRAME_MAGIC_1;
+}
+
+static bool find_ctrun(const struct hosts *hosts, uint64_t limit_ms)
+{
+    for (size_t i = 0; i < hosts->count; i++)
+        if (ct_nic_is_mine(&hosts->addrs[i]) && is_ctrun(&hosts->addrs[i], limit_ms))
+            return true;
+    return false;
+}
+
+bool hosts_find_ctrun(const struct hosts *hosts)
+{
+    return find_ctrun(hosts, PROBE_MS);
+}
+
+/* ---- Explanations -------------------------------------------------------------------- */
+
+static void format_endpoint(char *dst, size_t size, const struct config *config)
+{
+    bool is_v6 = strchr(config->rdzv.endpoint.host, ':');
+
+    (void)ct_format(dst, size, "%s%s%s:%d", is_v6 ? "[" : "",
+                    config->rdzv.endpoint.host, is_v6 ? "]" : "",
+                    config->rdzv.endpoint.port);
+}
+
+static void format_addrs(char *dst, size_t size, const struct ct_addr *addrs,
+                         size_t count)
+{
+    char one[CT_ADDR_TEXT_MAX];
+
+    *dst = '\0';
+    for (size_t i = 0; i < count; i++) {
+        size_t used = strlen(dst);
+
+        ct_addr_format_host(one, &addrs[i]);
+        (void)ct_format(dst + used, size - used, "%s%s", used ? ", " : "", one);
+    }
+}
+
+static bool is_free(int port)
+{
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6,
+                               .sin6_port = htons((uint16_t)port)};
+    struct sockaddr_in any4 = {.sin_family = AF_INET,
+                               .sin_port = htons((uint16_t)port)};
+    const int off = 0;
+    bool is_bound;
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0) { /* of both families */
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        is_bound = bind(fd, (struct sockaddr *)&any, sizeof any) == 0;
+    } else {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        is_bound = fd >= 0 && bind(fd, (struct sockaddr *)&any4, sizeof any4) == 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    return is_bound;
+}
+
+/* The next port that nobody has on this machine now; 0: none near. */
+static int find_free_port(int port)
+{
+    for (int next = port + 1; next <= port + FREE_PORT_TRIES && next <= UINT16_MAX;
+         next++)
+        if (is_free(next))
+            return next;
+    return 0;
+}
+
+void hosts_explain_busy(struct messages_block *out, const struct hosts *hosts,
+                        const struct config *config, const char *owner)
+{
+    const int free_port = find_free_port(config->rdzv.endpoint.port);
+    char hint[64] = "";
+
+    messages_begin(out, CTRUN_E_PORT_BUSY, "port %d on %s is taken",
+                   config->rdzv.endpoint.port, config->run.host);
+    if (config->rdzv.place_count > 1)
+        messages_add(out, "tried",
+                     "it and the other ports that are derived from the "
+                     "job; all of them are taken");
+    messages_add(out, "by", "%s", owner);
+    if (find_ctrun(hosts, OWNER_MS))
+        messages_add(out, "is it ours",
+                     "perhaps: a ctrun answers there, of another job or of this one "
+                     "(run '%s')",
+                     config->run.run_id);
+    else
+        messages_add(out, "is it ours", "no ctrun answers there");
+    if (free_port > 0)
+        (void)ct_format(hint, sizeof hint, "; %d is free now", free_port);
+    if (config->run.nodes.max == 1)
+        messages_add(out, "do", "leave the port out: one node chooses a free one%s",
+                     hint);
+    else
+        messages_add(out, "do", "use another port on all nodes (%s)%s",
+                     config->rdzv.backend == CONFIG_STATIC
+                         ? "--master-port"
+                         : "--rdzv-endpoint HOST:PORT",
+                     hint);
+}
+
+void hosts_format_own(char *dst, size_t size)
+{
+    struct ct_nic mine[CT_NICS_MAX];
+    const int count = ct_nic_list(mine, CT_NICS_MAX);
+    char addr[CT_ADDR_TEXT_MAX];
+
+    (void)ct_copy(dst, size, count > 0 ? "" : "none");
+    for (int i = 0; i < count; i++) {
+        const size_t used = strlen(dst);
+
+        ct_addr_format_host(addr, &mine[i].addr);
+        (void)ct_format(dst + used, size - used, "%s%s (%s)", used ? ", " : "", addr,
+                        mine[i].name); /* cut is fine */
+    }
+}
+
+static void advise(struct messages_block *out, const struct hosts *hosts,
+                   const struct config *config, bool is_nobody)
+{
+    const bool is_static = config->rdzv.backend == CONFIG_STATIC;
+
+    if (is_nobody)
+        messages_add(out, "likely",
+                     is_static
+                         ? "node rank 0 was not started there, or its --node-rank "
+                           "is another"
+                         : "no ctrun listens there: not started yet, ended, or "
+                           "started elsewhere");
+    if (is_static)
+        messages_add(
+            out, "do",
+            "start node rank 0 on the host of that address; check --node-rank");
+    else if (hosts->is_mine)
+        messages_add(out, "do",
+                     "this node owns that address but may not serve: drop is_host=0, "
+                     "or start ctrund there");
+    else
+        messages_add(out, "do",
+                     "start ctrun (or ctrund) on the host that owns that address, "
+                     "or use an address of one of the nodes");
+}
+
+void hosts_explain_unreachable(struct messages_block *out, const struct hosts *hosts,
+                               const struct config *config,
+                               const struct ctrun_error *why)
+{
+    const bool is_nobody = why->code == CTRUN_E_NO_HOST && !hosts->is_mine;
+    const int code = why->code == CTRUN_E_NO_HOST ? CTRUN_E_UNREACHABLE : why->code;
+    char endpoint[CT_HOST_MAX + 16];
+    char text[512];
+
+    format_endpoint(endpoint, sizeof endpoint, config);
+    if (is_nobody)
+        messages_begin(out, CTRUN_E_NO_HOST, "no node serves the rendezvous at %s",
+                       endpoint);
+    else
+        messages_begin(out, code, "%s cannot reach the rendezvous at %s",
+                       config->run.host, endpoint);
+    messages_add(out, "last try", "%s", why->text);
+    format_addrs(text, sizeof text, hosts->addrs, hosts->count);
+    messages_add(out, "asked for", "%s  (here: %s)", endpoint,
+                 *text ? text : "unknown name");
+    hosts_format_own(text, sizeof text);
+    messages_add(out, "this node", "%s, addresses %s", config->run.host, text);
+    advise(out, hosts, config, is_nobody);
+}
+
+int hosts_format_loopback_hint(char *dst, size_t size, const struct hosts *hosts,
+                               const struct config *config)
+{
+    if (config->run.nodes.max == 1 || !hosts->is_loopback)
+        return 0;
+    return ct_format(
+        dst, size,
+        "the rendezvous address '%s' is loopback: nodes on other machines cannot "
+        "reach it",
+        config->rdzv.endpoint.host);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The interface by which this node's workers reach the others: for libraries that would guess,
+ * and take docker0 or loopback.
+ *
+ * NCCL and gloo are told the interface of the connection that proved the way to group rank 0,
+ * unless the user has set their variable. */
+#ifndef LAUNCHER_NET_ROUTE_H
+#define LAUNCHER_NET_ROUTE_H
+
+#include <net/if.h>
+
+#include "launcher/config/config.h"
+#include "worker_sdk/base/env.h"
+
+struct route {
+    char nic[IF_NAMESIZE]; /* empty: not known, or there is one host only */
+    char addr[CT_ADDR_TEXT_MAX];
+    bool is_v6_beside_v4; /* the interface has v4 too, which may lead nowhere */
+};
+
+/* `local` is an address of this machine; NULL: there is no route. */
+void route_learn(struct route *route, const struct ct_addr *local);
+/* Sets NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY and GLOO_SOCKET_IFNAME where they are missing.
+ * 0 or -ENOMEM. */
+int route_set_env(struct ct_env *env, const struct route *route);
+/* "using eth0 10.77.0.12 for rendezvous, NCCL, Gloo"; false when there is nothing to say. */
+bool route_format(char *dst, size_t size, const struct route *route,
+                  const struct config *config);
+
+#endif

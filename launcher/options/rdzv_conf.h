@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --rdzv-conf: "k=v,k=v". A key is checked when it is used: scripts in the wild carry keys of
+ * other backends, and values with stray quotes. */
+#ifndef LAUNCHER_OPTIONS_RDZV_CONF_H
+#define LAUNCHER_OPTIONS_RDZV_CONF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker_sdk/base/error.h"
+
+enum {
+    RDZV_CONF_MAX = 64,
+    RDZV_CONF_KEY_MAX = 64,
+    RDZV_CONF_VALUE_MAX = 256
+};
+
+struct rdzv_conf {
+    int count;
+    struct {
+        char key[RDZV_CONF_KEY_MAX];
+        char value[RDZV_CONF_VALUE_MAX];
+    } items[RDZV_CONF_MAX];
+};
+
+/* 0, or -EINVAL: an item without key or value. The last of equal keys wins. */
+int rdzv_conf_parse(const char *text, struct rdzv_conf *out, struct ctrun_error *err);
+
+/* Refuses what torchrun refuses: names of its own options (-EINVAL). Warns of keys that no backend
+ * has, with the nearest that one has. */
+int rdzv_conf_check(const struct rdzv_conf *conf, struct ctrun_error *err);
+
+/* The value, borrowed; NULL when the key is absent. */
+const char *rdzv_conf_get(const struct rdzv_conf *conf, const char *key);
+/* These leave *out alone when the key is absent. 1 when it was there, 0 when not,
+ * -EINVAL. */
+int rdzv_conf_get_seconds(const struct rdzv_conf *conf, const char *key,
+                          uint64_t *out_ms, struct ctrun_error *err);
+int rdzv_conf_get_int(const struct rdzv_conf *conf, const char *key, int64_t *out,
+                      struct ctrun_error *err);
+int rdzv_conf_get_bool(const struct rdzv_conf *conf, const char *key, bool *out,
+                       struct ctrun_error *err);
+
+#endif

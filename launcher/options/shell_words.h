@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A command line in one text, cut into words as a shell would, without a shell: blanks, '...',
+ * "..." and backslashes, also those at the end of a line, mean what they mean there; nothing else
+ * does: no variables, no patterns, no pipes. Pure. */
+#ifndef LAUNCHER_OPTIONS_SHELL_WORDS_H
+#define LAUNCHER_OPTIONS_SHELL_WORDS_H
+
+#include "worker_sdk/base/error.h"
+
+/* *out: the words, NULL at the end; free with shell_words_free(). 0, CTRUN_E_USAGE (a quote is
+ * not closed, a backslash escapes nothing), -ENOMEM. */
+int shell_words_split(char ***out, const char *text, struct ctrun_error *err);
+void shell_words_free(char **words); /* NULL is fine */
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client of the PMI-2 server that started this process, at the socket PMI_FD. Blocks, and every
+ * call has a deadline.
+ *
+ *     open ── put ── fence_begin ── fence_wait ── get ── close
+ *
+ * All processes of the job must come to a fence; what was put before it can be got behind it. A
+ * server takes one client a process, once: after close() nobody can open it again. */
+#ifndef LAUNCHER_PMI_PMI_CLIENT_H
+#define LAUNCHER_PMI_PMI_CLIENT_H
+
+#include <stdint.h>
+
+#include "launcher/pmi/pmi2.h"
+#include "worker_sdk/base/error.h"
+
+enum {
+    /* Its server is on this machine: it answers at once, or never. */
+    PMI_CLIENT_ANSWER_MS = 5000,
+};
+
+struct pmi_client {
+    int fd;
+    int rank;
+    int size;
+    struct pmi2_answer answer;
+    char body[PMI2_BODY_MAX + 1];
+};
+
+/* Says hello; rank and size are the server's words. `job` and `rank` are PMI_JOBID and PMI_RANK.
+ * 0, CTRUN_E_TIMEOUT, CTRUN_E_PROTOCOL (it speaks something else), or an errno: it is used up. */
+int pmi_client_open(struct pmi_client *out, int fd, const char *job, int rank,
+                    struct ctrun_error *err);
+int pmi_client_put(struct pmi_client *client, const char *key, const char *value,
+                   struct ctrun_error *err);
+/* Comes to the fence. Its answer can be left unread. */
+int pmi_client_fence_begin(struct pmi_client *client, struct ctrun_error *err);
+/* CTRUN_E_TIMEOUT: not all are there yet, and it can be called again. */
+int pmi_client_fence_wait(struct pmi_client *client, uint64_t deadline_ms,
+                          struct ctrun_error *err);
+/* *value is borrowed until the next call. -ENOENT: nobody has put it. */
+int pmi_client_get(struct pmi_client *client, const char *key, const char **value,
+                   struct ctrun_error *err);
+/* Tells the server, waits for its word, closes the socket. */
+void pmi_client_close(struct pmi_client *client);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an agent tells of itself (agent/report.c), read back by ctrunctl. */
+#ifndef LAUNCHER_REPORT_JSON_STATUS_H
+#define LAUNCHER_REPORT_JSON_STATUS_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker_sdk/wire/message.h"
+
+struct json_worker {
+    int rank;
+    int local_rank;
+    int pid;
+    char role[CT_ROLE_MAX]; /* where its node has several; else empty */
+    char state[16];
+    char cause[16]; /* "none" while it runs */
+    int code;
+    uint64_t uptime_ms;
+    int64_t step;   /* -1: none told */
+    int restarts;   /* alone in this round; -1: its role has none */
+    int64_t rss_kb; /* -1: unknown */
+    char *out_file; /* owned; NULL: none */
+    char *err_file;
+};
+
+struct json_status {
+    char run_id[CT_RUN_ID_MAX];
+    char host[CT_HOST_MAX];
+    char state[16];
+    char master_addr[CT_HOST_MAX];
+    char missing[CT_MISSING_MAX]; /* nodes that are waited for, if known */
+    int pid;                      /* of the agent */
+    int guard_pid;                /* of the ctrun that was started */
+    int master_port;
+    uint64_t uptime_ms;
+    uint64_t generation; /* 0: no round yet */
+    unsigned restart_count;
+    unsigned max_restarts;
+    unsigned nodes;
+    unsigned node_rank;
+    unsigned world_size;
+    unsigned joined; /* while waiting, of min_nodes */
+    unsigned min_nodes;
+    unsigned max_nodes;
+    bool is_waiting;
+    unsigned ha_nodes; /* members of the run's own etcd; 0: it has none */
+    unsigned ha_survives;
+    struct json_worker *workers; /* owned */
+    size_t worker_count;
+};
+
+/* 0, -EBADMSG, -ENOMEM. deinit accepts a zeroed one. Keys that are missing leave zeros. */
+int json_status_read(struct json_status *out, const char *text, size_t length);
+void json_status_deinit(struct json_status *status);
+
+/* The /status page of a rendezvous server: its version, and its runs as "j1 (running), ...".
+ * 0 or -EBADMSG. */
+int json_server_read(const char *text, size_t length, char *version,
+                     size_t version_size, char *runs, size_t runs_size);
+
+/* What an agent answers to CT_CTL_WHY: the text, owned by the caller. 0, -EBADMSG, -ENOMEM. */
+int json_why_read(const char *text, size_t length, char **out);
+
+#endif

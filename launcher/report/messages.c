@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/report/messages.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+#include "worker_sdk/base/signal_name.h"
+
+enum {
+    LINE_MAX_BYTES = 2048
+};
+
+static struct messages_style style;
+static messages_sink *sink;
+static enum ctrun_log_level threshold = CTRUN_LOG_WARN;
+
+static void on_log(void *context, enum ctrun_log_level level, const char *line);
+
+/* Texts quote files and people: what they have in them does not steer a terminal. */
+static void make_plain(char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\t') ||
+            text[i] == '\x7f')
+            text[i] = '?';
+}
+
+static void write_all(enum messages_level level, const char *text, size_t length)
+{
+    if (sink && sink(level, text, length))
+        return;
+    while (length) {
+        ssize_t put = write(STDERR_FILENO, text, length);
+
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return; /* nobody listens any more: nothing to be done about it */
+        text += put;
+        length -= (size_t)put;
+    }
+}
+
+void messages_set_sink(messages_sink *new)
+{
+    sink = new;
+}
+
+void messages_set_style(const struct messages_style *new)
+{
+    style = *new;
+    if (style.is_verbose && threshold < CTRUN_LOG_INFO)
+        ct_log_set_sink(on_log, NULL, CTRUN_LOG_INFO);
+}
+
+bool messages_is_shown(enum messages_level level)
+{
+    return !style.is_quiet || style.is_verbose || level >= MESSAGES_WARNING;
+}
+
+void messages_stamp(char *dst)
+{
+    const uint64_t now_ns = ct_wall_ns();
+    const time_t seconds = (time_t)(now_ns / 1000000000u);
+    char day[24], zone[8];
+    struct tm local;
+
+    dst[0] = '\0';
+    if (!style.has_timestamps || !localtime_r(&seconds, &local))
+        return;
+    (void)strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &local);
+    (void)strftime(zone, sizeof zone, "%z", &local);
+    (void)ct_format(dst, MESSAGES_STAMP_MAX, "%s.%03u%s ", day,
+                    (unsigned)(now_ns / 1000000 % 1000), zone);
+}
+
+/* Who reads a sink knows the time, and puts equal lines together. */
+static const char *own_stamp(char *dst)
+{
+    dst[0] = '\0';
+    if (!sink)
+        messages_stamp(dst);
+    return dst;
+}
+
+static void on_log(void *context, enum ctrun_log_level level, const char *line)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    char text[LINE_MAX_BYTES], stamp[MESSAGES_STAMP_MAX];
+    int length = ct_format(text, sizeof text, "%sctrun: %s: %s\n", own_stamp(stamp),
+                           names[level], line);
+
+    (void)context;
+    write_all(level == CTRUN_LOG_ERR    ? MESSAGES_ERROR
+              : level == CTRUN_LOG_WARN ? MESSAGES_WARNING
+                                        : MESSAGES_NEWS,
+              text, length < 0 ? strlen(text) : (size_t)length);
+}
+
+void messages_open_log(const char *loglevel)
+{
+    if (loglevel && *loglevel && ct_log_parse_level(loglevel, &threshold) < 0)
+        messages_warn(0, "LOGLEVEL=%s is unknown; WARNING is used", loglevel);
+    ct_log_set_sink(on_log, NULL, threshold);
+}
+
+/* ---- Blocks -------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 2, 0))) static void append(struct messages_block *block,
+                                                         const char *fmt, va_list args)
+{
+    size_t room = sizeof block->text - block->length;
+    int length = vsnprintf(block->text + block->length, room, fmt, args);
+
+    if (length > 0)
+        block->length += (size_t)length < room ? (size_t)length : room - 1;
+}
+
+void messages_append(struct messages_block *block, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    append(block, fmt, args);
+    va_end(args);
+}
+
+__attribute__((format(printf, 4, 0))) static void begin(struct messages_block *block,
+                                                        enum messages_level level,
+                                                        int code, const char *fmt,
+                                                        va_list args)
+{
+    block->level = level;
+    block->length = 0;
+    messages_append(block,
+                    "ctrun: %s[%s]: ", level == MESSAGES_ERROR ? "error" : "warning",
+                    ct_error_name(code));
+    append(block, fmt, args);
+    messages_append(block, "\n");
+}
+
+void messages_begin(struct messages_block *block, int code, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    begin(block, MESSAGES_ERROR, code, fmt, args);
+    va_end(args);
+}
+
+void messages_begin_warning(struct messages_block *block, int code, const char *fmt,
+                            ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    begin(block, MESSAGES_WARNING, code, fmt, args);
+    va_end(args);
+}
+
+void messages_add(struct messages_block *block, const char *label, const char *fmt, ...)
+{
+    va_list args;
+
+    messages_append(block, "  %-10s : ", label);
+    va_start(args, fmt);
+    append(block, fmt, args);
+    va_end(args);
+    messages_append(block, "\n");
+}
+
+void messages_keep_first_line(struct messages_block *block)
+{
+    const char *end = strchr(block->text, '\n');
+
+    block->length = end ? (size_t)(end - block->text) + 1 : block->length;
+    block->text[block->length] = '\0';
+}
+
+void messages_print(const struct messages_block *block)
+{
+    static struct messages_block stamped; /* one thread prints, and it is large */
+    char stamp[MESSAGES_STAMP_MAX];
+
+    if (block->length == 0)
+        return;
+    stamped.length = 0;
+    messages_append(&stamped, "%s%s",
+                    block->level != MESSAGES_TABLE ? own_stamp(stamp) : "",
+                    block->text);
+    write_all(block->level, stamped.text, stamped.length);
+}
+
+void messages_end_line(void)
+{
+    write_all(MESSAGES_TABLE, "\n", 1);
+}
+
+void messages_error(const struct ctrun_error *err)
+{
+    struct messages_block block;
+
+    messages_begin(&block, err->code, "%s", err->text);
+    make_plain(block.text, block.length);
+    messages_print(&block);
+}
+
+__attribute__((format(printf, 3, 0))) static void
+tell(enum messages_level level, const char *label, const char *fmt, va_list args)
+{
+    char text[LINE_MAX_BYTES], stamp[MESSAGES_STAMP_MAX];
+    size_t used;
+    int length;
+
+    if (!messages_is_shown(level))
+        return;
+    (void)ct_format(text, sizeof text, "%sctrun: %s", own_stamp(stamp), label);
+    used = strlen(text);
+    length = vsnprintf(text + used, sizeof text - used - 1, fmt, args);
+    used += length < 0                                ? 0
+            : (size_t)length < sizeof text - used - 1 ? (size_t)length
+                                                      : sizeof text - used - 2;
+    make_plain(text, used);
+    text[used++] = '\n';
+    write_all(level, text, used);
+}
+
+void messages_notice(const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    tell(MESSAGES_NEWS, "", fmt, args);
+    va_end(args);
+}
+
+void messages_warn(int code, const char *fmt, ...)
+{
+    char label[64];
+    va_list args;
+
+    (void)ct_format(label, sizeof label, code ? "warning[%s]: " : "warning%s: ",
+                    code ? ct_error_name(code) : "");
+    va_start(args, fmt);
+    tell(MESSAGES_WARNING, label, fmt, args);
+    va_end(args);
+}
+
+void messages_tell(enum messages_level level, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    tell(level, "", fmt, args);
+    va_end(args);
+}
+
+void messages_explain_leader_lost(struct messages_block *block,
+                                  const struct ctrun_error *err)
+{
+    messages_begin(block, err->code, "%s", err->text);
+    messages_add(block, "now", "local workers stopped; exit %d (worth retrying)",
+                 CT_EXIT_RETRY);
+    messages_add(block, "do",
+                 "start again; --ha or --rdzv-backend=etcd survives the loss of any "
+                 "node, ctrund on a service node that of all of the job's");
+}
+
+void messages_explain_no_ha(struct messages_block *block, const struct ctrun_error *err,
+                            const char *why)
+{
+    messages_begin(block, CTRUN_E_NO_HA, "%s", err->text);
+    messages_add(block, "cause",
+                 "the run's own etcd could not take the rendezvous over: %s", why);
+    messages_add(block, "now", "local workers stopped; exit %d (worth retrying)",
+                 CT_EXIT_RETRY);
+    messages_add(block, "do",
+                 "start again; ctrunctl status says from when on the run survives a "
+                 "loss");
+}
+
+/* ---- Sentences ----------------------------------------------------------------------- */
+
+void messages_format_span(char *dst, uint64_t ms)
+{
+    unsigned long long seconds = ms / 1000;
+
+    if (ms < 10000)
+        (void)ct_format(dst, MESSAGES_SPAN_MAX, "%llu.%llu s", seconds,
+                        (unsigned long long)(ms % 1000 / 100));
+    else if (seconds < 120)
+        (void)ct_format(dst, MESSAGES_SPAN_MAX, "%llu s", seconds);
+    else if (seconds < 7200)
+        (void)ct_format(dst, MESSAGES_SPAN_MAX, "%llu min %llu s", seconds / 60,
+                        seconds % 60);
+    else
+        (void)ct_format(dst, MESSAGES_SPAN_MAX, "%llu h %llu min", seconds / 3600,
+                        seconds / 60 % 60);
+}
+
+void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *waiting,
+                             uint64_t waited_ms)
+{
+    if (waiting->is_standby)
+        (void)ct_format(
+            dst, size,
+            "run is full (%u/%u): standby #%u, will take over for a lost node",
+            waiting->joined, waiting->max_nodes, waiting->is_standby);
+    else
+        (void)ct_format(dst, size, "waiting %llu s: %u/%u nodes%s%s",
+                        (unsigned long long)(waited_ms / 1000), waiting->joined,
+                        waiting->joined < waiting->min_nodes ? waiting->min_nodes
+                                                             : waiting->max_nodes,
+                        waiting->missing[0] ? "; missing " : "", waiting->missing);
+}
+
+void messages_format_cause(char *dst, size_t size, const struct ct_failure *failure)
+{
+    const char *name;
+
+    switch ((enum ct_cause)failure->cause) {
+    case CT_CAUSE_EXIT:
+        (void)ct_format(dst, size, "exited with %d", failure->code);
+        return;
+    case CT_CAUSE_SIGNAL:
+        name = ct_signal_name(failure->code);
+        (void)ct_format(dst, size, "died of %s%s (%d)", name ? "SIG" : "signal",
+                        name ? name : "", failure->code);
+        return;
+    case CT_CAUSE_STOPPED: (void)ct_copy(dst, size, "was stopped by ctrun"); return;
+    case CT_CAUSE_OOM:
+        (void)ct_copy(dst, size, "was killed by the kernel's OOM killer (host memory)");
+        return;
+    case CT_CAUSE_EXEC:
+        (void)ct_format(dst, size, "could not be started: %s", strerror(failure->code));
+        return;
+    case CT_CAUSE_NODE_LOST: (void)ct_copy(dst, size, "was lost"); return;
+    case CT_CAUSE_UNKILLABLE:
+        (void)ct_copy(dst, size, "did not die of SIGKILL");
+        return;
+    case CT_CAUSE_JOIN_TIMEOUT:
+        (void)ct_copy(dst, size, "waited too long for the others");
+        return;
+    case CT_CAUSE_RAISED: (void)ct_copy(dst, size, "reported an error"); return;
+    case CT_CAUSE_UNREACHABLE:
+        (void)ct_copy(dst, size, "cannot reach group rank 0");
+        return;
+    case CT_CAUSE_AGENT: (void)ct_copy(dst, size, "could not be started"); return;
+    case CT_CAUSE_HANG: (void)ct_copy(dst, size, "is stuck"); return;
+    case CT_CAUSE_EARLY: (void)ct_copy(dst, size, "ended early with 0"); return;
+    case CT_CAUSE_NONE: break;
+    }
+    (void)ct_copy(dst, size, "ended");
+}
+
+static void format_lost(char *dst, size_t size, const struct ct_failure *lost)
+{
+    const char *place = ct_facts_find(&lost->facts, CT_FACT_WAS);
+
+    (void)ct_format(
+        dst, size, "error[E_PEER_LOST]: %s%s%s%s is gone: %.200s; new round without it",
+        lost->host, place ? " (" : "", place ? place : "", place ? ")" : "",
+        *lost->text ? lost->text : "no reason is known");
+}
+
+void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
+{
+    const struct ct_failure *cause = &stop->cause;
+    char what[256];
+    char who[CT_HOST_MAX + 32];
+
+    messages_format_cause(what, sizeof what, cause);
+    if (cause->rank >= 0)
+        (void)ct_format(who, sizeof who, "rank %d on %s", cause->rank, cause->host);
+    else
+        (void)ct_format(who, sizeof who, "node %s", cause->host);
+    if (stop->is_final)
+        (void)ct_format(dst, size, "stopping: %s%s%s",
+                        cause->cause == CT_CAUSE_NONE ? "the run was ended" : who,
+                        cause->cause == CT_CAUSE_NONE ? "" : " ",
+                        cause->cause == CT_CAUSE_NONE ? "" : what);
+    else if (stop->reason == CT_STOP_UNDECIDED)
+        (void)ct_format(dst, size, "stopping: %s %s; are all nodes still there?", who,
+                        what);
+    else if (stop->reason == CT_STOP_FAILURE)
+        (void)ct_format(dst, size, "restart %u/%u: %s %s%s%s", stop->restart_count,
+                        stop->max_restarts, who, what, *cause->exception ? ": " : "",
+                        cause->exception);
+    else if (stop->reason == CT_STOP_NODE_LOST)
+        format_lost(dst, size, cause);
+    else if (stop->reason == CT_STOP_ASKED)
+        (void)ct_format(dst, size, "new round: asked for on %s (%.128s)", cause->host,
+                        cause->text);
+    else if (stop->reason == CT_STOP_NETWORK)
+        (void)ct_format(dst, size, "new round on another network: %s %.256s",
+                        cause->host, cause->text);
+    else if (*cause->text)
+        (void)ct_format(dst, size, "new round: %s leaves (%.200s)", cause->host,
+                        cause->text);
+    else
+        (void)ct_copy(dst, size, "new round: the set of nodes changes");
+}
+
+bool messages_format_culprit(char *dst, size_t size, const struct ct_stop *stop)
+{
+    switch ((enum ct_culprit_fate)stop->culprit_fate) {
+    case CT_CULPRIT_EXCLUDED:
+        (void)ct_format(dst, size,
+                        "%s excluded: it failed first in two rounds running, and a "
+                        "spare takes its place",
+                        stop->culprit);
+        return true;
+    case CT_CULPRIT_KEPT:
+        (void)ct_format(
+            dst, size,
+            "%s failed first in two rounds running, but is not excluded: it serves the "
+            "rendezvous; ctrund on another host, or an endpoint on another node, lets "
+            "a "
+            "spare take its place",
+            stop->culprit);
+        return true;
+    case CT_CULPRIT_NONE: break;
+    }
+    return false;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who sent a signal, in a sentence; and which signals are heard at all. */
+#ifndef LAUNCHER_REPORT_SIGNAL_SENDER_H
+#define LAUNCHER_REPORT_SIGNAL_SENDER_H
+
+#include <sys/types.h>
+
+enum {
+    SIGNAL_SENDER_TEXT_MAX = 256
+};
+
+/* "SIGTERM from pid 812 (slurmstepd): stopping". sender 0: the kernel (Ctrl-C on a terminal).
+ * `interrupts`: how many Ctrl-Cs there were, this one included. */
+void signal_sender_describe(char text[SIGNAL_SENDER_TEXT_MAX], int signal, pid_t sender,
+                            int interrupts);
+/* "SIGUSR1 from pid 77 (bash): passed on to the workers". */
+void signal_sender_describe_passed(char text[SIGNAL_SENDER_TEXT_MAX], int signal,
+                                   pid_t sender);
+
+/* A script's `ctrun ... &` begins with SIGINT and SIGQUIT ignored: a signal that ends the run by
+ * --signals-to-handle is heard nevertheless, as torchrun does. SIGHUP, which nohup ignores,
+ * stays ignored. */
+void signal_sender_heed(int signal);
+
+#endif

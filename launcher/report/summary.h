@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a run ended, for people, for grep and for the shell: a block with the root cause
+ * first, then torchrun's own block with its labels, because scripts look for them. */
+#ifndef LAUNCHER_REPORT_SUMMARY_H
+#define LAUNCHER_REPORT_SUMMARY_H
+
+#include <stdbool.h>
+
+#include "agent/error_file/json_error_file.h"
+#include "launcher/report/messages.h"
+
+struct summary {
+    const struct ct_verdict *verdict;
+    const char *name; /* script, module or program */
+    const char *run_id;
+    const char *log_dir; /* of the last attempt, on this node; NULL: no files */
+    bool is_alone;       /* no table follows: a traceback is whole */
+    bool lists_stopped;  /* the table has a row for each rank that we stopped */
+    uint32_t max_restarts;
+    uint64_t min_uptime_ms; /* for CT_OUTCOME_CRASH_LOOP */
+    uint32_t min_nodes;
+    const struct ct_waiting *waiting; /* the last, for CT_OUTCOME_JOIN_TIMEOUT */
+    uint64_t waited_ms;
+    const struct json_error_file
+        *files; /* one per failure, zeroed where this node has none */
+};
+
+/* Our block: "ctrun: error[E_EXIT]: rank 1 (node2, pid 123) exited with 3 ...". */
+void summary_format(struct messages_block *out, const struct summary *summary);
+/* What nodes found out about a failure, one line each; who came before and after it. */
+void summary_add_facts(struct messages_block *out, const struct ct_facts *facts);
+void summary_add_others(struct messages_block *out, const struct ct_verdict *verdict);
+/* One that ctrun stopped, and that did nothing else: it died of that, or ended well. */
+bool summary_is_stopped(const struct ct_verdict *verdict,
+                        const struct ct_failure *failure);
+/* "6 other ranks were stopped by ctrun: 0-2, 4-7"; "" for none. */
+void summary_format_stopped(char *dst, size_t size, const struct ct_verdict *verdict);
+/* E_OOM, E_SIGNAL, ...: what a failure is called. */
+int summary_code_of(const struct ct_failure *failure);
+/* torchrun's: ChildFailedError, the frame, Failures, Root Cause. Empty when no worker
+ * failed. */
+void summary_torchrun_format(struct messages_block *out, const struct summary *summary);
+
+/* Python's view of a worker's end: its code, or minus the signal; 0: nobody saw it end. */
+int summary_python_code(const struct ct_failure *failure);
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/report/summary_json.h"
+
+#include <stdlib.h>
+
+#include "launcher/report/fact_label.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/bytes.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    FILE_MAX_BYTES = 512 * 1024 /* sixteen failures with every byte escaped */
+};
+
+struct page {
+    struct ct_writer out;
+    bool is_first; /* of its object or list */
+};
+
+/* ---- JSON ---------------------------------------------------------------------------- */
+
+static void put(struct page *page, const char *text)
+{
+    ct_write_raw(&page->out, text, strlen(text));
+}
+
+static void begin(struct page *page, const char *bracket)
+{
+    put(page, bracket);
+    page->is_first = true;
+}
+
+static void end(struct page *page, const char *bracket)
+{
+    put(page, bracket);
+    page->is_first = false;
+}
+
+static void next(struct page *page)
+{
+    put(page, page->is_first ? "" : ",");
+    page->is_first = false;
+}
+
+static void key(struct page *page, const char *name)
+{
+    next(page);
+    ct_json_write_str(&page->out, name);
+    put(page, ":");
+}
+
+static void add_text(struct page *page, const char *name, const char *text)
+{
+    key(page, name);
+    if (text)
+        ct_json_write_str(&page->out, text);
+    else
+        put(page, "null");
+}
+
+static void add_number(struct page *page, const char *name, int64_t number)
+{
+    char text[24];
+
+    (void)ct_format(text, sizeof text, "%lld", (long long)number);
+    key(page, name);
+    put(page, text);
+}
+
+/* ---- Failures ------------------------------------------------------------------------ */
+
+static void add_facts(struct page *page, const struct ct_facts *facts)
+{
+    key(page, "facts");
+    begin(page, "[");
+    for (int i = 0; i < facts->count; i++) {
+        next(page);
+        begin(page, "{");
+        add_text(page, "label", fact_label(facts->list[i].key));
+        add_text(page, "text", ct_facts_text(facts, i));
+        end(page, "}");
+    }
+    end(page, "]");
+}
+
+/* As Python has it; null: nobody saw it end. */
+static void add_end_code(struct page *page, int code)
+{
+    if (code)
+        add_number(page, "exit_code", code);
+    else
+        add_text(page, "exit_code", NULL);
+}
+
+static void add_failure(struct page *page, const struct ct_failure *failure)
+{
+    next(page);
+    begin(page, "{");
+    add_text(page, "cause", ct_cause_name(failure->cause));
+    add_text(page, "error",
+             failure->cause == CT_CAUSE_EARLY
+                 ? NULL
+                 : ct_error_name(summary_code_of(failure)));
+    add_number(page, "code", failure->code);
+    add_end_code(page, summary_python_code(failure));
+    add_text(page, "host", failure->host);
+    add_number(page, "node_rank", failure->node_rank);
+    add_number(page, "rank", failure->rank);
+    add_number(page, "local_rank", failure->local_rank);
+    add_number(page, "pid", failure->pid);
+    add_number(page, "generation", (int64_t)failure->generation);
+    add_number(page, "restart_count", failure->restart_count);
+    add_number(page, "time_ns", (int64_t)failure->wall_ns);
+    add_number(page, "uptime_ms", (int64_t)failure->uptime_ms);
+    add_number(page, "step", failure->step);
+    add_number(page, "later_ms", (int64_t)failure->later_ms);
+    add_text(page, "error_file", failure->error_file[0] ? failure->error_file : NULL);
+    add_text(page, "exception", failure->exception[0] ? failure->exception : NULL);
+    add_text(page, "text", failure->text);
+    add_facts(page, &failure->facts);
+    end(page, "}");
+}
+
+static void add_failures(struct page *page, const struct ct_verdict *verdict)
+{
+    key(page, "failures");
+    begin(page, "[");
+    for (int i = 0; i < verdict->failure_count && i < CT_FAILURES_MAX; i++)
+        add_failure(page, &verdict->failures[i]);
+    end(page, "]");
+    add_number(page, "more_failed", verdict->more.failed);
+    add_number(page, "more_stopped", verdict->more.stopped);
+}
+
+/* ---- The whole ----------------------------------------------------------------------- */
+
+static const char *outcome_of(const struct summary_json *json)
+{
+    if (json->signal)
+        return "signal";
+    if (json->error->code)
+        return "error";
+    switch ((enum ct_outcome)json->summary->verdict->outcome) {
+    case CT_OUTCOME_SUCCEEDED: return "succeeded";
+    case CT_OUTCOME_FAILED: return "failed";
+    case CT_OUTCOME_JOIN_TIMEOUT: return "join_timeout";
+    case CT_OUTCOME_NODES_LOST: return "nodes_lost";
+    case CT_OUTCOME_CLOSED: return "closed";
+    case CT_OUTCOME_CRASH_LOOP: return "crash_loop";
+    }
+    return "error";
+}
+
+/* The name in the first line of the block; NULL when all is well. */
+static const char *error_of(const struct summary_json *json)
+{
+    const struct ct_verdict *verdict = json->summary->verdict;
+
+    if (json->error->code)
+        return ct_error_name(json->error->code);
+    if (json->signal || verdict->outcome == CT_OUTCOME_SUCCEEDED)
+        return NULL;
+    if (verdict->outcome == CT_OUTCOME_CRASH_LOOP)
+        return ct_error_name(CTRUN_E_CRASH_LOOP);
+    if (verdict->failure_count)
+        return ct_error_name(summary_code_of(&verdict->failures[0]));
+    switch ((enum ct_outcome)verdict->outcome) {
+    case CT_OUTCOME_JOIN_TIMEOUT: return ct_error_name(CTRUN_E_JOIN_TIMEOUT);
+    case CT_OUTCOME_NODES_LOST: return ct_error_name(CTRUN_E_PEER_LOST);
+    case CT_OUTCOME_CLOSED: return ct_error_name(CTRUN_E_CLOSED);
+    case CT_OUTCOME_SUCCEEDED:
+    case CT_OUTCOME_CRASH_LOOP:
+    case CT_OUTCOME_FAILED: break;
+    }
+    return ct_error_name(CTRUN_E_EXIT);
+}
+
+static void format_page(struct page *page, const struct summary_json *json)
+{
+    const struct summary *summary = json->summary;
+    const struct ct_verdict *verdict = summary->verdict;
+    char version[32];
+
+    (void)ct_format(version, sizeof version, "%d.%d.%d", CTRUN_VERSION_MAJOR,
+                    CTRUN_VERSION_MINOR, CTRUN_VERSION_PATCH);
+    begin(page, "{");
+    add_number(page, "version", SUMMARY_JSON_VERSION);
+    add_text(page, "ctrun", version);
+    add_text(page, "run_id", summary->run_id);
+    add_text(page, "program", summary->name);
+    add_text(page, "host", json->host);
+    add_text(page, "outcome", outcome_of(json));
+    add_text(page, "error", error_of(json));
+    add_text(page, "message", json->error->code ? json->error->text : NULL);
+    add_number(page, "exit_code", json->exit_code);
+    add_text(page, "exit_code_from", json->is_workers_code ? "worker" : "ctrun");
+    add_number(page, "signal", json->signal);
+    add_text(page, "reason", json->allocation_ends ? SUMMARY_JSON_ALLOCATION : NULL);
+    add_number(page, "generation", (int64_t)verdict->generation);
+    add_number(page, "restart_count", verdict->restart_count);
+    add_number(page, "max_restarts", summary->max_restarts);
+    add_number(page, "time_ns", (int64_t)ct_wall_ns());
+    add_number(page, "duration_ms", (int64_t)json->duration_ms);
+    add_text(page, "log_dir", summary->log_dir);
+    add_failures(page, verdict);
+    end(page, "}\n");
+}
+
+char *summary_json_format(const struct summary_json *json, size_t *length)
+{
+    struct page page = {.is_first = true};
+    char *text = ct_zalloc(FILE_MAX_BYTES);
+
+    if (!text)
+        return NULL;
+    ct_writer_init(&page.out, text, FILE_MAX_BYTES);
+    format_page(&page, json);
+    if (ct_write_end(&page.out) < 0) {
+        free(text);
+        return NULL;
+    }
+    *length = page.out.length;
+    return text;
+}

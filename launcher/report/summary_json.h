@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* summary.json: how a run ended on this node, for programs; the facts of the block for people.
+ * packaging/schema/summary.schema.json describes it, ctrun-events(7) explains it. */
+#ifndef LAUNCHER_REPORT_SUMMARY_JSON_H
+#define LAUNCHER_REPORT_SUMMARY_JSON_H
+
+#include "launcher/report/summary.h"
+
+enum {
+    SUMMARY_JSON_VERSION = 1 /* grows when a field changes its meaning or goes away */
+};
+
+struct summary_json {
+    const struct summary *summary; /* its verdict has outcome 0 when there was none */
+    const char *host;
+    int exit_code;
+    bool is_workers_code;            /* it is a worker's own, or 128 + its signal */
+    int signal;                      /* != 0: what ended this launcher */
+    bool allocation_ends;            /* why it was ended, or its workers told to save */
+    const struct ctrun_error *error; /* code != 0: the launcher's own trouble */
+    uint64_t duration_ms;
+};
+
+/* The value of "reason" when the allocation's end is one. */
+#define SUMMARY_JSON_ALLOCATION "allocation_ends"
+
+/* The file's bytes; the caller frees. NULL: out of memory. */
+char *summary_json_format(const struct summary_json *json, size_t *length);
+
+#endif

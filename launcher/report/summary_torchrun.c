@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torchrun's failure summary, to the letter: scripts look for its labels. */
+#include <signal.h>
+
+#include "launcher/report/summary.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/base/signal_name.h"
+
+enum {
+    TORCHRUN_WIDTH = 60,
+    TRACE_MAX_BYTES = 6000,
+    FAILURE_MAX_BYTES = 8192
+};
+
+/* What follows "traceback :": the error file's words, the signal, or torchrun's advice.
+ * `room` is for a sentence of our own. A long traceback loses its beginning: the end
+ * says why. */
+static const char *find_trace(const struct ct_failure *failure,
+                              const struct json_error_file *file, char *room,
+                              size_t size)
+{
+    int code = summary_python_code(failure);
+    const char *name = code < 0 ? ct_signal_name(-code) : NULL;
+    const char *text = file && file->callstack ? file->callstack
+                       : file                  ? file->message
+                                               : NULL;
+
+    if (!text && failure->error_file[0] && failure->text[0])
+        text = failure->text; /* of another node's file */
+    if (text)
+        return strlen(text) > TRACE_MAX_BYTES ? text + strlen(text) - TRACE_MAX_BYTES
+                                              : text;
+    if (failure->cause == CT_CAUSE_STOPPED && code >= 0)
+        return "stopped by ctrun";
+    if (code >= 0)
+        return "To enable traceback see: "
+               "https://pytorch.org/docs/stable/elastic/errors.html";
+    (void)ct_format(room, size, "Signal %d (%s%s) received by PID %d", -code,
+                    name ? "SIG" : "", name ? name : "<N/A>", failure->pid);
+    return room;
+}
+
+/* One failure: six lines, the last of which may go on, indented. */
+static void format_failure(char *dst, size_t size, const struct summary *summary,
+                           int index)
+{
+    const struct ct_failure *failure = &summary->verdict->failures[index];
+    int code = summary_python_code(failure);
+    const char *name = code < 0 ? ct_signal_name(-code) : NULL;
+    char code_text[16] = "<N/A>"; /* nobody saw it end */
+    char signal_text[64] = "";
+    char when[CT_CLOCK_TEXT_MAX];
+    char room[128];
+    const char *trace = find_trace(
+        failure, summary->files ? &summary->files[index] : NULL, room, sizeof room);
+    size_t used;
+
+    ct_format_wall(when, failure->wall_ns);
+    if (name)
+        (void)ct_format(signal_text, sizeof signal_text, " (SIG%s)", name);
+    if (code)
+        (void)ct_format(code_text, sizeof code_text, "%d", code);
+    (void)ct_format(
+        dst, size,
+        "[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: "
+        "%d)\n  exitcode  : %s (pid: %d) %s\n  error_file: %s\n  traceback : ",
+        index, when, failure->host, failure->rank, failure->local_rank, code_text,
+        failure->pid, signal_text,
+        failure->error_file[0] ? failure->error_file : "<N/A>");
+    used = strlen(dst);
+    for (size_t length; *trace && used + 4 < size;
+         trace += length + (trace[length] == '\n')) {
+        length = strcspn(trace, "\n");
+        (void)ct_format(dst + used, size - used, "%.*s%s", (int)length, trace,
+                        trace[length] && trace[length + 1] ? "\n  " : "");
+        used += strlen(dst + used);
+    }
+}
+
+/* Not a node, nor a worker that did well: torchrun has no words for them, our block has. */
+static bool is_shown(const struct summary *summary, int index)
+{
+    const struct ct_failure *failure = &summary->verdict->failures[index];
+
+    return failure->rank >= 0 && failure->cause != CT_CAUSE_EARLY &&
+           (index == 0 || summary->lists_stopped ||
+            !summary_is_stopped(summary->verdict, failure));
+}
+
+static size_t longest_line(const char *text)
+{
+    size_t longest = 0;
+
+    while (*text) {
+        size_t length = strcspn(text, "\n");
+
+        longest = length > longest ? length : longest;
+        text += length + (text[length] == '\n');
+    }
+    return longest;
+}
+
+static void append_rule(struct messages_block *out, char letter, size_t width)
+{
+    char line[TORCHRUN_WIDTH + 1];
+
+    memset(line, letter, width);
+    line[width] = '\0';
+    messages_append(out, "%s\n", line);
+}
+
+void summary_torchrun_format(struct messages_block *out, const struct summary *summary)
+{
+    const struct ct_verdict *verdict = summary->verdict;
+    int count = verdict->failure_count > CT_FAILURES_MAX ? CT_FAILURES_MAX
+                                                         : verdict->failure_count;
+    int others = 0;
+    char title[512], stopped[512];
+    char text[FAILURE_MAX_BYTES];
+    size_t width;
+
+    out->level = MESSAGES_TABLE;
+    out->length = 0;
+    out->text[0] = '\0';
+    if (!count || verdict->failures[0].rank < 0)
+        return;
+    (void)ct_format(title, sizeof title, "%s FAILED", summary->name);
+    width = strlen(title);
+    for (int i = 0; i < count; i++) {
+        if (!is_shown(summary, i))
+            continue;
+        format_failure(text, sizeof text, summary, i);
+        width = longest_line(text) > width ? longest_line(text) : width;
+    }
+    width = width > TORCHRUN_WIDTH ? TORCHRUN_WIDTH : width;
+    messages_append(
+        out, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n");
+    append_rule(out, '=', width);
+    messages_append(out, "%s\n", title);
+    append_rule(out, '-', width);
+    messages_append(out, "Failures:\n");
+    for (int i = 1; i < count; i++) {
+        if (!is_shown(summary, i))
+            continue;
+        format_failure(text, sizeof text, summary, i);
+        messages_append(out, "%s\n", text);
+        others++;
+    }
+    if (verdict->more.failed > 0)
+        messages_append(out, "  and %u more failed\n", verdict->more.failed);
+    if (!others)
+        messages_append(out, "  <NO_OTHER_FAILURES>\n");
+    summary_format_stopped(stopped, sizeof stopped, verdict);
+    if (*stopped && !summary->lists_stopped)
+        messages_append(out, "  %s\n", stopped);
+    append_rule(out, '-', width);
+    messages_append(out, "Root Cause (first observed failure):\n");
+    format_failure(text, sizeof text, summary, 0);
+    messages_append(out, "%s\n", text);
+    append_rule(out, '=', width);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --dry-run: what ctrun would do, on stdout, with nothing opened and nothing started. */
+#ifndef LAUNCHER_RUN_DRY_RUN_H
+#define LAUNCHER_RUN_DRY_RUN_H
+
+#include <stdio.h>
+
+#include "launcher/config/config.h"
+
+/* Values that the nodes agree on when they meet are "?" in text and null in JSON. 0 or
+ * a code. */
+int dry_run_print(FILE *out, const struct config *config, bool as_json,
+                  struct ctrun_error *err);
+
+#endif

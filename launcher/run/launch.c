@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a configuration to an agent. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/process/descriptors.h"
+#include "agent/loop/limits.h"
+#include "agent/watch/file_timer.h"
+#include "launcher/run/launch_private.h"
+#include "launcher/config/fingerprint.h"
+#include "launcher/report/json_torch.h"
+#include "launcher/report/exit_status.h"
+#include "launcher/report/messages.h"
+#include "launcher/run/plan.h"
+#include "launcher/run/preflight.h"
+#include "launcher/run/notice_end.h"
+#include "launcher/config/host_slot.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/env.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+/* ---- What the agent asks ------------------------------------------------------------- */
+
+/* Beside what follows; plan() waits for what it needs. */
+static void make_folders(struct launch *launch, uint64_t generation,
+                         uint32_t restart_count)
+{
+    const struct config *config = launch->config;
+    const struct logdir_request request = {
+        .base = config->output.log_dir,
+        .tmpdir = ct_env_find(config->env, "TMPDIR"),
+        .run_id = config->run.run_id,
+        .generation = generation,
+        .restart_count = restart_count,
+        .first = config->run.task.local_id,
+        .count = config->run.nproc,
+    };
+
+    if (!config->output.has_no_files)
+        logdir_blocking_begin(&launch->logdir, &request);
+}
+
+/* Nobody has asked for files of this worker: it can do without a folder. */
+static bool needs_folder(const struct config *config, int local)
+{
+    return config->output.log_dir ||
+           streams_has_file(
+               streams_target(&config->output.streams, local, STREAM_STDOUT)) ||
+           streams_has_file(
+               streams_target(&config->output.streams, local, STREAM_STDERR));
+}
+
+/* *dir: this round's, with a folder for the worker; NULL: it gets no files. */
+static int find_folder(struct launch *launch, int local, struct logdir **dir,
+                       struct ctrun_error *err)
+{
+    int rc;
+
+    *dir = NULL;
+    if (launch->config->output.has_no_files)
+        return 0;
+    if ((rc = logdir_blocking_wait(&launch->logdir, local, err)) == 0) {
+        *dir = &launch->logdir.dir;
+        return 0;
+    }
+    if (needs_folder(launch->config, local))
+        return rc;
+    if (!launch->has_said_no_files)
+        messages_warn(0, "workers get no error file: %s", err->text);
+    launch->has_said_no_files = true;
+    return 0;
+}
+
+static int plan(void *context, const struct ct_start *start, int local_rank,
+                struct agent_worker_plan *out, struct ctrun_error *err)
+{
+    struct launch *launch = context;
+    const struct config *config = launch->config;
+    struct logdir *dir;
+    int rc;
+
+    launch_free_master_port(launch);
+    make_folders(launch, start->generation, start->restart_count);
+    if ((rc = find_folder(launch, config->run.task.local_id + local_rank, &dir, err)) <
+            0 ||
+        (rc = plan_worker(out, config, dir, start, local_rank, err)) < 0)
+        return rc;
+    return route_set_env(&out->env, &launch->route) < 0
+               ? ct_fail(err, -ENOMEM, "worker %d: out of memory", local_rank)
+               : 0;
+}
+
+static char *ranks_prefix(void *context, const char *local_ranks, const char *ranks,
+                          bool is_teed)
+{
+    const struct launch *launch = context;
+
+    return plan_ranks_prefix(launch->config, local_ranks, ranks, is_teed);
+}
+
+static int parse_timer(void *context, const char *line, size_t length,
+                       struct agent_timer *out)
+{
+    (void)context;
+    return json_torch_timer_read(line, length, out);
+}
+
+/* ---- The whole ----------------------------------------------------------------------- */
+
+/* By the program's name without its folders: these may differ from node to node. */
+static void fill_job(const struct config *config, struct ct_hello *out)
+{
+    const char *name = config->work.program.name;
+    const char *slash = strrchr(name, '/');
+    struct ct_job *job = &out->job[0];
+
+    out->job_count = 1;
+    job->is_alone = !config->run.has_size;
+    job->wants_launcher = config->rdzv.place_count > 1;
+    if (!config->run.has_run_id)
+        (void)ct_format(job->program, sizeof job->program, "%.60s",
+                        slash && slash[1] ? slash + 1 : name);
+    (void)ct_format(job->user, sizeof job->user, "uid %u", (unsigned)getuid());
+}
+
+static void fill_options(struct launch *launch, struct agent_options *out)
+{
+    const struct config *config = launch->config;
+
+    out->hello.pid = getpid();
+    out->hello.min_nodes = (uint32_t)config->run.nodes.min;
+    out->hello.max_nodes = (uint32_t)config->run.nodes.max;
+    out->hello.node_unit = config->run.node_unit;
+    out->hello.max_restarts = config->run.max_restarts;
+    out->hello.join_timeout_ms = config->rdzv.join_timeout_ms;
+    out->hello.last_call_ms = config->rdzv.last_call_ms;
+    out->hello.heartbeat_ms = config->rdzv.heartbeat_ms;
+    out->hello.lost_after_ms = config->rdzv.lost_after_ms;
+    (void)ct_copy(out->hello.run_id, sizeof out->hello.run_id, config->run.run_id);
+    (void)ct_copy(out->hello.host, sizeof out->hello.host, config->run.host);
+
+    fill_job(config, &out->hello);
+
+    out->is_alone = config->rdzv.backend == CONFIG_LOCAL;
+    out->join.slots = (uint32_t)config->run.nproc;
+    out->join.fingerprint = fingerprint_of(config);
+    if (config->run.nodes.max > 1)
+        out->join.program = config_program_hash(config);
+    out->join.knows_gloo_scale = config_knows_gloo_scale(config);
+    out->join.node_rank_hint = config->run.node_rank;
+    out->join.is_endpoint = launch->hosts.is_mine;
+    (void)ct_copy(out->join.role, sizeof out->join.role, config->run.role);
+    out->join.roles = config->run.roles;
+    addresses_fill_join(&launch->addresses, config, &out->join);
+}
+
+static void fill_workers(struct launch *launch, struct worker_options *out)
+{
+    const struct config *config = launch->config;
+
+    *out = (struct worker_options){
+        .pmi_fd = config->rdzv.pmi.is_for_worker ? config->rdzv.pmi.fd : 0,
+        .out_filters = (const char *const *)config->output.out_filters,
+        .err_filters = (const char *const *)config->output.err_filters,
+        .log_max_bytes = config->output.log_max_bytes,
+        .log_keep = config->output.log_keep,
+        .rate_limit = config->output.rate_limit,
+        .uses_pty = config->output.uses_pty,
+        .min_uptime_ms = config->stop.min_uptime_ms,
+        .redacts = config->output.redacts,
+        .local_id = config->run.task.local_id,
+        .plan = plan,
+        .context = launch,
+    };
+}
+
+static int run_agent(struct launch *launch)
+{
+    static struct agent_result result; /* large, and touched only by failures */
+    const struct config *config = launch->config;
+    struct agent_options *options = ct_zalloc(sizeof *options);
+    struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
+    int code;
+
+    if (!options)
+        return launch_fail(config, &err);
+    *options = (struct agent_options){
+        .server = launch->hosts.addrs,
+        .server_count = launch->hosts.count,
+        .token = &config->rdzv.token,
+        .uses_munge = config->rdzv.uses_munge,
+        .wants_seal = config->rdzv.wants_seal,
+        .tries_ports = config->rdzv.place_count > 1 && !config->rdzv.pmi.is_used,
+        .hosts_server = launch->hosts_rendezvous && !launch->ha,
+        .connect_timeout_ms = config->rdzv.connect_timeout_ms,
+        .grace_ms = config->stop.grace_ms,
+        .signal_grace_ms = config->stop.signal_grace_ms,
+        .survivor_grace_ms = config->stop.survivor_grace_ms,
+        .end_s = config->stop.end_s,
+        .stop_before_end_s = config->stop.stop_before_end_s,
+        .end_grace_ms = config->stop.end_grace_ms,
+        .end_signal = config->stop.end_signal,
+        .keeps_signals = config->stop.keeps_signals,
+        .signals = config->stop.signals,
+        .signal_count = config->stop.signal_count,
+        .ranks_prefix = config->output.collapses ? ranks_prefix : NULL,
+        .own_ranks_ms = OWN_RANKS_MS,
+        .hang_timeout_ms = config->stop.hang_timeout_ms,
+        .stuck_limit_ms = config->stop.stuck_limit_ms,
+        .timer_file = *config->work.timer_file ? config->work.timer_file : NULL,
+        .context = launch,
+        .parse_timer = parse_timer,
+        .restarts_alone = launch_restarts_alone,
+        .signals_are_exact = host_slot_get()->is_given,
+    };
+    fill_workers(launch, &options->workers);
+    launch_fill_stores(launch, options);
+    launch_fill_words(options);
+    fill_options(launch, options);
+    if (agent_run(options, &result, &err) < 0)
+        result.error = err;
+    code = launch_end(launch, &result);
+    free(options);
+    return code;
+}
+
+/* Where the rendezvous is; it is served when it is ours. */
+static int meet(struct launch *launch, struct config *config, struct ctrun_error *err)
+{
+    int rc = launch_prepare_ha(launch, err);
+
+    if (rc == 0 && config->rdzv.pmi.is_used)
+        rc = launch_meet_by_pmi(launch, config, err);
+    if (rc == 0 && (rc = hosts_resolve(&launch->hosts, config, err)) == 0)
+        rc = launch_host_rendezvous(launch, err);
+    return rc < 0 ? rc : launch_start_ha(launch, err);
+}
+
+int launch_run(struct config *config)
+{
+    struct launch *launch = ct_zalloc(sizeof *launch);
+    struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
+    struct messages_block block;
+    int code;
+
+    if (!launch)
+        return launch_fail(config, &err);
+    descriptors_raise();
+    descriptors_reserve(AGENT_DESCRIPTORS +
+                        AGENT_DESCRIPTORS_PER_WORKER * config->run.nproc);
+    if (notice_end_check(config, &err) < 0) {
+        free(launch);
+        return launch_fail(config, &err);
+    }
+    launch_notice_beginning(config);
+    launch->config = config;
+    launch->group_rank = launch->master_port_fd = -1;
+    launch->born_ms = ct_now_ms();
+    if (preflight_check_endpoint(&block, config) < 0) {
+        messages_print(&block);
+        launch_write_own_error(config, "the endpoint is a loopback address");
+        free(launch);
+        return exit_status(&(struct exit_end){.error = CTRUN_E_LOOPBACK},
+                           config->stop.exit_style);
+    }
+    preflight_warn(config);
+    if (config->rdzv.backend == CONFIG_LOCAL) /* the first round is near, and known */
+        make_folders(launch, 1, 0);
+    if (torch_events_init(&launch->torch_events, config) < 0)
+        code = launch_fail(config, &err);
+    else if (addresses_resolve(&launch->addresses, config, &err) < 0 ||
+             meet(launch, config, &err) < 0) {
+        launch_explain(launch, &err);
+        code = exit_status(&(struct exit_end){.error = err.code},
+                           config->stop.exit_style);
+    } else
+        code = run_agent(launch);
+    launch_close_server(launch);
+    logdir_blocking_close(&launch->logdir);
+    torch_events_deinit(&launch->torch_events);
+    role_restarts_deinit(&launch->role_restarts);
+    free(launch);
+    return code;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a launch ends: the block for people, error files, summary.json, the exit code. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/run/launch_private.h"
+#include "launcher/config/fingerprint.h"
+#include "agent/error_file/error_file_text.h"
+#include "launcher/report/exit_status.h"
+#include "agent/error_file/json_error_file.h"
+#include "launcher/report/messages.h"
+#include "agent/error_file/redact.h"
+#include "launcher/config/host_slot.h"
+#include "launcher/report/summary.h"
+#include "launcher/report/summary_json.h"
+#include "rendezvous/net/port_owner.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+#include "worker_sdk/base/signal_name.h"
+
+/* The server has said what the others have. */
+static void tell_unlike(const struct config *config, const struct ctrun_error *err)
+{
+    char ours[FINGERPRINT_TEXT_MAX];
+    struct ctrun_error both;
+
+    fingerprint_format(ours, sizeof ours, config);
+    (void)ct_fail(&both, err->code, "%s; this node has %s", err->text, ours);
+    launch_tell(config, &both);
+}
+
+void launch_explain(struct launch *launch, const struct ctrun_error *err)
+{
+    struct messages_block block;
+    char owner[PORT_OWNER_TEXT_MAX];
+
+    if (err->code == CTRUN_E_FINGERPRINT) {
+        tell_unlike(launch->config, err);
+        return;
+    }
+    if (launch->config->rdzv.backend ==
+        CONFIG_ETCD) { /* its own words: no endpoint is a node's */
+        launch_tell(launch->config, err);
+        return;
+    }
+    if (err->code == CTRUN_E_PORT_BUSY) {
+        (void)port_owner_describe(launch->config->rdzv.endpoint.port, owner);
+        hosts_explain_busy(&block, &launch->hosts, launch->config, owner);
+    } else if (err->code == CTRUN_E_UNREACHABLE || err->code == CTRUN_E_DNS ||
+               err->code == CTRUN_E_NO_HOST) {
+        hosts_explain_unreachable(&block, &launch->hosts, launch->config, err);
+    } else if (err->code == CTRUN_E_LEADER_LOST && launch->ha) {
+        messages_explain_no_ha(&block, err, ha_why_not(launch->ha));
+    } else if (err->code == CTRUN_E_LEADER_LOST) {
+        messages_explain_leader_lost(&block, err);
+    } else {
+        launch_tell(launch->config, err);
+        return;
+    }
+    messages_print(&block);
+    launch_write_own_error(launch->config, err->text);
+}
+
+/* A run that was cut short, but all of whose workers here have saved and ended with 0, may say
+ * so by a code of its own: the job wants to be queued again. */
+static int requeue_code(const struct launch *launch, const struct agent_result *result,
+                        int code)
+{
+    const struct ct_verdict *verdict = &result->verdict;
+    bool is_cut_short = result->signal || result->passed_signal;
+
+    if (launch->config->stop.requeue_exit == 0 || !is_cut_short || result->error.code ||
+        verdict->generation == 0 || verdict->failure_count > 0)
+        return code;
+    if (verdict->outcome != CT_OUTCOME_SUCCEEDED && !result->signal)
+        return code;
+    messages_notice("saved and ended early: exit code %d asks for a requeue",
+                    launch->config->stop.requeue_exit);
+    return launch->config->stop.requeue_exit;
+}
+
+static void end_by_signal(const struct launch *launch,
+                          const struct agent_result *result)
+{
+    const int signal = result->signal;
+    const char *name = ct_signal_name(signal);
+    char text[128];
+
+    (void)ct_format(text, sizeof text,
+                    "SignalException: Process %d got signal: %d (%s%s)", (int)getpid(),
+                    signal, name ? "SIG" : "", name ? name : "?");
+    if (result->allocation_ends)
+        messages_notice("stopped before the allocation ends; all workers are gone");
+    else if (result->reason[0])
+        messages_notice("stopped as asked: %s; all workers are gone", result->reason);
+    else
+        messages_notice("stopped by %s%s (%d); all workers are gone",
+                        name ? "SIG" : "signal ", name ? name : "", signal);
+    launch_write_own_error(launch->config, text);
+}
+
+/* The error files of this node's failures: the whole text, not what fits into a
+ * message. */
+static void read_error_files(const struct launch *launch,
+                             const struct ct_verdict *verdict,
+                             struct json_error_file *files)
+{
+    for (int i = 0; i < verdict->failure_count && i < CT_FAILURES_MAX; i++) {
+        const struct ct_failure *failure = &verdict->failures[i];
+
+        if (!failure->error_file[0] ||
+            strcmp(failure->host, launch->config->run.host) != 0)
+            continue;
+        (void)json_error_file_read(failure->error_file, &files[i]);
+        if (launch->config->output.redacts) {
+            (void)redact(files[i].message);
+            (void)redact(files[i].callstack);
+        }
+    }
+}
+
+static void copy_root_error(const struct launch *launch,
+                            const struct ct_verdict *verdict)
+{
+    const struct ct_failure *root = &verdict->failures[0];
+    const char *path = launch_own_error_file(launch->config);
+    const int code = summary_python_code(root);
+    struct ctrun_error err;
+
+    if (!path)
+        return;
+    if (!verdict->failure_count)
+        launch_write_own_error(launch->config,
+                               "RendezvousTimeoutError: not all nodes joined");
+    else if (root->error_file[0] && strcmp(root->host, launch->config->run.host) == 0 &&
+             json_error_file_copy(root->error_file, path, code ? code : CT_EXIT_FAILURE,
+                                  &err) < 0)
+        messages_error(&err);
+}
+
+static struct summary describe_run(const struct launch *launch,
+                                   const struct ct_verdict *verdict)
+{
+    return (struct summary){
+        .verdict = verdict,
+        .name = launch->config->work.program.name,
+        .run_id = launch->config->run.run_id,
+        .log_dir = launch->logdir.has_files ? launch->logdir.dir.attempt : NULL,
+        .is_alone = !launch->config->output.has_table,
+        .lists_stopped = launch->config->output.has_whole_table,
+        .max_restarts = launch->config->run.max_restarts,
+        .min_nodes = (uint32_t)launch->config->run.nodes.min,
+        .min_uptime_ms = launch->config->stop.min_uptime_ms,
+        .waiting = &launch->waiting,
+        .waited_ms = launch->waited_ms,
+    };
+}
+
+/* The verdict is the same everywhere: the node of the rank that failed has its files, and reports. Of
+ * what did not happen to a rank, or could only be seen here, each tells. */
+static bool is_reporter(const struct launch *launch, const struct ct_verdict *verdict)
+{
+    const struct ct_failure *root = &verdict->failures[0];
+
+    if (verdict->failure_count == 0 || root->rank < 0 ||
+        root->cause == CT_CAUSE_UNKILLABLE)
+        return true;
+    return strcmp(root->host, launch->config->run.host) == 0 &&
+           (launch->config->run.task.is_rank || root->node_rank == launch->group_rank);
+}
+
+static void report(struct launch *launch, const struct summary *summary)
+{
+    const bool is_own = summary->verdict->failure_count > 0 &&
+                        summary->verdict->failures[0].cause == CT_CAUSE_UNKILLABLE;
+    struct messages_block block;
+
+    if (launch->config->run.task.is_quiet && !is_own)
+        return; /* another task of this node tells */
+    summary_format(&block, summary);
+    if (!is_reporter(launch, summary->verdict)) {
+        messages_keep_first_line(&block);
+        if (!host_slot_get()->is_given) /* all nodes of --hosts have one console */
+            messages_print(&block);
+        return;
+    }
+    if (!launch->config->output.has_table) {
+        launch_notice_leftovers(launch); /* the cause comes last */
+        messages_print(&block);
+        return;
+    }
+    messages_print(&block);
+    launch_notice_leftovers(launch);
+    summary_torchrun_format(&block, summary);
+    messages_print(&block);
+}
+
+static void end_by_verdict(struct launch *launch, const struct ct_verdict *verdict)
+{
+    struct json_error_file files[CT_FAILURES_MAX] = {0};
+    struct summary summary = describe_run(launch, verdict);
+
+    summary.files = files;
+    if (verdict->outcome == CT_OUTCOME_SUCCEEDED)
+        return;
+    read_error_files(launch, verdict, files);
+    report(launch, &summary);
+    copy_root_error(launch, verdict);
+    for (int i = 0; i < CT_FAILURES_MAX; i++)
+        json_error_file_deinit(&files[i]);
+}
+
+/* This node's own end: what could not be killed comes first, whatever failed before it. */
+static void end_unkillable(struct launch *launch, struct agent_result *result)
+{
+    struct ct_verdict *verdict = &result->verdict;
+    const struct ct_failure first = verdict->failures[0];
+    int i = 0;
+
+    while (i < verdict->failure_count &&
+           verdict->failures[i].cause != CT_CAUSE_UNKILLABLE)
+        i++;
+    if (i == verdict->failure_count) { /* none of the workers */
+        launch_explain(launch, &result->error);
+        return;
+    }
+    verdict->failures[0] = verdict->failures[i];
+    verdict->failures[i] = first;
+    verdict->outcome = CT_OUTCOME_FAILED;
+    end_by_verdict(launch, verdict);
+}
+
+/* Where people have asked for files, or there are some: a temporary directory that holds nothing
+ * else goes away. What is wrong with it is told, and no failure of the run. */
+static void write_summary(struct launch *launch, const struct agent_result *result,
+                          const struct exit_end *end, int code)
+{
+    const struct config *config = launch->config;
+    const struct summary summary = describe_run(launch, &result->verdict);
+    const struct summary_json json = {
+        .summary = &summary,
+        .host = config->run.host,
+        .exit_code = code,
+        .is_workers_code = exit_status_is_workers(end, config->stop.exit_style),
+        .signal = result->signal,
+        .allocation_ends = result->allocation_ends,
+        .error = &result->error,
+        .duration_ms = ct_now_ms() - launch->born_ms,
+    };
+    const struct logdir_request request = {.base = config->output.log_dir,
+                                           .run_id = config->run.run_id};
+    struct ctrun_error err;
+    size_t length;
+    char *text;
+
+    if (config->output.has_no_files || (!config->output.log_dir && !summary.log_dir))
+        return;
+    if (!(text = summary_json_format(&json, &length)))
+        ct_warn("summary.json: out of memory");
+    else if (logdir_blocking_write(&launch->logdir, &request, "summary.json", text,
+                                   length, &err) < 0)
+        ct_warn("summary.json: %s", err.text);
+}
+
+static void tell_torch_events(struct launch *launch, const struct agent_result *result)
+{
+    char text[64];
+    const char *why = NULL;
+
+    if (result->signal) {
+        (void)ct_format(text, sizeof text, "SignalException: signal %d",
+                        result->signal);
+        why = text;
+    } else if (result->error.code) {
+        why = result->error.text;
+    } else if (result->verdict.outcome == CT_OUTCOME_JOIN_TIMEOUT) {
+        why = "RendezvousTimeoutError: not all nodes joined";
+    }
+    torch_events_over(&launch->torch_events, why);
+}
+
+/* Of all nodes: one of them may run with --redact=off. */
+static void redact_verdict(struct ct_verdict *verdict)
+{
+    for (int i = 0; i < verdict->failure_count && i < CT_FAILURES_MAX; i++)
+        error_file_text_redact(&verdict->failures[i]);
+}
+
+int launch_end(struct launch *launch, struct agent_result *result)
+{
+    const struct exit_end end = {.signal = result->signal,
+                                 .error = result->error.code,
+                                 .verdict = &result->verdict};
+    int code;
+
+    if (launch->config->output.redacts)
+        redact_verdict(&result->verdict);
+    tell_torch_events(launch, result);
+    logdir_blocking_tidy(&launch->logdir);
+    if (result->is_mid_line && (result->signal || result->error.code ||
+                                result->verdict.outcome != CT_OUTCOME_SUCCEEDED))
+        messages_end_line(); /* our first line is for grep: it begins a line */
+    if (result->signal)
+        end_by_signal(launch, result);
+    else if (result->error.code == CTRUN_E_UNKILLABLE)
+        end_unkillable(launch, result);
+    else if (result->error.code)
+        launch_explain(launch, &result->error);
+    else
+        end_by_verdict(launch, &result->verdict);
+    launch_notice_leftovers(launch);
+    code = requeue_code(launch, result,
+                        exit_status(&end, launch->config->stop.exit_style));
+    write_summary(launch, result, &end, code);
+    return code;
+}

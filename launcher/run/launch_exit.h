@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exit code of a launcher that ends, and its own error file. */
+#ifndef LAUNCHER_RUN_LAUNCH_EXIT_H
+#define LAUNCHER_RUN_LAUNCH_EXIT_H
+
+#include "launcher/config/config.h"
+
+/* The file that TORCHELASTIC_ERROR_FILE names for this launcher, borrowed; NULL: none. */
+const char *launch_own_error_file(const struct config *config);
+/* Writes `message` into it, if there is one. */
+void launch_write_own_error(const struct config *config, const char *message);
+/* Trouble of the launcher itself: prints the sentence, and writes it into that file. */
+void launch_tell(const struct config *config, const struct ctrun_error *err);
+/* The same, and returns the exit code: prints the sentence, writes the launcher's error file
+ * when TORCHELASTIC_ERROR_FILE names one, and returns the exit code. */
+int launch_fail(const struct config *config, const struct ctrun_error *err);
+
+#endif

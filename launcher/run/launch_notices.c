@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What people hear while a run goes on. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/loop/limits.h"
+#include "agent/watch/own_ranks.h"
+#include "launcher/batch/nested.h"
+#include "launcher/config/host_slot.h"
+#include "launcher/report/messages.h"
+#include "launcher/report/signal_sender.h"
+#include "launcher/run/launch_private.h"
+#include "launcher/run/notice_end.h"
+#include "launcher/run/notice_signal.h"
+#include "launcher/run/notice_start.h"
+#include "rendezvous/net/port_owner.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    SAY_EVERY_MS = 10000
+};
+
+static void on_connecting(void *context, const char *why, uint64_t waited_ms)
+{
+    struct launch *launch = context;
+    char own[256];
+
+    if (launch->candidate) {
+        messages_notice(
+            "waiting %llu s: no rendezvous server of run '%s' can be reached yet: %s",
+            (unsigned long long)(waited_ms / 1000), launch->config->run.run_id, why);
+        return;
+    }
+    messages_notice(
+        "waiting %llu s: no rendezvous at %s port %d%s: %s",
+        (unsigned long long)(waited_ms / 1000), launch->config->rdzv.endpoint.host,
+        launch->config->rdzv.endpoint.port,
+        launch->config->rdzv.place_count > 1 ? ", nor at the next ones" : "", why);
+    if (launch->has_said_own || launch->hosts.is_mine)
+        return;
+    launch->has_said_own = true;
+    hosts_format_own(own, sizeof own);
+    messages_notice("this node, %s, does not own that address; it has %s",
+                    launch->config->run.host, own);
+}
+
+static void on_break(void *context, const char *why, uint64_t left_ms)
+{
+    (void)context;
+    messages_notice("%s; the workers keep running, reconnecting for up to %.1f s", why,
+                    (double)left_ms / 1000);
+}
+
+static void on_back(void *context)
+{
+    (void)context;
+    messages_notice("the rendezvous is back: nothing was lost");
+}
+
+/* Once a run, by the node that serves: who waits for the others knows at once what for. */
+static void say_place(struct launch *launch, const struct ct_waiting *waiting)
+{
+    if (launch->has_said_place || !launch->hosts_rendezvous ||
+        host_slot_get()->is_given || waiting->joined >= waiting->min_nodes)
+        return;
+    launch->has_said_place = true;
+    messages_notice("run '%s': %u of %u nodes are here, they meet at %s port %d",
+                    launch->config->run.run_id, waiting->joined, waiting->min_nodes,
+                    launch->config->rdzv.endpoint.host,
+                    ct_addr_port(&launch->hosts.addrs[0]));
+}
+
+static void on_waiting(void *context, const struct ct_waiting *waiting,
+                       uint64_t waited_ms)
+{
+    struct launch *launch = context;
+    char text[CT_MISSING_MAX + 128];
+
+    launch->waiting = *waiting;
+    launch->waited_ms = waited_ms;
+    say_place(launch, waiting);
+    if (waited_ms < launch->said_ms) /* a new round waits from zero */
+        launch->said_ms = 0;
+    if (!waiting->is_standby && waited_ms - launch->said_ms < SAY_EVERY_MS)
+        return;
+    launch->said_ms = waited_ms;
+    if (launch->config->run.task.is_quiet)
+        return;
+    messages_format_waiting(text, sizeof text, waiting, waited_ms);
+    messages_notice("%s", text);
+    if (waiting->joined < waiting->min_nodes &&
+        hosts_format_loopback_hint(text, sizeof text, &launch->hosts, launch->config) >
+            0)
+        messages_warn(CTRUN_E_LOOPBACK, "%s", text);
+}
+
+/* Once a run, unless it changes. */
+static void on_way(void *context, const struct ct_start *start,
+                   const struct ct_addr *local)
+{
+    struct launch *launch = context;
+    char text[256];
+
+    route_learn(&launch->route, local);
+    if (!route_format(text, sizeof text, &launch->route, launch->config) ||
+        strcmp(launch->said_route, launch->route.addr) == 0)
+        return;
+    (void)ct_copy(launch->said_route, sizeof launch->said_route, launch->route.addr);
+    if (start->group_rank == 0 && !launch->config->run.task.is_quiet)
+        messages_notice("%s", text);
+    else
+        ct_info("%s", text); /* the others have theirs, mostly the same */
+}
+
+/* Once: it is the same in every round. */
+static void say_omp(struct launch *launch)
+{
+    const struct placement *placement = &launch->config->work.placement;
+
+    if (!placement->says_omp || launch->has_said_omp)
+        return;
+    launch->has_said_omp = true;
+    ct_info("OMP_NUM_THREADS=%d: %d core%s for %d workers; set it, or pass "
+            "--omp-threads=N",
+            placement->omp_threads, placement->cores, placement->cores == 1 ? "" : "s",
+            launch->config->run.task.is_rank ? launch->config->run.task.local_count
+                                             : launch->config->run.nproc);
+}
+
+/* Worlds may shrink: whoever types sees why nothing answers. */
+static void say_input(const struct launch *launch, const struct ct_start *start)
+{
+    const int rank = launch->config->output.stdin_rank;
+
+    if (rank >= 0 && (uint32_t)rank >= start->world_size && start->group_rank == 0)
+        messages_warn(0,
+                      "--stdin=%d: this round has ranks 0 to %u: nobody reads "
+                      "standard input",
+                      rank, start->world_size - 1);
+}
+
+static void on_leftovers(void *context, const char *processes)
+{
+    struct launch *launch = context;
+
+    free(launch->leftovers);
+    launch->leftovers = ct_strdup(processes);
+}
+
+void launch_notice_leftovers(struct launch *launch)
+{
+    if (launch->leftovers)
+        messages_warn(0, "killed processes that workers left behind: %s",
+                      launch->leftovers);
+    free(launch->leftovers);
+    launch->leftovers = NULL;
+}
+
+static void on_start(void *context, const struct ct_start *start)
+{
+    struct launch *launch = context;
+    unsigned last = (unsigned)launch->config->run.nproc - 1;
+    const bool is_first = launch->group_rank < 0;
+    struct ct_role_at role;
+
+    launch->group_rank = (int)start->group_rank;
+    launch_notice_leftovers(launch);
+    role_restarts_begin_round(&launch->role_restarts);
+    notice_start(launch->config, start, is_first, launch->said_layout);
+    say_omp(launch);
+    say_input(launch, start);
+    if (launch->has_returned)
+        messages_notice("rejoined as node %u of %u", start->group_rank,
+                        start->group_world_size);
+    launch->has_returned = false;
+    config_role_at(&role, launch->config, start, 0); /* the first of them speaks */
+    ct_info(
+        "round started restart_count=%u master_addr=%s master_port=%d group_rank=%u "
+        "group_world_size=%u local_ranks=0-%u role_ranks=%u-%u global_ranks=%u-%u "
+        "role_world_size=%u global_world_size=%u",
+        start->restart_count, start->master_addr, start->master_port, start->group_rank,
+        start->group_world_size, last, role.rank,
+        role.rank + (launch->config->run.roles.count > 0
+                         ? launch->config->run.roles.list[0].slots - 1
+                         : last),
+        start->rank_base, start->rank_base + last, role.world_size, start->world_size);
+    torch_events_round(&launch->torch_events, start);
+    host_slot_tell_started();
+}
+
+static void on_no_steps(void *context)
+{
+    const struct launch *launch = context;
+    char text[256];
+
+    (void)ct_format(text, sizeof text,
+                    "--hang-timeout=%llu watches nothing yet: no worker has "
+                    "called ctrun_step(). A rank is watched from its first step on, a "
+                    "program without libctrun never",
+                    (unsigned long long)launch->config->stop.hang_timeout_ms / 1000);
+    if (launch->group_rank == 0 && !launch->config->run.task.is_quiet)
+        messages_warn(0, "%s", text);
+    else
+        ct_info("warning: %s", text);
+}
+
+static void on_stop(void *context, const struct ct_stop *stop)
+{
+    struct launch *launch = context;
+    const bool is_quiet = launch->config->run.task.is_quiet;
+    char text[1024];
+
+    last_failure_set(&launch->why, stop);
+    torch_events_round_over(&launch->torch_events);
+    messages_format_stop(text, sizeof text, stop);
+    if (!stop->is_final && stop->reason != CT_STOP_UNDECIDED && !is_quiet)
+        messages_tell(stop->reason == CT_STOP_NODE_LOST ? MESSAGES_ERROR
+                                                        : MESSAGES_NEWS,
+                      "%s", text);
+    else
+        ct_info("%s", text); /* a second STOP or the summary says it better */
+    if (!is_quiet && messages_format_culprit(text, sizeof text, stop))
+        messages_notice("%s", text);
+}
+
+/* With --hosts it is said where the signal came from, not here. */
+static void on_signal(void *context, int signal, pid_t sender, bool is_ending,
+                      int interrupts)
+{
+    struct launch *launch = context;
+    char text[SIGNAL_SENDER_TEXT_MAX];
+
+    if (is_ending)
+        signal_sender_describe(text, signal, sender, interrupts);
+    else
+        signal_sender_describe_passed(text, signal, sender);
+    if (!host_slot_get()->is_given)
+        notice_signal(launch->config, text, signal, sender,
+                      is_ending && !launch->is_ending);
+    launch->is_ending |= is_ending;
+}
+
+static void why(void *context, char *dst, size_t size)
+{
+    const struct launch *launch = context;
+    struct messages_block block;
+
+    last_failure_format(&block, &launch->why, launch->config->work.program.name,
+                        launch->config->run.run_id);
+    (void)ct_copy(dst, size, block.text);
+}
+
+static void on_countdown(void *context, uint64_t left_ms)
+{
+    if (!host_slot_get()->is_given)
+        notice_signal_left(((struct launch *)context)->config, left_ms);
+}
+
+static void on_allocation_end(void *context, const struct agent_ending *ending)
+{
+    struct launch *launch = context;
+
+    notice_end_near(launch->config, ending);
+    launch->is_ending |= ending->is_ending;
+}
+
+static void on_left_out(void *context, int rank, uint64_t lines, uint64_t bytes)
+{
+    const struct launch *launch = context;
+    struct ct_event event;
+
+    ct_event_begin(&event, "output_left_out");
+    ct_event_int(&event, "rank", rank);
+    ct_event_int(&event, "lines", (int64_t)lines);
+    ct_event_int(&event, "bytes", (int64_t)bytes);
+    ct_event_end(&event);
+    messages_notice(
+        "rank %d: %llu line%s of %llu bytes not shown: more than %llu bytes a "
+        "second (--log-rate-limit)",
+        rank, (unsigned long long)lines, lines == 1 ? "" : "s",
+        (unsigned long long)bytes,
+        (unsigned long long)launch->config->output.rate_limit);
+}
+
+static void on_resize(void *context, const struct ct_resize *resize)
+{
+    (void)context;
+    messages_notice("the run may have %u to %u nodes now (asked on %s)",
+                    resize->min_nodes, resize->max_nodes, resize->by);
+}
+
+static void on_lost(void *context, const struct ctrun_error *why,
+                    uint64_t looked_for_ms)
+{
+    (void)context;
+    messages_notice(
+        "lost the rendezvous: %s; workers stopped, looking for it for %llu s",
+        why->text, (unsigned long long)looked_for_ms / 1000);
+}
+
+static void on_returned(void *context)
+{
+    struct launch *launch = context;
+
+    launch->has_returned = true;
+    messages_notice("the rendezvous is back: rejoining");
+}
+
+static void on_worker_started(void *context, int local_rank, int pid)
+{
+    struct launch *launch = context;
+
+    torch_events_worker_started(&launch->torch_events, local_rank, pid);
+}
+
+static void on_worker_ended(void *context, const struct ct_failure *end)
+{
+    struct launch *launch = context;
+
+    torch_events_worker_ended(&launch->torch_events, end);
+}
+
+/* Nothing listens there on this machine. */
+static bool is_port_free(int port)
+{
+    char owner[PORT_OWNER_TEXT_MAX];
+
+    return port > 0 && port_owner_describe(port, owner) == -ENOENT;
+}
+
+static void on_own_ranks(void *context, int rank, const struct own_ranks *found)
+{
+    char other[512] = "";
+
+    (void)context;
+    if (*found->theirs)
+        (void)ct_format(other, sizeof other,
+                        ": pid %d has %s; ctrun gave its worker %s", (int)found->first,
+                        found->theirs, found->ours);
+    if (is_port_free(found->port)) {
+        const size_t used = strlen(other);
+
+        (void)ct_format(other + used, sizeof other - used,
+                        "; nothing listens at port %d here", found->port);
+    }
+    messages_warn(0,
+                  "nobody has used the worker store for %d s, and rank %d has "
+                  "started %d process%s of its own, without CPU time now%s. If these "
+                  "are its ranks: let ctrun start them (--nproc-per-node=%d, no spawn "
+                  "in the script), or run the script without ctrun",
+                  OWN_RANKS_MS / 1000, rank, found->count, found->count > 1 ? "es" : "",
+                  other, found->count);
+}
+
+void launch_fill_words(struct agent_options *options)
+{
+    options->on_connecting = on_connecting;
+    options->on_break = on_break;
+    options->on_back = on_back;
+    options->on_waiting = on_waiting;
+    options->on_way = on_way;
+    options->on_start = on_start;
+    options->on_no_steps = on_no_steps;
+    options->workers.on_leftovers = on_leftovers;
+    options->on_stop = on_stop;
+    options->on_signal = on_signal;
+    options->why = why;
+    options->on_countdown = on_countdown;
+    options->on_allocation_end = on_allocation_end;
+    options->workers.on_worker_started = on_worker_started;
+    options->workers.on_left_out = on_left_out;
+    options->on_own_ranks = on_own_ranks;
+    options->on_resize = on_resize;
+    options->on_lost = on_lost;
+    options->on_returned = on_returned;
+    options->workers.on_worker_ended = on_worker_ended;
+}
+
+/* By one node: the others chose in the same way, and --dry-run tells of each. */
+static void say_nics(const struct config *config)
+{
+    char text[NIC_HINTS_TEXT_MAX];
+
+    if (!config->work.nics.sets_env || !nic_hints_format(text, &config->work.nics))
+        return;
+    if (config->run.node_rank <= 0)
+        messages_notice("%s", text);
+    else
+        ct_info("%s", text);
+}
+
+void launch_notice_beginning(const struct config *config)
+{
+    char text[NESTED_TEXT_MAX];
+
+    if (*nested_format(text, sizeof text, config->env))
+        messages_notice("%s", text);
+    say_nics(config);
+    if (config->run.requeues && config->run.node_rank <= 0)
+        messages_notice("%s has requeued this job %u time%s", config->run.batch_system,
+                        config->run.requeues, config->run.requeues > 1 ? "s" : "");
+    notice_end_beginning(config);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The nodes find each other through srun's PMI, as launcher/config/rdzv_pmi.h has decided.
+ *
+ *     serving task   takes a free port, puts its card ── fence ──
+ *     others                                          ── fence ── get the card
+ *
+ * That is the derived port unless somebody has it: an agent that is started again in its task has
+ * no PMI any more, and looks there.
+ *
+ * A PMI that does not answer is told in one line, and the nodes meet at the derived port. From the
+ * fence on there is no way back: another task may have passed it, and would look for us here. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "launcher/pmi/pmi_client.h"
+#include "launcher/report/messages.h"
+#include "launcher/run/launch_private.h"
+#include "launcher/run/pmi_card.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    SAY_EVERY_MS = 10000
+};
+
+/* A worker would take itself for the client that we have been. */
+static void scrub_environment(void)
+{
+    static const char *const names[] = {"PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_JOBID"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        (void)unsetenv(names[i]); /* fails on bad names only */
+}
+
+/* ---- The serving task -------------------------------------------------------------------- */
+
+static int serve(struct launch *launch, struct config *config,
+                 struct pmi_client *client, struct ctrun_error *err)
+{
+    struct pmi_card *card = ct_secret_zalloc(sizeof *card);
+    char text[PMI2_VALUE_MAX];
+    uint16_t port;
+    int rc;
+
+    if (!card)
+        return ct_fail(err, -ENOMEM, "out of memory");
+    if (config->rdzv.pmi.makes_token &&
+        (rc = ct_auth_token_generate(&config->rdzv.token, err)) < 0)
+        goto done;
+    if ((rc = launch_serve_anywhere(launch, &port, err)) < 0)
+        goto done;
+    etcd_host_fill(&card->host, config->run.host, &launch->addresses, port);
+    if (config->rdzv.pmi.makes_token)
+        card->token = config->rdzv.token;
+    hosts_set(&launch->hosts, card->host.addrs, card->host.count);
+    launch->hosts.is_mine = true;
+    config->rdzv.endpoint.port = port;
+    if ((rc = pmi_card_format(text, card)) < 0)
+        rc = ct_fail(err, rc, "the addresses of %s: %s", config->run.host,
+                     strerror(-rc));
+    else
+        rc = pmi_client_put(client, PMI_CARD_KEY, text, err);
+    explicit_bzero(text, sizeof text);
+done:
+    ct_auth_token_wipe(&card->token);
+    ct_secret_free(card);
+    return rc;
+}
+
+/* ---- The others -------------------------------------------------------------------------- */
+
+static int find(struct launch *launch, struct config *config, struct pmi_client *client,
+                struct ctrun_error *err)
+{
+    struct pmi_card *card = ct_secret_zalloc(sizeof *card);
+    const char *text;
+    int rc;
+
+    if (!card)
+        return ct_fail(err, -ENOMEM, "out of memory");
+    if ((rc = pmi_client_get(client, PMI_CARD_KEY, &text, err)) == 0 &&
+        pmi_card_parse(card, text) < 0)
+        rc = ct_fail(err, CTRUN_E_PROTOCOL,
+                     "the value that task 0 has set cannot be read; is it another "
+                     "version of ctrun?");
+    if (rc == 0) {
+        hosts_set(&launch->hosts, card->host.addrs, card->host.count);
+        config->rdzv.endpoint.port = ct_addr_port(&card->host.addrs[0]);
+        if (card->token.length > 0) { /* the server has nothing else */
+            config->rdzv.token = card->token;
+            config->rdzv.uses_munge = false;
+        }
+    }
+    ct_auth_token_wipe(&card->token);
+    ct_secret_free(card);
+    return rc;
+}
+
+/* ---- Both -------------------------------------------------------------------------------- */
+
+/* All tasks come, or the time to join is over, as everywhere else. */
+static int pass_fence(const struct config *config, struct pmi_client *client,
+                      struct ctrun_error *err)
+{
+    const uint64_t began_ms = ct_now_ms();
+    const uint64_t deadline_ms = ct_deadline_ms(config->rdzv.join_timeout_ms);
+    int rc = pmi_client_fence_begin(client, err);
+
+    while (rc == 0) {
+        uint64_t until_ms = ct_deadline_ms(SAY_EVERY_MS);
+
+        rc = pmi_client_fence_wait(
+            client, until_ms < deadline_ms ? until_ms : deadline_ms, err);
+        if (rc == 0)
+            return 0;
+        if (rc != CTRUN_E_TIMEOUT)
+            break;
+        if (ct_left_ms(deadline_ms) == 0)
+            return ct_fail(
+                err, CTRUN_E_TIMEOUT,
+                "not all %d tasks of %s have started ctrun within %llu s; one "
+                "that cannot use it needs --bootstrap=port for all",
+                client->size, config->run.batch_system,
+                (unsigned long long)config->rdzv.join_timeout_ms / 1000);
+        if (!config->run.task.is_quiet)
+            messages_notice(
+                "waiting %llu s: not all %d tasks of the step have reached srun's PMI",
+                (unsigned long long)(ct_now_ms() - began_ms) / 1000, client->size);
+        rc = 0;
+    }
+    return rc;
+}
+
+static int open_client(const struct config *config, struct pmi_client *client,
+                       struct ctrun_error *err)
+{
+    int rc = pmi_client_open(client, config->rdzv.pmi.fd, config->rdzv.pmi.job,
+                             config->rdzv.pmi.rank, err);
+
+    if (rc == 0 && client->size != config->rdzv.pmi.size)
+        rc = ct_fail(err, CTRUN_E_PROTOCOL, "it counts %d tasks, and PMI_SIZE is %d",
+                     client->size, config->rdzv.pmi.size);
+    return rc;
+}
+
+/* Nobody has been told anything yet. */
+static int fall_back(const struct config *config, struct pmi_client *client,
+                     struct ctrun_error *err)
+{
+    (void)close(config->rdzv.pmi.fd);
+    ct_secret_free(client);
+    if (config->rdzv.pmi.is_required)
+        return ct_wrap(err, "--bootstrap=pmi: srun's PMI");
+    if (!config->run.task.is_quiet)
+        messages_notice("srun's PMI cannot be used (%s): the nodes meet at %s port %d",
+                        err->text, config->rdzv.endpoint.host,
+                        config->rdzv.endpoint.port);
+    return 0;
+}
+
+int launch_meet_by_pmi(struct launch *launch, struct config *config,
+                       struct ctrun_error *err)
+{
+    struct pmi_client *client = ct_secret_zalloc(sizeof *client);
+    const bool serves = config->rdzv.is_host == CONFIG_HOST_YES;
+    int rc;
+
+    scrub_environment();
+    if (!client)
+        return ct_fail(err, -ENOMEM, "out of memory");
+    if (open_client(config, client, err) < 0)
+        return fall_back(config, client, err);
+    rc = serves ? serve(launch, config, client, err) : 0;
+    if (rc == 0 && (rc = pass_fence(config, client, err)) == 0 && !serves)
+        rc = find(launch, config, client, err);
+    pmi_client_close(client);
+    ct_secret_free(client);
+    if (rc < 0)
+        return ct_wrap(err, "srun's PMI");
+    if (serves)
+        messages_notice("the nodes meet at %s port %d, told through srun's PMI",
+                        config->rdzv.endpoint.host, config->rdzv.endpoint.port);
+    return 1;
+}

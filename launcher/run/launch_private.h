@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of a launch share; nobody else includes it.
+ *
+ *     launch.c         from a configuration to an agent
+ *     launch_serve.c   the server in this process: the rendezvous when it is ours, worker stores
+ *     launch_pmi.c     how the nodes find it through srun's PMI
+ *     launch_notices.c     what people hear meanwhile
+ *     launch_restart.c a worker that is started again alone
+ *     launch_exit.c    the exit code and error file of the launcher itself
+ *     launch_end.c     what they hear at the end, summary.json, the exit code */
+#ifndef LAUNCHER_RUN_LAUNCH_PRIVATE_H
+#define LAUNCHER_RUN_LAUNCH_PRIVATE_H
+
+#include "agent/agent.h"
+#include "launcher/etcd/leader_candidate.h"
+#include "launcher/ha/ha.h"
+#include "launcher/net/addresses.h"
+#include "launcher/net/hosts.h"
+#include "launcher/net/route.h"
+#include "launcher/report/last_failure.h"
+#include "launcher/run/launch.h"
+#include "launcher/run/launch_exit.h"
+#include "launcher/run/logdir_blocking.h"
+#include "launcher/run/role_restarts.h"
+#include "launcher/run/torch_events.h"
+#include "rendezvous/server/server.h"
+
+struct launch {
+    const struct config *config;
+    struct hosts hosts;
+    struct addresses addresses;
+    struct addresses reached; /* those of the embedded server */
+    struct route route;       /* of this round */
+    int group_rank;           /* in the last round; -1: there was none */
+    char said_route[CT_ADDR_TEXT_MAX];
+    bool has_said_place;
+    bool has_said_own;
+    struct server *server; /* NULL until something has to be listened for */
+    struct leader_candidate *candidate; /* backend etcd, --ha; else NULL */
+    struct ha *ha;                      /* --ha; else NULL */
+    struct ha_keeper ha_keeper;
+    struct logdir_blocking logdir;
+    bool has_said_no_files; /* there is no folder, and nobody has asked for one */
+    struct torch_events torch_events;
+    struct role_restarts role_restarts;
+    struct ct_waiting waiting; /* the last one, for the summary */
+    uint64_t waited_ms;
+    uint64_t said_ms;
+    uint64_t born_ms;
+    bool has_said_omp;
+    char said_layout[CT_LAYOUT_MAX];
+    bool is_ending;          /* a signal has ended the run here */
+    struct last_failure why; /* the first cause of the last stop */
+    bool hosts_rendezvous;   /* in this process */
+    int master_port_fd; /* keeps the port that worker 0 is to serve at; -1: none is kept */
+    char *leftovers;    /* that were killed, to be told behind the cause; NULL: none */
+    bool has_returned; /* the rendezvous was lost: tell the new place */
+};
+
+/* ---- launch_restart.c ------------------------------------------------------------------ */
+
+/* agent_options.restarts_alone; context: struct launch. */
+bool launch_restarts_alone(void *context, const struct ct_start *start,
+                           const struct ct_failure *failure);
+
+/* ---- launch_serve.c -------------------------------------------------------------------- */
+
+/* Serves, or finds out that somebody of ours does. 0, CTRUN_E_PORT_BUSY and what was
+ * printed. */
+int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err);
+/* At the derived port, or a free one where somebody has that. */
+int launch_serve_anywhere(struct launch *launch, uint16_t *port,
+                          struct ctrun_error *err);
+/* --ha, nothing without: before this node serves, and after it does or knows who does. 0 or a code. */
+int launch_prepare_ha(struct launch *launch, struct ctrun_error *err);
+int launch_start_ha(struct launch *launch, struct ctrun_error *err);
+void launch_fill_stores(const struct launch *launch, struct agent_options *options);
+/* Workers start now: MASTER_PORT is for worker 0, where no store of ours is at it. */
+void launch_free_master_port(struct launch *launch);
+/* After the agent: what the server says last is kept before it goes. */
+void launch_close_server(struct launch *launch);
+
+/* ---- launch_pmi.c ---------------------------------------------------------------------- */
+
+/* 1: serves, or knows who does: `launch` has hosts, `config` the port, and the token if one was
+ * made. 0: the PMI cannot be used, which is said; or a code. */
+int launch_meet_by_pmi(struct launch *launch, struct config *config,
+                       struct ctrun_error *err);
+
+/* ---- launch_notices.c ------------------------------------------------------------------ */
+
+/* What a person could take for a fault later on. */
+void launch_notice_beginning(const struct config *config);
+void launch_fill_words(struct agent_options *options);
+/* What workers had left behind: a consequence, for which the first cause is waited. */
+void launch_notice_leftovers(struct launch *launch);
+
+/* ---- launch_end.c ---------------------------------------------------------------------- */
+
+/* No round, or none any more. Returns the exit code. */
+void launch_explain(struct launch *launch, const struct ctrun_error *err);
+/* How the agent ended: tells people and programs, returns the exit code. */
+int launch_end(struct launch *launch, struct agent_result *result);
+
+#endif

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server in this process: the rendezvous when it is ours, and the worker stores of its
+ * rounds. */
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/control/ctl_dir.h"
+#include "agent/loop/limits.h"
+#include "agent/process/descriptors.h"
+#include "launcher/run/launch_private.h"
+#include "rendezvous/net/listen_fd.h"
+#include "worker_sdk/base/log.h"
+
+/* A thread with a loop, made when the first listener is needed. */
+static int need_server(struct launch *launch, struct ctrun_error *err)
+{
+    const struct server_options options = {
+        .run_id = launch->config->run.run_id,
+        .endpoint_is_store = launch->config->rdzv.backend == CONFIG_STATIC,
+        .token = &launch->config->rdzv.token,
+        .uses_munge = launch->config->rdzv.uses_munge,
+        .wants_seal = launch->config->rdzv.wants_seal,
+        .host = launch->config->run.host,
+        .expected = (const char *const *)launch->config->run.expected.names,
+        .expected_count = launch->config->run.expected.count,
+        .ports = launch->config->rdzv.ports,
+        .store_addr = launch->addresses.has_bind ? &launch->addresses.bind : NULL,
+        .guards_stores = launch->config->rdzv.guards_stores,
+        .holds_back = launch->config->run.nodes.max > 1 &&
+                      ctl_dir_find_killed(launch->config->run.run_id),
+        .conns_max = descriptors_left(AGENT_DESCRIPTORS +
+                                      AGENT_DESCRIPTORS_PER_WORKER *
+                                          (size_t)launch->config->run.nproc),
+        .ha = launch->ha ? ha_hooks(launch->ha) : NULL,
+        .gate = launch->candidate ? leader_candidate_gate(launch->candidate) : NULL,
+        .journal = launch->candidate ? leader_candidate_sink(launch->candidate) : NULL,
+    };
+    int rc;
+
+    if (launch->server)
+        return 0;
+    if ((rc = server_create(&launch->server, &options, err)) < 0)
+        return rc;
+    if ((rc = server_start(launch->server, err)) < 0) {
+        server_destroy(launch->server);
+        launch->server = NULL;
+    }
+    return rc;
+}
+
+static struct ct_addr where_to_listen(const struct launch *launch)
+{
+    const struct ct_addr any = {.v6.sin6_family = AF_INET6, .length = sizeof any.v6};
+
+    return launch->addresses.has_bind ? launch->addresses.bind : any;
+}
+
+/* Serves as soon as it is elected. */
+static int stand_for_host(struct launch *launch, struct ctrun_error *err)
+{
+    struct ct_addr addr = where_to_listen(launch);
+    uint16_t port;
+    int rc;
+
+    if ((rc = leader_candidate_create(&launch->candidate, launch->config, err)) < 0 ||
+        (rc = need_server(launch, err)) < 0)
+        return rc;
+    if ((rc = server_listen(launch->server, &addr, &port, err)) < 0)
+        return rc;
+    return leader_candidate_start(launch->candidate, launch->server, &launch->addresses,
+                                  port, err);
+}
+
+/* ---- --ha ------------------------------------------------------------------------------ */
+
+/* Before the server, which is made with them. */
+int launch_prepare_ha(struct launch *launch, struct ctrun_error *err)
+{
+    const struct config *config = launch->config;
+    struct ha_options options = {.config = config,
+                                 .addresses = &launch->addresses,
+                                 .keeper = &launch->ha_keeper};
+    int rc;
+
+    if (config->rdzv.ha.nodes == 0 || launch->ha)
+        return 0;
+    launch->ha_keeper = (struct ha_keeper){.fd = config->rdzv.ha.keeper};
+    if ((rc = leader_candidate_create(&launch->candidate, config, err)) < 0)
+        return rc;
+    options.candidate = launch->candidate;
+    return ha_create(&launch->ha, &options, err);
+}
+
+/* The server turns everybody away until it is elected; the first one serves at once. */
+int launch_start_ha(struct launch *launch, struct ctrun_error *err)
+{
+    struct ct_addr addr = where_to_listen(launch);
+    const bool is_founder = launch->hosts_rendezvous;
+    uint16_t port = (uint16_t)ct_addr_port(&launch->hosts.addrs[0]);
+    int rc;
+
+    if (!launch->ha)
+        return 0;
+    if (is_founder) {
+        leader_candidate_serve(launch->candidate, launch->server);
+        rc = server_lead(launch->server, 0, NULL, 0, 0, err);
+    } else if ((rc = need_server(launch, err)) == 0) {
+        rc = server_listen(launch->server, &addr, &port, err);
+    }
+    return rc < 0 ? rc
+                  : ha_start(launch->ha, launch->server, port, is_founder,
+                             &launch->reached, &launch->hosts, err);
+}
+
+static bool fill_ha_report(void *context, const struct ct_addr *local,
+                           uint64_t instance, uint64_t generation,
+                           struct ct_ha_report *out)
+{
+    struct launch *launch = context;
+
+    return ha_fill_report(launch->ha, local, instance, generation, out);
+}
+
+static void take_ha_plan(void *context, const struct ct_ha_plan *plan)
+{
+    struct launch *launch = context;
+
+    ha_on_plan(launch->ha, plan);
+}
+
+static bool ha_finds_servers(void *context)
+{
+    struct launch *launch = context;
+
+    return ha_finds(launch->ha);
+}
+
+static size_t find_servers(void *context, struct ct_addr *out, size_t max)
+{
+    const struct launch *launch = context;
+
+    return leader_candidate_find_servers(launch->candidate, out, max);
+}
+
+int launch_serve_anywhere(struct launch *launch, uint16_t *port,
+                          struct ctrun_error *err)
+{
+    struct ct_addr addr = where_to_listen(launch);
+    int rc = need_server(launch, err);
+
+    if (rc < 0)
+        return rc;
+    ct_addr_set_port(&addr, launch->config->rdzv.endpoint.port);
+    if ((rc = server_listen(launch->server, &addr, port, err)) == CTRUN_E_PORT_BUSY) {
+        ct_addr_set_port(&addr, 0);
+        rc = server_listen(launch->server, &addr, port, err);
+    }
+    if (rc < 0)
+        return rc;
+    ct_info("serving the rendezvous run=%s port=%d", launch->config->run.run_id, *port);
+    launch->hosts_rendezvous = true;
+    return 0;
+}
+
+/* At the first of the derived ports that is free here; the other nodes try them in turn. */
+static int listen_at_a_place(struct launch *launch, struct ct_addr *addr,
+                             uint16_t *port, struct ctrun_error *err)
+{
+    const struct config *config = launch->config;
+    int rc = server_listen(launch->server, addr, port, err);
+
+    for (int i = 1; rc == CTRUN_E_PORT_BUSY && i < config->rdzv.place_count; i++) {
+        ct_info("port %d is taken, next: %d", config->rdzv.places[i - 1],
+                config->rdzv.places[i]);
+        ct_addr_set_port(addr, config->rdzv.places[i]);
+        rc = server_listen(launch->server, addr, port, err);
+    }
+    return rc;
+}
+
+int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err)
+{
+    enum hosts_role role = hosts_role(&launch->hosts, launch->config);
+    struct ct_addr addr;
+    uint16_t port;
+    int rc;
+
+    if (launch->config->rdzv.backend == CONFIG_ETCD)
+        return stand_for_host(launch, err);
+    if (role == HOSTS_CLIENT)
+        return 0;
+    if ((rc = need_server(launch, err)) < 0)
+        return rc;
+    addr = addresses_choose_bind(&launch->hosts, launch->config);
+    rc = listen_at_a_place(launch, &addr, &port, err);
+    if (rc == 0) {
+        addresses_narrow(&launch->reached, &launch->addresses, &addr);
+        ct_info("serving the rendezvous run=%s port=%d", launch->config->run.run_id,
+                port);
+        hosts_set_port(&launch->hosts, port);
+        launch->hosts_rendezvous = true;
+        return 0;
+    }
+    if (rc == CTRUN_E_PORT_BUSY && role == HOSTS_SERVE_OR_JOIN &&
+        hosts_find_ctrun(&launch->hosts)) {
+        ct_info("the rendezvous is served by another ctrun on this machine");
+        return 0;
+    }
+    return rc;
+}
+
+/* One of our own for each round. */
+static bool has_store(const struct config *config)
+{
+    return config->rdzv.backend != CONFIG_STATIC && !config->rdzv.worker_serves;
+}
+
+/* A port that nobody else gets by chance until the workers start. */
+static int keep_master_port(struct launch *launch, uint16_t *port,
+                            struct ctrun_error *err)
+{
+    const struct listen_place place = {.ports = launch->config->rdzv.ports};
+    struct ct_addr bound;
+    int fd;
+
+    launch_free_master_port(launch);
+    if ((fd = listen_fd_open(&place, &bound)) < 0)
+        return ct_fail(err, fd, "a port for the workers' own store: %s", strerror(-fd));
+    launch->master_port_fd = fd;
+    *port = (uint16_t)ct_addr_port(&bound);
+    return 0;
+}
+
+void launch_free_master_port(struct launch *launch)
+{
+    if (launch->master_port_fd >= 0)
+        close(launch->master_port_fd);
+    launch->master_port_fd = -1;
+}
+
+static int open_store(void *context, uint16_t *port, uint64_t *store,
+                      struct ctrun_error *err)
+{
+    struct launch *launch = context;
+    int rc;
+
+    if (launch->config->rdzv.backend ==
+        CONFIG_STATIC) { /* the endpoint itself: see server.h */
+        *port = (uint16_t)ct_addr_port(&launch->hosts.addrs[0]);
+        *store = 0;
+        return 0;
+    }
+    if (launch->config->rdzv.worker_serves)
+        return keep_master_port(launch, port, err);
+    if ((rc = need_server(launch, err)) < 0)
+        return rc;
+    return server_open_store(launch->server, port, store, err);
+}
+
+static void close_store(void *context, uint64_t store)
+{
+    struct launch *launch = context;
+
+    launch_free_master_port(launch);
+    if (has_store(launch->config))
+        server_close_store(launch->server, store);
+}
+
+static bool store_is_unused(void *context, uint64_t store)
+{
+    struct launch *launch = context;
+
+    return has_store(launch->config) && launch->server &&
+           server_store_is_unused(launch->server, store);
+}
+
+static void on_members(void *context, uint64_t store, const struct ct_members *members)
+{
+    struct launch *launch = context;
+
+    if (has_store(launch->config) && launch->server)
+        server_admit(launch->server, store, members);
+}
+
+void launch_fill_stores(const struct launch *launch, struct agent_options *options)
+{
+    options->find_servers = launch->candidate ? find_servers : NULL;
+    if (launch->ha)
+        options->ha = (struct agent_ha){
+            .nodes = (unsigned)launch->config->rdzv.ha.nodes,
+            .wake_fd = ha_wake_fd(launch->ha),
+            .fill_report = fill_ha_report,
+            .take_plan = take_ha_plan,
+            .finds = ha_finds_servers};
+    options->master_may_refuse = launch->config->rdzv.worker_serves;
+    options->open_store = open_store;
+    options->close_store = close_store;
+    options->store_is_unused = store_is_unused;
+    options->on_members = on_members;
+}
+
+void launch_close_server(struct launch *launch)
+{
+    ha_stop(launch->ha);
+    if (launch->candidate && launch->server)
+        server_join(launch->server);
+    if (launch->candidate)
+        leader_candidate_stop(launch->candidate);
+    server_destroy(launch->server);
+    leader_candidate_destroy(launch->candidate);
+    ha_destroy(launch->ha);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a node's files go:
+ * BASE/RUN_xxxxxxxx/attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}
+ *
+ * BASE/RUN_xxxxxxxx is made once per launcher, with eight random characters. Each round
+ * gets an attempt directory of its own: attempt_N with N the restart count, attempt_N.2
+ * and so on when the count repeats because only the membership changed. Nothing that
+ * exists is ever deleted, except empty directories of a temporary base at the end. All
+ * paths are absolute. */
+#ifndef LAUNCHER_RUN_LOGDIR_H
+#define LAUNCHER_RUN_LOGDIR_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker_sdk/base/error.h"
+
+struct logdir {
+    bool is_open;
+    bool is_temporary; /* base is ours: torchelastic_xxxxxxxx */
+    char base[PATH_MAX];
+    char run[PATH_MAX];     /* base/RUN_xxxxxxxx */
+    char attempt[PATH_MAX]; /* of the round that runs */
+    uint64_t generation;    /* that round */
+    int made_first; /* the folders of these local ranks are there: from made_first on */
+    int made_count;
+};
+
+/* base NULL: a new directory in tmpdir (NULL: /tmp). 0 or a code. */
+int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
+                const char *run_id, struct ctrun_error *err);
+/* Makes the attempt directory of a round (once) and the worker's in it, unless they are known
+ * to be there. 0 or a code. */
+int logdir_enter(struct logdir *dir, uint64_t generation, uint32_t restart_count,
+                 int local_rank, struct ctrun_error *err);
+/* ATTEMPT/LOCAL_RANK/name, or ATTEMPT/name with local_rank -1; caller frees. NULL: no
+ * memory, or too long. */
+char *logdir_path(const struct logdir *dir, int local_rank, const char *name);
+/* Writes RUN/name as a whole or not at all: who reads sees the old one, none or the new. 0 or a
+ * code. */
+int logdir_write(const struct logdir *dir, const char *name, const void *data,
+                 size_t length, struct ctrun_error *err);
+/* For the end, when nobody writes any more. True when something was written in the current attempt:
+ * worth telling people about. Otherwise the folders of a temporary base are removed, and dir is
+ * closed if nothing is left of them. */
+bool logdir_tidy(struct logdir *dir);
+/* Removes what stayed empty when the base is temporary. Idempotent. */
+void logdir_close(struct logdir *dir);
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/run/logdir_blocking.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "agent/loop/blocking_call.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/cond.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    WAIT_MS = 2000 /* well below the time after which a silent node is lost */
+};
+
+/* ---- Folders of a round ------------------------------------------------------------------ */
+
+struct logdir_job {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int users;         /* the owner and the thread; the last one frees it */
+    struct logdir dir; /* complete once something is made */
+    struct logdir_request request;
+    char *base; /* of request: copies */
+    char *tmpdir;
+    char *run_id;
+    int made; /* folders of local ranks, in order */
+    bool is_done;
+    bool is_given_up; /* it was waited for once, which is enough */
+    int rc;
+    struct ctrun_error err;
+};
+
+static void free_job(struct logdir_job *job)
+{
+    pthread_cond_destroy(&job->changed);
+    pthread_mutex_destroy(&job->mutex);
+    free(job->base);
+    free(job->tmpdir);
+    free(job->run_id);
+    free(job);
+}
+
+static void leave(struct logdir_job *job)
+{
+    bool is_last;
+
+    pthread_mutex_lock(&job->mutex);
+    is_last = --job->users == 0;
+    pthread_mutex_unlock(&job->mutex);
+    if (is_last)
+        free_job(job);
+}
+
+static struct logdir_job *create_job(const struct logdir *dir,
+                                     const struct logdir_request *request)
+{
+    struct logdir_job *job = ct_zalloc(sizeof *job);
+
+    if (!job)
+        return NULL;
+    pthread_mutex_init(&job->mutex, NULL);
+    ct_cond_init(&job->changed);
+    job->users = 2;
+    job->dir = *dir;
+    job->request = *request;
+    if ((request->base && !(job->base = ct_strdup(request->base))) ||
+        (request->tmpdir && !(job->tmpdir = ct_strdup(request->tmpdir))) ||
+        !(job->run_id = ct_strdup(request->run_id))) {
+        free_job(job);
+        return NULL;
+    }
+    return job;
+}
+
+static void tell(struct logdir_job *job, const struct logdir *dir, int made, int rc)
+{
+    pthread_mutex_lock(&job->mutex);
+    if (made <= 1)
+        job->dir = *dir;
+    job->made = made;
+    job->rc = rc;
+    job->is_done = rc < 0 || made == job->request.count;
+    pthread_cond_signal(&job->changed);
+    pthread_mutex_unlock(&job->mutex);
+}
+
+static void *make_folders(void *context)
+{
+    struct logdir_job *job = context;
+    const struct logdir_request *request = &job->request;
+    struct logdir dir = job->dir;
+    int rc = 0;
+
+    if (!dir.is_open)
+        rc = logdir_open(&dir, job->base, job->tmpdir, job->run_id, &job->err);
+    if (rc < 0)
+        tell(job, &dir, 0, rc);
+    for (int i = 0; i < request->count && rc == 0; i++) {
+        rc = logdir_enter(&dir, request->generation, request->restart_count,
+                          request->first + i, &job->err);
+        tell(job, &dir, rc == 0 ? i + 1 : i, rc);
+    }
+    leave(job);
+    return NULL;
+}
+
+static void drop_job(struct logdir_blocking *aside)
+{
+    if (aside->job)
+        leave(aside->job);
+    aside->job = NULL;
+}
+
+void logdir_blocking_begin(struct logdir_blocking *aside,
+                           const struct logdir_request *request)
+{
+    if (aside->job && aside->job->request.generation == request->generation)
+        return;
+    drop_job(aside);
+    aside->job = create_job(&aside->dir, request);
+    if (aside->job && blocking_call_start(make_folders, aside->job) < 0)
+        (void)make_folders(aside->job); /* at our own risk */
+}
+
+/* Waits until `count` folders are made, or no more will be. -ETIMEDOUT: too long. */
+static int wait_for(struct logdir_job *job, int count)
+{
+    const uint64_t until_ms = ct_deadline_ms(WAIT_MS);
+    int rc = 0;
+
+    pthread_mutex_lock(&job->mutex);
+    if (job->is_given_up)
+        rc = -ETIMEDOUT;
+    while (job->made < count && !job->is_done && rc == 0)
+        rc = ct_cond_wait(&job->changed, &job->mutex, until_ms) ? 0 : -ETIMEDOUT;
+    if (job->made >= count)
+        rc = 0;
+    else if (job->is_done)
+        rc = job->rc;
+    else
+        job->is_given_up = true;
+    pthread_mutex_unlock(&job->mutex);
+    return rc;
+}
+
+/* Takes over what the thread has opened; it changes that no more. */
+static void take_dir(struct logdir_blocking *aside)
+{
+    const struct logdir_job *job = aside->job;
+
+    aside->dir = job->dir;
+    aside->dir.made_first = job->request.first;
+    aside->dir.made_count = job->request.count;
+}
+
+int logdir_blocking_wait(struct logdir_blocking *aside, int local_rank,
+                         struct ctrun_error *err)
+{
+    struct logdir_job *job = aside->job;
+    const char *name;
+    int rc;
+
+    if (!job)
+        return ct_fail(err, -ENOMEM, "log directory: out of memory");
+    rc = wait_for(job, local_rank - job->request.first + 1);
+    if (rc == 0) {
+        if (aside->dir.generation != job->request.generation)
+            take_dir(aside);
+        return 0;
+    }
+    if (rc == -ETIMEDOUT) {
+        name = job->base ? job->base : job->tmpdir ? job->tmpdir : "/tmp";
+        return ct_fail(err, rc,
+                       "log directory %.600s: no answer within %d s: its file system "
+                       "hangs; choose another --log-dir, or /dev/null for none",
+                       name, WAIT_MS / 1000);
+    }
+    if (err)
+        *err = job->err; /* the thread is done */
+    return rc;
+}
+
+/* What was begun is dir, if no round was waited for. -ETIMEDOUT: it is not done. */
+static int settle(struct logdir_blocking *aside)
+{
+    struct logdir_job *job = aside->job;
+    const int rc = job ? wait_for(job, job->request.count) : 0;
+
+    if (job && rc == 0 && !aside->dir.is_open)
+        take_dir(aside);
+    return rc;
+}
+
+/* ---- The end ----------------------------------------------------------------------------- */
+
+struct errand {
+    struct logdir dir; /* a copy: the owner's may be gone when this comes back */
+    char *base;
+    char *run_id;
+    const char *name; /* of a file to write */
+    void *data;
+    size_t length;
+    int rc;
+    struct ctrun_error err;
+    bool has_files;
+};
+
+static void free_errand(void *context)
+{
+    struct errand *errand = context;
+
+    free(errand->base);
+    free(errand->run_id);
+    free(errand->data);
+    free(errand);
+}
+
+static struct errand *create_errand(const struct logdir *dir)
+{
+    struct errand *errand = ct_zalloc(sizeof *errand);
+
+    if (errand)
+        errand->dir = *dir;
+    return errand;
+}
+
+static void write_file(void *context)
+{
+    struct errand *errand = context;
+
+    if (!errand->dir.is_open)
+        errand->rc = logdir_open(&errand->dir, errand->base, NULL, errand->run_id,
+                                 &errand->err);
+    if (errand->rc == 0)
+        errand->rc = logdir_write(&errand->dir, errand->name, errand->data,
+                                  errand->length, &errand->err);
+}
+
+static int write_blocking(struct logdir_blocking *aside, struct errand *errand,
+                          struct ctrun_error *err)
+{
+    int rc = settle(aside);
+
+    if (rc == -ETIMEDOUT)
+        free_errand(errand);
+    else if (aside->dir.is_open) /* by settle() */
+        errand->dir = aside->dir;
+    if (rc != -ETIMEDOUT)
+        rc = blocking_call(write_file, free_errand, errand, WAIT_MS);
+    if (rc == -ETIMEDOUT)
+        return ct_fail(err, rc, "the file system of the log directory does not answer");
+    aside->dir = errand->dir;
+    rc = errand->rc;
+    if (rc < 0 && err)
+        *err = errand->err;
+    free_errand(errand);
+    return rc;
+}
+
+int logdir_blocking_write(struct logdir_blocking *aside,
+                          const struct logdir_request *request, const char *name,
+                          void *data, size_t length, struct ctrun_error *err)
+{
+    struct errand *errand = create_errand(&aside->dir);
+
+    if (!errand) {
+        free(data);
+        return ct_fail(err, -ENOMEM, "%s: out of memory", name);
+    }
+    errand->name = name;
+    errand->data = data;
+    errand->length = length;
+    if ((request->base && !(errand->base = ct_strdup(request->base))) ||
+        !(errand->run_id = ct_strdup(request->run_id))) {
+        free_errand(errand);
+        return ct_fail(err, -ENOMEM, "%s: out of memory", name);
+    }
+    return write_blocking(aside, errand, err);
+}
+
+static void tidy_dir(void *context)
+{
+    struct errand *errand = context;
+
+    errand->has_files = logdir_tidy(&errand->dir);
+}
+
+void logdir_blocking_tidy(struct logdir_blocking *aside)
+{
+    struct errand *errand = aside->dir.is_open ? create_errand(&aside->dir) : NULL;
+
+    if (!errand || blocking_call(tidy_dir, free_errand, errand, WAIT_MS) < 0)
+        return;
+    aside->has_files = errand->has_files;
+    aside->dir.is_open = errand->dir.is_open;
+    if (!aside->dir.is_open)
+        drop_job(aside); /* its folders are gone */
+    free_errand(errand);
+}
+
+static void close_dir(void *context)
+{
+    struct errand *errand = context;
+
+    logdir_close(&errand->dir);
+}
+
+void logdir_blocking_close(struct logdir_blocking *aside)
+{
+    struct errand *errand = NULL;
+
+    (void)settle(aside); /* folders that were made for nothing have to go, too */
+    drop_job(aside);
+    if (aside->dir.is_open && aside->dir.is_temporary)
+        errand = create_errand(&aside->dir);
+    aside->dir.is_open = false;
+    if (errand && blocking_call(close_dir, free_errand, errand, WAIT_MS) == 0)
+        free_errand(errand);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/run/notice_start.h"
+
+#include <unistd.h>
+
+#include "launcher/config/host_slot.h"
+#include "launcher/report/messages.h"
+#include "worker_sdk/base/str.h"
+
+/* Where it is read by a person, or by many of them: the pipelines of one node stay quiet. */
+static bool is_wanted(const struct ct_start *start)
+{
+    return start->group_rank == 0 &&
+           (start->group_world_size > 1 ||
+            (isatty(STDERR_FILENO) && !host_slot_get()->is_given));
+}
+
+/* "3 nodes, 8+8+7 = 23 workers", "8 workers" */
+static void format_world(char *dst, size_t size, int nodes, const char *layout,
+                         uint32_t workers)
+{
+    char by_node[CT_LAYOUT_MAX + 32] = "";
+
+    if (nodes > 1)
+        (void)ct_format(by_node, sizeof by_node, "%d nodes, %s = ", nodes, layout);
+    (void)ct_format(dst, size, "%s%u worker%s", by_node, workers,
+                    workers == 1 ? "" : "s");
+}
+
+/* Once a run. Who wants to hear little knows it. */
+static void say_open(const struct config *config)
+{
+    if (config->rdzv.token.length == 0 && !config->rdzv.uses_munge &&
+        !config->rdzv.accepts_strangers && messages_is_shown(MESSAGES_NEWS))
+        messages_warn(
+            0, "no token: whoever reaches the rendezvous can take part in this "
+               "run and stop it; give every node the same --rdzv-token-file, or "
+               "--auth=none (CTRUN_AUTH=none) if the network lets nobody else in");
+}
+
+void notice_start(const struct config *config, const struct ct_start *start,
+                  bool is_first, char said[CT_LAYOUT_MAX])
+{
+    const struct config_task *task = &config->run.task;
+    const char *layout = task->is_rank ? task->layout : start->layout;
+    char world[CT_LAYOUT_MAX + 64];
+
+    if (!is_wanted(start))
+        return;
+    format_world(world, sizeof world,
+                 task->is_rank ? task->node_count : (int)start->group_world_size,
+                 layout, start->world_size);
+    if (!*said)
+        messages_notice("run '%s': %s; see it by: ctrunctl status", config->run.run_id,
+                        world);
+    else if (strcmp(said, layout) != 0)
+        messages_notice("%s", world);
+    if (is_first && config->run.nodes.max > 1)
+        say_open(config);
+    (void)ct_copy(said, CT_LAYOUT_MAX, layout);
+    if (*start->unlike)
+        messages_warn(CTRUN_E_FINGERPRINT,
+                      "'%s' on %s is not the file that %s runs; "
+                      "different builds of a program may not work together",
+                      config->work.program.name, start->unlike, config->run.host);
+}

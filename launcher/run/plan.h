@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One worker's argv, environment and files, from the configuration and the round's
+ * ranks: byte for byte what torchrun gives. Makes the worker's log directory; touches
+ * nothing else. */
+#ifndef LAUNCHER_RUN_PLAN_H
+#define LAUNCHER_RUN_PLAN_H
+
+#include "agent/worker/plan.h"
+#include "launcher/config/config.h"
+#include "launcher/run/logdir.h"
+
+/* dir NULL: no files, the console is all there is. 0 or a code; `out` may be deinit'ed
+ * (agent_worker_plan_deinit) in any case. */
+int plan_worker(struct agent_worker_plan *out, const struct config *config,
+                struct logdir *dir, const struct ct_start *start, int local_rank,
+                struct ctrun_error *err);
+
+/* The environment alone: what is added to the launcher's own. error_file may be NULL. */
+int plan_environment(struct ct_env *out, const struct config *config,
+                     const struct ct_start *start, int local_rank,
+                     const char *error_file);
+/* What stands in front of lines of these ranks, given as lists ("0-3,6"); is_teed: as --tee
+ * has it. Caller frees; NULL when memory is short. */
+char *plan_ranks_prefix(const struct config *config, const char *local_ranks,
+                        const char *ranks, bool is_teed);
+/* argv alone, NULL-terminated, owned by the caller; NULL when memory is short. */
+char **plan_argv(const struct config *config, int local_rank);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looks at this node before the first worker starts: what will hurt is told while it is cheap to
+ * mend (GPUs, shared memory, open files), and what can never work is refused. */
+#ifndef LAUNCHER_RUN_PREFLIGHT_H
+#define LAUNCHER_RUN_PREFLIGHT_H
+
+#include "launcher/config/config.h"
+#include "launcher/report/messages.h"
+
+/* Prints warnings; removes what dead processes of this user left in /dev/shm. */
+void preflight_warn(const struct config *config);
+/* 0, or CTRUN_E_LOOPBACK and a block that says why: a batch system has given other hosts, and the
+ * endpoint is this machine for each of them. */
+int preflight_check_endpoint(struct messages_block *out, const struct config *config);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One ssh connection of a --hosts run: to the first host of a part of the list, which looks
+ * after the rest of that part itself.
+ *
+ *     CALLING ──greeting──> GREETED ──READY of its first host──> OPEN
+ *        └──── time is up, ssh ends, nonsense ──────┴──────────────┴──> over
+ *
+ * When it is over, on_over is called once, from ssh_conn_reap() only. */
+#ifndef LAUNCHER_SSH_SSH_CONN_H
+#define LAUNCHER_SSH_SSH_CONN_H
+
+#include <sys/types.h>
+
+#include "agent/loop/loop.h"
+#include "launcher/ssh/ssh_job.h"
+#include "launcher/ssh/ssh_message.h"
+#include "launcher/stage/stage_set.h"
+#include "worker_sdk/base/list.h"
+
+enum {
+    SSH_TEXT_MAX = 1024
+};
+
+struct ssh_conn {
+    struct ct_list node;
+    uint32_t first;
+    uint32_t count;
+    bool is_open;
+    bool is_full; /* so much waits for it that no more should be given; see on_room */
+    struct stage_set needs; /* of all its hosts; the part's */
+    const struct ssh_conn_options *options;
+    /* The connection's own. */
+    pid_t pid;
+    struct loop_watch *input; /* NULL: closed */
+    struct loop_watch *out;
+    struct loop_watch *err;
+    struct loop_timer *deadline;
+    struct ct_buf to;   /* frames for it */
+    struct ct_buf from; /* what came and is no whole frame yet */
+    bool is_greeted;
+    bool is_paused;
+    char why[SSH_TEXT_MAX];  /* we ended it, because */
+    char last[SSH_TEXT_MAX]; /* ssh's last words */
+    int code;                /* of CTRUN_E_*, that goes with why */
+};
+
+struct ssh_conn_options {
+    struct loop *loop;
+    const struct ssh_job *job; /* kept */
+    void *context;
+    /* Of a host of this connection. */
+    void (*on_message)(void *context, const struct ssh_message *message);
+    /* ssh has ended: nothing more will come. `why` is one line. May free the connection. */
+    void (*on_over)(void *context, struct ssh_conn *conn, int code, const char *why);
+    /* The connection is full no more. */
+    void (*on_room)(void *context);
+};
+
+/* Calls hosts [first, first + count). NULL when ssh cannot even be started. options is kept. */
+struct ssh_conn *ssh_conn_open(const struct ssh_conn_options *options, uint32_t first,
+                               uint32_t count, struct ctrun_error *err);
+void ssh_conn_send(struct ssh_conn *conn, const struct ssh_message *message);
+/* Reads nothing while paused. */
+void ssh_conn_pause(struct ssh_conn *conn, bool is_paused);
+/* Looks whether ssh has ended; to be called after a SIGCHLD. */
+void ssh_conn_reap(struct ssh_conn *conn);
+/* Kills ssh when it is there still. */
+void ssh_conn_close(struct ssh_conn *conn);
+
+#endif

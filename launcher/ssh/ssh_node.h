@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This host's own ctrun in a --hosts run, as a child: its workers' output, what it says itself,
+ * and its end, all as messages. */
+#ifndef LAUNCHER_SSH_SSH_NODE_H
+#define LAUNCHER_SSH_SSH_NODE_H
+
+#include "agent/loop/loop.h"
+#include "launcher/ssh/ssh_stage_receive.h"
+#include "launcher/ssh/ssh_job.h"
+#include "launcher/ssh/ssh_message.h"
+
+struct ssh_node;
+
+struct ssh_node_options {
+    struct loop *loop;
+    const struct ssh_job *job;              /* kept */
+    uint32_t place;                         /* of this host */
+    const struct ssh_stage_receive *intake; /* NULL: nothing was staged */
+    void *context;
+    /* OUTPUT, WORDS, STARTED; ENDED is the last one. */
+    void (*on_message)(void *context, const struct ssh_message *message);
+};
+
+/* 0, or a code. */
+int ssh_node_open(struct ssh_node **out, const struct ssh_node_options *options,
+                  const char *endpoint, struct ctrun_error *err);
+void ssh_node_signal(struct ssh_node *node, int signal);
+void ssh_node_pause(struct ssh_node *node, bool is_paused);
+/* Looks whether it has ended; to be called after a SIGCHLD. NULL is fine. */
+void ssh_node_reap(struct ssh_node *node);
+/* Kills it when it is there still. NULL is fine. */
+void ssh_node_close(struct ssh_node *node);
+
+#endif

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/ssh/ssh_root.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/guard/guard.h"
+#include "agent/loop/signals.h"
+#include "launcher/report/exit_status.h"
+#include "launcher/report/messages.h"
+#include "launcher/report/signal_sender.h"
+#include "launcher/ssh/ssh_console.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+#include "worker_sdk/base/signal_name.h"
+
+enum {
+    SLACK_MS = 10000,    /* above the grace time, for the way there and back */
+    HURRY_MS = 5000,     /* after the second Ctrl-C */
+    KILL_MS = 2000,      /* after the third */
+    SAME_SIGNAL_MS = 200 /* two deliveries of one Ctrl-C, as in the agent */
+};
+
+enum root_state {
+    ROOT_CALLING,
+    ROOT_STAGING,
+    ROOT_SERVING,
+    ROOT_RUNNING,
+};
+
+struct root {
+    const struct ssh_root_options *options;
+    const struct ssh_job *job;
+    enum root_state state;
+    struct loop *loop;
+    struct signals *signals;
+    struct loop_timer *deadline; /* for what has to end, or to answer */
+    struct ssh_console *screen;
+    struct ssh_subtree *part;
+    struct ssh_stage *stage; /* NULL: nothing is staged */
+    uint32_t server;         /* place of the host that serves */
+    bool has_started;        /* a round began somewhere */
+    bool is_ending;          /* the deadline runs */
+    bool has_succeeded;
+    int code;   /* of the first host that ended badly */
+    int signal; /* the first one that ends the run */
+    int interrupts;
+    int last_signal;
+    uint64_t last_signal_ms;
+};
+
+/* Of this process; the style comes last. */
+static int status_of(int error)
+{
+    return exit_status(&(struct exit_end){.error = error}, EXIT_STYLE_OWN);
+}
+
+/* ---- Counting ---------------------------------------------------------------------------- */
+
+static uint32_t count(const struct root *root, enum ssh_host_state state)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < root->job->total; i++)
+        n += ssh_subtree_state(root->part, i) == state;
+    return n;
+}
+
+static const char *host(const struct root *root, uint32_t place)
+{
+    return ssh_job_host(root->job, place);
+}
+
+static void end(struct root *root, int code)
+{
+    if (root->code == 0)
+        root->code = code;
+    loop_stop(root->loop);
+}
+
+/* What is left must end by then. */
+static void expect_end(struct root *root, uint64_t limit_ms)
+{
+    root->is_ending = true;
+    loop_timer_set(root->deadline, limit_ms);
+}
+
+static void tell(struct root *root, enum ssh_kind kind, uint32_t place, int code,
+                 const char *text)
+{
+    const struct ssh_message message = {.kind = kind,
+                                        .host = place,
+                                        .code = code,
+                                        .data = text,
+                                        .length = strlen(text)};
+
+    (void)ssh_subtree_tell(root->part, &message);
+}
+
+/* ---- Before the run ---------------------------------------------------------------------- */
+
+static void go(struct root *root, const char *endpoint)
+{
+    root->state = ROOT_RUNNING;
+    loop_timer_stop(root->deadline);
+    tell(root, SSH_GO, 0, 0, endpoint);
+}
+
+static void begin(struct root *root)
+{
+    uint32_t first = 0;
+
+    while (ssh_subtree_state(root->part, first) != SSH_HOST_READY)
+        first++;
+    if (!root->options->serves) {
+        go(root, "");
+        return;
+    }
+    root->state = ROOT_SERVING;
+    root->server = first;
+    loop_timer_set(root->deadline, root->job->reach_ms);
+    tell(root, SSH_SERVE, first, 0, "");
+}
+
+/* All hosts of the run are there. */
+static void gather(struct root *root)
+{
+    if (!root->stage) {
+        begin(root);
+        return;
+    }
+    root->state = ROOT_STAGING;
+    ssh_stage_begin(root->stage);
+}
+
+static void on_stage_over(void *context)
+{
+    struct root *root = context;
+
+    /* The last one to be waited for may be lost: that has been told, and ends the run. */
+    if (count(root, SSH_HOST_READY) >= root->options->min_nodes)
+        begin(root);
+}
+
+static void on_stage_fail(void *context, const struct ctrun_error *err)
+{
+    struct root *root = context;
+
+    ssh_console_say(root->screen, MESSAGES_ERROR, "error[%s]: %s",
+                    ct_error_name(err->code), err->text);
+    end(root, status_of(err->code));
+}
+
+static void on_stage_say(void *context, const char *text)
+{
+    const struct root *root = context;
+
+    ssh_console_say(root->screen, MESSAGES_NEWS, "%s", text);
+}
+
+/* Everybody was called: there may be enough. */
+static void check_called(struct root *root)
+{
+    const uint32_t missing = count(root, SSH_HOST_CALLED);
+    const uint32_t ready = count(root, SSH_HOST_READY);
+    const uint32_t lost = root->job->total - ready - missing;
+
+    if (root->state != ROOT_CALLING && root->state != ROOT_STAGING)
+        return;
+    if (ready + missing < root->options->min_nodes) {
+        if (ready + missing > 0)
+            ssh_console_say(root->screen, MESSAGES_NEWS,
+                            "%u of %u hosts %s missing; --nnodes=MIN:MAX would go on "
+                            "with fewer",
+                            lost, root->job->total, lost == 1 ? "is" : "are");
+        end(root, CT_EXIT_RETRY);
+    } else if (missing == 0 && root->state == ROOT_CALLING) {
+        gather(root);
+    }
+}
+
+static void take_failed(struct root *root, const struct ssh_message *message)
+{
+    ssh_console_say(root->screen, MESSAGES_ERROR, "error[%s]: %s: %.*s",
+                    ct_error_name(message->code), host(root, message->host),
+                    (int)message->length, (const char *)message->data);
+    if (root->code == 0 &&
+        root->job->total - count(root, SSH_HOST_FAILED) < root->options->min_nodes)
+        root->code = status_of(message->code);
+    check_called(root);
+}
+
+static void take_serving(struct root *root, const struct ssh_message *message)
+{
+    char endpoint[512];
+
+    if (root->state != ROOT_SERVING)
+        return;
+    (void)ct_format(endpoint, sizeof endpoint, "%.*s", (int)message->length,
+                    (const char *)message->data);
+    go(root, endpoint);
+}
+
+/* ---- The run ----------------------------------------------------------------------------- */
+
+/* The others cannot go on without it, and may wait for it for long: nobody has told them. */
+static void check_enough(struct root *root, uint32_t place, const char *what)
+{
+    if (root->is_ending || count(root, SSH_HOST_READY) >= root->options->min_nodes ||
+        count(root, SSH_HOST_READY) == 0)
+        return;
+    expect_end(root, root->options->grace_ms + SLACK_MS);
+    if (root->has_started)
+        return; /* the rendezvous knows */
+    ssh_console_say(root->screen, MESSAGES_NEWS,
+                    "%s %s before the run began: stopping the others",
+                    host(root, place), what);
+    tell(root, SSH_SIGNAL, 0, SIGTERM, "");
+}
+
+static void take_ended(struct root *root, const struct ssh_message *message)
+{
+    char what[64];
+
+    if (message->code == 0) {
+        root->has_succeeded = true; /* the others are about to end as well */
+        if (!root->is_ending)
+            expect_end(root, root->options->grace_ms + SLACK_MS);
+        return;
+    }
+    if (root->code == 0)
+        root->code = message->code;
+    (void)ct_format(what, sizeof what, "ended with %d", message->code);
+    check_enough(root, message->host, what);
+}
+
+static void take_lost(struct root *root, const struct ssh_message *message)
+{
+    if (root->signal == 0)
+        ssh_console_say(root->screen, MESSAGES_ERROR, "error[%s]: %s is lost: %.*s",
+                        ct_error_name(message->code), host(root, message->host),
+                        (int)message->length, (const char *)message->data);
+    if (root->state == ROOT_RUNNING)
+        check_enough(root, message->host, "was lost");
+    else if (root->state == ROOT_CALLING || root->state == ROOT_STAGING)
+        check_called(root);
+    else if (message->host == root->server ||
+             count(root, SSH_HOST_READY) < root->options->min_nodes)
+        end(root, status_of(message->code));
+    if (root->code == 0 && count(root, SSH_HOST_READY) == 0)
+        root->code = CT_EXIT_RETRY;
+}
+
+/* Nodes leave one after the other, and those that are left see that: no news after a signal, but
+ * errors and how long there is left. */
+static bool is_news(const struct root *root, const struct ssh_message *message)
+{
+    return root->signal == 0 || message->code == MESSAGES_ERROR ||
+           message->code == MESSAGES_COUNTDOWN;
+}
+
+static void on_message(void *context, const struct ssh_message *message)
+{
+    struct root *root = context;
+
+    switch (message->kind) {
+    case SSH_READY: check_called(root); break;
+    case SSH_FAILED: take_failed(root, message); break;
+    case SSH_SERVING: take_serving(root, message); break;
+    case SSH_WORDS:
+        if (!is_news(root, message))
+            break;
+        __attribute__((fallthrough));
+    case SSH_OUTPUT: ssh_console_show(root->screen, message); break;
+    case SSH_STARTED: root->has_started = true; break;
+    case SSH_NEED:
+    case SSH_STAGING:
+    case SSH_STAGED: break;
+    case SSH_ENDED: take_ended(root, message); break;
+    case SSH_LOST: take_lost(root, message); break;
+    case SSH_JOB:
+    case SSH_SERVE:
+    case SSH_GO:
+    case SSH_SIGNAL:
+    case SSH_STAGE:
+    case SSH_PIECE: break;
+    }
+    if (root->stage && root->state == ROOT_STAGING)
+        ssh_stage_take(root->stage, message);
+}
+
+static void on_room(void *context)
+{
+    const struct root *root = context;
+
+    ssh_stage_room(root->stage);
+}
+
+static void on_over(void *context)
+{
+    const struct root *root = context;
+
+    if (root->signal)
+        ssh_console_say(root->screen, MESSAGES_NEWS,
+                        "stopped by SIG%s (%d); nothing is left on any host",
+                        ct_signal_name(root->signal), root->signal);
+    loop_stop(root->loop);
+}
+
+static void on_full(void *context, bool is_full)
+{
+    const struct root *root = context;
+
+    ssh_subtree_pause(root->part, is_full);
+}
+
+/* Who has not ended in time. Their processes see the connection end and are killed there. */
+static void on_deadline(void *context)
+{
+    struct root *root = context;
+    char list[1024] = "";
+
+    for (uint32_t i = 0; i < root->job->total; i++)
+        if (ssh_subtree_state(root->part, i) == SSH_HOST_READY) {
+            const size_t used = strlen(list);
+
+            (void)ct_format(list + used, sizeof list - used, "%s%s", used ? "," : "",
+                            host(root, i));
+        }
+    if (root->state == ROOT_SERVING)
+        ssh_console_say(root->screen, MESSAGES_ERROR,
+                        "error[E_TIMEOUT]: the first host did not "
+                        "report the address of the rendezvous in time");
+    else if (*list)
+        ssh_console_say(root->screen, MESSAGES_ERROR,
+                        "error[E_TIMEOUT]: %s did not report its end in time; closing "
+                        "the connection and killing what still runs there",
+                        list);
+    end(root, CT_EXIT_RETRY);
+}
+
+/* ---- Signals ----------------------------------------------------------------------------- */
+
+static bool is_copy(struct root *root, int signal)
+{
+    const uint64_t now_ms = ct_now_ms();
+    const bool is_same = signal == root->last_signal &&
+                         now_ms - root->last_signal_ms < SAME_SIGNAL_MS;
+
+    if (!is_same) {
+        root->last_signal = signal;
+        root->last_signal_ms = now_ms;
+    }
+    return is_same;
+}
+
+static bool ends_run(const struct ssh_root_options *options, int signal)
+{
+    char name[24];
+    const char *rest = options->signals;
+    size_t length;
+
+    (void)ct_format(name, sizeof name, "SIG%s",
+                    ct_signal_name(signal) ? ct_signal_name(signal) : "?");
+    for (const char *item; (item = ct_next_field(&rest, ',', &length));) {
+        while (length && *item == ' ') {
+            item++;
+            length--;
+        }
+        if (length == strlen(name) && strncmp(item, name, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void end_by_signal(struct root *root, int signal)
+{
+    if (root->signal == 0)
+        root->signal = signal;
+    root->interrupts += signal == SIGINT;
+    if (root->state != ROOT_RUNNING) {
+        end(root, CT_EXIT_SIGNAL + signal);
+        return;
+    }
+    tell(root, SSH_SIGNAL, 0, signal, "");
+    expect_end(root, root->interrupts > 2    ? KILL_MS
+                     : root->interrupts == 2 ? HURRY_MS
+                                             : root->options->grace_ms + SLACK_MS);
+}
+
+static void on_signal(void *context, int signal, pid_t sender)
+{
+    struct root *root = context;
+    char text[SIGNAL_SENDER_TEXT_MAX];
+
+    if (signal == SIGCHLD) {
+        ssh_subtree_reap(root->part);
+        return;
+    }
+    if (is_copy(root, signal))
+        return;
+    if (ends_run(root->options, signal)) {
+        root->interrupts += signal == SIGINT;
+        signal_sender_describe(text, signal, sender, root->interrupts);
+        root->interrupts -= signal == SIGINT;
+        ssh_console_say(root->screen, MESSAGES_NEWS, "%s", text);
+        end_by_signal(root, signal);
+        return;
+    }
+    signal_sender_describe_passed(text, signal, sender);
+    ssh_console_say(root->screen, MESSAGES_NEWS, "%s", text);
+    if (root->state == ROOT_RUNNING)
+        tell(root, SSH_SIGNAL, 0, signal, "");
+}
+
+/* ---- Life -------------------------------------------------------------------------------- */
+
+static int open_signals(struct root *root)
+{
+    int list[NSIG];
+    size_t n = 0;
+
+    for (int i = 1; i < NSIG; i++)
+        if (i == SIGUSR1 || i == SIGUSR2 || ends_run(root->options, i))
+            list[n++] = i;
+    return signals_open(&root->signals, root->loop, list, n, on_signal, root);
+}
+
+static int open_stage(struct root *root, struct ctrun_error *err)
+{
+    const struct ssh_stage_options stage = {.loop = root->loop,
+                                            .job = root->job,
+                                            .plan = root->options->stage,
+                                            .part = root->part,
+                                            .context = root,
+                                            .on_say = on_stage_say,
+                                            .on_over = on_stage_over,
+                                            .on_fail = on_stage_fail};
+
+    root->stage = ssh_stage_open(&stage);
+    return root->stage ? 0 : ct_fail(err, -ENOMEM, "--stage: out of memory");
+}
+
+static int open_all(struct root *root, struct ctrun_error *err)
+{
+    const struct ssh_console_options screen = {
+        .loop = root->loop, .job = root->job, .context = root, .on_full = on_full};
+    const struct ssh_subtree_options part = {.loop = root->loop,
+                                             .job = root->job,
+                                             .here = root->options->here,
+                                             .context = root,
+                                             .on_message = on_message,
+                                             .on_room = on_room,
+                                             .on_over = on_over};
+
+    if (!(root->deadline = loop_timer_open(root->loop, on_deadline, root)) ||
+        ssh_console_open(&root->screen, &screen) < 0 ||
+        ssh_subtree_create(&root->part, &part) < 0 || open_signals(root) < 0)
+        return ct_fail(err, -ENOMEM, "--hosts: out of memory");
+    return root->options->stage->scan ? open_stage(root, err) : 0;
+}
+
+static int exit_code(const struct root *root)
+{
+    const int status = root->has_succeeded ? CT_EXIT_OK : root->code;
+    const struct exit_end how = {.signal = status ? 0 : root->signal, .status = status};
+
+    return exit_status(&how, root->options->exit_style);
+}
+
+static int root_main(void *context)
+{
+    struct root root = {.options = context,
+                        .job = ((const struct ssh_root_options *)context)->job};
+    struct ctrun_error err;
+    int code = CT_EXIT_FAILURE;
+
+    (void)signal(SIGPIPE, SIG_IGN); /* a connection that ends is told by its write */
+    if (loop_create(&root.loop) < 0)
+        return code;
+    if (open_all(&root, &err) == 0) {
+        ssh_subtree_start(root.part);
+        loop_run(root.loop);
+        code = exit_code(&root);
+    } else {
+        messages_error(&err);
+    }
+    signals_close(root.signals);
+    ssh_stage_close(root.stage);
+    ssh_subtree_destroy(root.part);
+    ssh_console_close(root.screen);
+    loop_timer_close(root.deadline);
+    (void)loop_destroy(root.loop);
+    return code;
+}
+
+int ssh_root_run(const struct ssh_root_options *options, struct ctrun_error *err)
+{
+    union { /* guard_run() passes it through untouched */
+        const struct ssh_root_options *in;
+        void *out;
+    } context = {.in = options};
+
+    for (int i = 1; i < NSIG; i++)
+        if (ends_run(options, i))
+            signal_sender_heed(i);
+    return guard_run(root_main, context.out, err);
+}

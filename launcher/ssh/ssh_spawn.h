@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A child of a --hosts process with pipes of its own: ssh, or this host's ctrun. */
+#ifndef LAUNCHER_SSH_SSH_SPAWN_H
+#define LAUNCHER_SSH_SSH_SPAWN_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "worker_sdk/base/error.h"
+
+struct ssh_spawn {
+    const char *path; /* looked up in PATH when it has no slash */
+    char *const *argv;
+    char *const *env;
+    bool has_input;   /* false: /dev/null */
+    bool has_channel; /* descriptor 3: a socket that keeps records apart */
+    /* Ours, close-on-exec; -1 when not asked for. The caller closes them. */
+    int input;
+    int out;
+    int err;
+    int channel;
+};
+
+/* Starts it in a process group of its own, with default dispositions but for what was ignored
+ * when we came. Its pid, or a negative errno; no descriptor is left open then. */
+pid_t ssh_spawn(struct ssh_spawn *spawn, struct ctrun_error *err);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The part of a --hosts run that one process looks after: perhaps this host, and the rest of
+ * the list through ssh, at most `fanout` connections at first, each to the first host of an
+ * equal piece, which goes on in the same way. When such a host cannot be reached, the rest of
+ * its piece is called from here.
+ *
+ * Every host:  CALLED ──> READY ──GO──> RUNNING ──> ENDED
+ *                └─> FAILED  └───────────┴─> LOST
+ *
+ * The last state of every line is final; each change is one message to on_message. */
+#ifndef LAUNCHER_SSH_SSH_SUBTREE_H
+#define LAUNCHER_SSH_SSH_SUBTREE_H
+
+#include "agent/loop/loop.h"
+#include "launcher/ssh/ssh_job.h"
+#include "launcher/ssh/ssh_message.h"
+
+#define SSH_NOWHERE UINT32_MAX
+
+enum ssh_host_state {
+    SSH_HOST_CALLED,
+    SSH_HOST_READY, /* GO or not */
+    SSH_HOST_FAILED,
+    SSH_HOST_ENDED,
+    SSH_HOST_LOST,
+};
+
+struct ssh_subtree;
+
+struct ssh_subtree_options {
+    struct loop *loop;
+    const struct ssh_job *job; /* kept */
+    uint32_t here; /* place of this machine; SSH_NOWHERE: all hosts are called */
+    void *context;
+    void (*on_message)(void *context, const struct ssh_message *message);
+    /* No connection is full any more; see ssh_subtree_is_full(). */
+    void (*on_room)(void *context);
+    /* All hosts are in a final state and all connections are closed. */
+    void (*on_over)(void *context);
+};
+
+/* 0 or a negative errno. */
+int ssh_subtree_create(struct ssh_subtree **out,
+                       const struct ssh_subtree_options *options);
+/* READY for this host, and the calls. on_over() may come at once. */
+void ssh_subtree_start(struct ssh_subtree *part);
+/* SERVE, GO, SIGNAL or STAGE, for this host and all others; PIECE, for those who need it. Returns
+ * the number of connections that it went to. */
+uint32_t ssh_subtree_tell(struct ssh_subtree *part, const struct ssh_message *message);
+/* True when a connection takes nothing for now: PIECEs and STAGEs should wait. */
+bool ssh_subtree_is_full(const struct ssh_subtree *part);
+void ssh_subtree_pause(struct ssh_subtree *part, bool is_paused);
+/* To be called after a SIGCHLD. */
+void ssh_subtree_reap(struct ssh_subtree *part);
+enum ssh_host_state ssh_subtree_state(const struct ssh_subtree *part, uint32_t place);
+/* Kills what is left here; what is elsewhere sees the connections end. NULL is fine. */
+void ssh_subtree_destroy(struct ssh_subtree *part);
+
+#endif

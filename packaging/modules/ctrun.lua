@@ -1,0 +1,13 @@
+-- A module file for Lmod: copy it to MODULEPATH/ctrun/VERSION.lua and name the prefix of
+-- `cmake --install build/release --prefix PREFIX` here.
+local prefix = "/opt/ctrun/0.1.0"
+
+help([[ctrun: elastic launcher for distributed training; man ctrun, man ctrun-admin]])
+whatis("Name: ctrun")
+whatis("Version: 0.1.0")
+whatis("Description: torchrun's command line, without Python in the control plane")
+prepend_path("PATH", pathJoin(prefix, "bin"))
+prepend_path("MANPATH", pathJoin(prefix, "share/man"))
+prepend_path("PKG_CONFIG_PATH", pathJoin(prefix, "lib/pkgconfig"))
+prepend_path("CMAKE_PREFIX_PATH", prefix)
+prepend_path("LD_LIBRARY_PATH", pathJoin(prefix, "lib"))

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's side of ctrun(1), over libctrun: no compiler, no dependency.
+
+    import ctrun
+
+    for step in range(start, end):
+        ...
+        ctrun.step(step)                 # how far this rank is, for `ctrunctl status`
+        if ctrun.should_stop():          # the same answer at the same step on all ranks
+            save()
+            break
+
+ctrun.run() tells who we are, ctrun.store() opens the store that all ranks see. ctrun.lightning and
+ctrun.transformers have callbacks. A process that nobody launched is a run of one rank: step() does
+nothing, should_stop() is False. Under torchrun the facts and the store work, and should_stop() is
+False.
+
+Any thread may call anything; calls on one object wait for each other. After fork() a child has a
+session of its own: let only the process that ctrun started call should_stop()."""
+import ctypes
+import os
+import threading
+from types import TracebackType
+from typing import NamedTuple, Optional, Sequence, Type, Union
+
+from ._library import Error, call, library, take_bytes
+
+__all__ = ["Error", "Run", "Store", "library_version", "run", "should_stop", "step", "store"]
+__version__ = "0.1.0"
+
+
+class Run(NamedTuple):
+    """Who this process is; constant while it lives."""
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    restart_count: int  # of the whole group; the same on every rank
+    generation: int     # number of the world we are part of; 0 when ctrun has not started us
+
+
+_lock = threading.Lock()  # of the session
+_session: Optional[ctypes.c_void_p] = None
+
+
+def _open() -> ctypes.c_void_p:
+    """The session of this process. Holds _lock."""
+    global _session
+    if _session is None:
+        session = ctypes.c_void_p()
+        call("ctrun_open", ctypes.byref(session), None)
+        _session = session
+    return _session
+
+
+def _forget() -> None:
+    """In a child of fork(): its parent's session is not ours, nor is a lock somebody held."""
+    global _session, _lock
+    _session, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def library_version() -> str:
+    """Of the libctrun that was found, for example "0.1.0"."""
+    text: bytes = library().ctrun_version()
+    return text.decode()
+
+
+def run() -> Run:
+    """Raises Error when RANK, WORLD_SIZE and their like are set, but wrong."""
+    with _lock:
+        session = _open()
+        return Run(*(getattr(library(), f"ctrun_{field}")(session) for field in Run._fields))
+
+
+def step(number: int) -> None:
+    """Tells the agent that this rank has finished step `number`; at most a few messages a second
+    leave the process. Never blocks."""
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"step {number} is not from 0 to 2^64 - 1")
+    with _lock:
+        library().ctrun_step(_open(), number)
+
+
+def should_stop() -> bool:
+    """True once the run is to end (`ctrunctl stop` or `drain`, pre-emption, resize): save, then
+    leave. Call it once a step on every rank: then all get True at the same call. About ten times a
+    second it asks the store."""
+    with _lock:
+        answer: bool = library().ctrun_should_stop(_open())
+        return answer
+
+
+class Store:
+    """A client of the TCPStore at MASTER_ADDR:MASTER_PORT. Keys are text of at most 8 KiB, values
+    bytes of at most 8 MiB. Every call has a deadline, 300 s where none is given; it raises Error
+    then, and when the network fails."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()
+        with _lock:
+            call("ctrun_store_open", ctypes.byref(self._handle), _open())
+
+    def _live(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise ValueError("the store is closed")
+        return self._handle
+
+    def set(self, key: str, value: Union[bytes, str]) -> None:
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        with self._lock:
+            call("ctrun_store_set", self._live(), _encode(key), data, len(data))
+
+    def get(self, key: str) -> bytes:
+        """Waits until the key exists."""
+        value, length = ctypes.c_void_p(), ctypes.c_size_t()
+        with self._lock:
+            call("ctrun_store_get", self._live(), _encode(key), ctypes.byref(value),
+                 ctypes.byref(length))
+        return take_bytes(value, length.value)
+
+    def add(self, key: str, delta: int = 1) -> int:
+        """Adds to a counter that begins at 0; returns its new value. Atomic."""
+        if not -(1 << 63) <= delta < 1 << 63:
+            raise ValueError(f"{delta} does not fit into 64 bits")
+        result = ctypes.c_int64()
+        with self._lock:
+            call("ctrun_store_add", self._live(), _encode(key), delta, ctypes.byref(result))
+        return result.value
+
+    def wait(self, keys: Sequence[str], timeout: float = 300.0) -> None:
+        """Waits until all keys exist, for at most `timeout` seconds."""
+        names = (ctypes.c_char_p * len(keys))(*map(_encode, keys))
+        with self._lock:
+            call("ctrun_store_wait", self._live(), names, len(keys), max(0, int(timeout * 1000)))
+
+    def delete(self, key: str) -> bool:
+        """Whether the key was there."""
+        with self._lock:
+            return call("ctrun_store_delete", self._live(), _encode(key)) == 1
+
+    def close(self) -> None:
+        """Twice is fine."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                library().ctrun_store_close(handle)
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self.close()
+
+
+def _encode(key: str) -> bytes:
+    data = key.encode()
+    if b"\0" in data:
+        raise ValueError(f"the key {key!r} has a NUL in it")
+    return data
+
+
+def store() -> Store:
+    """Connects, trying again until 300 s are over. Close it, or use it in a `with`."""
+    return Store()

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/journal/journal_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rendezvous/journal/journal_limits.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+static const char magic[] = "ctrun journal 1\n";
+
+enum {
+    MAGIC_BYTES = sizeof magic - 1,
+    KIND_BYTES = MAGIC_BYTES - 2 /* without the version */
+};
+
+/* The live batches of one run, with their frames. */
+struct kept {
+    struct ct_list node;
+    char id[CT_RUN_ID_MAX];
+    struct ct_buf frames;
+};
+
+struct journal_file {
+    struct journal_sink sink;
+    char path[PATH_MAX];
+    int fd;
+    uint64_t size_bytes;
+    uint64_t live_bytes;
+    struct ct_list runs; /* struct kept */
+    bool is_broken;      /* the file lacks something that is live */
+};
+
+/* ---- What is live ------------------------------------------------------------------------ */
+
+static struct kept *find(const struct journal_file *file, const char *id)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &file->runs) {
+        struct kept *kept = ct_list_entry(it, struct kept, node);
+
+        if (strcmp(kept->id, id) == 0)
+            return kept;
+    }
+    return NULL;
+}
+
+static void drop(struct journal_file *file, struct kept *kept)
+{
+    file->live_bytes -= ct_buf_length(&kept->frames);
+    ct_list_remove(&kept->node);
+    ct_buf_deinit(&kept->frames);
+    free(kept);
+}
+
+static int hold(struct journal_file *file, const char *id, unsigned flags,
+                const uint8_t *frame, size_t length)
+{
+    struct kept *kept = find(file, id);
+    int rc;
+
+    if (kept && (flags & (JOURNAL_WHOLE | JOURNAL_END))) {
+        drop(file, kept);
+        kept = NULL;
+    }
+    if (flags & JOURNAL_END)
+        return 0;
+    if (!kept) {
+        if (!(kept = ct_zalloc(sizeof *kept)))
+            return -ENOMEM;
+        (void)ct_copy(kept->id, sizeof kept->id, id); /* same size */
+        ct_buf_init(&kept->frames, JOURNAL_FILE_MAX_BYTES);
+        ct_list_add(&file->runs, &kept->node);
+    }
+    if ((rc = ct_buf_append(&kept->frames, frame, length)) == 0)
+        file->live_bytes += length;
+    return rc;
+}
+
+/* ---- Writing ----------------------------------------------------------------------------- */
+
+static int write_all(int fd, const uint8_t *data, size_t length)
+{
+    while (length > 0) {
+        const ssize_t n = write(fd, data, length);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        data += n;
+        length -= (size_t)n;
+    }
+    return 0;
+}
+
+/* A name in a folder is on the disk when the folder is. */
+static void sync_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    char *slash;
+    int fd;
+
+    (void)ct_copy(folder, sizeof folder, path); /* same size */
+    slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = '\0';
+    fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd); /* not all file systems can; then it is as it is */
+        close(fd);
+    }
+}
+
+static int write_live(const struct journal_file *file, int fd)
+{
+    struct ct_list *it;
+    int rc = write_all(fd, (const uint8_t *)magic, MAGIC_BYTES);
+
+    ct_list_for_each(it, &file->runs) {
+        const struct kept *kept = ct_list_entry(it, struct kept, node);
+
+        if (rc == 0)
+            rc = write_all(fd, ct_buf_data(&kept->frames),
+                           ct_buf_length(&kept->frames));
+    }
+    if (rc == 0 && fsync(fd) < 0)
+        rc = -errno;
+    return rc;
+}
+
+/* A new file with what is live takes the place of this one. */
+static int compact(struct journal_file *file)
+{
+    char path[PATH_MAX];
+    int fd, rc = 0;
+
+    if (ct_format(path, sizeof path, "%s.new", file->path) < 0)
+        return -ENAMETOOLONG;
+    fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        rc = -errno;
+    if (rc == 0)
+        rc = write_live(file, fd);
+    if (rc == 0 && rename(path, file->path) < 0)
+        rc = -errno;
+    if (rc < 0) {
+        (void)unlink(path); /* half of a file helps nobody */
+        close(fd);
+        return rc;
+    }
+    sync_folder(file->path);
+    close(file->fd);
+    file->fd = fd;
+    file->size_bytes = MAGIC_BYTES + file->live_bytes;
+    file->is_broken = false;
+    return 0;
+}
+
+/* What was written in part would hide all that comes behind it. */
+static void give_up_write(struct journal_file *file, int rc)
+{
+    ct_err("journal: %s: %s; a restart of ctrund would end the runs that go on now",
+           file->path, strerror(-rc));
+    file->is_broken = true;
+    if (ftruncate(file->fd, (off_t)file->size_bytes) < 0)
+        ct_err("journal: %s: truncate: %s", file->path, strerror(errno));
+}
+
+static int append(struct journal_file *file, const uint8_t *frame, size_t length)
+{
+    int rc = write_all(file->fd, frame, length);
+
+    if (rc == 0)
+        file->size_bytes += length;
+    return rc;
+}
+
+/* What a restart must know goes on in memory when the disk fails: the runs are not to suffer. */
+static int store(void *context, const char *run_id, unsigned flags,
+                 const uint8_t *batch, size_t length)
+{
+    struct journal_file *file = context;
+    uint8_t head[JOURNAL_FRAME_BYTES];
+    struct ct_buf frame;
+    int rc;
+
+    ct_buf_init(&frame, JOURNAL_FRAME_BYTES + JOURNAL_BATCH_MAX_BYTES);
+    journal_frame_encode(head, batch, length);
+    if ((rc = ct_buf_append(&frame, head, sizeof head)) == 0 &&
+        (rc = ct_buf_append(&frame, batch, length)) == 0)
+        rc = hold(file, run_id, flags, ct_buf_data(&frame), ct_buf_length(&frame));
+    if (rc == 0 && !file->is_broken)
+        rc = append(file, ct_buf_data(&frame), ct_buf_length(&frame));
+    ct_buf_deinit(&frame);
+    if (rc < 0)
+        give_up_write(file, rc);
+    if (file->is_broken ||
+        file->size_bytes > 2 * file->live_bytes + JOURNAL_FILE_SLACK_BYTES) {
+        rc = compact(file);
+        if (rc < 0 && !file->is_broken)
+            ct_warn("journal: %s: compact: %s", file->path, strerror(-rc));
+    }
+    return 0;
+}
+
+/* ---- Reading ----------------------------------------------------------------------------- */
+
+struct reading {
+    struct journal_file *file;
+    struct journal_book *book;
+    size_t lost_bytes; /* between frames that are whole */
+    size_t refused;    /* batches */
+};
+
+static void take_batch(struct reading *reading, const uint8_t *frame, size_t taken,
+                       const uint8_t *batch, size_t length)
+{
+    char run_id[CT_RUN_ID_MAX];
+    unsigned flags;
+
+    if (journal_look(batch, length, &flags, run_id) == 0 &&
+        journal_book_add(reading->book, batch, length) == 0)
+        (void)hold(reading->file, run_id, flags, frame,
+                   taken); /* -ENOMEM: kept at its next change */
+    else
+        reading->refused++;
+}
+
+/* Bytes before the next frame that is whole; all there are when none follows. Whose batch they
+ * were need not be known: the run's next one names it, and is refused without it. */
+static size_t skip_damage(const uint8_t *data, size_t length)
+{
+    const uint8_t *batch;
+    size_t batch_length;
+
+    for (size_t at = 1; at + JOURNAL_FRAME_BYTES < length; at++) {
+        if (data[at + JOURNAL_FRAME_BYTES] == JOURNAL_VERSION &&
+            journal_frame_decode(data + at, length - at, &batch, &batch_length) > 0)
+            return at;
+    }
+    return length;
+}
+
+/* What is told of the file, and whether it is as we would go on writing it. */
+static void tell_losses(struct reading *reading, size_t tail)
+{
+    struct journal_file *file = reading->file;
+
+    file->is_broken = tail > 0 || reading->lost_bytes > 0;
+    if (reading->lost_bytes > 0)
+        ct_warn("journal: %s: %zu bytes are damaged: a run that they tell of is given "
+                "up, or goes on from the state before",
+                file->path, reading->lost_bytes);
+    if (reading->refused > 0)
+        ct_warn("journal: %s: %zu batches cannot be read: their runs are given up",
+                file->path, reading->refused);
+    if (tail > 0)
+        ct_warn("journal: %s: the last %zu bytes are not whole and dropped", file->path,
+                tail);
+}
+
+static void take(struct journal_file *file, struct journal_book *book,
+                 const uint8_t *data, size_t length)
+{
+    struct reading reading = {.file = file, .book = book};
+    const uint8_t *batch;
+    size_t batch_length;
+    size_t skipped;
+
+    while (length > 0) {
+        const int64_t taken = journal_frame_decode(data, length, &batch, &batch_length);
+
+        if (taken > 0)
+            take_batch(&reading, data, (size_t)taken, batch, batch_length);
+        skipped = taken > 0 ? (size_t)taken : skip_damage(data, length);
+        if (skipped == length && taken <= 0)
+            break;
+        reading.lost_bytes += taken > 0 ? 0 : skipped;
+        data += skipped;
+        length -= skipped;
+    }
+    tell_losses(&reading, length);
+}
+
+static int read_file(struct journal_file *file, struct journal_book *book,
+                     struct ctrun_error *err)
+{
+    const size_t length = (size_t)file->size_bytes;
+    uint8_t *data;
+
+    if (file->size_bytes == 0)
+        return 0;
+    if (file->size_bytes > JOURNAL_FILE_MAX_BYTES)
+        return ct_fail(err, -EFBIG, "%s: larger than a journal can be", file->path);
+    data = mmap(NULL, length, PROT_READ, MAP_PRIVATE, file->fd, 0);
+    if (data == MAP_FAILED)
+        return ct_fail(err, -errno, "%s: %s", file->path, strerror(errno));
+    if (length < MAGIC_BYTES || memcmp(data, magic, KIND_BYTES) != 0) {
+        (void)munmap(data, length);
+        return ct_fail(err, -EBADMSG,
+                       "%s: this is not a journal of ctrund; name another file",
+                       file->path);
+    }
+    if (memcmp(data, magic, MAGIC_BYTES) == 0)
+        take(file, book, data + MAGIC_BYTES, length - MAGIC_BYTES);
+    else
+        ct_warn("journal: %s: of another version of ctrund: its runs are given up",
+                file->path);
+    file->is_broken |= memcmp(data, magic, MAGIC_BYTES) != 0;
+    (void)munmap(data, length);
+    return 0;
+}
+
+/* Only what the book could restore is live. */
+static void forget_dropped(struct journal_file *file, const struct journal_book *book)
+{
+    struct ct_list *it, *keep, *other;
+
+    ct_list_for_each_safe(it, keep, &file->runs) {
+        struct kept *kept = ct_list_entry(it, struct kept, node);
+        bool is_live = false;
+
+        ct_list_for_each(other, &book->entries)
+            is_live |= strcmp(ct_list_entry(other, struct journal_entry, node)->id,
+                              kept->id) == 0;
+        if (!is_live)
+            drop(file, kept);
+    }
+}
+
+static int open_locked(struct journal_file *file, const char *path,
+                       struct ctrun_error *err)
+{
+    struct stat st;
+    int rc;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        rc = ct_format(file->path, sizeof file->path, "%s/ctrund.journal", path);
+    else
+        rc = ct_copy(file->path, sizeof file->path, path);
+    if (rc < 0)
+        return ct_fail(err, -ENAMETOOLONG, "%s: the name is too long", path);
+    file->fd = open(file->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file->fd < 0 || fstat(file->fd, &st) < 0)
+        return ct_fail(err, -errno, "%s: %s", file->path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return ct_fail(err, -EINVAL, "%s: this is not a file", file->path);
+    if (flock(file->fd, LOCK_EX | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK
+                   ? ct_fail(err, -EBUSY,
+                             "%s: another ctrund has this journal; give each its own",
+                             file->path)
+                   : ct_fail(err, -errno, "%s: lock: %s", file->path, strerror(errno));
+    file->size_bytes = (uint64_t)st.st_size;
+    return 0;
+}
+
+/* No new file can be written, because the disk is full, say. The one that was read says enough to
+ * go on with its runs; an empty one is no journal yet. */
+static int go_on(struct journal_file *file, int why, struct ctrun_error *err)
+{
+    if (file->size_bytes < MAGIC_BYTES ||
+        lseek(file->fd, (off_t)file->size_bytes, SEEK_SET) < 0)
+        return ct_fail(err, why, "%s.new: %s", file->path, strerror(-why));
+    ct_err("journal: %s.new: %s; going on with the journal as it is", file->path,
+           strerror(-why));
+    return 0;
+}
+
+int journal_file_open(struct journal_file **out, const char *path,
+                      struct journal_book *book, uint64_t now_ms,
+                      struct ctrun_error *err)
+{
+    struct journal_file *file = ct_zalloc(sizeof *file);
+    size_t dropped;
+    int rc;
+
+    if (!file)
+        return ct_fail(err, -ENOMEM, "journal: out of memory");
+    file->fd = -1;
+    ct_list_init(&file->runs);
+    file->sink = (struct journal_sink){.context = file, .store = store};
+    if ((rc = open_locked(file, path, err)) < 0 ||
+        (rc = read_file(file, book, err)) < 0)
+        goto fail;
+    book->has_past = file->size_bytes > MAGIC_BYTES;
+    if ((dropped = journal_book_restore(book, now_ms, now_ms)) > 0)
+        ct_warn("journal: %s: %zu runs cannot be restored", file->path, dropped);
+    forget_dropped(file, book);
+    if ((rc = compact(file)) < 0 && (rc = go_on(file, rc, err)) < 0)
+        goto fail;
+    *out = file;
+    return 0;
+
+fail:
+    journal_file_close(file);
+    return rc;
+}
+
+const struct journal_sink *journal_file_sink(const struct journal_file *file)
+{
+    return &file->sink;
+}
+
+void journal_file_close(struct journal_file *file)
+{
+    struct ct_list *it, *keep;
+
+    if (!file)
+        return;
+    ct_list_for_each_safe(it, keep, &file->runs)
+        drop(file, ct_list_entry(it, struct kept, node));
+    if (file->fd >= 0)
+        close(file->fd);
+    free(file);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A listening socket on the loop: on one address, or on all (v4 and v6). However many come at
+ * once, they are taken a few at a time, so that what else the loop has to do comes in between. */
+#ifndef RENDEZVOUS_NET_LISTENER_H
+#define RENDEZVOUS_NET_LISTENER_H
+
+#include <uv.h>
+
+#include "rendezvous/net/listen_fd.h"
+
+/* Called for each connection that waits: conn_accept() it. */
+typedef void listener_fn(uv_stream_t *stream, void *context);
+
+struct listener {
+    uv_tcp_t tcp;
+    uv_timer_t turn; /* ends a millisecond that had LISTENER_BURST connections */
+    unsigned count;  /* of this one */
+    bool is_held;    /* one waits for the next */
+    listener_fn *on_connection;
+    void *context; /* kept */
+    void (*on_closed)(void *context);
+    int handles;  /* that are not closed yet */
+    bool is_open; /* the handles need closing */
+};
+
+/* `listener` is zeroed. *port is the one in use. CTRUN_E_PORT_BUSY (naming the owner if it can
+ * be found) or a negative errno; then listener_close() is still needed. */
+int listener_open(struct listener *listener, uv_loop_t *loop,
+                  const struct listen_place *place, uint16_t *port,
+                  struct ctrun_error *err);
+/* Calls on_connection for a connection that it did not accept before, if there is one. */
+void listener_retry(struct listener *listener);
+/* on_closed(context) comes later, or at once when it never was open. May be NULL. */
+void listener_close(struct listener *listener, void (*on_closed)(void *context));
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/net/peer_uid.h"
+
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/nic.h"
+
+struct request {
+    struct nlmsghdr head;
+    struct inet_diag_req_v2 body;
+};
+
+union reply {
+    struct nlmsghdr head;
+    char bytes[4096]; /* with attributes that we do not ask for */
+};
+
+/* The address as the kernel's table has it; its family. IPv4 in IPv6 is IPv4. */
+static int write_addr(__be32 dst[4], const struct ct_addr *addr)
+{
+    const struct in6_addr *v6 = &addr->v6.sin6_addr;
+
+    memset(dst, 0, 4 * sizeof *dst);
+    if (addr->any.sa_family == AF_INET)
+        dst[0] = addr->v4.sin_addr.s_addr;
+    else if (IN6_IS_ADDR_V4MAPPED(v6))
+        memcpy(dst, v6->s6_addr + 12, 4);
+    else
+        memcpy(dst, v6->s6_addr, sizeof *v6);
+    return addr->any.sa_family == AF_INET || IN6_IS_ADDR_V4MAPPED(v6) ? AF_INET
+                                                                      : AF_INET6;
+}
+
+static void fill(struct request *request, const struct ct_addr *remote,
+                 const struct ct_addr *local)
+{
+    struct inet_diag_req_v2 *body = &request->body;
+
+    *request = (struct request){.head = {.nlmsg_len = sizeof *request,
+                                         .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                                         .nlmsg_flags = NLM_F_REQUEST}};
+    body->sdiag_family = (__u8)write_addr(body->id.idiag_src, remote);
+    (void)write_addr(body->id.idiag_dst, local); /* of the same family */
+    body->sdiag_protocol = IPPROTO_TCP;
+    body->idiag_states = ~0u;
+    body->id.idiag_sport = htons((uint16_t)ct_addr_port(remote));
+    body->id.idiag_dport = htons((uint16_t)ct_addr_port(local));
+    body->id.idiag_cookie[0] = body->id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    if (body->sdiag_family == AF_INET6)
+        body->id.idiag_if = remote->v6.sin6_scope_id;
+}
+
+/* Without such a connection the kernel answers with who listens at that port; a socket that its
+ * process has closed is root's. */
+static int read_reply(uid_t *out, union reply *reply, ssize_t length,
+                      const struct request *request)
+{
+    const struct inet_diag_msg *found = NLMSG_DATA(&reply->head);
+    const struct nlmsgerr *error = NLMSG_DATA(&reply->head);
+
+    if (length < (ssize_t)NLMSG_LENGTH(sizeof *error) ||
+        reply->head.nlmsg_len > (size_t)length)
+        return -EPROTO;
+    if (reply->head.nlmsg_type == NLMSG_ERROR)
+        return error->error < 0 ? error->error : -EPROTO;
+    if (length < (ssize_t)NLMSG_LENGTH(sizeof *found))
+        return -EPROTO;
+    if (found->idiag_state != TCP_ESTABLISHED ||
+        found->id.idiag_dport != request->body.id.idiag_dport)
+        return -ENOENT;
+    *out = found->idiag_uid;
+    return 0;
+}
+
+int peer_uid_find(uid_t *out, const struct ct_addr *remote, const struct ct_addr *local)
+{
+    struct request request;
+    union reply reply;
+    ssize_t n;
+    int rc;
+    const int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                          NETLINK_SOCK_DIAG);
+
+    if (fd < 0)
+        return -errno;
+    fill(&request, remote, local);
+    if (send(fd, &request, sizeof request, 0) < 0 ||
+        (n = recv(fd, &reply, sizeof reply, 0)) < 0) /* it is there when send returns */
+        rc = errno == ENOENT ? -EPROTO : -errno;
+    else
+        rc = read_reply(out, &reply, n, &request);
+    close(fd);
+    return rc;
+}
+
+enum peer_user peer_user_of(const struct ct_addr *remote, const struct ct_addr *local)
+{
+    uid_t uid = 0;
+    const int rc = peer_uid_find(&uid, remote, local);
+
+    if (rc == -ENOENT)
+        return ct_nic_is_mine(remote) ? PEER_USER_GONE : PEER_USER_OURS;
+    return rc < 0 || uid == getuid() || uid == 0 ? PEER_USER_OURS : PEER_USER_OTHER;
+}

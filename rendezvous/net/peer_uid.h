@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whose process is at the other end of a TCP connection that stays on this machine: the kernel's
+ * word (sock_diag(7)), as SO_PEERCRED is for Unix sockets. */
+#ifndef RENDEZVOUS_NET_PEER_UID_H
+#define RENDEZVOUS_NET_PEER_UID_H
+
+#include <sys/types.h>
+
+#include "worker_sdk/base/addr.h"
+
+/* The user of the open socket that is bound to `remote` and connected to `local`. 0; -ENOENT: there
+ * is none on this machine, or it has been closed; another negative errno: the kernel does not tell.
+ * Costs some system calls and never waits. */
+int peer_uid_find(uid_t *out, const struct ct_addr *remote,
+                  const struct ct_addr *local);
+enum peer_user {
+    PEER_USER_OURS,  /* ours, root's, on another machine, or the kernel does not tell */
+    PEER_USER_OTHER, /* another user's, on this machine */
+    PEER_USER_GONE /* closed by its process on this machine: whose it was is not known */
+};
+
+enum peer_user peer_user_of(const struct ct_addr *remote, const struct ct_addr *local);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/net/port_owner.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/str.h"
+
+enum {
+    TCP_LISTEN = 0x0a
+}; /* column "st" of /proc/net/tcp, see proc(5) */
+
+/* Inode of the listening socket on `port` in one of the two tables; 0: none. */
+static unsigned long find_inode(const char *path, int port)
+{
+    FILE *file = fopen(path, "re");
+    char line[512];
+    unsigned long found = 0;
+
+    if (!file)
+        return 0;
+    while (!found && fgets(line, sizeof line, file)) {
+        unsigned local_port, state;
+        unsigned long inode;
+
+        /* sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode */
+        if (sscanf(line,
+                   "%*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*s %*s %lu",
+                   &local_port, &state, &inode) == 3 &&
+            state == TCP_LISTEN && (int)local_port == port)
+            found = inode;
+    }
+    (void)fclose(file); /* only read from */
+    return found;
+}
+
+static bool has_socket(const char *pid, const char *socket_name)
+{
+    char path[300], target[64];
+    struct dirent *entry;
+    bool found = false;
+    DIR *dir;
+
+    (void)ct_format(path, sizeof path, "/proc/%s/fd", pid);
+    if (!(dir = opendir(path)))
+        return false; /* not ours to look at, or gone */
+    while (!found && (entry = readdir(dir))) {
+        ssize_t length = readlinkat(dirfd(dir), entry->d_name, target,
+                                    sizeof target - 1);
+
+        target[length > 0 ? length : 0] = '\0';
+        found = strcmp(target, socket_name) == 0;
+    }
+    (void)closedir(dir);
+    return found;
+}
+
+/* The command line, arguments separated by blanks, cut to what fits. */
+static void read_command(const char *pid, char *dst, size_t size)
+{
+    char path[300];
+    size_t length = 0;
+    FILE *file;
+
+    (void)ct_format(path, sizeof path, "/proc/%s/cmdline", pid);
+    if ((file = fopen(path, "re"))) {
+        length = fread(dst, 1, size - 1, file);
+        (void)fclose(file);
+    }
+    while (length > 0 && dst[length - 1] == '\0')
+        length--;
+    for (size_t i = 0; i < length; i++) {
+        if (!isprint((unsigned char)dst[i]))
+            dst[i] = ' ';
+    }
+    dst[length] = '\0';
+}
+
+int port_owner_describe(int port, char *dst)
+{
+    unsigned long inode = find_inode("/proc/net/tcp6", port);
+    char socket_name[64], command[128];
+    struct dirent *entry;
+    int rc = -EACCES;
+    DIR *proc;
+
+    if (!inode && !(inode = find_inode("/proc/net/tcp", port))) {
+        (void)ct_copy(dst, PORT_OWNER_TEXT_MAX,
+                      "nobody who listens now: a connection has it, or who had it has "
+                      "just ended");
+        return -ENOENT;
+    }
+    (void)ct_copy(dst, PORT_OWNER_TEXT_MAX, "a process that this user may not look at");
+    (void)ct_format(socket_name, sizeof socket_name, "socket:[%lu]", inode);
+    if (!(proc = opendir("/proc")))
+        return rc;
+    while (rc < 0 && (entry = readdir(proc))) {
+        if (!isdigit((unsigned char)entry->d_name[0]) ||
+            !has_socket(entry->d_name, socket_name))
+            continue;
+        read_command(entry->d_name, command, sizeof command);
+        (void)ct_format(dst, PORT_OWNER_TEXT_MAX, "pid %s (%s)", entry->d_name,
+                        command);
+        rc = 0;
+    }
+    (void)closedir(proc);
+    return rc;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who holds a TCP port of this machine: for the message that says that it is taken.
+ *
+ * Reads /proc/net/tcp and tcp6 for the socket's inode, then /proc/PID/fd for its owner. Sees
+ * what this user may see: its own processes, or all for root. */
+#ifndef RENDEZVOUS_NET_PORT_OWNER_H
+#define RENDEZVOUS_NET_PORT_OWNER_H
+
+enum {
+    PORT_OWNER_TEXT_MAX = 256
+};
+
+/* "pid 4242 (python3 train.py)" into dst[PORT_OWNER_TEXT_MAX]. 0; -ENOENT: nobody listens there, but
+ * a connection may have the port; -EACCES: somebody does whom we may not see. dst says that, too. */
+int port_owner_describe(int port, char *dst);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stuck rank among all ranks of the world: what each node saw of its own when it was told.
+ *
+ *     world      : of 8 ranks on 2 nodes 7 wait in a collective (0-3, 5-7); last steps 41 to 42
+ *
+ * The node that tells the stuck rank knows its own ranks only, so that line is the server's. Pure. */
+#ifndef RENDEZVOUS_ROUND_HANG_VIEWS_H
+#define RENDEZVOUS_ROUND_HANG_VIEWS_H
+
+#include "worker_sdk/wire/message.h"
+
+struct hang_views {
+    uint32_t nodes; /* that have looked */
+    uint32_t ranks, waiting;
+    int64_t lowest, furthest;
+    uint32_t untold; /* of those that wait: no room in `text` */
+    char text[256];  /* "0-3, 5-7" */
+};
+
+void hang_views_add(struct hang_views *views, const struct ct_hang_view *view);
+/* Adds the line to the facts of a stuck rank, if more than one node has looked; when there is no
+ * room, none. */
+void hang_views_tell(const struct hang_views *views, struct ct_failure *failure);
+
+#endif

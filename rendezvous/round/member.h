@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Members: the agents of one run, who of them are in the world, and in which order.
+ *
+ *     CONNECTED ──JOIN──> READY ──START──> RUNNING ──SUCCEEDED──> SUCCEEDED
+ *         ▲                                   │ STOP                  │ STOP
+ *         └────────────STOPPED──────────── STOPPING <─────────────────┘
+ *     any ──LEAVE──> LEAVING (its workers are still ending) or LEFT ──connection closed──> gone
+ *
+ * Order in a world: node_rank_hint, then the endpoint's host, then arrival. A member keeps its
+ * arrival for as long as it is connected, so the order is kept over rounds. Ids are given by
+ * the server and only grow: id order is arrival order. Pure. */
+#ifndef RENDEZVOUS_ROUND_MEMBER_H
+#define RENDEZVOUS_ROUND_MEMBER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker_sdk/base/lease.h"
+#include "worker_sdk/wire/message.h"
+
+enum member_state {
+    MEMBER_CONNECTED,
+    MEMBER_READY,
+    MEMBER_RUNNING,
+    MEMBER_SUCCEEDED,
+    MEMBER_STOPPING,
+    MEMBER_LEAVING,
+    MEMBER_LEFT,
+};
+
+/* What the server knows of an agent from its connection and its HELLO. */
+struct member_link {
+    uint64_t id;
+    uint64_t
+        key; /* with it the agent may come back on another connection; 0: it may not */
+    void *
+        peer; /* kept, never looked into: comes back in actions, for who sends messages */
+    char host[CT_HOST_MAX];            /* its own name, for people */
+    char seen_as[CT_ADDR_TEXT_MAX];    /* its address as the server sees it */
+    char reached_at[CT_ADDR_TEXT_MAX]; /* the server's address that it dialled */
+    bool serves;       /* the server is in its process, and the run is lost with it */
+    struct ct_job job; /* empty: not told, or before a restart of ours */
+};
+
+struct member {
+    struct member_link link;
+    enum member_state state;
+    bool is_survivor; /* of the last world, expected in the next one */
+    bool is_excluded; /* makes room for a spare when it joins again */
+    bool has_ways;    /* proven, in this world */
+    bool is_asked;    /* its answer to an undecided STOP is missing */
+    int64_t step;     /* smallest step of its workers; -1: none */
+    bool
+        is_direct; /* nothing between its kernel and ours: it can be told from paused */
+    bool is_paused; /* silent, but its host acknowledges */
+    bool
+        joins_again; /* it resumed while it waited for a START: it says JOIN once more */
+    uint64_t heard_ms;
+    uint64_t
+        probed_ms; /* when it was last sent a PEER because it was silent; 0: not yet */
+    struct ct_lease lease;
+    bool is_away;          /* its connection broke, and it may resume on another one */
+    struct ct_lease away;  /* how long it may */
+    char parted[192];      /* why it is away; for people */
+    struct ct_list news;   /* in round->news: differs from what the journal has */
+    struct ct_join join;   /* valid from READY on */
+    struct ct_start start; /* of the last world it was in; generation 0: none */
+};
+
+struct member_table {
+    struct member **list; /* by id; owned */
+    size_t count;
+    size_t capacity;
+};
+
+void member_table_deinit(struct member_table *table);
+/* Adds a member; its id must be above all others. NULL when memory is short. */
+struct member *member_add(struct member_table *table, const struct member_link *link);
+void member_remove(struct member_table *table, uint64_t id);
+struct member *member_find(const struct member_table *table, uint64_t id);
+
+/* True for RUNNING, SUCCEEDED, STOPPING and LEAVING: workers of it may be alive, or count. */
+bool member_is_in_world(const struct member *member);
+const char *member_state_name(enum member_state state);
+
+/* Puts up to `max` READY members into `out`, survivors of the last world first, then by
+ * arrival; sorted in the order of the world. Returns how many. */
+size_t member_choose(const struct member_table *table, size_t max, struct member **out);
+/* Fills ranks and sizes of each member's `start`: base ranks are sums of the slots of the
+ * members before, whatever their role; role ranks count those of the same role (torchrun's
+ * rule), which may be one of several of a member. Takes a walk over all for each name. */
+void member_assign_ranks(struct member **world, size_t count);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/round/networks.h"
+
+#include <string.h>
+
+#include "rendezvous/round/master.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    CANDIDATES_MAX = CT_MESSAGE_ADDRS_MAX + 1
+};
+
+bool networks_cut(struct networks *networks, const char *master)
+{
+    for (uint8_t i = 0; i < networks->cut_count; i++)
+        if (strcmp(networks->cut[i], master) == 0)
+            return false;
+    return networks->cut_count < NETWORKS_CUT_MAX &&
+           ct_copy(networks->cut[networks->cut_count++], CT_ADDR_TEXT_MAX, master) >= 0;
+}
+
+/* ---- Addresses --------------------------------------------------------------------------- */
+
+/* False: a name, or nothing that another host could use. */
+static bool parse(struct ct_addr *out, const char *text)
+{
+    char host[CT_ADDR_TEXT_MAX];
+
+    (void)ct_format(host, sizeof host, "%.*s", (int)strcspn(text, "%"), text);
+    return ct_addr_parse(host, 0, out) == 0 && !ct_addr_is_loopback(out);
+}
+
+/* -1: one is v4, the other v6. */
+static int count_shared_bits(const struct ct_addr *a, const struct ct_addr *b)
+{
+    uint8_t left[16], right[16];
+    int bits = 0;
+
+    if (a->any.sa_family != b->any.sa_family)
+        return -1;
+    ct_addr_key(left, a);
+    ct_addr_key(right, b);
+    while (bits < 128 && ((left[bits / 8] ^ right[bits / 8]) & (0x80 >> bits % 8)) == 0)
+        bits++;
+    return bits;
+}
+
+/* Of this node, beside `addr`. NULL: it has told none of that family. */
+static const char *find_beside(const struct member *member, const struct ct_addr *addr)
+{
+    const char *best = NULL;
+    int most = -1;
+
+    for (int i = 0; i < member->join.addr_count; i++) {
+        struct ct_addr own;
+        const int bits = parse(&own, member->join.addrs[i])
+                             ? count_shared_bits(&own, addr)
+                             : -1;
+
+        if (bits > most) {
+            most = bits;
+            best = member->join.addrs[i];
+        }
+    }
+    return best;
+}
+
+static bool has_address(const struct member *member, const char *text)
+{
+    for (int i = 0; i < member->join.addr_count; i++)
+        if (strcmp(member->join.addrs[i], text) == 0)
+            return true;
+    return false;
+}
+
+/* docker0 is the same on every node, and leads back to each. */
+static bool is_of_many(const char *text, struct member *const *world, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (has_address(world[i], text))
+            return true;
+    return false;
+}
+
+/* ---- The choice -------------------------------------------------------------------------- */
+
+/* A round before may have had another first node: its address is cut, and so is ours beside it. */
+static bool is_cut(const struct networks *networks, const struct member *first,
+                   const char *candidate)
+{
+    for (uint8_t i = 0; i < networks->cut_count; i++) {
+        struct ct_addr cut;
+        const char *beside = parse(&cut, networks->cut[i]) ? find_beside(first, &cut)
+                                                           : NULL;
+
+        if (strcmp(networks->cut[i], candidate) == 0 ||
+            (beside && !has_address(first, networks->cut[i]) &&
+             strcmp(beside, candidate) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* `master`, then the first node's other addresses that may lead to it. */
+static int list_candidates(const char **out, const char *master,
+                           struct member *const *world, size_t count)
+{
+    const struct ct_join *join = &world[0]->join;
+    struct ct_addr addr;
+    int n = 0;
+
+    if (count < 2 || join->local_addr[0] || !parse(&addr, master))
+        return 0;
+    out[n++] = master;
+    for (int i = 0; i < join->addr_count; i++)
+        if (strcmp(join->addrs[i], master) != 0 && parse(&addr, join->addrs[i]) &&
+            !ct_addr_is_link_local(&addr) && !is_of_many(join->addrs[i], world, count))
+            out[n++] = join->addrs[i];
+    return n;
+}
+
+static enum ct_ways choose(const struct networks *networks, char *master,
+                           struct member *const *world, size_t count)
+{
+    const char *candidates[CANDIDATES_MAX];
+    char choice[CT_HOST_MAX];
+    int n;
+
+    master_choose(master, world, count);
+    n = list_candidates(candidates, master, world, count);
+    for (int i = 0; n > 1 && i < n; i++) {
+        if (is_cut(networks, world[0], candidates[i]))
+            continue;
+        (void)ct_copy(choice, sizeof choice, candidates[i]); /* shorter */
+        memcpy(master, choice, sizeof choice);
+        return CT_WAYS_PROVE;
+    }
+    return n > 1 ? CT_WAYS_NONE_REACHES_ALL : CT_WAYS_FREE;
+}
+
+/* ---- The sample -------------------------------------------------------------------------- */
+
+static void add_peer(struct ct_start *start, const struct member *peer,
+                     const struct ct_addr *master)
+{
+    const char *beside = find_beside(peer, master);
+    struct ct_addr addr;
+    struct ct_start_peer *out = &start->peers[start->peer_count];
+
+    if (!beside)
+        beside = peer->link.seen_as;
+    if (!parse(&addr, beside))
+        return;
+    (void)ct_format(out->host, sizeof out->host, "%s",
+                    peer->link.host);                   /* cut is fine */
+    (void)ct_copy(out->addr, sizeof out->addr, beside); /* same size */
+    out->port = peer->join.store_port;
+    start->peer_count++;
+}
+
+/* The ways to the first one are proven anyhow: the others are a ring. Its two neighbours on either
+ * side, for they count from both ends, and one across. */
+static void add_peers(struct member **world, size_t count, size_t self,
+                      const struct ct_addr *master)
+{
+    const size_t ring = count - 1;
+    const size_t steps[CT_START_PEERS_MAX] = {1, 2, 3, ring / 2};
+
+    for (size_t i = 0; i < CT_START_PEERS_MAX; i++) {
+        bool is_new = steps[i] % ring != 0;
+
+        for (size_t k = 0; k < i; k++)
+            is_new &= steps[k] % ring != steps[i] % ring;
+        if (is_new)
+            add_peer(&world[self]->start, world[1 + (self - 1 + steps[i]) % ring],
+                     master);
+    }
+}
+
+void networks_choose(const struct networks *networks, struct member **world,
+                     size_t count)
+{
+    char master[CT_HOST_MAX];
+    const enum ct_ways ways = choose(networks, master, world, count);
+    struct ct_addr addr;
+
+    for (size_t i = 0; i < count; i++) {
+        struct ct_start *start = &world[i]->start;
+
+        memcpy(start->master_addr, master, sizeof master);
+        start->ways = (uint8_t)ways;
+        start->peer_count = 0;
+        if (ways == CT_WAYS_PROVE && i > 0 && parse(&addr, master))
+            add_peers(world, count, i, &addr);
+    }
+}

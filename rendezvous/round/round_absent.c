@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is not here: the names while nodes are waited for, and the table of E_JOIN_TIMEOUT. */
+#include <string.h>
+
+#include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/str.h"
+
+void round_note_absent(struct round *round, const char *host, const char *why,
+                       bool is_refused, uint64_t now_ms)
+{
+    contacts_note(&round->contacts, host, why, is_refused, now_ms);
+    if (round->state == ROUND_FORMING)
+        round_announce(round, now_ms);
+}
+
+void round_note_refused(struct round *round, const char *host, int code,
+                        uint64_t now_ms)
+{
+    static const struct {
+        int code;
+        const char *text;
+    } reasons[] = {
+        {CTRUN_E_AUTH, "its token or proof was refused"},
+        {CTRUN_E_VERSION, "it speaks another version of the protocol"},
+        {CTRUN_E_WRONG_RUN, "it has another run id"},
+        {CTRUN_E_FINGERPRINT, "it was started with other settings"},
+        {CTRUN_E_OTHER_JOB, "it belongs to another job"},
+    };
+    char why[CONTACTS_WHY_MAX];
+    size_t i = 0;
+
+    while (i < sizeof reasons / sizeof *reasons && reasons[i].code != code)
+        i++;
+    (void)ct_format(why, sizeof why, "refused with %s%s%s", ct_error_name(code),
+                    i < sizeof reasons / sizeof *reasons ? ": " : "",
+                    i < sizeof reasons / sizeof *reasons ? reasons[i].text : "");
+    round_note_absent(round, host, why, true, now_ms);
+}
+
+static bool is_here(const struct round *round, const char *host)
+{
+    for (size_t i = 0; i < round->members.count; i++)
+        if (contacts_is_same_host(round->members.list[i]->link.host, host))
+            return true;
+    return false;
+}
+
+/* Named by the batch system, and nobody of that name has ever connected. */
+static bool never_came(const struct round *round, const char *host)
+{
+    for (size_t i = 0; i < round->contacts.count; i++)
+        if (contacts_is_same_host(round->contacts.list[i].host, host))
+            return false;
+    for (size_t i = 0; i < round->missing.count; i++)
+        if (contacts_is_same_host(round->missing.hosts[i], host))
+            return false;
+    return !is_here(round, host);
+}
+
+/* ---- While they are waited for ------------------------------------------------------------ */
+
+static void add_name(char *dst, size_t size, const char *name, const char *why)
+{
+    const size_t used = strlen(dst);
+
+    (void)ct_format(dst + used, size - used, "%s%s%s%s%s", used ? ", " : "", name,
+                    why ? " (" : "", why ? why : "", why ? ")" : ""); /* cut is fine */
+}
+
+void round_format_absent(const struct round *round, char *dst, size_t size)
+{
+    struct host_list away = round->missing;
+    struct host_list unknown = {0};
+    char names[CT_MISSING_MAX];
+
+    for (size_t i = 0; i < round->members.count && round->missing_survivors > 0; i++)
+        if (round_is_missing_survivor(round->members.list[i]))
+            host_list_add(&away, round->members.list[i]->link.host);
+    host_list_format(&away, dst, size);
+    for (size_t i = 0; i < round->contacts.count; i++)
+        if (round->contacts.list[i].is_refused)
+            add_name(dst, size, round->contacts.list[i].host,
+                     round->contacts.list[i].why);
+    for (size_t i = 0; i < round->settings.expected_count; i++)
+        if (never_came(round, round->settings.expected[i]))
+            host_list_add(&unknown, round->settings.expected[i]);
+    host_list_format(&unknown, names, sizeof names);
+    if (names[0])
+        add_name(dst, size, names, "never connected");
+}
+
+enum {
+    MORE_MAX_BYTES = 64 /* "and 12 more", behind the rows */
+};
+
+/* ---- The table ---------------------------------------------------------------------------- */
+
+/* "node3: never connected". False: no room. */
+static bool add_row(struct ct_failure *failure, const char *host, const char *what)
+{
+    char text[CT_FACTS_MAX];
+
+    return ct_format(text, sizeof text, "%s: %s", host, what) >= 0 &&
+           strlen(text) + failure->facts.used + MORE_MAX_BYTES < CT_FACTS_MAX &&
+           ct_facts_add(&failure->facts, CT_FACT_MISSING, text);
+}
+
+static void describe_contact(char *dst, size_t size, const struct contact *contact,
+                             uint64_t now_ms)
+{
+    if (contact)
+        (void)ct_format(dst, size, "last contact %.1f s ago: %s",
+                        (double)(now_ms - contact->at_ms) / 1000,
+                        contact->why); /* cut is fine */
+    else
+        (void)ct_copy(dst, size, "connected before, and is not ready again");
+}
+
+struct table {
+    struct ct_failure *failure;
+    size_t rows, left_out;
+};
+
+static void add(struct table *table, const char *host, const char *what)
+{
+    if (table->left_out == 0 && add_row(table->failure, host, what))
+        table->rows++;
+    else
+        table->left_out++;
+}
+
+static void add_rows(struct table *table, const struct round *round, uint64_t now_ms)
+{
+    char what[CONTACTS_WHY_MAX + 48];
+
+    for (size_t i = 0; i < round->missing.count; i++) {
+        describe_contact(what, sizeof what,
+                         contacts_find(&round->contacts, round->missing.hosts[i]),
+                         now_ms);
+        add(table, round->missing.hosts[i], what);
+    }
+    for (size_t i = 0; i < round->contacts.count; i++) {
+        const struct contact *contact = &round->contacts.list[i];
+        bool is_told = false;
+
+        for (size_t k = 0; k < round->missing.count && !is_told; k++)
+            is_told = strcmp(round->missing.hosts[k], contact->host) == 0;
+        describe_contact(what, sizeof what, contact, now_ms);
+        if (!is_told)
+            add(table, contact->host, what);
+    }
+    for (size_t i = 0; i < round->settings.expected_count; i++)
+        if (never_came(round, round->settings.expected[i]))
+            add(table, round->settings.expected[i], "never connected");
+}
+
+/* Whose names nobody here knows. */
+static void add_unknown(struct table *table, const struct round *round)
+{
+    const size_t needed = round->settings.min_nodes;
+    const size_t known = round->counts[MEMBER_READY] + table->rows + table->left_out +
+                         round->contacts.more + round->missing.more;
+    const size_t more = table->left_out + round->contacts.more + round->missing.more;
+    char text[MORE_MAX_BYTES];
+
+    if (more > 0) {
+        (void)ct_format(text, sizeof text, "and %zu more", more);
+        (void)ct_facts_add(&table->failure->facts, CT_FACT_MISSING, text);
+    } else if (known < needed && round->settings.expected_count == 0) {
+        (void)ct_format(text, sizeof text, "%zu node%s", needed - known,
+                        needed - known == 1 ? "" : "s");
+        (void)add_row(table->failure, text,
+                      "never connected (this server was not told their names)");
+    }
+}
+
+void round_fill_timeout(struct round *round, struct ct_failure *failure,
+                        uint64_t now_ms)
+{
+    struct table table = {.failure = failure};
+    struct host_list joined = {0};
+    char here[CT_FACTS_MAX / 3];
+
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (member->state == MEMBER_READY)
+            host_list_add(&joined, member->link.host);
+        else if (member->state == MEMBER_CONNECTED)
+            host_list_add(&round->missing, member->link.host);
+    }
+    host_list_format(&joined, here, sizeof here);
+    (void)ct_format(failure->text, sizeof failure->text,
+                    "%zu of %u nodes joined in %.1f s", round->counts[MEMBER_READY],
+                    round->settings.min_nodes,
+                    (double)round->settings.join_timeout_ms / 1000);
+    (void)ct_facts_add(&failure->facts, CT_FACT_JOINED, here[0] ? here : "none");
+    add_rows(&table, round, now_ms);
+    add_unknown(&table, round);
+}

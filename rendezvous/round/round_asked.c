@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What people ask of a run: another size, that nodes leave, a new round. */
+#include <string.h>
+
+#include "rendezvous/round/host_list.h"
+#include "rendezvous/round/round_limits.h"
+#include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/str.h"
+
+/* ---- Size, leaving ----------------------------------------------------------------------- */
+
+static bool is_possible(const struct round *round, const struct ct_resize *resize)
+{
+    const uint32_t unit = round->settings.node_unit;
+
+    return resize->min_nodes >= 1 && resize->max_nodes <= ROUND_NODES_MAX &&
+           resize->max_nodes - (unit > 1 ? resize->max_nodes % unit : 0) >=
+               resize->min_nodes;
+}
+
+/* A minimum above the nodes that are there counts from the next round on. */
+void round_on_resize(struct round *round, struct member *member,
+                     const struct ct_message *message, uint64_t now_ms)
+{
+    const struct ct_resize *resize = &message->resize;
+
+    if (round->state == ROUND_CLOSED || round->outcome || !is_possible(round, resize))
+        return; /* who asked was told so by its agent */
+    round->settings.min_nodes = resize->min_nodes;
+    round->settings.max_nodes = resize->max_nodes;
+    round->resize = *resize;
+    (void)ct_copy(round->resize.by, sizeof round->resize.by, member->link.host);
+    for (size_t i = 0; i < round->members.count; i++) {
+        if (!round->members.list[i]->is_away)
+            round_push_to(round, ROUND_SEND_RESIZE, round->members.list[i]);
+    }
+    if (round->state == ROUND_RUNNING && !round->is_finishing &&
+        round_has_wrong_size(round))
+        round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+    if (round->state == ROUND_FORMING)
+        round_announce(round, now_ms);
+    round_start_if_complete(round, now_ms);
+}
+
+/* Nobody is called so: who asked wants to know how they are called. */
+static void name_members(const struct round *round, char hosts[CT_MISSING_MAX])
+{
+    struct host_list list = {0};
+
+    for (size_t i = 0; i < round->members.count; i++)
+        host_list_add(&list, round->members.list[i]->link.host);
+    host_list_format(&list, hosts, CT_MISSING_MAX);
+    host_list_clear(&list);
+}
+
+void round_on_drain(struct round *round, struct member *member,
+                    const struct ct_message *message, uint64_t now_ms)
+{
+    const struct ct_drain *drain = &message->drain;
+
+    (void)now_ms;
+    round->drain = *drain;
+    round->drained = (struct ct_drain){.ticket = drain->ticket, .is_answer = true};
+    (void)ct_copy(round->drained.host, sizeof round->drained.host, drain->host);
+    if (drain->ticket)
+        round_push_to(round, ROUND_SEND_DRAINED, member);
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *other = round->members.list[i];
+
+        if (!other->is_away &&
+            (!drain->host[0] || strcmp(drain->host, other->link.host) == 0)) {
+            round_push_to(round, ROUND_SEND_DRAIN, other);
+            round->drained.told++;
+        }
+    }
+    if (round->drained.told == 0)
+        name_members(round, round->drained.hosts);
+}
+
+/* ---- A new round ------------------------------------------------------------------------- */
+
+/* NULL: it can be restarted now. */
+static const char *why_not(const struct round *round)
+{
+    if (round->state == ROUND_CLOSED || round->outcome)
+        return "the run is ending";
+    if (round->state == ROUND_FORMING)
+        return "nothing runs yet: it waits for nodes, and a round starts when they are "
+               "there";
+    if (round->state == ROUND_STOPPING)
+        return "its round is being stopped already, and a new one follows";
+    if (round->is_finishing)
+        return "the run is ending: the workers of a node have succeeded";
+    return NULL;
+}
+
+/* The members stay, nothing has failed, and no restart of the budget is used. What is journalled is the
+ * world that stops, as for every other stop. */
+void round_on_restart(struct round *round, struct member *member,
+                      const struct ct_message *message, uint64_t now_ms)
+{
+    const struct ct_restart *restart = &message->restart;
+    const struct ct_failure asked = round_name_node(round, member, CT_CAUSE_NONE,
+                                                    restart->reason);
+    const char *refusal = why_not(round);
+
+    round->restart = (struct ct_restart){.ticket = restart->ticket, .is_answer = true};
+    if (refusal)
+        (void)ct_copy(round->restart.refusal, sizeof round->restart.refusal, refusal);
+    else
+        round->restart.generation = round->generation;
+    if (restart->ticket)
+        round_push_to(round, ROUND_SEND_RESTART, member);
+    if (!refusal)
+        round_stop_world(round, CT_STOP_ASKED, &asked, now_ms);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all files of the state machine stand on, and what calls none of them: actions, the changes of state, what
+ * is counted with them. */
+#include <assert.h>
+#include <errno.h>
+
+#include "rendezvous/round/round_limits.h"
+#include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+
+/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED, PEER, RESIZE,
+ * DRAIN; and a few that are not about a member. Reserved when a member is added, so that no later step can fail. */
+enum {
+    ACTIONS_PER_MEMBER = 10,
+    ACTIONS_BESIDES = 16
+};
+
+static const bool edges[4][4] = {
+    [ROUND_FORMING] = {[ROUND_RUNNING] = true, [ROUND_CLOSED] = true},
+    [ROUND_RUNNING] = {[ROUND_STOPPING] = true, [ROUND_CLOSED] = true},
+    [ROUND_STOPPING] = {[ROUND_FORMING] = true, [ROUND_CLOSED] = true},
+    [ROUND_CLOSED] = {false},
+};
+
+const char *round_state_name(enum round_state state)
+{
+    static const char *const names[] = {
+        [ROUND_FORMING] = "forming",
+        [ROUND_RUNNING] = "running",
+        [ROUND_STOPPING] = "stopping",
+        [ROUND_CLOSED] = "closed",
+    };
+
+    return names[state];
+}
+
+/* Timeouts come from peers: now + "for ever" must not wrap around. */
+uint64_t round_deadline(uint64_t now_ms, uint64_t timeout_ms)
+{
+    return timeout_ms > UINT64_MAX - now_ms ? UINT64_MAX : now_ms + timeout_ms;
+}
+
+/* ---- Actions and states ------------------------------------------------------------------ */
+
+int round_reserve(struct round *round)
+{
+    size_t members = round->members.count + 1;
+    size_t actions = ACTIONS_PER_MEMBER * members + ACTIONS_BESIDES;
+
+    if (round->action_capacity < actions) {
+        struct round_action *list = ct_realloc_array(round->actions, 2 * actions,
+                                                     sizeof *list);
+
+        if (!list)
+            return -ENOMEM;
+        round->actions = list;
+        round->action_capacity = 2 * actions;
+    }
+    if (round->scratch_capacity < members) {
+        struct member **list = ct_realloc_array(round->scratch, 2 * members,
+                                                sizeof *list);
+
+        if (!list)
+            return -ENOMEM;
+        round->scratch = list;
+        round->scratch_capacity = 2 * members;
+    }
+    return 0;
+}
+
+struct round_action *round_push(struct round *round, enum round_action_kind kind)
+{
+    struct round_action *action = &round->actions[round->action_count++];
+
+    assert(round->action_count <= round->action_capacity);
+    *action = (struct round_action){.kind = kind};
+    return action;
+}
+
+void round_push_to(struct round *round, enum round_action_kind kind,
+                   const struct member *member)
+{
+    struct round_action *action;
+
+    if (member->is_away)
+        return; /* what it is owed then is said when it resumes */
+    action = round_push(round, kind);
+    action->id = member->link.id;
+    action->peer = member->link.peer;
+}
+
+void round_change_state(struct round *round, enum round_state to, const char *why)
+{
+    struct round_action *action = round_push(round, ROUND_CHANGED);
+    bool is_edge = edges[round->state][to];
+
+    assert(is_edge);
+    (void)is_edge; /* without assertions */
+    action->from = round->state;
+    action->to = to;
+    action->why = why;
+    round->state = to;
+    round->last_call_ms = UINT64_MAX;
+    round->waiting_due_ms = UINT64_MAX;
+}
+
+void round_note(struct round *round, struct member *member)
+{
+    ct_list_remove(&member->news);
+    ct_list_add(&round->news, &member->news);
+}
+
+void round_change_member(struct round *round, struct member *member,
+                         enum member_state to)
+{
+    round_note(round, member);
+    round->counts[member->state]--;
+    round->missing_survivors -= round_is_missing_survivor(member);
+    member->state = to;
+    round->counts[member->state]++;
+    round->missing_survivors += round_is_missing_survivor(member);
+}
+
+void round_set_survivor(struct round *round, struct member *member, bool is_survivor)
+{
+    round_note(round, member);
+    round->missing_survivors -= round_is_missing_survivor(member);
+    member->is_survivor = is_survivor;
+    round->missing_survivors += round_is_missing_survivor(member);
+}
+
+void round_set_asked(struct round *round, struct member *member, bool is_asked)
+{
+    if (member->is_asked != is_asked)
+        round_note(round, member);
+    round->asked_count -= member->is_asked;
+    member->is_asked = is_asked;
+    round->asked_count += member->is_asked;
+}
+
+/* The fingerprint is that of the nodes that are here: it goes with the last of them. */
+void round_forget_fingerprint(struct round *round)
+{
+    if (round->generation == 0 && round->counts[MEMBER_READY] == 0)
+        round->has_fingerprint = false;
+}
+
+/* Something that people wait for changed: tell all, but not more often than they can read. */
+void round_announce(struct round *round, uint64_t now_ms)
+{
+    uint64_t due_ms = round->waiting_sent_ms + ROUND_WAITING_EVERY_MS;
+
+    if (round->waiting_sent_ms == 0 || due_ms < now_ms)
+        due_ms = now_ms;
+    round->waiting_due_ms = due_ms;
+}
+
+struct ct_failure round_name_node(const struct round *round,
+                                  const struct member *member, enum ct_cause cause,
+                                  const char *why)
+{
+    struct ct_failure failure = {
+        .generation = round->generation,
+        .cause = (uint8_t)cause,
+        .rank = -1,
+        .local_rank = -1,
+        .node_rank = -1,
+        .step = -1,
+    };
+
+    (void)ct_copy(failure.host, sizeof failure.host, member->link.host);
+    (void)ct_copy(failure.text, sizeof failure.text, why);
+    return failure;
+}
+
+/* No world before then: workers may be alive until then. */
+void round_raise_fence(struct round *round, uint64_t fence_ms)
+{
+    if (fence_ms > round->fence_ms)
+        round->fence_ms = fence_ms;
+}
+
+/* The agent's clock may be slow, by which its deadline is that much earlier (agent/link/node_lease.h);
+ * ours may be fast. */
+uint64_t round_outlive_ms(uint64_t lost_after_ms)
+{
+    const uint64_t true_ms = round_deadline(lost_after_ms, ROUND_KILL_MS);
+
+    return round_deadline(true_ms, true_ms / ROUND_CLOCK_ERROR);
+}
+
+void round_hold(struct round *round, uint64_t given_ms)
+{
+    round_raise_fence(
+        round,
+        round_deadline(given_ms, round_outlive_ms(round->settings.lost_after_ms)));
+}
+
+void round_wait(struct round *round, uint64_t until_ms)
+{
+    if (round->generation == 0)
+        round_raise_fence(round, until_ms);
+}
+
+void round_raise_floor(struct round *round, uint64_t generation)
+{
+    /* An agent may say what it likes: the number must not come near its end. */
+    if (generation > round->generation && generation > round->floor &&
+        generation - round->generation < UINT32_MAX)
+        round->floor = generation;
+}

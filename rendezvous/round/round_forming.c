@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* FORMING: who is waited for, when the world starts, what people are told meanwhile. */
+#include <assert.h>
+#include <string.h>
+
+#include "rendezvous/round/world_layout.h"
+#include "rendezvous/round/round_limits.h"
+#include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+/* ---- Waiting ----------------------------------------------------------------------------- */
+
+static void describe_waiting(struct round *round, uint64_t now_ms)
+{
+    round->waiting = (struct ct_waiting){
+        .joined = (uint32_t)round->counts[MEMBER_READY],
+        .min_nodes = round->settings.min_nodes,
+        .max_nodes = round->settings.max_nodes,
+        .left_ms = round->join_deadline_ms > now_ms ? round->join_deadline_ms - now_ms
+                                                    : 0,
+    };
+    round_format_absent(round, round->waiting.missing, sizeof round->waiting.missing);
+}
+
+void round_send_waiting_if_due(struct round *round, uint64_t now_ms)
+{
+    if (round->state != ROUND_FORMING || now_ms < round->waiting_due_ms)
+        return;
+    describe_waiting(round, now_ms);
+    for (size_t i = 0; i < round->members.count; i++) {
+        if (round->members.list[i]->state == MEMBER_READY)
+            round_push_to(round, ROUND_SEND_WAITING, round->members.list[i]);
+    }
+    round->waiting_due_ms = round->counts[MEMBER_READY] > 0
+                                ? now_ms + ROUND_WAITING_AGAIN_MS
+                                : UINT64_MAX;
+    round->waiting_sent_ms = now_ms;
+}
+
+void round_begin_forming(struct round *round, uint64_t now_ms)
+{
+    round_change_state(round, ROUND_FORMING, "all have stopped");
+    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
+    round->waiting_sent_ms = 0;
+    round_refuse_excluded(round, now_ms);
+    if (round->counts[MEMBER_READY] > 0)
+        round_announce(round, now_ms);
+    round_start_if_complete(round, now_ms);
+}
+
+static void fill_start(struct round *round, struct member **world, size_t count)
+{
+    uint16_t port = round->settings.endpoint_port;
+
+    if (port == 0)
+        port = world[0]->join.store_port;
+    for (size_t i = 0; i < count; i++) {
+        struct ct_start *start = &world[i]->start;
+
+        start->generation = round->generation;
+        start->restart_count = round->restart_count;
+        start->master_port = port;
+        memcpy(start->master_host, world[0]->link.host, sizeof start->master_host);
+        start->addr_count = world[0]->join.addr_count;
+        memcpy(start->addrs, world[0]->join.addrs, sizeof start->addrs);
+    }
+    networks_choose(&round->networks, world, count);
+    member_assign_ranks(world, count);
+    world_layout_describe(world, count);
+}
+
+static void push_standby(struct round *round, const struct member *member,
+                         uint32_t place)
+{
+    struct round_action *action = round_push(round, ROUND_SEND_WAITING);
+
+    action->id = member->link.id;
+    action->peer = member->link.peer;
+    action->place = place;
+    round->waiting = (struct ct_waiting){
+        .joined = round->world_count,
+        .min_nodes = round->settings.min_nodes,
+        .max_nodes = round->settings.max_nodes,
+        .is_standby = 1,
+    };
+}
+
+void round_tell_standby(struct round *round, const struct member *member)
+{
+    uint32_t place = 0;
+
+    for (size_t i = 0; i < round->members.count; i++)
+        place += round->members.list[i]->state == MEMBER_READY &&
+                 round->members.list[i]->link.id <= member->link.id;
+    push_standby(round, member, place);
+}
+
+static void tell_standbys(struct round *round)
+{
+    uint32_t place = 0;
+
+    for (size_t i = 0; i < round->members.count; i++) {
+        if (round->members.list[i]->state == MEMBER_READY)
+            push_standby(round, round->members.list[i], ++place);
+    }
+}
+
+static void start_world(struct round *round, uint64_t now_ms, const char *why)
+{
+    struct member **world = round->scratch;
+    size_t size = round_world_size(round, round->counts[MEMBER_READY]);
+    size_t count = member_choose(&round->members, size, world);
+
+    assert(count == size && count >= round->settings.min_nodes);
+    round_change_state(round, ROUND_RUNNING, why);
+    if (round->generation < round->floor)
+        round->generation = round->floor;
+    round->generation++;
+    round->culprit_is_kept = false; /* told */
+    round->world_count = (uint32_t)count;
+    round->is_finishing = false;
+    round->started_ms = now_ms;
+    round->join_deadline_ms = UINT64_MAX;
+    failures_clear(&round->failures);
+    round->hang_views = (struct hang_views){0};
+    host_list_clear(&round->missing);
+    fill_start(round, world, count);
+    for (size_t i = 0; i < round->members.count; i++)
+        round_set_survivor(round, round->members.list[i], false);
+    for (size_t i = 0; i < count; i++) {
+        round_set_survivor(round, world[i], true);
+        round_change_member(round, world[i], MEMBER_RUNNING);
+        world[i]->step = -1;
+        world[i]->has_ways = false;
+        round_push_to(round, ROUND_SEND_START, world[i]);
+    }
+    tell_standbys(round);
+}
+
+void round_start_if_complete(struct round *round, uint64_t now_ms)
+{
+    size_t ready = round->counts[MEMBER_READY];
+
+    if (round->state != ROUND_FORMING || now_ms < round->fence_ms ||
+        round_is_in_doubt(round, now_ms))
+        return;
+    if (round_world_size(round, ready) == 0) {
+        round->last_call_ms = UINT64_MAX;
+        return;
+    }
+    if (round->generation > 0) {
+        if (round->missing_survivors == 0)
+            start_world(round, now_ms, "all are back");
+        return;
+    }
+    if (round_world_size(round, ready) == round_world_size(round, SIZE_MAX)) {
+        start_world(round, now_ms, "full");
+        return;
+    }
+    if (round->last_call_ms == UINT64_MAX)
+        round->last_call_ms = round_deadline(now_ms, round->settings.last_call_ms);
+    if (round->last_call_ms < round->settings.found_after_ms)
+        round->last_call_ms = round->settings.found_after_ms;
+    if (now_ms >= round->last_call_ms)
+        start_world(round, now_ms, "last call over");
+}
+
+/* ---- The join deadline -------------------------------------------------------------------- */
+
+/* Who is here and who is not, as the first line of a verdict that gives up waiting. */
+static void add_timeout_failure(struct round *round, uint64_t now_ms)
+{
+    struct ct_failure failure = {
+        .generation = round->generation,
+        .cause = CT_CAUSE_JOIN_TIMEOUT,
+        .rank = -1,
+        .local_rank = -1,
+        .node_rank = -1,
+        .restart_count = round->restart_count,
+        .step = -1,
+    };
+
+    round_fill_timeout(round, &failure, now_ms);
+    failures_add(&round->failures, &failure);
+}
+
+static void give_up_waiting(struct round *round, uint64_t now_ms)
+{
+    round_decide(round,
+                 round->generation ? CT_OUTCOME_NODES_LOST : CT_OUTCOME_JOIN_TIMEOUT,
+                 CT_EXIT_RETRY);
+    add_timeout_failure(round, now_ms);
+    round_close(round, "join deadline");
+}
+
+/* The join deadline: start with those who are here, or give up. */
+void round_expire_forming(struct round *round, uint64_t now_ms)
+{
+    if (round->state != ROUND_FORMING || now_ms < round->join_deadline_ms ||
+        now_ms < round->fence_ms || round_is_in_doubt(round, now_ms))
+        return;
+    if (round_world_size(round, round->counts[MEMBER_READY]) == 0)
+        give_up_waiting(round, now_ms);
+    else if (round->generation == 0 && now_ms < round->settings.found_after_ms)
+        round->join_deadline_ms = round->settings.found_after_ms;
+    else
+        start_world(round, now_ms, "join deadline");
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who has been heard of lately, and until when the others may live: what round_pause.c draws, without its
+ * consequences. */
+#include "rendezvous/round/round_limits.h"
+#include "rendezvous/round/round_private.h"
+
+static bool may_pause(const struct round *round)
+{
+    return round->settings.pause_ms > round->settings.lost_after_ms;
+}
+
+void round_init_leases(struct round *round)
+{
+    const uint64_t lost_after_ms = round->settings.lost_after_ms;
+
+    ct_lease_queue_init(&round->leases, lost_after_ms);
+    ct_lease_queue_init(&round->direct_leases, lost_after_ms - lost_after_ms / 5);
+    ct_lease_queue_init(&round->probes, lost_after_ms / 5);
+    ct_list_init(&round->unsure);
+}
+
+void round_renew(struct round *round, struct member *member, uint64_t now_ms)
+{
+    member->heard_ms = now_ms;
+    member->is_paused = false;
+    ct_lease_renew(member->is_direct ? &round->direct_leases : &round->leases,
+                   &member->lease, now_ms);
+}
+
+void round_on_direct(struct round *round, struct member *member, uint64_t now_ms)
+{
+    member->is_direct = may_pause(round);
+    round_renew(round, member, now_ms); /* its message has brought us here */
+}
+
+const struct member *round_find_unsure(const struct round *round)
+{
+    if (ct_list_is_empty(&round->unsure))
+        return NULL;
+    return round_member_of(ct_list_entry(round->unsure.next, struct ct_lease, node));
+}
+
+uint64_t round_next_lease_ms(const struct round *round)
+{
+    uint64_t next_ms = ct_lease_next_ms(&round->leases);
+
+    if (ct_lease_next_ms(&round->direct_leases) < next_ms)
+        next_ms = ct_lease_next_ms(&round->direct_leases);
+    if (ct_lease_next_ms(&round->probes) < next_ms)
+        next_ms = ct_lease_next_ms(&round->probes);
+    return next_ms;
+}
+
+bool round_is_in_doubt(const struct round *round, uint64_t now_ms)
+{
+    return round_next_lease_ms(round) <= now_ms || round_find_unsure(round);
+}
+
+/* By its own clock an agent's workers end within the lease that we gave it last; those of an
+ * agent that is paused by its guard's, which counts from what we sent last. */
+uint64_t round_fence_of(const struct round *round, const struct member *member)
+{
+    const uint64_t lost_after_ms = round->settings.lost_after_ms;
+    uint64_t fence_ms = round_deadline(member->heard_ms,
+                                       round_outlive_ms(lost_after_ms));
+    uint64_t guard_ms = round_deadline(member->probed_ms,
+                                       round_outlive_ms(lost_after_ms / 2));
+
+    if (member->probed_ms > member->heard_ms && guard_ms > fence_ms)
+        fence_ms = guard_ms;
+    return fence_ms;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Members that go without having said so: lost, refused, excluded. What that means for the others may end a world,
+ * which may begin the next one, which may refuse another member: this file, round_forming.c and
+ * round_stopping.c need each other. Each turn has a member less, so it ends. */
+#include "rendezvous/round/host_list.h"
+#include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/str.h"
+
+static void remove_member(struct round *round, struct member *member)
+{
+    round_set_asked(round, member, false);
+    round->counts[member->state]--;
+    round->missing_survivors -= round_is_missing_survivor(member);
+    round_push(round, ROUND_REMOVED)->id = member->link.id;
+    member_remove(&round->members, member->link.id);
+}
+
+/* Where the member was: a fact for people, "10.1.0.2, ranks 8-15". */
+static void add_place(struct ct_failure *failure, const struct member *member)
+{
+    const uint32_t first = member->start.rank_base;
+    const uint32_t last = first + member->join.slots - 1;
+    char text[CT_ADDR_TEXT_MAX + 48];
+
+    if (!member_is_in_world(member))
+        return;
+    if (first == last)
+        (void)ct_format(text, sizeof text, "%s, rank %u", member->link.seen_as, first);
+    else
+        (void)ct_format(text, sizeof text, "%s, ranks %u-%u", member->link.seen_as,
+                        first, last);
+    (void)ct_facts_add(&failure->facts, CT_FACT_WAS, text); /* the first: it fits */
+}
+
+static struct ct_failure describe_loss(const struct round *round,
+                                       const struct member *member, const char *reason,
+                                       uint64_t now_ms)
+{
+    struct ct_failure failure = round_name_node(round, member, CT_CAUSE_NODE_LOST,
+                                                reason);
+
+    failure.node_rank = (int32_t)member->start.group_rank;
+    failure.restart_count = round->restart_count;
+    failure.uptime_ms = now_ms - round->started_ms;
+    failure.step = member->step;
+    add_place(&failure, member);
+    return failure;
+}
+
+/* A member is gone without a word. What that means depends on what it owed the world. */
+void round_lose(struct round *round, struct member *member, const char *reason,
+                uint64_t now_ms)
+{
+    enum member_state before = member->state;
+    struct ct_failure failure = describe_loss(round, member, reason, now_ms);
+    bool was_owed = before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
+                    (member->is_survivor && before != MEMBER_SUCCEEDED);
+    bool is_missed = before == MEMBER_READY || was_owed;
+    bool is_root = round->is_undecided && member->is_asked;
+    uint64_t fence_ms = round_fence_of(round, member);
+
+    remove_member(round, member);
+    round_forget_fingerprint(round);
+    if (round->state == ROUND_CLOSED)
+        return;
+    round->lost_count += was_owed;
+    if (is_root)
+        round_blame_loss(round, &failure);
+    else if (was_owed)
+        failures_add(&round->failures, &failure);
+    if (before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
+        before == MEMBER_LEAVING)
+        round_raise_fence(round, fence_ms); /* its agent, cut off, ends them before */
+    if (is_missed)
+        host_list_add(&round->missing, failure.host);
+    if (is_missed && !contacts_find(&round->contacts, failure.host))
+        round_note_absent(round, failure.host, failure.text, false, now_ms);
+    if (before == MEMBER_RUNNING) {
+        round_stop_world(round, CT_STOP_NODE_LOST, &failure, now_ms);
+        return;
+    }
+    round_finish_stopping(round, now_ms);
+    if (round->state == ROUND_FORMING && is_missed)
+        round_announce(round, now_ms);
+    round_start_if_complete(round, now_ms);
+}
+
+void round_expire(struct round *round, struct member *member, uint64_t now_ms)
+{
+    char reason[CT_REASON_MAX];
+
+    (void)ct_format(
+        reason, sizeof reason, "nothing received for %.1f s%s",
+        (double)(now_ms - member->heard_ms) / 1000,
+        member->is_paused ? "; its host answered at first, its agent did not" : "");
+    if (!member->is_away)
+        round_push_to(round, ROUND_DROP, member);
+    round_lose(round, member, reason, now_ms);
+}
+
+void round_refuse(struct round *round, struct member *member, int code,
+                  const char *text, uint64_t now_ms)
+{
+    round->refuse = (struct ct_refuse){.code = code, .version = CT_FRAME_VERSION};
+    (void)ct_copy(round->refuse.text, sizeof round->refuse.text,
+                  text); /* our own words */
+    round_note_refused(round, member->link.host, code, now_ms);
+    round_push_to(round, ROUND_SEND_REFUSE, member);
+    round_lose(round, member, text, now_ms);
+}
+
+void round_refuse_excluded(struct round *round, uint64_t now_ms)
+{
+    struct member *member = round_find_excluded(round);
+    char host[CT_HOST_MAX];
+
+    if (!member || member->state != MEMBER_READY)
+        return;
+    (void)ct_copy(host, sizeof host, member->link.host); /* same size */
+    round_set_survivor(round, member, false);
+    round_refuse(
+        round, member, CTRUN_E_EXCLUDED,
+        "this node failed first in two rounds running, and a spare has taken its place",
+        now_ms);
+    host_list_remove(&round->missing, host); /* nobody waits for it */
+}

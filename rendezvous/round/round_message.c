@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a member says, and what follows from it. */
+#include "rendezvous/round/round_limits.h"
+#include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+#include "worker_sdk/wire/role.h"
+
+static void refuse_unlike(struct round *round, struct member *member, uint64_t now_ms)
+{
+    char text[CT_REASON_MAX];
+
+    (void)ct_format(text, sizeof text,
+                    "this node was not started like the others: compare --nnodes, "
+                    "--max-restarts, --rdzv-backend and " CT_ENV_NO_SHARED_STORE
+                    "; the run has --nnodes=%u:%u "
+                    "--max-restarts=%u",
+                    round->settings.min_nodes, round->settings.max_nodes,
+                    round->settings.max_restarts); /* fits */
+    round_refuse(round, member, CTRUN_E_FINGERPRINT, text, now_ms);
+}
+
+static bool is_waited_for(const struct member *member)
+{
+    return member->state == MEMBER_CONNECTED || member->state == MEMBER_READY;
+}
+
+/* ---- Two jobs at one endpoint --------------------------------------------------------------- */
+
+static bool has_joined(const struct member *member)
+{
+    return member->join.slots > 0 && !member->is_away && member->state != MEMBER_LEFT;
+}
+
+/* The first one that can be compared: of the same role, and both have told their programs. */
+static bool is_comparable(const struct member *member, const struct ct_job *job,
+                          const struct ct_join *join)
+{
+    return *job->program && *member->link.job.program &&
+           strcmp(member->join.role, join->role) == 0;
+}
+
+/* A member of a job that this node is not of; NULL: none. */
+static const struct member *find_other_job(const struct round *round,
+                                           const struct member *newcomer,
+                                           const struct ct_join *join)
+{
+    const struct ct_job *job = &newcomer->link.job;
+
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (member == newcomer || !has_joined(member))
+            continue;
+        if (round->settings.max_nodes == 1 && job->is_alone)
+            return member;
+        if (is_comparable(member, job, join))
+            return strcmp(member->link.job.program, job->program) == 0 &&
+                           strcmp(member->link.job.user, job->user) == 0
+                       ? NULL
+                       : member;
+    }
+    return NULL;
+}
+
+static void describe_job(char *dst, size_t size, const struct ct_job *job)
+{
+    if (*job->program)
+        (void)ct_format(dst, size, "'%s' of %s", job->program, job->user);
+    else
+        (void)ct_copy(dst, size, "a job");
+}
+
+static void refuse_other_job(struct round *round, struct member *newcomer,
+                             const struct member *member, uint64_t now_ms)
+{
+    char text[CT_REASON_MAX], theirs[128], ours[128];
+
+    describe_job(theirs, sizeof theirs, &member->link.job);
+    describe_job(ours, sizeof ours, &newcomer->link.job);
+    if (round->settings.max_nodes == 1 && newcomer->link.job.is_alone)
+        (void)ct_format(
+            text, sizeof text,
+            "%s of one node was started on %s and is at this endpoint; --nnodes was "
+            "not given here, so this is another job of one node: give all nodes of a "
+            "job the same --nnodes, and each job an endpoint of its own",
+            theirs, member->link.host); /* fits */
+    else
+        (void)ct_format(
+            text, sizeof text,
+            "%s was started on %s and is at this endpoint; here it is %s: give each "
+            "job an endpoint of its own, or the nodes of one job the same --rdzv-id",
+            theirs, member->link.host, ours); /* fits */
+    round_refuse(round, newcomer, CTRUN_E_OTHER_JOB, text, now_ms);
+}
+
+/* NULL, or what is wrong with this JOIN. */
+static const char *check_join(const struct round *round, const struct member *member,
+                              const struct ct_join *join)
+{
+    if (!is_waited_for(member))
+        return "JOIN before STOPPED";
+    if (join->slots < 1 || join->slots > ROUND_SLOTS_MAX)
+        return "JOIN with an impossible number of workers";
+    if (!ct_role_list_is_sound(&join->roles, join->slots))
+        return "JOIN with roles that are not those of its workers";
+    if (join->store_port == 0 && round->settings.endpoint_port == 0)
+        return "JOIN without a store port";
+    return NULL;
+}
+
+static void on_join(struct round *round, struct member *member,
+                    const struct ct_message *message, uint64_t now_ms)
+{
+    const struct ct_join *join = &message->join;
+    const char *wrong = check_join(round, member, join);
+    const bool is_said_twice = member->joins_again;
+    const struct member *other;
+
+    member->joins_again = false;
+    if (round->state == ROUND_CLOSED || (is_said_twice && !is_waited_for(member)))
+        return; /* it crossed the verdict, or the START */
+    if (wrong) {
+        round_refuse(round, member, CTRUN_E_PROTOCOL, wrong, now_ms);
+        return;
+    }
+    if (round->has_fingerprint && round->fingerprint != join->fingerprint) {
+        refuse_unlike(round, member, now_ms);
+        return;
+    }
+    if (member->join.slots == 0 && (other = find_other_job(round, member, join))) {
+        refuse_other_job(round, member, other, now_ms);
+        return;
+    }
+    round->has_fingerprint = true;
+    round->fingerprint = join->fingerprint;
+    member->join = *join;
+    round_change_member(round, member, MEMBER_READY);
+    host_list_remove(&round->missing, member->link.host);
+    contacts_remove(&round->contacts, member->link.host);
+    if (round->state == ROUND_FORMING && member->is_excluded) {
+        round_refuse_excluded(round, now_ms);
+    } else if (round->state == ROUND_FORMING) {
+        if (round->join_deadline_ms == UINT64_MAX)
+            round->join_deadline_ms = round_deadline(now_ms,
+                                                     round->settings.join_timeout_ms);
+        round_announce(round, now_ms);
+        round_start_if_complete(round, now_ms);
+    } else if (round->state == ROUND_RUNNING) {
+        if (round_has_wrong_size(round) && !round->is_finishing)
+            round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+        else
+            round_tell_standby(round, member);
+    }
+}
+
+static void on_heartbeat(struct round *round, struct member *member,
+                         const struct ct_message *message, uint64_t now_ms)
+{
+    (void)now_ms; /* the lease was renewed already, as by every message */
+    if (message->heartbeat.generation == round->generation)
+        member->step = message->heartbeat.step;
+}
+
+static void on_failure(struct round *round, struct member *member,
+                       const struct ct_message *message, uint64_t now_ms)
+{
+    const struct ct_failure *failure = &message->failure;
+
+    if (failure->generation != round->generation || !member_is_in_world(member))
+        return;
+    round_fail(round, member, failure, now_ms);
+}
+
+static void on_stopping(struct round *round, struct member *member,
+                        const struct ct_message *message, uint64_t now_ms)
+{
+    (void)now_ms;
+    if (message->stopping.generation != round->generation)
+        return;
+    round_wait_for_grace(round, message->stopping.grace_ms);
+    round_on_answer(round, member);
+}
+
+/* The answer to STOP; without one the node stopped by itself (it heard nothing of us). */
+static void on_stopped(struct round *round, struct member *member,
+                       const struct ct_message *message, uint64_t now_ms)
+{
+    const struct ct_stopped *stopped = message->stopped;
+
+    if (stopped->generation != round->generation || !member_is_in_world(member))
+        return;
+    round_change_member(round, member,
+                        member->state == MEMBER_LEAVING ? MEMBER_LEFT
+                                                        : MEMBER_CONNECTED);
+    failures_add_more(&round->failures, &stopped->more);
+    hang_views_add(&round->hang_views, &stopped->hang);
+    for (uint8_t i = 0; i < stopped->failure_count; i++) {
+        if (stopped->failures[i].cause == CT_CAUSE_STOPPED ||
+            stopped->failures[i].cause == CT_CAUSE_EARLY)
+            round_add_failure(round, &stopped->failures[i], now_ms);
+        else if (stopped->failures[i].cause != CT_CAUSE_NONE)
+            round_fail(round, member, &stopped->failures[i], now_ms);
+    }
+    round_on_answer(round, member);
+    if (round->state != ROUND_RUNNING) {
+        round_finish_stopping(round, now_ms);
+        return;
+    }
+    if (member->state == MEMBER_CONNECTED) /* it ended first and is told what follows */
+        round_change_member(round, member, MEMBER_RUNNING);
+    round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+    if (member->state == MEMBER_STOPPING) {
+        round_change_member(round, member, MEMBER_CONNECTED);
+        round_finish_stopping(round, now_ms);
+    }
+}
+
+void round_close_if_succeeded(struct round *round)
+{
+    if (round->state != ROUND_RUNNING || !round->is_finishing ||
+        round->counts[MEMBER_RUNNING] > 0)
+        return;
+    round_decide(round, CT_OUTCOME_SUCCEEDED, CT_EXIT_OK);
+    round_close(round, "all succeeded");
+}
+
+static void on_succeeded(struct round *round, struct member *member,
+                         const struct ct_message *message, uint64_t now_ms)
+{
+    (void)now_ms;
+    if (message->succeeded.generation != round->generation ||
+        member->state != MEMBER_RUNNING)
+        return; /* when STOPPING it counts for nothing: everyone runs again */
+    round_change_member(round, member, MEMBER_SUCCEEDED);
+    round->is_finishing = true;
+    round_close_if_succeeded(round);
+}
+
+static void on_leave(struct round *round, struct member *member,
+                     const struct ct_message *message, uint64_t now_ms)
+{
+    enum member_state before = member->state;
+    const struct ct_failure leaver = round_name_node(round, member, CT_CAUSE_NONE,
+                                                     message->leave.reason);
+
+    /* The generation of the message cannot matter: it leaves. */
+    round_set_survivor(round, member, false);
+    switch (before) {
+    case MEMBER_RUNNING:
+    case MEMBER_STOPPING:
+        round_change_member(round, member, MEMBER_LEAVING);
+        round_on_answer(round, member);
+        break;
+    case MEMBER_CONNECTED:
+    case MEMBER_READY:
+    case MEMBER_SUCCEEDED: round_change_member(round, member, MEMBER_LEFT); break;
+    case MEMBER_LEAVING:
+    case MEMBER_LEFT: return;
+    }
+    round_forget_fingerprint(round);
+    if (before == MEMBER_RUNNING)
+        round_stop_world(round, CT_STOP_MEMBERSHIP, &leaver, now_ms);
+    else if (round->state == ROUND_FORMING)
+        round_announce(round, now_ms);
+    round_start_if_complete(round, now_ms);
+}
+
+void round_on_message(struct round *round, struct member *member,
+                      const struct ct_message *message, uint64_t now_ms)
+{
+    typedef void message_fn(struct round *, struct member *, const struct ct_message *,
+                            uint64_t);
+    static message_fn *const table[] = {
+        [CT_MESSAGE_JOIN] = on_join,           [CT_MESSAGE_HEARTBEAT] = on_heartbeat,
+        [CT_MESSAGE_FAILURE] = on_failure,     [CT_MESSAGE_STOPPED] = on_stopped,
+        [CT_MESSAGE_SUCCEEDED] = on_succeeded, [CT_MESSAGE_LEAVE] = on_leave,
+        [CT_MESSAGE_STOPPING] = on_stopping,   [CT_MESSAGE_RESIZE] = round_on_resize,
+        [CT_MESSAGE_DRAIN] = round_on_drain,   [CT_MESSAGE_RESTART] = round_on_restart,
+        [CT_MESSAGE_WAY] = round_on_way,
+    };
+    size_t kind = (size_t)message->kind;
+
+    round->is_end = message->kind == CT_MESSAGE_STOPPED;
+    round_renew(round, member, now_ms);
+    if (kind < sizeof table / sizeof table[0] && table[kind])
+        table[kind](round, member, message, now_ms);
+    else
+        round_refuse(round, member, CTRUN_E_PROTOCOL,
+                     "a message that agents do not send", now_ms);
+}

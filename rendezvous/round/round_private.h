@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of round.h's state machine share, and nobody else sees:
+ *
+ * Each needs only those below it, but for three that need each other (round_leave.c says why):
+ *
+ *     round.c           life, coming, time, a step, invariants
+ *     round_message.c   the messages of members
+ *     round_resume.c    broken connections, members that come back, restart of the server
+ *     round_pause.c     leases that are over: paused, lost
+ *     round_asked.c     what people ask for: another size, that nodes leave, a new round
+ *     round_way.c       ways between nodes, proven before workers start
+ *     round_leave.c     members that are lost, refused, excluded
+ *     round_forming.c   waiting for members; the start of a world
+ *     round_stopping.c  the end of a world; the end of the run
+ *     round_absent.c    who is not here, and why
+ *     round_exclude.c   a node that fails again and again makes room for a spare
+ *     round_lease.c     who has been heard of; until when the lost may live
+ *     round_size.c      how large worlds are
+ *     round_base.c      actions, states, counts */
+#ifndef RENDEZVOUS_ROUND_ROUND_PRIVATE_H
+#define RENDEZVOUS_ROUND_ROUND_PRIVATE_H
+
+#include "rendezvous/round/round.h"
+
+/* A survivor of the last world that has not joined again: the next one waits for it. */
+static inline bool round_is_missing_survivor(const struct member *member)
+{
+    return member->is_survivor && member->state == MEMBER_CONNECTED;
+}
+
+/* round_base.c */
+
+/* Adds an action to those of this step; there is always room. */
+struct round_action *round_push(struct round *round, enum round_action_kind kind);
+void round_push_to(struct round *round, enum round_action_kind kind,
+                   const struct member *member);
+/* The one place where `state` changes; `why` is static text. */
+void round_change_state(struct round *round, enum round_state to, const char *why);
+void round_change_member(struct round *round, struct member *member,
+                         enum member_state to);
+void round_set_survivor(struct round *round, struct member *member, bool is_survivor);
+void round_set_asked(struct round *round, struct member *member, bool is_asked);
+void round_forget_fingerprint(struct round *round);
+/* now + timeout, at most UINT64_MAX: timeouts come from peers. */
+uint64_t round_deadline(uint64_t now_ms, uint64_t timeout_ms);
+/* What is about a whole node, none of its workers; with CT_CAUSE_NONE nothing failed: who it was,
+ * and why, for people. */
+struct ct_failure round_name_node(const struct round *round,
+                                  const struct member *member, enum ct_cause cause,
+                                  const char *why);
+/* Room for the actions of one member more. 0, -ENOMEM. */
+int round_reserve(struct round *round);
+/* The journal has to hear of this member. */
+void round_note(struct round *round, struct member *member);
+/* No world before then: workers may be alive until then. */
+void round_raise_fence(struct round *round, uint64_t fence_ms);
+/* Something that people wait for changed: all are told WAITING, now or soon. */
+void round_announce(struct round *round, uint64_t now_ms);
+
+/* round_leave.c */
+
+/* A member is gone without a word; it is freed. */
+void round_lose(struct round *round, struct member *member, const char *reason,
+                uint64_t now_ms);
+/* Its lease is over: the connection is dropped and the member lost. */
+void round_expire(struct round *round, struct member *member, uint64_t now_ms);
+/* Refuses a member, which is freed. */
+void round_refuse(struct round *round, struct member *member, int code,
+                  const char *text, uint64_t now_ms);
+/* The excluded one, if it offers itself again. */
+void round_refuse_excluded(struct round *round, uint64_t now_ms);
+
+/* round_resume.c */
+
+/* Its connection broke. It is freed, unless it may come back. */
+void round_part(struct round *round, struct member *member,
+                const struct round_command *command, uint64_t now_ms);
+/* Those that did not come back. */
+void round_expire_away(struct round *round, uint64_t now_ms);
+int round_resume(struct round *round, const struct round_command *command,
+                 uint64_t now_ms);
+
+/* round_lease.c */
+
+static inline struct member *round_member_of(struct ct_lease *lease)
+{
+    return ct_list_entry(lease, struct member, lease);
+}
+void round_init_leases(struct round *round);
+/* It has been heard of. */
+void round_renew(struct round *round, struct member *member, uint64_t now_ms);
+void round_on_direct(struct round *round, struct member *member, uint64_t now_ms);
+/* True while this step still has to find out who is lost: no world begins with the lost. */
+bool round_is_in_doubt(const struct round *round, uint64_t now_ms);
+/* When the next lease or its probe is over; UINT64_MAX: there is none. */
+uint64_t round_next_lease_ms(const struct round *round);
+/* Until when a member that is lost now may have living workers. */
+uint64_t round_fence_of(const struct round *round, const struct member *member);
+
+/* round_pause.c */
+
+void round_on_paused(struct round *round, struct member *member, uint64_t now_ms);
+void round_expire_leases(struct round *round, uint64_t now_ms);
+
+/* round_size.c */
+
+/* How many of `ready` nodes a world may have now; 0: none may start. */
+size_t round_world_size(const struct round *round, size_t ready);
+/* A running world may grow, or must shrink. */
+bool round_has_wrong_size(const struct round *round);
+
+/* round_message.c */
+
+/* The member may be gone afterwards. */
+void round_on_message(struct round *round, struct member *member,
+                      const struct ct_message *message, uint64_t now_ms);
+void round_close_if_succeeded(struct round *round);
+
+/* round_exclude.c */
+
+/* Notes whose failure was the root cause. True when that node is to make room for a spare. */
+bool round_exclude(struct round *round, const struct ct_failure *failure);
+/* NULL: none is. */
+struct member *round_find_excluded(const struct round *round);
+/* Adds it to what everybody is told. */
+void round_tell_excluded(const struct round *round, struct ct_stop *stop);
+
+/* round_forming.c */
+
+void round_begin_forming(struct round *round, uint64_t now_ms);
+void round_send_waiting_if_due(struct round *round, uint64_t now_ms);
+void round_tell_standby(struct round *round, const struct member *member);
+void round_start_if_complete(struct round *round, uint64_t now_ms);
+void round_expire_forming(struct round *round, uint64_t now_ms);
+
+/* round_asked.c */
+
+void round_on_resize(struct round *round, struct member *member,
+                     const struct ct_message *message, uint64_t now_ms);
+void round_on_drain(struct round *round, struct member *member,
+                    const struct ct_message *message, uint64_t now_ms);
+void round_on_restart(struct round *round, struct member *member,
+                      const struct ct_message *message, uint64_t now_ms);
+
+/* round_way.c */
+
+void round_on_way(struct round *round, struct member *member,
+                  const struct ct_message *message, uint64_t now_ms);
+
+/* round_absent.c */
+
+/* This host came and is away: why. Told to those who wait. */
+void round_note_absent(struct round *round, const char *host, const char *why,
+                       bool is_refused, uint64_t now_ms);
+void round_format_absent(const struct round *round, char *dst, size_t size);
+/* text and facts of E_JOIN_TIMEOUT. */
+void round_fill_timeout(struct round *round, struct ct_failure *failure,
+                        uint64_t now_ms);
+
+/* round_stopping.c */
+
+/* How the run ends once its world has stopped. */
+void round_decide(struct round *round, enum ct_outcome outcome, uint8_t exit_code);
+void round_close(struct round *round, const char *why);
+/* A member's workers have grace_ms from the beginning of the stop. */
+void round_wait_for_grace(struct round *round, uint64_t grace_ms);
+/* STOP to all; cause NULL: the membership changes. */
+void round_stop_world(struct round *round, enum ct_stop_reason reason,
+                      const struct ct_failure *cause, uint64_t now_ms);
+void round_finish_stopping(struct round *round, uint64_t now_ms);
+/* `reporter` is known to live. */
+void round_fail(struct round *round, struct member *reporter,
+                const struct ct_failure *failure, uint64_t now_ms);
+/* It has our STOP: whatever was lost by then, this node was not. */
+void round_on_answer(struct round *round, struct member *member);
+/* Takes what the message that is being obeyed tells into the failures of this world. */
+void round_add_failure(struct round *round, const struct ct_failure *failure,
+                       uint64_t now_ms);
+/* A member is lost that never answered the undecided STOP: that is why others failed. */
+void round_blame_loss(struct round *round, const struct ct_failure *loss);
+void round_give_up_stopping(struct round *round, uint64_t now_ms);
+
+#endif

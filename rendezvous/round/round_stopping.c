@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* STOPPING and CLOSED: how a world ends, and how a run does. */
+#include "rendezvous/round/round_private.h"
+
+void round_decide(struct round *round, enum ct_outcome outcome, uint8_t exit_code)
+{
+    round->outcome = (uint8_t)outcome;
+    round->exit_code = exit_code;
+}
+
+void round_close(struct round *round, const char *why)
+{
+    struct ct_verdict *verdict = &round->verdict;
+
+    round_change_state(round, ROUND_CLOSED, why);
+    *verdict = (struct ct_verdict){
+        .generation = round->generation,
+        .outcome = round->outcome,
+        .exit_code = round->exit_code,
+        .restart_count = round->restart_count,
+    };
+    if (round->outcome != CT_OUTCOME_SUCCEEDED) {
+        verdict->more = failures_count_more(&round->failures);
+        verdict->failure_count = failures_copy(&round->failures, verdict->failures,
+                                               CT_FAILURES_MAX);
+    }
+    if (verdict->failure_count > 0)
+        hang_views_tell(&round->hang_views, &verdict->failures[0]);
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (member->state != MEMBER_LEAVING && member->state != MEMBER_LEFT)
+            round_push_to(round, ROUND_SEND_VERDICT, member);
+    }
+}
+
+static void fill_stop(struct round *round, enum ct_stop_reason reason,
+                      const struct ct_failure *cause)
+{
+    round->stop = (struct ct_stop){
+        .generation = round->generation,
+        .reason = (uint8_t)reason,
+        .is_final = round->outcome != 0,
+        .restart_count = round->restart_count,
+        .max_restarts = round->settings.max_restarts,
+    };
+    if (cause) {
+        round->stop.cause = *cause;
+        round_tell_excluded(round, &round->stop);
+    }
+}
+
+/* A member's workers may use all of the grace that it gives them, and its agent takes a moment
+ * more: only then is it one that never says that they are gone. */
+void round_wait_for_grace(struct round *round, uint64_t grace_ms)
+{
+    const uint64_t patience_ms = round_deadline(round->settings.join_timeout_ms,
+                                                grace_ms);
+    const uint64_t deadline_ms = round_deadline(round->stopping_ms, patience_ms);
+
+    if (round->state == ROUND_STOPPING && deadline_ms > round->join_deadline_ms)
+        round->join_deadline_ms = deadline_ms;
+}
+
+void round_stop_world(struct round *round, enum ct_stop_reason reason,
+                      const struct ct_failure *cause, uint64_t now_ms)
+{
+    round_change_state(round, ROUND_STOPPING,
+                       reason == CT_STOP_ASKED     ? "asked for"
+                       : reason == CT_STOP_NETWORK ? "a network is cut"
+                       : cause && cause->cause     ? ct_cause_name(cause->cause)
+                                                   : "membership");
+    round->stopping_ms = now_ms;
+    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
+    round->is_undecided = reason == CT_STOP_UNDECIDED;
+    fill_stop(round, reason, cause);
+    for (size_t i = 0; i < round->members.count; i++) {
+        struct member *member = round->members.list[i];
+
+        if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
+            continue;
+        round_change_member(round, member, MEMBER_STOPPING);
+        round_set_asked(round, member, round->is_undecided);
+        round_push_to(round, ROUND_SEND_STOP, member);
+    }
+    round_finish_stopping(round, now_ms);
+}
+
+/* The next state, once no worker of this world can be alive any more. */
+void round_finish_stopping(struct round *round, uint64_t now_ms)
+{
+    if (round->state != ROUND_STOPPING || round->counts[MEMBER_STOPPING] > 0 ||
+        round->counts[MEMBER_LEAVING] > 0)
+        return;
+    if (round->outcome)
+        round_close(round, "all have stopped");
+    else
+        round_begin_forming(round, now_ms);
+}
+
+/* ---- Failures: genuine, or the consequence of a loss ------------------------------------- */
+
+/* The second STOP: to all that got the first one and are still here. */
+static void tell_decision(struct round *round, enum ct_stop_reason reason,
+                          const struct ct_failure *cause)
+{
+    round->is_undecided = false;
+    fill_stop(round, reason, cause);
+    for (size_t i = 0; i < round->members.count; i++) {
+        struct member *member = round->members.list[i];
+
+        round_set_asked(round, member, false);
+        if (member->start.generation == round->generation &&
+            (member->state == MEMBER_STOPPING || member->state == MEMBER_CONNECTED ||
+             member->state == MEMBER_READY))
+            round_push_to(round, ROUND_SEND_STOP, member);
+    }
+}
+
+/* A genuine failure costs a restart, or ends the run when there is none left. */
+static void charge(struct round *round, const struct ct_failure *failure)
+{
+    const bool is_loop = crash_loop_take(&round->crash_loop, failure) &&
+                         round->settings.max_restarts > CRASH_LOOP_FEW_RESTARTS;
+
+    if (round->outcome)
+        return; /* it ends anyhow */
+    if (failure->cause == CT_CAUSE_UNKILLABLE || crash_loop_is_hopeless(failure) ||
+        round->restart_count >= round->settings.max_restarts)
+        round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(failure));
+    else if (round_exclude(round, failure))
+        round->restart_count++; /* before the loop: the next try is another machine's */
+    else if (is_loop)
+        round_decide(round, CT_OUTCOME_CRASH_LOOP, failures_exit_code(failure));
+    else
+        round->restart_count++;
+}
+
+void round_on_answer(struct round *round, struct member *member)
+{
+    const struct ct_failure *root = failures_get_root(&round->failures);
+
+    round_set_asked(round, member, false);
+    if (!round->is_undecided || round->asked_count > 0)
+        return;
+    if (root->cause == CT_CAUSE_NODE_LOST) { /* who reported it only missed a peer */
+        tell_decision(round, CT_STOP_NODE_LOST, root);
+        return;
+    }
+    charge(round, root);
+    tell_decision(round, CT_STOP_FAILURE, root);
+}
+
+void round_blame_loss(struct round *round, const struct ct_failure *loss)
+{
+    failures_add_root(&round->failures, loss);
+    tell_decision(round, CT_STOP_NODE_LOST, loss);
+}
+
+static bool has_others(const struct round *round, const struct member *reporter)
+{
+    size_t running = round->counts[MEMBER_RUNNING] + round->counts[MEMBER_SUCCEEDED];
+
+    return running >
+           (reporter->state == MEMBER_RUNNING || reporter->state == MEMBER_SUCCEEDED);
+}
+
+void round_add_failure(struct round *round, const struct ct_failure *failure,
+                       uint64_t now_ms)
+{
+    const struct failures_arrival arrival = {
+        .at_ms = now_ms - (round->waited_ms < now_ms ? round->waited_ms : now_ms),
+        .rtt_ms = round->rtt_ms,
+        .is_end = round->is_end,
+        .is_decided = round->state != ROUND_RUNNING && !round->is_undecided,
+    };
+
+    failures_add_told(&round->failures, failure, &arrival);
+}
+
+/* A worker failed on its own account. Only the first one of a round stops the world. */
+void round_fail(struct round *round, struct member *reporter,
+                const struct ct_failure *failure, uint64_t now_ms)
+{
+    bool is_unkillable = failure->cause == CT_CAUSE_UNKILLABLE;
+
+    round_add_failure(round, failure, now_ms);
+    if (round->state == ROUND_STOPPING && is_unkillable && !round->outcome)
+        round_decide(round,
+                     CT_OUTCOME_FAILED, /* by what came first; its node says 76 */
+                     failures_exit_code(failures_get_root(&round->failures)));
+    if (round->state != ROUND_RUNNING)
+        return;
+    if (!is_unkillable && has_others(round, reporter)) {
+        round_stop_world(round, CT_STOP_UNDECIDED, failure, now_ms);
+        round_on_answer(round, reporter); /* this failure is its sign of life */
+        return;
+    }
+    charge(round, failure);
+    round_stop_world(round, CT_STOP_FAILURE, failure, now_ms);
+}
+
+/* Members that beat but never say that their workers are gone must not hold the run. */
+void round_give_up_stopping(struct round *round, uint64_t now_ms)
+{
+    size_t i = round->members.count;
+
+    while (i-- > 0 && round->state == ROUND_STOPPING) {
+        struct member *member = round->members.list[i];
+
+        if (!member_is_in_world(member))
+            continue;
+        round_push_to(round, ROUND_DROP, member);
+        round_lose(round, member, "its workers did not end in time", now_ms);
+    }
+}

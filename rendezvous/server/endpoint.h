@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The endpoint: listeners that take agents, TCPStore clients and HTTP on one port.
+ *
+ * A connection has no user until its first byte says what it is (sniff.h). Who may use a store
+ * here may stay silent, until it has to make room (conn.h): stock PyTorch opens such connections.
+ * The store behind the endpoint is created with its first client. */
+#ifndef RENDEZVOUS_SERVER_ENDPOINT_H
+#define RENDEZVOUS_SERVER_ENDPOINT_H
+
+#include <stdbool.h>
+
+#include "rendezvous/net/listener.h"
+#include "rendezvous/server/http.h"
+#include "rendezvous/server/store_port.h"
+#include "rendezvous/session/dispatch.h"
+
+struct endpoint {
+    struct conn_pool *pool;
+    struct dispatch *dispatch;
+    bool has_store;                  /* else TCPStore clients are turned away */
+    const struct allow_list *guests; /* kept; who may use it; NULL: everybody */
+    struct store_port *store;        /* owned; NULL until somebody wants it */
+    struct ct_list listeners;
+    size_t listener_count;
+    struct http http;
+};
+
+/* `endpoint` is zeroed but for pool, dispatch and has_store. */
+void endpoint_init(struct endpoint *endpoint);
+int endpoint_listen(struct endpoint *endpoint, const struct listen_place *place,
+                    uint16_t *port, struct ctrun_error *err);
+/* Closes the endpoint's store and its clients; the next client finds a new, empty one. */
+void endpoint_drop_store(struct endpoint *endpoint);
+/* Stops listening; connections stay. */
+void endpoint_close_listeners(struct endpoint *endpoint);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/server/http.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/server/server_limits.h"
+#include "rendezvous/server/status.h"
+#include "rendezvous/session/metrics.h"
+#include "worker_sdk/base/alloc.h"
+
+/* A whole reply, shared by those who are given it. */
+struct http_page {
+    size_t users;
+    uint64_t made_ms, fresh_ms; /* how long it is used again */
+    struct ct_buf text;
+};
+
+struct http_client {
+    struct ct_list node; /* http->clients */
+    struct http *http;
+    struct conn *conn;
+    struct ct_buf in;
+    struct http_page *page; /* NULL: not yet */
+    struct ct_buf unsent;   /* a view of its text */
+};
+
+/* ---- Pages ------------------------------------------------------------------------------- */
+
+static void page_release(struct http_page *page)
+{
+    if (!page || --page->users > 0)
+        return;
+    ct_buf_deinit(&page->text);
+    free(page);
+}
+
+static struct http_page *page_create(const char *status, const char *type,
+                                     const char *body)
+{
+    struct http_page *page = ct_zalloc(sizeof *page);
+
+    if (!page)
+        return NULL;
+    page->users = 1;
+    ct_buf_init(&page->text, HTTP_REPLY_MAX_BYTES);
+    if (ct_buf_printf(&page->text,
+                      "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+                      "Connection: close\r\n\r\n",
+                      status, type, strlen(body)) == 0 &&
+        ct_buf_append(&page->text, body, strlen(body)) == 0)
+        return page;
+    page_release(page);
+    return NULL;
+}
+
+static struct http_page *make_status(const struct dispatch *dispatch)
+{
+    char *text = status_format(dispatch);
+    struct http_page *page = text ? page_create("200 OK", "application/json", text)
+                                  : NULL;
+
+    free(text);
+    return page;
+}
+
+static struct http_page *make_metrics(const struct dispatch *dispatch)
+{
+    struct http_page *page = NULL;
+    struct ct_buf text;
+
+    ct_buf_init(&text, HTTP_REPLY_MAX_BYTES);
+    if (metrics_format(&text, dispatch) == 0 && ct_buf_append(&text, "", 1) == 0)
+        page = page_create("200 OK", "text/plain; version=0.0.4",
+                           (const char *)ct_buf_data(&text));
+    ct_buf_deinit(&text);
+    return page;
+}
+
+/* NULL: no memory. Making pages never takes more than a tenth of the time. */
+static struct http_page *page_get(struct http *http, enum http_path path)
+{
+    struct http_page *page = http->pages[path];
+    const uint64_t began_ns = uv_hrtime();
+    const uint64_t now_ms = began_ns / 1000000;
+
+    if (!page || now_ms - page->made_ms >= page->fresh_ms) {
+        page_release(page);
+        page = path == HTTP_STATUS ? make_status(http->dispatch)
+                                   : make_metrics(http->dispatch);
+        http->pages[path] = page;
+        if (!page)
+            return NULL;
+        page->made_ms = now_ms;
+        page->fresh_ms = (uv_hrtime() - began_ns) * HTTP_PAGE_COST / 1000000;
+        if (page->fresh_ms > HTTP_PAGE_MAX_MS)
+            page->fresh_ms = HTTP_PAGE_MAX_MS;
+    }
+    page->users++;
+    return page;
+}
+
+/* ---- Clients ----------------------------------------------------------------------------- */
+
+/* Takes over the page. */
+static void reply(struct http_client *client, struct http_page *page)
+{
+    if (!page)
+        page = page_create("503 Service Unavailable", "text/plain", "out of memory\n");
+    if (!page) {
+        conn_close(client->conn, "out of memory");
+        return;
+    }
+    client->page = page;
+    client->unsent = page->text;
+    client->conn->out = &client->unsent;
+    conn_finish(client->conn);
+}
+
+static bool is_path(const struct ct_buf *in, const char *request)
+{
+    size_t length = strlen(request);
+
+    return ct_buf_length(in) >= length && memcmp(ct_buf_data(in), request, length) == 0;
+}
+
+static void answer(struct http_client *client)
+{
+    if (is_path(&client->in, "GET /healthz "))
+        reply(client, page_create("200 OK", "text/plain", "ok\n"));
+    else if (is_path(&client->in, "GET /status "))
+        reply(client, page_get(client->http, HTTP_STATUS));
+    else if (is_path(&client->in, "GET /metrics "))
+        reply(client, page_get(client->http, HTTP_METRICS));
+    else
+        reply(client, page_create("404 Not Found", "text/plain",
+                                  "there is /healthz, /status and /metrics\n"));
+}
+
+static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
+{
+    struct http_client *client = conn->context;
+
+    if (ct_buf_append(&client->in, data, length) < 0)
+        reply(client, page_create("431 Request Header Fields Too Large", "text/plain",
+                                  "too long\n"));
+    else if (memmem(ct_buf_data(&client->in), ct_buf_length(&client->in), "\r\n\r\n",
+                    4))
+        answer(client);
+}
+
+static void leave(struct http_client *client)
+{
+    if (!client->http)
+        return;
+    client->http->count--;
+    client->http = NULL;
+    ct_list_remove(&client->node);
+}
+
+static void on_close(struct conn *conn, const char *reason)
+{
+    struct http_client *client = conn->context;
+
+    (void)reason;
+    leave(client);
+    page_release(client->page);
+    ct_buf_deinit(&client->in);
+    free(client);
+}
+
+static void make_room(struct http *http)
+{
+    struct http_client *oldest = ct_list_entry(http->clients.next, struct http_client,
+                                               node);
+
+    if (http->count < HTTP_CONNS_MAX)
+        return;
+    leave(oldest);
+    conn_turn_away(oldest->conn, REJECT_TOO_MANY);
+}
+
+void http_take(struct http *http, struct conn *conn, const uint8_t *data, size_t length)
+{
+    static const struct conn_user http_conn = {
+        .kind = "http", .on_bytes = on_bytes, .on_close = on_close};
+    struct http_client *client = ct_zalloc(sizeof *client);
+
+    if (!client) {
+        conn_close(conn, "out of memory");
+        return;
+    }
+    make_room(http);
+    client->http = http;
+    client->conn = conn;
+    ct_buf_init(&client->in, HTTP_REQUEST_MAX_BYTES);
+    ct_list_add(&http->clients, &client->node);
+    http->count++;
+    conn->user = &http_conn;
+    conn->context = client;
+    conn_set_deadline(conn);
+    on_bytes(conn, data, length);
+}
+
+void http_init(struct http *http, const struct dispatch *dispatch)
+{
+    http->dispatch = dispatch;
+    http->count = 0;
+    ct_list_init(&http->clients);
+}
+
+void http_deinit(struct http *http)
+{
+    for (int i = 0; i < HTTP_PATHS; i++) {
+        page_release(http->pages[i]);
+        http->pages[i] = NULL;
+    }
+}

@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop, its thread, and calls into it from other threads. What happens on the loop is the
+ * business of endpoint.c (listeners, first bytes), dispatch.c (agents) and store_port.c. */
+#include "rendezvous/server/server.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/server/endpoint.h"
+#include "rendezvous/server/server_limits.h"
+#include "rendezvous/server/takeover.h"
+#include "rendezvous/session/gate.h"
+#include "rendezvous/session/ha_relay.h"
+#include "rendezvous/session/run_restore.h"
+#include "rendezvous/store/store.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+/* A call from another thread: runs on the loop, the caller waits for is_done. */
+struct call {
+    struct ct_list node;
+    int (*function)(struct server *server, struct call *call);
+    const struct ct_addr *addr;
+    uint16_t port;
+    uint64_t store;
+    const struct ct_members *members;
+    const void *journal;
+    size_t length;
+    uint64_t term, heard_ms;
+    const struct ct_ha_plan *plan;
+    struct ctrun_error *err;
+    int rc;
+    bool is_done;
+};
+
+struct server {
+    uv_loop_t loop;
+    uv_async_t wake;
+    uv_timer_t drain; /* ends the wait for agents that do not read */
+    struct conn_pool pool;
+    struct dispatch dispatch;
+    struct endpoint endpoint;
+    struct ct_list stores;
+    uint64_t last_store;
+    char *run_id;
+    bool endpoint_is_store;
+    struct listen_place store_place; /* of worker stores */
+    bool guards_stores;
+    struct allow_list guests; /* of the endpoint's store */
+    bool is_draining;
+    bool is_closed;
+
+    atomic_bool is_stopping;
+    bool has_thread;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* calls, is_running */
+    pthread_cond_t done;
+    struct ct_list calls;
+    bool is_running; /* calls go through the queue: another thread owns the loop */
+};
+
+/* ---- Calls from other threads ------------------------------------------------------------ */
+
+static int call(struct server *server, struct call *call)
+{
+    pthread_mutex_lock(&server->mutex);
+    if (!server->is_running) {
+        pthread_mutex_unlock(&server->mutex);
+        return call->function(server, call);
+    }
+    ct_list_add(&server->calls, &call->node);
+    (void)uv_async_send(&server->wake); /* fails only on a closed handle */
+    while (!call->is_done)
+        pthread_cond_wait(&server->done, &server->mutex);
+    pthread_mutex_unlock(&server->mutex);
+    return call->rc;
+}
+
+static void run_calls(struct server *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    while (!ct_list_is_empty(&server->calls)) {
+        struct call *next = ct_list_entry(server->calls.next, struct call, node);
+
+        ct_list_remove(&next->node);
+        pthread_mutex_unlock(&server->mutex);
+        next->rc = next->function(server, next);
+        pthread_mutex_lock(&server->mutex);
+        next->is_done = true;
+        pthread_cond_broadcast(&server->done);
+    }
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static int listen_on_loop(struct server *server, struct call *call)
+{
+    struct listen_place place = {.ports = server->store_place.ports};
+    int rc;
+
+    if (server->is_closed || server->is_draining)
+        return ct_fail(call->err, -ESHUTDOWN,
+                       "listen: the rendezvous server has ended");
+    place.addr = *call->addr;
+    rc = endpoint_listen(&server->endpoint, &place, &call->port, call->err);
+    if (rc == 0 && server->endpoint_is_store &&
+        server->dispatch.runs.endpoint_port == 0)
+        server->dispatch.runs.endpoint_port = call->port;
+    return rc;
+}
+
+int server_listen(struct server *server, const struct ct_addr *addr, uint16_t *port,
+                  struct ctrun_error *err)
+{
+    struct call args = {.function = listen_on_loop, .addr = addr, .err = err};
+    int rc = call(server, &args);
+
+    if (rc == 0 && port)
+        *port = args.port;
+    return rc;
+}
+
+static int open_store_on_loop(struct server *server, struct call *call)
+{
+    struct store_port *port;
+    int rc;
+
+    if (server->is_closed)
+        return ct_fail(call->err, -ESHUTDOWN, "open a store: the server has ended");
+    if ((rc = store_port_open(&port, &server->pool, &server->store_place, call->err)) <
+        0)
+        return rc;
+    if (server->guards_stores)
+        store_port_guard(port);
+    port->id = ++server->last_store;
+    ct_list_add(&server->stores, &port->node);
+    call->port = port->port;
+    call->store = port->id;
+    return 0;
+}
+
+int server_open_store(struct server *server, uint16_t *port, uint64_t *store,
+                      struct ctrun_error *err)
+{
+    struct call args = {.function = open_store_on_loop, .err = err};
+    int rc = call(server, &args);
+
+    if (rc == 0) {
+        *port = args.port;
+        *store = args.store;
+    }
+    return rc;
+}
+
+static struct store_port *find_store(const struct server *server, uint64_t id)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &server->stores) {
+        struct store_port *port = ct_list_entry(it, struct store_port, node);
+
+        if (port->id == id)
+            return port;
+    }
+    return NULL;
+}
+
+static int admit_on_loop(struct server *server, struct call *call)
+{
+    struct store_port *port = find_store(server, call->store);
+
+    if (!port)
+        return -ENOENT; /* its round is over already */
+    store_port_admit(port, (const uint8_t(*)[16])call->members->keys,
+                     call->members->count, call->members->is_last);
+    return 0;
+}
+
+void server_admit(struct server *server, uint64_t store,
+                  const struct ct_members *members)
+{
+    struct call args = {.function = admit_on_loop, .store = store, .members = members};
+
+    (void)call(server, &args); /* one that is closed needs no guests */
+}
+
+static int look_at_store_on_loop(struct server *server, struct call *call)
+{
+    const struct store_port *port = find_store(server, call->store);
+
+    return port && !port->is_used;
+}
+
+bool server_store_is_unused(struct server *server, uint64_t store)
+{
+    struct call args = {.function = look_at_store_on_loop, .store = store};
+
+    return call(server, &args) == 1;
+}
+
+static int close_store_on_loop(struct server *server, struct call *call)
+{
+    struct store_port *port = find_store(server, call->store);
+
+    if (!port)
+        return -ENOENT; /* closed before: harmless */
+    store_port_close(port);
+    return 0;
+}
+
+void server_close_store(struct server *server, uint64_t store)
+{
+    struct call args = {.function = close_store_on_loop, .store = store};
+
+    (void)call(server, &args); /* an unknown one needs no closing */
+}
+
+/* ---- Elected, deposed -------------------------------------------------------------------- */
+
+static int lead_on_loop(struct server *server, struct call *call)
+{
+    if (server->is_closed || server->is_draining)
+        return ct_fail(call->err, -ESHUTDOWN, "the rendezvous server has ended");
+    return takeover_begin(&server->dispatch, call->term, call->journal, call->length,
+                          call->heard_ms, call->err);
+}
+
+int server_lead(struct server *server, uint64_t term, const void *journal,
+                size_t length, uint64_t heard_ms, struct ctrun_error *err)
+{
+    struct call args = {.function = lead_on_loop,
+                        .term = term,
+                        .journal = journal,
+                        .length = length,
+                        .heard_ms = heard_ms,
+                        .err = err};
+
+    return call(server, &args);
+}
+
+static int yield_on_loop(struct server *server, struct call *call)
+{
+    (void)call;
+    if (!server->is_closed)
+        dispatch_yield(&server->dispatch);
+    return 0;
+}
+
+void server_yield(struct server *server)
+{
+    struct call args = {.function = yield_on_loop};
+
+    (void)call(server, &args); /* cannot fail */
+}
+
+static int tell_ha_on_loop(struct server *server, struct call *call)
+{
+    if (!server->is_closed)
+        ha_relay_tell(&server->dispatch.ha, &server->dispatch.runs, call->plan);
+    return 0;
+}
+
+void server_tell_ha(struct server *server, const struct ct_ha_plan *plan)
+{
+    struct call args = {.function = tell_ha_on_loop, .plan = plan};
+
+    (void)call(server, &args); /* cannot fail */
+}
+
+void server_poke(struct server *server)
+{
+    (void)uv_async_send(&server->wake); /* fails only on a closed handle */
+}
+
+/* ---- The end of the loop ----------------------------------------------------------------- */
+
+static void close_everything(struct server *server)
+{
+    struct ct_list *it, *keep;
+
+    if (server->is_closed)
+        return;
+    server->is_closed = true;
+    server->dispatch.runs.journal = NULL; /* runs go on with the next server */
+    endpoint_close_listeners(&server->endpoint);
+    endpoint_drop_store(&server->endpoint);
+    ct_list_for_each_safe(it, keep, &server->stores)
+        store_port_close(ct_list_entry(it, struct store_port, node));
+    conn_pool_close(&server->pool);
+    uv_close((uv_handle_t *)&server->drain, NULL);
+    uv_close((uv_handle_t *)&server->wake, NULL);
+}
+
+static void on_drained(uv_timer_t *timer)
+{
+    close_everything(timer->data);
+}
+
+static void on_forget(void *context)
+{
+    struct server *server = context;
+
+    if (server->is_draining && !dispatch_has_verdicts_to_deliver(&server->dispatch))
+        close_everything(server);
+}
+
+/* Nobody new comes in; who has not read its verdict yet may do so. */
+static void drain(struct server *server)
+{
+    if (server->is_draining)
+        return;
+    server->is_draining = true;
+    endpoint_close_listeners(&server->endpoint);
+    if (dispatch_has_verdicts_to_deliver(&server->dispatch))
+        (void)uv_timer_start(&server->drain, on_drained, SERVER_DRAIN_MS,
+                             0); /* open: cannot fail */
+    else
+        close_everything(server);
+}
+
+static void on_wake(uv_async_t *wake)
+{
+    struct server *server = wake->data;
+
+    run_calls(server);
+    if (server->dispatch.gate)
+        gate_release(server->dispatch.gate);
+    if (atomic_load(&server->is_stopping))
+        drain(server);
+}
+
+/* ---- Life -------------------------------------------------------------------------------- */
+
+static void on_start(void *context)
+{
+    struct server *server = context;
+
+    if (server->endpoint_is_store)
+        endpoint_drop_store(&server->endpoint);
+}
+
+static void on_members(void *context, const struct ct_members *members)
+{
+    struct server *server = context;
+
+    if (allow_list_add(&server->guests, (const uint8_t(*)[16])members->keys,
+                       members->count) < 0)
+        ct_err("worker store: out of memory for the list of nodes; some are turned "
+               "away");
+    if (members->is_last)
+        allow_list_seal(&server->guests);
+}
+
+static void add_store(struct store_stats *sum, const struct store_port *port)
+{
+    struct store_stats stats;
+
+    store_get_stats(port->store, &stats);
+    sum->keys += stats.keys;
+    sum->clients += stats.clients;
+    sum->waiting += stats.waiting;
+    sum->data_bytes += stats.data_bytes;
+    sum->output_bytes += stats.output_bytes;
+    sum->requests += stats.requests;
+}
+
+static void sum_stores(void *context, struct store_stats *sum)
+{
+    struct server *server = context;
+    struct ct_list *it;
+
+    if (server->endpoint.store)
+        add_store(sum, server->endpoint.store);
+    ct_list_for_each(it, &server->stores)
+        add_store(sum, ct_list_entry(it, struct store_port, node));
+}
+
+/* For people: one that cannot be told, or is too long, is cut or left out. */
+static void name_host(struct server *server, const struct server_options *options)
+{
+    char *name = server->dispatch.host;
+    const size_t size = sizeof server->dispatch.host;
+
+    if (options && options->host)
+        (void)ct_copy(name, size, options->host);
+    else
+        (void)gethostname(name, size - 1);
+}
+
+static void wire(struct server *server, const struct server_options *options)
+{
+    name_host(server, options);
+    server->endpoint_is_store = options && options->endpoint_is_store;
+    if (options) {
+        server->guards_stores = options->guards_stores;
+        server->store_place.ports = options->ports;
+        if (options->store_addr)
+            server->store_place.addr = *options->store_addr;
+    }
+    server->dispatch.pool = &server->pool;
+    server->dispatch.only_run_id = server->run_id;
+    if (options) {
+        server->dispatch.rules.token = options->token && options->token->length > 0
+                                           ? options->token
+                                           : NULL;
+        server->dispatch.rules.uses_munge = options->uses_munge;
+        server->dispatch.rules.wants_seal = options->wants_seal;
+        server->dispatch.runs.journal = options->journal;
+        server->dispatch.runs.expected = options->expected;
+        server->dispatch.runs.expected_count = options->expected_count;
+    }
+    server->dispatch.ha.hooks = options ? options->ha : NULL;
+    server->dispatch.runs.has_ha = server->dispatch.ha.hooks != NULL;
+    if (options && options->holds_back)
+        server->dispatch.runs.held_from_ms = ct_now_ms();
+    server->dispatch.gate = options ? options->gate : NULL;
+    server->dispatch.is_standby = server->dispatch.gate != NULL;
+    /* A site's etcd elects another server; the run's own may not be there yet. */
+    server->dispatch.is_in_agent = server->run_id &&
+                                   (!server->dispatch.gate || options->ha);
+    server->dispatch.runs.on_start = on_start;
+    server->dispatch.runs.on_forget = on_forget;
+    server->dispatch.sum_stores = sum_stores;
+    server->dispatch.context = server;
+    server->dispatch.runs.loop = &server->loop;
+    server->dispatch.runs.context = server;
+    dispatch_init(&server->dispatch);
+    server->endpoint.pool = &server->pool;
+    server->endpoint.dispatch = &server->dispatch;
+    server->endpoint.has_store = server->endpoint_is_store ||
+                                 (!server->run_id &&
+                                  !admission_has_secret(&server->dispatch.rules));
+    if (server->endpoint_is_store) {
+        server->dispatch.runs.on_members = on_members;
+        server->endpoint.guests = server->guards_stores ? &server->guests : NULL;
+    }
+    endpoint_init(&server->endpoint);
+    ct_list_init(&server->stores);
+    ct_list_init(&server->calls);
+    pthread_mutex_init(&server->mutex, NULL);
+    pthread_cond_init(&server->done, NULL);
+    server->wake.data = server;
+    server->drain.data = server;
+}
+
+int server_create(struct server **out, const struct server_options *options,
+                  struct ctrun_error *err)
+{
+    struct server *server = ct_secret_zalloc(sizeof *server); /* MUNGE */
+    int rc = -ENOMEM;
+
+    if (!server)
+        return ct_fail(err, rc, "rendezvous server: out of memory");
+    if (options && options->run_id && !(server->run_id = ct_strdup(options->run_id)))
+        goto fail;
+    if ((rc = uv_loop_init(&server->loop)) < 0)
+        goto fail;
+    wire(server, options);
+    if ((rc = uv_async_init(&server->loop, &server->wake, on_wake)) < 0)
+        goto close_loop;
+    (void)uv_timer_init(&server->loop, &server->drain); /* these two only fill memory */
+    (void)conn_pool_init(&server->pool, &server->loop,
+                         options ? options->conns_max : 0);
+    *out = server;
+    if (options && options->book &&
+        run_restore_all(&server->dispatch.runs, options->book) < 0) {
+        server_destroy(server);
+        *out = NULL;
+        return ct_fail(err, -ENOMEM, "rendezvous server: out of memory");
+    }
+    return 0;
+
+close_loop:
+    (void)uv_loop_close(&server->loop);
+fail:
+    free(server->run_id);
+    ct_secret_free(server);
+    return ct_fail(err, rc, "rendezvous server: %s", uv_strerror(rc));
+}
+
+static void set_running(struct server *server, bool is_running)
+{
+    pthread_mutex_lock(&server->mutex);
+    server->is_running = is_running;
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static int run_loop(struct server *server)
+{
+    int rc = uv_run(&server->loop, UV_RUN_DEFAULT);
+
+    run_calls(server); /* late ones: they find the server closed */
+    set_running(server, false);
+    return rc;
+}
+
+static void *run_thread(void *context)
+{
+    struct server *server = context;
+
+    (void)run_loop(server); /* 0: it ends when every handle is closed */
+    return NULL;
+}
+
+int server_start(struct server *server, struct ctrun_error *err)
+{
+    sigset_t all, before;
+    int rc;
+
+    set_running(server, true);
+    sigfillset(
+        &all); /* signals are the agent's; SIGPIPE stays pending here and harmless */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&server->thread, NULL, run_thread, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) {
+        set_running(server, false);
+        return ct_fail(err, -rc, "rendezvous server: start a thread: %s", strerror(rc));
+    }
+    server->has_thread = true;
+    return 0;
+}
+
+int server_run(struct server *server, struct ctrun_error *err)
+{
+    int rc;
+
+    set_running(server, true);
+    if ((rc = run_loop(server)) != 0)
+        return ct_fail(err, -EBUSY,
+                       "rendezvous server: the loop ended with open handles");
+    return 0;
+}
+
+void server_stop(struct server *server)
+{
+    atomic_store(&server->is_stopping, true);
+    (void)uv_async_send(
+        &server->wake); /* fails only on a closed handle: it has stopped */
+}
+
+void server_join(struct server *server)
+{
+    if (!server->has_thread)
+        return;
+    server_stop(server);
+    pthread_join(server->thread, NULL);
+    server->has_thread = false;
+}
+
+void server_destroy(struct server *server)
+{
+    int rc;
+
+    if (!server)
+        return;
+    server_join(server);
+    close_everything(server); /* of a server that never ran */
+    (void)uv_run(&server->loop, UV_RUN_DEFAULT);
+    dispatch_close(&server->dispatch);
+    (void)uv_run(&server->loop, UV_RUN_DEFAULT);
+    rc = uv_loop_close(&server->loop);
+    assert(rc == 0);
+    (void)rc;
+    pthread_mutex_destroy(&server->mutex);
+    pthread_cond_destroy(&server->done);
+    allow_list_deinit(&server->guests);
+    http_deinit(&server->endpoint.http);
+    ct_auth_token_wipe(&server->dispatch.rules.issued);
+    free(server->run_id);
+    ct_secret_free(server);
+}

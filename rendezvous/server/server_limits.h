@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Caps of the server and its HTTP, each with its reason. */
+#ifndef RENDEZVOUS_SERVER_SERVER_LIMITS_H
+#define RENDEZVOUS_SERVER_SERVER_LIMITS_H
+
+enum {
+    /* Endpoints of one server, stores not counted. */
+    SERVER_LISTENERS_MAX = 64,
+    /* When the server is told to end, agents that have not read their verdict get this long. */
+    SERVER_DRAIN_MS = 2000,
+    /* Request line and headers; ours fit many times. */
+    HTTP_REQUEST_MAX_BYTES = 8 << 10,
+    /* The oldest makes room: probes and people are few. */
+    HTTP_CONNS_MAX = 64,
+    /* A page is used again until ten times as long has passed as it took to make, or this. */
+    HTTP_PAGE_MAX_MS = 1000,
+    HTTP_PAGE_COST = 10,
+    /* A status page of RUNS_MAX small runs, or of one with thousands of members. */
+    HTTP_REPLY_MAX_BYTES = 16 << 20,
+};
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A TCPStore behind a port: the connections of one store, and its listener if it has its own.
+ *
+ *     worker store    store_port_open() with a listener of its own
+ *     endpoint store  without: the endpoint's listener hands connections over with
+ *                     store_port_take(), once their first byte is a TCPStore query */
+#ifndef RENDEZVOUS_SERVER_STORE_PORT_H
+#define RENDEZVOUS_SERVER_STORE_PORT_H
+
+#include <stdbool.h>
+
+#include "rendezvous/net/conn.h"
+#include "rendezvous/net/listener.h"
+#include "rendezvous/store/allow_list.h"
+
+struct store;
+
+struct store_port {
+    struct ct_list node; /* of who keeps them */
+    uint64_t id;
+    uint16_t port; /* 0: no listener of its own */
+    struct store *store;
+    struct conn_pool *pool;
+    struct listener listener;
+    uv_idle_t purge; /* runs while the store has something to give back */
+    bool has_guests; /* `guests` alone may use it; until they are known all wait */
+    struct allow_list guests;
+    struct ct_list users;   /* struct store_user, one a connection */
+    struct ct_list touched; /* those with new output, by another one's request */
+    bool is_flushing;
+    bool is_used; /* a client has asked something */
+};
+
+/* *out is owned by the caller until store_port_close(). `place` is where to listen; NULL: it has
+ * no listener of its own. */
+int store_port_open(struct store_port **out, struct conn_pool *pool,
+                    const struct listen_place *place, struct ctrun_error *err);
+/* Whether the process at the other end may use a store of a run with these nodes. False: *kind says
+ * why not. */
+bool store_port_is_open_to(const struct allow_list *guests, const struct conn *conn,
+                           enum reject_kind *kind);
+/* From now on only those that store_port_admit() names are let in, and nobody before. */
+void store_port_guard(struct store_port *port);
+/* A piece of the list; those who have waited are let in, or turned away, after the last one.
+ * Memory that is short closes the list as it is. */
+void store_port_admit(struct store_port *port, const uint8_t (*keys)[16], size_t count,
+                      bool is_last);
+/* Makes conn a client of this store. `data` are the bytes that it has sent already. */
+void store_port_take(struct store_port *port, struct conn *conn, const uint8_t *data,
+                     size_t length);
+/* Closes listener and connections, frees the values at once and the rest when the loop has
+ * closed the handles. Accepts NULL. */
+void store_port_close(struct store_port *port);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/server/takeover.h"
+
+#include <errno.h>
+
+#include "rendezvous/session/run_restore.h"
+#include "worker_sdk/base/clock.h"
+
+static int read_journal(struct journal_book *book, const uint8_t *data, size_t length)
+{
+    int rc = 0;
+
+    while (length > 0 && rc == 0) {
+        const uint8_t *batch;
+        size_t batch_length;
+        const int64_t taken = journal_frame_decode(data, length, &batch, &batch_length);
+
+        if (taken <= 0)
+            return -EBADMSG;
+        rc = journal_book_add(book, batch, batch_length);
+        data += taken;
+        length -= (size_t)taken;
+    }
+    return rc;
+}
+
+/* Who finds its way here later than all the others lost theirs still belongs to the run. */
+static void keep_all(struct journal_book *book)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &book->entries) {
+        struct journal_entry *entry = ct_list_entry(it, struct journal_entry, node);
+
+        if (entry->round)
+            entry->round->settings.is_kept = true;
+    }
+}
+
+static int take_runs(struct dispatch *dispatch, struct journal_book *book,
+                     uint64_t heard_ms)
+{
+    if (journal_book_restore(book, heard_ms, ct_now_ms()) > 0)
+        return -EBADMSG; /* its world may live: nobody else must begin one */
+    keep_all(book);
+    return run_restore_all(&dispatch->runs, book);
+}
+
+int takeover_begin(struct dispatch *dispatch, uint64_t term, const void *journal,
+                   size_t length, uint64_t heard_ms, struct ctrun_error *err)
+{
+    struct journal_book book;
+    int rc;
+
+    journal_book_init(&book);
+    if ((rc = read_journal(&book, journal, length)) == 0)
+        rc = take_runs(dispatch, &book, heard_ms);
+    journal_book_deinit(&book);
+    if (rc < 0)
+        return ct_fail(err, rc, "the journal of the previous server cannot be read");
+    dispatch->is_standby = false;
+    dispatch->term = term;
+    dispatch->runs.is_elected = term > 0;
+    dispatch->runs.began_ms = ct_now_ms();
+    return 0;
+}

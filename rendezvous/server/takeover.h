@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server that goes on where another one had to stop: it takes the runs out of that one's
+ * journal, and agents in. */
+#ifndef RENDEZVOUS_SERVER_TAKEOVER_H
+#define RENDEZVOUS_SERVER_TAKEOVER_H
+
+#include "rendezvous/session/dispatch.h"
+
+/* `journal` is frames of journal.h. Whoever wrote it has acknowledged no heartbeat that was sent
+ * after heard_ms. `term` is above its own. 0, -EBADMSG, -ENOMEM. */
+int takeover_begin(struct dispatch *dispatch, uint64_t term, const void *journal,
+                   size_t length, uint64_t heard_ms, struct ctrun_error *err);
+
+#endif

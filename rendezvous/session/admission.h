@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an agent must show before its HELLO counts (worker_sdk/wire/auth.h, seal.h, munge.h): pure
+ * but for random bytes and the clock of a credential.
+ *
+ *     OFFER, HELLO ── admission_check ──> refused
+ *                         └── no secret ──> let in
+ *                         └── a secret ── admission_create = OFFER, CHALLENGE ... PROOF ── admission_prove
+ *                                                           SERVER_PROOF, let in <──┴──> refused
+ */
+#ifndef RENDEZVOUS_SESSION_ADMISSION_H
+#define RENDEZVOUS_SESSION_ADMISSION_H
+
+#include "worker_sdk/wire/seal.h"
+
+struct admission;
+
+/* What the server demands of all agents. Zeroed: nothing. */
+struct admission_rules {
+    const struct ct_auth_token *token; /* kept; NULL: none is asked for */
+    bool uses_munge; /* the token is made here, and carried by MUNGE */
+    bool wants_seal;
+    /* With MUNGE: the token and credential of this minute. */
+    struct ct_auth_token issued;
+    char credential[CT_CREDENTIAL_MAX];
+    uint64_t issued_ms; /* 0: none yet */
+};
+
+/* True when agents have to prove something. */
+bool admission_has_secret(const struct admission_rules *rules);
+/* NULL, or the sentence that refuses this HELLO: the two sides do not ask for the same. */
+const char *admission_check(const struct admission_rules *rules,
+                            const struct ct_offer *offer, const struct ct_hello *hello);
+/* Copies OFFER and HELLO; `resume` has key 0 when none came. *answer is the OFFER to send first, if has_answer, and *challenge what
+ * follows. 0, -ENOMEM, CTRUN_E_AUTH (munged does not answer: `err` says why). */
+struct admission_reply {
+    bool has_offer;
+    struct ct_offer offer;
+    struct ct_challenge challenge;
+};
+int admission_create(struct admission **out, struct admission_rules *rules,
+                     const struct ct_offer *offer, const struct ct_resume *resume,
+                     const struct ct_hello *hello, struct admission_reply *reply,
+                     struct ctrun_error *err);
+/* True when the agent has the token; then `proof` is the server's own, and *seal is on if the
+ * agent has asked for it: from the next message on. */
+bool admission_prove(struct admission *admission, const struct ct_proof *claim,
+                     struct ct_proof *proof, struct ct_seal *seal);
+const struct ct_hello *admission_hello(const struct admission *admission);
+void admission_destroy(struct admission *admission);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/session/ha_relay.h"
+
+static void send_plan(const struct ha_relay *relay, struct peer *peer)
+{
+    const struct ct_message out = {.kind = CT_MESSAGE_HA_PLAN, .ha_plan = relay->plan};
+
+    peer_send(peer, &out);
+}
+
+void ha_relay_on_report(const struct ha_relay *relay, struct peer *peer,
+                        const struct ct_ha_report *report)
+{
+    const struct ha_hooks *hooks = relay->hooks;
+    const bool is_first = !peer->has_reported;
+
+    if (!hooks)
+        return;
+    peer->has_reported = true;
+    hooks->on_report(hooks->context, peer->id, report);
+    if (is_first && relay->plan.epoch != 0)
+        send_plan(relay, peer);
+}
+
+void ha_relay_tell_where(const struct ha_relay *relay, struct peer *peer)
+{
+    if (relay->plan.epoch != 0 && relay->plan.phase == CT_HA_ACTIVE)
+        send_plan(relay, peer);
+}
+
+void ha_relay_drop(const struct ha_relay *relay, struct peer *peer)
+{
+    const struct ha_hooks *hooks = relay->hooks;
+
+    if (hooks && peer->has_reported)
+        hooks->on_gone(hooks->context, peer->id);
+    peer->has_reported = false;
+}
+
+void ha_relay_tell(struct ha_relay *relay, struct runs *runs,
+                   const struct ct_ha_plan *plan)
+{
+    const bool is_active = plan->phase == CT_HA_ACTIVE;
+    struct ct_list *it;
+
+    relay->plan = *plan;
+    runs->is_elected |= is_active;
+    ct_list_for_each(it, &runs->list) {
+        struct round *round = ct_list_entry(it, struct run, node)->round;
+
+        round->settings.is_kept |= is_active; /* the founder's, too, from now on */
+        for (size_t i = 0; i < round->members.count; i++) {
+            struct peer *peer = round->members.list[i]->link.peer;
+
+            if (peer && peer->has_reported)
+                send_plan(relay, peer);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/session/metrics.h"
+
+#include <string.h>
+
+#include "rendezvous/session/dispatch.h"
+#include "rendezvous/session/run.h"
+#include "rendezvous/store/store.h"
+
+/* ---- Text -------------------------------------------------------------------------------- */
+
+/* Sticky: after the first failure nothing is appended any more. */
+struct page {
+    struct ct_buf *out;
+    int rc;
+};
+
+static void head(struct page *page, const char *name, const char *type,
+                 const char *help)
+{
+    if (page->rc == 0)
+        page->rc = ct_buf_printf(page->out, "# HELP %s %s\n# TYPE %s %s\n", name, help,
+                                 name, type);
+}
+
+static void sample(struct page *page, const char *name, const char *label,
+                   const char *value, uint64_t number)
+{
+    if (page->rc == 0)
+        page->rc = ct_buf_printf(page->out, "%s{%s=\"%s\"} %llu\n", name, label, value,
+                                 (unsigned long long)number);
+}
+
+static void single(struct page *page, const char *name, const char *type,
+                   const char *help, uint64_t number)
+{
+    head(page, name, type, help);
+    if (page->rc == 0)
+        page->rc = ct_buf_printf(page->out, "%s %llu\n", name,
+                                 (unsigned long long)number);
+}
+
+static void seconds(struct page *page, const char *name, const char *help, uint64_t ms)
+{
+    head(page, name, "gauge", help);
+    if (page->rc == 0)
+        page->rc = ct_buf_printf(page->out, "%s %.3f\n", name, (double)ms / 1000);
+}
+
+/* ---- What is there ----------------------------------------------------------------------- */
+
+static void add_runs(struct page *page, const struct dispatch *dispatch)
+{
+    uint64_t runs[ROUND_CLOSED + 1] = {0}, members[MEMBER_LEFT + 1] = {0};
+    struct ct_list *it;
+
+    ct_list_for_each(it, &dispatch->runs.list) {
+        const struct round *round = ct_list_entry(it, struct run, node)->round;
+
+        runs[round->state]++;
+        for (size_t i = 0; i < round->members.count; i++)
+            members[round->members.list[i]->state]++;
+    }
+    head(page, "ctrund_runs", "gauge", "Runs, by the state of their round.");
+    for (int i = 0; i <= ROUND_CLOSED; i++)
+        sample(page, "ctrund_runs", "state", round_state_name((enum round_state)i),
+               runs[i]);
+    head(page, "ctrund_members", "gauge", "Agents of all runs, by state.");
+    for (int i = 0; i <= MEMBER_LEFT; i++)
+        sample(page, "ctrund_members", "state", member_state_name((enum member_state)i),
+               members[i]);
+}
+
+static void add_rounds(struct page *page, const struct counters *counters)
+{
+    single(page, "ctrund_rounds_started_total", "counter", "Worlds that were started.",
+           counters->rounds_started);
+    single(page, "ctrund_restarts_total", "counter",
+           "Restarts that were taken from a run's budget.", counters->restarts);
+    head(page, "ctrund_failures_total", "counter",
+         "Failures of workers and nodes, by cause; consequences of others included.");
+    for (int i = CT_CAUSE_NONE + 1; i <= CT_CAUSE_LAST; i++)
+        sample(page, "ctrund_failures_total", "cause", ct_cause_name(i),
+               counters->failures[i]);
+}
+
+static void add_stores(struct page *page, const struct dispatch *dispatch)
+{
+    struct store_stats stats = {0};
+
+    if (dispatch->sum_stores)
+        dispatch->sum_stores(dispatch->context, &stats);
+    single(page, "ctrund_store_keys", "gauge", "Keys in all stores.", stats.keys);
+    single(page, "ctrund_store_clients", "gauge", "Clients of all stores.",
+           stats.clients);
+    single(page, "ctrund_store_waiting_clients", "gauge",
+           "Clients whose WAIT or BARRIER is pending.", stats.waiting);
+    single(page, "ctrund_store_data_bytes", "gauge", "Bytes held by all stores.",
+           stats.data_bytes);
+    single(page, "ctrund_store_requests", "gauge",
+           "Requests that the stores which are open now have executed.",
+           stats.requests);
+}
+
+static void add_connections(struct page *page, const struct conn_pool *pool)
+{
+    static const char *const kinds[] = {"agent", "store", "http", "silent"};
+    uint64_t counts[sizeof kinds / sizeof kinds[0]] = {0};
+    struct ct_list *it;
+
+    ct_list_for_each(it, &pool->conns) {
+        const struct conn_user *user = ct_list_entry(it, struct conn, node)->user;
+
+        for (size_t i = 0; user && user->kind && i < sizeof kinds / sizeof kinds[0];
+             i++)
+            counts[i] += strcmp(kinds[i], user->kind) == 0;
+    }
+    head(page, "ctrund_connections", "gauge", "Open connections, by what they speak.");
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        sample(page, "ctrund_connections", "kind", kinds[i], counts[i]);
+    head(page, "ctrund_refused_total", "counter",
+         "Connections that were turned away, by reason.");
+    for (int i = 0; i < REJECT_KINDS; i++)
+        sample(page, "ctrund_refused_total", "reason", reject_name((enum reject_kind)i),
+               pool->rejects.kinds[i].count);
+    single(page, "ctrund_received_bytes_total", "counter",
+           "Bytes from all connections.", pool->bytes_in);
+    single(page, "ctrund_sent_bytes_total", "counter", "Bytes to all connections.",
+           pool->bytes_out);
+}
+
+int metrics_format(struct ct_buf *out, const struct dispatch *dispatch)
+{
+    const struct counters *counters = &dispatch->runs.counters;
+    struct page page = {.out = out};
+
+    head(&page, "ctrund_info", "gauge", "Always 1; the label is the version.");
+    sample(&page, "ctrund_info", "version", ctrun_version(), 1);
+    add_runs(&page, dispatch);
+    add_rounds(&page, counters);
+    add_stores(&page, dispatch);
+    add_connections(&page, dispatch->pool);
+    seconds(&page, "ctrund_loop_lag_seconds", "How late the last timer of a round was.",
+            counters->lag_ms);
+    seconds(&page, "ctrund_loop_lag_max_seconds",
+            "How late a timer of a round was at most.", counters->lag_max_ms);
+    return page.rc;
+}

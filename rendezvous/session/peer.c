@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/session/peer.h"
+
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+void peer_send(struct peer *peer, const struct ct_message *message)
+{
+    gate_send(peer->gate, &peer->outbox, message);
+}
+
+void peer_refuse(struct peer *peer, int code, const char *text)
+{
+    struct ct_message out;
+
+    if (!peer->is_probe)
+        ct_log_seldom(peer->refused,
+                      code == CTRUN_E_OTHER_JOB ? CTRUN_LOG_WARN : CTRUN_LOG_INFO,
+                      "agent refused host=%s error=%s: %s", peer->host,
+                      ct_error_name(code), text);
+    if (code == CTRUN_E_AUTH)
+        conn_note(peer->conn, REJECT_UNPROVEN);
+    ct_message_init(&out, CT_MESSAGE_REFUSE);
+    out.refuse.code = code;
+    out.refuse.version = CT_FRAME_VERSION;
+    (void)ct_copy(out.refuse.text, sizeof out.refuse.text, text); /* our own words */
+    peer_send(peer, &out);
+    conn_finish(peer->conn);
+}

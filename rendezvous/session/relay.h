@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one agent of a run tells the others, and the round has no part in. */
+#ifndef RENDEZVOUS_SESSION_RELAY_H
+#define RENDEZVOUS_SESSION_RELAY_H
+
+#include "rendezvous/session/peer.h"
+#include "rendezvous/session/run.h"
+
+/* A signal that `peer` got, to every other member of its world. */
+void relay_signal(const struct peer *peer, const struct ct_signal *message);
+
+#endif

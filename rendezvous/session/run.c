@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/session/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "rendezvous/round/round_limits.h"
+#include "rendezvous/session/pause.h"
+#include "rendezvous/session/peer.h"
+#include "rendezvous/session/roster.h"
+#include "rendezvous/session/run_journal.h"
+#include "rendezvous/session/session_limits.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+void runs_init(struct runs *runs)
+{
+    ct_list_init(&runs->list);
+    run_memory_init(&runs->memory);
+    runs->began_ms = ct_now_ms();
+}
+
+void runs_close(struct runs *runs)
+{
+    struct ct_list *it, *keep;
+
+    ct_list_for_each_safe(it, keep, &runs->list)
+        run_forget(ct_list_entry(it, struct run, node));
+    run_memory_deinit(&runs->memory);
+}
+
+struct run *run_find(const struct runs *runs, const char *id)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &runs->list) {
+        struct run *run = ct_list_entry(it, struct run, node);
+
+        if (strcmp(run->id, id) == 0)
+            return run;
+    }
+    return NULL;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+/* The highest that anybody may know of. */
+static uint64_t generation_of(const struct round *round)
+{
+    return round->generation > round->floor ? round->generation : round->floor;
+}
+
+void run_forget(struct run *run)
+{
+    struct runs *runs = run->all;
+
+    ct_log_often(&runs->comings, CTRUN_LOG_INFO, "run forgotten run=%s", run->id);
+    if (run->round->state != ROUND_CLOSED)
+        run_memory_keep(&runs->memory, run->id, run->round->settings.instance,
+                        generation_of(run->round), run->round->restart_count,
+                        ct_now_ms());
+    ct_list_remove(&run->node);
+    runs->count--;
+    round_destroy(run->round);
+    run->round = NULL;
+    uv_close((uv_handle_t *)&run->timer, on_timer_closed);
+    if (runs->on_forget)
+        runs->on_forget(runs->context);
+}
+
+static uint64_t or_default(uint64_t value, uint64_t fallback)
+{
+    return value ? value : fallback;
+}
+
+/* Silence that ends the patience with a paused node. */
+static uint64_t pause_after(const struct ct_hello *hello)
+{
+    const uint64_t lost_after_ms = or_default(hello->lost_after_ms,
+                                              ROUND_LOST_AFTER_MS);
+
+    return lost_after_ms > UINT64_MAX / CT_PAUSE_LEASES
+               ? UINT64_MAX
+               : lost_after_ms * CT_PAUSE_LEASES;
+}
+
+/* A founding, unless the agent had workers of this very run here. */
+static uint64_t choose_instance(const struct ct_hello *hello)
+{
+    uint64_t instance = hello->instance;
+
+    if (instance == 0 &&
+        (getrandom(&instance, sizeof instance, 0) != (ssize_t)sizeof instance ||
+         instance == 0))
+        instance = ct_now_ns() | 1; /* no randomness: the time of this founding */
+    return instance;
+}
+
+/* Another server may have served this run here until we began, and workers of it live that we do
+ * not hear of. A server that was elected has its journal. */
+static uint64_t choose_founding_ms(const struct runs *runs, uint64_t lost_after_ms)
+{
+    return runs->is_elected ? 0 : runs->began_ms + round_outlive_ms(lost_after_ms);
+}
+
+static int create_round(struct round **out, const struct runs *runs,
+                        const struct ct_hello *hello)
+{
+    const uint64_t lost_after_ms = or_default(hello->lost_after_ms,
+                                              ROUND_LOST_AFTER_MS);
+    const struct round_settings settings = {
+        .instance = choose_instance(hello),
+        .found_after_ms = choose_founding_ms(runs, lost_after_ms),
+        .is_kept = runs->is_elected,
+        .min_nodes = hello->min_nodes,
+        .max_nodes = hello->max_nodes,
+        .max_restarts = hello->max_restarts,
+        .join_timeout_ms = or_default(hello->join_timeout_ms, ROUND_JOIN_TIMEOUT_MS),
+        .last_call_ms = hello->last_call_ms,
+        .lost_after_ms = lost_after_ms,
+        .node_unit = hello->node_unit,
+        .pause_ms = pause_after(hello),
+        .endpoint_port = runs->endpoint_port,
+        .expected = runs->expected,
+        .expected_count = runs->expected_count,
+    };
+
+    return round_create(out, &settings);
+}
+
+static void set_heartbeat(struct run *run, const struct ct_hello *hello)
+{
+    const uint64_t lost_after_ms = run->round->settings.lost_after_ms;
+
+    run->heartbeat_ms = or_default(hello->heartbeat_ms, ROUND_HEARTBEAT_MS);
+    if (run->heartbeat_ms < ROUND_HEARTBEAT_MIN_MS)
+        run->heartbeat_ms = ROUND_HEARTBEAT_MIN_MS;
+    if (run->heartbeat_ms > lost_after_ms / 2)
+        run->heartbeat_ms = lost_after_ms / 2; /* one may be late */
+}
+
+static void tell_created(const struct run *run)
+{
+    ct_log_often(&run->all->comings, CTRUN_LOG_INFO,
+                 "run created run=%s min_nodes=%u max_nodes=%u", run->id,
+                 run->round->settings.min_nodes, run->round->settings.max_nodes);
+}
+
+int run_renew(struct run *run, const struct ct_hello *hello)
+{
+    struct round *round;
+    int rc = create_round(&round, run->all, hello);
+
+    if (rc < 0)
+        return rc;
+    round_succeed(round, run->round);
+    round_raise_floor(round, generation_of(run->round));
+    round_destroy(run->round);
+    run->round = round;
+    run->mark.generation = 0; /* kept is the old one, until the new one has a world */
+    run->born_ms = ct_now_ms();
+    set_heartbeat(run, hello);
+    tell_created(run);
+    return 0;
+}
+
+struct run *run_open(struct runs *runs, const char *id, struct round *round,
+                     uint64_t heartbeat_ms)
+{
+    struct run *run = ct_zalloc(sizeof *run);
+
+    if (!run)
+        return NULL;
+    (void)ct_copy(run->id, sizeof run->id, id); /* same size */
+    run->round = round;
+    run->heartbeat_ms = heartbeat_ms;
+    run->all = runs;
+    run->born_ms = ct_now_ms();
+    run->timer_ms = UINT64_MAX;
+    run->timer.data = run;
+    (void)uv_timer_init(runs->loop, &run->timer); /* never fails */
+    uv_unref((uv_handle_t *)&run
+                 ->timer); /* the loop lives for connections, not for leases */
+    ct_list_add(&runs->list, &run->node);
+    runs->count++;
+    return run;
+}
+
+/* Workers of this run may live that this server did not start: its journal has lost a world, or an
+ * agent has just told of one. Its generations go on. */
+static void hold_back(struct round *round, const struct runs *runs, const char *run_id)
+{
+    const struct run_memory_entry *known = run_memory_find(&runs->memory, run_id);
+    uint64_t from_ms = round->settings.max_nodes >
+                       1; /* our machine may have been restarted */
+
+    if (runs->held_from_ms > from_ms)
+        from_ms = runs->held_from_ms;
+    if (runs->memory.lost_ms > from_ms)
+        from_ms = runs->memory.lost_ms;
+    if (known && known->heard_ms > from_ms)
+        from_ms = known->heard_ms;
+    if (known)
+        round_raise_floor(round, known->generation);
+    if (known && known->instance == round->settings.instance)
+        round->restart_count = known->restarts;
+    if (from_ms > 0 &&
+        ct_now_ms() - from_ms < round_outlive_ms(round->settings.lost_after_ms))
+        round_hold(round, from_ms);
+}
+
+struct run *run_create(struct runs *runs, const struct ct_hello *hello, int *rc)
+{
+    struct round *round = NULL;
+    struct run *run = NULL;
+
+    if ((*rc = create_round(&round, runs, hello)) == 0)
+        hold_back(round, runs, hello->run_id);
+    if (*rc == 0 && !(run = run_open(runs, hello->run_id, round, 0)))
+        *rc = -ENOMEM;
+    if (!run) {
+        round_destroy(round);
+        return NULL;
+    }
+    if (runs->has_ha && !runs->is_elected && hello->max_nodes > 1) {
+        run->listens_for_ms = RUN_HA_LISTEN_MS;
+        run->looked_ms = ct_now_ms();
+    }
+    set_heartbeat(run, hello);
+    tell_created(run);
+    return run;
+}
+
+/* ---- Actions ----------------------------------------------------------------------------- */
+
+/* Of events that agents can cause as often as they like some are left out: the next one says how many. */
+static bool is_event_due(struct run *run, uint64_t *left_out)
+{
+    return ct_often_is_due(&run->all->events, ct_now_ms(), left_out);
+}
+
+static void end_event(struct ct_event *event, uint64_t left_out)
+{
+    if (left_out > 0)
+        ct_event_int(event, "left_out", (int64_t)left_out);
+    ct_event_end(event);
+}
+
+static void tell_paused(struct run *run, const struct member *member)
+{
+    struct ct_event event;
+    uint64_t left_out;
+
+    ct_log_often(&run->all->changes, CTRUN_LOG_WARN,
+                 "agent is silent, but its host answers: paused host=%s",
+                 member->link.host);
+    if (!is_event_due(run, &left_out))
+        return;
+    ct_event_begin(&event, "member_paused");
+    ct_event_str(&event, "host", member->link.host);
+    ct_event_int(&event, "generation", (int64_t)member->start.generation);
+    end_event(&event, left_out);
+}
+
+static void tell_change(struct run *run, const struct round_action *action)
+{
+    const struct round *round = run->round;
+    struct ct_event event;
+    uint64_t left_out;
+
+    ct_log_often(&run->all->changes, CTRUN_LOG_INFO,
+                 "round: %s -> %s (%s) run=%s generation=%llu members=%zu",
+                 round_state_name(action->from), round_state_name(action->to),
+                 action->why, run->id, (unsigned long long)round->generation,
+                 round->members.count);
+    if (!is_event_due(run, &left_out))
+        return;
+    ct_event_begin(&event, "round_changed");
+    ct_event_str(&event, "run_id", run->id);
+    ct_event_str(&event, "from", round_state_name(action->from));
+    ct_event_str(&event, "to", round_state_name(action->to));
+    ct_event_str(&event, "why", action->why);
+    ct_event_int(&event, "generation", (int64_t)round->generation);
+    ct_event_int(&event, "restart_count", round->restart_count);
+    end_event(&event, left_out);
+}
+
+static void send_action(const struct round_action *action, enum ct_message_kind kind,
+                        const void *body, size_t size)
+{
+    struct peer *peer = action->peer;
+    struct ct_message out;
+
+    out.kind = kind;
+    memcpy(&out.hello, body, size); /* the union's members share their beginning */
+    gate_send(peer->gate, &peer->outbox, &out);
+}
+
+/* The host of the worker store learns who may use it. */
+static void send_roster(struct run *run, const struct round_action *action)
+{
+    const struct runs *runs = run->all;
+    struct ct_members members;
+    struct roster roster;
+
+    roster_init(&roster, run->round);
+    while (roster_next(&roster, &members)) {
+        if (runs->on_members)
+            runs->on_members(runs->context, &members);
+        else
+            send_action(action, CT_MESSAGE_MEMBERS, &members, sizeof members);
+    }
+}
+
+/* The others learn it where one message holds it: who is a rank, and who a stranger. */
+static void send_hosts(struct run *run, const struct round_action *action)
+{
+    struct ct_members members;
+    struct roster roster;
+
+    if (run->round->world_count > CT_MEMBER_KEYS_MAX)
+        return;
+    roster_init(&roster, run->round);
+    if (roster_next(&roster, &members) && members.is_last)
+        send_action(action, CT_MESSAGE_MEMBERS, &members, sizeof members);
+}
+
+static void send_waiting(struct run *run, const struct round_action *action)
+{
+    struct ct_waiting waiting = run->round->waiting;
+
+    waiting.is_standby = (uint8_t)(action->place < UINT8_MAX ? action->place
+                                                             : UINT8_MAX);
+    send_action(action, CT_MESSAGE_WAITING, &waiting, sizeof waiting);
+}
+
+/* The member left the round; its connection is still there to be closed. */
+static void part(struct peer *peer)
+{
+    peer->run = NULL;
+}
+
+static void send_verdict(const struct round *round, const struct round_action *action)
+{
+    const struct ct_verdict *verdict = &round->verdict; /* the message points at it */
+
+    send_action(action, CT_MESSAGE_VERDICT, &verdict, sizeof verdict);
+}
+
+static void send_start(struct run *run, const struct round_action *action)
+{
+    const struct member *member = member_find(&run->round->members, action->id);
+
+    if (member && member->start.group_rank == 0)
+        send_roster(run, action);
+    if (member && (member->start.group_rank > 0 || run->all->on_members))
+        send_hosts(run, action);
+    if (member)
+        send_action(action, CT_MESSAGE_START, &member->start, sizeof member->start);
+}
+
+static void execute(struct run *run, const struct round_action *action)
+{
+    const struct round *round = run->round;
+
+    switch (action->kind) {
+    case ROUND_SEND_START: send_start(run, action); break;
+    case ROUND_SEND_WAITING: send_waiting(run, action); break;
+    case ROUND_SEND_STOP:
+        send_action(action, CT_MESSAGE_STOP, &round->stop, sizeof round->stop);
+        break;
+    case ROUND_SEND_VERDICT: send_verdict(round, action); break;
+    case ROUND_SEND_REFUSE:
+        part(action->peer);
+        peer_refuse(action->peer, round->refuse.code, round->refuse.text);
+        break;
+    case ROUND_SEND_RESIZE:
+        send_action(action, CT_MESSAGE_RESIZE, &round->resize, sizeof round->resize);
+        break;
+    case ROUND_SEND_DRAIN:
+        send_action(action, CT_MESSAGE_DRAIN, &round->drain, sizeof round->drain);
+        break;
+    case ROUND_SEND_DRAINED:
+        send_action(action, CT_MESSAGE_DRAIN, &round->drained, sizeof round->drained);
+        break;
+    case ROUND_SEND_RESTART:
+        send_action(action, CT_MESSAGE_RESTART, &round->restart, sizeof round->restart);
+        break;
+    case ROUND_SEND_WAY:
+        send_action(action, CT_MESSAGE_WAY, &round->way, sizeof round->way);
+        break;
+    case ROUND_SEND_PEER: pause_send_peer(action->peer); break;
+    case ROUND_DROP:
+        conn_close(((struct peer *)action->peer)->conn,
+                   action->why ? action->why : "it is silent");
+        part(action->peer);
+        break;
+    case ROUND_CHANGED:
+        run->all->counters.rounds_started += action->to == ROUND_RUNNING;
+        if (action->to == ROUND_RUNNING && run->all->on_start)
+            run->all->on_start(run->all->context);
+        tell_change(run, action);
+        break;
+    case ROUND_SEND_RESUMED:
+        send_action(action, CT_MESSAGE_RESUMED, &round->resumed, sizeof round->resumed);
+        break;
+    case ROUND_REMOVED: break;
+    case ROUND_FORGET: run_forget(run); break;
+    }
+}
+
+/* When we were stopped ourselves (SIGSTOP, a suspended machine) everybody's lease is over, and
+ * the heartbeats that prove the contrary wait to be read: the loop reads them before it calls
+ * the timer again. */
+static bool look_again(struct run *run, uint64_t lag_ms)
+{
+    if (run->has_looked_again || lag_ms < run->heartbeat_ms / 2)
+        return false;
+    run->has_looked_again = true;
+    return true;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct run *run = timer->data;
+    const uint64_t now_ms = ct_now_ms();
+    const uint64_t lag_ms = now_ms > run->timer_ms ? now_ms - run->timer_ms : 0;
+
+    counters_set_lag(&run->all->counters, lag_ms);
+    if (look_again(run, lag_ms)) {
+        (void)uv_timer_start(&run->timer, on_timer, 1, 0);
+        return;
+    }
+    run->has_looked_again = false;
+    run->timer_ms = UINT64_MAX;
+    run_step(run, &(struct round_command){.kind = ROUND_TICK});
+}
+
+/* Deadlines mostly move away: the timer is only touched when it would come too late. */
+void run_arm_timer(struct run *run)
+{
+    const uint64_t look_ms = ct_now_ms() + RUN_HA_LOOK_MS;
+    uint64_t next_ms = round_next_ms(run->round);
+
+    if (run->listens_for_ms > 0 && next_ms > look_ms)
+        next_ms = look_ms;
+    if (next_ms >= run->timer_ms)
+        return;
+    run->timer_ms = next_ms;
+    (void)uv_timer_start(&run->timer, on_timer, (uint64_t)ct_left_ms(next_ms), 0);
+}
+
+/* However many nodes there are: a world that goes on elsewhere does not end by itself. What counts is
+ * the time in which this server could hear of it, not that in which it was stopped or frozen. */
+static void listen_first(struct run *run)
+{
+    const uint64_t now_ms = ct_now_ms(), passed_ms = now_ms - run->looked_ms;
+
+    if (run->listens_for_ms == 0)
+        return;
+    run->looked_ms = now_ms;
+    if (passed_ms < 2 * RUN_HA_LOOK_MS)
+        run->listens_for_ms -= passed_ms < run->listens_for_ms ? passed_ms
+                                                               : run->listens_for_ms;
+    round_wait(run->round, now_ms + run->listens_for_ms);
+}
+
+int run_try(struct run *run, const struct round_command *command)
+{
+    struct round *round = run->round;
+    struct counters *counters = &run->all->counters;
+    const uint32_t restarts = round->restart_count;
+    const uint64_t lost = round->lost_count;
+    int rc;
+
+    listen_first(run);
+    rc = round_step(round, command, ct_now_ms());
+
+    counters->restarts += round->restart_count - restarts;
+    counters->failures[CT_CAUSE_NODE_LOST] += round->lost_count - lost;
+    return rc;
+}
+
+/* Nothing of what its journal did not take may be told: its members are cut off. */
+static void abandon(struct run *run)
+{
+    ct_err("run given up, for its journal cannot be kept run=%s", run->id);
+    for (size_t i = 0; i < run->round->members.count; i++) {
+        struct peer *peer = run->round->members.list[i]->link.peer;
+
+        if (!peer)
+            continue; /* away */
+        peer->run = NULL;
+        conn_close(peer->conn, "the journal cannot be kept");
+    }
+    run_forget(run);
+}
+
+/* False when the run is gone. */
+static bool execute_all(struct run *run)
+{
+    const struct round *round = run->round;
+    const size_t count = round->action_count;
+    const struct journal_run source = {
+        .id = run->id, .heartbeat_ms = run->heartbeat_ms, .round = run->round};
+
+    if (run_journal_keep(run->all->journal, &run->mark, &source) < 0) {
+        abandon(run);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool is_last = round->actions[i].kind == ROUND_FORGET;
+
+        execute(run, &round->actions[i]);
+        if (is_last)
+            return false;
+    }
+    return true;
+}
+
+void run_execute(struct run *run)
+{
+    bool is_there = execute_all(run);
+    const struct member *unsure;
+
+    while (is_there && (unsure = round_find_unsure(run->round))) {
+        const bool is_paused = pause_is_acknowledged(unsure);
+
+        if (is_paused && !unsure->is_paused)
+            tell_paused(run, unsure);
+        (void)run_try(run, &(struct round_command){.kind = is_paused ? ROUND_PAUSED
+                                                                     : ROUND_SILENT,
+                                                   .id = unsure->link.id});
+        is_there = execute_all(run);
+    }
+    if (is_there)
+        run_arm_timer(run);
+}
+
+void run_step(struct run *run, const struct round_command *command)
+{
+    (void)run_try(run, command); /* only ROUND_ADD and ROUND_RESUME can fail */
+    run_execute(run);
+}

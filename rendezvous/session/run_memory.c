@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/session/run_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+
+void run_memory_init(struct run_memory *memory)
+{
+    *memory = (struct run_memory){0};
+    ct_list_init(&memory->entries);
+}
+
+static void drop(struct run_memory *memory, struct run_memory_entry *entry)
+{
+    ct_list_remove(&entry->node);
+    memory->count--;
+    free(entry);
+}
+
+static struct run_memory_entry *first(const struct run_memory *memory)
+{
+    return ct_list_entry(memory->entries.next, struct run_memory_entry, node);
+}
+
+void run_memory_deinit(struct run_memory *memory)
+{
+    while (memory->count > 0)
+        drop(memory, first(memory));
+}
+
+static struct run_memory_entry *find(const struct run_memory *memory,
+                                     const char *run_id)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &memory->entries) {
+        struct run_memory_entry *entry = ct_list_entry(it, struct run_memory_entry,
+                                                       node);
+
+        if (strcmp(entry->run_id, run_id) == 0)
+            return entry;
+    }
+    return NULL;
+}
+
+const struct run_memory_entry *run_memory_find(const struct run_memory *memory,
+                                               const char *run_id)
+{
+    return find(memory, run_id);
+}
+
+/* NULL: out of memory, which counts as forgotten. */
+static struct run_memory_entry *touch(struct run_memory *memory, const char *run_id,
+                                      uint64_t now_ms)
+{
+    struct run_memory_entry *entry = find(memory, run_id);
+
+    if (entry) {
+        ct_list_remove(&entry->node);
+    } else {
+        if (memory->count == RUN_MEMORY_MAX) {
+            drop(memory, first(memory));
+            memory->lost_ms = now_ms;
+        }
+        if (!(entry = ct_zalloc(sizeof *entry))) {
+            memory->lost_ms = now_ms;
+            return NULL;
+        }
+        (void)ct_copy(entry->run_id, sizeof entry->run_id, run_id); /* same size */
+        memory->count++;
+    }
+    ct_list_add(&memory->entries, &entry->node);
+    return entry;
+}
+
+static void raise_generation(struct run_memory_entry *entry, uint64_t generation)
+{
+    /* An agent may say what it likes: the number must not come near its end. */
+    if (generation > entry->generation && generation - entry->generation < UINT32_MAX)
+        entry->generation = generation;
+}
+
+void run_memory_keep(struct run_memory *memory, const char *run_id, uint64_t instance,
+                     uint64_t generation, uint32_t restarts, uint64_t now_ms)
+{
+    struct run_memory_entry *entry = touch(memory, run_id, now_ms);
+
+    if (!entry)
+        return;
+    entry->instance = instance;
+    entry->restarts = restarts;
+    raise_generation(entry, generation);
+}
+
+void run_memory_hear(struct run_memory *memory, const char *run_id, uint64_t generation,
+                     uint64_t now_ms)
+{
+    struct run_memory_entry *entry = touch(memory, run_id, now_ms);
+
+    if (!entry)
+        return;
+    entry->heard_ms = now_ms;
+    raise_generation(entry, generation);
+}

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a run whose surroundings fail it: no temporary directory, a console that nobody
+reads or that is full, a pipe for events without a reader."""
+import json
+import os
+import re
+import subprocess
+
+import ctrun
+import launch
+import pytest
+from terminal import Terminal
+
+
+def test_events_for_a_pipe_that_nobody_reads_are_left_out(box):
+    os.mkfifo(box.path("pipe"))
+    run = box.ctrun("--nproc-per-node=2", "echo", "hello", env={"CTRUN_EVENTS": str(box.path("pipe"))})
+    assert run.code == 0 and run.out == "hello\nhello\n", run
+    assert run.err.count("ctrun: warning: CTRUN_EVENTS=") == 1, run
+    assert "pipe: nobody reads this pipe; events are not written\n" in run.err, run
+
+
+def test_a_reader_of_events_that_goes_away_ends_nothing(box):
+    os.mkfifo(box.path("pipe"))
+    reader = os.open(box.path("pipe"), os.O_RDONLY | os.O_NONBLOCK)
+    run = box.start_ctrun("--nproc-per-node=2", ctrun.program("victim"), "touch", "up%r", "await", "go",
+                          "exit", "3", env={"CTRUN_EVENTS": str(box.path("pipe"))})
+    ctrun.wait_until(lambda: len(list(box.dir.glob("up?"))) == 2, lambda: str(run))
+    os.close(reader)
+    box.path("go").touch()
+    assert run.wait() == 3, run
+
+
+@pytest.mark.parametrize("words", [[], ["--nproc-per-node=2"]])
+def test_without_a_temporary_directory_workers_run_and_get_no_error_file(box, words):
+    dump = launch.Dump(box)
+    run = box.ctrun(*words, dump.program, env={**dump.env, "TMPDIR": "/nonexistent"})
+    assert run.code == 0, run
+    assert {e["TORCHELASTIC_ERROR_FILE"] for e in dump.environments().values()} == {""}
+    assert run.err.count("ctrun: warning: workers get no error file: log directory /nonexistent/") == 1, run
+
+
+def test_without_a_temporary_directory_a_failure_is_told(box):
+    run = box.ctrun("--nproc-per-node=2", "sh", "-c", "echo last words >&2; exit 3",
+                    env={"TMPDIR": "/nonexistent"})
+    assert run.code == 3 and "error[E_EXIT]: rank" in run.err and "last words" in run.err, run
+
+
+def test_without_a_temporary_directory_files_that_were_asked_for_are_refused(box):
+    run = box.ctrun("-t1", "true", env={"TMPDIR": "/nonexistent"})
+    assert run.code == 1 and "could not be started: log directory /nonexistent/" in run.err, run
+
+
+SECRETS = "echo before; echo HF_TOKEN=swordfish https://bob:hunter2@host/ key=3 >&2; exit 3"
+
+
+def test_secrets_of_a_failed_worker_are_in_no_report(box):
+    run = box.ctrun("--nproc-per-node=2", "--log-dir=D", "sh", "-c", SECRETS)
+    report = run.err[run.err.index("ctrun: error["):]
+    assert run.code == 3 and "HF_TOKEN=*** https://bob:***@host/ key=3" in report, run
+    assert "swordfish" not in report and "hunter2" not in report, run
+    assert "HF_TOKEN=swordfish https://bob:hunter2@host/" in run.err, "the worker's own output is kept"
+    [path] = box.dir.glob("D/*/summary.json")
+    assert "HF_TOKEN=***" in path.read_text() and "swordfish" not in path.read_text()
+
+
+def test_secrets_of_an_error_file_are_in_no_report(box):
+    words = "ValueError: no access with " + "x" * 3000 + " API_KEY=swordfish " + "y" * 3000
+    box.write("fail.sh", "printf '%s' '" + json.dumps({"message": {"message": words, "extraInfo": {
+        "py_callstack": words, "timestamp": "1"}}}) + "' > $TORCHELASTIC_ERROR_FILE; exit 3", 0o755)
+    run = box.ctrun("sh", "fail.sh")
+    assert run.code == 3 and "API_KEY=***" in run.err and "swordfish" not in run.err, run
+
+
+def test_secrets_are_shown_when_the_user_says_so(box):
+    run = box.ctrun("--nproc-per-node=2", "--log-dir=D", "--redact=off", "sh", "-c", SECRETS)
+    assert "swordfish" in run.err[run.err.index("ctrun: error["):], run
+
+
+def test_settings_are_printed_without_secrets(box):
+    words = ["--role=db=1:sh --password=hunter2", "--print-config"]
+    run = box.ctrun(*words)
+    assert run.code == 0 and "--password=***" in run.out and "hunter2" not in run.out, run
+    assert "hunter2" in box.ctrun(*words, env={"CTRUN_REDACT": "off"}).out
+
+
+TWO_NODES = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-id=exp"]
+
+
+def two_nodes(box, *words):
+    """Both ends of a run of two nodes on this machine, the first one first."""
+    meet = [*TWO_NODES, f"--rdzv-endpoint=127.0.0.1:{launch.free_port()}", *words]
+    runs = [box.start_ctrun(*meet) for _ in range(2)]
+    for run in runs:
+        run.wait()
+    return sorted(runs, key=lambda run: "ctrun: run 'exp'" not in run.err)
+
+
+def test_a_run_of_several_nodes_tells_once_how_to_see_it(box):
+    first, other = two_nodes(box, "true")
+    assert first.err.count("ctrun: run 'exp': 2 nodes, 1+1 = 2 workers; see it by: ctrunctl status\n") == 1
+    assert "ctrunctl status" not in other.err, other
+
+
+def test_quiet_leaves_warnings_and_errors_only(box):
+    for run in two_nodes(box, "--quiet", "sh", "-c", "exit 3"):
+        assert run.code == 3 and "ctrun: error[E_EXIT]: " in run.err, run
+        assert "ctrunctl status" not in run.err and "waiting" not in run.err, run
+    run = box.ctrun("-q", "true", env={"TMPDIR": "/nonexistent"})
+    assert run.err.startswith("ctrun: warning: "), run
+
+
+def test_a_run_on_a_terminal_tells_how_to_see_it_and_one_in_a_pipe_is_quiet(box):
+    line = f"{ctrun.program('ctrun')} --nproc-per-node=2 --rdzv-id=exp --standalone true"
+    assert "2 workers; see it by: ctrunctl status" in box.run("script", "-qec", line, "/dev/null").out
+    assert box.run(*line.split()).err == ""
+
+
+def test_own_lines_have_the_time_when_asked_and_workers_lines_have_not(box):
+    run = box.ctrun("--timestamps", "--nproc-per-node=2", "sh", "-c", "echo hello; exit 3")
+    stamp = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d{4} ctrun: error\[E_EXIT\]: "
+    assert run.code == 3 and re.search(stamp, run.err, re.M), run
+    assert re.search("^torch.distributed.elastic", run.err, re.M), run
+    assert set(run.out.splitlines()) == {"hello"}, run
+
+
+def test_a_line_without_end_is_shown_and_goes_on_with_its_prefix(box):
+    run = box.start_ctrun("--nproc-per-node=2", "-t3", "--log-dir=D", "--duplicate-stdout-filters=name", ctrun.program("victim"),
+                          "@0", "write", "name? ", "await", "go", "write", "bob\\n",
+                          "@1", "await", "other", "write", "hello\\n", "await", "go")
+    ctrun.wait_until(lambda: run.out == "[default0]:name? ", lambda: str(run))
+    box.path("other").touch()
+    ctrun.wait_until(lambda: run.out == "[default0]:name? \n[default1]:hello\n", lambda: str(run))
+    box.path("go").touch()
+    assert run.wait() == 0
+    assert run.out == "[default0]:name? \n[default1]:hello\n[default0]:bob\n", run
+    [path] = box.dir.glob("D/*/attempt_0/0/stdout.log")
+    assert path.read_text() == "name? bob\n"
+    [path] = box.dir.glob("D/*/attempt_0/filtered_stdout.log")
+    assert path.read_text() == "[default0]:name? bob\n", "of whole lines"
+
+
+def test_a_line_that_nobody_interrupts_goes_on_where_it_was(box):
+    run = box.start_ctrun("--nproc-per-node=2", ctrun.program("victim"), "@0", "write", "Loading... ",
+                          "await", "go", "write", "done\\n", "@1", "await", "go")
+    ctrun.wait_until(lambda: run.out == "Loading... ", lambda: str(run))
+    box.path("go").touch()
+    assert run.wait() == 0 and run.out == "Loading... done\n", run
+
+
+FAIL = ["sh", "-c", "[ $RANK = 1 ] && { echo last words >&2; exit 3; }; exec sleep 60"]
+
+
+def test_one_node_reports_a_failure_and_the_others_name_it(box):
+    runs = two_nodes(box, *FAIL)
+    assert [run.code for run in runs] == [3, 3], runs
+    [other] = [run for run in runs if "Root Cause" not in run.err]
+    [reporter] = [run for run in runs if "Root Cause" in run.err]
+    assert "last words" in reporter.err, reporter
+    line = re.search(r"^ctrun: error\[E_EXIT\]: rank 1 .*\n", reporter.err, re.M)[0]
+    assert other.err.endswith(line) and other.err.count("\n  ") == 0, other
+
+
+def test_a_report_in_a_pipe_ends_with_torchruns_table(box):
+    run = box.ctrun("--nproc-per-node=8", *FAIL)
+    assert run.err.endswith("=\n") and "SIGTERM" not in run.err, run
+    assert "\n  7 other ranks were stopped by ctrun: 0, 2-7\n" in run.err, run
+    whole = box.ctrun("--nproc-per-node=8", "--summary=torchrun", *FAIL)
+    assert whole.err.count("  exitcode  : -15 ") == 7, whole
+    short = box.ctrun("--nproc-per-node=8", "--summary=short", *FAIL)
+    assert "ChildFailedError" not in short.err and "stopped by ctrun" in short.err, short
+
+
+TRACEBACK = "import os\n" + "".join(f"def f{i}(): f{i + 1}()\n" for i in range(5)) + """
+def f5():
+    raise ValueError("boom")
+if os.environ["RANK"] == "1": f0()
+__import__("signal").pause()
+"""
+
+
+def test_on_a_terminal_the_cause_comes_last_and_whole(box):
+    box.write("fail.py", TRACEBACK)
+    run = Terminal(box, "--nproc-per-node=8", f"{box.dir}/fail.py")
+    assert run.wait() == 1
+    report = run.text[run.text.index("ctrun: error[E_EXIT]: rank 1 "):]
+    assert "ChildFailedError" not in run.text and len(report.splitlines()) < 30, run.text
+    assert all(f"in f{i}" in report for i in range(6)) and "ValueError: boom" in report, report
+
+
+LOST = "ctrun: warning: standard output cannot be written any more: "
+WRITE = "import os, sys\nwhile True:\n    os.write(1, b'a line\\n')\n"
+
+
+def start_to(box, out, *words):
+    """ctrun with this standard output, and the file of its standard error."""
+    box.write("write.py", WRITE)
+    with open(box.path("err"), "wb") as err:
+        return subprocess.Popen([ctrun.program("ctrun"), *words], stdout=out, stderr=err,
+                                stdin=subprocess.DEVNULL, env=box.env, cwd=box.dir), box.path("err")
+
+
+def end_of(process, err):
+    ctrun.wait_until(lambda: process.poll() is not None, lambda: f"the end after {err.read_text()}")
+    return process.returncode, err.read_text()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("program, code", [(["sh", "-c", "while :; do echo x; done"], 141),
+                                           (["python3", "write.py"], 1)])
+def test_a_reader_that_goes_away_ends_workers_as_it_would_without_ctrun(box, workers, program, code):
+    process, err = start_to(box, subprocess.PIPE, f"--nproc-per-node={workers}", *program)
+    process.stdout.readline()
+    process.stdout.close()
+    found, text = end_of(process, err)
+    assert found == code and text.count(LOST + "Broken pipe\n") == 1, text
+    assert "SIGPIPE" in text or "BrokenPipeError" in text, text
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_full_disk_below_standard_output_ends_workers_with_an_error(box, workers):
+    with open("/dev/full", "wb") as full:
+        process, err = start_to(box, full, f"--nproc-per-node={workers}", "python3", "write.py")
+    found, text = end_of(process, err)
+    assert found == 1 and "ctrun: error[E_EXIT]: rank " in text, text
+    assert workers == 1 or text.count(LOST + "No space left on device\n") == 1, text
+
+
+def test_with_log_files_a_run_goes_on_when_nobody_reads_the_console(box):
+    process, err = start_to(box, subprocess.PIPE, "--nproc-per-node=2", "-t3", "--log-dir=D", ctrun.program("victim"),
+                            "write", "one\\n", "await", "go", "write", "two\\n")
+    process.stdout.readline()
+    process.stdout.close()
+    box.path("go").touch()
+    found, text = end_of(process, err)
+    assert found == 0 and text.count(LOST) == 1, text
+    assert [path.read_text() for path in box.dir.glob("D/*/attempt_0/*/stdout.log")] == ["one\ntwo\n"] * 2
+
+
+def test_a_report_that_nobody_reads_changes_neither_exit_code_nor_summary(box):
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.Popen([ctrun.program("ctrun"), "--nproc-per-node=2", "--log-dir=D", "sh", "-c", "exit 3"],
+                               stdout=writer, stderr=writer, stdin=subprocess.DEVNULL, env=box.env, cwd=box.dir)
+    os.close(writer)
+    ctrun.wait_until(lambda: process.poll() is not None, "the end")
+    assert process.returncode == 3
+    [path] = box.dir.glob("D/*/summary.json")
+    assert json.loads(path.read_text())["exit_code"] == 3

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The variables that start Gloo at scale: on all nodes or on none, where PyTorch is new enough."""
+import sys
+
+import ctrun
+import pytest
+
+NAMES = ("GLOO_ENABLE_STORE_V2_API", "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER", "TORCH_GLOO_LAZY_INIT")
+TELL = f"import os; print('told', *[os.environ.get(name, '-') for name in {NAMES}], flush=True)\n"
+
+
+def make_python(box, version, name="py"):
+    """An interpreter beside whose libraries a torch of that version lies."""
+    torch = box.path(f"{name}/lib/python3.11/site-packages/torch")
+    torch.mkdir(parents=True)
+    if version is not None:
+        (torch / "version.py").write_text(f"from typing import Optional\n__all__ = []\n{version}\n")
+    box.path(f"{name}/bin").mkdir()
+    return box.write(f"{name}/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n', 0o755)
+
+
+def told(run):
+    return {line for line in run.out.splitlines() if line.startswith("told ")}
+
+
+@pytest.mark.parametrize("version, is_set", [
+    ("__version__ = '2.15.0+cpu'", True), ("__version__ = '2.16.1'", True), ("__version__ = '3.0.0a0'", True),
+    ("__version__ = '2.14.9'", False), ("__version__ = '1.13.0a0'", False), ("__version__ = '15'", False),
+    ("version = 7", False), (None, False)])
+def test_they_are_set_for_a_pytorch_that_knows_them(box, version, is_set):
+    run = box.ctrun("--standalone", "--nproc-per-node=2", box.write("tell.py", TELL),
+                    env={"PYTHON_EXEC": make_python(box, version)})
+    assert run.code == 0 and told(run) == {"told 1 1 1" if is_set else "told - - -"}, run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_that_the_user_has_set_leaves_all_to_him(box, name):
+    run = box.ctrun("--standalone", box.write("tell.py", TELL),
+                    env={"PYTHON_EXEC": make_python(box, "__version__ = '2.15.0'"), name: "0"})
+    assert told(run) == {"told " + " ".join("0" if n == name else "-" for n in NAMES)}, run
+
+
+def test_a_program_that_is_no_python_has_none(box):
+    python = make_python(box, "__version__ = '2.15.0'")
+    run = box.ctrun("--standalone", "--no-python", python, "-c", TELL)
+    assert told(run) == {"told - - -"}, run
+
+
+@pytest.mark.parametrize("second, is_set", [("2.15.0", True), ("2.14.0", False)])
+def test_two_nodes_have_them_or_neither(box, second, is_set):
+    script, port, runs = box.write("tell.py", TELL), ctrun.free_port(), []
+    for n, version in enumerate(("2.15.0", second)):
+        runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=scale", script,
+                                    env={"PYTHON_EXEC": make_python(box, f"__version__ = '{version}'", f"py{n}")}))
+        box.wait_event("agent_state", n + 1, to="joining")
+    assert [run.wait(60) for run in runs] == [0, 0], runs
+    assert [told(run) for run in runs] == [{"told 1 1 1" if is_set else "told - - -"}] * 2, runs

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the manual pages quote is what the programs print, and their examples, as a reader sees them,
+do what the text says."""
+import html
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import ctrun
+import pytest
+
+MAN = ctrun.ROOT / "man"
+PAGES = sorted(path.name for path in MAN.glob("*.[1-8]"))
+DIAGRAMS = ("FORMING ->", "launcher ->", "waiting ->")
+STUBS = {  # what a cluster would have
+    "srun": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+    "squeue": "echo 2030-01-01T00:00:00",
+    "scontrol": 'echo "$@" >>scontrol.log',
+    "apptainer": "exit 0",
+}
+pytestmark = pytest.mark.skipif(not shutil.which("mandoc"), reason="no mandoc here")
+
+
+def examples():
+    """[(page, text)] of the pages as they are shown: the lines that stand by themselves."""
+    found = []
+    for page in PAGES if shutil.which("mandoc") else []:
+        shown = subprocess.run(["mandoc", "-T", "html", str(MAN / page)], capture_output=True,
+                               text=True, check=True).stdout
+        for line, block in re.findall(r'<div class="Bd Bd-indent">\s*<code class="Li">(.*?)</code>'
+                                      r"|<pre>(.*?)</pre>", shown, re.S):
+            text = html.unescape(re.sub(r"<[^>]*>", "", line or block)).strip()
+            found.append((page, " ".join(text.split()) if line else text))
+    return found
+
+
+@pytest.fixture
+def cluster(box):
+    """The environment of a shell on a machine with Slurm and ctrun."""
+    box.path("bin").mkdir()
+    for name, body in STUBS.items():
+        box.write(f"bin/{name}", f"#!/bin/sh\n{body}\n", 0o755)
+    for name in ("train", "serve"):
+        box.write(name, "#!/bin/sh\n", 0o755)
+    box.write("train.py", "")
+    folder = pathlib.Path(ctrun.program("ctrun")).parent
+    return {"PATH": f"{box.path('bin')}:{folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+
+
+def test_every_page_with_examples_shows_them():
+    counts = {page: len(re.findall(r"^\.(?:Dl|Bd -literal)", (MAN / page).read_text(), re.M))
+              for page in PAGES}
+    shown = [page for page, _ in examples()]
+    assert {page: shown.count(page) for page in PAGES} == counts
+
+
+@pytest.mark.parametrize("page, text", examples(), ids=lambda value: value[:40])
+def test_an_example_is_accepted_as_it_is_shown(box, cluster, page, text):
+    """Mostly a plan, that starts nothing; ctrunctl finds no run."""
+    if text.startswith(DIAGRAMS):
+        return
+    if text.startswith("struct"):
+        box.write("x.c", "#include <ctrun.h>\nint f(float *data, size_t count);\n"
+                  f"int f(float *data, size_t count) {{ {text}\nreturn 0; }}\n")
+        run = box.run(os.environ.get("CC", "cc"), f"-I{ctrun.ROOT}/worker_sdk/include", "-Wall",
+                      "-Werror", "-fsyntax-only", "x.c")
+        assert run.code == 0, run
+        return
+    if text.startswith("#"):
+        run = box.ctrun("--config", box.write("x.conf", text + "\n"), "--nproc-per-node=1",
+                        "--print-config", "train.py")
+        assert run.code == 0, run
+        return
+    text = text.replace("--stage=/nfs/venv,", "--stage=")  # is not here
+    script = box.write("x.sh", text + "\n")
+    assert box.run("bash", "-n", script).code == 0
+    command = text.split()[0]
+    if command in ("cmake", "ctrund") or ("jq" in text and not shutil.which("jq")):
+        return
+    env = {**cluster, "CTRUN_CONTROL_DIR": str(box.path("control"))}
+    if "jq" not in text:  # that looks at what a run has written
+        env["CTRUN_DRY_RUN"] = "1"
+    run = box.run("bash", script, env=env)
+    if command == "ctrunctl":
+        assert run.code == 1 and "E_NOT_FOUND" in run.err, run
+    else:
+        assert run.code == 0 and "not found" not in run.err, run
+
+
+@pytest.mark.parametrize("code", [0, 1, 75])
+def test_the_job_is_requeued_after_75_alone_and_keeps_its_code(box, cluster, code):
+    text, = [text for page, text in examples() if "scontrol requeue" in text]
+    box.write("bin/srun", f"#!/bin/sh\nexit {code}\n", 0o755)
+    run = box.run("bash", box.write("x.sh", text + "\n"), env=cluster)
+    assert run.code == code, run
+    assert box.path("scontrol.log").exists() == (code == 75), run
+
+
+# ---- Quotes --------------------------------------------------------------------------------
+
+
+VALUE = r"\S*\d\S*(?: (?:s|GB)\b)?|'[^']*'\S*|SIG[A-Z]+\S*|/\S+|no-such-program:"
+
+
+def printed():
+    """All strings of the sources; what a format puts in is left out."""
+    texts = []
+    for folder in ("agent", "launcher", "rendezvous", "worker_sdk"):
+        for path in sorted((ctrun.ROOT / folder).rglob("*.[ch]")):
+            source = re.sub(r"/\*.*?\*/", " ", path.read_text(), flags=re.S)
+            for match in re.finditer(r'"(?:\\.|[^"\\])*"(?:[\s\\]*"(?:\\.|[^"\\])*")*', source):
+                joined = "".join(re.findall(r'"((?:\\.|[^"\\])*)"', match[0]))
+                texts.append(re.sub(r"%[-+ #0-9.*]*(?:ll|l|z|h)?[a-zA-Z]", "\0", joined))
+    return "\1".join(texts)
+
+
+def test_each_text_that_ctrun_errors_quotes_is_printed():
+    """The words between its values; a sentence may be put together from two strings."""
+    texts = printed()
+    quotes = re.findall(r"^\.It Sy .*\n\.Ql (.*)", (MAN / "ctrun-errors.7").read_text(), re.M)
+    assert len(quotes) > 30
+    for quote in quotes:
+        for words in (run.split() for run in re.split(VALUE, quote)):
+            pieces = 0
+            while words:
+                most = next((n for n in range(len(words), 0, -1)
+                             if " ".join(words[:n]).strip(" ,;()") in texts), 0)
+                assert most, (quote, words[0])
+                words = words[most:]
+                pieces += 1
+            assert pieces <= 2, (quote, pieces)

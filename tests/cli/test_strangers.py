@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What another user of the same machine can do to a run: nothing."""
+import os
+import shutil
+import signal
+import socket
+import sys
+
+import ctrun
+import launch
+import pytest
+import stranger
+
+pytestmark = stranger.needed
+
+
+def c10d(port, *more):
+    return ["--nnodes=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}",
+            "--rdzv-conf=is_host=1", *more]
+
+
+TRY_AGAIN = """
+while [ $TORCHELASTIC_RESTART_COUNT = 0 ]; do [ -e "$GO" ] && exit 1; sleep 0.05; done
+ulimit -Sn
+"""
+
+
+@pytest.mark.parametrize("text", ["", "GET /status HTTP/1.1\r\n\r\n"])
+def test_idle_connections_do_not_keep_workers_from_starting_again(box, text):
+    """Each is a descriptor, and the limit is low: ulimit -n 200."""
+    port = launch.free_port()
+    run = box.start("prlimit", "--nofile=150:200", ctrun.program("ctrun"),
+                    *c10d(port, "--nproc-per-node=4", "--max-restarts=1", "--open-files=keep",
+                          "sh", "-c", TRY_AGAIN),
+                    env={"GO": str(box.path("go")), "CTRUN_TOKEN": "a token of 32 letters, for tests"})
+    box.wait_workers(4)
+    others = stranger.hold(box, port, 400, text)
+    box.write("go", "")
+    assert run.wait() == 0, run
+    assert run.out.split().count("150") == 4, "workers have the user's own limit"
+    others.signal(9)
+    others.wait()
+
+
+KNOCK = """
+import socket, sys
+refused = 0
+for _ in range(1000):
+    with socket.socket(socket.AF_UNIX) as s:
+        try:
+            s.connect(sys.argv[1])
+        except PermissionError:
+            refused += 1
+print(refused)
+"""
+
+
+def test_other_users_do_not_reach_the_worker_socket(box):
+    box.dir.chmod(0o755)
+    run = box.start_ctrun("--standalone", "sleep", "600", env={"LOGLEVEL": "DEBUG"})
+    [pid] = box.wait_workers(1).values()
+    name = ctrun.environment(pid)["CTRUN_AGENT_SOCKET"]
+    assert os.stat(name).st_mode & 0o777 == 0o600
+    assert stranger.run(box, KNOCK, name) == "1000\n"
+    assert "worker socket" not in run.err, run
+    run.signal(15)
+    run.wait()
+    assert not os.path.exists(name)
+
+
+IN_A_SQUATTED_TMP = """
+mount -t tmpfs -o mode=1777 none /tmp
+setpriv --reuid=$1 --regid=65534 --clear-groups mkdir /tmp/ctrun-$(id -u)
+cd "$2"
+TMPDIR="$3" ./ctrun --standalone sh -c 'echo "$CTRUN_AGENT_SOCKET"; sleep 600' &
+until ./ctrunctl status 2>&1; do kill -0 $! || exit 1; sleep 0.1; done
+ls -d /tmp/*
+kill $!; wait
+"""
+
+
+def test_a_squatter_of_the_folder_below_tmp_costs_another_folder(box):
+    """In a /tmp of its own. ctrunctl finds the run all the same, and the worker its agent."""
+    ctrun.needs_mounts()
+    run = box.run("unshare", "-m", "sh", "-c", IN_A_SQUATTED_TMP, "sh", str(stranger.UID),
+                  os.path.dirname(ctrun.program("ctrun")), "/var/tmp",
+                  env={"CTRUN_CONTROL_DIR": "", "XDG_RUNTIME_DIR": "", "CTRUN_EVENTS": ""})
+    ours = f"/tmp/ctrun-{os.geteuid()}-"
+    assert "\nrun " in run.out and run.out.count(ours) >= 2, run
+    assert "belongs to" not in run.out.partition("\nrun ")[2], run
+    assert "control socket" not in run.err, run
+
+
+PING = """
+import socket, struct, sys
+for source in ["127.0.0.1", "127.0.0.9"]:
+    try:
+        with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10, (source, 0)) as sock:
+            sock.sendall(b"\\x00\\xce\\xf7\\x85\\x3c\\x0d" + struct.pack("<I", 7))
+            print("pong" if sock.recv(4) == struct.pack("<I", 7) else "refused")
+    except ConnectionError:
+        print("refused")
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as sock:  # and goes at once
+    sock.sendall(b"\\x00\\xce\\xf7\\x85\\x3c\\x01" + struct.pack("<Q1sQ1s", 1, b"k", 1, b"v"))
+"""
+COUNT_KEYS = """
+import socket, struct, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10) as sock:
+    sock.sendall(b"\\x00\\xce\\xf7\\x85\\x3c\\x07")
+    print(struct.unpack("<Q", sock.recv(8))[0])
+"""
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+@pytest.mark.parametrize("access, answer, keys", [("members", "refused", 0), ("any", "pong", 1)])
+def test_the_workers_store_takes_no_other_user_of_this_machine(box, is_static, access, answer, keys):
+    where = f"--master-port={launch.free_port()}" if is_static else "--standalone"
+    run = box.start_ctrun(where, f"--store-access={access}", "--nproc-per-node=2", "sleep", "600")
+    port = ctrun.environment(next(iter(box.wait_workers(2).values())))["MASTER_PORT"]
+    assert stranger.run(box, PING, port).split() == [answer] * 2, run
+    ours = box.run(sys.executable, "-c", COUNT_KEYS, port)
+    assert ours.out == f"{keys}\n", ours
+    told = run.err.count("it is another user's process on this machine")
+    assert told == (access == "members"), run
+    run.signal(15)
+    run.wait()
+
+
+def test_who_looks_whether_the_store_is_open_is_called_no_other_user(box):
+    """A connection that is closed before it is accepted: whose it was is not known."""
+    run = box.start_ctrun("--standalone", "--nproc-per-node=2", "sleep", "600")
+    worker = next(iter(box.wait_workers(2).values()))
+    port = int(ctrun.environment(worker)["MASTER_PORT"])
+    agent = ctrun.parent_of(worker)
+    os.kill(agent, signal.SIGSTOP)
+    for _ in range(20):
+        socket.create_connection(("127.0.0.1", port)).close()
+    os.kill(agent, signal.SIGCONT)
+    assert box.run(sys.executable, "-c", COUNT_KEYS, str(port)).out == "0\n"
+    assert "refused" not in run.err, run
+    run.signal(15)
+    run.wait()
+
+
+LOOK = """
+import os, sys
+for path in sys.argv[1:]:
+    try:
+        os.listdir(path) if os.path.isdir(path) else open(path).read()
+        print("read", path)
+    except PermissionError:
+        print("refused")
+"""
+
+
+def test_other_users_read_neither_logs_nor_events(box):
+    """Whatever the umask is."""
+    box.dir.chmod(0o755)
+    logs = box.path("logs")
+    run = box.run("sh", "-c", 'umask 0; exec "$@"', "sh", ctrun.program("ctrun"), "--standalone",
+                  f"--log-dir={logs}", "--redirects=3", "sh", "-c", "echo secret")
+    assert run.code == 0, run
+    made = [path for path in logs.rglob("*")] + [logs, box.events_path]
+    assert any(path.name == "stdout.log" for path in made)
+    assert {oct(path.stat().st_mode & 0o777) for path in made} <= {"0o700", "0o600"}
+    seen = stranger.run(box, LOOK, str(box.events_path), str(logs))
+    assert seen == "refused\nrefused\n"
+
+
+TOKEN = "0f3a-a-token-that-must-not-be-in-a-core-file-77b1"
+
+
+def cores(box, pids):
+    """What gdb writes of them: as the kernel would, and as a user sends it to somebody."""
+    for pid in pids:
+        made = box.run("gcore", "-o", str(box.path("core")), str(pid), seconds=120)
+        assert made.code == 0, made
+        yield box.path(f"core.{pid}").read_bytes()
+
+
+@pytest.mark.skipif(not shutil.which("gcore"), reason="gdb is not installed")
+@pytest.mark.skipif(ctrun.SLOW > 1, reason="a core file with the shadow memory of a sanitizer fills the disk")
+def test_core_files_do_not_have_the_token(box):
+    """Of guard, agent and a ctrund, in the midst of a run."""
+    secret = {"CTRUN_TOKEN": TOKEN}
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0", env=secret)
+    line = ctrun.wait_until(lambda: daemon.out if "\n" in daemon.out else None, f"a port: {daemon}")
+    run = box.start_ctrun("--nnodes=1:2", f"--rdzv-endpoint={line.split()[-1]}", "--encrypt",
+                          "--rdzv-conf=last_call_timeout=1,is_host=0",
+                          "sleep", "600", env=secret)
+    box.wait_workers(1)
+    agent = box.events("agent_state")[0]["pid"]
+    found = [TOKEN.encode() in core for core in cores(box, [daemon.pid, run.pid, agent])]
+    assert found == [False] * 3
+    for it in (run, daemon):
+        it.signal(15)
+        it.wait()

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank is gone, and another waits for one that lives: it has an error at once and can save."""
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import ctrun
+import pytest
+
+RING = ctrun.ROOT / "tests" / "lib" / "ring.py"
+
+
+def start(box, world, *options, words=(), command=(), script=RING):
+    return box.start(*command, ctrun.program("ctrun"), "--standalone", f"--nproc-per-node={world}",
+                     *options, script, box.dir, "127.0.0.1", *words, env={"PYTHON_EXEC": sys.executable})
+
+
+def kill_last(box, world):
+    for rank in range(world):
+        ctrun.wait_until(box.path(f"ready.{rank}").exists, f"rank {rank} waits for the next one")
+    box.write("gone", str(world - 1))
+    os.kill(int(box.path(f"ready.{world - 1}").read_text()), signal.SIGKILL)
+
+
+def raised(box, rank):
+    """The connections that were alive when it had its error."""
+    return box.path(f"raised.{rank}").read_text().split()[1:]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_survivors_raise_and_save_before_they_are_asked_to_end(box, world):
+    run = start(box, world, "--survivor-grace=100")
+    kill_last(box, world)
+    assert run.wait(60) == 128 + signal.SIGKILL, run
+    assert [raised(box, rank) for rank in range(world - 1)] == [["store"]] * (world - 1)
+    ends = {e["rank"]: e for e in box.events("worker_ended")}
+    assert [ends[rank]["cause"] for rank in range(world)] == ["stopped"] * (world - 1) + ["signal"], ends
+    for event in box.events("survivors_freed"):  # none where a lone one has ended before
+        assert (event["grace_ms"], event["refused"]) == (100000, ""), event
+    assert world == 2 or box.events("survivors_freed")[0]["connections"] > 0
+    assert f"rank {world - 1} (" in run.err.splitlines()[0] and "E_SIGNAL" in run.err.splitlines()[0]
+
+
+def test_a_handler_for_sigterm_is_not_held_up_by_a_collective(box):
+    run = start(box, 3, "--shutdown-timeout=100", words=["handle"])
+    kill_last(box, 3)
+    assert run.wait(60) == 128 + signal.SIGKILL, run
+    assert [raised(box, rank) for rank in (0, 1)] == [["store"], ["store"]]
+    assert box.events("survivors_freed")[0]["grace_ms"] == 0
+
+
+def test_who_has_no_handler_is_ended_at_once_by_default(box):
+    run = start(box, 3)
+    kill_last(box, 3)
+    assert run.wait(60) == 128 + signal.SIGKILL, run
+    assert not box.events("survivors_freed")
+
+
+def test_connections_to_strangers_are_left_alone(box):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        box.write("stranger", str(stranger.getsockname()[1]))
+        run = start(box, 3, "--survivor-grace=100")
+        kill_last(box, 3)
+        assert run.wait(60) == 128 + signal.SIGKILL, run
+    assert [raised(box, rank) for rank in (0, 1)] == [["store", "stranger"]] * 2
+
+
+def test_without_connections_nobody_is_waited_for(box):
+    run = box.ctrun("--standalone", "--nproc-per-node=2", "--survivor-grace=1000", "--no-python", "sh", "-c",
+                    'test $RANK = 0 && exec sleep 1000; exit 7', seconds=60)
+    assert run.code == 7, run
+    assert not box.events("survivors_freed")
+
+
+def test_a_restart_follows_as_soon_as_the_survivors_have_ended(box):
+    script = box.write("again.py", f"""
+import os, runpy, sys
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    runpy.run_path({str(RING)!r}, run_name="__main__")
+""")
+    run = start(box, 3, "--survivor-grace=1000", "--max-restarts=1", script=script)
+    kill_last(box, 3)
+    assert run.wait(60) == 0, run
+
+
+def test_a_second_interrupt_does_not_wait_for_survivors(box):
+    run = start(box, 3, "--survivor-grace=1000")
+    kill_last(box, 3)
+    box.wait_event("survivors_freed")
+    box.write("gone", "")  # rank 2 never writes: they go on for ever
+    run.signal(signal.SIGINT)
+    run.signal(signal.SIGINT)
+    run.wait(60)
+    assert box.events("worker_ended", rank=0), run
+
+
+# Takes the system call away, as a container's profile does.
+FORBID = """
+import ctypes, os, struct, sys
+rules = b"".join(struct.pack("HBBI", *rule) for rule in (
+    (0x20, 0, 0, 0), (0x15, 0, 1, 438), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)))
+code = ctypes.create_string_buffer(rules)
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+# A worker that nobody may trace.
+HIDE = f"import ctypes, runpy; ctypes.CDLL(None).prctl(4, 0); runpy.run_path({str(RING)!r}, run_name='__main__')\n"
+
+
+@pytest.mark.parametrize("how", ["seccomp", "dumpable"])
+def test_a_kernel_that_refuses_is_named_once_and_all_is_as_without(box, how):
+    command, script = [sys.executable, "-c", FORBID], RING
+    if how == "dumpable":
+        command = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]
+        script = box.write("hide.py", HIDE)
+        if subprocess.run([*command, "true"], capture_output=True).returncode:
+            pytest.skip("setpriv may not take CAP_SYS_PTRACE here")
+    run = start(box, 3, "--survivor-grace=1000", "--max-restarts=1", command=command, script=script)
+    for _ in range(2):
+        kill_last(box, 3)
+        box.wait_event("round_stopped")
+        for name in ("ready", "address", "raised"):
+            for rank in range(3):
+                box.path(f"{name}.{rank}").unlink(missing_ok=True)
+    assert run.wait(60) == 128 + signal.SIGKILL, run
+    assert run.err.count("--survivor-grace: ranks that wait") == 1, run
+    assert all(e["refused"] and e["connections"] == 0 for e in box.events("survivors_freed"))
+    assert all(e["code"] == signal.SIGTERM for e in box.events("worker_ended", rank=0))
+
+
+def test_a_negative_grace_is_refused(box):
+    run = box.ctrun("--survivor-grace=-1", "true")
+    assert run.code == 2 and "--survivor-grace=-1: 0 to" in run.err

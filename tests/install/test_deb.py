@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debian packages, out of what is built already: by debhelper as debian/rules says, but for the compiling.
+They are installed into a copy of this machine's own Debian (an overlay), tried, and purged without a trace.
+
+CTRUN_TEST_PACKAGES=1 has them compiled, twice, and installed into a bare Debian. That takes minutes and a
+mirror. CTRUN_TEST_DEBS=FOLDER has packages that are built already, CTRUN_TEST_DEBIAN_ROOT a root of
+debootstrap, which is copied."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import ctrun
+import pytest
+
+NAMES = ["ctrun", "ctrun-mnist", "libctrun-dev", "libctrun0"]
+MINUTES = 60
+IN_FULL = os.environ.get("CTRUN_TEST_PACKAGES") == "1"
+
+
+def has_packages(*groups):
+    missing = subprocess.run([ctrun.ROOT / "scripts/deps", "-n", *groups], capture_output=True, text=True)
+    if missing.returncode:
+        pytest.skip(missing.stdout.strip() or "this is not Debian")
+
+
+def build(folder):
+    has_packages("build", "package")
+    made = subprocess.run([ctrun.ROOT / "scripts/package", "deb", folder], capture_output=True, text=True,
+                          timeout=20 * MINUTES)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return folder
+
+
+def pack(folder):
+    """As build(), of ctrun.BUILD: what dh would compile and install is there already."""
+    for name in ("dh", "fakeroot"):
+        if not shutil.which(name):
+            pytest.skip(f"no {name} here (debhelper, fakeroot)")
+    tree = folder / "ctrun"
+    shutil.copytree(ctrun.ROOT / "packaging/debian", tree / "debian")
+    for name in ("README.md", "examples"):
+        (tree / name).symlink_to(ctrun.ROOT / name)
+    staged = folder / "staged"
+    subprocess.run(["cmake", "--install", ctrun.BUILD, "--prefix", "/usr"], check=True, capture_output=True,
+                   env={**os.environ, "DESTDIR": str(staged)})
+    here = subprocess.run(["dpkg-architecture", "-qDEB_HOST_MULTIARCH"], check=True, capture_output=True,
+                          text=True).stdout.strip()
+    (staged / "usr/lib" / here).mkdir(exist_ok=True)
+    for each in [*(staged / "usr/lib").glob("libctrun*"), staged / "usr/lib/pkgconfig", staged / "usr/lib/cmake"]:
+        if each.exists():  # a build for /usr has them there
+            each.rename(staged / "usr/lib" / here / each.name)
+    for plugin in (staged / "usr/lib" / here).glob("*-*.so"):
+        plugin.unlink()  # GPU parts: off in a package
+    done = folder / "done"
+    done.mkdir()
+    for step in ("auto_configure", "auto_build", "auto_install", "auto_clean", "dwz"):
+        text = f"mkdir -p debian/tmp && cp -a {staged}/. debian/tmp" if step == "auto_install" else ""
+        (done / f"dh_{step}").write_text(f"#!/bin/sh\n{text}\n")
+        (done / f"dh_{step}").chmod(0o755)
+    made = subprocess.run(["fakeroot", "debian/rules", "binary"], cwd=tree, capture_output=True, text=True,
+                          env={**os.environ, "PATH": f"{done}:{os.environ['PATH']}", "DEB_BUILD_OPTIONS": "noautodbgsym"})
+    assert made.returncode == 0, made.stdout + made.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def debs(tmp_path_factory):
+    named = os.environ.get("CTRUN_TEST_DEBS")
+    made = tmp_path_factory.mktemp("debs")
+    folder = pathlib.Path(named) if named else build(made) if IN_FULL else pack(made)
+    found = {path.name.partition("_")[0]: path for path in folder.glob("*.deb") if "dbgsym" not in path.name}
+    assert sorted(found) == NAMES
+    return found
+
+
+class Root:
+    """A Debian in a folder, with its own /proc for each command. It may be written to through `folder`."""
+    mounts = ""
+
+    def __init__(self, box, folder):
+        self.box, self.folder = box, folder
+        for name in ("proc", "dev"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+
+    def run(self, *words):
+        root = self.box.path("root")
+        return self.box.run(
+            "unshare", "-mpf", "sh", "-ec", f"{self.mounts}\nmount -t proc proc {root}/proc\n"
+            f"mount --rbind /dev {root}/dev\nexec chroot {root} \"$@\"", "-", *words, seconds=10 * MINUTES,
+            env={"DEBIAN_FRONTEND": "noninteractive", "TMPDIR": "/tmp", "CTRUN_EVENTS": "/tmp/events",
+                 "CTRUN_CONTROL_DIR": "/tmp/ctl", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+
+    def install(self, names):
+        return self.run("dpkg", "-i", *names)
+
+    def purge(self):
+        return self.run("dpkg", "--purge", *NAMES)
+
+
+class Overlay(Root):
+    """This machine's own Debian; what is written lands in `folder`."""
+
+    def __init__(self, box):
+        for name in ("root", "work"):
+            box.path(name).mkdir()
+        self.mounts = (f"mount -t overlay overlay -o lowerdir=/,upperdir={box.path('upper')},"
+                       f"workdir={box.path('work')} {box.path('root')}")
+        super().__init__(box, box.path("upper"))
+        if (tried := self.run("dpkg", "--version")).code:
+            pytest.skip(f"no overlay of this machine's Debian can be made here: {tried.err.strip()}")
+
+    def left(self):
+        """What is new or gone: a folder that was copied to be written to is neither."""
+        return {path for path in files(self.folder)
+                if not ((self.folder / path).is_dir() and pathlib.Path("/", path).is_dir())}
+
+
+class Bare(Root):
+    """A Debian of debootstrap; apt finds a mirror."""
+
+    def __init__(self, box):
+        there, root = os.environ.get("CTRUN_TEST_DEBIAN_ROOT"), box.path("root")
+        if there:
+            assert box.run("cp", "-a", there, root, seconds=200).code == 0, box.runs[-1]
+        elif not shutil.which("debootstrap"):
+            pytest.skip("no debootstrap here")
+        else:
+            uris = box.run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
+                           "Codename: bookworm").out.split()
+            made = box.run("debootstrap", "--variant=minbase", "bookworm", root, *uris[:1], seconds=10 * MINUTES)
+            if made.code:
+                pytest.skip(f"debootstrap: {made.out.splitlines()[-1:]}")
+        super().__init__(box, root)
+        shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+        shutil.copytree("/etc/apt/apt.conf.d", root / "etc/apt/apt.conf.d", dirs_exist_ok=True)
+        if self.run("apt-get", "update", "-q").code:
+            pytest.skip("the bare Debian reaches no mirror")
+        self.before = files(root)
+
+    def install(self, names):
+        return self.run("apt-get", "install", "-y", "-q", "--no-install-recommends", *names)
+
+    def purge(self):
+        return self.run("apt-get", "purge", "-y", "-q", "--autoremove", *NAMES)
+
+    def left(self):
+        return files(self.folder) - self.before
+
+
+@pytest.fixture
+def root(box):
+    if os.geteuid():
+        pytest.skip("a root of its own needs root")
+    ctrun.needs_mounts()
+    return Bare(box) if IN_FULL or os.environ.get("CTRUN_TEST_DEBIAN_ROOT") else Overlay(box)
+
+
+def files(folder):
+    """What a package could leave: not what apt remembers of itself."""
+    own = ("var/lib/apt", "var/cache", "var/log", "var/lib/dpkg", "tmp", "dev", "proc", "etc/ld.so.cache")
+    return {str(path.relative_to(folder)) for top in folder.iterdir() if top.name not in own
+            for path in [top, *(top.rglob("*") if not top.is_symlink() else ())]
+            if not str(path.relative_to(folder)).startswith(own)}
+
+
+@pytest.mark.skipif(not IN_FULL, reason="CTRUN_TEST_PACKAGES=1 is not set")
+def test_two_builds_are_equal(debs, tmp_path):
+    again = {path.name: path for path in build(tmp_path).glob("*.deb")}
+    for path in debs.values():
+        assert again[path.name].read_bytes() == path.read_bytes(), path.name
+
+
+def test_lintian_finds_nothing(debs):
+    """What was compiled for the tests lacks the flags of packages."""
+    if not shutil.which("lintian"):
+        pytest.skip("no lintian here")
+    ours = [] if IN_FULL or os.environ.get("CTRUN_TEST_DEBS") else \
+        ["--suppress-tags", "hardening-no-fortify-functions,hardening-no-bindnow"]
+    run = subprocess.run(["lintian", "--allow-root", "--fail-on=error,warning", *ours, *debs.values()],
+                         capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_installed_they_run_a_job_and_purged_they_leave_nothing(root, debs):
+    for path in debs.values():
+        shutil.copy(path, root.folder / path.name)
+    run = root.install([f"/{path.name}" for path in debs.values()])
+    assert run.code == 0, run
+    assert {"usr/bin/ctrun", "usr/bin/ctrund", "lib/systemd/system/ctrund.service"} <= {
+        path.replace("usr/lib/systemd", "lib/systemd") for path in root.left()}
+    for path in debs.values():
+        (root.folder / path.name).unlink()
+    run = root.run("ctrun", "--standalone", "--nproc-per-node=2", "sh", "-c", "echo $RANK of $WORLD_SIZE")
+    assert run.code == 0 and sorted(run.out.split("\n")) == ["", "0 of 2", "1 of 2"], run
+    for name in ["launcher", "sdk"] if isinstance(root, Overlay) else ["launcher"]:
+        script = (ctrun.ROOT / "packaging/debian/tests" / name).read_text()
+        run = root.run("env", "AUTOPKGTEST_TMP=/tmp", "sh", "-c", script)
+        assert run.code == 0, run
+    run = root.purge()
+    assert run.code == 0, run
+    assert root.left() == set()
+    assert "ctrun" not in root.run("dpkg", "-l").out

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""packaging/k8s: what the schemas of JobSet and of Kubeflow Trainer say (CTRUN_TEST_CRDS names a folder
+with their published CustomResourceDefinitions), and pods played here: the environment that these two
+give a container, and the command of the file."""
+import os
+import pathlib
+import re
+import signal
+import sys
+
+import ctrun
+import pytest
+
+sys.path.insert(0, str(ctrun.ROOT / "tests" / "cli"))
+import launch  # noqa: E402
+
+yaml = pytest.importorskip("yaml", reason="no python3-yaml here")
+FILES = {path.name: list(yaml.safe_load_all(path.read_text()))[-1] for path in  # before it: services
+         sorted((ctrun.ROOT / "packaging/k8s").glob("*.yaml"))}
+POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+SAYS = '#!/bin/sh\necho "said $RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR"\n'
+
+
+def job(name):
+    """The one Job of the file."""
+    spec = FILES[name]["spec"]
+    if FILES[name]["kind"] == "Job":
+        return spec
+    replicated, = spec.get("replicatedJobs") or spec["template"]["spec"]["replicatedJobs"]
+    return replicated["template"]["spec"]
+
+
+def container(name):
+    found, = job(name)["template"]["spec"]["containers"]
+    return found
+
+
+def codes(name, action):
+    return {code for rule in job(name)["podFailurePolicy"]["rules"] if rule["action"] == action
+            for code in rule.get("onExitCodes", {}).get("values", [])}
+
+
+# ---- The schemas ---------------------------------------------------------------------------
+
+
+def closed(schema):
+    """A name that the schema does not know is a mistake, which Kubernetes would drop in silence."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: closed(value) for key, value in schema.items()}
+    if "properties" in made and made.get("type") == "object" and \
+            not made.get("x-kubernetes-preserve-unknown-fields"):
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def definitions():
+    """{(apiVersion, kind): schema} of the folder."""
+    folder = os.environ.get("CTRUN_TEST_CRDS")
+    if not folder:
+        pytest.skip("CTRUN_TEST_CRDS names no folder with the CustomResourceDefinitions of JobSet and Trainer")
+    found = {}
+    for path in pathlib.Path(folder).glob("*.yaml"):
+        for each in yaml.safe_load_all(path.read_text()):
+            for version in each["spec"]["versions"]:
+                schema = closed(version["schema"]["openAPIV3Schema"])
+                schema["properties"]["metadata"] = {"type": "object"}  # every object has it
+                key = f"{each['spec']['group']}/{version['name']}", each["spec"]["names"]["kind"]
+                found[key] = schema
+    jobs = found["jobset.x-k8s.io/v1alpha2", "JobSet"]["properties"]["spec"]["properties"]["replicatedJobs"]
+    found["batch/v1", "Job"] = {"properties": {"spec": jobs["items"]["properties"]["template"]["properties"]["spec"]}}
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_published_schema_takes_the_file(name):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = definitions()[FILES[name]["apiVersion"], FILES[name]["kind"]]
+    validator = jsonschema.Draft4Validator(schema)
+    assert [str(error.message) for error in validator.iter_errors(FILES[name])] == []
+    wrong = yaml.safe_load(yaml.safe_dump(FILES[name]))
+    wrong["spec"]["nonsense"] = 1
+    assert list(validator.iter_errors(wrong)), "the schema takes anything"
+
+
+# ---- Exit codes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_policy_names_codes_that_the_manual_has_and_the_container_that_is_there(name):
+    page = (ctrun.ROOT / "man/ctrun.1").read_text()
+    told = page[page.index(".Sh EXIT STATUS"):page.index(".Sh DIAGNOSTICS")]
+    listed = {int(code) for line in re.findall(r"^\.It ([\d , ]+)$", told, re.M)
+              for code in re.findall(r"\d+", line)}
+    assert codes(name, "FailJob") | codes(name, "Count") <= listed
+    assert codes(name, "Count") == {75}
+    for rule in job(name)["podFailurePolicy"]["rules"]:
+        if "onExitCodes" in rule:
+            assert rule["onExitCodes"]["containerName"] == container(name)["name"]
+    assert job(name)["template"]["spec"]["restartPolicy"] == "Never", "what podFailurePolicy demands"
+
+
+@pytest.mark.parametrize("words, is_final", [
+    (["--no-such-option", "true"], True),
+    (["--standalone", "no-such-program"], True),
+    (["--standalone", "/etc/passwd"], True),
+    (["--nnodes=2", "--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=join_timeout=1", "true"], False)])
+@pytest.mark.parametrize("name", FILES)
+def test_a_failure_that_cannot_go_away_fails_the_job_and_another_does_not(box, name, words, is_final):
+    run = box.ctrun("--no-python", *(word.format(port=launch.free_port()) for word in words))
+    assert run.code != 0 and (run.code in codes(name, "FailJob")) == is_final, run
+
+
+# ---- Pods, played --------------------------------------------------------------------------
+
+
+def says(runs):
+    return sorted(line for run in runs for line in re.findall(r"said (.*)", run.out))
+
+
+def test_pods_of_a_trainjob_meet_with_what_the_plug_in_sets(box):
+    """As Trainer's plug-in torch sets it for numNodes: 2, numProcPerNode: 2; pod 0 is this machine."""
+    port = str(launch.free_port())
+    command = container("clustertrainingruntime.yaml")["command"]
+    assert command == ["ctrun"]
+    script = box.write("train.sh", SAYS, 0o755)
+    pods = [box.start(*command, script, env={
+        **POD, "JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"job-node-0-{index}", "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "2", "PET_NODE_RANK": str(index), "PET_MASTER_ADDR": "127.0.0.1",
+        "PET_MASTER_PORT": port}) for index in range(2)]
+    assert [pod.wait() for pod in pods] == [0, 0], pods
+    assert says(pods) == [f"{rank} 4 {rank // 2} 127.0.0.1" for rank in range(4)], pods
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a hosts file for the pods needs root")
+def test_pods_of_a_jobset_find_pod_0_by_their_own_name(box):
+    """A pod's /etc/hosts has its own name; that of pod 0 comes from DNS, here from the same file."""
+    ctrun.needs_mounts()
+    script = box.write("train.sh", SAYS, 0o755)
+    command = [word.replace("=8", "=2") for word in container("jobset.yaml")["command"]]
+    assert command[0] == "ctrun" and command[-1] == "train.py" and "--nproc-per-node=2" in command
+    assert job("jobset.yaml")["completions"] == 2 and "--nnodes=2" in command
+    pods = []
+    for index in range(2):
+        hosts = box.write(f"hosts{index}", f"127.0.0.1 localhost train-node-0-{1 - index}.train\n"
+                          f"127.0.0.1 train-node-0-{index}.train train-node-0-{index}\n")
+        inside = f"mount --bind {hosts} /etc/hosts && exec \"$@\""
+        pods.append(box.start("unshare", "-m", "sh", "-c", inside, "-", *command[:-1], script, env={
+            **POD, "JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"train-node-0-{index}"}))
+    assert [pod.wait() for pod in pods] == [0, 0], pods
+    assert [line.split()[:3] for line in says(pods)] == [[str(r), "4", str(r // 2)] for r in range(4)], pods
+
+
+FOREVER = "#!/bin/sh\nexec sleep 600\n"
+
+
+@pytest.fixture
+def pods(box):
+    """add(INDEX) plays a pod of elastic.yaml: its init container, then its command, in the same volume."""
+    ctrun.needs_mounts()
+    if os.geteuid():
+        pytest.skip("a hosts file for the pods needs root")
+    spec = job("elastic.yaml")["template"]["spec"]
+    init, = spec["initContainers"]
+    main = container("elastic.yaml")
+    volume, = [each for each in main["volumeMounts"] if each in init["volumeMounts"]]
+    script = box.write("train.sh", FOREVER, 0o755)
+    names = [f"train-{index}" for index in range(4)]
+    service = spec["subdomain"]
+
+    class Pods:
+        live = {}
+
+        def add(self, index):
+            inside = box.path(f"volume{index}")
+            words = [word.replace(volume["mountPath"], str(inside)) for word in init["command"]]
+            assert words[0] == "/ctrunctl"  # these here may be dynamic: --shared
+            made = box.run(ctrun.program("ctrunctl"), words[1], "--shared", *words[2:])
+            assert made.code == 0, made
+            hosts = box.write(f"hosts{index}", "127.0.0.1 localhost " + " ".join(
+                f"{name}.{service}.default.svc.cluster.local" for name in names) + f" {names[index]}\n")
+            words = [word.replace(volume["mountPath"], str(inside)).replace("=8", "=1")
+                     .replace("last_call_timeout=5", "last_call_timeout=1") for word in main["command"]]
+            self.live[index] = box.start(
+                "unshare", "-m", "sh", "-c", f"mount --bind {hosts} /etc/hosts && exec \"$@\"", "-",
+                *words[:-1], script, env={**POD, "JOB_COMPLETION_INDEX": str(index),
+                                                "HOSTNAME": names[index]})
+            return self
+
+        def delete(self, index, signum):
+            pod = self.live.pop(index)
+            os.kill(pod.pid, signum)
+            return pod.wait(30)
+
+        def meet(self, generation, size, seconds=20):
+            """Waits until that world is there."""
+            events = box.wait_event("round_started", count=size, seconds=seconds, generation=generation)
+            assert {event["group_world_size"] for event in events} == {size}, events
+
+    made = Pods()
+    made.live = {}
+    yield made
+    for index in list(made.live):
+        made.delete(index, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_a_pod_is_deleted_and_the_others_go_on_and_its_successor_joins(box, pods, signum):
+    """SIGTERM as the kubelet deletes it; SIGKILL when that takes too long."""
+    assert main_words("elastic.yaml")["--nnodes"] == "2:8"
+    for index in range(3):
+        pods.add(index)
+    pods.meet(1, 3)
+    assert pods.delete(2, signum) != 0
+    pods.meet(2, 2, seconds=10)
+    pods.add(2)
+    pods.meet(3, 3)
+
+
+def test_a_job_that_is_scaled_grows(box, pods):
+    for index in range(job("elastic.yaml")["completions"]):
+        pods.add(index)
+    pods.meet(1, 2)
+    pods.add(2).add(3)
+    box.wait_event("round_started", count=4, group_world_size=4)
+
+
+def main_words(name):
+    return dict(word.partition("=")[::2] for word in container(name)["command"] if word.startswith("--"))

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A driver's library with two GPUs, which refuses while FAKE_NVML_REFUSES is set. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "launcher/hardware/nvml.h"
+
+#pragma GCC visibility push(default)
+
+int nvmlInit_v2(void);
+int nvmlShutdown(void);
+const char *nvmlErrorString(int rc);
+int nvmlSystemGetDriverVersion(char *version, unsigned size);
+int nvmlDeviceGetCount_v2(unsigned *count);
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device);
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device);
+int nvmlDeviceGetName(void *device, char *name, unsigned size);
+int nvmlDeviceGetMemoryInfo(void *device, struct nvml_memory *memory);
+int nvmlDeviceGetPciInfo_v3(void *device, struct nvml_pci *out);
+int nvmlDeviceGetUUID(void *device, char *text, unsigned size);
+
+static struct gpu {
+    unsigned bus;
+    const char *uuid;
+} gpus[] = {{0x81, "GPU-b"}, {0x17, "GPU-a"}};
+
+int nvmlInit_v2(void)
+{
+    return getenv("FAKE_NVML_REFUSES") ? 9 : 0;
+}
+
+int nvmlShutdown(void)
+{
+    return 0;
+}
+
+const char *nvmlErrorString(int rc)
+{
+    return rc == 9 ? "Driver Not Loaded" : "Unknown Error";
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned size)
+{
+    return snprintf(version, size, "550.1") > 0 ? 0 : 1;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    *count = 2;
+    return 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
+{
+    *device = &gpus[index];
+    return index < 2 ? 0 : 2;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
+{
+    (void)uuid;
+    (void)device;
+    return 6;
+}
+
+int nvmlDeviceGetName(void *device, char *name, unsigned size)
+{
+    (void)device;
+    return snprintf(name, size, "Fake GPU") > 0 ? 0 : 1;
+}
+
+int nvmlDeviceGetMemoryInfo(void *device, struct nvml_memory *memory)
+{
+    (void)device;
+    *memory = (struct nvml_memory){.total = 80ull << 30, .used = 1ull << 30};
+    return 0;
+}
+
+int nvmlDeviceGetPciInfo_v3(void *device, struct nvml_pci *out)
+{
+    *out = (struct nvml_pci){.bus = ((struct gpu *)device)->bus};
+    return 0;
+}
+
+int nvmlDeviceGetUUID(void *device, char *text, unsigned size)
+{
+    return snprintf(text, size, "%s", ((struct gpu *)device)->uuid) > 0 ? 0 : 1;
+}

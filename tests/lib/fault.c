@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loaded in front of a program (LD_PRELOAD), lets one of its calls fail:
+ *
+ *     FAULT=KIND:N   the N-th call of KIND; KIND is memory, open, read, write or socket
+ *     FAULT=at:HASH  the first call whose callers have this hash
+ *     FAULT=list     none: the file lists each group of callers once: KIND HASH PROGRAM OFFSET...
+ *     FAULT_FILE     that list, or a file that is made when the call fails, with its callers;
+ *                    FAULT_FILE.crash is made when a process of the program crashes
+ *
+ * Only calls that ctrun or ctrunctl makes itself count, and those of processes it forks; what
+ * libraries call among themselves does not, nor do programs that it starts. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#pragma GCC visibility push(default)
+
+enum kind {
+    MEMORY,
+    OPEN,
+    READ,
+    WRITE,
+    SOCKET,
+    KINDS,
+};
+
+enum {
+    CALLERS_MAX = 24,
+    SEEN_MAX = 1 << 14,
+};
+
+static const char *const names[KINDS] = {"memory", "open", "read", "write", "socket"};
+static const int errors[KINDS] = {ENOMEM, EMFILE, EIO, ENOSPC, ENOBUFS};
+
+/* Of all processes that the program forks. */
+struct shared {
+    atomic_long left; /* calls until the one that fails */
+    atomic_ullong seen[SEEN_MAX];
+};
+
+static enum {
+    OFF,
+    COUNT,
+    AT,
+    LIST
+} mode;
+static enum kind chosen;
+static uint64_t chosen_hash;
+static struct shared *shared;
+static char file[4096];
+static uintptr_t load, text_begin, text_end; /* of the program */
+
+/* One that starts a ctrun: the library is for that one, too. */
+static bool is_relay(int argc, char **argv)
+{
+    return argc == 2 && strcmp(argv[1], "--relay") == 0;
+}
+
+/* calloc() may be asked for by dlsym() itself. The first is there under a sanitizer. */
+__attribute__((weak)) void *__interceptor_calloc(size_t count, size_t size);
+void *__libc_calloc(size_t count, size_t size);
+
+static void on_crash(int signal)
+{
+    char path[sizeof file + 8];
+    int fd;
+
+    (void)snprintf(path, sizeof path, "%s.crash", file);
+    fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_CREAT | O_WRONLY, 0600);
+    if (fd >= 0) {
+        void *callers[CALLERS_MAX];
+
+        backtrace_symbols_fd(callers, backtrace(callers, CALLERS_MAX), fd);
+    }
+    (void)raise(signal); /* as it would have been, when this ends */
+}
+
+static void watch_crashes(void)
+{
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+    const struct sigaction action = {.sa_handler = on_crash,
+                                     .sa_flags = (int)SA_RESETHAND};
+
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        (void)sigaction(signals[i], &action, NULL); /* fails on bad numbers only */
+}
+
+static int find_program(struct dl_phdr_info *info, size_t size, void *context)
+{
+    (void)size;
+    (void)context;
+    load = info->dlpi_addr;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+
+        if (part->p_type == PT_LOAD && (part->p_flags & PF_X)) {
+            text_begin = load + part->p_vaddr;
+            text_end = text_begin + part->p_memsz;
+        }
+    }
+    return 1; /* the first is the program */
+}
+
+__attribute__((constructor)) static void begin(int argc, char **argv)
+{
+    const char *fault = getenv("FAULT");
+    const char *path = getenv("FAULT_FILE");
+    void *callers[CALLERS_MAX];
+
+    /* A shell that starts ctrun passes all this on. */
+    if (!fault || !path || strncmp(program_invocation_short_name, "ctrun", 5) != 0)
+        return;
+    (void)snprintf(file, sizeof file, "%s", path);
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        abort();
+    (void)dl_iterate_phdr(find_program, NULL);
+    (void)backtrace(callers, CALLERS_MAX); /* loads what it needs */
+    if (strcmp(fault, "list") == 0) {
+        mode = LIST;
+    } else if (strncmp(fault, "at:", 3) == 0) {
+        chosen_hash = strtoull(fault + 3, NULL, 16);
+        mode = AT;
+    } else {
+        while (chosen < KINDS - 1 &&
+               strncmp(names[chosen], fault, strlen(names[chosen])) != 0)
+            chosen++;
+        atomic_store(&shared->left, strtol(strchrnul(fault, ':') + 1, NULL, 10));
+        mode = COUNT;
+    }
+    if (!__interceptor_calloc)
+        watch_crashes();
+    if (is_relay(argc, argv))
+        return;
+    (void)unsetenv("LD_PRELOAD");
+    (void)unsetenv("FAULT");
+    (void)unsetenv("FAULT_FILE");
+}
+
+/* The callers as offsets in the program, innermost first. */
+struct callers {
+    uintptr_t offset[CALLERS_MAX];
+    int count;
+    uint64_t hash;
+};
+
+static void hash_add(uint64_t *hash, const void *data, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        *hash = (*hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3U;
+}
+
+static struct callers callers_get(enum kind kind)
+{
+    struct callers callers = {.hash = 0xcbf29ce484222325U};
+    void *frames[CALLERS_MAX];
+    const int count = backtrace(frames, CALLERS_MAX);
+
+    for (int i = 0; i < count; i++)
+        if ((uintptr_t)frames[i] >= text_begin && (uintptr_t)frames[i] < text_end)
+            callers.offset[callers.count++] = (uintptr_t)frames[i] - load;
+    hash_add(&callers.hash, &kind, sizeof kind);
+    hash_add(&callers.hash, program_invocation_short_name,
+             strlen(program_invocation_short_name));
+    hash_add(&callers.hash, callers.offset,
+             sizeof callers.offset[0] * (size_t)callers.count);
+    return callers;
+}
+
+/* False when the file was to be made and another process has done so before. */
+static bool tell(enum kind kind, const struct callers *callers, int flags)
+{
+    char line[64 + 20 * CALLERS_MAX];
+    int length = snprintf(line, sizeof line, "%s %llx %s", names[kind],
+                          (unsigned long long)callers->hash,
+                          program_invocation_short_name);
+    const int fd = (int)syscall(SYS_openat, AT_FDCWD, file,
+                                flags | O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+
+    if (fd < 0)
+        return false;
+    for (int i = 0; i < callers->count; i++)
+        length += snprintf(line + length, sizeof line - (size_t)length, " %lx",
+                           (unsigned long)callers->offset[i]);
+    line[length++] = '\n';
+    (void)syscall(SYS_write, fd, line, (size_t)length);
+    (void)syscall(SYS_close, fd);
+    return true;
+}
+
+static bool is_new(uint64_t hash)
+{
+    for (size_t i = hash % SEEN_MAX;; i = (i + 1) % SEEN_MAX) {
+        unsigned long long old = 0;
+
+        if (atomic_compare_exchange_strong(&shared->seen[i], &old, hash))
+            return true;
+        if (old == hash)
+            return false;
+    }
+}
+
+static bool is_chosen(enum kind kind)
+{
+    struct callers callers;
+
+    if (mode == COUNT && (kind != chosen || atomic_fetch_sub(&shared->left, 1) != 1))
+        return false;
+    callers = callers_get(kind);
+    if (mode == LIST) {
+        if (is_new(callers.hash))
+            (void)tell(kind, &callers, O_APPEND);
+        return false;
+    }
+    return (mode == COUNT || callers.hash == chosen_hash) &&
+           tell(kind, &callers, O_EXCL);
+}
+
+static bool fails(enum kind kind, const void *caller)
+{
+    const uintptr_t from = (uintptr_t)caller;
+    const int before = errno;
+    bool yes;
+
+    if (mode == OFF || from < text_begin || from >= text_end)
+        return false;
+    yes = is_chosen(kind);
+    errno = yes ? errors[kind] : before;
+    return yes;
+}
+
+/* No kernel lets these fail in this way. */
+static bool is_pipe(int fd)
+{
+    struct stat info;
+
+    return fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
+#define FAILS(kind) fails(kind, __builtin_return_address(0))
+#define REAL(name)                                                                     \
+    static __typeof__(&name) real;                                                     \
+    if (!real)                                                                         \
+    *(void **)&real = dlsym(RTLD_NEXT, #name)
+
+void *calloc(size_t count, size_t size)
+{
+    if (FAILS(MEMORY))
+        return NULL;
+    return __interceptor_calloc ? __interceptor_calloc(count, size)
+                                : __libc_calloc(count, size);
+}
+
+void *reallocarray(void *old, size_t count, size_t size)
+{
+    REAL(reallocarray);
+    return FAILS(MEMORY) ? NULL : real(old, count, size);
+}
+
+void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)
+{
+    if (FAILS(MEMORY))
+        return MAP_FAILED;
+    return (void *)syscall(SYS_mmap, at, size, protection, flags, fd, offset);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *),
+                   void *context)
+{
+    REAL(pthread_create);
+    return FAILS(MEMORY) ? EAGAIN : real(thread, how, run, context);
+}
+
+pid_t fork(void)
+{
+    REAL(fork);
+    return FAILS(MEMORY) ? -1 : real();
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list args;
+    mode_t mode_bits;
+
+    va_start(args, flags);
+    mode_bits = va_arg(args,
+                       mode_t); /* rubbish where there is none, and not looked at */
+    va_end(args);
+    return FAILS(OPEN) ? -1
+                       : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode_bits);
+}
+
+int openat(int folder, const char *path, int flags, ...)
+{
+    va_list args;
+    mode_t mode_bits;
+
+    va_start(args, flags);
+    mode_bits = va_arg(args, mode_t);
+    va_end(args);
+    return FAILS(OPEN) ? -1 : (int)syscall(SYS_openat, folder, path, flags, mode_bits);
+}
+
+FILE *fopen(const char *path, const char *how)
+{
+    REAL(fopen);
+    return FAILS(OPEN) ? NULL : real(path, how);
+}
+
+DIR *opendir(const char *path)
+{
+    REAL(opendir);
+    return FAILS(OPEN) ? NULL : real(path);
+}
+
+DIR *fdopendir(int fd)
+{
+    REAL(fdopendir);
+    return FAILS(OPEN) ? NULL : real(fd);
+}
+
+int mkdir(const char *path, mode_t bits)
+{
+    return FAILS(OPEN) ? -1 : (int)syscall(SYS_mkdir, path, bits);
+}
+
+int pipe2(int fds[2], int flags)
+{
+    return FAILS(OPEN) ? -1 : (int)syscall(SYS_pipe2, fds, flags);
+}
+
+int eventfd(unsigned value, int flags)
+{
+    return FAILS(OPEN) ? -1 : (int)syscall(SYS_eventfd2, value, flags);
+}
+
+int epoll_create1(int flags)
+{
+    return FAILS(OPEN) ? -1 : (int)syscall(SYS_epoll_create1, flags);
+}
+
+int timerfd_create(int clock, int flags)
+{
+    return FAILS(OPEN) ? -1 : (int)syscall(SYS_timerfd_create, clock, flags);
+}
+
+int signalfd(int fd, const sigset_t *set, int flags)
+{
+    REAL(signalfd);
+    return FAILS(OPEN) ? -1 : real(fd, set, flags);
+}
+
+int inotify_init1(int flags)
+{
+    return FAILS(OPEN) ? -1 : (int)syscall(SYS_inotify_init1, flags);
+}
+
+int memfd_create(const char *name, unsigned flags)
+{
+    return FAILS(OPEN) ? -1 : (int)syscall(SYS_memfd_create, name, flags);
+}
+
+ssize_t read(int fd, void *data, size_t size)
+{
+    REAL(read);
+    return !is_pipe(fd) && FAILS(READ) ? -1 : real(fd, data, size);
+}
+
+ssize_t pread(int fd, void *data, size_t size, off_t at)
+{
+    REAL(pread);
+    return FAILS(READ) ? -1 : real(fd, data, size, at);
+}
+
+ssize_t readlink(const char *path, char *data, size_t size)
+{
+    REAL(readlink);
+    return FAILS(READ) ? -1 : real(path, data, size);
+}
+
+ssize_t recv(int fd, void *data, size_t size, int flags)
+{
+    REAL(recv);
+    return FAILS(READ) ? -1 : real(fd, data, size, flags);
+}
+
+ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+    REAL(recvmsg);
+    return FAILS(READ) ? -1 : real(fd, message, flags);
+}
+
+ssize_t write(int fd, const void *data, size_t size)
+{
+    REAL(write);
+    return !is_pipe(fd) && FAILS(WRITE) ? -1 : real(fd, data, size);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
+{
+    REAL(pwrite);
+    return FAILS(WRITE) ? -1 : real(fd, data, size, at);
+}
+
+ssize_t send(int fd, const void *data, size_t size, int flags)
+{
+    REAL(send);
+    return FAILS(WRITE) ? -1 : real(fd, data, size, flags);
+}
+
+ssize_t sendto(int fd, const void *data, size_t size, int flags,
+               const struct sockaddr *addr, socklen_t length)
+{
+    REAL(sendto);
+    return FAILS(WRITE) ? -1 : real(fd, data, size, flags, addr, length);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    REAL(sendmsg);
+    return FAILS(WRITE) ? -1 : real(fd, message, flags);
+}
+
+int fflush(FILE *stream)
+{
+    REAL(fflush);
+    return FAILS(WRITE) ? EOF : real(stream);
+}
+
+int socket(int family, int type, int protocol)
+{
+    return FAILS(SOCKET) ? -1 : (int)syscall(SYS_socket, family, type, protocol);
+}
+
+int socketpair(int family, int type, int protocol, int fds[2])
+{
+    return FAILS(SOCKET) ? -1
+                         : (int)syscall(SYS_socketpair, family, type, protocol, fds);
+}
+
+int bind(int fd, const struct sockaddr *addr, socklen_t length)
+{
+    REAL(bind);
+    return FAILS(SOCKET) ? -1 : real(fd, addr, length);
+}
+
+int connect(int fd, const struct sockaddr *addr, socklen_t length)
+{
+    REAL(connect);
+    return FAILS(SOCKET) ? -1 : real(fd, addr, length);
+}
+
+int accept4(int fd, struct sockaddr *addr, socklen_t *length, int flags)
+{
+    REAL(accept4);
+    return FAILS(SOCKET) ? -1 : real(fd, addr, length, flags);
+}

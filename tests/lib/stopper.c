@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stopper READY: the loop at the top of ctrun.h, for ever: a collective a step until the run is to
+ * end. Each rank makes the file READY.RANK after some steps, and prints after how many it stopped. */
+#include <stdio.h>
+
+#include "worker_sdk/include/ctrun.h"
+
+int main(int argc, char **argv)
+{
+    struct ctrun_session *session;
+    struct ctrun_group *world;
+    struct ctrun_error err;
+    uint64_t step;
+    char path[512];
+    FILE *ready;
+
+    if (argc != 2 || ctrun_open(&session, NULL, &err) < 0 ||
+        ctrun_group_open(&world, session, NULL, &err) < 0)
+        return 2;
+    for (step = 0; !ctrun_should_stop(session); step++) {
+        float one = 1;
+
+        if (ctrun_all_reduce(world, &one, &one, 1, CTRUN_F32, CTRUN_SUM, NULL, &err) <
+            0) {
+            printf("rank %d step %llu: %s\n", ctrun_rank(session),
+                   (unsigned long long)step, err.text);
+            return ctrun_fail_worker(&err);
+        }
+        ctrun_step(session, step);
+        if (step != 100)
+            continue;
+        (void)snprintf(path, sizeof path, "%s.%d", argv[1], ctrun_rank(session));
+        if (!(ready = fopen(path, "w")) || fclose(ready))
+            return 2;
+    }
+    printf("stopped after %llu\n", (unsigned long long)step);
+    (void)fflush(stdout);
+    (void)ctrun_barrier(world, NULL,
+                        &err); /* whose node is through first ends the others' */
+    ctrun_group_close(world);
+    ctrun_close(session);
+    return 0;
+}

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Which folder may use which: by its include lines, and by the symbols of its object files.
+
+usage: arrows.py [SOURCE_DIRECTORY [BUILD_DIRECTORY]]
+
+A folder uses only what stands in its line, and its line names only folders above it: so there is no
+cycle. With BUILD_DIRECTORY a folder in a line that nothing needs is a mistake, too. A word without a
+slash is a sibling. Tests may use everything, examples only <ctrun.h>.
+
+Inside a folder no units need each other in a ring, by their symbols, but for those that are listed."""
+import os
+import re
+import subprocess
+import sys
+
+FOLDERS = """
+worker_sdk/include
+worker_sdk/base          include
+worker_sdk/wire          base
+worker_sdk/tcpstore      base
+worker_sdk/client        base wire tcpstore
+worker_sdk/ckpt          include base
+worker_sdk/cnn           include base
+worker_sdk/comm/backend  include base
+worker_sdk/comm/host     include base comm/backend
+worker_sdk/comm          base client comm/backend comm/host
+worker_sdk/data          include base
+worker_sdk/ddp           include base comm
+worker_sdk/session       base wire client comm
+rendezvous/net           worker_sdk/base worker_sdk/wire
+rendezvous/round         worker_sdk/base worker_sdk/wire
+rendezvous/journal       worker_sdk/base worker_sdk/wire round
+rendezvous/store         worker_sdk/base worker_sdk/tcpstore
+rendezvous/session       worker_sdk/base worker_sdk/wire net round journal store
+rendezvous/server        worker_sdk/base worker_sdk/wire net round journal store session
+rendezvous               worker_sdk/base worker_sdk/wire journal server
+agent/loop               worker_sdk/base
+agent/process            worker_sdk/base worker_sdk/wire loop
+agent/postmortem         worker_sdk/base worker_sdk/wire loop process
+agent/error_file         worker_sdk/base worker_sdk/wire loop postmortem
+agent/output             worker_sdk/base loop process postmortem
+agent/watch              worker_sdk/base worker_sdk/wire loop process
+agent/guard              worker_sdk/base worker_sdk/wire loop process
+agent/link               worker_sdk/base worker_sdk/wire loop guard
+agent/control            worker_sdk/base worker_sdk/wire loop process postmortem
+agent/worker             worker_sdk/base worker_sdk/wire loop process postmortem error_file output guard control
+agent                    worker_sdk/base worker_sdk/wire loop process postmortem output watch guard link control worker
+launcher/hardware        worker_sdk/base agent/process
+launcher/options         worker_sdk/base worker_sdk/wire agent/output
+launcher/batch           worker_sdk/base worker_sdk/wire options
+launcher/pmi             worker_sdk/base worker_sdk/client
+launcher/report          worker_sdk/base worker_sdk/wire agent/process agent/error_file agent/watch options
+launcher/doctor          worker_sdk/base worker_sdk/wire worker_sdk/client rendezvous/net hardware report
+launcher/ctl             worker_sdk/base worker_sdk/wire worker_sdk/client agent/error_file agent/control options report doctor
+launcher/stage           worker_sdk/base worker_sdk/wire agent/control
+launcher/config          worker_sdk/base worker_sdk/wire agent/process agent/error_file agent/watch agent/control hardware options batch pmi report stage
+launcher/net             worker_sdk/base worker_sdk/wire worker_sdk/client report config
+launcher/etcd            worker_sdk/base worker_sdk/wire agent/error_file rendezvous/journal rendezvous/session rendezvous/server report config net
+launcher/ha              worker_sdk/base worker_sdk/wire rendezvous/session rendezvous/server agent/link report config net etcd
+launcher/run             worker_sdk/base worker_sdk/wire worker_sdk/client rendezvous/net rendezvous/round rendezvous/server agent/loop agent/process agent/error_file agent/watch agent/control agent/worker agent hardware options batch pmi report config net etcd ha
+launcher/ssh             worker_sdk/base worker_sdk/wire rendezvous/server agent/loop agent/output agent/guard options batch report stage config
+launcher                 worker_sdk/base worker_sdk/wire agent/guard options report config ha run ssh
+examples
+"""
+
+# Units that need each other, today: a folder, and all units of one ring. No new one, and none grows.
+RINGS = """
+rendezvous/round      round_forming.c round_leave.c round_stopping.c
+worker_sdk/cnn        cuda_conv.cu cuda_memory.cu cuda_step.cu layers_cuda.cu
+"""
+
+# Headers of libraries: the only files that may include them.
+DOORS = """
+uv\\.h                  ^(agent|rendezvous)/
+curl/                  ^launcher/etcd/http\\.|^worker_sdk/cnn/
+cjson/|cJSON\\.h        ^agent/error_file/json|^launcher/(report|etcd)/json|^rendezvous/server/status\\.|^worker_sdk/ckpt/
+zlib\\.h                ^worker_sdk/(data|ckpt)/
+sodium\\.h              ^worker_sdk/wire/(auth|digest|seal|text_code)\\.
+munge\\.h               ^worker_sdk/wire/munge\\.
+dnnl                   ^worker_sdk/cnn/
+nccl\\.h                ^worker_sdk/comm/nccl
+cuda|cudnn|cublas      ^worker_sdk/(cnn|comm)/
+"""
+ENDS = (".c", ".h", ".cu", ".cuh", ".c.in")
+PLACES = ("worker_sdk", "rendezvous", "agent", "launcher", "examples")
+
+
+def read_table(text, complaints):
+    """{folder: its folders, in order}; complains of a line that names what is not above it."""
+    table = {}
+    for line in text.strip().splitlines():
+        folder, *words = line.split()
+        siblings = [f"{folder.split('/')[0]}/{word}" for word in words]
+        table[folder] = [s if s in table else w for s, w in zip(siblings, words)]
+        complaints += [f"{folder}: {name} does not stand above it in the table of folders"
+                       for name in table[folder] if name not in table or name == folder]
+    return table
+
+
+def list_sources():
+    """Tracked files; an exported tree has only ours."""
+    git = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
+    names = git.stdout.splitlines() if git.returncode == 0 else [
+        os.path.relpath(os.path.join(root, name), ".") for root, _, found in os.walk(".") for name in found]
+    return sorted(n for n in names if n.endswith(ENDS) and n.split("/")[0] in PLACES and os.path.isfile(n))
+
+
+def find_includes(sources):
+    """(file, line number, header, "<" or the quotation mark)"""
+    pattern = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
+    for path in sources:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                match = pattern.match(line)
+                if match:
+                    yield path, number, match[2], match[1]
+
+
+def find_calls(build, sources):
+    """(file, file that defines it, symbol), for what one object file needs of another."""
+    known, defined, needed = set(sources), {}, []
+    for root, _, names in os.walk(build):
+        match = re.search(r"(?:^|/)([^/].*?)/CMakeFiles/[^/]+\.dir(?:/(.*))?$", os.path.relpath(root, build))
+        for name in names if match else ():
+            path = os.path.normpath(os.path.join(match[1], (match[2] or "").replace("__", ".."), name[:-2]))
+            if not name.endswith(".o") or path not in known:
+                continue
+            out = subprocess.run(["nm", os.path.join(root, name)], capture_output=True, text=True).stdout
+            for word in (line.split() for line in out.splitlines()):
+                if word[-2] in "TDBRVWG":
+                    defined[word[-1]] = path
+                elif word[-2] == "U" and not word[-1].startswith("ctrun_"):  # those of ctrun.h are for all
+                    needed.append((path, word[-1]))
+    return sorted({(path, defined[s], s) for path, s in needed if s in defined})
+
+
+def find_rings(calls):
+    """Sets of units of one folder that all need each other, over any number of units."""
+    needs = {}
+    for path, other, _ in calls:
+        if path != other and os.path.dirname(path) == os.path.dirname(other):
+            needs.setdefault(path, set()).add(other)
+
+    def reach(path):
+        seen, todo = set(), [path]
+        while todo:
+            new = needs.get(todo.pop(), set()) - seen
+            seen |= new
+            todo += new
+        return seen
+
+    reached = {path: reach(path) for path in needs}
+    return {frozenset(other for other in seen if path in reached.get(other, ()))
+            for path, seen in reached.items() if path in seen}
+
+
+def check_rings(calls, sources):
+    """Each ring is in the table, and what is in the table is still a ring where its units were built."""
+    listed = set()
+    for line in RINGS.strip().splitlines():
+        folder, *names = line.split()
+        listed.add(frozenset(f"{folder}/{name}" for name in names))
+    found = find_rings(calls)
+    built = {path for path, _, _ in calls}
+    return [f"{' '.join(sorted(ring))}: need each other in a ring" for ring in found - listed] + [
+        f"{' '.join(sorted(ring))}: not a ring any more: take it out of the table of rings, or make it smaller"
+        for ring in listed - found if ring & built or ring - set(sources)]
+
+
+def check(build):
+    complaints = []
+    table = read_table(FOLDERS, complaints)
+    doors = [line.split() for line in DOORS.strip().splitlines()]
+    sources = list_sources()
+    used = set()
+
+    def judge(path, other, what):
+        ours, theirs = os.path.dirname(path), os.path.dirname(other)
+        used.add((ours, theirs))
+        if ours != theirs and theirs not in table.get(ours, ()):
+            complaints.append(f"{what}: {ours} may not use {theirs}")
+
+    complaints += [f"{path}: its folder is not in the table of folders"
+                   for path in sources if os.path.dirname(path) not in table]
+    for path, number, header, kind in find_includes(sources):
+        if kind == '"':
+            judge(path, header, f"{path}:{number}: {header}")
+        complaints += [f"{path}:{number}: includes <{header}>; its door is {door}" for name, door in doors
+                       if kind == "<" and re.match(f"(?:{name})", header) and not re.search(door, path)]
+    calls = find_calls(build, sources) if build else ()
+    for path, other, symbol in calls:
+        judge(path, other, f"{path}: {symbol} of {other}")
+    if calls:
+        complaints += check_rings(calls, sources)
+    return complaints + [f"{folder}: nothing in it needs {name}: take that out of its line"
+                         for folder, names in table.items() for name in names if build and (folder, name) not in used]
+
+
+def main():
+    os.chdir(sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+    complaints = check(sys.argv[2] if len(sys.argv) > 2 else None)
+    print("\n".join(complaints))
+    return bool(complaints)
+
+
+sys.exit(main())

@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# foreign.sh - text of a peer comes in plain: by ct_read_str() or ct_read_text()
+#
+# usage: foreign.sh [SOURCE_DIRECTORY]
+#
+# ct_read_name(), and what makes text of bytes by itself, stand only where somebody has looked:
+#   launcher/stage/stage_manifest.c   names of the user's own files, which are opened as they are
+#   worker_sdk/wire/message.c   FIELD_NAME, of CTL_REPLY alone: JSON of our own agent, in pieces
+set -eu
+cd "${1:-$(dirname "$0")/../..}"
+bad=0
+
+complain() {
+    lines=$(cat)
+    if [ -n "$lines" ]; then
+        printf '%s:\n%s\n' "$1" "$lines"
+        bad=1
+    fi
+}
+
+complain 'text of a peer that is not made plain (ct_read_str, ct_read_text)' <<EOF
+$(grep -rnE --include='*.c' 'ct_read_name\(' agent launcher rendezvous worker_sdk |
+    grep -vE '^(worker_sdk/base/bytes\.c|launcher/stage/stage_manifest\.c|worker_sdk/wire/message\.c):' || true)
+EOF
+
+complain 'a field of any bytes (FIELD_NAME) other than CTL_REPLY text' <<EOF
+$(grep -nE '^[^#]*\bNAME\(ct_' worker_sdk/wire/message.c | grep -v 'NAME(ct_ctl_reply, text)' || true)
+EOF
+exit $bad

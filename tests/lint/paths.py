@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The two ways through the code that everybody has to read once: how long they are, and that they are so.
+
+usage: paths.py [SOURCE_DIRECTORY]
+
+A line is a file that hands the thing on, and the function that takes it there, which another file of the
+way calls. "=" begins another program or another half of one: there it comes as a message, or as a result.
+The ground floor (worker_sdk: bytes, frames, the codec) is not counted, and what only adds words for people
+stands beside the way. A limit may become smaller."""
+import pathlib
+import re
+import sys
+
+PATHS = {
+    "the status of a worker that failed, from waitid() to the line on the console": (25, 3, """
+  agent/worker/worker_group_reap.c     worker_group_reap
+  agent/worker/worker.c                worker_end
+  agent/postmortem/exit_cause.c        exit_cause_classify
+  agent/worker/worker_group_restart.c  worker_group_find_final
+  agent/agent_round.c                  on_failure
+  agent/agent_failure.c                agent_tell_failure
+  agent/link/link_break.c              link_send
+= rendezvous/net/conn.c                on_read
+  rendezvous/session/dispatch.c        on_bytes
+  rendezvous/session/run.c             run_step
+  rendezvous/round/round.c             round_step
+  rendezvous/round/round_message.c     round_on_message
+  rendezvous/round/round_stopping.c    round_fail
+  rendezvous/round/failures.c          failures_exit_code
+  rendezvous/session/gate.c            gate_send
+= agent/link/link_socket.c             link_on_socket
+  agent/link/link_message.c            link_on_message
+  agent/agent_link.c                   on_message
+  agent/agent_round.c                  agent_on_verdict
+  agent/agent_node.c                   agent_end
+  agent/agent.c                        agent_run
+= launcher/run/launch.c                run_agent
+  launcher/run/launch_end.c            launch_end
+  launcher/report/exit_status.c        exit_status
+  launcher/report/summary.c            summary_format
+  launcher/report/messages.c           messages_print
+"""),
+    "from JOIN to a worker that runs": (30, 3, """
+  agent/agent_join.c                   agent_join
+  agent/link/link_break.c              link_send
+= rendezvous/net/conn.c                on_read
+  rendezvous/session/dispatch.c        on_bytes
+  rendezvous/session/run.c             run_step
+  rendezvous/round/round.c             round_step
+  rendezvous/round/round_message.c     round_on_message
+  rendezvous/round/round_forming.c     round_start_if_complete
+  rendezvous/round/round_size.c        round_world_size
+  rendezvous/round/member.c            member_assign_ranks
+  rendezvous/round/networks.c          networks_choose
+  rendezvous/round/master.c            master_choose
+  rendezvous/round/world_layout.c      world_layout_describe
+  rendezvous/session/roster.c          roster_next
+  rendezvous/session/gate.c            gate_send
+= agent/link/link_socket.c             link_on_socket
+  agent/link/link_message.c            link_on_message
+  agent/agent_link.c                   on_message
+  agent/agent_round.c                  agent_on_start
+  agent/agent_reachability.c           agent_find_reachability
+  agent/link/reachability.c            reachability_find
+  agent/agent_start.c                  agent_start_workers
+  agent/worker/worker_group.c          worker_group_start
+  agent/worker/worker.c                worker_plan
+= launcher/run/launch.c                plan
+  launcher/run/plan.c                  plan_worker
+  agent/process/spawn.c                spawn_start
+  agent/process/child.c                child_start
+"""),
+}
+
+ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__).resolve()
+ROOT = ROOT if ROOT.is_dir() else ROOT.parents[2]
+complaints = []
+
+
+for what, (files_max, borders_max, lines) in PATHS.items():
+    hops = re.findall(r"^(=?) +(\S+) +(\S+)$", lines, re.M)
+    texts = {name: (ROOT / name).read_text() if (ROOT / name).is_file() else "" for _, name, _ in hops}
+    for number, (border, name, function) in enumerate(hops):
+        if not re.search(rf"^[a-z].*\b{function}\(", texts[name], re.M):
+            complaints.append(f"{what}: {name} does not define {function}")
+        if number and not border and not any(
+                re.search(rf"\b{function}\b", text) for other, text in texts.items() if other != name):
+            complaints.append(f"{what}: nothing on it needs {function} of {name}")
+    files, borders = len(texts), sum(bool(border) for border, _, _ in hops)
+    if files > files_max or borders > borders_max:
+        complaints.append(f"{what}: {files} files, {borders} borders; {files_max} and {borders_max} are the most")
+    print(f"{what}: {files} files, {borders} borders")
+
+print("\n".join(complaints))
+sys.exit(bool(complaints))

@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# portable.sh - the tree compiles with musl, and with the headers of glibc 2.28 and Linux 4.18 (RHEL 8)
+#
+# usage: portable.sh [SOURCE_DIRECTORY]
+#
+# musl: each file of ours, by musl-gcc where there is one (musl-tools), with the libraries' headers of
+# this machine. Older systems: by name; what they lack stands in worker_sdk/base/kernel.h alone.
+set -eu
+cd "${1:-$(dirname "$0")/../..}"
+bad=0
+
+complain() {
+    lines=$(cat)
+    if [ -n "$lines" ]; then
+        printf '%s:\n%s\n' "$1" "$lines"
+        bad=1
+    fi
+}
+
+complain 'newer than glibc 2.28 or Linux 4.18: signal_name.h, kernel.h or strerror() instead' <<EOF
+$(grep -rnwE --include='*.[ch]' \
+    -e 'sig(abbrev|descr)_np|strerror(desc|name)_np|close_range|closefrom|pidfd_(open|getfd|send_signal)' \
+    -e 'sys/(pidfd|single_threaded)\.h|linux/(close_range|sched|stat|openat2|time_types)\.h|SYS_(pidfd_[a-z_]+|clone3|close_range|openat2|faccessat2)' \
+    -e 'MADV_(POPULATE|COLD|PAGEOUT)[A-Z_]*|CLONE_(CLEAR_SIGHAND|INTO_CGROUP|PIDFD)|P_PIDFD|statx|gettid|tgkill|strl(cpy|cat)' \
+    -e '(getr|setr|pr)limit64|rlim(it)?64(_t)?|__cpu_mask' agent launcher rendezvous worker_sdk |
+    grep -vE '^worker_sdk/base/kernel\.h:|^[^:]*:[0-9]+:( \*|/\*|.*"[^"]*pidfd_open)' || true)
+EOF
+
+if ! command -v musl-gcc >/dev/null; then
+    echo "portable.sh: no musl-gcc here (musl-tools): by name alone" >&2
+    exit $bad
+fi
+# /usr/include itself has another libc's headers.
+headers=$(mktemp -d)
+trap 'rm -rf "$headers"' EXIT
+for name in uv.h uv cjson zlib.h zconf.h sodium.h sodium munge.h curl linux asm asm-generic; do
+    for folder in /usr/include /usr/include/*-linux-gnu; do
+        [ ! -e "$folder/$name" ] || ln -sfn "$folder/$name" "$headers/$name"
+    done
+done
+# Left out: oneDNN's door, and glibc's own part of static programs.
+find agent launcher rendezvous worker_sdk examples -name '*.c' ! -name '*dnnl*' ! -name static_dl.c -print0 |
+    xargs -0 -n 30 -P "$(nproc)" musl-gcc -std=gnu17 -D_GNU_SOURCE -DCNN_SIMD_ISA='"any"' -fsyntax-only \
+        -Wall -Wextra -Wno-unknown-pragmas -Werror -I. -Iworker_sdk/include -idirafter "$headers" >"$headers/log" 2>&1 || true
+complain 'musl does not take' <<EOF
+$(grep -E 'error' "$headers/log" || true)
+EOF
+exit $bad

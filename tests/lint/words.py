@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retired words: one thing has one name, and it is the field's. In code, comments, manuals, tests and
+messages. Names of events and of the tests' own stories are not touched.
+
+usage: words.py [SOURCE_DIRECTORY]"""
+import os
+import re
+import subprocess
+import sys
+
+NAMES = {  # as a part of a name or as a word: say
+    "cage": "run_cgroup",
+    "crew": "worker_group",
+    "chorus": "console_dedup, line merger",
+    "candidacy": "leader_candidate",
+    "succession": "takeover",
+    "heritage": "failover",
+    "reign": "term",
+    "allegiance": "instance, term",
+    "fleet": "ssh, --hosts",
+    "lineup": "world_layout",
+    "guest_list": "allow_list",
+    "occupant": "endpoint_owner",
+    "late_name": "dns_retry",
+    "aside_call": "blocking_call",
+    "logdir_aside": "logdir_blocking",
+    "remote_dir": "ctl_dir",
+    "meet_pmi": "rdzv_pmi",
+    "meet_etcd": "rdzv_etcd",
+    "meet_batch": "rdzv_batch",
+    "meet_config": "rdzv_settings",
+    "messages_say": "messages_notice",
+    "cause_classify": "exit_cause_classify",
+    "diagnosis_add": "failure_hints_add",
+    "evidence_add": "failure_evidence_add",
+}
+PHRASES = {
+    "the workers go on": "workers keep running",
+    "no goodbye": "nothing received for N s",
+    "no word of": "nothing received from",
+    "is not its business": "protocol error",
+    "tells nonsense": "sent a malformed message",
+    "says nonsense": "sent a malformed message",
+    "comes twice; ": "is given twice; ",
+    "seldom understand each other": "may not work together",
+}
+ENDS = (".c", ".h", ".cu", ".cuh", ".in", ".py", ".sh", ".md", ".txt", ".cmake", ".1", ".3", ".7", ".8")
+OURS = ("tests/lint/words.py",)
+
+os.chdir(sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "../.."))
+git = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
+names = git.stdout.splitlines() if git.returncode == 0 else [
+    os.path.relpath(os.path.join(root, name), ".") for root, _, found in os.walk(".") for name in found]
+part = re.compile("|".join(rf"(?<![A-Za-z{'_' if '_' in name else ''}]){name}(?![a-z])" for name in NAMES), re.I)
+phrase = re.compile("|".join(map(re.escape, PHRASES)))
+found = []
+for name in sorted(names):
+    if not name.endswith(ENDS) or name in OURS or not os.path.isfile(name):
+        continue
+    if match := part.search(name):
+        found.append(f"{name}: '{match[0]}' is retired: say {NAMES[match[0].lower()]}")
+    with open(name, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            found += [f"{name}:{number}: '{m[0]}' is retired: say {NAMES[m[0].lower()]}"
+                      for m in part.finditer(line)]
+            found += [f"{name}:{number}: '{m[0]}' is retired: say {PHRASES[m[0]]}"
+                      for m in phrase.finditer(line)]
+print("\n".join(found))
+sys.exit(bool(found))

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`import ctrun` (python/ctrun): libctrun without a compiler, alone and under ctrun.
+
+What a script prints as `said ...` is what the tests look at. CTRUN_TEST_PYTHON names another
+interpreter than Debian's."""
+import os
+import re
+import sys
+
+import ctrun
+import pytest
+
+PACKAGE = ctrun.ROOT / "python"
+PYTHON = os.environ.get("CTRUN_TEST_PYTHON", ctrun.DEBIAN_PYTHON)
+OURS = {"PYTHONPATH": str(PACKAGE), "CTRUN_LIBRARY": str(ctrun.BUILD / "lib" / "libctrun.so"),
+        "PYTHONDONTWRITEBYTECODE": "1", "PYTHON_EXEC": PYTHON}
+
+
+def alone(box, text, **env):
+    return box.run(PYTHON, "-c", f"import ctrun\n{text}", env={**OURS, **env})
+
+
+def launch(box, text, *options, workers=2, start=False, **env):
+    how = box.start_ctrun if start else box.ctrun
+    script = box.write("script.py", f"import ctrun\n{text}")
+    return how("--standalone", f"--nproc-per-node={workers}", *options, script,
+               env={**OURS, **env})
+
+
+def said(run):
+    return sorted(re.findall(r"said (.*)", run.out))
+
+
+def test_alone_it_is_a_run_of_one_rank_that_nobody_stops(box):
+    run = alone(box, "ctrun.step(3)\nprint('said', tuple(ctrun.run()), ctrun.should_stop(),"
+                     " ctrun.library_version() == ctrun.__version__)")
+    assert said(run) == ["(0, 1, 0, 1, 0, 0, 0) False True"], run
+
+
+def test_workers_are_told_who_they_are(box):
+    run = launch(box, "r = ctrun.run()\nprint('said', *r)", workers=3)
+    assert said(run) == [f"{rank} 3 {rank} 3 0 0 1" for rank in range(3)], run
+
+
+def test_values_go_through_the_store(box):
+    run = launch(box, """
+r = ctrun.run()
+with ctrun.store() as store:
+    store.set(f"from/{r.rank}", bytes([r.rank, 0, 255]))
+    store.wait(["from/0", "from/1"], timeout=30)
+    other = store.get(f"from/{1 - r.rank}")
+    total = store.add("sum", 21)
+    while total != 42:
+        total = store.add("sum", 0)
+    store.set("text", "grün")
+    mine = f"mine{r.rank}"
+    store.set(mine, b"")
+    print("said", r.rank, list(other), total, store.get("text").decode(), store.get(mine),
+          store.delete(mine), store.delete(mine))
+""")
+    assert run.code == 0, run
+    assert said(run) == ["0 [1, 0, 255] 42 grün b'' True False", "1 [0, 0, 255] 42 grün b'' True False"]
+
+
+def test_the_store_says_what_is_missing_and_refuses_what_cannot_be(box):
+    run = launch(box, r"""
+def refuses(call, *arguments):
+    try:
+        call(*arguments)
+    except (ctrun.Error, ValueError) as error:
+        print("said", type(error).__name__, getattr(error, "code", 0), error)
+store = ctrun.store()
+refuses(store.wait, ["never"], 0.01)
+refuses(store.set, "a\0b", b"")
+refuses(store.add, "x", 1 << 63)
+refuses(ctrun.step, -1)
+store.close()
+store.close()
+refuses(store.get, "x")
+""", workers=1)
+    lines = said(run)
+    assert run.code == 0 and len(lines) == 5, run
+    assert lines[0].startswith("Error -20024 ") and "never" in lines[0], run
+    assert lines[1:] == ["ValueError 0 9223372036854775808 does not fit into 64 bits",
+                         r"ValueError 0 step -1 is not from 0 to 2^64 - 1",
+                         r"ValueError 0 the key 'a\x00b' has a NUL in it",
+                         "ValueError 0 the store is closed"], run
+
+
+def test_a_wrong_environment_is_an_error_that_names_the_variable(box):
+    run = alone(box, "ctrun.run()", RANK="one", WORLD_SIZE="2")
+    assert run.code == 1 and "ctrun._library.Error: " in run.err and "RANK=one" in run.err, run
+
+
+def test_a_missing_library_is_an_error_that_says_what_to_do(box):
+    run = alone(box, "ctrun.step(1)", CTRUN_LIBRARY=str(box.path("none.so")))
+    assert run.code == 1 and "ImportError: ctrun: cannot load libctrun: " in run.err, run
+    assert "name the file in CTRUN_LIBRARY" in run.err, run
+
+
+def test_a_child_of_fork_has_a_session_of_its_own(box):
+    run = alone(box, """
+import os
+ctrun.step(1)
+child = os.fork()
+if child == 0:
+    ctrun.step(2)
+    os._exit(ctrun.run().world_size)
+print("said", os.waitpid(child, 0)[1])
+""")
+    assert said(run) == ["256"], run
+
+
+STEPS = """
+import pathlib
+r = ctrun.run()
+n = 0
+while not ctrun.should_stop():
+    with ctrun.store() as store:  # a step that all ranks do together
+        store.set(f"{n}/{r.rank}", b"")
+        store.wait([f"{n}/0", f"{n}/1"])
+    ctrun.step(n)
+    n += 1
+    if n == 5:
+        pathlib.Path(f"ready.{r.rank}").touch()
+print("said", n, flush=True)
+"""
+
+
+def test_all_ranks_stop_after_the_same_step_and_the_step_is_shown(box):
+    run = launch(box, STEPS, "--shutdown-timeout=20", start=True)
+    ctrun.wait_until(lambda: all(box.path(f"ready.{r}").exists() for r in range(2)), lambda: run)
+    shown = ctrun.wait_until(lambda: re.search(
+        r'"step":\d+', box.run(ctrun.program("ctrunctl"), "status", "--json").out), lambda: run)
+    assert shown
+    assert box.run(ctrun.program("ctrunctl"), "stop").code == 0, box.runs[-1]
+    run.wait()
+    steps = said(run)
+    assert len(steps) == 2 and len(set(steps)) == 1, run
+
+
+FAKES = {
+    "lightning/__init__.py": "",
+    "lightning/pytorch.py": "class Callback:\n    pass\n",
+    "transformers.py": "class TrainerCallback:\n    pass\n",
+}
+
+
+@pytest.fixture
+def stand_ins(box):
+    """PYTHONPATH with our package, and as much of Lightning and Transformers as is imported."""
+    for name, text in FAKES.items():
+        path = box.path(f"fakes/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return {"PYTHONPATH": f"{PACKAGE}:{box.path('fakes')}"}
+
+
+def asked(*answers):
+    """ctrun whose should_stop() gives these answers, and that remembers its steps."""
+    return (f"answers = list({answers})\nsteps = []\nctrun.step = steps.append\n"
+            "ctrun.should_stop = lambda: answers.pop(0)\n")
+
+
+def test_the_callback_of_lightning_saves_once_and_stops(box, stand_ins):
+    run = alone(box, asked(False, True, True) + """
+from types import SimpleNamespace as Made
+from ctrun.lightning import Progress
+saved = []
+trainer = Made(global_step=7, should_stop=False, save_checkpoint=saved.append)
+callback = Progress(checkpoint="x.ckpt")
+for _ in range(3):
+    callback.on_train_batch_end(trainer, None, None, None, 0)
+    print("said", len(steps), steps[-1], trainer.should_stop, saved)
+""", **stand_ins)
+    assert said(run) == ["1 7 False []", "2 7 True ['x.ckpt']", "3 7 True ['x.ckpt']"], run
+
+
+def test_the_callback_of_transformers_saves_and_stops(box, stand_ins):
+    run = alone(box, asked(False, True) + """
+from types import SimpleNamespace as Made
+from ctrun.transformers import Progress
+control = Made(should_save=False, should_training_stop=False)
+for _ in range(2):
+    control = Progress().on_step_end(None, Made(global_step=9), control)
+    print("said", steps[-1], control.should_save, control.should_training_stop)
+""", **stand_ins)
+    assert said(run) == ["9 False False", "9 True True"], run
+
+
+def test_the_package_alone_imports_neither_framework(box, stand_ins):
+    run = alone(box, "import sys\nprint('said', 'lightning' in sys.modules, 'transformers' in"
+                     " sys.modules)", **stand_ins)
+    assert said(run) == ["False False"], run
+
+
+def test_each_function_is_declared_as_in_the_header():
+    """A pointer is a pointer, and there are as many arguments."""
+    sys.path.insert(0, str(PACKAGE / "ctrun"))
+    try:
+        import _library as declared
+    finally:
+        sys.path.pop(0)
+    header = (ctrun.ROOT / "worker_sdk/include/ctrun.h").read_text()
+    for name, result, arguments in declared._FUNCTIONS:
+        found = re.search(rf"CTRUN_API ([\w ]+[ *]){name}\(([^)]*)\)", header)
+        assert found, name
+        theirs = [] if found[2] == "void" else found[2].split(",")
+        assert len(theirs) == len(arguments), name
+        for text, ours in zip(theirs, arguments):
+            is_pointer = ours in (declared._p, declared._key) or hasattr(ours, "contents")
+            assert ("*" in text) == is_pointer, (name, text)
+        assert ("*" in found[1]) == (result is declared._key), name
+        assert (found[1].strip() == "void") == (result is None), name
+
+
+def test_it_is_the_version_of_the_tree():
+    version = re.search(r"project\(ctrun VERSION ([\d.]+)", (ctrun.ROOT / "CMakeLists.txt").read_text())
+    assert f'__version__ = "{version[1]}"' in (PACKAGE / "ctrun/__init__.py").read_text()
+
+
+# ---- README.md -----------------------------------------------------------------------------
+
+
+def readme_samples():
+    """({name: text} of what is shown by `$ cat`, [(command, what it prints)] of ctrun)."""
+    files, commands, command = {}, [], None
+    for line in (ctrun.ROOT / "README.md").read_text().splitlines():
+        if line.startswith("    $ "):
+            command = line[6:].split()
+            commands.append((command, []))
+        elif line.startswith("    ") and command:
+            commands[-1][1].append(line[4:])
+        else:
+            command = None
+    for command, printed in commands:
+        if command[0] == "cat":
+            files[command[1]] = "\n".join(printed) + "\n"
+    return files, [(command, printed) for command, printed in commands if command[0] == "ctrun"]
+
+
+def shape(lines):
+    """Of what differs between machines and runs, only that it is there."""
+    text = "\n".join(lines)
+    text = re.sub(r"\(\S+, pid \d+\) exited with (\d+), [\d.]+ s", r"(HOST, pid N) exited with \1, N s", text)
+    return sorted(re.sub(r"/\S*/(\w+\.py)", r"/DIR/\1", text).splitlines())
+
+
+def test_the_readme_shows_what_is_printed(box):
+    files, commands = readme_samples()
+    assert len(files) == 2 and len(commands) == 2
+    for name, text in files.items():
+        box.write(name, text)
+    for command, printed in commands:
+        run = box.ctrun(*command[1:], env=OURS)
+        told = run.out.splitlines() if run.code == 0 else run.err[run.err.index("ctrun: error"):].splitlines()
+        assert shape(told) == shape(printed), run
+
+
+def test_the_launcher_knows_the_name_of_the_library(box):
+    assert "CTRUN_LIBRARY" not in launch(box, "ctrun.run()").err

@@ -1,0 +1,764 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Etcd, as one store that is linearizable or silent, and election.h as the thread that calls it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/etcd/election_rules.h"
+#include "tests/sim/world.h"
+
+enum {
+    CALL_MS = 5000,
+    RTT_MAX_US = 40 * WORLD_MS,
+    SLOW_MAX_US = 1500 * WORLD_MS,
+    AGAIN_US = 50 * WORLD_MS,
+    PAUSE_MS = 200,
+    ELECTION_MIN_MS = 1000,
+};
+
+enum request {
+    REQUEST_LOOK,
+    REQUEST_CREATE, /* the key, with a new lease */
+    REQUEST_READ,   /* the journal, and whether the lease before has run out */
+    REQUEST_RENEW,
+    REQUEST_WRITE,
+};
+
+struct world_etcd {
+    int64_t rate; /* of its clock, in millionths */
+    uint64_t down_until_us;
+    struct {
+        int node;
+        uint32_t life; /* of the program that keeps it; 0: none does */
+    } members[WORLD_NODES_MAX];
+    int leader;     /* of the members, where they are on nodes */
+    uint32_t epoch; /* another one for each etcd that a run begins */
+    uint64_t revision;
+    bool has_key;
+    int owner;
+    uint64_t term, lease, expires_us, asked_us;
+    struct ct_buf journal;
+    bool has_resigned;            /* who wrote it */
+    uint64_t generation, written; /* the revision of the last write */
+    int64_t changed;              /* of the last write of the key */
+};
+
+struct call {
+    enum request request;
+    uint64_t number; /* 0: none */
+    uint64_t asked_us, deadline_ms;
+    bool is_there, is_answered, is_lost;
+    /* What is sent, what comes back. */
+    uint64_t term, lease, host_lease, sequence, generation, revision;
+    bool is_over, has_key, is_ours, is_stale, is_gone, has_resigned;
+    uint64_t written; /* the revision of the journal */
+    int64_t changed;  /* of the key */
+    int owner;
+    struct ct_buf journal;
+    struct call *next; /* of those that are late */
+};
+
+struct election {
+    struct world_node *node;
+    struct election_options options;
+    enum {
+        LOOKING,
+        WATCHING,
+        LEADING
+    } state;
+    struct call call;
+    struct loop_timer *timer;
+    uint32_t epoch; /* of the etcd that it knows */
+    uint64_t number;
+    uint64_t ttl_ms, lease, host_lease, term;
+    struct election_sight sight;
+    int host; /* that was told; -1: none */
+    uint64_t renewed_ms, renew_ms;
+    struct ct_buf journal;
+    bool has_journal, is_over, is_hurried;
+    uint64_t sequence, written, generation, revision;
+};
+
+static struct world_etcd the_etcd;
+static uint64_t last_lease;
+static struct call *late_calls;
+
+/* ---- The store --------------------------------------------------------------------------- */
+
+static void go_on(void *context);
+
+/* ---- Its members, where they are on nodes ------------------------------------------------ */
+
+static bool is_member_up(int member)
+{
+    const struct world_node *node = &world.nodes[the_etcd.members[member].node];
+    const uint32_t life = the_etcd.members[member].life;
+
+    return node->is_on && !node->stopped_us[PART_HOST] &&
+           (life == 0 || (node->is_up && node->life == life));
+}
+
+/* It reaches more than half of them, itself included. */
+static bool has_quorum(int member)
+{
+    const int from = the_etcd.members[member].node;
+    int count = 0;
+
+    for (int i = 0; i < world.etcd_members; i++) {
+        const int to = the_etcd.members[i].node;
+
+        count += is_member_up(i) && !world.cut[from][to] && !world.cut[to][from];
+    }
+    return is_member_up(member) && count > world.etcd_members / 2;
+}
+
+/* A member that answers is there, and the way to it, or from it. */
+static bool is_way_open(int node, bool is_to_etcd)
+{
+    if (is_to_etcd ? world.cut[node][WORLD_ETCD] : world.cut[WORLD_ETCD][node])
+        return false;
+    for (int i = 0; i < world.etcd_members; i++) {
+        const int at = the_etcd.members[i].node;
+
+        if (has_quorum(i) &&
+            (at == node || !(is_to_etcd ? world.cut[node][at] : world.cut[at][node])))
+            return true;
+    }
+    return world.etcd_members == 0;
+}
+
+/* One of the others leads when the leader is lost, after a while. */
+static bool has_leader(void)
+{
+    int next = 0;
+
+    if (world.etcd_members == 0 || has_quorum(the_etcd.leader))
+        return true;
+    while (next < world.etcd_members && !has_quorum(next))
+        next++;
+    if (next == world.etcd_members)
+        return false;
+    TRACE("etcd: the member on node%d leads", the_etcd.members[next].node);
+    the_etcd.leader = next;
+    world_etcd_stop((ELECTION_MIN_MS + world_draw(ELECTION_MIN_MS)) * WORLD_MS);
+    return true;
+}
+
+bool world_etcd_leads(const struct world_node *node)
+{
+    return the_etcd.has_key && the_etcd.owner == node->index && world_etcd_has_quorum();
+}
+
+bool world_etcd_is_orphan(const struct world_node *node)
+{
+    return node->election && node->election->epoch != the_etcd.epoch;
+}
+
+bool world_etcd_has_quorum(void)
+{
+    for (int i = 0; i < world.etcd_members; i++)
+        if (has_quorum(i))
+            return true;
+    return false;
+}
+
+static bool is_up(void)
+{
+    return has_leader() && world.now_us >= the_etcd.down_until_us;
+}
+
+static uint64_t ttl_us(void)
+{
+    return (uint64_t)world.ttl_s * 1000000 * 1000000 / (uint64_t)the_etcd.rate;
+}
+
+static void await_expiry(void)
+{
+    world_push((struct world_event){
+        .at_us = the_etcd.expires_us, .kind = EVENT_EXPIRE, .node = -1});
+}
+
+void world_etcd_begin(void)
+{
+    memset(&the_etcd, 0, sizeof the_etcd);
+    the_etcd.rate = 950000 + (int64_t)world_draw(100001);
+    the_etcd.revision = 1;
+    for (int i = 0; i < WORLD_NODES_MAX; i++)
+        the_etcd.members[i].node = i;
+    ct_buf_init(&the_etcd.journal, 1 << 20);
+    world.etcd = &the_etcd;
+    last_lease = 0;
+}
+
+void world_etcd_found(const int *nodes, int count)
+{
+    world.etcd_members = count;
+    for (int i = 0; i < count; i++) {
+        the_etcd.members[i].node = nodes[i];
+        the_etcd.members[i].life = world.nodes[nodes[i]].life;
+    }
+    the_etcd.leader = 0;
+    the_etcd.epoch++;
+    the_etcd.has_key = the_etcd.has_resigned = false;
+    the_etcd.generation = the_etcd.written = 0;
+    ct_buf_consume(&the_etcd.journal, ct_buf_length(&the_etcd.journal));
+}
+
+bool world_etcd_replace(const struct world_node *node, int member, int by)
+{
+    if (!is_up() || !is_way_open(node->index, true))
+        return false;
+    TRACE("etcd: a member on node%d instead of node%d", by,
+          the_etcd.members[member].node);
+    the_etcd.members[member].node = by;
+    the_etcd.members[member].life = world.nodes[by].life;
+    return true;
+}
+
+void world_etcd_end(void)
+{
+    for (; late_calls; late_calls = late_calls->next)
+        ct_buf_deinit(&late_calls->journal);
+    ct_buf_deinit(&the_etcd.journal);
+}
+
+/* Its next leader begins all leases anew. */
+void world_etcd_stop(uint64_t for_us)
+{
+    the_etcd.down_until_us = world.now_us + for_us;
+    if (the_etcd.has_key) {
+        the_etcd.expires_us = the_etcd.down_until_us + ttl_us();
+        await_expiry();
+    }
+}
+
+/* What does not get through now comes with the next change that does. */
+static void tell_watch(struct election *election, int64_t end_revision)
+{
+    const struct world_node *node = election->node;
+    const uint64_t late_ms = world_draw(RTT_MAX_US) / WORLD_MS + 1;
+
+    if (!is_way_open(node->index, false))
+        return;
+    election_see(&election->sight, the_etcd.changed, world_clock_ms(node) + late_ms);
+    election->sight.end_revision = end_revision;
+}
+
+/* The key has changed; or is deleted, in that revision. */
+static void tell_watches(uint64_t end_revision)
+{
+    for (int i = 0; i < world.node_count; i++) {
+        struct world_node *node = &world.nodes[i];
+
+        if (!node->is_up || !node->election || node->election->state != WATCHING)
+            continue;
+        if (node->election->options.ends_with_run &&
+            node->election->epoch == the_etcd.epoch)
+            tell_watch(node->election, (int64_t)end_revision);
+        if (end_revision != 0 && is_way_open(i, false))
+            world_call(node, world_draw(RTT_MAX_US), go_on, node->election);
+    }
+}
+
+static void free_key(void)
+{
+    the_etcd.has_key = false;
+    tell_watches(++the_etcd.revision);
+}
+
+void world_on_expire(void)
+{
+    if (!the_etcd.has_key || world.now_us < the_etcd.expires_us)
+        return;
+    if (!is_up()) {
+        the_etcd.expires_us = (the_etcd.down_until_us > world.now_us
+                                   ? the_etcd.down_until_us
+                                   : world.now_us) +
+                              ttl_us();
+        await_expiry();
+        return;
+    }
+    TRACE("etcd: the lease of node%d is over", the_etcd.owner);
+    free_key();
+}
+
+static bool is_owner(const struct call *call)
+{
+    return the_etcd.has_key && the_etcd.term == call->term;
+}
+
+static void create_key(const struct election *election, struct call *call)
+{
+    call->is_ours = !the_etcd.has_key;
+    if (!call->is_ours)
+        return;
+    call->lease = ++last_lease;
+    call->term = ++the_etcd.revision;
+    the_etcd.has_key = true;
+    the_etcd.owner = election->node->index;
+    the_etcd.term = call->term;
+    the_etcd.changed = (int64_t)call->term;
+    the_etcd.lease = call->lease;
+    the_etcd.asked_us = call->asked_us;
+    the_etcd.expires_us = world.now_us + ttl_us();
+    await_expiry();
+    world.elections++;
+    TRACE("etcd: node%d is elected, term %llu", the_etcd.owner,
+          (unsigned long long)call->term);
+}
+
+static void write_journal(struct call *call)
+{
+    const uint64_t known = call->revision;
+
+    call->is_ours = is_owner(call) || world.mutant == MUTANT_JOURNAL_OF_ANY_TERM;
+    call->is_stale = the_etcd.written > known &&
+                     world.mutant != MUTANT_JOURNAL_OF_ANY_TERM;
+    call->revision = the_etcd.revision;
+    if (!call->is_ours || call->is_stale)
+        return;
+    call->revision = the_etcd.written = ++the_etcd.revision;
+    if (!call->is_over && call->generation < the_etcd.generation)
+        world_break("4: the journal goes back");
+    ct_buf_consume(&the_etcd.journal, ct_buf_length(&the_etcd.journal));
+    if (!call->is_over)
+        (void)ct_buf_append(&the_etcd.journal, ct_buf_data(&call->journal),
+                            ct_buf_length(&call->journal));
+    if (!call->is_over)
+        the_etcd.generation = call->generation;
+    the_etcd.has_resigned = false;
+}
+
+static void renew(struct call *call)
+{
+    call->is_gone = !is_owner(call);
+    if (call->is_gone)
+        return;
+    the_etcd.changed = (int64_t)++the_etcd.revision;
+    tell_watches(0);
+    the_etcd.asked_us = call->asked_us;
+    the_etcd.expires_us = world.now_us + ttl_us();
+    await_expiry();
+}
+
+static void read_journal(struct call *call)
+{
+    ct_buf_consume(&call->journal, ct_buf_length(&call->journal));
+    (void)ct_buf_append(&call->journal, ct_buf_data(&the_etcd.journal),
+                        ct_buf_length(&the_etcd.journal));
+    call->generation = the_etcd.generation;
+    call->revision = the_etcd.revision;
+    call->written = the_etcd.written;
+    call->has_resigned = the_etcd.has_resigned;
+    call->is_gone = call->host_lease != the_etcd.lease || !the_etcd.has_key;
+}
+
+static void obey(struct election *election)
+{
+    struct call *call = &election->call;
+
+    switch (call->request) {
+    case REQUEST_LOOK: break;
+    case REQUEST_CREATE: create_key(election, call); break;
+    case REQUEST_READ: read_journal(call); break;
+    case REQUEST_RENEW: renew(call); break;
+    case REQUEST_WRITE: write_journal(call); break;
+    }
+    call->has_key = the_etcd.has_key;
+    call->owner = the_etcd.owner;
+    call->changed = the_etcd.changed;
+    if (call->request == REQUEST_LOOK && call->has_key)
+        call->host_lease = the_etcd.lease;
+}
+
+bool world_etcd_proved(uint64_t term, uint64_t since_us)
+{
+    return the_etcd.term != term || the_etcd.asked_us >= since_us;
+}
+
+uint64_t world_etcd_generation(void)
+{
+    return the_etcd.generation;
+}
+
+/* ---- Calls ------------------------------------------------------------------------------- */
+
+static uint64_t trip_us(void)
+{
+    return world_draw(world.is_whole || world_draw(40) ? RTT_MAX_US / 2 : SLOW_MAX_US);
+}
+
+static void push_call(struct election *election, uint64_t after_us)
+{
+    world_push((struct world_event){.at_us = world.now_us + after_us,
+                                    .kind = EVENT_ETCD,
+                                    .node = election->node->index,
+                                    .life = election->node->life,
+                                    .subject = election,
+                                    .number = election->call.number});
+}
+
+static struct call *begin_call(struct election *election, enum request request,
+                               uint64_t limit_ms)
+{
+    struct call *call = &election->call;
+
+    call->request = request;
+    call->number = ++election->number;
+    call->asked_us = world.now_us;
+    call->deadline_ms = ct_deadline_ms(limit_ms);
+    call->is_there = call->is_answered = call->is_lost = false;
+    call->term = election->term;
+    call->host_lease = election->host_lease;
+    push_call(election, trip_us());
+    loop_timer_set(election->timer, limit_ms);
+    return call;
+}
+
+/* Given up by its sender, it may still arrive, in the term of another. */
+static void send_late(struct call *call)
+{
+    struct call *copy = world_alloc(sizeof *copy);
+
+    *copy = *call;
+    ct_buf_init(&copy->journal, 1 << 20);
+    (void)ct_buf_append(&copy->journal, ct_buf_data(&call->journal),
+                        ct_buf_length(&call->journal));
+    copy->next = late_calls;
+    late_calls = copy;
+    world_push((struct world_event){.at_us = world.now_us + world.late_us,
+                                    .kind = EVENT_ETCD,
+                                    .node = -1,
+                                    .subject = copy});
+    call->is_lost = true;
+    world.late_us = 0;
+}
+
+/* A request gets there also when its sender is stopped meanwhile. */
+void world_on_etcd(struct world_event *event)
+{
+    const struct world_node *node = &world.nodes[event->node < 0 ? 0 : event->node];
+    struct election *election = event->subject;
+    struct call *call;
+
+    if (event->node < 0) {
+        write_journal(event->subject);
+        return;
+    }
+    if (node->election != election || event->life != node->life ||
+        election->call.number != event->number)
+        return;
+    call = &election->call;
+    if (election->epoch != the_etcd.epoch)
+        return; /* that one has lost its members */
+    if (!call->is_there) {
+        if (!call->is_lost && !is_up()) {
+            push_call(election, AGAIN_US);
+            return;
+        }
+        if (call->is_lost || !is_way_open(node->index, true))
+            return; /* its time runs out */
+        call->is_there = true;
+        obey(election);
+        push_call(election, trip_us());
+    } else if (is_way_open(node->index, false)) {
+        call->is_answered = true;
+        world_call(election->node, 0, go_on, election);
+    }
+}
+
+/* ---- The thread -------------------------------------------------------------------------- */
+
+static void tell_host(struct election *election, int host)
+{
+    struct etcd_host told = {0};
+
+    if (host >= 0) {
+        told.count = 1;
+        told.addrs[0] = (struct ct_addr){
+            .v4 = {.sin_family = AF_INET,
+                   .sin_port = htons(29500),
+                   .sin_addr.s_addr = htonl(0x0a000001u + (unsigned)host)},
+            .length = sizeof(struct sockaddr_in)};
+    }
+    if (host != election->host)
+        election->options.on_host(election->options.context, &told);
+    election->host = host;
+}
+
+static void step_down(struct election *election)
+{
+    TRACE("node%d: deposed", election->node->index);
+    election->options.on_deposed(election->options.context);
+    tell_host(election, -1);
+    election->state = LOOKING;
+}
+
+/* The predecessor's last renewal began then at the latest. */
+static uint64_t heard_ms(const struct election *election)
+{
+    const struct call *call = &election->call;
+    const uint64_t asked_ms = call->deadline_ms - CALL_MS; /* once it had the key */
+    uint64_t by_lease_ms = asked_ms;
+
+    if (call->has_resigned)
+        return ct_now_ms();
+    if (election->host_lease != 0 && call->is_gone)
+        by_lease_ms = election_heard_ms(asked_ms, election->ttl_ms);
+    if (!election->options.ends_with_run)
+        return by_lease_ms;
+    return election_sight_heard_ms(&election->sight, (int64_t)call->written,
+                                   by_lease_ms);
+}
+
+static void lead(struct election *election)
+{
+    struct call *call = &election->call;
+
+    election->has_journal = false;
+    election->written = election->sequence;
+    election->generation = call->generation;
+    election->revision = call->revision;
+    election->renew_ms = ct_now_ms();
+    if (election->options.on_elected(
+            election->options.context, election->term, ct_buf_data(&call->journal),
+            ct_buf_length(&call->journal), heard_ms(election),
+            election_speaks_until_ms(election->renewed_ms, election->ttl_ms)) < 0) {
+        world_break("a journal cannot be read");
+        return;
+    }
+    tell_host(election, election->node->index);
+    election->state = LEADING;
+    election->node->leads_us = world.now_us;
+}
+
+/* What came back; false: nothing did. */
+static void take_answer(struct election *election)
+{
+    struct call *call = &election->call;
+
+    switch (call->request) {
+    case REQUEST_LOOK:
+        if (call->has_key) {
+            election->host_lease = call->host_lease;
+            election_see(&election->sight, call->changed, ct_now_ms());
+            tell_host(election, call->owner);
+            election->state = WATCHING;
+        } else {
+            election->renewed_ms = ct_now_ms();
+            (void)begin_call(election, REQUEST_CREATE, CALL_MS);
+        }
+        break;
+    case REQUEST_CREATE:
+        if (!call->is_ours)
+            break;
+        election->term = call->term;
+        election->lease = call->lease;
+        (void)begin_call(election, REQUEST_READ, CALL_MS);
+        break;
+    case REQUEST_READ: lead(election); break;
+    case REQUEST_RENEW:
+        if (call->is_gone) {
+            step_down(election);
+            break;
+        }
+        election->renewed_ms = call->deadline_ms - election_call_ms(election->ttl_ms);
+        election->renew_ms = election->renewed_ms + election_renew_ms(election->ttl_ms);
+        election->options.on_renewed(
+            election->options.context, election->renewed_ms,
+            election_speaks_until_ms(election->renewed_ms, election->ttl_ms));
+        break;
+    case REQUEST_WRITE:
+        election->revision = call->revision;
+        if (call->is_ours && call->is_stale)
+            break;
+        if (call->is_ours) {
+            election->written = call->sequence;
+            election->options.on_written(election->options.context, call->sequence);
+        } else {
+            step_down(election);
+        }
+        break;
+    }
+}
+
+static void fail_call(struct election *election)
+{
+    if (election->call.request == REQUEST_RENEW)
+        election->renew_ms = ct_now_ms();
+    if (election->call.request <= REQUEST_READ)
+        election->state = LOOKING;
+    loop_timer_set(election->timer, PAUSE_MS);
+}
+
+static void send_journal(struct election *election)
+{
+    struct call *call = begin_call(election, REQUEST_WRITE,
+                                   election_call_ms(election->ttl_ms));
+
+    call->sequence = election->sequence;
+    call->is_over = election->is_over;
+    call->revision = election->revision;
+    call->generation = election->generation;
+    ct_buf_consume(&call->journal, ct_buf_length(&call->journal));
+    (void)ct_buf_append(&call->journal, ct_buf_data(&election->journal),
+                        ct_buf_length(&election->journal));
+    if (world.late_us)
+        send_late(call);
+}
+
+static void lead_on(struct election *election)
+{
+    const uint64_t soon_ms = election->renewed_ms +
+                             election_hurried_ms(election->ttl_ms);
+
+    if (election->is_hurried && soon_ms < election->renew_ms)
+        election->renew_ms = soon_ms;
+    election->is_hurried = false;
+    if (ct_left_ms(election->renew_ms) == 0)
+        (void)begin_call(election, REQUEST_RENEW, election_call_ms(election->ttl_ms));
+    else if (election->has_journal && election->sequence > election->written)
+        send_journal(election);
+    else
+        loop_timer_set(election->timer, (uint64_t)ct_left_ms(election->renew_ms));
+}
+
+/* Something has happened that it may wait for. */
+static void go_on(void *context)
+{
+    struct election *election = context;
+    struct call *call = &election->call;
+
+    if (election->node->election != election)
+        return; /* it has ended */
+    if (call->number != 0) {
+        const bool is_late = ct_left_ms(call->deadline_ms) == 0;
+
+        if (!call->is_answered && !is_late) {
+            loop_timer_set(election->timer, (uint64_t)ct_left_ms(call->deadline_ms));
+            return;
+        }
+        call->number = 0;
+        if (!call->is_answered) {
+            fail_call(election);
+            return;
+        }
+        take_answer(election);
+        if (call->number != 0)
+            return;
+    }
+    if (election->state == LEADING) {
+        lead_on(election);
+    } else if (election->state == WATCHING && the_etcd.has_key &&
+               is_way_open(election->node->index, false) && call->is_answered) {
+        call->is_answered =
+            false; /* an open watch tells of the key's end; and for so long */
+        loop_timer_set(election->timer, election->ttl_ms / 2);
+    } else {
+        (void)begin_call(election, REQUEST_LOOK, CALL_MS);
+    }
+}
+
+int election_start(struct election **out, const struct election_options *options,
+                   uint64_t timeout_ms, struct ctrun_error *err)
+{
+    struct election *election = world_alloc(sizeof *election);
+
+    (void)timeout_ms, (void)err;
+    election->node = world.current;
+    election->options = *options;
+    election->host = -1;
+    election->epoch = the_etcd.epoch;
+    election->ttl_ms = (uint64_t)world.ttl_s * 1000;
+    ct_buf_init(&election->journal, 1 << 20);
+    ct_buf_init(&election->call.journal, 1 << 20);
+    election->timer = loop_timer_open(NULL, go_on, election);
+    world.current->election = *out = election;
+    world_call(world.current, 0, go_on, election);
+    return 0;
+}
+
+int election_write(struct election *election, uint64_t sequence, const void *journal,
+                   size_t length)
+{
+    const struct run *run = run_find(&election->node->dispatch->runs, "job");
+
+    ct_buf_consume(&election->journal, ct_buf_length(&election->journal));
+    if (length > 0 && ct_buf_append(&election->journal, journal, length) < 0)
+        abort();
+    election->has_journal = true;
+    election->is_over = length == 0;
+    election->sequence = sequence;
+    if (run)
+        election->generation = run->round->generation;
+    if (!world.is_muted)
+        world_call(election->node, 0, go_on, election);
+    return 0;
+}
+
+void election_hurry(struct election *election)
+{
+    election->is_hurried = true;
+    if (world.mutant == MUTANT_ACK_BEFORE_RENEWAL)
+        server_poke((struct server *)(void *)election->node);
+    world_call(election->node, 0, go_on, election);
+}
+
+void election_set_members(struct election *election, const struct etcd_config *config)
+{
+    (void)election, (void)config;
+}
+
+static void resign(struct election *election)
+{
+    const int i = election->node->index;
+
+    if (election->state != LEADING || election->epoch != the_etcd.epoch || !is_up() ||
+        !is_way_open(i, true) || !the_etcd.has_key || the_etcd.term != election->term)
+        return;
+    TRACE("node%d: resigns", i);
+    if (election->has_journal) {
+        ct_buf_consume(&the_etcd.journal, ct_buf_length(&the_etcd.journal));
+        (void)ct_buf_append(&the_etcd.journal, ct_buf_data(&election->journal),
+                            ct_buf_length(&election->journal));
+        the_etcd.generation = election->generation;
+        the_etcd.has_resigned = true;
+        the_etcd.written = ++the_etcd.revision;
+    }
+    free_key();
+}
+
+void world_election_drop(struct world_node *node)
+{
+    struct election *election = node->election;
+
+    if (!election)
+        return;
+    node->election = NULL;
+    ct_buf_deinit(&election->journal);
+    ct_buf_deinit(&election->call.journal);
+}
+
+void election_stop(struct election *election)
+{
+    if (!election)
+        return;
+    resign(election);
+    world_election_drop(election->node);
+}
+
+void etcd_host_fill(struct etcd_host *out, const char *name,
+                    const struct addresses *addresses, uint16_t port)
+{
+    (void)name, (void)addresses, (void)port;
+    memset(out, 0, sizeof *out);
+}
+
+void etcd_config_wipe(struct etcd_config *config)
+{
+    (void)config;
+}
+
+void messages_notice(const char *format, ...)
+{
+    (void)format;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/control/ctl_dir.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+
+/* As an agent that is killed leaves it. */
+static void leave(int dir, const char *run_id, pid_t pid)
+{
+    char name[CTL_DIR_NAME_MAX];
+    int fd;
+
+    ctl_dir_name(name, run_id, pid, CTL_SOCKET_SUFFIX);
+    fd = ctl_dir_listen(dir, name, SOCK_STREAM);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static void a_killed_launcher_of_the_run_is_found_once(void **state)
+{
+    char path[] = "/tmp/ctrun-remote-dir-XXXXXX";
+    char name[CTL_DIR_NAME_MAX];
+    struct ctrun_error err;
+    int dir, live;
+
+    (void)state;
+    assert_non_null(mkdtemp(path));
+    assert_int_equal(setenv(CTL_DIR_ENV, path, 1), 0);
+    dir = ctl_dir_open(path, true, &err);
+    assert_true(dir >= 0);
+    assert_false(ctl_dir_find_killed("job"));
+    leave(dir, "job-2", 7); /* another run's */
+    ctl_dir_name(name, "job", 8, CTL_SOCKET_SUFFIX);
+    live = ctl_dir_listen(dir, name, SOCK_STREAM); /* serves still */
+    assert_false(ctl_dir_find_killed("job"));
+    leave(dir, "job", 9);
+    assert_true(ctl_dir_find_killed("job"));
+    assert_false(ctl_dir_find_killed("job"));
+    assert_true(ctl_dir_find_killed("job-2"));
+    close(live);
+    assert_int_equal(unlinkat(dir, name, 0), 0);
+    close(dir);
+    assert_int_equal(rmdir(path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_launcher_of_the_run_is_found_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/failover.h"
+
+#include "agent/loop/limits.h"
+#include "tests/lib/test.h"
+
+enum {
+    NOW_MS = 1000,
+    SEEK_MS = 5000
+};
+
+static const uint64_t seeks[] = {0, SEEK_MS};
+
+/* Workers that a next world must not meet. */
+static bool lives(enum failover_work work)
+{
+    return work == FAILOVER_RUNS || work == FAILOVER_ENDS || work == FAILOVER_CLEANS ||
+           work == FAILOVER_FENCES || work == FAILOVER_LEAVES;
+}
+
+struct told {
+    enum failover_state from, to;
+    enum failover_event event;
+    enum failover_work work;
+    bool may_seek; /* another server may be elected */
+    unsigned actions;
+    uint64_t left_ms;
+};
+
+/* The whole table: each event that each state can meet, with each work. */
+static void walk(void (*look)(const struct told *told))
+{
+    for (int from = 0; from < FAILOVER_STATES; from++)
+        for (int event = 0; event < FAILOVER_EVENTS; event++)
+            for (int work = 0; work < FAILOVER_WORKS; work++)
+                for (int i = 0; i < 2; i++) {
+                    struct failover failover = {(enum failover_state)from, 0};
+                    const struct failover_facts facts = {(enum failover_work)work,
+                                                         seeks[i], NOW_MS};
+                    struct told told = {.from = failover.state,
+                                        .event = (enum failover_event)event,
+                                        .work = facts.work,
+                                        .may_seek = i > 0};
+
+                    if (!failover_is_drawn(told.from, told.event, told.work))
+                        continue;
+                    told.actions = failover_next(&failover, told.event, &facts);
+                    told.to = failover.state;
+                    told.left_ms = failover_left_ms(&failover, NOW_MS);
+                    look(&told);
+                }
+}
+
+static void look_at_edge(const struct told *told)
+{
+    assert_true(told->from == told->to || failover_is_edge(told->from, told->to));
+}
+
+static void every_way_is_drawn(void **state)
+{
+    (void)state;
+    walk(look_at_edge);
+}
+
+static bool is_walked[FAILOVER_STATES][FAILOVER_STATES];
+
+static void note_edge(const struct told *told)
+{
+    is_walked[told->from][told->to] = true;
+}
+
+static void every_drawn_way_is_gone(void **state)
+{
+    (void)state;
+    walk(note_edge);
+    for (int from = 0; from < FAILOVER_STATES; from++)
+        for (int to = 0; to < FAILOVER_STATES; to++)
+            if (failover_is_edge((enum failover_state)from, (enum failover_state)to) &&
+                !is_walked[from][to])
+                fail_msg("nothing leads from %s to %s",
+                         failover_state_name((enum failover_state)from),
+                         failover_state_name((enum failover_state)to));
+}
+
+static void look_at_joining(const struct told *told)
+{
+    if (told->event == FAILOVER_GONE || !(told->actions & FAILOVER_JOIN))
+        return;
+    assert_false(lives(told->work));
+    assert_int_equal(told->to, FAILOVER_LINKED);
+}
+
+static void nobody_joins_anew_while_its_workers_live(void **state)
+{
+    (void)state;
+    walk(look_at_joining);
+}
+
+static void look_at_loss(const struct told *told)
+{
+    const bool is_down = told->event == FAILOVER_LOST ||
+                         told->event == FAILOVER_REFUSED;
+
+    if (!is_down || told->from == FAILOVER_OVER)
+        return;
+    if (told->work == FAILOVER_RUNS || told->work == FAILOVER_ENDS)
+        assert_true(told->actions & (FAILOVER_END_WORKERS | FAILOVER_FENCE));
+    else
+        assert_false(told->actions & FAILOVER_END_WORKERS);
+    if (told->actions & FAILOVER_CONNECT)
+        assert_false(lives(told->work)); /* it is no member any more */
+    if (told->actions & FAILOVER_SEEK)
+        assert_true(told->may_seek && told->event == FAILOVER_LOST &&
+                    told->left_ms == SEEK_MS);
+}
+
+static void a_lost_server_ends_the_workers(void **state)
+{
+    (void)state;
+    walk(look_at_loss);
+}
+
+static void look_at_limbo(const struct told *told)
+{
+    const unsigned ways = FAILOVER_SEEK | FAILOVER_FENCE | FAILOVER_CONNECT |
+                          FAILOVER_FAIL;
+    const bool waits_for_the_end = told->work == FAILOVER_FENCES ||
+                                   told->work == FAILOVER_LEAVES ||
+                                   told->work == FAILOVER_IS_OVER;
+
+    if ((told->event == FAILOVER_LOST || told->event == FAILOVER_REFUSED) &&
+        told->from != FAILOVER_OVER && !waits_for_the_end)
+        assert_int_equal(__builtin_popcount(told->actions & ways), 1);
+}
+
+static void a_lost_server_has_one_way_on(void **state)
+{
+    (void)state;
+    walk(look_at_limbo);
+}
+
+static unsigned next(struct failover *failover, enum failover_event event,
+                     enum failover_work work, uint64_t now_ms)
+{
+    const struct failover_facts facts = {work, SEEK_MS, now_ms};
+
+    return failover_next(failover, event, &facts);
+}
+
+static void the_time_to_find_the_next_server_counts_from_the_last_one(void **state)
+{
+    struct failover failover = {FAILOVER_LINKED, 0};
+
+    (void)state;
+    assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS),
+                     FAILOVER_SEEK);
+    assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS + 4000),
+                     FAILOVER_SEEK);
+    assert_int_equal(failover_left_ms(&failover, NOW_MS + 4000), SEEK_MS - 4000);
+    assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS + SEEK_MS),
+                     FAILOVER_FAIL); /* and nothing is looked for after it */
+    assert_int_equal(failover.state, FAILOVER_OVER);
+    failover = (struct failover){FAILOVER_SEEKING, NOW_MS + 1};
+    assert_int_equal(next(&failover, FAILOVER_RESUMED, FAILOVER_WAITS, NOW_MS),
+                     FAILOVER_SAY_AGAIN);
+    assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS + 9000),
+                     FAILOVER_SEEK);
+    assert_int_equal(failover_left_ms(&failover, NOW_MS + 9000), SEEK_MS);
+}
+
+/* It was found while the workers end, and lost again: that it did not know us stays true. */
+static void who_is_found_is_joined_when_the_last_worker_is_gone(void **state)
+{
+    static const enum failover_work ends[] = {FAILOVER_ENDS, FAILOVER_CLEANS};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct failover failover = {FAILOVER_SEEKING, NOW_MS + SEEK_MS};
+
+        assert_int_equal(next(&failover, FAILOVER_WELCOMED, ends[i], NOW_MS), 0);
+        assert_int_equal(failover.state, FAILOVER_FOUND);
+        assert_true(next(&failover, FAILOVER_LOST, ends[i], NOW_MS) & FAILOVER_SEEK);
+        assert_int_equal(failover.state, FAILOVER_FOUND);
+        assert_int_equal(next(&failover, FAILOVER_GONE, ends[i], NOW_MS),
+                         FAILOVER_JOIN);
+    }
+}
+
+static void who_leaves_the_run_looks_for_nobody(void **state)
+{
+    struct failover failover = {FAILOVER_LINKED, 0};
+
+    (void)state;
+    assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_LEAVES, NOW_MS), 0);
+    assert_int_equal(failover.state, FAILOVER_OVER);
+    failover.state = FAILOVER_FOUND;
+    assert_int_equal(next(&failover, FAILOVER_GONE, FAILOVER_LEAVES, NOW_MS), 0);
+    assert_int_equal(failover.state, FAILOVER_OVER);
+}
+
+static void a_silent_server_is_waited_for_longer_than_one_that_refuses(void **state)
+{
+    (void)state;
+    assert_int_equal(failover_return_ms(true, 0, 900000), LINK_RETURN_MS);
+    assert_int_equal(failover_return_ms(true, 0, 20), 20);
+    assert_int_equal(failover_return_ms(false, 0, 900000), LINK_RECONNECT_MS);
+    assert_int_equal(failover_return_ms(false, 1000, 900000), LINK_RECONNECT_MS - 1000);
+    assert_int_equal(failover_return_ms(false, LINK_RECONNECT_MS, 900000),
+                     LINK_RECONNECT_MIN_MS);
+}
+
+static void workers_are_gone_before_the_lease_is(void **state)
+{
+    (void)state;
+    assert_int_equal(failover_grace_ms(30000, 5000, 900), 500);
+    assert_int_equal(failover_grace_ms(30000, 5000, 200), 200);
+    assert_int_equal(failover_grace_ms(100, 5000, 900), 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_way_is_drawn),
+        cmocka_unit_test(every_drawn_way_is_gone),
+        cmocka_unit_test(nobody_joins_anew_while_its_workers_live),
+        cmocka_unit_test(a_lost_server_ends_the_workers),
+        cmocka_unit_test(a_lost_server_has_one_way_on),
+        cmocka_unit_test(the_time_to_find_the_next_server_counts_from_the_last_one),
+        cmocka_unit_test(who_is_found_is_joined_when_the_last_worker_is_gone),
+        cmocka_unit_test(who_leaves_the_run_looks_for_nobody),
+        cmocka_unit_test(a_silent_server_is_waited_for_longer_than_one_that_refuses),
+        cmocka_unit_test(workers_are_gone_before_the_lease_is),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

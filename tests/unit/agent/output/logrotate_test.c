@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "agent/loop/limits.h"
+#include "agent/output/logrotate.h"
+#include "tests/lib/test.h"
+
+/* What of text fits into a file with a cap of 10 bytes; -n: n bytes, and then it is full. */
+static int fit(uint64_t size, bool is_in_line, const char *text)
+{
+    const struct logrotate file = {10, size, is_in_line};
+    bool is_full;
+    const int n = (int)logrotate_fit(&file, text, strlen(text), &is_full);
+
+    if (is_full && n == 0)
+        return -1000;
+    return is_full ? -n : n;
+}
+
+static void all_fits_below_the_cap(void **state)
+{
+    (void)state;
+    assert_int_equal(fit(0, false, "one\ntwo\n"), 8);
+    assert_int_equal(fit(2, false, "one\ntwo\n"), 8);
+    assert_int_equal(fit(0, false, ""), 0);
+}
+
+static void the_last_line_that_fits_is_the_last_of_the_file(void **state)
+{
+    (void)state;
+    assert_int_equal(fit(0, false, "one\ntwo\nthree\n"), -8);
+    assert_int_equal(fit(4, false, "one\ntwo\nthree\n"), -4);
+    assert_int_equal(fit(2, true, "e\ntwo\nthree\n"), -6);
+}
+
+static void a_line_that_does_not_fit_begins_the_next_file(void **state)
+{
+    (void)state;
+    assert_int_equal(fit(8, false, "three\n"), -1000);
+    assert_int_equal(fit(10, false, "a\n"), -1000);
+}
+
+static void a_line_that_has_begun_is_ended_where_it_is(void **state)
+{
+    (void)state;
+    assert_int_equal(fit(8, true, "three\nfour\n"), -6);
+    assert_int_equal(fit(10, true, "\nfour\n"), -1);
+    assert_int_equal(fit(0, false, "a line of 20 bytes.\n"), -20);
+}
+
+static void a_line_without_end_is_cut_at_last(void **state)
+{
+    static char text[OUTPUT_PIECE_MAX_BYTES];
+
+    (void)state;
+    memset(text, '.', sizeof text - 1);
+    assert_int_equal(fit(9, true, "no end"), 6);
+    assert_int_equal(fit(9, true, text), sizeof text - 1);
+    assert_int_equal(fit(11, true, text), -(int)(sizeof text - 1));
+}
+
+static void without_a_cap_all_fits(void **state)
+{
+    const struct logrotate file = {0, 1000000, true};
+    bool is_full;
+
+    (void)state;
+    assert_int_equal(logrotate_fit(&file, "x\n", 2, &is_full), 2);
+    assert_false(is_full);
+}
+
+static void what_is_written_counts(void **state)
+{
+    struct logrotate file = {10, 0, false};
+
+    (void)state;
+    logrotate_add(&file, "abc", 3);
+    assert_true(file.is_in_line);
+    logrotate_add(&file, "\n", 1);
+    logrotate_add(&file, "", 0);
+    assert_false(file.is_in_line);
+    assert_int_equal(file.size, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_fits_below_the_cap),
+        cmocka_unit_test(the_last_line_that_fits_is_the_last_of_the_file),
+        cmocka_unit_test(a_line_that_does_not_fit_begins_the_next_file),
+        cmocka_unit_test(a_line_that_has_begun_is_ended_where_it_is),
+        cmocka_unit_test(a_line_without_end_is_cut_at_last),
+        cmocka_unit_test(without_a_cap_all_fits),
+        cmocka_unit_test(what_is_written_counts),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is read from the traces of a dead worker. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "agent/postmortem/oom_counter.h"
+#include "agent/postmortem/core_file.h"
+#include "agent/postmortem/facts.h"
+#include "agent/postmortem/kmsg.h"
+#include "tests/lib/test.h"
+#include "tests/lib/tree.h"
+#include "worker_sdk/base/str.h"
+
+static void facts_are_lines_and_what_does_not_fit_is_left_out_whole(void **state)
+{
+    struct ct_failure failure = {0};
+
+    (void)state;
+    facts_add(&failure, CT_FACT_DO, "%d\n\t%s", 1, "\033[31m");
+    assert_string_equal(ct_facts_find(&failure.facts, CT_FACT_DO), "1   [31m");
+    for (int i = 0; i < 100; i++)
+        facts_add(&failure, CT_FACT_SO, "%060d", i);
+    assert_int_equal(failure.facts.count, 17);
+    assert_int_equal(strlen(ct_facts_text(&failure.facts, 16)), 60);
+}
+
+static void sizes_are_for_people(void **state)
+{
+    char text[FACTS_SIZE_MAX];
+
+    (void)state;
+    facts_format_size(text, 64u << 20);
+    assert_string_equal(text, "64 MiB");
+    facts_format_size(text, (uint64_t)64 << 30);
+    assert_string_equal(text, "64.0 GiB");
+}
+
+/* ---- Core files ---------------------------------------------------------------------- */
+
+static void assert_core(const struct core_file *core, const char *expected)
+{
+    char text[320];
+
+    core_file_describe(text, sizeof text, core);
+    assert_non_null(strstr(text, expected));
+}
+
+static void a_core_file_is_found_or_its_absence_explained(void **state)
+{
+    char directory[] = "/tmp/ctrun-core-XXXXXX";
+    char path[128];
+    struct core_file core = {.pattern = "core",
+                             .pid = 812,
+                             .signal = SIGSEGV,
+                             .program = "/opt/bin/train-with-a-long-name",
+                             .host = "node1",
+                             .directory = directory};
+
+    (void)state;
+    assert_core(&core, "none (ulimit -Hc 0");
+    core.hard = UINT64_MAX;
+    assert_core(&core, "none (ulimit -c 0; --core turns it on)");
+    core.soft = UINT64_MAX;
+    assert_core(&core, "although the limit allows one");
+    core.is_dumped = true;
+    assert_core(&core, "named by core_pattern core");
+    core.pattern = "|/lib/systemd/systemd-coredump %P %u";
+    assert_core(&core, "coredumpctl info 812");
+    core.pattern = "|/usr/share/apport/apport -p%p";
+    assert_core(&core, "handed to /usr/share/apport/apport, process 812");
+    assert_non_null(mkdtemp(directory));
+    core.pattern = "c.%e.%s.%h.%%";
+    core.has_pid = true;
+    (void)ct_format(path, sizeof path, "%s/c.train-with-a-lo.11.node1.%%.812",
+                    directory);
+    fclose(fopen(path, "we"));
+    assert_core(&core, path);
+    core.pattern = "c.%t"; /* only the kernel knows */
+    assert_core(&core, "named by core_pattern c.%t");
+    assert_int_equal(test_remove_tree(directory), 0);
+}
+
+/* ---- The kernel log, the limit ------------------------------------------------------- */
+
+static void the_kernels_words_must_be_of_that_process_and_that_time(void **state)
+{
+    static const char record[] =
+        "3,1040,5000000,-;Memory cgroup out of memory: Killed process 812 (python3) "
+        "total-vm:1kB";
+    const char *text;
+
+    (void)state;
+    assert_true(kmsg_is_kill(record, 812, 4000, &text));
+    assert_int_equal(strncmp(text, "Memory cgroup out of memory: ", 29), 0);
+    assert_false(kmsg_is_kill(record, 81, 4000, &text));
+    assert_false(kmsg_is_kill(record, 8120, 4000, &text));
+    assert_false(kmsg_is_kill(record, 812, 9000, &text)); /* of an earlier process */
+    assert_false(kmsg_is_kill("3,1;Killed process 812 (x)", 812, 0, &text));
+    assert_false(kmsg_is_kill("", 812, 0, &text));
+}
+
+static void put(const char *root, const char *name, const char *text)
+{
+    char path[256];
+    FILE *file;
+
+    (void)ct_format(path, sizeof path, "%s/%s", root, name);
+    assert_non_null(file = fopen(path, "we"));
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void make_folder(const char *root, const char *name)
+{
+    char path[256];
+
+    (void)ct_format(path, sizeof path, "%s/%s", root, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static void assert_limit(const char *root, const char *expected)
+{
+    struct oom_counter cgroup;
+    char membership[256];
+    char text[320] = "";
+
+    (void)ct_format(membership, sizeof membership, "%s/membership", root);
+    oom_counter_init(&cgroup, membership, root);
+    assert_int_equal(oom_counter_describe_limit(&cgroup, text, sizeof text),
+                     expected != NULL);
+    if (expected)
+        assert_string_equal(text, expected);
+}
+
+static void the_tightest_limit_up_to_the_root_counts(void **state)
+{
+    char root[] = "/tmp/ctrun-limit-XXXXXX";
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    put(root, "membership", "0::/job/step\n");
+    make_folder(root, "job");
+    make_folder(root, "job/step");
+    put(root, "job/step/memory.events", "max 0\noom_kill 0\n");
+    put(root, "job/step/memory.max", "max\n");
+    assert_limit(root, NULL);
+    put(root, "job/memory.max", "67108864\n");
+    put(root, "job/memory.peak", "67100000\n");
+    put(root, "job/memory.events", "low 0\nmax 17\noom_kill 1\n");
+    assert_limit(root, "64 MiB of cgroup /job, used 63 MiB, hit 17 times");
+    put(root, "job/step/memory.max", "33554432\n");
+    put(root, "job/step/memory.current", "33554432\n");
+    assert_limit(root, "32 MiB of cgroup /job/step, used 32 MiB, hit 0 times");
+    assert_int_equal(test_remove_tree(root), 0);
+}
+
+static void version_1_counts_in_files_of_other_names(void **state)
+{
+    char root[] = "/tmp/ctrun-limit-XXXXXX";
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    put(root, "membership", "4:memory:/job\n0::/\n");
+    make_folder(root, "memory");
+    make_folder(root, "memory/job");
+    put(root, "memory/job/memory.oom_control", "oom_kill 0\n");
+    put(root, "memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put(root, "memory/job/memory.limit_in_bytes", "67108864\n");
+    put(root, "memory/job/memory.max_usage_in_bytes", "67108864\n");
+    put(root, "memory/job/memory.failcnt", "1234\n");
+    assert_limit(root, "64 MiB of cgroup /job, used 64 MiB, hit 1234 times");
+    assert_int_equal(test_remove_tree(root), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(facts_are_lines_and_what_does_not_fit_is_left_out_whole),
+        cmocka_unit_test(sizes_are_for_people),
+        cmocka_unit_test(a_core_file_is_found_or_its_absence_explained),
+        cmocka_unit_test(the_kernels_words_must_be_of_that_process_and_that_time),
+        cmocka_unit_test(the_tightest_limit_up_to_the_root_counts),
+        cmocka_unit_test(version_1_counts_in_files_of_other_names),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an end means: an example for each row of the table, in its order. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/postmortem/failure_hints.h"
+#include "tests/lib/facts_text.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/str.h"
+
+struct example {
+    uint8_t cause;
+    int32_t code;
+    const char *text; /* as programs say it */
+    const char *likely;
+};
+
+#define EXIT   CT_CAUSE_EXIT
+#define SIGNAL CT_CAUSE_SIGNAL
+#define EXEC   CT_CAUSE_EXEC
+
+static const struct example examples[] = {
+    {EXIT, 127,
+     "./p: error while loading shared libraries: libnccl.so.2: cannot open shared "
+     "object "
+     "file: No such file or directory",
+     "shared library libnccl.so.2 is missing"},
+    {EXIT, 1,
+     "ImportError: libcudnn.so.9: cannot open shared object file: No such file",
+     "shared library libcudnn.so.9 is missing"},
+    {EXIT, 1, "p: /lib/libc.so.6: version `GLIBC_2.38' not found (required by p)",
+     "built against GLIBC_2.38"},
+    {EXIT, 1, "Traceback ...\nModuleNotFoundError: No module named 'torchx.y'\n",
+     "Python module torchx.y is missing"},
+    {EXIT, 1, "ImportError: cannot import name 'dist' from 'torch' (/x/__init__.py)",
+     "a Python module has no dist"},
+    {EXIT, 2, "/usr/bin/python3: can't open file '/a b/t.py': [Errno 2] No such file",
+     "no script /a b/t.py on this node"},
+    {EXIT, 127, "/usr/bin/env: \u2018bash\\r\u2019: No such file or directory",
+     "ends in CR LF"},
+    {EXIT, 127, "env: 'bash\\r': No such file or directory", "ends in CR LF"},
+    {EXIT, 1, "SyntaxError: invalid syntax", "cannot parse it (invalid syntax)"},
+    {EXIT, 2, "t.py: error: unrecognized arguments: --local-rank=0 --batch 3\n",
+     "no --local-rank, which ctrun-launch"},
+    {EXIT, 2, "t.py: error: the following arguments are required: --local_rank\n",
+     "let it take --local-rank as well"},
+    {EXIT, 2, "usage: t.py [-h]\nt.py: error: unrecognized arguments: --batch 3\n",
+     "no such argument: --batch 3"},
+    {EXIT, 1, "torch.OutOfMemoryError: CUDA out of memory. Tried",
+     "GPU memory is full"},
+    {EXIT, 1, "RuntimeError: CUDA error: invalid device ordinal", "does not see"},
+    {EXIT, 1, "CUDA error: no kernel image is available for execution on the device",
+     "not built for this GPU"},
+    {EXIT, 1, "CUDA driver version is insufficient for CUDA runtime version",
+     "driver is older"},
+    {EXIT, 1, "CUDA error: uncorrectable ECC error encountered", "memory is broken"},
+    {SIGNAL, SIGABRT, "CUDA error: device-side assert triggered", "out of range"},
+    {SIGNAL, SIGABRT, "CUDA error: an illegal memory access was encountered",
+     "not its own"},
+    {EXIT, 1, "RuntimeError: Found no NVIDIA driver on your system.",
+     "no NVIDIA driver"},
+    {EXIT, 1, "RuntimeError: No CUDA GPUs are available", "sees no GPU"},
+    {EXIT, 1, "RuntimeError: no CUDA-capable device is detected", "sees no GPU"},
+    {EXIT, 1,
+     "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x "
+     "(size 9637888), error: No space left on device (28)",
+     "no room for NCCL"},
+    {EXIT, 1,
+     "RuntimeError: unexpected bus error encountered in worker. This might be caused "
+     "by "
+     "insufficient shared memory (shm).",
+     "no room for the data loader"},
+    {EXIT, 1, "OSError: [Errno 28] No space left on device", "file system is full"},
+    {EXIT, 1, "OSError: [Errno 122] Disk quota exceeded", "quota"},
+    {EXIT, 1, "OSError: [Errno 24] Too many open files", "ulimit -n"},
+    {EXIT, 1, "RuntimeError: can't start new thread", "processes and threads"},
+    {EXIT, 1, "OSError: [Errno 12] Cannot allocate memory", "refused memory"},
+    {EXIT, 1, "RuntimeError: std::bad_alloc", "refused memory"},
+    {EXIT, 1, "OSError: [Errno 116] Stale file handle", "network file system"},
+    {EXIT, 1,
+     "The server socket has failed to bind to [::]:29500 (errno: 98 - Address already "
+     "in "
+     "use).",
+     "a port is taken"},
+    {EXIT, 1,
+     "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device",
+     "two ranks use the same GPU"},
+    {SIGNAL, SIGABRT,
+     "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",
+     "waited for one that never came"},
+    {EXIT, 1, "ncclRemoteError: A call failed possibly due to a network error",
+     "a consequence"},
+    {EXIT, 1, "ncclSystemError: System call (e.g. socket, malloc) failed",
+     "a system call of NCCL"},
+    {EXIT, 1, "RuntimeError: DataLoader worker (pid(s) 81, 82) exited unexpectedly",
+     "data loader died"},
+    {EXIT, 1, "recv: Connection reset by peer", "the other side ended"},
+    {SIGNAL, SIGABRT, "terminate called after throwing an instance of 'c10::Error'\n",
+     "C++ exception: c10::Error"},
+    {SIGNAL, SIGABRT, "t: t.c:3: main: Assertion `n > 0' failed.",
+     "does not hold: n > 0"},
+    {SIGNAL, SIGABRT, "*** stack smashing detected ***: terminated", "beyond its end"},
+    {SIGNAL, SIGABRT, "double free or corruption (out)", "heap is damaged"},
+    {SIGNAL, SIGABRT, "free(): invalid pointer", "heap is damaged"},
+    {SIGNAL, SIGABRT, "malloc(): corrupted top size", "heap is damaged"},
+    {SIGNAL, SIGSEGV, "", "a wrong pointer"},
+    {SIGNAL, SIGABRT, "", "gave up itself"},
+    {SIGNAL, SIGBUS, "", "a mapped file became shorter"},
+    {SIGNAL, SIGFPE, "", "division by zero"},
+    {SIGNAL, SIGILL, "", "this processor does not have"},
+    {SIGNAL, SIGTRAP, "", "a breakpoint"},
+    {SIGNAL, SIGSYS, "", "seccomp"},
+    {SIGNAL, SIGXCPU, "", "ulimit -t"},
+    {SIGNAL, SIGXFSZ, "", "ulimit -f"},
+    {SIGNAL, SIGPIPE, "", "nobody reads"},
+    {SIGNAL, SIGTERM, "", "this one process to end"},
+    {SIGNAL, SIGINT, "", "interrupted this one process"},
+    {SIGNAL, SIGHUP, "", "terminal or session is gone"},
+    {SIGNAL, SIGUSR1, "", "does not handle"},
+    {SIGNAL, SIGUSR2, "", "does not handle"},
+    {SIGNAL, SIGALRM, "", "a timer of its own"},
+    {EXIT, 2, "usage: train.py --data FOLDER", "refused arguments (argparse"},
+    {EXIT, 124, "", "timeout(1)"},
+    {EXIT, 126, "sh: 1: ./train: Permission denied", "may not execute it"},
+    {EXIT, 127, "sh: 1: trian: not found", "did not find the command"},
+    {EXIT, 134, "Aborted", "SIGABRT (128 + 6)"},
+    {EXIT, 135, "Bus error", "SIGBUS (128 + 7)"},
+    {EXIT, 137, "Killed", "128 + SIGKILL"},
+    {EXIT, 139, "Segmentation fault", "SIGSEGV (128 + 11)"},
+    {EXIT, 143, "Terminated", "128 + SIGTERM"},
+    {EXIT, 255, "", "exit(-1)"},
+    {EXEC, ENOENT, "trian: no such file or directory", "not on this node"},
+    {EXEC, EACCES, "./train: permission denied", "may not be executed"},
+    {EXEC, ENOEXEC, "./train: exec format error", "another architecture"},
+    {EXEC, E2BIG, "", "too long together"},
+    {EXEC, ETXTBSY, "", "is being written"},
+};
+
+static struct ct_failure fail_as(const struct example *example)
+{
+    struct ct_failure failure = {.cause = example->cause, .code = example->code};
+
+    (void)ct_copy(failure.text, sizeof failure.text, example->text);
+    return failure;
+}
+
+static void each_row_has_an_example_that_finds_it(void **state)
+{
+    const int count = (int)(sizeof examples / sizeof *examples);
+
+    (void)state;
+    assert_int_equal(count, failure_hints_count());
+    for (int i = 0; i < count; i++) {
+        struct ct_failure failure = fail_as(&examples[i]);
+
+        if (failure_hints_find(&failure, "") != i)
+            fail_msg("\"%s\", code %d is row %d, not %d", examples[i].text,
+                     examples[i].code, failure_hints_find(&failure, ""), i);
+        failure_hints_add(&failure, false, "");
+        if (!strstr(facts_text(&failure.facts), examples[i].likely))
+            fail_msg("\"%s\" is not in\n%s", examples[i].likely,
+                     facts_text(&failure.facts));
+        if (examples[i].cause != EXEC && !ct_facts_find(&failure.facts, CT_FACT_DO))
+            fail_msg("no next step in\n%s", facts_text(&failure.facts));
+        assert_true(failure.facts.used < 400); /* others have something to say, too */
+    }
+}
+
+static void what_is_not_in_the_table_is_left_alone(void **state)
+{
+    static const struct example others[] = {
+        {EXIT, 1, "", NULL},
+        {EXIT, 1, "ValueError: boom", NULL},
+        {EXIT, 1, "ImportError: ", NULL},
+        {EXIT, 3, "No module named 'x'", NULL},
+        {EXIT, 1, "error while loading shared libraries: libx\n: on another line",
+         NULL},
+        {SIGNAL, SIGKILL, "", NULL}, /* failure_evidence.c: what it was takes more */
+        {CT_CAUSE_OOM, SIGKILL, "CUDA out of memory",
+         NULL}, /* proven: nothing to guess */
+        {CT_CAUSE_STOPPED, SIGTERM, "No space left on device", NULL},
+        {EXEC, EIO, "", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct ct_failure failure = fail_as(&others[i]);
+
+        failure_hints_add(&failure, false, "");
+        assert_int_equal(failure.facts.count, 0);
+    }
+}
+
+static void where_the_signal_is_told_already_only_words_say_more(void **state)
+{
+    struct ct_failure silent = fail_as(&(struct example){SIGNAL, SIGABRT, "", NULL});
+    struct ct_failure failure = fail_as(
+        &(struct example){SIGNAL, SIGABRT, "free(): invalid pointer", NULL});
+
+    (void)state;
+    failure_hints_add(&silent, true, "");
+    assert_int_equal(silent.facts.count, 0);
+    failure_hints_add(&failure, true, "");
+    assert_non_null(strstr(facts_text(&failure.facts), "heap is damaged"));
+}
+
+static void a_name_that_is_none_is_not_quoted(void **state)
+{
+    char text[300];
+    struct ct_failure failure;
+
+    (void)state;
+    (void)snprintf(text, sizeof text, "ModuleNotFoundError: No module named '%0250d'\n",
+                   1);
+    failure = fail_as(&(struct example){EXIT, 1, text, NULL});
+    failure_hints_add(&failure, false, "");
+    assert_int_equal(failure.facts.count, 0);
+}
+
+static void the_last_words_of_a_kind_count(void **state)
+{
+    struct ct_failure failure = fail_as(
+        &(struct example){EXIT, 1,
+                          "ModuleNotFoundError: No module named 'first'\n"
+                          "ModuleNotFoundError: No module named 'second'\n",
+                          NULL});
+
+    (void)state;
+    failure_hints_add(&failure, false, "");
+    assert_non_null(
+        strstr(facts_text(&failure.facts), "Python module second is missing"));
+}
+
+static void an_exception_says_more_than_what_was_got_over_before(void **state)
+{
+    static const struct {
+        uint8_t cause;
+        int code;
+        const char *exception, *text, *last_lines, *likely; /* NULL: nothing is known */
+    } rows[] = {
+        {EXIT, 2, "", "Connection reset by peer\nusage: t.py [-h]", "",
+         "refused arguments (argparse"},
+        {EXIT, 1, "ConnectionResetError: [Errno 104] Connection reset by peer", "", "",
+         "the other side ended"},
+        {EXIT, 1, "OSError: [Errno 28] No space left on device",
+         "CUDA out of memory, retrying", "", "a file system is full"},
+        {EXIT, 1, "RuntimeError: NCCL error: ncclSystemError: a system call failed", "",
+         "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-1",
+         "/dev/shm has no room"},
+        {EXIT, 1, "ValueError: boom", "retrying: Connection reset by peer", "", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ct_failure failure = fail_as(
+            &(struct example){rows[i].cause, rows[i].code, rows[i].text, NULL});
+
+        (void)ct_copy(failure.exception, sizeof failure.exception, rows[i].exception);
+        failure_hints_add(&failure, false, rows[i].last_lines);
+        if (!rows[i].likely)
+            assert_int_equal(failure.facts.count, 0);
+        else if (!strstr(facts_text(&failure.facts), rows[i].likely))
+            fail_msg("row %zu: \"%s\" is not in\n%s", i, rows[i].likely,
+                     facts_text(&failure.facts));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_row_has_an_example_that_finds_it),
+        cmocka_unit_test(what_is_not_in_the_table_is_left_alone),
+        cmocka_unit_test(where_the_signal_is_told_already_only_words_say_more),
+        cmocka_unit_test(a_name_that_is_none_is_not_quoted),
+        cmocka_unit_test(the_last_words_of_a_kind_count),
+        cmocka_unit_test(an_exception_says_more_than_what_was_got_over_before),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

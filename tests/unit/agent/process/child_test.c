@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "agent/process/child.h"
+#include "agent/process/raw.h"
+#include "tests/lib/test.h"
+
+struct scene {
+    _Alignas(16) char stack[16 * 1024];
+    int written;
+};
+
+static _Noreturn void leave_a_mark(void *context)
+{
+    struct scene *scene = context;
+
+    scene->written = 42;
+    for (;;)
+        (void)raw_call(SYS_exit_group, 7, 0, 0, 0);
+}
+
+static int start_and_reap(struct scene *scene)
+{
+    const pid_t pid = child_start(leave_a_mark, scene, scene->stack,
+                                  sizeof scene->stack, -1);
+    int status = -1;
+
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void a_child_runs_beside_us_in_our_memory(void **state)
+{
+    static struct scene scene;
+
+    (void)state;
+    assert_int_equal(start_and_reap(&scene), 7);
+    if (raw_call(SYS_clone3, 0, 0, 0, 0) != -EINVAL)
+        skip(); /* an old kernel, or a container's filter: it was a copy */
+#ifdef CHILD_IS_COPY
+    assert_int_equal(scene.written, 0);
+#elif defined(__x86_64__) || defined(__aarch64__)
+    assert_int_equal(scene.written, 42);
+#endif
+}
+
+static void with_the_switch_off_a_child_is_a_copy(void **state)
+{
+    static struct scene scene;
+
+    (void)state;
+    setenv(CHILD_ENV_CLONE3, "0", 1);
+    assert_int_equal(start_and_reap(&scene), 7);
+    assert_int_equal(scene.written, 0);
+    /* which no cgroup is born into: the caller has it enter by itself */
+    assert_int_equal(
+        child_start(leave_a_mark, &scene, scene.stack, sizeof scene.stack, 0), -ENOSYS);
+    unsetenv(CHILD_ENV_CLONE3);
+}
+
+static void a_cgroup_that_is_none_is_refused_and_nobody_is_born(void **state)
+{
+    static struct scene scene;
+
+    (void)state;
+    assert_true(
+        child_start(leave_a_mark, &scene, scene.stack, sizeof scene.stack, 12345) < 0);
+    assert_int_equal(waitpid(-1, NULL, 0), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+static void a_raw_call_leaves_errno_alone(void **state)
+{
+    (void)state;
+    errno = ENOTTY;
+    assert_int_equal(raw_call(SYS_close, -1, 0, 0, 0), -EBADF);
+#if defined(__x86_64__) || defined(__aarch64__)
+    assert_int_equal(errno, ENOTTY);
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_runs_beside_us_in_our_memory),
+        cmocka_unit_test(with_the_switch_off_a_child_is_a_copy),
+        cmocka_unit_test(a_cgroup_that_is_none_is_refused_and_nobody_is_born),
+        cmocka_unit_test(a_raw_call_leaves_errno_alone),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

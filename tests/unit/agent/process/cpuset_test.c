@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "agent/process/cpuset.h"
+#include "tests/lib/test.h"
+
+static void lists_go_there_and_back(void **state)
+{
+    static const char *const lists[][2] = {
+        {"", ""},
+        {"\n", ""},
+        {"0", "0"},
+        {"0-3\n", "0-3"},
+        {"8, 0-1,2", "0-2,8"},
+        {"0-15,32-47", "0-15,32-47"},
+        {"63-64,8191", "63-64,8191"},
+    };
+    char text[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        struct cpuset set;
+
+        assert_int_equal(cpuset_parse(&set, lists[i][0]), 0);
+        cpuset_format(&set, text, sizeof text);
+        assert_string_equal(text, lists[i][1]);
+    }
+}
+
+static void nonsense_is_refused(void **state)
+{
+    static const char *const bad[] = {"a", "-1", "3-", "3-1", "1,,2", "0x3", "1 2"};
+    struct cpuset set;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(cpuset_parse(&set, bad[i]), -EINVAL);
+    assert_int_equal(cpuset_parse(&set, "8192"), -ERANGE);
+    assert_int_equal(cpuset_parse(&set, "99999999999999999999"), -ERANGE);
+}
+
+static void a_long_text_ends_in_dots(void **state)
+{
+    struct cpuset set;
+    char text[12];
+
+    (void)state;
+    assert_int_equal(cpuset_parse(&set, "0,2,4,6,8,10,12"), 0);
+    cpuset_format(&set, text, sizeof text);
+    assert_string_equal(text, "0,2,4,6,...");
+}
+
+static void members_are_walked_in_order(void **state)
+{
+    struct cpuset set;
+    struct cpuset other;
+
+    (void)state;
+    assert_int_equal(cpuset_parse(&set, "3,70"), 0);
+    assert_int_equal(cpuset_next(&set, 0), 3);
+    assert_int_equal(cpuset_next(&set, 4), 70);
+    assert_int_equal(cpuset_next(&set, 71), -1);
+    assert_int_equal(cpuset_count(&set), 2);
+    assert_int_equal(cpuset_parse(&other, "70-71"), 0);
+    cpuset_intersect(&set, &other);
+    assert_false(cpuset_has(&set, 3));
+    cpuset_add(&set, 71);
+    assert_true(cpuset_is_equal(&set, &other));
+    assert_false(cpuset_has(&set, CPUSET_CPUS_MAX));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_go_there_and_back),
+        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(a_long_text_ends_in_dots),
+        cmocka_unit_test(members_are_walked_in_order),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What /proc/PID/status says about signals, and what follows from it. */
+#include "tests/lib/test.h"
+
+#include <signal.h>
+
+#include "agent/process/signal_effect.h"
+
+static void a_signal_is_fatal_unless_caught_ignored_blocked_or_harmless(void **state)
+{
+    static const struct {
+        const char *status;
+        int signal;
+        bool is_fatal;
+    } rows[] = {
+        {"Name:\tx\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t0\n", SIGUSR1, true},
+        {"Name:\tx\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t0000000000000200\n", SIGUSR1,
+         false},
+        {"Name:\tx\nSigBlk:\t0\nSigIgn:\t0000000000000200\nSigCgt:\t0\n", SIGUSR1,
+         false},
+        {"Name:\tx\nSigBlk:\t0000000000000200\nSigIgn:\t0\nSigCgt:\t0\n", SIGUSR1,
+         false},
+        {"Name:\tx\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t0000000000000200\n", SIGUSR2,
+         true},
+        {"Name:\tx\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t8000000000000000\n", 64, false},
+        {"Name:\tx\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t0\n", SIGTERM, false},
+        {"Name:\tx\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t0\n", SIGWINCH, false},
+        {"Name:\tx\n", SIGUSR1, false},
+        {"", SIGUSR1, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (signal_effect_reads_fatal(rows[i].status, rows[i].signal) !=
+            rows[i].is_fatal)
+            fail_msg("row %zu", i);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_signal_is_fatal_unless_caught_ignored_blocked_or_harmless),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All of it twice: as this kernel can, and where a container's filter knows no clone3(). */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/process/spawn.h"
+#include "tests/lib/test.h"
+
+enum {
+    CROWD = 16
+};
+
+static char path[] = "PATH=/nowhere:/usr/bin:/bin";
+static char *const env[] = {path, NULL};
+static char seconds[] = "1000";
+static char sleep_name[] = "sleep", true_name[] = "true";
+static char missing_path[] = "./no-such-program", missing_name[] = "no-such-program";
+static char *const sleeper[] = {sleep_name, seconds, NULL};
+static char *const true_program[] = {true_name, NULL};
+static char *const missing_there[] = {missing_path, NULL};
+static char *const missing_in_path[] = {missing_name, NULL};
+
+static struct spawn start(struct spawn_batch *batch, char *const *argv,
+                          const struct bind *bind)
+{
+    const struct spawn_request request = {
+        .argv = argv, .env = env, .out = -1, .err = -1, .bind = bind};
+    struct spawn spawn;
+
+    assert_int_equal(spawn_start(&spawn, batch, &request, NULL), 0);
+    return spawn;
+}
+
+/* The program that sleeps until we kill it runs now. */
+static struct spawn start_sleeper(void)
+{
+    struct spawn_batch batch = {.max = 1};
+    const struct spawn spawn = start(&batch, sleeper, NULL);
+
+    spawn_wait(&batch);
+    assert_int_equal(spawn_check(&spawn, &batch, NULL), 0);
+    spawn_end(&batch);
+    return spawn;
+}
+
+static void end_sleeper(const struct spawn *spawn)
+{
+    int status;
+
+    assert_int_equal(kill(spawn->pid, SIGKILL), 0);
+    assert_int_equal(waitpid(spawn->pid, &status, 0), spawn->pid);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void assert_childless(void)
+{
+    assert_int_equal(waitpid(-1, NULL, 0), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+static void of_many_only_those_without_a_program_fail(void **state)
+{
+    struct spawn_batch batch = {.max = CROWD};
+    struct spawn spawns[CROWD];
+
+    (void)state;
+    for (int i = 0; i < CROWD; i++)
+        spawns[i] = start(&batch,
+                          i % 4 == 1   ? missing_there
+                          : i % 4 == 3 ? missing_in_path
+                                       : true_program,
+                          NULL);
+    spawn_wait(&batch);
+    for (int i = 0; i < CROWD; i++) {
+        struct ctrun_error err = {0};
+        int status = -1;
+
+        assert_int_equal(spawn_check(&spawns[i], &batch, &err), i % 2 ? -ENOENT : 0);
+        if (i % 2) {
+            assert_non_null(strstr(err.text, "no-such-program: No such file"));
+            continue;
+        }
+        assert_int_equal(waitpid(spawns[i].pid, &status, 0), spawns[i].pid);
+        assert_int_equal(status, 0);
+    }
+    spawn_end(&batch);
+    assert_childless(); /* those that failed are buried */
+}
+
+static void cpus_that_do_not_exist_are_told_as_such(void **state)
+{
+    struct spawn_batch batch = {.max = 1};
+    struct ctrun_error err = {0};
+    struct bind bind = {.has_cpus = true};
+    struct spawn spawn;
+
+    (void)state;
+    cpuset_add(&bind.cpus, CPUSET_CPUS_MAX - 1);
+    spawn = start(&batch, true_program, &bind);
+    spawn_wait(&batch);
+    assert_int_equal(spawn_check(&spawn, &batch, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "true: bind to CPUs: "));
+    spawn_end(&batch);
+    assert_childless();
+}
+
+/* Both share errno while the child makes its way. */
+static void what_fails_in_a_child_leaves_our_errno_alone(void **state)
+{
+    struct spawn_batch batch = {.max = 1};
+    struct spawn spawn;
+
+    (void)state;
+    errno = ENOTTY;
+    spawn = start(&batch, missing_in_path, NULL);
+    spawn_wait(&batch);
+    assert_int_equal(errno, ENOTTY);
+    assert_int_equal(spawn_check(&spawn, &batch, NULL), -ENOENT);
+    spawn_end(&batch);
+}
+
+static void a_program_leads_a_session(void **state)
+{
+    const struct spawn spawn = start_sleeper();
+
+    (void)state;
+    assert_int_equal(getsid(spawn.pid), spawn.pid);
+    assert_int_equal(getpgid(spawn.pid), spawn.pid);
+    end_sleeper(&spawn);
+}
+
+/* A set of signals as /proc tells it: bit 0 is signal 1. */
+static uint64_t signals_of(pid_t pid, const char *key)
+{
+    char status[64];
+    char line[256];
+    char name[16];
+    unsigned long long set = 0;
+    FILE *file;
+
+    (void)snprintf(status, sizeof status, "/proc/%d/status", (int)pid);
+    assert_non_null(file = fopen(status, "re"));
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "%15[A-Za-z]: %llx", name, &set) == 2 &&
+            strcmp(name, key) == 0)
+            break;
+    (void)fclose(file);
+    return set;
+}
+
+static uint64_t bit(int signal)
+{
+    return (uint64_t)1 << (signal - 1);
+}
+
+static void on_signal(int signal)
+{
+    (void)signal;
+}
+
+static void a_program_has_our_mask_and_none_of_our_handlers(void **state)
+{
+    struct spawn spawn;
+    sigset_t mask, before;
+
+    (void)state;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGUSR2);
+    (void)sigprocmask(SIG_BLOCK, &mask, &before);
+    (void)signal(SIGUSR1, on_signal);
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN);
+    spawn = start_sleeper();
+    assert_int_equal(signals_of(spawn.pid, "SigBlk"), signals_of(getpid(), "SigBlk"));
+    assert_true(signals_of(spawn.pid, "SigBlk") & bit(SIGUSR2));
+    assert_int_equal(signals_of(spawn.pid, "SigCgt"), 0);
+    assert_true(signals_of(spawn.pid, "SigIgn") & bit(SIGHUP)); /* nohup */
+    assert_false(signals_of(spawn.pid, "SigIgn") & bit(SIGPIPE));
+    end_sleeper(&spawn);
+    assert_true(signals_of(getpid(), "SigCgt") &
+                bit(SIGUSR1)); /* ours are as they were */
+    (void)signal(SIGUSR1, SIG_DFL);
+    (void)signal(SIGHUP, SIG_DFL);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+static void a_batch_that_nothing_was_started_of_ends(void **state)
+{
+    struct spawn_batch batch = {.max = CROWD};
+
+    (void)state;
+    spawn_wait(&batch);
+    spawn_end(&batch);
+    spawn_end(&batch);
+}
+
+/* From here on clone3() answers ENOSYS. */
+static bool forbid_clone3(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_many_only_those_without_a_program_fail),
+        cmocka_unit_test(cpus_that_do_not_exist_are_told_as_such),
+        cmocka_unit_test(what_fails_in_a_child_leaves_our_errno_alone),
+        cmocka_unit_test(a_program_leads_a_session),
+        cmocka_unit_test(a_program_has_our_mask_and_none_of_our_handlers),
+        cmocka_unit_test(a_batch_that_nothing_was_started_of_ends),
+    };
+    int failed = cmocka_run_group_tests_name("with clone3", tests, NULL, NULL);
+
+    if (forbid_clone3())
+        failed += cmocka_run_group_tests_name("without clone3", tests, NULL, NULL);
+    else
+        printf("SKIPPED without clone3: this kernel has no filters\n");
+    return failed;
+}

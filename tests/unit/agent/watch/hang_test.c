@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who of several workers holds up the others. */
+#include "agent/watch/hang.h"
+#include "tests/lib/test.h"
+
+enum {
+    LIMIT_MS = 1000
+};
+
+static int find(const struct hang_rank *ranks, int count, uint64_t now_ms,
+                struct hang_report *report)
+{
+    uint64_t wake_ms;
+    const int found = hang_find(ranks, count, LIMIT_MS, now_ms, report, &wake_ms);
+
+    assert_true(found || wake_ms > now_ms); /* it must come to an end */
+    return found;
+}
+
+static void the_one_with_the_fewest_steps_is_the_suspect(void **state)
+{
+    const struct hang_rank ranks[] = {{.step = 42, .told_ms = 500, .state = 'S'},
+                                      {.step = 41, .told_ms = 400, .state = 'S'},
+                                      {.step = 42, .told_ms = 500, .state = 'R'}};
+    struct hang_report report;
+
+    (void)state;
+    assert_false(find(ranks, 3, 1399, &report));
+    assert_true(find(ranks, 3, 1400, &report));
+    assert_int_equal(report.suspect, 1);
+    assert_int_equal(report.furthest, 42);
+    assert_int_equal(report.ahead, 2);
+}
+
+static void among_equals_the_state_tells(void **state)
+{
+    static const char order[] = "SRDT";
+    struct hang_rank ranks[] = {{.step = 7, .told_ms = 0, .state = 'S'},
+                                {.step = 7, .told_ms = 0, .state = 'S'},
+                                {.step = 7, .told_ms = 0, .state = 'S'}};
+    struct hang_report report;
+
+    (void)state;
+    for (int doubt = HANG_RUNS; doubt <= HANG_STOPPED; doubt++) {
+        ranks[1].state = order[doubt - HANG_RUNS];
+        ranks[2].state = order[doubt - HANG_WAITS];
+        assert_true(find(ranks, 3, 10 * LIMIT_MS, &report));
+        assert_int_equal(report.suspect, 2);
+        assert_int_equal(report.doubt, doubt);
+        assert_int_equal(report.ahead, 0);
+    }
+}
+
+static void a_node_of_mere_waiters_lets_the_others_speak_first(void **state)
+{
+    struct hang_rank ranks[] = {{.step = 7, .told_ms = 0, .state = 'S'},
+                                {.step = 7, .told_ms = 0, .state = 'S'}};
+    struct hang_report report;
+
+    (void)state;
+    assert_false(find(ranks, 2, LIMIT_MS, &report));
+    assert_true(find(ranks, 2, LIMIT_MS * 3 / 2, &report));
+    ranks[1].state = 'T';
+    assert_true(find(ranks, 2, LIMIT_MS, &report));
+}
+
+static void who_tells_no_steps_is_only_a_suspect_where_others_do(void **state)
+{
+    struct hang_rank ranks[] = {{.step = -1, .told_ms = 0, .state = 'S'},
+                                {.step = -1, .told_ms = 0, .state = 'R'}};
+    struct hang_report report;
+
+    (void)state;
+    assert_false(find(ranks, 2, 100 * LIMIT_MS, &report));
+    assert_false(find(ranks, 0, 100 * LIMIT_MS, &report));
+    ranks[1].step = 3;
+    assert_true(find(ranks, 2, 100 * LIMIT_MS, &report));
+    assert_int_equal(report.suspect, 0);
+}
+
+static void who_has_not_entered_the_collective_is_the_suspect(void **state)
+{
+    struct hang_rank ranks[] = {{.step = 7, .state = 'S', .waits = true},
+                                {.step = 7, .state = 'S'},
+                                {.step = 7, .state = 'R', .waits = true}};
+    struct hang_report report;
+
+    (void)state;
+    assert_true(
+        find(ranks, 3, LIMIT_MS, &report)); /* it is here: no need to hesitate */
+    assert_int_equal(report.suspect, 1);
+    assert_int_equal(report.waiting, 2);
+    assert_int_equal(report.doubt, HANG_WAITS);
+    ranks[1].waits = true;
+    assert_false(find(ranks, 3, LIMIT_MS, &report)); /* it is on another node */
+    assert_true(find(ranks, 3, LIMIT_MS * 3 / 2, &report));
+    assert_int_equal(report.waiting, 0);
+    assert_int_equal(report.doubt, HANG_MEETS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_one_with_the_fewest_steps_is_the_suspect),
+        cmocka_unit_test(among_equals_the_state_tells),
+        cmocka_unit_test(who_has_not_entered_the_collective_is_the_suspect),
+        cmocka_unit_test(a_node_of_mere_waiters_lets_the_others_speak_first),
+        cmocka_unit_test(who_tells_no_steps_is_only_a_suspect_where_others_do),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "launcher/batch/batch_systems.h"
+#include "launcher/batch/slurm.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/env.h"
+
+/* Task 3 of a plain srun in a batch job (3 nodes, 2 tasks each), as Slurm 22.05 sets it. */
+static char *const step[] = {
+    (char[]){"SLURM_JOB_ID=4"},
+    (char[]){"SLURM_STEP_ID=0"},
+    (char[]){"SLURM_JOB_NODELIST=node[1-4]"},
+    (char[]){"SLURM_STEP_NODELIST=node[1-3]"},
+    (char[]){"SLURM_NODEID=1"},
+    (char[]){"SLURM_LOCALID=1"},
+    (char[]){"SLURM_STEP_TASKS_PER_NODE=2(x3)"},
+    NULL,
+};
+
+static const char *get(const void *context, const char *name)
+{
+    return ct_env_get(context, name);
+}
+
+static char *read_conf(const void *context, const char *path)
+{
+    (void)context;
+    return ct_strdup(strcmp(path, "/etc/slurm/slurm.conf") == 0 ? "KillWait=60\n" : "");
+}
+
+static struct batch_source source_of(const struct ct_env *env)
+{
+    return (struct batch_source){get, read_conf, env, "node2", 1};
+}
+
+static int read_place(struct batch_place *out, const struct ct_env *env,
+                      struct ctrun_error *err)
+{
+    const struct batch_source source = source_of(env);
+
+    return batch_find(out, &source, err);
+}
+
+static void a_step_tells_its_own_nodes_not_the_jobs(void **state)
+{
+    struct batch_place place;
+    struct ct_env env;
+
+    (void)state;
+    assert_int_equal(ct_env_init(&env, step), 0);
+    assert_int_equal(read_place(&place, &env, NULL), 1);
+    assert_string_equal(place.system, "Slurm");
+    assert_string_equal(place.run_id, "slurm-4.0");
+    assert_int_equal(place.nodes.count, 3);
+    assert_string_equal(place.nodes.names[place.node_id], "node2");
+    assert_int_equal(place.tasks[place.node_id], 2);
+    assert_int_equal(place.local_id, 1);
+    assert_int_equal(batch_task_index(&place), 3);
+    assert_int_equal(batch_task_count(&place), 6);
+    batch_place_deinit(&place);
+    assert_int_equal(ct_env_set(&env, "SLURM_RESTART_COUNT", "2"), 0);
+    assert_int_equal(read_place(&place, &env, NULL), 1);
+    assert_string_equal(place.run_id,
+                        "slurm-4.0.2"); /* a requeued job is another run */
+    assert_int_equal(place.requeues, 2);
+    batch_place_deinit(&place);
+    ct_env_deinit(&env);
+}
+
+/* `-m cyclic` or a host file deal the ranks otherwise: the workers of a node stay in a row. */
+static void tasks_are_counted_node_by_node(void **state)
+{
+    static const int first[] = {0, 2, 4, 6};
+    struct batch_place place;
+    struct ct_env env;
+
+    (void)state;
+    assert_int_equal(ct_env_init(&env, step), 0);
+    assert_int_equal(ct_env_set(&env, "SLURM_STEP_NODELIST", "node[1-4]"), 0);
+    assert_int_equal(ct_env_set(&env, "SLURM_STEP_TASKS_PER_NODE", "2(x3),1"), 0);
+    assert_int_equal(ct_env_set(&env, "SLURM_LOCALID", "0"), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(ct_env_setf(&env, "SLURM_NODEID", "%d", i), 0);
+        assert_int_equal(read_place(&place, &env, NULL), 1);
+        assert_int_equal(batch_task_index(&place), first[i]);
+        assert_int_equal(batch_task_count(&place), 7);
+        batch_place_deinit(&place);
+    }
+    ct_env_deinit(&env);
+}
+
+static void outside_a_step_there_is_no_place(void **state)
+{
+    struct batch_place place;
+    struct ct_env env;
+
+    (void)state;
+    assert_int_equal(ct_env_init(&env, step), 0);
+    ct_env_remove(&env, "SLURM_STEP_ID"); /* a batch script, or salloc's shell */
+    assert_int_equal(read_place(&place, &env, NULL), 0);
+    ct_env_deinit(&env);
+}
+
+static void the_kill_wait_is_that_of_slurms_configuration(void **state)
+{
+    static const struct {
+        const char *conf;
+        uint32_t seconds;
+    } rows[] = {
+        {"KillWait=60\n", 60},
+        {"# KillWait=7\nClusterName=x\n  killwait = 120 # site\n", 120},
+        {"InactiveLimit=0 \nMinJobAge=300\n", 30},
+        {"KillWaitX=5\nKillWait=\n", 30},
+        {"KillWait=99999999999999999999\n", 30},
+        {"", 30},
+    };
+    struct batch_source source;
+    struct ct_env env;
+    int64_t end_s;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(slurm_kill_wait(rows[i].conf), rows[i].seconds);
+    assert_int_equal(ct_env_init(&env, step), 0);
+    source = source_of(&env);
+    assert_int_equal(slurm_grace(&source), 60);
+    assert_int_equal(slurm_end(&source), 0);
+    assert_int_equal(ct_env_set(&env, "SLURM_JOB_END_TIME", "1800000000"), 0);
+    assert_int_equal(slurm_end(&source), 1800000000);
+    assert_int_equal(ct_env_set(&env, "SLURM_JOB_END_TIME", "x"), 0);
+    assert_int_equal(slurm_end(&source), 0);
+    assert_int_equal(batch_end(&end_s, &source, NULL), 0);
+    assert_int_equal(end_s, 0);
+    assert_int_equal(ct_env_set(&env, "SLURM_JOB_END_TIME", "1800000000"), 0);
+    assert_int_equal(batch_end(&end_s, &source, NULL), 0);
+    assert_int_equal(end_s, 1800000000);
+    assert_int_equal(ct_env_set(&env, "CTRUN_END_TIME", "1900000000"), 0);
+    assert_int_equal(batch_end(&end_s, &source, NULL), 0);
+    assert_int_equal(end_s, 1900000000);
+    assert_int_equal(ct_env_set(&env, "CTRUN_END_TIME", "-1"), 0);
+    assert_int_equal(batch_end(&end_s, &source, NULL), CTRUN_E_BAD_ENVIRONMENT);
+    ct_env_remove(&env, "SLURM_JOB_ID"); /* no job, no kill wait */
+    assert_int_equal(slurm_grace(&source), 0);
+    ct_env_deinit(&env);
+}
+
+static void contradictions_name_their_variable(void **state)
+{
+    static const struct {
+        const char *name;
+        const char *value;
+    } bad[] = {
+        {"SLURM_NODEID", "3"},
+        {"SLURM_NODEID", "x"},
+        {"SLURM_STEP_NODELIST", "n[1"},
+        {"SLURM_STEP_TASKS_PER_NODE", "2(x1)"},
+        {"SLURM_JOB_ID", ""},
+        {"SLURM_LOCALID", "-1"},
+        {"SLURM_STEP_NODELIST", "gpu-[01-02]x"},
+    };
+    struct batch_place place;
+    struct ctrun_error err;
+    struct ct_env env;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(ct_env_init(&env, step), 0);
+        assert_int_equal(ct_env_set(&env, bad[i].name, bad[i].value), 0);
+        assert_int_equal(read_place(&place, &env, &err), CTRUN_E_BAD_ENVIRONMENT);
+        assert_non_null(strstr(err.text, bad[i].name));
+        ct_env_deinit(&env);
+    }
+}
+
+static void per_node_lists_repeat(void **state)
+{
+    static const char *const bad[] = {"", "2(x", "2(3)", "a", "1,,2", "2(x0)", "1"};
+    static const int expected[] = {8, 3, 1, 1, 1, 1, 1, 1};
+    int values[9];
+
+    (void)state;
+    assert_int_equal(slurm_per_node("8,3,1(x6)", values, 8), 0);
+    assert_memory_equal(values, expected, sizeof expected);
+    assert_true(slurm_per_node("8,3,1(x6)", values, 9) < 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_true(slurm_per_node(bad[i], values, 2) < 0);
+}
+
+static void ports_are_distinct_and_below_the_ephemeral_range(void **state)
+{
+    struct batch_place place;
+    struct ct_env env;
+
+    (void)state;
+    assert_int_equal(ct_env_init(&env, step), 0);
+    for (int job = 1; job < 3000; job += 7) {
+        assert_int_equal(ct_env_setf(&env, "SLURM_JOB_ID", "%d", job), 0);
+        assert_int_equal(read_place(&place, &env, NULL), 1);
+        for (int i = 0; i < BATCH_PORTS; i++) {
+            assert_in_range(place.ports[i], 20000, 28999);
+            for (int k = 0; k < i; k++)
+                assert_int_not_equal(place.ports[i], place.ports[k]);
+        }
+        batch_place_deinit(&place);
+    }
+    ct_env_deinit(&env);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_tells_its_own_nodes_not_the_jobs),
+        cmocka_unit_test(tasks_are_counted_node_by_node),
+        cmocka_unit_test(the_kill_wait_is_that_of_slurms_configuration),
+        cmocka_unit_test(outside_a_step_there_is_no_place),
+        cmocka_unit_test(contradictions_name_their_variable),
+        cmocka_unit_test(per_node_lists_repeat),
+        cmocka_unit_test(ports_are_distinct_and_below_the_ephemeral_range),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

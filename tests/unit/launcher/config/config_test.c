@@ -1,0 +1,697 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options and environment to configuration, and configuration to one worker's start. */
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/run/plan.h"
+#include "worker_sdk/base/log.h"
+
+enum {
+    WORDS_MAX = 16,
+    ENV_MAX = 16
+};
+
+/* One command line, resolved; everything that must outlive the call. */
+struct fixture {
+    char line[512];
+    char *argv[WORDS_MAX];
+    char *env[ENV_MAX];
+    struct options options;
+    struct config config;
+    struct ctrun_error err;
+    int rc;
+    char log[4096];
+};
+
+static char path_env[] = "PATH=/usr/bin:/bin";
+
+static void keep_line(void *context, enum ctrun_log_level level, const char *line)
+{
+    char *log = context;
+
+    (void)level;
+    (void)snprintf(log + strlen(log), 4096 - strlen(log), "%s\n", line);
+}
+
+/* `env` ends with NULL; PATH is added. */
+static void resolve(struct fixture *f, const char *line, char **env)
+{
+    int argc = 1;
+    int count = 0;
+
+    memset(f, 0, sizeof *f);
+    (void)snprintf(f->line, sizeof f->line, "%s", line);
+    for (char *word = f->line; *word && argc < WORDS_MAX - 1;) {
+        char *end = word + strcspn(word, " ");
+
+        f->argv[argc++] = word;
+        word = *end ? end + 1 : end;
+        *end = '\0';
+    }
+    f->argv[0] = f->argv[1];
+    f->env[count++] = path_env;
+    for (; env && *env; env++)
+        f->env[count++] = *env;
+    ct_log_set_sink(keep_line, f->log, CTRUN_LOG_WARN);
+    f->rc = options_parse(&f->options, argc, f->argv, f->env, &f->err);
+    if (f->rc == 0)
+        f->rc = config_resolve(&f->config, &f->options, f->env, &f->err);
+    ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
+}
+
+static struct fixture f;
+
+static void done(void)
+{
+    config_deinit(&f.config);
+}
+
+static void each_line_chooses_its_backend_and_endpoint(void **state)
+{
+    static const struct {
+        const char *line;
+        enum config_backend backend;
+        const char *host;
+        int port;
+    } rows[] = {
+        {"sh", CONFIG_LOCAL, "127.0.0.1", 0},
+        {"--standalone --rdzv-backend=static --rdzv-endpoint=h:1 sh", CONFIG_LOCAL,
+         "127.0.0.1", 0},
+        {"--standalone --nnodes=1:4 sh", CONFIG_LOCAL, "127.0.0.1", 0},
+        {"--rdzv-backend=static sh", CONFIG_LOCAL, "127.0.0.1", 0},
+        {"--master-addr=h sh", CONFIG_LOCAL, "127.0.0.1", 0},
+        {"--master-port=29555 sh", CONFIG_STATIC, "127.0.0.1", 29555},
+        {"--nnodes=2 sh", CONFIG_STATIC, "127.0.0.1", 29500},
+        {"--nnodes=2 --master-addr=h --master-port=5 sh", CONFIG_STATIC, "h", 5},
+        {"--nnodes=2 --master-addr=[::1] sh", CONFIG_STATIC, "::1", 29500},
+        {"--nnodes=2 --node-rank=1 --rdzv-endpoint=h:7 sh", CONFIG_STATIC, "h", 7},
+        {"--rdzv-endpoint=h:7 sh", CONFIG_STATIC, "h", 7},
+        {"--nnodes=2 --rdzv-endpoint=h sh", CONFIG_C10D, "h", 29400},
+        {"--nnodes=1:2 --rdzv-endpoint=h:5 sh", CONFIG_C10D, "h", 5},
+        {"--rdzv-backend=c10d sh", CONFIG_C10D, "localhost", 29400},
+        {"--rdzv-backend=c10d --rdzv-endpoint=[::1]:1 sh", CONFIG_C10D, "::1", 1},
+        {"--rdzv-backend=c10d --rdzv-endpoint=[::1] sh", CONFIG_C10D, "::1", 29400},
+        {"--rdzv-backend=etcd --rdzv-endpoint=a,b:1 --rdzv-id=j sh", CONFIG_ETCD, "a",
+         2379},
+        {"--rdzv-backend=etcd-v2 --rdzv-endpoint=https://b:1 --rdzv-id=j sh",
+         CONFIG_ETCD, "b", 1},
+        {"--standalone --rdzv-backend=etcd sh", CONFIG_LOCAL, "127.0.0.1", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        resolve(&f, rows[i].line, NULL);
+        if (f.rc != 0)
+            fail_msg("%s: %s", rows[i].line, f.err.text);
+        assert_int_equal(f.config.rdzv.backend, rows[i].backend);
+        assert_string_equal(f.config.rdzv.endpoint.host, rows[i].host);
+        assert_int_equal(f.config.rdzv.endpoint.port, rows[i].port);
+        done();
+    }
+}
+
+static void the_workers_of_all_roles_may_be_said_as_well(void **state)
+{
+    (void)state;
+    resolve(&f, "--nproc-per-node=3 --role=a=2:true --role=b=1:true", NULL);
+    if (f.rc != 0)
+        fail_msg("%s", f.err.text);
+    assert_int_equal(f.config.run.nproc, 3);
+    assert_int_equal(config_widest_role(&f.config), 2);
+    done();
+}
+
+static void the_signal_before_the_end_has_its_name_with_and_without_sig(void **state)
+{
+    static const struct {
+        const char *line;
+        int signal;
+    } rows[] = {{"--stop-before-end=5 sh", SIGTERM},
+                {"--stop-before-end=5,SIGUSR1 sh", SIGUSR1},
+                {"--stop-before-end=5,USR2 sh", SIGUSR2}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        resolve(&f, rows[i].line, NULL);
+        if (f.rc != 0)
+            fail_msg("%s: %s", rows[i].line, f.err.text);
+        assert_int_equal(f.config.stop.stop_before_end_s, 5);
+        assert_int_equal(f.config.stop.end_signal, rows[i].signal);
+        done();
+    }
+}
+
+static void each_bad_line_is_refused_with_its_code(void **state)
+{
+    static const struct {
+        const char *line;
+        int code;
+        const char *words;
+    } rows[] = {
+        {"--stdin=2 --nproc-per-node=2 sh", CTRUN_E_USAGE, "there are 2 ranks, 0 to 1"},
+        {"--stdin=one sh", CTRUN_E_USAGE, "must be a rank of the job, all or none"},
+        {"--nnodes=1:2:3 sh", -EINVAL, "is not in \"MIN:MAX\" format"},
+        {"--nproc-per-node=0 sh", -EINVAL, "--nproc-per-node=0"},
+        {"--max-restarts=-1 sh", -EINVAL, "max_restarts must be >= 0"},
+        {"--monitor-interval=0 sh", -EINVAL, "--monitor-interval"},
+        {"--nproc-per-node=unknown sh", -EINVAL, "Unsupported nproc_per_node value"},
+        {"--local-ranks-filter=a sh", -EINVAL, "--local_ranks_filter must be"},
+        {"--log-dir=/etc/passwd sh", -EINVAL, "/etc/passwd is a file"},
+        {"--rdzv-backend=c10d --rdzv-conf=join_timeout=abc sh", -EINVAL,
+         "join_timeout"},
+        {"--rdzv-backend=c10d --rdzv-conf=cas_backoff_max_seconds=abc sh", -EINVAL,
+         "cas_backoff_max_seconds('abc') is not a valid float value."},
+        {"--rdzv-backend=c10d --rdzv-conf=cas_backoff_max_seconds=inf sh", -EINVAL,
+         "must be finite and non-negative."},
+        {"--rdzv-backend=nosuch sh", -EINVAL, "'nosuch' is not registered"},
+        {"--rdzv-backend= sh", -EINVAL, "must be a non-empty string"},
+        {"--rdzv-backend=etcd sh", CTRUN_E_USAGE, "--rdzv-id"},
+        {"--rdzv-backend=etcd-v2 --rdzv-id=a/b sh", CTRUN_E_USAGE, "without slashes"},
+        {"--rdzv-backend=c10d --rdzv-conf=store_type=file sh", CTRUN_E_USAGE,
+         "store_type"},
+        {"--logs-specs=x sh", CTRUN_E_USAGE, "--logs-specs"},
+        {"--event-log-handler=scuba sh", CTRUN_E_USAGE, "CTRUN_EVENTS"},
+        {"--no-python --module sh", -EINVAL, "Don't use both the '--no-python' flag"},
+        {"--nnodes=2 --rdzv-endpoint=h --node-rank=0 sh", -EINVAL,
+         "port is missing in endpoint"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=h:70000 sh", -EINVAL, "h:70000"},
+        {"--nnodes=2 --node-rank=2 sh", -EINVAL, "--node-rank=2"},
+        {"--nnodes=2 --master-port=70000 sh", -EINVAL, "--master-port=70000"},
+        {"--standalone --nnodes=2 sh", -EINVAL, "--standalone is one node"},
+        {"--port-range=9-1 sh", CTRUN_E_USAGE, "'9-1'"},
+        {"--log-max-size=abc sh", CTRUN_E_USAGE, "--log-max-size=abc"},
+        {"--log-rate-limit=5 sh", CTRUN_E_USAGE, "--log-rate-limit=5"},
+        {"--log-rate-limit=2T sh", CTRUN_E_USAGE, "--log-rate-limit=2T"},
+        {"--requeue-exit=256 sh", CTRUN_E_USAGE, "--requeue-exit=256"},
+        {"--stop-before-end=x sh", CTRUN_E_USAGE, "--stop-before-end=x"},
+        {"--stop-before-end=5, sh", CTRUN_E_USAGE, "the signal is SIGTERM"},
+        {"--stop-before-end=5,HUP sh", CTRUN_E_USAGE, "--stop-before-end=5,HUP"},
+        {"--stop-before-end=5xUSR1 sh", CTRUN_E_USAGE, "SECONDS,SIGNAL"},
+        {"--stop-before-end=99999999999 sh", CTRUN_E_USAGE, "0 to 2592000"},
+        {"--omp-threads=x sh", CTRUN_E_USAGE, "--omp-threads=x"},
+        {"--shutdown-timeout=-1 sh", -EINVAL,
+         "shutdown_timeout must be non-negative, got -1"},
+        {"no-such-program-here", CTRUN_E_EXEC, "no such file in"},
+        {"no/such/train.py", CTRUN_E_EXEC, "no such file"},
+        {"--no-python no-such-program-here", CTRUN_E_EXEC, "in PATH"},
+        {"-r4 sh", -EINVAL, "--redirects=4"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        resolve(&f, rows[i].line, NULL);
+        if (f.rc != rows[i].code || !strstr(f.err.text, rows[i].words))
+            fail_msg("%s: %d %s", rows[i].line, f.rc, f.err.text);
+        done();
+    }
+}
+
+static void the_run_id_is_the_users_unless_standalone(void **state)
+{
+    (void)state;
+    resolve(&f, "--rdzv-id=J sh", NULL);
+    assert_string_equal(f.config.run.run_id, "J"); /* torchrun replaces it */
+    done();
+    resolve(&f, "--standalone --rdzv-id=J sh", NULL);
+    assert_int_equal(strlen(f.config.run.run_id), 36);
+    done();
+    resolve(&f, "sh", NULL);
+    assert_int_equal(strlen(f.config.run.run_id), 36);
+    done();
+    resolve(&f, "--nnodes=2 sh", NULL);
+    assert_string_equal(f.config.run.run_id, "none");
+    done();
+}
+
+static void times_come_from_rdzv_conf(void **state)
+{
+    (void)state;
+    resolve(&f,
+            "--nnodes=1:2 --rdzv-endpoint=h "
+            "--rdzv-conf=join_timeout=5,last_call_timeout=2,keep_alive_interval=1,"
+            "keep_alive_max_attempt=2,timeout=77,nonsense=x,is_host=0 sh",
+            NULL);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.rdzv.join_timeout_ms, 5000);
+    assert_int_equal(f.config.rdzv.connect_timeout_ms, 5000);
+    assert_int_equal(f.config.rdzv.last_call_ms, 2000);
+    assert_int_equal(f.config.rdzv.lost_after_ms, 2000);
+    assert_true(f.config.rdzv.heartbeat_ms < 1000);
+    assert_int_equal(f.config.rdzv.is_host, CONFIG_HOST_NO);
+    done();
+    resolve(&f, "--nnodes=2 --rdzv-conf=timeout=77,join_timeout=5 sh", NULL);
+    assert_int_equal(f.config.rdzv.join_timeout_ms, 77000);
+    assert_int_equal(f.config.rdzv.lost_after_ms, 5000);
+    done();
+}
+
+static void static_waits_for_all_nodes(void **state)
+{
+    (void)state;
+    resolve(&f, "--nnodes=1:3 --rdzv-backend=static --node-rank=2 sh", NULL);
+    assert_int_equal(f.config.run.nodes.min, 3);
+    assert_int_equal(f.config.run.node_rank, 2);
+    done();
+}
+
+static void signals_are_read_by_name_and_unknown_ones_warned_about(void **state)
+{
+    (void)state;
+    resolve(&f, "--signals-to-handle=SIGTERM,SIGUSR1,SIGBOGUS,SIGKILL sh", NULL);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.stop.signal_count, 2);
+    assert_int_equal(f.config.stop.signals[1], SIGUSR1);
+    assert_non_null(strstr(f.log, "SIGBOGUS"));
+    assert_non_null(strstr(f.log, "SIGKILL"));
+    done();
+}
+
+static void the_grace_time_has_three_sources(void **state)
+{
+    char five[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=5";
+    char minus[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-5";
+    char word[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=x";
+
+    (void)state;
+    resolve(&f, "sh", NULL);
+    assert_int_equal(f.config.stop.grace_ms, 30000);
+    done();
+    resolve(&f, "sh", (char *[]){five, NULL});
+    assert_int_equal(f.config.stop.grace_ms, 5000);
+    done();
+    resolve(&f, "--shutdown-timeout=0 sh", (char *[]){five, NULL});
+    assert_int_equal(f.config.stop.grace_ms, 0);
+    done();
+    resolve(&f, "sh", (char *[]){minus, NULL});
+    assert_int_equal(f.rc, -EINVAL);
+    done();
+    resolve(&f, "sh", (char *[]){word, NULL});
+    assert_int_equal(f.rc, -EINVAL);
+    done();
+}
+
+static void a_signal_leaves_the_time_that_slurm_gives(void **state)
+{
+    char job[] = "SLURM_JOB_ID=7";
+    char path[] = "/tmp/config_test_XXXXXX";
+    char conf[64];
+    const int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0 && write(fd, "KillWait=100\n", 13) == 13);
+    close(fd);
+    (void)snprintf(conf, sizeof conf, "SLURM_CONF=%s", path);
+    resolve(&f, "sh", (char *[]){job, conf, NULL});
+    (void)unlink(path);
+    assert_int_equal(f.config.stop.grace_ms, 30000);
+    assert_int_equal(f.config.stop.signal_grace_ms, 90000); /* a tenth is ours */
+    done();
+}
+
+static void node_rank_with_a_dynamic_backend_is_warned_about(void **state)
+{
+    (void)state;
+    resolve(&f, "--rdzv-backend=c10d --node-rank=1 sh", NULL);
+    assert_int_equal(f.rc, 0);
+    assert_non_null(strstr(f.log, "node_rank is only used for static rdzv_backend"));
+    done();
+}
+
+static void filters_split_at_single_commas(void **state)
+{
+    (void)state;
+    resolve(&f, "--duplicate-stdout-filters=apple,a,,b,,,c sh", NULL);
+    assert_string_equal(f.config.output.out_filters[0], "apple");
+    assert_string_equal(f.config.output.out_filters[1], "a,b,");
+    assert_string_equal(f.config.output.out_filters[2], "c");
+    assert_null(f.config.output.out_filters[3]);
+    assert_null(f.config.output.err_filters[0]);
+    done();
+}
+
+static void the_worker_command_is_torchruns(void **state)
+{
+    char python[] = "PYTHON_EXEC=/opt/py";
+    static const struct {
+        const char *line;
+        const char *argv; /* joined by blanks */
+        bool has_exec;
+    } rows[] = {
+        {"--no-python sh -c x$$y", "sh -c x$y", false},
+        {"-m pkg.mod --a $local_rank", "python3 -u -m pkg.mod --a 1", false},
+        {"-m pkg.mod", "/opt/py -u -m pkg.mod", true},
+        {"--no-python sh", "sh", true},
+        {"sh -c ${local_rank}", "sh -c 1", false}, /* ours: a program of PATH */
+        {"train$local_rank.py ${foo}", "python3 -u train1.py ${foo}", false},
+        {"/etc/passwd", "python3 -u /etc/passwd", false}, /* a file, but no program */
+        {"/bin/sh", "/bin/sh", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char joined[512] = "";
+        char **argv;
+
+        resolve(&f, rows[i].line, rows[i].has_exec ? (char *[]){python, NULL} : NULL);
+        if (f.rc != 0)
+            fail_msg("%s: %s", rows[i].line, f.err.text);
+        argv = plan_argv(&f.config, 1);
+        assert_non_null(argv);
+        for (char **word = argv; *word; word++) {
+            size_t used = strlen(joined);
+
+            (void)snprintf(joined + used, sizeof joined - used, "%s%s", used ? " " : "",
+                           *word);
+            free(*word);
+        }
+        free(argv);
+        assert_string_equal(joined, rows[i].argv);
+        done();
+    }
+}
+
+static const struct ct_start start = {
+    .generation = 5,
+    .restart_count = 1,
+    .group_rank = 1,
+    .group_world_size = 3,
+    .rank_base = 2,
+    .world_size = 6,
+    .role_rank_base = 0,
+    .role_world_size = 3,
+    .master_port = 4711,
+    .master_addr = "10.0.0.1",
+};
+
+static void assert_env(const struct ct_env *env, const char *name, const char *value)
+{
+    const char *have = ct_env_get(env, name);
+
+    if (!value ? have != NULL : !have || strcmp(have, value) != 0)
+        fail_msg("%s is '%s', not '%s'", name, have ? have : "(unset)",
+                 value ? value : "(unset)");
+}
+
+static void the_worker_environment_is_torchruns(void **state)
+{
+    static const char *const expected[][2] = {
+        {"LOCAL_RANK", "2"},
+        {"RANK", "4"},
+        {"GROUP_RANK", "1"},
+        {"ROLE_RANK", "2"},
+        {"ROLE_NAME", "b"},
+        {"LOCAL_WORLD_SIZE", "3"},
+        {"WORLD_SIZE", "6"},
+        {"GROUP_WORLD_SIZE", "3"},
+        {"ROLE_WORLD_SIZE", "3"},
+        {"MASTER_ADDR", "10.0.0.1"},
+        {"MASTER_PORT", "4711"},
+        {"TORCHELASTIC_RESTART_COUNT", "1"},
+        {"TORCHELASTIC_MAX_RESTARTS", "4"},
+        {"TORCHELASTIC_RUN_ID", "J"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+        {"TORCHELASTIC_ERROR_FILE", "/e"},
+        {"OMP_NUM_THREADS", "1"},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+        {"PATH", "/usr/bin:/bin"},
+        {"KEPT", "1"},
+        {"CUDA_VISIBLE_DEVICES", NULL},
+    };
+    char kept[] = "KEPT=1";
+    struct ct_env env = {0};
+
+    (void)state;
+    resolve(&f,
+            "--nproc-per-node=3 --role=b --rdzv-id=J --max-restarts=4 "
+            "--omp-threads=torchrun sh",
+            (char *[]){kept, NULL});
+    assert_non_null(strstr(f.log, "Setting OMP_NUM_THREADS"));
+    assert_int_equal(plan_environment(&env, &f.config, &start, 2, "/e"), 0);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        assert_env(&env, expected[i][0], expected[i][1]);
+    ct_env_deinit(&env);
+    done();
+}
+
+static void what_the_user_set_is_kept(void **state)
+{
+    char omp[] = "OMP_NUM_THREADS=7";
+    char nccl[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING=3";
+    char password[] = "CTRUN_ETCD_PASSWORD=secret";
+    struct ct_env env = {0};
+
+    (void)state;
+    resolve(&f, "--nproc-per-node=3 sh", (char *[]){omp, nccl, password, NULL});
+    assert_string_equal(f.log, "");
+    assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
+    assert_env(&env, "OMP_NUM_THREADS", "7");
+    assert_env(&env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "3");
+    assert_env(&env, "CTRUN_ETCD_PASSWORD",
+               NULL); /* but that is the launcher's alone */
+    assert_env(&env, "TORCHELASTIC_ERROR_FILE", "");
+    ct_env_deinit(&env);
+    done();
+    resolve(&f, "sh", NULL); /* one worker: left alone */
+    assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
+    assert_env(&env, "OMP_NUM_THREADS", NULL);
+    ct_env_deinit(&env);
+    done();
+}
+
+static void lines_begin_with_role_and_local_rank(void **state)
+{
+    char *prefix;
+
+    (void)state;
+    resolve(&f, "--role=trainer sh", NULL);
+    prefix = plan_ranks_prefix(&f.config, "1", "5", true);
+    assert_string_equal(prefix, "[trainer1]:");
+    free(prefix);
+    prefix = plan_ranks_prefix(&f.config, "1", "5", false);
+    assert_string_equal(prefix, "[5] ");
+    free(prefix);
+    done();
+}
+
+static void omp_threads_come_from_the_switch(void **state)
+{
+    static const struct {
+        const char *line;
+        const char *expected;
+    } rows[] = {
+        {"--omp-threads=5 sh", "5"}, /* said is said: for one worker as well */
+        {"--omp-threads=5 --nproc-per-node=2 sh", "5"},
+        {"--omp-threads=torchrun sh", NULL},
+        {"--nproc-per-node=4000 sh", "1"}, /* auto: never below one */
+    };
+    struct ct_env env = {0};
+    char setting[] = "CTRUN_OMP_THREADS=6";
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        resolve(&f, rows[i].line, NULL);
+        assert_int_equal(f.rc, 0);
+        assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
+        assert_env(&env, "OMP_NUM_THREADS", rows[i].expected);
+        ct_env_deinit(&env);
+        done();
+    }
+    resolve(&f, "--nproc-per-node=2 sh", (char *[]){setting, NULL});
+    assert_int_equal(f.config.work.placement.omp_threads, 6);
+    done();
+    resolve(&f, "--omp-threads=many sh", NULL);
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
+    assert_non_null(strstr(f.err.text, "--omp-threads=many"));
+    done();
+}
+
+static void cores_are_divided_among_workers(void **state)
+{
+    (void)state;
+    assert_int_equal(placement_omp_threads(16, 2), 8);
+    assert_int_equal(placement_omp_threads(16, 5), 3);
+    assert_int_equal(placement_omp_threads(2, 2), 1);
+    assert_int_equal(placement_omp_threads(1, 8), 1);
+    assert_int_equal(placement_omp_threads(0, 2), 1); /* a kernel that does not tell */
+}
+
+static void virtual_ranks_map_through_the_parents_list(void **state)
+{
+    char cuda[] = "CUDA_VISIBLE_DEVICES=4, 5";
+    char hip[] = "HIP_VISIBLE_DEVICES=6,7";
+    struct ct_env env = {0};
+
+    (void)state;
+    resolve(&f, "--nproc-per-node=2 --virtual-local-rank sh", (char *[]){cuda, NULL});
+    assert_int_equal(plan_environment(&env, &f.config, &start, 1, NULL), 0);
+    assert_env(&env, "LOCAL_RANK", "0");
+    assert_env(&env, "RANK", "3");
+    assert_env(&env, "CUDA_VISIBLE_DEVICES", "5");
+    ct_env_deinit(&env);
+    done();
+    resolve(&f, "--nproc-per-node=2 --virtual-local-rank sh",
+            (char *[]){cuda, hip, NULL});
+    assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
+    assert_env(&env, "HIP_VISIBLE_DEVICES", "6");
+    assert_env(&env, "CUDA_VISIBLE_DEVICES", "6");
+    ct_env_deinit(&env);
+    done();
+    resolve(&f, "--nproc-per-node=3 --virtual-local-rank sh", (char *[]){cuda, NULL});
+    assert_int_equal(f.rc, CTRUN_E_RESOURCES);
+    assert_non_null(
+        strstr(f.err.text, "exceeds available GPUs in CUDA_VISIBLE_DEVICES"));
+    done();
+}
+
+static void a_list_of_gpus_decides_nproc_gpu(void **state)
+{
+    char cuda[] = "CUDA_VISIBLE_DEVICES=0,2,5";
+
+    (void)state;
+    resolve(&f, "--nproc-per-node=gpu sh", (char *[]){cuda, NULL});
+    assert_int_equal(f.config.run.nproc, 3);
+    done();
+}
+
+/* A step of `srun -N3 --ntasks-per-node=1`, seen from node2. */
+static char *slurm_env[] = {
+    (char[]){"SLURM_JOB_ID=17"},
+    (char[]){"SLURM_STEP_ID=2"},
+    (char[]){"SLURM_STEP_NODELIST=node[1-3]"},
+    (char[]){"SLURM_STEP_TASKS_PER_NODE=1(x3)"},
+    (char[]){"SLURM_NODEID=1"},
+    (char[]){"SLURM_PROCID=1"},
+    (char[]){"SLURM_LOCALID=0"},
+    (char[]){"SLURM_STEP_NUM_TASKS=3"},
+    NULL,
+};
+
+static void slurm_says_who_where_and_in_which_order(void **state)
+{
+    int port;
+
+    (void)state;
+    resolve(&f, "--nproc-per-node=4 true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.rdzv.backend, CONFIG_C10D);
+    assert_int_equal(f.config.run.nodes.min, 3);
+    assert_int_equal(f.config.run.nodes.max, 3);
+    assert_int_equal(f.config.run.node_rank, 1);
+    assert_int_equal(f.config.rdzv.is_host, CONFIG_HOST_NO);
+    assert_string_equal(f.config.rdzv.endpoint.host, "node1");
+    assert_string_equal(f.config.run.run_id, "slurm-17.2");
+    port = f.config.rdzv.endpoint.port;
+    config_deinit(&f.config);
+    slurm_env[4][strlen("SLURM_NODEID=")] = '0';
+    resolve(&f, "--nnodes=2:3 --rdzv-id=mine true", slurm_env);
+    slurm_env[4][strlen("SLURM_NODEID=")] = '1';
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.run.nodes.min, 2);
+    assert_int_equal(f.config.rdzv.is_host, CONFIG_HOST_YES);
+    assert_int_equal(f.config.rdzv.endpoint.port, port);
+    assert_string_equal(f.config.run.run_id, "mine");
+    config_deinit(&f.config);
+}
+
+static void what_the_user_says_wins_over_slurm(void **state)
+{
+    (void)state;
+    resolve(&f, "--nnodes=3 --rdzv-endpoint=head:1234 true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_string_equal(f.config.rdzv.endpoint.host, "head");
+    assert_int_equal(f.config.run.node_rank, -1);
+    config_deinit(&f.config);
+    resolve(&f, "--standalone true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.rdzv.backend, CONFIG_LOCAL);
+    config_deinit(&f.config);
+}
+
+static void a_step_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    resolve(&f, "--nnodes=4 true", slurm_env);
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
+    assert_non_null(strstr(f.err.text, "srun -N4"));
+    config_deinit(&f.config);
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
+    resolve(&f, "--nnodes=1:2 true",
+            slurm_env); /* a task is a rank: their number is fixed */
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
+    config_deinit(&f.config);
+    resolve(&f, "--nnodes=2 --rdzv-endpoint=h:1 true", slurm_env); /* 24 agents */
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
+    assert_non_null(strstr(f.err.text, "--ntasks-per-node=1"));
+    config_deinit(&f.config);
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
+}
+
+static void several_tasks_a_node_are_ranks_or_one_agent(void **state)
+{
+    (void)state;
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
+    resolve(&f, "true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.run.nodes.min, 24);
+    assert_int_equal(f.config.run.nodes.max, 24);
+    assert_int_equal(f.config.run.nproc, 1);
+    assert_true(f.config.run.task.is_rank);
+    assert_int_equal(f.config.run.task.local_count, 8);
+    assert_int_equal(f.config.run.task.node_count, 3);
+    config_deinit(&f.config);
+    resolve(&f, "--stdin=24 true", slurm_env);
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
+    assert_non_null(strstr(f.err.text, "there are 24 ranks"));
+    config_deinit(&f.config);
+    resolve(&f, "--nproc-per-node=8 true", slurm_env); /* never 8 times 8 */
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.run.nodes.max, 3);
+    assert_int_equal(f.config.run.nproc, 8);
+    assert_false(f.config.run.task.is_rank);
+    config_deinit(&f.config);
+    resolve(&f, "--nnodes=24 --rdzv-endpoint=h:1 true",
+            slurm_env); /* he counts tasks */
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.run.nodes.max, 24);
+    assert_false(f.config.run.task.is_rank);
+    config_deinit(&f.config);
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_line_chooses_its_backend_and_endpoint),
+        cmocka_unit_test(the_workers_of_all_roles_may_be_said_as_well),
+        cmocka_unit_test(the_signal_before_the_end_has_its_name_with_and_without_sig),
+        cmocka_unit_test(each_bad_line_is_refused_with_its_code),
+        cmocka_unit_test(the_run_id_is_the_users_unless_standalone),
+        cmocka_unit_test(times_come_from_rdzv_conf),
+        cmocka_unit_test(static_waits_for_all_nodes),
+        cmocka_unit_test(signals_are_read_by_name_and_unknown_ones_warned_about),
+        cmocka_unit_test(the_grace_time_has_three_sources),
+        cmocka_unit_test(a_signal_leaves_the_time_that_slurm_gives),
+        cmocka_unit_test(node_rank_with_a_dynamic_backend_is_warned_about),
+        cmocka_unit_test(filters_split_at_single_commas),
+        cmocka_unit_test(the_worker_command_is_torchruns),
+        cmocka_unit_test(the_worker_environment_is_torchruns),
+        cmocka_unit_test(what_the_user_set_is_kept),
+        cmocka_unit_test(lines_begin_with_role_and_local_rank),
+        cmocka_unit_test(omp_threads_come_from_the_switch),
+        cmocka_unit_test(cores_are_divided_among_workers),
+        cmocka_unit_test(virtual_ranks_map_through_the_parents_list),
+        cmocka_unit_test(a_list_of_gpus_decides_nproc_gpu),
+        cmocka_unit_test(slurm_says_who_where_and_in_which_order),
+        cmocka_unit_test(what_the_user_says_wins_over_slurm),
+        cmocka_unit_test(a_step_that_does_not_fit_is_refused),
+        cmocka_unit_test(several_tasks_a_node_are_ranks_or_one_agent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/ctl/log_follow.h"
+#include "tests/lib/test.h"
+
+static char folder[64];
+static char path[96];
+
+static int begin(void **state)
+{
+    (void)state;
+    (void)snprintf(folder, sizeof folder, "log_follow_test.XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/log", folder);
+    return 0;
+}
+
+static int end(void **state)
+{
+    char name[128];
+
+    (void)state;
+    for (int i = 1; i < 5; i++) {
+        (void)snprintf(name, sizeof name, "%s.%d", path, i);
+        (void)unlink(name);
+    }
+    (void)unlink(path);
+    return rmdir(folder);
+}
+
+static void put(const char *text)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+}
+
+static void shift(int from)
+{
+    char old[128];
+    char new[128];
+
+    (void)snprintf(old, sizeof old, from ? "%s.%d" : "%s", path, from);
+    (void)snprintf(new, sizeof new, "%s.%d", path, from + 1);
+    assert_int_equal(rename(old, new), 0);
+}
+
+/* What is left to read, through all names. */
+static const char *rest(int *fd)
+{
+    static char text[64];
+    size_t used = 0;
+    ssize_t n;
+
+    do
+        while (*fd >= 0 && (n = read(*fd, text + used, sizeof text - 1 - used)) > 0)
+            used += (size_t)n;
+    while (log_follow_next(fd, path) == 1);
+    text[used] = '\0';
+    return text;
+}
+
+static void the_last_lines_are_found(void **state)
+{
+    static const struct {
+        const char *text;
+        int count;
+        const char *tail;
+    } cases[] = {
+        {"a\nb\nc\n", 2, "b\nc\n"},
+        {"a\nb\nc", 2, "b\nc"},
+        {"a\nb\n", 9, "a\nb\n"},
+        {"a\nb\n", 0, ""},
+        {"", 3, ""},
+        {"\n\n\n", 1, "\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int fd;
+
+        (void)unlink(path);
+        put(cases[i].text);
+        fd = open(path, O_RDONLY);
+        assert_int_equal(log_follow_tail(fd, cases[i].count), 0);
+        assert_string_equal(rest(&fd), cases[i].tail);
+        close(fd);
+    }
+}
+
+static void a_tail_may_be_longer_than_a_block(void **state)
+{
+    char line[32];
+    int fd;
+
+    (void)state;
+    for (int i = 0; i < 5000; i++) {
+        (void)snprintf(line, sizeof line, "line %06d\n", i);
+        put(line);
+    }
+    fd = open(path, O_RDONLY);
+    assert_int_equal(log_follow_tail(fd, 4000), 0);
+    assert_int_equal(lseek(fd, 0, SEEK_CUR), 1000 * 12);
+    close(fd);
+}
+
+static void renamed_files_are_read_to_the_newest(void **state)
+{
+    int fd = -1;
+
+    (void)state;
+    assert_int_equal(log_follow_next(&fd, path), 0); /* not there yet */
+    put("one ");
+    assert_string_equal(rest(&fd), "one ");
+    put("more ");
+    shift(0);
+    put("two ");
+    shift(1);
+    shift(0);
+    put("three ");
+    assert_string_equal(rest(&fd), "more two three ");
+    close(fd);
+}
+
+static void between_two_names_there_is_nothing(void **state)
+{
+    int fd = -1;
+
+    (void)state;
+    put("one ");
+    assert_string_equal(rest(&fd), "one ");
+    shift(0);
+    assert_int_equal(log_follow_next(&fd, path), 0);
+    put("two ");
+    assert_string_equal(rest(&fd), "two ");
+    close(fd);
+}
+
+static void when_ours_is_gone_the_oldest_is_next(void **state)
+{
+    int fd = -1;
+
+    (void)state;
+    put("one ");
+    assert_string_equal(rest(&fd), "one ");
+    (void)unlink(path);
+    put("three ");
+    shift(0);
+    put("four ");
+    assert_string_equal(rest(&fd), "three four ");
+    close(fd);
+}
+
+static void an_emptied_file_is_read_from_its_beginning(void **state)
+{
+    int fd = -1;
+
+    (void)state;
+    put("one two three ");
+    assert_string_equal(rest(&fd), "one two three ");
+    assert_int_equal(truncate(path, 0), 0);
+    put("four ");
+    assert_string_equal(rest(&fd), "four ");
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_last_lines_are_found, begin, end),
+        cmocka_unit_test_setup_teardown(a_tail_may_be_longer_than_a_block, begin, end),
+        cmocka_unit_test_setup_teardown(renamed_files_are_read_to_the_newest, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(between_two_names_there_is_nothing, begin, end),
+        cmocka_unit_test_setup_teardown(when_ours_is_gone_the_oldest_is_next, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(an_emptied_file_is_read_from_its_beginning,
+                                        begin, end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launcher/doctor/doctor_net.h"
+#include "tests/lib/test.h"
+
+static void a_name_that_is_loopback_is_a_trap(void **state)
+{
+    struct doctor doctor = {0};
+    struct ct_addr addr;
+
+    (void)state;
+    assert_int_equal(ct_addr_parse("127.0.1.1", 0, &addr), 0);
+    doctor_check_name(&doctor, "node1", &addr, 1, 3);
+    assert_int_equal(doctor.list[0].level, DOCTOR_WARN);
+    assert_string_equal(doctor.list[0].value, "node1 is 127.0.1.1");
+    assert_int_equal(ct_addr_parse("10.0.0.1", 0, &addr), 0);
+    doctor_check_name(&doctor, "node1", &addr, 1, 5000);
+    assert_int_equal(doctor.list[2].level, DOCTOR_OK);
+    assert_int_equal(doctor.list[3].level, DOCTOR_WARN); /* slow */
+}
+
+static void a_small_shm_warns_and_none_fails(void **state)
+{
+    struct doctor doctor = {0};
+
+    (void)state;
+    doctor_check_shm(&doctor, 64 << 20, 64 << 20);
+    assert_int_equal(doctor.list[0].level, DOCTOR_WARN);
+    assert_false(doctor_has_failed(&doctor));
+    doctor_check_shm(&doctor, 0, 0);
+    assert_true(doctor_has_failed(&doctor));
+}
+
+/* Of the newest finding: bad ones come with their fix, good ones without. */
+static void assert_newest(const struct doctor *doctor, const char *what,
+                          enum doctor_level level, const char *fix)
+{
+    const struct doctor_finding *finding = &doctor->list[doctor->count - 1];
+
+    assert_string_equal(finding->what, what);
+    assert_int_equal(finding->level, level);
+    if (level == DOCTOR_OK)
+        assert_string_equal(finding->fix, "");
+    else
+        assert_non_null(strstr(finding->fix, fix));
+}
+
+static void what_is_wrong_with_a_machine_comes_with_its_fix(void **state)
+{
+    struct doctor doctor = {0};
+
+    (void)state;
+    doctor_check_port(&doctor, 29400, NULL);
+    assert_newest(&doctor, "port 29400", DOCTOR_OK, "");
+    doctor_check_port(&doctor, 29400, "pid 4242 (python3)");
+    assert_newest(&doctor, "port 29400", DOCTOR_WARN, "--rdzv-endpoint");
+    assert_non_null(strstr(doctor.list[1].value, "pid 4242 (python3)"));
+    doctor_check_cpus(&doctor, 8, 8);
+    assert_newest(&doctor, "CPUs", DOCTOR_OK, "");
+    doctor_check_cpus(&doctor, 2, 8);
+    assert_newest(&doctor, "CPUs", DOCTOR_WARN, "--cpus-per-task");
+    doctor_check_clock(&doctor, "tsc", true);
+    assert_newest(&doctor, "clock", DOCTOR_OK, "");
+    doctor_check_clock(&doctor, "hpet", true);
+    assert_newest(&doctor, "clock", DOCTOR_WARN, "dmesg");
+    doctor_check_memory(&doctor, UINT64_MAX, 1);
+    assert_newest(&doctor, "cgroup memory", DOCTOR_OK, "");
+    doctor_check_memory(&doctor, 100, 89);
+    assert_newest(&doctor, "cgroup memory", DOCTOR_OK, "");
+    doctor_check_memory(&doctor, 100, 95);
+    assert_newest(&doctor, "cgroup memory", DOCTOR_WARN, "--mem");
+}
+
+static void limits_that_workers_would_hit_come_with_their_fix(void **state)
+{
+    struct doctor_limits limits = {.nofile_soft = 65536,
+                                   .nofile_hard = 65536,
+                                   .memlock_soft = 65536,
+                                   .workers = 8};
+    struct doctor doctor = {0};
+
+    (void)state;
+    doctor_check_limits(&doctor, &limits);
+    for (size_t i = 0; i < doctor.count; i++)
+        assert_int_equal(doctor.list[i].level,
+                         DOCTOR_OK); /* nothing registers memory here */
+    doctor.count = 0;
+    limits.nofile_soft = limits.nofile_hard = 1024;
+    limits.has_rdma = true;
+    doctor_check_limits(&doctor, &limits);
+    assert_int_equal(doctor.list[0].level, DOCTOR_WARN);
+    assert_non_null(strstr(doctor.list[0].fix, "ulimit -n 1536, after raising"));
+    assert_int_equal(doctor.list[1].level, DOCTOR_WARN);
+    assert_non_null(strstr(doctor.list[1].fix, "memlock unlimited"));
+}
+
+static const struct doctor_node three[] = {
+    {.host = "a",
+     .version = "1",
+     .nccl = "2.28.3",
+     .addrs = {"10.0.0.1"},
+     .addr_count = 1,
+     .port = 5,
+     .nonce = 7},
+    {.host = "b",
+     .version = "1",
+     .nccl = "2.28.3",
+     .addrs = {"10.0.0.2", "172.17.0.1"},
+     .addr_count = 2,
+     .clock_ms = 999,
+     .port = 5},
+    {.host = "c",
+     .version = "2",
+     .nccl = "2.27.0",
+     .addrs = {"10.0.0.3"},
+     .addr_count = 1,
+     .clock_ms = -70000,
+     .port = 5},
+};
+
+static const struct doctor_finding *find_with(const struct doctor *doctor,
+                                              const char *what, const char *part)
+{
+    for (size_t i = 0; i < doctor->count; i++)
+        if (strcmp(doctor->list[i].what, what) == 0 &&
+            strstr(doctor->list[i].value, part))
+            return &doctor->list[i];
+    fail_msg("no finding %s with %s", what, part);
+    return NULL;
+}
+
+static void nodes_that_differ_are_named(void **state)
+{
+    struct doctor doctor = {0};
+
+    (void)state;
+    doctor_check_nodes(&doctor, three, 2);
+    assert_int_equal(find_with(&doctor, "clocks", "999 ms")->level, DOCTOR_OK);
+    assert_int_equal(find_with(&doctor, "NCCL", "2.28.3 on all")->level, DOCTOR_OK);
+    doctor.count = 0;
+    doctor_check_nodes(&doctor, three, 3);
+    assert_int_equal(find_with(&doctor, "clocks", "b is 71.0 s ahead of c")->level,
+                     DOCTOR_FAIL);
+    assert_int_equal(find_with(&doctor, "NCCL", "2.27.0 on c")->level, DOCTOR_FAIL);
+    assert_int_equal(find_with(&doctor, "ctrun", "2 on c")->level, DOCTOR_WARN);
+}
+
+static void a_way_that_is_closed_is_named_with_its_fix(void **state)
+{
+    static const struct doctor_way ways[] = {
+        {0, 1, 0, 0, 3},      {0, 1, 1, DOCTOR_SOMEBODY_ELSE, 1},
+        {0, 2, 0, 0, 1},      {1, 0, 0, 0, 1},
+        {1, 2, 0, 110, 3000}, {2, 0, 0, 0, 1},
+        {2, 1, 0, 0, 1},      {2, 1, 1, 0, 1},
+    };
+    struct doctor doctor = {0};
+    const struct doctor_finding *finding;
+
+    (void)state;
+    doctor_check_ways(&doctor, three, 3, ways, sizeof ways / sizeof *ways);
+    finding = find_with(&doctor, "reachability",
+                        "b -> c: 10.0.0.3: Connection timed out");
+    assert_int_equal(finding->level, DOCTOR_FAIL);
+    assert_non_null(strstr(finding->fix, "--port-range"));
+    finding = find_with(&doctor, "reachability", "a -> b: 172.17.0.1: another machine");
+    assert_int_equal(finding->level, DOCTOR_WARN);
+    assert_non_null(find_with(&doctor, "reachability", "5 of 6 network paths"));
+}
+
+static void what_many_nodes_suffer_from_is_told_once_with_their_names(void **state)
+{
+    struct doctor own = {0};
+    struct doctor all = {0};
+    char text[4096];
+
+    (void)state;
+    (void)doctor_add(&own, DOCTOR_OK, "clock", "fine");
+    doctor_set_fix(doctor_add(&own, DOCTOR_WARN, "open files", "1024"), "ulimit -n");
+    doctor_set_fix(doctor_add(&own, DOCTOR_FAIL, "/dev/shm", "none"), "mount it");
+    doctor_findings_format(text, sizeof text, &own);
+    doctor_add_findings(&all, "a", text);
+    doctor_add_findings(&all, "b", text);
+    doctor_add_findings(&all, "c", "");
+    doctor_add_findings(&all, "d", "9\tx\ty\tz\n");
+    doctor_add_findings(&all, "e", "nonsense");
+    assert_int_equal(all.count, 2);
+    assert_string_equal(find_with(&all, "open files", "1024")->value, "b, a: 1024");
+    assert_int_equal(find_with(&all, "/dev/shm", "b, a: none")->level, DOCTOR_FAIL);
+    assert_string_equal(all.list[1].fix, "mount it");
+    doctor_findings_format(text, 40, &own); /* what does not fit is left out whole */
+    assert_string_equal(text, "1\topen files\t1024\tulimit -n\n");
+}
+
+static void a_node_reads_what_it_wrote_and_nothing_else(void **state)
+{
+    char text[DOCTOR_TEXT_MAX];
+    struct doctor_node node;
+
+    (void)state;
+    doctor_node_format(text, &three[1]);
+    assert_int_equal(doctor_node_parse(&node, text), 0);
+    assert_string_equal(node.host, "b");
+    assert_string_equal(node.nccl, "2.28.3");
+    assert_string_equal(node.driver, "");
+    assert_int_equal(node.clock_ms, 999);
+    assert_int_equal(node.addr_count, 2);
+    assert_string_equal(node.addrs[1], "172.17.0.1");
+    for (size_t i = 0; i < 7; i++) { /* up to its last tab it is no node */
+        char *tab = strrchr(text, '\t');
+
+        *tab = '\0';
+        assert_int_equal(doctor_node_parse(&node, text), i == 0 ? 0 : -EBADMSG);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_that_differ_are_named),
+        cmocka_unit_test(a_way_that_is_closed_is_named_with_its_fix),
+        cmocka_unit_test(what_many_nodes_suffer_from_is_told_once_with_their_names),
+        cmocka_unit_test(a_node_reads_what_it_wrote_and_nothing_else),
+        cmocka_unit_test(a_name_that_is_loopback_is_a_trap),
+        cmocka_unit_test(a_small_shm_warns_and_none_fails),
+        cmocka_unit_test(what_is_wrong_with_a_machine_comes_with_its_fix),
+        cmocka_unit_test(limits_that_workers_would_hit_come_with_their_fix),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

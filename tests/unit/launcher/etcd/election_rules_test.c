@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When the predecessor's last renewal began at the latest. */
+#include "launcher/etcd/election_rules.h"
+#include "tests/lib/test.h"
+
+enum {
+    BY_LEASE_MS = 7000,
+    JOURNAL = 40,
+};
+
+static uint64_t heard_ms(const struct election_sight *sight)
+{
+    return election_sight_heard_ms(sight, JOURNAL, BY_LEASE_MS);
+}
+
+static void a_lease_that_ran_out_is_counted_with_a_clock_that_is_wrong(void **state)
+{
+    (void)state;
+    assert_int_equal(election_heard_ms(10000, 3000), 7150);
+    assert_int_equal(election_heard_ms(2000, 3000),
+                     0); /* a machine that just started */
+}
+
+static void the_last_change_counts_when_all_was_seen(void **state)
+{
+    struct election_sight sight = {0};
+
+    (void)state;
+    election_see(&sight, 41, 5000);
+    election_see(&sight, 42, 5500);
+    election_see(&sight, 42, 6500); /* the same, looked at once more */
+    sight.end_revision = 43;
+    assert_int_equal(heard_ms(&sight), 5500);
+}
+
+static void a_change_that_came_late_does_not_make_it_worse(void **state)
+{
+    const struct election_sight sight = {42, 8000, 43};
+
+    (void)state;
+    assert_int_equal(heard_ms(&sight), BY_LEASE_MS);
+}
+
+static void what_came_after_the_last_change_may_be_unseen(void **state)
+{
+    struct election_sight sight = {0};
+
+    (void)state;
+    assert_int_equal(heard_ms(&sight), BY_LEASE_MS);
+    election_see(&sight, 42, 5500);
+    assert_int_equal(heard_ms(&sight), BY_LEASE_MS); /* its end was not seen */
+    sight.end_revision = 43;
+    election_see(&sight, 44, 6000); /* another host */
+    assert_int_equal(heard_ms(&sight), BY_LEASE_MS);
+}
+
+static void another_host_that_was_unseen_has_written_the_journal(void **state)
+{
+    const struct election_sight sight = {30, 5500, JOURNAL - 1};
+
+    (void)state;
+    assert_int_equal(heard_ms(&sight), BY_LEASE_MS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lease_that_ran_out_is_counted_with_a_clock_that_is_wrong),
+        cmocka_unit_test(the_last_change_counts_when_all_was_seen),
+        cmocka_unit_test(a_change_that_came_late_does_not_make_it_worse),
+        cmocka_unit_test(what_came_after_the_last_change_may_be_unseen),
+        cmocka_unit_test(another_host_that_was_unseen_has_written_the_journal),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

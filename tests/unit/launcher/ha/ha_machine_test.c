@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/ha/ha_machine.h"
+#include "tests/lib/test.h"
+
+/* Three nodes, nothing done yet. */
+static struct ha_facts three(void)
+{
+    return (struct ha_facts){.wanted = 3, .idle = 3, .nodes = 3, .may_try = true};
+}
+
+/* Three members that run. */
+static struct ha_facts running(void)
+{
+    return (struct ha_facts){
+        .wanted = 3, .voters = 3, .running = 3, .nodes = 3, .may_try = true};
+}
+
+static void expect(enum ha_state *state, const struct ha_facts *facts,
+                   enum ha_action action, enum ha_state next)
+{
+    assert_int_equal(ha_step(state, facts), action);
+    assert_string_equal(ha_state_name(*state), ha_state_name(next));
+}
+
+static void it_begins_when_enough_nodes_are_here(void **unused)
+{
+    enum ha_state state = HA_WAITING;
+    struct ha_facts facts = three();
+
+    (void)unused;
+    facts.idle = 2;
+    expect(&state, &facts, HA_DO_NOTHING, HA_WAITING);
+    facts.idle = 3;
+    facts.may_try = false;
+    expect(&state, &facts, HA_DO_NOTHING, HA_WAITING);
+    facts.may_try = true;
+    expect(&state, &facts, HA_DO_PLAN, HA_STARTING);
+}
+
+static void the_way_from_three_nodes_to_a_run_that_survives(void **unused)
+{
+    enum ha_state state = HA_STARTING;
+    struct ha_facts facts = running();
+
+    (void)unused;
+    facts.running = 2;
+    expect(&state, &facts, HA_DO_NOTHING, HA_STARTING);
+    facts.running = 3;
+    expect(&state, &facts, HA_DO_SECURE, HA_SECURING);
+    expect(&state, &facts, HA_DO_NOTHING, HA_SECURING);
+    facts.outcome = HA_DONE;
+    expect(&state, &facts, HA_DO_MOVE, HA_MOVING);
+    facts.outcome = HA_NONE;
+    expect(&state, &facts, HA_DO_NOTHING, HA_MOVING);
+    facts.outcome = HA_DONE;
+    expect(&state, &facts, HA_DO_TELL, HA_TELLING);
+    facts.outcome = HA_NONE;
+    facts.following = 2;
+    expect(&state, &facts, HA_DO_NOTHING, HA_TELLING);
+    assert_int_equal(ha_survives(state, &facts), 0);
+    facts.following = 3;
+    expect(&state, &facts, HA_DO_TELL, HA_ACTIVE);
+    assert_int_equal(ha_survives(state, &facts), 1);
+}
+
+static void what_fails_before_anybody_was_told_begins_anew(void **unused)
+{
+    static const enum ha_state states[] = {HA_STARTING, HA_SECURING, HA_MOVING};
+
+    (void)unused;
+    for (int i = 0; i < 3; i++) {
+        struct ha_facts facts[3] = {running(), running(), running()};
+
+        facts[0].outcome = HA_FAILED;
+        facts[1].lost = 1;
+        facts[2].is_late = true;
+        for (int k = 0; k < 3; k++) {
+            enum ha_state state = states[i];
+
+            expect(&state, &facts[k], HA_DO_DROP, HA_WAITING);
+        }
+    }
+}
+
+static void once_told_there_is_no_way_back(void **unused)
+{
+    (void)unused;
+    for (enum ha_state first = HA_TELLING; first < HA_STATES; first++)
+        for (int bits = 0; bits < 1 << 10; bits++) {
+            enum ha_state state = first;
+            struct ha_facts facts = running();
+
+            facts.running = 3 - (bits & 1);
+            facts.lost = bits >> 1 & 1;
+            facts.idle = bits >> 2 & 1;
+            facts.following = 3 - (bits >> 3 & 1);
+            facts.outcome = (enum ha_outcome)((bits >> 4 & 3) % 3);
+            facts.learner = (enum ha_learner)(bits >> 6 & 3);
+            facts.is_late = bits >> 8 & 1;
+            facts.may_try = bits >> 9 & 1;
+            const enum ha_action action = ha_step(&state, &facts);
+
+            assert_true(action != HA_DO_DROP && action != HA_DO_PLAN &&
+                        action != HA_DO_SECURE && action != HA_DO_MOVE);
+            assert_true(state >= HA_TELLING && state < HA_STATES);
+        }
+}
+
+static void a_lost_member_is_replaced_learner_first(void **unused)
+{
+    enum ha_state state = HA_ACTIVE;
+    struct ha_facts facts = running();
+
+    (void)unused;
+    facts.running = 2;
+    facts.lost = 1;
+    expect(&state, &facts, HA_DO_NOTHING, HA_ACTIVE); /* nobody to take its place */
+    facts.idle = 1;
+    expect(&state, &facts, HA_DO_REMOVE, HA_REMOVING);
+    facts.outcome = HA_DONE;
+    facts.lost = 0;
+    facts.voters = 2;
+    expect(&state, &facts, HA_DO_TELL, HA_ACTIVE);
+    facts.outcome = HA_NONE;
+    expect(&state, &facts, HA_DO_ADD, HA_ADDING);
+    facts.outcome = HA_DONE;
+    facts.learner = HA_LEARNER_STARTS;
+    expect(&state, &facts, HA_DO_TELL, HA_LEARNING);
+    facts.outcome = HA_NONE;
+    expect(&state, &facts, HA_DO_NOTHING, HA_LEARNING);
+    facts.learner = HA_LEARNER_RUNS;
+    expect(&state, &facts, HA_DO_PROMOTE, HA_PROMOTING);
+    facts.outcome = HA_FAILED;
+    expect(&state, &facts, HA_DO_NOTHING, HA_LEARNING);
+    expect(&state, &facts, HA_DO_PROMOTE, HA_PROMOTING);
+    facts.outcome = HA_DONE;
+    facts.voters = 3;
+    facts.running = 3;
+    facts.learner = HA_NO_LEARNER;
+    expect(&state, &facts, HA_DO_TELL, HA_ACTIVE);
+}
+
+static void a_learner_that_is_lost_is_taken_out(void **unused)
+{
+    enum ha_state state = HA_LEARNING;
+    struct ha_facts facts = running();
+
+    (void)unused;
+    facts.learner = HA_LEARNER_LOST;
+    expect(&state, &facts, HA_DO_REMOVE, HA_REMOVING);
+    state = HA_LEARNING;
+    facts.learner = HA_LEARNER_STARTS;
+    facts.is_late = true;
+    expect(&state, &facts, HA_DO_REMOVE, HA_REMOVING);
+    state = HA_ACTIVE; /* the server that put it in is gone */
+    facts.is_late = false;
+    expect(&state, &facts, HA_DO_TELL, HA_LEARNING);
+}
+
+static void what_may_be_lost_is_what_a_majority_can_spare(void **unused)
+{
+    struct ha_facts facts = running();
+
+    (void)unused;
+    facts.following = 3;
+    assert_int_equal(ha_survives(HA_ACTIVE, &facts), 1);
+    facts.running = 2;
+    assert_int_equal(ha_survives(HA_ACTIVE, &facts), 0);
+    facts.running = 1;
+    assert_int_equal(ha_survives(HA_ACTIVE, &facts), 0);
+    facts.voters = facts.running = 5;
+    assert_int_equal(ha_survives(HA_ACTIVE, &facts), 2);
+    facts.following = 2; /* a node that would not find the next server */
+    assert_int_equal(ha_survives(HA_ACTIVE, &facts), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_begins_when_enough_nodes_are_here),
+        cmocka_unit_test(the_way_from_three_nodes_to_a_run_that_survives),
+        cmocka_unit_test(what_fails_before_anybody_was_told_begins_anew),
+        cmocka_unit_test(once_told_there_is_no_way_back),
+        cmocka_unit_test(a_lost_member_is_replaced_learner_first),
+        cmocka_unit_test(a_learner_that_is_lost_is_taken_out),
+        cmocka_unit_test(what_may_be_lost_is_what_a_majority_can_spare),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

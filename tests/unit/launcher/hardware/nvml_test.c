@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Over a library of ours, which the dynamic linker finds under the driver's name. Where there are
+ * GPUs, the driver's own entries are read instead. */
+#include "launcher/hardware/nvml.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "launcher/doctor/doctor.h"
+#include "launcher/hardware/gpus.h"
+#include "tests/lib/test.h"
+
+static void gpus_are_found_in_the_order_of_the_bus(void **state)
+{
+    struct gpus gpus;
+
+    (void)state;
+    gpus_read(&gpus, "/proc/driver/nvidia", "/dev");
+    if (gpus.count > 0)
+        skip();
+    gpus_find(&gpus);
+    assert_int_equal(gpus.count, 2);
+    assert_string_equal(gpus.pci[0], "0000:17:00.0");
+    assert_string_equal(gpus.uuid[0], "GPU-a");
+    assert_string_equal(gpus.pci[1], "0000:81:00.0");
+}
+
+static void a_driver_from_before_mig_has_no_mig_devices(void **state)
+{
+    struct gpus all;
+    struct gpus selected;
+    struct ctrun_error err = {0};
+
+    (void)state;
+    gpus_find(&all);
+    assert_int_equal(gpus_select(&selected, &all, "MIG-1234", &err), -EINVAL);
+}
+
+static void a_driver_that_refuses_is_told_in_its_words(void **state)
+{
+    struct nvml nvml;
+    char why[NVML_TEXT_MAX];
+    struct doctor doctor = {0};
+
+    (void)state;
+    assert_int_equal(setenv("FAKE_NVML_REFUSES", "1", 1), 0);
+    assert_int_equal(nvml_open(&nvml, why, sizeof why), 9);
+    assert_string_equal(why, "Driver Not Loaded");
+    doctor_gpus(&doctor);
+    assert_int_equal(doctor.list[0].level, DOCTOR_FAIL);
+    assert_string_equal(doctor.list[0].value, "Driver Not Loaded");
+    assert_int_equal(unsetenv("FAKE_NVML_REFUSES"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpus_are_found_in_the_order_of_the_bus),
+        cmocka_unit_test(a_driver_from_before_mig_has_no_mig_devices),
+        cmocka_unit_test(a_driver_that_refuses_is_told_in_its_words),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

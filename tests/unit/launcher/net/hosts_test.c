@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who serves, who answers at a port, and that log directories never meet. */
+#include "tests/lib/test.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/net/hosts.h"
+#include "launcher/run/logdir.h"
+#include "worker_sdk/wire/frame.h"
+
+static struct config config;
+
+static void set_endpoint(enum config_backend backend, const char *text)
+{
+    memset(&config, 0, sizeof config);
+    config.rdzv.backend = backend;
+    config.run.nodes = (struct nnodes){2, 2};
+    config.rdzv.connect_timeout_ms = 1;
+    assert_int_equal(ct_endpoint_parse(text, &config.rdzv.endpoint, NULL), 0);
+}
+
+static void who_owns_the_address_serves(void **state)
+{
+    struct hosts hosts;
+
+    (void)state;
+    set_endpoint(CONFIG_C10D, "127.0.0.1:1");
+    assert_int_equal(hosts_resolve(&hosts, &config, NULL), 0);
+    assert_true(hosts.is_mine && hosts.is_loopback);
+    assert_int_equal(hosts_role(&hosts, &config), HOSTS_SERVE_OR_JOIN);
+    config.rdzv.is_host = CONFIG_HOST_NO;
+    assert_int_equal(hosts_role(&hosts, &config), HOSTS_CLIENT);
+    set_endpoint(CONFIG_C10D, "203.0.113.7:1"); /* RFC 5737 */
+    assert_int_equal(hosts_resolve(&hosts, &config, NULL), 0);
+    assert_false(hosts.is_mine || hosts.is_loopback);
+    assert_int_equal(hosts_role(&hosts, &config), HOSTS_CLIENT);
+    config.rdzv.is_host = CONFIG_HOST_YES;
+    assert_int_equal(hosts_role(&hosts, &config), HOSTS_SERVE);
+}
+
+static void static_goes_by_node_rank_alone(void **state)
+{
+    struct hosts hosts;
+
+    (void)state;
+    set_endpoint(CONFIG_STATIC, "127.0.0.1:1");
+    assert_int_equal(hosts_resolve(&hosts, &config, NULL), 0);
+    assert_int_equal(hosts_role(&hosts, &config), HOSTS_SERVE);
+    config.run.node_rank = 1;
+    assert_int_equal(hosts_role(&hosts, &config), HOSTS_CLIENT);
+}
+
+static void a_name_that_never_resolves_is_a_dns_error(void **state)
+{
+    struct hosts hosts;
+
+    (void)state;
+    set_endpoint(CONFIG_C10D, "no-such-host.invalid:1");
+    assert_int_equal(hosts_resolve(&hosts, &config, NULL), CTRUN_E_DNS);
+    assert_int_equal(hosts.count, 0);
+}
+
+/* ---- What answers at a port ---------------------------------------------------------- */
+
+struct peer {
+    int listener;
+    const void *answer;
+    size_t length;
+};
+
+static void *answer_once(void *context)
+{
+    const struct peer *peer = context;
+    int fd = accept(peer->listener, NULL, NULL);
+    char question[CT_FRAME_HEADER_BYTES];
+
+    if (fd >= 0 && recv(fd, question, sizeof question, MSG_WAITALL) > 0 && peer->length)
+        (void)send(fd, peer->answer, peer->length, MSG_NOSIGNAL);
+    close(fd);
+    return NULL;
+}
+
+static bool probe(const void *answer, size_t length)
+{
+    struct hosts there = {.count = 1};
+    struct ct_addr addr;
+    struct peer peer = {.answer = answer, .length = length};
+    pthread_t thread;
+    bool is_ctrun;
+
+    assert_int_equal(ct_addr_parse("127.0.0.1", 0, &addr), 0);
+    peer.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(peer.listener, &addr.any, addr.length), 0);
+    assert_int_equal(listen(peer.listener, 1), 0);
+    assert_int_equal(getsockname(peer.listener, &addr.any, &addr.length), 0);
+    assert_int_equal(pthread_create(&thread, NULL, answer_once, &peer), 0);
+    there.addrs[0] = addr;
+    is_ctrun = hosts_find_ctrun(&there);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    close(peer.listener);
+    return is_ctrun;
+}
+
+static void only_a_frame_in_return_is_a_ctrun(void **state)
+{
+    static const uint8_t frame[] = {CT_FRAME_MAGIC_0, CT_FRAME_MAGIC_1, 1, 3};
+
+    (void)state;
+    assert_true(probe(frame, sizeof frame));
+    assert_false(probe("HTTP/1.1 400", 12));
+    assert_false(probe(frame, 1));
+    assert_false(probe("", 0));
+}
+
+/* ---- Log directories ----------------------------------------------------------------- */
+
+static void a_repeated_restart_count_gets_a_directory_of_its_own(void **state)
+{
+    char base[] = "/tmp/hosts_test_XXXXXX";
+    struct logdir dir;
+    struct stat info;
+    char *path;
+    char first[PATH_MAX];
+
+    (void)state;
+    assert_non_null(mkdtemp(base));
+    assert_int_equal(logdir_open(&dir, NULL, base, "a/b", NULL), 0);
+    assert_non_null(strstr(dir.run, "/a_b_"));
+    assert_int_equal(logdir_enter(&dir, 1, 0, 0, NULL), 0);
+    assert_int_equal(logdir_enter(&dir, 1, 0, 1, NULL), 0);
+    (void)snprintf(first, sizeof first, "%s", dir.attempt);
+    assert_non_null(strstr(first, "/attempt_0"));
+    assert_int_equal(logdir_enter(&dir, 2, 0, 0, NULL),
+                     0); /* only the membership changed */
+    assert_non_null(strstr(dir.attempt, "/attempt_0.2"));
+    assert_int_equal(stat(first, &info), 0);
+    assert_int_equal(logdir_enter(&dir, 3, 1, 0, NULL), 0);
+    path = logdir_path(&dir, 0, "stdout.log");
+    assert_non_null(strstr(path, "/attempt_1/0/stdout.log"));
+    free(path);
+    logdir_close(&dir); /* all of it stayed empty */
+    assert_int_equal(rmdir(base), 0);
+}
+
+static void what_was_written_stays(void **state)
+{
+    char base[] = "/tmp/hosts_test_XXXXXX";
+    struct logdir dir;
+    char *path;
+    FILE *file;
+
+    (void)state;
+    assert_non_null(mkdtemp(base));
+    assert_int_equal(logdir_open(&dir, NULL, base, "J", NULL), 0);
+    assert_int_equal(logdir_enter(&dir, 1, 0, 0, NULL), 0);
+    assert_int_equal(logdir_enter(&dir, 1, 0, 1, NULL), 0);
+    path = logdir_path(&dir, 1, "error.json");
+    assert_non_null(file = fopen(path, "w"));
+    assert_int_equal(fclose(file), 0);
+    logdir_close(&dir);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+    dir.is_open = true;
+    logdir_close(&dir); /* empty now: gone */
+    assert_int_equal(rmdir(base), 0);
+}
+
+static void put_file(const struct logdir *dir, int local_rank)
+{
+    char *path = logdir_path(dir, local_rank, "error.json");
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+    free(path);
+}
+
+static void remove_file(const struct logdir *dir, int local_rank)
+{
+    char *path = logdir_path(dir, local_rank, "error.json");
+
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
+static void tidying_removes_folders_that_stayed_empty(void **state)
+{
+    char base[] = "/tmp/hosts_test_XXXXXX";
+    struct logdir dir;
+
+    (void)state;
+    assert_non_null(mkdtemp(base));
+    assert_int_equal(logdir_open(&dir, NULL, base, "J", NULL), 0);
+    for (int rank = 2; rank < 5; rank++)
+        assert_int_equal(logdir_enter(&dir, 1, 0, rank, NULL), 0);
+    assert_false(logdir_tidy(&dir));
+    assert_false(dir.is_open);
+    assert_int_equal(rmdir(base), 0);
+}
+
+static void tidying_sees_and_keeps_what_was_written(void **state)
+{
+    char base[] = "/tmp/hosts_test_XXXXXX";
+    struct logdir dir;
+
+    (void)state;
+    assert_non_null(mkdtemp(base));
+    assert_int_equal(logdir_open(&dir, NULL, base, "J", NULL), 0);
+    assert_int_equal(logdir_enter(&dir, 1, 0, 0, NULL), 0);
+    assert_int_equal(logdir_enter(&dir, 1, 0, 1, NULL), 0);
+    put_file(&dir, 1);
+    assert_true(logdir_tidy(&dir));
+    logdir_close(&dir);
+    remove_file(&dir, 1);
+    dir.is_open = true;
+    logdir_close(&dir);
+    assert_int_equal(rmdir(base), 0);
+}
+
+static void tidying_keeps_what_an_earlier_attempt_wrote(void **state)
+{
+    char base[] = "/tmp/hosts_test_XXXXXX";
+    struct logdir dir, earlier;
+
+    (void)state;
+    assert_non_null(mkdtemp(base));
+    assert_int_equal(logdir_open(&dir, NULL, base, "J", NULL), 0);
+    assert_int_equal(logdir_enter(&dir, 1, 0, 0, NULL), 0);
+    put_file(&dir, 0);
+    earlier = dir;
+    assert_int_equal(logdir_enter(&dir, 2, 1, 0, NULL), 0);
+    assert_false(logdir_tidy(&dir)); /* of this attempt */
+    logdir_close(&dir);
+    remove_file(&earlier, 0);
+    logdir_close(&earlier);
+    assert_int_equal(rmdir(base), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_owns_the_address_serves),
+        cmocka_unit_test(static_goes_by_node_rank_alone),
+        cmocka_unit_test(a_name_that_never_resolves_is_a_dns_error),
+        cmocka_unit_test(only_a_frame_in_return_is_a_ctrun),
+        cmocka_unit_test(a_repeated_restart_count_gets_a_directory_of_its_own),
+        cmocka_unit_test(what_was_written_stays),
+        cmocka_unit_test(tidying_removes_folders_that_stayed_empty),
+        cmocka_unit_test(tidying_sees_and_keeps_what_was_written),
+        cmocka_unit_test(tidying_keeps_what_an_earlier_attempt_wrote),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,604 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is written after each step, read again, is the round that wrote it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/round/round_limits.h"
+#include "tests/lib/test.h"
+
+/* A round, and the journal that follows it. */
+struct rig {
+    struct round *round;
+    struct journal_mark mark;
+    struct ct_buf batch;
+    struct journal_book book;
+    unsigned flags; /* of the last batch */
+    size_t batches;
+    uint64_t now_ms;
+};
+
+enum {
+    LOST_AFTER_MS = 5000,
+    HEARTBEAT_MS = 1000
+};
+
+static void begin(struct rig *rig, uint32_t restarts)
+{
+    const struct round_settings settings = {.min_nodes = 1,
+                                            .max_nodes = 3,
+                                            .max_restarts = restarts,
+                                            .join_timeout_ms = 60000,
+                                            .last_call_ms = 1000,
+                                            .lost_after_ms = LOST_AFTER_MS};
+
+    *rig = (struct rig){.now_ms = 1000};
+    assert_int_equal(round_create(&rig->round, &settings), 0);
+    ct_buf_init(&rig->batch, JOURNAL_BATCH_MAX_BYTES);
+    journal_book_init(&rig->book);
+}
+
+static void end(struct rig *rig)
+{
+    round_destroy(rig->round);
+    journal_book_deinit(&rig->book);
+    ct_buf_deinit(&rig->batch);
+}
+
+static void write_whole(struct ct_buf *out, struct round *round)
+{
+    struct journal_mark mark = {0};
+    const struct journal_run run = {
+        .id = "job", .heartbeat_ms = HEARTBEAT_MS, .round = round};
+
+    ct_buf_init(out, JOURNAL_BATCH_MAX_BYTES);
+    assert_int_equal(journal_note_whole(&mark, &run, out), 0);
+}
+
+static struct journal_entry *first(const struct rig *rig)
+{
+    assert_false(ct_list_is_empty(&rig->book.entries));
+    return ct_list_entry(rig->book.entries.next, struct journal_entry, node);
+}
+
+static void assert_same(struct rig *rig)
+{
+    struct ct_buf ours, theirs;
+
+    write_whole(&ours, rig->round);
+    write_whole(&theirs, first(rig)->round);
+    assert_int_equal(ct_buf_length(&ours), ct_buf_length(&theirs));
+    assert_memory_equal(ct_buf_data(&ours), ct_buf_data(&theirs), ct_buf_length(&ours));
+    ct_buf_deinit(&ours);
+    ct_buf_deinit(&theirs);
+}
+
+/* After every step: the batch goes into the book, and what is there is what we have. */
+static void note(struct rig *rig)
+{
+    const struct journal_run run = {
+        .id = "job", .heartbeat_ms = HEARTBEAT_MS, .round = rig->round};
+    int rc = journal_note(&rig->mark, &run, &rig->batch, &rig->flags);
+
+    assert_true(rc >= 0);
+    assert_int_equal(rc == 0, ct_buf_length(&rig->batch) == 0);
+    if (rc == 0)
+        return;
+    rig->batches++;
+    assert_int_equal(journal_book_add(&rig->book, ct_buf_data(&rig->batch),
+                                      ct_buf_length(&rig->batch)),
+                     0);
+    ct_buf_consume(&rig->batch, ct_buf_length(&rig->batch));
+    if (!(rig->flags & JOURNAL_END))
+        assert_same(rig);
+}
+
+static void step(struct rig *rig, const struct round_command *command)
+{
+    assert_int_equal(round_step(rig->round, command, rig->now_ms), 0);
+    note(rig);
+}
+
+static void say(struct rig *rig, uint64_t id, const struct ct_message *message)
+{
+    step(rig,
+         &(struct round_command){.kind = ROUND_MESSAGE, .id = id, .message = message});
+}
+
+static struct member_link link_of(uint64_t id)
+{
+    struct member_link link = {.id = id, .key = 100 + id};
+
+    snprintf(link.host, sizeof link.host, "n%d", (int)id);
+    snprintf(link.seen_as, sizeof link.seen_as, "10.0.0.%d", (int)id);
+    return link;
+}
+
+static void add(struct rig *rig, uint64_t id)
+{
+    const struct member_link link = link_of(id);
+
+    step(rig, &(struct round_command){.kind = ROUND_ADD, .link = &link});
+}
+
+static void join(struct rig *rig, uint64_t id)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_JOIN};
+
+    message.join = (struct ct_join){.slots = 2,
+                                    .node_rank_hint = -1,
+                                    .store_port = 9,
+                                    .role = "default",
+                                    .addr_count = 1,
+                                    .addrs = {"fe80::1"}};
+    say(rig, id, &message);
+}
+
+static void report(struct rig *rig, uint64_t id)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_FAILURE};
+
+    message.failure.generation = rig->round->generation;
+    message.failure.cause = CT_CAUSE_EXIT;
+    message.failure.code = 3;
+    snprintf(message.failure.text, sizeof message.failure.text, "boom");
+    say(rig, id, &message);
+}
+
+static void tell(struct rig *rig, uint64_t id, enum ct_message_kind kind)
+{
+    const struct ct_stopped body = {.generation = rig->round->generation};
+    struct ct_message message = {.kind = kind};
+
+    if (kind == CT_MESSAGE_STOPPED)
+        message.stopped = &body;
+    else
+        message.succeeded.generation = body.generation; /* the first of all of them */
+    say(rig, id, &message);
+}
+
+static void start(struct rig *rig, uint32_t restarts)
+{
+    begin(rig, restarts);
+    for (uint64_t id = 1; id <= 3; id++)
+        add(rig, id);
+    for (uint64_t id = 1; id <= 3; id++)
+        join(rig, id);
+    assert_int_equal(rig->round->state, ROUND_RUNNING);
+}
+
+/* The server dies; what the journal has takes over, at another time of another clock. The last
+ * heartbeat that was acknowledged was sent silence_ms before. */
+static void crash_after(struct rig *rig, uint64_t silence_ms)
+{
+    struct journal_entry *entry = first(rig);
+
+    rig->now_ms = silence_ms + 50;
+    assert_int_equal(journal_book_restore(&rig->book, 50, rig->now_ms), 0);
+    round_destroy(rig->round);
+    rig->round = entry->round;
+    entry->round = NULL;
+    journal_book_deinit(&rig->book);
+    rig->mark = (struct journal_mark){0};
+    note(rig);
+    assert_int_equal(rig->flags, JOURNAL_WHOLE);
+}
+
+static void crash(struct rig *rig)
+{
+    crash_after(rig, 0);
+}
+
+static int resume(struct rig *rig, uint64_t id, uint64_t generation, int state)
+{
+    struct ct_message message = {.kind = CT_MESSAGE_RESUME};
+    struct member_link link = link_of(id);
+
+    link.peer = rig;
+    link.key = 0; /* it keeps its own */
+    message.resume = (struct ct_resume){
+        .id = id, .key = 100 + id, .generation = generation, .state = (uint8_t)state};
+    return round_step(
+        rig->round,
+        &(struct round_command){
+            .kind = ROUND_RESUME, .id = id, .link = &link, .message = &message},
+        rig->now_ms);
+}
+
+static bool was_sent(const struct rig *rig, enum round_action_kind kind, uint64_t id)
+{
+    for (size_t i = 0; i < rig->round->action_count; i++) {
+        if (rig->round->actions[i].kind == kind && rig->round->actions[i].id == id)
+            return true;
+    }
+    return false;
+}
+
+/* ---- Tests ------------------------------------------------------------------------------- */
+
+static void nothing_is_kept_before_the_first_world(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    begin(&rig, 0);
+    add(&rig, 1);
+    join(&rig, 1);
+    assert_int_equal(rig.batches, 0);
+    rig.now_ms += 2000; /* the last call is over */
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
+    assert_int_equal(rig.batches, 1);
+    assert_int_equal(rig.flags, JOURNAL_WHOLE);
+    end(&rig);
+}
+
+static void steps_that_change_nothing_keep_nothing(void **state)
+{
+    struct rig rig;
+    size_t before;
+
+    (void)state;
+    start(&rig, 0);
+    before = rig.batches;
+    for (int i = 0; i < 100; i++)
+        tell(&rig, 1, CT_MESSAGE_HEARTBEAT);
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    add(&rig, 9); /* a newcomer that has not joined */
+    assert_int_equal(rig.batches, before);
+    end(&rig);
+}
+
+static void every_step_of_a_restart_is_followed(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 1);
+    report(&rig, 2);
+    tell(&rig, 1, CT_MESSAGE_STOPPING);
+    tell(&rig, 3, CT_MESSAGE_STOPPING);
+    assert_int_equal(rig.round->restart_count, 1);
+    for (uint64_t id = 1; id <= 3; id++)
+        tell(&rig, id, CT_MESSAGE_STOPPED);
+    assert_int_equal(rig.round->state, ROUND_FORMING);
+    for (uint64_t id = 1; id <= 3; id++)
+        join(&rig, id);
+    assert_int_equal(rig.round->generation, 2);
+    assert_int_equal(rig.flags, JOURNAL_WHOLE);
+    tell(&rig, 3, CT_MESSAGE_LEAVE);
+    tell(&rig, 3, CT_MESSAGE_STOPPED);
+    tell(&rig, 1, CT_MESSAGE_STOPPED);
+    step(&rig,
+         &(struct round_command){.kind = ROUND_GONE, .id = 3, .reason = "closed"});
+    end(&rig);
+}
+
+static void a_run_that_is_forgotten_ends_in_the_journal(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    for (uint64_t id = 1; id <= 3; id++)
+        tell(&rig, id, CT_MESSAGE_SUCCEEDED);
+    assert_int_equal(rig.round->state, ROUND_CLOSED);
+    for (uint64_t id = 1; id <= 3; id++)
+        step(&rig,
+             &(struct round_command){.kind = ROUND_GONE, .id = id, .reason = "done"});
+    assert_int_equal(rig.flags, JOURNAL_END);
+    assert_true(ct_list_is_empty(&rig.book.entries));
+    end(&rig);
+}
+
+static void
+members_of_a_restarted_server_resume_and_nobody_is_told_anything(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    crash(&rig);
+    for (uint64_t id = 1; id <= 3; id++) {
+        assert_int_equal(resume(&rig, id, 1, CT_RESUME_RUNNING), 0);
+        assert_int_equal(rig.round->action_count, 1);
+        assert_true(was_sent(&rig, ROUND_SEND_RESUMED, id));
+    }
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
+    assert_int_equal(rig.round->generation, 1);
+    rig.now_ms += LOST_AFTER_MS - 1;
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
+    end(&rig);
+}
+
+static void a_member_that_does_not_come_back_is_lost_after_a_whole_lease(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    crash(&rig);
+    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_RUNNING), 0);
+    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_RUNNING), 0);
+    assert_int_equal(round_next_ms(rig.round), rig.now_ms + LOST_AFTER_MS);
+    rig.now_ms += LOST_AFTER_MS - 1;
+    tell(&rig, 1, CT_MESSAGE_HEARTBEAT);
+    tell(&rig, 2, CT_MESSAGE_HEARTBEAT);
+    rig.now_ms++;
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->state, ROUND_STOPPING);
+    assert_string_equal(rig.round->stop.cause.host, "n3");
+    assert_int_equal(resume(&rig, 3, 1, CT_RESUME_RUNNING), -ENOENT);
+    end(&rig);
+}
+
+static void no_world_starts_before_the_leases_of_the_old_server_are_over(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    crash(&rig);
+    for (uint64_t id = 1; id <= 3; id++) {
+        assert_int_equal(resume(&rig, id, 1, CT_RESUME_STOPPED), 0);
+        tell(&rig, id, CT_MESSAGE_STOPPED);
+    }
+    for (uint64_t id = 1; id <= 3; id++)
+        join(&rig, id);
+    assert_int_equal(rig.round->state, ROUND_FORMING);
+    for (int i = 0; i < 2; i++) {
+        rig.now_ms += i ? round_outlive_ms(LOST_AFTER_MS) - LOST_AFTER_MS - 1
+                        : LOST_AFTER_MS;
+        for (uint64_t id = 1; id <= 3; id++)
+            tell(&rig, id, CT_MESSAGE_HEARTBEAT);
+    }
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->state, ROUND_FORMING);
+    assert_int_equal(round_next_ms(rig.round), rig.now_ms + 1);
+    rig.now_ms++;
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->generation, 2);
+    end(&rig);
+}
+
+/* Most of a lease to come back; but what a lost one may still run counts from what it was told. */
+static void
+the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node(void **state)
+{
+    const uint64_t heard_ms = 50, silence_ms = LOST_AFTER_MS / 2 + 350;
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    crash_after(&rig, silence_ms);
+    for (uint64_t id = 1; id <= 2; id++)
+        assert_int_equal(resume(&rig, id, 1, CT_RESUME_RUNNING), 0);
+    assert_int_equal(round_next_ms(rig.round), rig.now_ms + LOST_AFTER_MS / 10 * 7);
+    rig.now_ms = round_next_ms(rig.round);
+    for (uint64_t id = 1; id <= 2; id++)
+        tell(&rig, id, CT_MESSAGE_HEARTBEAT);
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->state, ROUND_STOPPING);
+    for (uint64_t id = 1; id <= 2; id++) {
+        tell(&rig, id, CT_MESSAGE_STOPPED);
+        join(&rig, id);
+    }
+    assert_int_equal(rig.round->state, ROUND_FORMING);
+    rig.now_ms = heard_ms + round_outlive_ms(LOST_AFTER_MS) - 1;
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->state, ROUND_FORMING);
+    assert_int_equal(round_next_ms(rig.round), rig.now_ms + 1);
+    rig.now_ms++;
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->generation, 2);
+    end(&rig);
+}
+
+static void a_verdict_is_delivered_by_the_next_server(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    for (uint64_t id = 1; id <= 3; id++)
+        tell(&rig, id, CT_MESSAGE_SUCCEEDED);
+    crash(&rig);
+    assert_int_equal(rig.round->verdict.outcome, CT_OUTCOME_SUCCEEDED);
+    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_SUCCEEDED), 0);
+    assert_true(was_sent(&rig, ROUND_SEND_VERDICT, 2));
+    end(&rig);
+}
+
+static void a_stop_and_a_start_that_were_lost_are_sent_again(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 1);
+    report(&rig, 2);
+    crash(&rig);
+    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_RUNNING), 0);
+    assert_true(was_sent(&rig, ROUND_SEND_STOP, 1));
+    assert_int_equal(rig.round->stop.cause.code, 3);
+    /* Of the world's START, too: it was never with member 3. */
+    assert_int_equal(resume(&rig, 3, 0, CT_RESUME_JOINING), 0);
+    assert_int_equal(rig.round->resumed.generation, 0);
+    assert_false(rig.round->resumed.is_in_world);
+    end(&rig);
+    start(&rig, 1);
+    crash(&rig);
+    assert_int_equal(resume(&rig, 3, 0, CT_RESUME_JOINING), 0);
+    assert_true(was_sent(&rig, ROUND_SEND_START, 3));
+    assert_int_equal(rig.round->resumed.generation, 1);
+    end(&rig);
+}
+
+static void strangers_and_members_of_unknown_worlds_do_not_resume(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    assert_int_equal(resume(&rig, 9, 1, CT_RESUME_RUNNING), -ENOENT);
+    rig.round->members.list[0]->link.key = 5;
+    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_RUNNING), -ENOENT);
+    assert_int_equal(resume(&rig, 2, 7, CT_RESUME_RUNNING), -ENOENT);
+    assert_int_equal(rig.round->floor, 7);
+    assert_int_equal(resume(&rig, 2, 1, 99), -ENOENT);
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
+    end(&rig);
+}
+
+static void a_short_break_costs_nothing_and_a_long_one_the_node(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    step(&rig, &(struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "reset"});
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
+    rig.now_ms += 999;
+    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_RUNNING), 0);
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    step(&rig, &(struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "reset"});
+    rig.now_ms += 1000;
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->state, ROUND_STOPPING);
+    assert_string_equal(rig.round->stop.cause.text, "reset");
+    end(&rig);
+}
+
+/* What was said on the old connection counted, and the world may have started by then. */
+static void a_join_that_is_said_again_crosses_the_start(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 1);
+    report(&rig, 2);
+    for (uint64_t id = 1; id <= 3; id++)
+        tell(&rig, id, CT_MESSAGE_STOPPED);
+    join(&rig, 2);
+    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_JOINING), 0);
+    join(&rig, 1);
+    join(&rig, 3);
+    assert_int_equal(rig.round->generation, 2);
+    join(&rig, 2);
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
+    assert_false(was_sent(&rig, ROUND_SEND_REFUSE, 2));
+    join(&rig, 2); /* once */
+    assert_true(was_sent(&rig, ROUND_SEND_REFUSE, 2));
+    end(&rig);
+}
+
+/* An elected server holds it back until the journal is kept. */
+static void a_verdict_that_was_not_sent_waits_for_those_who_come_back(void **state)
+{
+    struct round_command gone = {
+        .kind = ROUND_GONE, .id = 1, .reason = "broken", .is_owed = true};
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    for (uint64_t id = 1; id <= 3; id++)
+        tell(&rig, id, CT_MESSAGE_SUCCEEDED);
+    assert_int_equal(rig.round->state, ROUND_CLOSED);
+    step(&rig, &gone);
+    gone = (struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "end"};
+    step(&rig, &gone);
+    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_SUCCEEDED), 0);
+    assert_true(was_sent(&rig, ROUND_SEND_VERDICT, 1));
+    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_SUCCEEDED), -ENOENT);
+    note(&rig);
+    end(&rig);
+}
+
+static void a_second_connection_takes_the_place_of_the_first(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_RUNNING), 0);
+    assert_true(was_sent(&rig, ROUND_DROP, 2));
+    assert_null(rig.round->actions[0].peer); /* the old one's */
+    assert_true(was_sent(&rig, ROUND_SEND_RESUMED, 2));
+    end(&rig);
+}
+
+static void frames_hold_whole_batches_only(void **state)
+{
+    uint8_t bytes[JOURNAL_FRAME_BYTES + 5] = {0};
+    const uint8_t *batch;
+    size_t length;
+
+    (void)state;
+    memcpy(bytes + JOURNAL_FRAME_BYTES, "hello", 5);
+    journal_frame_encode(bytes, bytes + JOURNAL_FRAME_BYTES, 5);
+    assert_int_equal(journal_frame_decode(bytes, sizeof bytes, &batch, &length),
+                     sizeof bytes);
+    assert_int_equal(length, 5);
+    for (size_t cut = 0; cut < sizeof bytes; cut++)
+        assert_int_equal(journal_frame_decode(bytes, cut, &batch, &length), 0);
+    for (size_t i = 4; i < sizeof bytes; i++) {
+        bytes[i] ^= 1;
+        assert_int_equal(journal_frame_decode(bytes, sizeof bytes, &batch, &length),
+                         -EBADMSG);
+        bytes[i] ^= 1;
+    }
+}
+
+static void batches_without_their_beginning_or_with_bad_bytes_are_refused(void **state)
+{
+    struct journal_book book;
+    struct ct_buf whole;
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    write_whole(&whole, rig.round);
+    journal_book_init(&book);
+    for (size_t cut = 0; cut < ct_buf_length(&whole); cut++)
+        (void)journal_book_add(&book, ct_buf_data(&whole), cut);
+    assert_true(journal_book_add(&book, ct_buf_data(&whole), 4) == -EBADMSG);
+    assert_int_equal(
+        journal_book_add(&book, ct_buf_data(&whole), ct_buf_length(&whole)), 0);
+    assert_int_equal(book.last_id, 3);
+    whole.data[whole.start + 1] =
+        0; /* no WHOLE any more: its members are there already */
+    assert_int_equal(
+        journal_book_add(&book, ct_buf_data(&whole), ct_buf_length(&whole)), -EBADMSG);
+    assert_true(ct_list_is_empty(&book.entries));
+    journal_book_deinit(&book);
+    ct_buf_deinit(&whole);
+    end(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_kept_before_the_first_world),
+        cmocka_unit_test(steps_that_change_nothing_keep_nothing),
+        cmocka_unit_test(every_step_of_a_restart_is_followed),
+        cmocka_unit_test(a_run_that_is_forgotten_ends_in_the_journal),
+        cmocka_unit_test(
+            members_of_a_restarted_server_resume_and_nobody_is_told_anything),
+        cmocka_unit_test(a_member_that_does_not_come_back_is_lost_after_a_whole_lease),
+        cmocka_unit_test(no_world_starts_before_the_leases_of_the_old_server_are_over),
+        cmocka_unit_test(
+            the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node),
+        cmocka_unit_test(a_verdict_is_delivered_by_the_next_server),
+        cmocka_unit_test(a_stop_and_a_start_that_were_lost_are_sent_again),
+        cmocka_unit_test(strangers_and_members_of_unknown_worlds_do_not_resume),
+        cmocka_unit_test(a_short_break_costs_nothing_and_a_long_one_the_node),
+        cmocka_unit_test(a_join_that_is_said_again_crosses_the_start),
+        cmocka_unit_test(a_verdict_that_was_not_sent_waits_for_those_who_come_back),
+        cmocka_unit_test(a_second_connection_takes_the_place_of_the_first),
+        cmocka_unit_test(frames_hold_whole_batches_only),
+        cmocka_unit_test(batches_without_their_beginning_or_with_bad_bytes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

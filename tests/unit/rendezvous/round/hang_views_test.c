@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all nodes saw of a stuck world, in one line. */
+#include "rendezvous/round/hang_views.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+
+static void ranks_of_all_nodes_are_added_up(void **state)
+{
+    static struct ct_failure failure = {.cause = CT_CAUSE_HANG};
+    struct hang_views views = {0};
+
+    (void)state;
+    hang_views_add(&views, &(struct ct_hang_view){.ranks = 4,
+                                                  .waiting = 3,
+                                                  .lowest = 41,
+                                                  .furthest = 42,
+                                                  .waiting_ranks = "0-1, 3"});
+    hang_views_tell(&views, &failure);
+    assert_int_equal(failure.facts.count, 0);          /* its node says it all */
+    hang_views_add(&views, &(struct ct_hang_view){0}); /* has not looked */
+    hang_views_tell(&views, &failure);
+    assert_int_equal(failure.facts.count, 0);
+    hang_views_add(&views,
+                   &(struct ct_hang_view){.ranks = 4, .lowest = 7, .furthest = 7});
+    hang_views_add(&views, &(struct ct_hang_view){.ranks = 4,
+                                                  .waiting = 4,
+                                                  .lowest = 42,
+                                                  .furthest = 43,
+                                                  .waiting_ranks = "8-11"});
+    hang_views_tell(&views, &failure);
+    assert_int_equal(failure.facts.count, 1);
+    assert_string_equal(ct_facts_find(&failure.facts, CT_FACT_WORLD),
+                        "of 12 ranks on 3 nodes 7 wait in a collective (0-1, 3, 8-11); "
+                        "last steps 7 to 43");
+}
+
+static void ranks_without_room_are_counted(void **state)
+{
+    static struct ct_failure failure = {.cause = CT_CAUSE_HANG};
+    struct hang_views views = {0};
+    struct ct_hang_view view = {.ranks = 9, .waiting = 8};
+    const char *text;
+
+    (void)state;
+    for (int node = 0; node < 1000; node++) {
+        snprintf(view.waiting_ranks, sizeof view.waiting_ranks, "%03d", node);
+        hang_views_add(&views, &view);
+    }
+    hang_views_tell(&views, &failure);
+    text = ct_facts_find(&failure.facts, CT_FACT_WORLD);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "of 9000 ranks on 1000 nodes 8000 wait in"));
+    /* 51 of "000, " fit into 256 bytes */
+    assert_non_null(strstr(text, ", 050 and 7592 more); last steps 0 to 0"));
+}
+
+static void a_fact_without_room_is_left_out(void **state)
+{
+    static struct ct_failure failure = {.cause = CT_CAUSE_HANG};
+    struct hang_views views = {.nodes = 2, .ranks = 2};
+
+    (void)state;
+    while (ct_facts_add(&failure.facts, CT_FACT_SO, "thirty bytes or so of other text"))
+        ;
+    hang_views_tell(&views, &failure);
+    assert_null(ct_facts_find(&failure.facts, CT_FACT_WORLD));
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_of_all_nodes_are_added_up),
+        cmocka_unit_test(ranks_without_room_are_counted),
+        cmocka_unit_test(a_fact_without_room_is_left_out),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,1152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Single steps of the state machine; whole stories are in tests/sim. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/round/round.h"
+#include "rendezvous/round/round_limits.h"
+#include "tests/lib/facts_text.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/base/alloc.h"
+
+static struct round *create(uint32_t min, uint32_t max, uint32_t restarts)
+{
+    const struct round_settings settings = {.min_nodes = min,
+                                            .max_nodes = max,
+                                            .max_restarts = restarts,
+                                            .join_timeout_ms = 60000,
+                                            .last_call_ms = 1000,
+                                            .lost_after_ms = 5000};
+    struct round *round;
+
+    assert_int_equal(round_create(&round, &settings), 0);
+    return round;
+}
+
+static void add(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    struct member_link link = {.id = id};
+
+    snprintf(link.host, sizeof link.host, "n%d", (int)id);
+    assert_int_equal(
+        round_step(round, &(struct round_command){.kind = ROUND_ADD, .link = &link},
+                   now_ms),
+        0);
+}
+
+static void say(struct round *round, uint64_t id, const struct ct_message *message,
+                uint64_t now_ms)
+{
+    const struct round_command command = {
+        .kind = ROUND_MESSAGE, .id = id, .message = message};
+
+    assert_int_equal(round_step(round, &command, now_ms), 0);
+}
+
+static struct ct_message message_of(enum ct_message_kind kind)
+{
+    return (struct ct_message){.kind = kind};
+}
+
+static void join(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+
+    message.join = (struct ct_join){.slots = 1, .node_rank_hint = -1, .store_port = 9};
+    say(round, id, &message, now_ms);
+}
+
+static void report(struct round *round, uint64_t id, uint8_t cause, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+
+    message.failure.generation = round->generation;
+    message.failure.cause = cause;
+    message.failure.code = 7;
+    say(round, id, &message, now_ms);
+}
+
+static void stopped(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    const struct ct_stopped body = {.generation = round->generation};
+    const struct ct_message message = {.kind = CT_MESSAGE_STOPPED, .stopped = &body};
+
+    say(round, id, &message, now_ms);
+}
+
+static void gone(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    const struct round_command command = {
+        .kind = ROUND_GONE, .id = id, .reason = "broken"};
+
+    assert_int_equal(round_step(round, &command, now_ms), 0);
+}
+
+static void tick(struct round *round, uint64_t now_ms)
+{
+    assert_int_equal(
+        round_step(round, &(struct round_command){.kind = ROUND_TICK}, now_ms), 0);
+}
+
+/* A running world of the members 1 to count. */
+static struct round *start(uint32_t min, uint32_t count, uint32_t restarts)
+{
+    struct round *round = create(min, count, restarts);
+
+    for (uint32_t id = 1; id <= count; id++)
+        add(round, id, 0);
+    for (uint32_t id = 1; id <= count; id++)
+        join(round, id, 0);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    return round;
+}
+
+static size_t count_actions(const struct round *round, enum round_action_kind kind)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < round->action_count; i++)
+        count += round->actions[i].kind == kind;
+    return count;
+}
+
+/* ---- Tests ------------------------------------------------------------------------------- */
+
+static void impossible_settings_are_refused(void **state)
+{
+    static const struct round_settings bad[] = {
+        {.min_nodes = 0, .max_nodes = 1, .lost_after_ms = 1},
+        {.min_nodes = 2, .max_nodes = 1, .lost_after_ms = 1},
+        {.min_nodes = 1, .max_nodes = 65536, .lost_after_ms = 1},
+        {.min_nodes = 1, .max_nodes = 1, .lost_after_ms = 0},
+    };
+    struct round *round;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(round_create(&round, &bad[i]), -EINVAL);
+}
+
+static void a_member_that_finds_no_memory_is_not_added(void **state)
+{
+    struct round *round = create(1, 3, 0);
+    struct member_link link = {.id = 1};
+    size_t n = 1;
+
+    (void)state;
+    for (;; n++) {
+        int rc;
+
+        ct_alloc_fail_at(n);
+        rc = round_step(round,
+                        &(struct round_command){.kind = ROUND_ADD, .link = &link}, 0);
+        ct_alloc_fail_at(0);
+        if (rc == 0)
+            break;
+        assert_int_equal(rc, -ENOMEM);
+        assert_int_equal(round->members.count, 0);
+    }
+    assert_true(n > 2);
+    join(round, 1, 0);
+    assert_int_equal(round->state, ROUND_FORMING);
+    round_destroy(round);
+}
+
+static void strangers_and_old_generations_change_nothing(void **state)
+{
+    static const enum ct_message_kind kinds[] = {CT_MESSAGE_SUCCEEDED,
+                                                 CT_MESSAGE_STOPPED, CT_MESSAGE_FAILURE,
+                                                 CT_MESSAGE_STOPPING};
+    struct round *round = start(2, 2, 1);
+
+    (void)state;
+    join(round, 99, 0);
+    gone(round, 99, 0);
+    report(round, 1, CT_CAUSE_EXIT, 0);
+    for (uint64_t id = 1; id <= 2; id++)
+        stopped(round, id, 0);
+    for (uint64_t id = 1; id <= 2; id++)
+        join(round, id, 0);
+    assert_int_equal(round->generation, 2);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct ct_stopped body = {.generation = 1};
+        struct ct_message late = message_of(kinds[i]);
+
+        if (kinds[i] == CT_MESSAGE_STOPPED)
+            late.stopped = &body;
+        else
+            late.succeeded.generation = 1; /* each of them begins with it */
+        if (kinds[i] == CT_MESSAGE_FAILURE)
+            late.failure.cause = CT_CAUSE_EXIT;
+        say(round, 1, &late, 0);
+        assert_int_equal(round->action_count, 0);
+        assert_int_equal(round->members.list[0]->state, MEMBER_RUNNING);
+    }
+    assert_int_equal(round->restart_count, 1);
+    round_destroy(round);
+}
+
+static void roles_that_are_not_those_of_the_workers_are_refused(void **state)
+{
+    struct round *round = create(2, 2, 0);
+    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+
+    (void)state;
+    add(round, 1, 0);
+    message.join = (struct ct_join){
+        .slots = 2, .node_rank_hint = -1, .store_port = 9, .roles = {1, {{"a", 1}}}};
+    say(round, 1, &message, 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
+    round_destroy(round);
+}
+
+static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **state)
+{
+    struct round *round = create(2, 2, 0);
+    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+
+    (void)state;
+    add(round, 1, 0);
+    add(round, 2, 0);
+    message.join.store_port = 9;
+    say(round, 1, &message, 0); /* no workers */
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
+    message.join.slots = 1;
+    message.join.store_port = 0;
+    say(round, 2, &message, 0); /* no store */
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(count_actions(round, ROUND_FORGET), 1);
+    round_destroy(round);
+}
+
+static void the_fingerprint_goes_with_the_last_node_that_had_it(void **state)
+{
+    struct round *round = create(2, 2, 0);
+    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+
+    (void)state;
+    for (uint64_t id = 1; id <= 3; id++)
+        add(round, id, 0);
+    join(round, 1, 0);
+    message.join = (struct ct_join){.slots = 1, .store_port = 9, .fingerprint = 5};
+    say(round, 2, &message, 0);
+    assert_int_equal(round->refuse.code, CTRUN_E_FINGERPRINT);
+    gone(round, 1, 0);
+    say(round, 3, &message, 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 0);
+    round_destroy(round);
+}
+
+static void add_job(struct round *round, uint64_t id, const struct ct_job *job)
+{
+    struct member_link link = {.id = id, .host = "n", .job = *job};
+
+    assert_int_equal(
+        round_step(round, &(struct round_command){.kind = ROUND_ADD, .link = &link}, 0),
+        0);
+}
+
+static void two_unlike_jobs_at_one_endpoint_do_not_become_one(void **state)
+{
+    static const struct {
+        uint32_t max;
+        struct ct_job first, second;
+        const char *role; /* of the second; NULL: that of the first */
+        int code;
+    } rows[] = {
+        {2, {"a.py", "u", 0, 0}, {"b.py", "u", 0, 0}, NULL, CTRUN_E_OTHER_JOB},
+        {2, {"a.py", "u", 0, 0}, {"a.py", "v", 0, 0}, NULL, CTRUN_E_OTHER_JOB},
+        {2, {"a.py", "u", 0, 0}, {"a.py", "u", 0, 0}, NULL, 0},
+        {2, {"a.py", "u", 0, 0}, {"b.py", "u", 0, 0}, "reader", 0},
+        {2,
+         {"", "u", 0, 0},
+         {"b.py", "v", 0, 0},
+         NULL,
+         0}, /* one run id says that they are */
+        {1, {"a.py", "u", 1, 0}, {"a.py", "u", 1, 0}, NULL, CTRUN_E_OTHER_JOB},
+        {1,
+         {"a.py", "u", 1, 0},
+         {"a.py", "u", 0, 0},
+         NULL,
+         0}, /* a spare, as was said */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct round *round = create(rows[i].max, rows[i].max, 0);
+        struct ct_message message = message_of(CT_MESSAGE_JOIN);
+
+        add_job(round, 1, &rows[i].first);
+        add_job(round, 2, &rows[i].second);
+        join(round, 1, 0);
+        message.join = (struct ct_join){
+            .slots = 1, .node_rank_hint = -1, .store_port = 9};
+        if (rows[i].role)
+            (void)ct_copy(message.join.role, sizeof message.join.role, rows[i].role);
+        say(round, 2, &message, 0);
+        assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), rows[i].code != 0);
+        if (rows[i].code)
+            assert_int_equal(round->refuse.code, rows[i].code);
+        round_destroy(round);
+    }
+}
+
+static void waiting_is_told_at_most_once_a_second(void **state)
+{
+    struct round *round = create(50, 50, 0);
+    size_t told = 0;
+
+    (void)state;
+    for (uint64_t id = 1; id <= 40; id++)
+        add(round, id, 1);
+    for (uint64_t id = 1; id <= 40; id++) {
+        join(round, id, id);
+        told += count_actions(round, ROUND_SEND_WAITING);
+    }
+    assert_int_equal(told, 1); /* the first, at once */
+    assert_int_equal(round_next_ms(round), 1001);
+    tick(round, 1001);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 40);
+    assert_int_equal(round->waiting.joined, 40);
+    assert_int_equal(round->waiting.left_ms, 59000);
+    tick(round, 2500);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 0); /* nothing new */
+    round_destroy(round);
+}
+
+static void endless_timeouts_do_not_wrap_around(void **state)
+{
+    const struct round_settings settings = {.min_nodes = 1,
+                                            .max_nodes = 2,
+                                            .join_timeout_ms = UINT64_MAX,
+                                            .last_call_ms = UINT64_MAX - 1,
+                                            .lost_after_ms = 5000};
+    struct round *round;
+
+    (void)state;
+    assert_int_equal(round_create(&round, &settings), 0);
+    add(round, 1, 1000);
+    join(round, 1, 1000);
+    tick(round, 5000);
+    assert_int_equal(round->state, ROUND_FORMING);
+    assert_int_equal(round->members.count, 1);
+    round_destroy(round);
+}
+
+static void the_static_endpoint_replaces_the_store_port(void **state)
+{
+    const struct round_settings settings = {.min_nodes = 1,
+                                            .max_nodes = 1,
+                                            .join_timeout_ms = 1000,
+                                            .lost_after_ms = 5000,
+                                            .endpoint_port = 29500};
+    struct round *round;
+
+    (void)state;
+    assert_int_equal(round_create(&round, &settings), 0);
+    add(round, 1, 0);
+    join(round, 1, 0);
+    assert_int_equal(round->members.list[0]->start.master_port, 29500);
+    round_destroy(round);
+}
+
+static void an_unkillable_worker_ends_the_run_whatever_the_budget(void **state)
+{
+    struct round *round = start(1, 2, 9);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_UNKILLABLE, 10);
+    assert_int_equal(round->stop.is_final, 1);
+    stopped(round, 1, 20);
+    stopped(round, 2, 20);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_int_equal(round->verdict.exit_code, 76);
+    round_destroy(round);
+}
+
+static void the_status_is_that_of_what_failed_before_an_unkillable_worker(void **state)
+{
+    struct round *round = start(1, 2, 9);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_OOM, 10);
+    report(round, 1, CT_CAUSE_UNKILLABLE, 20);
+    stopped(round, 1, 30);
+    stopped(round, 2, 30);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_int_equal(round->verdict.exit_code, 137);
+    round_destroy(round);
+}
+
+static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **state)
+{
+    struct round *round = start(1, 2, 0);
+    const struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+
+    (void)state;
+    gone(round, 2, 100);
+    assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
+    report(round, 1, CT_CAUSE_EXIT, 110); /* connection reset by peer */
+    stopped(round, 1, 200);
+    join(round, 1, 300);
+    say(round, 1, &beat, 5000);
+    tick(round, round_outlive_ms(5000) - 1); /* member 2 has been heard at 0 */
+    assert_int_equal(round->state, ROUND_FORMING);
+    assert_int_equal(round_next_ms(round), round_outlive_ms(5000));
+    tick(round, round_outlive_ms(5000));
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->restart_count, 0);
+    round_destroy(round);
+}
+
+static void answer(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_STOPPING);
+
+    message.stopping.generation = round->generation;
+    say(round, id, &message, now_ms);
+}
+
+static void a_failure_is_decided_when_all_others_have_answered(void **state)
+{
+    struct round *round = start(1, 3, 1);
+    struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    assert_int_equal(round->stop.reason, CT_STOP_UNDECIDED);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 3);
+    answer(round, 2, 11);
+    say(round, 3, &beat, 11); /* on its way since before the STOP: no answer */
+    assert_true(round->is_undecided);
+    answer(round, 3, 12);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 3);
+    assert_int_equal(round->stop.reason, CT_STOP_FAILURE);
+    assert_int_equal(round->stop.restart_count, 1);
+    answer(round, 3, 13);
+    assert_int_equal(round->action_count, 0);
+    round_destroy(round);
+}
+
+static void a_member_lost_before_it_answered_is_the_root_cause(void **state)
+{
+    struct round *round = start(1, 3, 0);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    stopped(round, 1, 11);
+    join(round, 1, 12);
+    gone(round, 3, 13);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP),
+                     2); /* also to who has joined */
+    assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
+    assert_string_equal(round->stop.cause.host, "n3");
+    assert_int_equal(round->stop.is_final, 0);
+    assert_string_equal(failures_get_root(&round->failures)->host, "n3");
+    round_destroy(round);
+}
+
+static void a_lone_node_needs_no_answer(void **state)
+{
+    struct round *round = start(1, 1, 0);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    assert_int_equal(round->stop.reason, CT_STOP_FAILURE);
+    assert_int_equal(round->stop.is_final, 1);
+    stopped(round, 1, 11);
+    assert_int_equal(round->verdict.exit_code, 7);
+    round_destroy(round);
+}
+
+/* Early failures of member 1, alone in its world, until the run is over. */
+static uint32_t fail_early(struct round *round, uint8_t cause, int32_t code)
+{
+    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+    uint32_t tries = 0;
+
+    for (uint64_t now_ms = 10; round->state == ROUND_RUNNING; now_ms += 10, tries++) {
+        message.failure = (struct ct_failure){.generation = round->generation,
+                                              .cause = cause,
+                                              .code = code,
+                                              .step = -1,
+                                              .may_loop = 1};
+        say(round, 1, &message, now_ms);
+        stopped(round, 1, now_ms + 1);
+        if (round->state == ROUND_FORMING)
+            join(round, 1, now_ms + 2);
+    }
+    return tries;
+}
+
+static void the_same_early_failure_twice_ends_the_run(void **state)
+{
+    struct round *round = start(1, 1, 5);
+
+    (void)state;
+    assert_int_equal(fail_early(round, CT_CAUSE_EXIT, 3), 2);
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_CRASH_LOOP);
+    assert_int_equal(round->verdict.exit_code, 3);
+    assert_int_equal(round->verdict.restart_count, 1);
+    assert_int_equal(round->stop.is_final, 1);
+    round_destroy(round);
+}
+
+/* Member 2 fails first; all stop and join again. */
+static void fail_on_second_node(struct round *round, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+
+    message.failure = (struct ct_failure){.generation = round->generation,
+                                          .cause = CT_CAUSE_SIGNAL,
+                                          .code = 11,
+                                          .rank = 1,
+                                          .node_rank = 1,
+                                          .may_loop = 1};
+    say(round, 2, &message, now_ms);
+    answer(round, 1, now_ms);
+    stopped(round, 2, now_ms);
+    join(round, 2, now_ms);
+    stopped(round, 1, now_ms);
+}
+
+static void tell(struct round *round, uint64_t id, int32_t code, uint64_t age_ms,
+                 uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+
+    message.failure = (struct ct_failure){.generation = round->generation,
+                                          .cause = CT_CAUSE_EXIT,
+                                          .code = code,
+                                          .rank = (int32_t)id - 1,
+                                          .node_rank = (int32_t)id - 1,
+                                          .may_loop = 1,
+                                          .age_ms = age_ms};
+    say(round, id, &message, now_ms);
+}
+
+/* Node 1 tells first, and unlike each time, of what follows from the failure of node 2. */
+static void fail_on_second_node_late(struct round *round, uint64_t now_ms)
+{
+    tell(round, 1, (int32_t)(now_ms / 1000), 1, now_ms);
+    assert_int_equal(round->stop.reason, CT_STOP_UNDECIDED);
+    tell(round, 2, 5, 1000, now_ms + 300);
+    answer(round, 2, now_ms + 300);
+    assert_int_equal(round->stop.reason, CT_STOP_FAILURE);
+    assert_int_equal(round->stop.cause.rank, 1);
+    stopped(round, 2, now_ms + 400);
+    join(round, 2, now_ms + 400);
+    stopped(round, 1, now_ms + 400);
+}
+
+static void who_failed_first_but_tells_late_is_charged(void **state)
+{
+    struct round *round = start(2, 2, 5);
+
+    (void)state;
+    fail_on_second_node_late(round, 1200);
+    assert_int_equal(round->restart_count, 1);
+    join(round, 1, 1700);
+    fail_on_second_node_late(round, 2400);
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_CRASH_LOOP);
+    assert_int_equal(round->verdict.exit_code, 5);
+    assert_int_equal(round->verdict.failures[0].rank, 1);
+    assert_int_equal(round->verdict.failures[1].rank, 0);
+    assert_int_equal(round->verdict.failures[1].later_ms, 699);
+    round_destroy(round);
+}
+
+static void what_is_told_after_the_decision_changes_it_no_more(void **state)
+{
+    struct round *round = start(2, 2, 0);
+
+    (void)state;
+    tell(round, 1, 4, 1, 10000);
+    answer(round, 2, 10001);
+    assert_int_equal(round->stop.cause.rank, 0);
+    tell(round, 2, 5, 9000, 10002);
+    stopped(round, 2, 10003);
+    stopped(round, 1, 10003);
+    assert_int_equal(round->verdict.exit_code, 4);
+    assert_int_equal(round->verdict.failures[0].rank, 0);
+    round_destroy(round);
+}
+
+/* The server was busy: both messages lay there, and it read them at once. */
+static void how_long_a_message_lay_unread_counts(void **state)
+{
+    struct round *round = start(2, 2, 0);
+    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+    struct round_command command = {
+        .kind = ROUND_MESSAGE, .id = 1, .message = &message, .waited_ms = 2000};
+
+    (void)state;
+    message.failure = (struct ct_failure){
+        .generation = 1, .cause = CT_CAUSE_EXIT, .code = 4, .age_ms = 1};
+    assert_int_equal(round_step(round, &command, 10000), 0);
+    tell(round, 2, 5, 1000, 10000);
+    answer(round, 2, 10000);
+    assert_int_equal(round->stop.cause.code, 4);
+    round_destroy(round);
+}
+
+static struct round *start_with_spare(void)
+{
+    struct round *round = create(2, 2, 5);
+
+    for (uint32_t id = 1; id <= 3; id++)
+        add(round, id, 0);
+    for (uint32_t id = 1; id <= 3; id++)
+        join(round, id, 0);
+    assert_int_equal(round->world_count, 2);
+    return round;
+}
+
+static void a_node_that_fails_first_twice_makes_room_for_a_spare(void **state)
+{
+    struct round *round = start_with_spare();
+
+    (void)state;
+    fail_on_second_node(round, 10);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_NONE);
+    join(round, 1, 20);
+    assert_int_equal(round->generation, 2);
+    fail_on_second_node(round, 30);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_EXCLUDED);
+    assert_string_equal(round->stop.culprit, "n2");
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(round->refuse.code, CTRUN_E_EXCLUDED);
+    join(round, 1, 40);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->generation, 3);
+    assert_int_equal(round->restart_count, 2);
+    assert_int_equal(round->members.count, 2);
+    assert_int_equal(round->members.list[1]->link.id, 3);
+    round_destroy(round);
+}
+
+static void the_node_that_serves_makes_room_for_nobody(void **state)
+{
+    struct round *round = start_with_spare();
+
+    (void)state;
+    round->members.list[1]->link.serves = true;
+    fail_on_second_node(round, 10);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_NONE);
+    join(round, 1, 20);
+    fail_on_second_node(round, 30);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_KEPT);
+    assert_string_equal(round->stop.culprit, "n2");
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 0);
+    assert_int_equal(round->members.count, 3);
+    assert_int_equal(round->verdict.outcome,
+                     CT_OUTCOME_CRASH_LOOP); /* as without a spare */
+    round_destroy(round);
+}
+
+static void a_node_that_fails_first_and_tells_late_makes_room_as_well(void **state)
+{
+    struct round *round = start_with_spare();
+
+    (void)state;
+    fail_on_second_node_late(round, 1200);
+    join(round, 1, 1700);
+    fail_on_second_node_late(round, 2400);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_EXCLUDED);
+    assert_string_equal(round->stop.culprit, "n2");
+    round_destroy(round);
+}
+
+static void without_a_spare_the_node_stays_and_a_crash_loop_is_one(void **state)
+{
+    struct round *round = start(2, 2, 5);
+
+    (void)state;
+    fail_on_second_node(round, 10);
+    join(round, 1, 20);
+    fail_on_second_node(round, 30);
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_CRASH_LOOP);
+    round_destroy(round);
+}
+
+static void a_program_that_is_missing_is_not_started_again(void **state)
+{
+    struct round *round = start(1, 1, 5);
+
+    (void)state;
+    assert_int_equal(fail_early(round, CT_CAUSE_EXEC, ENOENT), 1);
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_FAILED);
+    assert_int_equal(round->verdict.exit_code, 127);
+    round_destroy(round);
+}
+
+static void who_ended_early_with_zero_is_told_and_no_cause(void **state)
+{
+    struct round *round = start(1, 2, 0);
+    const struct ct_stopped body = {
+        .generation = 1,
+        .failure_count = 1,
+        .failures = {{.generation = 1, .cause = CT_CAUSE_EARLY, .rank = 1, .pid = 5}}};
+    const struct ct_message message = {.kind = CT_MESSAGE_STOPPED, .stopped = &body};
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    say(round, 2, &message, 20);
+    stopped(round, 1, 20);
+    assert_int_equal(round->verdict.failure_count, 2);
+    assert_int_equal(round->verdict.failures[0].cause, CT_CAUSE_EXIT);
+    assert_int_equal(round->verdict.failures[1].cause, CT_CAUSE_EARLY);
+    round_destroy(round);
+}
+
+/* Two nodes with two addresses each, and ways to prove. */
+static struct round *start_with_networks(void)
+{
+    struct round *round = create(2, 2, 1);
+
+    for (uint64_t id = 1; id <= 2; id++) {
+        struct member_link link = {.id = id};
+        struct ct_message message = message_of(CT_MESSAGE_JOIN);
+
+        snprintf(link.host, sizeof link.host, "n%d", (int)id);
+        snprintf(link.seen_as, sizeof link.seen_as, "10.77.0.%d", (int)id);
+        assert_int_equal(
+            round_step(round, &(struct round_command){.kind = ROUND_ADD, .link = &link},
+                       0),
+            0);
+        message.join = (struct ct_join){
+            .slots = 1, .node_rank_hint = -1, .store_port = 9, .addr_count = 1};
+        snprintf(message.join.addrs[0], sizeof message.join.addrs[0], "10.78.0.%d",
+                 (int)id);
+        say(round, id, &message, 0);
+    }
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->members.list[0]->start.ways, CT_WAYS_PROVE);
+    return round;
+}
+
+static void say_way(struct round *round, uint64_t id, const char *cut)
+{
+    struct ct_message message = message_of(CT_MESSAGE_WAY);
+
+    message.way.generation = round->generation;
+    (void)ct_copy(message.way.cut, sizeof message.way.cut, cut);
+    say(round, id, &message, 10);
+}
+
+static void workers_start_once_all_have_proven_their_ways(void **state)
+{
+    struct round *round = start_with_networks();
+
+    (void)state;
+    say_way(round, 1, "");
+    assert_int_equal(count_actions(round, ROUND_SEND_WAY), 0);
+    say_way(round, 2, "");
+    assert_int_equal(count_actions(round, ROUND_SEND_WAY), 2);
+    assert_int_equal(round->way.generation, 1);
+    say_way(round, 1, ""); /* it came back, and may have missed it */
+    assert_int_equal(count_actions(round, ROUND_SEND_WAY), 2);
+    round_destroy(round);
+}
+
+static void a_cut_network_costs_a_round_and_no_restart(void **state)
+{
+    struct round *round = start_with_networks();
+
+    (void)state;
+    say_way(round, 1, "");
+    say_way(round, 2, "cannot reach n1");
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 2);
+    assert_int_equal(round->stop.reason, CT_STOP_NETWORK);
+    assert_int_equal(round->stop.restart_count, 0);
+    assert_string_equal(round->stop.cause.host, "n2");
+    assert_string_equal(round->stop.cause.text, "cannot reach n1");
+    round_destroy(round);
+}
+
+static void a_cut_of_the_only_network_left_starts_the_workers(void **state)
+{
+    struct round *round = start_with_networks();
+
+    (void)state;
+    assert_true(networks_cut(&round->networks, "10.77.0.1")); /* as another would say */
+    say_way(round, 1, "cannot reach n2");
+    assert_int_equal(round->state, ROUND_RUNNING);
+    say_way(round, 2, "");
+    assert_int_equal(count_actions(round, ROUND_SEND_WAY), 2);
+    round_destroy(round);
+}
+
+static void ask_restart(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    struct ct_message message = message_of(CT_MESSAGE_RESTART);
+
+    message.restart = (struct ct_restart){.reason = "new data", .ticket = 4};
+    say(round, id, &message, now_ms);
+    assert_int_equal(count_actions(round, ROUND_SEND_RESTART), 1);
+    assert_int_equal(round->restart.ticket, 4);
+    assert_true(round->restart.is_answer);
+}
+
+static void a_restart_that_is_asked_for_stops_all_and_costs_none(void **state)
+{
+    struct round *round = start(2, 2, 1);
+
+    (void)state;
+    ask_restart(round, 2, 10);
+    assert_int_equal(round->restart.generation, 1);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 2);
+    assert_int_equal(round->stop.reason, CT_STOP_ASKED);
+    assert_int_equal(round->stop.restart_count, 0);
+    assert_int_equal(round->stop.is_final, 0);
+    assert_int_equal(round->stop.cause.cause, CT_CAUSE_NONE);
+    assert_string_equal(round->stop.cause.host, "n2");
+    assert_string_equal(round->stop.cause.text, "new data");
+    report(round, 1, CT_CAUSE_EXIT, 11); /* it did not like to be stopped */
+    for (uint64_t id = 1; id <= 2; id++) {
+        stopped(round, id, 12);
+        join(round, id, 12);
+    }
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->generation, 2);
+    assert_int_equal(round->restart_count, 0);
+    round_destroy(round);
+}
+
+static void refused(struct round *round, uint64_t id, const char *words)
+{
+    const enum round_state before = round->state;
+
+    ask_restart(round, id, 20);
+    assert_int_equal(round->restart.generation, 0);
+    assert_non_null(strstr(round->restart.refusal, words));
+    assert_int_equal(round->state, before);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 0);
+}
+
+static void a_restart_is_refused_when_nothing_runs_or_the_run_ends(void **state)
+{
+    struct round *round = create(2, 2, 1);
+    struct ct_message message = message_of(CT_MESSAGE_SUCCEEDED);
+
+    (void)state;
+    add(round, 1, 0);
+    join(round, 1, 0);
+    refused(round, 1, "waits for nodes");
+    round_destroy(round);
+
+    round = start(2, 2, 1);
+    ask_restart(round, 1, 10);
+    refused(round, 2, "being stopped already");
+    round_destroy(round);
+
+    round = start(2, 2, 1);
+    message.succeeded.generation = 1;
+    say(round, 1, &message, 10);
+    refused(round, 2, "have succeeded");
+    round_destroy(round);
+
+    round = start(1, 1, 0);
+    report(round, 1, CT_CAUSE_EXIT, 10); /* no restart is left */
+    refused(round, 1, "the run is ending");
+    stopped(round, 1, 11);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    refused(round, 1, "the run is ending");
+    round_destroy(round);
+}
+
+static void a_node_that_stopped_by_itself_brings_a_new_round(void **state)
+{
+    struct round *round = start(2, 2, 0);
+
+    (void)state;
+    stopped(round, 1, 10);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 2); /* itself as well */
+    stopped(round, 2, 20);
+    assert_int_equal(round->state, ROUND_FORMING);
+    join(round, 1, 30);
+    join(round, 2, 30);
+    assert_int_equal(round->generation, 2);
+    round_destroy(round);
+}
+
+static void
+a_member_that_never_says_stopped_does_not_hold_the_others_for_ever(void **state)
+{
+    struct round *round = start(1, 2, 1);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 0);
+    stopped(round, 1, 0);
+    join(round, 1, 0);
+    for (uint64_t now_ms = 1000; now_ms < 70000; now_ms += 1000) {
+        struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+
+        say(round, 1, &beat, now_ms);
+        say(round, 2, &beat, now_ms);
+        tick(round, now_ms);
+    }
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->world_count, 1);
+    round_destroy(round);
+}
+
+static void who_is_absent_is_a_table(void **state)
+{
+    static const char *const expected[] = {"n1", "n2.cluster", "n3", "n4"};
+    const struct round_settings settings = {.min_nodes = 4,
+                                            .max_nodes = 4,
+                                            .join_timeout_ms = 60000,
+                                            .lost_after_ms = 5000,
+                                            .expected = expected,
+                                            .expected_count = 4};
+    const struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+    struct round *round;
+
+    (void)state;
+    assert_int_equal(round_create(&round, &settings), 0);
+    add(round, 1, 1000);
+    join(round, 1, 1000);
+    add(round, 2, 1000);
+    join(round, 2, 1000);
+    gone(round, 2, 3000);
+    round_note_refused(round, "10.0.0.9\n(calls itself n3)", CTRUN_E_AUTH, 5000);
+    tick(round, 5000);
+    assert_string_equal(round->waiting.missing,
+                        "n2, 10.0.0.9?(calls itself n3) (refused with E_AUTH: its "
+                        "token or proof was refused), n3, n4 (never connected)");
+    for (uint64_t now_ms = 5000; now_ms < 61000; now_ms += 1000)
+        say(round, 1, &beat, now_ms);
+    tick(round, 61000);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_string_equal(round->verdict.failures[0].text,
+                        "1 of 4 nodes joined in 60.0 s");
+    assert_string_equal(
+        facts_text(&round->verdict.failures[0].facts),
+        "19 n1\n"
+        "20 n2: last contact 58.0 s ago: broken\n"
+        "20 10.0.0.9?(calls itself n3): last contact 56.0 s ago: refused with E_AUTH: "
+        "its token or proof was refused\n"
+        "20 n3: never connected\n"
+        "20 n4: never connected\n");
+    round_destroy(round);
+}
+
+static void absent_nodes_without_names_are_counted(void **state)
+{
+    struct round *round = create(40, 40, 0);
+    const struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+    char name[32];
+
+    (void)state;
+    add(round, 1, 0);
+    join(round, 1, 0);
+    for (int i = 0; i < 20; i++) {
+        snprintf(name, sizeof name, "stranger%d", i);
+        round_note_refused(round, name, CTRUN_E_VERSION, 0);
+    }
+    for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 1000)
+        say(round, 1, &beat, now_ms);
+    tick(round, 60000);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_non_null(strstr(facts_text(&round->verdict.failures[0].facts),
+                           "stranger3: last contact"));
+    assert_non_null(strstr(facts_text(&round->verdict.failures[0].facts), " more\n"));
+    round_destroy(round);
+    round = create(3, 3, 0);
+    add(round, 1, 0);
+    join(round, 1, 0);
+    for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 1000)
+        say(round, 1, &beat, now_ms);
+    tick(round, 60000);
+    assert_string_equal(
+        ct_facts_find(&round->verdict.failures[0].facts, CT_FACT_MISSING),
+        "2 nodes: never connected (this server was not told their "
+        "names)");
+    round_destroy(round);
+}
+
+static void survivors_of_a_loss_have_the_whole_grace(void **state)
+{
+    struct round *round = start(1, 2, 0);
+    struct ct_message stopping = message_of(CT_MESSAGE_STOPPING);
+    const struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+    uint64_t now_ms = 100;
+
+    (void)state;
+    gone(round, 2, now_ms);
+    stopping.stopping = (struct ct_stopping){.generation = round->generation,
+                                             .grace_ms = 100000};
+    for (; now_ms < 160000; now_ms += 1000) { /* join_timeout_ms is 60000 */
+        say(round, 1, &stopping, now_ms);     /* again and again is no longer */
+        say(round, 1, &beat, now_ms);
+        tick(round, now_ms);
+        assert_int_equal(round->state, ROUND_STOPPING);
+        assert_int_equal(round->members.count, 1);
+    }
+    tick(round, now_ms + 100);
+    assert_int_equal(count_actions(round, ROUND_DROP), 1);
+    round_destroy(round);
+}
+
+static struct round *found(size_t nodes)
+{
+    const struct round_settings settings = {.min_nodes = 1,
+                                            .max_nodes = 2,
+                                            .join_timeout_ms = 1500,
+                                            .lost_after_ms = 5000,
+                                            .found_after_ms = 3000};
+    struct round *round;
+
+    assert_int_equal(round_create(&round, &settings), 0);
+    for (uint64_t id = 1; id <= nodes; id++) {
+        add(round, id, 0);
+        join(round, id, 0);
+    }
+    return round;
+}
+
+static void
+a_server_that_knows_nothing_listens_before_it_founds_a_small_world(void **state)
+{
+    struct round *small = found(1), *full = found(2);
+
+    (void)state;
+    assert_int_equal(full->state, ROUND_RUNNING);
+    tick(small, 1500); /* the join deadline comes before */
+    assert_int_equal(small->state, ROUND_FORMING);
+    tick(small, 2999);
+    assert_int_equal(small->state, ROUND_FORMING);
+    tick(small, 3000);
+    assert_int_equal(small->state, ROUND_RUNNING);
+    round_destroy(small);
+    round_destroy(full);
+}
+
+/* With --ha a world may go on elsewhere, however many nodes are new here. */
+static void a_founder_waits_before_any_world_if_it_has_to(void **state)
+{
+    struct round *round = create(1, 1, 0);
+
+    (void)state;
+    round_wait(round, 3000);
+    add(round, 1, 0);
+    join(round, 1, 0);
+    tick(round, 2999);
+    assert_int_equal(round->state, ROUND_FORMING);
+    assert_int_equal(round_next_ms(round), 3000);
+    tick(round, 3000);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    round_destroy(round);
+}
+
+/* The agent's clock is 5 % slow and ours 5 % fast: (60000 + 2000) * 1.05. */
+static void a_lease_is_waited_for_by_two_wrong_clocks(void **state)
+{
+    (void)state;
+    assert_int_equal(round_outlive_ms(60000), 65100);
+    assert_int_equal(round_outlive_ms(UINT64_MAX), UINT64_MAX);
+}
+
+/* The second one keeps it: other servers have its journal. */
+static void a_run_that_lost_all_its_members_goes_on(void **state)
+{
+    const struct round_settings settings = {.min_nodes = 1,
+                                            .max_nodes = 2,
+                                            .join_timeout_ms = 600000,
+                                            .lost_after_ms = 5000,
+                                            .instance = 7,
+                                            .is_kept = true};
+    struct round *round, *next;
+
+    (void)state;
+    assert_int_equal(round_create(&round, &settings), 0);
+    for (uint64_t id = 1; id <= 2; id++) {
+        add(round, id, 0);
+        join(round, id, 0);
+    }
+    round->restart_count = 2;
+    tick(round, 5000);
+    tick(round, round_outlive_ms(5000) + 1);
+    assert_int_equal(count_actions(round, ROUND_FORGET), 0);
+    assert_true(round_is_deserted(round));
+    assert_int_equal(round_create(&next, &(struct round_settings){.min_nodes = 1,
+                                                                  .max_nodes = 1,
+                                                                  .lost_after_ms = 5000,
+                                                                  .instance = 8}),
+                     0);
+    round_succeed(next, round);
+    assert_int_equal(next->settings.instance, 7);
+    assert_int_equal(next->restart_count, 2);
+    round_destroy(next);
+    round_destroy(round);
+}
+
+static void a_thousand_members_lost_at_once_end_in_one_tick(void **state)
+{
+    struct round *round = start(1, 1000, 0);
+
+    (void)state;
+    tick(round, 5000);
+    assert_int_equal(count_actions(round, ROUND_DROP), 1000);
+    tick(round, round_outlive_ms(5000)); /* no worker of it lives any more */
+    assert_int_equal(count_actions(round, ROUND_FORGET), 1);
+    round_destroy(round);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(impossible_settings_are_refused),
+        cmocka_unit_test(
+            a_server_that_knows_nothing_listens_before_it_founds_a_small_world),
+        cmocka_unit_test(a_member_that_finds_no_memory_is_not_added),
+        cmocka_unit_test(strangers_and_old_generations_change_nothing),
+        cmocka_unit_test(roles_that_are_not_those_of_the_workers_are_refused),
+        cmocka_unit_test(a_join_that_makes_no_sense_is_refused_and_ends_the_member),
+        cmocka_unit_test(the_fingerprint_goes_with_the_last_node_that_had_it),
+        cmocka_unit_test(two_unlike_jobs_at_one_endpoint_do_not_become_one),
+        cmocka_unit_test(waiting_is_told_at_most_once_a_second),
+        cmocka_unit_test(endless_timeouts_do_not_wrap_around),
+        cmocka_unit_test(the_static_endpoint_replaces_the_store_port),
+        cmocka_unit_test(an_unkillable_worker_ends_the_run_whatever_the_budget),
+        cmocka_unit_test(the_status_is_that_of_what_failed_before_an_unkillable_worker),
+        cmocka_unit_test(what_fails_after_a_loss_is_its_consequence_and_costs_nothing),
+        cmocka_unit_test(a_failure_is_decided_when_all_others_have_answered),
+        cmocka_unit_test(a_member_lost_before_it_answered_is_the_root_cause),
+        cmocka_unit_test(a_lone_node_needs_no_answer),
+        cmocka_unit_test(the_same_early_failure_twice_ends_the_run),
+        cmocka_unit_test(a_node_that_fails_first_twice_makes_room_for_a_spare),
+        cmocka_unit_test(without_a_spare_the_node_stays_and_a_crash_loop_is_one),
+        cmocka_unit_test(a_program_that_is_missing_is_not_started_again),
+        cmocka_unit_test(who_ended_early_with_zero_is_told_and_no_cause),
+        cmocka_unit_test(who_failed_first_but_tells_late_is_charged),
+        cmocka_unit_test(what_is_told_after_the_decision_changes_it_no_more),
+        cmocka_unit_test(how_long_a_message_lay_unread_counts),
+        cmocka_unit_test(the_node_that_serves_makes_room_for_nobody),
+        cmocka_unit_test(a_node_that_fails_first_and_tells_late_makes_room_as_well),
+        cmocka_unit_test(workers_start_once_all_have_proven_their_ways),
+        cmocka_unit_test(a_cut_network_costs_a_round_and_no_restart),
+        cmocka_unit_test(a_cut_of_the_only_network_left_starts_the_workers),
+        cmocka_unit_test(a_restart_that_is_asked_for_stops_all_and_costs_none),
+        cmocka_unit_test(a_restart_is_refused_when_nothing_runs_or_the_run_ends),
+        cmocka_unit_test(a_node_that_stopped_by_itself_brings_a_new_round),
+        cmocka_unit_test(
+            a_member_that_never_says_stopped_does_not_hold_the_others_for_ever),
+        cmocka_unit_test(who_is_absent_is_a_table),
+        cmocka_unit_test(absent_nodes_without_names_are_counted),
+        cmocka_unit_test(survivors_of_a_loss_have_the_whole_grace),
+        cmocka_unit_test(a_founder_waits_before_any_world_if_it_has_to),
+        cmocka_unit_test(a_lease_is_waited_for_by_two_wrong_clocks),
+        cmocka_unit_test(a_run_that_lost_all_its_members_goes_on),
+        cmocka_unit_test(a_thousand_members_lost_at_once_end_in_one_tick),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

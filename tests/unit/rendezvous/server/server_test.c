@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server as ctrun embeds it: one run, a thread of its own, calls from others. What goes
+ * over the wire of ctrund is tested in tests/server. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "rendezvous/server/server.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/message.h"
+
+enum {
+    DEADLINE_S = 30
+};
+
+static uint16_t listen_somewhere(struct server *server)
+{
+    struct ct_addr addr;
+    struct ctrun_error err;
+    uint16_t port = 0;
+
+    assert_int_equal(ct_addr_parse("127.0.0.1", 0, &addr), 0);
+    assert_int_equal(server_listen(server, &addr, &port, &err), 0);
+    assert_true(port > 0);
+    return port;
+}
+
+static struct server *start_server(const struct server_options *options, uint16_t *port)
+{
+    struct ctrun_error err;
+    struct server *server;
+
+    assert_int_equal(server_create(&server, options, &err), 0);
+    assert_int_equal(server_start(server, &err), 0);
+    *port = listen_somewhere(server);
+    return server;
+}
+
+static int dial(uint16_t port)
+{
+    struct timeval limit = {.tv_sec = DEADLINE_S};
+    struct ct_addr addr;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(ct_addr_parse("127.0.0.1", port, &addr), 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+    assert_int_equal(connect(fd, &addr.any, addr.length), 0);
+    return fd;
+}
+
+static void send_bytes(int fd, const void *data, size_t length)
+{
+    assert_int_equal(send(fd, data, length, MSG_NOSIGNAL), (ssize_t)length);
+}
+
+static void send_message(int fd, const struct ct_message *message)
+{
+    struct ct_buf buf;
+
+    ct_buf_init(&buf, CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES);
+    assert_int_equal(ct_message_encode(&buf, message), 0);
+    send_bytes(fd, ct_buf_data(&buf), ct_buf_length(&buf));
+    ct_buf_deinit(&buf);
+}
+
+/* Reads whole messages until one of this kind. */
+static void expect(int fd, enum ct_message_kind kind, struct ct_message *out)
+{
+    static union ct_message_room room;
+    uint8_t data[CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES];
+
+    do {
+        struct ct_frame frame;
+        size_t length = CT_FRAME_HEADER_BYTES;
+
+        assert_int_equal(recv(fd, data, length, MSG_WAITALL), (ssize_t)length);
+        length = data[4] | (size_t)data[5] << 8;
+        if (length > 0)
+            assert_int_equal(
+                recv(fd, data + CT_FRAME_HEADER_BYTES, length, MSG_WAITALL),
+                (ssize_t)length);
+        assert_true(ct_frame_decode(data, CT_FRAME_HEADER_BYTES + length, &frame) > 0);
+        assert_int_equal(ct_message_decode(&frame, out, &room), 0);
+    } while (out->kind != kind);
+}
+
+static void hello(int fd, const char *run_id, uint32_t max_restarts)
+{
+    static struct ct_message message;
+
+    message = (struct ct_message){.kind = CT_MESSAGE_HELLO,
+                                  .hello = {.host = "n",
+                                            .min_nodes = 1,
+                                            .max_nodes = 1,
+                                            .max_restarts = max_restarts,
+                                            .lost_after_ms = 60000}};
+    assert_int_equal(ct_copy(message.hello.run_id, CT_RUN_ID_MAX, run_id), 0);
+    send_message(fd, &message);
+}
+
+static void join(int fd)
+{
+    static struct ct_message message;
+
+    message = (struct ct_message){.kind = CT_MESSAGE_JOIN,
+                                  .join = {.slots = 1,
+                                           .node_rank_hint = 0,
+                                           .store_port = 1,
+                                           .role = "default",
+                                           .local_addr = "head"}};
+    send_message(fd, &message);
+}
+
+/* ---- Tests ------------------------------------------------------------------------------- */
+
+static void a_server_that_never_ran_is_destroyed_clean(void **state)
+{
+    struct ctrun_error err;
+    struct server *server;
+    uint64_t store;
+    uint16_t port;
+
+    (void)state;
+    assert_int_equal(server_create(&server, NULL, &err), 0);
+    listen_somewhere(server);
+    assert_int_equal(server_open_store(server, &port, &store, &err), 0);
+    server_destroy(server);
+    server_destroy(NULL);
+}
+
+static void another_run_is_refused_naming_both(void **state)
+{
+    const struct server_options options = {.run_id = "mine"};
+    static struct ct_message message;
+    uint16_t port;
+    struct server *server = start_server(&options, &port);
+    int fd = dial(port);
+
+    (void)state;
+    hello(fd, "yours", 0);
+    expect(fd, CT_MESSAGE_REFUSE, &message);
+    assert_int_equal(message.refuse.code, CTRUN_E_WRONG_RUN);
+    assert_non_null(strstr(message.refuse.text, "'mine'"));
+    assert_non_null(strstr(message.refuse.text, "'yours'"));
+    close(fd);
+    server_destroy(server);
+}
+
+static void a_busy_port_is_reported_with_its_owner(void **state)
+{
+    struct ctrun_error err;
+    struct ct_addr addr;
+    uint16_t port, again;
+    struct server *server = start_server(NULL, &port);
+    char pid[32];
+
+    (void)state;
+    assert_int_equal(ct_addr_parse("127.0.0.1", port, &addr), 0);
+    assert_int_equal(server_listen(server, &addr, &again, &err), CTRUN_E_PORT_BUSY);
+    assert_true(ct_format(pid, sizeof pid, "pid %d (", (int)getpid()) > 0);
+    assert_non_null(strstr(err.text, pid));
+    server_destroy(server);
+}
+
+/* TCPStore of torch >= 2.2: VALIDATE, then CHECK of key "k"; 0 is "there", 1 is "missing". */
+static uint8_t check_key(int fd)
+{
+    static const uint8_t query[] = {0x05, 1, 0, 0, 0, 0, 0, 0, 0,
+                                    1,    0, 0, 0, 0, 0, 0, 0, 'k'};
+    uint8_t reply;
+
+    send_bytes(fd, query, sizeof query);
+    assert_int_equal(recv(fd, &reply, 1, MSG_WAITALL), 1);
+    return reply;
+}
+
+static int dial_store(uint16_t port)
+{
+    static const uint8_t validate[] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
+    int fd = dial(port);
+
+    send_bytes(fd, validate, sizeof validate);
+    return fd;
+}
+
+static void set_key(int fd)
+{
+    static const uint8_t set[] = {0x01, 1, 0, 0, 0, 0, 0, 0, 0,  'k',
+                                  1,    0, 0, 0, 0, 0, 0, 0, 'v'};
+
+    send_bytes(fd, set, sizeof set);
+    assert_int_equal(check_key(fd), 0);
+}
+
+static void the_static_endpoint_is_a_new_empty_store_for_every_world(void **state)
+{
+    const struct server_options options = {.run_id = "r", .endpoint_is_store = true};
+    static struct ct_message message;
+    uint16_t port;
+    struct server *server = start_server(&options, &port);
+    int agent = dial(port), old, new;
+    uint8_t byte;
+
+    (void)state;
+    hello(agent, "r", 1);
+    join(agent);
+    expect(agent, CT_MESSAGE_START, &message);
+    assert_int_equal(message.start.master_port, port);
+    assert_string_equal(message.start.master_addr, "head");
+    old = dial_store(port);
+    set_key(old);
+
+    message = (struct ct_message){.kind = CT_MESSAGE_FAILURE,
+                                  .failure = {.generation = 1, .cause = CT_CAUSE_EXIT}};
+    send_message(agent, &message);
+    expect(agent, CT_MESSAGE_STOP, &message);
+    message = (struct ct_message){.kind = CT_MESSAGE_STOPPED,
+                                  .stopped = &(struct ct_stopped){.generation = 1}};
+    send_message(agent, &message);
+    join(agent);
+    expect(agent, CT_MESSAGE_START, &message);
+    assert_int_equal(message.start.generation, 2);
+    assert_true(recv(old, &byte, 1, 0) <= 0); /* its store is gone */
+    new = dial_store(port);
+    assert_int_equal(check_key(new), 1);
+    close(agent);
+    close(old);
+    close(new);
+    server_destroy(server);
+}
+
+static void worker_stores_are_apart_and_end_when_closed(void **state)
+{
+    const struct server_options options = {.run_id = "r"};
+    struct ctrun_error err;
+    uint16_t endpoint, first_port, second_port;
+    struct server *server = start_server(&options, &endpoint);
+    uint64_t first, second;
+    int a, b;
+    uint8_t byte;
+
+    (void)state;
+    assert_int_equal(server_open_store(server, &first_port, &first, &err), 0);
+    assert_int_equal(server_open_store(server, &second_port, &second, &err), 0);
+    a = dial_store(first_port);
+    b = dial_store(second_port);
+    set_key(a);
+    assert_int_equal(check_key(b), 1);
+    server_close_store(server, first);
+    server_close_store(server, first);
+    assert_true(recv(a, &byte, 1, 0) <= 0);
+    assert_int_equal(check_key(b), 1);
+    close(a);
+    a = dial_store(endpoint); /* an embedded endpoint serves its run only */
+    assert_true(recv(a, &byte, 1, 0) <= 0);
+    close(a);
+    close(b);
+    server_destroy(server); /* with a client still connected to a store */
+}
+
+static void *open_and_close(void *context)
+{
+    struct server *server = context;
+
+    for (int i = 0; i < 20; i++) {
+        struct ctrun_error err;
+        uint64_t store;
+        uint16_t port;
+
+        assert_int_equal(server_open_store(server, &port, &store, &err), 0);
+        server_close_store(server, store);
+    }
+    return NULL;
+}
+
+static void stores_may_be_opened_from_many_threads(void **state)
+{
+    pthread_t threads[4];
+    uint16_t port;
+    struct server *server = start_server(NULL, &port);
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, open_and_close, server), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    server_destroy(server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_server_that_never_ran_is_destroyed_clean),
+        cmocka_unit_test(another_run_is_refused_naming_both),
+        cmocka_unit_test(a_busy_port_is_reported_with_its_owner),
+        cmocka_unit_test(the_static_endpoint_is_a_new_empty_store_for_every_world),
+        cmocka_unit_test(worker_stores_are_apart_and_end_when_closed),
+        cmocka_unit_test(stores_may_be_opened_from_many_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/addr.h"
+#include "worker_sdk/base/nic.h"
+
+static void endpoints_parse_as_torchrun_does(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *host;
+        int port;
+    } good[] = {
+        {"node1:29400", "node1", 29400},
+        {" node1 ", "node1", -1},
+        {"[::1]:80", "::1", 80},
+        {"[fe80::1%eth0]", "fe80::1%eth0", -1},
+        {"fe80::1", "fe80::1", -1},
+        {"10.0.0.1:0", "10.0.0.1", 0},
+        {"", "", -1},
+    };
+    static const char *const bad[] = {"node1:",       "node1:65536", "node1:x",
+                                      "a b:1",        "[::1",        "[::1]x",
+                                      "node1:123456", "no/de:1"};
+    struct ct_endpoint endpoint;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_int_equal(ct_endpoint_parse(good[i].text, &endpoint, NULL), 0);
+        assert_string_equal(endpoint.host, good[i].host);
+        assert_int_equal(endpoint.port, good[i].port);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_true(ct_endpoint_parse(bad[i], &endpoint, NULL) < 0);
+}
+
+static void loopback_is_mine_and_documentation_addresses_are_not(void **state)
+{
+    struct ct_addr addr;
+
+    (void)state;
+    assert_int_equal(ct_addr_parse("127.0.1.1", 1, &addr), 0);
+    assert_true(ct_addr_is_loopback(&addr) && ct_nic_is_mine(&addr));
+    assert_int_equal(ct_addr_parse("::ffff:127.0.0.1", 1, &addr), 0);
+    assert_true(ct_addr_is_loopback(&addr));
+    assert_int_equal(ct_addr_parse("203.0.113.7", 1, &addr), 0); /* RFC 5737 */
+    assert_false(ct_nic_is_mine(&addr));
+    assert_true(ct_addr_parse("node1", 1, &addr) < 0);
+}
+
+/* What inet_aton(3) would take for 0.0.116.192, 10.0.0.1 and 8.0.0.1. */
+static void a_number_that_is_no_whole_address_is_refused(void **state)
+{
+    static const char *const bad[] = {"29888", "10.1", "010.0.0.1", "0x7f000001",
+                                      "29888:29400"};
+    struct ct_endpoint endpoint;
+    struct ct_addr addr;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ctrun_error err = {0};
+
+        assert_int_equal(ct_endpoint_parse(bad[i], &endpoint, &err), -EINVAL);
+        assert_non_null(strstr(err.text, "is not an address"));
+        assert_int_equal(ct_addr_parse(bad[i], 1, &addr), -EINVAL);
+        assert_int_equal(ct_addr_resolve(bad[i], 1, &addr, 1, NULL), CTRUN_E_DNS);
+    }
+    assert_int_equal(ct_endpoint_parse(":29888", &endpoint, NULL), 0);
+    assert_int_equal(ct_endpoint_parse("10.0.0.1:29888", &endpoint, NULL), 0);
+}
+
+static void mapped_addresses_equal_their_v4_form(void **state)
+{
+    struct ct_addr a;
+    struct ct_addr b;
+    char text[CT_ADDR_TEXT_MAX];
+
+    (void)state;
+    assert_int_equal(ct_addr_parse("10.1.2.3", 5, &a), 0);
+    assert_int_equal(ct_addr_parse("::ffff:10.1.2.3", 6, &b), 0);
+    assert_true(ct_addr_is_same_host(&a, &b));
+    ct_addr_format(text, &b);
+    assert_string_equal(text, "10.1.2.3:6");
+    assert_int_equal(ct_addr_parse("2001:db8::1", 7, &a), 0);
+    assert_false(ct_addr_is_same_host(&a, &b));
+    ct_addr_format(text, &a);
+    assert_string_equal(text, "[2001:db8::1]:7");
+}
+
+static void resolving_a_number_needs_no_resolver(void **state)
+{
+    struct ct_addr addr[2];
+
+    (void)state;
+    assert_int_equal(ct_addr_resolve("192.0.2.1", 29400, addr, 2, NULL), 1);
+    assert_int_equal(ct_addr_port(&addr[0]), 29400);
+}
+
+static void localhost_is_loopback_and_asks_nobody(void **state)
+{
+    static const char *const names[] = {"localhost", "LocalHost", "localhost.",
+                                        "db.localhost", "a.b.localhost."};
+    static const char *const others[] = {
+        "", ".", "localhos", "local", "mylocalhost", "localhost.example", ".localhost"};
+    struct ct_addr addr[3];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_true(ct_addr_is_localhost(names[i]));
+        assert_int_equal(ct_addr_resolve(names[i], 29400, addr, 3, NULL), 2);
+        assert_true(ct_addr_is_loopback(&addr[0]) && ct_addr_is_loopback(&addr[1]));
+        assert_int_equal(addr[0].any.sa_family, AF_INET);
+        assert_int_equal(ct_addr_port(&addr[1]), 29400);
+        assert_int_equal(ct_addr_resolve(names[i], 29400, addr, 1, NULL), 1);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_false(ct_addr_is_localhost(others[i]));
+}
+
+static void unknown_names_are_a_dns_error(void **state)
+{
+    struct ctrun_error err;
+    struct ct_addr addr;
+
+    (void)state;
+    assert_int_equal(ct_addr_resolve("no-such-host.invalid", 1, &addr, 1, &err),
+                     CTRUN_E_DNS);
+    assert_non_null(strstr(err.text, "no-such-host.invalid"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(endpoints_parse_as_torchrun_does),
+        cmocka_unit_test(loopback_is_mine_and_documentation_addresses_are_not),
+        cmocka_unit_test(a_number_that_is_no_whole_address_is_refused),
+        cmocka_unit_test(mapped_addresses_equal_their_v4_form),
+        cmocka_unit_test(resolving_a_number_needs_no_resolver),
+        cmocka_unit_test(localhost_is_loopback_and_asks_nobody),
+        cmocka_unit_test(unknown_names_are_a_dns_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/error.h"
+
+static void fail_keeps_code_and_sentence(void **state)
+{
+    struct ctrun_error err;
+
+    (void)state;
+    assert_int_equal(ct_fail(&err, -ENOENT, "open %s: %s", "x", "gone"), -ENOENT);
+    assert_int_equal(err.code, -ENOENT);
+    assert_string_equal(err.text, "open x: gone");
+    assert_int_equal(ct_fail(NULL, CTRUN_E_DNS, "nobody listens"), CTRUN_E_DNS);
+}
+
+static void wrap_puts_where_in_front(void **state)
+{
+    struct ctrun_error err;
+
+    (void)state;
+    ct_fail(&err, CTRUN_E_PORT_BUSY, "taken");
+    assert_int_equal(ct_wrap(&err, "port %d", 29500), CTRUN_E_PORT_BUSY);
+    assert_string_equal(err.text, "port 29500: taken");
+}
+
+static void long_sentence_is_cut_not_overrun(void **state)
+{
+    struct ctrun_error err;
+    char long_text[2 * CTRUN_ERROR_TEXT_MAX];
+
+    (void)state;
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    ct_fail(&err, -EIO, "%s", long_text);
+    assert_int_equal(strlen(err.text), CTRUN_ERROR_TEXT_MAX - 1);
+    ct_wrap(&err, "where");
+    assert_int_equal(strlen(err.text), CTRUN_ERROR_TEXT_MAX - 1);
+}
+
+static void codes_have_names_and_texts(void **state)
+{
+    (void)state;
+    assert_string_equal(ct_error_name(CTRUN_E_PORT_BUSY), "E_PORT_BUSY");
+    assert_string_equal(ct_error_name(-EADDRINUSE), "E_PORT_BUSY");
+    assert_string_equal(ct_error_name(-ESRCH), "E_NOT_FOUND");
+    assert_string_equal(ct_error_name(-EPERM), "E_DENIED");
+    assert_string_equal(ct_error_name(-123456), "E_SYSTEM");
+    assert_string_equal(ctrun_strerror(CTRUN_E_TIMEOUT), "no answer in time");
+    assert_string_equal(ctrun_strerror(-ENOENT), "No such file or directory");
+    assert_string_equal(ctrun_strerror(-123456), "unknown error");
+}
+
+/* ctrun-errors(7) has an entry for each E_ name, which lint/errors holds, and for nothing else. */
+static void every_code_has_a_name_that_begins_with_E_(void **state)
+{
+    (void)state;
+    for (int code = 1; code < 200; code++)
+        assert_memory_equal(ct_error_name(-code), "E_", 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fail_keeps_code_and_sentence),
+        cmocka_unit_test(wrap_puts_where_in_front),
+        cmocka_unit_test(long_sentence_is_cut_not_overrun),
+        cmocka_unit_test(codes_have_names_and_texts),
+        cmocka_unit_test(every_code_has_a_name_that_begins_with_E_),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

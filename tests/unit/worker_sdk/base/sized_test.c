@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs and libraries of different age: the public structs, older and newer than ours. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/sized.h"
+#include "worker_sdk/include/ctrun.h"
+
+/* What an older and a newer library had of this struct. */
+struct now {
+    size_t size;
+    int a;
+    int b;
+    long added;
+};
+struct before {
+    size_t size;
+    int a;
+    int b;
+};
+struct later {
+    struct now now;
+    long unknown;
+};
+
+static const struct now defaults = {sizeof(struct now), 1, 2, 3};
+
+static void an_older_caller_gets_the_default_of_what_it_does_not_have(void **state)
+{
+    const struct before given = {sizeof given, 10, 20};
+    struct now got = defaults;
+
+    (void)state;
+    assert_int_equal(ct_sized_read(&got, sizeof got, &given, "X_INIT", NULL), 0);
+    assert_int_equal(got.size, sizeof got);
+    assert_int_equal(got.a, 10);
+    assert_int_equal(got.b, 20);
+    assert_int_equal(got.added, 3);
+}
+
+static void what_a_newer_caller_has_beyond_is_not_looked_at(void **state)
+{
+    const struct later given = {{sizeof given, 10, 20, 30}, 40};
+    struct {
+        struct now got;
+        char guard[16];
+    } room = {defaults, "untouched"};
+
+    (void)state;
+    assert_int_equal(ct_sized_read(&room.got, sizeof room.got, &given, "X_INIT", NULL),
+                     0);
+    assert_int_equal(room.got.added, 30);
+    assert_string_equal(room.guard, "untouched");
+}
+
+static void entries_of_an_array_are_as_far_apart_as_the_caller_says(void **state)
+{
+    const struct before old[] = {{sizeof *old, 1, 2}, {sizeof *old, 3, 4}};
+    const struct later new[] = {{{sizeof *new, 5, 6, 7}, 0},
+                                {{sizeof *new, 8, 9, 10}, 0}};
+    void *list;
+    struct now *got;
+
+    (void)state;
+    assert_int_equal(
+        ct_sized_read_array(&list, &defaults, sizeof *got, old, 2, "X_INIT", NULL), 0);
+    got = list;
+    assert_int_equal(got[1].a, 3);
+    assert_int_equal(got[1].added, 3);
+    free(list);
+    assert_int_equal(
+        ct_sized_read_array(&list, &defaults, sizeof *got, new, 2, "X_INIT", NULL), 0);
+    got = list;
+    assert_int_equal(got[1].a, 8);
+    assert_int_equal(got[1].added, 10);
+    free(list);
+}
+
+static void nothing_is_written_beyond_an_older_callers_struct(void **state)
+{
+    struct {
+        struct before out;
+        char guard[16];
+    } room = {{sizeof room.out, 0, 0}, "untouched"};
+
+    (void)state;
+    assert_int_equal(ct_sized_write(&room.out, &defaults, sizeof defaults, "X", NULL),
+                     0);
+    assert_int_equal(room.out.b, 2);
+    assert_int_equal(room.out.size, sizeof room.out);
+    assert_string_equal(room.guard, "untouched");
+}
+
+static void a_size_that_nobody_set_is_refused_with_the_remedy(void **state)
+{
+    static const size_t sizes[] = {0, 7, sizeof(size_t), 4097, SIZE_MAX};
+    struct now got = defaults;
+    struct now given = defaults;
+    struct ctrun_error err;
+    void *list;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        given.size = sizes[i];
+        assert_int_equal(ct_sized_read(&got, sizeof got, &given, "X_INIT", &err),
+                         -EINVAL);
+        assert_non_null(strstr(err.text, "X_INIT"));
+        assert_int_equal(ct_sized_read_array(&list, &defaults, sizeof got, &given, 1,
+                                             "X_INIT", &err),
+                         -EINVAL);
+        assert_null(list);
+        assert_int_equal(ct_sized_write(&given, &got, sizeof got, "X_INIT", &err),
+                         -EINVAL);
+    }
+}
+
+static void entries_of_unlike_size_are_refused(void **state)
+{
+    struct now list[] = {defaults, defaults};
+    struct ctrun_error err;
+    void *out;
+
+    (void)state;
+    list[1].size = sizeof(struct before);
+    assert_int_equal(
+        ct_sized_read_array(&out, &defaults, sizeof defaults, list, 2, "X_INIT", &err),
+        -EINVAL);
+    assert_non_null(strstr(err.text, "entry 1"));
+    assert_null(out);
+}
+
+/* The library itself, called by a program that knows only the first members of its structs. */
+static void the_library_takes_an_older_programs_structs(void **state)
+{
+    struct {
+        size_t size;
+        size_t count;
+        int rank;
+        int world_size;
+    } options = {sizeof options, 10, 0, 1};
+    const struct ctrun_sampler_options *given = (const void *)&options;
+    struct ctrun_sampler *sampler;
+    struct ctrun_error err;
+
+    (void)state;
+    if (ctrun_sampler_create(&sampler, given, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(ctrun_sampler_length(sampler), 10);
+    ctrun_sampler_destroy(sampler);
+}
+
+/* The same, by a program whose structs, in an array too, have members that we do not know. */
+struct newer_tensor {
+    struct ctrun_tensor known;
+    uint64_t unknown[3];
+};
+
+static void the_library_takes_a_newer_programs_structs(void **state)
+{
+    struct ctrun_tensor init = CTRUN_TENSOR_INIT;
+    int32_t data[2] = {7, 11};
+    struct newer_tensor tensors[2];
+    struct ctrun_checkpoint *file;
+    struct ctrun_error err;
+    char path[] = "/tmp/ctrun-abi-XXXXXX";
+
+    (void)state;
+    memset(tensors, 0xff, sizeof tensors);
+    for (int i = 0; i < 2; i++) {
+        tensors[i].known = init;
+        tensors[i].known.size = sizeof tensors[i];
+        tensors[i].known.name = i ? "b" : "a";
+        tensors[i].known.dtype = CTRUN_I32;
+        tensors[i].known.data = &data[i];
+    }
+    close(mkstemp(path));
+    if (ctrun_checkpoint_save(path, &tensors[0].known, 2, NULL, 0, &err) < 0)
+        fail_msg("%s", err.text);
+    data[1] = 0;
+    if (ctrun_checkpoint_open(&file, path, &err) < 0 ||
+        ctrun_checkpoint_load(file, &tensors[1].known, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(data[1], 11);
+    ctrun_checkpoint_close(file);
+    assert_int_equal(unlink(path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_older_caller_gets_the_default_of_what_it_does_not_have),
+        cmocka_unit_test(what_a_newer_caller_has_beyond_is_not_looked_at),
+        cmocka_unit_test(entries_of_an_array_are_as_far_apart_as_the_caller_says),
+        cmocka_unit_test(nothing_is_written_beyond_an_older_callers_struct),
+        cmocka_unit_test(a_size_that_nobody_set_is_refused_with_the_remedy),
+        cmocka_unit_test(entries_of_unlike_size_are_refused),
+        cmocka_unit_test(the_library_takes_an_older_programs_structs),
+        cmocka_unit_test(the_library_takes_a_newer_programs_structs),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

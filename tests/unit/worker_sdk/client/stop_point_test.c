@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that run freely, in every order, agree at which call all of them stop. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/client/stop_point.h"
+
+enum {
+    RANKS = 4
+};
+
+static char held[CT_STOP_VALUE_MAX]; /* what the key holds */
+static int swaps;
+
+static int swap(void *context, const char *expected, const char *desired,
+                char actual[CT_STOP_VALUE_MAX], struct ctrun_error *err)
+{
+    (void)context;
+    (void)err;
+    swaps++;
+    if (strcmp(held, expected) == 0)
+        (void)ct_copy(held, sizeof held, desired);
+    (void)ct_copy(actual, CT_STOP_VALUE_MAX, *held ? held : expected);
+    return 0;
+}
+
+static const struct ct_stop_key key = {swap, NULL};
+
+static int begin(void **state)
+{
+    (void)state;
+    held[0] = '\0';
+    swaps = 0;
+    return 0;
+}
+
+/* Lets one rank do one call; true when it stopped there. */
+static bool call(struct ct_stop_point *rank, bool is_asked, uint64_t now_ms)
+{
+    struct ctrun_error err;
+    int rc = ct_stop_point_check(rank, is_asked, now_ms, &key, &err);
+
+    if (rc < 0)
+        fail_msg("%s", err.text);
+    return rc > 0;
+}
+
+/* No rank waits for another: they may be any number of calls apart. Only rank `asked` hears the
+ * wish, after `after` calls of all. */
+static void run_world(unsigned seed, int asked, uint64_t after, uint64_t calls_per_ms)
+{
+    struct ct_stop_point ranks[RANKS] = {{0}};
+    bool has_stopped[RANKS] = {false};
+    uint64_t at = 0;
+    int left = RANKS;
+
+    begin(NULL);
+    for (uint64_t now = 0; left > 0; now++) {
+        int r = (int)((seed = seed * 1103515245u + 12345u) >> 16) % RANKS;
+
+        if (has_stopped[r])
+            continue;
+        has_stopped[r] = call(&ranks[r], r == asked && now >= after,
+                              5 + now / calls_per_ms);
+        if (!has_stopped[r])
+            continue;
+        left--;
+        if (at && at != ranks[r].call)
+            fail_msg("seed %u: one stops at call %llu, another at %llu", seed,
+                     (unsigned long long)at, (unsigned long long)ranks[r].call);
+        at = ranks[r].call;
+        assert_true(now < after + 2000 * calls_per_ms);
+    }
+}
+
+static void all_ranks_stop_at_the_same_call(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 3000; seed++)
+        run_world(seed, (int)(seed % RANKS), seed % 97, 1 + seed % 5);
+}
+
+static void whoever_is_asked_before_anybody_looked_stops_all_at_once(void **state)
+{
+    struct ct_stop_point one = {0}, other = {0};
+
+    (void)state;
+    assert_true(call(&one, true, 1));
+    assert_true(call(&other, false, 1));
+    assert_true(call(&other, false, 2)); /* and for ever */
+}
+
+static void the_store_is_asked_seldom(void **state)
+{
+    struct ct_stop_point rank = {0};
+
+    (void)state;
+    for (uint64_t i = 0; i < 100000; i++)
+        (void)call(&rank, false, 1000 + i / 10); /* 10 s of 10 calls a millisecond */
+    assert_in_range(swaps, 90, 130);
+}
+
+static void ranks_that_do_not_call_equally_often_are_told_so(void **state)
+{
+    struct ct_stop_point rank = {.call = 7, .next = 8};
+    struct ctrun_error err;
+
+    (void)state;
+    (void)ct_copy(held, sizeof held, "stop 3");
+    assert_int_equal(ct_stop_point_check(&rank, false, 1, &key, &err),
+                     CTRUN_E_MISMATCH);
+    assert_non_null(strstr(err.text, "at call 8"));
+}
+
+static void a_store_that_lost_the_key_is_no_endless_loop(void **state)
+{
+    struct ct_stop_point rank = {0};
+    struct ctrun_error err;
+
+    (void)state;
+    (void)call(&rank, false, 1);
+    held[0] = '\0';
+    assert_int_equal(ct_stop_point_check(&rank, false, 1, &key, &err),
+                     CTRUN_E_MISMATCH);
+}
+
+static void a_value_of_somebody_else_is_an_error(void **state)
+{
+    static const char *const bad[] = {"go", "go -1", "stop 0", "halt 3", "go 1x"};
+    struct ctrun_error err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ct_stop_point rank = {0};
+
+        (void)ct_copy(held, sizeof held, bad[i]);
+        assert_int_equal(ct_stop_point_check(&rank, false, 1, &key, &err),
+                         CTRUN_E_PROTOCOL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(all_ranks_stop_at_the_same_call, begin),
+        cmocka_unit_test_setup(whoever_is_asked_before_anybody_looked_stops_all_at_once,
+                               begin),
+        cmocka_unit_test_setup(the_store_is_asked_seldom, begin),
+        cmocka_unit_test_setup(ranks_that_do_not_call_equally_often_are_told_so, begin),
+        cmocka_unit_test_setup(a_store_that_lost_the_key_is_no_endless_loop, begin),
+        cmocka_unit_test_setup(a_value_of_somebody_else_is_an_error, begin),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives from one buffer into another, those of parts, and messages in the background: in
+ * groups of 1 to 5 processes, over each kind of wire. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "tests/lib/worlds.h"
+
+enum {
+    MOST = 70001 /* elements: several chunks, the last one short */
+};
+
+/* Values whose sum depends on the order of the ranks. */
+static float rough_value(int rank, size_t i)
+{
+    uint32_t bits = ((uint32_t)i * 2654435761u) ^ ((uint32_t)(rank + 1) * 40503u);
+
+    bits = (bits ^ bits >> 13) * 0x5bd1e995u;
+    return (float)(bits >> 8) / 1e3f * (bits % 3 ? 1.0f : -1e-4f);
+}
+
+static void fill(float *data, int rank, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        data[i] = rough_value(rank, i);
+}
+
+/* What every reduction must give: the sum in rank order. */
+static void check_sums(const float *data, int size, size_t first, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        volatile float want = rough_value(0, first + i); /* rounded each time */
+        for (int r = 1; r < size; r++)
+            want = want + rough_value(r, first + i);
+        CHECK(data[i] == want);
+    }
+}
+
+static int reductions(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    float *in = calloc((size_t)size * MOST, sizeof *in);
+    float *out = calloc((size_t)size * MOST, sizeof *out);
+    struct ctrun_error err;
+
+    for (size_t n = 5; n <= MOST; n = n == 5 ? 1000 : n == 1000 ? MOST : MOST + 1) {
+        int root = (int)(n % (size_t)size);
+        size_t all = n * (size_t)size;
+        fill(in, rank, all);
+        CHECK_OK(ctrun_all_reduce(group, in, out, n, CTRUN_F32, CTRUN_SUM, NULL, &err));
+        check_sums(out, size, 0, n);
+        out[0] = -7;
+        CHECK_OK(ctrun_reduce(group, in, rank == root ? out : NULL, n, CTRUN_F32,
+                              CTRUN_SUM, root, NULL, &err));
+        CHECK(rank == root || out[0] == -7);
+        if (rank == root)
+            check_sums(out, size, 0, n);
+        CHECK_OK(
+            ctrun_reduce_scatter(group, in, out, n, CTRUN_F32, CTRUN_SUM, NULL, &err));
+        check_sums(out, size, n * (size_t)rank, n);
+        for (size_t i = 0; i < all; i++)
+            CHECK(in[i] == rough_value(rank, i)); /* only read */
+        CHECK_OK(ctrun_reduce(group, in, in, n, CTRUN_F32, CTRUN_SUM, root, NULL,
+                              &err)); /* in place */
+        if (rank == root)
+            check_sums(in, size, 0, n);
+        fill(in, rank, all);
+        CHECK_OK(ctrun_reduce_scatter(group, in, in + n * (size_t)rank, n, CTRUN_F32,
+                                      CTRUN_SUM, NULL, &err));
+        check_sums(in + n * (size_t)rank, size, n * (size_t)rank, n);
+    }
+    free(in);
+    free(out);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void every_reduction_is_made_in_rank_order(void **state)
+{
+    (void)state;
+    worlds_run(5, reductions);
+}
+
+static int broadcasts(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int root = ctrun_group_size(group) - 1;
+    float *in = calloc(MOST, sizeof *in);
+    struct ctrun_error err;
+    void *shared;
+
+    CHECK_OK(ctrun_group_alloc(group, MOST * sizeof *in, &shared, &err));
+    for (size_t n = 9; n <= MOST; n = n == 9 ? MOST : MOST + 1) {
+        float *out = shared;
+        fill(in, rank, n);
+        memset(out, 0xff, n * sizeof *out);
+        CHECK_OK(ctrun_broadcast(group, rank == root ? in : NULL, out, n, CTRUN_F32,
+                                 root, NULL, &err));
+        for (size_t i = 0; i < n; i++)
+            CHECK(out[i] == rough_value(root, i));
+        CHECK_OK(ctrun_all_reduce(group, in, out, n, CTRUN_F32, CTRUN_SUM, NULL, &err));
+        check_sums(out, ctrun_group_size(group), 0, n);
+    }
+    free(in);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_broadcast_may_be_read_elsewhere(void **state)
+{
+    (void)state;
+    worlds_run(4, broadcasts);
+}
+
+/* Signed bytes are not those without a sign, and one operation is not the other. */
+static int small_types(int rank, void *context)
+{
+    static const int8_t wants[] = {-3, -2, 1, -6}; /* of MIN, MAX, then SUM, PROD */
+    struct ctrun_group *group = worlds_open(rank, context);
+    int8_t in = (int8_t)(rank == 0 ? -3 : -2);
+    struct ctrun_error err;
+    int8_t out;
+
+    CHECK_OK(ctrun_all_reduce(group, &in, &out, 1, CTRUN_I8, CTRUN_MIN, NULL, &err));
+    CHECK(out == wants[0]);
+    CHECK_OK(ctrun_all_reduce(group, &in, &out, 1, CTRUN_I8, CTRUN_MAX, NULL, &err));
+    CHECK(out == (ctrun_group_size(group) == 1 ? wants[0] : wants[1]));
+    CHECK(ctrun_all_reduce(group, &in, &out, 1, CTRUN_I8, CTRUN_AVG, NULL, &err) ==
+          CTRUN_E_UNSUPPORTED);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void signed_bytes_have_a_sign(void **state)
+{
+    (void)state;
+    worlds_run(2, small_types);
+}
+
+/* ---- Parts ------------------------------------------------------------------------------ */
+
+/* What `from` has for `to` at place i. */
+static int32_t part_value(int from, int to, size_t i)
+{
+    return (int32_t)(i * 101 + (size_t)from * 7 + (size_t)to);
+}
+
+static void fill_parts(int32_t *in, int rank, int size, size_t n)
+{
+    for (int to = 0; to < size; to++)
+        for (size_t i = 0; i < n; i++)
+            in[(size_t)to * n + i] = part_value(rank, to, i);
+}
+
+static void check_part(const int32_t *part, int from, int to, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        CHECK(part[i] == part_value(from, to, i));
+}
+
+static int equal_parts(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    int32_t *in = calloc((size_t)size * MOST, sizeof *in);
+    int32_t *out = calloc((size_t)size * MOST, sizeof *out);
+    struct ctrun_work *work;
+    struct ctrun_error err;
+
+    for (size_t n = 0; n <= MOST; n = n == 0 ? 3 : n == 3 ? MOST : MOST + 1) {
+        int root = (int)(n % (size_t)size);
+        size_t bytes = (size_t)size * MOST * sizeof *out;
+        fill_parts(in, rank, size, n);
+        memset(out, 0xff, bytes);
+        CHECK_OK(ctrun_all_to_all(group, in, out, n, CTRUN_I32, NULL, &err));
+        for (int r = 0; r < size; r++)
+            check_part(out + (size_t)r * n, r, rank, n);
+        memset(out, 0xff, bytes);
+        CHECK_OK(ctrun_scatter(group, rank == root ? in : NULL, out, n, CTRUN_I32, root,
+                               IN_BACKGROUND(&work), &err));
+        CHECK_OK(ctrun_work_wait(work, &err));
+        check_part(out, root, rank, n);
+        memset(out, 0xff, bytes);
+        CHECK_OK(ctrun_gather(group, in + (size_t)rank * n, rank == root ? out : NULL,
+                              n, CTRUN_I32, root, NULL, &err));
+        for (int r = 0; rank == root && r < size; r++)
+            check_part(out + (size_t)r * n, r, r, n);
+    }
+    free(in);
+    free(out);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void equal_parts_go_where_they_belong(void **state)
+{
+    (void)state;
+    worlds_run(5, equal_parts);
+}
+
+/* Between each two another number of elements, sometimes none, with gaps in front. */
+static size_t part_count(int from, int to)
+{
+    return (size_t)((from * 3 + to * 5) % 4) * 9001;
+}
+
+static int unequal_parts(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    struct ctrun_parts in_parts = CTRUN_PARTS_INIT, out_parts = CTRUN_PARTS_INIT;
+    int size = ctrun_group_size(group);
+    size_t in_counts[8], out_counts[8], starts[8];
+    int32_t *in = calloc((size_t)size * 30000, sizeof *in);
+    int32_t *out = calloc((size_t)size * 30000, sizeof *out);
+    struct ctrun_error err;
+    int32_t *at = in;
+
+    for (int r = 0; r < size; r++) {
+        in_counts[r] = part_count(rank, r);
+        out_counts[r] = part_count(r, rank);
+        starts[r] = (size_t)r * 30000 + 7;
+        for (size_t i = 0; i < in_counts[r]; i++)
+            *at++ = part_value(rank, r, i);
+    }
+    in_parts.counts = in_counts;
+    out_parts.counts = out_counts;
+    out_parts.starts = starts;
+    CHECK_OK(ctrun_all_to_all_v(group, in, &in_parts, out, &out_parts, CTRUN_I32, NULL,
+                                &err));
+    for (int r = 0; r < size; r++)
+        check_part(out + starts[r], r, rank, out_counts[r]);
+    for (int r = 0; r < size; r++)
+        out_counts[r] = part_count(r, r);
+    for (size_t i = 0; i < out_counts[rank]; i++)
+        in[i] = part_value(rank, 0, i);
+    CHECK_OK(ctrun_all_gather_v(group, in, out, &out_parts, CTRUN_I32, NULL, &err));
+    for (int r = 0; r < size; r++)
+        check_part(out + starts[r], r, 0, out_counts[r]);
+    out_parts.counts = NULL;
+    CHECK(ctrun_all_gather_v(group, in, out, &out_parts, CTRUN_I32, NULL, &err) ==
+          -EINVAL);
+    free(in);
+    free(out);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void unequal_parts_go_where_they_belong(void **state)
+{
+    (void)state;
+    worlds_run(5, unequal_parts);
+}
+
+/* ---- Messages --------------------------------------------------------------------------- */
+
+/* Everybody receives first, from everybody, and sends after that. */
+static int receive_first(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    int32_t *in = calloc((size_t)size * MOST, sizeof *in);
+    int32_t *out = calloc((size_t)size * MOST, sizeof *out);
+    struct ctrun_work *works[16];
+    struct ctrun_error err;
+    int count = 0;
+
+    fill_parts(in, rank, size, MOST);
+    for (int r = 0; r < size; r++)
+        if (r != rank)
+            CHECK_OK(ctrun_recv(group, out + (size_t)r * MOST, MOST, CTRUN_I32, r,
+                                IN_BACKGROUND(&works[count++]), &err));
+    for (int r = 0; r < size - 1; r++) {
+        int to = r < rank ? r : r + 1;
+        if (r == size - 2) /* the last one blocks */
+            CHECK_OK(ctrun_send(group, in + (size_t)to * MOST, MOST, CTRUN_I32, to,
+                                NULL, &err));
+        else
+            CHECK_OK(ctrun_send(group, in + (size_t)to * MOST, MOST, CTRUN_I32, to,
+                                IN_BACKGROUND(&works[count++]), &err));
+    }
+    while (count)
+        CHECK_OK(ctrun_work_wait_for(works[--count], 20000, &err));
+    for (int r = 0; r < size; r++)
+        if (r != rank)
+            check_part(out + (size_t)r * MOST, r, rank, MOST);
+    CHECK_OK(ctrun_barrier(group, NULL, &err));
+    free(in);
+    free(out);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void messages_in_the_background_go_on_at_the_same_time(void **state)
+{
+    (void)state;
+    worlds_run(5, receive_first);
+}
+
+/* Two messages to each, the second a short one, in the order that is worst for a queue. */
+static int batches(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    int32_t *in = calloc((size_t)size * MOST, sizeof *in);
+    int32_t *out = calloc((size_t)size * MOST, sizeof *out);
+    int32_t mine = rank, theirs[8];
+    struct ctrun_error err;
+
+    fill_parts(in, rank, size, MOST);
+    CHECK_OK(ctrun_batch_begin(group, &err));
+    for (int r = size - 1; r >= 0; r--) {
+        if (r == rank)
+            continue;
+        CHECK_OK(
+            ctrun_recv(group, out + (size_t)r * MOST, MOST, CTRUN_I32, r, NULL, &err));
+        CHECK_OK(ctrun_recv(group, &theirs[r], 1, CTRUN_I32, r, NULL, &err));
+    }
+    for (int r = 0; r < size; r++) {
+        if (r == rank)
+            continue;
+        CHECK_OK(
+            ctrun_send(group, in + (size_t)r * MOST, MOST, CTRUN_I32, r, NULL, &err));
+        CHECK_OK(ctrun_send(group, &mine, 1, CTRUN_I32, r, NULL, &err));
+    }
+    CHECK_OK(ctrun_batch_end(group, NULL, &err));
+    for (int r = 0; r < size; r++) {
+        if (r == rank)
+            continue;
+        check_part(out + (size_t)r * MOST, r, rank, MOST);
+        CHECK(theirs[r] == r);
+    }
+    CHECK_OK(ctrun_barrier(group, NULL, &err));
+    free(in);
+    free(out);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_batch_moves_at_once(void **state)
+{
+    (void)state;
+    worlds_run(5, batches);
+}
+
+static void a_batch_is_of_messages_only(void **state)
+{
+    struct ct_group_place place;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    float x = 1;
+
+    (void)state;
+    ranks_new_store(1);
+    place = ranks_place(0, NULL);
+    assert_int_equal(ct_group_open(&group, &place, NULL, &err), 0);
+    assert_int_equal(ctrun_batch_end(group, NULL, &err), CTRUN_E_USAGE);
+    assert_int_equal(ctrun_batch_begin(group, &err), 0);
+    assert_int_equal(ctrun_batch_begin(group, &err), CTRUN_E_USAGE);
+    assert_int_equal(ctrun_barrier(group, NULL, &err), CTRUN_E_USAGE);
+    assert_int_equal(ctrun_send(group, &x, 1, CTRUN_F32, 0, NULL, &err), -EINVAL);
+    assert_int_equal(ctrun_batch_end(group, NULL, &err), 0);
+    assert_int_equal(ctrun_barrier(group, NULL, &err), 0);
+    ctrun_group_close(group);
+}
+
+static int other_message(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    struct ctrun_error err = {.text = ""};
+    int32_t data[4] = {0};
+    int rc;
+
+    rc = rank ? ctrun_recv(group, data, 4, CTRUN_I32, 0, NULL, &err)
+              : ctrun_send(group, data, 4, CTRUN_F32, 1, NULL, &err);
+    CHECK(rank == 0 || rc == CTRUN_E_MISMATCH);
+    CHECK(rank == 0 || strstr(err.text, "rank 1 calls recv of 4 i32"));
+    CHECK(rank == 0 || strstr(err.text, "rank 0 calls send of 4 f32"));
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_message_of_another_type_is_a_mismatch(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRE_MIXED; wire++) {
+        struct world world = {2, (enum wire)wire};
+        assert_int_equal(ranks_run(2, other_message, &world), 0);
+    }
+}
+
+/* ---- Waiting ---------------------------------------------------------------------------- */
+
+/* Rank 1 comes when rank 0 has given up once. */
+static int wait_twice(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    struct ctrun_work *work;
+    struct ctrun_error err;
+    float x = (float)rank;
+
+    if (rank == 1)
+        ranks_await(0, 1);
+    CHECK_OK(ctrun_all_reduce(group, &x, &x, 1, CTRUN_F32, CTRUN_SUM,
+                              IN_BACKGROUND(&work), &err));
+    if (rank == 0) {
+        CHECK(ctrun_work_test(work, &err) == 0);
+        CHECK(ctrun_work_wait_for(work, 5, &err) == CTRUN_E_TIMEOUT);
+        ranks_signal(0);
+    }
+    CHECK_OK(ctrun_work_wait_for(work, 20000, &err));
+    CHECK(x == 1);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void who_gives_up_may_wait_again(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRE_MIXED; wire++) {
+        struct world world = {2, (enum wire)wire};
+        assert_int_equal(ranks_run(2, wait_twice, &world), 0);
+    }
+}
+
+/* Rank 1 does not come at all; the group itself would wait for half a minute. */
+static int be_in_a_hurry(int rank, void *context)
+{
+    struct ctrun_call_options soon = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_group *group = worlds_open(rank, context);
+    struct ctrun_error err = {.text = ""};
+    float x[2] = {0};
+
+    soon.timeout_ms = 30;
+    if (rank == 1) {
+        ranks_await(0, 1);
+    } else {
+        CHECK(ctrun_all_to_all(group, x, x + 1, 0, CTRUN_F32, &soon, &err) ==
+              CTRUN_E_TIMEOUT);
+        CHECK(strstr(err.text, "all_to_all") && strstr(err.text, "rank 1"));
+        ranks_signal(0);
+    }
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_call_may_have_a_deadline_of_its_own(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRE_MIXED; wire++) {
+        struct world world = {2, (enum wire)wire};
+        assert_int_equal(ranks_run(2, be_in_a_hurry, &world), 0);
+    }
+}
+
+/* Rank 1 agrees on the call, sends little of what it has, and dies. */
+static int die_in_between(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    char *in = calloc(2, 64 << 20);
+    char *out = calloc(2, 64 << 20);
+    struct ctrun_error err = {.text = ""};
+    int rc;
+
+    if (rank == 1) {
+        struct ctrun_work *work;
+        CHECK_OK(ctrun_all_to_all(group, in, out, 64 << 20, CTRUN_U8,
+                                  IN_BACKGROUND(&work), &err));
+        ranks_await(0, 1); /* the other one is about to enter */
+        _exit(0);
+    }
+    ranks_signal(0);
+    rc = ctrun_all_to_all(group, in, out, 64 << 20, CTRUN_U8, NULL, &err);
+    CHECK(rc == CTRUN_E_PEER_LOST && strstr(err.text, "rank 1"));
+    free(in);
+    free(out);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_rank_that_dies_among_messages_is_named(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRE_MIXED; wire++) {
+        struct world world = {2, (enum wire)wire};
+        assert_int_equal(ranks_run(2, die_in_between, &world), 0);
+    }
+}
+
+/* ---- Splitting -------------------------------------------------------------------------- */
+
+/* Even and odd, then the even ones among themselves; the last rank stays out. */
+static int split(int rank, void *context)
+{
+    const struct world *world = context;
+    struct ct_group_place place = ranks_place(rank, worlds_host_of(world->wire, rank));
+    struct ctrun_group *all = worlds_open(rank, world);
+    int color = rank == world->size - 1 ? CTRUN_SPLIT_NONE : rank % 2;
+    struct ctrun_group *part, *again;
+    struct ctrun_error err;
+    int sum = rank;
+
+    CHECK(ct_group_split(&part, &place, all, -2, NULL, &err) == -EINVAL && !part);
+    CHECK_OK(ct_group_split(&part, &place, all, color, NULL, &err));
+    ctrun_group_close(all); /* the parts live on */
+    if (color < 0)
+        return part ? 1 : 0;
+    CHECK(ctrun_group_rank(part) == rank / 2);
+    CHECK_OK(ctrun_all_reduce(part, &sum, &sum, 1, CTRUN_I32, CTRUN_SUM, NULL, &err));
+    CHECK(sum == (color ? 1 + 3 : 0 + 2 + 4));
+    CHECK_OK(ct_group_split(&again, &place, part, ctrun_group_rank(part), NULL, &err));
+    CHECK(ctrun_group_size(again) == 1);
+    ctrun_group_close(again);
+    ctrun_group_close(part);
+    return 0;
+}
+
+static void a_group_splits_by_color(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRES; wire++) {
+        struct world world = {6, (enum wire)wire};
+        assert_int_equal(ranks_run(6, split, &world), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_reduction_is_made_in_rank_order),
+        cmocka_unit_test(a_broadcast_may_be_read_elsewhere),
+        cmocka_unit_test(signed_bytes_have_a_sign),
+        cmocka_unit_test(equal_parts_go_where_they_belong),
+        cmocka_unit_test(unequal_parts_go_where_they_belong),
+        cmocka_unit_test(messages_in_the_background_go_on_at_the_same_time),
+        cmocka_unit_test(a_batch_moves_at_once),
+        cmocka_unit_test(a_batch_is_of_messages_only),
+        cmocka_unit_test(a_message_of_another_type_is_a_mismatch),
+        cmocka_unit_test(who_gives_up_may_wait_again),
+        cmocka_unit_test(a_call_may_have_a_deadline_of_its_own),
+        cmocka_unit_test(a_rank_that_dies_among_messages_is_named),
+        cmocka_unit_test(a_group_splits_by_color),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

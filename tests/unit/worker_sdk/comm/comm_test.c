@@ -1,0 +1,576 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What groups compute: every call, in groups of 1 to 8 processes, over each kind of wire. */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+#include "tests/lib/ranks.h"
+#include "tests/lib/test.h"
+#include "tests/lib/worlds.h"
+
+/* Small integers: every order of additions gives the same float. */
+static float value_of(int rank, size_t i)
+{
+    return (float)((i * 7 + (size_t)rank * 13) % 31) - 15;
+}
+
+static const size_t counts[] = {0, 1, 3, 17, 1000, 1017, 2049, 40000, 200003};
+
+static void check_sum(struct ctrun_group *group, int rank, float *data, size_t count)
+{
+    int size = ctrun_group_size(group);
+    struct ctrun_error err;
+
+    for (size_t i = 0; i < count; i++)
+        data[i] = value_of(rank, i);
+    CHECK_OK(
+        ctrun_all_reduce(group, data, data, count, CTRUN_F32, CTRUN_SUM, NULL, &err));
+    for (size_t i = 0; i < count; i++) {
+        float want = 0;
+        for (int r = 0; r < size; r++)
+            want += value_of(r, i);
+        CHECK(data[i] == want);
+    }
+}
+
+static int sums(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    float *data = calloc(200003, sizeof *data);
+    struct ctrun_error err;
+    void *shared;
+
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        check_sum(group, rank, data, counts[c]);
+    CHECK_OK(ctrun_group_alloc(group, 200003 * sizeof *data + 8, &shared, &err));
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        check_sum(group, rank, shared, counts[c]);
+        check_sum(group, rank, (float *)shared + 1,
+                  counts[c]); /* unaligned for vectors */
+        /* One rank elsewhere: all must take the way round. */
+        check_sum(group, rank, rank == 0 ? data : shared, counts[c]);
+    }
+    free(data);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void all_reduce_sums_in_every_world(void **state)
+{
+    (void)state;
+    worlds_run(8, sums);
+}
+
+static int averages(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    float *data = calloc(5003, sizeof *data);
+    struct ctrun_error err;
+    uint8_t byte = 1;
+
+    for (size_t i = 0; i < 5003; i++)
+        data[i] = (float)(rank + 1) * (float)size;
+    CHECK_OK(
+        ctrun_all_reduce(group, data, data, 5003, CTRUN_F32, CTRUN_AVG, NULL, &err));
+    for (size_t i = 0; i < 5003; i++)
+        CHECK(data[i] == (float)(size * (size + 1) / 2));
+    CHECK(ctrun_all_reduce(group, &byte, &byte, 1, CTRUN_U8, CTRUN_AVG, NULL, &err) ==
+          CTRUN_E_UNSUPPORTED);
+    free(data);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void averages_divide_by_the_size_of_the_group(void **state)
+{
+    (void)state;
+    worlds_run(5, averages);
+}
+
+/* Values whose sum depends on the order of the ranks. */
+static float rough_value(int rank, size_t i)
+{
+    uint32_t bits = ((uint32_t)i * 2654435761u) ^ ((uint32_t)(rank + 1) * 40503u);
+
+    bits = (bits ^ bits >> 13) * 0x5bd1e995u;
+    return (float)(bits >> 8) / 1e3f * (bits % 3 ? 1.0f : -1e-4f);
+}
+
+/* The sum in rank order, whatever the wire and the size of the data. */
+static int same_bits(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    const size_t most = 300007;
+    float *data = calloc(most, sizeof *data);
+    struct ctrun_error err;
+
+    for (size_t n = 11; n <= most; n = n * 50 > most && n < most ? most : n * 50) {
+        for (size_t i = 0; i < n; i++)
+            data[i] = rough_value(rank, i);
+        CHECK_OK(
+            ctrun_all_reduce(group, data, data, n, CTRUN_F32, CTRUN_SUM, NULL, &err));
+        for (size_t i = 0; i < n; i++) {
+            volatile float want = rough_value(0, i); /* rounded after each addition */
+            for (int r = 1; r < size; r++)
+                want = want + rough_value(r, i);
+            CHECK(data[i] == want);
+        }
+    }
+    free(data);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void sums_are_made_in_rank_order_on_every_wire(void **state)
+{
+    (void)state;
+    worlds_run(6, same_bits);
+}
+
+/* 40000 from everybody: the sum does not fit into an f16, the average does. */
+static int half_averages(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    const size_t most = 50001;
+    const uint16_t forty_thousand = 0x78e2;
+    uint16_t *data = calloc(most, sizeof *data);
+    struct ctrun_error err;
+
+    for (size_t n = 7; n <= most; n = n == 7 ? most : most + 1) {
+        for (size_t i = 0; i < n; i++)
+            data[i] = forty_thousand;
+        CHECK_OK(
+            ctrun_all_reduce(group, data, data, n, CTRUN_F16, CTRUN_AVG, NULL, &err));
+        for (size_t i = 0; i < n; i++)
+            CHECK(data[i] == forty_thousand);
+    }
+    free(data);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void an_average_of_halves_does_not_overflow_in_between(void **state)
+{
+    (void)state;
+    worlds_run(5, half_averages);
+}
+
+static int broadcasts(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    int64_t *data = calloc(70001, sizeof *data);
+    struct ctrun_error err;
+    void *shared;
+
+    CHECK_OK(ctrun_group_alloc(group, 70001 * sizeof *data, &shared, &err));
+    for (int round = 0; round < 2; round++) {
+        int64_t *at = round ? shared : data;
+        for (int root = 0; root < size; root++) {
+            for (size_t count = 1; count <= 70001; count = count * 41 + 1) {
+                for (size_t i = 0; i < count; i++)
+                    at[i] = rank == root ? (int64_t)i * 1000003 + root : -1;
+                CHECK_OK(
+                    ctrun_broadcast(group, at, at, count, CTRUN_I64, root, NULL, &err));
+                for (size_t i = 0; i < count; i++)
+                    CHECK(at[i] == (int64_t)i * 1000003 + root);
+            }
+        }
+    }
+    free(data);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void broadcast_gives_everyone_the_roots_data(void **state)
+{
+    (void)state;
+    worlds_run(6, broadcasts);
+}
+
+static int gathers(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    const size_t most = 60007;
+    uint16_t *in = calloc(most, sizeof *in);
+    uint16_t *out = calloc(most * (size_t)size, sizeof *out);
+    struct ctrun_error err;
+
+    for (size_t count = 1; count <= most;
+         count = count == most ? most + 1 : count * 60) {
+        count = count > most / 2 ? most : count;
+        for (int in_place = 0; in_place < 2; in_place++) {
+            uint16_t *from = in_place ? out + (size_t)rank * count : in;
+            for (size_t i = 0; i < count; i++)
+                from[i] = (uint16_t)(i * 3 + (size_t)rank);
+            CHECK_OK(ctrun_all_gather(group, from, out, count, CTRUN_F16, NULL, &err));
+            for (int r = 0; r < size; r++)
+                for (size_t i = 0; i < count; i++)
+                    CHECK(out[(size_t)r * count + i] == (uint16_t)(i * 3 + (size_t)r));
+        }
+    }
+    free(in);
+    free(out);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void all_gather_puts_the_parts_in_rank_order(void **state)
+{
+    (void)state;
+    worlds_run(6, gathers);
+}
+
+/* Nobody leaves a barrier before all have entered it. */
+static int barriers(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    struct ctrun_error err;
+
+    for (int i = 1; i <= 20; i++) {
+        ranks_signal(0);
+        CHECK_OK(ctrun_barrier(group, NULL, &err));
+        ranks_await(0, (unsigned)(i * size)); /* true at once, or the barrier leaks */
+        CHECK_OK(ctrun_barrier(group, NULL, &err));
+    }
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void barrier_holds_until_all_have_come(void **state)
+{
+    (void)state;
+    worlds_run(5, barriers);
+}
+
+static int around_the_ring(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    int right = (rank + 1) % size;
+    int left = (rank + size - 1) % size;
+    static unsigned char data[100001];
+    struct ctrun_error err;
+
+    if (size == 1)
+        CHECK(ctrun_send(group, data, 1, CTRUN_U8, 0, NULL, &err) == -EINVAL);
+    for (size_t bytes = 1; size > 1 && bytes <= sizeof data; bytes = bytes * 30 + 1) {
+        memset(data, rank, bytes);
+        if (rank == 0)
+            CHECK_OK(ctrun_send(group, data, bytes, CTRUN_U8, right, NULL, &err));
+        CHECK_OK(ctrun_recv(group, data, bytes, CTRUN_U8, left, NULL, &err));
+        for (size_t i = 0; i < bytes; i++)
+            CHECK(data[i] == 0); /* of rank 0 */
+        if (rank != 0)
+            CHECK_OK(ctrun_send(group, data, bytes, CTRUN_U8, right, NULL, &err));
+        CHECK_OK(ctrun_barrier(group, NULL, &err)); /* mixes with collectives */
+    }
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_message_goes_round_all_ranks(void **state)
+{
+    (void)state;
+    worlds_run(6, around_the_ring);
+}
+
+/* All send before any of them receives: much more than a queue or a socket holds. */
+static int exchange(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    int right = (rank + 1) % size;
+    int left = (rank + size - 1) % size;
+    const size_t bytes = 16 << 20;
+    unsigned char *out = malloc(bytes);
+    unsigned char *in = malloc(bytes);
+    struct ctrun_error err;
+    float sum = 1;
+
+    for (int round = 0; size > 1 && round < 2; round++) {
+        memset(out, rank + round, bytes);
+        memset(in, 0xff, bytes);
+        CHECK_OK(ctrun_send(group, out, bytes, CTRUN_U8, right, NULL, &err));
+        CHECK_OK(ctrun_send(group, out, 5, CTRUN_U8, right, NULL, &err));
+        CHECK_OK(ctrun_recv(group, in, bytes, CTRUN_U8, left, NULL, &err));
+        for (size_t i = 0; i < bytes; i++)
+            CHECK(in[i] == left + round);
+        CHECK_OK(ctrun_recv(group, in, 5, CTRUN_U8, left, NULL, &err));
+    }
+    CHECK_OK(ctrun_all_reduce(group, &sum, &sum, 1, CTRUN_F32, CTRUN_SUM, NULL, &err));
+    CHECK(sum == (float)size);
+    free(out);
+    free(in);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void all_may_send_before_they_receive(void **state)
+{
+    (void)state;
+    worlds_run(4, exchange);
+}
+
+static int background(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    int size = ctrun_group_size(group);
+    static const size_t sizes[] = {3, 50000, 1, 9000, 2100};
+    float *data[5];
+    struct ctrun_work *works[5];
+    struct ctrun_error err;
+    float tail = 1;
+
+    for (int i = 0; i < 5; i++) {
+        data[i] = calloc(sizes[i], sizeof(float));
+        for (size_t k = 0; k < sizes[i]; k++)
+            data[i][k] = (float)(rank + i);
+        CHECK_OK(ctrun_all_reduce(group, data[i], data[i], sizes[i], CTRUN_F32,
+                                  CTRUN_SUM, IN_BACKGROUND(&works[i]), &err));
+    }
+    /* A blocking call comes after them, on every rank. */
+    CHECK_OK(
+        ctrun_all_reduce(group, &tail, &tail, 1, CTRUN_F32, CTRUN_SUM, NULL, &err));
+    CHECK(tail == (float)size);
+    for (int i = 4; i >= 0; i--) { /* waiting in any order */
+        CHECK_OK(ctrun_work_wait(works[i], &err));
+        for (size_t k = 0; k < sizes[i]; k++)
+            CHECK(data[i][k] == (float)(size * (size - 1) / 2 + size * i));
+        free(data[i]);
+    }
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void background_works_run_in_order(void **state)
+{
+    (void)state;
+    worlds_run(6, background);
+}
+
+/* The last rank gives its data and goes away; the others get the result without it. */
+static int goes_away(int rank, void *context)
+{
+    const size_t count =
+        300001; /* several pieces a slice, the last ones short or empty */
+    struct ctrun_group *group = ranks_open(rank, NULL, NULL);
+    int size = ctrun_group_size(group);
+    struct ctrun_work *work = NULL;
+    struct ctrun_error err;
+    void *block;
+    float *data;
+
+    (void)context;
+    CHECK_OK(ctrun_group_alloc(group, count * sizeof *data, &block, &err));
+    data = block;
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < count; i++)
+            data[i] = (float)(rank + round) + (float)(i % 7);
+        CHECK_OK(ctrun_barrier(group, NULL, &err));
+        if (rank == size - 1) {
+            CHECK_OK(ctrun_all_reduce(group, data, data, count, CTRUN_F32, CTRUN_SUM,
+                                      IN_BACKGROUND(&work), &err));
+            ranks_await(0, (unsigned)((size - 1) * (round + 1)));
+            CHECK_OK(ctrun_work_wait(work, &err));
+        } else {
+            CHECK_OK(ctrun_all_reduce(group, data, data, count, CTRUN_F32, CTRUN_SUM,
+                                      NULL, &err));
+            ranks_signal(0);
+        }
+        for (size_t i = 0; i < count; i++)
+            CHECK(data[i] == (float)(size * (size - 1) / 2 + size * round) +
+                                 (float)size * (float)(i % 7));
+    }
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void who_waits_reduces_the_share_of_a_rank_that_is_not_there(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 4; size++)
+        assert_int_equal(ranks_run(size, goes_away, NULL), 0);
+}
+
+static int sub_groups(int rank, void *context)
+{
+    const struct world *world = context;
+    static const int even[] = {0, 2, 4};
+    static const int odd[] = {1, 3, 5};
+    struct ctrun_group *groups[3];
+    struct ctrun_error err;
+
+    for (int g = 0; g < 2; g++) {
+        struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+        options.ranks = g ? odd : even;
+        options.rank_count = 3;
+        options.shm = world->wire != WIRE_TCP;
+        groups[g] = ranks_open(rank, worlds_host_of(world->wire, rank), &options);
+        CHECK(!groups[g] == (rank % 2 != g));
+    }
+    groups[2] = worlds_open(rank, world);
+    for (int i = 0; i < 50; i++) { /* two groups of a rank, taken in turn */
+        int64_t own = rank;
+        int64_t all = rank;
+        CHECK_OK(ctrun_all_reduce(groups[rank % 2], &own, &own, 1, CTRUN_I64, CTRUN_SUM,
+                                  NULL, &err));
+        CHECK_OK(ctrun_all_reduce(groups[2], &all, &all, 1, CTRUN_I64, CTRUN_SUM, NULL,
+                                  &err));
+        CHECK(own == (rank % 2 ? 9 : 6) && all == 15);
+    }
+    CHECK(ctrun_group_rank(groups[rank % 2]) == rank / 2);
+    for (int g = 0; g < 3; g++)
+        ctrun_group_close(groups[g]);
+    return 0;
+}
+
+static void sub_groups_and_the_world_do_not_mix(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRES; wire++) {
+        struct world world = {6, (enum wire)wire};
+        assert_int_equal(ranks_run(6, sub_groups, &world), 0);
+    }
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    static const int descending[] = {1, 0};
+    struct ct_group_place place;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    float x = 1;
+
+    (void)state;
+    ranks_new_store(1);
+    place = ranks_place(0, NULL);
+    assert_int_equal(ct_group_open(&group, &place, NULL, &err), 0);
+    assert_int_equal(
+        ctrun_all_reduce(group, &x, &x, 1, (enum ctrun_dtype)99, CTRUN_SUM, NULL, &err),
+        -EINVAL);
+    assert_int_equal(
+        ctrun_all_reduce(group, &x, &x, 1, CTRUN_F32, (enum ctrun_op)99, NULL, &err),
+        -EINVAL);
+    assert_non_null(strstr(err.text, "op 99"));
+    assert_int_equal(
+        ctrun_all_reduce(group, NULL, NULL, 1, CTRUN_F32, CTRUN_SUM, NULL, &err),
+        -EINVAL);
+    assert_int_equal(
+        ctrun_all_reduce(group, &x, &x, SIZE_MAX, CTRUN_F32, CTRUN_SUM, NULL, &err),
+        -EINVAL);
+    assert_int_equal(ctrun_broadcast(group, &x, &x, 1, CTRUN_F32, 1, NULL, &err),
+                     -EINVAL);
+    ctrun_group_close(group);
+    options.backend = "smoke-signals";
+    assert_int_equal(ct_group_open(&group, &place, &options, &err), -EINVAL);
+    options.backend = NULL;
+    options.ranks = descending;
+    options.rank_count = 2;
+    place.world_size = 2;
+    assert_int_equal(ct_group_open(&group, &place, &options, &err), -EINVAL);
+    assert_null(group);
+}
+
+/* Rank 0 is wrong once, and meets the others with its next try. */
+static int wrong_once(int rank, void *context)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    (void)context;
+    options.backend = "smoke-signals";
+    if (rank == 0)
+        CHECK(ct_group_open(&group, &place, &options, &err) == -EINVAL);
+    options.backend = NULL;
+    CHECK_OK(ct_group_open(&group, &place, &options, &err));
+    CHECK_OK(ctrun_barrier(group, NULL, &err));
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_refused_open_may_be_repeated(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(2, wrong_once, NULL), 0);
+}
+
+static void *enter_barrier(void *group)
+{
+    struct ctrun_error err;
+    int rc;
+
+    ranks_signal(0);
+    while ((rc = ctrun_barrier(group, NULL, &err)) == CTRUN_E_USAGE)
+        sched_yield(); /* rank 0's other thread was just being refused */
+    CHECK(rc == 0);
+    return NULL;
+}
+
+/* Rank 0 has a thread in the barrier, and calls from another one until that is refused; rank 1
+ * comes to the barrier only then. */
+static int two_threads(int rank, void *context)
+{
+    struct ctrun_group *group = worlds_open(rank, context);
+    struct ctrun_error err;
+    pthread_t thread;
+    float x = 1;
+
+    if (rank == 0) {
+        CHECK(pthread_create(&thread, NULL, enter_barrier, group) == 0);
+        ranks_await(0, 1);
+        /* -EINVAL until the other thread is inside: the arguments are looked at later. */
+        while (ctrun_send(group, &x, 1, CTRUN_U8, 99, NULL, &err) == -EINVAL)
+            sched_yield();
+        CHECK(err.code == CTRUN_E_USAGE);
+        ranks_signal(1);
+        CHECK(pthread_join(thread, NULL) == 0);
+    } else {
+        ranks_await(1, 1);
+        CHECK_OK(ctrun_barrier(group, NULL, &err));
+    }
+    CHECK_OK(ctrun_all_reduce(group, &x, &x, 1, CTRUN_F32, CTRUN_SUM, NULL, &err));
+    CHECK(x == 2);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_second_thread_is_refused(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRE_MIXED; wire++) {
+        struct world world = {2, (enum wire)wire};
+        assert_int_equal(ranks_run(2, two_threads, &world), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_reduce_sums_in_every_world),
+        cmocka_unit_test(averages_divide_by_the_size_of_the_group),
+        cmocka_unit_test(sums_are_made_in_rank_order_on_every_wire),
+        cmocka_unit_test(an_average_of_halves_does_not_overflow_in_between),
+        cmocka_unit_test(broadcast_gives_everyone_the_roots_data),
+        cmocka_unit_test(all_gather_puts_the_parts_in_rank_order),
+        cmocka_unit_test(barrier_holds_until_all_have_come),
+        cmocka_unit_test(a_message_goes_round_all_ranks),
+        cmocka_unit_test(all_may_send_before_they_receive),
+        cmocka_unit_test(background_works_run_in_order),
+        cmocka_unit_test(who_waits_reduces_the_share_of_a_rank_that_is_not_there),
+        cmocka_unit_test(sub_groups_and_the_world_do_not_mix),
+        cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(a_refused_open_may_be_repeated),
+        cmocka_unit_test(a_second_thread_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Posting and waiting in shared memory, with threads as members, so that the thread sanitizer
+ * sees every access. The patience is varied so that members spin, give way, and sleep. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/comm/host/exchange.h"
+#include "worker_sdk/comm/host/host_shm.h"
+
+enum {
+    MEMBERS = 4,
+    BARRIERS = 3000
+};
+
+struct shared {
+    void *head;
+    void *body;
+    struct ct_peer peers[MEMBERS];
+    const struct ct_peer *by_index[MEMBERS];
+    int spins, yields; /* of all members; -1: as the segment chose */
+    int values[MEMBERS];
+    _Atomic int failures;
+};
+
+struct member {
+    struct shared *shared;
+    int index;
+};
+
+static void expect_true(struct shared *shared, bool condition)
+{
+    if (!condition)
+        atomic_fetch_add(&shared->failures, 1);
+}
+
+static void join(struct ct_segment *segment, const struct member *member)
+{
+    struct shared *shared = member->shared;
+    const struct ct_segment_setup setup = {.peers = shared->by_index,
+                                           .size = MEMBERS,
+                                           .me = member->index,
+                                           .deadline_ms = ct_deadline_ms(30000)};
+
+    expect_true(shared, ct_segment_open_at(segment, shared->head, shared->body, &setup,
+                                           NULL) == 0);
+    if (shared->spins >= 0)
+        segment->spins = shared->spins;
+    if (shared->yields >= 0)
+        segment->yields = shared->yields;
+}
+
+/* Plain memory, written before a barrier and read behind it: a barrier that leaks shows as a
+ * wrong value, or as a data race. */
+static void *stress(void *context)
+{
+    const struct member *member = context;
+    struct shared *shared = member->shared;
+    const struct ct_call call = {.kind = CT_CALL_BARRIER,
+                                 .deadline_ms = ct_deadline_ms(60000)};
+    struct ct_segment segment;
+    uint64_t number = 0;
+
+    join(&segment, member);
+    for (int i = 1; i <= BARRIERS; i++) {
+        shared->values[member->index] = i;
+        ct_segment_post(&segment, ++number);
+        expect_true(shared, ct_segment_wait_posts(&segment, number, &call, NULL) == 0);
+        for (int m = 0; m < MEMBERS; m++)
+            expect_true(shared, shared->values[m] == i);
+        ct_segment_post(&segment, ++number); /* nobody writes before all have read */
+        expect_true(shared, ct_segment_wait_posts(&segment, number, &call, NULL) == 0);
+    }
+    ct_segment_close(&segment);
+    return NULL;
+}
+
+/* 0 with 1, and 2 with 3: both send, both receive. */
+static void swap_with_neighbour(struct shared *shared, struct ct_host_shm *shm,
+                                int index, float *data, size_t count)
+{
+    static const int local_of[MEMBERS] = {0, 1, 2, 3};
+    struct ct_exchange exchange = {.size = MEMBERS,
+                                   .me = index,
+                                   .peers = shared->peers,
+                                   .local_of = local_of,
+                                   .segment = ct_host_shm_segment(shm)};
+    float *theirs = calloc(count, sizeof *theirs);
+    struct ct_message messages[] = {{.peer = index ^ 1,
+                                     .is_send = true,
+                                     .from = data,
+                                     .bytes = count * sizeof *data,
+                                     .dtype = CTRUN_F32},
+                                    {.peer = index ^ 1,
+                                     .to = theirs,
+                                     .bytes = count * sizeof *data,
+                                     .dtype = CTRUN_F32}};
+    struct ct_call call = {.kind = CT_CALL_BATCH,
+                           .messages = messages,
+                           .message_count = 2,
+                           .deadline_ms = ct_deadline_ms(60000)};
+    struct ctrun_error err;
+
+    data[0] = (float)index;
+    expect_true(shared, ct_exchange_init(&exchange) == 0);
+    while (!call.is_complete)
+        expect_true(shared, ct_exchange_move(&exchange, &call, true, &err) == 1);
+    expect_true(shared, theirs[0] == (float)(index ^ 1));
+    ct_exchange_deinit(&exchange);
+    free(theirs);
+}
+
+/* All kinds of calls, on one mapping. */
+static void *collectives(void *context)
+{
+    enum {
+        COUNT = 70000
+    };
+    const struct member *member = context;
+    struct shared *shared = member->shared;
+    struct ct_segment segment;
+    struct ct_host_shm *shm = NULL;
+    float *data = calloc(COUNT, sizeof *data);
+    struct ctrun_error err;
+
+    join(&segment, member);
+    expect_true(shared, ct_host_shm_create(&shm, &segment, &err) == 0);
+    for (size_t count = 7; count <= COUNT; count *= 10) {
+        struct ct_call call = {.kind = CT_CALL_ALL_REDUCE,
+                               .in = data,
+                               .out = data,
+                               .count = count,
+                               .bytes = count * sizeof *data,
+                               .dtype = CTRUN_F32,
+                               .op = CTRUN_SUM,
+                               .divisor = 1,
+                               .deadline_ms = ct_deadline_ms(60000)};
+        for (size_t i = 0; i < count; i++)
+            data[i] = (float)(member->index + 1);
+        expect_true(shared, ct_host_shm_run(shm, &call, &err) == 0);
+        for (size_t i = 0; i < count; i++)
+            expect_true(shared, data[i] == MEMBERS * (MEMBERS + 1) / 2);
+        call.kind = CT_CALL_BROADCAST;
+        call.peer = 1;
+        data[count - 1] = (float)member->index;
+        expect_true(shared, ct_host_shm_run(shm, &call, &err) == 0);
+        expect_true(shared, data[count - 1] == 1);
+        swap_with_neighbour(shared, shm, member->index, data, count);
+    }
+    ct_host_shm_destroy(shm);
+    free(data);
+    return NULL;
+}
+
+static void run_members(void *(*body)(void *), int spins, int yields)
+{
+    struct shared *shared = calloc(1, sizeof *shared);
+    struct member members[MEMBERS];
+    pthread_t threads[MEMBERS];
+
+    shared->head = aligned_alloc(4096, ct_segment_head_bytes());
+    shared->body = aligned_alloc(4096, ct_segment_bytes(MEMBERS));
+    memset(shared->head, 0, ct_segment_head_bytes());
+    memset(shared->body, 0, ct_segment_bytes(MEMBERS));
+    shared->spins = spins;
+    shared->yields = yields;
+    for (int i = 0; i < MEMBERS; i++) {
+        shared->peers[i] = (struct ct_peer){.rank = i, .pid = getpid()};
+        shared->by_index[i] = &shared->peers[i];
+    }
+    for (int i = 0; i < MEMBERS; i++) {
+        members[i] = (struct member){shared, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, body, &members[i]), 0);
+    }
+    for (int i = 0; i < MEMBERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(shared->failures, 0);
+    free(shared->head);
+    free(shared->body);
+    free(shared);
+}
+
+static void barrier_holds_while_members_spin(void **state)
+{
+    (void)state;
+    run_members(stress, 50, 1000);
+}
+
+static void no_wake_up_is_lost_when_members_sleep(void **state)
+{
+    (void)state;
+    run_members(stress, 0, 0);
+}
+
+static void barrier_holds_between_giving_way_and_sleep(void **state)
+{
+    (void)state;
+    run_members(stress, 1, 1);
+}
+
+static void collectives_have_no_data_race(void **state)
+{
+    (void)state;
+    run_members(collectives, -1, -1);
+    run_members(collectives, 0, 0);
+}
+
+/* Member 1, as member 0 sees it in mid-look: it fails, says why, and leaves. */
+static int fail_and_leave(void *context, struct ctrun_error *err)
+{
+    struct ct_segment *segment = context;
+
+    (void)err;
+    (void)ct_verdict_set(segment->verdict, CTRUN_E_MISMATCH, "the calls differ");
+    atomic_store(&segment->members[1].has_left, 1);
+    return 0;
+}
+
+static void who_leaves_with_a_reason_is_not_taken_for_lost(void **state)
+{
+    struct shared shared = {.head = aligned_alloc(4096, ct_segment_head_bytes()),
+                            .body = aligned_alloc(4096, ct_segment_bytes(MEMBERS))};
+    const struct ct_call call = {.kind = CT_CALL_BARRIER,
+                                 .deadline_ms = ct_deadline_ms(60000)};
+    struct ct_shm_member *others = shared.body;
+    struct member me = {&shared, 0};
+    struct ct_segment segment;
+    struct ctrun_error err;
+
+    (void)state;
+    memset(shared.head, 0, ct_segment_head_bytes());
+    memset(shared.body, 0, ct_segment_bytes(MEMBERS));
+    for (int i = 0; i < MEMBERS; i++) {
+        shared.peers[i] = (struct ct_peer){.rank = i, .pid = getpid()};
+        shared.by_index[i] = &shared.peers[i];
+        atomic_store(&others[i].has_joined, 1);
+    }
+    join(&segment, &me);
+    segment.watch = (struct ct_watch){fail_and_leave, &segment};
+    ct_segment_post(&segment, 1);
+    assert_int_equal(ct_segment_wait_posts(&segment, 1, &call, &err), CTRUN_E_MISMATCH);
+    assert_string_equal(err.text, "the calls differ");
+    assert_int_equal(shared.failures, 0);
+    ct_segment_close(&segment);
+    free(shared.head);
+    free(shared.body);
+}
+
+/* What rank 0 told is closed, and its number given to a directory, a short file, a file on disk. */
+static void a_number_that_is_something_else_by_now_is_a_rank_that_left(void **state)
+{
+    struct ct_peer peer = {.rank = 0, .pid = getpid(), .name = "node1"};
+    struct ctrun_error err;
+    int memory = ct_segment_new_memory(4096);
+    int others[] = {open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                    ct_segment_new_memory(0), open("/dev/null", O_RDWR | O_CLOEXEC),
+                    open("/proc/self/exe", O_RDONLY | O_CLOEXEC)};
+    int copy;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_true(others[i] >= 0);
+        assert_int_equal(ct_segment_open_peer_fd(&peer, others[i], 4096, &err),
+                         CTRUN_E_PEER_LOST);
+        assert_non_null(strstr(err.text, "rank 0"));
+        assert_non_null(strstr(err.text, "has left"));
+        close(others[i]);
+        assert_int_equal(ct_segment_open_peer_fd(&peer, others[i], 4096, &err),
+                         CTRUN_E_PEER_LOST);
+    }
+    copy = ct_segment_open_peer_fd(&peer, memory, 4096, &err);
+    assert_true(copy >= 0);
+    close(copy);
+    close(memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(barrier_holds_while_members_spin),
+        cmocka_unit_test(no_wake_up_is_lost_when_members_sleep),
+        cmocka_unit_test(barrier_holds_between_giving_way_and_sleep),
+        cmocka_unit_test(collectives_have_no_data_race),
+        cmocka_unit_test(who_leaves_with_a_reason_is_not_taken_for_lost),
+        cmocka_unit_test(a_number_that_is_something_else_by_now_is_a_rank_that_left),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

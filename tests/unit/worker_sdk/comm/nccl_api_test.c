@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What nccl_api.h declares is what NVIDIA's headers declare. */
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "tests/unit/worker_sdk/comm/nccl_values.h"
+#include "worker_sdk/comm/nccl_api.h"
+
+static void numbers_and_layouts_are_nvidias(void **state)
+{
+    const struct nccl_value ours[] = {NCCL_VALUES};
+    struct nccl_value theirs[NCCL_VALUES_MAX];
+
+    (void)state;
+    assert_true(sizeof ours <= sizeof theirs);
+    assert_int_equal(nccl_values_theirs(theirs), sizeof ours / sizeof *ours);
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (ours[i].value != theirs[i].value)
+            fail_msg("%s: %lld, NVIDIA's is %lld", ours[i].name, ours[i].value,
+                     theirs[i].value);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_and_layouts_are_nvidias),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The NCCL plug-in over a scripted libnccl (tests/lib/fake_nccl.h): what it waits for, what it
+ * gives up, and that nothing is left when it did. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/fake_nccl.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/comm/comm.h"
+
+/* Codes of nccl.h that the script uses. */
+enum {
+    NCCL_SYSTEM_ERROR = 2,
+    NCCL_INVALID_USAGE = 5,
+    NCCL_REMOTE_ERROR = 6,
+    SHORT_MS = 100,
+};
+
+static int begin(void **state)
+{
+    (void)state;
+    fake_nccl = (struct fake_nccl){0};
+    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
+    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+    return 0;
+}
+
+static int open_group(struct ctrun_group **out, uint64_t timeout_ms,
+                      struct ctrun_error *err)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    uint64_t sequence = 0;
+    const struct ct_group_place place = {.world_size = 1, .sequence = &sequence};
+
+    options.backend = "nccl";
+    options.timeout_ms = timeout_ms;
+    return ct_group_open(out, &place, &options, err);
+}
+
+static struct ctrun_group *open_good(uint64_t timeout_ms)
+{
+    struct ctrun_group *group;
+    struct ctrun_error err = {.text = ""};
+
+    if (open_group(&group, timeout_ms, &err) != 0)
+        fail_msg("%s", err.text);
+    return group;
+}
+
+static void expect(int rc, int want, const struct ctrun_error *err, const char *word)
+{
+    if (rc != want || !strstr(err->text, word))
+        fail_msg("wanted %d with '%s', got %d: %s", want, word, rc, err->text);
+}
+
+static void expect_nothing_left(int aborts, int destroys)
+{
+    assert_int_equal(fake_nccl.blocks, 0);
+    assert_int_equal(fake_nccl.aborts, aborts);
+    assert_int_equal(fake_nccl.destroys, destroys);
+}
+
+static int reduce(struct ctrun_group *group, struct ctrun_error *err)
+{
+    static float data[4];
+
+    return ctrun_all_reduce(group, data, data, 4, CTRUN_F32, CTRUN_SUM, NULL, err);
+}
+
+/* ---- Opening ---------------------------------------------------------------------------- */
+
+static void opening_waits_while_init_is_in_progress(void **state)
+{
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.init_polls = 20;
+    group = open_good(30000);
+    assert_int_equal(reduce(group, &err), 0);
+    assert_int_equal(fake_nccl.calls, 1);
+    ctrun_group_close(group);
+    expect_nothing_left(0, 1);
+}
+
+static void an_init_that_hangs_ends_at_the_deadline(void **state)
+{
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.init_polls = -1;
+    expect(open_group(&group, SHORT_MS, &err), CTRUN_E_TIMEOUT, &err, "open");
+    assert_null(group);
+    expect_nothing_left(1, 0);
+}
+
+static void an_init_that_is_refused_is_an_error(void **state)
+{
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.refuse_init = NCCL_INVALID_USAGE;
+    expect(open_group(&group, 30000, &err), -EINVAL, &err, "a fake NCCL error");
+    expect_nothing_left(0, 0);
+}
+
+static void an_error_while_init_goes_on_is_an_error(void **state)
+{
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.init_polls = -1;
+    fake_nccl.async_error = NCCL_REMOTE_ERROR;
+    expect(open_group(&group, 30000, &err), CTRUN_E_PEER_LOST, &err, "fake peer");
+    expect_nothing_left(1, 0);
+}
+
+static void an_old_library_is_refused(void **state)
+{
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.version = 21700;
+    expect(open_group(&group, 30000, &err), CTRUN_E_UNSUPPORTED, &err, "21700");
+    expect_nothing_left(0, 0);
+}
+
+static void a_machine_without_a_gpu_is_told_so(void **state)
+{
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.no_device = true;
+    expect(open_group(&group, 30000, &err), CTRUN_E_UNSUPPORTED, &err,
+           "no usable GPU: no fake device");
+    expect_nothing_left(0, 0);
+}
+
+/* ---- Calls ------------------------------------------------------------------------------ */
+
+static void calls_wait_for_communicator_and_device(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    int32_t in[3] = {1, 2, 3};
+    int32_t out[3] = {0};
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.call_polls = 5;
+    fake_nccl.late_us = 500;
+    assert_int_equal(ctrun_all_gather(group, in, out, 3, CTRUN_I32, NULL, &err), 0);
+    assert_memory_equal(in, out, sizeof in);
+    assert_int_equal(ctrun_broadcast(group, out, out, 3, CTRUN_I32, 0, NULL, &err), 0);
+    assert_int_equal(ctrun_barrier(group, NULL, &err), 0);
+    assert_int_equal(fake_nccl.calls, 3);
+    ctrun_group_close(group);
+    expect_nothing_left(0, 1);
+}
+
+/* After a failure the group is dead: the same reason for ever, one abort, no more calls. */
+static void expect_dead(struct ctrun_group *group, int code, const char *word)
+{
+    struct ctrun_error err;
+    int calls = fake_nccl.calls;
+
+    expect(reduce(group, &err), code, &err, word);
+    assert_int_equal(fake_nccl.calls, calls);
+    ctrun_group_close(group);
+    expect_nothing_left(1, 0);
+}
+
+static void a_call_that_hangs_on_the_device_ends_at_the_deadline(void **state)
+{
+    struct ctrun_group *group = open_good(SHORT_MS);
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.hangs = true;
+    expect(reduce(group, &err), CTRUN_E_TIMEOUT, &err, "missing or stuck");
+    expect_dead(group, CTRUN_E_TIMEOUT, "missing or stuck");
+}
+
+static void a_call_that_never_gets_to_the_device_ends_at_the_deadline(void **state)
+{
+    struct ctrun_group *group = open_good(SHORT_MS);
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.call_polls = -1;
+    expect(reduce(group, &err), CTRUN_E_TIMEOUT, &err, "no answer in time");
+    expect_dead(group, CTRUN_E_TIMEOUT, "no answer in time");
+}
+
+static void an_asynchronous_error_ends_a_call_that_hangs(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    struct ctrun_work *work;
+    static float data[4];
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.hangs = true;
+    assert_int_equal(ctrun_all_reduce(group, data, data, 4, CTRUN_F32, CTRUN_SUM,
+                                      IN_BACKGROUND(&work), &err),
+                     0);
+    fake_nccl.async_error = NCCL_REMOTE_ERROR;
+    expect(ctrun_work_wait(work, &err), CTRUN_E_PEER_LOST, &err, "fake peer");
+    expect_dead(group, CTRUN_E_PEER_LOST, "fake peer");
+}
+
+static void a_call_that_is_refused_kills_the_group(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    struct ctrun_error err;
+
+    (void)state;
+    fake_nccl.refuse_call = NCCL_SYSTEM_ERROR;
+    expect(reduce(group, &err), -EIO, &err, "a fake NCCL error");
+    expect_dead(group, -EIO, "a fake NCCL error");
+}
+
+static void *abort_group(void *context)
+{
+    ctrun_group_abort(context);
+    return NULL;
+}
+
+static void another_thread_can_abort_a_call_that_hangs(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    struct ctrun_work *work;
+    static float data[4];
+    struct ctrun_error err;
+    pthread_t thread;
+
+    (void)state;
+    fake_nccl.hangs = true;
+    assert_int_equal(ctrun_all_reduce(group, data, data, 4, CTRUN_F32, CTRUN_SUM,
+                                      IN_BACKGROUND(&work), &err),
+                     0);
+    assert_int_equal(pthread_create(&thread, NULL, abort_group, group), 0);
+    expect(ctrun_work_wait(work, &err), CTRUN_E_ABORTED, &err, "rank 0 aborted");
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    expect_dead(group, CTRUN_E_ABORTED, "rank 0 aborted");
+}
+
+/* ---- Memory and closing ----------------------------------------------------------------- */
+
+static void memory_is_zeroed_and_freed_with_the_group(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    static const unsigned char zero[64];
+    struct ctrun_error err;
+    void *block;
+
+    (void)state;
+    assert_int_equal(ctrun_group_alloc(group, sizeof zero, &block, &err), 0);
+    assert_memory_equal(fake_device(block), zero, sizeof zero);
+    fake_nccl.no_memory = true;
+    expect(ctrun_group_alloc(group, 2 << 20, &block, &err), -ENOMEM, &err,
+           "group alloc");
+    assert_null(block);
+    ctrun_group_close(group);
+    expect_nothing_left(0, 1);
+}
+
+static void a_close_that_cannot_finish_aborts(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+
+    (void)state;
+    fake_nccl.finalize_code = NCCL_SYSTEM_ERROR;
+    ctrun_group_close(group);
+    expect_nothing_left(1, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(opening_waits_while_init_is_in_progress, begin),
+        cmocka_unit_test_setup(an_init_that_hangs_ends_at_the_deadline, begin),
+        cmocka_unit_test_setup(an_init_that_is_refused_is_an_error, begin),
+        cmocka_unit_test_setup(an_error_while_init_goes_on_is_an_error, begin),
+        cmocka_unit_test_setup(an_old_library_is_refused, begin),
+        cmocka_unit_test_setup(a_machine_without_a_gpu_is_told_so, begin),
+        cmocka_unit_test_setup(calls_wait_for_communicator_and_device, begin),
+        cmocka_unit_test_setup(a_call_that_hangs_on_the_device_ends_at_the_deadline,
+                               begin),
+        cmocka_unit_test_setup(
+            a_call_that_never_gets_to_the_device_ends_at_the_deadline, begin),
+        cmocka_unit_test_setup(an_asynchronous_error_ends_a_call_that_hangs, begin),
+        cmocka_unit_test_setup(a_call_that_is_refused_kills_the_group, begin),
+        cmocka_unit_test_setup(another_thread_can_abort_a_call_that_hangs, begin),
+        cmocka_unit_test_setup(memory_is_zeroed_and_freed_with_the_group, begin),
+        cmocka_unit_test_setup(a_close_that_cannot_finish_aborts, begin),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

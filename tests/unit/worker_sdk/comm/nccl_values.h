@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers and layouts of the headers that were included before, as a table: one file includes ours,
+ * one NVIDIA's. */
+#ifndef TESTS_NCCL_VALUES_H
+#define TESTS_NCCL_VALUES_H
+
+#include <stddef.h>
+
+/* A value with its name, for the loop of the test. */
+#define VALUE(x) ((struct nccl_value){#x, (long long)(x)})
+
+struct nccl_value {
+    const char *name;
+    long long value;
+};
+
+enum {
+    NCCL_VALUES_MAX = 64
+};
+/* Fills the table, and returns how many values there are. */
+size_t nccl_values_theirs(struct nccl_value *values);
+
+#define NCCL_VALUES                                                                    \
+    VALUE(cudaSuccess), VALUE(cudaErrorMemoryAllocation), VALUE(cudaErrorNoDevice),    \
+        VALUE(cudaErrorInvalidDevice), VALUE(cudaErrorNotReady),                       \
+        VALUE(cudaErrorIllegalAddress), VALUE(cudaErrorUnknown),                       \
+        VALUE(cudaMemoryTypeUnregistered), VALUE(cudaMemoryTypeHost),                  \
+        VALUE(cudaMemoryTypeDevice), VALUE(cudaMemoryTypeManaged),                     \
+        VALUE(cudaMemcpyHostToDevice), VALUE(cudaMemcpyDeviceToHost),                  \
+        VALUE(cudaMemcpyDeviceToDevice), VALUE(cudaMemcpyDefault),                     \
+        VALUE(cudaStreamNonBlocking), VALUE(cudaEventDisableTiming),                   \
+        VALUE(cudaHostAllocDefault), VALUE(sizeof(struct cudaPointerAttributes)),      \
+        VALUE(offsetof(struct cudaPointerAttributes, hostPointer)),                    \
+        VALUE(ncclSuccess), VALUE(ncclSystemError), VALUE(ncclInvalidArgument),        \
+        VALUE(ncclInvalidUsage), VALUE(ncclRemoteError), VALUE(ncclInProgress),        \
+        VALUE(ncclInt8), VALUE(ncclUint8), VALUE(ncclInt32), VALUE(ncclUint32),        \
+        VALUE(ncclInt64), VALUE(ncclUint64), VALUE(ncclFloat16), VALUE(ncclFloat32),   \
+        VALUE(ncclFloat64), VALUE(ncclBfloat16), VALUE(ncclSum), VALUE(ncclProd),      \
+        VALUE(ncclMax), VALUE(ncclMin), VALUE(ncclAvg), VALUE(sizeof(ncclUniqueId)),   \
+        VALUE(offsetof(ncclConfig_t, version)),                                        \
+        VALUE(offsetof(ncclConfig_t, blocking)),                                       \
+        VALUE(offsetof(ncclConfig_t, netName)),                                        \
+        VALUE(offsetof(ncclConfig_t, splitShare)),                                     \
+        VALUE(((ncclConfig_t)NCCL_CONFIG_INITIALIZER).magic),                          \
+        VALUE(((ncclConfig_t)NCCL_CONFIG_INITIALIZER).blocking)
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <string.h>
+
+#include "tests/unit/worker_sdk/comm/nccl_values.h"
+
+size_t nccl_values_theirs(struct nccl_value *values)
+{
+    const struct nccl_value all[] = {NCCL_VALUES};
+
+    memcpy(values, all, sizeof all);
+    return sizeof all / sizeof *all;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a user is told who asks for a back end that this machine does not have. None of it needs
+ * a GPU. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/comm/comm.h"
+
+static void expect_unsupported(const char *word)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    uint64_t sequence = 0;
+    const struct ct_group_place place = {.world_size = 1, .sequence = &sequence};
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    options.backend = "nccl";
+    assert_int_equal(ct_group_open(&group, &place, &options, &err),
+                     CTRUN_E_UNSUPPORTED);
+    assert_null(group);
+    if (!strstr(err.text, word))
+        fail_msg("'%s' is not in: %s", word, err.text);
+}
+
+static void a_missing_plugin_is_named(void **state)
+{
+    (void)state;
+    setenv("CTRUN_PLUGIN_DIR", "/nonexistent", 1);
+    expect_unsupported("libctrun-nccl.so");
+}
+
+static void a_missing_nccl_is_named(void **state)
+{
+    (void)state;
+#ifdef NCCL_FOLDER
+    setenv("CTRUN_PLUGIN_DIR", NCCL_FOLDER, 1);
+    setenv("CTRUN_NCCL_LIBRARY", "libnccl-nowhere.so", 1);
+    expect_unsupported("libnccl-nowhere.so");
+#else
+    skip();
+#endif
+}
+
+static void a_library_that_is_not_nccl_is_refused(void **state)
+{
+    (void)state;
+#ifdef NCCL_FOLDER
+    setenv("CTRUN_PLUGIN_DIR", NCCL_FOLDER, 1);
+    setenv("CTRUN_NCCL_LIBRARY", "libm.so.6", 1);
+    expect_unsupported(
+        "nccl: "); /* a function or the CUDA runtime, whichever lacks first */
+#else
+    skip();
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_missing_plugin_is_named),
+        cmocka_unit_test(a_missing_nccl_is_named),
+        cmocka_unit_test(a_library_that_is_not_nccl_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

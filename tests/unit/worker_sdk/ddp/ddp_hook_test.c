@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What DDP does beside averages: halves, hooks, clipping, buffers; over real groups of forked ranks. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/ranks.h"
+#include "tests/lib/test.h"
+
+enum {
+    WIDE = 1000 /* elements of the first parameter; the second has one */
+};
+
+static void run_ranks(int ranks, ranks_group_fn *body, void *context)
+{
+    assert_int_equal(ranks_run_groups(ranks, body, context), 0);
+}
+
+static float wide[WIDE], one[1], statistic[2];
+
+static int make(struct ctrun_ddp **out, struct ctrun_group *group,
+                const struct ctrun_ddp_options *options, struct ctrun_error *err)
+{
+    struct ctrun_param params[] = {CTRUN_PARAM_INIT, CTRUN_PARAM_INIT,
+                                   CTRUN_PARAM_INIT};
+    static const char *const names[] = {"wide", "one", "running_mean"};
+    static const int64_t sizes[] = {WIDE, 1, 2};
+    void *data[] = {wide, one, statistic};
+
+    for (int i = 0; i < 3; i++) {
+        params[i].name = names[i];
+        params[i].data = data[i];
+        params[i].dims = 1;
+        params[i].sizes[0] = sizes[i];
+    }
+    params[2].no_grad = params[2].is_buffer = true;
+    return ctrun_ddp_create(out, group, params, 3, options, err);
+}
+
+/* A step in which every gradient is `value`; `one` is left out where it is not wanted. */
+static int step(struct ctrun_ddp *ddp, float value, bool all, struct ctrun_error *err)
+{
+    float *grad;
+    int rc;
+
+    if ((rc = ctrun_ddp_forward_begin(ddp, err)) < 0 ||
+        (rc = ctrun_ddp_backward_begin(ddp, NULL, err)) < 0)
+        return rc;
+    *(float *)ctrun_ddp_grad(ddp, 1) = value;
+    if (all && (rc = ctrun_ddp_grad_ready(ddp, 1, NULL, err)) < 0)
+        return rc;
+    grad = ctrun_ddp_grad(ddp, 0);
+    for (int i = 0; i < WIDE; i++)
+        grad[i] = value;
+    if ((rc = ctrun_ddp_grad_ready(ddp, 0, NULL, err)) < 0)
+        return rc;
+    return ctrun_ddp_backward_end(ddp, NULL, err);
+}
+
+static void check_grads(struct ctrun_ddp *ddp, float want)
+{
+    const float *grad = ctrun_ddp_grad(ddp, 0);
+
+    for (int i = 0; i < WIDE; i++)
+        CHECK(grad[i] == want);
+    CHECK(*(float *)ctrun_ddp_grad(ddp, 1) == want);
+}
+
+/* ---- Halves ------------------------------------------------------------------------------ */
+
+static void halves_body(struct ctrun_group *group, void *context)
+{
+    static const float wants[] = {1.1660156f,
+                                  1.171875f}; /* F16 as torch has it, BF16 */
+    static const enum ctrun_dtype types[] = {CTRUN_F16, CTRUN_BF16};
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    for (int t = 0; t < 2; t++) {
+        options.reduce_dtype = types[t];
+        options.first_bucket_bytes = 256; /* two buckets after the rebuild */
+        CHECK_OK(make(&ddp, group, &options, &err));
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(
+                step(ddp, ctrun_group_rank(group) ? 4.0f / 3.0f : 1.0f, true, &err));
+            check_grads(ddp, wants[t]);
+        }
+        CHECK(step(ddp, 1, ctrun_group_rank(group) == 0, &err) == CTRUN_E_USAGE);
+        CHECK(strstr(err.text, "one"));
+        ctrun_ddp_destroy(ddp);
+    }
+    options.reduce_dtype = CTRUN_I32;
+    CHECK(make(&ddp, group, &options, &err) == -EINVAL && !ddp);
+}
+
+static void gradients_may_travel_as_halves(void **state)
+{
+    (void)state;
+    run_ranks(2, halves_body, NULL);
+}
+
+/* ---- Hooks ------------------------------------------------------------------------------- */
+
+struct seen {
+    size_t started, done, elements;
+};
+
+/* The largest gradient of all ranks. */
+static int take_largest(void *context, struct ctrun_group *group,
+                        const struct ctrun_bucket *bucket, struct ctrun_work **work,
+                        struct ctrun_error *err)
+{
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct seen *seen = context;
+
+    CHECK(bucket->index == seen->started % bucket->count);
+    seen->started++;
+    seen->elements += bucket->elements;
+    options.work = work;
+    return ctrun_all_reduce(group, bucket->data, bucket->data, bucket->elements,
+                            bucket->dtype, CTRUN_MAX, &options, err);
+}
+
+static int negate(void *context, const struct ctrun_bucket *bucket,
+                  struct ctrun_error *err)
+{
+    struct seen *seen = context;
+    float *data = bucket->data;
+
+    (void)err;
+    seen->done++;
+    for (size_t i = 0; i < bucket->elements; i++)
+        data[i] = -data[i];
+    return 0;
+}
+
+static void hook_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct seen seen = {0};
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    options.hook = take_largest;
+    options.hook_done = negate;
+    options.hook_context = &seen;
+    CHECK_OK(make(&ddp, group, &options, &err));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(step(ddp, (float)ctrun_group_rank(group) + 2, true, &err));
+        check_grads(ddp, -(float)ctrun_group_size(group) - 1);
+    }
+    CHECK(seen.started == 3 && seen.done == 3 && seen.elements >= 3 * (WIDE + 1));
+    if (ctrun_group_size(group) > 1) { /* what is forgotten is told in spite of it */
+        CHECK(step(ddp, 1, ctrun_group_rank(group) == 0, &err) == CTRUN_E_USAGE);
+        CHECK(strstr(err.text, "one"));
+    }
+    ctrun_ddp_destroy(ddp);
+    options.reduce_dtype = CTRUN_F16;
+    CHECK(make(&ddp, group, &options, &err) == CTRUN_E_USAGE && !ddp);
+}
+
+static void a_hook_takes_the_place_of_the_average(void **state)
+{
+    (void)state;
+    run_ranks(3, hook_body, NULL);
+    run_ranks(1, hook_body, NULL);
+}
+
+static int refuse(void *context, struct ctrun_group *group,
+                  const struct ctrun_bucket *bucket, struct ctrun_work **work,
+                  struct ctrun_error *err)
+{
+    (void)context;
+    (void)group;
+    (void)bucket;
+    (void)work;
+    err->code = -EDOM;
+    memcpy(err->text, "no", sizeof "no");
+    return -EDOM;
+}
+
+static void failing_hook_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    options.hook = refuse;
+    CHECK_OK(make(&ddp, group, &options, &err));
+    CHECK(step(ddp, 1, true, &err) == -EDOM);
+    CHECK(ctrun_ddp_forward_begin(ddp, &err) == CTRUN_E_ABORTED);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void a_hook_that_fails_ends_the_step(void **state)
+{
+    (void)state;
+    run_ranks(2, failing_hook_body, NULL);
+}
+
+/* ---- Clipping ---------------------------------------------------------------------------- */
+
+static void clip_body(struct ctrun_group *group, void *context)
+{
+    float rank = (float)ctrun_group_rank(group);
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+    double norm = 0;
+
+    (void)context;
+    CHECK_OK(make(&ddp, group, NULL, &err));
+    CHECK_OK(step(ddp, rank + 1.5f, true, &err)); /* 2 everywhere */
+    CHECK_OK(ctrun_ddp_clip_grad_norm(ddp, 100, &norm, &err));
+    CHECK(fabs(norm - 2 * sqrt(WIDE + 1)) < 1e-9);
+    check_grads(ddp, 2); /* short enough */
+    CHECK_OK(ctrun_ddp_clip_grad_norm(ddp, 1, NULL, &err));
+    check_grads(ddp, (float)(2.0 * (1.0 / (norm + 1e-6))));
+    CHECK_OK(step(ddp, rank == 0 ? NAN : 1, true, &err));
+    CHECK(ctrun_ddp_clip_grad_norm(ddp, 1, NULL, &err) == CTRUN_E_DIVERGED);
+    CHECK(strstr(err.text, "'wide'"));
+    CHECK(ctrun_ddp_clip_grad_norm(ddp, 0, NULL, &err) == -EINVAL);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void gradients_are_clipped_by_their_global_norm(void **state)
+{
+    (void)state;
+    run_ranks(2, clip_body, NULL);
+}
+
+/* ---- Buffers ----------------------------------------------------------------------------- */
+
+static void buffers_body(struct ctrun_group *group, void *context)
+{
+    float rank = (float)ctrun_group_rank(group);
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    CHECK_OK(make(&ddp, group, NULL, &err));
+    statistic[0] = 5 + rank;
+    CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+    CHECK(statistic[0] == 5); /* of rank 0 */
+    ctrun_ddp_no_sync(ddp, true);
+    statistic[0] = 7 + rank;
+    CHECK_OK(step(ddp, 1, true, &err)); /* the forward before it was to synchronise */
+    CHECK(statistic[0] == 7);
+    statistic[0] = 8 + rank;
+    ctrun_ddp_no_sync(ddp, false);
+    CHECK_OK(step(ddp, 1, true, &err));
+    CHECK(statistic[0] == 8 + rank); /* this one was not */
+    CHECK_OK(step(ddp, 1, true, &err));
+    CHECK(statistic[0] == 8);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void buffers_are_those_of_rank_0(void **state)
+{
+    (void)state;
+    run_ranks(3, buffers_body, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_may_travel_as_halves),
+        cmocka_unit_test(a_hook_takes_the_place_of_the_average),
+        cmocka_unit_test(a_hook_that_fails_ends_the_step),
+        cmocka_unit_test(gradients_are_clipped_by_their_global_norm),
+        cmocka_unit_test(buffers_are_those_of_rank_0),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,765 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The reducer over real groups of forked ranks. Values are those that torch 1.13 gives for the
+ * same story: the model is y = a x + b x^2 with scalars a and b, so a's gradient is x and b's
+ * x^2. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/lib/ranks.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/str.h"
+
+static void run_ranks(int ranks, ranks_group_fn *body, void *context)
+{
+    assert_int_equal(ranks_run_groups(ranks, body, context), 0);
+}
+
+/* ---- The scalar model ---- */
+
+enum {
+    A,
+    B,
+    BOTH
+};
+
+static float values[BOTH];
+
+static struct ctrun_ddp *scalar_model(struct ctrun_group *group,
+                                      const struct ctrun_ddp_options *options)
+{
+    const struct ctrun_param params[] = {{.size = sizeof(struct ctrun_param),
+                                          .name = "a",
+                                          .data = &values[A],
+                                          .dtype = CTRUN_F32,
+                                          .dims = 1,
+                                          .sizes = {1}},
+                                         {.size = sizeof(struct ctrun_param),
+                                          .name = "b",
+                                          .data = &values[B],
+                                          .dtype = CTRUN_F32,
+                                          .dims = 1,
+                                          .sizes = {1}}};
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    CHECK_OK(ctrun_ddp_create(&ddp, group, params, BOTH, options, &err));
+    return ddp;
+}
+
+static float grad(struct ctrun_ddp *ddp, size_t p)
+{
+    return *(float *)ctrun_ddp_grad(ddp, p);
+}
+
+/* Backward of one sample: adds to the gradients of the parameters in `use`. */
+static int backward(struct ctrun_ddp *ddp, float x, const char *use,
+                    struct ctrun_error *err)
+{
+    int rc = 0;
+
+    if (rc == 0 && strchr(use, 'b')) {
+        *(float *)ctrun_ddp_grad(ddp, B) += x * x;
+        rc = ctrun_ddp_grad_ready(ddp, B, NULL, err);
+    }
+    if (rc == 0 && strchr(use, 'a')) {
+        *(float *)ctrun_ddp_grad(ddp, A) += x;
+        rc = ctrun_ddp_grad_ready(ddp, A, NULL, err);
+    }
+    return rc < 0 ? rc : ctrun_ddp_backward_end(ddp, NULL, err);
+}
+
+static void step(struct ctrun_ddp *ddp, float x, const char *use, bool tell_used)
+{
+    const uint8_t used[] = {strchr(use, 'a') != NULL, strchr(use, 'b') != NULL};
+    struct ctrun_error err;
+
+    CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+    CHECK_OK(ctrun_ddp_backward_begin(ddp, tell_used ? used : NULL, &err));
+    CHECK_OK(backward(ddp, x, use, &err));
+}
+
+static void average_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp *ddp = scalar_model(group, NULL);
+
+    (void)context;
+    for (int i = 0; i < 5; i++) { /* through the rebuild */
+        ctrun_ddp_zero_grad(ddp, NULL, NULL);
+        step(ddp, (float)ctrun_group_rank(group) + 1, "ab", false);
+        CHECK(grad(ddp, A) == 1.5f);
+        CHECK(grad(ddp, B) == 2.5f);
+        CHECK(ctrun_ddp_grad_is_used(ddp, A));
+    }
+    ctrun_ddp_destroy(ddp);
+}
+
+static void gradients_are_averages(void **state)
+{
+    (void)state;
+    run_ranks(2, average_body, NULL);
+}
+
+static void no_sync_body(struct ctrun_group *group, void *context)
+{
+    float x = (float)ctrun_group_rank(group) + 1;
+    struct ctrun_ddp *ddp = scalar_model(group, NULL);
+
+    (void)context;
+    ctrun_ddp_no_sync(ddp, true);
+    step(ddp, x, "ab", false);
+    ctrun_ddp_no_sync(ddp, false);
+    CHECK(grad(ddp, A) == x);
+    CHECK(grad(ddp, B) == x * x);
+    step(ddp, 10 * x, "ab", false);
+    CHECK(grad(ddp, A) == 16.5f);
+    CHECK(grad(ddp, B) == 252.5f);
+    step(ddp, 1, "ab", false); /* rebuilds: what was accumulated moves along */
+    CHECK(grad(ddp, A) == 17.5f);
+    CHECK(grad(ddp, B) == 253.5f);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void no_sync_accumulates_until_the_next_sync(void **state)
+{
+    (void)state;
+    run_ranks(2, no_sync_body, NULL);
+}
+
+/* The flag is read when a forward begins, not when its backward runs. */
+static void no_sync_flag_body(struct ctrun_group *group, void *context)
+{
+    float x = (float)ctrun_group_rank(group) + 1;
+    struct ctrun_ddp *ddp = scalar_model(group, NULL);
+    struct ctrun_error err;
+
+    (void)context;
+    ctrun_ddp_no_sync(ddp, true);
+    CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+    ctrun_ddp_no_sync(ddp, false);
+    CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+    CHECK_OK(backward(ddp, x, "ab", &err));
+    CHECK(grad(ddp, A) == x);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void no_sync_counts_where_the_forward_is(void **state)
+{
+    (void)state;
+    run_ranks(2, no_sync_flag_body, NULL);
+}
+
+static void unused_body(struct ctrun_group *group, void *context)
+{
+    static const struct {
+        const char *use[2];
+        float a;
+        float b; /* NAN: no rank used it */
+    } cases[] = {{{"a", "b"}, 0.5f, 2.0f},
+                 {{"a", "a"}, 1.5f, NAN},
+                 {{"ab", "a"}, 1.5f, 0.5f},
+                 {{"ab", "ab"}, 1.5f, 2.5f}};
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    int rank = ctrun_group_rank(group);
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    options.find_unused = true;
+    ddp = scalar_model(group, &options);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ctrun_ddp_zero_grad(ddp, NULL, NULL);
+        step(ddp, (float)rank + 1, cases[i].use[rank], true);
+        CHECK(grad(ddp, A) == cases[i].a);
+        CHECK(ctrun_ddp_grad_is_used(ddp, A));
+        CHECK(ctrun_ddp_grad_is_used(ddp, B) == !isnan(cases[i].b));
+        CHECK(grad(ddp, B) == (isnan(cases[i].b) ? 0 : cases[i].b));
+    }
+    ctrun_ddp_destroy(ddp);
+}
+
+static void unused_parameters_average_over_all_ranks(void **state)
+{
+    (void)state;
+    run_ranks(2, unused_body, NULL);
+}
+
+static void untouched_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    options.find_unused = true;
+    ddp = scalar_model(group, &options);
+    for (int i = 0; i < 50;
+         i++) { /* of some values the average of seven copies differs */
+        float before;
+
+        ctrun_ddp_zero_grad(ddp, NULL, NULL);
+        step(ddp, 1 + (float)i * 0.037f, "b", true);
+        before = grad(ddp, B);
+        step(ddp, 1, "a",
+             true); /* nobody uses b: not a bit of its old gradient changes */
+        CHECK(grad(ddp, B) == before);
+        CHECK(!ctrun_ddp_grad_is_used(ddp, B));
+        CHECK(grad(ddp, A) == 1);
+    }
+    ctrun_ddp_destroy(ddp);
+}
+
+static void globally_unused_gradients_stay_as_they_were(void **state)
+{
+    (void)state;
+    run_ranks(7, untouched_body, NULL);
+}
+
+/* Used in a micro-step of an accumulation counts as used. */
+static void unused_no_sync_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    options.find_unused = true;
+    ddp = scalar_model(group, &options);
+    ctrun_ddp_no_sync(ddp, true);
+    step(ddp, 2, ctrun_group_rank(group) == 0 ? "ab" : "a", false);
+    ctrun_ddp_no_sync(ddp, false);
+    step(ddp, 1, "a", true);
+    CHECK(ctrun_ddp_grad_is_used(ddp, B));
+    CHECK(grad(ddp, B) == 2); /* 4 on rank 0, nothing on rank 1 */
+    CHECK(grad(ddp, A) == 3);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void a_parameter_used_under_no_sync_is_used(void **state)
+{
+    (void)state;
+    run_ranks(2, unused_no_sync_body, NULL);
+}
+
+/* ---- Misuse ---- */
+
+static void expect(int rc, int code, const struct ctrun_error *err, const char *begin,
+                   const char *holds)
+{
+    if (rc == code && ct_starts_with(err->text, begin) && strstr(err->text, holds))
+        return;
+    print_error("code %d, text '%s'; wanted %d, '%s...%s'\n", rc, err->text, code,
+                begin, holds);
+    exit(1);
+}
+
+static void misuse_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_work *work;
+    float one = 1;
+    struct ctrun_error err = {.text = ""};
+    struct ctrun_ddp *ddp = scalar_model(group, NULL);
+    const uint8_t used[] = {1, 1};
+
+    (void)context;
+    expect(ctrun_ddp_grad_ready(ddp, A, NULL, &err), CTRUN_E_USAGE, &err,
+           "ddp: the gradient", "ctrun_ddp_backward_begin()");
+    expect(ctrun_ddp_backward_begin(ddp, NULL, &err), CTRUN_E_USAGE, &err,
+           "ddp: backward without forward", "");
+    expect(ctrun_ddp_backward_end(ddp, NULL, &err), CTRUN_E_USAGE, &err,
+           "ddp: the end of", "");
+    CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+    expect(ctrun_ddp_backward_begin(ddp, used, &err), CTRUN_E_USAGE, &err, "ddp: flags",
+           "find_unused");
+    CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+    expect(ctrun_ddp_grad_ready(ddp, 2, NULL, &err), -EINVAL, &err,
+           "ddp: there is no parameter 2", "");
+    expect(ctrun_ddp_grad_ready(ddp, B, ddp, &err), CTRUN_E_USAGE, &err,
+           "ddp: a stream", "one of the host");
+    CHECK_OK(ctrun_ddp_grad_ready(ddp, B, NULL, &err));
+    expect(ctrun_ddp_grad_ready(ddp, B, NULL, &err), CTRUN_E_USAGE, &err,
+           "Expected to mark a variable ready only once.", "index 1 with name b");
+    expect(
+        ctrun_ddp_forward_begin(ddp, &err), CTRUN_E_USAGE, &err,
+        "Expected to have finished reduction in the prior iteration before starting a "
+        "new one.",
+        ": 0 (a)");
+    CHECK_OK(ctrun_ddp_grad_ready(ddp, A, NULL, &err));
+    CHECK_OK(ctrun_ddp_backward_end(ddp, NULL, &err));
+    step(ddp, 1, "ab", false); /* and it goes on */
+    CHECK_OK(ctrun_all_reduce(group, &one, &one, 1, CTRUN_F32, CTRUN_SUM,
+                              IN_BACKGROUND(&work), &err));
+    expect(ctrun_work_wait_on(work, NULL, &err), CTRUN_E_USAGE, &err,
+           "work wait: a group", "has no streams");
+    CHECK_OK(ctrun_work_wait(work, &err));
+    ctrun_ddp_destroy(ddp);
+}
+
+static void misuse_is_told_at_once(void **state)
+{
+    (void)state;
+    run_ranks(2, misuse_body, NULL);
+}
+
+static void missing_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp *ddp = scalar_model(group, NULL);
+    struct ctrun_error err = {.text = ""};
+    int rank = ctrun_group_rank(group);
+
+    (void)context;
+    for (int i = 0; i < 3; i++) { /* also after the rebuild, and again */
+        CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+        CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+        expect(backward(ddp, 1, rank == 1 ? "a" : "ab", &err), CTRUN_E_USAGE, &err,
+               "Expected to have finished reduction in the prior iteration before "
+               "starting "
+               "a new one.",
+               "did not receive grad for rank 1: 1 (b)");
+        ctrun_ddp_zero_grad(ddp, NULL, NULL);
+        step(ddp, 1, "ab", false);
+        CHECK(grad(ddp, B) == 1);
+    }
+    ctrun_ddp_destroy(ddp);
+}
+
+static void a_forgotten_gradient_fails_on_every_rank_at_once(void **state)
+{
+    (void)state;
+    run_ranks(3, missing_body, NULL);
+}
+
+static void mismatch_body(struct ctrun_group *group, void *context)
+{
+    static float data[8];
+    const char *story = context;
+    int rank = ctrun_group_rank(group);
+    bool odd = rank == 1;
+    struct ctrun_param params[] = {{.size = sizeof(struct ctrun_param),
+                                    .name = "w",
+                                    .data = data,
+                                    .dtype = CTRUN_F32,
+                                    .dims = 2,
+                                    .sizes = {2, 3}},
+                                   {.size = sizeof(struct ctrun_param),
+                                    .name = "v",
+                                    .data = data,
+                                    .dtype = CTRUN_F32,
+                                    .dims = 1,
+                                    .sizes = {2}}};
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_error err = {.text = ""};
+    struct ctrun_ddp *ddp;
+    size_t count = 2;
+
+    if (strcmp(story, "count") == 0)
+        count = odd ? 1 : 2;
+    else if (strcmp(story, "shape") == 0 && odd)
+        params[0].sizes[0] = 3, params[0].sizes[1] = 2;
+    else if (strcmp(story, "dtype") == 0 && odd)
+        params[1].dtype = CTRUN_F16;
+    else if (strcmp(story, "options") == 0 && odd)
+        options.first_bucket_bytes = 1;
+    else if (strcmp(story, "refused") == 0 && odd)
+        params[1].sizes[0] = -1;
+    if (strcmp(story, "count") == 0)
+        expect(
+            ctrun_ddp_create(&ddp, group, params, count, &options, &err),
+            CTRUN_E_MISMATCH, &err, "DDP expects same model across all ranks, but Rank",
+            rank == 0 ? "Rank 0 has 2 params, while rank 1 has inconsistent 1 params."
+            : odd     ? "Rank 1 has 1 params, while rank 0 has inconsistent 2 params."
+                      : "Rank 2 has 2 params, while rank 1 has inconsistent 1 params.");
+    else if (strcmp(story, "shape") == 0)
+        expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
+               CTRUN_E_MISMATCH, &err, "DDP expects same model",
+               "params[0] is 'w' F32 [2, 3] on rank 0 and 'w' F32 [3, 2] on rank 1 "
+               "(differing from rank 0: ranks 1)");
+    else if (strcmp(story, "dtype") == 0)
+        expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
+               CTRUN_E_MISMATCH, &err, "DDP expects same model",
+               "params[1] is 'v' F32 [2] on rank 0 and 'v' F16 [2] on rank 1");
+    else if (strcmp(story, "options") == 0)
+        expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
+               CTRUN_E_MISMATCH, &err, "DDP expects same model",
+               "rank 1 was given other");
+    else if (odd)
+        expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err), -EINVAL,
+               &err, "ddp: params[1] 'v': size -1", "");
+    else
+        expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
+               CTRUN_E_MISMATCH, &err, "ddp: rank 1 refused", "E_USAGE");
+    CHECK(ddp == NULL);
+}
+
+static void t21_differing_models_fail_on_every_rank(void **state)
+{
+    static char stories[][8] = {"count", "shape", "dtype", "options", "refused"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
+        run_ranks(3, mismatch_body, stories[i]);
+}
+
+static void no_gradient_body(struct ctrun_group *group, void *context)
+{
+    const struct ctrun_param frozen = {.size = sizeof(struct ctrun_param),
+                                       .name = "f",
+                                       .data = values,
+                                       .dtype = CTRUN_F32,
+                                       .dims = 1,
+                                       .sizes = {1},
+                                       .no_grad = true};
+    struct ctrun_error err = {.text = ""};
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    expect(ctrun_ddp_create(&ddp, group, &frozen, 1, NULL, &err), CTRUN_E_USAGE, &err,
+           "DistributedDataParallel is not needed when a module doesn't have any "
+           "parameter "
+           "that requires a gradient.",
+           "");
+}
+
+static void a_model_without_gradients_needs_no_ddp(void **state)
+{
+    (void)state;
+    run_ranks(2, no_gradient_body, NULL);
+}
+
+/* Three element types, so three buckets; the last one launched carries the flag. */
+static void mixed_body(struct ctrun_group *group, void *context)
+{
+    static const enum ctrun_dtype types[] = {CTRUN_F64, CTRUN_F16, CTRUN_BF16};
+    enum ctrun_dtype first = types[*(int *)context];
+    int rank = ctrun_group_rank(group);
+    double data[3] = {0};
+    const struct ctrun_param params[] = {{.size = sizeof(struct ctrun_param),
+                                          .name = "first",
+                                          .data = &data[0],
+                                          .dtype = first,
+                                          .dims = 0},
+                                         {.size = sizeof(struct ctrun_param),
+                                          .name = "counter",
+                                          .data = &data[1],
+                                          .dtype = CTRUN_I64,
+                                          .dims = 0,
+                                          .no_grad = true},
+                                         {.size = sizeof(struct ctrun_param),
+                                          .name = "f32",
+                                          .data = &data[2],
+                                          .dtype = CTRUN_F32,
+                                          .dims = 0}};
+    struct ctrun_error err = {.text = ""};
+    struct ctrun_ddp *ddp;
+
+    data[1] = rank; /* broadcast, but never reduced */
+    CHECK_OK(ctrun_ddp_create(&ddp, group, params, 3, NULL, &err));
+    CHECK(data[1] == 0);
+    CHECK(ctrun_ddp_grad(ddp, 1) == NULL && ctrun_ddp_grad(ddp, 3) == NULL);
+    for (int i = 0; i < 4; i++) {
+        bool forgets = i % 2 == 1 && rank == 0;
+
+        CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+        CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+        *(float *)ctrun_ddp_grad(ddp, 2) = (float)rank;
+        CHECK_OK(ctrun_ddp_grad_ready(ddp, 2, NULL, &err));
+        if (!forgets)
+            CHECK_OK(ctrun_ddp_grad_ready(ddp, 0, NULL, &err));
+        if (i % 2 == 1)
+            expect(ctrun_ddp_backward_end(ddp, NULL, &err), CTRUN_E_USAGE, &err,
+                   "Expected to", "for rank 0: 0 (first)");
+        else
+            CHECK_OK(ctrun_ddp_backward_end(ddp, NULL, &err));
+        CHECK(*(float *)ctrun_ddp_grad(ddp, 2) == 0.5f);
+    }
+    ctrun_ddp_destroy(ddp);
+}
+
+static void every_floating_type_has_its_buckets(void **state)
+{
+    (void)state;
+    for (int type = 0; type < 3; type++)
+        run_ranks(2, mixed_body, &type);
+}
+
+static void lost_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp *ddp = scalar_model(group, NULL);
+    struct ctrun_error err = {.text = ""};
+    int rc;
+
+    (void)context;
+    step(ddp, 1, "ab", false);
+    if (ctrun_group_rank(group) == 1)
+        _exit(0); /* dies between two steps; the others are told, not left to wait */
+    if ((rc = ctrun_ddp_forward_begin(ddp, &err)) == 0 &&
+        (rc = ctrun_ddp_backward_begin(ddp, NULL, &err)) == 0)
+        rc = backward(ddp, 1, "ab", &err);
+    CHECK(rc == CTRUN_E_PEER_LOST);
+    expect(ctrun_ddp_forward_begin(ddp, &err), CTRUN_E_ABORTED, &err,
+           "ddp: a reduction", "");
+    expect(ctrun_ddp_backward_begin(ddp, NULL, &err), CTRUN_E_ABORTED, &err,
+           "ddp:", "");
+    expect(ctrun_ddp_grad_ready(ddp, A, NULL, &err), CTRUN_E_ABORTED, &err, "ddp:", "");
+    expect(ctrun_ddp_backward_end(ddp, NULL, &err), CTRUN_E_ABORTED, &err, "ddp:", "");
+    ctrun_ddp_destroy(ddp);
+}
+
+static void a_lost_rank_ends_the_step_on_the_others(void **state)
+{
+    (void)state;
+    run_ranks(3, lost_body, NULL);
+}
+
+/* ---- The MNIST network's shapes ---- */
+
+enum {
+    MNIST_PARAMS = 8
+};
+
+static const struct {
+    const char *name;
+    int dims;
+    int64_t sizes[4];
+} mnist[MNIST_PARAMS] = {
+    {"conv1.weight", 4, {32, 1, 3, 3}},  {"conv1.bias", 1, {32}},
+    {"conv2.weight", 4, {64, 32, 3, 3}}, {"conv2.bias", 1, {64}},
+    {"fc1.weight", 2, {128, 9216}},      {"fc1.bias", 1, {128}},
+    {"fc2.weight", 2, {10, 128}},        {"fc2.bias", 1, {10}},
+};
+static const size_t mnist_order[MNIST_PARAMS] = {7, 6, 5, 4, 2, 3, 0, 1};
+
+static size_t mnist_params(struct ctrun_param *params, int rank)
+{
+    size_t total = 0;
+
+    for (size_t p = 0; p < MNIST_PARAMS; p++) {
+        size_t n = 1;
+        float *data;
+
+        params[p] = (struct ctrun_param){.size = sizeof(struct ctrun_param),
+                                         .name = mnist[p].name,
+                                         .dtype = CTRUN_F32,
+                                         .dims = mnist[p].dims};
+        for (int i = 0; i < mnist[p].dims; i++)
+            n *= (size_t)(params[p].sizes[i] = mnist[p].sizes[i]);
+        data = calloc(n, sizeof *data);
+        for (size_t i = 0; i < n; i++)
+            data[i] = (float)(rank + 1) * (float)(p + 1);
+        params[p].data = data;
+        total += n;
+    }
+    return total;
+}
+
+static size_t numel(const struct ctrun_param *param)
+{
+    size_t n = 1;
+
+    for (int i = 0; i < param->dims; i++)
+        n *= (size_t)param->sizes[i];
+    return n;
+}
+
+static void mnist_body(struct ctrun_group *group, void *context)
+{
+    int rank = ctrun_group_rank(group);
+    int ranks = ctrun_group_size(group);
+    struct ctrun_param params[MNIST_PARAMS];
+    struct ctrun_ddp_stats stats = CTRUN_DDP_STATS_INIT;
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    CHECK(mnist_params(params, rank) == 1199882);
+    CHECK_OK(ctrun_ddp_create(&ddp, group, params, MNIST_PARAMS, NULL, &err));
+    for (size_t p = 0; p < MNIST_PARAMS; p++) /* rank 0's values are everyone's */
+        CHECK(((float *)params[p].data)[numel(&params[p]) - 1] == (float)(p + 1));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+        CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+        for (size_t k = 0; k < MNIST_PARAMS; k++) {
+            /* Rank 0's order wins, whatever order the others have. */
+            size_t p = rank == 0 ? mnist_order[k] : mnist_order[MNIST_PARAMS - 1 - k];
+            float *g = ctrun_ddp_grad(ddp, p);
+
+            for (size_t e = 0; e < numel(&params[p]); e++)
+                g[e] = (float)(rank + (int)p + i);
+            CHECK_OK(ctrun_ddp_grad_ready(ddp, p, NULL, &err));
+        }
+        CHECK_OK(ctrun_ddp_backward_end(ddp, NULL, &err));
+        for (size_t p = 0; p < MNIST_PARAMS; p++) {
+            const float *g = ctrun_ddp_grad(ddp, p);
+            float mean = (float)(ranks - 1) / 2 + (float)((int)p + i);
+
+            CHECK(g[0] == mean && g[numel(&params[p]) - 1] == mean);
+        }
+        CHECK_OK(ctrun_ddp_get_stats(ddp, &stats, &err));
+        CHECK(stats.iterations == (uint64_t)i + 1);
+        CHECK(stats.has_rebuilt_buckets == (i > 0));
+        CHECK(stats.bucket_count == (i > 0 ? 2 : 1));
+        CHECK(stats.bucket_bytes[0] == (i > 0 ? 4724264 : 4799528));
+        CHECK(stats.bucket_bytes[1] == (i > 0 ? 75264 : 0));
+    }
+    for (size_t p = 0; p < MNIST_PARAMS; p++)
+        free(params[p].data);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void mnist_buckets_are_rebuilt_in_rank_0s_order(void **state)
+{
+    (void)state;
+    run_ranks(1, mnist_body, NULL);
+    run_ranks(2, mnist_body, NULL);
+    run_ranks(4, mnist_body, NULL);
+}
+
+/* With find_unused the caps hold from the start, and nothing is ever rebuilt. */
+static void mnist_find_unused_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_param params[MNIST_PARAMS];
+    struct ctrun_ddp_stats stats = CTRUN_DDP_STATS_INIT;
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    options.find_unused = true;
+    mnist_params(params, 0);
+    CHECK_OK(ctrun_ddp_create(&ddp, group, params, MNIST_PARAMS, &options, &err));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+        CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+        for (size_t k = 0; k < MNIST_PARAMS; k++)
+            CHECK_OK(ctrun_ddp_grad_ready(ddp, mnist_order[k], NULL, &err));
+        CHECK_OK(ctrun_ddp_backward_end(ddp, NULL, &err));
+    }
+    CHECK_OK(ctrun_ddp_get_stats(ddp, &stats, &err));
+    CHECK(!stats.has_rebuilt_buckets && stats.bucket_count == 2);
+    CHECK(stats.bucket_bytes[0] == 5672 && stats.bucket_bytes[1] == 4793856);
+    for (size_t p = 0; p < MNIST_PARAMS; p++)
+        free(params[p].data);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void find_unused_keeps_its_first_buckets(void **state)
+{
+    (void)state;
+    run_ranks(2, mnist_find_unused_body, NULL);
+}
+
+/* Linear regression: W ranks with batch b do what one rank with batch W b does. */
+enum {
+    FEATURES = 37,
+    BATCH = 12,
+    STEPS = 20
+};
+
+struct shared {
+    float weights[RANKS_MAX][FEATURES + 1];
+};
+
+static float sample(int i, int f)
+{
+    return sinf((float)(i * 131 + f * 17));
+}
+
+static void regression_step(struct ctrun_ddp *ddp, float *weights, int first, int count)
+{
+    float *gw = ctrun_ddp_grad(ddp, 0);
+    float *gb = ctrun_ddp_grad(ddp, 1);
+    struct ctrun_error err;
+
+    ctrun_ddp_zero_grad(ddp, NULL, NULL);
+    for (int i = first; i < first + count; i++) {
+        float y = weights[FEATURES] - cosf((float)i);
+
+        for (int f = 0; f < FEATURES; f++)
+            y += weights[f] * sample(i, f);
+        for (int f = 0; f < FEATURES; f++)
+            gw[f] += 2 * y * sample(i, f) / (float)count;
+        *gb += 2 * y / (float)count;
+    }
+    CHECK_OK(ctrun_ddp_grad_ready(ddp, 1, NULL, &err));
+    CHECK_OK(ctrun_ddp_grad_ready(ddp, 0, NULL, &err));
+    CHECK_OK(ctrun_ddp_backward_end(ddp, NULL, &err));
+}
+
+static void regression_body(struct ctrun_group *group, void *context)
+{
+    struct shared *shared = context;
+    int rank = ctrun_group_rank(group);
+    int count = BATCH / ctrun_group_size(group);
+    float w[FEATURES + 1] = {0};
+    const struct ctrun_param params[] = {{.size = sizeof(struct ctrun_param),
+                                          .name = "w",
+                                          .data = w,
+                                          .dtype = CTRUN_F32,
+                                          .dims = 1,
+                                          .sizes = {FEATURES}},
+                                         {.size = sizeof(struct ctrun_param),
+                                          .name = "b",
+                                          .data = w + FEATURES,
+                                          .dtype = CTRUN_F32,
+                                          .dims = 0}};
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    for (int f = 0; f < FEATURES; f++)
+        w[f] = (float)(rank == 0) * 0.1f; /* the others learn it from rank 0 */
+    CHECK_OK(ctrun_ddp_create(&ddp, group, params, 2, NULL, &err));
+    for (int s = 0; s < STEPS; s++) {
+        CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+        CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+        regression_step(ddp, w, s * BATCH + rank * count, count);
+        for (int f = 0; f < FEATURES; f++)
+            w[f] -= 0.02f * ((float *)ctrun_ddp_grad(ddp, 0))[f];
+        w[FEATURES] -= 0.02f * *(float *)ctrun_ddp_grad(ddp, 1);
+    }
+    memcpy(shared->weights[rank], w, sizeof w);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void many_ranks_train_as_one_with_the_whole_batch(void **state)
+{
+    struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    float one[FEATURES + 1];
+
+    (void)state;
+    assert_true(shared != MAP_FAILED);
+    run_ranks(1, regression_body, shared);
+    memcpy(one, shared->weights[0], sizeof one);
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        run_ranks(ranks, regression_body, shared);
+        for (int r = 1; r < ranks; r++) /* every rank ends with the same bits */
+            assert_memory_equal(shared->weights[r], shared->weights[0], sizeof one);
+        for (int f = 0; f <= FEATURES; f++)
+            if (fabsf(shared->weights[0][f] - one[f]) > 1e-6f)
+                fail_msg("%d ranks: weight %d is %.9g, one rank has %.9g", ranks, f,
+                         (double)shared->weights[0][f], (double)one[f]);
+    }
+    assert_int_equal(munmap(shared, sizeof *shared), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_averages),
+        cmocka_unit_test(no_sync_accumulates_until_the_next_sync),
+        cmocka_unit_test(no_sync_counts_where_the_forward_is),
+        cmocka_unit_test(unused_parameters_average_over_all_ranks),
+        cmocka_unit_test(globally_unused_gradients_stay_as_they_were),
+        cmocka_unit_test(a_parameter_used_under_no_sync_is_used),
+        cmocka_unit_test(misuse_is_told_at_once),
+        cmocka_unit_test(a_forgotten_gradient_fails_on_every_rank_at_once),
+        cmocka_unit_test(t21_differing_models_fail_on_every_rank),
+        cmocka_unit_test(a_model_without_gradients_needs_no_ddp),
+        cmocka_unit_test(every_floating_type_has_its_buckets),
+        cmocka_unit_test(a_lost_rank_ends_the_step_on_the_others),
+        cmocka_unit_test(mnist_buckets_are_rebuilt_in_rank_0s_order),
+        cmocka_unit_test(find_unused_keeps_its_first_buckets),
+        cmocka_unit_test(many_ranks_train_as_one_with_the_whole_batch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's place from its environment, its line to the agent, and its last words. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/client/agent_socket.h"
+#include "worker_sdk/client/crash.h"
+#include "worker_sdk/client/progress.h"
+#include "worker_sdk/client/store.h"
+#include "worker_sdk/include/ctrun.h"
+#include "worker_sdk/wire/contract.h"
+#include "worker_sdk/wire/crash.h"
+#include "worker_sdk/wire/progress.h"
+#include "worker_sdk/wire/message.h"
+
+static const char *const names[] = {
+    CT_ENV_RANK,         CT_ENV_WORLD_SIZE,
+    CT_ENV_LOCAL_RANK,   CT_ENV_LOCAL_WORLD_SIZE,
+    CT_ENV_GROUP_RANK,   CT_ENV_MASTER_ADDR,
+    CT_ENV_MASTER_PORT,  CT_ENV_RESTART_COUNT,
+    CT_ENV_GENERATION,   CT_ENV_AGENT_SOCKET,
+    CT_ENV_ERROR_FILE,   CT_ENV_USE_AGENT_STORE,
+    CT_ENV_CRASH_REPORT,
+};
+
+/* Every story begins with an environment that says nothing. */
+static int setup(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    return 0;
+}
+
+static void set_good_environment(void)
+{
+    setenv(CT_ENV_RANK, "3", 1);
+    setenv(CT_ENV_WORLD_SIZE, "4", 1);
+    setenv(CT_ENV_LOCAL_RANK, "1", 1);
+    setenv(CT_ENV_LOCAL_WORLD_SIZE, "2", 1);
+    setenv(CT_ENV_GROUP_RANK, "1", 1);
+    setenv(CT_ENV_MASTER_ADDR, "localhost", 1);
+    setenv(CT_ENV_MASTER_PORT, "29500", 1);
+    setenv(CT_ENV_RESTART_COUNT, "2", 1);
+    setenv(CT_ENV_GENERATION, "18446744073709551615", 1);
+}
+
+/* A world of one asks no store. */
+static void set_lone_environment(void)
+{
+    set_good_environment();
+    setenv(CT_ENV_RANK, "0", 1);
+    setenv(CT_ENV_WORLD_SIZE, "1", 1);
+    setenv(CT_ENV_LOCAL_RANK, "0", 1);
+    setenv(CT_ENV_LOCAL_WORLD_SIZE, "1", 1);
+    setenv(CT_ENV_GROUP_RANK, "0", 1);
+}
+
+static void nothing_set_is_a_run_of_one(void **state)
+{
+    struct ctrun_session *session;
+
+    (void)state;
+    setenv(CT_ENV_RANK, "", 1); /* empty is not set */
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    assert_int_equal(ctrun_rank(session), 0);
+    assert_int_equal(ctrun_world_size(session), 1);
+    assert_int_equal(ctrun_local_world_size(session), 1);
+    assert_int_equal(ctrun_generation(session), 0);
+    ctrun_step(session, 1); /* no agent: nothing happens */
+    assert_false(ctrun_should_stop(session));
+    ctrun_close(session);
+    ctrun_close(NULL);
+}
+
+static void place_is_read_from_the_environment(void **state)
+{
+    struct ctrun_session *session;
+
+    (void)state;
+    set_good_environment();
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    assert_int_equal(ctrun_rank(session), 3);
+    assert_int_equal(ctrun_world_size(session), 4);
+    assert_int_equal(ctrun_local_rank(session), 1);
+    assert_int_equal(ctrun_local_world_size(session), 2);
+    assert_int_equal(ctrun_node_rank(session), 1);
+    assert_int_equal(ctrun_restart_count(session), 2);
+    assert_true(ctrun_generation(session) == UINT64_MAX);
+    ctrun_close(session);
+}
+
+static void every_wrong_variable_is_named(void **state)
+{
+    static const struct {
+        const char *name;
+        const char *value; /* NULL: not set */
+    } cases[] = {
+        {CT_ENV_RANK, NULL},           {CT_ENV_RANK, "4"},
+        {CT_ENV_RANK, "-1"},           {CT_ENV_RANK, "1x"},
+        {CT_ENV_WORLD_SIZE, NULL},     {CT_ENV_WORLD_SIZE, "0"},
+        {CT_ENV_LOCAL_RANK, "2"},      {CT_ENV_LOCAL_WORLD_SIZE, "5"},
+        {CT_ENV_GROUP_RANK, "4"},      {CT_ENV_MASTER_ADDR, NULL},
+        {CT_ENV_MASTER_PORT, NULL},    {CT_ENV_MASTER_PORT, "65536"},
+        {CT_ENV_RESTART_COUNT, "two"}, {CT_ENV_GENERATION, "-1"},
+    };
+    struct ctrun_session *session;
+    struct ctrun_error err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        set_good_environment();
+        if (cases[i].value)
+            setenv(cases[i].name, cases[i].value, 1);
+        else
+            unsetenv(cases[i].name);
+        assert_int_equal(ctrun_open(&session, NULL, &err), CTRUN_E_BAD_ENVIRONMENT);
+        assert_null(session);
+        if (!strstr(err.text, cases[i].name))
+            fail_msg("'%s' should name %s", err.text, cases[i].name);
+    }
+}
+
+static void a_lone_variable_is_no_run_of_one(void **state)
+{
+    struct ctrun_session *session;
+    struct ctrun_error err;
+
+    (void)state;
+    setenv(CT_ENV_MASTER_ADDR, "head", 1);
+    assert_int_equal(ctrun_open(&session, NULL, &err), CTRUN_E_BAD_ENVIRONMENT);
+    assert_non_null(strstr(err.text, "WORLD_SIZE is not set"));
+}
+
+/* An agent's end of the socket, at an abstract name of the kernel's choice. */
+static int listen_as_agent(char *name, size_t size)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    socklen_t length = sizeof addr.sun_family;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, length), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    length = sizeof addr;
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &length), 0);
+    assert_true(ct_format(name, size, "@%.*s",
+                          (int)(length - offsetof(struct sockaddr_un, sun_path) - 1),
+                          addr.sun_path + 1) > 0);
+    return fd;
+}
+
+/* Reads frames until one of `kind` came; the socket has a time limit. */
+static void expect_message(int fd, struct ct_buf *in, struct ct_message *out,
+                           enum ct_message_kind kind)
+{
+    struct ct_frame frame;
+    uint8_t *room;
+    int used;
+
+    while ((used = ct_frame_decode(ct_buf_data(in), ct_buf_length(in), &frame)) == 0) {
+        ssize_t n;
+
+        assert_int_equal(ct_buf_reserve(in, 512, &room), 0);
+        n = recv(fd, room, 512, 0);
+        assert_true(n > 0);
+        ct_buf_commit(in, (size_t)n);
+    }
+    assert_true(used > 0);
+    assert_int_equal(ct_message_decode(&frame, out, NULL), 0);
+    assert_int_equal(out->kind, kind);
+    ct_buf_consume(in, (size_t)used);
+}
+
+static void steps_go_up_and_the_wish_to_stop_comes_down(void **state)
+{
+    struct ct_message stop = {.kind = CT_MESSAGE_WORKER_SHOULD_STOP,
+                              .worker_should_stop = {.reason = "drain"}};
+    struct timeval limit = {.tv_sec = 30};
+    struct ctrun_session *session;
+    struct ct_message *message = calloc(1, sizeof *message);
+    struct ct_buf in;
+    struct ct_buf out;
+    char name[128];
+    int listener = listen_as_agent(name, sizeof name);
+    int fd;
+
+    (void)state;
+    ct_buf_init(&in, 4096);
+    ct_buf_init(&out, 4096);
+    set_lone_environment();
+    setenv(CT_ENV_AGENT_SOCKET, name, 1);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+    expect_message(fd, &in, message, CT_MESSAGE_WORKER_HELLO);
+    assert_int_equal(message->worker_hello.rank, 0);
+    assert_true(message->worker_hello.generation == UINT64_MAX);
+
+    for (uint64_t step = 1; step <= 1000000; step++)
+        ctrun_step(session, step);
+    expect_message(fd, &in, message, CT_MESSAGE_WORKER_PROGRESS);
+    expect_message(fd, &in, message, CT_MESSAGE_WORKER_STEP);
+    assert_int_equal(message->worker_step.step, 1); /* the first is told at once */
+
+    assert_false(ctrun_should_stop(session));
+    assert_int_equal(ct_message_encode(&out, &stop), 0);
+    for (size_t i = 0; i < ct_buf_length(&out); i++) { /* in as many pieces as can be */
+        assert_false(ctrun_should_stop(session));
+        assert_int_equal(send(fd, ct_buf_data(&out) + i, 1, 0), 1);
+    }
+    assert_true(ctrun_should_stop(session));
+    assert_true(ctrun_should_stop(session));
+
+    ctrun_close(session);
+    do
+        expect_message(fd, &in, message, CT_MESSAGE_WORKER_STEP);
+    while (message->worker_step.step != 1000000); /* the last one is told when we end */
+    ct_buf_deinit(&in);
+    ct_buf_deinit(&out);
+    free(message);
+    close(fd);
+    close(listener);
+}
+
+static void the_loss_of_a_node_comes_down_and_stays(void **state)
+{
+    struct ct_message stop = {.kind = CT_MESSAGE_WORKER_SHOULD_STOP};
+    struct ct_message lost = {.kind = CT_MESSAGE_WORKER_NODE_LOST,
+                              .worker_node_lost = {.text = "node b is lost"}};
+    struct ct_agent_socket agent;
+    struct ctrun_error err;
+    struct ct_buf out;
+    char name[128];
+    int listener = listen_as_agent(name, sizeof name);
+    int fd;
+
+    (void)state;
+    ct_buf_init(&out, 4096);
+    ct_agent_socket_init(&agent, name, 3, 1);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(ct_message_encode(&out, &stop), 0);
+    assert_int_equal(send(fd, ct_buf_data(&out), ct_buf_length(&out), 0),
+                     (ssize_t)ct_buf_length(&out));
+    assert_true(ct_agent_socket_should_stop(&agent));
+    assert_int_equal(ct_agent_socket_check_loss(&agent, &err), 0);
+    ct_buf_consume(&out, ct_buf_length(&out));
+    assert_int_equal(ct_message_encode(&out, &lost), 0);
+    for (size_t i = 0; i < ct_buf_length(&out); i++) {
+        assert_int_equal(ct_agent_socket_check_loss(&agent, &err), 0);
+        assert_int_equal(send(fd, ct_buf_data(&out) + i, 1, 0), 1);
+    }
+    assert_int_equal(ct_agent_socket_check_loss(&agent, &err), CTRUN_E_PEER_LOST);
+    assert_string_equal(err.text, "node b is lost");
+    close(fd);
+    assert_int_equal(ct_agent_socket_check_loss(&agent, NULL), CTRUN_E_PEER_LOST);
+    ct_agent_socket_deinit(&agent);
+    ct_buf_deinit(&out);
+    close(listener);
+}
+
+/* The descriptor that comes with the next bytes, which are appended to `in`; -1: none came. */
+static int receive_descriptor(int fd, struct ct_buf *in)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    uint8_t bytes[256];
+    struct iovec data = {.iov_base = bytes, .iov_len = sizeof bytes};
+    struct msghdr packet = {.msg_iov = &data,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
+    const ssize_t n = recvmsg(fd, &packet, MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *head = CMSG_FIRSTHDR(&packet);
+    int passed = -1;
+
+    assert_true(n > 0);
+    assert_int_equal(ct_buf_append(in, bytes, (size_t)n), 0);
+    if (head)
+        memcpy(&passed, CMSG_DATA(head), sizeof passed);
+    return passed;
+}
+
+static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
+{
+    struct ctrun_session *session;
+    struct ct_message *message = calloc(1, sizeof *message);
+    struct ct_crash record;
+    struct ct_buf in;
+    char name[128];
+    int listener = listen_as_agent(name, sizeof name);
+    int passed = -1;
+    int fd;
+
+    (void)state;
+    ct_buf_init(&in, 4096);
+    set_good_environment();
+    setenv(CT_ENV_AGENT_SOCKET, name, 1);
+    setenv(CT_ENV_CRASH_REPORT, "1", 1);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    while (passed < 0)
+        passed = receive_descriptor(fd, &in);
+    expect_message(fd, &in, message, CT_MESSAGE_WORKER_HELLO);
+    expect_message(fd, &in, message, CT_MESSAGE_WORKER_CRASH_RECORD);
+    assert_int_equal(message->worker_crash_record.size, sizeof record);
+    assert_int_equal(pread(passed, &record, sizeof record, 0), sizeof record);
+    assert_int_equal(record.magic, CT_CRASH_MAGIC);
+    assert_int_equal(record.state, CT_CRASH_EMPTY);
+    assert_int_equal(ctrun_crash_report(session, NULL),
+                     0); /* again: this thread's stack */
+    ctrun_close(session);
+
+    setenv(CT_ENV_CRASH_REPORT, "on", 1);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), CTRUN_E_BAD_ENVIRONMENT);
+    close(passed);
+    close(fd);
+    close(listener);
+    ct_buf_deinit(&in);
+    free(message);
+}
+
+static void the_last_step_can_be_read_though_it_was_never_sent(void **state)
+{
+    struct ctrun_session *session;
+    struct ct_message *message = calloc(1, sizeof *message);
+    struct ct_progress page;
+    struct ct_buf in;
+    char name[128];
+    int listener = listen_as_agent(name, sizeof name);
+    int passed = -1;
+    int fd;
+
+    (void)state;
+    ct_buf_init(&in, 4096);
+    set_good_environment();
+    setenv(CT_ENV_AGENT_SOCKET, name, 1);
+    setenv(CT_ENV_CRASH_REPORT, "0", 1);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    for (uint64_t step = 1; step <= 400; step++)
+        ctrun_step(session, step);
+    while (passed < 0)
+        passed = receive_descriptor(fd, &in);
+    expect_message(fd, &in, message, CT_MESSAGE_WORKER_HELLO);
+    expect_message(fd, &in, message, CT_MESSAGE_WORKER_PROGRESS);
+    assert_int_equal(pread(passed, &page, sizeof page, 0), sizeof page);
+    assert_int_equal(page.magic, CT_PROGRESS_MAGIC);
+    assert_int_equal(page.step, 400);
+    assert_int_equal(page.waits, 0);
+    ct_progress_begin_wait();
+    assert_int_equal(pread(passed, &page, sizeof page, 0), sizeof page);
+    assert_int_equal(page.waits, 1);
+    ct_progress_end_wait();
+    ctrun_close(session);
+    close(passed);
+    close(fd);
+    close(listener);
+    ct_buf_deinit(&in);
+    free(message);
+}
+
+/* A daemon closes all that it has inherited, and opens something else there. */
+static void a_child_leaves_the_number_of_its_parent_s_record_alone(void **state)
+{
+    const int record = ct_crash_arm();
+    pid_t child;
+    int status;
+
+    (void)state;
+    assert_true(record >= 0);
+    if ((child = fork()) == 0) {
+        int own;
+
+        if (dup2(STDERR_FILENO, record) != record || (own = ct_crash_arm()) < 0)
+            _exit(2);
+        _exit(own == record);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    ct_crash_disarm();
+}
+
+static void an_agent_that_dies_or_talks_nonsense_is_ignored(void **state)
+{
+    struct ctrun_session *session;
+    char name[128];
+    int listener = listen_as_agent(name, sizeof name);
+    int fd;
+
+    (void)state;
+    set_lone_environment();
+    setenv(CT_ENV_AGENT_SOCKET, name, 1);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_int_equal(send(fd, "GET / HTTP/1.0\r\n", 16, 0), 16);
+    assert_false(ctrun_should_stop(session));
+    close(fd);
+    ctrun_step(session, 1);
+    ctrun_close(session);
+
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    close(fd);
+    for (uint64_t step = 0; step < 10; step++)
+        ctrun_step(session, step); /* no SIGPIPE */
+    assert_false(ctrun_should_stop(session));
+    ctrun_close(session);
+
+    close(listener);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0); /* nobody listens any more */
+    ctrun_step(session, 1);
+    ctrun_close(session);
+}
+
+static void last_words_are_in_torchruns_form(void **state)
+{
+    struct ctrun_error err = {.code = CTRUN_E_PEER_LOST, .text = "rank 1 \"is\"\ngone"};
+    static const char begin[] =
+        "{\"message\": {\"message\": \"E_PEER_LOST: rank 1 \\\"is\\\"\\u000agone\", "
+        "\"extraInfo\": {\"py_callstack\": \"E_PEER_LOST: rank 1 "
+        "\\\"is\\\"\\u000agone\", "
+        "\"timestamp\": \"";
+    char path[] = "/tmp/ctrun_session_XXXXXX";
+    char file[64];
+    char text[2048] = "";
+    FILE *f;
+
+    (void)state;
+    assert_int_equal(ctrun_fail_worker(&err), 1); /* no file wanted */
+    assert_non_null(mkdtemp(path));
+    (void)ct_format(file, sizeof file, "%s/error.json", path);
+    setenv(CT_ENV_ERROR_FILE, file, 1);
+    assert_int_equal(ctrun_fail_worker(&err), 1);
+    assert_non_null(f = fopen(file, "re"));
+    assert_true(fread(text, 1, sizeof text - 1, f) > 0);
+    fclose(f);
+    assert_memory_equal(text, begin, sizeof begin - 1);
+    assert_string_equal(text + strspn(text + sizeof begin - 1, "0123456789") +
+                            sizeof begin - 1,
+                        "\", \"ctrun_error\": -20008}}}\n");
+    memset(err.text, 1, sizeof err.text - 1); /* the longest that escaping can make */
+    err.text[sizeof err.text - 1] = '\0';
+    assert_int_equal(ctrun_fail_worker(&err), 1);
+    assert_int_equal(ctrun_fail_worker(NULL), 1);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(path), 0); /* no temporary file is left */
+}
+
+static void a_store_needs_an_address(void **state)
+{
+    struct ctrun_session *session;
+    struct ctrun_store *store;
+    struct ctrun_error err;
+
+    (void)state;
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    assert_int_equal(ctrun_store_open(&store, session, &err), CTRUN_E_BAD_ENVIRONMENT);
+    assert_non_null(strstr(err.text, "MASTER_ADDR"));
+    ctrun_store_close(store);
+    ctrun_close(session);
+}
+
+/* What no other try mends ends at once, and the time-out is not what it took. */
+static void a_store_that_cannot_be_asked_tells_the_time_that_was_tried(void **state)
+{
+    struct ctrun_store *store = NULL;
+    struct rlimit before, none;
+    struct ctrun_error err;
+    int rc;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    rc = ct_store_connect(&store, "127.0.0.1", 1, 3600000, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(rc, CTRUN_E_UNREACHABLE);
+    assert_null(store);
+    assert_non_null(strstr(err.text, "Too many open files"));
+    assert_null(strstr(err.text, "3600.0 s"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(nothing_set_is_a_run_of_one, setup),
+        cmocka_unit_test_setup(place_is_read_from_the_environment, setup),
+        cmocka_unit_test_setup(every_wrong_variable_is_named, setup),
+        cmocka_unit_test_setup(a_lone_variable_is_no_run_of_one, setup),
+        cmocka_unit_test_setup(steps_go_up_and_the_wish_to_stop_comes_down, setup),
+        cmocka_unit_test(the_loss_of_a_node_comes_down_and_stays),
+        cmocka_unit_test(the_last_step_can_be_read_though_it_was_never_sent),
+        cmocka_unit_test_setup(the_crash_record_is_handed_over_when_it_is_asked_for,
+                               setup),
+        cmocka_unit_test(a_child_leaves_the_number_of_its_parent_s_record_alone),
+        cmocka_unit_test_setup(an_agent_that_dies_or_talks_nonsense_is_ignored, setup),
+        cmocka_unit_test_setup(last_words_are_in_torchruns_form, setup),
+        cmocka_unit_test_setup(a_store_needs_an_address, setup),
+        cmocka_unit_test(a_store_that_cannot_be_asked_tells_the_time_that_was_tried),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

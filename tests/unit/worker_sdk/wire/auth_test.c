@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/wire/auth.h"
+
+static uint8_t agent_nonce[CT_NONCE_BYTES];  /* 0, 1, 2, ... */
+static uint8_t server_nonce[CT_NONCE_BYTES]; /* 32, 33, ... */
+static uint8_t opening[CT_PROOF_BYTES];      /* 64, 65, ... */
+static const struct ct_auth_scope scope = {.run_id = "job",
+                                           .agent_nonce = agent_nonce,
+                                           .server_nonce = server_nonce,
+                                           .opening = opening};
+
+static struct ct_auth_token token_of(uint8_t byte, size_t length)
+{
+    struct ct_auth_token token = {.length = length};
+
+    memset(token.bytes, byte, length);
+    return token;
+}
+
+static int fill_nonces(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CT_NONCE_BYTES; i++) {
+        agent_nonce[i] = (uint8_t)i;
+        server_nonce[i] = (uint8_t)(i + CT_NONCE_BYTES);
+        opening[i] = (uint8_t)(i + 2 * CT_NONCE_BYTES);
+    }
+    return 0;
+}
+
+/* The keys are those of RFC 4231's cases 1, 2 and 6 (shorter and longer than a block), the
+ * proofs were computed by Python's hmac from the layout in auth.h. */
+static void proofs_have_their_golden_bytes(void **state)
+{
+    static const struct {
+        uint8_t byte;
+        size_t length;
+        const char *agent, *server;
+    } golden[] = {
+        {0x0b, 20, "43600e1cdc181d7c1c1c037d22377c67e338fba500d738212a048ab904408d0a",
+         "5609e170797f078c5993edc65462eaf8deb102da5cc1d1a2f0989c4b097141d6"},
+        {0, 4, "2a918624eeb59fd7043f09710dfa5896a617084056e27bf5a6df6a299992e911",
+         "3a55a34c3e9a35bc6b60aa48b6c96088cc065c0b76995befa748662a7e1f7bc5"},
+        {0xaa, 131, "ad29f0e587141e2853dff55d070c071929ee4baeb6170cd3850afe60c6ac226d",
+         "f669f77deec24c449ec0c32068a3c55e2a38f8e5e2108ae6ff8902a16a388aa0"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
+        struct ct_auth_token token = token_of(golden[i].byte, golden[i].length);
+
+        if (golden[i].byte == 0)
+            memcpy(token.bytes, "Jefe", 4);
+        for (int side = CT_AUTH_AGENT; side <= CT_AUTH_SERVER; side++) {
+            uint8_t proof[CT_PROOF_BYTES];
+            char hex[2 * CT_PROOF_BYTES + 1];
+
+            ct_auth_prove(proof, &token, (enum ct_auth_side)side, &scope);
+            for (int b = 0; b < CT_PROOF_BYTES; b++)
+                (void)snprintf(hex + 2 * b, 3, "%02x", proof[b]);
+            assert_string_equal(hex, side == CT_AUTH_AGENT ? golden[i].agent
+                                                           : golden[i].server);
+        }
+    }
+}
+
+static void a_proof_counts_for_its_token_run_side_and_nonces_only(void **state)
+{
+    const struct ct_auth_token token = token_of('t', 32), other = token_of('o', 32),
+                               longer = token_of('t', 33), none = {0};
+    struct ct_auth_scope other_run = scope, replayed = scope, reflected = scope,
+                         changed = scope;
+    uint8_t proof[CT_PROOF_BYTES];
+
+    (void)state;
+    other_run.run_id = "jo";
+    replayed.server_nonce = agent_nonce;
+    reflected.agent_nonce = server_nonce;
+    reflected.server_nonce = agent_nonce;
+    changed.opening = agent_nonce;
+    ct_auth_prove(proof, &token, CT_AUTH_AGENT, &scope);
+    assert_true(ct_auth_check(proof, &token, CT_AUTH_AGENT, &scope));
+    assert_false(ct_auth_check(proof, &token, CT_AUTH_SERVER, &scope));
+    assert_false(ct_auth_check(proof, &token, CT_AUTH_SERVER, &reflected));
+    assert_false(ct_auth_check(proof, &token, CT_AUTH_AGENT, &reflected));
+    assert_false(ct_auth_check(proof, &token, CT_AUTH_AGENT, &replayed));
+    assert_false(ct_auth_check(proof, &token, CT_AUTH_AGENT, &other_run));
+    assert_false(ct_auth_check(proof, &token, CT_AUTH_AGENT, &changed));
+    assert_false(ct_auth_check(proof, &other, CT_AUTH_AGENT, &scope));
+    assert_false(ct_auth_check(proof, &longer, CT_AUTH_AGENT, &scope));
+    for (int bit = 0; bit < 8 * CT_PROOF_BYTES; bit++) {
+        proof[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_false(ct_auth_check(proof, &token, CT_AUTH_AGENT, &scope));
+        proof[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    ct_auth_prove(proof, &none, CT_AUTH_AGENT, &scope);
+    assert_false(ct_auth_check(proof, &none, CT_AUTH_AGENT, &scope));
+}
+
+static void every_field_of_resume_and_hello_is_covered(void **state)
+{
+    struct ct_hello hello = {.run_id = "job", .host = "n1", .min_nodes = 2};
+    struct ct_resume none = {0}, resume = {.id = 1, .key = 2, .generation = 3};
+    uint8_t hash[4][CT_PROOF_BYTES];
+
+    (void)state;
+    assert_int_equal(ct_auth_hash_opening(hash[0], &none, &hello), 0);
+    assert_int_equal(ct_auth_hash_opening(hash[1], &resume, &hello), 0);
+    resume.state = CT_RESUME_STOPPED;
+    assert_int_equal(ct_auth_hash_opening(hash[2], &resume, &hello), 0);
+    hello.min_nodes = 1;
+    assert_int_equal(ct_auth_hash_opening(hash[3], &resume, &hello), 0);
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++)
+            assert_memory_not_equal(hash[i], hash[j], CT_PROOF_BYTES);
+}
+
+static void nonces_and_tokens_differ_every_time(void **state)
+{
+    uint8_t a[CT_NONCE_BYTES] = {0}, b[CT_NONCE_BYTES];
+    struct ct_auth_token one = {0}, two = {0};
+
+    (void)state;
+    assert_true(ct_auth_nonce_is_zero(a));
+    assert_int_equal(ct_auth_make_nonce(a), 0);
+    assert_int_equal(ct_auth_make_nonce(b), 0);
+    assert_false(ct_auth_nonce_is_zero(a));
+    assert_memory_not_equal(a, b, sizeof a);
+    assert_int_equal(ct_auth_token_generate(&one, NULL), 0);
+    assert_int_equal(ct_auth_token_generate(&two, NULL), 0);
+    assert_int_equal(one.length, 32);
+    assert_memory_not_equal(one.bytes, two.bytes, 32);
+    ct_auth_token_wipe(&one);
+    assert_int_equal(one.length, 0);
+    assert_true(ct_auth_nonce_is_zero(one.bytes));
+}
+
+static int read_file(struct ct_auth_token *token, const char *text, mode_t mode,
+                     struct ctrun_error *err)
+{
+    char path[] = "/tmp/ctrun-auth-test-XXXXXX";
+    const int fd = mkstemp(path);
+    int rc;
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (int)strlen(text));
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+    rc = ct_auth_token_read(token, path, err);
+    if (rc < 0 && err)
+        assert_non_null(strstr(err->text, path));
+    unlink(path);
+    return rc;
+}
+
+static void a_token_file_is_read_without_the_blanks_behind(void **state)
+{
+    struct ct_auth_token token;
+
+    (void)state;
+    assert_int_equal(read_file(&token, "0123456789abcdef \r\n", 0600, NULL), 0);
+    assert_int_equal(token.length, 16);
+    assert_memory_equal(token.bytes, "0123456789abcdef", 16);
+    assert_int_equal(read_file(&token, "0123456789 abcdef", 0440, NULL), 0);
+    assert_int_equal(token.length, 17);
+}
+
+static void a_token_file_that_is_no_secret_is_refused(void **state)
+{
+    static const mode_t modes[] = {0604, 0602, 0601, 0644, 0666};
+    struct ct_auth_token token;
+    struct ctrun_error err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        assert_int_equal(read_file(&token, "0123456789abcdef", modes[i], &err),
+                         CTRUN_E_USAGE);
+        assert_int_equal(err.code, CTRUN_E_USAGE);
+        assert_non_null(strstr(err.text, "chmod 600"));
+        assert_null(strstr(err.text, "0123456789abcdef"));
+    }
+}
+
+static void a_token_that_is_too_short_or_too_long_is_refused(void **state)
+{
+    char text[CT_AUTH_TOKEN_MAX_BYTES + 200] = {0};
+    struct ct_auth_token token;
+    struct ctrun_error err;
+
+    (void)state;
+    assert_int_equal(read_file(&token, "", 0600, &err), CTRUN_E_USAGE);
+    assert_int_equal(read_file(&token, "0123456789abcde\n\n", 0600, &err),
+                     CTRUN_E_USAGE);
+    assert_null(strstr(err.text, "0123456789abcde"));
+    memset(text, 'x', CT_AUTH_TOKEN_MAX_BYTES);
+    assert_int_equal(read_file(&token, text, 0600, NULL), 0);
+    assert_int_equal(token.length, CT_AUTH_TOKEN_MAX_BYTES);
+    memset(text, 'x', CT_AUTH_TOKEN_MAX_BYTES + 1);
+    assert_int_equal(read_file(&token, text, 0600, NULL), CTRUN_E_USAGE);
+    memset(text, 'x', sizeof text - 1);
+    assert_int_equal(read_file(&token, text, 0600, NULL), CTRUN_E_USAGE);
+    assert_int_equal(ct_auth_token_read(&token, "/nonexistent/token", &err),
+                     CTRUN_E_USAGE);
+    assert_int_equal(ct_auth_token_read(&token, "/", &err), CTRUN_E_USAGE);
+}
+
+static void the_environment_loses_the_token(void **state)
+{
+    struct ct_auth_token token = {0};
+    struct ctrun_error err;
+    char *text;
+
+    (void)state;
+    assert_int_equal(unsetenv(CT_ENV_TOKEN), 0);
+    assert_int_equal(ct_auth_token_take_env(&token, &err), 0);
+    assert_int_equal(setenv(CT_ENV_TOKEN, "0123456789abcdef", 1), 0);
+    text = getenv(CT_ENV_TOKEN);
+    assert_int_equal(ct_auth_token_take_env(&token, &err), 1);
+    assert_int_equal(token.length, 16);
+    assert_null(getenv(CT_ENV_TOKEN));
+    assert_int_equal(*text, '\0'); /* what /proc/PID/environ would show */
+    assert_int_equal(setenv(CT_ENV_TOKEN, "short", 1), 0);
+    assert_int_equal(ct_auth_token_take_env(&token, &err), CTRUN_E_USAGE);
+    assert_null(getenv(CT_ENV_TOKEN));
+    assert_null(strstr(err.text, "short"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(proofs_have_their_golden_bytes),
+        cmocka_unit_test(a_proof_counts_for_its_token_run_side_and_nonces_only),
+        cmocka_unit_test(every_field_of_resume_and_hello_is_covered),
+        cmocka_unit_test(nonces_and_tokens_differ_every_time),
+        cmocka_unit_test(a_token_file_is_read_without_the_blanks_behind),
+        cmocka_unit_test(a_token_file_that_is_no_secret_is_refused),
+        cmocka_unit_test(a_token_that_is_too_short_or_too_long_is_refused),
+        cmocka_unit_test(the_environment_loses_the_token),
+    };
+    return cmocka_run_group_tests(tests, fill_nonces, NULL);
+}

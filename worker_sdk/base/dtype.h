@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What element types are; their sizes are public. */
+#ifndef CT_BASE_DTYPE_H
+#define CT_BASE_DTYPE_H
+
+#include <stdbool.h>
+
+#include "worker_sdk/include/ctrun.h"
+
+bool ct_dtype_is_float(enum ctrun_dtype dtype);
+
+#endif

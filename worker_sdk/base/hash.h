@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* FNV-1a with 64 bits: finds differences that happen by mistake, resists nobody. Pure. */
+#ifndef CT_BASE_HASH_H
+#define CT_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CT_HASH_START UINT64_C(0xcbf29ce484222325)
+#define CT_HASH_PRIME UINT64_C(0x100000001b3)
+
+/* The hash of what `hash` stands for, and of these bytes behind it. */
+static inline uint64_t ct_hash_add(uint64_t hash, const void *data, size_t length)
+{
+    const uint8_t *at = (const uint8_t *)data;
+
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ at[i]) * CT_HASH_PRIME;
+    return hash;
+}
+
+static inline uint64_t ct_hash(const void *data, size_t length)
+{
+    return ct_hash_add(CT_HASH_START, data, length);
+}
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text from another machine or user, made fit for a terminal, a log and JSON. Whatever a frame
+ * brings passes here before anybody sees it (bytes.h: ct_read_str); tests/lint/foreign.sh holds
+ * that. */
+#ifndef CT_BASE_PLAIN_H
+#define CT_BASE_PLAIN_H
+
+#include <stdbool.h>
+
+/* Replaces by '?', byte for byte: control characters (those of C1 and those that turn the
+ * direction of text, too) and what is no UTF-8. keeps_lines: newlines and tabs stay. */
+void ct_make_plain(char *text, bool keeps_lines);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines that somebody else can cause as often as he likes: one in ten seconds, which says how
+ * many were left out. Who fills a log must not hide what else is in it, and must still be found.
+ *
+ *     ct_log_seldom(&server->refused, CTRUN_LOG_WARN, "refused %s: no token", address);
+ *     warning: refused 10.1.2.3: no token (and 41 more like it before)
+ */
+#ifndef CT_BASE_SELDOM_H
+#define CT_BASE_SELDOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker_sdk/base/log.h"
+
+enum {
+    CT_SELDOM_MS = 10000 /* between two lines of one kind */
+};
+
+/* One kind of line. Zeroed at first; one thread at a time. */
+struct ct_seldom {
+    uint64_t untold;  /* since the last line */
+    uint64_t told_ms; /* when that was; 0: never */
+};
+
+enum {
+    CT_OFTEN_LINES = 256 /* in CT_SELDOM_MS: what many honest ones may cause at once */
+};
+
+/* The same for lines that are news, each of them, unless there are too many. */
+struct ct_often {
+    uint64_t untold;
+    uint64_t since_ms; /* of the lines that are counted; 0: none */
+    uint32_t count;
+};
+
+/* True when a line is due; then *more are those of before that had none. Pure. */
+bool ct_often_is_due(struct ct_often *often, uint64_t now_ms, uint64_t *more);
+/* As ct_log(), when a line is due. */
+__attribute__((format(printf, 3, 4))) void
+ct_log_often(struct ct_often *often, enum ctrun_log_level level, const char *fmt, ...);
+
+/* True when a line is due; then *more are those of before that had none. Pure. */
+bool ct_seldom_is_due(struct ct_seldom *seldom, uint64_t now_ms, uint64_t *more);
+/* As ct_log(), when a line is due. */
+__attribute__((format(printf, 3, 4))) void ct_log_seldom(struct ct_seldom *seldom,
+                                                         enum ctrun_log_level level,
+                                                         const char *fmt, ...);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/base/signal_name.h"
+
+#include <signal.h>
+#include <stddef.h>
+
+static const char *const names[] = {
+#define NAME(name) [SIG##name] = #name
+    NAME(HUP),    NAME(INT),  NAME(QUIT),  NAME(ILL),  NAME(TRAP), NAME(ABRT),
+    NAME(BUS),    NAME(FPE),  NAME(KILL),  NAME(USR1), NAME(SEGV), NAME(USR2),
+    NAME(PIPE),   NAME(ALRM), NAME(TERM),  NAME(CHLD), NAME(CONT), NAME(STOP),
+    NAME(TSTP),   NAME(TTIN), NAME(TTOU),  NAME(URG),  NAME(XCPU), NAME(XFSZ),
+    NAME(VTALRM), NAME(PROF), NAME(WINCH), NAME(PWR),  NAME(SYS),  [SIGPOLL] = "POLL",
+#ifdef SIGSTKFLT /* not on every processor */
+    NAME(STKFLT),
+#endif
+#undef NAME
+};
+
+const char *ct_signal_name(int signal)
+{
+    const int count = (int)(sizeof names / sizeof *names);
+
+    return signal > 0 && signal < count ? names[signal] : NULL;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small text files, such as those of /proc and /sys: one open(), one read(). */
+#ifndef CT_BASE_SMALL_FILE_H
+#define CT_BASE_SMALL_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* The first size - 1 bytes of the file, terminated; "" on failure. Their number, or -errno.
+ * Async-signal-safe. */
+ssize_t ct_small_file_read(char *dst, size_t size, const char *path);
+/* The same, of the first line, without its newline. */
+ssize_t ct_small_file_line(char *dst, size_t size, const char *path);
+/* When process `pid` was started, in clock ticks since boot; with the pid it names a process for
+ * ever. 0: there is none, or nobody knows. */
+uint64_t ct_small_file_started(pid_t pid);
+/* Whether the process with this pid and start is certainly gone: no process has the pid, or one
+ * that was started at another time. False also where that could not be read. */
+bool ct_small_file_has_ended(pid_t pid, uint64_t started);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A small file, read whole. */
+#ifndef CT_BASE_WHOLE_FILE_H
+#define CT_BASE_WHOLE_FILE_H
+
+#include <stddef.h>
+#include <sys/stat.h>
+
+/* Reads a regular file of at most max_bytes; *text is NUL-terminated and owned by the caller, NULL
+ * on failure. A FIFO or a device in its place does not make us wait. `info` may be NULL; it is
+ * the file's when rc is 0, -EBADMSG or -EFBIG.
+ * 0, -errno, or -EBADMSG: no regular file; -EFBIG; -ENOMEM. */
+int ct_whole_file_read(const char *path, size_t max_bytes, char **text, size_t *length,
+                       struct stat *info);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/client/progress.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "worker_sdk/wire/progress.h"
+
+static struct ct_progress unshared; /* until somebody asks for the page */
+static struct ct_progress *_Atomic page = &unshared;
+static int page_fd = -1;
+static pid_t owner;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static int make_page(void)
+{
+    const int fd = memfd_create("ctrun-progress", MFD_CLOEXEC);
+    struct ct_progress *memory;
+    int rc;
+
+    if (fd < 0)
+        return -errno;
+    if (ftruncate(fd, sizeof *memory) < 0 ||
+        (memory = mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                       0)) == MAP_FAILED) {
+        rc = -errno;
+        close(fd);
+        return rc;
+    }
+    memory->magic = CT_PROGRESS_MAGIC;
+    memory->waits = atomic_load(&page->waits);
+    page =
+        memory; /* another thread may still be at the old one: it is never unmapped */
+    page_fd = fd;
+    owner = getpid();
+    return 0;
+}
+
+/* A child writes on a page of its own: its parent's is not about it. */
+int ct_progress_open(void)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&mutex);
+    if (owner != getpid())
+        rc = make_page();
+    if (rc == 0)
+        rc = page_fd;
+    pthread_mutex_unlock(&mutex);
+    return rc;
+}
+
+void ct_progress_step(uint64_t step, uint64_t now_ms)
+{
+    struct ct_progress *to = page;
+
+    atomic_store_explicit(&to->step, step, memory_order_relaxed);
+    atomic_store_explicit(&to->step_ms, now_ms, memory_order_release);
+}
+
+void ct_progress_begin_wait(void)
+{
+    (void)atomic_fetch_add_explicit(&page->waits, 1, memory_order_relaxed);
+}
+
+void ct_progress_end_wait(void)
+{
+    (void)atomic_fetch_sub_explicit(&page->waits, 1, memory_order_relaxed);
+}

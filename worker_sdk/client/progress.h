@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The page on which this process says how far it has come (wire/progress.h). One a process; it stays
+ * until the process ends. Any thread; nothing blocks. */
+#ifndef CT_CLIENT_PROGRESS_H
+#define CT_CLIENT_PROGRESS_H
+
+#include <stdint.h>
+
+/* Its descriptor, which stays ours; made by the first call. Or a negative errno. */
+int ct_progress_open(void);
+void ct_progress_step(uint64_t step, uint64_t now_ms);
+/* Around a call that waits for other ranks. */
+void ct_progress_begin_wait(void);
+void ct_progress_end_wait(void);
+
+#endif

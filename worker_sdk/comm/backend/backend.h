@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What carries a group: one call, one table of functions.
+ *
+ * comm.c checks the arguments, numbers the calls and hands them to a back end one after the
+ * other; only abort() comes from other threads. A host back end has one call at a time; one of a
+ * device (enqueue is there) has as many on their way as there are. A back end that cannot
+ * finish a call kills the whole group: all members get the same code and sentence. */
+#ifndef CT_COMM_BACKEND_H
+#define CT_COMM_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker_sdk/comm/backend/place.h"
+
+enum ct_call_kind {
+    CT_CALL_ALL_REDUCE = 1,
+    CT_CALL_REDUCE,
+    CT_CALL_BROADCAST,
+    CT_CALL_ALL_GATHER,
+    CT_CALL_REDUCE_SCATTER,
+    CT_CALL_BARRIER,
+    /* Collectives that are made of messages, once all have agreed on them. */
+    CT_CALL_ALL_TO_ALL,
+    CT_CALL_ALL_TO_ALL_V,
+    CT_CALL_ALL_GATHER_V,
+    CT_CALL_GATHER,
+    CT_CALL_SCATTER,
+    /* Messages that only their two ends know of. */
+    CT_CALL_SEND,
+    CT_CALL_RECV,
+    CT_CALL_BATCH,
+    /* Of this rank alone, in order with the calls of its group; device back ends only. */
+    CT_CALL_COPY,
+    CT_CALL_CLEAR,
+};
+
+/* One message, and how far it is. What a member sends to itself is two of them, the send first. */
+enum {
+    CT_HEADER_BYTES = 32
+};
+struct ct_message {
+    int peer; /* index in the group */
+    bool is_send;
+    const void *from; /* of a send; borrowed */
+    void *to;         /* of a receive */
+    size_t bytes;
+    enum ctrun_dtype dtype;
+    size_t done; /* bytes of the header and of the data */
+    unsigned char header[CT_HEADER_BYTES];
+};
+
+struct ct_call {
+    enum ct_call_kind kind;
+    const void *in; /* what this rank gives: count elements; borrowed */
+    void *out;      /* what it gets; the same pointer where the call works in place */
+    size_t count;   /* REDUCE_SCATTER: of one member's part */
+    size_t bytes;   /* count elements of dtype */
+    enum ctrun_dtype dtype;
+    enum ctrun_op op;
+    int divisor;          /* of an AVG: the size of the group; else 1 */
+    int peer;             /* root, receiver or sender, as index in the group */
+    uint64_t number;      /* counts the collectives of the group from 1; for people */
+    uint64_t deadline_ms; /* monotonic */
+    struct ct_message *messages; /* in their order; owned by whoever has the call */
+    size_t message_count;
+    bool is_complete;     /* all messages are through */
+    struct ct_call *next; /* which runs at the same time; see move() */
+};
+
+static inline bool ct_call_has_messages(const struct ct_call *call)
+{
+    return call->kind >= CT_CALL_ALL_TO_ALL && call->kind <= CT_CALL_BATCH;
+}
+
+static inline bool ct_call_is_p2p(const struct ct_call *call)
+{
+    return call->kind >= CT_CALL_SEND && call->kind <= CT_CALL_BATCH;
+}
+
+/* Bytes of `in` on a rank that gives something. */
+static inline size_t ct_call_in_bytes(const struct ct_call *call, int size)
+{
+    return call->kind == CT_CALL_REDUCE_SCATTER ? call->bytes * (size_t)size
+                                                : call->bytes;
+}
+
+/* "all_reduce". Static. */
+const char *ct_call_name(enum ct_call_kind kind);
+/* "all_reduce of 10 f32, SUM": dst has CT_CALL_TEXT_MAX bytes. */
+enum {
+    CT_CALL_TEXT_MAX = 96
+};
+void ct_call_format(char *dst, const struct ct_call *call);
+
+/* What a back end is opened with; all borrowed for the call. */
+struct ct_backend_setup {
+    const struct ct_group_place *place;
+    const struct ctrun_group_options *options;
+    const int *ranks; /* world rank of each member, ascending */
+    int size;         /* members */
+    int me;           /* our index among them */
+    const char *key;  /* prefix of this group's keys in the store */
+    uint64_t deadline_ms;
+    struct ct_watch nodes; /* kept; of use while it waits; no check: none is needed */
+};
+
+struct ct_backend_ops {
+    uint32_t version; /* CT_BACKEND_VERSION; first, so that a plug-in can be refused */
+    const char *name;
+    int (*open)(void **self, const struct ct_backend_setup *setup,
+                struct ctrun_error *err);
+    /* Does a collective; blocks until this rank's part is done, at most until its deadline. */
+    int (*run)(void *self, const struct ct_call *call, struct ctrun_error *err);
+    /* In the background without a thread, where is_inline() says so: begin() starts the call (a
+     * copy is kept) and never blocks; advance() takes it further, waiting if told to: 1 done, 0
+     * not yet. Otherwise comm.c runs background calls on a thread. */
+    bool (*is_inline)(const void *self);
+    int (*begin)(void *self, const struct ct_call *call, struct ctrun_error *err);
+    int (*advance)(void *self, bool wait, struct ctrun_error *err);
+    /* Moves the messages of `first` and those linked behind it on, all at the same time. 1: one more
+     * of them is complete; 0: none (with `wait` only after a nudge). Host back ends only. */
+    int (*move)(void *self, struct ct_call *first, bool wait, struct ctrun_error *err);
+    /* Makes a thread that waits in move() return, to come back with more. Any thread. */
+    void (*nudge)(void *self);
+    /* Device back ends have these three instead of begin and advance, and run is NULL. A call is put
+     * behind what `stream` has by now and behind the calls before it; nothing waits. in and out are
+     * memory of the device or of the host. */
+    int (*enqueue)(void *self, const struct ct_call *call, void *stream, void **ticket,
+                   struct ctrun_error *err);
+    /* 1 done, and what goes to the host is there; 0 not yet; with `wait` until the call's deadline.
+     * Done or failed, the ticket is spent. */
+    int (*poll)(void *self, void *ticket, bool wait, struct ctrun_error *err);
+    /* Nobody will ask for the call any more: the back end itself sees to it that it ends in time. What
+     * *stream gets from now on, if stream is not NULL, runs after it. The ticket is spent, also on
+     * failure. */
+    int (*release)(void *self, void *ticket, void *const *stream,
+                   struct ctrun_error *err);
+    int (*alloc)(void *self, size_t bytes, uint64_t deadline_ms, void **out,
+                 struct ctrun_error *err);
+    /* Ends the group everywhere with this code and text. Any thread; may be called again. */
+    void (*abort)(void *self, int code, const char *text);
+    void (*close)(void *self);
+};
+enum {
+    CT_BACKEND_VERSION = 4
+};
+
+/* plugin.c: finds libctrun-nccl.so. Fails with CTRUN_E_UNSUPPORTED, saying what is missing. */
+int ct_plugin_load(const struct ct_backend_ops **out, const char *name,
+                   struct ctrun_error *err);
+/* What a plug-in exports under CT_PLUGIN_SYMBOL. */
+typedef const struct ct_backend_ops *ct_plugin_fn(void);
+#define CT_PLUGIN_SYMBOL "ctrun_backend_plugin"
+
+#endif

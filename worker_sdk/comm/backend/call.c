@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls in words; for messages. */
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/backend/backend.h"
+
+const char *ct_call_name(enum ct_call_kind kind)
+{
+    switch (kind) {
+    case CT_CALL_ALL_REDUCE: return "all_reduce";
+    case CT_CALL_REDUCE: return "reduce";
+    case CT_CALL_BROADCAST: return "broadcast";
+    case CT_CALL_ALL_GATHER: return "all_gather";
+    case CT_CALL_REDUCE_SCATTER: return "reduce_scatter";
+    case CT_CALL_ALL_TO_ALL: return "all_to_all";
+    case CT_CALL_ALL_TO_ALL_V: return "all_to_all_v";
+    case CT_CALL_ALL_GATHER_V: return "all_gather_v";
+    case CT_CALL_GATHER: return "gather";
+    case CT_CALL_SCATTER: return "scatter";
+    case CT_CALL_BARRIER: return "barrier";
+    case CT_CALL_SEND: return "send";
+    case CT_CALL_RECV: return "recv";
+    case CT_CALL_BATCH: return "batch";
+    case CT_CALL_COPY: return "copy";
+    case CT_CALL_CLEAR: return "clear";
+    }
+    return "unknown call"; /* it came from another process */
+}
+
+void ct_call_format(char *dst, const struct ct_call *call)
+{
+    static const char *const dtypes[] = {"u8",   "i32", "i64", "f16",
+                                         "bf16", "f32", "f64", "i8"};
+    static const char *const ops[] = {"SUM", "AVG", "MIN", "MAX", "PROD"};
+    const char *dtype = (unsigned)call->dtype < 8 ? dtypes[call->dtype] : "?";
+    const char *op = (unsigned)call->op < 5 ? ops[call->op] : "?";
+    const char *name = ct_call_name(call->kind);
+    bool reduces = call->kind == CT_CALL_ALL_REDUCE || call->kind == CT_CALL_REDUCE ||
+                   call->kind == CT_CALL_REDUCE_SCATTER;
+    int n;
+
+    if (call->kind == CT_CALL_BARRIER || call->kind == CT_CALL_BATCH ||
+        call->kind == CT_CALL_ALL_TO_ALL_V || call->kind == CT_CALL_ALL_GATHER_V)
+        n = ct_format(dst, CT_CALL_TEXT_MAX, "%s", name);
+    else
+        n = ct_format(dst, CT_CALL_TEXT_MAX, "%s of %zu %s%s%s", name, call->count,
+                      dtype, reduces ? ", " : "", reduces ? op : "");
+    if (n < 0)
+        return; /* longer than any call's text */
+    if (call->kind == CT_CALL_BROADCAST || call->kind == CT_CALL_SCATTER)
+        (void)ct_format(dst + n, CT_CALL_TEXT_MAX - (size_t)n, " from member %d",
+                        call->peer);
+    if (call->kind == CT_CALL_REDUCE || call->kind == CT_CALL_GATHER)
+        (void)ct_format(dst + n, CT_CALL_TEXT_MAX - (size_t)n, " to member %d",
+                        call->peer);
+}

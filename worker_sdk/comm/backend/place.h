@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a process stands when a group is opened, and what the group needs of a store. */
+#ifndef CT_COMM_PLACE_H
+#define CT_COMM_PLACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker_sdk/include/ctrun.h"
+
+enum {
+    CT_GROUP_MEMBERS_MAX = 4096, /* ranks of one group */
+    CT_BOOTSTRAP_KEY_MAX = 128,  /* bytes of a key, NUL included */
+};
+
+/* What a group needs of a store that all ranks share. Every call blocks until deadline_ms
+ * (monotonic, base/clock.h) at most and returns 0, CTRUN_E_TIMEOUT (the store stays usable),
+ * or another negative code. */
+struct ct_bootstrap {
+    void *context; /* first argument of each call */
+    int (*set)(void *context, const char *key, const void *value, size_t length,
+               uint64_t deadline_ms, struct ctrun_error *err);
+    /* Waits until key exists. *value is allocated: the caller frees it. */
+    int (*get)(void *context, const char *key, void **value, size_t *length,
+               uint64_t deadline_ms, struct ctrun_error *err);
+    /* Waits until key exists. */
+    int (*wait)(void *context, const char *key, uint64_t deadline_ms,
+                struct ctrun_error *err);
+};
+
+/* Asked about every CT_SLICE_MS of a wait: may end it with a negative code. Never blocks. */
+enum {
+    CT_SLICE_MS = 20
+};
+struct ct_watch {
+    int (*check)(void *context, struct ctrun_error *err);
+    void *context;
+};
+
+/* Where this process stands in the world when a group is opened. */
+struct ct_group_place {
+    int rank;
+    int world_size;
+    /* These three name the group: the same on all ranks, and never used before in this store.
+     * sequence counts the groups that this session has set out to open, failed ones included:
+     * ct_group_open() raises it once the arguments are right, so that a call that is refused
+     * at once may be repeated. Kept for the call. */
+    uint64_t generation;
+    uint64_t restart_count;
+    uint64_t *sequence;
+    const char *key;               /* a name instead of these three; NULL: none */
+    struct ct_bootstrap bootstrap; /* borrowed for the call; unused in a world of one */
+    /* Whether a node of the world is lost; for groups with members beyond the `local_count` ranks
+     * of this node from `local_first` on. Any thread. No check: nobody tells. */
+    struct ct_watch nodes;
+    int local_first;
+    int local_count;
+    /* NULL: find out which ranks share memory. Else ranks with equal text do (tests; or to cut
+     * a host in parts). */
+    const char *host_id;
+};
+
+#endif

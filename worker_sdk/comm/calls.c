@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public collectives, as calls of a back end; those of unequal parts, as messages. */
+#include "worker_sdk/comm/calls.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+
+int ctrun_all_reduce(struct ctrun_group *group, const void *in, void *out, size_t count,
+                     enum ctrun_dtype dtype, enum ctrun_op op,
+                     const struct ctrun_call_options *options, struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_ALL_REDUCE,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = dtype,
+                           .op = op};
+
+    return ct_group_call(group, &call, options, err);
+}
+
+int ctrun_reduce(struct ctrun_group *group, const void *in, void *out, size_t count,
+                 enum ctrun_dtype dtype, enum ctrun_op op, int root,
+                 const struct ctrun_call_options *options, struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_REDUCE,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = dtype,
+                           .op = op,
+                           .peer = root};
+
+    return ct_group_call(group, &call, options, err);
+}
+
+int ctrun_reduce_scatter(struct ctrun_group *group, const void *in, void *out,
+                         size_t count, enum ctrun_dtype dtype, enum ctrun_op op,
+                         const struct ctrun_call_options *options,
+                         struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_REDUCE_SCATTER,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = dtype,
+                           .op = op};
+
+    return ct_group_call(group, &call, options, err);
+}
+
+int ctrun_broadcast(struct ctrun_group *group, const void *in, void *out, size_t count,
+                    enum ctrun_dtype dtype, int root,
+                    const struct ctrun_call_options *options, struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_BROADCAST,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = dtype,
+                           .peer = root};
+
+    return ct_group_call(group, &call, options, err);
+}
+
+int ctrun_all_gather(struct ctrun_group *group, const void *in, void *out, size_t count,
+                     enum ctrun_dtype dtype, const struct ctrun_call_options *options,
+                     struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_ALL_GATHER,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = dtype};
+
+    return ct_group_call(group, &call, options, err);
+}
+
+int ctrun_barrier(struct ctrun_group *group, const struct ctrun_call_options *options,
+                  struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_BARRIER};
+
+    return ct_group_call(group, &call, options, err);
+}
+
+int ctrun_send(struct ctrun_group *group, const void *data, size_t count,
+               enum ctrun_dtype dtype, int to, const struct ctrun_call_options *options,
+               struct ctrun_error *err)
+{
+    struct ct_call call = {
+        .kind = CT_CALL_SEND, .in = data, .count = count, .dtype = dtype, .peer = to};
+
+    return ct_group_call(group, &call, options, err);
+}
+
+int ctrun_recv(struct ctrun_group *group, void *data, size_t count,
+               enum ctrun_dtype dtype, int from,
+               const struct ctrun_call_options *options, struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_RECV,
+                           .out = data,
+                           .count = count,
+                           .dtype = dtype,
+                           .peer = from};
+
+    return ct_group_call(group, &call, options, err);
+}
+
+int ctrun_batch_end(struct ctrun_group *group, const struct ctrun_call_options *options,
+                    struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_BATCH};
+
+    if (!ct_group_take_batch(group, &call))
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "batch: it has not begun: call ctrun_batch_begin() first");
+    return ct_group_call(group, &call, options, err);
+}
+
+/* ---- Collectives that are made of messages ---------------------------------------------- */
+
+/* What this rank has for the members, or gets of them: a part for each, of `count` elements or as
+ * `parts` says. */
+struct side {
+    const void *data; /* of a side that goes out */
+    void *to;
+    size_t count;
+    struct ctrun_parts parts;
+    bool is_one; /* the same part for everybody */
+};
+
+static size_t count_of(const struct side *side, int member)
+{
+    return side->parts.counts ? side->parts.counts[member] : side->count;
+}
+
+/* Elements before the part of `member`. */
+static size_t start_of(const struct side *side, int member)
+{
+    size_t start = 0;
+
+    if (side->is_one)
+        return 0;
+    if (side->parts.starts)
+        return side->parts.starts[member];
+    if (!side->parts.counts)
+        return side->count * (size_t)member;
+    for (int i = 0; i < member; i++)
+        start += side->parts.counts[i];
+    return start;
+}
+
+/* A message between us and `member`; none of nothing. */
+static void add_message(struct ct_call *call, const struct side *side, int member,
+                        bool is_send)
+{
+    size_t element = ctrun_dtype_size(call->dtype);
+    size_t at = start_of(side, member) * element;
+    struct ct_message *message = &call->messages[call->message_count++];
+
+    *message = (struct ct_message){.peer = member,
+                                   .is_send = is_send,
+                                   .bytes = count_of(side, member) * element,
+                                   .dtype = call->dtype};
+    if (is_send && side->data)
+        message->from = (const unsigned char *)side->data + at;
+    if (!is_send && side->to)
+        message->to = (unsigned char *)side->to + at;
+}
+
+/* give, get: one member, or all: -1, or nobody: -2. */
+enum {
+    ALL = -1,
+    NOBODY = -2
+};
+
+static int exchange(struct ctrun_group *group, struct ct_call *call,
+                    const struct side *in, int give, const struct side *out, int get,
+                    const struct ctrun_call_options *options, struct ctrun_error *err)
+{
+    int size = ctrun_group_size(group);
+    int me = ctrun_group_rank(group);
+
+    if (ctrun_dtype_size(call->dtype) == 0)
+        return ct_group_call(group, call, options, err); /* which says so */
+    call->messages = ct_zalloc_array(2 * (size_t)size, sizeof *call->messages);
+    if (!call->messages)
+        return ct_fail(err, -ENOMEM, "%s: no memory", ct_call_name(call->kind));
+    if ((give == ALL || give == me) && (get == ALL || get == me)) {
+        add_message(call, in, me, true);
+        add_message(call, out, me, false);
+    }
+    for (int step = 1; step < size; step++) { /* not all to the same one at first */
+        int to = (me + step) % size;
+        int from = (me - step + size) % size;
+        if (give == ALL || give == to)
+            add_message(call, in, to, true);
+        if (get == ALL || get == from)
+            add_message(call, out, from, false);
+    }
+    return ct_group_call(group, call, options, err);
+}
+
+int ctrun_all_to_all(struct ctrun_group *group, const void *in, void *out, size_t count,
+                     enum ctrun_dtype dtype, const struct ctrun_call_options *options,
+                     struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_ALL_TO_ALL, .count = count, .dtype = dtype};
+    const struct side from = {.data = in, .count = count};
+    const struct side to = {.to = out, .count = count};
+
+    if (in == out && count)
+        return ct_fail(err, -EINVAL, "all_to_all: not in place");
+    return exchange(group, &call, &from, ALL, &to, ALL, options, err);
+}
+
+int ctrun_gather(struct ctrun_group *group, const void *in, void *out, size_t count,
+                 enum ctrun_dtype dtype, int root,
+                 const struct ctrun_call_options *options, struct ctrun_error *err)
+{
+    struct ct_call call = {
+        .kind = CT_CALL_GATHER, .count = count, .dtype = dtype, .peer = root};
+    const struct side from = {.data = in, .count = count, .is_one = true};
+    const struct side to = {.to = out, .count = count};
+
+    return exchange(group, &call, &from, root, &to,
+                    ctrun_group_rank(group) == root ? ALL : NOBODY, options, err);
+}
+
+int ctrun_scatter(struct ctrun_group *group, const void *in, void *out, size_t count,
+                  enum ctrun_dtype dtype, int root,
+                  const struct ctrun_call_options *options, struct ctrun_error *err)
+{
+    struct ct_call call = {
+        .kind = CT_CALL_SCATTER, .count = count, .dtype = dtype, .peer = root};
+    const struct side from = {.data = in, .count = count};
+    const struct side to = {.to = out, .count = count, .is_one = true};
+
+    return exchange(group, &call, &from, ctrun_group_rank(group) == root ? ALL : NOBODY,
+                    &to, root, options, err);
+}
+
+static int take_parts(struct side *side, const struct ctrun_parts *parts, int size,
+                      enum ct_call_kind kind, struct ctrun_error *err)
+{
+    const size_t most = SIZE_MAX / 16 /
+                        (size_t)size; /* bytes of all fit into a size_t */
+    const char *name = ct_call_name(kind);
+    int rc;
+
+    if (!parts)
+        return ct_fail(err, -EINVAL, "%s: no parts", name);
+    rc = ct_sized_read(&side->parts, sizeof side->parts, parts, "CTRUN_PARTS_INIT",
+                       err);
+    if (rc < 0)
+        return (void)ct_wrap(err, "%s: parts", name), rc;
+    if (!side->parts.counts)
+        return ct_fail(err, -EINVAL, "%s: no counts", name);
+    for (int i = 0; i < size; i++)
+        if (side->parts.counts[i] > most)
+            return ct_fail(err, -EINVAL, "%s: %zu elements: too many", name,
+                           side->parts.counts[i]);
+    return 0;
+}
+
+int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void *out,
+                       const struct ctrun_parts *out_parts, enum ctrun_dtype dtype,
+                       const struct ctrun_call_options *options,
+                       struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_ALL_GATHER_V, .dtype = dtype};
+    struct side from = {.data = in, .is_one = true};
+    struct side to = {.to = out};
+    int rc = take_parts(&to, out_parts, ctrun_group_size(group), call.kind, err);
+
+    if (rc < 0)
+        return rc;
+    from.count = count_of(&to, ctrun_group_rank(group));
+    return exchange(group, &call, &from, ALL, &to, ALL, options, err);
+}
+
+int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
+                       const struct ctrun_parts *in_parts, void *out,
+                       const struct ctrun_parts *out_parts, enum ctrun_dtype dtype,
+                       const struct ctrun_call_options *options,
+                       struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_ALL_TO_ALL_V, .dtype = dtype};
+    struct side from = {.data = in};
+    struct side to = {.to = out};
+    int me = ctrun_group_rank(group);
+    int rc;
+
+    if ((rc = take_parts(&from, in_parts, ctrun_group_size(group), call.kind, err)) <
+            0 ||
+        (rc = take_parts(&to, out_parts, ctrun_group_size(group), call.kind, err)) < 0)
+        return rc;
+    if (count_of(&from, me) != count_of(&to, me))
+        return ct_fail(err, -EINVAL, "all_to_all_v: %zu elements to oneself, %zu back",
+                       count_of(&from, me), count_of(&to, me));
+    return exchange(group, &call, &from, ALL, &to, ALL, options, err);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What DDP asks of a group, whether its memory is the host's or a device's. */
+#include <string.h>
+
+#include "worker_sdk/comm/group_private.h"
+
+int ct_work_let_go(struct ctrun_work *work, struct ctrun_error *err)
+{
+    return ct_work_release(work, NULL, err);
+}
+
+int ct_group_all_reduce_start(struct ctrun_group *group, const void *in, void *out_data,
+                              size_t count, enum ctrun_dtype dtype, enum ctrun_op op,
+                              void *stream, struct ctrun_work **out,
+                              struct ctrun_error *err)
+{
+    const struct ct_call call = {.kind = CT_CALL_ALL_REDUCE,
+                                 .in = in,
+                                 .out = out_data,
+                                 .count = count,
+                                 .dtype = dtype,
+                                 .op = op};
+
+    return ct_group_start(group, &call, stream, out, err);
+}
+
+int ct_group_copy(struct ctrun_group *group, void *to, const void *from, size_t bytes,
+                  void *stream, struct ctrun_error *err)
+{
+    struct ct_call call = {.kind = CT_CALL_COPY, .in = from, .out = to, .count = bytes};
+
+    if (bytes == 0)
+        return 0;
+    if (ct_group_is_device(group))
+        return ct_group_run(group, &call, stream, err);
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+int ct_group_fetch_start(struct ctrun_group *group, void *to, const void *from,
+                         size_t bytes, struct ctrun_work **out, struct ctrun_error *err)
+{
+    const struct ct_call call = {
+        .kind = CT_CALL_COPY, .in = from, .out = to, .count = bytes};
+
+    return ct_group_start(group, &call, group->stream, out, err);
+}
+
+static int start_clear(struct ctrun_group *group, void *at, size_t bytes, void *stream,
+                       struct ctrun_work **out, struct ctrun_error *err)
+{
+    const struct ct_call call = {
+        .kind = CT_CALL_CLEAR, .in = at, .out = at, .count = bytes};
+
+    return ct_group_start(group, &call, stream, out, err);
+}
+
+int ct_group_clear(struct ctrun_group *group, void *at, size_t bytes, void *stream,
+                   struct ctrun_error *err)
+{
+    struct ctrun_work *work;
+    int rc;
+
+    if (!ct_group_is_device(group)) {
+        if (bytes)
+            memset(at, 0, bytes);
+        return 0;
+    }
+    rc = start_clear(group, at, bytes, stream, &work, err);
+    return rc < 0 ? rc : ct_work_release(work, NULL, err);
+}
+
+int ct_group_hold_back(struct ctrun_group *group, void *stream, struct ctrun_error *err)
+{
+    struct ctrun_work *work;
+    int rc;
+
+    if (!ct_group_is_device(group))
+        return 0;
+    rc = start_clear(group, NULL, 0, stream, &work, err);
+    return rc < 0 ? rc : ct_work_release(work, &stream, err);
+}

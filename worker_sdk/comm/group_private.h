@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A group and its works, for comm.c (opening and closing), work.c (the queue) and device.c. */
+#ifndef CT_COMM_GROUP_PRIVATE_H
+#define CT_COMM_GROUP_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "worker_sdk/base/list.h"
+#include "worker_sdk/comm/calls.h"
+#include "worker_sdk/comm/comm.h"
+
+enum {
+    CT_GROUP_KEY_MAX = CT_BOOTSTRAP_KEY_MAX - 24 /* the meeting adds "/hello/4095" */
+};
+
+struct ctrun_group {
+    const struct ct_backend_ops *backend;
+    void *self; /* of the back end */
+    int size, me;
+    int rank;     /* in the world */
+    void *stream; /* of the options */
+    uint64_t timeout_ms;
+    uint64_t number;            /* of the last collective */
+    char key[CT_GROUP_KEY_MAX]; /* of its own in the store */
+    int *ranks;                 /* owned; world rank of each member */
+    int split_count;
+    _Atomic bool is_used; /* a thread is inside a call */
+    /* What ctrun_batch_end() will do; owned. */
+    bool is_batching;
+    struct ct_message *batch;
+    size_t batch_count;
+    struct ct_list queue; /* of works; the head runs */
+    /* Threaded groups only; lock guards queue, works and is_closing. */
+    bool has_thread;
+    bool is_closing;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+struct ctrun_work {
+    struct ct_list node; /* in the queue until it is done */
+    struct ctrun_group *group;
+    struct ct_call call;
+    void
+        *ticket; /* of a device back end, which needs no queue; NULL once it is spent */
+    bool is_device;
+    bool has_begun;
+    _Atomic bool is_done; /* result and err are there; the group may be gone */
+    int result;
+    struct ctrun_error err;
+};
+
+/* A group belongs to one thread at a time, from enter to leave, which returns rc. */
+int ct_group_enter(struct ctrun_group *group, const char *name,
+                   struct ctrun_error *err);
+int ct_group_leave(struct ctrun_group *group, int rc);
+/* Waits until all works are done, so that a blocking call comes after them. */
+void ct_group_drain(struct ctrun_group *group);
+/* The works that are left end with CTRUN_E_ABORTED, and the thread is gone. */
+void ct_group_stop(struct ctrun_group *group);
+
+/* Begins a call in the background on a stream of a device; messages are taken. */
+int ct_group_start(struct ctrun_group *group, const struct ct_call *call, void *stream,
+                   struct ctrun_work **out, struct ctrun_error *err);
+/* Does a call; those of a device come behind `stream`. messages stay the caller's. */
+int ct_group_run(struct ctrun_group *group, struct ct_call *call, void *stream,
+                 struct ctrun_error *err);
+/* Nobody will ask for it any more. `stream`, if not NULL, waits for it. */
+int ct_work_release(struct ctrun_work *work, void *const *stream,
+                    struct ctrun_error *err);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/comm/host/discover.h"
+
+#include <errno.h>
+#include <sys/random.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/bytes.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    TABLE_GRACE_MS =
+        3000,      /* member 0 has our deadline and still must tell who is missing */
+    PROBE_MS = 20, /* a store answers a question about one key well within */
+    PROBE_ALL_MS = 1000,
+    NAMES_MAX = 8, /* missing ranks named in a message; the rest are counted */
+};
+
+static int key_format(char *key, const struct ct_backend_setup *setup, const char *what,
+                      int member)
+{
+    return member < 0 ? ct_format(key, CT_BOOTSTRAP_KEY_MAX, "%s/%s", setup->key, what)
+                      : ct_format(key, CT_BOOTSTRAP_KEY_MAX, "%s/%s/%d", setup->key,
+                                  what, member);
+}
+
+/* Asks the store for each hello and puts the ranks that have none into err. */
+static int fail_missing(const struct ct_backend_setup *setup, struct ctrun_error *err)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    uint64_t end_ms = ct_deadline_ms(PROBE_ALL_MS);
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    char names[160] = "";
+    size_t used = 0;
+    int missing = 0;
+
+    for (int i = 0; i < setup->size && ct_left_ms(end_ms) > 0; i++) {
+        (void)key_format(key, setup, "hello", i);
+        if (store->wait(store->context, key, ct_deadline_ms(PROBE_MS), NULL) == 0)
+            continue;
+        if (missing++ < NAMES_MAX) {
+            int n = ct_format(names + used, sizeof names - used, "%s%d",
+                              missing > 1 ? ", " : "", setup->ranks[i]);
+            used += n > 0 ? (size_t)n : 0;
+        }
+    }
+    return ct_fail(err, CTRUN_E_TIMEOUT,
+                   "open group: %d of %d members did not come: rank %s%s", missing,
+                   setup->size, missing ? names : "? (they came too late)",
+                   missing > NAMES_MAX ? ", ..." : "");
+}
+
+/* Member 0: reads all hellos as they come, into the body of the table. */
+static int gather(struct ct_writer *out, const struct ct_backend_setup *setup,
+                  struct ctrun_error *err)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    size_t length;
+    void *hello;
+    int rc;
+
+    for (int i = 0; i < setup->size; i++) {
+        (void)key_format(key, setup, "hello", i);
+        if ((rc = store->get(store->context, key, &hello, &length, setup->deadline_ms,
+                             err)) < 0)
+            return rc == CTRUN_E_TIMEOUT ? fail_missing(setup, err) : rc;
+        if (length > CT_HELLO_MAX_BYTES)
+            rc = ct_fail(err, CTRUN_E_PROTOCOL, "open group: rank %d: hello too long",
+                         setup->ranks[i]);
+        else
+            ct_write_blob(out, hello, length);
+        free(hello);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* Member 0: publishes the table, or why there is none. */
+/* All wait for the table: a failure is published in its place, so that they hear of it at once,
+ * in the same words, and not after their deadline. */
+static int publish(const struct ct_backend_setup *setup, struct ctrun_error *err)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    size_t size = 64 + (size_t)setup->size * (CT_HELLO_MAX_BYTES + 4) +
+                  CTRUN_ERROR_TEXT_MAX;
+    unsigned char cookie[CT_COOKIE_BYTES];
+    struct ctrun_error why = {.code = 0};
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    struct ct_writer out;
+    unsigned char *table;
+    int rc;
+
+    if (getrandom(cookie, sizeof cookie, 0) != sizeof cookie)
+        return ct_fail(err, -errno, "open group: no random bytes: %s", strerror(errno));
+    if (!(table = ct_zalloc(size)))
+        return ct_fail(err, -ENOMEM, "open group: no memory for %d members",
+                       setup->size);
+    ct_writer_init(&out, table, size);
+    ct_write_i64(&out, 0);
+    ct_write_raw(&out, cookie, sizeof cookie);
+    if ((rc = gather(&out, setup, &why)) < 0) {
+        ct_writer_init(&out, table, size);
+        ct_write_i64(&out, rc);
+        ct_write_str(&out, why.text);
+    }
+    (void)key_format(key, setup, "table", -1);
+    rc = store->set(store->context, key, table, out.length,
+                    ct_deadline_ms(TABLE_GRACE_MS), err);
+    free(table);
+    return rc;
+}
+
+/* The store may have been written to by anybody who reached it: each hello is decoded with its
+ * limits and has to be of the rank that belongs to its place. */
+static int read_table(struct ct_peer *peers, unsigned char *cookie, const void *table,
+                      size_t length, const struct ct_backend_setup *setup,
+                      struct ctrun_error *err)
+{
+    char text[CTRUN_ERROR_TEXT_MAX];
+    struct ct_reader in;
+    const uint8_t *raw;
+    int64_t code;
+
+    ct_reader_init(&in, table, length);
+    if ((code = ct_read_i64(&in)) < 0) {
+        ct_read_str(&in, text, sizeof text);
+        return ct_fail(err, (int)code, "%s",
+                       ct_read_end(&in) < 0 ? "open group" : text);
+    }
+    if ((raw = ct_read_raw(&in, CT_COOKIE_BYTES)))
+        memcpy(cookie, raw, CT_COOKIE_BYTES);
+    for (int i = 0; i < setup->size; i++) {
+        size_t bytes;
+        const uint8_t *hello = ct_read_blob(&in, CT_HELLO_MAX_BYTES, &bytes);
+        if (!hello || ct_peer_decode(&peers[i], hello, bytes) < 0 ||
+            peers[i].rank != setup->ranks[i])
+            return ct_fail(err, CTRUN_E_PROTOCOL,
+                           "open group: the hello of rank %d is damaged",
+                           setup->ranks[i]);
+    }
+    if (ct_read_end(&in) < 0)
+        return ct_fail(err, CTRUN_E_PROTOCOL, "open group: the table is damaged");
+    return 0;
+}
+
+/* The order is the same everywhere: own hello, then the table. Member 0 needs no more of the others
+ * than that they have said hello, so nobody waits for somebody who waits for him. */
+int ct_discover(struct ct_peer *peers, unsigned char *cookie,
+                const struct ct_backend_setup *setup, struct ctrun_error *err)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    unsigned char hello[CT_HELLO_MAX_BYTES];
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    uint64_t table_ms;
+    size_t length;
+    void *table;
+    int rc = ct_peer_encode(&peers[setup->me], hello, sizeof hello);
+
+    if (rc < 0)
+        return ct_fail(err, rc, "open group: this rank's hello is too long");
+    (void)key_format(key, setup, "hello", setup->me);
+    if ((rc = store->set(store->context, key, hello, (size_t)rc, setup->deadline_ms,
+                         err)) < 0)
+        return ct_wrap(err, "open group");
+    if (setup->me == 0 && (rc = publish(setup, err)) < 0)
+        return rc;
+    table_ms = setup->deadline_ms + TABLE_GRACE_MS;
+    if (table_ms < setup->deadline_ms)
+        table_ms = setup->deadline_ms;
+    (void)key_format(key, setup, "table", -1);
+    rc = store->get(store->context, key, &table, &length, table_ms, err);
+    if (rc < 0)
+        return rc == CTRUN_E_TIMEOUT ? fail_missing(setup, err)
+                                     : ct_wrap(err, "open group");
+    rc = read_table(peers, cookie, table, length, setup, err);
+    free(table);
+    return rc;
+}

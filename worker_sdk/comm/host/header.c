@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/comm/host/header.h"
+
+#include "worker_sdk/base/bytes.h"
+#include "worker_sdk/base/error.h"
+
+enum {
+    HEADER_MAGIC = 0x31746d63 /* "cmt1" */
+};
+
+/* Of a collective the header is the same on all members, bit for bit, or they do not call the
+ * same: they are compared as bytes. */
+void ct_header_write(unsigned char *dst, const struct ct_call *call)
+{
+    struct ct_writer out;
+
+    ct_writer_init(&out, dst, CT_HEADER_BYTES);
+    ct_write_u32(&out, HEADER_MAGIC);
+    ct_write_u8(&out, (uint8_t)call->kind);
+    ct_write_u8(&out, (uint8_t)call->dtype);
+    ct_write_u8(&out, (uint8_t)call->op);
+    ct_write_u8(&out, 0);
+    ct_write_u32(&out, (uint32_t)call->peer);
+    ct_write_u32(&out, 0);
+    ct_write_u64(&out, call->number);
+    ct_write_u64(&out, call->count);
+}
+
+void ct_header_write_message(unsigned char *dst, const struct ct_message *message)
+{
+    const struct ct_call call = {.kind = CT_CALL_SEND,
+                                 .dtype = message->dtype,
+                                 .count = message->bytes /
+                                          ctrun_dtype_size(message->dtype)};
+
+    ct_header_write(dst, &call);
+}
+
+int ct_header_fail(const struct ct_call *call, int me, const unsigned char *theirs,
+                   int peer, struct ctrun_error *err)
+{
+    struct ct_call other = {.kind = (enum ct_call_kind)theirs[4],
+                            .dtype = (enum ctrun_dtype)theirs[5],
+                            .op = (enum ctrun_op)theirs[6]};
+    char a[CT_CALL_TEXT_MAX];
+    char b[CT_CALL_TEXT_MAX];
+    struct ct_reader in;
+
+    ct_reader_init(&in, theirs, CT_HEADER_BYTES);
+    if (ct_read_u32(&in) != HEADER_MAGIC)
+        return ct_fail(err, CTRUN_E_PROTOCOL, "rank %d: not a header of ours", peer);
+    (void)ct_read_u32(&in);
+    other.peer = (int)ct_read_u32(&in);
+    (void)ct_read_u32(&in);
+    other.number = ct_read_u64(&in);
+    other.count = ct_read_u64(&in);
+    ct_call_format(a, call);
+    ct_call_format(b, &other);
+    return ct_fail(
+        err, CTRUN_E_MISMATCH,
+        "rank %d calls %s (collective %llu), rank %d calls %s (collective %llu)", me, a,
+        (unsigned long long)call->number, peer, b, (unsigned long long)other.number);
+}

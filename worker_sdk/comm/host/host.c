@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host back end: shared memory inside a host, TCP between hosts.
+ *
+ *     one host           everything in shared memory; no socket stays open
+ *     one rank a host    everything over TCP
+ *     mixed              messages inside a host in shared memory, all else over TCP,
+ *                        loopback inside a host: each rank meets each other one in every
+ *                        collective, so that a difference is found and the order of a reduction
+ *                        is that of the ranks
+ *
+ * Whatever fails on one member is told to all: by the verdict in the segment, by a note on each
+ * control connection. The first reason stays. */
+#include "worker_sdk/comm/host/host.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/host/exchange.h"
+#include "worker_sdk/comm/host/host_shm.h"
+#include "worker_sdk/comm/host/host_tcp.h"
+
+enum {
+    PAGE = 4096,
+};
+
+/* Memory of ctrun_group_alloc() on a host with one member. */
+struct block {
+    struct block *next;
+    void *data;
+};
+
+struct host {
+    int size, me;
+    struct ct_peer *peers;
+    struct ct_verdict verdict;
+    struct ct_watch nodes;
+    /* Our host: members by local index, and back (-1: on another host). */
+    const struct ct_peer **locals;
+    int *local_of;
+    int local_size, local_me;
+    struct ct_host_shm *shm; /* NULL: alone on the host */
+    /* The others. */
+    struct ct_mesh mesh;
+    struct ct_host_tcp *tcp; /* NULL: all members are on one host */
+    struct ct_exchange exchange;
+    struct ct_call call; /* in the background: what runs, once all have agreed on it */
+    bool is_agreed;
+    struct block *blocks;
+};
+
+static void host_close(void *self);
+
+/* ---- Who is where ----------------------------------------------------------------------- */
+
+static int allocate(struct host *host, const struct ct_backend_setup *setup)
+{
+    size_t size = (size_t)setup->size;
+
+    host->size = setup->size;
+    host->me = setup->me;
+    host->nodes = setup->nodes;
+    host->peers = ct_zalloc_array(size, sizeof *host->peers);
+    host->locals = ct_zalloc_array(size, sizeof *host->locals);
+    host->local_of = ct_zalloc_array(size, sizeof(int));
+    return host->peers && host->locals && host->local_of ? 0 : -ENOMEM;
+}
+
+static void sort_by_host(struct host *host)
+{
+    const char *ours = host->peers[host->me].host_id;
+
+    for (int i = 0; i < host->size; i++) {
+        host->local_of[i] = -1;
+        if (strcmp(host->peers[i].host_id, ours) == 0) {
+            host->local_of[i] = host->local_size;
+            host->locals[host->local_size++] = &host->peers[i];
+        }
+    }
+    host->local_me = host->local_of[host->me];
+}
+
+/* ---- Opening ---------------------------------------------------------------------------- */
+
+static int check_verdict(struct host *host, struct ctrun_error *err)
+{
+    int rc = ct_verdict_get(&host->verdict, err);
+
+    return rc == 0 && host->shm ? ct_host_shm_get_verdict(host->shm, err) : rc;
+}
+
+static int check_nodes(const struct host *host, struct ctrun_error *err)
+{
+    return host->nodes.check ? host->nodes.check(host->nodes.context, err) : 0;
+}
+
+/* While waiting in shared memory: what the network says. */
+static int check_from_shm(void *context, struct ctrun_error *err)
+{
+    struct host *host = context;
+    int rc = ct_verdict_get(&host->verdict, err);
+
+    if (rc == 0 && host->tcp)
+        rc = ct_mesh_check(&host->mesh, CT_REASON_GRACE_MS, err);
+    return rc == 0 ? check_nodes(host, err) : rc;
+}
+
+/* While waiting for the network: what the host says. */
+static int check_from_tcp(void *context, struct ctrun_error *err)
+{
+    struct host *host = context;
+    int rc = check_verdict(host, err);
+
+    return rc == 0 ? check_nodes(host, err) : rc;
+}
+
+static int open_shm(struct host *host, int segment_fd, uint64_t deadline_ms,
+                    struct ctrun_error *err)
+{
+    struct ct_segment segment;
+    const struct ct_segment_setup setup = {.peers = host->locals,
+                                           .size = host->local_size,
+                                           .me = host->local_me,
+                                           .own_fd = segment_fd,
+                                           .watch = {check_from_shm, host},
+                                           .deadline_ms = deadline_ms};
+    int rc = ct_segment_open(&segment, &setup, err);
+
+    if (rc == 0)
+        return ct_host_shm_create(&host->shm, &segment, err);
+    if (segment.verdict && err)
+        (void)ct_verdict_set(segment.verdict, rc,
+                             err->text); /* the others need not wait */
+    ct_segment_close(&segment);
+    return rc;
+}
+
+static int open_tcp(struct host *host, int listener, const unsigned char *cookie,
+                    uint64_t deadline_ms, struct ctrun_error *err)
+{
+    const struct ct_watch watch = {check_from_tcp, host};
+    const struct ct_mesh_setup setup = {.peers = host->peers,
+                                        .size = host->size,
+                                        .me = host->me,
+                                        .listener = listener,
+                                        .cookie = cookie,
+                                        .watch = watch,
+                                        .deadline_ms = deadline_ms};
+    int rc = ct_mesh_open(&host->mesh, &setup, err);
+
+    return rc < 0 ? rc : ct_host_tcp_create(&host->tcp, &host->mesh, watch, err);
+}
+
+static void host_abort(void *self, int code, const char *text)
+{
+    struct host *host = self;
+
+    if (!ct_verdict_set(&host->verdict, code, text))
+        return;
+    if (host->shm)
+        ct_host_shm_abort(host->shm, code, text);
+    if (host->mesh.peers) {
+        ct_mesh_tell(&host->mesh, code, text);
+        ct_mesh_wake(&host->mesh);
+    }
+}
+
+static int open_links(struct host *host, int segment_fd, int listener,
+                      const unsigned char *cookie, uint64_t deadline_ms,
+                      struct ctrun_error *err)
+{
+    int rc = 0;
+
+    if (host->local_size > 1)
+        rc = open_shm(host, segment_fd, deadline_ms, err);
+    if (rc == 0 && host->local_size < host->size)
+        rc = open_tcp(host, listener, cookie, deadline_ms, err);
+    return rc;
+}
+
+static int open_exchange(struct host *host, struct ctrun_error *err)
+{
+    int rc;
+
+    host->exchange = (struct ct_exchange){
+        .size = host->size,
+        .me = host->me,
+        .peers = host->peers,
+        .local_of = host->local_of,
+        .segment = host->shm ? ct_host_shm_segment(host->shm) : NULL,
+        .tcp = host->tcp};
+    rc = ct_exchange_init(&host->exchange);
+    return rc < 0 ? ct_fail(err, rc, "open group: messages: %s", strerror(-rc)) : 0;
+}
+
+static int host_open(void **out, const struct ct_backend_setup *setup,
+                     struct ctrun_error *err)
+{
+    struct host *host = ct_zalloc(sizeof *host);
+    struct ctrun_error why = {.text = ""};
+    unsigned char cookie[CT_COOKIE_BYTES];
+    struct ct_peer *self;
+    int segment_fd = -1;
+    int listener = -1;
+    int rc;
+
+    if (!host || allocate(host, setup) < 0) {
+        rc = ct_fail(&why, -ENOMEM, "open group: no memory for %d members",
+                     setup->size);
+        goto close_fds;
+    }
+    self = &host->peers[host->me];
+    ct_peer_describe_self(self, setup);
+    if (setup->size == 1) {
+        rc = open_exchange(host, &why);
+        goto close_fds;
+    }
+    if (ct_segment_create(&segment_fd, &why) < 0) {
+        ct_warn("no shared memory, using TCP: %s", why.text);
+        (void)ct_format(self->host_id, sizeof self->host_id, "alone/%d", self->rank);
+    }
+    self->segment_fd = segment_fd;
+    rc = ct_mesh_listen(&listener, self, &why);
+    if (rc == 0)
+        rc = ct_discover(host->peers, cookie, setup, &why);
+    if (rc == 0) {
+        sort_by_host(host);
+        rc = open_links(host, segment_fd, listener, cookie, setup->deadline_ms, &why);
+    }
+    if (rc == 0)
+        rc = open_exchange(host, &why);
+close_fds:
+    if (segment_fd >= 0)
+        close(segment_fd);
+    if (listener >= 0)
+        close(listener);
+    if (rc < 0) {
+        if (host)
+            host_abort(host, rc, why.text);
+        host_close(host);
+        return ct_fail(err, rc, "%s", why.text);
+    }
+    *out = host;
+    return 0;
+}
+
+static void host_close(void *self)
+{
+    struct host *host = self;
+
+    if (!host)
+        return;
+    ct_exchange_deinit(&host->exchange);
+    ct_host_tcp_destroy(host->tcp);
+    ct_mesh_close(&host->mesh);
+    ct_host_shm_destroy(host->shm);
+    while (host->blocks) {
+        struct block *block = host->blocks;
+        host->blocks = block->next;
+        free(block->data);
+        free(block);
+    }
+    free(host->peers);
+    free(host->locals);
+    free(host->local_of);
+    free(host);
+}
+
+/* ---- Calls ------------------------------------------------------------------------------ */
+
+static void run_alone(const struct ct_call *call)
+{
+    if (!ct_call_has_messages(call) && call->bytes && call->in != call->out)
+        memcpy(call->out, call->in, call->bytes);
+}
+
+/* What all members do of a call: that of messages, or the agreement on them. */
+static struct ct_call shared_part(const struct ct_call *call)
+{
+    struct ct_call shared = *call;
+
+    if (ct_call_has_messages(call))
+        shared.bytes = 0;
+    return shared;
+}
+
+static int move_all(struct host *host, struct ct_call *call, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    while (rc >= 0 && !call->is_complete)
+        rc = ct_exchange_move(&host->exchange, call, true, err);
+    return rc < 0 ? rc : 0;
+}
+
+static int dispatch(struct host *host, const struct ct_call *call,
+                    struct ctrun_error *err)
+{
+    struct ct_call shared = shared_part(call);
+    struct ct_call moved = *call;
+    int rc = 0;
+
+    if (host->size == 1)
+        run_alone(call);
+    else
+        rc = host->tcp ? ct_host_tcp_run(host->tcp, &shared, err)
+                       : ct_host_shm_run(host->shm, &shared, err);
+    return rc == 0 && ct_call_has_messages(call) ? move_all(host, &moved, err) : rc;
+}
+
+/* Tells everybody why a call failed, and returns what became the group's reason. */
+static int host_fail(struct host *host, int code, const struct ctrun_error *why,
+                     struct ctrun_error *err)
+{
+    host_abort(host, code, why->text);
+    return ct_verdict_get(&host->verdict, err);
+}
+
+static int host_run(void *self, const struct ct_call *call, struct ctrun_error *err)
+{
+    struct host *host = self;
+    struct ctrun_error why = {.text = ""};
+    int rc = check_verdict(host, &why);
+
+    if (rc == 0 && host->tcp) /* somebody failed while we computed */
+        rc = ct_mesh_check(&host->mesh, 0, &why);
+    if (rc == 0)
+        rc = dispatch(host, call, &why);
+    return rc < 0 ? host_fail(host, rc, &why, err) : 0;
+}
+
+static bool host_is_inline(const void *self)
+{
+    const struct host *host = self;
+
+    return !host->tcp;
+}
+
+static int host_begin(void *self, const struct ct_call *call, struct ctrun_error *err)
+{
+    struct host *host = self;
+    struct ctrun_error why = {.text = ""};
+    struct ct_call shared = shared_part(call);
+    int rc = check_verdict(host, &why);
+
+    host->call = *call;
+    host->is_agreed = !host->shm;
+    if (rc == 0 && host->shm)
+        rc = ct_host_shm_begin(host->shm, &shared, &why);
+    if (rc == 0 && !host->shm)
+        run_alone(call);
+    return rc < 0 ? host_fail(host, rc, &why, err) : 0;
+}
+
+static int host_advance(void *self, bool wait, struct ctrun_error *err)
+{
+    struct host *host = self;
+    struct ctrun_error why = {.text = ""};
+    int rc = 1;
+
+    if (!host->is_agreed)
+        rc = ct_host_shm_advance(host->shm, wait, &why);
+    host->is_agreed = rc > 0;
+    if (rc > 0 && ct_call_has_messages(&host->call)) {
+        rc = ct_exchange_move(&host->exchange, &host->call, wait, &why);
+        host->is_agreed = true;
+    }
+    return rc < 0 ? host_fail(host, rc, &why, err) : rc;
+}
+
+static int host_move(void *self, struct ct_call *first, bool wait,
+                     struct ctrun_error *err)
+{
+    struct host *host = self;
+    struct ctrun_error why = {.text = ""};
+    int rc = check_verdict(host, &why);
+
+    if (rc == 0 && host->tcp)
+        rc = ct_mesh_check(&host->mesh, 0, &why);
+    if (rc == 0)
+        rc = ct_exchange_move(&host->exchange, first, wait, &why);
+    return rc < 0 ? host_fail(host, rc, &why, err) : rc;
+}
+
+static void host_nudge(void *self)
+{
+    ct_exchange_nudge(&((struct host *)self)->exchange);
+}
+
+static int alloc_alone(struct host *host, size_t bytes, void **out,
+                       struct ctrun_error *err)
+{
+    size_t rounded = (bytes + PAGE - 1) / PAGE * PAGE;
+    struct block *block = ct_zalloc(sizeof *block);
+    void *data = block && rounded >= bytes ? aligned_alloc(PAGE, rounded) : NULL;
+
+    if (!data) {
+        free(block);
+        return ct_fail(err, -ENOMEM, "group alloc: no memory for %zu bytes", bytes);
+    }
+    memset(data, 0, rounded);
+    *block = (struct block){.next = host->blocks, .data = data};
+    host->blocks = block;
+    *out = data;
+    return 0;
+}
+
+static int host_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
+                      struct ctrun_error *err)
+{
+    struct host *host = self;
+    struct ctrun_error why = {.text = ""};
+    int rc = check_verdict(host, &why);
+
+    if (rc == 0 && host->shm)
+        rc = ct_host_shm_alloc(host->shm, bytes, deadline_ms, out, &why);
+    else if (rc == 0)
+        rc = alloc_alone(host, bytes, out, &why);
+    return rc < 0 ? host_fail(host, rc, &why, err) : 0;
+}
+
+const struct ct_backend_ops ct_host_backend = {.version = CT_BACKEND_VERSION,
+                                               .name = "host",
+                                               .open = host_open,
+                                               .run = host_run,
+                                               .is_inline = host_is_inline,
+                                               .begin = host_begin,
+                                               .advance = host_advance,
+                                               .move = host_move,
+                                               .nudge = host_nudge,
+                                               .alloc = host_alloc,
+                                               .abort = host_abort,
+                                               .close = host_close};

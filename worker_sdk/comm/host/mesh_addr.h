@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The addresses of a mesh: which a member announces (ct_mesh_listen() in mesh.h), and in which
+ * order another tries them. */
+#ifndef CT_COMM_MESH_ADDR_H
+#define CT_COMM_MESH_ADDR_H
+
+#include <ifaddrs.h>
+
+#include "worker_sdk/comm/host/discover.h"
+
+/* Fills order (room for CT_ADDRS_MAX) with the indices into peer->addrs that self can try, best
+ * first: loopback if both share a network namespace, then what lies in a network of `local`
+ * (may be NULL), then the others. Returns how many; what would lead back to us is left out. */
+int ct_mesh_addr_order(int *order, const struct ct_peer *self,
+                       const struct ct_peer *peer, const struct ifaddrs *local);
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Posts, bells, and waiting in the memory of segment.c; who dies or leaves meanwhile. */
+#include <linux/futex.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/host/segment.h"
+
+static int futex_wait(_Atomic uint32_t *word, uint32_t value, int ms)
+{
+    struct timespec timeout = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+
+    return (int)syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, NULL, 0);
+}
+
+void ct_segment_wake_all(_Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL,
+                  0); /* cannot fail */
+}
+
+static void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static bool has_died(const struct ct_segment *segment, int member)
+{
+    struct pollfd entry = {.fd = segment->pidfds[member], .events = POLLIN};
+
+    return entry.fd >= 0 && poll(&entry, 1, 0) > 0;
+}
+
+void ct_segment_ring(struct ct_segment *segment, int member)
+{
+    atomic_fetch_add(&segment->members[member].bell, 1);
+    ct_segment_wake_all(&segment->members[member].bell);
+}
+
+/* Called after the change that a sleeper waits for. is_asleep is stored before the sleeper looks a
+ * last time (ct_segment_wait), and read here after the change: either it sees the change, or we see
+ * that it sleeps. A bell that rings in between changes the value that the futex compares. */
+void ct_segment_wake(struct ct_segment *segment, int member)
+{
+    if (member != segment->me && atomic_load(&segment->members[member].is_asleep))
+        ct_segment_ring(segment, member);
+}
+
+/* Names those whom the wait still lacks: "rank 1 (pid 12 on a), rank 3 (...)". */
+static void format_missing(char *dst, size_t size, const struct ct_segment *segment,
+                           const struct ct_wait *wait)
+{
+    char who[CT_PEER_TEXT_MAX];
+    size_t used = 0;
+
+    dst[0] = '\0';
+    for (int i = 0; i < segment->size; i++) {
+        if (i == segment->me || !wait->is_awaited(segment, wait, i))
+            continue;
+        ct_peer_format(who, segment->peers[i]);
+        int n = ct_format(dst + used, size - used, "%s%s", used ? ", " : "", who);
+        if (n < 0)
+            return; /* the rest of the names is cut */
+        used += (size_t)n;
+    }
+}
+
+static int fail_waiting(const struct ct_segment *segment, const struct ct_wait *wait,
+                        int code, const char *why, struct ctrun_error *err)
+{
+    char names[320];
+    char call[CT_CALL_TEXT_MAX] = "open group";
+
+    if (wait->call)
+        ct_call_format(call, wait->call);
+    format_missing(names, sizeof names, segment, wait);
+    return ct_fail(err, code, "%s: %s: %s", call, why, names);
+}
+
+/* The first member that will not do what the wait lacks, or -1. */
+static int find_gone(const struct ct_segment *segment, const struct ct_wait *wait)
+{
+    for (int i = 0; i < segment->size; i++) {
+        bool is_gone = i != segment->me &&
+                       ((segment->members &&
+                         atomic_load(&segment->members[i].has_left)) ||
+                        has_died(segment, i));
+        /* Asked last: what it published before it went counts. */
+        if (is_gone && wait->is_awaited(segment, wait, i))
+            return i;
+    }
+    return -1;
+}
+
+static int fail_gone(const struct ct_segment *segment, const struct ct_wait *wait,
+                     int gone, struct ctrun_error *err)
+{
+    bool has_left = segment->members && atomic_load(&segment->members[gone].has_left);
+    char call[CT_CALL_TEXT_MAX] = "open group";
+    char who[CT_PEER_TEXT_MAX];
+
+    if (wait->call)
+        ct_call_format(call, wait->call);
+    ct_peer_format(who, segment->peers[gone]);
+    return ct_fail(err, CTRUN_E_PEER_LOST, "%s: %s %s", call, who,
+                   has_left ? "has left the group" : "died");
+}
+
+/* The slow part of a wait, before each sleep. Who is gone comes first, then the verdict: a
+ * member that fails says why before it goes. */
+static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
+                       struct ctrun_error *err)
+{
+    int gone = find_gone(segment, wait);
+    int rc = segment->verdict ? ct_verdict_get(segment->verdict, err) : 0;
+
+    if (rc == 0 && segment->watch.check)
+        rc = segment->watch.check(segment->watch.context, err);
+    if (rc == 0 && gone >= 0)
+        rc = fail_gone(segment, wait, gone, err);
+    if (rc == 0 && ct_now_ms() >= wait->deadline_ms)
+        rc = fail_waiting(segment, wait, CTRUN_E_TIMEOUT, "no answer in time from",
+                          err);
+    return rc;
+}
+
+/* Sleeps until the bell rings or a slice is over. Before there are bells, on the ready word. */
+static void sleep_a_slice(struct ct_segment *segment, const struct ct_wait *wait,
+                          uint32_t bell)
+{
+    int left_ms = ct_left_ms(wait->deadline_ms);
+    int slice_ms = left_ms < CT_SLICE_MS ? left_ms : CT_SLICE_MS;
+
+    if (segment->members)
+        (void)futex_wait(&segment->members[segment->me].bell, bell, slice_ms);
+    else
+        (void)futex_wait(segment->ready, 0, slice_ms);
+}
+
+/* Spins, then yields, then sleeps in slices of CT_SLICE_MS, since the death of a peer rings no bell. */
+int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
+                    struct ctrun_error *err)
+{
+    struct ct_shm_member *self = segment->members ? &segment->members[segment->me]
+                                                  : NULL;
+    int rc = 0;
+
+    for (int i = 0; i < segment->spins; i++) {
+        if (wait->is_met(segment, wait))
+            return 0;
+        cpu_relax();
+    }
+    for (int i = 0; i < segment->yields; i++) {
+        if (wait->is_met(segment, wait))
+            return 0;
+        sched_yield();
+    }
+    while (rc == 0) {
+        uint32_t bell = self ? atomic_load(&self->bell) : 0;
+        if (self)
+            atomic_store(&self->is_asleep, 1);
+        if (wait->is_met(segment, wait))
+            break;
+        if ((rc = look_around(segment, wait, err)) == 0) {
+            sleep_a_slice(segment, wait, bell);
+        } else if (wait->is_met(segment, wait)) {
+            rc = 0; /* a peer that is through with this may have failed in the next */
+            break;
+        }
+    }
+    if (self)
+        atomic_store(&self->is_asleep, 0);
+    return rc;
+}
+
+bool ct_segment_all_posted(const struct ct_segment *segment, uint64_t number)
+{
+    for (int i = 0; i < segment->size; i++)
+        if (atomic_load(&ct_segment_get_post(segment, i, number)->number) < number)
+            return false;
+    return true;
+}
+
+/* Only the last one wakes the others: a wake-up for each post would cost size squared of them. */
+void ct_segment_post(struct ct_segment *segment, uint64_t number)
+{
+    atomic_store(&ct_segment_get_post(segment, segment->me, number)->number, number);
+    if (!ct_segment_all_posted(segment, number))
+        return; /* whoever is last rings */
+    for (int i = 0; i < segment->size; i++)
+        ct_segment_wake(segment, i);
+}
+
+static bool posts_are_there(const struct ct_segment *segment,
+                            const struct ct_wait *wait)
+{
+    return ct_segment_all_posted(segment, wait->number);
+}
+
+static bool has_not_posted(const struct ct_segment *segment, const struct ct_wait *wait,
+                           int member)
+{
+    return atomic_load(&ct_segment_get_post(segment, member, wait->number)->number) <
+           wait->number;
+}
+
+int ct_segment_wait_posts(struct ct_segment *segment, uint64_t number,
+                          const struct ct_call *call, struct ctrun_error *err)
+{
+    struct ct_wait wait = {.is_met = posts_are_there,
+                           .is_awaited = has_not_posted,
+                           .number = number,
+                           .call = call,
+                           .deadline_ms = call->deadline_ms};
+
+    return ct_segment_wait(segment, &wait, err);
+}

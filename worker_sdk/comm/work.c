@@ -1,0 +1,655 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of a group: checks what it is asked, numbers the calls, and hands them to the back end
+ * in order.
+ *
+ * Background calls wait in a queue; messages at its head go on at the same time. With an in-line
+ * back end (shared memory) the caller's own
+ * thread moves the head of the queue on, whenever it starts or waits for something: while all
+ * cores compute, another thread would only steal from them, and what there is to hide, the time
+ * until the slowest rank has posted, passes by itself. Where the network is involved a thread
+ * runs the queue and sleeps in poll() most of the time. */
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/client/progress.h"
+#include "worker_sdk/comm/group_private.h"
+#include "worker_sdk/comm/host/reduce.h"
+
+/* ---- The queue -------------------------------------------------------------------------- */
+
+/* is_done is stored last: who sees it may free the work at once. */
+static void finish_work(struct ctrun_work *work, int rc)
+{
+    ct_list_remove(&work->node);
+    work->result = rc < 0 ? rc : 0;
+    work->is_done = true;
+}
+
+static struct ctrun_work *head_of(struct ctrun_group *group)
+{
+    return ct_list_entry(group->queue.next, struct ctrun_work, node);
+}
+
+/* Links the works at the head that are messages: they go on at the same time. */
+static struct ct_call *link_messages(struct ctrun_group *group)
+{
+    struct ct_call *first = NULL;
+    struct ct_call **end = &first;
+    struct ct_list *it;
+
+    ct_list_for_each(it, &group->queue) {
+        struct ct_call *call = &ct_list_entry(it, struct ctrun_work, node)->call;
+        if (!ct_call_is_p2p(call))
+            break;
+        call->next = NULL;
+        *end = call;
+        end = &call->next;
+    }
+    return first;
+}
+
+/* After a move of the messages at the head: those that are complete; with a failure the head,
+ * and the others when their turn comes: the group is dead. */
+static void finish_messages(struct ctrun_group *group, int rc)
+{
+    struct ct_list *it, *keep;
+
+    if (rc < 0) {
+        finish_work(head_of(group), rc);
+        return;
+    }
+    ct_list_for_each_safe(it, keep, &group->queue) {
+        struct ctrun_work *work = ct_list_entry(it, struct ctrun_work, node);
+        if (!ct_call_is_p2p(&work->call))
+            break;
+        if (work->call.is_complete)
+            finish_work(work, 0);
+    }
+}
+
+/* In-line: moves the head on. With `wait` something is done afterwards. */
+static void advance_head(struct ctrun_group *group, bool wait)
+{
+    struct ctrun_work *work = head_of(group);
+    int rc = 0;
+
+    if (ct_call_is_p2p(&work->call)) {
+        finish_messages(group, group->backend->move(group->self, link_messages(group),
+                                                    wait, &work->err));
+        return;
+    }
+    if (!work->has_begun)
+        rc = group->backend->begin(group->self, &work->call, &work->err);
+    work->has_begun = true;
+    if (rc == 0)
+        rc = group->backend->advance(group->self, wait, &work->err);
+    if (rc != 0)
+        finish_work(work, rc);
+}
+
+/* In-line: goes as far as it can without waiting. */
+static void advance_queue(struct ctrun_group *group)
+{
+    const struct ct_list *head;
+
+    do {
+        if (ct_list_is_empty(&group->queue))
+            return;
+        head = group->queue.next;
+        advance_head(group, false);
+    } while (group->queue.next != head);
+}
+
+/* Lock held, but not while a call runs, so that works can be added meanwhile; the head stays in
+ * the queue until it is done, so nobody sees the queue as empty before. */
+static void run_head(struct ctrun_group *group)
+{
+    struct ctrun_work *work = head_of(group);
+    struct ct_call *messages = link_messages(group);
+    int rc;
+
+    pthread_mutex_unlock(&group->lock);
+    if (messages)
+        rc = group->backend->move(group->self, messages, true, &work->err);
+    else
+        rc = group->backend->run(group->self, &work->call, &work->err);
+    pthread_mutex_lock(&group->lock);
+    if (messages)
+        finish_messages(group, rc);
+    else
+        finish_work(work, rc);
+    pthread_cond_broadcast(&group->changed);
+}
+
+static void *run_queue(void *context)
+{
+    struct ctrun_group *group = context;
+
+    pthread_mutex_lock(&group->lock);
+    while (!group->is_closing) {
+        if (ct_list_is_empty(&group->queue))
+            pthread_cond_wait(&group->changed, &group->lock);
+        else
+            run_head(group);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return NULL;
+}
+
+/* The thread takes no signals: they are the program's. */
+static int start_thread(struct ctrun_group *group)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&group->thread, NULL, run_queue, group);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    group->has_thread = rc == 0;
+    return -rc;
+}
+
+void ct_group_drain(struct ctrun_group *group)
+{
+    if (!group->has_thread) {
+        while (!ct_list_is_empty(&group->queue))
+            advance_head(group, true);
+        return;
+    }
+    pthread_mutex_lock(&group->lock);
+    while (!ct_list_is_empty(&group->queue))
+        pthread_cond_wait(&group->changed, &group->lock);
+    pthread_mutex_unlock(&group->lock);
+}
+
+/* Works in the queue fail with E_ABORTED; they stay their owner's to wait for, and need no group for
+ * it any more. */
+void ct_group_stop(struct ctrun_group *group)
+{
+    if (group->has_thread) {
+        pthread_mutex_lock(&group->lock);
+        group->is_closing = true;
+        if (!ct_list_is_empty(&group->queue)) /* the thread may be waiting for a peer */
+            group->backend->abort(group->self, CTRUN_E_ABORTED,
+                                  "the group was closed before its works were done");
+        pthread_cond_broadcast(&group->changed);
+        pthread_mutex_unlock(&group->lock);
+        pthread_join(group->thread, NULL);
+    }
+    while (!ct_list_is_empty(&group->queue)) {
+        struct ctrun_work *work = head_of(group);
+        finish_work(work, ct_fail(&work->err, CTRUN_E_ABORTED,
+                                  "the group was closed before this work was done"));
+    }
+}
+
+/* ---- Calls ------------------------------------------------------------------------------ */
+
+/* Two threads at once would mix their calls up, and the sums with them. */
+int ct_group_enter(struct ctrun_group *group, const char *name, struct ctrun_error *err)
+{
+    if (atomic_exchange(&group->is_used, true))
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "%s: another thread is in a call on this group: give each "
+                       "thread its own group, or serialize the calls",
+                       name);
+    return 0;
+}
+
+int ct_group_leave(struct ctrun_group *group, int rc)
+{
+    atomic_store(&group->is_used, false);
+    return rc;
+}
+
+static bool has_root(const struct ct_call *call)
+{
+    return call->kind == CT_CALL_REDUCE || call->kind == CT_CALL_BROADCAST ||
+           call->kind == CT_CALL_GATHER || call->kind == CT_CALL_SCATTER;
+}
+
+static bool reduces(const struct ct_call *call)
+{
+    return call->kind == CT_CALL_ALL_REDUCE || call->kind == CT_CALL_REDUCE ||
+           call->kind == CT_CALL_REDUCE_SCATTER;
+}
+
+/* Whether there is something where data are to come from or to go to. */
+static bool has_data(const struct ctrun_group *group, const struct ct_call *call)
+{
+    bool is_root = call->peer == group->me;
+    bool gives = call->kind != CT_CALL_RECV &&
+                 (call->kind != CT_CALL_BROADCAST || is_root);
+    bool gets = call->kind != CT_CALL_SEND && (call->kind != CT_CALL_REDUCE || is_root);
+
+    for (size_t i = 0; i < call->message_count; i++) {
+        const struct ct_message *message = &call->messages[i];
+        if (message->bytes && (message->is_send ? !message->from : !message->to))
+            return false;
+    }
+    if (call->count == 0 || call->messages)
+        return true;
+    return (call->in || !gives) && (call->out || !gets);
+}
+
+static int check_call(const struct ctrun_group *group, const struct ct_call *call,
+                      struct ctrun_error *err)
+{
+    bool is_one = call->kind == CT_CALL_SEND || call->kind == CT_CALL_RECV;
+    size_t element = ctrun_dtype_size(call->dtype);
+    const char *name = ct_call_name(call->kind);
+
+    if (element == 0)
+        return ct_fail(err, -EINVAL, "%s: dtype %d: there is no such type", name,
+                       (int)call->dtype);
+    if (call->count > SIZE_MAX / 2 / element / (size_t)group->size)
+        return ct_fail(err, -EINVAL, "%s: %zu elements: too many", name, call->count);
+    if ((has_root(call) || is_one) && (call->peer < 0 || call->peer >= group->size))
+        return ct_fail(err, -EINVAL, "%s: member %d of a group of %d", name, call->peer,
+                       group->size);
+    if (is_one && call->peer == group->me)
+        return ct_fail(err, -EINVAL, "%s: to or from oneself", name);
+    if (!has_data(group, call))
+        return ct_fail(err, -EINVAL, "%s: no data", name);
+    if ((unsigned)call->op > CTRUN_PROD)
+        return ct_fail(err, -EINVAL, "%s: op %d: there is no such operation", name,
+                       (int)call->op);
+    if (reduces(call) && !ct_reduce_is_supported(call->dtype, call->op))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "%s: integers have no AVG: use SUM and divide", name);
+    return 0;
+}
+
+/* A send or receive as a message; on a device it is a call like others. */
+static int add_message(struct ct_call *call, struct ct_message **list, size_t *count,
+                       struct ctrun_error *err)
+{
+    struct ct_message *more = ct_realloc_array(*list, *count + 1, sizeof *more);
+
+    if (!more)
+        return ct_fail(err, -ENOMEM, "%s: no memory", ct_call_name(call->kind));
+    *list = more;
+    more[(*count)++] = (struct ct_message){.peer = call->peer,
+                                           .is_send = call->kind == CT_CALL_SEND,
+                                           .from = call->in,
+                                           .to = call->out,
+                                           .bytes = call->count *
+                                                    ctrun_dtype_size(call->dtype),
+                                           .dtype = call->dtype};
+    return 0;
+}
+
+static int prepare(struct ctrun_group *group, struct ct_call *call, uint64_t timeout_ms,
+                   struct ctrun_error *err)
+{
+    int rc = check_call(group, call, err);
+
+    if (rc == 0 && (call->kind == CT_CALL_SEND || call->kind == CT_CALL_RECV))
+        rc = add_message(call, &call->messages, &call->message_count, err);
+    if (rc < 0)
+        return rc;
+    call->bytes = call->count * ctrun_dtype_size(call->dtype);
+    call->divisor = call->op == CTRUN_AVG ? group->size : 1;
+    call->deadline_ms = ct_deadline_ms(timeout_ms ? timeout_ms : group->timeout_ms);
+    if (call->kind < CT_CALL_SEND)
+        call->number = ++group->number;
+    return 0;
+}
+
+static int run_on_device(struct ctrun_group *group, const struct ct_call *call,
+                         void *stream, struct ctrun_error *err)
+{
+    void *ticket;
+    int rc = group->backend->enqueue(group->self, call, stream, &ticket, err);
+
+    if (rc == 0)
+        rc = group->backend->poll(group->self, ticket, true, err);
+    return rc < 0 ? rc : 0;
+}
+
+static int run_on_host(struct ctrun_group *group, struct ct_call *call,
+                       struct ctrun_error *err)
+{
+    int rc = 0;
+
+    if (!ct_call_is_p2p(call))
+        return group->backend->run(group->self, call, err);
+    while (rc >= 0 && !call->is_complete)
+        rc = group->backend->move(group->self, call, true, err);
+    return rc < 0 ? rc : 0;
+}
+
+static int run_prepared(struct ctrun_group *group, struct ct_call *call, void *stream,
+                        struct ctrun_error *err)
+{
+    int rc;
+
+    ct_progress_begin_wait();
+    ct_group_drain(group);
+    rc = ct_group_is_device(group) ? run_on_device(group, call, stream, err)
+                                   : run_on_host(group, call, err);
+    ct_progress_end_wait();
+    return rc;
+}
+
+int ct_group_run(struct ctrun_group *group, struct ct_call *call, void *stream,
+                 struct ctrun_error *err)
+{
+    int rc = ct_group_enter(group, ct_call_name(call->kind), err);
+
+    if (rc < 0)
+        return rc;
+    if ((rc = prepare(group, call, 0, err)) == 0)
+        rc = run_prepared(group, call, stream, err);
+    return ct_group_leave(group, rc);
+}
+
+bool ct_group_is_device(const struct ctrun_group *group)
+{
+    return group->backend->enqueue != NULL;
+}
+
+/* ---- In the background ------------------------------------------------------------------ */
+
+/* The call is prepared. */
+static int enqueue(struct ctrun_group *group, struct ctrun_work *work, void *stream,
+                   struct ctrun_error *err)
+{
+    bool is_inline = !work->is_device && group->backend->is_inline(group->self);
+    int rc;
+
+    if (work->is_device)
+        return group->backend->enqueue(group->self, &work->call, stream, &work->ticket,
+                                       err);
+    if (!is_inline && !group->has_thread && (rc = start_thread(group)) < 0)
+        return ct_fail(err, rc, "%s: start a thread: %s", ct_call_name(work->call.kind),
+                       strerror(-rc));
+    pthread_mutex_lock(&group->lock);
+    ct_list_add(&group->queue, &work->node);
+    if (!is_inline && ct_call_is_p2p(&work->call)) /* the thread takes it along */
+        group->backend->nudge(group->self);
+    pthread_cond_broadcast(&group->changed);
+    pthread_mutex_unlock(&group->lock);
+    if (is_inline)
+        advance_queue(group);
+    return 0;
+}
+
+/* Inside the group. Takes call->messages, also on failure. */
+static int start_prepared(struct ctrun_group *group, const struct ct_call *call,
+                          void *stream, struct ctrun_work **out,
+                          struct ctrun_error *err)
+{
+    struct ctrun_work *work = ct_zalloc(sizeof *work);
+    int rc;
+
+    *out = NULL;
+    if (!work) {
+        free(call->messages);
+        return ct_fail(err, -ENOMEM, "%s: no memory", ct_call_name(call->kind));
+    }
+    work->group = group;
+    work->call = *call;
+    work->is_device = ct_group_is_device(group);
+    if ((rc = enqueue(group, work, stream, err)) < 0) {
+        free(call->messages);
+        free(work);
+        return rc;
+    }
+    *out = work;
+    return 0;
+}
+
+int ct_group_start(struct ctrun_group *group, const struct ct_call *call, void *stream,
+                   struct ctrun_work **out, struct ctrun_error *err)
+{
+    struct ct_call own = *call;
+    int rc = ct_group_enter(group, ct_call_name(call->kind), err);
+
+    *out = NULL;
+    if (rc < 0)
+        return rc;
+    if ((rc = prepare(group, &own, 0, err)) == 0)
+        rc = start_prepared(group, &own, stream, out, err);
+    return ct_group_leave(group, rc);
+}
+
+/* Until it is done. Inside the group. */
+static void finish(struct ctrun_group *group, struct ctrun_work *work)
+{
+    if (group->has_thread) {
+        pthread_mutex_lock(&group->lock);
+        while (!work->is_done)
+            pthread_cond_wait(&group->changed, &group->lock);
+        pthread_mutex_unlock(&group->lock);
+        return;
+    }
+    while (!work->is_done)
+        advance_head(group, true);
+    advance_queue(group);
+}
+
+/* The result of a work that is done; frees it. */
+static int take_result(struct ctrun_work *work, struct ctrun_error *err)
+{
+    int rc = work->result < 0 ? work->result : 0;
+
+    if (rc < 0 && err)
+        *err = work->err;
+    free(work->call.messages);
+    free(work);
+    return rc;
+}
+
+static void poll_ticket(struct ctrun_work *work, bool wait)
+{
+    struct ctrun_group *group = work->group;
+    int rc = group->backend->poll(group->self, work->ticket, wait, &work->err);
+
+    if (rc == 0)
+        return;
+    work->ticket = NULL;
+    work->result = rc;
+    work->is_done = true;
+}
+
+int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err)
+{
+    int rc;
+
+    if (!work->is_done) {
+        if ((rc = ct_group_enter(work->group, "work wait", err)) < 0)
+            return rc;
+        ct_progress_begin_wait();
+        if (work->ticket)
+            poll_ticket(work, true);
+        else
+            finish(work->group, work);
+        ct_progress_end_wait();
+        (void)ct_group_leave(work->group, 0);
+    }
+    return take_result(work, err);
+}
+
+int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err)
+{
+    int rc;
+
+    if (work->is_done)
+        return 1;
+    if ((rc = ct_group_enter(work->group, "work test", err)) < 0)
+        return rc;
+    if (work->ticket)
+        poll_ticket(work, false);
+    else if (!work->group->has_thread)
+        advance_queue(work->group);
+    return ct_group_leave(work->group, work->is_done);
+}
+
+int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
+                        struct ctrun_error *err)
+{
+    enum {
+        NAP_MIN_NS = 2000,
+        NAP_MAX_NS = 1000000
+    };
+    struct timespec nap = {.tv_nsec = NAP_MIN_NS};
+    uint64_t deadline_ms = ct_deadline_ms(timeout_ms);
+    char text[CT_CALL_TEXT_MAX];
+    int rc;
+
+    while ((rc = ctrun_work_test(work, err)) == 0) {
+        if (ct_now_ms() >= deadline_ms) {
+            ct_call_format(text, &work->call);
+            return ct_fail(err, CTRUN_E_TIMEOUT, "%s: not done after %llu ms", text,
+                           (unsigned long long)timeout_ms);
+        }
+        (void)nanosleep(&nap, NULL); /* shorter is fine */
+        if (nap.tv_nsec < NAP_MAX_NS)
+            nap.tv_nsec *= 2;
+    }
+    return rc < 0 ? rc : ctrun_work_wait(work, err);
+}
+
+int ct_work_release(struct ctrun_work *work, void *const *stream,
+                    struct ctrun_error *err)
+{
+    struct ctrun_group *group = work->group;
+    int rc;
+
+    if (work->is_done)
+        return take_result(work, err);
+    if ((rc = ct_group_enter(group, "work wait", err)) < 0)
+        return rc;
+    rc = ct_group_leave(
+        group, group->backend->release(group->self, work->ticket, stream, err));
+    free(work->call.messages);
+    free(work);
+    return rc;
+}
+
+int ctrun_work_wait_on(struct ctrun_work *work, void *stream, struct ctrun_error *err)
+{
+    if (!work->is_device)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "work wait: a group of the host has no streams: use "
+                       "ctrun_work_wait()");
+    return ct_work_release(work, &stream, err);
+}
+
+/* ---- As options say --------------------------------------------------------------------- */
+
+static bool is_queue_empty(struct ctrun_group *group)
+{
+    bool is_empty;
+
+    pthread_mutex_lock(&group->lock);
+    is_empty = ct_list_is_empty(&group->queue);
+    pthread_mutex_unlock(&group->lock);
+    return is_empty;
+}
+
+/* A blocking message goes on at the same time as those in the background. */
+static int run_beside(struct ctrun_group *group, const struct ct_call *call,
+                      struct ctrun_error *err)
+{
+    struct ctrun_work *work;
+    int rc = start_prepared(group, call, NULL, &work, err);
+
+    if (rc < 0)
+        return rc;
+    ct_progress_begin_wait();
+    finish(group, work);
+    ct_progress_end_wait();
+    return take_result(work, err);
+}
+
+/* Inside the group; call->messages are taken. */
+static int call_prepared(struct ctrun_group *group, struct ct_call *call,
+                         const struct ctrun_call_options *options,
+                         struct ctrun_error *err)
+{
+    void *stream = options->stream ? options->stream : group->stream;
+    int rc;
+
+    if (options->work)
+        return start_prepared(group, call, stream, options->work, err);
+    if (ct_call_is_p2p(call) && !is_queue_empty(group))
+        return run_beside(group, call, err);
+    rc = run_prepared(group, call, stream, err);
+    free(call->messages);
+    return rc;
+}
+
+static int note(struct ctrun_group *group, struct ct_call *call, bool has_options,
+                struct ctrun_error *err)
+{
+    const char *name = ct_call_name(call->kind);
+    int rc;
+
+    if (call->kind != CT_CALL_SEND && call->kind != CT_CALL_RECV)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "%s: a batch has sends and receives only: call "
+                       "ctrun_batch_end() first",
+                       name);
+    if (has_options)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "%s: in a batch: give the options to ctrun_batch_end()", name);
+    rc = check_call(group, call, err);
+    return rc < 0 ? rc : add_message(call, &group->batch, &group->batch_count, err);
+}
+
+int ct_group_call(struct ctrun_group *group, struct ct_call *call,
+                  const struct ctrun_call_options *given, struct ctrun_error *err)
+{
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    const char *name = ct_call_name(call->kind);
+    int rc = 0;
+
+    if (given && (rc = ct_sized_read(&options, sizeof options, given,
+                                     "CTRUN_CALL_OPTIONS_INIT", err)) < 0)
+        ct_wrap(err, "%s: options", name);
+    if (options.work)
+        *options.work = NULL;
+    if (rc < 0 || (rc = ct_group_enter(group, name, err)) < 0) {
+        free(call->messages);
+        return rc;
+    }
+    if (group->is_batching)
+        rc = note(group, call, given != NULL, err);
+    else if ((rc = prepare(group, call, options.timeout_ms, err)) == 0)
+        return ct_group_leave(group, call_prepared(group, call, &options, err));
+    free(call->messages);
+    return ct_group_leave(group, rc);
+}
+
+int ctrun_batch_begin(struct ctrun_group *group, struct ctrun_error *err)
+{
+    int rc = ct_group_enter(group, "batch", err);
+
+    if (rc < 0)
+        return rc;
+    if (group->is_batching)
+        rc = ct_fail(err, CTRUN_E_USAGE, "batch: it has begun already");
+    group->is_batching = true;
+    return ct_group_leave(group, rc);
+}
+
+bool ct_group_take_batch(struct ctrun_group *group, struct ct_call *call)
+{
+    bool is_batching = group->is_batching;
+
+    call->messages = group->batch;
+    call->message_count = group->batch_count;
+    group->batch = NULL;
+    group->batch_count = 0;
+    group->is_batching = false;
+    return is_batching;
+}

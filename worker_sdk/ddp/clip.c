@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/ddp/clip.h"
+
+#include <math.h>
+
+#include "worker_sdk/base/half.h"
+
+static double read_element(const struct ct_slot *slot, size_t i)
+{
+    const void *at = slot->grad;
+
+    switch (slot->dtype) {
+    case CTRUN_F16: return (double)ct_float_of_f16(((const uint16_t *)at)[i]);
+    case CTRUN_BF16: return (double)ct_float_of_bf16(((const uint16_t *)at)[i]);
+    case CTRUN_F64: return ((const double *)at)[i];
+    default: return (double)((const float *)at)[i]; /* other types have no gradient */
+    }
+}
+
+static void scale(const struct ct_slot *slot, size_t count, double by)
+{
+    void *at = slot->grad;
+
+    for (size_t i = 0; i < count; i++) {
+        double value = read_element(slot, i) * by;
+        if (slot->dtype == CTRUN_F16)
+            ((uint16_t *)at)[i] = ct_f16_of_float((float)value);
+        else if (slot->dtype == CTRUN_BF16)
+            ((uint16_t *)at)[i] = ct_bf16_of_float((float)value);
+        else if (slot->dtype == CTRUN_F64)
+            ((double *)at)[i] = value;
+        else
+            ((float *)at)[i] = (float)value;
+    }
+}
+
+long ct_clip(const struct ct_layout *layout, double max_norm, double *norm)
+{
+    double squares = 0;
+    double by;
+
+    for (size_t s = 0; s < layout->slot_count; s++) {
+        const struct ct_slot *slot = &layout->slots[s];
+        size_t count = slot->is_present ? slot->bytes / ctrun_dtype_size(slot->dtype)
+                                        : 0;
+        double own = 0;
+        for (size_t i = 0; i < count; i++)
+            own += read_element(slot, i) * read_element(slot, i);
+        if (!isfinite(own))
+            return (long)s;
+        squares += own;
+    }
+    *norm = sqrt(squares);
+    by = max_norm / (*norm + 1e-6); /* torch's */
+    for (size_t s = 0; by < 1 && s < layout->slot_count; s++) {
+        const struct ct_slot *slot = &layout->slots[s];
+        if (slot->is_present)
+            scale(slot, slot->bytes / ctrun_dtype_size(slot->dtype), by);
+    }
+    return -1;
+}

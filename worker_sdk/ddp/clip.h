@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clipping of gradients by their global norm, as torch.nn.utils.clip_grad_norm_ does it. Every rank
+ * has the same averages, and so finds the same norm by itself. Memory of the host. */
+#ifndef CT_DDP_CLIP_H
+#define CT_DDP_CLIP_H
+
+#include "worker_sdk/ddp/layout.h"
+
+/* Scales the gradients of slots that hold one so that their norm is max_norm at most; *norm is what it
+ * was. -1, or the first slot whose norm is not finite: then nothing is scaled. Pure. */
+long ct_clip(const struct ct_layout *layout, double max_norm, double *norm);
+
+#endif

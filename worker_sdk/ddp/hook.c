@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/ddp/hook.h"
+
+#include <errno.h>
+
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/half.h"
+#include "worker_sdk/comm/comm.h"
+
+int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
+                 const struct ct_layout *layout,
+                 const struct ctrun_ddp_options *options, struct ctrun_error *err)
+{
+    bool as_half = options->reduce_dtype == CTRUN_F16 ||
+                   options->reduce_dtype == CTRUN_BF16;
+    void *halves;
+    int rc;
+
+    *hook = (struct ct_hook){.start = options->hook,
+                             .done = options->hook_done,
+                             .context = options->hook_context,
+                             .half = options->reduce_dtype};
+    if (!as_half && options->reduce_dtype != CTRUN_F32)
+        return ct_fail(err, -EINVAL,
+                       "ddp: reduce_dtype %d: CTRUN_F32 (each type as it is), "
+                       "CTRUN_F16 or CTRUN_BF16",
+                       (int)options->reduce_dtype);
+    if (as_half && hook->start)
+        return ct_fail(err, CTRUN_E_USAGE, "ddp: a hook and a reduce_dtype: give one");
+    if ((as_half || hook->start) && ct_group_is_device(group))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: hook and reduce_dtype need a group of the host");
+    if (!as_half)
+        return 0;
+    rc = ctrun_group_alloc(group, ct_layout_arena_bytes(layout) / 2, &halves, err);
+    hook->halves = rc < 0 ? NULL : halves;
+    return rc;
+}
+
+bool ct_hook_takes(const struct ct_hook *hook, const struct ct_bucket *bucket)
+{
+    return hook->start || (hook->halves && bucket->dtype == CTRUN_F32);
+}
+
+/* ---- As halves --------------------------------------------------------------------------- */
+
+static uint16_t *halves_of(const struct ct_hook *hook, const struct ct_layout *layout,
+                           const struct ct_bucket *bucket)
+{
+    return (void *)(hook->halves + (bucket->data - layout->arena) / 2);
+}
+
+static void shrink(const struct ct_hook *hook, uint16_t *to, const float *from,
+                   size_t count)
+{
+    if (hook->half == CTRUN_F16)
+        for (size_t i = 0; i < count; i++)
+            to[i] = ct_f16_of_float(from[i]);
+    else
+        for (size_t i = 0; i < count; i++)
+            to[i] = ct_bf16_of_float(from[i]);
+}
+
+static void widen(const struct ct_hook *hook, float *to, const uint16_t *from,
+                  size_t count)
+{
+    if (hook->half == CTRUN_F16)
+        for (size_t i = 0; i < count; i++)
+            to[i] = ct_float_of_f16(from[i]);
+    else
+        for (size_t i = 0; i < count; i++)
+            to[i] = ct_float_of_bf16(from[i]);
+}
+
+/* ---- Both -------------------------------------------------------------------------------- */
+
+/* What the user sees of a bucket: all but the flag. */
+static struct ctrun_bucket describe(const struct ct_layout *layout, size_t b)
+{
+    const struct ct_bucket *bucket = &layout->buckets[b];
+    bool is_last = b == layout->bucket_count - 1;
+
+    return (struct ctrun_bucket){.size = sizeof(struct ctrun_bucket),
+                                 .index = b,
+                                 .count = layout->bucket_count,
+                                 .data = bucket->data,
+                                 .elements = bucket->elements - is_last,
+                                 .dtype = bucket->dtype};
+}
+
+int ct_hook_start(const struct ct_hook *hook, struct ctrun_group *group,
+                  struct ct_layout *layout, size_t b, enum ctrun_op op,
+                  struct ctrun_error *err)
+{
+    struct ctrun_bucket public = describe(layout, b);
+    struct ct_bucket *bucket = &layout->buckets[b];
+    uint16_t *halves;
+    int rc;
+
+    if (hook->start) {
+        rc = hook->start(hook->context, group, &public, &bucket->work, err);
+        return rc < 0 ? rc : 0;
+    }
+    halves = halves_of(hook, layout, bucket);
+    shrink(hook, halves, (const void *)bucket->data, bucket->elements);
+    return ct_group_all_reduce_start(group, halves, halves, bucket->elements,
+                                     hook->half, op, NULL, &bucket->work, err);
+}
+
+int ct_hook_finish(const struct ct_hook *hook, struct ct_layout *layout, size_t b,
+                   struct ctrun_error *err)
+{
+    struct ctrun_bucket public = describe(layout, b);
+    const struct ct_bucket *bucket = &layout->buckets[b];
+    int rc = 0;
+
+    if (!hook->start)
+        widen(hook, (void *)bucket->data, halves_of(hook, layout, bucket),
+              bucket->elements);
+    else if (hook->done)
+        rc = hook->done(hook->context, &public, err);
+    return rc < 0 ? rc : 0;
+}

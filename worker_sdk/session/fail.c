@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's last words, where torchrun and ctrun look for them.
+ *
+ * The form is that of torch's @record, so that every launcher shows it:
+ *   {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, "timestamp": "SECONDS",
+ *    "ctrun_error": CODE}}}, where CODE is what ctrun decides by: 0 when none was given.
+ * An empty or half-written file would crash torchrun's agent: hence the rename. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/bytes.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+/* Both texts, each byte as \u00XX at worst, and what stands between them. */
+enum {
+    FAIL_JSON_MAX_BYTES = 2 * 6 * (CTRUN_ERROR_TEXT_MAX + 64) + 256
+};
+
+static void put(struct ct_writer *out, const char *text)
+{
+    ct_write_raw(out, text, strlen(text));
+}
+
+static int fail_format(struct ct_writer *out, const struct ctrun_error *err)
+{
+    char text[CTRUN_ERROR_TEXT_MAX + 64] = "the worker failed without saying why";
+    char seconds[32];
+    char code[16];
+
+    if (err && err->code != 0)
+        (void)ct_format(text, sizeof text, "%s: %s", ct_error_name(err->code),
+                        err->text);
+    (void)ct_format(seconds, sizeof seconds, "%llu",
+                    (unsigned long long)(ct_wall_ns() / 1000000000u));
+    put(out, "{\"message\": {\"message\": ");
+    ct_json_write_str(out, text);
+    put(out, ", \"extraInfo\": {\"py_callstack\": ");
+    ct_json_write_str(out, text);
+    put(out, ", \"timestamp\": ");
+    ct_json_write_str(out, seconds);
+    (void)ct_format(code, sizeof code, "%d", err ? err->code : 0);
+    put(out, ", \"ctrun_error\": ");
+    put(out, code);
+    put(out, "}}}\n");
+    return ct_write_end(out);
+}
+
+static int fail_write(const char *path, const uint8_t *json, size_t length)
+{
+    char temporary[PATH_MAX];
+    ssize_t n;
+    int rc = 0;
+    int fd;
+
+    if (ct_format(temporary, sizeof temporary, "%s.tmp-%d", path, (int)getpid()) < 0)
+        return -ENAMETOOLONG;
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    n = write(fd, json, length);
+    if (n != (ssize_t)length)
+        rc = n < 0 ? -errno : -ENOSPC;
+    close(fd);
+    if (rc == 0 && rename(temporary, path) < 0)
+        rc = -errno;
+    if (rc < 0)
+        (void)unlink(temporary); /* nothing else can be done about it */
+    return rc;
+}
+
+int ctrun_fail_worker(const struct ctrun_error *err)
+{
+    const char *path = getenv(CT_ENV_ERROR_FILE);
+    uint8_t json[FAIL_JSON_MAX_BYTES];
+    struct ct_writer out;
+    int rc;
+
+    if (!path || !*path)
+        return EXIT_FAILURE;
+    ct_writer_init(&out, json, sizeof json);
+    if ((rc = fail_format(&out, err)) < 0 ||
+        (rc = fail_write(path, json, (size_t)rc)) < 0)
+        ct_err("error file not written path=%s why=%s", path, strerror(-rc));
+    return EXIT_FAILURE;
+}

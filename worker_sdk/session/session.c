@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This process in the run: who am I, where is the store, who is my agent.
+ *
+ * All of it comes from the environment (wire/contract.h). Either nothing is set and we are a run
+ * of one process, or RANK and WORLD_SIZE are, and then everything that is there must be right:
+ * a rank that trains alone because of a misspelt variable costs days. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/addr.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/client/agent_socket.h"
+#include "worker_sdk/client/crash.h"
+#include "worker_sdk/client/stop_point.h"
+#include "worker_sdk/client/store.h"
+#include "worker_sdk/comm/comm.h"
+#include "worker_sdk/wire/contract.h"
+
+enum {
+    SESSION_WORLD_MAX = 1 << 20
+};
+
+struct ctrun_session {
+    struct ctrun_options options;
+    int rank;
+    int world_size;
+    int local_rank;
+    int local_world_size;
+    int node_rank;
+    int restart_count;
+    uint64_t generation;
+    char master_addr[CT_HOST_MAX];
+    int master_port;
+    struct ct_agent_socket agent;
+    struct ct_stop_point stop_point;
+    bool agrees_on_stop;       /* with the other ranks, through the store */
+    bool has_armed;            /* the crash report is ours to take back */
+    struct ctrun_store *store; /* NULL until a group or the stop needs it */
+    uint64_t group_sequence;   /* groups that all ranks set out to open so far */
+};
+
+/* ---- The environment ---- */
+
+/* NULL when the variable is not set or empty. */
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value ? value : NULL;
+}
+
+/* A whole number into *out; `fallback` when it is not set, unless that is negative: then it
+ * must be set. */
+static int read_int(const char *name, int min, int max, int fallback, int *out,
+                    struct ctrun_error *err)
+{
+    const char *text = variable(name);
+    int64_t value = fallback;
+
+    if (!text && fallback < 0)
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       "environment: %s is not set, but others of its kind are: start "
+                       "workers with ctrun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+                       "MASTER_PORT",
+                       name);
+    if (text && ct_parse_i64(text, min, max, &value) < 0)
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       "environment: %s=%s: not a whole number from %d to %d", name,
+                       text, min, max);
+    *out = (int)value;
+    return 0;
+}
+
+static int read_generation(uint64_t *out, struct ctrun_error *err)
+{
+    const char *text = variable(CT_ENV_GENERATION);
+
+    if (text && ct_parse_u64(text, 0, UINT64_MAX, out) < 0)
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       "environment: %s=%s: not a whole number", CT_ENV_GENERATION,
+                       text);
+    return 0;
+}
+
+static int read_master(struct ctrun_session *session, struct ctrun_error *err)
+{
+    const char *host = variable(CT_ENV_MASTER_ADDR);
+    int rc;
+
+    if (session->world_size == 1 && !host && !variable(CT_ENV_MASTER_PORT))
+        return 0; /* nobody to meet */
+    if ((rc = read_int(CT_ENV_MASTER_PORT, 1, 65535, -1, &session->master_port, err)) <
+        0)
+        return rc;
+    if (!host)
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       "environment: %s is not set, but %s is", CT_ENV_MASTER_ADDR,
+                       CT_ENV_MASTER_PORT);
+    if (ct_copy(session->master_addr, sizeof session->master_addr, host) < 0)
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       "environment: %s=%.64s...: no host name is that long",
+                       CT_ENV_MASTER_ADDR, host);
+    return 0;
+}
+
+static bool nothing_is_set(void)
+{
+    static const char *const names[] = {CT_ENV_RANK, CT_ENV_WORLD_SIZE,
+                                        CT_ENV_LOCAL_RANK, CT_ENV_MASTER_ADDR,
+                                        CT_ENV_MASTER_PORT};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (variable(names[i]))
+            return false;
+    return true;
+}
+
+static int read_environment(struct ctrun_session *session, struct ctrun_error *err)
+{
+    int rc;
+
+    session->world_size = session->local_world_size = 1;
+    if (nothing_is_set())
+        return 0;
+    if ((rc = read_int(CT_ENV_WORLD_SIZE, 1, SESSION_WORLD_MAX, -1,
+                       &session->world_size, err)) < 0 ||
+        (rc = read_int(CT_ENV_RANK, 0, session->world_size - 1, -1, &session->rank,
+                       err)) < 0 ||
+        (rc = read_int(CT_ENV_LOCAL_WORLD_SIZE, 1, session->world_size, 1,
+                       &session->local_world_size, err)) < 0 ||
+        (rc = read_int(CT_ENV_LOCAL_RANK, 0,
+                       variable(CT_ENV_LOCAL_WORLD_SIZE) ? session->local_world_size - 1
+                                                         : session->world_size - 1,
+                       0, &session->local_rank, err)) < 0 ||
+        (rc = read_int(CT_ENV_GROUP_RANK, 0, session->world_size - 1, 0,
+                       &session->node_rank, err)) < 0 ||
+        (rc = read_int(CT_ENV_RESTART_COUNT, 0, INT32_MAX, 0, &session->restart_count,
+                       err)) < 0 ||
+        (rc = read_generation(&session->generation, err)) < 0)
+        return rc;
+    return read_master(session, err);
+}
+
+/* ---- The crash report ---- */
+
+int ctrun_crash_report(struct ctrun_session *session, struct ctrun_error *err)
+{
+    int rc;
+
+    if (!ct_agent_socket_is_there(&session->agent))
+        return 0; /* nobody to tell */
+    if (!session->has_armed) {
+        if ((rc = ct_crash_arm()) < 0)
+            return ct_fail(err, rc, "crash report: memory for it: %s", strerror(-rc));
+        session->has_armed = true;
+        ct_agent_socket_share(&session->agent, rc);
+    }
+    if ((rc = ct_crash_give_stack()) < 0)
+        return ct_fail(err, rc, "crash report: alternate stack: %s", strerror(-rc));
+    return 0;
+}
+
+/* As the environment asks for it. Not having it is no reason not to train. */
+static int read_crash_report(struct ctrun_session *session, struct ctrun_error *err)
+{
+    const char *text = variable(CT_ENV_CRASH_REPORT);
+    struct ctrun_error why;
+
+    if (!text || strcmp(text, "0") == 0)
+        return 0;
+    if (strcmp(text, "1") != 0)
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       "environment: %s=%.64s: 1 (tell the agent where this process "
+                       "crashed) or 0",
+                       CT_ENV_CRASH_REPORT, text);
+    if (ctrun_crash_report(session, &why) < 0)
+        ct_warn("no crash report why=%s", why.text);
+    return 0;
+}
+
+/* ---- The session ---- */
+
+int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
+               struct ctrun_error *err)
+{
+    struct ctrun_options all = CTRUN_OPTIONS_INIT;
+    struct ctrun_session *session;
+    int rc;
+
+    *out = NULL;
+    if (options &&
+        (rc = ct_sized_read(&all, sizeof all, options, "CTRUN_OPTIONS_INIT", err)) < 0)
+        return (void)ct_wrap(err, "session: options"), rc;
+    if (!(session = ct_zalloc(sizeof *session)))
+        return ct_fail(err, -ENOMEM, "session: out of memory");
+    session->options = all;
+    if ((rc = read_environment(session, err)) < 0) {
+        free(session);
+        return rc;
+    }
+    ct_agent_socket_init(&session->agent, variable(CT_ENV_AGENT_SOCKET), session->rank,
+                         session->generation);
+    session->agrees_on_stop = session->world_size > 1 && variable(CT_ENV_AGENT_SOCKET);
+    if ((rc = read_crash_report(session, err)) < 0) {
+        ctrun_close(session);
+        return rc;
+    }
+    *out = session;
+    return 0;
+}
+
+void ctrun_close(struct ctrun_session *session)
+{
+    if (!session)
+        return;
+    if (session->has_armed)
+        ct_crash_disarm();
+    ct_agent_socket_deinit(&session->agent);
+    ctrun_store_close(session->store);
+    free(session);
+}
+
+int ctrun_rank(const struct ctrun_session *session)
+{
+    return session->rank;
+}
+
+int ctrun_world_size(const struct ctrun_session *session)
+{
+    return session->world_size;
+}
+
+int ctrun_local_rank(const struct ctrun_session *session)
+{
+    return session->local_rank;
+}
+
+int ctrun_local_world_size(const struct ctrun_session *session)
+{
+    return session->local_world_size;
+}
+
+int ctrun_node_rank(const struct ctrun_session *session)
+{
+    return session->node_rank;
+}
+
+int ctrun_restart_count(const struct ctrun_session *session)
+{
+    return session->restart_count;
+}
+
+uint64_t ctrun_generation(const struct ctrun_session *session)
+{
+    return session->generation;
+}
+
+void ctrun_step(struct ctrun_session *session, uint64_t step)
+{
+    ct_agent_socket_step(&session->agent, step);
+}
+
+/* ---- The store ---- */
+
+int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
+                     struct ctrun_error *err)
+{
+    const char *served = variable(CT_ENV_USE_AGENT_STORE);
+    int rc;
+
+    *out = NULL;
+    if (session->master_port == 0)
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       "store: %s and %s are not set: there is one where a launcher "
+                       "started us",
+                       CT_ENV_MASTER_ADDR, CT_ENV_MASTER_PORT);
+    rc = ct_store_connect(out, session->master_addr, session->master_port,
+                          session->options.timeout_ms, err);
+    if (rc == CTRUN_E_UNREACHABLE && (!served || strcmp(served, "True") != 0) && err) {
+        char why[CTRUN_ERROR_TEXT_MAX];
+
+        (void)ct_copy(why, sizeof why, err->text);
+        return ct_fail(err, rc,
+                       "%s; %s is not True, so no launcher serves a store there: start "
+                       "the workers with ctrun, without " CT_ENV_NO_SHARED_STORE,
+                       why, CT_ENV_USE_AGENT_STORE);
+    }
+    return rc;
+}
+
+/* ---- When all ranks stop ---- */
+
+static int open_own_store(struct ctrun_session *session, struct ctrun_error *err)
+{
+    return session->store ? 0 : ctrun_store_open(&session->store, session, err);
+}
+
+static int swap_stop_key(void *context, const char *expected, const char *desired,
+                         char actual[CT_STOP_VALUE_MAX], struct ctrun_error *err)
+{
+    struct ctrun_session *session = context;
+    char key[64];
+    size_t length;
+    void *value;
+    int rc = open_own_store(session, err);
+
+    if (rc < 0)
+        return rc;
+    ct_store_set_timeout(session->store, session->options.timeout_ms);
+    (void)ct_format(key, sizeof key, "ctrun/stop/%llu.%d",
+                    (unsigned long long)session->generation, session->restart_count);
+    if ((rc = ct_store_compare_set(session->store, key, expected, desired, &value,
+                                   &length, err)) < 0)
+        return rc;
+    (void)ct_copy(actual, CT_STOP_VALUE_MAX, value); /* too long: no value of ours */
+    free(value);
+    return 0;
+}
+
+bool ctrun_should_stop(struct ctrun_session *session)
+{
+    const struct ct_stop_key key = {swap_stop_key, session};
+    const bool is_asked = ct_agent_socket_should_stop(&session->agent);
+    struct ctrun_error why;
+    int rc;
+
+    if (!session->agrees_on_stop)
+        return is_asked;
+    rc = ct_stop_point_check(&session->stop_point, is_asked, ct_now_ms(), &key, &why);
+    if (rc >= 0)
+        return rc > 0;
+    ct_warn("ranks may stop at different steps why=%s", why.text);
+    session->agrees_on_stop = false;
+    return is_asked;
+}
+
+/* ---- Groups meet through the store ---- */
+
+static struct ctrun_store *store_until(void *context, uint64_t deadline_ms)
+{
+    struct ctrun_session *session = context;
+
+    ct_store_set_timeout(session->store, (uint64_t)ct_left_ms(deadline_ms));
+    return session->store;
+}
+
+static int meet_set(void *context, const char *key, const void *value, size_t length,
+                    uint64_t deadline_ms, struct ctrun_error *err)
+{
+    return ctrun_store_set(store_until(context, deadline_ms), key, value, length, err);
+}
+
+static int meet_get(void *context, const char *key, void **value, size_t *length,
+                    uint64_t deadline_ms, struct ctrun_error *err)
+{
+    return ctrun_store_get(store_until(context, deadline_ms), key, value, length, err);
+}
+
+static int meet_wait(void *context, const char *key, uint64_t deadline_ms,
+                     struct ctrun_error *err)
+{
+    return ctrun_store_wait(store_until(context, deadline_ms), &key, 1,
+                            (uint64_t)ct_left_ms(deadline_ms), err);
+}
+
+static int check_nodes(void *context, struct ctrun_error *err)
+{
+    struct ctrun_session *session = context;
+
+    return ct_agent_socket_check_loss(&session->agent, err);
+}
+
+static struct ct_group_place place_of(struct ctrun_session *session)
+{
+    return (struct ct_group_place){
+        .rank = session->rank,
+        .world_size = session->world_size,
+        .generation = session->generation,
+        .restart_count = (uint64_t)session->restart_count,
+        .sequence = &session->group_sequence,
+        .bootstrap = {.context = session,
+                      .set = meet_set,
+                      .get = meet_get,
+                      .wait = meet_wait},
+        .nodes = {.check = check_nodes, .context = session},
+        .local_first = session->rank - session->local_rank,
+        .local_count = session->local_world_size,
+    };
+}
+
+int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
+                     const struct ctrun_group_options *options, struct ctrun_error *err)
+{
+    const struct ct_group_place place = place_of(session);
+    int rc;
+
+    *out = NULL;
+    if (session->world_size > 1 && (rc = open_own_store(session, err)) < 0)
+        return rc;
+    return ct_group_open(out, &place, options, err);
+}
+
+int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
+                      struct ctrun_group *parent, int color,
+                      const struct ctrun_group_options *options,
+                      struct ctrun_error *err)
+{
+    const struct ct_group_place place = place_of(session);
+
+    return ct_group_split(out, &place, parent, color, options, err);
+}
