@@ -84,8 +84,7 @@ def replace(port, data):
 
 def runs(port):
     """Each makes a run with a world, of a lease that does not end, and is gone."""
-    join = wire.frame(wire.JOIN, struct.pack("<IiBHQ", 1, -1, 0, 4000, 7) + wire.text("default") + wire.text("")
-                      + b"\0" + bytes(8))
+    join = wire.frame(wire.JOIN, wire.join())
     for count in itertools.count(1):
         hello = wire.text(f"r{count}") + wire.text("x") + struct.pack("<iIIIQQQQ", 1, 1, 1, 0, 60000, 0, 200, 10**15)
         sock = socket.create_connection(("127.0.0.1", port))

@@ -26,7 +26,7 @@ KINDS = {
     "REFUSE": (3, (("code", "i"), ("version", "B"), ("text", "s"))),
     "JOIN": (8, (("slots", "I"), ("node_rank_hint", "i"), ("is_endpoint", "B"),
                  ("store_port", "H"), ("fingerprint", "Q"), ("role", "s"), ("local_addr", "s"),
-                 ("addrs", (("addr", "s"),)), ("program", "Q"))),
+                 ("addrs", (("addr", "s"),)), ("program", "Q"), ("knows_gloo_scale", "B"))),
     "WAITING": (9, (("joined", "I"), ("min_nodes", "I"), ("max_nodes", "I"), ("left_ms", "Q"),
                     ("is_standby", "B"), ("missing", "s"))),
     "START": (10, (("generation", "Q"), ("restart_count", "I"), ("group_rank", "I"),
@@ -34,7 +34,8 @@ KINDS = {
                    ("role_rank_base", "I"), ("role_world_size", "I"), ("master_port", "H"),
                    ("master_addr", "s"), ("master_host", "s"), ("addrs", (("addr", "s"),)),
                    ("layout", "s"), ("unlike", "s"), ("ways", "B"),
-                   ("peers", (("host", "s"), ("addr", "s"), ("port", "H"))))),
+                   ("peers", (("host", "s"), ("addr", "s"), ("port", "H"))),
+                   ("uses_gloo_scale", "B"))),
     "HEARTBEAT": (11, HEARTBEAT),
     "HEARTBEAT_ACK": (12, HEARTBEAT),
     "FAILURE": (13, FAILURE),
@@ -174,7 +175,7 @@ class Rendezvous:
                   group_world_size=1, rank_base=0, world_size=self.workers, role_rank_base=0,
                   role_world_size=self.workers, master_port=29500, master_addr="127.0.0.1",
                   master_host="n0", addrs=(), layout=str(self.workers), unlike="", ways=0,
-                  peers=())
+                  peers=(), uses_gloo_scale=0)
 
     def stop_round(self, generation=None, reason=1, is_final=0, cause=None):
         self.send("STOP", **{**NO_FAILURE, **(cause or {}),
@@ -199,7 +200,11 @@ class Rendezvous:
                 self._converse(connection)
             except OSError:
                 pass
-            connection.close()
+            except Exception:  # a message that is not as described above: nobody waits for an answer
+                self.listener.close()
+                raise
+            finally:
+                connection.close()
 
     def _converse(self, connection):
         data = b""

@@ -49,6 +49,11 @@ def failure(generation, cause=CAUSE_EXIT, code=1, rank=0, node_rank=0, pid=1, ho
             + struct.pack("<i", error))
 
 
+def join(slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default", local="", program=0):
+    return (struct.pack("<IiBHQ", slots, hint, is_endpoint, port, fingerprint) + text(role) + text(local)
+            + b"\0" + struct.pack("<QB", program, 0))
+
+
 class Reader:
     def __init__(self, body):
         self.body = body
@@ -97,6 +102,7 @@ def decode(kind, body):
         out["addrs"] = [r.text() for _ in range(r.take("B")[0])]
         out |= {"layout": r.text(), "unlike": r.text(), "ways": r.take("B")[0]}
         out["peers"] = [(r.text(), r.text(), r.take("H")[0]) for _ in range(r.take("B")[0])]
+        out["uses_gloo_scale"] = r.take("B")[0]
     elif kind == MEMBERS:
         out = dict(zip(("generation", "is_last", "count"), r.take("QBB")))
         out["keys"] = [r.raw(16) for _ in range(out["count"])]
@@ -164,10 +170,8 @@ class Agent:
         self.send(PROOF, proof(token, side, run, nonce, server_nonce, self.opening))
         return self.read(), server_nonce
 
-    def join(self, slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default",
-             local="", program=0):
-        self.send(JOIN, struct.pack("<IiBHQ", slots, hint, is_endpoint, port, fingerprint)
-                  + text(role) + text(local) + b"\x00" + struct.pack("<Q", program))
+    def join(self, **how):
+        self.send(JOIN, join(**how))
         return self
 
     def fail(self, generation, **what):

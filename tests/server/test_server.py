@@ -340,10 +340,9 @@ def test_messages_may_come_byte_by_byte_and_unknown_kinds_are_skipped(daemon):
     agent = daemon.agent()
     hello = wire.text("job") + wire.text("slow") + struct.pack(
         "<iIIIQQQQ", 1, 1, 1, 0, 60000, 0, 200, 60000) + bytes(32) + bytes(20)
-    join = struct.pack("<IiBHQ", 1, -1, 0, 4000, 7) + wire.text("r") + wire.text("") + bytes(9)
     agent.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in (wire.frame(wire.HELLO, hello) + wire.frame(200, b"of the future")
-                 + wire.frame(wire.JOIN, join)):
+                 + wire.frame(wire.JOIN, wire.join())):
         agent.send_raw(bytes([byte]))
     assert agent.expect(wire.START)["world_size"] == 1
 
