@@ -54,12 +54,14 @@ def wheel(tools, sdist, tmp_path_factory):
     return found
 
 
-def backend(call, folder):
+def backend(call, folder, root=ctrun.ROOT, umask=0o022, **env):
     """Of the tree, in a process of its own; returns the name of what it made."""
     code = f"import backend, sys; print(backend.{call}(sys.argv[1]))"
-    env = {**os.environ, **CLEAN, "PYTHONPATH": str(ctrun.ROOT / "packaging/wheel")}
-    return subprocess.run([sys.executable, "-c", code, str(folder)], env=env, check=True,
-                          capture_output=True, text=True).stdout.split()[-1]
+    env = {**os.environ, **CLEAN, "PYTHONPATH": str(root / "packaging/wheel"), **env}
+    made = subprocess.run([sys.executable, "-c", code, str(folder)], env=env, umask=umask,
+                          capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return made.stdout.split()[-1]
 
 
 def test_the_wheel_is_installed_and_runs_a_job_with_the_python_beside_it(box, tools, wheel):
@@ -127,9 +129,18 @@ def test_libctrun_of_the_wheel_works_with_musl(box, wheel):
     assert run.code == 0 and "on every rank" in run.out, run
 
 
-def test_two_sdists_are_equal(tmp_path):
-    made = [(tmp_path / backend("build_sdist", tmp_path)).read_bytes() for _ in range(2)]
-    assert made[0] == made[1]
+def unpacked(box, sdist, name, *options):
+    """The sdist in a folder of this name."""
+    folder = box.path(name)
+    folder.mkdir(parents=True)
+    assert box.run("tar", *options, "-xzf", sdist, "-C", folder, "--strip-components=1").code == 0, box.runs[-1]
+    return folder
+
+
+def test_an_sdist_that_is_made_of_an_unpacked_one_is_equal_to_it(box, sdist):
+    tree = unpacked(box, sdist, "else/where", "--touch")
+    name = backend("build_sdist", box.dir, root=tree, umask=0o077)
+    assert sdist.read_bytes() == box.path(name).read_bytes()
 
 
 def test_the_sdist_has_all_that_the_build_reads(box, sdist):
@@ -149,18 +160,27 @@ def test_the_sdist_has_all_that_the_build_reads(box, sdist):
     assert made.code == 0, made
 
 
-def test_libraries_that_are_compiled_in_two_folders_are_equal(box, sdist):
+def test_wheels_that_are_compiled_at_two_places_and_times_are_equal(box, sdist):
+    """All is compiled, -O0 for its speed; one tree's files are older than the other's."""
     made = []
-    for name in ("one", "another/place"):
-        box.path(name).mkdir(parents=True)
-        assert box.run("tar", "-xzf", sdist, "-C", box.path(name), "--strip-components=1").code == 0
-        build = box.path(name) / "build"
-        words = ["-G", "Ninja", "-S", box.path(name), "-B", build, "-DCMAKE_BUILD_TYPE=Release",
-                 "-DCMAKE_C_FLAGS_RELEASE=-O0", "-DCTRUN_CUDA=OFF", "-DCTRUN_TESTS=OFF", "-DCMAKE_SKIP_RPATH=ON"]
-        assert box.run("cmake", *words, seconds=200).code == 0, box.runs[-1]
-        assert box.run("cmake", "--build", build, "--target", "libctrun", seconds=400).code == 0, box.runs[-1]
-        made.append((build / "lib/libctrun.so").read_bytes())
-    assert made[0] == made[1]
+    for name, options, umask in (("one", (), 0o022), ("another/place", ("--touch",), 0o077)):
+        tree = unpacked(box, sdist, name, *options)
+        made.append(tree / backend("build_wheel", tree, root=tree, umask=umask, CCACHE_DISABLE="1",
+                                   CTRUN_WHEEL_CMAKE="-DCMAKE_C_FLAGS_RELEASE=-O0"))
+    assert made[0].name == made[1].name
+    assert made[0].read_bytes() == made[1].read_bytes()
+
+
+@pytest.mark.skipif(os.environ.get("CTRUN_TEST_PACKAGES") != "1", reason="CTRUN_TEST_PACKAGES=1 is not set")
+def test_two_wheels_for_every_linux_are_equal(tmp_path):
+    """Minutes, and a mirror: see scripts/package."""
+    made = []
+    for name in ("one", "two"):
+        run = subprocess.run([ctrun.ROOT / "scripts/package", "wheel", tmp_path / name], capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout + run.stderr
+        made += (tmp_path / name).glob("*.whl")
+    assert made[0].name == made[1].name
+    assert made[0].read_bytes() == made[1].read_bytes()
 
 
 def tagged(monkeypatch, needs, glibc):
