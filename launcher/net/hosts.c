@@ -12,6 +12,7 @@
 #include "worker_sdk/base/nic.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/client.h"
+#include "worker_sdk/client/retry.h"
 #include "worker_sdk/wire/frame.h"
 
 enum {
@@ -91,8 +92,9 @@ void hosts_set_port(struct hosts *hosts, uint16_t port)
 
 /* ---- Who is there -------------------------------------------------------------------- */
 
-/* A frame of a version that does not exist: our server answers that it cannot speak it. */
-static bool is_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
+/* A frame of a version that does not exist: our server answers that it cannot speak it.
+ * 1: a ctrun; 0: not; -ECONNREFUSED: nobody listens. */
+static int ask_for_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
 {
     const uint8_t question[CT_FRAME_HEADER_BYTES] = {CT_FRAME_MAGIC_0,
                                                      CT_FRAME_MAGIC_1};
@@ -102,7 +104,7 @@ static bool is_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
     int fd = ct_client_dial(addr, deadline_ms);
 
     if (fd < 0)
-        return false;
+        return fd == -ECONNREFUSED ? fd : 0;
     if (send(fd, question, sizeof question, MSG_NOSIGNAL) == (ssize_t)sizeof question) {
         while (got < sizeof answer && ct_client_poll(fd, POLLIN, deadline_ms) > 0) {
             ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
@@ -117,17 +119,30 @@ static bool is_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
            answer[1] == CT_FRAME_MAGIC_1;
 }
 
-static bool find_ctrun(const struct hosts *hosts, uint64_t limit_ms)
+/* 1 where one answers, -ECONNREFUSED where none does and somebody may be about to, 0. */
+static int find_ctrun(const struct hosts *hosts, uint64_t limit_ms)
 {
-    for (size_t i = 0; i < hosts->count; i++)
-        if (ct_nic_is_mine(&hosts->addrs[i]) && is_ctrun(&hosts->addrs[i], limit_ms))
-            return true;
-    return false;
+    int found = 0;
+
+    for (size_t i = 0; i < hosts->count && found <= 0; i++)
+        if (ct_nic_is_mine(&hosts->addrs[i])) {
+            const int rc = ask_for_ctrun(&hosts->addrs[i], limit_ms);
+
+            found = rc ? rc : found;
+        }
+    return found;
 }
 
 bool hosts_find_ctrun(const struct hosts *hosts)
 {
-    return find_ctrun(hosts, PROBE_MS);
+    struct ct_retry retry;
+    int found;
+
+    ct_retry_init(&retry, ct_deadline_ms(PROBE_MS));
+    do /* who has bound the port may not listen yet */
+        found = find_ctrun(hosts, PROBE_MS);
+    while (found == -ECONNREFUSED && ct_retry_pause(&retry));
+    return found > 0;
 }
 
 /* ---- Explanations -------------------------------------------------------------------- */
@@ -200,7 +215,7 @@ void hosts_explain_busy(struct messages_block *out, const struct hosts *hosts,
                      "it and the other ports that are derived from the "
                      "job; all of them are taken");
     messages_add(out, "by", "%s", owner);
-    if (find_ctrun(hosts, OWNER_MS))
+    if (find_ctrun(hosts, OWNER_MS) > 0)
         messages_add(out, "is it ours",
                      "perhaps: a ctrun answers there, of another job or of this one "
                      "(run '%s')",

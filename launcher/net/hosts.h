@@ -39,7 +39,8 @@ void hosts_set_places(struct hosts *hosts, const uint16_t *ports, int count);
 void hosts_set_port(struct hosts *hosts, uint16_t port);
 
 /* True when a ctrun server answers at one of those addresses that are ours, within two seconds
- * each. Joins nothing. */
+ * each. Where nobody listens it asks again, for two seconds: a port that is taken is bound before
+ * it listens. Joins nothing. */
 bool hosts_find_ctrun(const struct hosts *hosts);
 
 /* E_PORT_BUSY; `owner` is "pid 4242 (python3 train.py)", NULL when hidden from this

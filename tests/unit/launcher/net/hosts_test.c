@@ -2,11 +2,13 @@
 /* Who serves, who answers at a port, and that log directories never meet. */
 #include "tests/lib/test.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "launcher/net/hosts.h"
@@ -69,6 +71,7 @@ static void a_name_that_never_resolves_is_a_dns_error(void **state)
 
 struct peer {
     int listener;
+    pthread_t thread;
     const void *answer;
     size_t length;
 };
@@ -85,23 +88,46 @@ static void *answer_once(void *context)
     return NULL;
 }
 
-static bool probe(const void *answer, size_t length)
+static void begin(struct peer *peer)
+{
+    assert_int_equal(listen(peer->listener, 1), 0);
+    assert_int_equal(pthread_create(&peer->thread, NULL, answer_once, peer), 0);
+}
+
+static struct peer *late; /* has bound its port; listens when it has been asked once */
+
+/* In place of the C library's. */
+int connect(int fd, const struct sockaddr *addr, socklen_t length)
+{
+    const int rc = (int)syscall(SYS_connect, fd, addr, length);
+    const int failed = errno;
+
+    if (late)
+        begin(late);
+    late = NULL;
+    errno = failed;
+    return rc;
+}
+
+static bool probe(const void *answer, size_t length, bool is_late)
 {
     struct hosts there = {.count = 1};
     struct ct_addr addr;
     struct peer peer = {.answer = answer, .length = length};
-    pthread_t thread;
     bool is_ctrun;
 
     assert_int_equal(ct_addr_parse("127.0.0.1", 0, &addr), 0);
     peer.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(peer.listener, &addr.any, addr.length), 0);
-    assert_int_equal(listen(peer.listener, 1), 0);
     assert_int_equal(getsockname(peer.listener, &addr.any, &addr.length), 0);
-    assert_int_equal(pthread_create(&thread, NULL, answer_once, &peer), 0);
     there.addrs[0] = addr;
+    if (is_late)
+        late = &peer;
+    else
+        begin(&peer);
     is_ctrun = hosts_find_ctrun(&there);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)shutdown(peer.listener, SHUT_RDWR); /* whoever was not asked */
+    assert_int_equal(pthread_join(peer.thread, NULL), 0);
     close(peer.listener);
     return is_ctrun;
 }
@@ -111,10 +137,12 @@ static void only_a_frame_in_return_is_a_ctrun(void **state)
     static const uint8_t frame[] = {CT_FRAME_MAGIC_0, CT_FRAME_MAGIC_1, 1, 3};
 
     (void)state;
-    assert_true(probe(frame, sizeof frame));
-    assert_false(probe("HTTP/1.1 400", 12));
-    assert_false(probe(frame, 1));
-    assert_false(probe("", 0));
+    assert_true(probe(frame, sizeof frame, false));
+    assert_false(probe("HTTP/1.1 400", 12, false));
+    assert_false(probe(frame, 1, false));
+    assert_false(probe("", 0, false));
+    assert_true(probe(frame, sizeof frame, true));
+    assert_false(probe("", 0, true));
 }
 
 /* ---- Log directories ----------------------------------------------------------------- */
