@@ -12,14 +12,7 @@ import sys
 
 from launchers import ctrun
 
-RING = """
-import os, sys
-folder = os.path.join(sys.argv[1], os.environ["TORCHELASTIC_RESTART_COUNT"])
-os.makedirs(folder, exist_ok=True)
-sys.argv[1] = folder
-import runpy
-runpy.run_path({ring!r}, run_name="__main__")
-"""
+RING = ctrun.ROOT / "tests" / "lib" / "ring.py"
 GLOO = """
 import os, sys, time
 from datetime import timedelta
@@ -55,7 +48,7 @@ def measure(kills, python, text):
             folder = box.path(str(kill))
             for rank in range(3):
                 ctrun.wait_until((folder / f"ready.{rank}").exists, lambda: f"rank {rank}\n{run}", 120)
-            (folder / "gone").write_text("2")
+            (folder / "gone").write_text("2\n")
             os.kill(int((folder / "ready.2").read_text()), signal.SIGKILL)
             known = box.wait_event("agent_state", kill + 1, to="stopping")[kill]["time_ns"]
             for rank in (0, 1):
@@ -70,9 +63,8 @@ def measure(kills, python, text):
 
 def main():
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    ring = str(ctrun.ROOT / "tests" / "lib" / "ring.py")
     print("the agent knows of a dead rank to the error in a survivor [ms]")
-    stories = [("plain sockets", kills, sys.executable, RING.format(ring=ring))]
+    stories = [("plain sockets", kills, sys.executable, RING.read_text())]
     if len(sys.argv) > 2:
         stories.append(("Gloo", max(1, kills // 5), sys.argv[2], GLOO))
     for name, count, python, text in stories:

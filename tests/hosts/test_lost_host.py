@@ -19,13 +19,13 @@ def start(box, hosts, *options, words=()):
                                 env={"PYTHON_EXEC": sys.executable}))
         box.wait_event("agent_state", n, to="joining")  # the order of the ranks
     for rank in range(3):
-        ctrun.wait_until(box.path(f"ready.{rank}").exists, f"rank {rank} waits\n{runs}", 60)
-    box.write("gone", "2")
+        ctrun.wait_until(box.path(f"0/ready.{rank}").exists, f"rank {rank} waits\n{runs}", 60)
+    box.write("0/gone", "2\n")
     return runs
 
 
 def raised(box, rank):
-    path = box.path(f"raised.{rank}")
+    path = box.path(f"0/raised.{rank}")
     ctrun.wait_until(path.exists, f"rank {rank} has an error", 60)
     return path.read_text().split()[1:]
 
@@ -46,6 +46,6 @@ def test_survivors_of_a_lost_host_raise(box, lab, how):
 def test_survivors_of_a_failed_rank_on_another_host_raise(box, lab):
     hosts = lab(3)
     runs = start(box, hosts, "--survivor-grace=100")
-    hosts.sh("node3", f"kill -9 $(cat {box.path('ready.2')})")
+    hosts.sh("node3", f"kill -9 $(cat {box.path('0/ready.2')})")
     assert [raised(box, rank) for rank in (0, 1)] == [["store"], ["store"]]
     assert [run.wait(60) for run in runs] == [137, 137, 137], runs

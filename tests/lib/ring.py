@@ -13,19 +13,22 @@ import socket
 import sys
 import time
 
-FOLDER, ADDRESS = pathlib.Path(sys.argv[1]), sys.argv[2]
+ROOT, ADDRESS = pathlib.Path(sys.argv[1]), sys.argv[2]
+FOLDER = ROOT / os.environ["TORCHELASTIC_RESTART_COUNT"]
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def write(name, text):
-    (FOLDER / f".{name}").write_text(text)
+    (FOLDER / f".{name}").write_text(text + "\n")
     (FOLDER / f".{name}").rename(FOLDER / name)
 
 
 def wait_read(name):
-    while not (FOLDER / name).exists():
+    """What ends with a line feed is whole."""
+    path = FOLDER / name
+    while not (path.exists() and path.read_text().endswith("\n")):
         select.select([], [], [], 0.002)
-    return (FOLDER / name).read_text()
+    return path.read_text()
 
 
 def is_alive(connection):
@@ -38,6 +41,7 @@ def is_alive(connection):
 
 
 def main():
+    FOLDER.mkdir(exist_ok=True)
     if "handle" in sys.argv:
         signal.signal(signal.SIGTERM, lambda *_: None)
     listener = socket.create_server((ADDRESS, 0))
@@ -47,8 +51,8 @@ def main():
     previous = listener.accept()[0]
     others = {"store": socket.create_connection((os.environ["MASTER_ADDR"],
                                                  int(os.environ["MASTER_PORT"])))}
-    if (FOLDER / "stranger").exists():
-        others["stranger"] = socket.create_connection(("127.0.0.1", int(wait_read("stranger"))))
+    if (ROOT / "stranger").exists():
+        others["stranger"] = socket.create_connection(("127.0.0.1", int((ROOT / "stranger").read_text())))
     write(f"ready.{RANK}", str(os.getpid()))
     try:
         following.recv(1)
