@@ -23,7 +23,7 @@ def fails(box, code, name, *options, data=None, **how):
 @pytest.mark.parametrize("option, told", [
     ("--wrong", "--help"), ("--epoch=3", "--epochs"), ("--epochs=-1", "--epochs -1"),
     ("--batch-size=0", "from 1"), ("--lr=fast", "--lr fast"), ("--resume", "--save"),
-    ("--exchange=nccl", "--backend=cuda"), ("--exchange=pigeon", "host and nccl")])
+    ("--exchange=nccl", "--backend=cuda"), ("--init=", "empty"), ("--exchange=pigeon", "host and nccl")])
 def test_wrong_usage_is_exit_code_2(box, option, told):
     assert told in fails(box, 2, "E_USAGE", option)
 
@@ -84,6 +84,12 @@ def test_a_training_that_diverges_says_so_and_keeps_the_last_good_checkpoint(box
     mnist.train(box, 1, data, "--save=state.safetensors", "--resume", "--epochs=3")
 
 
+@pytest.mark.parametrize("lr, layer", [("1e30", "conv2"), ("1e15", "fc1"), ("1e12", "fc2")])
+def test_the_layer_that_overflows_is_named(box, lr, layer):
+    told = fails(box, 1, "E_DIVERGED", f"--lr={lr}", "--limit-steps=9")
+    assert f"after step 1, rank 0: the loss holds NaN or infinity (no parameter does; the output of {layer}" in told
+
+
 def test_a_rank_whose_model_diverges_is_named(box):
     data = mnist.make_data(box)
     run = mnist.start(box, 2, data, "--lr=1e30", "--log-interval=1", launcher=("--max-restarts=0",))
@@ -94,6 +100,12 @@ def test_a_rank_whose_model_diverges_is_named(box):
 
 def test_a_place_where_nothing_can_be_written_is_told(box):
     fails(box, 1, "E_NOT_FOUND", "--save=no/such/folder/state", "--limit-steps=1")
+
+
+def test_first_weights_that_cannot_be_read_are_told(box):
+    assert "none.safetensors" in fails(box, 1, "E_NOT_FOUND", "--init=none.safetensors")
+    box.path("bad.safetensors").write_bytes(b"bad")
+    assert "bad.safetensors" in fails(box, 1, "E_BAD_CHECKPOINT", "--init=bad.safetensors")
 
 
 def test_the_error_reaches_the_error_file(box):

@@ -76,6 +76,30 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_nothing_had_been(bo
     assert mnist.digest(said) == mnist.digest(whole)
 
 
+def test_a_resume_with_another_global_batch_says_so(box):
+    data = mnist.make_data(box, train=64)
+    options = ("--batch-size=4", "--save=state.safetensors", "--resume", "--threads=1")
+    mnist.train(box, 1, data, *options, "--limit-steps=2")
+    same = mnist.start(box, 2, data, *options, "--global-batch=4", "--limit-steps=4")
+    assert same.wait() == 0 and "warning: state.safetensors" not in same.err, same
+    other = mnist.start(box, 2, data, *options, "--limit-steps=6")
+    assert other.wait() == 0, other
+    assert ("state.safetensors was written with 4 samples a step, this run has 8, and the learning "
+            "rate stays as it is: --global-batch=4 goes on as before") in other.err
+
+
+def test_gradients_can_be_of_any_step_and_a_run_without_a_step_has_none(box):
+    data = mnist.make_data(box, train=64)
+    options = (*OPTIONS, "--save=state.safetensors", "--resume", "--dump-gradients=gradients")
+    mnist.train(box, 1, data, *options, "--limit-steps=2")
+    second = box.path("gradients").read_bytes()
+    again = mnist.start(box, 1, data, *options, "--limit-steps=2")
+    assert again.wait() == 0 and "this run made no step" in again.err, again
+    assert box.path("gradients").read_bytes() == second and b'"step":"2"' in second
+    whole = mnist.train(box, 2, data, *OPTIONS, "--dump-gradients=gradients", "--limit-steps=3")
+    assert b'"step":"3"' in box.path("gradients").read_bytes() and mnist.losses(whole)
+
+
 def test_resume_without_a_file_starts_anew(box):
     data = mnist.make_data(box, train=64)
     fresh = mnist.train(box, 1, data, *OPTIONS, "--epochs=1")

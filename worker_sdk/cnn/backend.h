@@ -43,9 +43,10 @@ typedef int cnn_ready_fn(void *context, enum cnn_param p, struct ctrun_error *er
 struct cnn_engine_options {
     struct cnn_model *model; /* kept; host memory */
     int threads;
-    uint64_t seed; /* of the dropout masks */
-    bool exchange; /* gradients are exchanged between backward() and update() */
-    int device;    /* which accelerator: the rank on this host; modulo their number */
+    uint64_t seed;   /* of the dropout masks */
+    bool exchange;   /* gradients are exchanged between backward() and update() */
+    bool no_dropout; /* back ends of the host only */
+    int device;      /* which accelerator: the rank on this host; modulo their number */
 };
 
 struct cnn_backend;
@@ -55,6 +56,8 @@ struct cnn_engine {
     const struct cnn_backend *backend;
     struct cnn_model *model;
     uint64_t seed;
+    bool no_dropout;
+    float scale1, scale2; /* what dropout multiplies kept values with */
     struct cnn_team *team;
     struct cnn_sums sums; /* read it with cnn_engine_take_sums() */
 };
@@ -98,6 +101,11 @@ int cnn_engine_take_sums(struct cnn_engine *engine, struct cnn_sums *out,
 int cnn_engine_init(struct cnn_engine *engine, const struct cnn_backend *backend,
                     const struct cnn_engine_options *options, struct ctrun_error *err);
 void cnn_engine_deinit(struct cnn_engine *engine);
+/* The mask of dropout 1 (random.h) for the batch's i-th sample. */
+void cnn_engine_keep1(const struct cnn_engine *engine, const struct cnn_batch *batch,
+                      size_t i, uint64_t *keep);
+void cnn_engine_keep2(const struct cnn_engine *engine, const struct cnn_batch *batch,
+                      size_t i, uint64_t *keep);
 /* Adadelta on the host's model with all threads: update() of the CPU back ends. */
 int cnn_engine_update(struct cnn_engine *engine, float *const grads[CNN_PARAMS],
                       float lr, struct ctrun_error *err);

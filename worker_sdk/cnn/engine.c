@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every engine begins with, and the optimizer of those that compute on the host. */
+#include <string.h>
+
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/cnn/backend.h"
 #include "worker_sdk/cnn/optimizer.h"
+#include "worker_sdk/cnn/random.h"
 
 bool cnn_always_usable(char *why, size_t size)
 {
@@ -16,6 +19,9 @@ int cnn_engine_init(struct cnn_engine *engine, const struct cnn_backend *backend
     engine->backend = backend;
     engine->model = options->model;
     engine->seed = options->seed;
+    engine->no_dropout = options->no_dropout;
+    engine->scale1 = options->no_dropout ? 1.0f : CNN_SCALE1;
+    engine->scale2 = options->no_dropout ? 1.0f : CNN_SCALE2;
     return cnn_team_create(&engine->team, options->threads, err);
 }
 
@@ -23,6 +29,24 @@ void cnn_engine_deinit(struct cnn_engine *engine)
 {
     cnn_team_destroy(engine->team);
     engine->team = NULL;
+}
+
+void cnn_engine_keep1(const struct cnn_engine *engine, const struct cnn_batch *batch,
+                      size_t i, uint64_t *keep)
+{
+    if (engine->no_dropout)
+        memset(keep, 0xff, CNN_KEEP1_WORDS * sizeof *keep);
+    else
+        cnn_dropout1(engine->seed, batch->epoch, (uint32_t)batch->indices[i], keep);
+}
+
+void cnn_engine_keep2(const struct cnn_engine *engine, const struct cnn_batch *batch,
+                      size_t i, uint64_t *keep)
+{
+    if (engine->no_dropout)
+        memset(keep, 0xff, CNN_KEEP2_WORDS * sizeof *keep);
+    else
+        cnn_dropout2(engine->seed, batch->epoch, (uint32_t)batch->indices[i], keep);
 }
 
 struct update {

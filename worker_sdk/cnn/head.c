@@ -71,8 +71,9 @@ void cnn_head_forward(struct cnn_head *head, struct cnn_engine *engine,
     for (size_t i = 0; i < n && batch->train; i++) {
         uint64_t *keep = head->keep + i * CNN_KEEP2_WORDS;
 
-        cnn_dropout2(engine->seed, batch->epoch, (uint32_t)batch->indices[i], keep);
-        cnn_dropout_apply(head->hidden + i * CNN_HIDDEN, CNN_HIDDEN, keep, CNN_SCALE2);
+        cnn_engine_keep2(engine, batch, i, keep);
+        cnn_dropout_apply(head->hidden + i * CNN_HIDDEN, CNN_HIDDEN, keep,
+                          engine->scale2);
     }
     cnn_linear_forward(&fc2, head->hidden, value[CNN_FC2_W], value[CNN_FC2_B],
                        head->log_probs);
@@ -99,7 +100,7 @@ void cnn_head_backward(struct cnn_head *head, const struct cnn_engine *engine,
     cnn_relu_backward(head->hidden, head->dhidden, n * CNN_HIDDEN);
     memset(grads[CNN_FC1_B], 0, CNN_HIDDEN * sizeof(float));
     for (size_t i = 0; i < n * CNN_HIDDEN; i++) {
-        head->dhidden[i] *= CNN_SCALE2;
+        head->dhidden[i] *= engine->scale2;
         grads[CNN_FC1_B][i % CNN_HIDDEN] += head->dhidden[i];
     }
 }

@@ -257,6 +257,11 @@ static int cuda_open(struct cnn_engine **out, const struct cnn_engine_options *o
     struct cnn_engine_options alone = *options;
     int rc;
 
+    if (options->no_dropout) {
+        free(self);
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "--no-dropout: not on a GPU: give another --backend");
+    }
     if (!self)
         return ct_fail(err, -ENOMEM, "open CUDA: out of memory");
     alone.threads = 1; /* the GPU does it all */

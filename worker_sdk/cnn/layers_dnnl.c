@@ -493,11 +493,10 @@ static void drop_part(void *context, int index, int count)
                self->engine.model->values.of[CNN_FC1_B], CNN_HIDDEN * sizeof(float));
         if (!self->batch.train)
             continue;
-        cnn_dropout1(self->engine.seed, self->batch.epoch,
-                     (uint32_t)self->batch.indices[i], keep);
+        cnn_engine_keep1(&self->engine, &self->batch, i, keep);
         for (size_t t = 0; t < CNN_WINDOWS; t++, flat += CNN_C2)
             for (size_t c = 0; c < CNN_C2; c++)
-                flat[c] *= keep[t] >> c & 1 ? CNN_SCALE1 : 0.0f;
+                flat[c] *= keep[t] >> c & 1 ? self->engine.scale1 : 0.0f;
     }
 }
 
@@ -505,11 +504,12 @@ static void drop_part(void *context, int index, int count)
 static void undrop_part(void *context, int index, int count)
 {
     const struct part *part = context;
+    const float scale = part->self->engine.scale1;
     size_t first, end;
 
     cnn_team_split(part->self->batch.count * CNN_FLAT, index, count, &first, &end);
     for (size_t i = first; i < end; i++)
-        part->dflat[i] = part->flat[i] > 0 ? CNN_SCALE1 * part->dflat[i] : 0.0f;
+        part->dflat[i] = part->flat[i] > 0 ? scale * part->dflat[i] : 0.0f;
 }
 
 static void unrelu_part(void *context, int index, int count)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plain back end: layers.c over the whole batch, one thread, PyTorch's memory order. */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "worker_sdk/base/alloc.h"
@@ -129,8 +130,8 @@ static int plain_forward(struct cnn_engine *engine, const struct cnn_batch *batc
     for (size_t i = 0; i < n && batch->train; i++) {
         uint64_t *keep = self->keep + i * CNN_WINDOWS;
 
-        cnn_dropout1(engine->seed, batch->epoch, (uint32_t)batch->indices[i], keep);
-        cnn_dropout_apply(self->flat + i * CNN_FLAT, CNN_FLAT, keep, CNN_SCALE1);
+        cnn_engine_keep1(engine, batch, i, keep);
+        cnn_dropout_apply(self->flat + i * CNN_FLAT, CNN_FLAT, keep, engine->scale1);
     }
     cnn_linear_forward(&fc1, self->flat, value[CNN_FC1_W], value[CNN_FC1_B],
                        self->head.hidden);
@@ -143,7 +144,7 @@ static void plain_backward_pool(struct plain *self, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         cnn_dropout_apply(self->dflat + i * CNN_FLAT, CNN_FLAT,
-                          self->keep + i * CNN_WINDOWS, CNN_SCALE1);
+                          self->keep + i * CNN_WINDOWS, self->engine.scale1);
     cnn_channels_first(n, CNN_C2, CNN_WINDOWS, self->dflat, self->dpooled);
     cnn_maxpool_backward(n * CNN_C2, CNN_SIDE2, CNN_SIDE2, self->dpooled, self->from,
                          self->da2);
@@ -184,6 +185,26 @@ static int plain_backward(struct cnn_engine *engine, float *const grads[CNN_PARA
     if ((rc = on_ready(context, CNN_CONV1_W, err)) < 0)
         return rc;
     return on_ready(context, CNN_CONV1_B, err);
+}
+
+static bool is_finite(const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(values[i]))
+            return false;
+    return true;
+}
+
+const char *cnn_plain_broken_layer(const struct cnn_engine *engine)
+{
+    const struct plain *self = (const struct plain *)engine;
+    const size_t n = self->batch.count;
+
+    return !is_finite(self->a1, n * CNN_C1 * CNN_AREA1)        ? "conv1"
+           : !is_finite(self->a2, n * CNN_C2 * CNN_AREA2)      ? "conv2"
+           : !is_finite(self->head.hidden, n * CNN_HIDDEN)     ? "fc1"
+           : !is_finite(self->head.log_probs, n * CNN_CLASSES) ? "fc2"
+                                                               : NULL;
 }
 
 const struct cnn_backend cnn_backend_plain = {

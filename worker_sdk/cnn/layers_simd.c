@@ -134,15 +134,15 @@ static void forward_image(struct simd *self, size_t i, struct cnn_simd_scratch *
 {
     const struct cnn_batch *batch = &self->batch;
     float *x = self->x + i * CNN_PIXELS, *a1 = self->a1 + i * CNN_AREA1 * CNN_C1;
+    const bool drops = batch->train && !self->engine.no_dropout;
     uint64_t keep[CNN_KEEP1_WORDS];
 
     ctrun_dataset_gather(batch->data, &batch->indices[i], 1, CNN_MEAN, CNN_STD, x,
                          &self->head.labels[i]);
-    if (batch->train)
-        cnn_dropout1(self->engine.seed, batch->epoch, (uint32_t)batch->indices[i],
-                     keep);
+    if (drops)
+        cnn_engine_keep1(&self->engine, batch, i, keep);
     self->kernels->conv1(self->weights, x, a1);
-    self->kernels->conv2(self->weights, a1, batch->train ? keep : NULL, scratch,
+    self->kernels->conv2(self->weights, a1, drops ? keep : NULL, scratch,
                          &self->lists[i]);
     memcpy(self->head.hidden + i * CNN_HIDDEN, self->engine.model->values.of[CNN_FC1_B],
            CNN_HIDDEN * sizeof(float));
@@ -184,8 +184,8 @@ static void fc1_part(void *context, int index, int count)
 
     cnn_team_split(CNN_WINDOWS, index, count, &first, &end);
     self->kernels->fc1_backward(self->engine.model->values.of[CNN_FC1_W],
-                                self->head.dhidden, self->lists, self->batch.count,
-                                first, end, self->grads[CNN_FC1_W]);
+                                self->head.dhidden, self->engine.scale1, self->lists,
+                                self->batch.count, first, end, self->grads[CNN_FC1_W]);
 }
 
 static void conv_part(void *context, int index, int count)

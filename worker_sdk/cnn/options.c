@@ -49,6 +49,14 @@ static const struct option options[] = {
      "the learning rate is multiplied with it after each epoch"},
     {"seed", NUMBER, AT(seed), 0, UINT64_MAX, "1", "N",
      "of first weights, sample order and dropout"},
+    {"init", TEXT, AT(init), 0, 0, NULL, "FILE",
+     "first weights: a safetensors file with PyTorch's names"},
+    {"no-dropout", FLAG, AT(no_dropout), 0, 0, NULL, NULL,
+     "all units are kept; not with --backend=cuda"},
+    {"no-shuffle", FLAG, AT(no_shuffle), 0, 0, NULL, NULL,
+     "samples in the order of the files"},
+    {"dump-gradients", TEXT, AT(dump_gradients), 0, 0, NULL, "FILE",
+     "at the end write the last step's gradients there (safetensors)"},
     {"save", TEXT, AT(save), 0, 0, NULL, "PATH",
      "write a checkpoint (safetensors, PyTorch's names) after each epoch"},
     {"save-steps", NUMBER, AT(save_steps), 0, 1u << 30, "500", "N",
@@ -180,6 +188,8 @@ static int check_exchange(const struct cnn_train_options *out, struct ctrun_erro
 {
     if (strcmp(out->exchange, "host") == 0)
         return 0;
+    if (out->dump_gradients)
+        return ct_fail(err, CTRUN_E_USAGE, "--dump-gradients: needs --exchange=host");
     if (strcmp(out->exchange, "nccl") != 0)
         return ct_fail(err, CTRUN_E_USAGE, "--exchange %.60s: there is host and nccl",
                        out->exchange);

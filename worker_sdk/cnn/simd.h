@@ -56,8 +56,8 @@ struct cnn_simd_kernels {
     /* hidden (n, 128) += the lists' values times fc1.weight. */
     void (*fc1)(const float *weight, const struct cnn_simd_list *lists, size_t n,
                 float *hidden);
-    /* Windows [first, end): dweight, overwritten, and the lists' grad. */
-    void (*fc1_backward)(const float *weight, const float *dhidden,
+    /* Windows [first, end): dweight, overwritten, and the lists' grad. scale: dropout 1's. */
+    void (*fc1_backward)(const float *weight, const float *dhidden, float scale,
                          struct cnn_simd_list *lists, size_t n, size_t first,
                          size_t end, float *dweight);
     /* One image; adds to the sums in scratch. */

@@ -317,7 +317,7 @@ static void fc1(const float *weight, const struct cnn_simd_list *lists, size_t n
     }
 }
 
-static void fc1_backward(const float *weight, const float *dhidden,
+static void fc1_backward(const float *weight, const float *dhidden, float scale,
                          struct cnn_simd_list *lists, size_t n, size_t first,
                          size_t end, float *dweight)
 {
@@ -345,7 +345,7 @@ static void fc1_backward(const float *weight, const float *dhidden,
                         dot += g[v] * load(weight + row + v * LANES);
                         store(dw, load(dw) + value * g[v]);
                     }
-                    list->grad[e] = (h ? list->grad[e] : 0) + CNN_SCALE1 * total(dot);
+                    list->grad[e] = (h ? list->grad[e] : 0) + scale * total(dot);
                 }
             }
         }

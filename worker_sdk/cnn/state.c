@@ -71,13 +71,13 @@ int cnn_state_save(const char *path, const struct cnn_model *model,
                    const struct cnn_position *position,
                    const struct cnn_state_info *info, struct ctrun_error *err)
 {
-    char text[7][TEXT_MAX_BYTES];
+    char text[8][TEXT_MAX_BYTES];
     const struct ctrun_metadata metadata[] = {
         {"format", "pt"},        {"producer", "ctrun-mnist"},
         {"seed", text[0]},       {"epoch", text[1]},
         {"start", text[2]},      {"step", text[3]},
         {"loss_sum", text[4]},   {"lr", text[5]},
-        {"world_size", text[6]},
+        {"world_size", text[6]}, {"global_batch", text[7]},
     };
     struct image image;
     int rc;
@@ -94,6 +94,7 @@ int cnn_state_save(const char *path, const struct cnn_model *model,
     (void)ct_format(text[4], TEXT_MAX_BYTES, "%a", position->loss);
     (void)ct_format(text[5], TEXT_MAX_BYTES, "%.9g", info->lr);
     (void)ct_format(text[6], TEXT_MAX_BYTES, "%d", info->world_size);
+    (void)ct_format(text[7], TEXT_MAX_BYTES, "%" PRIu64, position->global_batch);
     rc = ctrun_checkpoint_save(path, image.tensors, TENSORS, metadata,
                                sizeof metadata / sizeof *metadata, err);
     image_deinit(&image);
@@ -132,7 +133,11 @@ static int read_position(const struct ctrun_checkpoint *file, const char *path,
     position->loss = loss ? strtod(loss, &end) : NAN;
     if (!isfinite(position->loss) || *end)
         return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "%s: no usable \"loss_sum\"", path);
-    return 0;
+    position->global_batch = 0; /* older files have none */
+    return ctrun_checkpoint_metadata(file, "global_batch")
+               ? read_number(file, path, "global_batch", UINT32_MAX,
+                             &position->global_batch, err)
+               : 0;
 }
 
 int cnn_state_load(const char *path, struct cnn_model *model,
@@ -157,4 +162,42 @@ close:
     ctrun_checkpoint_close(file);
     image_deinit(&image);
     return rc < 0 ? rc : 0;
+}
+
+int cnn_state_load_values(const char *path, struct cnn_tensors *values,
+                          struct ctrun_error *err)
+{
+    struct ctrun_checkpoint *file = NULL;
+    struct image image;
+    int rc;
+
+    if (image_init(&image) < 0)
+        return ct_fail(err, -ENOMEM, "%s: load: out of memory", path);
+    rc = ctrun_checkpoint_open(&file, path, err);
+    for (int p = 0; p < CNN_PARAMS && rc >= 0; p++)
+        if ((rc = ctrun_checkpoint_load(file, &image.tensors[p], err)) >= 0)
+            cnn_from_torch((enum cnn_param)p, image.sections[0].of[p], values->of[p]);
+    ctrun_checkpoint_close(file);
+    image_deinit(&image);
+    return rc < 0 ? rc : 0;
+}
+
+int cnn_state_save_gradients(const char *path, float *const grads[CNN_PARAMS],
+                             uint64_t step, struct ctrun_error *err)
+{
+    char text[TEXT_MAX_BYTES];
+    const struct ctrun_metadata metadata[] = {
+        {"format", "pt"}, {"producer", "ctrun-mnist"}, {"step", text}};
+    struct image image;
+    int rc;
+
+    if (image_init(&image) < 0)
+        return ct_fail(err, -ENOMEM, "%s: save: out of memory", path);
+    for (int p = 0; p < CNN_PARAMS; p++)
+        cnn_to_torch((enum cnn_param)p, grads[p], image.sections[0].of[p]);
+    (void)ct_format(text, sizeof text, "%" PRIu64, step);
+    rc = ctrun_checkpoint_save(path, image.tensors, CNN_PARAMS, metadata,
+                               sizeof metadata / sizeof *metadata, err);
+    image_deinit(&image);
+    return rc;
 }

@@ -13,10 +13,11 @@
 
 struct cnn_position {
     uint64_t seed;
-    uint64_t epoch; /* from 0 */
-    uint64_t start; /* samples of this epoch that are done, over all ranks */
-    uint64_t step;  /* since the beginning of the training */
-    double loss;    /* sum over these `start` samples */
+    uint64_t epoch;        /* from 0 */
+    uint64_t start;        /* samples of this epoch that are done, over all ranks */
+    uint64_t step;         /* since the beginning of the training */
+    double loss;           /* sum over these `start` samples */
+    uint64_t global_batch; /* samples of a step; 0: the file does not tell */
 };
 
 struct cnn_state_info { /* written for readers; resume does not need it */
@@ -32,5 +33,11 @@ int cnn_state_save(const char *path, const struct cnn_model *model,
  * or of another network; model and position are undefined then. */
 int cnn_state_load(const char *path, struct cnn_model *model,
                    struct cnn_position *position, struct ctrun_error *err);
+/* Reads the parameters alone, of any file that has them, as PyTorch's. */
+int cnn_state_load_values(const char *path, struct cnn_tensors *values,
+                          struct ctrun_error *err);
+/* Writes gradients under their parameters' names, and the step as metadata. */
+int cnn_state_save_gradients(const char *path, float *const grads[CNN_PARAMS],
+                             uint64_t step, struct ctrun_error *err);
 
 #endif

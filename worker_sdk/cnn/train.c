@@ -12,7 +12,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/cnn/backend.h"
+#include "worker_sdk/cnn/backends.h"
 #include "worker_sdk/cnn/optimizer.h"
 #include "worker_sdk/cnn/report.h"
 #include "worker_sdk/cnn/state.h"
@@ -30,6 +30,7 @@ struct trainer {
     struct cnn_model model;
     struct cnn_tensors own_grads; /* without ddp */
     float *grads[CNN_PARAMS];     /* of this step */
+    struct cnn_batch batch;       /* likewise */
     struct cnn_engine *engine;
     struct cnn_position position;
     uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none yet */
@@ -75,14 +76,19 @@ static int set_up_engine(struct trainer *t, struct ctrun_error *err)
         .model = &t->model,
         .threads = threads > 0 ? threads : 1,
         .seed = t->options->seed,
-        .exchange = t->world_size > 1,
+        .exchange = t->world_size > 1 || t->options->dump_gradients,
+        .no_dropout = t->options->no_dropout,
         .device = ctrun_local_rank(t->session),
     };
+    int rc;
 
     if (cnn_model_init(&t->model) < 0 || cnn_tensors_init(&t->own_grads) < 0)
         return ct_fail(err, -ENOMEM, "the network: out of memory");
     cnn_model_reset(&t->model, t->options->seed);
     memcpy(t->grads, t->own_grads.of, sizeof t->grads);
+    if (t->options->init && t->rank == 0 && /* DDP gives it to the others */
+        (rc = cnn_state_load_values(t->options->init, &t->model.values, err)) < 0)
+        return rc;
     return cnn_engine_open(&t->engine, t->options->backend, &options, err);
 }
 
@@ -91,7 +97,8 @@ static int set_up_batches(struct trainer *t, struct ctrun_error *err)
     const struct ctrun_sampler_options options = {.size = sizeof options,
                                                   .count = t->train.count,
                                                   .world_size = 1,
-                                                  .seed = t->options->seed};
+                                                  .seed = t->options->seed,
+                                                  .no_shuffle = t->options->no_shuffle};
     const uint64_t world = (uint64_t)t->world_size;
 
     t->global_batch = t->options->global_batch ? t->options->global_batch
@@ -160,6 +167,20 @@ static int check_position(const struct trainer *t, struct ctrun_error *err)
     return 0;
 }
 
+/* Gradients are averages over a step's samples: with more of them the same rate learns otherwise. */
+static void note_batch(struct trainer *t)
+{
+    const uint64_t before = t->position.global_batch;
+
+    if (before && before != t->global_batch)
+        cnn_report_note(&t->report,
+                        "warning: %s was written with %" PRIu64
+                        " samples a step, this run has %" PRIu64
+                        ", and the learning rate stays as it is: "
+                        "--global-batch=%" PRIu64 " goes on as before",
+                        t->options->save, before, t->global_batch, before);
+}
+
 static int resume(struct trainer *t, struct ctrun_error *err)
 {
     int rc = cnn_state_load(t->options->save, &t->model, &t->position, err);
@@ -182,6 +203,7 @@ static int resume(struct trainer *t, struct ctrun_error *err)
     }
     if ((rc = check_position(t, err)) < 0)
         return rc;
+    note_batch(t);
     cnn_report_note(
         &t->report,
         "resumed from %s: epoch %" PRIu64 ", %" PRIu64 " images done, step %" PRIu64,
@@ -242,6 +264,7 @@ static int set_up(struct trainer *t, struct ctrun_error *err)
         return rc;
     if (t->options->resume && (rc = resume(t, err)) < 0)
         return rc;
+    t->position.global_batch = t->global_batch;
     if (t->world && (rc = set_up_ddp(t, err)) < 0)
         return rc;
     return cnn_engine_push(t->engine, err);
@@ -273,11 +296,29 @@ static enum cnn_param find_broken(const struct cnn_tensors *tensors)
     return CNN_PARAMS;
 }
 
+/* Which layer made that of finite parameters, by a forward in plain C. */
+static const char *find_layer(struct trainer *t)
+{
+    const struct cnn_engine_options options = {.model = &t->model,
+                                               .threads = 1,
+                                               .seed = t->options->seed,
+                                               .no_dropout = t->options->no_dropout};
+    struct cnn_engine *engine = NULL;
+    const char *layer = NULL;
+
+    if (cnn_engine_open(&engine, "plain", &options, NULL) == 0 &&
+        engine->backend->forward(engine, &t->batch, NULL) == 0)
+        layer = cnn_plain_broken_layer(engine);
+    cnn_engine_close(engine);
+    return layer;
+}
+
 /* Says what is known of a model that is no longer worth training. */
 static int fail_diverged(struct trainer *t, const char *what, struct ctrun_error *err)
 {
     char where[120] = "no parameter does, so an activation overflowed";
     char kept[400] = "";
+    const char *layer;
     enum cnn_param p;
     int rc;
 
@@ -286,6 +327,10 @@ static int fail_diverged(struct trainer *t, const char *what, struct ctrun_error
     if ((p = find_broken(&t->model.values)) != CNN_PARAMS)
         (void)ct_format(where, sizeof where, "%s is the first parameter that does",
                         cnn_params[p].name);
+    else if ((layer = find_layer(t)))
+        (void)ct_format(where, sizeof where,
+                        "no parameter does; the output of %s is the first that does",
+                        layer);
     if (t->options->save && t->saved_step != UINT64_MAX)
         (void)ct_format(kept, sizeof kept, "%.300s still holds step %" PRIu64 "; ",
                         t->options->save, t->saved_step);
@@ -333,7 +378,9 @@ static int run_step(struct trainer *t, const uint64_t *order, uint64_t n, float 
                     struct ctrun_error *err)
 {
     const struct cnn_backend *backend = t->engine->backend;
-    const struct cnn_batch batch = {
+    int rc;
+
+    t->batch = (struct cnn_batch){
         .data = &t->train,
         .indices = t->indices,
         .count = deal(t, order, n),
@@ -343,10 +390,8 @@ static int run_step(struct trainer *t, const uint64_t *order, uint64_t n, float 
          * n is no multiple of W. */
         .scale = (float)t->world_size / (float)n,
     };
-    int rc;
-
     if ((t->ddp && (rc = begin_ddp(t, err)) < 0) ||
-        (rc = backend->forward(t->engine, &batch, err)) < 0 ||
+        (rc = backend->forward(t->engine, &t->batch, err)) < 0 ||
         /* One that runs ahead does not know its loss yet: agree() asks. */
         (!backend->settle && (rc = check_loss(t, t->engine->sums.loss, err)) < 0) ||
         (t->ddp && (rc = ctrun_ddp_backward_begin(t->ddp, NULL, err)) < 0) ||
@@ -543,6 +588,19 @@ static int stop(struct trainer *t, int outcome, struct ctrun_error *err)
     return outcome;
 }
 
+/* Those that the last step used: averages over all ranks. */
+static int dump_gradients(struct trainer *t, struct ctrun_error *err)
+{
+    const char *path = t->options->dump_gradients;
+
+    if (!path || t->rank != 0)
+        return 0;
+    if (t->batch.data)
+        return cnn_state_save_gradients(path, t->grads, t->position.step, err);
+    cnn_report_note(&t->report, "%s: not written: this run made no step", path);
+    return 0;
+}
+
 static int run_epochs(struct trainer *t, struct ctrun_error *err)
 {
     int rc;
@@ -571,12 +629,13 @@ int cnn_train(const struct cnn_train_options *options,
                         .train = CTRUN_DATASET_INIT,
                         .test = CTRUN_DATASET_INIT};
     bool is_running = false;
-    int rc = set_up(&t, err);
+    int dumped, rc = set_up(&t, err);
 
     if (rc >= 0) {
         is_running = true;
         on_set_up();
         rc = run_epochs(&t, err);
+        rc = rc >= 0 && (dumped = dump_gradients(&t, err)) < 0 ? dumped : rc;
     }
     if (rc < 0 && *terminated && is_running) {
         /* Our peers were stopped a moment before us: the last whole step is still good. */

@@ -18,6 +18,10 @@ struct cnn_train_options {
     const char *exchange; /* of gradients: the back end of the group, host or nccl */
     const char *save;     /* checkpoint file, or NULL */
     bool resume;          /* go on from `save` when it is there */
+    const char *init;     /* file of the first values, or NULL */
+    const char *dump_gradients; /* file for those of the last step, or NULL */
+    bool no_dropout;
+    bool no_shuffle;
     bool json;
     uint64_t epochs;
     uint64_t batch_size;      /* samples of a step, each rank */

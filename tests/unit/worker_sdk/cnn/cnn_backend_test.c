@@ -19,6 +19,7 @@ struct fixture {
     uint64_t indices[BATCH];
     enum cnn_param order[CNN_PARAMS];
     int ready;
+    bool no_dropout; /* of engines to come */
 };
 
 static int setup(void **state)
@@ -70,8 +71,11 @@ static int note_ready(void *context, enum cnn_param p, struct ctrun_error *err)
 
 static struct cnn_engine *open_engine(struct fixture *f, const char *name, int threads)
 {
-    const struct cnn_engine_options options = {
-        .model = &f->model, .threads = threads, .seed = 11, .exchange = true};
+    const struct cnn_engine_options options = {.model = &f->model,
+                                               .threads = threads,
+                                               .seed = 11,
+                                               .exchange = true,
+                                               .no_dropout = f->no_dropout};
     struct cnn_engine *engine = NULL;
     struct ctrun_error err;
 
@@ -151,6 +155,27 @@ static void every_back_end_computes_what_plain_c_does(void **state)
         check_against_plain(*state, cnn_backends[i]->name, 3, BATCH);
         check_against_plain(*state, cnn_backends[i]->name, 2, 1);
     }
+}
+
+static void without_dropout_all_units_are_kept(void **state)
+{
+    float with[BATCH * CNN_CLASSES], without[BATCH * CNN_CLASSES],
+        test[BATCH * CNN_CLASSES];
+    struct fixture *f = *state;
+    struct cnn_engine *engine = open_engine(f, "plain", 1);
+    struct cnn_batch batch = {
+        .data = &f->data, .indices = f->indices, .count = BATCH, .log_probs = test};
+
+    assert_int_equal(engine->backend->forward(engine, &batch, NULL), 0);
+    run(f, engine, BATCH, &f->want, with);
+    cnn_engine_close(engine);
+    f->no_dropout = true;
+    engine = open_engine(f, "plain", 1);
+    run(f, engine, BATCH, &f->want, without);
+    cnn_engine_close(engine);
+    assert_memory_equal(without, test, sizeof test); /* as in a test pass */
+    assert_memory_not_equal(without, with, sizeof with);
+    every_back_end_computes_what_plain_c_does(state);
 }
 
 static void an_empty_batch_gives_zero_gradients(void **state)
@@ -264,6 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ct_test(every_back_end_computes_what_plain_c_does),
+        ct_test(without_dropout_all_units_are_kept),
         ct_test(an_empty_batch_gives_zero_gradients),
         ct_test(gradients_are_ready_in_pytorchs_order),
         ct_test(gradients_of_parts_add_up_to_those_of_the_whole),

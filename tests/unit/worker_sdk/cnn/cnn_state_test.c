@@ -184,8 +184,12 @@ static void remove_path(char *path)
 
 static void a_state_comes_back_as_it_was_saved(void **state)
 {
-    const struct cnn_position want = {
-        .seed = UINT64_MAX, .epoch = 3, .start = 6400, .step = 12345, .loss = 1.0 / 3};
+    const struct cnn_position want = {.seed = UINT64_MAX,
+                                      .epoch = 3,
+                                      .start = 6400,
+                                      .step = 12345,
+                                      .loss = 1.0 / 3,
+                                      .global_batch = 96};
     struct cnn_position got;
     struct cnn_model model, other;
     struct ctrun_error err;
