@@ -161,12 +161,12 @@ static void add_message(struct ct_call *call, const struct side *side, int membe
 {
     size_t element = ctrun_dtype_size(call->dtype);
     size_t at = start_of(side, member) * element;
-    struct ct_message *message = &call->messages[call->message_count++];
+    struct ct_comm_message *message = &call->messages[call->message_count++];
 
-    *message = (struct ct_message){.peer = member,
-                                   .is_send = is_send,
-                                   .bytes = count_of(side, member) * element,
-                                   .dtype = call->dtype};
+    *message = (struct ct_comm_message){.peer = member,
+                                        .is_send = is_send,
+                                        .bytes = count_of(side, member) * element,
+                                        .dtype = call->dtype};
     if (is_send && side->data)
         message->from = (const unsigned char *)side->data + at;
     if (!is_send && side->to)

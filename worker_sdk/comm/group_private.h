@@ -28,7 +28,7 @@ struct ctrun_group {
     _Atomic bool is_used; /* a thread is inside a call */
     /* What ctrun_batch_end() will do; owned. */
     bool is_batching;
-    struct ct_message *batch;
+    struct ct_comm_message *batch;
     size_t batch_count;
     struct ct_list queue; /* of works; the head runs */
     /* Threaded groups only; lock guards queue, works and is_closing. */

@@ -453,7 +453,7 @@ static ncclResult_t launch_messages(struct nccl *nccl, const struct ct_call *cal
     if (rc != ncclSuccess)
         return rc;
     for (size_t i = 0; rc == ncclSuccess && i < call->message_count; i++) {
-        const struct ct_message *message = &call->messages[i];
+        const struct ct_comm_message *message = &call->messages[i];
         size_t count = message->bytes / ctrun_dtype_size(message->dtype);
         rc = message->is_send
                  ? api.ncclSend(message->from, count, dtypes[message->dtype],
@@ -627,7 +627,7 @@ static int check_messages(const struct ct_call *call, struct ctrun_error *err)
     cudaError_t rc = cudaSuccess;
 
     for (size_t i = 0; is_exchange(call) && i < call->message_count; i++) {
-        const struct ct_message *message = &call->messages[i];
+        const struct ct_comm_message *message = &call->messages[i];
         const void *at = message->is_send ? message->from : message->to;
         if (message->bytes && rc == cudaSuccess && is_on_device)
             rc = find_place(at, &is_on_device);

@@ -230,7 +230,7 @@ static bool has_data(const struct ctrun_group *group, const struct ct_call *call
     bool gets = call->kind != CT_CALL_SEND && (call->kind != CT_CALL_REDUCE || is_root);
 
     for (size_t i = 0; i < call->message_count; i++) {
-        const struct ct_message *message = &call->messages[i];
+        const struct ct_comm_message *message = &call->messages[i];
         if (message->bytes && (message->is_send ? !message->from : !message->to))
             return false;
     }
@@ -268,21 +268,21 @@ static int check_call(const struct ctrun_group *group, const struct ct_call *cal
 }
 
 /* A send or receive as a message; on a device it is a call like others. */
-static int add_message(struct ct_call *call, struct ct_message **list, size_t *count,
-                       struct ctrun_error *err)
+static int add_message(struct ct_call *call, struct ct_comm_message **list,
+                       size_t *count, struct ctrun_error *err)
 {
-    struct ct_message *more = ct_realloc_array(*list, *count + 1, sizeof *more);
+    struct ct_comm_message *more = ct_realloc_array(*list, *count + 1, sizeof *more);
 
     if (!more)
         return ct_fail(err, -ENOMEM, "%s: no memory", ct_call_name(call->kind));
     *list = more;
-    more[(*count)++] = (struct ct_message){.peer = call->peer,
-                                           .is_send = call->kind == CT_CALL_SEND,
-                                           .from = call->in,
-                                           .to = call->out,
-                                           .bytes = call->count *
-                                                    ctrun_dtype_size(call->dtype),
-                                           .dtype = call->dtype};
+    more[(*count)++] = (struct ct_comm_message){.peer = call->peer,
+                                                .is_send = call->kind == CT_CALL_SEND,
+                                                .from = call->in,
+                                                .to = call->out,
+                                                .bytes = call->count *
+                                                         ctrun_dtype_size(call->dtype),
+                                                .dtype = call->dtype};
     return 0;
 }
 

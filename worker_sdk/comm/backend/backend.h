@@ -40,7 +40,7 @@ enum ct_call_kind {
 enum {
     CT_HEADER_BYTES = 32
 };
-struct ct_message {
+struct ct_comm_message {
     int peer; /* index in the group */
     bool is_send;
     const void *from; /* of a send; borrowed */
@@ -63,7 +63,8 @@ struct ct_call {
     int peer;             /* root, receiver or sender, as index in the group */
     uint64_t number;      /* counts the collectives of the group from 1; for people */
     uint64_t deadline_ms; /* monotonic */
-    struct ct_message *messages; /* in their order; owned by whoever has the call */
+    struct ct_comm_message
+        *messages; /* in their order; owned by whoever has the call */
     size_t message_count;
     bool is_complete;     /* all messages are through */
     struct ct_call *next; /* which runs at the same time; see move() */

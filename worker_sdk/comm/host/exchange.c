@@ -86,7 +86,7 @@ static enum ct_moved pull(struct ct_exchange *exchange, int peer, void *data,
 
 /* Both ends mean the same. */
 static int check_header(struct ct_exchange *exchange, const struct ct_call *call,
-                        const struct ct_message *message, struct ctrun_error *err)
+                        const struct ct_comm_message *message, struct ctrun_error *err)
 {
     const struct ct_peer *peer = &exchange->peers[message->peer];
     struct ct_call ours = {.kind = CT_CALL_RECV,
@@ -106,14 +106,14 @@ static int check_header(struct ct_exchange *exchange, const struct ct_call *call
                                    peer->rank, err);
 }
 
-static bool is_through(const struct ct_message *message)
+static bool is_through(const struct ct_comm_message *message)
 {
     return message->done == CT_HEADER_BYTES + message->bytes;
 }
 
 /* As far as it goes. 1: something moved; 0: nothing; negative: why it cannot. */
 static int move_message(struct ct_exchange *exchange, const struct ct_call *call,
-                        struct ct_message *message, struct ctrun_error *err)
+                        struct ct_comm_message *message, struct ctrun_error *err)
 {
     enum ct_moved head = CT_MOVED_NOTHING;
     enum ct_moved body = CT_MOVED_NOTHING;
@@ -144,9 +144,9 @@ static int move_message(struct ct_exchange *exchange, const struct ct_call *call
 }
 
 /* What a member has for itself: a send, and the receive behind it. */
-static void copy_own(struct ct_message *send)
+static void copy_own(struct ct_comm_message *send)
 {
-    struct ct_message *recv = send + 1;
+    struct ct_comm_message *recv = send + 1;
 
     if (send->bytes && send->from != recv->to)
         memcpy(recv->to, send->from, send->bytes);
@@ -172,7 +172,7 @@ static int move_call(struct ct_exchange *exchange, struct ct_call *call, bool *m
     bool is_complete = true;
 
     for (size_t i = 0; i < call->message_count; i++) {
-        struct ct_message *message = &call->messages[i];
+        struct ct_comm_message *message = &call->messages[i];
         int rc;
         if (is_through(message))
             continue;

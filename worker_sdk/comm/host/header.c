@@ -26,7 +26,7 @@ void ct_header_write(unsigned char *dst, const struct ct_call *call)
     ct_write_u64(&out, call->count);
 }
 
-void ct_header_write_message(unsigned char *dst, const struct ct_message *message)
+void ct_header_write_message(unsigned char *dst, const struct ct_comm_message *message)
 {
     const struct ct_call call = {.kind = CT_CALL_SEND,
                                  .dtype = message->dtype,
