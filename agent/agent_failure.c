@@ -2,14 +2,19 @@
 /* A failure here is told to the server, and the others of this node are stopped for it. */
 #include "agent/agent_private.h"
 
+void agent_send_failure(struct agent *agent)
+{
+    struct ct_failure failure = agent->failure; /* its age is that of this moment */
+    const struct ct_message message = {CT_MESSAGE_FAILURE, .failure = &failure};
+
+    worker_group_set_age(&failure);
+    link_send(agent->link, &message);
+}
+
 void agent_tell_failure(struct agent *agent, const struct ct_failure *failure)
 {
-    struct ct_message message;
-
-    ct_message_init(&message, CT_MESSAGE_FAILURE);
-    message.failure = agent->failure = *failure;
-    worker_group_set_age(&message.failure);
-    link_send(agent->link, &message);
+    agent->failure = *failure;
+    agent_send_failure(agent);
     if (agent->drained_by != 0)
         agent_drained(agent);
     else if (agent->state == AGENT_RUNNING) /* the link may have failed just now */

@@ -22,7 +22,7 @@ bool agent_may_find(const struct agent *agent)
 void agent_report_ha(struct agent *agent)
 {
     const struct agent_ha *ha = &agent->options->ha;
-    struct ct_message message;
+    struct ct_ha_report report = {0};
     struct ct_addr local, ctl_socket;
     uint64_t generation;
     const uint64_t instance = link_instance(agent->link, &generation);
@@ -30,11 +30,10 @@ void agent_report_ha(struct agent *agent)
 
     if (!ha->nodes || !link_get_ends(agent->link, &local, &ctl_socket))
         return;
-    ct_message_init(&message, CT_MESSAGE_HA_REPORT);
-    if (ha->fill_report(agent->options->context, &local, own, generation,
-                        &message.ha_report) &&
+    if (ha->fill_report(agent->options->context, &local, own, generation, &report) &&
         own == instance) /* else who founds another has welcomed this spare */
-        link_send(agent->link, &message);
+        link_send(agent->link,
+                  &(struct ct_message){CT_MESSAGE_HA_REPORT, .ha_report = &report});
 }
 
 /* The run has moved into an etcd; who founds it anew beside that does not know it yet. */

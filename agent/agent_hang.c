@@ -307,7 +307,8 @@ static bool find_worse(struct hang_watch *watch, const struct ct_failure *told)
 
 bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop)
 {
-    struct ct_message message;
+    struct ct_failure failure;
+    const struct ct_message message = {CT_MESSAGE_FAILURE, .failure = &failure};
 
     if (!agent->hang || stop->cause.cause != CT_CAUSE_HANG ||
         stop->reason != CT_STOP_UNDECIDED ||
@@ -316,8 +317,7 @@ bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop)
     agent_refresh_steps(agent);
     if (!find_worse(agent->hang, &stop->cause))
         return false;
-    ct_message_init(&message, CT_MESSAGE_FAILURE);
-    message.failure = agent->hang->failure;
+    failure = agent->hang->failure;
     agent->hang->failure.cause =
         CT_CAUSE_NONE; /* the stop comes first: it saves the stacks */
     link_send(agent->link, &message);

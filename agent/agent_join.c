@@ -4,11 +4,7 @@
 
 void agent_send_join(struct agent *agent)
 {
-    struct ct_message message;
-
-    ct_message_init(&message, CT_MESSAGE_JOIN);
-    message.join = agent->join;
-    link_send(agent->link, &message);
+    link_send(agent->link, &(struct ct_message){CT_MESSAGE_JOIN, .join = &agent->join});
 }
 
 void agent_join(struct agent *agent)

@@ -40,23 +40,23 @@ static void on_message(void *context, const struct ct_message *message)
     struct agent *agent = context;
 
     switch ((int)message->kind) {
-    case CT_MESSAGE_WAITING: agent_on_waiting(agent, &message->waiting); break;
-    case CT_MESSAGE_START: agent_on_start(agent, &message->start); break;
+    case CT_MESSAGE_WAITING: agent_on_waiting(agent, message->waiting); break;
+    case CT_MESSAGE_START: agent_on_start(agent, message->start); break;
     case CT_MESSAGE_MEMBERS:
-        if (agent->members.generation != message->members.generation)
-            agent->members = message->members; /* others of a large job are not kept */
+        if (agent->members.generation != message->members->generation)
+            agent->members = *message->members; /* others of a large job are not kept */
         if (agent->options->on_members && agent->has_store)
             agent->options->on_members(agent->options->context, agent->store,
-                                       &message->members);
+                                       message->members);
         break;
-    case CT_MESSAGE_RESIZE: agent_on_resize(agent, &message->resize); break;
-    case CT_MESSAGE_DRAIN: agent_on_drain(agent, &message->drain); break;
-    case CT_MESSAGE_WAY: agent_on_way(agent, &message->way); break;
-    case CT_MESSAGE_RESTART: agent_on_restart(agent, &message->restart); break;
-    case CT_MESSAGE_STOP: agent_on_stop(agent, &message->stop); break;
+    case CT_MESSAGE_RESIZE: agent_on_resize(agent, message->resize); break;
+    case CT_MESSAGE_DRAIN: agent_on_drain(agent, message->drain); break;
+    case CT_MESSAGE_WAY: agent_on_way(agent, message->way); break;
+    case CT_MESSAGE_RESTART: agent_on_restart(agent, message->restart); break;
+    case CT_MESSAGE_STOP: agent_on_stop(agent, message->stop); break;
     case CT_MESSAGE_VERDICT: agent_on_verdict(agent, message->verdict); break;
-    case CT_MESSAGE_HA_PLAN: agent_on_ha_plan(agent, &message->ha_plan); break;
-    case CT_MESSAGE_SIGNAL: agent_on_signal(agent, &message->signal); break;
+    case CT_MESSAGE_HA_PLAN: agent_on_ha_plan(agent, message->ha_plan); break;
+    case CT_MESSAGE_SIGNAL: agent_on_signal(agent, message->signal); break;
     default:
         ct_warn("message ignored kind=%s", ct_message_name((int)message->kind));
         break;

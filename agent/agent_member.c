@@ -66,7 +66,7 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
     const uint32_t unit = agent->options->hello.node_unit > 1
                               ? agent->options->hello.node_unit
                               : 1;
-    struct ct_message message;
+    const struct ct_resize resize = {.min_nodes = min_nodes, .max_nodes = max_nodes};
     int rc = need_link(agent, err);
 
     if (rc < 0)
@@ -82,10 +82,7 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
     if (max_nodes - max_nodes % unit < min_nodes)
         return ct_fail(err, -EINVAL, "%u:%u nodes: not a multiple of --node-unit=%u",
                        min_nodes, max_nodes, unit);
-    ct_message_init(&message, CT_MESSAGE_RESIZE);
-    message.resize.min_nodes = min_nodes;
-    message.resize.max_nodes = max_nodes;
-    link_send(agent->link, &message);
+    link_send(agent->link, &(struct ct_message){CT_MESSAGE_RESIZE, .resize = &resize});
     return ct_buf_printf(out, "{\"asked\":true,\"min_nodes\":%u,\"max_nodes\":%u}",
                          min_nodes, max_nodes);
 }
@@ -95,19 +92,17 @@ int agent_ask_drain(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err)
 {
     struct agent *agent = context;
-    struct ct_message message;
+    struct ct_drain drain = {.ticket = ticket};
     const char *blank = strchr(words, ' ');
     int rc = need_link(agent, err);
 
     if (rc < 0)
         return rc;
-    if (!blank || (size_t)(blank - words) >= sizeof message.drain.host)
+    if (!blank || (size_t)(blank - words) >= sizeof drain.host)
         return ct_fail(err, -EINVAL, "a request to drain that cannot be read");
-    ct_message_init(&message, CT_MESSAGE_DRAIN);
-    message.drain.ticket = ticket;
-    memcpy(message.drain.host, words, (size_t)(blank - words));
-    (void)ct_copy(message.drain.reason, sizeof message.drain.reason, blank + 1);
-    link_send(agent->link, &message);
+    memcpy(drain.host, words, (size_t)(blank - words));
+    (void)ct_copy(drain.reason, sizeof drain.reason, blank + 1);
+    link_send(agent->link, &(struct ct_message){CT_MESSAGE_DRAIN, .drain = &drain});
     return 0;
 }
 
@@ -117,17 +112,16 @@ int agent_ask_restart(void *context, const char *reason, uint32_t ticket,
                       struct ctrun_error *err)
 {
     struct agent *agent = context;
-    struct ct_message message;
+    struct ct_restart restart = {.ticket = ticket};
     int rc = need_link(agent, err);
 
     if (rc < 0)
         return rc;
     if (agent->result->signal || agent->drained_by)
         return ct_fail(err, -ESRCH, "the run is ending on this node");
-    ct_message_init(&message, CT_MESSAGE_RESTART);
-    message.restart.ticket = ticket;
-    (void)ct_copy(message.restart.reason, sizeof message.restart.reason, reason);
-    link_send(agent->link, &message);
+    (void)ct_copy(restart.reason, sizeof restart.reason, reason);
+    link_send(agent->link,
+              &(struct ct_message){CT_MESSAGE_RESTART, .restart = &restart});
     return 0;
 }
 

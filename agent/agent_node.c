@@ -91,7 +91,7 @@ void agent_emit_round(const struct agent *agent, const char *name)
 void agent_send_stopped(struct agent *agent)
 {
     struct ct_stopped *stopped = &agent->stopped;
-    const struct ct_message message = {.kind = CT_MESSAGE_STOPPED, .stopped = stopped};
+    const struct ct_message message = {CT_MESSAGE_STOPPED, .stopped = stopped};
 
     stopped->generation = agent->start.generation;
     stopped->failure_count = (uint8_t)worker_group_get_failures(
@@ -102,32 +102,29 @@ void agent_send_stopped(struct agent *agent)
 
 void agent_send_succeeded(struct agent *agent)
 {
-    struct ct_message message;
+    const struct ct_succeeded succeeded = {.generation = agent->start.generation};
+    const struct ct_message message = {CT_MESSAGE_SUCCEEDED, .succeeded = &succeeded};
 
-    ct_message_init(&message, CT_MESSAGE_SUCCEEDED);
-    message.succeeded.generation = agent->start.generation;
     link_send(agent->link, &message);
 }
 
 void agent_send_leave(struct agent *agent, const char *why)
 {
-    struct ct_message message;
+    struct ct_leave leave = {.generation = agent->start.generation};
+    const struct ct_message message = {CT_MESSAGE_LEAVE, .leave = &leave};
 
-    ct_message_init(&message, CT_MESSAGE_LEAVE);
-    message.leave.generation = agent->start.generation;
-    (void)ct_copy(message.leave.reason, sizeof message.leave.reason, why);
+    (void)ct_copy(leave.reason, sizeof leave.reason, why);
     (void)ct_format(agent->leave_reason, sizeof agent->leave_reason, "%.100s", why);
     link_send(agent->link, &message);
 }
 
 void agent_send_stopping(struct agent *agent)
 {
-    struct ct_message message;
+    const struct ct_stopping stopping = {.generation = agent->start.generation,
+                                         .grace_ms = agent->options->survivor_grace_ms +
+                                                     agent->options->grace_ms};
+    const struct ct_message message = {CT_MESSAGE_STOPPING, .stopping = &stopping};
 
-    ct_message_init(&message, CT_MESSAGE_STOPPING);
-    message.stopping.generation = agent->start.generation;
-    message.stopping.grace_ms = agent->options->survivor_grace_ms +
-                                agent->options->grace_ms;
     link_send(agent->link, &message);
 }
 

@@ -188,6 +188,8 @@ int agent_open_worker_group(struct agent *agent, struct ctrun_error *err);
 
 /* ---- agent_failure.c -------------------------------------------------------------------- */
 
+/* Tells the server `agent->failure`, with its age of now. */
+void agent_send_failure(struct agent *agent);
 /* A worker failed, or what they all need. */
 void agent_tell_failure(struct agent *agent, const struct ct_failure *failure);
 /* The same for a worker that has failed first, and is slow to end; if there is one. */

@@ -56,12 +56,9 @@ static void emit_cut(const struct agent *agent, const char *why)
 /* Once said it counts for this round, also after a resume. */
 void agent_send_way(struct agent *agent)
 {
-    struct ct_message message;
-
-    ct_message_init(&message, CT_MESSAGE_WAY);
-    message.way = agent->way_told;
     if (agent->way_told.generation == agent->start.generation)
-        link_send(agent->link, &message);
+        link_send(agent->link,
+                  &(struct ct_message){CT_MESSAGE_WAY, .way = &agent->way_told});
 }
 
 static void hold(struct agent *agent, const char *cut)

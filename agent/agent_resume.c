@@ -20,15 +20,9 @@ uint8_t agent_get_resume_state(void *context)
 
 static void say_again(struct agent *agent)
 {
-    struct ct_message message;
-
-    ct_message_init(&message, CT_MESSAGE_FAILURE);
     if (agent->failure.cause != CT_CAUSE_NONE &&
-        agent->failure.generation == agent->start.generation) {
-        message.failure = agent->failure;
-        worker_group_set_age(&message.failure);
-        link_send(agent->link, &message);
-    }
+        agent->failure.generation == agent->start.generation)
+        agent_send_failure(agent);
     if (agent->leave_reason[0])
         agent_send_leave(agent, agent->leave_reason);
     if (agent->stop.reason != 0)

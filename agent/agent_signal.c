@@ -25,23 +25,19 @@ static void deliver(struct agent *agent, int signal)
 
 void agent_pass_on(struct agent *agent, int signal)
 {
-    struct ct_message message;
+    struct ct_signal out = {.generation = agent->start.generation, .signal = signal};
     bool is_new = true;
 
-    ct_message_init(&message, CT_MESSAGE_SIGNAL);
     if (agent->options->keeps_signals || !is_spread(signal)) {
         deliver(agent, signal);
         return;
     }
-    message.signal.generation = agent->start.generation;
-    message.signal.signal = signal;
-    message.signal.count = signal_once_get(&agent->once, signal, ct_now_ms(), &is_new);
-    (void)ct_copy(message.signal.host, sizeof message.signal.host,
-                  agent->options->hello.host);
+    out.count = signal_once_get(&agent->once, signal, ct_now_ms(), &is_new);
+    (void)ct_copy(out.host, sizeof out.host, agent->options->hello.host);
     if (is_new)
         deliver(agent, signal);
     if (agent->start.group_world_size > 1 && agent->state != AGENT_CONNECTING)
-        link_send(agent->link, &message);
+        link_send(agent->link, &(struct ct_message){CT_MESSAGE_SIGNAL, .signal = &out});
 }
 
 void agent_on_signal(struct agent *agent, const struct ct_signal *message)

@@ -77,8 +77,7 @@ static bool flush(struct client *client)
 static int reply(struct client *client, int code, const void *text, size_t length)
 {
     struct ct_ctl_reply *piece = ct_zalloc(sizeof *piece);
-    const struct ct_message message = {.kind = CT_MESSAGE_CTL_REPLY,
-                                       .ctl_reply = piece};
+    const struct ct_message message = {CT_MESSAGE_CTL_REPLY, .ctl_reply = piece};
     const char *at = text;
     int rc;
 
@@ -148,13 +147,11 @@ static uint32_t take_ticket(struct client *client)
 
 static int refuse_version(struct client *client, uint8_t theirs)
 {
-    struct ct_message message;
+    struct ct_refuse refuse = {.code = CTRUN_E_VERSION, .version = CT_FRAME_VERSION};
+    const struct ct_message message = {CT_MESSAGE_REFUSE, .refuse = &refuse};
 
-    ct_message_init(&message, CT_MESSAGE_REFUSE);
     client->is_answered = true;
-    message.refuse.code = CTRUN_E_VERSION;
-    message.refuse.version = CT_FRAME_VERSION;
-    (void)ct_format(message.refuse.text, sizeof message.refuse.text,
+    (void)ct_format(refuse.text, sizeof refuse.text,
                     "this agent speaks version %d of the protocol, the client %d",
                     CT_FRAME_VERSION, theirs);
     return ct_message_encode(&client->out, &message);
@@ -209,8 +206,9 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
 }
 
 /* 1: the whole request was there and its answer is queued; 0: more is needed; or a code. */
-static int take_request(struct client *client, struct ct_message *request)
+static int take_request(struct client *client, struct ct_ctl_request *request)
 {
+    struct ct_message message;
     struct ct_frame frame;
     int rc = ct_frame_decode(ct_buf_data(&client->in), ct_buf_length(&client->in),
                              &frame);
@@ -219,10 +217,9 @@ static int take_request(struct client *client, struct ct_message *request)
         return rc;
     if (frame.version != CT_FRAME_VERSION)
         rc = refuse_version(client, frame.version);
-    else if ((rc = ct_message_decode(&frame, request, NULL)) == 0)
-        rc = request->kind == CT_MESSAGE_CTL_REQUEST
-                 ? answer(client, &request->ctl_request)
-                 : CTRUN_E_PROTOCOL;
+    else if ((rc = ct_message_decode(&frame, &message, request, sizeof *request)) == 0)
+        rc = message.kind == CT_MESSAGE_CTL_REQUEST ? answer(client, request)
+                                                    : CTRUN_E_PROTOCOL;
     return rc < 0 ? rc : 1;
 }
 
@@ -231,12 +228,11 @@ static void on_client_readable(struct client *client)
 {
     struct ctl_socket *ctl_socket = client->ctl_socket;
     const pid_t pid = client->pid;
-    struct ct_message request;
+    struct ct_ctl_request request = {0}; /* of another version: none */
     uint8_t bytes[1024];
     const ssize_t n = recv(loop_watch_fd(client->socket), bytes, sizeof bytes, 0);
     int rc;
 
-    ct_message_init(&request, CT_MESSAGE_CTL_REQUEST); /* of another version: none */
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
@@ -253,10 +249,9 @@ static void on_client_readable(struct client *client)
     } else if (rc > 0) {
         if (!client->ticket)
             (void)flush(client);
-        if (request.kind == CT_MESSAGE_CTL_REQUEST &&
-            request.ctl_request.verb == CT_CTL_STOP)
-            ctl_socket->options.on_stop(ctl_socket->options.context,
-                                        request.ctl_request.reason, pid);
+        if (request.verb == CT_CTL_STOP)
+            ctl_socket->options.on_stop(ctl_socket->options.context, request.reason,
+                                        pid);
     }
 }
 

@@ -217,22 +217,21 @@ static void send_message(struct connection *connection,
 
 static void send_should_stop(struct connection *connection)
 {
-    struct ct_message message;
+    struct ct_worker_should_stop stop = {0};
+    const struct ct_message message = {CT_MESSAGE_WORKER_SHOULD_STOP,
+                                       .worker_should_stop = &stop};
 
-    ct_message_init(&message, CT_MESSAGE_WORKER_SHOULD_STOP);
-    (void)ct_copy(message.worker_should_stop.reason,
-                  sizeof message.worker_should_stop.reason,
-                  connection->worker_socket->reason);
+    (void)ct_copy(stop.reason, sizeof stop.reason, connection->worker_socket->reason);
     send_message(connection, &message);
 }
 
 static void send_loss(struct connection *connection)
 {
-    struct ct_message message;
+    struct ct_worker_node_lost lost = {0};
+    const struct ct_message message = {CT_MESSAGE_WORKER_NODE_LOST,
+                                       .worker_node_lost = &lost};
 
-    ct_message_init(&message, CT_MESSAGE_WORKER_NODE_LOST);
-    (void)ct_copy(message.worker_node_lost.text, sizeof message.worker_node_lost.text,
-                  connection->worker_socket->loss);
+    (void)ct_copy(lost.text, sizeof lost.text, connection->worker_socket->loss);
     send_message(connection, &message);
 }
 
@@ -246,8 +245,8 @@ static int take_message(struct connection *connection, const struct ct_message *
     switch ((int)message->kind) {
     case CT_MESSAGE_WORKER_HELLO:
         connection->is_known = true;
-        connection->rank = message->worker_hello.rank;
-        connection->generation = message->worker_hello.generation;
+        connection->rank = message->worker_hello->rank;
+        connection->generation = message->worker_hello->generation;
         loop_timer_stop(connection->hello_timer);
         if (worker_socket->is_stopping)
             send_should_stop(connection);
@@ -255,12 +254,12 @@ static int take_message(struct connection *connection, const struct ct_message *
             send_loss(connection);
         return 0;
     case CT_MESSAGE_WORKER_STEP:
-        if (!connection->is_known || message->worker_step.step > INT64_MAX)
+        if (!connection->is_known || message->worker_step->step > INT64_MAX)
             return CTRUN_E_PROTOCOL;
         worker_socket->options.on_progress(
             worker_socket->options.context, connection->rank, connection->generation,
-            &(struct worker_socket_progress){.step = (int64_t)message->worker_step.step,
-                                             .step_ms = ct_now_ms()});
+            &(struct worker_socket_progress){
+                .step = (int64_t)message->worker_step->step, .step_ms = ct_now_ms()});
         return 0;
     case CT_MESSAGE_WORKER_PROGRESS:
         if (!connection->is_known || connection->passed < 0)
@@ -282,6 +281,12 @@ static int take_message(struct connection *connection, const struct ct_message *
 
 static int take_frames(struct connection *connection)
 {
+    union { /* all that a worker sends */
+        struct ct_worker_hello hello;
+        struct ct_worker_step step;
+        struct ct_worker_progress progress;
+        struct ct_worker_crash_record crash_record;
+    } room;
     struct ct_message message;
     struct ct_frame frame;
     int rc;
@@ -291,7 +296,7 @@ static int take_frames(struct connection *connection)
         const size_t taken = (size_t)rc;
 
         rc = frame.version == CT_FRAME_VERSION
-                 ? ct_message_decode(&frame, &message, NULL)
+                 ? ct_message_decode(&frame, &message, &room, sizeof room)
                  : CTRUN_E_VERSION;
         if (rc == 0)
             rc = take_message(connection, &message);

@@ -34,35 +34,31 @@ static struct ct_auth_scope scope_of(const struct handshake *handshake)
 
 static int append_offer(struct handshake *handshake, struct ct_buf *out)
 {
-    struct ct_message message;
+    struct ct_offer offer = {.has_munge = handshake->uses_munge};
     int rc;
 
-    ct_message_init(&message, CT_MESSAGE_OFFER);
-    message.offer = (struct ct_offer){.has_munge = handshake->uses_munge};
     if (handshake->wants_seal) {
         if ((rc = ct_seal_make_pair(&handshake->pair)) < 0)
             return rc;
-        memcpy(message.offer.key, handshake->pair.public_key, sizeof message.offer.key);
+        memcpy(offer.key, handshake->pair.public_key, sizeof offer.key);
     }
-    return ct_message_encode(out, &message);
+    return ct_message_encode(out,
+                             &(struct ct_message){CT_MESSAGE_OFFER, .offer = &offer});
 }
 
 static int append_resume(const struct ct_resume *resume, struct ct_buf *out)
 {
-    struct ct_message message;
+    const struct ct_message message = {CT_MESSAGE_RESUME, .resume = resume};
 
-    ct_message_init(&message, CT_MESSAGE_RESUME);
-    message.resume = *resume;
     return resume->key != 0 ? ct_message_encode(out, &message) : 0;
 }
 
 int handshake_begin(struct handshake *handshake, const struct ct_resume *resume,
                     const struct ct_hello *hello, struct ct_buf *out)
 {
-    struct ct_message message;
+    const struct ct_message message = {CT_MESSAGE_HELLO, .hello = &handshake->hello};
     int rc;
 
-    ct_message_init(&message, CT_MESSAGE_HELLO);
     /* Nothing of the last connection counts on this one. */
     handshake->is_proven = handshake->has_offer = false;
     handshake->hello = *hello;
@@ -80,10 +76,7 @@ int handshake_begin(struct handshake *handshake, const struct ct_resume *resume,
         rc = ct_auth_hash_opening(handshake->opening, resume, &handshake->hello);
     if (rc == 0 && (handshake->uses_munge || handshake->wants_seal))
         rc = append_offer(handshake, out);
-    if (rc < 0)
-        return rc;
-    message.hello = handshake->hello;
-    return ct_message_encode(out, &message);
+    return rc < 0 ? rc : ct_message_encode(out, &message);
 }
 
 static int take_offer(struct handshake *handshake, const struct ct_offer *offer,
@@ -108,10 +101,10 @@ static int take_challenge(struct handshake *handshake,
                           struct ctrun_error *err)
 {
     static const uint8_t none[CT_OFFER_KEY_BYTES];
-    struct ct_message message;
+    struct ct_proof proof;
+    const struct ct_message message = {CT_MESSAGE_PROOF, .proof = &proof};
     struct ct_auth_scope scope;
 
-    ct_message_init(&message, CT_MESSAGE_PROOF);
     if (!has_secret(handshake))
         return ct_fail(err, CTRUN_E_AUTH,
                        "the rendezvous asks for a token and this node has none: give "
@@ -129,7 +122,7 @@ static int take_challenge(struct handshake *handshake,
             "the rendezvous does not encrypt, and this node was told --encrypt");
     memcpy(handshake->server_nonce, challenge->nonce, sizeof handshake->server_nonce);
     scope = scope_of(handshake);
-    ct_auth_prove(message.proof.proof, &handshake->session, CT_AUTH_AGENT, &scope);
+    ct_auth_prove(proof.proof, &handshake->session, CT_AUTH_AGENT, &scope);
     return ct_message_encode(out, &message);
 }
 
@@ -157,10 +150,10 @@ int handshake_take(struct handshake *handshake, const struct ct_message *message
                    struct ct_buf *out, struct ctrun_error *err)
 {
     switch ((int)message->kind) {
-    case CT_MESSAGE_OFFER: return take_offer(handshake, &message->offer, err);
+    case CT_MESSAGE_OFFER: return take_offer(handshake, message->offer, err);
     case CT_MESSAGE_CHALLENGE:
-        return take_challenge(handshake, &message->challenge, out, err);
-    case CT_MESSAGE_SERVER_PROOF: return take_proof(handshake, &message->proof, err);
+        return take_challenge(handshake, message->challenge, out, err);
+    case CT_MESSAGE_SERVER_PROOF: return take_proof(handshake, message->proof, err);
     default: return ct_fail(err, -EPROTO, "%s", ct_message_name((int)message->kind));
     }
 }

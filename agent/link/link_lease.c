@@ -26,13 +26,13 @@ static bool is_all_there(const struct link *link)
 
 void link_send_heartbeat(struct link *link)
 {
-    struct ct_message message;
+    const struct ct_heartbeat heartbeat = {
+        .generation = link->generation,
+        .sequence = node_lease_beat(&link->lease, ct_now_ms()),
+        .step = link->step};
 
-    ct_message_init(&message, CT_MESSAGE_HEARTBEAT);
-    message.heartbeat.generation = link->generation;
-    message.heartbeat.sequence = node_lease_beat(&link->lease, ct_now_ms());
-    message.heartbeat.step = link->step;
-    link_send(link, &message);
+    link_send(link,
+              &(struct ct_message){CT_MESSAGE_HEARTBEAT, .heartbeat = &heartbeat});
 }
 
 void link_on_silence(void *context)

@@ -20,14 +20,11 @@ static int own_port(const struct link *link)
 
 static void send_peer(struct link *link)
 {
-    struct ct_message message;
     const int port = own_port(link);
+    const struct ct_peer peer = {.port = (uint16_t)port};
 
-    ct_message_init(&message, CT_MESSAGE_PEER);
-    if (port <= 0)
-        return;
-    message.peer.port = (uint16_t)port;
-    link_send(link, &message);
+    if (port > 0)
+        link_send(link, &(struct ct_message){CT_MESSAGE_PEER, .peer = &peer});
 }
 
 /* The first one tells whether the server sees the end of this connection that is ours; later
@@ -187,10 +184,8 @@ static bool is_of_handshake(int kind)
 
 static void pass_start(struct link *link, const struct ct_start *start)
 {
-    struct ct_message message;
+    const struct ct_message message = {CT_MESSAGE_START, .start = start};
 
-    ct_message_init(&message, CT_MESSAGE_START);
-    message.start = *start;
     link->has_held = false;
     link->instance = link->welcomed;
     link->last_generation = start->generation;
@@ -221,7 +216,6 @@ static void take_stop(struct link *link, const struct ct_message *message)
 static void take_ack(struct link *link, const struct ct_heartbeat *ack)
 {
     const uint64_t now_ms = ct_now_ms();
-    struct ct_start held;
 
     if (!node_lease_ack(&link->lease, ack->sequence, now_ms)) {
         if (link->lease.is_replaceable && node_lease_is_over(&link->lease, now_ms))
@@ -231,8 +225,7 @@ static void take_ack(struct link *link, const struct ct_heartbeat *ack)
     fence_renew(node_lease_deadline_ms(&link->lease));
     if (!link->has_held || !node_lease_is_fresh(&link->lease, now_ms))
         return;
-    held = link->held;
-    pass_start(link, &held);
+    pass_start(link, &link->held);
 }
 
 /* A server that does not know how would go on with WELCOME as if we were new. */
@@ -245,15 +238,15 @@ static void take_resumed(struct link *link, const struct ct_message *message)
     link->is_resuming = false;
     if (!link->lease.is_replaceable)
         fence_renew(node_lease_deadline_ms(&link->lease));
-    link->options.on_resumed(link->options.context, &message->resumed);
+    link->options.on_resumed(link->options.context, message->resumed);
 }
 
 void link_on_message(struct link *link, const struct ct_message *message)
 {
     if (message->kind == CT_MESSAGE_REFUSE)
-        refused(link, &message->refuse);
+        refused(link, message->refuse);
     else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_WELCOME)
-        take_welcome(link, &message->welcome);
+        take_welcome(link, message->welcome);
     else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_HA_PLAN)
         take_plan(link, message);
     else if (link->state == LINK_GREETING && is_of_handshake((int)message->kind))
@@ -261,18 +254,18 @@ void link_on_message(struct link *link, const struct ct_message *message)
     else if (link->state == LINK_UP && link->is_resuming)
         take_resumed(link, message);
     else if (link->state == LINK_UP && message->kind == CT_MESSAGE_TICKET)
-        link->ticket = message->ticket;
+        link->ticket = *message->ticket;
     else if (link->state != LINK_UP || message->kind <= CT_MESSAGE_SERVER_PROOF ||
              is_of_handshake((int)message->kind))
         link_fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
     else if (message->kind == CT_MESSAGE_START)
-        take_start(link, &message->start);
+        take_start(link, message->start);
     else if (message->kind == CT_MESSAGE_STOP)
         take_stop(link, message);
     else if (message->kind == CT_MESSAGE_PEER)
-        take_peer(link, &message->peer);
+        take_peer(link, message->peer);
     else if (message->kind == CT_MESSAGE_HEARTBEAT_ACK)
-        take_ack(link, &message->heartbeat);
+        take_ack(link, message->heartbeat);
     else
         link->options.on_message(link->options.context, message);
 }

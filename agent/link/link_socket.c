@@ -62,7 +62,7 @@ static bool take_frame(struct link *link)
     else if (taken > 0)
         rc = ct_seal_decode(&link->handshake.seal, &frame, link->plain, &inner);
     if (rc == 0)
-        rc = ct_message_decode(&inner, &message, &link->room);
+        rc = ct_message_decode(&inner, &message, &link->room, sizeof link->room);
     if (rc < 0 && rc != -ENOSYS) {
         link_fail_connection(link, rc, "receive");
         return false;

@@ -34,10 +34,10 @@ static int take_piece(const struct ct_frame *frame, union ct_message_room *room,
     if (frame->version != CT_FRAME_VERSION)
         return ct_fail(err, CTRUN_E_VERSION, "its protocol is version %d, ours %d",
                        frame->version, CT_FRAME_VERSION);
-    if ((rc = ct_message_decode(frame, &message, room)) < 0)
+    if ((rc = ct_message_decode(frame, &message, room, sizeof *room)) < 0)
         return ct_fail(err, CTRUN_E_PROTOCOL, "a broken answer");
     if (message.kind == CT_MESSAGE_REFUSE)
-        return ct_fail(err, CTRUN_E_VERSION, "%s", message.refuse.text);
+        return ct_fail(err, CTRUN_E_VERSION, "%s", message.refuse->text);
     if (message.kind != CT_MESSAGE_CTL_REPLY)
         return ct_fail(err, CTRUN_E_PROTOCOL, "an answer to something else");
     if (piece->code < 0)
@@ -89,12 +89,10 @@ static int read_answer(int fd, uint64_t deadline_ms, struct ct_buf *text,
 static int send_request(int fd, const struct ct_ctl_request *request,
                         struct ctrun_error *err)
 {
-    struct ct_message message;
+    const struct ct_message message = {CT_MESSAGE_CTL_REQUEST, .ctl_request = request};
     struct ct_buf out;
     int rc;
 
-    ct_message_init(&message, CT_MESSAGE_CTL_REQUEST);
-    message.ctl_request = *request;
     ct_buf_init(&out, CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES);
     rc = ct_message_encode(&out, &message);
     /* It fits into an empty socket buffer many times. */

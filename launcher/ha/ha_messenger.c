@@ -63,20 +63,23 @@ static int begin(struct messenger *messenger, const struct ha *ha, uint64_t inst
 /* Once the other side has proven what it has to. */
 static int tell(struct messenger *messenger)
 {
-    struct ct_message message;
+    const struct ct_message message = {CT_MESSAGE_HA_PLAN, .ha_plan = messenger->plan};
     struct ctrun_error err;
 
     if (messenger->has_told || handshake_is_over(&messenger->handshake, &err) < 0)
         return 0;
     messenger->has_told = true;
-    ct_message_init(&message, CT_MESSAGE_HA_PLAN);
-    message.ha_plan = *messenger->plan;
     return ct_seal_encode(&messenger->handshake.seal, &messenger->out, &message);
 }
 
 /* All frames that are there. 0; or a code: it has answered, or is none of ours. */
 static int hear(struct messenger *messenger)
 {
+    union { /* all of the handshake */
+        struct ct_offer offer;
+        struct ct_challenge challenge;
+        struct ct_proof proof;
+    } room;
     struct ct_message message;
     struct ctrun_error err;
     struct ct_frame frame;
@@ -85,7 +88,7 @@ static int hear(struct messenger *messenger)
     while (rc == 0 && !messenger->has_told &&
            (taken = ct_frame_decode(ct_buf_data(&messenger->in),
                                     ct_buf_length(&messenger->in), &frame)) > 0) {
-        if ((rc = ct_message_decode(&frame, &message, NULL)) == 0)
+        if ((rc = ct_message_decode(&frame, &message, &room, sizeof room)) == 0)
             rc = handshake_take(&messenger->handshake, &message, &messenger->out, &err);
         ct_buf_consume(&messenger->in, (size_t)taken);
         if (rc == 0)

@@ -61,12 +61,10 @@ static void append_fixed(struct batch *batch, const struct ct_writer *fields)
 }
 
 static void append_message(struct batch *batch, enum ct_message_kind kind,
-                           const void *body, size_t size)
+                           const void *body)
 {
-    struct ct_message message;
+    const struct ct_message message = {kind, .body = body};
 
-    message.kind = kind;
-    memcpy(&message.hello, body, size); /* the union's members share their beginning */
     if (batch->rc == 0)
         batch->rc = ct_message_encode(batch->out, &message);
 }
@@ -160,7 +158,7 @@ static void append_verdict(struct batch *batch, const struct round *round)
     const bool is_made = round->state == ROUND_CLOSED &&
                          round->verdict.failure_count > 0;
     struct ct_verdict *own = is_made ? NULL : make_verdict(round);
-    const struct ct_message message = {.kind = CT_MESSAGE_VERDICT,
+    const struct ct_message message = {CT_MESSAGE_VERDICT,
                                        .verdict = is_made ? &round->verdict : own};
 
     if (batch->rc == 0)
@@ -173,7 +171,7 @@ static void add_trouble(struct batch *batch, const struct round *round)
 {
     const size_t at = begin_record(batch, JOURNAL_TROUBLE);
 
-    append_message(batch, CT_MESSAGE_STOP, &round->stop, sizeof round->stop);
+    append_message(batch, CT_MESSAGE_STOP, &round->stop);
     append_verdict(batch, round);
     end_record(batch, at);
 }
@@ -200,8 +198,8 @@ static void add_member(struct batch *batch, const struct member *member)
     ct_write_str(&out, member->link.seen_as);
     ct_write_str(&out, member->link.reached_at);
     append_fixed(batch, &out);
-    append_message(batch, CT_MESSAGE_JOIN, &member->join, sizeof member->join);
-    append_message(batch, CT_MESSAGE_START, &member->start, sizeof member->start);
+    append_message(batch, CT_MESSAGE_JOIN, &member->join);
+    append_message(batch, CT_MESSAGE_START, &member->start);
     end_record(batch, at);
 }
 

@@ -50,17 +50,18 @@ static struct journal_entry *find(const struct journal_book *book, const char *i
 
 /* ---- Fields ------------------------------------------------------------------------------ */
 
-/* The next message, which must be of this kind. */
-static int read_message(struct ct_reader *in, enum ct_message_kind kind,
-                        struct ct_message *out, union ct_message_room *room)
+/* The next message, which must be of this kind: its body. */
+static int read_message(struct ct_reader *in, enum ct_message_kind kind, void *body,
+                        size_t size)
 {
+    struct ct_message message;
     struct ct_frame frame;
     const int taken = in->bad ? -EBADMSG : ct_frame_decode(in->next, in->left, &frame);
 
     if (taken <= 0 || frame.version != CT_FRAME_VERSION || frame.kind != (uint8_t)kind)
         return -EBADMSG;
     (void)ct_read_raw(in, (size_t)taken); /* it is there */
-    return ct_message_decode(&frame, out, room) == 0 ? 0 : -EBADMSG;
+    return ct_message_decode(&frame, &message, body, size) == 0 ? 0 : -EBADMSG;
 }
 
 static bool read_bool(struct ct_reader *in)
@@ -120,22 +121,17 @@ static int read_state(struct round *round, struct ct_reader *in)
 
 static int read_trouble(struct round *round, struct ct_reader *in)
 {
-    union ct_message_room *room = ct_zalloc(sizeof *room);
-    struct ct_message message;
-    int rc = room ? 0 : -ENOMEM;
+    const struct ct_verdict *verdict = &round->verdict;
 
-    if (rc == 0 && (rc = read_message(in, CT_MESSAGE_STOP, &message, NULL)) == 0)
-        round->stop = message.stop;
-    if (rc == 0 && (rc = read_message(in, CT_MESSAGE_VERDICT, &message, room)) == 0) {
-        round->verdict = room->verdict;
-        failures_clear(&round->failures);
-        for (uint8_t i = 0; i < room->verdict.failure_count; i++)
-            failures_add(&round->failures, &room->verdict.failures[i]);
-        failures_add_more(&round->failures, &room->verdict.more);
-        rc = ct_read_end(in);
-    }
-    free(room);
-    return rc;
+    if (read_message(in, CT_MESSAGE_STOP, &round->stop, sizeof round->stop) < 0 ||
+        read_message(in, CT_MESSAGE_VERDICT, &round->verdict, sizeof round->verdict) <
+            0)
+        return -EBADMSG;
+    failures_clear(&round->failures);
+    for (uint8_t i = 0; i < verdict->failure_count; i++)
+        failures_add(&round->failures, &verdict->failures[i]);
+    failures_add_more(&round->failures, &verdict->more);
+    return ct_read_end(in);
 }
 
 struct standing {
@@ -185,22 +181,22 @@ static int read_member(struct journal_book *book, struct round *round,
 {
     struct standing standing = read_standing(in);
     struct member_link link = {.id = standing.id};
-    struct ct_message join, start;
+    const struct ct_join *join;
     struct member *member;
 
     link.key = ct_read_u64(in);
     ct_read_str(in, link.host, sizeof link.host);
     ct_read_str(in, link.seen_as, sizeof link.seen_as);
     ct_read_str(in, link.reached_at, sizeof link.reached_at);
-    if (read_message(in, CT_MESSAGE_JOIN, &join, NULL) < 0 ||
-        read_message(in, CT_MESSAGE_START, &start, NULL) < 0 || ct_read_end(in) < 0 ||
-        join.join.slots < 1 ||
-        !ct_role_list_is_sound(&join.join.roles, join.join.slots) ||
-        start.start.role_count > join.join.roles.count ||
-        !(member = add_member(round, &link)))
+    if (in->bad || !(member = add_member(round, &link)))
         return -EBADMSG;
-    member->join = join.join;
-    member->start = start.start;
+    join = &member->join;
+    if (read_message(in, CT_MESSAGE_JOIN, &member->join, sizeof member->join) < 0 ||
+        read_message(in, CT_MESSAGE_START, &member->start, sizeof member->start) < 0 ||
+        ct_read_end(in) < 0 || join->slots < 1 ||
+        !ct_role_list_is_sound(&join->roles, join->slots) ||
+        member->start.role_count > join->roles.count)
+        return -EBADMSG;
     set_standing(member, &standing);
     if (link.id > book->last_id)
         book->last_id = link.id;

@@ -22,7 +22,7 @@ static bool is_possible(const struct round *round, const struct ct_resize *resiz
 void round_on_resize(struct round *round, struct member *member,
                      const struct ct_message *message, uint64_t now_ms)
 {
-    const struct ct_resize *resize = &message->resize;
+    const struct ct_resize *resize = message->resize;
 
     if (round->state == ROUND_CLOSED || round->outcome || !is_possible(round, resize))
         return; /* who asked was told so by its agent */
@@ -56,7 +56,7 @@ static void name_members(const struct round *round, char hosts[CT_MISSING_MAX])
 void round_on_drain(struct round *round, struct member *member,
                     const struct ct_message *message, uint64_t now_ms)
 {
-    const struct ct_drain *drain = &message->drain;
+    const struct ct_drain *drain = message->drain;
 
     (void)now_ms;
     round->drain = *drain;
@@ -99,7 +99,7 @@ static const char *why_not(const struct round *round)
 void round_on_restart(struct round *round, struct member *member,
                       const struct ct_message *message, uint64_t now_ms)
 {
-    const struct ct_restart *restart = &message->restart;
+    const struct ct_restart *restart = message->restart;
     const struct ct_failure asked = round_name_node(round, member, CT_CAUSE_NONE,
                                                     restart->reason);
     const char *refusal = why_not(round);

@@ -112,7 +112,7 @@ static const char *check_join(const struct round *round, const struct member *me
 static void on_join(struct round *round, struct member *member,
                     const struct ct_message *message, uint64_t now_ms)
 {
-    const struct ct_join *join = &message->join;
+    const struct ct_join *join = message->join;
     const char *wrong = check_join(round, member, join);
     const bool is_said_twice = member->joins_again;
     const struct member *other;
@@ -158,14 +158,14 @@ static void on_heartbeat(struct round *round, struct member *member,
                          const struct ct_message *message, uint64_t now_ms)
 {
     (void)now_ms; /* the lease was renewed already, as by every message */
-    if (message->heartbeat.generation == round->generation)
-        member->step = message->heartbeat.step;
+    if (message->heartbeat->generation == round->generation)
+        member->step = message->heartbeat->step;
 }
 
 static void on_failure(struct round *round, struct member *member,
                        const struct ct_message *message, uint64_t now_ms)
 {
-    const struct ct_failure *failure = &message->failure;
+    const struct ct_failure *failure = message->failure;
 
     if (failure->generation != round->generation || !member_is_in_world(member))
         return;
@@ -176,9 +176,9 @@ static void on_stopping(struct round *round, struct member *member,
                         const struct ct_message *message, uint64_t now_ms)
 {
     (void)now_ms;
-    if (message->stopping.generation != round->generation)
+    if (message->stopping->generation != round->generation)
         return;
-    round_wait_for_grace(round, message->stopping.grace_ms);
+    round_wait_for_grace(round, message->stopping->grace_ms);
     round_on_answer(round, member);
 }
 
@@ -229,7 +229,7 @@ static void on_succeeded(struct round *round, struct member *member,
                          const struct ct_message *message, uint64_t now_ms)
 {
     (void)now_ms;
-    if (message->succeeded.generation != round->generation ||
+    if (message->succeeded->generation != round->generation ||
         member->state != MEMBER_RUNNING)
         return; /* when STOPPING it counts for nothing: everyone runs again */
     round_change_member(round, member, MEMBER_SUCCEEDED);
@@ -242,7 +242,7 @@ static void on_leave(struct round *round, struct member *member,
 {
     enum member_state before = member->state;
     const struct ct_failure leaver = round_name_node(round, member, CT_CAUSE_NONE,
-                                                     message->leave.reason);
+                                                     message->leave->reason);
 
     /* The generation of the message cannot matter: it leaves. */
     round_set_survivor(round, member, false);

@@ -125,7 +125,7 @@ static void repay(struct round *round, const struct member *member,
 int round_resume(struct round *round, const struct round_command *command,
                  uint64_t now_ms)
 {
-    const struct ct_resume *resume = &command->message->resume;
+    const struct ct_resume *resume = command->message->resume;
     struct member *member = member_find(&round->members, command->id);
     bool has_run;
 

@@ -31,7 +31,7 @@ static void go(struct round *round)
 void round_on_way(struct round *round, struct member *member,
                   const struct ct_message *message, uint64_t now_ms)
 {
-    const struct ct_way *way = &message->way;
+    const struct ct_way *way = message->way;
     const struct ct_failure cut = round_name_node(round, member, CT_CAUSE_NONE,
                                                   way->cut);
 

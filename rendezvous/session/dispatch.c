@@ -62,27 +62,25 @@ static void turn_away(struct peer *peer, int code, const char *text)
 
 static void welcome(struct peer *peer, const struct member_link *link)
 {
-    struct ct_message out;
+    struct ct_welcome out = {
+        .heartbeat_ms = peer->run->heartbeat_ms,
+        .lost_after_ms = peer->run->round->settings.lost_after_ms,
+        .wall_ns = ct_wall_ns(),
+        .instance = peer->run->round->settings.instance,
+        .term = peer->dispatch->term,
+    };
 
-    ct_message_init(&out, CT_MESSAGE_WELCOME);
-    out.welcome.heartbeat_ms = peer->run->heartbeat_ms;
-    out.welcome.lost_after_ms = peer->run->round->settings.lost_after_ms;
-    out.welcome.wall_ns = ct_wall_ns();
-    out.welcome.instance = peer->run->round->settings.instance;
-    out.welcome.term = peer->dispatch->term;
-    (void)ct_copy(out.welcome.seen_as, sizeof out.welcome.seen_as, link->seen_as);
-    (void)ct_copy(out.welcome.host, sizeof out.welcome.host,
-                  peer->dispatch->host); /* same size */
-    peer_send(peer, &out);
+    (void)ct_copy(out.seen_as, sizeof out.seen_as, link->seen_as);
+    (void)ct_copy(out.host, sizeof out.host, peer->dispatch->host); /* same size */
+    peer_send(peer, &(struct ct_message){CT_MESSAGE_WELCOME, .welcome = &out});
 }
 
 /* With it the agent may come back on another connection. */
 static void send_ticket(struct peer *peer, const struct member_link *link)
 {
-    const struct ct_message out = {.kind = CT_MESSAGE_TICKET,
-                                   .ticket = {.id = link->id, .key = link->key}};
+    const struct ct_ticket ticket = {.id = link->id, .key = link->key};
 
-    peer_send(peer, &out);
+    peer_send(peer, &(struct ct_message){CT_MESSAGE_TICKET, .ticket = &ticket});
 }
 
 /* 0 when there is no randomness: then a connection that breaks is the end of a membership. */
@@ -159,15 +157,13 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
 {
     const char *run_id = hello->run_id;
     struct run *run = run_find(&peer->dispatch->runs, run_id);
-    struct ct_message message;
+    const struct ct_message message = {CT_MESSAGE_RESUME, .resume = &peer->resume};
     const struct member_link link = make_link(peer);
     const struct round_command command = {.kind = ROUND_RESUME,
                                           .id = peer->resume.id,
                                           .link = &link,
                                           .message = &message};
 
-    ct_message_init(&message, CT_MESSAGE_RESUME);
-    message.resume = peer->resume;
     if (!run) {
         run_memory_hear(&peer->dispatch->runs.memory, run_id, peer->resume.generation,
                         ct_now_ms());
@@ -267,7 +263,7 @@ static void hear_messenger(struct peer *peer, const struct ct_hello *hello)
 
 static void on_plan(struct peer *peer, const struct ct_message *message)
 {
-    const struct ct_ha_plan *plan = &message->ha_plan;
+    const struct ct_ha_plan *plan = message->ha_plan;
     const struct ha_hooks *hooks = peer->dispatch->ha.hooks;
 
     if (plan->epoch != 0 && plan->phase == CT_HA_ACTIVE)
@@ -342,21 +338,15 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
 
 static void challenge(struct peer *peer, const struct admission_reply *reply)
 {
-    struct ct_message out;
-
-    if (reply->has_offer) {
-        out.kind = CT_MESSAGE_OFFER;
-        out.offer = reply->offer;
-        peer_send(peer, &out);
-    }
-    out.kind = CT_MESSAGE_CHALLENGE;
-    out.challenge = reply->challenge;
-    peer_send(peer, &out);
+    if (reply->has_offer)
+        peer_send(peer, &(struct ct_message){CT_MESSAGE_OFFER, .offer = &reply->offer});
+    peer_send(peer, &(struct ct_message){CT_MESSAGE_CHALLENGE,
+                                         .challenge = &reply->challenge});
 }
 
 static void on_hello(struct peer *peer, const struct ct_message *message)
 {
-    const struct ct_hello *hello = &message->hello;
+    const struct ct_hello *hello = message->hello;
     struct dispatch *dispatch = peer->dispatch;
     struct admission_reply reply;
     struct ctrun_error err;
@@ -391,15 +381,14 @@ static void on_hello(struct peer *peer, const struct ct_message *message)
 
 static void on_proof(struct peer *peer, const struct ct_message *message)
 {
-    const struct ct_proof *proof = &message->proof;
+    const struct ct_proof *proof = message->proof;
     struct admission *admission = peer->admission;
-    struct ct_message out;
+    struct ct_proof out;
     struct ct_seal seal = {0};
 
     peer->admission = NULL;
-    if (admission_prove(admission, proof, &out.proof, &seal)) {
-        out.kind = CT_MESSAGE_SERVER_PROOF;
-        peer_send(peer, &out);
+    if (admission_prove(admission, proof, &out, &seal)) {
+        peer_send(peer, &(struct ct_message){CT_MESSAGE_SERVER_PROOF, .proof = &out});
         peer->outbox.seal = seal; /* what follows */
         admit(peer, admission_hello(admission));
     } else {
@@ -417,12 +406,12 @@ static void on_peer(struct peer *peer, const struct ct_message *message)
     const struct round_command command = {.kind = ROUND_DIRECT, .id = peer->id};
     const int port = ct_addr_port(&peer->conn->remote);
 
-    if (port <= 0 || message->peer.port != port) {
+    if (port <= 0 || message->peer->port != port) {
         ct_log_often(
             &peer->dispatch->runs.comings, CTRUN_LOG_INFO,
             "agent behind a proxy or a router host=%s its_port=%d seen=%d: it cannot "
             "be told from lost when it is paused",
-            peer->host, message->peer.port, port);
+            peer->host, message->peer->port, port);
         return;
     }
     pause_send_peer(peer);
@@ -446,12 +435,12 @@ static void add_transit(struct round_command *command, const struct peer *peer)
 
 static void on_offer(struct peer *peer, const struct ct_message *message)
 {
-    peer->offer = message->offer;
+    peer->offer = *message->offer;
 }
 
 static void on_resume(struct peer *peer, const struct ct_message *message)
 {
-    peer->resume = message->resume; /* who it is, HELLO and PROOF tell */
+    peer->resume = *message->resume; /* who it is, HELLO and PROOF tell */
 }
 
 static void on_untimely(struct peer *peer, const struct ct_message *message)
@@ -469,17 +458,17 @@ static void on_round(struct peer *peer, const struct ct_message *message)
 
 static void on_signal(struct peer *peer, const struct ct_message *message)
 {
-    relay_signal(peer, &message->signal);
+    relay_signal(peer, message->signal);
 }
 
 static void on_ha_report(struct peer *peer, const struct ct_message *message)
 {
-    ha_relay_on_report(&peer->dispatch->ha, peer, &message->ha_report);
+    ha_relay_on_report(&peer->dispatch->ha, peer, message->ha_report);
 }
 
 static void on_heartbeat(struct peer *peer, const struct ct_message *message)
 {
-    gate_acknowledge(peer->gate, &peer->outbox, &message->heartbeat);
+    gate_acknowledge(peer->gate, &peer->outbox, message->heartbeat);
     on_round(peer, message);
 }
 
@@ -494,7 +483,7 @@ static void on_stopped(struct peer *peer, const struct ct_message *message)
 
 static void on_failure(struct peer *peer, const struct ct_message *message)
 {
-    counters_add_failure(&peer->dispatch->runs.counters, message->failure.cause);
+    counters_add_failure(&peer->dispatch->runs.counters, message->failure->cause);
     on_stopped(peer, message);
 }
 
@@ -502,7 +491,7 @@ static void on_leave(struct peer *peer, const struct ct_message *message)
 {
     ct_log_often(&peer->dispatch->runs.comings, CTRUN_LOG_INFO,
                  "agent leaves run=%s host=%s: %s", peer->run->id, peer->host,
-                 message->leave.reason);
+                 message->leave->reason);
     on_round(peer, message);
 }
 
@@ -578,7 +567,8 @@ static void on_frame(struct peer *peer, const struct ct_frame *frame)
         return;
     }
     if ((rc = ct_seal_decode(&peer->outbox.seal, frame, dispatch->plain, &inner)) == 0)
-        rc = ct_message_decode(&inner, &message, &dispatch->room);
+        rc = ct_message_decode(&inner, &message, &dispatch->room,
+                               sizeof dispatch->room);
     if (rc == -ENOSYS)
         ct_debug("message skipped kind=%d host=%s", inner.kind, peer->host);
     else if (rc < 0)

@@ -93,11 +93,8 @@ static void release(struct outbox *outbox)
 static void send_ack(struct gate *gate, struct outbox *to,
                      const struct ct_heartbeat *heartbeat)
 {
-    struct ct_message out; /* all of it set to zero would be the greater part of this */
-
-    ct_message_init(&out, CT_MESSAGE_HEARTBEAT_ACK);
-    out.heartbeat = *heartbeat;
-    gate_send(gate, to, &out);
+    gate_send(gate, to,
+              &(struct ct_message){CT_MESSAGE_HEARTBEAT_ACK, .heartbeat = heartbeat});
 }
 
 void gate_acknowledge(struct gate *gate, struct outbox *to,

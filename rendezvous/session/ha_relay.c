@@ -3,7 +3,7 @@
 
 static void send_plan(const struct ha_relay *relay, struct peer *peer)
 {
-    const struct ct_message out = {.kind = CT_MESSAGE_HA_PLAN, .ha_plan = relay->plan};
+    const struct ct_message out = {CT_MESSAGE_HA_PLAN, .ha_plan = &relay->plan};
 
     peer_send(peer, &out);
 }

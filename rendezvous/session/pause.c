@@ -5,12 +5,9 @@
 
 void pause_send_peer(struct peer *peer)
 {
-    const struct ct_message out = {
-        .kind = CT_MESSAGE_PEER,
-        .peer.port = (uint16_t)ct_addr_port(&peer->conn->remote),
-    };
+    const struct ct_peer seen = {.port = (uint16_t)ct_addr_port(&peer->conn->remote)};
 
-    peer_send(peer, &out);
+    peer_send(peer, &(struct ct_message){CT_MESSAGE_PEER, .peer = &seen});
 }
 
 bool pause_is_acknowledged(const struct member *member)

@@ -11,7 +11,7 @@ void peer_send(struct peer *peer, const struct ct_message *message)
 
 void peer_refuse(struct peer *peer, int code, const char *text)
 {
-    struct ct_message out;
+    struct ct_refuse out = {.code = code, .version = CT_FRAME_VERSION};
 
     if (!peer->is_probe)
         ct_log_seldom(peer->refused,
@@ -20,10 +20,7 @@ void peer_refuse(struct peer *peer, int code, const char *text)
                       ct_error_name(code), text);
     if (code == CTRUN_E_AUTH)
         conn_note(peer->conn, REJECT_UNPROVEN);
-    ct_message_init(&out, CT_MESSAGE_REFUSE);
-    out.refuse.code = code;
-    out.refuse.version = CT_FRAME_VERSION;
-    (void)ct_copy(out.refuse.text, sizeof out.refuse.text, text); /* our own words */
-    peer_send(peer, &out);
+    (void)ct_copy(out.text, sizeof out.text, text); /* our own words */
+    peer_send(peer, &(struct ct_message){CT_MESSAGE_REFUSE, .refuse = &out});
     conn_finish(peer->conn);
 }

@@ -294,13 +294,11 @@ static void tell_change(struct run *run, const struct round_action *action)
 }
 
 static void send_action(const struct round_action *action, enum ct_message_kind kind,
-                        const void *body, size_t size)
+                        const void *body)
 {
     struct peer *peer = action->peer;
-    struct ct_message out;
+    const struct ct_message out = {kind, .body = body};
 
-    out.kind = kind;
-    memcpy(&out.hello, body, size); /* the union's members share their beginning */
     gate_send(peer->gate, &peer->outbox, &out);
 }
 
@@ -316,7 +314,7 @@ static void send_roster(struct run *run, const struct round_action *action)
         if (runs->on_members)
             runs->on_members(runs->context, &members);
         else
-            send_action(action, CT_MESSAGE_MEMBERS, &members, sizeof members);
+            send_action(action, CT_MESSAGE_MEMBERS, &members);
     }
 }
 
@@ -330,7 +328,7 @@ static void send_hosts(struct run *run, const struct round_action *action)
         return;
     roster_init(&roster, run->round);
     if (roster_next(&roster, &members) && members.is_last)
-        send_action(action, CT_MESSAGE_MEMBERS, &members, sizeof members);
+        send_action(action, CT_MESSAGE_MEMBERS, &members);
 }
 
 static void send_waiting(struct run *run, const struct round_action *action)
@@ -339,20 +337,13 @@ static void send_waiting(struct run *run, const struct round_action *action)
 
     waiting.is_standby = (uint8_t)(action->place < UINT8_MAX ? action->place
                                                              : UINT8_MAX);
-    send_action(action, CT_MESSAGE_WAITING, &waiting, sizeof waiting);
+    send_action(action, CT_MESSAGE_WAITING, &waiting);
 }
 
 /* The member left the round; its connection is still there to be closed. */
 static void part(struct peer *peer)
 {
     peer->run = NULL;
-}
-
-static void send_verdict(const struct round *round, const struct round_action *action)
-{
-    const struct ct_verdict *verdict = &round->verdict; /* the message points at it */
-
-    send_action(action, CT_MESSAGE_VERDICT, &verdict, sizeof verdict);
 }
 
 static void send_start(struct run *run, const struct round_action *action)
@@ -364,7 +355,7 @@ static void send_start(struct run *run, const struct round_action *action)
     if (member && (member->start.group_rank > 0 || run->all->on_members))
         send_hosts(run, action);
     if (member)
-        send_action(action, CT_MESSAGE_START, &member->start, sizeof member->start);
+        send_action(action, CT_MESSAGE_START, &member->start);
 }
 
 static void execute(struct run *run, const struct round_action *action)
@@ -374,29 +365,25 @@ static void execute(struct run *run, const struct round_action *action)
     switch (action->kind) {
     case ROUND_SEND_START: send_start(run, action); break;
     case ROUND_SEND_WAITING: send_waiting(run, action); break;
-    case ROUND_SEND_STOP:
-        send_action(action, CT_MESSAGE_STOP, &round->stop, sizeof round->stop);
+    case ROUND_SEND_STOP: send_action(action, CT_MESSAGE_STOP, &round->stop); break;
+    case ROUND_SEND_VERDICT:
+        send_action(action, CT_MESSAGE_VERDICT, &round->verdict);
         break;
-    case ROUND_SEND_VERDICT: send_verdict(round, action); break;
     case ROUND_SEND_REFUSE:
         part(action->peer);
         peer_refuse(action->peer, round->refuse.code, round->refuse.text);
         break;
     case ROUND_SEND_RESIZE:
-        send_action(action, CT_MESSAGE_RESIZE, &round->resize, sizeof round->resize);
+        send_action(action, CT_MESSAGE_RESIZE, &round->resize);
         break;
-    case ROUND_SEND_DRAIN:
-        send_action(action, CT_MESSAGE_DRAIN, &round->drain, sizeof round->drain);
-        break;
+    case ROUND_SEND_DRAIN: send_action(action, CT_MESSAGE_DRAIN, &round->drain); break;
     case ROUND_SEND_DRAINED:
-        send_action(action, CT_MESSAGE_DRAIN, &round->drained, sizeof round->drained);
+        send_action(action, CT_MESSAGE_DRAIN, &round->drained);
         break;
     case ROUND_SEND_RESTART:
-        send_action(action, CT_MESSAGE_RESTART, &round->restart, sizeof round->restart);
+        send_action(action, CT_MESSAGE_RESTART, &round->restart);
         break;
-    case ROUND_SEND_WAY:
-        send_action(action, CT_MESSAGE_WAY, &round->way, sizeof round->way);
-        break;
+    case ROUND_SEND_WAY: send_action(action, CT_MESSAGE_WAY, &round->way); break;
     case ROUND_SEND_PEER: pause_send_peer(action->peer); break;
     case ROUND_DROP:
         conn_close(((struct peer *)action->peer)->conn,
@@ -410,7 +397,7 @@ static void execute(struct run *run, const struct round_action *action)
         tell_change(run, action);
         break;
     case ROUND_SEND_RESUMED:
-        send_action(action, CT_MESSAGE_RESUMED, &round->resumed, sizeof round->resumed);
+        send_action(action, CT_MESSAGE_RESUMED, &round->resumed);
         break;
     case ROUND_REMOVED: break;
     case ROUND_FORGET: run_forget(run); break;

@@ -25,7 +25,7 @@ enum {
     HEARTBEAT_MS = 1000,
 };
 
-static struct ct_message in, out;
+static struct ct_message in;
 static union ct_message_room room;
 static const char *run_id;
 static bool will_lose;
@@ -39,8 +39,11 @@ static struct {
     int ranks;
 } seen;
 
-static void say(struct swarm *swarm, struct swarm_conn *conn)
+static void say(struct swarm *swarm, struct swarm_conn *conn, enum ct_message_kind kind,
+                const void *body)
 {
+    const struct ct_message out = {kind, .body = body};
+
     if (ct_message_encode(&swarm->out, &out) < 0)
         errx(1, "a message that cannot be written");
     swarm_send(swarm, conn);
@@ -48,48 +51,39 @@ static void say(struct swarm *swarm, struct swarm_conn *conn)
 
 static void hello(struct swarm *swarm, struct swarm_conn *conn)
 {
-    memset(&out, 0, sizeof out);
-    out.kind = CT_MESSAGE_HELLO;
-    (void)ct_copy(out.hello.run_id, sizeof out.hello.run_id, run_id);
-    (void)ct_format(out.hello.host, sizeof out.hello.host, "n%d", conn->index);
-    out.hello.pid = 1;
-    out.hello.max_nodes = (uint32_t)swarm->count;
-    out.hello.min_nodes = out.hello.max_nodes - will_lose;
-    out.hello.last_call_ms = 30000; /* as torchrun */
-    out.hello.max_restarts = 1;
-    out.hello.lost_after_ms = will_lose ? 0 : DEADLINE_MS; /* without heartbeats */
-    say(swarm, conn);
+    struct ct_hello out = {.pid = 1};
+
+    (void)ct_copy(out.run_id, sizeof out.run_id, run_id);
+    (void)ct_format(out.host, sizeof out.host, "n%d", conn->index);
+    out.max_nodes = (uint32_t)swarm->count;
+    out.min_nodes = out.max_nodes - will_lose;
+    out.last_call_ms = 30000; /* as torchrun */
+    out.max_restarts = 1;
+    out.lost_after_ms = will_lose ? 0 : DEADLINE_MS; /* without heartbeats */
+    say(swarm, conn, CT_MESSAGE_HELLO, &out);
 }
 
 static void join(struct swarm *swarm, struct swarm_conn *conn)
 {
-    memset(&out, 0, sizeof out);
-    out.kind = CT_MESSAGE_JOIN;
-    out.join.slots = 8;
-    out.join.node_rank_hint = -1;
-    out.join.store_port = 29500;
-    (void)ct_copy(out.join.role, sizeof out.join.role, "default");
-    say(swarm, conn);
+    const struct ct_join out = {
+        .slots = 8, .node_rank_hint = -1, .store_port = 29500, .role = "default"};
+
+    say(swarm, conn, CT_MESSAGE_JOIN, &out);
 }
 
 /* As an agent whose workers are gone at once. The decision that follows an UNDECIDED one changes
  * nothing then: one answer a round. */
 static void answer_stop(struct swarm *swarm, struct swarm_conn *conn)
 {
-    const uint64_t generation = in.stop.generation;
+    const uint64_t generation = in.stop->generation;
+    const struct ct_stopping stopping = {.generation = generation};
     const struct ct_stopped stopped = {.generation = generation};
 
     if (seen.stopped[conn->index] == generation)
         return;
     seen.stopped[conn->index] = generation;
-    memset(&out, 0, sizeof out);
-    out.kind = CT_MESSAGE_STOPPING;
-    out.stopping.generation = generation;
-    say(swarm, conn);
-    memset(&out, 0, sizeof out);
-    out.kind = CT_MESSAGE_STOPPED;
-    out.stopped = &stopped;
-    say(swarm, conn);
+    say(swarm, conn, CT_MESSAGE_STOPPING, &stopping);
+    say(swarm, conn, CT_MESSAGE_STOPPED, &stopped);
     join(swarm, conn);
 }
 
@@ -111,12 +105,12 @@ static void on_message(struct swarm *swarm, struct swarm_conn *conn)
     if (in.kind == CT_MESSAGE_WELCOME)
         join(swarm, conn);
     else if (in.kind == CT_MESSAGE_START)
-        take_start(&in.start, swarm->count);
+        take_start(in.start, swarm->count);
     else if (in.kind == CT_MESSAGE_REFUSE)
-        errx(1, "agent %d: %s", conn->index, in.refuse.text);
+        errx(1, "agent %d: %s", conn->index, in.refuse->text);
     seen.messages += in.kind != CT_MESSAGE_HEARTBEAT_ACK;
     if (in.kind == seen.wanted &&
-        (in.kind == CT_MESSAGE_START ? in.start.generation : in.stop.generation) ==
+        (in.kind == CT_MESSAGE_START ? in.start->generation : in.stop->generation) ==
             seen.generation)
         seen.waiting--;
     if (in.kind == CT_MESSAGE_STOP)
@@ -130,7 +124,7 @@ static void on_bytes(struct swarm *swarm, struct swarm_conn *conn)
 
     while ((taken = ct_frame_decode(ct_buf_data(&conn->in), ct_buf_length(&conn->in),
                                     &frame)) > 0) {
-        if (ct_message_decode(&frame, &in, &room) < 0)
+        if (ct_message_decode(&frame, &in, &room, sizeof room) < 0)
             errx(1, "agent %d: a message that cannot be read", conn->index);
         ct_buf_consume(&conn->in, (size_t)taken);
         on_message(swarm, conn);
@@ -148,11 +142,10 @@ static void expect(int count, enum ct_message_kind kind, uint64_t generation)
 
 static void fail(struct swarm *swarm)
 {
-    memset(&out, 0, sizeof out);
-    out.kind = CT_MESSAGE_FAILURE;
-    out.failure = (struct ct_failure){
+    const struct ct_failure out = {
         .generation = 1, .cause = CT_CAUSE_EXIT, .code = 1, .pid = 1, .step = -1};
-    say(swarm, &swarm->conns[swarm->count / 2]);
+
+    say(swarm, &swarm->conns[swarm->count / 2], CT_MESSAGE_FAILURE, &out);
 }
 
 static double ms_since(uint64_t ns)
@@ -186,13 +179,11 @@ static void measure_failure(struct swarm *swarm)
 
 static void beat(struct swarm *swarm, uint64_t sequence)
 {
-    memset(&out, 0, sizeof out);
-    out.kind = CT_MESSAGE_HEARTBEAT;
-    out.heartbeat = (struct ct_heartbeat){
-        .generation = 1, .sequence = sequence, .step = -1};
+    const struct ct_heartbeat out = {.generation = 1, .sequence = sequence, .step = -1};
+
     for (int i = 0; i < swarm->count; i++)
         if (swarm->conns[i].fd >= 0)
-            say(swarm, &swarm->conns[i]);
+            say(swarm, &swarm->conns[i], CT_MESSAGE_HEARTBEAT, &out);
 }
 
 static void measure_loss(struct swarm *swarm)

@@ -10,11 +10,8 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/message.h"
 
-static void fill_start(struct ct_message *message)
+static void fill_start(struct ct_start *start)
 {
-    struct ct_start *start = &message->start;
-
-    ct_message_init(message, CT_MESSAGE_START);
     start->generation = 7;
     start->group_world_size = 64;
     start->world_size = 512;
@@ -27,15 +24,12 @@ static void fill_start(struct ct_message *message)
     (void)snprintf(start->layout, sizeof start->layout, "64x8");
 }
 
-static void fill_heartbeat(struct ct_message *message)
-{
-    ct_message_init(message, CT_MESSAGE_HEARTBEAT);
-    message->heartbeat = (struct ct_heartbeat){.generation = 7, .sequence = 1};
-}
-
 int main(int argc, char **argv)
 {
-    static struct ct_message message, back;
+    static const struct ct_heartbeat heartbeat = {.generation = 7, .sequence = 1};
+    static struct ct_start start;
+    static union ct_message_room room;
+    struct ct_message message = {CT_MESSAGE_HEARTBEAT, .heartbeat = &heartbeat}, back;
     uint64_t count;
     struct ct_frame frame;
     struct ct_buf buf;
@@ -43,14 +37,13 @@ int main(int argc, char **argv)
     if (argc != 3 || ct_parse_u64(argv[2], 0, UINT32_MAX, &count) < 0)
         return 2;
     if (strcmp(argv[1], "start") == 0)
-        fill_start(&message);
-    else
-        fill_heartbeat(&message);
+        message = (struct ct_message){CT_MESSAGE_START, .start = &start};
+    fill_start(&start);
     ct_buf_init(&buf, CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES);
     for (uint64_t i = 0; i < count; i++) {
         if (ct_message_encode(&buf, &message) < 0 ||
             ct_frame_decode(ct_buf_data(&buf), ct_buf_length(&buf), &frame) <= 0 ||
-            ct_message_decode(&frame, &back, NULL) < 0)
+            ct_message_decode(&frame, &back, &room, sizeof room) < 0)
             return 1;
         ct_buf_consume(&buf, ct_buf_length(&buf));
     }

@@ -25,7 +25,7 @@ static void check_round_trip(const struct ct_message *message)
 
     encode(&once, message);
     if (ct_frame_decode(ct_buf_data(&once), ct_buf_length(&once), &frame) <= 0 ||
-        ct_message_decode(&frame, &again, &room) != 0)
+        ct_message_decode(&frame, &again, &room, sizeof room) != 0)
         abort();
     encode(&twice, &again);
     if (ct_buf_length(&once) != ct_buf_length(&twice) ||
@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
         if (taken <= 0)
             break;
-        if (ct_message_decode(&frame, &message, &room) == 0)
+        if (ct_message_decode(&frame, &message, &room, sizeof room) == 0)
             check_round_trip(&message);
         data += taken;
         size -= (size_t)taken;

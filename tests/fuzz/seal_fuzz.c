@@ -35,13 +35,13 @@ static void admit(struct admission_rules *rules, const struct ct_message *messag
         const struct ct_message *in = &messages[i];
 
         if (in->kind == CT_MESSAGE_OFFER)
-            offer = in->offer;
+            offer = *in->offer;
         else if (in->kind == CT_MESSAGE_HELLO && !admission &&
-                 !admission_check(rules, &offer, &in->hello))
-            (void)admission_create(&admission, rules, &offer, &no_resume, &in->hello,
+                 !admission_check(rules, &offer, in->hello))
+            (void)admission_create(&admission, rules, &offer, &no_resume, in->hello,
                                    &reply, NULL);
         else if (in->kind == CT_MESSAGE_PROOF && admission &&
-                 admission_prove(admission, &in->proof, &proof, &seal))
+                 admission_prove(admission, in->proof, &proof, &seal))
             abort(); /* the fuzzer does not know the token */
     }
     admission_destroy(admission);
@@ -52,6 +52,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum {
         MESSAGES_MAX = 8
     };
+    static union {
+        struct ct_offer offer;
+        struct ct_hello hello;
+        struct ct_proof proof;
+    } rooms[MESSAGES_MAX];
     struct ct_message messages[MESSAGES_MAX];
     struct ct_seal sealed = {.is_on = true, .receive_key = {1}}, open = {0};
     struct ct_auth_token token;
@@ -65,7 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (count < MESSAGES_MAX && (taken = ct_frame_decode(data, size, &frame)) > 0) {
         open_strange(&sealed, &frame);
         open_strange(&open, &frame);
-        if (ct_message_decode(&frame, &messages[count], NULL) == 0)
+        if (ct_message_decode(&frame, &messages[count], &rooms[count],
+                              sizeof rooms[count]) == 0)
             count++;
         data += taken;
         size -= (size_t)taken;

@@ -641,7 +641,8 @@ static uint64_t lease_end_ms(const struct sim *sim, const struct sim_node *node)
 static void try_resume(struct sim *sim, struct sim_node *node)
 {
     const uint64_t end_ms = lease_end_ms(sim, node);
-    struct ct_message message = {.kind = CT_MESSAGE_RESUME};
+    struct ct_resume resume;
+    const struct ct_message message = {CT_MESSAGE_RESUME, .resume = &resume};
     struct member_link link;
     struct sim_conn *conn;
 
@@ -658,10 +659,10 @@ static void try_resume(struct sim *sim, struct sim_node *node)
     }
     conn = open_conn(sim, node, node->ticket.id);
     link = link_of(node, conn);
-    message.resume = (struct ct_resume){.id = node->ticket.id,
-                                        .key = node->ticket.key,
-                                        .generation = node->start.generation,
-                                        .state = resume_state(node)};
+    resume = (struct ct_resume){.id = node->ticket.id,
+                                .key = node->ticket.key,
+                                .generation = node->start.generation,
+                                .state = resume_state(node)};
     node->id = conn->id; /* what it is told arrives there */
     node->unacknowledged = 0;
     if (step(sim, &(struct round_command){.kind = ROUND_RESUME,
@@ -1019,56 +1020,60 @@ static bool has_dead(const struct sim *sim, const struct sim_node *reporter,
 static void arrive(struct sim *sim, struct sim_node *node,
                    const struct sim_event *event)
 {
-    static struct ct_message message;
-    static struct ct_stopped stopped;
+    static union {
+        struct ct_join join;
+        struct ct_heartbeat heartbeat;
+        struct ct_failure failure;
+        struct ct_stopping stopping;
+        struct ct_stopped stopped;
+        struct ct_succeeded succeeded;
+        struct ct_resize resize;
+        struct ct_drain drain;
+    } body;
+    const struct ct_message message = {event->note.kind, .body = &body};
     const struct note *note = &event->note;
     const struct sim_conn *conn = &sim->conns[event->id - 1];
 
     if (conn->member == 0)
         return; /* closed by the server, or by its death */
-    memset(&message, 0, sizeof message);
-    message.kind = note->kind;
+    memset(&body, 0, sizeof body);
     switch ((int)note->kind) {
     case CT_MESSAGE_JOIN:
-        message.join.slots = node->slots;
-        message.join.node_rank_hint = node->hint;
-        message.join.is_endpoint = node->is_endpoint;
-        message.join.store_port = (uint16_t)(1024 + node->index);
-        snprintf(message.join.role, sizeof message.join.role, "default");
+        body.join.slots = node->slots;
+        body.join.node_rank_hint = node->hint;
+        body.join.is_endpoint = node->is_endpoint;
+        body.join.store_port = (uint16_t)(1024 + node->index);
+        snprintf(body.join.role, sizeof body.join.role, "default");
         break;
     case CT_MESSAGE_HEARTBEAT:
-        message.heartbeat.step = -1;
+        body.heartbeat.step = -1;
         send_down(sim, conn,
                   (struct note){.kind = CT_MESSAGE_HEARTBEAT_ACK,
                                 .generation = note->generation});
         break;
     case CT_MESSAGE_FAILURE:
-        message.failure.generation = note->generation;
-        message.failure.cause = CT_CAUSE_EXIT;
-        message.failure.code = (int32_t)note->code;
-        message.failure.age_ms = note->age_ms;
-        message.failure.may_loop = note->code >= SIM_EARLY;
-        message.failure.rank = (int32_t)node->start.rank_base;
-        message.failure.node_rank = (int32_t)node->start.group_rank;
+        body.failure.generation = note->generation;
+        body.failure.cause = CT_CAUSE_EXIT;
+        body.failure.code = (int32_t)note->code;
+        body.failure.age_ms = note->age_ms;
+        body.failure.may_loop = note->code >= SIM_EARLY;
+        body.failure.rank = (int32_t)node->start.rank_base;
+        body.failure.node_rank = (int32_t)node->start.group_rank;
         if (sim->round && sim->round->state == ROUND_RUNNING &&
             note->generation == sim->round->generation &&
             has_dead(sim, node, note->generation))
             sim->free_generation = note->generation;
         break;
-    case CT_MESSAGE_STOPPING: message.stopping.generation = note->generation; break;
-    case CT_MESSAGE_STOPPED:
-        stopped.generation = note->generation;
-        message.stopped = &stopped;
-        break;
-    case CT_MESSAGE_SUCCEEDED: message.succeeded.generation = note->generation; break;
+    case CT_MESSAGE_STOPPING: body.stopping.generation = note->generation; break;
+    case CT_MESSAGE_STOPPED: body.stopped.generation = note->generation; break;
+    case CT_MESSAGE_SUCCEEDED: body.succeeded.generation = note->generation; break;
     case CT_MESSAGE_RESIZE:
-        message.resize.min_nodes = (uint32_t)(note->code / 1000);
-        message.resize.max_nodes = (uint32_t)(note->code % 1000);
+        body.resize.min_nodes = (uint32_t)(note->code / 1000);
+        body.resize.max_nodes = (uint32_t)(note->code % 1000);
         break;
     case CT_MESSAGE_DRAIN:
         if (note->code >= 0)
-            snprintf(message.drain.host, sizeof message.drain.host, "n%d",
-                     (int)note->code);
+            snprintf(body.drain.host, sizeof body.drain.host, "n%d", (int)note->code);
         break;
     default: break;
     }

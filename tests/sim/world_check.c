@@ -226,19 +226,19 @@ void world_check_sent(struct world_node *node, const struct world_node *client,
     const struct run *run = run_find(&node->dispatch->runs, world_run_id(client->run));
     uint64_t instance;
 
-    if (!run || ct_message_decode(frame, &message, &room) < 0)
+    if (!run || ct_message_decode(frame, &message, &room, sizeof room) < 0)
         return;
     instance = run->round->settings.instance;
     if (message.kind == CT_MESSAGE_START) {
-        check_start(node, told, instance, &message.start);
+        check_start(node, told, instance, message.start);
     } else if (message.kind == CT_MESSAGE_HEARTBEAT_ACK) {
-        check_ack(node, conn, message.heartbeat.sequence);
+        check_ack(node, conn, message.heartbeat->sequence);
     } else if (message.kind == CT_MESSAGE_VERDICT) {
         check_verdict(told, instance, message.verdict);
     } else {
         told->resized = instance;
-        told->min_nodes = message.resize.min_nodes;
-        told->max_nodes = message.resize.max_nodes;
+        told->min_nodes = message.resize->min_nodes;
+        told->max_nodes = message.resize->max_nodes;
     }
 }
 

@@ -323,7 +323,8 @@ static void tell_founder(void *context, unsigned events)
     const struct ct_resume nobody = {.id = 0, .key = 1, .generation = ha->generation};
     struct ct_hello hello = {.instance = ha->instance, .generation = ha->generation};
     struct handshake handshake = {0};
-    struct ct_message message;
+    const struct ct_message message = {CT_MESSAGE_HA_PLAN,
+                                       .ha_plan = ha->leads ? &ha->made : &ha->plan};
     struct ct_buf out;
 
     (void)events;
@@ -335,8 +336,6 @@ static void tell_founder(void *context, unsigned events)
     memcpy(hello.run_id, "job", sizeof "job");
     memcpy(hello.host, "messenger", sizeof "messenger");
     ct_buf_init(&out, 1 << 20);
-    ct_message_init(&message, CT_MESSAGE_HA_PLAN);
-    message.ha_plan = ha->leads ? ha->made : ha->plan;
     if (handshake_begin(&handshake, &nobody, &hello, &out) == 0 &&
         ct_message_encode(&out, &message) == 0)
         (void)send(loop_watch_fd(messenger->watch), ct_buf_data(&out),

@@ -514,18 +514,16 @@ static void start_program(struct world_node *node)
 
 void world_resize(struct world_node *node, uint32_t min_nodes, uint32_t max_nodes)
 {
-    struct ct_message message;
+    const struct ct_resize resize = {.min_nodes = min_nodes, .max_nodes = max_nodes};
 
     if (world.has_resized || !node->is_up || world_is_stopped(node, PART_AGENT) ||
         !node->agent.link || !link_is_up(node->agent.link))
         return;
     TRACE("node%d: resize %u:%u", node->index, min_nodes, max_nodes);
     world.has_resized = true;
-    ct_message_init(&message, CT_MESSAGE_RESIZE);
-    message.resize.min_nodes = min_nodes;
-    message.resize.max_nodes = max_nodes;
     world.current = node;
-    link_send(node->agent.link, &message);
+    link_send(node->agent.link,
+              &(struct ct_message){CT_MESSAGE_RESIZE, .resize = &resize});
     world_settle();
     world.current = NULL;
 }

@@ -101,10 +101,10 @@ static bool send_descriptor(struct ct_agent_socket *agent,
 
 static void send_crash_record(struct ct_agent_socket *agent)
 {
-    struct ct_message message;
+    const struct ct_worker_crash_record record = {.size = sizeof(struct ct_crash)};
+    const struct ct_message message = {CT_MESSAGE_WORKER_CRASH_RECORD,
+                                       .worker_crash_record = &record};
 
-    ct_message_init(&message, CT_MESSAGE_WORKER_CRASH_RECORD);
-    message.worker_crash_record.size = sizeof(struct ct_crash);
     if (agent->crash_record >= 0 &&
         send_descriptor(agent, &message, agent->crash_record))
         agent->crash_record = -1;
@@ -113,10 +113,10 @@ static void send_crash_record(struct ct_agent_socket *agent)
 static void send_progress(struct ct_agent_socket *agent)
 {
     const int fd = ct_progress_open();
-    struct ct_message message;
+    const struct ct_worker_progress progress = {.size = sizeof(struct ct_progress)};
+    const struct ct_message message = {CT_MESSAGE_WORKER_PROGRESS,
+                                       .worker_progress = &progress};
 
-    ct_message_init(&message, CT_MESSAGE_WORKER_PROGRESS);
-    message.worker_progress.size = sizeof(struct ct_progress);
     agent->has_progress = fd < 0 || send_descriptor(agent, &message, fd);
 }
 
@@ -141,7 +141,9 @@ void ct_agent_socket_share(struct ct_agent_socket *agent, int fd)
 /* Connects and says hello, unless there is nobody to connect to or we are connected. */
 static void greet(struct ct_agent_socket *agent)
 {
-    struct ct_message hello;
+    const struct ct_worker_hello hello = {.rank = agent->rank,
+                                          .generation = agent->generation};
+    const struct ct_message message = {CT_MESSAGE_WORKER_HELLO, .worker_hello = &hello};
 
     if (agent->fd >= 0 || !agent->name[0])
         return;
@@ -158,10 +160,7 @@ static void greet(struct ct_agent_socket *agent)
         agent->fd = -1;
         return;
     }
-    ct_message_init(&hello, CT_MESSAGE_WORKER_HELLO);
-    hello.worker_hello.rank = agent->rank;
-    hello.worker_hello.generation = agent->generation;
-    if (ct_message_encode(&agent->out, &hello) < 0)
+    if (ct_message_encode(&agent->out, &message) < 0)
         give_up(agent, "out of memory");
     flush(agent);
     send_crash_record(agent);
@@ -184,13 +183,12 @@ void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int r
 
 static void send_step(struct ct_agent_socket *agent)
 {
-    struct ct_message message;
+    const struct ct_worker_step step = {.step = agent->step};
+    const struct ct_message message = {CT_MESSAGE_WORKER_STEP, .worker_step = &step};
 
     flush(agent);
     if (agent->fd < 0 || ct_buf_length(&agent->out) > 0)
         return;
-    ct_message_init(&message, CT_MESSAGE_WORKER_STEP);
-    message.worker_step.step = agent->step;
     if (ct_message_encode(&agent->out, &message) < 0)
         return; /* out of memory: the next step may do better */
     agent->sent_step = agent->step;
@@ -243,12 +241,13 @@ void ct_agent_socket_deinit(struct ct_agent_socket *agent)
 
 static void take_loss(struct ct_agent_socket *agent, const struct ct_frame *frame)
 {
+    struct ct_worker_node_lost lost;
     struct ct_message message;
 
-    if (ct_message_decode(frame, &message, NULL) < 0)
+    if (ct_message_decode(frame, &message, &lost, sizeof lost) < 0)
         give_up(agent, "it sent a malformed message");
     else
-        (void)ct_copy(agent->loss, sizeof agent->loss, message.worker_node_lost.text);
+        (void)ct_copy(agent->loss, sizeof agent->loss, lost.text);
 }
 
 /* Takes whole frames out of what came in; kinds that a newer agent may send are skipped. */

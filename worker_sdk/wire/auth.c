@@ -171,15 +171,11 @@ static void add_text(crypto_auth_hmacsha256_state *state, const char *text)
 int ct_auth_hash_opening(uint8_t out[CT_PROOF_BYTES], const struct ct_resume *resume,
                          const struct ct_hello *hello)
 {
-    struct ct_message first;
-    struct ct_message second;
+    const struct ct_message first = {CT_MESSAGE_RESUME, .resume = resume};
+    const struct ct_message second = {CT_MESSAGE_HELLO, .hello = hello};
     struct ct_buf bytes;
     int rc = 0;
 
-    ct_message_init(&first, CT_MESSAGE_RESUME);
-    first.resume = *resume;
-    ct_message_init(&second, CT_MESSAGE_HELLO);
-    second.hello = *hello;
     ct_buf_init(&bytes, 2 * (CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES));
     if (resume->key != 0)
         rc = ct_message_encode(&bytes, &first);

@@ -394,7 +394,6 @@ struct layout {
     size_t size; /* of the struct */
     const struct field *fields;
     size_t field_count;
-    bool is_apart; /* the message points at it */
 };
 
 static const struct field way_fields[] = {
@@ -406,12 +405,6 @@ static const struct field way_fields[] = {
     {                                                                                  \
         .name = (text), .size = sizeof(struct s), .fields = (list),                    \
         .field_count = COUNT_OF(list)                                                  \
-    }
-
-#define LAYOUT_APART(text, s, list)                                                    \
-    {                                                                                  \
-        .name = (text), .size = sizeof(struct s), .fields = (list),                    \
-        .field_count = COUNT_OF(list), .is_apart = true                                \
     }
 
 static const struct layout layouts[] = {
@@ -429,9 +422,9 @@ static const struct layout layouts[] = {
                                         heartbeat_fields),
     [CT_MESSAGE_FAILURE] = LAYOUT("FAILURE", ct_failure, failure_message_fields),
     [CT_MESSAGE_STOP] = LAYOUT("STOP", ct_stop, stop_fields),
-    [CT_MESSAGE_STOPPED] = LAYOUT_APART("STOPPED", ct_stopped, stopped_fields),
+    [CT_MESSAGE_STOPPED] = LAYOUT("STOPPED", ct_stopped, stopped_fields),
     [CT_MESSAGE_SUCCEEDED] = LAYOUT("SUCCEEDED", ct_succeeded, succeeded_fields),
-    [CT_MESSAGE_VERDICT] = LAYOUT_APART("VERDICT", ct_verdict, verdict_fields),
+    [CT_MESSAGE_VERDICT] = LAYOUT("VERDICT", ct_verdict, verdict_fields),
     [CT_MESSAGE_LEAVE] = LAYOUT("LEAVE", ct_leave, leave_fields),
     [CT_MESSAGE_STOPPING] = LAYOUT("STOPPING", ct_stopping, stopping_fields),
     [CT_MESSAGE_RESUME] = LAYOUT("RESUME", ct_resume, resume_fields),
@@ -459,7 +452,7 @@ static const struct layout layouts[] = {
                                           worker_progress_fields),
     [CT_MESSAGE_CTL_REQUEST] = LAYOUT("CTL_REQUEST", ct_ctl_request,
                                       ctl_request_fields),
-    [CT_MESSAGE_CTL_REPLY] = LAYOUT_APART("CTL_REPLY", ct_ctl_reply, ctl_reply_fields),
+    [CT_MESSAGE_CTL_REPLY] = LAYOUT("CTL_REPLY", ct_ctl_reply, ctl_reply_fields),
     [CT_MESSAGE_HA_REPORT] = LAYOUT("HA_REPORT", ct_ha_report, ha_report_fields),
     [CT_MESSAGE_HA_PLAN] = LAYOUT("HA_PLAN", ct_ha_plan, ha_plan_fields),
 };
@@ -469,16 +462,6 @@ static const struct layout *find_layout(int kind)
     if (kind < 0 || (size_t)kind >= COUNT_OF(layouts) || !layouts[kind].name)
         return NULL;
     return &layouts[kind];
-}
-
-void ct_message_init(struct ct_message *message, enum ct_message_kind kind)
-{
-    const struct layout *layout = find_layout((int)kind);
-
-    message->kind = kind;
-    message->apart = NULL;
-    if (layout && !layout->is_apart) /* the union's members share their beginning */
-        memset(&message->hello, 0, layout->size);
 }
 
 /* ---- Encode ------------------------------------------------------------------------------ */
@@ -581,7 +564,6 @@ static void encode_fields(struct ct_writer *out, const struct field *fields, siz
 static int encode_within(struct ct_buf *out, const struct layout *layout,
                          const struct ct_message *message, size_t room)
 {
-    const void *body = layout->is_apart ? message->apart : &message->hello;
     const size_t left = out->max - ct_buf_length(out);
     const bool is_cut = left < CT_FRAME_HEADER_BYTES + room;
     struct ct_writer writer;
@@ -595,7 +577,7 @@ static int encode_within(struct ct_buf *out, const struct layout *layout,
     if ((rc = ct_buf_reserve(out, CT_FRAME_HEADER_BYTES + room, &at)) < 0)
         return rc;
     ct_writer_init(&writer, at + CT_FRAME_HEADER_BYTES, room);
-    encode_fields(&writer, layout->fields, layout->field_count, body);
+    encode_fields(&writer, layout->fields, layout->field_count, message->body);
     if ((rc = ct_write_end(&writer)) < 0)
         return is_cut && writer.size > 0 ? -ENOBUFS : rc;
     ct_frame_write_header(at, (uint8_t)message->kind, (size_t)rc);
@@ -609,7 +591,7 @@ int ct_message_encode(struct ct_buf *out, const struct ct_message *message)
     const struct layout *layout = find_layout((int)message->kind);
     int rc = -EMSGSIZE;
 
-    if (!layout || (layout->is_apart && !message->apart))
+    if (!layout || !message->body)
         return -EINVAL;
     for (size_t i = 0; i < COUNT_OF(rooms) && rc == -EMSGSIZE; i++)
         rc = encode_within(out, layout, message, rooms[i]);
@@ -717,25 +699,23 @@ static void decode_fields(struct ct_reader *in, const struct field *fields, size
     }
 }
 
-int ct_message_decode(const struct ct_frame *frame, struct ct_message *out,
-                      union ct_message_room *room)
+int ct_message_decode(const struct ct_frame *frame, struct ct_message *out, void *room,
+                      size_t size)
 {
     const struct layout *layout = find_layout(frame->kind);
     struct ct_reader in;
-    void *body = &out->hello;
 
     if (frame->kind >= CT_MESSAGE_RETIRED_FIRST &&
         frame->kind <= CT_MESSAGE_RETIRED_LAST)
         return -EBADMSG;
     if (!layout)
         return -ENOSYS;
-    if (layout->is_apart && !room)
+    if (layout->size > size)
         return -EBADMSG;
-    ct_message_init(out, (enum ct_message_kind)frame->kind);
-    if (layout->is_apart)
-        out->apart = body = memset(room, 0, layout->size);
+    *out = (struct ct_message){(enum ct_message_kind)frame->kind,
+                               .body = memset(room, 0, layout->size)};
     ct_reader_init(&in, frame->body, frame->length);
-    decode_fields(&in, layout->fields, layout->field_count, body);
+    decode_fields(&in, layout->fields, layout->field_count, room);
     return ct_read_end(&in);
 }
 

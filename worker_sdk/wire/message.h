@@ -55,10 +55,9 @@
  * keeps its workers for four fifths of that time.
  *
  * Every message of a round carries its generation; one of another generation is ignored. One
- * struct a kind, fields in wire order, fixed capacities: nothing is allocated. The three large ones
- * (up to 54 KiB, once a round or by request) stand beside struct ct_message, which only points at them:
- * it can lie on a stack. Kinds and field
- * orders are numbered for ever (tests/unit/worker_sdk/wire/message_test.c holds golden bytes). */
+ * struct a kind, fields in wire order, fixed capacities: nothing is allocated. struct ct_message
+* only points at one: 16 bytes on a stack. Kinds and field orders are numbered for ever
+ * (tests/unit/worker_sdk/wire/message_test.c holds golden bytes). */
 #ifndef CT_WIRE_MESSAGE_H
 #define CT_WIRE_MESSAGE_H
 
@@ -614,68 +613,68 @@ struct ct_ctl_reply {
     char text[16384];
 };
 
+/* A kind and the struct of that kind, borrowed: small, so that it can be made where it is sent. */
 struct ct_message {
     enum ct_message_kind kind;
     union {
-        const void
-            *apart; /* the body of one of these: borrowed, never NULL when encoded */
-        struct ct_hello hello;
-        struct ct_welcome welcome;
-        struct ct_refuse refuse;
-        struct ct_challenge challenge;
-        struct ct_proof proof;
-        struct ct_join join;
-        struct ct_waiting waiting;
-        struct ct_start start;
-        struct ct_heartbeat heartbeat;
-        struct ct_failure failure;
-        struct ct_stop stop;
+        const void *body;
+        const struct ct_hello *hello;
+        const struct ct_welcome *welcome;
+        const struct ct_refuse *refuse;
+        const struct ct_challenge *challenge;
+        const struct ct_proof *proof;
+        const struct ct_join *join;
+        const struct ct_waiting *waiting;
+        const struct ct_start *start;
+        const struct ct_heartbeat *heartbeat;
+        const struct ct_failure *failure;
+        const struct ct_stop *stop;
         const struct ct_stopped *stopped;
-        struct ct_succeeded succeeded;
+        const struct ct_succeeded *succeeded;
         const struct ct_verdict *verdict;
-        struct ct_leave leave;
-        struct ct_stopping stopping;
-        struct ct_ticket ticket;
-        struct ct_resume resume;
-        struct ct_resumed resumed;
-        struct ct_members members;
-        struct ct_offer offer;
-        struct ct_peer peer;
-        struct ct_resize resize;
-        struct ct_drain drain;
-        struct ct_restart restart;
-        struct ct_way way;
-        struct ct_signal signal;
-        struct ct_worker_hello worker_hello;
-        struct ct_worker_step worker_step;
-        struct ct_worker_should_stop worker_should_stop;
-        struct ct_worker_node_lost worker_node_lost;
-        struct ct_worker_crash_record worker_crash_record;
-        struct ct_worker_progress worker_progress;
-        struct ct_ctl_request ctl_request;
+        const struct ct_leave *leave;
+        const struct ct_stopping *stopping;
+        const struct ct_ticket *ticket;
+        const struct ct_resume *resume;
+        const struct ct_resumed *resumed;
+        const struct ct_members *members;
+        const struct ct_offer *offer;
+        const struct ct_peer *peer;
+        const struct ct_resize *resize;
+        const struct ct_drain *drain;
+        const struct ct_restart *restart;
+        const struct ct_way *way;
+        const struct ct_signal *signal;
+        const struct ct_worker_hello *worker_hello;
+        const struct ct_worker_step *worker_step;
+        const struct ct_worker_should_stop *worker_should_stop;
+        const struct ct_worker_node_lost *worker_node_lost;
+        const struct ct_worker_crash_record *worker_crash_record;
+        const struct ct_worker_progress *worker_progress;
+        const struct ct_ctl_request *ctl_request;
         const struct ct_ctl_reply *ctl_reply;
-        struct ct_ha_report ha_report;
-        struct ct_ha_plan ha_plan;
+        const struct ct_ha_report *ha_report;
+        const struct ct_ha_plan *ha_plan;
     };
 };
 
-/* Where the body of a message that only points at one is decoded to. One for each reader of a
- * connection, on the heap: it is overwritten by the next such message. */
+/* Room for the body of any message: these are the largest. One for each reader of a connection,
+ * on the heap; the next message overwrites it. */
 union ct_message_room {
     struct ct_stopped stopped;
     struct ct_verdict verdict;
     struct ct_ctl_reply ctl_reply;
 };
 
-/* Begins a message: sets its kind, zeroes the fields of that kind and touches no others. */
-void ct_message_init(struct ct_message *message, enum ct_message_kind kind);
-/* Appends the message as one frame. 0, -EMSGSIZE, -ENOBUFS, -ENOMEM. */
+/* Appends the message as one frame. 0, -EMSGSIZE, -ENOBUFS, -ENOMEM, -EINVAL (no such kind, no
+ * body). */
 int ct_message_encode(struct ct_buf *out, const struct ct_message *message);
-/* Decodes the body of a frame of our version; what *out points at lies in `room` then. 0, -EBADMSG
- * (malformed, of a retired kind, or `room` is NULL: nobody sends such a body here), -ENOSYS (kind
- * unknown: a newer peer; skip it). */
-int ct_message_decode(const struct ct_frame *frame, struct ct_message *out,
-                      union ct_message_room *room);
+/* Decodes the body of a frame of our version into `room`, which is a ct_message_room or a union of
+ * the structs that may come here; *out points at it. 0, -EBADMSG (malformed, of a retired kind, or
+ * its struct is longer than `room`: nobody sends such a body here), -ENOSYS (kind unknown: a newer
+ * peer; skip it). */
+int ct_message_decode(const struct ct_frame *frame, struct ct_message *out, void *room,
+                      size_t size);
 /* "JOIN", for logs. Static. */
 const char *ct_message_name(int kind);
 const char *ct_cause_name(int cause); /* "signal", "oom", ...; for events and logs */

@@ -101,10 +101,13 @@ static void step(struct rig *rig, const struct round_command *command)
     note(rig);
 }
 
-static void say(struct rig *rig, uint64_t id, const struct ct_message *message)
+static void say(struct rig *rig, uint64_t id, enum ct_message_kind kind,
+                const void *body)
 {
+    const struct ct_message message = {kind, .body = body};
+
     step(rig,
-         &(struct round_command){.kind = ROUND_MESSAGE, .id = id, .message = message});
+         &(struct round_command){.kind = ROUND_MESSAGE, .id = id, .message = &message});
 }
 
 static struct member_link link_of(uint64_t id)
@@ -125,38 +128,32 @@ static void add(struct rig *rig, uint64_t id)
 
 static void join(struct rig *rig, uint64_t id)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_JOIN};
-
-    message.join = (struct ct_join){.slots = 2,
+    const struct ct_join message = {.slots = 2,
                                     .node_rank_hint = -1,
                                     .store_port = 9,
                                     .role = "default",
                                     .addr_count = 1,
                                     .addrs = {"fe80::1"}};
-    say(rig, id, &message);
+
+    say(rig, id, CT_MESSAGE_JOIN, &message);
 }
 
 static void report(struct rig *rig, uint64_t id)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_FAILURE};
+    const struct ct_failure failure = {.generation = rig->round->generation,
+                                       .cause = CT_CAUSE_EXIT,
+                                       .code = 3,
+                                       .text = "boom"};
 
-    message.failure.generation = rig->round->generation;
-    message.failure.cause = CT_CAUSE_EXIT;
-    message.failure.code = 3;
-    snprintf(message.failure.text, sizeof message.failure.text, "boom");
-    say(rig, id, &message);
+    say(rig, id, CT_MESSAGE_FAILURE, &failure);
 }
 
 static void tell(struct rig *rig, uint64_t id, enum ct_message_kind kind)
 {
+    /* All of them begin with the generation. */
     const struct ct_stopped body = {.generation = rig->round->generation};
-    struct ct_message message = {.kind = kind};
 
-    if (kind == CT_MESSAGE_STOPPED)
-        message.stopped = &body;
-    else
-        message.succeeded.generation = body.generation; /* the first of all of them */
-    say(rig, id, &message);
+    say(rig, id, kind, &body);
 }
 
 static void start(struct rig *rig, uint32_t restarts)
@@ -193,13 +190,13 @@ static void crash(struct rig *rig)
 
 static int resume(struct rig *rig, uint64_t id, uint64_t generation, int state)
 {
-    struct ct_message message = {.kind = CT_MESSAGE_RESUME};
+    const struct ct_resume resume = {
+        .id = id, .key = 100 + id, .generation = generation, .state = (uint8_t)state};
+    const struct ct_message message = {CT_MESSAGE_RESUME, .resume = &resume};
     struct member_link link = link_of(id);
 
     link.peer = rig;
     link.key = 0; /* it keeps its own */
-    message.resume = (struct ct_resume){
-        .id = id, .key = 100 + id, .generation = generation, .state = (uint8_t)state};
     return round_step(
         rig->round,
         &(struct round_command){

@@ -36,44 +36,37 @@ static void add(struct round *round, uint64_t id, uint64_t now_ms)
         0);
 }
 
-static void say(struct round *round, uint64_t id, const struct ct_message *message,
-                uint64_t now_ms)
+static void say(struct round *round, uint64_t id, enum ct_message_kind kind,
+                const void *body, uint64_t now_ms)
 {
     const struct round_command command = {
-        .kind = ROUND_MESSAGE, .id = id, .message = message};
+        .kind = ROUND_MESSAGE,
+        .id = id,
+        .message = &(struct ct_message){kind, .body = body}};
 
     assert_int_equal(round_step(round, &command, now_ms), 0);
 }
 
-static struct ct_message message_of(enum ct_message_kind kind)
-{
-    return (struct ct_message){.kind = kind};
-}
-
 static void join(struct round *round, uint64_t id, uint64_t now_ms)
 {
-    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+    const struct ct_join message = {.slots = 1, .node_rank_hint = -1, .store_port = 9};
 
-    message.join = (struct ct_join){.slots = 1, .node_rank_hint = -1, .store_port = 9};
-    say(round, id, &message, now_ms);
+    say(round, id, CT_MESSAGE_JOIN, &message, now_ms);
 }
 
 static void report(struct round *round, uint64_t id, uint8_t cause, uint64_t now_ms)
 {
-    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+    const struct ct_failure message = {
+        .generation = round->generation, .cause = cause, .code = 7};
 
-    message.failure.generation = round->generation;
-    message.failure.cause = cause;
-    message.failure.code = 7;
-    say(round, id, &message, now_ms);
+    say(round, id, CT_MESSAGE_FAILURE, &message, now_ms);
 }
 
 static void stopped(struct round *round, uint64_t id, uint64_t now_ms)
 {
     const struct ct_stopped body = {.generation = round->generation};
-    const struct ct_message message = {.kind = CT_MESSAGE_STOPPED, .stopped = &body};
 
-    say(round, id, &message, now_ms);
+    say(round, id, CT_MESSAGE_STOPPED, &body, now_ms);
 }
 
 static void gone(struct round *round, uint64_t id, uint64_t now_ms)
@@ -171,16 +164,12 @@ static void strangers_and_old_generations_change_nothing(void **state)
         join(round, id, 0);
     assert_int_equal(round->generation, 2);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const struct ct_stopped body = {.generation = 1};
-        struct ct_message late = message_of(kinds[i]);
+        /* Each of them begins with the generation. */
+        const struct ct_stopped late = {.generation = 1};
+        const struct ct_failure failed = {.generation = 1, .cause = CT_CAUSE_EXIT};
+        const bool is_failure = kinds[i] == CT_MESSAGE_FAILURE;
 
-        if (kinds[i] == CT_MESSAGE_STOPPED)
-            late.stopped = &body;
-        else
-            late.succeeded.generation = 1; /* each of them begins with it */
-        if (kinds[i] == CT_MESSAGE_FAILURE)
-            late.failure.cause = CT_CAUSE_EXIT;
-        say(round, 1, &late, 0);
+        say(round, 1, kinds[i], is_failure ? &failed : (const void *)&late, 0);
         assert_int_equal(round->action_count, 0);
         assert_int_equal(round->members.list[0]->state, MEMBER_RUNNING);
     }
@@ -191,13 +180,13 @@ static void strangers_and_old_generations_change_nothing(void **state)
 static void roles_that_are_not_those_of_the_workers_are_refused(void **state)
 {
     struct round *round = create(2, 2, 0);
-    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+    struct ct_join message = {0};
 
     (void)state;
     add(round, 1, 0);
-    message.join = (struct ct_join){
+    message = (struct ct_join){
         .slots = 2, .node_rank_hint = -1, .store_port = 9, .roles = {1, {{"a", 1}}}};
-    say(round, 1, &message, 0);
+    say(round, 1, CT_MESSAGE_JOIN, &message, 0);
     assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
     assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
     round_destroy(round);
@@ -206,18 +195,18 @@ static void roles_that_are_not_those_of_the_workers_are_refused(void **state)
 static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **state)
 {
     struct round *round = create(2, 2, 0);
-    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+    struct ct_join message = {0};
 
     (void)state;
     add(round, 1, 0);
     add(round, 2, 0);
-    message.join.store_port = 9;
-    say(round, 1, &message, 0); /* no workers */
+    message.store_port = 9;
+    say(round, 1, CT_MESSAGE_JOIN, &message, 0); /* no workers */
     assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
     assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
-    message.join.slots = 1;
-    message.join.store_port = 0;
-    say(round, 2, &message, 0); /* no store */
+    message.slots = 1;
+    message.store_port = 0;
+    say(round, 2, CT_MESSAGE_JOIN, &message, 0); /* no store */
     assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
     assert_int_equal(count_actions(round, ROUND_FORGET), 1);
     round_destroy(round);
@@ -226,17 +215,17 @@ static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **sta
 static void the_fingerprint_goes_with_the_last_node_that_had_it(void **state)
 {
     struct round *round = create(2, 2, 0);
-    struct ct_message message = message_of(CT_MESSAGE_JOIN);
+    struct ct_join message = {0};
 
     (void)state;
     for (uint64_t id = 1; id <= 3; id++)
         add(round, id, 0);
     join(round, 1, 0);
-    message.join = (struct ct_join){.slots = 1, .store_port = 9, .fingerprint = 5};
-    say(round, 2, &message, 0);
+    message = (struct ct_join){.slots = 1, .store_port = 9, .fingerprint = 5};
+    say(round, 2, CT_MESSAGE_JOIN, &message, 0);
     assert_int_equal(round->refuse.code, CTRUN_E_FINGERPRINT);
     gone(round, 1, 0);
-    say(round, 3, &message, 0);
+    say(round, 3, CT_MESSAGE_JOIN, &message, 0);
     assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 0);
     round_destroy(round);
 }
@@ -278,16 +267,14 @@ static void two_unlike_jobs_at_one_endpoint_do_not_become_one(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct round *round = create(rows[i].max, rows[i].max, 0);
-        struct ct_message message = message_of(CT_MESSAGE_JOIN);
+        struct ct_join message = {.slots = 1, .node_rank_hint = -1, .store_port = 9};
 
         add_job(round, 1, &rows[i].first);
         add_job(round, 2, &rows[i].second);
         join(round, 1, 0);
-        message.join = (struct ct_join){
-            .slots = 1, .node_rank_hint = -1, .store_port = 9};
         if (rows[i].role)
-            (void)ct_copy(message.join.role, sizeof message.join.role, rows[i].role);
-        say(round, 2, &message, 0);
+            (void)ct_copy(message.role, sizeof message.role, rows[i].role);
+        say(round, 2, CT_MESSAGE_JOIN, &message, 0);
         assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), rows[i].code != 0);
         if (rows[i].code)
             assert_int_equal(round->refuse.code, rows[i].code);
@@ -385,7 +372,7 @@ static void the_status_is_that_of_what_failed_before_an_unkillable_worker(void *
 static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **state)
 {
     struct round *round = start(1, 2, 0);
-    const struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+    const struct ct_heartbeat beat = {0};
 
     (void)state;
     gone(round, 2, 100);
@@ -393,7 +380,7 @@ static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **
     report(round, 1, CT_CAUSE_EXIT, 110); /* connection reset by peer */
     stopped(round, 1, 200);
     join(round, 1, 300);
-    say(round, 1, &beat, 5000);
+    say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, 5000);
     tick(round, round_outlive_ms(5000) - 1); /* member 2 has been heard at 0 */
     assert_int_equal(round->state, ROUND_FORMING);
     assert_int_equal(round_next_ms(round), round_outlive_ms(5000));
@@ -405,23 +392,23 @@ static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **
 
 static void answer(struct round *round, uint64_t id, uint64_t now_ms)
 {
-    struct ct_message message = message_of(CT_MESSAGE_STOPPING);
+    const struct ct_stopping message = {.generation = round->generation};
 
-    message.stopping.generation = round->generation;
-    say(round, id, &message, now_ms);
+    say(round, id, CT_MESSAGE_STOPPING, &message, now_ms);
 }
 
 static void a_failure_is_decided_when_all_others_have_answered(void **state)
 {
     struct round *round = start(1, 3, 1);
-    struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+    const struct ct_heartbeat beat = {0};
 
     (void)state;
     report(round, 1, CT_CAUSE_EXIT, 10);
     assert_int_equal(round->stop.reason, CT_STOP_UNDECIDED);
     assert_int_equal(count_actions(round, ROUND_SEND_STOP), 3);
     answer(round, 2, 11);
-    say(round, 3, &beat, 11); /* on its way since before the STOP: no answer */
+    /* On its way since before the STOP: no answer. */
+    say(round, 3, CT_MESSAGE_HEARTBEAT, &beat, 11);
     assert_true(round->is_undecided);
     answer(round, 3, 12);
     assert_int_equal(count_actions(round, ROUND_SEND_STOP), 3);
@@ -466,16 +453,16 @@ static void a_lone_node_needs_no_answer(void **state)
 /* Early failures of member 1, alone in its world, until the run is over. */
 static uint32_t fail_early(struct round *round, uint8_t cause, int32_t code)
 {
-    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+    struct ct_failure message = {0};
     uint32_t tries = 0;
 
     for (uint64_t now_ms = 10; round->state == ROUND_RUNNING; now_ms += 10, tries++) {
-        message.failure = (struct ct_failure){.generation = round->generation,
-                                              .cause = cause,
-                                              .code = code,
-                                              .step = -1,
-                                              .may_loop = 1};
-        say(round, 1, &message, now_ms);
+        message = (struct ct_failure){.generation = round->generation,
+                                      .cause = cause,
+                                      .code = code,
+                                      .step = -1,
+                                      .may_loop = 1};
+        say(round, 1, CT_MESSAGE_FAILURE, &message, now_ms);
         stopped(round, 1, now_ms + 1);
         if (round->state == ROUND_FORMING)
             join(round, 1, now_ms + 2);
@@ -499,15 +486,14 @@ static void the_same_early_failure_twice_ends_the_run(void **state)
 /* Member 2 fails first; all stop and join again. */
 static void fail_on_second_node(struct round *round, uint64_t now_ms)
 {
-    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+    const struct ct_failure message = {.generation = round->generation,
+                                       .cause = CT_CAUSE_SIGNAL,
+                                       .code = 11,
+                                       .rank = 1,
+                                       .node_rank = 1,
+                                       .may_loop = 1};
 
-    message.failure = (struct ct_failure){.generation = round->generation,
-                                          .cause = CT_CAUSE_SIGNAL,
-                                          .code = 11,
-                                          .rank = 1,
-                                          .node_rank = 1,
-                                          .may_loop = 1};
-    say(round, 2, &message, now_ms);
+    say(round, 2, CT_MESSAGE_FAILURE, &message, now_ms);
     answer(round, 1, now_ms);
     stopped(round, 2, now_ms);
     join(round, 2, now_ms);
@@ -517,16 +503,15 @@ static void fail_on_second_node(struct round *round, uint64_t now_ms)
 static void tell(struct round *round, uint64_t id, int32_t code, uint64_t age_ms,
                  uint64_t now_ms)
 {
-    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
+    const struct ct_failure message = {.generation = round->generation,
+                                       .cause = CT_CAUSE_EXIT,
+                                       .code = code,
+                                       .rank = (int32_t)id - 1,
+                                       .node_rank = (int32_t)id - 1,
+                                       .may_loop = 1,
+                                       .age_ms = age_ms};
 
-    message.failure = (struct ct_failure){.generation = round->generation,
-                                          .cause = CT_CAUSE_EXIT,
-                                          .code = code,
-                                          .rank = (int32_t)id - 1,
-                                          .node_rank = (int32_t)id - 1,
-                                          .may_loop = 1,
-                                          .age_ms = age_ms};
-    say(round, id, &message, now_ms);
+    say(round, id, CT_MESSAGE_FAILURE, &message, now_ms);
 }
 
 /* Node 1 tells first, and unlike each time, of what follows from the failure of node 2. */
@@ -580,13 +565,15 @@ static void what_is_told_after_the_decision_changes_it_no_more(void **state)
 static void how_long_a_message_lay_unread_counts(void **state)
 {
     struct round *round = start(2, 2, 0);
-    struct ct_message message = message_of(CT_MESSAGE_FAILURE);
-    struct round_command command = {
-        .kind = ROUND_MESSAGE, .id = 1, .message = &message, .waited_ms = 2000};
+    const struct ct_failure failure = {
+        .generation = 1, .cause = CT_CAUSE_EXIT, .code = 4, .age_ms = 1};
+    const struct round_command command = {
+        .kind = ROUND_MESSAGE,
+        .id = 1,
+        .message = &(struct ct_message){CT_MESSAGE_FAILURE, .failure = &failure},
+        .waited_ms = 2000};
 
     (void)state;
-    message.failure = (struct ct_failure){
-        .generation = 1, .cause = CT_CAUSE_EXIT, .code = 4, .age_ms = 1};
     assert_int_equal(round_step(round, &command, 10000), 0);
     tell(round, 2, 5, 1000, 10000);
     answer(round, 2, 10000);
@@ -691,11 +678,10 @@ static void who_ended_early_with_zero_is_told_and_no_cause(void **state)
         .generation = 1,
         .failure_count = 1,
         .failures = {{.generation = 1, .cause = CT_CAUSE_EARLY, .rank = 1, .pid = 5}}};
-    const struct ct_message message = {.kind = CT_MESSAGE_STOPPED, .stopped = &body};
 
     (void)state;
     report(round, 1, CT_CAUSE_EXIT, 10);
-    say(round, 2, &message, 20);
+    say(round, 2, CT_MESSAGE_STOPPED, &body, 20);
     stopped(round, 1, 20);
     assert_int_equal(round->verdict.failure_count, 2);
     assert_int_equal(round->verdict.failures[0].cause, CT_CAUSE_EXIT);
@@ -710,7 +696,7 @@ static struct round *start_with_networks(void)
 
     for (uint64_t id = 1; id <= 2; id++) {
         struct member_link link = {.id = id};
-        struct ct_message message = message_of(CT_MESSAGE_JOIN);
+        struct ct_join message = {0};
 
         snprintf(link.host, sizeof link.host, "n%d", (int)id);
         snprintf(link.seen_as, sizeof link.seen_as, "10.77.0.%d", (int)id);
@@ -718,11 +704,10 @@ static struct round *start_with_networks(void)
             round_step(round, &(struct round_command){.kind = ROUND_ADD, .link = &link},
                        0),
             0);
-        message.join = (struct ct_join){
+        message = (struct ct_join){
             .slots = 1, .node_rank_hint = -1, .store_port = 9, .addr_count = 1};
-        snprintf(message.join.addrs[0], sizeof message.join.addrs[0], "10.78.0.%d",
-                 (int)id);
-        say(round, id, &message, 0);
+        snprintf(message.addrs[0], sizeof message.addrs[0], "10.78.0.%d", (int)id);
+        say(round, id, CT_MESSAGE_JOIN, &message, 0);
     }
     assert_int_equal(round->state, ROUND_RUNNING);
     assert_int_equal(round->members.list[0]->start.ways, CT_WAYS_PROVE);
@@ -731,11 +716,10 @@ static struct round *start_with_networks(void)
 
 static void say_way(struct round *round, uint64_t id, const char *cut)
 {
-    struct ct_message message = message_of(CT_MESSAGE_WAY);
+    struct ct_way message = {.generation = round->generation};
 
-    message.way.generation = round->generation;
-    (void)ct_copy(message.way.cut, sizeof message.way.cut, cut);
-    say(round, id, &message, 10);
+    (void)ct_copy(message.cut, sizeof message.cut, cut);
+    say(round, id, CT_MESSAGE_WAY, &message, 10);
 }
 
 static void workers_start_once_all_have_proven_their_ways(void **state)
@@ -784,10 +768,9 @@ static void a_cut_of_the_only_network_left_starts_the_workers(void **state)
 
 static void ask_restart(struct round *round, uint64_t id, uint64_t now_ms)
 {
-    struct ct_message message = message_of(CT_MESSAGE_RESTART);
+    const struct ct_restart message = {.reason = "new data", .ticket = 4};
 
-    message.restart = (struct ct_restart){.reason = "new data", .ticket = 4};
-    say(round, id, &message, now_ms);
+    say(round, id, CT_MESSAGE_RESTART, &message, now_ms);
     assert_int_equal(count_actions(round, ROUND_SEND_RESTART), 1);
     assert_int_equal(round->restart.ticket, 4);
     assert_true(round->restart.is_answer);
@@ -833,7 +816,7 @@ static void refused(struct round *round, uint64_t id, const char *words)
 static void a_restart_is_refused_when_nothing_runs_or_the_run_ends(void **state)
 {
     struct round *round = create(2, 2, 1);
-    struct ct_message message = message_of(CT_MESSAGE_SUCCEEDED);
+    struct ct_succeeded message = {0};
 
     (void)state;
     add(round, 1, 0);
@@ -847,8 +830,8 @@ static void a_restart_is_refused_when_nothing_runs_or_the_run_ends(void **state)
     round_destroy(round);
 
     round = start(2, 2, 1);
-    message.succeeded.generation = 1;
-    say(round, 1, &message, 10);
+    message.generation = 1;
+    say(round, 1, CT_MESSAGE_SUCCEEDED, &message, 10);
     refused(round, 2, "have succeeded");
     round_destroy(round);
 
@@ -887,10 +870,10 @@ a_member_that_never_says_stopped_does_not_hold_the_others_for_ever(void **state)
     stopped(round, 1, 0);
     join(round, 1, 0);
     for (uint64_t now_ms = 1000; now_ms < 70000; now_ms += 1000) {
-        struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+        const struct ct_heartbeat beat = {0};
 
-        say(round, 1, &beat, now_ms);
-        say(round, 2, &beat, now_ms);
+        say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
+        say(round, 2, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
         tick(round, now_ms);
     }
     assert_int_equal(round->state, ROUND_RUNNING);
@@ -907,7 +890,7 @@ static void who_is_absent_is_a_table(void **state)
                                             .lost_after_ms = 5000,
                                             .expected = expected,
                                             .expected_count = 4};
-    const struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+    const struct ct_heartbeat beat = {0};
     struct round *round;
 
     (void)state;
@@ -923,7 +906,7 @@ static void who_is_absent_is_a_table(void **state)
                         "n2, 10.0.0.9?(calls itself n3) (refused with E_AUTH: its "
                         "token or proof was refused), n3, n4 (never connected)");
     for (uint64_t now_ms = 5000; now_ms < 61000; now_ms += 1000)
-        say(round, 1, &beat, now_ms);
+        say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
     tick(round, 61000);
     assert_int_equal(round->state, ROUND_CLOSED);
     assert_string_equal(round->verdict.failures[0].text,
@@ -942,7 +925,7 @@ static void who_is_absent_is_a_table(void **state)
 static void absent_nodes_without_names_are_counted(void **state)
 {
     struct round *round = create(40, 40, 0);
-    const struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+    const struct ct_heartbeat beat = {0};
     char name[32];
 
     (void)state;
@@ -953,7 +936,7 @@ static void absent_nodes_without_names_are_counted(void **state)
         round_note_refused(round, name, CTRUN_E_VERSION, 0);
     }
     for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 1000)
-        say(round, 1, &beat, now_ms);
+        say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
     tick(round, 60000);
     assert_int_equal(round->state, ROUND_CLOSED);
     assert_non_null(strstr(facts_text(&round->verdict.failures[0].facts),
@@ -964,7 +947,7 @@ static void absent_nodes_without_names_are_counted(void **state)
     add(round, 1, 0);
     join(round, 1, 0);
     for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 1000)
-        say(round, 1, &beat, now_ms);
+        say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
     tick(round, 60000);
     assert_string_equal(
         ct_facts_find(&round->verdict.failures[0].facts, CT_FACT_MISSING),
@@ -976,17 +959,18 @@ static void absent_nodes_without_names_are_counted(void **state)
 static void survivors_of_a_loss_have_the_whole_grace(void **state)
 {
     struct round *round = start(1, 2, 0);
-    struct ct_message stopping = message_of(CT_MESSAGE_STOPPING);
-    const struct ct_message beat = message_of(CT_MESSAGE_HEARTBEAT);
+    struct ct_stopping stopping = {0};
+    const struct ct_heartbeat beat = {0};
     uint64_t now_ms = 100;
 
     (void)state;
     gone(round, 2, now_ms);
-    stopping.stopping = (struct ct_stopping){.generation = round->generation,
-                                             .grace_ms = 100000};
+    stopping = (struct ct_stopping){.generation = round->generation,
+                                    .grace_ms = 100000};
     for (; now_ms < 160000; now_ms += 1000) { /* join_timeout_ms is 60000 */
-        say(round, 1, &stopping, now_ms);     /* again and again is no longer */
-        say(round, 1, &beat, now_ms);
+        say(round, 1, CT_MESSAGE_STOPPING, &stopping,
+            now_ms); /* again and again is no longer */
+        say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
         tick(round, now_ms);
         assert_int_equal(round->state, ROUND_STOPPING);
         assert_int_equal(round->members.count, 1);

@@ -56,12 +56,13 @@ static void send_bytes(int fd, const void *data, size_t length)
     assert_int_equal(send(fd, data, length, MSG_NOSIGNAL), (ssize_t)length);
 }
 
-static void send_message(int fd, const struct ct_message *message)
+static void send_message(int fd, enum ct_message_kind kind, const void *body)
 {
+    const struct ct_message message = {kind, .body = body};
     struct ct_buf buf;
 
     ct_buf_init(&buf, CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES);
-    assert_int_equal(ct_message_encode(&buf, message), 0);
+    assert_int_equal(ct_message_encode(&buf, &message), 0);
     send_bytes(fd, ct_buf_data(&buf), ct_buf_length(&buf));
     ct_buf_deinit(&buf);
 }
@@ -83,35 +84,28 @@ static void expect(int fd, enum ct_message_kind kind, struct ct_message *out)
                 recv(fd, data + CT_FRAME_HEADER_BYTES, length, MSG_WAITALL),
                 (ssize_t)length);
         assert_true(ct_frame_decode(data, CT_FRAME_HEADER_BYTES + length, &frame) > 0);
-        assert_int_equal(ct_message_decode(&frame, out, &room), 0);
+        assert_int_equal(ct_message_decode(&frame, out, &room, sizeof room), 0);
     } while (out->kind != kind);
 }
 
 static void hello(int fd, const char *run_id, uint32_t max_restarts)
 {
-    static struct ct_message message;
+    struct ct_hello hello = {.host = "n",
+                             .min_nodes = 1,
+                             .max_nodes = 1,
+                             .max_restarts = max_restarts,
+                             .lost_after_ms = 60000};
 
-    message = (struct ct_message){.kind = CT_MESSAGE_HELLO,
-                                  .hello = {.host = "n",
-                                            .min_nodes = 1,
-                                            .max_nodes = 1,
-                                            .max_restarts = max_restarts,
-                                            .lost_after_ms = 60000}};
-    assert_int_equal(ct_copy(message.hello.run_id, CT_RUN_ID_MAX, run_id), 0);
-    send_message(fd, &message);
+    assert_int_equal(ct_copy(hello.run_id, CT_RUN_ID_MAX, run_id), 0);
+    send_message(fd, CT_MESSAGE_HELLO, &hello);
 }
 
 static void join(int fd)
 {
-    static struct ct_message message;
+    const struct ct_join join = {
+        .slots = 1, .store_port = 1, .role = "default", .local_addr = "head"};
 
-    message = (struct ct_message){.kind = CT_MESSAGE_JOIN,
-                                  .join = {.slots = 1,
-                                           .node_rank_hint = 0,
-                                           .store_port = 1,
-                                           .role = "default",
-                                           .local_addr = "head"}};
-    send_message(fd, &message);
+    send_message(fd, CT_MESSAGE_JOIN, &join);
 }
 
 /* ---- Tests ------------------------------------------------------------------------------- */
@@ -134,7 +128,7 @@ static void a_server_that_never_ran_is_destroyed_clean(void **state)
 static void another_run_is_refused_naming_both(void **state)
 {
     const struct server_options options = {.run_id = "mine"};
-    static struct ct_message message;
+    struct ct_message message;
     uint16_t port;
     struct server *server = start_server(&options, &port);
     int fd = dial(port);
@@ -142,9 +136,9 @@ static void another_run_is_refused_naming_both(void **state)
     (void)state;
     hello(fd, "yours", 0);
     expect(fd, CT_MESSAGE_REFUSE, &message);
-    assert_int_equal(message.refuse.code, CTRUN_E_WRONG_RUN);
-    assert_non_null(strstr(message.refuse.text, "'mine'"));
-    assert_non_null(strstr(message.refuse.text, "'yours'"));
+    assert_int_equal(message.refuse->code, CTRUN_E_WRONG_RUN);
+    assert_non_null(strstr(message.refuse->text, "'mine'"));
+    assert_non_null(strstr(message.refuse->text, "'yours'"));
     close(fd);
     server_destroy(server);
 }
@@ -198,7 +192,7 @@ static void set_key(int fd)
 static void the_static_endpoint_is_a_new_empty_store_for_every_world(void **state)
 {
     const struct server_options options = {.run_id = "r", .endpoint_is_store = true};
-    static struct ct_message message;
+    struct ct_message message;
     uint16_t port;
     struct server *server = start_server(&options, &port);
     int agent = dial(port), old, new;
@@ -208,21 +202,18 @@ static void the_static_endpoint_is_a_new_empty_store_for_every_world(void **stat
     hello(agent, "r", 1);
     join(agent);
     expect(agent, CT_MESSAGE_START, &message);
-    assert_int_equal(message.start.master_port, port);
-    assert_string_equal(message.start.master_addr, "head");
+    assert_int_equal(message.start->master_port, port);
+    assert_string_equal(message.start->master_addr, "head");
     old = dial_store(port);
     set_key(old);
 
-    message = (struct ct_message){.kind = CT_MESSAGE_FAILURE,
-                                  .failure = {.generation = 1, .cause = CT_CAUSE_EXIT}};
-    send_message(agent, &message);
+    send_message(agent, CT_MESSAGE_FAILURE,
+                 &(struct ct_failure){.generation = 1, .cause = CT_CAUSE_EXIT});
     expect(agent, CT_MESSAGE_STOP, &message);
-    message = (struct ct_message){.kind = CT_MESSAGE_STOPPED,
-                                  .stopped = &(struct ct_stopped){.generation = 1}};
-    send_message(agent, &message);
+    send_message(agent, CT_MESSAGE_STOPPED, &(struct ct_stopped){.generation = 1});
     join(agent);
     expect(agent, CT_MESSAGE_START, &message);
-    assert_int_equal(message.start.generation, 2);
+    assert_int_equal(message.start->generation, 2);
     assert_true(recv(old, &byte, 1, 0) <= 0); /* its store is gone */
     new = dial_store(port);
     assert_int_equal(check_key(new), 1);

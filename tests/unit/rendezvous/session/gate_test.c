@@ -11,7 +11,8 @@ struct rig {
     struct outbox outbox;
 };
 
-static const struct ct_message message = {.kind = CT_MESSAGE_SUCCEEDED};
+static const struct ct_succeeded body;
+static const struct ct_message message = {CT_MESSAGE_SUCCEEDED, .succeeded = &body};
 
 static struct rig *begin(struct rig *rig)
 {

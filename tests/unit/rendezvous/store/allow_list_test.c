@@ -81,20 +81,18 @@ static struct round *make_world(uint32_t nodes, uint8_t addr_count)
                                             .max_nodes = nodes,
                                             .join_timeout_ms = 1000,
                                             .lost_after_ms = 1000};
-    struct ct_message *join = calloc(1, sizeof *join);
+    struct ct_join join = {
+        .slots = 1, .store_port = 1, .node_rank_hint = -1, .addr_count = addr_count};
+    const struct ct_message message = {CT_MESSAGE_JOIN, .join = &join};
     struct round *round;
 
-    assert_non_null(join);
     assert_int_equal(round_create(&round, &settings), 0);
-    join->kind = CT_MESSAGE_JOIN;
-    join->join = (struct ct_join){
-        .slots = 1, .store_port = 1, .node_rank_hint = -1, .addr_count = addr_count};
     for (uint32_t i = 0; i < nodes; i++) {
-        struct member_link link = {.id = i + 1, .peer = join, .host = "n"};
+        struct member_link link = {.id = i + 1, .peer = &join, .host = "n"};
 
         snprintf(link.seen_as, sizeof link.seen_as, "10.1.%u.%u", i / 256, i % 256);
         for (int a = 0; a < addr_count; a++)
-            snprintf(join->join.addrs[a], sizeof join->join.addrs[a], "fd00::%x:%x", i,
+            snprintf(join.addrs[a], sizeof join.addrs[a], "fd00::%x:%x", i,
                      (unsigned)a + 1);
         assert_int_equal(round_step(round,
                                     &(struct round_command){.kind = ROUND_ADD,
@@ -105,11 +103,10 @@ static struct round *make_world(uint32_t nodes, uint8_t addr_count)
         assert_int_equal(round_step(round,
                                     &(struct round_command){.kind = ROUND_MESSAGE,
                                                             .id = link.id,
-                                                            .message = join},
+                                                            .message = &message},
                                     1),
                          0);
     }
-    free(join);
     assert_int_equal(round->state, ROUND_RUNNING);
     return round;
 }

@@ -157,10 +157,18 @@ static int listen_as_agent(char *name, size_t size)
     return fd;
 }
 
-/* Reads frames until one of `kind` came; the socket has a time limit. */
-static void expect_message(int fd, struct ct_buf *in, struct ct_message *out,
-                           enum ct_message_kind kind)
+/* What an agent reads; the last message that came. */
+static union {
+    struct ct_worker_hello hello;
+    struct ct_worker_step step;
+    struct ct_worker_crash_record crash_record;
+    struct ct_worker_progress progress;
+} message;
+
+/* Reads the next frame, which is one of `kind`; the socket has a time limit. */
+static void expect_message(int fd, struct ct_buf *in, enum ct_message_kind kind)
 {
+    struct ct_message out;
     struct ct_frame frame;
     uint8_t *room;
     int used;
@@ -174,18 +182,18 @@ static void expect_message(int fd, struct ct_buf *in, struct ct_message *out,
         ct_buf_commit(in, (size_t)n);
     }
     assert_true(used > 0);
-    assert_int_equal(ct_message_decode(&frame, out, NULL), 0);
-    assert_int_equal(out->kind, kind);
+    assert_int_equal(ct_message_decode(&frame, &out, &message, sizeof message), 0);
+    assert_int_equal(out.kind, kind);
     ct_buf_consume(in, (size_t)used);
 }
 
 static void steps_go_up_and_the_wish_to_stop_comes_down(void **state)
 {
-    struct ct_message stop = {.kind = CT_MESSAGE_WORKER_SHOULD_STOP,
-                              .worker_should_stop = {.reason = "drain"}};
+    static const struct ct_worker_should_stop drain = {.reason = "drain"};
+    const struct ct_message stop = {CT_MESSAGE_WORKER_SHOULD_STOP,
+                                    .worker_should_stop = &drain};
     struct timeval limit = {.tv_sec = 30};
     struct ctrun_session *session;
-    struct ct_message *message = calloc(1, sizeof *message);
     struct ct_buf in;
     struct ct_buf out;
     char name[128];
@@ -201,15 +209,15 @@ static void steps_go_up_and_the_wish_to_stop_comes_down(void **state)
     fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
-    expect_message(fd, &in, message, CT_MESSAGE_WORKER_HELLO);
-    assert_int_equal(message->worker_hello.rank, 0);
-    assert_true(message->worker_hello.generation == UINT64_MAX);
+    expect_message(fd, &in, CT_MESSAGE_WORKER_HELLO);
+    assert_int_equal(message.hello.rank, 0);
+    assert_true(message.hello.generation == UINT64_MAX);
 
     for (uint64_t step = 1; step <= 1000000; step++)
         ctrun_step(session, step);
-    expect_message(fd, &in, message, CT_MESSAGE_WORKER_PROGRESS);
-    expect_message(fd, &in, message, CT_MESSAGE_WORKER_STEP);
-    assert_int_equal(message->worker_step.step, 1); /* the first is told at once */
+    expect_message(fd, &in, CT_MESSAGE_WORKER_PROGRESS);
+    expect_message(fd, &in, CT_MESSAGE_WORKER_STEP);
+    assert_int_equal(message.step.step, 1); /* the first is told at once */
 
     assert_false(ctrun_should_stop(session));
     assert_int_equal(ct_message_encode(&out, &stop), 0);
@@ -222,20 +230,22 @@ static void steps_go_up_and_the_wish_to_stop_comes_down(void **state)
 
     ctrun_close(session);
     do
-        expect_message(fd, &in, message, CT_MESSAGE_WORKER_STEP);
-    while (message->worker_step.step != 1000000); /* the last one is told when we end */
+        expect_message(fd, &in, CT_MESSAGE_WORKER_STEP);
+    while (message.step.step != 1000000); /* the last one is told when we end */
     ct_buf_deinit(&in);
     ct_buf_deinit(&out);
-    free(message);
     close(fd);
     close(listener);
 }
 
 static void the_loss_of_a_node_comes_down_and_stays(void **state)
 {
-    struct ct_message stop = {.kind = CT_MESSAGE_WORKER_SHOULD_STOP};
-    struct ct_message lost = {.kind = CT_MESSAGE_WORKER_NODE_LOST,
-                              .worker_node_lost = {.text = "node b is lost"}};
+    static const struct ct_worker_should_stop no_reason;
+    static const struct ct_worker_node_lost node_b = {.text = "node b is lost"};
+    const struct ct_message stop = {CT_MESSAGE_WORKER_SHOULD_STOP,
+                                    .worker_should_stop = &no_reason};
+    const struct ct_message lost = {CT_MESSAGE_WORKER_NODE_LOST,
+                                    .worker_node_lost = &node_b};
     struct ct_agent_socket agent;
     struct ctrun_error err;
     struct ct_buf out;
@@ -295,7 +305,6 @@ static int receive_descriptor(int fd, struct ct_buf *in)
 static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
 {
     struct ctrun_session *session;
-    struct ct_message *message = calloc(1, sizeof *message);
     struct ct_crash record;
     struct ct_buf in;
     char name[128];
@@ -312,9 +321,9 @@ static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
     fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     while (passed < 0)
         passed = receive_descriptor(fd, &in);
-    expect_message(fd, &in, message, CT_MESSAGE_WORKER_HELLO);
-    expect_message(fd, &in, message, CT_MESSAGE_WORKER_CRASH_RECORD);
-    assert_int_equal(message->worker_crash_record.size, sizeof record);
+    expect_message(fd, &in, CT_MESSAGE_WORKER_HELLO);
+    expect_message(fd, &in, CT_MESSAGE_WORKER_CRASH_RECORD);
+    assert_int_equal(message.crash_record.size, sizeof record);
     assert_int_equal(pread(passed, &record, sizeof record, 0), sizeof record);
     assert_int_equal(record.magic, CT_CRASH_MAGIC);
     assert_int_equal(record.state, CT_CRASH_EMPTY);
@@ -328,13 +337,11 @@ static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
     close(fd);
     close(listener);
     ct_buf_deinit(&in);
-    free(message);
 }
 
 static void the_last_step_can_be_read_though_it_was_never_sent(void **state)
 {
     struct ctrun_session *session;
-    struct ct_message *message = calloc(1, sizeof *message);
     struct ct_progress page;
     struct ct_buf in;
     char name[128];
@@ -353,8 +360,8 @@ static void the_last_step_can_be_read_though_it_was_never_sent(void **state)
         ctrun_step(session, step);
     while (passed < 0)
         passed = receive_descriptor(fd, &in);
-    expect_message(fd, &in, message, CT_MESSAGE_WORKER_HELLO);
-    expect_message(fd, &in, message, CT_MESSAGE_WORKER_PROGRESS);
+    expect_message(fd, &in, CT_MESSAGE_WORKER_HELLO);
+    expect_message(fd, &in, CT_MESSAGE_WORKER_PROGRESS);
     assert_int_equal(pread(passed, &page, sizeof page, 0), sizeof page);
     assert_int_equal(page.magic, CT_PROGRESS_MAGIC);
     assert_int_equal(page.step, 400);
@@ -368,7 +375,6 @@ static void the_last_step_can_be_read_though_it_was_never_sent(void **state)
     close(fd);
     close(listener);
     ct_buf_deinit(&in);
-    free(message);
 }
 
 /* A daemon closes all that it has inherited, and opens something else there. */
