@@ -17,8 +17,9 @@ static double read_element(const struct ct_slot *slot, size_t i)
     }
 }
 
-static void scale(const struct ct_slot *slot, size_t count, double by)
+void ct_scale(const struct ct_slot *slot, double by)
 {
+    size_t count = slot->bytes / ctrun_dtype_size(slot->dtype);
     void *at = slot->grad;
 
     for (size_t i = 0; i < count; i++) {
@@ -55,7 +56,7 @@ long ct_clip(const struct ct_layout *layout, double max_norm, double *norm)
     for (size_t s = 0; by < 1 && s < layout->slot_count; s++) {
         const struct ct_slot *slot = &layout->slots[s];
         if (slot->is_present)
-            scale(slot, slot->bytes / ctrun_dtype_size(slot->dtype), by);
+            ct_scale(slot, by);
     }
     return -1;
 }

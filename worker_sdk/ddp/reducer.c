@@ -28,6 +28,7 @@
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/clip.h"
 #include "worker_sdk/ddp/hook.h"
+#include "worker_sdk/ddp/join.h"
 #include "worker_sdk/ddp/layout.h"
 #include "worker_sdk/ddp/sync.h"
 #include "worker_sdk/ddp/verify.h"
@@ -53,6 +54,7 @@ struct ctrun_ddp {
     size_t buffer_count;
     struct ct_layout layout;
     struct ct_hook hook;
+    struct ct_join join;
     enum ddp_state state;
     bool is_no_sync;    /* asked for, from the next forward on */
     bool is_sync;       /* this step synchronises */
@@ -185,7 +187,7 @@ static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
     if (tables_create(ddp) < 0)
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
     if (!ddp->options.no_init_sync &&
-        (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count, err)) < 0)
+        (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count, 0, err)) < 0)
         return rc;
     rc = ctrun_group_alloc(ddp->group, ct_layout_arena_bytes(&ddp->layout), &arena,
                            err);
@@ -288,6 +290,7 @@ void ctrun_ddp_destroy(struct ctrun_ddp *ddp)
     (void)wait_for_all(ddp,
                        NULL); /* they write into our memory; nobody asks how they end */
     ct_layout_deinit(&ddp->layout);
+    ct_join_end(&ddp->join);
     free(ddp->params);
     free(ddp->slot_of);
     free(ddp->order);
@@ -420,6 +423,48 @@ static int rebuild(struct ctrun_ddp *ddp, struct ctrun_error *err)
     return 0;
 }
 
+static int announce(struct ctrun_ddp *ddp, enum ct_turn turn, struct ctrun_error *err)
+{
+    int rc = ct_join_announce(&ddp->join, ddp->group, turn, err);
+
+    if (rc == CTRUN_E_MISMATCH)
+        ct_join_end(&ddp->join); /* for all ranks; each goes on as it likes */
+    else if (rc < 0)
+        ddp->state = DDP_BROKEN;
+    return rc;
+}
+
+/* What all ranks do together before a forward, those that have no data left as well. */
+static int begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
+                         struct ctrun_error *err)
+{
+    int root = 0;
+    int rc;
+
+    if (ddp->join.is_on) {
+        if ((rc = announce(ddp, turn, err)) < 0 || ddp->join.active == 0)
+            return rc;
+        root = ddp->join.last;
+        turn = ddp->join.is_sync ? CT_TURN_SYNC : CT_TURN_LOCAL;
+    }
+    if (!ddp->has_rebuilt && (rc = look_back(ddp, err)) < 0)
+        return rc;
+    if (!ddp->has_rebuilt && !ddp->options.find_unused &&
+        ddp->order_length == ddp->layout.slot_count && (rc = rebuild(ddp, err)) < 0) {
+        ddp->state = DDP_BROKEN;
+        return rc;
+    }
+    if (!ddp->was_local && (rc = ct_ddp_sync(ddp->group, ddp->buffers,
+                                             ddp->buffer_count, root, err)) < 0) {
+        ddp->state = DDP_BROKEN;
+        return rc;
+    }
+    ddp->is_sync = turn == CT_TURN_SYNC;
+    ddp->was_local = !ddp->is_sync;
+    ddp->state = DDP_FORWARD;
+    return 0;
+}
+
 int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc;
@@ -428,23 +473,10 @@ int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return fail_broken(err);
     if (ddp->state == DDP_BACKWARD)
         return fail_unfinished(ddp, err);
-    if (!ddp->has_rebuilt && (rc = look_back(ddp, err)) < 0)
-        return rc;
-    if (!ddp->has_rebuilt && !ddp->options.find_unused &&
-        ddp->order_length == ddp->layout.slot_count && (rc = rebuild(ddp, err)) < 0) {
-        ddp->state = DDP_BROKEN;
-        return rc;
-    }
-    if (!ddp->was_local &&
-        (rc = ct_ddp_sync(ddp->group, ddp->buffers, ddp->buffer_count, err)) < 0) {
-        ddp->state = DDP_BROKEN;
-        return rc;
-    }
-    ddp->is_sync = !ddp->is_no_sync;
-    ddp->was_local = !ddp->is_sync;
-    ddp->iterations += ddp->is_sync;
-    ddp->state = DDP_FORWARD;
-    return 0;
+    rc = begin_forward(ddp, ddp->is_no_sync ? CT_TURN_LOCAL : CT_TURN_SYNC, err);
+    if (rc == 0)
+        ddp->iterations += ddp->is_sync;
+    return rc;
 }
 
 void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on)
@@ -518,15 +550,29 @@ static int launch_hook(struct ctrun_ddp *ddp, size_t b, enum ctrun_op op,
                             layout->buckets[b].dtype, CTRUN_SUM, &options, err);
 }
 
+/* The bucket's gradients over the ranks that have data: divided before the sum, as torch does it. */
+static void divide_by_active(const struct ctrun_ddp *ddp, size_t b)
+{
+    const struct ct_bucket_plan *plan = &ddp->layout.plan;
+
+    for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++)
+        ct_scale(&ddp->layout.slots[plan->members[i]], 1.0 / ddp->join.active);
+}
+
 static int launch_bucket(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err)
 {
-    enum ctrun_op op = ddp->options.divide_by_caller ? CTRUN_SUM : CTRUN_AVG;
+    bool by_active = ddp->join.is_on && ddp->join.options.divide_by_active &&
+                     !ddp->options.divide_by_caller && !ddp->hook.start;
+    enum ctrun_op op = ddp->options.divide_by_caller || by_active ? CTRUN_SUM
+                                                                  : CTRUN_AVG;
     struct ct_layout *layout = &ddp->layout;
     struct ct_bucket *bucket = &layout->buckets[b];
     int rc = 0;
 
     if (bucket->elements == 0 || (ddp->world_size == 1 && !ddp->hook.start))
         return 0; /* one rank's average is its gradient */
+    if (by_active)
+        divide_by_active(ddp, b);
     if (b == layout->bucket_count - 1)
         rc = ct_layout_set_flag(layout, ddp->has_flag_up, ddp->stream, err);
     if (rc == 0 && ct_hook_takes(&ddp->hook, bucket))
@@ -772,6 +818,75 @@ int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream, struct ctrun_err
         !ct_group_is_device(ddp->group))
         return finish_step(ddp, err);
     return leave_step(ddp, stream, err);
+}
+
+/* ---- Uneven inputs ---- */
+
+int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
+                         const struct ctrun_join_options *options,
+                         struct ctrun_error *err)
+{
+    if (ddp->state == DDP_BROKEN)
+        return fail_broken(err);
+    if (ddp->state == DDP_BACKWARD)
+        return fail_unfinished(ddp, err);
+    if (ddp->join.is_on)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: join: call ctrun_ddp_join_end() for the one before");
+    if (ct_group_is_device(ddp->group))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED, "ddp: join needs a group of the host");
+    return ct_join_begin(&ddp->join, ddp->group, options, err);
+}
+
+/* A step of those who have data, with zeros. */
+static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    if (!ddp->is_sync) {
+        ddp->state = DDP_IDLE;
+        return 0;
+    }
+    for (size_t s = 0; s < ddp->layout.slot_count; s++) {
+        ddp->layout.slots[s].is_present = false; /* also what no_sync left here */
+        ddp->used[s] = 0;
+    }
+    rc = ctrun_ddp_backward_begin(ddp, NULL, err);
+    for (size_t s = 0; rc == 0 && s < ddp->layout.slot_count; s++) {
+        if (!ddp->has_rebuilt)
+            ddp->order[ddp->order_length++] = s;
+        rc = mark_ready(ddp, &ddp->layout.slots[s], err);
+    }
+    if (rc == 0)
+        rc = ctrun_ddp_backward_end(ddp, NULL, err);
+    /* Who forgot a gradient may go on: so do we. */
+    if (rc == CTRUN_E_USAGE)
+        return 0;
+    if (rc == 0 && ddp->join.options.on_step)
+        rc = ddp->join.options.on_step(ddp->join.options.context, err);
+    return rc < 0 ? rc : 0;
+}
+
+int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc;
+
+    if (ddp->state == DDP_BROKEN)
+        return fail_broken(err);
+    if (ddp->state == DDP_BACKWARD)
+        return fail_unfinished(ddp, err);
+    if (!ddp->join.is_on)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: the end of a join that has not begun, or that "
+                       "forward_begin has ended: call ctrun_ddp_join_begin() first");
+    while ((rc = begin_forward(ddp, CT_TURN_JOINED, err)) == 0 && ddp->join.active > 0)
+        if ((rc = shadow_step(ddp, err)) < 0)
+            break;
+    if (rc == 0 && (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count,
+                                     ddp->join.last, err)) < 0)
+        ddp->state = DDP_BROKEN;
+    ct_join_end(&ddp->join);
+    return rc;
 }
 
 /* ---- Between steps ---- */

@@ -38,9 +38,10 @@ static int copy_flat(struct ctrun_group *group, const struct ctrun_param *params
 }
 
 static int sync_bucket(struct ctrun_group *group, const struct ctrun_param *params,
-                       const size_t *members, size_t length, struct ctrun_error *err)
+                       const size_t *members, size_t length, int root,
+                       struct ctrun_error *err)
 {
-    bool is_root = ctrun_group_rank(group) == 0;
+    bool is_root = ctrun_group_rank(group) == root;
     size_t bytes = 0;
     uint8_t *flat;
     int rc;
@@ -51,12 +52,12 @@ static int sync_bucket(struct ctrun_group *group, const struct ctrun_param *para
         return 0;
     if (length == 1) /* nothing to gather */
         return ctrun_broadcast(group, params[members[0]].data, params[members[0]].data,
-                               bytes, CTRUN_U8, 0, NULL, err);
+                               bytes, CTRUN_U8, root, NULL, err);
     if (!(flat = ct_zalloc(bytes)))
         return ct_fail(err, -ENOMEM, "ddp: out of memory for %zu bytes", bytes);
     rc = is_root ? copy_flat(group, params, members, length, flat, false, err) : 0;
     if (rc == 0)
-        rc = ctrun_broadcast(group, flat, flat, bytes, CTRUN_U8, 0, NULL, err);
+        rc = ctrun_broadcast(group, flat, flat, bytes, CTRUN_U8, root, NULL, err);
     if (rc == 0 && !is_root)
         rc = copy_flat(group, params, members, length, flat, true, err);
     free(flat);
@@ -64,7 +65,7 @@ static int sync_bucket(struct ctrun_group *group, const struct ctrun_param *para
 }
 
 int ct_ddp_sync(struct ctrun_group *group, const struct ctrun_param *params,
-                size_t count, struct ctrun_error *err)
+                size_t count, int root, struct ctrun_error *err)
 {
     static const uint64_t limit = CT_DDP_SYNC_BYTES;
     struct ct_bucket_tensor *tensors = ct_zalloc_array(count, sizeof *tensors);
@@ -80,7 +81,7 @@ int ct_ddp_sync(struct ctrun_group *group, const struct ctrun_param *params,
         ct_fail(err, rc, "ddp: out of memory");
     for (size_t b = 0; rc == 0 && b < plan.count; b++)
         rc = sync_bucket(group, params, plan.members + plan.starts[b],
-                         plan.starts[b + 1] - plan.starts[b], err);
+                         plan.starts[b + 1] - plan.starts[b], root, err);
     ct_bucket_plan_deinit(&plan);
     free(tensors);
     return rc;

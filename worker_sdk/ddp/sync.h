@@ -12,8 +12,8 @@ enum {
 
 /* Bytes of one parameter. */
 size_t ct_ddp_param_bytes(const struct ctrun_param *param);
-/* Copies rank 0's values of all parameters, those without gradient too. Collective. */
+/* Copies the root's values of all parameters, those without gradient too. Collective. */
 int ct_ddp_sync(struct ctrun_group *group, const struct ctrun_param *params,
-                size_t count, struct ctrun_error *err);
+                size_t count, int root, struct ctrun_error *err);
 
 #endif

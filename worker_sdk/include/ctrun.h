@@ -601,6 +601,37 @@ CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
  * finite; then nothing is scaled. CTRUN_E_UNSUPPORTED on an nccl group. */
 CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
                                        double *norm, struct ctrun_error *err);
+
+/* Uneven inputs: after join_begin() each rank makes as many steps as it has data for, then calls
+ * join_end(), which takes part in the others' steps with zeros until all are there. Then everybody
+ * gets the parameters and buffers of the highest rank of those that made the last step. Each forward
+ * in between has its backward, and costs one all-gather of a byte a rank more. */
+typedef int ctrun_join_step_fn(void *context, struct ctrun_error *err);
+struct ctrun_join_options {
+    size_t size; /* CTRUN_JOIN_OPTIONS_INIT */
+    bool
+        divide_by_active; /* averages are over the ranks that have data, not over all; a hook of the
+                            * program divides as it likes */
+    bool
+        fail_early; /* the first rank that has none left ends it on all ranks: CTRUN_E_MISMATCH by
+                      * forward_begin() and join_end() */
+    ctrun_join_step_fn *
+        on_step; /* join_end() calls it after each step of the others that synchronised:
+                                  * for what else is collective in one. NULL: nothing is */
+    void *context; /* kept */
+};
+#define CTRUN_JOIN_OPTIONS_INIT                                                        \
+    {                                                                                  \
+        sizeof(struct ctrun_join_options), false, false, NULL, NULL                    \
+    }
+/* Local, on every rank, the same options, which may be NULL. CTRUN_E_UNSUPPORTED on an nccl group. */
+CTRUN_API int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
+                                   const struct ctrun_join_options *options,
+                                   struct ctrun_error *err);
+/* Blocks until all ranks are in it. CTRUN_E_MISMATCH, on all: fail_early, or some ranks synchronise
+ * and others are under no_sync; the join is over, the object lives. Negative from on_step: the same
+ * here, while the others wait for us. */
+CTRUN_API int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* After find_unused: false when no rank used p in the last step (leave the parameter alone; its
  * gradient is what it was before). */
 CTRUN_API bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p);
