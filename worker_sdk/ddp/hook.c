@@ -7,8 +7,27 @@
 #include "worker_sdk/base/half.h"
 #include "worker_sdk/comm/comm.h"
 
+static int options_check(const struct ctrun_ddp_options *options, bool as_half,
+                         const struct ctrun_group *group, struct ctrun_error *err)
+{
+    const int ways = as_half + (options->hook != NULL) + (options->powersgd != NULL);
+
+    if (!as_half && options->reduce_dtype != CTRUN_F32)
+        return ct_fail(err, -EINVAL,
+                       "ddp: reduce_dtype %d: CTRUN_F32 (each type as it is), "
+                       "CTRUN_F16 or CTRUN_BF16",
+                       (int)options->reduce_dtype);
+    if (ways > 1)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: hook, reduce_dtype and powersgd: give one");
+    if (ways > 0 && ct_group_is_device(group))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: hook, reduce_dtype and powersgd need a group of the host");
+    return 0;
+}
+
 int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
-                 const struct ct_layout *layout,
+                 const struct ct_layout *layout, const struct ctrun_param *params,
                  const struct ctrun_ddp_options *options, struct ctrun_error *err)
 {
     bool as_half = options->reduce_dtype == CTRUN_F16 ||
@@ -20,16 +39,11 @@ int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
                              .done = options->hook_done,
                              .context = options->hook_context,
                              .half = options->reduce_dtype};
-    if (!as_half && options->reduce_dtype != CTRUN_F32)
-        return ct_fail(err, -EINVAL,
-                       "ddp: reduce_dtype %d: CTRUN_F32 (each type as it is), "
-                       "CTRUN_F16 or CTRUN_BF16",
-                       (int)options->reduce_dtype);
-    if (as_half && hook->start)
-        return ct_fail(err, CTRUN_E_USAGE, "ddp: a hook and a reduce_dtype: give one");
-    if ((as_half || hook->start) && ct_group_is_device(group))
-        return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "ddp: hook and reduce_dtype need a group of the host");
+    if ((rc = options_check(options, as_half, group, err)) < 0)
+        return rc;
+    if (options->powersgd)
+        return ct_powersgd_init(&hook->powersgd, group, layout, params,
+                                options->powersgd, err);
     if (!as_half)
         return 0;
     rc = ctrun_group_alloc(group, ct_layout_arena_bytes(layout) / 2, &halves, err);
@@ -37,9 +51,15 @@ int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
     return rc;
 }
 
+void ct_hook_deinit(struct ct_hook *hook)
+{
+    ct_powersgd_deinit(&hook->powersgd);
+}
+
 bool ct_hook_takes(const struct ct_hook *hook, const struct ct_bucket *bucket)
 {
-    return hook->start || (hook->halves && bucket->dtype == CTRUN_F32);
+    return hook->start ||
+           ((hook->halves || hook->powersgd.slots) && bucket->dtype == CTRUN_F32);
 }
 
 /* ---- As halves --------------------------------------------------------------------------- */
@@ -72,7 +92,7 @@ static void widen(const struct ct_hook *hook, float *to, const uint16_t *from,
             to[i] = ct_float_of_bf16(from[i]);
 }
 
-/* ---- Both -------------------------------------------------------------------------------- */
+/* ---- All --------------------------------------------------------------------------------- */
 
 /* What the user sees of a bucket: all but the flag. */
 static struct ctrun_bucket describe(const struct ct_layout *layout, size_t b)
@@ -88,7 +108,7 @@ static struct ctrun_bucket describe(const struct ct_layout *layout, size_t b)
                                  .dtype = bucket->dtype};
 }
 
-int ct_hook_start(const struct ct_hook *hook, struct ctrun_group *group,
+int ct_hook_start(struct ct_hook *hook, struct ctrun_group *group,
                   struct ct_layout *layout, size_t b, enum ctrun_op op,
                   struct ctrun_error *err)
 {
@@ -101,20 +121,24 @@ int ct_hook_start(const struct ct_hook *hook, struct ctrun_group *group,
         rc = hook->start(hook->context, group, &public, &bucket->work, err);
         return rc < 0 ? rc : 0;
     }
+    if (hook->powersgd.slots)
+        return ct_powersgd_start(&hook->powersgd, layout, b, op, err);
     halves = halves_of(hook, layout, bucket);
     shrink(hook, halves, (const void *)bucket->data, bucket->elements);
     return ct_group_all_reduce_start(group, halves, halves, bucket->elements,
                                      hook->half, op, NULL, &bucket->work, err);
 }
 
-int ct_hook_finish(const struct ct_hook *hook, struct ct_layout *layout, size_t b,
+int ct_hook_finish(struct ct_hook *hook, struct ct_layout *layout, size_t b,
                    struct ctrun_error *err)
 {
     struct ctrun_bucket public = describe(layout, b);
     const struct ct_bucket *bucket = &layout->buckets[b];
     int rc = 0;
 
-    if (!hook->start)
+    if (hook->powersgd.slots)
+        rc = ct_powersgd_finish(&hook->powersgd, layout, b, err);
+    else if (!hook->start)
         widen(hook, (void *)bucket->data, halves_of(hook, layout, bucket),
               bucket->elements);
     else if (hook->done)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a bucket travels where its plain average would not do: as halves, or as the user's hook does it.
+/* How a bucket travels where its plain average would not do: as halves, as PowerSGD, or as the user's
+ * hook does it.
  * Host groups only. */
 #ifndef CT_DDP_HOOK_H
 #define CT_DDP_HOOK_H
 
-#include "worker_sdk/ddp/layout.h"
+#include "worker_sdk/ddp/powersgd.h"
 
 struct ct_hook {
     ctrun_ddp_hook_fn *start; /* the user's; NULL: none */
@@ -12,21 +13,24 @@ struct ct_hook {
     void *context;
     enum ctrun_dtype half; /* F16, BF16; else all travels in its own type */
     uint8_t *halves;       /* the group's; half the bytes of the layout's arena */
+    struct ct_powersgd powersgd;
 };
 
-/* Takes from options what concerns it, and memory of the group. Collective. */
+/* Takes from options what concerns it, and memory of the group. Collective. params: those of the
+ * layout. deinit accepts a zeroed one. */
 int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
-                 const struct ct_layout *layout,
+                 const struct ct_layout *layout, const struct ctrun_param *params,
                  const struct ctrun_ddp_options *options, struct ctrun_error *err);
+void ct_hook_deinit(struct ct_hook *hook);
 /* Whether that bucket is its concern. */
 bool ct_hook_takes(const struct ct_hook *hook, const struct ct_bucket *bucket);
 /* Starts bucket b; what it leaves in bucket->work is waited for. The user's hook does not get the
  * flag, which stays as it is. */
-int ct_hook_start(const struct ct_hook *hook, struct ctrun_group *group,
+int ct_hook_start(struct ct_hook *hook, struct ctrun_group *group,
                   struct ct_layout *layout, size_t b, enum ctrun_op op,
                   struct ctrun_error *err);
 /* After the work: the bucket holds the result. */
-int ct_hook_finish(const struct ct_hook *hook, struct ct_layout *layout, size_t b,
+int ct_hook_finish(struct ct_hook *hook, struct ct_layout *layout, size_t b,
                    struct ctrun_error *err);
 
 #endif

@@ -45,6 +45,7 @@ static const size_t no_slot = SIZE_MAX;
 struct ctrun_ddp {
     struct ctrun_group *group; /* kept */
     struct ctrun_ddp_options options;
+    struct ctrun_powersgd_options powersgd; /* options.powersgd, if it is given */
     int rank;
     int world_size;
     struct ctrun_param *params; /* owned copy of the list */
@@ -195,8 +196,8 @@ static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return rc;
     ddp->layout.arena = arena;
     ddp->layout.group = ddp->group;
-    if ((rc = ct_hook_init(&ddp->hook, ddp->group, &ddp->layout, &ddp->options, err)) <
-        0)
+    if ((rc = ct_hook_init(&ddp->hook, ddp->group, &ddp->layout, ddp->params,
+                           &ddp->options, err)) < 0)
         return rc;
     return first_buckets(ddp, err);
 }
@@ -214,6 +215,13 @@ static int take_arguments(struct ctrun_ddp *ddp, const struct ctrun_param *param
     if (options && (rc = ct_sized_read(&ddp->options, sizeof ddp->options, options,
                                        "CTRUN_DDP_OPTIONS_INIT", err)) < 0)
         return (void)ct_wrap(err, "ddp: options"), rc;
+    ddp->powersgd = (struct ctrun_powersgd_options)CTRUN_POWERSGD_OPTIONS_INIT;
+    if (ddp->options.powersgd &&
+        (rc = ct_sized_read(&ddp->powersgd, sizeof ddp->powersgd, ddp->options.powersgd,
+                            "CTRUN_POWERSGD_OPTIONS_INIT", err)) < 0)
+        return (void)ct_wrap(err, "ddp: powersgd"), rc;
+    if (ddp->options.powersgd)
+        ddp->options.powersgd = &ddp->powersgd;
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
                                   "CTRUN_PARAM_INIT", err)) < 0)
         return (void)ct_wrap(err, "ddp: params"), rc;
@@ -291,6 +299,7 @@ void ctrun_ddp_destroy(struct ctrun_ddp *ddp)
                        NULL); /* they write into our memory; nobody asks how they end */
     ct_layout_deinit(&ddp->layout);
     ct_join_end(&ddp->join);
+    ct_hook_deinit(&ddp->hook);
     free(ddp->params);
     free(ddp->slot_of);
     free(ddp->order);

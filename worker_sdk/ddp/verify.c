@@ -39,6 +39,21 @@ static uint64_t digest_param(const struct ctrun_param *param)
                        (size_t)param->dims * sizeof *param->sizes);
 }
 
+static uint64_t digest_powersgd(uint64_t digest,
+                                const struct ctrun_powersgd_options *options)
+{
+    if (!options)
+        return digest;
+    digest = digest_u64(digest, (uint64_t)options->rank);
+    digest = digest_u64(digest, options->start_step);
+    digest = ct_hash_add(digest, &options->min_compression,
+                         sizeof options->min_compression);
+    digest = digest_u64(digest, options->no_error_feedback);
+    digest = digest_u64(digest, options->no_warm_start);
+    digest = ct_hash_add(digest, &options->epsilon, sizeof options->epsilon);
+    return digest_u64(digest, options->seed);
+}
+
 static struct claim claim_make(const struct ctrun_param *params, size_t count,
                                const struct ctrun_ddp_options *options, int local)
 {
@@ -52,6 +67,7 @@ static struct claim claim_make(const struct ctrun_param *params, size_t count,
     claim.options = digest_u64(claim.options, options->divide_by_caller);
     claim.options = digest_u64(claim.options, options->reduce_dtype);
     claim.options = digest_u64(claim.options, options->hook != NULL);
+    claim.options = digest_powersgd(claim.options, options->powersgd);
     claim.params = CT_HASH_START;
     for (size_t p = 0; p < count; p++)
         claim.params = digest_u64(claim.params, digest_param(&params[p]));

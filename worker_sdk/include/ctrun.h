@@ -538,6 +538,30 @@ typedef int ctrun_ddp_hook_fn(void *context, struct ctrun_group *group,
 typedef int ctrun_ddp_hook_done_fn(void *context, const struct ctrun_bucket *bucket,
                                    struct ctrun_error *err);
 
+/* PowerSGD (Vogels, Karimireddy, Jaggi: "PowerSGD: practical low-rank gradient compression for
+ * distributed optimization", NeurIPS 2019), as torch's powerSGD_hook: an f32 gradient seen as a
+ * matrix, its first dimension times all others, travels as two of `rank` columns. Others travel as
+ * they are. Takes as much memory as the gradients once more, for what compression left out. */
+struct ctrun_powersgd_options {
+    size_t size; /* CTRUN_POWERSGD_OPTIONS_INIT */
+    int rank;    /* columns; default 1 */
+    uint64_t
+        start_step; /* steps that synchronise before it are averaged plainly; default 1000,
+                          * at least 2 */
+    double
+        min_compression; /* a gradient is compressed if so many times fewer elements travel then;
+                             * default 2 */
+    bool no_error_feedback; /* what is left out is lost, not added to the next step's */
+    bool
+        no_warm_start; /* each step begins with random columns, not with those of the last */
+    double epsilon; /* added to norms that are divided by; default 0 */
+    uint64_t seed;  /* of the random columns */
+};
+#define CTRUN_POWERSGD_OPTIONS_INIT                                                    \
+    {                                                                                  \
+        sizeof(struct ctrun_powersgd_options), 1, 1000, 2.0, false, false, 0.0, 0      \
+    }
+
 struct ctrun_ddp_options {
     size_t size;               /* CTRUN_DDP_OPTIONS_INIT */
     size_t bucket_cap_bytes;   /* default 25 MiB */
@@ -548,14 +572,16 @@ struct ctrun_ddp_options {
     enum ctrun_dtype
         reduce_dtype; /* CTRUN_F16 or CTRUN_BF16: f32 gradients travel so, and their
                                     * averages are rounded so; CTRUN_F32: each type as it is */
-    ctrun_ddp_hook_fn *hook; /* NULL: none. Neither of these two with nccl yet */
-    ctrun_ddp_hook_done_fn *hook_done; /* NULL: nothing is left to do */
-    void *hook_context;                /* kept */
+    ctrun_ddp_hook_fn *
+        hook; /* NULL: none. One of reduce_dtype, hook and powersgd; none with nccl yet */
+    ctrun_ddp_hook_done_fn *hook_done;             /* NULL: nothing is left to do */
+    void *hook_context;                            /* kept */
+    const struct ctrun_powersgd_options *powersgd; /* read by create; NULL: none */
 };
 #define CTRUN_DDP_OPTIONS_INIT                                                         \
     {                                                                                  \
         sizeof(struct ctrun_ddp_options), 25u << 20, 1u << 20, false, false, false,    \
-            CTRUN_F32, NULL, NULL, NULL                                                \
+            CTRUN_F32, NULL, NULL, NULL, NULL                                          \
     }
 
 /* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/ddp/powersgd.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/comm/comm.h"
+
+/* ---- Matrices, row by row ---------------------------------------------------------------- */
+
+/* p (n, k) = a (n, m) q (m, k) */
+static void multiply(const struct ct_low_rank *shape, const float *a, const float *q,
+                     float *p)
+{
+    const size_t k = shape->k;
+
+    memset(p, 0, shape->n * k * sizeof *p);
+    for (size_t i = 0; i < shape->n; i++)
+        for (size_t j = 0; j < shape->m; j++)
+            for (size_t c = 0; c < k; c++)
+                p[i * k + c] += a[i * shape->m + j] * q[j * k + c];
+}
+
+/* q (m, k) = a' p, where a is (n, m) and p is (n, k) */
+static void multiply_transposed(const struct ct_low_rank *shape, const float *a,
+                                const float *p, float *q)
+{
+    const size_t k = shape->k;
+
+    memset(q, 0, shape->m * k * sizeof *q);
+    for (size_t i = 0; i < shape->n; i++)
+        for (size_t j = 0; j < shape->m; j++)
+            for (size_t c = 0; c < k; c++)
+                q[j * k + c] += a[i * shape->m + j] * p[i * k + c];
+}
+
+/* a (n, m) = p q' */
+static void decompress(const struct ct_low_rank *shape, const float *p, const float *q,
+                       float *a)
+{
+    const size_t k = shape->k;
+
+    for (size_t i = 0; i < shape->n; i++) {
+        for (size_t j = 0; j < shape->m; j++) {
+            float sum = 0;
+
+            for (size_t c = 0; c < k; c++)
+                sum += p[i * k + c] * q[j * k + c];
+            a[i * shape->m + j] = sum;
+        }
+    }
+}
+
+/* Gram-Schmidt over the columns of x (rows, k). One that is 0 stays so. */
+static void make_orthonormal(float *x, size_t rows, size_t k, float epsilon)
+{
+    for (size_t c = 0; c < k; c++) {
+        float norm = 0;
+
+        for (size_t i = 0; i < rows; i++)
+            norm += x[i * k + c] * x[i * k + c];
+        norm = sqrtf(norm) + epsilon;
+        for (size_t i = 0; i < rows && norm != 0; i++)
+            x[i * k + c] /= norm;
+        for (size_t d = c + 1; d < k; d++) {
+            float dot = 0;
+
+            for (size_t i = 0; i < rows; i++)
+                dot += x[i * k + c] * x[i * k + d];
+            for (size_t i = 0; i < rows; i++)
+                x[i * k + d] -= dot * x[i * k + c];
+        }
+    }
+}
+
+/* Twelve uniform numbers added up: nearly normal, and the same bits on every machine. */
+static float draw_normal(uint64_t *state)
+{
+    double sum = -6;
+
+    for (int i = 0; i < 12; i++) {
+        uint64_t z = *state +=
+            0x9e3779b97f4a7c15u; /* splitmix64, by Sebastiano Vigna */
+
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+        sum += (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+    }
+    return (float)sum;
+}
+
+/* ---- Setting up -------------------------------------------------------------------------- */
+
+static int options_check(const struct ctrun_powersgd_options *options,
+                         struct ctrun_error *err)
+{
+    if (options->rank < 1)
+        return ct_fail(err, -EINVAL, "ddp: powersgd: rank %d: 1 or more",
+                       options->rank);
+    if (options->start_step < 2)
+        return ct_fail(err, -EINVAL,
+                       "ddp: powersgd: start_step %llu: 2 or more: before that the "
+                       "buckets are not what they will be",
+                       (unsigned long long)options->start_step);
+    if (!(options->min_compression > 0) || !(options->epsilon >= 0))
+        return ct_fail(err, -EINVAL,
+                       "ddp: powersgd: min_compression %g, epsilon %g: more than 0, 0 "
+                       "or more",
+                       options->min_compression, options->epsilon);
+    return 0;
+}
+
+static size_t at_most(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static struct ct_low_rank shape_of(const struct ctrun_param *param,
+                                   const struct ctrun_powersgd_options *options)
+{
+    struct ct_low_rank shape = {.n = 1, .m = 1};
+
+    for (int i = 0; i < param->dims; i++)
+        *(i == 0 ? &shape.n : &shape.m) *= (size_t)param->sizes[i];
+    shape.k = param->dims < 2
+                  ? 0
+                  : at_most(at_most(shape.n, shape.m), (size_t)options->rank);
+    if (!((double)((shape.n + shape.m) * shape.k) * options->min_compression <
+          (double)(shape.n * shape.m)))
+        shape.k = 0;
+    return shape;
+}
+
+/* Elements of what travels first, and second. */
+static size_t p_length(const struct ct_low_rank *shape)
+{
+    return shape->n * (shape->k ? shape->k : shape->m);
+}
+
+static size_t q_length(const struct ct_low_rank *shape)
+{
+    return shape->m * shape->k;
+}
+
+int ct_powersgd_init(struct ct_powersgd *powersgd, struct ctrun_group *group,
+                     const struct ct_layout *layout, const struct ctrun_param *params,
+                     const struct ctrun_powersgd_options *options,
+                     struct ctrun_error *err)
+{
+    size_t p = 1, q = 1; /* the flag; a length that is not 0 */
+    void *memory[2];
+    int rc;
+
+    if ((rc = options_check(options, err)) < 0)
+        return rc;
+    *powersgd = (struct ct_powersgd){.options = *options,
+                                     .group = group,
+                                     .slot_count = layout->slot_count,
+                                     .step = UINT64_MAX,
+                                     .bucket = SIZE_MAX};
+    powersgd->slots = ct_zalloc_array(layout->slot_count, sizeof *powersgd->slots);
+    if (!powersgd->slots)
+        return ct_fail(err, -ENOMEM, "ddp: powersgd: out of memory");
+    for (size_t s = 0; s < layout->slot_count; s++) {
+        struct ct_low_rank *shape = &powersgd->slots[s];
+
+        if (layout->slots[s].dtype != CTRUN_F32)
+            continue;
+        *shape = shape_of(&params[layout->slots[s].param], options);
+        p += p_length(shape);
+        q += q_length(shape);
+        if (shape->k && !options->no_error_feedback &&
+            !(shape->error = ct_zalloc_array(shape->n * shape->m,
+                                             sizeof *shape->error)))
+            return ct_fail(err, -ENOMEM, "ddp: powersgd: out of memory");
+    }
+    if ((rc = ctrun_group_alloc(group, p * sizeof(float), &memory[0], err)) < 0 ||
+        (rc = ctrun_group_alloc(group, q * sizeof(float), &memory[1], err)) < 0)
+        return rc;
+    powersgd->p = memory[0];
+    powersgd->q = memory[1];
+    return 0;
+}
+
+void ct_powersgd_deinit(struct ct_powersgd *powersgd)
+{
+    for (size_t s = 0; powersgd->slots && s < powersgd->slot_count; s++)
+        free(powersgd->slots[s].error);
+    free(powersgd->slots);
+    *powersgd = (struct ct_powersgd){.slots = NULL};
+}
+
+/* ---- A bucket ---------------------------------------------------------------------------- */
+
+/* Where a bucket's members stand is where they stay: one all-reduce takes them all. */
+static void place(struct ct_powersgd *powersgd, const struct ct_layout *layout)
+{
+    size_t p = 0, q = 0;
+
+    for (size_t i = 0; i < layout->slot_count; i++) {
+        struct ct_low_rank *shape = &powersgd->slots[layout->plan.members[i]];
+
+        shape->p = p;
+        shape->q = q;
+        p += p_length(shape);
+        q += q_length(shape);
+    }
+    powersgd->is_placed = true;
+}
+
+static void draw(struct ct_powersgd *powersgd, size_t s, uint64_t step)
+{
+    const struct ct_low_rank *shape = &powersgd->slots[s];
+    uint64_t state = powersgd->options.seed + 0x100000001b3u * (s + 1) + (step << 40);
+    float *q = powersgd->q + shape->q;
+
+    for (size_t i = 0; i < q_length(shape); i++)
+        q[i] = draw_normal(&state);
+    make_orthonormal(q, shape->m, shape->k, 0);
+}
+
+/* Into p: the gradient's first part, or all of it. */
+static void compress(struct ct_powersgd *powersgd, struct ct_slot *slot, size_t s)
+{
+    struct ct_low_rank *shape = &powersgd->slots[s];
+    const bool is_first = powersgd->step == powersgd->options.start_step;
+    float *grad = (void *)slot->grad, *q = powersgd->q + shape->q;
+
+    if (!shape->k) {
+        memcpy(powersgd->p + shape->p, grad, slot->bytes);
+        return;
+    }
+    for (size_t i = 0; shape->error && i < shape->n * shape->m; i++)
+        shape->error[i] = grad[i] += shape->error[i];
+    if (is_first || powersgd->options.no_warm_start)
+        draw(powersgd, s, powersgd->step);
+    else
+        make_orthonormal(q, shape->m, shape->k, (float)powersgd->options.epsilon);
+    multiply(shape, grad, q, powersgd->p + shape->p);
+}
+
+static bool is_due(const struct ct_powersgd *powersgd)
+{
+    return powersgd->step >= powersgd->options.start_step;
+}
+
+int ct_powersgd_start(struct ct_powersgd *powersgd, struct ct_layout *layout, size_t b,
+                      enum ctrun_op op, struct ctrun_error *err)
+{
+    const struct ct_bucket_plan *plan = &layout->plan;
+    struct ct_bucket *bucket = &layout->buckets[b];
+    size_t length = 0, first = plan->members[plan->starts[b]];
+
+    powersgd->step += b <= powersgd->bucket;
+    powersgd->bucket = b;
+    powersgd->is_sum = op == CTRUN_SUM;
+    if (!is_due(powersgd))
+        return ct_group_all_reduce_start(powersgd->group, bucket->data, bucket->data,
+                                         bucket->elements, CTRUN_F32, op, NULL,
+                                         &bucket->work, err);
+    if (!powersgd->is_placed)
+        place(powersgd, layout);
+    for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++) {
+        compress(powersgd, &layout->slots[plan->members[i]], plan->members[i]);
+        length += p_length(&powersgd->slots[plan->members[i]]);
+    }
+    if (b == layout->bucket_count - 1)
+        memcpy(powersgd->p + powersgd->slots[first].p + length++, layout->flag,
+               sizeof(float));
+    return ct_group_all_reduce_start(powersgd->group,
+                                     powersgd->p + powersgd->slots[first].p,
+                                     powersgd->p + powersgd->slots[first].p, length,
+                                     CTRUN_F32, CTRUN_SUM, NULL, &bucket->work, err);
+}
+
+static void scale(const struct ct_powersgd *powersgd, float *x, size_t count)
+{
+    const float ranks = (float)ctrun_group_size(powersgd->group);
+
+    for (size_t i = 0; !powersgd->is_sum && i < count; i++)
+        x[i] /= ranks;
+}
+
+static void take_back(struct ct_powersgd *powersgd, const struct ct_slot *slot,
+                      size_t s)
+{
+    const struct ct_low_rank *shape = &powersgd->slots[s];
+    float *grad = (void *)slot->grad, *p = powersgd->p + shape->p;
+
+    if (!shape->k) {
+        memcpy(grad, p, slot->bytes);
+        scale(powersgd, grad, shape->n * shape->m);
+        return;
+    }
+    scale(powersgd, powersgd->q + shape->q, q_length(shape));
+    decompress(shape, p, powersgd->q + shape->q, grad);
+    for (size_t i = 0; shape->error && i < shape->n * shape->m; i++)
+        shape->error[i] -= grad[i];
+}
+
+int ct_powersgd_finish(struct ct_powersgd *powersgd, const struct ct_layout *layout,
+                       size_t b, struct ctrun_error *err)
+{
+    const struct ct_bucket_plan *plan = &layout->plan;
+    const struct ct_low_rank *first = &powersgd->slots[plan->members[plan->starts[b]]];
+    size_t p = 0, q = 0;
+    int rc = 0;
+
+    if (!is_due(powersgd))
+        return 0;
+    for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++) {
+        const struct ct_low_rank *shape = &powersgd->slots[plan->members[i]];
+
+        if (shape->k) {
+            make_orthonormal(powersgd->p + shape->p, shape->n, shape->k,
+                             (float)powersgd->options.epsilon);
+            multiply_transposed(shape, (void *)layout->slots[plan->members[i]].grad,
+                                powersgd->p + shape->p, powersgd->q + shape->q);
+        }
+        p += p_length(shape);
+        q += q_length(shape);
+    }
+    if (q > 0)
+        rc = ctrun_all_reduce(powersgd->group, powersgd->q + first->q,
+                              powersgd->q + first->q, q, CTRUN_F32, CTRUN_SUM, NULL,
+                              err);
+    for (size_t i = plan->starts[b]; rc == 0 && i < plan->starts[b + 1]; i++)
+        take_back(powersgd, &layout->slots[plan->members[i]], plan->members[i]);
+    if (rc == 0 && b == layout->bucket_count - 1)
+        memcpy(layout->flag, powersgd->p + first->p + p, sizeof(float));
+    return rc;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PowerSGD: a gradient seen as a matrix M (n, m) travels as two thin ones, P (n, k) and Q (m, k).
+ *
+ *     M += what was left out before     P = M Q, added up over all ranks, columns made orthonormal
+ *     Q = M' P, averaged over all ranks     the gradient becomes P Q', what it lacks is kept
+ *
+ * Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression for distributed
+ * optimization", NeurIPS 2019, as torch's powerSGD_hook has it. What is not worth compressing
+ * travels whole beside P, so that a bucket takes two all-reduces. Host groups, F32. */
+#ifndef CT_DDP_POWERSGD_H
+#define CT_DDP_POWERSGD_H
+
+#include "worker_sdk/ddp/layout.h"
+
+struct ct_low_rank {
+    size_t n, m;  /* first dimension, and all others together */
+    size_t k;     /* columns; 0: the gradient travels whole */
+    size_t p, q;  /* where its P, or all of it, and its Q stand */
+    float *error; /* owned; (n, m); NULL without error feedback */
+};
+
+struct ct_powersgd {
+    struct ctrun_powersgd_options options;
+    struct ctrun_group *group; /* kept */
+    struct ct_low_rank *slots; /* owned; by slot; NULL: there is no PowerSGD */
+    size_t slot_count;
+    float *
+        p; /* the group's: what travels first, bucket after bucket, the flag at the end */
+    float *q;       /* the group's */
+    uint64_t step;  /* from 0; UINT64_MAX before the first */
+    size_t bucket;  /* the last one that was started; they start in ascending order */
+    bool is_placed; /* p and q of the slots are set: buckets stay as they are */
+    bool is_sum;    /* the gradients are divided already */
+};
+
+/* Checks options and takes memory of the group. Collective. deinit accepts a zeroed one. */
+int ct_powersgd_init(struct ct_powersgd *powersgd, struct ctrun_group *group,
+                     const struct ct_layout *layout, const struct ctrun_param *params,
+                     const struct ctrun_powersgd_options *options,
+                     struct ctrun_error *err);
+void ct_powersgd_deinit(struct ct_powersgd *powersgd);
+/* Starts bucket b, which is one of F32: the flag goes along. op: CTRUN_AVG or CTRUN_SUM. */
+int ct_powersgd_start(struct ct_powersgd *powersgd, struct ct_layout *layout, size_t b,
+                      enum ctrun_op op, struct ctrun_error *err);
+/* After bucket->work: the rest, which waits for the other ranks. */
+int ct_powersgd_finish(struct ct_powersgd *powersgd, const struct ct_layout *layout,
+                       size_t b, struct ctrun_error *err);
+
+#endif
