@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CRC-32C: the values of RFC 3720, appendix B.4, and one sum by every way. */
+#include "tests/lib/test.h"
+#include "worker_sdk/base/crc32c.h"
+
+static void sums_are_those_of_the_standard(void **state)
+{
+    uint8_t bytes[32] = {0};
+
+    (void)state;
+    assert_int_equal(ct_crc32c(0, "", 0), 0);
+    assert_int_equal(ct_crc32c(0, "123456789", 9), 0xe3069283);
+    assert_int_equal(ct_crc32c(0, bytes, 32), 0x8a9136aa);
+    for (int i = 0; i < 32; i++)
+        bytes[i] = 0xff;
+    assert_int_equal(ct_crc32c(0, bytes, 32), 0x62a8ab43);
+    for (int i = 0; i < 32; i++)
+        bytes[i] = (uint8_t)i;
+    assert_int_equal(ct_crc32c(0, bytes, 32), 0x46dd794e);
+}
+
+static void the_instruction_and_the_table_agree_wherever_it_is_cut(void **state)
+{
+    uint8_t bytes[70];
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * 37 + 11);
+    for (size_t begin = 0; begin < 9; begin++)
+        for (size_t cut = begin; cut <= sizeof bytes; cut++) {
+            const uint32_t first = ct_crc32c(0, bytes + begin, cut - begin);
+            assert_int_equal(first, ct_crc32c_plain(0, bytes + begin, cut - begin));
+            assert_int_equal(ct_crc32c(first, bytes + cut, sizeof bytes - cut),
+                             ct_crc32c_plain(0, bytes + begin, sizeof bytes - begin));
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_are_those_of_the_standard),
+        cmocka_unit_test(the_instruction_and_the_table_agree_wherever_it_is_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CRC-32C (Castagnoli), as iSCSI and ext4 have it: finds damage, resists nobody. Pure; any thread. */
+#ifndef CT_BASE_CRC32C_H
+#define CT_BASE_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The sum of what `crc` is the sum of, and of these bytes behind it; 0 is the sum of nothing. */
+uint32_t ct_crc32c(uint32_t crc, const void *data, size_t length);
+/* The same without the processor's instruction, for tests. */
+uint32_t ct_crc32c_plain(uint32_t crc, const void *data, size_t length);
+
+#endif
