@@ -75,7 +75,7 @@ DOORS = """
 uv\\.h                  ^(agent|rendezvous)/
 curl/                  ^launcher/etcd/http\\.|^worker_sdk/cnn/
 cjson/|cJSON\\.h        ^agent/error_file/json|^launcher/(report|etcd)/json|^rendezvous/server/status\\.|^worker_sdk/ckpt/
-zlib\\.h                ^worker_sdk/(data|ckpt)/
+zlib\\.h                ^worker_sdk/data/
 sodium\\.h              ^worker_sdk/wire/(auth|digest|seal|text_code)\\.
 munge\\.h               ^worker_sdk/wire/munge\\.
 dnnl                   ^worker_sdk/cnn/

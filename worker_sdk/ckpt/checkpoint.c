@@ -1,141 +1,150 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a checkpoint, with suspicion: the header is checked whole when the file is opened,
- * each tensor's bytes when it is loaded. Reading is by pread(), so that a file which shrinks
- * under us is an error and not a SIGBUS. */
+/* A checkpoint that is read: one file, or the shards of a folder with a manifest. Both are pieces of
+ * tensors, and what is wanted may be cut in others. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <zlib.h>
 
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/ckpt/checkpoint.h"
-#include "worker_sdk/ckpt/safetensors.h"
+#include "worker_sdk/base/whole_file.h"
+#include "worker_sdk/ckpt/folder.h"
+#include "worker_sdk/ckpt/tensor_file.h"
 
 static const char module_prefix[] = "module.";
 
 enum {
-    CHECKPOINT_CHUNK = 1 << 20
-}; /* read and summed piece by piece, while in the cache */
+    FILES_OPEN_MAX = 64 /* shards at a time */
+};
 
 struct ctrun_checkpoint {
-    int fd;
-    char *path;
-    uint64_t data_start;
-    struct ct_safetensors header;
-    const char *crcs; /* borrowed from the header; NULL when there are none */
+    char *path;                  /* of the file, or of the step's folder */
+    struct ct_tensor_file *file; /* NULL: sharded, by the manifest */
+    struct ct_manifest manifest;
+    struct ct_tensor_file *open[FILES_OPEN_MAX]; /* a shard, in the slot of its index */
+    size_t shard[FILES_OPEN_MAX];                /* which */
 };
+
+/* ---- Saving one file ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The caller's mistakes, before anything is written. */
+static int tensors_check(const struct ctrun_tensor *tensors, size_t count,
+                         struct ctrun_error *err)
+{
+    const char **names = ct_zalloc_array(count, sizeof *names);
+    struct ct_piece piece;
+    int rc = names ? 0 : ct_fail(err, -ENOMEM, "out of memory");
+
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        names[i] = tensors[i].name;
+        rc = ct_piece_of_tensor(&piece, &tensors[i], err);
+        if (rc == 0 && memcmp(piece.size, piece.whole, sizeof piece.size) != 0)
+            rc = ct_fail(err, -EINVAL,
+                         "tensor '%s': a piece: ctrun_shards_save() "
+                         "takes those",
+                         tensors[i].name);
+    }
+    if (rc == 0)
+        qsort(names, count, sizeof *names, compare_names);
+    for (size_t i = 1; i < count && rc == 0; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            rc = ct_fail(err, -EINVAL, "two tensors are called '%s'", names[i]);
+    free(names);
+    return rc;
+}
+
+int ctrun_checkpoint_save(const char *path, const struct ctrun_tensor *given,
+                          size_t count, const struct ctrun_metadata *metadata,
+                          size_t metadata_count, struct ctrun_error *err)
+{
+    static const struct ctrun_tensor defaults = CTRUN_TENSOR_INIT;
+    uint32_t header_crc;
+    uint64_t bytes;
+    void *list = NULL;
+    int rc;
+
+    if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, given, count,
+                                  "CTRUN_TENSOR_INIT", err)) == 0 &&
+        (rc = tensors_check(list, count, err)) == 0)
+        rc = ct_tensor_file_write(path, list, count, metadata, metadata_count, &bytes,
+                                  &header_crc, err);
+    free(list);
+    return rc < 0 ? (ct_wrap(err, "save checkpoint %s", path), rc) : 0;
+}
 
 /* ---- Opening ---- */
 
-/* Puts the path in front of a reason and the remedy behind it. */
-static int damaged(const char *path, int rc, struct ctrun_error *err)
-{
-    char why[CTRUN_ERROR_TEXT_MAX];
-
-    if (rc != CTRUN_E_BAD_CHECKPOINT || !err)
-        return ct_wrap(err, "checkpoint %s", path), rc;
-    (void)ct_copy(why, sizeof why, err->text);
-    return ct_fail(
-        err, rc,
-        "checkpoint %s: %s; resume from another one, or move it away to start anew",
-        path, why);
-}
-
-static int foreign_file(const uint8_t *start, uint64_t header_bytes,
+/* Every shard is there, with all its bytes. */
+static int check_shards(const struct ctrun_checkpoint *checkpoint,
                         struct ctrun_error *err)
 {
-    if (memcmp(start, "PK\3\4", 4) == 0)
-        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                       "a file of torch.save(), not safetensors: convert it with "
-                       "safetensors.torch.save_file()");
-    return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                   "not a safetensors file, or damaged: a header of %llu bytes",
-                   (unsigned long long)header_bytes);
-}
+    for (size_t i = 0; i < checkpoint->manifest.shard_count; i++) {
+        const struct ct_manifest_shard *shard = &checkpoint->manifest.shards[i];
+        char path[PATH_MAX];
+        struct stat st;
 
-static int pread_whole(int fd, void *to, size_t length, uint64_t offset)
-{
-    char *at = to;
-
-    while (length > 0) {
-        ssize_t n = pread(fd, at, length, (off_t)offset);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -errno : -ENODATA;
-        at += n;
-        offset += (uint64_t)n;
-        length -= (size_t)n;
+        if (ct_format(path, sizeof path, "%s/%s", checkpoint->path, shard->file) < 0)
+            return ct_fail(err, -ENAMETOOLONG, "the name is too long");
+        if (stat(path, &st) < 0)
+            return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "%s: %s", shard->file,
+                           strerror(errno));
+        if ((uint64_t)st.st_size != shard->bytes)
+            return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                           "%s has %llu bytes, %llu were written", shard->file,
+                           (unsigned long long)st.st_size,
+                           (unsigned long long)shard->bytes);
     }
     return 0;
 }
 
-/* The length prefix, checked against the file and the maximum. */
-static int read_header_length(struct ctrun_checkpoint *checkpoint, uint64_t file_bytes,
-                              uint64_t *length, struct ctrun_error *err)
+static int read_manifest(struct ctrun_checkpoint *checkpoint, struct ctrun_error *err)
 {
-    uint8_t start[CT_SAFETENSORS_PREFIX_BYTES];
-    struct ct_reader in;
+    char path[PATH_MAX], *text;
+    size_t length;
     int rc;
 
-    if (file_bytes < sizeof start)
-        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "cut off: it has %llu bytes",
-                       (unsigned long long)file_bytes);
-    if ((rc = pread_whole(checkpoint->fd, start, sizeof start, 0)) < 0)
-        return ct_fail(err, rc, "read: %s", strerror(-rc));
-    ct_reader_init(&in, start, sizeof start);
-    *length = ct_read_u64(&in);
-    if (*length > CT_SAFETENSORS_HEADER_MAX_BYTES || *length < 2)
-        return foreign_file(start, *length, err);
-    if (*length > file_bytes - sizeof start)
-        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                       "cut off: a header of %llu bytes in a file of %llu",
-                       (unsigned long long)*length, (unsigned long long)file_bytes);
-    return 0;
-}
-
-static int read_header(struct ctrun_checkpoint *checkpoint, uint64_t file_bytes,
-                       struct ctrun_error *err)
-{
-    uint64_t length = 0;
-    char *json;
-    int rc;
-
-    if ((rc = read_header_length(checkpoint, file_bytes, &length, err)) < 0)
-        return rc;
-    checkpoint->data_start = CT_SAFETENSORS_PREFIX_BYTES + length;
-    if (!(json = ct_zalloc((size_t)length)))
-        return ct_fail(err, -ENOMEM, "out of memory");
-    rc = pread_whole(checkpoint->fd, json, (size_t)length, CT_SAFETENSORS_PREFIX_BYTES);
+    if (ct_format(path, sizeof path, "%s/%s", checkpoint->path, CT_MANIFEST_FILE) < 0)
+        return ct_fail(err, -ENAMETOOLONG, "the name is too long");
+    rc = ct_whole_file_read(path, CT_MANIFEST_MAX_BYTES, &text, &length, NULL);
+    if (rc == -EFBIG || rc == -EBADMSG)
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "manifest: no file of ours: %s",
+                       strerror(-rc));
     if (rc < 0)
-        rc = ct_fail(err, rc, "read: %s", strerror(-rc));
-    else
-        rc = ct_safetensors_decode(&checkpoint->header, json, (size_t)length,
-                                   file_bytes - checkpoint->data_start, err);
-    free(json);
-    return rc;
+        return ct_fail(err, rc, "%s: %s", CT_MANIFEST_FILE, strerror(-rc));
+    rc = ct_manifest_decode(&checkpoint->manifest, text, length, err);
+    free(text);
+    return rc < 0 ? rc : check_shards(checkpoint, err);
 }
 
-static int find_crcs(struct ctrun_checkpoint *checkpoint, struct ctrun_error *err)
+/* The folder of a checkpoint, or the newest complete one in a folder of them. */
+static int open_folder(struct ctrun_checkpoint *checkpoint, struct ctrun_error *err)
 {
-    checkpoint->crcs = ct_safetensors_metadata(&checkpoint->header,
-                                               CT_CHECKPOINT_CRC_KEY);
-    if (checkpoint->crcs &&
-        strlen(checkpoint->crcs) != checkpoint->header.count * CT_CHECKPOINT_CRC_BYTES)
-        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                       "header: %s has not one sum for each of %zu tensors",
-                       CT_CHECKPOINT_CRC_KEY, checkpoint->header.count);
-    return 0;
+    char path[PATH_MAX];
+    struct stat st;
+    uint64_t step;
+    int rc;
+
+    if (ct_format(path, sizeof path, "%s/%s", checkpoint->path, CT_MANIFEST_FILE) < 0)
+        return ct_fail(err, -ENAMETOOLONG, "the name is too long");
+    if (stat(path, &st) < 0) {
+        if ((rc = ct_folder_newest(checkpoint->path, &step, err)) < 0)
+            return rc;
+        if (ct_folder_path(path, checkpoint->path, step, "") < 0)
+            return ct_fail(err, -ENAMETOOLONG, "the name is too long");
+        free(checkpoint->path);
+        if (!(checkpoint->path = ct_strdup(path)))
+            return ct_fail(err, -ENOMEM, "out of memory");
+    }
+    return read_manifest(checkpoint, err);
 }
 
 int ctrun_checkpoint_open(struct ctrun_checkpoint **out, const char *path,
@@ -146,39 +155,29 @@ int ctrun_checkpoint_open(struct ctrun_checkpoint **out, const char *path,
     int rc;
 
     *out = NULL;
-    if (!checkpoint)
-        return ct_fail(err, -ENOMEM, "checkpoint %s: out of memory", path);
-    checkpoint->fd = -1;
-    if (!(checkpoint->path = ct_strdup(path))) {
-        rc = ct_fail(err, -ENOMEM, "out of memory");
-        goto fail;
-    }
-    checkpoint->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (checkpoint->fd < 0 || fstat(checkpoint->fd, &st) < 0) {
-        rc = ct_fail(err, -errno, "%s", strerror(errno));
-        goto fail;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        rc = ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "not a regular file");
-        goto fail;
-    }
-    if ((rc = read_header(checkpoint, (uint64_t)st.st_size, err)) < 0 ||
-        (rc = find_crcs(checkpoint, err)) < 0)
-        goto fail;
-    *out = checkpoint;
-    return 0;
-fail:
-    ctrun_checkpoint_close(checkpoint);
-    return damaged(path, rc, err);
+    if (!checkpoint || !(checkpoint->path = ct_strdup(path)))
+        rc = ct_fail(err, -ENOMEM, "checkpoint %s: out of memory", path);
+    else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        if ((rc = open_folder(checkpoint, err)) < 0)
+            rc = ct_tensor_file_fail(checkpoint->path ? checkpoint->path : path, rc,
+                                     err);
+    } else
+        rc = ct_tensor_file_open(&checkpoint->file, path, err);
+    if (rc < 0)
+        ctrun_checkpoint_close(checkpoint);
+    else
+        *out = checkpoint;
+    return rc;
 }
 
 void ctrun_checkpoint_close(struct ctrun_checkpoint *checkpoint)
 {
     if (!checkpoint)
         return;
-    if (checkpoint->fd >= 0)
-        close(checkpoint->fd);
-    ct_safetensors_deinit(&checkpoint->header);
+    for (size_t i = 0; i < FILES_OPEN_MAX; i++)
+        ct_tensor_file_close(checkpoint->open[i]);
+    ct_tensor_file_close(checkpoint->file);
+    ct_manifest_deinit(&checkpoint->manifest);
     free(checkpoint->path);
     free(checkpoint);
 }
@@ -186,97 +185,183 @@ void ctrun_checkpoint_close(struct ctrun_checkpoint *checkpoint)
 const char *ctrun_checkpoint_metadata(const struct ctrun_checkpoint *checkpoint,
                                       const char *key)
 {
-    return ct_safetensors_metadata(&checkpoint->header, key);
+    return checkpoint->file ? ct_safetensors_metadata(&checkpoint->file->header, key)
+                            : ct_manifest_metadata(&checkpoint->manifest, key);
 }
 
 /* ---- Loading ---- */
 
-/* By its name, or by it with "module." (as DistributedDataParallel saves) added or dropped. */
-static const struct ct_safetensors_entry *
-entry_find(const struct ctrun_checkpoint *checkpoint, const char *name)
+/* A shard stays open until another one needs its slot. */
+static int open_shard(struct ctrun_checkpoint *checkpoint, size_t i,
+                      struct ct_tensor_file **out, struct ctrun_error *err)
 {
-    const struct ct_safetensors_entry *entry = ct_safetensors_find(&checkpoint->header,
-                                                                   name);
-    char other[PATH_MAX];
-
-    if (!entry && ct_starts_with(name, module_prefix))
-        entry = ct_safetensors_find(&checkpoint->header,
-                                    name + sizeof module_prefix - 1);
-    if (!entry && ct_format(other, sizeof other, "%s%s", module_prefix, name) >= 0)
-        entry = ct_safetensors_find(&checkpoint->header, other);
-    return entry;
-}
-
-static int entry_check(const struct ct_safetensors_entry *entry,
-                       const struct ctrun_tensor *tensor, struct ctrun_error *err)
-{
-    const char *dtype = ct_safetensors_dtype_name(tensor->dtype);
-    char there[CT_SAFETENSORS_SHAPE_TEXT_MAX];
-    char wanted[CT_SAFETENSORS_SHAPE_TEXT_MAX];
-
-    if (dtype && strcmp(entry->dtype, dtype) == 0 && entry->dims == tensor->dims &&
-        memcmp(entry->sizes, tensor->sizes,
-               (size_t)entry->dims * sizeof *entry->sizes) == 0)
-        return 0;
-    ct_safetensors_format_shape(there, entry->dtype, entry->dims, entry->sizes);
-    ct_safetensors_format_shape(wanted, dtype ? dtype : "?", tensor->dims,
-                                tensor->sizes);
-    return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                   "of another model: tensor '%s' is %s there, %s is wanted",
-                   tensor->name, there, wanted);
-}
-
-/* Reads and sums up. */
-static int entry_read(const struct ctrun_checkpoint *checkpoint,
-                      const struct ct_safetensors_entry *entry, char *to, uint32_t *crc,
-                      struct ctrun_error *err)
-{
-    uint64_t at = entry->begin;
+    const struct ct_manifest_shard *shard = &checkpoint->manifest.shards[i];
+    struct ct_tensor_file **slot = &checkpoint->open[i % FILES_OPEN_MAX];
+    char path[PATH_MAX];
     int rc;
 
-    *crc = 0;
-    while (at < entry->end) {
-        size_t n = entry->end - at < CHECKPOINT_CHUNK ? (size_t)(entry->end - at)
-                                                      : CHECKPOINT_CHUNK;
-
-        rc = pread_whole(checkpoint->fd, to, n, checkpoint->data_start + at);
-        if (rc == -ENODATA)
-            return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                           "it was cut off while we read it");
+    if (!*slot || checkpoint->shard[i % FILES_OPEN_MAX] != i) {
+        if (ct_format(path, sizeof path, "%s/%s", checkpoint->path, shard->file) < 0)
+            return ct_fail(err, -ENAMETOOLONG, "the name is too long");
+        ct_tensor_file_close(*slot);
+        checkpoint->shard[i % FILES_OPEN_MAX] = i;
+        if ((rc = ct_tensor_file_open(slot, path, err)) == -ENOENT)
+            return ct_tensor_file_fail(
+                path, ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "it is gone"), err);
         if (rc < 0)
-            return ct_fail(err, rc, "read tensor '%s': %s", entry->name, strerror(-rc));
-        *crc = (uint32_t)crc32_z(*crc, (const uint8_t *)to, n);
-        to += n;
-        at += n;
+            return rc;
     }
-    return 0;
+    *out = *slot;
+    if ((*slot)->header_crc == shard->header_crc && (*slot)->bytes == shard->bytes)
+        return 0;
+    return ct_tensor_file_fail(
+        (*slot)->path,
+        ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                "its header is not the one that the manifest has the sum of"),
+        err);
+}
+
+static int fail_shape(const char *path, const struct ct_piece *there,
+                      const struct ct_piece *wanted, struct ctrun_error *err)
+{
+    char shape[2][CT_SAFETENSORS_SHAPE_TEXT_MAX];
+
+    ct_safetensors_format_shape(shape[0], there->dtype, there->dims, there->whole);
+    ct_safetensors_format_shape(shape[1], wanted->dtype ? wanted->dtype : "?",
+                                wanted->dims, wanted->whole);
+    return ct_tensor_file_fail(
+        path,
+        ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                "of another model: tensor '%s' is %s there, %s is wanted", wanted->name,
+                shape[0], shape[1]),
+        err);
+}
+
+static bool is_alike(const struct ct_piece *a, const struct ct_piece *b)
+{
+    return strcmp(a->dtype, b->dtype) == 0 && a->dims == b->dims &&
+           memcmp(a->whole, b->whole, (size_t)a->dims * sizeof *a->whole) == 0;
+}
+
+/* The piece of a file's tensor: all of it. */
+static struct ct_piece piece_of_entry(const struct ct_safetensors_entry *entry)
+{
+    struct ct_piece piece = {
+        .name = entry->name, .dtype = entry->dtype, .dims = entry->dims};
+
+    memcpy(piece.whole, entry->sizes, sizeof piece.whole);
+    memcpy(piece.size, entry->sizes, sizeof piece.size);
+    return piece;
+}
+
+static int load_from_file(struct ctrun_checkpoint *checkpoint, const char *name,
+                          const struct ct_piece *target, void *data,
+                          struct ctrun_error *err)
+{
+    const struct ct_safetensors_entry *entry = ct_safetensors_find(
+        &checkpoint->file->header, name);
+    struct ct_piece source;
+
+    if (!entry)
+        return -ENOENT;
+    source = piece_of_entry(entry);
+    if (!is_alike(&source, target))
+        return fail_shape(checkpoint->path, &source, target, err);
+    return ct_tensor_file_read(checkpoint->file, entry, &source, target, data, err);
+}
+
+static int load_piece(struct ctrun_checkpoint *checkpoint,
+                      const struct ct_piece *source, const struct ct_piece *target,
+                      void *data, struct ctrun_error *err)
+{
+    const struct ct_safetensors_entry *entry;
+    struct ct_tensor_file *file;
+    int rc = open_shard(checkpoint, source->owner, &file, err);
+
+    if (rc < 0)
+        return rc;
+    entry = ct_safetensors_find(&file->header, source->name);
+    if (entry && strcmp(entry->dtype, source->dtype) == 0 &&
+        entry->dims == source->dims &&
+        memcmp(entry->sizes, source->size,
+               (size_t)entry->dims * sizeof *entry->sizes) == 0)
+        return ct_tensor_file_read(file, entry, source, target, data, err);
+    return ct_tensor_file_fail(file->path,
+                               ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                                       "it has not the piece of '%s' that the "
+                                       "manifest says",
+                                       source->name),
+                               err);
+}
+
+static int load_from_shards(struct ctrun_checkpoint *checkpoint, const char *name,
+                            const struct ct_piece *target, void *data,
+                            struct ctrun_error *err)
+{
+    size_t count;
+    const struct ct_piece *pieces = ct_manifest_find(&checkpoint->manifest, name,
+                                                     &count);
+    uint64_t left = ct_piece_elements(target);
+    int rc;
+
+    if (!pieces)
+        return -ENOENT;
+    for (size_t i = 0; i < count; i++) {
+        struct ct_runs runs;
+        uint64_t common;
+
+        if (!is_alike(&pieces[i], target))
+            return fail_shape(checkpoint->path, &pieces[i], target, err);
+        if ((common = ct_runs_init(&runs, &pieces[i], target)) == 0)
+            continue;
+        if ((rc = load_piece(checkpoint, &pieces[i], target, data, err)) < 0)
+            return rc;
+        left -= common < left ? common : left;
+    }
+    if (left == 0)
+        return 0;
+    return ct_tensor_file_fail(
+        checkpoint->path,
+        ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                "tensor '%s': no shard has %llu of the elements that are wanted", name,
+                (unsigned long long)left),
+        err);
+}
+
+/* By its name, or by it with "module." (as DistributedDataParallel saves) added or dropped. */
+static int load_named(struct ctrun_checkpoint *checkpoint,
+                      const struct ct_piece *target, void *data,
+                      struct ctrun_error *err)
+{
+    int (*load)(struct ctrun_checkpoint *, const char *, const struct ct_piece *,
+                void *, struct ctrun_error *) = checkpoint->file ? load_from_file
+                                                                 : load_from_shards;
+    char other[PATH_MAX];
+    int rc = load(checkpoint, target->name, target, data, err);
+
+    if (rc == -ENOENT && ct_starts_with(target->name, module_prefix))
+        rc = load(checkpoint, target->name + sizeof module_prefix - 1, target, data,
+                  err);
+    if (rc == -ENOENT &&
+        ct_format(other, sizeof other, "%s%s", module_prefix, target->name) >= 0)
+        rc = load(checkpoint, other, target, data, err);
+    if (rc != -ENOENT)
+        return rc;
+    return ct_tensor_file_fail(checkpoint->path,
+                               ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                                       "of another model: no tensor '%s'",
+                                       target->name),
+                               err);
 }
 
 int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
                           const struct ctrun_tensor *given, struct ctrun_error *err)
 {
-    const struct ct_safetensors_entry *entry;
     struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
-    char sum[CT_CHECKPOINT_CRC_BYTES];
-    uint32_t crc;
+    struct ct_piece target;
     int rc = ct_sized_read(&tensor, sizeof tensor, given, "CTRUN_TENSOR_INIT", err);
 
-    if (rc < 0)
+    if (rc < 0 || (rc = ct_piece_of_tensor(&target, &tensor, err)) < 0)
         return (void)ct_wrap(err, "load checkpoint"), rc;
-    if (!(entry = entry_find(checkpoint, tensor.name)))
-        rc = ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "of another model: no tensor '%s'",
-                     tensor.name);
-    else if ((rc = entry_check(entry, &tensor, err)) == 0 &&
-             (rc = entry_read(checkpoint, entry, tensor.data, &crc, err)) == 0 &&
-             checkpoint->crcs) {
-        (void)ct_format(sum, sizeof sum, "%08x", crc);
-        if (memcmp(checkpoint->crcs + entry->ordinal * CT_CHECKPOINT_CRC_BYTES, sum,
-                   8) != 0)
-            rc = ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                         "the bytes of tensor '%s' changed after they were written "
-                         "(CRC-32 is %s, %.8s was saved)",
-                         entry->name, sum,
-                         checkpoint->crcs + entry->ordinal * CT_CHECKPOINT_CRC_BYTES);
-    }
-    return rc < 0 ? damaged(checkpoint->path, rc, err) : 0;
+    return load_named(checkpoint, &target, tensor.data, err);
 }

@@ -40,8 +40,15 @@ const char *ct_safetensors_dtype_name(enum ctrun_dtype dtype)
     return NULL;
 }
 
-/* Bytes of one element, 0 when the format has no such type. */
-static uint64_t dtype_size(const char *name)
+const char *ct_safetensors_dtype_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(dtypes[i].name, name) == 0)
+            return dtypes[i].name;
+    return NULL;
+}
+
+uint64_t ct_safetensors_dtype_size(const char *name)
 {
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(dtypes[i].name, name) == 0)
@@ -73,8 +80,7 @@ static int bad(struct ctrun_error *err, const char *name, const char *why)
                    why);
 }
 
-/* A whole number from 0 to 2^53. */
-static bool read_number(const cJSON *item, uint64_t *out)
+bool ct_json_read_number(const cJSON *item, uint64_t *out)
 {
     if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0) ||
         item->valuedouble > json_exact_max)
@@ -97,7 +103,7 @@ static int read_shape(struct ct_safetensors_entry *entry, const cJSON *shape,
 
         if (entry->dims == CTRUN_MAX_DIMS)
             return bad(err, entry->name, "more than 8 dimensions");
-        if (!read_number(item, &size))
+        if (!ct_json_read_number(item, &size))
             return bad(err, entry->name, "a size that is no whole number");
         if (__builtin_mul_overflow(*bytes, size, bytes))
             return bad(err, entry->name, "a shape beyond all bounds");
@@ -117,15 +123,16 @@ static int read_entry(struct ct_safetensors_entry *entry, const cJSON *item,
     entry->name = item->string;
     if (!cJSON_IsObject(item))
         return bad(err, entry->name, "not an object");
-    if (!cJSON_IsString(dtype) || (bytes = dtype_size(dtype->valuestring)) == 0)
+    if (!cJSON_IsString(dtype) ||
+        (bytes = ct_safetensors_dtype_size(dtype->valuestring)) == 0)
         return bad(err, entry->name, "an unknown dtype");
     entry->dtype = dtype->valuestring;
     if ((rc = read_shape(entry, cJSON_GetObjectItemCaseSensitive(item, "shape"), &bytes,
                          err)) < 0)
         return rc;
     if (cJSON_GetArraySize(offsets) != 2 ||
-        !read_number(cJSON_GetArrayItem(offsets, 0), &entry->begin) ||
-        !read_number(cJSON_GetArrayItem(offsets, 1), &entry->end) ||
+        !ct_json_read_number(cJSON_GetArrayItem(offsets, 0), &entry->begin) ||
+        !ct_json_read_number(cJSON_GetArrayItem(offsets, 1), &entry->end) ||
         entry->begin > entry->end)
         return bad(err, entry->name, "data_offsets are not [begin, end]");
     if (entry->end > data_bytes)

@@ -60,6 +60,12 @@ int ct_safetensors_encode(char **out, size_t *length,
 
 /* "F32" for CTRUN_F32; NULL for a value that is no dtype. Static. */
 const char *ct_safetensors_dtype_name(enum ctrun_dtype dtype);
+/* The name itself as static text; NULL when the format has no such type. */
+const char *ct_safetensors_dtype_of(const char *name);
+/* Bytes of one element of the format's type "F32"; 0 when it has no such type. */
+uint64_t ct_safetensors_dtype_size(const char *name);
+/* A whole number from 0 to 2^53: beyond that a double has no units. */
+bool ct_json_read_number(const struct cJSON *item, uint64_t *out);
 /* "F32 (128, 9216)", for messages. */
 void ct_safetensors_format_shape(char dst[CT_SAFETENSORS_SHAPE_TEXT_MAX],
                                  const char *dtype, int dims, const int64_t *sizes);

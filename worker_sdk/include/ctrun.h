@@ -760,12 +760,19 @@ struct ctrun_tensor {
     const char *name;
     enum ctrun_dtype dtype;
     int dims;
-    int64_t sizes[CTRUN_MAX_DIMS];
-    void *data; /* contiguous; read by save, written by load */
+    int64_t sizes[CTRUN_MAX_DIMS]; /* of data */
+    void *data;                    /* contiguous; read by save, written by load */
+    /* Of a piece: the sizes of the tensor that it is cut out of, and where in it data begin. All 0: data
+     * are the whole tensor. */
+    int64_t whole[CTRUN_MAX_DIMS];
+    int64_t starts[CTRUN_MAX_DIMS];
 };
 #define CTRUN_TENSOR_INIT                                                              \
     {                                                                                  \
-        sizeof(struct ctrun_tensor), NULL, CTRUN_F32, 0, {0}, NULL                     \
+        sizeof(struct ctrun_tensor), NULL, CTRUN_F32, 0, {0}, NULL, {0},               \
+        {                                                                              \
+            0                                                                          \
+        }                                                                              \
     }
 struct ctrun_metadata { /* text about the file; both borrowed */
     const char *key;
@@ -774,24 +781,88 @@ struct ctrun_metadata { /* text about the file; both borrowed */
 
 /* Writes a file without a name, fsync, path.tmp-PID, rename, fsync of the directory: a crash
  * leaves the old file or the new one, and nothing beside it (on NFS it may leave path.tmp-PID).
- * Parent directory must exist. Blocks on the disk. */
+ * Parent directory must exist. Whole tensors only. Blocks on the disk. */
 CTRUN_API int ctrun_checkpoint_save(const char *path,
                                     const struct ctrun_tensor *tensors, size_t count,
                                     const struct ctrun_metadata *metadata,
                                     size_t metadata_count, struct ctrun_error *err);
-struct ctrun_checkpoint; /* an open file, checked whole: header, offsets, sizes */
-/* Fails with -ENOENT when there is none, CTRUN_E_BAD_CHECKPOINT when it is damaged. */
+struct
+    ctrun_checkpoint; /* an open checkpoint, checked: header or manifest, offsets, sizes */
+/* Opens a safetensors file; the folder of one sharded checkpoint (below); or a folder of those, of which it
+ * takes the newest that is complete. Local, whatever the world that wrote it. Fails with -ENOENT when there
+ * is none, CTRUN_E_BAD_CHECKPOINT when it is damaged: an older one is then opened by its own path. */
 CTRUN_API int ctrun_checkpoint_open(struct ctrun_checkpoint **out, const char *path,
                                     struct ctrun_error *err);
 CTRUN_API void ctrun_checkpoint_close(struct ctrun_checkpoint *checkpoint);
 /* NULL when the key is not there; borrowed until close. */
 CTRUN_API const char *
 ctrun_checkpoint_metadata(const struct ctrun_checkpoint *checkpoint, const char *key);
-/* Reads the named tensor; a leading "module." in the file is ignored. Name, dtype and sizes
- * must fit, else CTRUN_E_BAD_CHECKPOINT says which differs. */
+/* Reads the named tensor, or a piece of it, however it was cut when it was saved; a leading "module." is
+ * added or dropped where needed. Name, dtype and sizes must fit, else CTRUN_E_BAD_CHECKPOINT says which
+ * differs; so do bytes that changed after they were written (CRC-32C). After a failure data are
+ * undefined. Blocks on the disk. */
 CTRUN_API int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
                                     const struct ctrun_tensor *tensor,
                                     struct ctrun_error *err);
+
+/* ---- Sharded checkpoints: every rank writes its part ------------------------------------ */
+
+/* A folder of checkpoints, one a step: DIRECTORY/step-0000000000001000/ has a safetensors file of each rank
+ * that wrote something, and manifest.json, which is written last. Without it the checkpoint does not exist:
+ * who is killed at any moment leaves the one before. All ranks see the same folder. */
+struct ctrun_shards;
+struct ctrun_shards_options {
+    size_t size;   /* CTRUN_SHARDS_OPTIONS_INIT */
+    uint64_t keep; /* so many checkpoints stay, the newest; 0: all. Default 3 */
+    bool async;    /* save() copies, and a thread writes */
+};
+#define CTRUN_SHARDS_OPTIONS_INIT                                                      \
+    {                                                                                  \
+        sizeof(struct ctrun_shards_options), 3, false                                  \
+    }
+/* Makes the directory when only that is missing. Local. The members of `group` save together, each at the
+ * same step; NULL: this process alone. It is kept, and with async it is for nothing else, since the thread uses
+ * it, too: ctrun_group_split() makes one. options may be NULL. */
+CTRUN_API int ctrun_shards_open(struct ctrun_shards **out, const char *directory,
+                                struct ctrun_group *group,
+                                const struct ctrun_shards_options *options,
+                                struct ctrun_error *err);
+/* Waits for the thread; what it failed of is lost: ctrun_shards_wait() comes before. Before
+ * ctrun_group_close(). NULL is fine. */
+CTRUN_API void ctrun_shards_close(struct ctrun_shards *shards);
+/* Saves a checkpoint for `step` (at most 2^53). Collective. tensors are what this rank has: whole ones or
+ * pieces, one of a name. What several ranks have alike one of them writes, so that the bytes are spread; what
+ * nobody has, or two have in part, is CTRUN_E_MISMATCH. metadata: of rank 0. All are borrowed for the call.
+ *
+ * Returns the same on every rank: 0 when the checkpoint is on the disk. With async it is 0 when this rank's
+ * part is copied: the data may change then. How the writing ends is told by the next call: save waits for the
+ * one before and, when that failed, returns its error and saves nothing; the one after saves again. Fails with
+ * -EEXIST when a later step is there, which would be taken for the newest. Blocks, bounded by the group's
+ * deadline where it waits for others. */
+CTRUN_API int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
+                                const struct ctrun_tensor *tensors, size_t count,
+                                const struct ctrun_metadata *metadata,
+                                size_t metadata_count, struct ctrun_error *err);
+/* Waits until what was saved is on the disk; 0 when nothing is under way. Local. Returns the error of it,
+ * once. */
+CTRUN_API int ctrun_shards_wait(struct ctrun_shards *shards, struct ctrun_error *err);
+
+struct ctrun_shards_stats {
+    size_t size;    /* CTRUN_SHARDS_STATS_INIT */
+    uint64_t saves; /* that are on the disk */
+    uint64_t bytes; /* that this rank wrote at the last of them */
+    uint64_t
+        stall_ns; /* how long the last save() took, the wait for the one before it included */
+    uint64_t write_ns; /* from the copy, or the call, until it was on the disk */
+};
+#define CTRUN_SHARDS_STATS_INIT                                                        \
+    {                                                                                  \
+        sizeof(struct ctrun_shards_stats), 0, 0, 0, 0                                  \
+    }
+/* -EINVAL when out does not begin with its size. While a thread writes: of the save before. */
+CTRUN_API int ctrun_shards_get_stats(struct ctrun_shards *shards,
+                                     struct ctrun_shards_stats *out,
+                                     struct ctrun_error *err);
 
 #ifdef __cplusplus
 }

@@ -314,7 +314,7 @@ static void damaged_headers_are_refused(void **state)
         {"{" A("[0,8]") "}", 9, "1 bytes of data behind the last tensor"},
         {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
         {"{\"__metadata__\":{\"k\":1}}", 0, "'k' is not text"},
-        {"{\"__metadata__\":{\"ctrun.crc32\":\"0\"}," A("[0,8]") "}", 8,
+        {"{\"__metadata__\":{\"ctrun.crc32c\":\"0\"}," A("[0,8]") "}", 8,
          "has not one sum"},
     };
     struct folder *folder = *state;

@@ -1,0 +1,766 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sharded checkpoints: what one world saved any other loads, and whoever dies or fails at whichever
+ * system call, the newest complete checkpoint is whole. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/lib/ranks.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/include/ctrun.h"
+
+/* ---- The system calls that change a disk, each of which may be the last ------------------- */
+
+static struct {
+    unsigned at; /* the n-th from now; 0: none */
+    int error;   /* it fails with that; 0: SIGKILL in front of it */
+    unsigned count;
+    char trace[8192]; /* "write fsync ...", and the file's name after a rename */
+} fault;
+
+static bool is_struck(const char *name)
+{
+    size_t used = strlen(fault.trace);
+
+    (void)ct_format(fault.trace + used, sizeof fault.trace - used, "%s ", name);
+    if (++fault.count != fault.at)
+        return false;
+    if (!fault.error)
+        (void)kill(getpid(), SIGKILL);
+    errno = fault.error;
+    return true;
+}
+
+static bool is_file(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+ssize_t __real_write(int fd, const void *data, size_t length);
+ssize_t __wrap_write(int fd, const void *data, size_t length);
+ssize_t __wrap_write(int fd, const void *data, size_t length)
+{
+    if (!is_file(fd))
+        return __real_write(fd, data, length);
+    if (length > 1 && fault.at == fault.count + 1 && !fault.error)
+        (void)__real_write(fd, data, length / 2); /* in the middle of it */
+    return is_struck("write") ? -1 : __real_write(fd, data, length);
+}
+
+#define WRAP(name, parameters, arguments)                                              \
+    int __real_##name parameters;                                                      \
+    int __wrap_##name parameters;                                                      \
+    int __wrap_##name parameters                                                       \
+    {                                                                                  \
+        return is_struck(#name) ? -1 : __real_##name arguments;                        \
+    }
+WRAP(fsync, (int fd), (fd))
+WRAP(mkdir, (const char *path, mode_t mode), (path, mode))
+WRAP(linkat, (int from, const char *path, int to, const char *name, int flags),
+     (from, path, to, name, flags))
+WRAP(unlink, (const char *path), (path))
+WRAP(unlinkat, (int fd, const char *path, int flags), (fd, path, flags))
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    return is_struck(strstr(to, "manifest") ? "NAME" : "rename")
+               ? -1
+               : __real_rename(from, to);
+}
+
+/* ---- A model in pieces -------------------------------------------------------------------- */
+
+enum {
+    TENSORS = 4,
+    DATA_MAX = 64
+};
+struct part {
+    struct ctrun_tensor tensors[TENSORS];
+    union {
+        float f32[DATA_MAX];
+        int64_t i64[DATA_MAX];
+    } data[TENSORS];
+};
+
+/* The tensors: one that every rank has, rows, columns, and a list that is longer than most. */
+static const struct {
+    const char *name;
+    enum ctrun_dtype dtype;
+    int dims, split; /* the dimension that is cut; -1: none */
+    int64_t whole[2];
+} model[TENSORS] = {{"bias", CTRUN_F32, 1, -1, {5}},
+                    {"rows", CTRUN_F32, 2, 0, {7, 4}},
+                    {"columns", CTRUN_F32, 2, 1, {3, 8}},
+                    {"adam.flat", CTRUN_I64, 1, 0, {37}}};
+
+static int64_t value_of(uint64_t step, int tensor, int64_t element)
+{
+    return (int64_t)step * 1000 + tensor * 100 + element;
+}
+
+static void cut(struct part *part, int rank, int size)
+{
+    struct ctrun_tensor init = CTRUN_TENSOR_INIT;
+
+    memset(part->data, 0, sizeof part->data);
+    for (int t = 0; t < TENSORS; t++) {
+        struct ctrun_tensor *tensor = &part->tensors[t];
+        *tensor = init;
+        tensor->name = model[t].name;
+        tensor->dtype = model[t].dtype;
+        tensor->dims = model[t].dims;
+        tensor->data = &part->data[t];
+        for (int d = 0; d < tensor->dims; d++)
+            tensor->sizes[d] = tensor->whole[d] = model[t].whole[d];
+        if (model[t].split >= 0) {
+            const int64_t whole = model[t].whole[model[t].split];
+            const int64_t first = whole * rank / size, end = whole * (rank + 1) / size;
+            tensor->starts[model[t].split] = first;
+            tensor->sizes[model[t].split] = end - first;
+        }
+    }
+}
+
+/* Calls for each element of the part: where it is in data, and its number in the tensor. */
+static bool visit(struct part *part, uint64_t step, bool write)
+{
+    bool is_right = true;
+
+    for (int t = 0; t < TENSORS; t++) {
+        const struct ctrun_tensor *tensor = &part->tensors[t];
+        const int64_t columns = tensor->dims == 2 ? tensor->sizes[1] : 1;
+        for (int64_t i = 0; i < tensor->sizes[0] * columns; i++) {
+            const int64_t row = tensor->starts[0] + i / columns;
+            const int64_t element = tensor->dims == 2
+                                        ? row * tensor->whole[1] + tensor->starts[1] +
+                                              i % columns
+                                        : row;
+            const int64_t value = value_of(step, t, element);
+            if (write && tensor->dtype == CTRUN_F32)
+                part->data[t].f32[i] = (float)value;
+            else if (write)
+                part->data[t].i64[i] = value;
+            else
+                is_right &= tensor->dtype == CTRUN_F32
+                                ? part->data[t].f32[i] == (float)value
+                                : part->data[t].i64[i] == value;
+        }
+    }
+    return is_right;
+}
+
+/* ---- Worlds ------------------------------------------------------------------------------- */
+
+static char directory[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    memset(&fault, 0, sizeof fault);
+    (void)ct_copy(directory, sizeof directory, "/tmp/ctrun_shards_XXXXXX");
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int on_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    memset(&fault, 0, sizeof fault);
+    return nftw(directory, on_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void start_anew(void)
+{
+    void *none = NULL;
+
+    assert_int_equal(clear(&none), 0);
+    assert_int_equal(setup(&none), 0);
+}
+
+static int save(struct ctrun_shards *shards, struct part *part, uint64_t step,
+                struct ctrun_error *err)
+{
+    char text[24];
+    const struct ctrun_metadata metadata[] = {{"position", text}};
+
+    (void)ct_format(text, sizeof text, "%llu", (unsigned long long)step);
+    (void)visit(part, step, true);
+    return ctrun_shards_save(shards, step, part->tensors, TENSORS, metadata, 1, err);
+}
+
+struct job {
+    uint64_t first, last; /* steps */
+    struct ctrun_shards_options options;
+    int victim; /* the rank that `at` is for; -1: none */
+    unsigned at;
+    int error;
+    int expected; /* of the last save, on the ranks that live */
+};
+
+/* In a rank of `size`. */
+static int run_job(struct ctrun_group *group, int rank, int size, const struct job *job)
+{
+    struct ctrun_shards *shards;
+    struct ctrun_error err = {.code = 0};
+    struct part part;
+    int rc = 0;
+
+    CHECK_OK(ctrun_shards_open(&shards, directory, group, &job->options, &err));
+    cut(&part, rank, size);
+    for (uint64_t step = job->first; step <= job->last && rc == 0; step++) {
+        fault.count = 0;
+        fault.at = step == job->last && rank == job->victim ? job->at : 0;
+        fault.error = job->error;
+        rc = save(shards, &part, step, &err);
+        if (rc == 0)
+            rc = ctrun_shards_wait(shards, &err);
+    }
+    ctrun_shards_close(shards);
+    return rc;
+}
+
+static int body(int rank, void *context)
+{
+    const struct job *job = context;
+    const int size = ranks_place(rank, "a").world_size;
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_group *group;
+    int rc;
+
+    options.timeout_ms = 20000;
+    group = ranks_open(rank, "a", &options);
+    rc = run_job(group, rank, size, job);
+    ctrun_group_close(group);
+    return rc != job->expected;
+}
+
+/* The newest checkpoint, as each rank of a world of `size` loads it. Returns its step. */
+static uint64_t load_all(int size)
+{
+    struct ctrun_checkpoint *checkpoint;
+    struct ctrun_error err;
+    uint64_t step;
+
+    if (ctrun_checkpoint_open(&checkpoint, directory, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(ct_parse_u64(ctrun_checkpoint_metadata(checkpoint, "position"), 0,
+                                  UINT64_MAX, &step),
+                     0);
+    for (int rank = 0; rank < size; rank++) {
+        struct part part;
+        cut(&part, rank, size);
+        for (int t = 0; t < TENSORS; t++)
+            if (ctrun_checkpoint_load(checkpoint, &part.tensors[t], &err) < 0)
+                fail_msg("rank %d of %d: %s", rank, size, err.text);
+        assert_true(visit(&part, step, false));
+    }
+    ctrun_checkpoint_close(checkpoint);
+    return step;
+}
+
+static unsigned count_entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    unsigned count = 0;
+    struct dirent *entry;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)))
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+static void path_of(char path[256], uint64_t step, const char *file)
+{
+    (void)ct_format(path, 256, "%s/step-%016llu/%s", directory,
+                    (unsigned long long)step, file);
+}
+
+static const struct job three_steps = {
+    .first = 1, .last = 3, .options = CTRUN_SHARDS_OPTIONS_INIT, .victim = -1};
+
+static struct job job_of(uint64_t first, uint64_t last)
+{
+    struct job job = three_steps;
+
+    job.first = first;
+    job.last = last;
+    return job;
+}
+
+static void save_alone(uint64_t first, uint64_t last)
+{
+    const struct job job = job_of(first, last);
+
+    assert_int_equal(run_job(NULL, 0, 1, &job), 0);
+}
+
+/* ---- Stories ------------------------------------------------------------------------------ */
+
+static void what_one_world_saved_every_other_loads(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 4; size++) {
+        struct job job = job_of((uint64_t)size, (uint64_t)size);
+        assert_int_equal(ranks_run(size, body, &job), 0);
+        for (int other = 1; other <= 5; other++)
+            assert_int_equal(load_all(other), size);
+    }
+}
+
+static int share_body(int rank, void *context)
+{
+    static float data[4][64];
+    struct ctrun_tensor init = CTRUN_TENSOR_INIT, tensors[4];
+    struct ctrun_group *group = ranks_open(rank, "a", NULL);
+    struct ctrun_shards_stats stats = CTRUN_SHARDS_STATS_INIT;
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    static const char *const names[] = {"a", "b", "c", "d"};
+
+    (void)context;
+    for (int i = 0; i < 4; i++) {
+        tensors[i] = init;
+        tensors[i].name = names[i];
+        tensors[i].dims = 1;
+        tensors[i].sizes[0] = 64;
+        tensors[i].data = data[i];
+    }
+    CHECK_OK(ctrun_shards_open(&shards, directory, group, NULL, &err));
+    CHECK_OK(ctrun_shards_save(shards, 1, tensors, 4, NULL, 0, &err));
+    CHECK_OK(ctrun_shards_get_stats(shards, &stats, &err));
+    CHECK(stats.saves == 1 && stats.bytes > 2 * 256 && stats.bytes < 3 * 256 + 512);
+    ctrun_shards_close(shards);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void what_all_ranks_have_is_spread_over_them(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(2, share_body, NULL), 0);
+}
+
+/* Two ranks, each with rows [starts, starts + sizes) of "w"; `why` is what both are told. */
+struct wrong {
+    int64_t starts[2], sizes[2], whole[2];
+    int code;
+    const char *why;
+};
+
+static int wrong_body(int rank, void *context)
+{
+    const struct wrong *wrong = context;
+    struct ctrun_group *group = ranks_open(rank, "a", NULL);
+    struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
+    struct ctrun_shards *shards;
+    struct ctrun_error err = {.code = 0};
+    float data[16] = {0};
+
+    tensor.name = "w";
+    tensor.dims = 1;
+    tensor.data = data;
+    tensor.sizes[0] = wrong->sizes[rank];
+    tensor.starts[0] = wrong->starts[rank];
+    tensor.whole[0] = wrong->whole[rank];
+    CHECK_OK(ctrun_shards_open(&shards, directory, group, NULL, &err));
+    CHECK(ctrun_shards_save(shards, 1, &tensor, 1, NULL, 0, &err) == wrong->code);
+    if (!strstr(err.text, wrong->why)) {
+        fprintf(stderr, "'%s' should say '%s'\n", err.text, wrong->why);
+        return 1;
+    }
+    ctrun_shards_close(shards);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void pieces_that_are_no_whole_tensor_are_refused_on_every_rank(void **state)
+{
+    static struct wrong wrong[] = {
+        {{0, 3}, {4, 4}, {7, 7}, CTRUN_E_MISMATCH, "ranks 0 and 1 overlap"},
+        {{0, 5}, {4, 2}, {7, 7}, CTRUN_E_MISMATCH, "have 6 of its 7 elements"},
+        {{0, 4}, {4, 4}, {7, 8}, CTRUN_E_MISMATCH, "(7) on rank 0, and F32 (8) on"},
+        {{0, 4}, {4, 4}, {7, 7}, -EINVAL, "rank 1: tensor 'w': size 4 from 4 on, of 7"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(ranks_run(2, wrong_body, &wrong[i]), 0);
+}
+
+static void a_process_killed_at_any_call_leaves_the_newest_complete_one(void **state)
+{
+    unsigned calls = 0;
+
+    (void)state;
+    for (unsigned at = 1, status = 1; status != 0; at++) {
+        struct job job = three_steps;
+        pid_t pid = fork();
+
+        job.options.keep = 2;
+        job.victim = 0;
+        job.at = at;
+        if (pid == 0)
+            _exit(run_job(NULL, 0, 1, &job) == 0 ? 0 : 99);
+        assert_int_equal(waitpid(pid, (int *)&status, 0), pid);
+        if (status != 0)
+            assert_int_equal(WTERMSIG(status), SIGKILL);
+        assert_in_range(load_all(1), status ? 2 : 3, 3);
+        save_alone(4, 4); /* and the next one sweeps up what was left */
+        assert_int_equal(load_all(2), 4);
+        assert_in_range(count_entries(directory), 2, 3);
+        start_anew();
+        calls = at;
+    }
+    assert_true(calls > 10);
+}
+
+static void a_rank_killed_at_any_call_leaves_the_newest_complete_one(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 2; victim++) {
+        bool is_over = false;
+
+        for (unsigned at = 1; !is_over; at++) {
+            struct job job = job_of(1, 2);
+            int statuses[2];
+
+            job.victim = victim;
+            job.at = at;
+            job.expected = CTRUN_E_PEER_LOST;
+            (void)ranks_finish(ranks_start(2, body, &job), statuses);
+            is_over = !WIFSIGNALED(statuses[victim]);
+            assert_in_range(load_all(3), is_over ? 2 : 1, 2);
+            if (!is_over)
+                assert_int_equal(statuses[!victim], 0);
+            start_anew();
+        }
+    }
+}
+
+/* Every call may fail: either the save says so on all ranks, or it did not matter. */
+static void a_failing_call_is_told_and_harms_nothing(void **state)
+{
+    unsigned failed = 0;
+
+    (void)state;
+    for (unsigned at = 1; at < 40; at++) {
+        struct job job = job_of(1, 2);
+        int rc;
+
+        job.victim = 0;
+        job.at = at;
+        job.error = EIO;
+        rc = run_job(NULL, 0, 1, &job);
+        if (rc < 0)
+            assert_int_equal(rc, -EIO);
+        failed += rc < 0;
+        assert_in_range(load_all(1), rc < 0 ? 1 : 2, 2);
+        memset(&fault, 0, sizeof fault);
+        save_alone(3, 3);
+        assert_int_equal(load_all(1), 3);
+        start_anew();
+    }
+    assert_true(failed > 5);
+}
+
+static void the_manifest_is_named_after_everything_is_on_the_disk(void **state)
+{
+    char *at;
+
+    (void)state;
+    memset(&fault, 0, sizeof fault);
+    save_alone(1, 1);
+    at = strstr(fault.trace, "write ");
+    assert_non_null(
+        at); /* the shard: synced, named, its folder synced; then the outer folder */
+    at = strstr(at,
+                "fsync unlink linkat rename fsync fsync write fsync unlink linkat NAME "
+                "fsync ");
+    if (!at)
+        fail_msg("%s", fault.trace);
+}
+
+static void the_newest_stay(void **state)
+{
+    struct job job = job_of(1, 5);
+
+    (void)state;
+    job.options.keep = 2;
+    assert_int_equal(run_job(NULL, 0, 1, &job), 0);
+    assert_int_equal(count_entries(directory), 2);
+    job = job_of(6, 9);
+    job.options.keep = 0;
+    assert_int_equal(run_job(NULL, 0, 1, &job), 0);
+    assert_int_equal(count_entries(directory), 6);
+    assert_int_equal(load_all(1), 9);
+}
+
+static void what_others_put_beside_it_stays(void **state)
+{
+    char path[256];
+
+    (void)state;
+    save_alone(1, 1);
+    path_of(path, 1, "notes.txt");
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    save_alone(2, 5);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(load_all(1), 5);
+}
+
+static void the_same_step_again_replaces_it(void **state)
+{
+    char path[256];
+    struct job job = job_of(7, 7);
+
+    (void)state;
+    save_alone(7, 7);
+    assert_int_equal(ranks_run(2, body, &job), 0);
+    assert_int_equal(load_all(1), 7);
+    path_of(path, 7, "");
+    assert_int_equal(count_entries(path), 3); /* two shards and the manifest */
+}
+
+static void an_earlier_step_than_the_newest_is_refused(void **state)
+{
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    struct part part;
+
+    (void)state;
+    save_alone(8, 8);
+    cut(&part, 0, 1);
+    assert_int_equal(ctrun_shards_open(&shards, directory, NULL, NULL, &err), 0);
+    assert_int_equal(save(shards, &part, 7, &err), -EEXIST);
+    assert_non_null(strstr(err.text, "step 8 is there already"));
+    ctrun_shards_close(shards);
+    assert_int_equal(load_all(1), 8);
+}
+
+static void in_the_background_data_may_change_and_errors_come_later(void **state)
+{
+    struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    struct part part;
+
+    (void)state;
+    options.async = true;
+    cut(&part, 0, 1);
+    assert_int_equal(ctrun_shards_open(&shards, directory, NULL, &options, &err), 0);
+    assert_int_equal(save(shards, &part, 1, &err), 0);
+    memset(part.data, 0xff, sizeof part.data);
+    assert_int_equal(ctrun_shards_wait(shards, &err), 0);
+    assert_int_equal(load_all(1), 1);
+    fault.count = 0;
+    fault.at = 4;
+    fault.error = ENOSPC;
+    assert_int_equal(save(shards, &part, 2, &err), 0);
+    assert_int_equal(save(shards, &part, 3, &err), -ENOSPC);
+    assert_non_null(strstr(err.text, "step 2"));
+    assert_int_equal(save(shards, &part, 3, &err), 0);
+    ctrun_shards_close(shards);
+    assert_int_equal(load_all(1), 3);
+}
+
+static void ranks_save_in_the_background_together(void **state)
+{
+    struct job job = three_steps;
+
+    (void)state;
+    job.options.async = true;
+    assert_int_equal(ranks_run(3, body, &job), 0);
+    assert_int_equal(load_all(2), 3);
+}
+
+static size_t slurp(const char *path, uint8_t *to, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = read(fd, to, size);
+
+    assert_true(n > 0);
+    close(fd);
+    return (size_t)n;
+}
+
+static void spill(const char *path, const void *data, size_t length)
+{
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+
+    assert_int_equal(__real_write(fd, data, length), length);
+    close(fd);
+}
+
+/* Opens and loads everything: 0, or the first error. */
+static int load_code(struct ctrun_error *err)
+{
+    struct ctrun_checkpoint *checkpoint;
+    struct part part;
+    int rc = ctrun_checkpoint_open(&checkpoint, directory, err);
+
+    if (rc < 0)
+        return rc;
+    cut(&part, 0, 1);
+    for (int t = 0; t < TENSORS && rc == 0; t++)
+        rc = ctrun_checkpoint_load(checkpoint, &part.tensors[t], err);
+    ctrun_checkpoint_close(checkpoint);
+    return rc;
+}
+
+static void every_damaged_or_missing_byte_is_noticed(void **state)
+{
+    uint8_t bytes[8192];
+    char path[256], folder[256], name[256] = "";
+    struct ctrun_error err;
+    struct dirent *entry;
+    DIR *dir;
+
+    (void)state;
+    save_alone(1, 1);
+    path_of(folder, 1, "");
+    dir = opendir(folder);
+    while ((entry = readdir(dir))) {
+        size_t length;
+        if (entry->d_name[0] == '.')
+            continue;
+        (void)ct_copy(name, sizeof name, entry->d_name);
+        path_of(path, 1, name);
+        length = slurp(path, bytes, sizeof bytes);
+        for (size_t i = 0; i < length; i++) {
+            bytes[i] ^= 0x20;
+            spill(path, bytes, length);
+            assert_int_equal(load_code(&err), CTRUN_E_BAD_CHECKPOINT);
+            bytes[i] ^= 0x20;
+        }
+        for (size_t i = 0; i < length; i += 7) {
+            spill(path, bytes, i);
+            assert_int_equal(load_code(&err), CTRUN_E_BAD_CHECKPOINT);
+        }
+        spill(path, bytes, length);
+        assert_int_equal(load_code(&err), 0);
+    }
+    closedir(dir);
+    assert_int_equal(__real_unlink(path), 0);
+    if (strstr(name, "shard-")) {
+        assert_int_equal(load_code(&err), CTRUN_E_BAD_CHECKPOINT);
+        assert_non_null(strstr(err.text, name));
+    } else {
+        assert_int_equal(load_code(&err), -ENOENT);
+    }
+}
+
+static void module_prefix_is_added_or_dropped(void **state)
+{
+    struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
+    struct ctrun_checkpoint *checkpoint;
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    float value = 3;
+
+    (void)state;
+    tensor.name = "module.a";
+    tensor.data = &value;
+    assert_int_equal(ctrun_shards_open(&shards, directory, NULL, NULL, &err), 0);
+    assert_int_equal(ctrun_shards_save(shards, 1, &tensor, 1, NULL, 0, &err), 0);
+    ctrun_shards_close(shards);
+    value = 0;
+    tensor.name = "a";
+    assert_int_equal(ctrun_checkpoint_open(&checkpoint, directory, &err), 0);
+    assert_int_equal(ctrun_checkpoint_load(checkpoint, &tensor, &err), 0);
+    assert_true(value == 3);
+    tensor.dtype = CTRUN_I32;
+    assert_int_equal(ctrun_checkpoint_load(checkpoint, &tensor, &err),
+                     CTRUN_E_BAD_CHECKPOINT);
+    assert_non_null(strstr(err.text, "is F32 () there, I32 () is wanted"));
+    tensor.name = "b";
+    assert_int_equal(ctrun_checkpoint_load(checkpoint, &tensor, &err),
+                     CTRUN_E_BAD_CHECKPOINT);
+    ctrun_checkpoint_close(checkpoint);
+}
+
+static void a_folder_without_a_checkpoint_is_like_no_file(void **state)
+{
+    struct ctrun_checkpoint *checkpoint;
+    struct ctrun_error err;
+
+    (void)state;
+    assert_int_equal(ctrun_checkpoint_open(&checkpoint, directory, &err), -ENOENT);
+    assert_null(checkpoint);
+}
+
+static void every_failing_allocation_is_survived(void **state)
+{
+    int rc = -1;
+
+    (void)state;
+    save_alone(1, 1);
+    for (size_t n = 1; rc < 0; n++) {
+        struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+        struct ctrun_shards *shards;
+        struct ctrun_error err;
+        struct part part;
+
+        options.async = true;
+        cut(&part, 0, 1);
+        ct_alloc_fail_at(n);
+        rc = ctrun_shards_open(&shards, directory, NULL, &options, &err);
+        if (rc == 0)
+            rc = save(shards, &part, 2, &err);
+        if (rc == 0)
+            rc = ctrun_shards_wait(shards, &err);
+        ct_alloc_fail_at(0);
+        if (rc < 0)
+            assert_int_equal(rc, -ENOMEM);
+        ctrun_shards_close(shards);
+        assert_int_equal(load_all(1), rc < 0 ? 1 : 2);
+    }
+}
+
+#define story(name) cmocka_unit_test_setup_teardown(name, setup, clear)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        story(what_one_world_saved_every_other_loads),
+        story(what_all_ranks_have_is_spread_over_them),
+        story(pieces_that_are_no_whole_tensor_are_refused_on_every_rank),
+        story(a_process_killed_at_any_call_leaves_the_newest_complete_one),
+        story(a_rank_killed_at_any_call_leaves_the_newest_complete_one),
+        story(a_failing_call_is_told_and_harms_nothing),
+        story(the_manifest_is_named_after_everything_is_on_the_disk),
+        story(the_newest_stay),
+        story(what_others_put_beside_it_stays),
+        story(the_same_step_again_replaces_it),
+        story(an_earlier_step_than_the_newest_is_refused),
+        story(in_the_background_data_may_change_and_errors_come_later),
+        story(ranks_save_in_the_background_together),
+        story(every_damaged_or_missing_byte_is_noticed),
+        story(module_prefix_is_added_or_dropped),
+        story(a_folder_without_a_checkpoint_is_like_no_file),
+        story(every_failing_allocation_is_survived),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

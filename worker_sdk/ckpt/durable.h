@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that are there whole or not at all, after a crash of the process or of the machine.
+ *
+ * The bytes go into a file without a name in the same directory, fsync, a temporary name, rename, fsync
+ * of the directory. A failure at any step leaves the old file and no temporary one, and so does SIGKILL
+ * while bytes are written. A file system without nameless files (NFS) gets the temporary name at once.
+ * All of it blocks on the disk. */
+#ifndef CT_CKPT_DURABLE_H
+#define CT_CKPT_DURABLE_H
+
+#include <sys/uio.h>
+
+#include "worker_sdk/include/ctrun.h"
+
+/* Replaces the file at path by these parts, one behind the other. 0 or a negative errno. */
+int ct_durable_write(const char *path, const struct iovec *parts, size_t count,
+                     struct ctrun_error *err);
+/* What was named in the directory stays named. 0 or -errno. */
+int ct_durable_sync_directory(const char *directory);
+
+#endif

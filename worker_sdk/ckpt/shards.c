@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/ckpt/shards.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/ckpt/durable.h"
+#include "worker_sdk/ckpt/folder.h"
+#include "worker_sdk/ckpt/tensor_file.h"
+
+static const uint64_t step_max = 1ull << 53; /* a double has it exactly */
+
+enum {
+    COPY_ALIGN = 64
+};
+
+/* ---- Opening ---- */
+
+int ctrun_shards_open(struct ctrun_shards **out, const char *directory,
+                      struct ctrun_group *group,
+                      const struct ctrun_shards_options *given, struct ctrun_error *err)
+{
+    struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    struct ctrun_shards *shards;
+    int rc;
+
+    *out = NULL;
+    if (given && (rc = ct_sized_read(&options, sizeof options, given,
+                                     "CTRUN_SHARDS_OPTIONS_INIT", err)) < 0)
+        return (void)ct_wrap(err, "checkpoints %s: options", directory), rc;
+    if (mkdir(directory, 0777) < 0 && errno != EEXIST)
+        return ct_fail(err, -errno, "checkpoints %s: %s", directory, strerror(errno));
+    if (!(shards = ct_zalloc(sizeof *shards)))
+        return ct_fail(err, -ENOMEM, "checkpoints %s: out of memory", directory);
+    shards->options = options;
+    shards->stats = (struct ctrun_shards_stats)CTRUN_SHARDS_STATS_INIT;
+    shards->size = group ? ctrun_group_size(group) : 1;
+    shards->rank = group ? ctrun_group_rank(group) : 0;
+    shards->group = shards->size > 1 ? group : NULL;
+    shards->words = ct_zalloc_array((size_t)shards->size, sizeof *shards->words);
+    shards->lengths = ct_zalloc_array((size_t)shards->size, sizeof *shards->lengths);
+    shards->directory = ct_strdup(directory);
+    if (!shards->words || !shards->lengths || !shards->directory) {
+        ctrun_shards_close(shards);
+        return ct_fail(err, -ENOMEM, "checkpoints %s: out of memory", directory);
+    }
+    *out = shards;
+    return 0;
+}
+
+static void save_deinit(struct ct_shards_save *save)
+{
+    ct_plan_deinit(&save->plan);
+    free(save->tensors);
+    free(save->metadata);
+    *save = (struct ct_shards_save){.step = 0};
+}
+
+void ctrun_shards_close(struct ctrun_shards *shards)
+{
+    if (!shards)
+        return;
+    (void)ctrun_shards_wait(shards, NULL); /* the error is for who asks before */
+    free(shards->directory);
+    free(shards->words);
+    free(shards->lengths);
+    free(shards->copy);
+    free(shards);
+}
+
+/* ---- Writing: in the call or in the thread ---- */
+
+static int write_shard(struct ctrun_shards *shards, uint64_t *values,
+                       struct ctrun_error *err)
+{
+    struct ct_shards_save *save = &shards->save;
+    char path[PATH_MAX], name[CT_MANIFEST_SHARD_NAME_MAX];
+    uint32_t header_crc = 0;
+    int rc;
+
+    if (ct_folder_path(path, shards->directory, save->step, "") < 0 ||
+        (mkdir(path, 0777) < 0 && errno != EEXIST))
+        return ct_fail(err, -errno, "%s: %s", path, strerror(errno));
+    if (save->count == 0)
+        return 0;
+    (void)ct_format(name, sizeof name, "shard-%05d-of-%05d-%s.safetensors",
+                    shards->rank, shards->size, save->tag);
+    if (ct_folder_path(path, shards->directory, save->step, name) < 0)
+        return ct_fail(err, -ENAMETOOLONG, "%s: the name is too long",
+                       shards->directory);
+    rc = ct_tensor_file_write(path, save->tensors, save->count, NULL, 0, &save->bytes,
+                              &header_crc, err);
+    values[0] = save->bytes;
+    values[1] = header_crc;
+    return rc;
+}
+
+/* Of what all ranks said of their shards: those with bytes, which rank 0 must see. shard_of: the index of each
+ * rank's. */
+static int list_shards(const struct ctrun_shards *shards, struct ct_manifest *manifest,
+                       uint32_t *shard_of, struct ctrun_error *err)
+{
+    const struct ct_shards_save *save = &shards->save;
+
+    for (int r = 0; r < shards->size; r++) {
+        struct ct_manifest_shard *shard = &manifest->shards[manifest->shard_count];
+        char path[PATH_MAX];
+        struct stat st;
+
+        shard->bytes = shards->words[r].values[0];
+        shard->header_crc = (uint32_t)shards->words[r].values[1];
+        if (shard->bytes == 0)
+            continue;
+        (void)ct_format(shard->file, sizeof shard->file,
+                        "shard-%05d-of-%05d-%s.safetensors", r, shards->size,
+                        save->tag);
+        if (ct_folder_path(path, shards->directory, save->step, shard->file) < 0 ||
+            stat(path, &st) < 0 || (uint64_t)st.st_size != shard->bytes)
+            return ct_fail(err, -ENOENT,
+                           "%s: rank %d wrote %llu bytes there, which rank 0 does not "
+                           "see: all ranks need the same file system",
+                           path, r, (unsigned long long)shard->bytes);
+        shard_of[r] = (uint32_t)manifest->shard_count++;
+    }
+    return 0;
+}
+
+static int write_manifest(const struct ctrun_shards *shards,
+                          const struct ct_manifest *manifest, struct ctrun_error *err)
+{
+    const struct ct_shards_save *save = &shards->save;
+    char path[PATH_MAX], *text = NULL;
+    struct iovec part = {.iov_base = NULL};
+    int rc = ct_manifest_encode(&text, &part.iov_len, manifest, save->metadata,
+                                save->metadata_count);
+
+    if (rc == -E2BIG)
+        return ct_fail(err, rc, "too many tensors: the manifest exceeds %d bytes",
+                       CT_MANIFEST_MAX_BYTES);
+    if (rc < 0)
+        return ct_fail(err, rc, "out of memory");
+    part.iov_base = text;
+    /* The folder's own name first: a manifest that lasts in a folder that does not is none. */
+    if (ct_folder_path(path, shards->directory, save->step, CT_MANIFEST_FILE) < 0)
+        rc = ct_fail(err, -ENAMETOOLONG, "the name is too long");
+    else if ((rc = ct_durable_sync_directory(shards->directory)) < 0)
+        rc = ct_fail(err, rc, "sync the directory: %s", strerror(-rc));
+    else
+        rc = ct_durable_write(path, &part, 1, err);
+    free(text);
+    return rc;
+}
+
+/* Rank 0, when all shards are on the disk. */
+static int commit(const struct ctrun_shards *shards, struct ctrun_error *err)
+{
+    const struct ct_plan *plan = &shards->save.plan;
+    struct ct_manifest manifest = {
+        .step = shards->save.step,
+        .shards = ct_zalloc_array((size_t)shards->size, sizeof *manifest.shards),
+        .pieces = ct_zalloc_array(plan->count, sizeof *manifest.pieces)};
+    uint32_t *shard_of = ct_zalloc_array((size_t)shards->size, sizeof *shard_of);
+    int rc = manifest.shards && manifest.pieces && shard_of
+                 ? list_shards(shards, &manifest, shard_of, err)
+                 : ct_fail(err, -ENOMEM, "out of memory");
+
+    for (; rc == 0 && manifest.piece_count < plan->count; manifest.piece_count++) {
+        struct ct_piece *piece = &manifest.pieces[manifest.piece_count];
+        *piece = plan->entries[manifest.piece_count].piece;
+        piece->owner = shard_of[piece->owner];
+    }
+    if (rc == 0 && (rc = write_manifest(shards, &manifest, err)) == 0)
+        ct_folder_prune(shards->directory, &manifest, shards->options.keep);
+    free(shard_of);
+    ct_manifest_deinit(&manifest);
+    return rc;
+}
+
+static void *write_all(void *context)
+{
+    struct ctrun_shards *shards = context;
+    struct ct_shards_save *save = &shards->save;
+    uint64_t values[CT_SHARDS_VALUES] = {0};
+    int rc = write_shard(shards, values, &save->err);
+
+    if ((rc = ct_shards_agree(shards, rc, values, &save->err)) == 0) {
+        if (shards->rank == 0)
+            rc = commit(shards, &save->err);
+        rc = ct_shards_agree(shards, rc, NULL, &save->err);
+    }
+    if (rc < 0)
+        (void)ct_wrap(&save->err, "save checkpoint %s: step %llu", shards->directory,
+                      (unsigned long long)save->step);
+    save->rc = rc;
+    save->write_ns = ct_now_ns() - save->begin_ns;
+    return NULL;
+}
+
+/* ---- The call ---- */
+
+/* Where the next `bytes` of the copy go; with a NULL copy it only counts. */
+static void *take(uint8_t *copy, size_t *used, size_t bytes)
+{
+    void *at = copy ? copy + *used : NULL;
+
+    *used += (bytes + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
+    return at;
+}
+
+static void copy_bytes(void **at, const void *from, uint8_t *copy, size_t *used,
+                       size_t bytes)
+{
+    void *to = take(copy, used, bytes);
+
+    if (!to)
+        return;
+    if (bytes)
+        memcpy(to, from, bytes);
+    *at = to;
+}
+
+static void copy_text(const char **at, uint8_t *copy, size_t *used)
+{
+    void *to = NULL;
+
+    copy_bytes(&to, *at, copy, used, strlen(*at) + 1);
+    if (to)
+        *at = to;
+}
+
+static size_t tensor_bytes(const struct ctrun_tensor *tensor)
+{
+    size_t bytes = ctrun_dtype_size(tensor->dtype);
+
+    for (int i = 0; i < tensor->dims; i++)
+        bytes *= (size_t)tensor->sizes[i];
+    return bytes;
+}
+
+/* Everything that the save borrows. Returns how many bytes that takes; with a NULL copy nothing is moved. */
+static size_t copy_save(struct ct_shards_save *save, uint8_t *copy)
+{
+    size_t used = 0;
+
+    for (size_t i = 0; i < save->count; i++) {
+        copy_text(&save->tensors[i].name, copy, &used);
+        copy_bytes(&save->tensors[i].data, save->tensors[i].data, copy, &used,
+                   tensor_bytes(&save->tensors[i]));
+    }
+    for (size_t i = 0; i < save->metadata_count; i++) {
+        copy_text(&save->metadata[i].key, copy, &used);
+        copy_text(&save->metadata[i].value, copy, &used);
+    }
+    return used;
+}
+
+/* The memory is kept for the next save: its pages are there then. */
+static int copy_all(struct ctrun_shards *shards, struct ctrun_error *err)
+{
+    const size_t bytes = copy_save(&shards->save, NULL);
+
+    if (bytes > shards->copy_bytes) {
+        free(shards->copy);
+        shards->copy_bytes = 0;
+        if (!(shards->copy = ct_zalloc(bytes)))
+            return ct_fail(err, -ENOMEM, "out of memory for a copy of %zu bytes",
+                           bytes);
+        shards->copy_bytes = bytes;
+    }
+    (void)copy_save(&shards->save, shards->copy);
+    return 0;
+}
+
+/* What this rank writes of what it has, and the metadata. */
+static int take_part(struct ctrun_shards *shards, const uint8_t *flags,
+                     const struct ctrun_tensor *tensors, size_t count,
+                     const struct ctrun_metadata *metadata, size_t metadata_count,
+                     struct ctrun_error *err)
+{
+    struct ct_shards_save *save = &shards->save;
+
+    save->tensors = ct_zalloc_array(count, sizeof *save->tensors);
+    save->metadata = ct_zalloc_array(metadata_count, sizeof *save->metadata);
+    if (!save->tensors || !save->metadata)
+        return ct_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < count; i++)
+        if (flags[i]) {
+            save->tensors[save->count] = tensors[i];
+            memset(save->tensors[save->count++].whole, 0, sizeof tensors->whole);
+        }
+    for (size_t i = 0; i < metadata_count && shards->rank == 0; i++)
+        save->metadata[save->metadata_count++] = metadata[i];
+    return shards->options.async ? copy_all(shards, err) : 0;
+}
+
+static int start_thread(struct ctrun_shards *shards)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own */
+    rc = pthread_create(&shards->thread, NULL, write_all, shards);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    shards->is_writing = rc == 0;
+    return -rc;
+}
+
+/* Takes over how the save that was written ended. */
+static int finish(struct ctrun_shards *shards, struct ctrun_error *err)
+{
+    struct ct_shards_save *save = &shards->save;
+    const int rc = save->rc;
+
+    if (rc < 0 && err)
+        *err = save->err;
+    if (rc == 0) {
+        shards->stats.saves++;
+        shards->stats.bytes = save->bytes;
+        shards->stats.write_ns = save->write_ns;
+    }
+    save_deinit(save);
+    return rc;
+}
+
+int ctrun_shards_wait(struct ctrun_shards *shards, struct ctrun_error *err)
+{
+    if (!shards->is_writing)
+        return 0;
+    pthread_join(shards->thread, NULL);
+    shards->is_writing = false;
+    return finish(shards, err);
+}
+
+/* Until the data may change. */
+static int save_begin(struct ctrun_shards *shards, const struct ctrun_tensor *given,
+                      size_t count, const struct ctrun_metadata *metadata,
+                      size_t metadata_count, struct ctrun_error *err)
+{
+    static const struct ctrun_tensor defaults = CTRUN_TENSOR_INIT;
+    uint8_t *flags = NULL;
+    void *list = NULL;
+    int rc = ct_sized_read_array(&list, &defaults, sizeof defaults, given, count,
+                                 "CTRUN_TENSOR_INIT", err);
+
+    if (rc == 0 && shards->save.step > step_max)
+        rc = ct_fail(err, -EINVAL, "more than 2^53");
+    if ((rc = ct_shards_plan(shards, &flags, rc, list, count, err)) == 0) {
+        rc = take_part(shards, flags, list, count, metadata, metadata_count, err);
+        rc = ct_shards_agree(shards, rc, NULL, err);
+    }
+    free(flags);
+    free(list);
+    return rc;
+}
+
+int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
+                      const struct ctrun_tensor *tensors, size_t count,
+                      const struct ctrun_metadata *metadata, size_t metadata_count,
+                      struct ctrun_error *err)
+{
+    const uint64_t begin_ns = ct_now_ns();
+    int rc = ctrun_shards_wait(shards, err);
+
+    if (rc < 0)
+        return rc;
+    shards->save.step = step;
+    if ((rc = save_begin(shards, tensors, count, metadata, metadata_count, err)) < 0) {
+        save_deinit(&shards->save);
+        return (void)ct_wrap(err, "save checkpoint %s: step %llu", shards->directory,
+                             (unsigned long long)step),
+               rc;
+    }
+    shards->save.begin_ns = shards->options.async ? ct_now_ns() : begin_ns;
+    /* Without a thread the call writes: all ranks meet in it the same. */
+    if (!shards->options.async || start_thread(shards) < 0) {
+        (void)write_all(shards);
+        rc = finish(shards, err);
+    }
+    shards->stats.stall_ns = ct_now_ns() - begin_ns;
+    return rc;
+}
+
+int ctrun_shards_get_stats(struct ctrun_shards *shards, struct ctrun_shards_stats *out,
+                           struct ctrun_error *err)
+{
+    return ct_sized_write(out, &shards->stats, sizeof shards->stats,
+                          "CTRUN_SHARDS_STATS_INIT", err);
+}
