@@ -27,6 +27,14 @@ def test_the_example_runs(box, name, n):
     assert wanted in run.out and "worker socket" not in run.err, run
 
 
+def test_a_checkpoint_of_one_world_is_gone_on_with_by_others(box):
+    folder = box.path("checkpoints")
+    for run, n in enumerate((3, 1, 2), 1):
+        said = box.ctrun("--standalone", f"--nproc-per-node={n}", ctrun.program("10_checkpoint"), folder)
+        assert said.code == 0 and f"step {20 * run}: the sum is {20000 * run}" in said.out, said
+    assert len(list(folder.iterdir())) == 3
+
+
 PRINT = '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK, node $GROUP_RANK: $*"\n'
 SAID = sorted(f"rank {rank} of 4, local {rank % 2}, node {rank // 2}: --lr 0.1"
               for rank in range(4))

@@ -35,3 +35,18 @@ def test_samplers_deal_what_distributed_sampler_deals(story):
 
 def test_checkpoints_are_read_by_others_and_read_others(story):
     story("checkpoints")
+
+
+@pytest.mark.parametrize("python", ["debian", "newer"])
+def test_torch_loads_what_the_ranks_of_a_world_saved(box, python):
+    """The example of it, with a reader of the format in place of the package safetensors."""
+    run = box.ctrun("--standalone", "--nproc-per-node=3", ctrun.program("10_checkpoint"), box.path("shards"))
+    assert run.code == 0, run
+    box.path("reader/safetensors").mkdir(parents=True)
+    box.write("reader/safetensors/torch.py", "from sdk_torch import read\n\n\ndef load_file(path):\n"
+              "    return read(path)[0]\n")
+    run = box.run(interpreter(python), "-B", ctrun.ROOT / "examples/pytorch/load_shards.py", box.path("shards"),
+                  env={"PYTHONPATH": f"{box.path('reader')}:{SCRIPT.parent}"}, seconds=120)
+    assert run.code == 0, run
+    assert run.out == ("step 20: {'next_step': '20'}\n"
+                       "state: torch.float32 (1000,), the sum is 20000\n"), run

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sharded checkpoints: every rank has a slice of the state and writes it in the background, and a run
+ * that is started again, with as many workers or others, goes on where the last one was.
+ *
+ *     cc 10_checkpoint.c -o checkpoint $(pkg-config --cflags --libs ctrun)
+ *     ctrun --standalone --nproc-per-node=3 ./checkpoint FOLDER
+ *     ctrun --standalone --nproc-per-node=2 ./checkpoint FOLDER */
+#include <ctrun.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    ELEMENTS = 1000, /* of the state, over all ranks */
+    STEPS = 20,      /* of one run */
+    SAVE_STEPS = 5
+};
+
+static float slice[ELEMENTS]; /* of which this rank has the first `count` */
+static struct ctrun_tensor state = CTRUN_TENSOR_INIT;
+
+/* Our slice of the newest checkpoint, and the step after it. Nothing is there at the first start. */
+static int load(const char *folder, uint64_t *step, struct ctrun_error *err)
+{
+    struct ctrun_checkpoint *checkpoint;
+    int rc = ctrun_checkpoint_open(&checkpoint, folder, err);
+
+    if (rc == -ENOENT)
+        return 0;
+    if (rc < 0)
+        return rc;
+    *step = strtoull(ctrun_checkpoint_metadata(checkpoint, "next_step"), NULL, 10);
+    rc = ctrun_checkpoint_load(checkpoint, &state, err);
+    ctrun_checkpoint_close(checkpoint);
+    return rc;
+}
+
+static int save(struct ctrun_shards *shards, uint64_t next_step,
+                struct ctrun_error *err)
+{
+    char text[24];
+    const struct ctrun_metadata metadata[] = {{"next_step", text}};
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)next_step);
+    return ctrun_shards_save(shards, next_step, &state, 1, metadata, 1, err);
+}
+
+int main(int argc, char **argv)
+{
+    const char *folder = argc > 1 ? argv[1] : "checkpoints";
+    struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    struct ctrun_session *session;
+    struct ctrun_group *world, *savers;
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    uint64_t step = 0, end;
+    double sum = 0;
+
+    options.async = true; /* its thread has a group of its own */
+    if (ctrun_open(&session, NULL, &err) < 0 ||
+        ctrun_group_open(&world, session, NULL, &err) < 0 ||
+        ctrun_group_split(&savers, session, world, 0, NULL, &err) < 0 ||
+        ctrun_shards_open(&shards, folder, savers, &options, &err) < 0)
+        return ctrun_fail_worker(&err);
+    state.name = "state";
+    state.data = slice;
+    state.dims = 1;
+    state.whole[0] = ELEMENTS;
+    state.starts[0] = ELEMENTS * ctrun_rank(session) / ctrun_world_size(session);
+    state.sizes[0] = ELEMENTS * (ctrun_rank(session) + 1) / ctrun_world_size(session) -
+                     state.starts[0];
+    if (load(folder, &step, &err) < 0)
+        return ctrun_fail_worker(&err);
+    for (end = step + STEPS; step < end && !ctrun_should_stop(session);) {
+        for (int64_t i = 0; i < state.sizes[0]; i++)
+            slice[i] += 1; /* what a step of training does */
+        ctrun_step(session, step++);
+        if (step % SAVE_STEPS == 0 && save(shards, step, &err) < 0)
+            return ctrun_fail_worker(&err);
+    }
+    for (int64_t i = 0; i < state.sizes[0]; i++)
+        sum += (double)slice[i];
+    if (ctrun_shards_wait(shards, &err) < 0 || /* the last one is on the disk */
+        ctrun_all_reduce(world, &sum, &sum, 1, CTRUN_F64, CTRUN_SUM, NULL, &err) < 0)
+        return ctrun_fail_worker(&err);
+    if (ctrun_rank(session) == 0)
+        printf("step %llu: the sum is %.0f\n", (unsigned long long)step, sum);
+    ctrun_shards_close(shards);
+    ctrun_group_close(savers);
+    ctrun_group_close(world);
+    ctrun_close(session);
+    return 0;
+}
