@@ -65,7 +65,7 @@ static void find_addresses(const struct elf_source *source, const Elf64_Ehdr *he
     }
 }
 
-/* ---- Functions ------------------------------------------------------------------------ */
+/* ---- Tables --------------------------------------------------------------------------- */
 
 static bool read_section(const struct elf_source *source, const Elf64_Ehdr *header,
                          uint64_t number, Elf64_Shdr *section)
@@ -100,6 +100,39 @@ static bool find_tables(const struct elf_source *source, const Elf64_Ehdr *heade
     return false;
 }
 
+/* Calls visit for each symbol until it says true; true when one did. */
+static bool scan_symbols(const struct elf_source *source, const Elf64_Shdr *table,
+                         Elf64_Sym *piece,
+                         bool (*visit)(void *context, const Elf64_Sym *symbol),
+                         void *context)
+{
+    uint64_t left = table->sh_size / sizeof *piece;
+    uint64_t at = table->sh_offset;
+
+    if (left > SYMBOLS_MAX)
+        left = SYMBOLS_MAX;
+    while (left > 0) {
+        const size_t n = left < PIECE_SYMBOLS ? (size_t)left : PIECE_SYMBOLS;
+
+        if (!source->read(source->context, at, piece, n * sizeof *piece))
+            return false;
+        for (size_t i = 0; i < n; i++)
+            if (visit(context, &piece[i]))
+                return true;
+        at += n * sizeof *piece;
+        left -= n;
+    }
+    return false;
+}
+
+/* ---- Functions ------------------------------------------------------------------------ */
+
+struct function_search {
+    const struct elf_place *places;
+    int count;
+    struct best best[PLACES_MAX];
+};
+
 static bool is_function(const Elf64_Sym *symbol)
 {
     const unsigned type = ELF64_ST_TYPE(symbol->st_info);
@@ -125,26 +158,13 @@ static void compare(const Elf64_Sym *symbol, const struct elf_place *place,
     *best = (struct best){symbol->st_value, symbol->st_name, true, has_size};
 }
 
-static void scan_symbols(const struct elf_source *source, const Elf64_Shdr *table,
-                         Elf64_Sym *piece, const struct elf_place *places, int count,
-                         struct best *best)
+static bool look_at_function(void *context, const Elf64_Sym *symbol)
 {
-    uint64_t left = table->sh_size / sizeof *piece;
-    uint64_t at = table->sh_offset;
+    struct function_search *search = context;
 
-    if (left > SYMBOLS_MAX)
-        left = SYMBOLS_MAX;
-    while (left > 0) {
-        const size_t n = left < PIECE_SYMBOLS ? (size_t)left : PIECE_SYMBOLS;
-
-        if (!source->read(source->context, at, piece, n * sizeof *piece))
-            return;
-        for (size_t i = 0; i < n; i++)
-            for (int k = 0; is_function(&piece[i]) && k < count; k++)
-                compare(&piece[i], &places[k], &best[k]);
-        at += n * sizeof *piece;
-        left -= n;
-    }
+    for (int k = 0; is_function(symbol) && k < search->count; k++)
+        compare(symbol, &search->places[k], &search->best[k]);
+    return false;
 }
 
 /* A name may stand at the very end of the table: it is read up to there. */
@@ -170,12 +190,12 @@ static void read_name(const struct elf_source *source, const Elf64_Shdr *names,
 static void look_up(const struct elf_source *source, const struct tables *tables,
                     Elf64_Sym *piece, struct elf_place *places, int count)
 {
-    struct best best[PLACES_MAX] = {0};
+    struct function_search search = {.places = places, .count = count};
 
-    scan_symbols(source, &tables->symbols, piece, places, count, best);
+    (void)scan_symbols(source, &tables->symbols, piece, look_at_function, &search);
     for (int k = 0; k < count; k++)
-        if (best[k].is_found && !places[k].name[0])
-            read_name(source, &tables->names, &best[k], &places[k]);
+        if (search.best[k].is_found && !places[k].name[0])
+            read_name(source, &tables->names, &search.best[k], &places[k]);
 }
 
 int elf_find_functions(const struct elf_source *source, struct elf_place *places,
@@ -202,4 +222,59 @@ int elf_find_functions(const struct elf_source *source, struct elf_place *places
             look_up(source, &tables, piece, places, count);
     free(piece);
     return 0;
+}
+
+/* ---- Variables ------------------------------------------------------------------------ */
+
+struct variable_search {
+    const struct elf_source *source;
+    const Elf64_Shdr *names;
+    const char *name;
+    uint64_t address;
+};
+
+static bool look_at_variable(void *context, const Elf64_Sym *symbol)
+{
+    struct variable_search *search = context;
+    const size_t length = strlen(search->name) + 1;
+    char name[64];
+
+    if (ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT || symbol->st_value == 0 ||
+        symbol->st_shndx == SHN_UNDEF || length > sizeof name ||
+        symbol->st_name >= search->names->sh_size ||
+        search->names->sh_size - symbol->st_name < length ||
+        search->names->sh_offset > UINT64_MAX - symbol->st_name ||
+        !search->source->read(search->source->context,
+                              search->names->sh_offset + symbol->st_name, name,
+                              length) ||
+        memcmp(name, search->name, length) != 0)
+        return false;
+    search->address = symbol->st_value;
+    return true;
+}
+
+int elf_find_variable(const struct elf_source *source, const char *name,
+                      uint64_t *address, uint64_t *base)
+{
+    static const uint32_t kinds[] = {SHT_DYNSYM, SHT_SYMTAB};
+    struct elf_place start = {.offset = 0};
+    struct variable_search search = {.source = source, .name = name};
+    struct tables tables;
+    Elf64_Ehdr header;
+    Elf64_Sym *piece;
+
+    if (!read_header(source, &header))
+        return -ENOEXEC;
+    find_addresses(source, &header, &start, 1);
+    if (!(piece = ct_zalloc_array(PIECE_SYMBOLS, sizeof *piece)))
+        return -ENOMEM;
+    search.names = &tables.names;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !search.address; i++)
+        if (find_tables(source, &header, kinds[i], &tables))
+            (void)scan_symbols(source, &tables.symbols, piece, look_at_variable,
+                               &search);
+    free(piece);
+    *address = search.address;
+    *base = start.address;
+    return search.address ? 0 : -ENOENT;
 }

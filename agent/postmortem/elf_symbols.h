@@ -27,4 +27,9 @@ struct elf_place {
 int elf_find_functions(const struct elf_source *source, struct elf_place *places,
                        int count);
 
+/* A variable by its name, of fewer than 64 bytes. *address, as the file counts addresses; *base is
+ * that of the file's first byte. 0, -ENOEXEC when this is no such file, -ENOENT, -ENOMEM. */
+int elf_find_variable(const struct elf_source *source, const char *name,
+                      uint64_t *address, uint64_t *base);
+
 #endif

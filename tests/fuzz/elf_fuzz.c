@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as the file of a module, in which functions are looked for. */
+/* libFuzzer: any bytes as the file of a module, in which functions and a variable are looked for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct elf_source source = {.context = &bytes, .read = read_bytes};
     struct elf_place places[8];
     char names[8][24];
+    uint64_t address, base;
 
     for (size_t i = 0; i < 8; i++)
         places[i] = (struct elf_place){
@@ -36,5 +37,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t i = 0; i < 8; i++)
             if (strlen(names[i]) >= sizeof names[i])
                 abort();
+    (void)elf_find_variable(&source, "stdout", &address, &base);
     return 0;
 }
