@@ -203,6 +203,7 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
     struct agent *agent = watch->agent;
     struct ct_failure *failure = &watch->failure;
     char where[UNKILLABLE_WHERE_MAX];
+    char place[AGENT_PLACE_MAX];
     char path[PATH_MAX];
     char others[64] = "";
 
@@ -227,6 +228,9 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
     (void)ct_format(failure->text, sizeof failure->text, "last step %lld, %.1f s ago%s",
                     (long long)worker->step, (double)silent_ms / 1000, others);
     unkillable_describe(where, worker->pid);
+    agent_find_place(place, worker->pid);
+    if (*place)
+        facts_add(failure, CT_FACT_IS_IN, "%s", place);
     if (make_path(path, sizeof path, worker))
         facts_add(failure, CT_FACT_IS_IN, "%s (stack: %s)", where, path);
     else

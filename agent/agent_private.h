@@ -256,6 +256,14 @@ void agent_on_restart(struct agent *agent, const struct ct_restart *message);
 /* The round is stopped because somebody asked for a new one. */
 void agent_note_restart(const struct ct_stop *stop);
 /* For ctrunctl; context: struct agent. */
+/* Appends the answer to ctrunctl stacks; rank -1: of all workers of this node. 0 or a code. */
+int agent_show_stacks(void *context, int rank, struct ct_buf *out,
+                      struct ctrun_error *err);
+enum {
+    AGENT_PLACE_MAX = 512
+};
+/* live_stack_find_place(), for a fifth of a second at most; empty also when it took longer. */
+void agent_find_place(char dst[AGENT_PLACE_MAX], pid_t pid);
 int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err);
 int agent_ask_drain(void *context, const char *words, uint32_t ticket,

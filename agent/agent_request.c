@@ -186,6 +186,7 @@ void agent_open_ctl_socket(struct agent *agent)
         .on_status = on_ctl_status,
         .on_why = on_ctl_why,
         .on_signal = on_ctl_signal,
+        .on_stacks = agent_show_stacks,
         .on_resize = agent_ask_resize,
         .on_drain = agent_ask_drain,
         .on_restart = on_ctl_restart,

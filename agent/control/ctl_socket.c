@@ -175,6 +175,9 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
                                 &text, &err);
         break;
     case CT_CTL_WHY: rc = options->on_why(options->context, &text, &err); break;
+    case CT_CTL_STACKS:
+        rc = options->on_stacks(options->context, request->rank, &text, &err);
+        break;
     case CT_CTL_RESIZE:
         rc = options->on_resize(options->context, (uint32_t)request->signal,
                                 (uint32_t)request->rank, &text, &err);

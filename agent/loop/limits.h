@@ -128,7 +128,9 @@ enum {
         5000,               /* another node with a better suspect is to speak first */
     STACKS_WRITE_MS = 2000, /* what /proc says, into files */
     STACKS_DEBUG_MS =
-        5000, /* debuggers: reading the symbols of a framework takes long */
+        5000,       /* debuggers: reading the symbols of a framework takes long */
+    PLACE_MS = 200, /* the frames of one Python */
+    STACKS_TEXT_MAX_BYTES = 4 * 1024 * 1024, /* of an answer to ctrunctl */
     STACKS_DEBUGGERS_MAX = 16,
     STACKS_THREADS_MAX = 256,
 

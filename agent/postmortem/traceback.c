@@ -244,7 +244,7 @@ static void read_python(char *dst, size_t size, const char *text)
         }
 }
 
-static bool is_library(const char *frame)
+bool traceback_is_library(const char *frame)
 {
     static const char *const places[] = {"/site-packages/", "/dist-packages/",
                                          "/lib/python", "/lib64/python", "<frozen "};
@@ -281,7 +281,7 @@ static void add_raised(struct ct_failure *failure, const char *text)
     for (const char *at = begin ? begin : text; (at = strstr(at, frame_mark));) {
         at += sizeof frame_mark - 1;
         innermost = at;
-        if (!is_library(at))
+        if (!traceback_is_library(at))
             own = at;
     }
     if (innermost)

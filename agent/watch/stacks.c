@@ -16,6 +16,7 @@
 #include "agent/loop/blocking_call.h"
 #include "agent/loop/limits.h"
 #include "agent/process/spawn.h"
+#include "agent/watch/live_stack.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
@@ -27,6 +28,7 @@ enum {
 };
 
 struct stacks_job {
+    struct python_room room;
     int count;
     int fds[STACKS_MAX]; /* appended to by debuggers; -1: not opened */
     struct stacks_target *targets;
@@ -87,6 +89,19 @@ static void write_thread(int to, pid_t pid, const char *thread)
     }
 }
 
+/* What nobody could read is not written: the rest of the file says what is known. */
+static void write_python(int to, const struct stacks_target *target,
+                         struct python_room *room)
+{
+    struct ct_buf text;
+
+    ct_buf_init(&text, STACKS_TEXT_MAX_BYTES);
+    if (live_stack_write(&text, target->rank, target->pid, room) == 0)
+        dprintf(to, "\n%.*s", (int)ct_buf_length(&text),
+                (const char *)ct_buf_data(&text));
+    ct_buf_deinit(&text);
+}
+
 static void write_process(int to, const struct stacks_target *target)
 {
     char path[64];
@@ -113,8 +128,10 @@ static void write_files(void *context)
     for (int i = 0; i < job->count; i++) {
         job->fds[i] = open(job->targets[i].path,
                            O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
-        if (job->fds[i] >= 0)
+        if (job->fds[i] >= 0) {
             write_process(job->fds[i], &job->targets[i]);
+            write_python(job->fds[i], &job->targets[i], &job->room);
+        }
     }
 }
 

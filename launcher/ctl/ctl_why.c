@@ -30,8 +30,8 @@ static int show(const struct ctl_call *call, const struct ctl_run *run,
 
     ct_buf_init(&text, ANSWER_MAX_BYTES);
     rc = ctl_run_ask(run, &request, &text, err);
-    if (rc == 0 && (rc = json_why_read((const char *)ct_buf_data(&text),
-                                       ct_buf_length(&text), &why)) < 0)
+    if (rc == 0 && (rc = json_text_read((const char *)ct_buf_data(&text),
+                                        ct_buf_length(&text), "why", &why)) < 0)
         (void)ct_fail(err, rc, "run %s: a broken answer", run->status.run_id);
     if (rc == 0 && ctl_value(call, "json"))
         printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));

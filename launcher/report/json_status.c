@@ -119,13 +119,13 @@ int json_server_read(const char *text, size_t length, char *version,
     return is_ours ? 0 : -EBADMSG;
 }
 
-int json_why_read(const char *text, size_t length, char **out)
+int json_text_read(const char *text, size_t length, const char *key, char **out)
 {
     cJSON *root = json_parse(text, length);
-    const cJSON *why = json_get(root, "why");
-    int rc = cJSON_IsString(why) ? 0 : -EBADMSG;
+    const cJSON *value = json_get(root, key);
+    int rc = cJSON_IsString(value) ? 0 : -EBADMSG;
 
-    if (rc == 0 && !(*out = ct_strdup(why->valuestring)))
+    if (rc == 0 && !(*out = ct_strdup(value->valuestring)))
         rc = -ENOMEM;
     cJSON_Delete(root);
     return rc;

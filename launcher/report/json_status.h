@@ -60,7 +60,8 @@ void json_status_deinit(struct json_status *status);
 int json_server_read(const char *text, size_t length, char *version,
                      size_t version_size, char *runs, size_t runs_size);
 
-/* What an agent answers to CT_CTL_WHY: the text, owned by the caller. 0, -EBADMSG, -ENOMEM. */
-int json_why_read(const char *text, size_t length, char **out);
+/* The text that an agent answers to CT_CTL_WHY ("why") or CT_CTL_STACKS ("stacks"), owned by the
+ * caller. 0, -EBADMSG, -ENOMEM. */
+int json_text_read(const char *text, size_t length, const char *key, char **out);
 
 #endif

@@ -58,7 +58,7 @@ def fish(box, _name, line):
     ("ctrun --log-dir fo", ["folder/"]),
     ("ctrun --rdzv-token-file se", ["secret"]),
     ("ctrun -r 3 tr", ["train.py"]),
-    ("ctrunctl st", ["status", "stop"]),
+    ("ctrunctl st", ["stacks", "status", "stop"]),
     ("ctrunctl kv w", ["wait"]),
     ("ctrunctl signal US", ["USR1", "USR2"]),
     ("ctrunctl logs --f", ["--follow"])])

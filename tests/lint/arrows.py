@@ -38,9 +38,10 @@ rendezvous               worker_sdk/base worker_sdk/wire journal server
 agent/loop               worker_sdk/base
 agent/process            worker_sdk/base worker_sdk/wire loop
 agent/postmortem         worker_sdk/base worker_sdk/wire loop process
+agent/python             worker_sdk/base postmortem
 agent/error_file         worker_sdk/base worker_sdk/wire loop postmortem
 agent/output             worker_sdk/base loop process postmortem
-agent/watch              worker_sdk/base worker_sdk/wire loop process
+agent/watch              worker_sdk/base worker_sdk/wire loop process postmortem python
 agent/guard              worker_sdk/base worker_sdk/wire loop process
 agent/link               worker_sdk/base worker_sdk/wire loop guard
 agent/control            worker_sdk/base worker_sdk/wire loop process postmortem

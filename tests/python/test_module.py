@@ -259,3 +259,24 @@ def test_the_readme_shows_what_is_printed(box):
 
 def test_the_launcher_knows_the_name_of_the_library(box):
     assert "CTRUN_LIBRARY" not in launch(box, "ctrun.run()").err
+
+
+def test_a_rank_that_hangs_is_named_with_the_line_of_its_script(box):
+    run = launch(box, """
+import threading
+
+def load_batch(n):
+    if n == 2 and ctrun.run().rank == 1:
+        threading.Event().wait()
+
+for n in range(1000000):
+    load_batch(n)
+    ctrun.step(n)
+    if ctrun.run().rank == 0 and n == 3:
+        threading.Event().wait()
+""", "--hang-timeout=1", "--log-dir", box.dir)
+    assert run.code == 1 and "error[E_HANG]: rank 1 (" in run.err, run
+    script = re.escape(str(box.path("script.py")))
+    assert re.search(rf"^  it is in   : load_batch \({script}:7\)$", run.err, re.M), run
+    [text] = [path.read_text() for path in box.dir.glob("*/attempt_0/1/stack.txt")]
+    assert re.search(rf"    load_batch \({script}:7\)\n    <module> \({script}:10\)", text), text

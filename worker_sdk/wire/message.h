@@ -597,6 +597,7 @@ enum ct_ctl_verb {
     CT_CTL_DRAIN = 6,   /* `reason`: HOST, a blank, why; no host: all nodes */
     CT_CTL_WHY = 8,     /* the first cause of the last stop */
     CT_CTL_RESTART = 9, /* a new round: `reason` */
+    CT_CTL_STACKS = 11, /* where the workers are: `rank` */
 };
 
 struct ct_ctl_request {

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the Python of a live process is: the frames of its threads, read from outside. The process is
+ * not stopped, runs none of our code and needs nothing installed. */
+#ifndef AGENT_PYTHON_PYTHON_PROCESS_H
+#define AGENT_PYTHON_PYTHON_PROCESS_H
+
+#include <sys/types.h>
+
+#include "agent/python/python_frames.h"
+
+struct python_process {
+    pid_t pid;
+    uint64_t runtime; /* address of its _PyRuntime */
+    struct python_offsets offsets;
+};
+
+/* Finds the Python in the process: 3.9 to 3.13, a program or a library. 0; -ENOEXEC: there is none;
+ * -ENOTSUP: of another version, or without a global lock; -EPERM: this kernel lets us not read the
+ * memory; -ESRCH: it has ended; -ENOMEM. Reads files of the process: may block with its file system. */
+int python_process_find(struct python_process *out, pid_t pid);
+/* As python_frames_walk(). */
+int python_process_walk(const struct python_process *process, struct python_room *room,
+                        void (*on_thread)(void *context,
+                                          const struct python_thread *thread),
+                        void *context);
+
+#endif

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctrunctl stacks: where live workers are, with the lines of the script, and nothing is stopped.
+
+Each CPython is read that is here: python3.9 to python3.13 in PATH, and those in the folders of
+CTRUN_TEST_PYTHONS (separated by colons)."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import ctrun
+import pytest
+
+MINORS = range(9, 14)
+FOLDERS = os.environ.get("CTRUN_TEST_PYTHONS", "") + ":" + os.environ.get("PATH", "")
+
+SCRIPT = """
+import os, sys, threading
+
+class Loader:
+    def load(self):
+        open(sys.argv[1] + "." + os.environ["RANK"], "w").close()
+        self.lock.acquire()
+
+def deep(n):
+    if n:
+        return deep(
+            n - 1
+        )
+    Loader.lock = threading.Lock()
+    Loader.lock.acquire()
+    Loader().load()
+
+def beside():
+    [x for x in iter(lambda: threading.Event().wait(), 1)]
+
+threading.Thread(target=beside, daemon=True).start()
+deep(2)
+"""
+
+
+def find_python(minor):
+    path = shutil.which(f"python3.{minor}", path=FOLDERS)
+    if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+        return path
+    return None
+
+
+def start(box, *command, count=2, front=()):
+    return box.start(*front, ctrun.program("ctrun"), "--standalone", f"--nproc-per-node={count}", "--no-python",
+                     *command)
+
+
+def script(box, python, text=SCRIPT):
+    return [python, box.write("where.py", text), box.path("up")]
+
+
+def stacks(box, *words):
+    return box.run(ctrun.program("ctrunctl"), "stacks", *words)
+
+
+def wait_inside(box, count):
+    for rank in range(count):
+        ctrun.wait_until(box.path(f"up.{rank}").exists, f"rank {rank} is in load()")
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_frames_of_each_version_are_read(box, minor):
+    python = find_python(minor)
+    if not python:
+        pytest.skip(f"no python3.{minor} in PATH or CTRUN_TEST_PYTHONS")
+    run = start(box, *script(box, python))
+    wait_inside(box, 2)
+    where = str(box.path("where.py"))
+    loader = "Loader." if minor >= 11 else ""  # 3.11 is the first that has names with the class
+    wanted = [f"    {loader}load ({where}:7)", f"    deep ({where}:16)", f"    deep ({where}:11)",
+              f"    deep ({where}:11)", f"    <module> ({where}:22)"]
+
+    def have():
+        found = stacks(box, "1")
+        assert found.code == 0, found
+        return found.out if wanted[0] in found.out else None
+    text = ctrun.wait_until(have, lambda: f"{wanted[0]}\n{stacks(box, '1')}")
+    lines = text.splitlines()
+    pid = re.fullmatch(rf"rank 1: pid (\d+), Python 3\.{minor}", lines[0])[1]
+    assert lines[1] == (f"  thread {pid}, sleeping" if minor >= 11 else "  a thread")
+    assert lines[2:7] == wanted
+    assert any(re.fullmatch(rf"    beside(\.<locals>\.<listcomp>)? \({re.escape(where)}:19\)", line)
+               for line in lines), text
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+def test_all_ranks_of_the_node_and_json(box):
+    run = start(box, *script(box, sys.executable), count=3)
+    wait_inside(box, 3)
+    found = stacks(box)
+    assert [line.split(":")[0] for line in found.out.splitlines() if line.startswith("rank")] == [
+        "rank 0", "rank 1", "rank 2"]
+    assert json.loads(stacks(box, "--json").out)["stacks"].startswith("rank 0: pid ")
+    assert stacks(box, "7").code != 0 and "rank 7 does not run on this node" in stacks(box, "7").err
+    assert stacks(box, "x").code == 2
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+def test_a_python_below_a_shell_is_found_and_other_programs_are_named(box):
+    line = " ".join(map(str, script(box, sys.executable)))
+    run = start(box, "sh", "-c", f"test $RANK = 1 && exec sleep 1000; {line}; :")
+    wait_inside(box, 1)
+    ctrun.wait_until(lambda: "sleep, sleeping" in stacks(box, "1").out, "rank 1 is sleep")
+    found = stacks(box).out
+    assert re.search(r"^rank 0: pid \d+, Python 3", found, re.M) and "deep (" in found
+    assert re.search(r"^rank 1: pid \d+, sleep, sleeping.*; no Python$", found, re.M)
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+# A worker whose memory nobody may read.
+HIDE = "import ctypes; ctypes.CDLL(None).prctl(4, 0)\n"
+
+
+def test_a_kernel_that_refuses_is_named(box):
+    command = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]
+    if subprocess.run([*command, "true"], capture_output=True).returncode:
+        pytest.skip("setpriv may not take CAP_SYS_PTRACE here")
+    run = start(box, *script(box, sys.executable, HIDE + SCRIPT), count=1, front=command)
+    wait_inside(box, 1)
+    assert "its memory cannot be read: " in stacks(box).out
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+def test_control_characters_in_names_do_not_reach_the_terminal(box):
+    text = ("code = compile('def f():\\n    import os, sys, threading\\n"
+            "    open(sys.argv[1] + \".0\", \"w\").close()\\n    threading.Event().wait()\\nf()',"
+            " 'a\\x1b[31m\\u20ac.py', 'exec')\nexec(code)\n")
+    run = start(box, *script(box, sys.executable, text), count=1)
+    wait_inside(box, 1)
+    found = ctrun.wait_until(lambda: stacks(box).out if "f (a?[31m?.py:4)" in stacks(box).out else None,
+                             lambda: str(stacks(box)))
+    assert "\x1b" not in found
+    run.signal(signal.SIGTERM)
+    run.wait()
