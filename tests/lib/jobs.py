@@ -22,9 +22,11 @@ def text(box):
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def steps(box):
-    lines = [json.loads(line) for line in text(box).splitlines() if line.startswith("{")]
-    return [line["step"] for line in lines if "step" in line and "loss" in line]
+def steps(box, after=""):
+    """(epoch, step in it) of each step that was printed, and printed after these words."""
+    printed = text(box).partition(after)[2] if after else text(box)
+    lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    return [(line["epoch"], line["step"]) for line in lines if "step" in line and "loss" in line]
 
 
 def wait_job_gone(box, cluster, job):
@@ -36,6 +38,5 @@ def wait_job_gone(box, cluster, job):
     ctrun.wait_until(gone, lambda: f"job {job} ended\n{text(box)}", 60)
 
 
-def wait_steps(box, above=0):
-    return ctrun.wait_until(lambda: [step for step in steps(box) if step > above],
-                            lambda: f"a step after {above}\n{text(box)}", 60)
+def wait_steps(box, after=""):
+    return ctrun.wait_until(lambda: steps(box, after), lambda: f"a step after '{after}'\n{text(box)}", 60)
