@@ -5,7 +5,8 @@
  *     failure_ms    one agent's FAILURE to the last STOP
  *     rejoin_ms     that FAILURE to the last START of the next round
  *     loss_ms       a connection cut without a word to the last START of the N - 1 others
- *     messages      that all agents got, acknowledgements left out
+ *     messages      that all agents got, without those that come by the clock: acknowledgements and
+ *                   WAITING
  *     ranks         different group ranks in the first round
  *
  *     agents PORT N RUN          join, failure, rejoin
@@ -108,7 +109,8 @@ static void on_message(struct swarm *swarm, struct swarm_conn *conn)
         take_start(in.start, swarm->count);
     else if (in.kind == CT_MESSAGE_REFUSE)
         errx(1, "agent %d: %s", conn->index, in.refuse->text);
-    seen.messages += in.kind != CT_MESSAGE_HEARTBEAT_ACK;
+    seen.messages += in.kind != CT_MESSAGE_HEARTBEAT_ACK &&
+                     in.kind != CT_MESSAGE_WAITING;
     if (in.kind == seen.wanted &&
         (in.kind == CT_MESSAGE_START ? in.start->generation : in.stop->generation) ==
             seen.generation)
