@@ -244,32 +244,3 @@ struct ctrun_group *ranks_open(int rank, const char *host_id,
     CHECK_OK(ct_group_open(&group, &place, options, &err));
     return group;
 }
-
-struct groups {
-    ranks_group_fn *body;
-    void *context;
-    int shm;
-};
-
-static int run_group(int rank, void *context)
-{
-    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
-    const struct groups *groups = context;
-    struct ctrun_group *group;
-
-    options.shm = groups->shm;
-    group = ranks_open(rank, NULL, &options);
-    groups->body(group, groups->context);
-    ctrun_group_close(group);
-    return 0;
-}
-
-int ranks_run_groups(int n, ranks_group_fn *body, void *context)
-{
-    struct groups groups = {.body = body, .context = context};
-    int rc = 0;
-
-    for (groups.shm = 0; groups.shm <= 1 && rc == 0; groups.shm++)
-        rc = ranks_run(n, run_group, &groups);
-    return rc;
-}

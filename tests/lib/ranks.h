@@ -59,11 +59,6 @@ struct ct_group_place ranks_place(int rank, const char *host_id);
 /* Opens a group of all ranks; exits on failure. options may be NULL. */
 struct ctrun_group *ranks_open(int rank, const char *host_id,
                                const struct ctrun_group_options *options);
-typedef void ranks_group_fn(struct ctrun_group *group, void *context);
-
-/* ranks_run() twice, each rank with a group of all: over shared memory, and over TCP, where a thread moves
- * reductions on. */
-int ranks_run_groups(int n, ranks_group_fn *body, void *context);
 /* The store by itself, for `n` ranks that are threads of the caller: create once. */
 void ranks_new_store(int n);
 

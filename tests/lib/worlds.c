@@ -20,13 +20,37 @@ struct ctrun_group *worlds_open(int rank, const struct world *world)
     return ranks_open(rank, worlds_host_of(world->wire, rank), &options);
 }
 
-void worlds_run(int largest, ranks_fn *body)
+struct run {
+    struct world world;
+    worlds_fn *body;
+    void *context;
+};
+
+static int run_rank(int rank, void *context)
 {
-    for (int size = 1; size <= largest; size++) {
-        for (int wire = 0; wire < WIRES; wire++) {
-            struct world world = {size, (enum wire)wire};
-            if (ranks_run(size, body, &world) != 0)
-                fail_msg("%d ranks, wire %d", size, wire);
-        }
-    }
+    const struct run *run = context;
+    struct ctrun_group *group = worlds_open(rank, &run->world);
+
+    run->body(group, run->context);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void run_world(struct run run)
+{
+    if (ranks_run(run.world.size, run_rank, &run) != 0)
+        fail_msg("%d ranks, wire %d", run.world.size, run.world.wire);
+}
+
+void worlds_run(int largest, worlds_fn *body)
+{
+    for (int size = 1; size <= largest; size++)
+        for (int wire = 0; wire < WIRES; wire++)
+            run_world((struct run){.world = {size, (enum wire)wire}, .body = body});
+}
+
+void worlds_run_with(int ranks, worlds_fn *body, void *context)
+{
+    for (int wire = 0; wire < WIRE_MIXED; wire++)
+        run_world((struct run){{ranks, (enum wire)wire}, body, context});
 }

@@ -22,8 +22,12 @@ struct world {
 const char *worlds_host_of(enum wire wire, int rank);
 /* In a rank: the group of all; exits on failure. */
 struct ctrun_group *worlds_open(int rank, const struct world *world);
-/* Runs body, whose context is a struct world, in worlds of 1 to `largest` ranks; cmocka's test fails
- * with the first that fails. */
-void worlds_run(int largest, ranks_fn *body);
+/* In a rank; the group of all is opened before and closed after. */
+typedef void worlds_fn(struct ctrun_group *group, void *context);
+/* Each runs `body` in one world after the other; cmocka's test fails with the first that fails. */
+/* Of 1 to `largest` ranks, over each wire. */
+void worlds_run(int largest, worlds_fn *body);
+/* Of so many ranks, over shared memory and over TCP, where a thread moves reductions on. */
+void worlds_run_with(int ranks, worlds_fn *body, void *context);
 
 #endif

@@ -156,13 +156,25 @@ static void tell(struct rig *rig, uint64_t id, enum ct_message_kind kind)
     say(rig, id, kind, &body);
 }
 
+/* Of the three nodes that every story here has. */
+static void tell_all(struct rig *rig, enum ct_message_kind kind)
+{
+    for (uint64_t id = 1; id <= 3; id++)
+        tell(rig, id, kind);
+}
+
+static void join_all(struct rig *rig)
+{
+    for (uint64_t id = 1; id <= 3; id++)
+        join(rig, id);
+}
+
 static void start(struct rig *rig, uint32_t restarts)
 {
     begin(rig, restarts);
     for (uint64_t id = 1; id <= 3; id++)
         add(rig, id);
-    for (uint64_t id = 1; id <= 3; id++)
-        join(rig, id);
+    join_all(rig);
     assert_int_equal(rig->round->state, ROUND_RUNNING);
 }
 
@@ -258,11 +270,9 @@ static void every_step_of_a_restart_is_followed(void **state)
     tell(&rig, 1, CT_MESSAGE_STOPPING);
     tell(&rig, 3, CT_MESSAGE_STOPPING);
     assert_int_equal(rig.round->restart_count, 1);
-    for (uint64_t id = 1; id <= 3; id++)
-        tell(&rig, id, CT_MESSAGE_STOPPED);
+    tell_all(&rig, CT_MESSAGE_STOPPED);
     assert_int_equal(rig.round->state, ROUND_FORMING);
-    for (uint64_t id = 1; id <= 3; id++)
-        join(&rig, id);
+    join_all(&rig);
     assert_int_equal(rig.round->generation, 2);
     assert_int_equal(rig.flags, JOURNAL_WHOLE);
     tell(&rig, 3, CT_MESSAGE_LEAVE);
@@ -279,8 +289,7 @@ static void a_run_that_is_forgotten_ends_in_the_journal(void **state)
 
     (void)state;
     start(&rig, 0);
-    for (uint64_t id = 1; id <= 3; id++)
-        tell(&rig, id, CT_MESSAGE_SUCCEEDED);
+    tell_all(&rig, CT_MESSAGE_SUCCEEDED);
     assert_int_equal(rig.round->state, ROUND_CLOSED);
     for (uint64_t id = 1; id <= 3; id++)
         step(&rig,
@@ -343,8 +352,7 @@ static void no_world_starts_before_the_leases_of_the_old_server_are_over(void **
         assert_int_equal(resume(&rig, id, 1, CT_RESUME_STOPPED), 0);
         tell(&rig, id, CT_MESSAGE_STOPPED);
     }
-    for (uint64_t id = 1; id <= 3; id++)
-        join(&rig, id);
+    join_all(&rig);
     assert_int_equal(rig.round->state, ROUND_FORMING);
     for (int i = 0; i < 2; i++) {
         rig.now_ms += i ? round_outlive_ms(LOST_AFTER_MS) - LOST_AFTER_MS - 1
@@ -400,8 +408,7 @@ static void a_verdict_is_delivered_by_the_next_server(void **state)
 
     (void)state;
     start(&rig, 0);
-    for (uint64_t id = 1; id <= 3; id++)
-        tell(&rig, id, CT_MESSAGE_SUCCEEDED);
+    tell_all(&rig, CT_MESSAGE_SUCCEEDED);
     crash(&rig);
     assert_int_equal(rig.round->verdict.outcome, CT_OUTCOME_SUCCEEDED);
     assert_int_equal(resume(&rig, 2, 1, CT_RESUME_SUCCEEDED), 0);
@@ -476,8 +483,7 @@ static void a_join_that_is_said_again_crosses_the_start(void **state)
     (void)state;
     start(&rig, 1);
     report(&rig, 2);
-    for (uint64_t id = 1; id <= 3; id++)
-        tell(&rig, id, CT_MESSAGE_STOPPED);
+    tell_all(&rig, CT_MESSAGE_STOPPED);
     join(&rig, 2);
     assert_int_equal(resume(&rig, 2, 1, CT_RESUME_JOINING), 0);
     join(&rig, 1);
@@ -500,8 +506,7 @@ static void a_verdict_that_was_not_sent_waits_for_those_who_come_back(void **sta
 
     (void)state;
     start(&rig, 0);
-    for (uint64_t id = 1; id <= 3; id++)
-        tell(&rig, id, CT_MESSAGE_SUCCEEDED);
+    tell_all(&rig, CT_MESSAGE_SUCCEEDED);
     assert_int_equal(rig.round->state, ROUND_CLOSED);
     step(&rig, &gone);
     gone = (struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "end"};

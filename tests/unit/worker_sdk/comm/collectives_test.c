@@ -38,14 +38,15 @@ static void check_sums(const float *data, int size, size_t first, size_t count)
     }
 }
 
-static int reductions(int rank, void *context)
+static void reductions(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     float *in = calloc((size_t)size * MOST, sizeof *in);
     float *out = calloc((size_t)size * MOST, sizeof *out);
     struct ctrun_error err;
 
+    (void)context;
     for (size_t n = 5; n <= MOST; n = n == 5 ? 1000 : n == 1000 ? MOST : MOST + 1) {
         int root = (int)(n % (size_t)size);
         size_t all = n * (size_t)size;
@@ -74,8 +75,6 @@ static int reductions(int rank, void *context)
     }
     free(in);
     free(out);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void every_reduction_is_made_in_rank_order(void **state)
@@ -84,14 +83,15 @@ static void every_reduction_is_made_in_rank_order(void **state)
     worlds_run(5, reductions);
 }
 
-static int broadcasts(int rank, void *context)
+static void broadcasts(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int root = ctrun_group_size(group) - 1;
     float *in = calloc(MOST, sizeof *in);
     struct ctrun_error err;
     void *shared;
 
+    (void)context;
     CHECK_OK(ctrun_group_alloc(group, MOST * sizeof *in, &shared, &err));
     for (size_t n = 9; n <= MOST; n = n == 9 ? MOST : MOST + 1) {
         float *out = shared;
@@ -105,8 +105,6 @@ static int broadcasts(int rank, void *context)
         check_sums(out, ctrun_group_size(group), 0, n);
     }
     free(in);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void a_broadcast_may_be_read_elsewhere(void **state)
@@ -116,22 +114,21 @@ static void a_broadcast_may_be_read_elsewhere(void **state)
 }
 
 /* Signed bytes are not those without a sign, and one operation is not the other. */
-static int small_types(int rank, void *context)
+static void small_types(struct ctrun_group *group, void *context)
 {
+    int rank = ctrun_group_rank(group);
     static const int8_t wants[] = {-3, -2, 1, -6}; /* of MIN, MAX, then SUM, PROD */
-    struct ctrun_group *group = worlds_open(rank, context);
     int8_t in = (int8_t)(rank == 0 ? -3 : -2);
     struct ctrun_error err;
     int8_t out;
 
+    (void)context;
     CHECK_OK(ctrun_all_reduce(group, &in, &out, 1, CTRUN_I8, CTRUN_MIN, NULL, &err));
     CHECK(out == wants[0]);
     CHECK_OK(ctrun_all_reduce(group, &in, &out, 1, CTRUN_I8, CTRUN_MAX, NULL, &err));
     CHECK(out == (ctrun_group_size(group) == 1 ? wants[0] : wants[1]));
     CHECK(ctrun_all_reduce(group, &in, &out, 1, CTRUN_I8, CTRUN_AVG, NULL, &err) ==
           CTRUN_E_UNSUPPORTED);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void signed_bytes_have_a_sign(void **state)
@@ -161,15 +158,16 @@ static void check_part(const int32_t *part, int from, int to, size_t n)
         CHECK(part[i] == part_value(from, to, i));
 }
 
-static int equal_parts(int rank, void *context)
+static void equal_parts(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     int32_t *in = calloc((size_t)size * MOST, sizeof *in);
     int32_t *out = calloc((size_t)size * MOST, sizeof *out);
     struct ctrun_work *work;
     struct ctrun_error err;
 
+    (void)context;
     for (size_t n = 0; n <= MOST; n = n == 0 ? 3 : n == 3 ? MOST : MOST + 1) {
         int root = (int)(n % (size_t)size);
         size_t bytes = (size_t)size * MOST * sizeof *out;
@@ -191,8 +189,6 @@ static int equal_parts(int rank, void *context)
     }
     free(in);
     free(out);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void equal_parts_go_where_they_belong(void **state)
@@ -207,9 +203,9 @@ static size_t part_count(int from, int to)
     return (size_t)((from * 3 + to * 5) % 4) * 9001;
 }
 
-static int unequal_parts(int rank, void *context)
+static void unequal_parts(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     struct ctrun_parts in_parts = CTRUN_PARTS_INIT, out_parts = CTRUN_PARTS_INIT;
     int size = ctrun_group_size(group);
     size_t in_counts[8], out_counts[8], starts[8];
@@ -218,6 +214,7 @@ static int unequal_parts(int rank, void *context)
     struct ctrun_error err;
     int32_t *at = in;
 
+    (void)context;
     for (int r = 0; r < size; r++) {
         in_counts[r] = part_count(rank, r);
         out_counts[r] = part_count(r, rank);
@@ -244,8 +241,6 @@ static int unequal_parts(int rank, void *context)
           -EINVAL);
     free(in);
     free(out);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void unequal_parts_go_where_they_belong(void **state)
@@ -257,9 +252,9 @@ static void unequal_parts_go_where_they_belong(void **state)
 /* ---- Messages --------------------------------------------------------------------------- */
 
 /* Everybody receives first, from everybody, and sends after that. */
-static int receive_first(int rank, void *context)
+static void receive_first(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     int32_t *in = calloc((size_t)size * MOST, sizeof *in);
     int32_t *out = calloc((size_t)size * MOST, sizeof *out);
@@ -267,6 +262,7 @@ static int receive_first(int rank, void *context)
     struct ctrun_error err;
     int count = 0;
 
+    (void)context;
     fill_parts(in, rank, size, MOST);
     for (int r = 0; r < size; r++)
         if (r != rank)
@@ -289,8 +285,6 @@ static int receive_first(int rank, void *context)
     CHECK_OK(ctrun_barrier(group, NULL, &err));
     free(in);
     free(out);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void messages_in_the_background_go_on_at_the_same_time(void **state)
@@ -300,15 +294,16 @@ static void messages_in_the_background_go_on_at_the_same_time(void **state)
 }
 
 /* Two messages to each, the second a short one, in the order that is worst for a queue. */
-static int batches(int rank, void *context)
+static void batches(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     int32_t *in = calloc((size_t)size * MOST, sizeof *in);
     int32_t *out = calloc((size_t)size * MOST, sizeof *out);
     int32_t mine = rank, theirs[8];
     struct ctrun_error err;
 
+    (void)context;
     fill_parts(in, rank, size, MOST);
     CHECK_OK(ctrun_batch_begin(group, &err));
     for (int r = size - 1; r >= 0; r--) {
@@ -335,8 +330,6 @@ static int batches(int rank, void *context)
     CHECK_OK(ctrun_barrier(group, NULL, &err));
     free(in);
     free(out);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void a_batch_moves_at_once(void **state)
@@ -366,41 +359,38 @@ static void a_batch_is_of_messages_only(void **state)
     ctrun_group_close(group);
 }
 
-static int other_message(int rank, void *context)
+static void other_message(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     struct ctrun_error err = {.text = ""};
     int32_t data[4] = {0};
     int rc;
 
+    (void)context;
     rc = rank ? ctrun_recv(group, data, 4, CTRUN_I32, 0, NULL, &err)
               : ctrun_send(group, data, 4, CTRUN_F32, 1, NULL, &err);
     CHECK(rank == 0 || rc == CTRUN_E_MISMATCH);
     CHECK(rank == 0 || strstr(err.text, "rank 1 calls recv of 4 i32"));
     CHECK(rank == 0 || strstr(err.text, "rank 0 calls send of 4 f32"));
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void a_message_of_another_type_is_a_mismatch(void **state)
 {
     (void)state;
-    for (int wire = 0; wire < WIRE_MIXED; wire++) {
-        struct world world = {2, (enum wire)wire};
-        assert_int_equal(ranks_run(2, other_message, &world), 0);
-    }
+    worlds_run_with(2, other_message, NULL);
 }
 
 /* ---- Waiting ---------------------------------------------------------------------------- */
 
 /* Rank 1 comes when rank 0 has given up once. */
-static int wait_twice(int rank, void *context)
+static void wait_twice(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     struct ctrun_work *work;
     struct ctrun_error err;
     float x = (float)rank;
 
+    (void)context;
     if (rank == 1)
         ranks_await(0, 1);
     CHECK_OK(ctrun_all_reduce(group, &x, &x, 1, CTRUN_F32, CTRUN_SUM,
@@ -412,27 +402,23 @@ static int wait_twice(int rank, void *context)
     }
     CHECK_OK(ctrun_work_wait_for(work, 20000, &err));
     CHECK(x == 1);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void who_gives_up_may_wait_again(void **state)
 {
     (void)state;
-    for (int wire = 0; wire < WIRE_MIXED; wire++) {
-        struct world world = {2, (enum wire)wire};
-        assert_int_equal(ranks_run(2, wait_twice, &world), 0);
-    }
+    worlds_run_with(2, wait_twice, NULL);
 }
 
 /* Rank 1 does not come at all; the group itself would wait for half a minute. */
-static int be_in_a_hurry(int rank, void *context)
+static void be_in_a_hurry(struct ctrun_group *group, void *context)
 {
+    int rank = ctrun_group_rank(group);
     struct ctrun_call_options soon = CTRUN_CALL_OPTIONS_INIT;
-    struct ctrun_group *group = worlds_open(rank, context);
     struct ctrun_error err = {.text = ""};
     float x[2] = {0};
 
+    (void)context;
     soon.timeout_ms = 30;
     if (rank == 1) {
         ranks_await(0, 1);
@@ -442,28 +428,24 @@ static int be_in_a_hurry(int rank, void *context)
         CHECK(strstr(err.text, "all_to_all") && strstr(err.text, "rank 1"));
         ranks_signal(0);
     }
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void a_call_may_have_a_deadline_of_its_own(void **state)
 {
     (void)state;
-    for (int wire = 0; wire < WIRE_MIXED; wire++) {
-        struct world world = {2, (enum wire)wire};
-        assert_int_equal(ranks_run(2, be_in_a_hurry, &world), 0);
-    }
+    worlds_run_with(2, be_in_a_hurry, NULL);
 }
 
 /* Rank 1 agrees on the call, sends little of what it has, and dies. */
-static int die_in_between(int rank, void *context)
+static void die_in_between(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     char *in = calloc(2, 64 << 20);
     char *out = calloc(2, 64 << 20);
     struct ctrun_error err = {.text = ""};
     int rc;
 
+    (void)context;
     if (rank == 1) {
         struct ctrun_work *work;
         CHECK_OK(ctrun_all_to_all(group, in, out, 64 << 20, CTRUN_U8,
@@ -476,17 +458,12 @@ static int die_in_between(int rank, void *context)
     CHECK(rc == CTRUN_E_PEER_LOST && strstr(err.text, "rank 1"));
     free(in);
     free(out);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void a_rank_that_dies_among_messages_is_named(void **state)
 {
     (void)state;
-    for (int wire = 0; wire < WIRE_MIXED; wire++) {
-        struct world world = {2, (enum wire)wire};
-        assert_int_equal(ranks_run(2, die_in_between, &world), 0);
-    }
+    worlds_run_with(2, die_in_between, NULL);
 }
 
 /* ---- Splitting -------------------------------------------------------------------------- */

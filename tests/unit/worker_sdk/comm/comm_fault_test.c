@@ -11,17 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
+#include "tests/lib/worlds.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/comm/host/discover.h"
 
-enum wire {
-    WIRE_SHM,
-    WIRE_TCP,
-    WIRE_MIXED,
-    WIRES
-};
 enum {
     SIZE = 4,
     VICTIM = 2,

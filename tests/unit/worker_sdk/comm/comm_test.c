@@ -34,13 +34,14 @@ static void check_sum(struct ctrun_group *group, int rank, float *data, size_t c
     }
 }
 
-static int sums(int rank, void *context)
+static void sums(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     float *data = calloc(200003, sizeof *data);
     struct ctrun_error err;
     void *shared;
 
+    (void)context;
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
         check_sum(group, rank, data, counts[c]);
     CHECK_OK(ctrun_group_alloc(group, 200003 * sizeof *data + 8, &shared, &err));
@@ -52,8 +53,6 @@ static int sums(int rank, void *context)
         check_sum(group, rank, rank == 0 ? data : shared, counts[c]);
     }
     free(data);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void all_reduce_sums_in_every_world(void **state)
@@ -62,14 +61,15 @@ static void all_reduce_sums_in_every_world(void **state)
     worlds_run(8, sums);
 }
 
-static int averages(int rank, void *context)
+static void averages(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     float *data = calloc(5003, sizeof *data);
     struct ctrun_error err;
     uint8_t byte = 1;
 
+    (void)context;
     for (size_t i = 0; i < 5003; i++)
         data[i] = (float)(rank + 1) * (float)size;
     CHECK_OK(
@@ -79,8 +79,6 @@ static int averages(int rank, void *context)
     CHECK(ctrun_all_reduce(group, &byte, &byte, 1, CTRUN_U8, CTRUN_AVG, NULL, &err) ==
           CTRUN_E_UNSUPPORTED);
     free(data);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void averages_divide_by_the_size_of_the_group(void **state)
@@ -99,14 +97,15 @@ static float rough_value(int rank, size_t i)
 }
 
 /* The sum in rank order, whatever the wire and the size of the data. */
-static int same_bits(int rank, void *context)
+static void same_bits(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     const size_t most = 300007;
     float *data = calloc(most, sizeof *data);
     struct ctrun_error err;
 
+    (void)context;
     for (size_t n = 11; n <= most; n = n * 50 > most && n < most ? most : n * 50) {
         for (size_t i = 0; i < n; i++)
             data[i] = rough_value(rank, i);
@@ -120,8 +119,6 @@ static int same_bits(int rank, void *context)
         }
     }
     free(data);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void sums_are_made_in_rank_order_on_every_wire(void **state)
@@ -131,14 +128,14 @@ static void sums_are_made_in_rank_order_on_every_wire(void **state)
 }
 
 /* 40000 from everybody: the sum does not fit into an f16, the average does. */
-static int half_averages(int rank, void *context)
+static void half_averages(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
     const size_t most = 50001;
     const uint16_t forty_thousand = 0x78e2;
     uint16_t *data = calloc(most, sizeof *data);
     struct ctrun_error err;
 
+    (void)context;
     for (size_t n = 7; n <= most; n = n == 7 ? most : most + 1) {
         for (size_t i = 0; i < n; i++)
             data[i] = forty_thousand;
@@ -148,8 +145,6 @@ static int half_averages(int rank, void *context)
             CHECK(data[i] == forty_thousand);
     }
     free(data);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void an_average_of_halves_does_not_overflow_in_between(void **state)
@@ -158,14 +153,15 @@ static void an_average_of_halves_does_not_overflow_in_between(void **state)
     worlds_run(5, half_averages);
 }
 
-static int broadcasts(int rank, void *context)
+static void broadcasts(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     int64_t *data = calloc(70001, sizeof *data);
     struct ctrun_error err;
     void *shared;
 
+    (void)context;
     CHECK_OK(ctrun_group_alloc(group, 70001 * sizeof *data, &shared, &err));
     for (int round = 0; round < 2; round++) {
         int64_t *at = round ? shared : data;
@@ -181,8 +177,6 @@ static int broadcasts(int rank, void *context)
         }
     }
     free(data);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void broadcast_gives_everyone_the_roots_data(void **state)
@@ -191,15 +185,16 @@ static void broadcast_gives_everyone_the_roots_data(void **state)
     worlds_run(6, broadcasts);
 }
 
-static int gathers(int rank, void *context)
+static void gathers(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     const size_t most = 60007;
     uint16_t *in = calloc(most, sizeof *in);
     uint16_t *out = calloc(most * (size_t)size, sizeof *out);
     struct ctrun_error err;
 
+    (void)context;
     for (size_t count = 1; count <= most;
          count = count == most ? most + 1 : count * 60) {
         count = count > most / 2 ? most : count;
@@ -215,8 +210,6 @@ static int gathers(int rank, void *context)
     }
     free(in);
     free(out);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void all_gather_puts_the_parts_in_rank_order(void **state)
@@ -226,20 +219,18 @@ static void all_gather_puts_the_parts_in_rank_order(void **state)
 }
 
 /* Nobody leaves a barrier before all have entered it. */
-static int barriers(int rank, void *context)
+static void barriers(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
     int size = ctrun_group_size(group);
     struct ctrun_error err;
 
+    (void)context;
     for (int i = 1; i <= 20; i++) {
         ranks_signal(0);
         CHECK_OK(ctrun_barrier(group, NULL, &err));
         ranks_await(0, (unsigned)(i * size)); /* true at once, or the barrier leaks */
         CHECK_OK(ctrun_barrier(group, NULL, &err));
     }
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void barrier_holds_until_all_have_come(void **state)
@@ -248,15 +239,16 @@ static void barrier_holds_until_all_have_come(void **state)
     worlds_run(5, barriers);
 }
 
-static int around_the_ring(int rank, void *context)
+static void around_the_ring(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     int right = (rank + 1) % size;
     int left = (rank + size - 1) % size;
     static unsigned char data[100001];
     struct ctrun_error err;
 
+    (void)context;
     if (size == 1)
         CHECK(ctrun_send(group, data, 1, CTRUN_U8, 0, NULL, &err) == -EINVAL);
     for (size_t bytes = 1; size > 1 && bytes <= sizeof data; bytes = bytes * 30 + 1) {
@@ -270,8 +262,6 @@ static int around_the_ring(int rank, void *context)
             CHECK_OK(ctrun_send(group, data, bytes, CTRUN_U8, right, NULL, &err));
         CHECK_OK(ctrun_barrier(group, NULL, &err)); /* mixes with collectives */
     }
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void a_message_goes_round_all_ranks(void **state)
@@ -281,9 +271,9 @@ static void a_message_goes_round_all_ranks(void **state)
 }
 
 /* All send before any of them receives: much more than a queue or a socket holds. */
-static int exchange(int rank, void *context)
+static void exchange(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     int right = (rank + 1) % size;
     int left = (rank + size - 1) % size;
@@ -293,6 +283,7 @@ static int exchange(int rank, void *context)
     struct ctrun_error err;
     float sum = 1;
 
+    (void)context;
     for (int round = 0; size > 1 && round < 2; round++) {
         memset(out, rank + round, bytes);
         memset(in, 0xff, bytes);
@@ -307,8 +298,6 @@ static int exchange(int rank, void *context)
     CHECK(sum == (float)size);
     free(out);
     free(in);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void all_may_send_before_they_receive(void **state)
@@ -317,9 +306,9 @@ static void all_may_send_before_they_receive(void **state)
     worlds_run(4, exchange);
 }
 
-static int background(int rank, void *context)
+static void background(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
     static const size_t sizes[] = {3, 50000, 1, 9000, 2100};
     float *data[5];
@@ -327,6 +316,7 @@ static int background(int rank, void *context)
     struct ctrun_error err;
     float tail = 1;
 
+    (void)context;
     for (int i = 0; i < 5; i++) {
         data[i] = calloc(sizes[i], sizeof(float));
         for (size_t k = 0; k < sizes[i]; k++)
@@ -344,8 +334,6 @@ static int background(int rank, void *context)
             CHECK(data[i][k] == (float)(size * (size - 1) / 2 + size * i));
         free(data[i]);
     }
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void background_works_run_in_order(void **state)
@@ -517,13 +505,14 @@ static void *enter_barrier(void *group)
 
 /* Rank 0 has a thread in the barrier, and calls from another one until that is refused; rank 1
  * comes to the barrier only then. */
-static int two_threads(int rank, void *context)
+static void two_threads(struct ctrun_group *group, void *context)
 {
-    struct ctrun_group *group = worlds_open(rank, context);
+    int rank = ctrun_group_rank(group);
     struct ctrun_error err;
     pthread_t thread;
     float x = 1;
 
+    (void)context;
     if (rank == 0) {
         CHECK(pthread_create(&thread, NULL, enter_barrier, group) == 0);
         ranks_await(0, 1);
@@ -539,17 +528,12 @@ static int two_threads(int rank, void *context)
     }
     CHECK_OK(ctrun_all_reduce(group, &x, &x, 1, CTRUN_F32, CTRUN_SUM, NULL, &err));
     CHECK(x == 2);
-    ctrun_group_close(group);
-    return 0;
 }
 
 static void a_second_thread_is_refused(void **state)
 {
     (void)state;
-    for (int wire = 0; wire < WIRE_MIXED; wire++) {
-        struct world world = {2, (enum wire)wire};
-        assert_int_equal(ranks_run(2, two_threads, &world), 0);
-    }
+    worlds_run_with(2, two_threads, NULL);
 }
 
 int main(void)

@@ -5,17 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
+#include "tests/lib/worlds.h"
 
 enum {
     WIDE = 1000 /* elements of the first parameter; the second has one */
 };
-
-static void run_ranks(int ranks, ranks_group_fn *body, void *context)
-{
-    assert_int_equal(ranks_run_groups(ranks, body, context), 0);
-}
 
 static float wide[WIDE], one[1], statistic[2];
 
@@ -99,7 +94,7 @@ static void halves_body(struct ctrun_group *group, void *context)
 static void gradients_may_travel_as_halves(void **state)
 {
     (void)state;
-    run_ranks(2, halves_body, NULL);
+    worlds_run_with(2, halves_body, NULL);
 }
 
 /* ---- Hooks ------------------------------------------------------------------------------- */
@@ -166,8 +161,8 @@ static void hook_body(struct ctrun_group *group, void *context)
 static void a_hook_takes_the_place_of_the_average(void **state)
 {
     (void)state;
-    run_ranks(3, hook_body, NULL);
-    run_ranks(1, hook_body, NULL);
+    worlds_run_with(3, hook_body, NULL);
+    worlds_run_with(1, hook_body, NULL);
 }
 
 static int refuse(void *context, struct ctrun_group *group,
@@ -200,7 +195,7 @@ static void failing_hook_body(struct ctrun_group *group, void *context)
 static void a_hook_that_fails_ends_the_step(void **state)
 {
     (void)state;
-    run_ranks(2, failing_hook_body, NULL);
+    worlds_run_with(2, failing_hook_body, NULL);
 }
 
 /* ---- Clipping ---------------------------------------------------------------------------- */
@@ -230,7 +225,7 @@ static void clip_body(struct ctrun_group *group, void *context)
 static void gradients_are_clipped_by_their_global_norm(void **state)
 {
     (void)state;
-    run_ranks(2, clip_body, NULL);
+    worlds_run_with(2, clip_body, NULL);
 }
 
 /* ---- Buffers ----------------------------------------------------------------------------- */
@@ -262,7 +257,7 @@ static void buffers_body(struct ctrun_group *group, void *context)
 static void buffers_are_those_of_rank_0(void **state)
 {
     (void)state;
-    run_ranks(3, buffers_body, NULL);
+    worlds_run_with(3, buffers_body, NULL);
 }
 
 int main(void)

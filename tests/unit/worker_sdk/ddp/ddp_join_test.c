@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
+#include "tests/lib/worlds.h"
 
 enum {
     A,
@@ -99,7 +99,7 @@ static void join_divides_by_all_ranks_or_by_those_with_data(void **state)
 {
     for (int i = 0; i < 2; i++) {
         bool by_active = i == 1;
-        assert_int_equal(ranks_run_groups(2, vectors_body, &by_active), 0);
+        worlds_run_with(2, vectors_body, &by_active);
     }
     (void)state;
 }
@@ -131,7 +131,7 @@ static void throw_body(struct ctrun_group *group, void *context)
 static void join_may_end_with_the_first_rank_without_data(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run_groups(3, throw_body, NULL), 0);
+    worlds_run_with(3, throw_body, NULL);
 }
 
 /* ---- Any numbers of steps ---------------------------------------------------------------- */
@@ -207,7 +207,7 @@ static void join_ends_with_the_model_of_the_last_rank_with_data(void **state)
         for (int i = 0; i < 2; i++) {
             struct story story = stories[s];
             story.find_unused = i == 1;
-            assert_int_equal(ranks_run_groups(4, story_body, &story), 0);
+            worlds_run_with(4, story_body, &story);
         }
     }
 }
@@ -243,7 +243,7 @@ static void local_body(struct ctrun_group *group, void *context)
 static void join_takes_part_in_steps_that_synchronise(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run_groups(2, local_body, NULL), 0);
+    worlds_run_with(2, local_body, NULL);
 }
 
 static int count_step(void *context, struct ctrun_error *err)
@@ -280,7 +280,7 @@ static void on_step_body(struct ctrun_group *group, void *context)
 static void join_calls_back_after_each_step_of_the_others(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run_groups(2, on_step_body, NULL), 0);
+    worlds_run_with(2, on_step_body, NULL);
 }
 
 static void misuse_body(struct ctrun_group *group, void *context)
@@ -314,7 +314,7 @@ static void misuse_body(struct ctrun_group *group, void *context)
 static void join_that_is_misused_is_told(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run_groups(2, misuse_body, NULL), 0);
+    worlds_run_with(2, misuse_body, NULL);
 }
 
 int main(void)

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
+#include "tests/lib/worlds.h"
 
 enum {
     N = 12,
@@ -144,7 +144,7 @@ static void thin_body(struct ctrun_group *group, void *context)
 static void a_gradient_of_rank_one_comes_through_whole(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run_groups(3, thin_body, NULL), 0);
+    worlds_run_with(3, thin_body, NULL);
 }
 
 static void full_body(struct ctrun_group *group, void *context)
@@ -168,7 +168,7 @@ static void full_body(struct ctrun_group *group, void *context)
 static void as_many_columns_as_rows_lose_nothing(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run_groups(2, full_body, NULL), 0);
+    worlds_run_with(2, full_body, NULL);
 }
 
 /* How far the mean of the steps' results is from the average, and the first compressed one. */
@@ -204,7 +204,7 @@ static void what_is_left_out_comes_with_later_steps(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         bool has_feedback = i == 1;
-        assert_int_equal(ranks_run_groups(2, feedback_body, &has_feedback), 0);
+        worlds_run_with(2, feedback_body, &has_feedback);
     }
 }
 
@@ -228,7 +228,7 @@ static void forgotten_body(struct ctrun_group *group, void *context)
 static void a_gradient_that_is_forgotten_is_told_in_spite_of_it(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run_groups(2, forgotten_body, NULL), 0);
+    worlds_run_with(2, forgotten_body, NULL);
 }
 
 static void options_body(struct ctrun_group *group, void *context)
@@ -251,7 +251,7 @@ static void options_body(struct ctrun_group *group, void *context)
 static void options_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run_groups(2, options_body, NULL), 0);
+    worlds_run_with(2, options_body, NULL);
 }
 
 int main(void)

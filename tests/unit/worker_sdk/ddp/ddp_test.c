@@ -9,14 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
+#include "tests/lib/worlds.h"
 #include "worker_sdk/base/str.h"
-
-static void run_ranks(int ranks, ranks_group_fn *body, void *context)
-{
-    assert_int_equal(ranks_run_groups(ranks, body, context), 0);
-}
 
 /* ---- The scalar model ---- */
 
@@ -100,7 +95,7 @@ static void average_body(struct ctrun_group *group, void *context)
 static void gradients_are_averages(void **state)
 {
     (void)state;
-    run_ranks(2, average_body, NULL);
+    worlds_run_with(2, average_body, NULL);
 }
 
 static void no_sync_body(struct ctrun_group *group, void *context)
@@ -126,7 +121,7 @@ static void no_sync_body(struct ctrun_group *group, void *context)
 static void no_sync_accumulates_until_the_next_sync(void **state)
 {
     (void)state;
-    run_ranks(2, no_sync_body, NULL);
+    worlds_run_with(2, no_sync_body, NULL);
 }
 
 /* The flag is read when a forward begins, not when its backward runs. */
@@ -149,7 +144,7 @@ static void no_sync_flag_body(struct ctrun_group *group, void *context)
 static void no_sync_counts_where_the_forward_is(void **state)
 {
     (void)state;
-    run_ranks(2, no_sync_flag_body, NULL);
+    worlds_run_with(2, no_sync_flag_body, NULL);
 }
 
 static void unused_body(struct ctrun_group *group, void *context)
@@ -183,7 +178,7 @@ static void unused_body(struct ctrun_group *group, void *context)
 static void unused_parameters_average_over_all_ranks(void **state)
 {
     (void)state;
-    run_ranks(2, unused_body, NULL);
+    worlds_run_with(2, unused_body, NULL);
 }
 
 static void untouched_body(struct ctrun_group *group, void *context)
@@ -213,7 +208,7 @@ static void untouched_body(struct ctrun_group *group, void *context)
 static void globally_unused_gradients_stay_as_they_were(void **state)
 {
     (void)state;
-    run_ranks(7, untouched_body, NULL);
+    worlds_run_with(7, untouched_body, NULL);
 }
 
 /* Used in a micro-step of an accumulation counts as used. */
@@ -238,7 +233,7 @@ static void unused_no_sync_body(struct ctrun_group *group, void *context)
 static void a_parameter_used_under_no_sync_is_used(void **state)
 {
     (void)state;
-    run_ranks(2, unused_no_sync_body, NULL);
+    worlds_run_with(2, unused_no_sync_body, NULL);
 }
 
 /* ---- Misuse ---- */
@@ -298,7 +293,7 @@ static void misuse_body(struct ctrun_group *group, void *context)
 static void misuse_is_told_at_once(void **state)
 {
     (void)state;
-    run_ranks(2, misuse_body, NULL);
+    worlds_run_with(2, misuse_body, NULL);
 }
 
 static void missing_body(struct ctrun_group *group, void *context)
@@ -326,7 +321,7 @@ static void missing_body(struct ctrun_group *group, void *context)
 static void a_forgotten_gradient_fails_on_every_rank_at_once(void **state)
 {
     (void)state;
-    run_ranks(3, missing_body, NULL);
+    worlds_run_with(3, missing_body, NULL);
 }
 
 static void mismatch_body(struct ctrun_group *group, void *context)
@@ -397,7 +392,7 @@ static void t21_differing_models_fail_on_every_rank(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
-        run_ranks(3, mismatch_body, stories[i]);
+        worlds_run_with(3, mismatch_body, stories[i]);
 }
 
 static void no_gradient_body(struct ctrun_group *group, void *context)
@@ -423,7 +418,7 @@ static void no_gradient_body(struct ctrun_group *group, void *context)
 static void a_model_without_gradients_needs_no_ddp(void **state)
 {
     (void)state;
-    run_ranks(2, no_gradient_body, NULL);
+    worlds_run_with(2, no_gradient_body, NULL);
 }
 
 /* Three element types, so three buckets; the last one launched carries the flag. */
@@ -479,7 +474,7 @@ static void every_floating_type_has_its_buckets(void **state)
 {
     (void)state;
     for (int type = 0; type < 3; type++)
-        run_ranks(2, mixed_body, &type);
+        worlds_run_with(2, mixed_body, &type);
 }
 
 static void lost_body(struct ctrun_group *group, void *context)
@@ -508,7 +503,7 @@ static void lost_body(struct ctrun_group *group, void *context)
 static void a_lost_rank_ends_the_step_on_the_others(void **state)
 {
     (void)state;
-    run_ranks(3, lost_body, NULL);
+    worlds_run_with(3, lost_body, NULL);
 }
 
 /* ---- The MNIST network's shapes ---- */
@@ -609,9 +604,9 @@ static void mnist_body(struct ctrun_group *group, void *context)
 static void mnist_buckets_are_rebuilt_in_rank_0s_order(void **state)
 {
     (void)state;
-    run_ranks(1, mnist_body, NULL);
-    run_ranks(2, mnist_body, NULL);
-    run_ranks(4, mnist_body, NULL);
+    worlds_run_with(1, mnist_body, NULL);
+    worlds_run_with(2, mnist_body, NULL);
+    worlds_run_with(4, mnist_body, NULL);
 }
 
 /* With find_unused the caps hold from the start, and nothing is ever rebuilt. */
@@ -645,7 +640,7 @@ static void mnist_find_unused_body(struct ctrun_group *group, void *context)
 static void find_unused_keeps_its_first_buckets(void **state)
 {
     (void)state;
-    run_ranks(2, mnist_find_unused_body, NULL);
+    worlds_run_with(2, mnist_find_unused_body, NULL);
 }
 
 /* Linear regression: W ranks with batch b do what one rank with batch W b does. */
@@ -728,10 +723,10 @@ static void many_ranks_train_as_one_with_the_whole_batch(void **state)
 
     (void)state;
     assert_true(shared != MAP_FAILED);
-    run_ranks(1, regression_body, shared);
+    worlds_run_with(1, regression_body, shared);
     memcpy(one, shared->weights[0], sizeof one);
     for (int ranks = 2; ranks <= 4; ranks++) {
-        run_ranks(ranks, regression_body, shared);
+        worlds_run_with(ranks, regression_body, shared);
         for (int r = 1; r < ranks; r++) /* every rank ends with the same bits */
             assert_memory_equal(shared->weights[r], shared->weights[0], sizeof one);
         for (int f = 0; f <= FEATURES; f++)
