@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lints of the architecture find what they are for: small trees with one break each."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import ctrun
+import pytest
+
+LINT = ctrun.ROOT / "tests" / "lint"
+
+
+def run(script, *arguments):
+    return subprocess.run([sys.executable, "-B", script, *map(str, arguments)], capture_output=True, text=True)
+
+
+def arrows(root, files):
+    """What arrows.py says of a tree of these files, and of the object files made of them."""
+    objects = {}
+    for name, text in files.items():
+        path = root / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if name.endswith(".c"):
+            top, rest = name.split("/", 1)
+            objects[path] = root / "build" / top / "CMakeFiles" / "x.dir" / (rest + ".o")
+    for source, target in objects.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([os.environ.get("CC", "cc"), "-c", f"-I{root / 'tree'}", source, "-o", target], check=True)
+    done = run(LINT / "arrows.py", root / "tree", root / "build")
+    assert done.returncode == 1, done
+    return done.stdout
+
+
+@pytest.mark.parametrize("files, complaint", [
+    ({"agent/link/link.h": "", "rendezvous/round/a.c": '#include "agent/link/link.h"\n'},
+     "rendezvous/round/a.c:1: agent/link/link.h: rendezvous/round may not use agent/link"),
+    ({"agent/link/b.c": "void link_send(void) {}\n",  # without an include line
+      "agent/loop/a.c": "void link_send(void);\nvoid a(void) { link_send(); }\n"},
+     "agent/loop/a.c: link_send of agent/link/b.c: agent/loop may not use agent/link"),
+    ({"agent/loop/a.c": "void b(void);\nvoid a(void) { b(); }\n",
+      "agent/loop/b.c": "void a(void);\nvoid b(void) { a(); }\n"},
+     "agent/loop/a.c agent/loop/b.c: need each other in a ring"),
+    ({"agent/link/a.c": ""}, "agent/link: nothing in it needs agent/loop: take that out of its line"),
+    ({"agent/new/a.c": ""}, "agent/new/a.c: its folder is not in the table of folders"),
+    ({"worker_sdk/base/a.h": "#include <uv.h>\n"}, "worker_sdk/base/a.h:1: includes <uv.h>"),
+], ids=("include", "symbol", "ring", "unused", "folder", "door"))
+def test_a_forbidden_arrow_is_a_complaint(tmp_path, files, complaint):
+    assert complaint in arrows(tmp_path, files)
+
+
+def test_a_table_of_folders_with_a_cycle_is_a_complaint(tmp_path):
+    text = (LINT / "arrows.py").read_text()
+    broken = text.replace("\nagent/loop               worker_sdk/base\n",
+                          "\nagent/loop               worker_sdk/base agent/link\n")
+    assert broken != text
+    (tmp_path / "arrows.py").write_text(broken)
+    assert "agent/loop: agent/link does not stand above it" in run(tmp_path / "arrows.py", ctrun.ROOT).stdout
+
+
+@pytest.fixture(name="way")
+def copy_the_way(tmp_path):
+    """The files on the two ways, to be broken."""
+    for name in re.findall(r"^[= ] (\S+/\S+\.c) ", (LINT / "paths.py").read_text(), re.M):
+        target = tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ctrun.ROOT / name, target)
+    assert run(LINT / "paths.py", tmp_path).returncode == 0
+    return tmp_path
+
+
+def test_a_way_that_the_code_does_not_take_is_a_complaint(way):
+    path = way / "rendezvous/round/member.c"
+    path.write_text(path.read_text().replace("member_assign_ranks", "member_assign"))
+    assert "rendezvous/round/member.c does not define member_assign_ranks" in run(LINT / "paths.py", way).stdout
+
+
+def test_a_way_with_more_files_than_its_limit_is_a_complaint(way):
+    script = pathlib.Path(shutil.copy(LINT / "paths.py", way / "paths.py"))
+    text = script.read_text()
+    script.write_text(re.sub(r'": \((\d+), 3, """', r'": (10, 2, """', text))
+    done = run(script, way)
+    assert done.returncode == 1 and done.stdout.count("10 and 2 are the most") == 2
