@@ -38,6 +38,8 @@ static uint64_t get_seek_ms(const struct agent *agent)
                : options->connect_timeout_ms;
 }
 
+/* All events but the agent's own end go through here. What the machine answers is
+ * done by who asked. */
 static unsigned step(struct agent *agent, enum failover_event event)
 {
     const struct failover_facts facts = {
@@ -86,6 +88,8 @@ static void seek(struct agent *agent, const struct ctrun_error *why, bool ends_w
     link_seek(agent->link, left_ms);
 }
 
+/* The error is kept for agent_goes_on_when_gone(): only when the last worker is gone
+ * the server is looked for. */
 static void fence(struct agent *agent, const struct ctrun_error *why)
 {
     agent->result->error = *why;
@@ -110,6 +114,8 @@ static void forget_world(struct agent *agent)
         agent->options->on_returned(agent->options->context);
 }
 
+/* The old generation goes before JOIN: the next server may count from a lower one,
+ * and its START would be taken for an old one. */
 static void join_anew(struct agent *agent)
 {
     if (agent->state ==

@@ -26,6 +26,8 @@ const char *agent_state_name(enum agent_state state)
     return state_names[state];
 }
 
+/* An edge that is not in the table is a mistake of ours: a debug build stops there.
+ * A release build logs it and goes on, for a run that works must not end of it. */
 void agent_set_state(struct agent *agent, enum agent_state state, const char *why)
 {
     struct ct_event event;
@@ -46,6 +48,8 @@ void agent_set_state(struct agent *agent, enum agent_state state, const char *wh
     agent->state = state;
 }
 
+/* Final. The failover machine ends with the agent: a link that comes up while the
+ * loop runs out begins nothing any more. */
 void agent_end(struct agent *agent, const char *why)
 {
     const struct failover_facts facts = {.work = FAILOVER_IS_OVER};
@@ -55,6 +59,8 @@ void agent_end(struct agent *agent, const char *why)
     loop_stop(agent->loop);
 }
 
+/* The first error is the one that people are told: what fails after it follows from
+ * it. */
 void agent_fail(struct agent *agent, const struct ctrun_error *why)
 {
     if (agent->result->error.code == 0)
@@ -62,6 +68,7 @@ void agent_fail(struct agent *agent, const struct ctrun_error *why)
     agent_end(agent, why->text);
 }
 
+/* A store is of one round: the ranks of the next one must not find keys of this one. */
 void agent_close_store(struct agent *agent)
 {
     if (agent->has_store)
@@ -88,6 +95,8 @@ void agent_emit_round(const struct agent *agent, const char *name)
 
 /* ---- What it says ----------------------------------------------------------------------- */
 
+/* Filled in where it stays, for it has 54 KiB. It may be said again after a resume,
+ * and counts once. */
 void agent_send_stopped(struct agent *agent)
 {
     struct ct_stopped *stopped = &agent->stopped;
@@ -108,6 +117,7 @@ void agent_send_succeeded(struct agent *agent)
     link_send(agent->link, &message);
 }
 
+/* The reason is kept, to be said again after a resume. */
 void agent_send_leave(struct agent *agent, const char *why)
 {
     struct ct_leave leave = {.generation = agent->start.generation};
@@ -149,7 +159,8 @@ void agent_cancel_ways(struct agent *agent)
     agent->is_held = false;
 }
 
-/* All but the workers. */
+/* All but the workers. While they are being stopped `after` only grows: the end of
+ * the run is not taken back by a new round. */
 static void stop_watching(struct agent *agent, enum agent_after after, const char *why)
 {
     if (agent->state == AGENT_RUNNING) {

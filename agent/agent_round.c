@@ -10,6 +10,7 @@
 
 /* ---- A round ---------------------------------------------------------------------------- */
 
+/* A START counts once: its generation is above all that this agent has had. */
 void agent_on_start(struct agent *agent, const struct ct_start *start)
 {
     if (agent->state != AGENT_JOINING || start->generation <= agent->start.generation) {
@@ -127,6 +128,8 @@ static void give_up(struct agent *agent)
     agent_fail(agent, &err);
 }
 
+/* The last worker is gone, and nothing is left that the guard would have to end.
+ * What follows may start the next ones before it returns. */
 static void on_gone(void *context, int survivors)
 {
     struct agent *agent = context;

@@ -58,6 +58,7 @@ const char *failover_state_name(enum failover_state state)
     return state_names[state];
 }
 
+/* While this is true this node joins no other world. */
 static bool has_live_workers(enum failover_work work)
 {
     return work == FAILOVER_RUNS || work == FAILOVER_ENDS || work == FAILOVER_CLEANS ||
@@ -93,7 +94,9 @@ uint64_t failover_left_ms(const struct failover *failover, uint64_t now_ms)
                                                : 0;
 }
 
-/* Only what was a member looks for the next server, and only as long as it stays one. */
+/* Only what was a member looks for the next server, and only as long as it stays
+ * one. The deadline is set once: servers that break again do not move it, a welcome
+ * clears it. */
 static bool may_seek(struct failover *failover, const struct failover_facts *facts)
 {
     if (facts->seek_ms == 0 || facts->work == FAILOVER_NO_WORK ||
@@ -175,6 +178,8 @@ static unsigned on_gone(struct failover *failover, enum failover_work work)
     return 0;
 }
 
+/* What is not drawn must not happen: a debug build stops there, and so does the
+ * simulation; a release build ignores it. */
 unsigned failover_next(struct failover *failover, enum failover_event event,
                        const struct failover_facts *facts)
 {

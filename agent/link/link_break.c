@@ -43,6 +43,9 @@ void link_set_state(struct link *link, enum link_state state, const char *why)
     link->state = state;
 }
 
+/* The fence first: the descriptor may be another's as soon as it is closed. Bytes
+ * that were not sent or not read are dropped; what they said is said again after
+ * RESUMED. */
 void link_drop_socket(struct link *link)
 {
     fence_set_socket(-1);
@@ -54,6 +57,8 @@ void link_drop_socket(struct link *link)
     ct_buf_consume(&link->out, ct_buf_length(&link->out));
 }
 
+/* All timers are stopped and the state is DOWN before the callback, which may
+ * connect again at once. */
 void link_go_down(struct link *link, const struct ctrun_error *why)
 {
     const struct ctrun_error copy =
@@ -95,6 +100,9 @@ static bool is_nobody_there(int rc)
     return rc == -ECONNREFUSED || rc == -EHOSTUNREACH;
 }
 
+/* The addresses are tried in turn; after the last one comes a pause, twice as long
+ * each time. While nodes resume it is short and random instead: all of them have
+ * lost the same server. */
 void link_fail_attempt(struct link *link, int rc, const char *what)
 {
     char address[CT_ADDR_TEXT_MAX];
@@ -146,6 +154,8 @@ static bool can_resume(const struct link *link)
            link->options.get_resume_state(link->options.context) != 0;
 }
 
+/* The timer of silence ends the attempts from here on: when the lease is over there
+ * is nothing to come back to. */
 static void begin_resume(struct link *link, const struct ctrun_error *why)
 {
     link_drop_socket(link);
@@ -163,6 +173,8 @@ static void begin_resume(struct link *link, const struct ctrun_error *why)
                                (uint64_t)ct_left_ms(link->deadline_ms));
 }
 
+/* A server that says what it may not say now (-EPROTO) is not resumed with: it would
+ * do so again. */
 void link_fail_connection(struct link *link, int rc, const char *what)
 {
     struct ctrun_error why;
@@ -206,6 +218,8 @@ bool link_flush(struct link *link)
     return true;
 }
 
+/* What cannot be sent now is not kept: its sender says it again when the link is
+ * back, if it still holds. */
 void link_send(struct link *link, const struct ct_message *message)
 {
     int rc;

@@ -15,6 +15,8 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/cond.h"
 
+/* Belongs to two threads. Who comes second under the mutex frees it: the caller when
+ * the job came back in time, else the thread, and the job with it. */
 struct call {
     pthread_mutex_t mutex;
     pthread_cond_t done;
@@ -25,6 +27,8 @@ struct call {
     void *job;
 };
 
+/* While one is out no other is begun: a file system that hangs would take a thread
+ * of each. */
 static atomic_int out; /* calls that nobody waits for and that are not back */
 
 static void destroy(struct call *call)
@@ -45,6 +49,8 @@ static struct call *create(void)
     return call;
 }
 
+/* is_left is read under the mutex: without it the caller may have freed the call by
+ * the next line. */
 static void *run(void *context)
 {
     struct call *call = context;
@@ -82,6 +88,8 @@ int blocking_call_start(void *(*fn)(void *job), void *job)
     return -rc;
 }
 
+/* `out` is raised before the mutex is released, so that the thread cannot lower it
+ * first. */
 static bool wait_for(struct call *call, uint64_t timeout_ms)
 {
     const uint64_t until_ms = ct_deadline_ms(timeout_ms);

@@ -125,7 +125,9 @@ static void destroy_target(struct logfile_target *target)
     free(target);
 }
 
-/* With the mutex held, which is released meanwhile. */
+/* With the mutex held, which is released meanwhile: the loop fills one buffer while
+ * the other is written. The target cannot vanish then: the thread alone destroys
+ * targets, and only here. */
 static void serve(struct logfile_writer *writer, struct logfile_target *target)
 {
     const struct ct_buf queue = target->queue;

@@ -199,6 +199,8 @@ static void end_stop(struct worker_group *group)
                            is_stuck && survivors == 0 ? 1 : survivors);
 }
 
+/* Called at each death and each deadline. May end the stop, and the next round may
+ * have been started when it returns. */
 void worker_group_continue_stop(struct worker_group *group)
 {
     const uint64_t now_ms = ct_now_ms();
@@ -212,6 +214,7 @@ void worker_group_continue_stop(struct worker_group *group)
         loop_timer_set(group->timer, wake_ms > now_ms ? wake_ms - now_ms : 0);
 }
 
+/* A stop that has begun is never weakened: a second one may only hurry it. */
 void worker_group_begin_stop(struct worker_group *group, int signal, uint64_t grace_ms,
                              uint64_t delay_ms)
 {

@@ -130,6 +130,7 @@ fail:
     return rc;
 }
 
+/* Only the last journal counts: one that the thread has not written yet is replaced. */
 int election_write(struct election *election, uint64_t sequence, const void *journal,
                    size_t length)
 {
@@ -166,6 +167,8 @@ void election_set_members(struct election *election, const struct etcd_config *c
     etcd_set_members(election->etcd, config);
 }
 
+/* The thread is waked from both places where it may wait: for work, and for etcd.
+ * The key is given back only after it has ended, by who is alone then. */
 void election_stop(struct election *election)
 {
     if (!election)

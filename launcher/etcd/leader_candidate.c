@@ -52,6 +52,8 @@ static int append_batch(struct ct_buf *journal, const uint8_t *batch, size_t len
     return rc < 0 ? rc : ct_buf_append(journal, batch, length);
 }
 
+/* While there is no etcd, what does not fit is only noted: it stands in the way of
+ * the election (on_elected), not of the run. */
 static int store_locked(struct leader_candidate *candidate, unsigned flags,
                         const uint8_t *batch, size_t length)
 {
@@ -103,7 +105,9 @@ static void on_host(void *context, const struct etcd_host *host)
     pthread_mutex_unlock(&candidate->mutex);
 }
 
-/* The gate opens when the journal of now is in etcd. */
+/* The gate opens when the journal of now is in etcd: the server's thread reads the
+ * gate without the mutex, so what is wanted goes up before what is kept goes down,
+ * and the lease comes last. */
 static int write_journal(struct leader_candidate *candidate, uint64_t until_ms)
 {
     const struct ct_buf *journal = &candidate->journal;
@@ -122,6 +126,7 @@ static int write_journal(struct leader_candidate *candidate, uint64_t until_ms)
     return rc;
 }
 
+/* Nobody else can serve this run: the gate stands open, without a lease. */
 static void speak_freely(struct leader_candidate *candidate)
 {
     candidate->is_elsewhere = candidate->leads = false;
@@ -275,6 +280,7 @@ void leader_candidate_stand_down(struct leader_candidate *candidate)
     pthread_mutex_unlock(&candidate->mutex);
 }
 
+/* From then on etcd decides who serves; only when all that was said is in it. */
 bool leader_candidate_commit(struct leader_candidate *candidate)
 {
     const struct gate *gate = &candidate->gate;
@@ -289,6 +295,8 @@ bool leader_candidate_commit(struct leader_candidate *candidate)
     return is_done;
 }
 
+/* election_stop() waits for the election's thread, and its callbacks take the mutex:
+ * it is released before. */
 void leader_candidate_revert(struct leader_candidate *candidate)
 {
     if (!candidate->election)

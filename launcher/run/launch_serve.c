@@ -299,6 +299,9 @@ void launch_fill_stores(const struct launch *launch, struct agent_options *optio
     options->on_members = on_members;
 }
 
+/* Threads first, memory afterwards: the server's thread ends before the candidate
+ * whose gate and journal it uses, and its memory stays until the candidate's thread,
+ * which calls it, has ended too. */
 void launch_close_server(struct launch *launch)
 {
     ha_stop(launch->ha);

@@ -82,6 +82,8 @@ static void keep_last(struct ssh_conn *conn, const char *text, size_t length)
 
 /* ---- Ends -------------------------------------------------------------------------------- */
 
+/* The first reason counts. Nothing is freed and nobody is told here: the killed ssh
+ * is reaped like any other, and on_over() comes from there, once. */
 static void give_up(struct ssh_conn *conn, int code, const char *why)
 {
     if (!*conn->why) {

@@ -64,6 +64,8 @@ static void drop(struct journal_file *file, struct kept *kept)
     free(kept);
 }
 
+/* A WHOLE batch makes those before it superfluous, an END all of them: what is held
+ * is what a restart needs. */
 static int hold(struct journal_file *file, const char *id, unsigned flags,
                 const uint8_t *frame, size_t length)
 {
@@ -140,7 +142,9 @@ static int write_live(const struct journal_file *file, int fd)
     return rc;
 }
 
-/* A new file with what is live takes the place of this one. */
+/* A new file with what is live takes the place of this one: complete and on the disk
+ * before its name is, so that a power cut leaves the one or the other. It is locked
+ * before it has the name. */
 static int compact(struct journal_file *file)
 {
     char path[PATH_MAX];

@@ -321,6 +321,9 @@ static struct conn *take_spare(struct conn_pool *pool)
     return NULL;
 }
 
+/* Also without memory a connection is taken, by a spare, and closed: while it waits
+ * in the listener nobody else gets in. `user` is cleared where the caller never had
+ * the connection: on_close() would tell it of a stranger. */
 struct conn *conn_accept(struct conn_pool *pool, uv_stream_t *listener,
                          const struct conn_user *user, void *context)
 {
@@ -387,6 +390,8 @@ void conn_finish(struct conn *conn)
     conn_flush(conn);
 }
 
+/* The memory stays until on_closed(), in a later turn of the loop: callers may still
+ * look at the state. */
 void conn_close(struct conn *conn, const char *reason)
 {
     if (conn->state == CONN_CLOSING)

@@ -21,7 +21,9 @@ void member_table_deinit(struct member_table *table)
     *table = (struct member_table){0};
 }
 
-/* Index of the first member whose id is not below `id`. */
+/* The list is in the order of the ids, which is that of arrival. A member stays
+ * where it is in memory until it is removed. This is the index of the first one
+ * whose id is not below `id`. */
 static size_t lower_bound(const struct member_table *table, uint64_t id)
 {
     size_t low = 0, high = table->count;
@@ -68,6 +70,8 @@ struct member *member_add(struct member_table *table, const struct member_link *
     return member;
 }
 
+/* It stands in two queues of leases and in a list of news, all intrusive: out of
+ * them first. */
 void member_remove(struct member_table *table, uint64_t id)
 {
     struct member *member = member_find(table, id);

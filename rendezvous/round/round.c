@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The step: one command in, a list of actions out, and what holds after each. No
+ * clock, no socket, no thread: the caller has them (session/run.c), or makes them up
+ * (tests/sim). */
 #include "rendezvous/round/round.h"
 
 #include <assert.h>
@@ -80,6 +83,8 @@ static int add(struct round *round, const struct member_link *link, uint64_t now
     return 0;
 }
 
+/* The order matters: a member that is lost by now must not count as ready, and only
+ * a world that could not start gives up. */
 static void tick(struct round *round, uint64_t now_ms)
 {
     round_expire_leases(round, now_ms);
@@ -166,6 +171,8 @@ static void check_invariants(const struct round *round)
 }
 #endif
 
+/* An id that is not known is no mistake: the member may be gone while its last words
+ * were on their way. */
 static void on_command(struct round *round, const struct round_command *command,
                        uint64_t now_ms)
 {
@@ -200,6 +207,7 @@ static void on_command(struct round *round, const struct round_command *command,
     }
 }
 
+/* The actions of the step before have been carried out: their list begins anew. */
 int round_step(struct round *round, const struct round_command *command,
                uint64_t now_ms)
 {

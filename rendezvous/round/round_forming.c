@@ -49,6 +49,8 @@ void round_begin_forming(struct round *round, uint64_t now_ms)
     round_start_if_complete(round, now_ms);
 }
 
+/* `world` is in the order of the ranks: the first node is group rank 0 and has the
+ * worker store. */
 static void fill_start(struct round *round, struct member **world, size_t count)
 {
     uint16_t port = round->settings.endpoint_port;
@@ -106,6 +108,8 @@ static void tell_standbys(struct round *round)
     }
 }
 
+/* Callers have seen to it that no worker of an older world can live: the fence is
+ * over, and nobody is in doubt. */
 static void start_world(struct round *round, uint64_t now_ms, const char *why)
 {
     struct member **world = round->scratch;
@@ -138,6 +142,9 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
     tell_standbys(round);
 }
 
+/* The first world starts when it is full, or some time after it could start
+ * (last_call_ms). Each later one starts when all survivors are back: newcomers do
+ * not hold it up. */
 void round_start_if_complete(struct round *round, uint64_t now_ms)
 {
     size_t ready = round->counts[MEMBER_READY];

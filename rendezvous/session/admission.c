@@ -16,6 +16,8 @@ struct own_secret {
     struct ct_seal_pair pair;
 };
 
+/* Between CHALLENGE and PROOF. What was asked with is copied: the credential of the
+ * rules may be renewed meanwhile. */
 struct admission {
     const struct ct_auth_token *token; /* that of the rules, or own->token */
     struct own_secret *own;            /* NULL: none */
@@ -158,6 +160,8 @@ int admission_create(struct admission **out, struct admission_rules *rules,
     return 0;
 }
 
+/* Our own proof comes after theirs was right: who has no token gets nothing of ours
+ * to compute with. */
 bool admission_prove(struct admission *admission, const struct ct_proof *claim,
                      struct ct_proof *proof, struct ct_seal *seal)
 {

@@ -58,6 +58,7 @@ static uint64_t generation_of(const struct round *round)
     return round->generation > round->floor ? round->generation : round->floor;
 }
 
+/* libuv has the timer until on_timer_closed() frees the run; the round ends here. */
 void run_forget(struct run *run)
 {
     struct runs *runs = run->all;

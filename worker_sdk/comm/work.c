@@ -127,6 +127,7 @@ static void run_head(struct ctrun_group *group)
     pthread_cond_broadcast(&group->changed);
 }
 
+/* Ends between two works, never in one: ct_group_stop() aborts the one that runs. */
 static void *run_queue(void *context)
 {
     struct ctrun_group *group = context;
@@ -156,6 +157,7 @@ static int start_thread(struct ctrun_group *group)
     return -rc;
 }
 
+/* With a thread the queue is the thread's: only it takes works out. */
 void ct_group_drain(struct ctrun_group *group)
 {
     if (!group->has_thread) {

@@ -166,6 +166,8 @@ static bool waits(const struct ct_exchange *exchange, int peer, bool is_send)
     return *lane_of(exchange, peer, is_send) == exchange->round;
 }
 
+/* A message that is not through closes its lane for the rest of the round: those
+ * behind it must not overtake, for both ends count on their order. */
 static int move_call(struct ct_exchange *exchange, struct ct_call *call, bool *moved,
                      struct ctrun_error *err)
 {
@@ -340,6 +342,8 @@ static int wait_some(struct ct_exchange *exchange, const struct ct_call *first,
     return rc;
 }
 
+/* After a wait that failed (`bad`) all are looked at once more: data that came in
+ * front of the bad news count. */
 int ct_exchange_move(struct ct_exchange *exchange, struct ct_call *first, bool wait,
                      struct ctrun_error *err)
 {
