@@ -170,28 +170,34 @@ static bool is_secret(const struct candidate *found)
 /* ---- Finding ----------------------------------------------------------------------------- */
 
 #define VALUE "(\"[^\"\n]*\"|'[^'\n]*'|[^][(){}\"',;&[:space:]]+)"
-#define NAME  "(password|passwd|passphrase|secret|credential|token|key)[a-z0-9_-]{0,24}"
+#define NAMES "password|passwd|passphrase|secret|credential|token|key"
+#define NAME  "(" NAMES ")[a-z0-9_-]{0,24}"
 
+/* An expression is compiled only for text that has one of the words it needs, in any case: to compile
+ * all of them takes longer than all else that the agent does about a failure. */
 static const struct shape {
+    const char *needs;
     const char *expression;
     int group;       /* the secret */
     int flags;       /* REG_ICASE */
     bool has_a_name; /* which, with the value, decides */
 } shapes[] = {
-    {"-----BEGIN [A-Z ]*PRIVATE KEY-----([^-]{3,})", 1, 0, false},
-    {"://[^/@:[:space:]]*:([^/@[:space:]]{3,})@", 1, 0, false},
-    {"bearer[[:blank:]]+([a-z0-9._~+/=-]{8,})", 1, REG_ICASE, false},
-    {"authorization[\"']?[[:blank:]]*[:=][[:blank:]]*[\"']?basic[[:blank:]]+"
+    {"-----BEGIN", "-----BEGIN [A-Z ]*PRIVATE KEY-----([^-]{3,})", 1, 0, false},
+    {"://", "://[^/@:[:space:]]*:([^/@[:space:]]{3,})@", 1, 0, false},
+    {"bearer", "bearer[[:blank:]]+([a-z0-9._~+/=-]{8,})", 1, REG_ICASE, false},
+    {"authorization",
+     "authorization[\"']?[[:blank:]]*[:=][[:blank:]]*[\"']?basic[[:blank:]]+"
      "([a-z0-9+/=]{8,})",
      1, REG_ICASE, false},
-    {"(^|[^A-Za-z0-9_])((AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}|"
+    {"AKIA|ASIA|AIza|ya29.|hf_|ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|glpat-|xox|sk-|eyJ",
+     "(^|[^A-Za-z0-9_])((AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}|"
      "ya29\\.[A-Za-z0-9_-]{20,}|hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|"
      "github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[abeprs]-[A-Za-z0-9-]{"
      "10,}|"
      "sk-[A-Za-z0-9_-]{20,}|eyJ[A-Za-z0-9_-]{8,}\\.[A-Za-z0-9_-]{8,}\\.[A-Za-z0-9_-]*)",
      2, 0, false},
-    {NAME "[\"']?([[:blank:]]*[:=][[:blank:]]*)" VALUE, 3, REG_ICASE, true},
-    {NAME "([[:blank:]]+)" VALUE, 3, REG_ICASE, true},
+    {NAMES, NAME "[\"']?([[:blank:]]*[:=][[:blank:]]*)" VALUE, 3, REG_ICASE, true},
+    {NAMES, NAME "([[:blank:]]+)" VALUE, 3, REG_ICASE, true},
 };
 
 static bool is_name_letter(char letter)
@@ -252,6 +258,20 @@ static const char *find_secret(const struct shape *shape, const char *text,
     return found.value;
 }
 
+static bool may_match(const struct shape *shape, const char *text)
+{
+    const char *rest = shape->needs;
+    char word[16];
+    size_t length;
+
+    for (const char *at; (at = ct_next_field(&rest, '|', &length));) {
+        (void)ct_format(word, sizeof word, "%.*s", (int)length, at); /* fits */
+        if (strcasestr(text, word))
+            return true;
+    }
+    return false;
+}
+
 static size_t redact_shape(const struct shape *shape, char *text)
 {
     regmatch_t groups[GROUPS];
@@ -281,6 +301,7 @@ size_t redact(char *text)
     size_t count = 0;
 
     for (size_t i = 0; text && i < sizeof shapes / sizeof *shapes; i++)
-        count += redact_shape(&shapes[i], text);
+        if (may_match(&shapes[i], text))
+            count += redact_shape(&shapes[i], text);
     return count;
 }
