@@ -199,15 +199,14 @@ static size_t list_own_addrs(const struct agent *agent,
 void agent_stop_survivors(struct agent *agent, enum agent_after after,
                           uint64_t survivor_ms, uint64_t grace_ms, const char *why)
 {
-    uint8_t own[CT_MESSAGE_ADDRS_MAX][CT_MEMBER_KEY_BYTES];
     const bool is_told = agent->members.generation == agent->start.generation;
     const struct worker_group_loss loss = {
         .grace_ms = survivor_ms,
         .job = {.store_port = agent->start.master_port,
                 .hosts = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->members.keys,
                 .host_count = is_told ? agent->members.count : 0,
-                .own = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])own,
-                .own_count = list_own_addrs(agent, own)}};
+                .own = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->own_keys,
+                .own_count = list_own_addrs(agent, agent->own_keys)}};
 
     stop_watching(agent, after, why);
     worker_group_stop_survivors(agent->group, SIGTERM, grace_ms, &loss);

@@ -71,6 +71,8 @@ struct agent {
     enum agent_state state;
     enum agent_after after;
     uint32_t min_nodes, max_nodes; /* of the run, since a RESIZE; 0: as hello says */
+    uint8_t own_keys[CT_MESSAGE_ADDRS_MAX]
+                    [CT_MEMBER_KEY_BYTES]; /* of `join`, while workers stop */
     bool is_silently_lost; /* the server's host was silent, too, the last time */
     bool is_gone; /* STOPPING: no worker is left, the server's word is missing */
 

@@ -25,7 +25,7 @@ struct worker_socket_progress;
 struct worker_group;
 struct worker;
 
-/* What is known of the job when survivors are stopped. */
+/* What is known of the job when survivors are stopped. Its lists are borrowed until on_gone(). */
 struct worker_group_loss {
     uint64_t grace_ms; /* they have before the stop, once freed; 0: none */
     struct peer_sockets_job job;

@@ -33,7 +33,11 @@ struct worker_group {
     struct oom_counter cgroup;
     char oom_proof[320]; /* of this round; empty: none */
     struct leftovers leftovers;
-    struct shm_watch shm;  /* what they hold in /dev/shm */
+    struct shm_watch shm; /* what they hold in /dev/shm */
+    struct {
+        bool is_set; /* who catches the signal is to be freed, a moment after it */
+        struct worker_group_loss of;
+    } loss;
     bool has_told_refusal; /* that survivors cannot be freed */
 };
 
@@ -49,6 +53,13 @@ void worker_group_begin_stop(struct worker_group *group, int signal, uint64_t gr
                              uint64_t delay_ms);
 /* The next step of a stop that is under way. */
 void worker_group_continue_stop(struct worker_group *group);
+
+/* ---- worker_group_survivors.c ----------------------------------------------------------- */
+
+/* Shuts down the connections of all workers to other ranks, or of those that catch `signal`. True when
+ * somebody is freed, or had been by the end of who is gone. */
+bool worker_group_free_survivors(struct worker_group *group, int signal,
+                                 const struct worker_group_loss *loss);
 
 /* ---- worker_group_restart.c ------------------------------------------------------------- */
 

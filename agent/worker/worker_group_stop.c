@@ -162,6 +162,10 @@ static void act(struct worker_group *group, unsigned actions,
     /* Noted before it is killed: afterwards nobody can say what it was. */
     if (actions & POLICY_KILL_LEFTOVERS)
         (void)reap_scan(NULL, note_leftover, group);
+    if (actions & POLICY_SIGNAL_REST && group->loss.is_set) {
+        group->loss.is_set = false;
+        (void)worker_group_free_survivors(group, group->policy.signal, &group->loss.of);
+    }
     if (actions & POLICY_KILL_HELPERS && !is_anybody_saving(group))
         actions |= POLICY_KILL_ALL;
     if (actions & POLICY_KILL_ALL)
@@ -193,6 +197,7 @@ static void end_stop(struct worker_group *group)
         }
     /* Idle from here on: on_gone may start the next round before it returns. */
     memset(&group->policy, 0, sizeof group->policy);
+    group->loss.is_set = false;
     tell_leftovers(group);
     (void)shm_watch_remove(&group->shm);
     group->options.on_gone(group->options.context,
@@ -235,6 +240,25 @@ void worker_group_begin_stop(struct worker_group *group, int signal, uint64_t gr
 void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms)
 {
     worker_group_begin_stop(group, signal, grace_ms, 0);
+}
+
+void worker_group_stop_survivors(struct worker_group *group, int signal,
+                                 uint64_t grace_ms,
+                                 const struct worker_group_loss *loss)
+{
+    const bool is_first = group->policy.phase == POLICY_IDLE;
+
+    if (is_first && loss->grace_ms > 0 && worker_group_free_survivors(group, 0, loss)) {
+        for (int i = 0; i < group->count; i++)
+            group->workers[i].is_freed = group->workers[i].state == WORKER_RUNNING;
+        worker_group_begin_stop(group, signal, grace_ms, loss->grace_ms);
+        return;
+    }
+    if (is_first && loss->grace_ms == 0) {
+        group->loss.of = *loss;
+        group->loss.is_set = true;
+    }
+    worker_group_stop(group, signal, grace_ms);
 }
 
 void worker_group_extend(struct worker_group *group, uint64_t grace_ms)

@@ -5,7 +5,8 @@
  *
  *   - with a grace for survivors: of all, before they are asked to end. Who has no connection to another
  *     rank or to the worker store takes part in nothing: where that is everybody, nobody is waited for;
- *   - without: of those that have a handler for the signal, together with the signal. */
+ *   - without: of those that have a handler for the signal, a moment after the signal. Those that have
+ *     none are dead by then: mostly that is everybody, and no process has to be looked at. */
 #include <string.h>
 
 #include "agent/process/process_catches.h"
@@ -75,9 +76,8 @@ static void emit(const struct worker_group *group,
     ct_event_end(&event);
 }
 
-/* True when somebody is, or had been freed by the end of who is gone. */
-static bool free_survivors(struct worker_group *group, int signal,
-                           const struct worker_group_loss *loss)
+bool worker_group_free_survivors(struct worker_group *group, int signal,
+                                 const struct worker_group_loss *loss)
 {
     struct walk walk = {.group = group, .signal = signal};
     struct peer_sockets_result result;
@@ -95,21 +95,4 @@ static bool free_survivors(struct worker_group *group, int signal,
     if (is_freed || result.refused)
         emit(group, &result, signal || !is_freed ? 0 : loss->grace_ms);
     return is_freed;
-}
-
-void worker_group_stop_survivors(struct worker_group *group, int signal,
-                                 uint64_t grace_ms,
-                                 const struct worker_group_loss *loss)
-{
-    const bool is_first = group->policy.phase == POLICY_IDLE;
-
-    if (is_first && loss->grace_ms > 0 && free_survivors(group, 0, loss)) {
-        for (int i = 0; i < group->count; i++)
-            group->workers[i].is_freed = group->workers[i].state == WORKER_RUNNING;
-        worker_group_begin_stop(group, signal, grace_ms, loss->grace_ms);
-        return;
-    }
-    worker_group_stop(group, signal, grace_ms);
-    if (is_first && loss->grace_ms == 0 && group->policy.phase == POLICY_ASKED)
-        (void)free_survivors(group, signal, loss);
 }
