@@ -41,6 +41,7 @@
 
 enum {
     GUARD_AFTER_AGENT_MS = 2000, /* the agent had its time before it left by itself */
+    GUARD_START_MS = 100,        /* in which workers start, mostly */
     FENCE_PASSES = 8, /* what forks while it is looked for is found by the next look */
 };
 
@@ -206,15 +207,15 @@ static void drop_code(void)
     (void)dl_iterate_phdr(drop_object, NULL);
 }
 
-/* sigwaitinfo(). A look comes first, so that the dynamic linker, which finds functions when they
- * are called, is among what is dropped before the sleep. */
+/* sigwaitinfo(). A wait with a limit comes first: while workers start they need the cores more, and the
+ * dynamic linker, which finds functions when they are called, is among what is dropped. */
 static int wait_for_signal(const sigset_t *set, siginfo_t *info)
 {
-    static const struct timespec at_once;
+    static const struct timespec start = {.tv_nsec = GUARD_START_MS * 1000000L};
     static bool is_small;
 
     if (!is_small) {
-        const int signal = sigtimedwait(set, info, &at_once);
+        const int signal = sigtimedwait(set, info, &start);
 
         if (signal > 0)
             return signal;

@@ -208,9 +208,10 @@ def test_the_guard_sleeps(node):
         with open(f"/proc/{run.pid}/status", encoding="utf-8") as file:
             return [line for line in file if "ctxt_switches" in line]
 
-    before = switches()
     node.box.wait_event("worker_started", 2)
-    run.server.wait_for("HEARTBEAT", 2)  # two seconds in which the agent was busy
+    run.server.wait_for("HEARTBEAT", 2)  # a second: it has made itself small by now
+    before = switches()
+    run.server.wait_for("HEARTBEAT", 4)  # two more, in which the agent was busy
     assert switches() == before
     run.signal(signal.SIGTERM)
     run.wait()
