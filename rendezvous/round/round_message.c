@@ -32,29 +32,31 @@ static bool has_joined(const struct member *member)
     return member->join.slots > 0 && !member->is_away && member->state != MEMBER_LEFT;
 }
 
-/* The first one that can be compared: of the same role, and both have told their programs. */
-static bool is_comparable(const struct member *member, const struct ct_job *job,
-                          const struct ct_join *join)
+/* Of the same role, and it has told its program. */
+static bool is_comparable(const struct member *member, const struct ct_join *join)
 {
-    return *job->program && *member->link.job.program &&
-           strcmp(member->join.role, join->role) == 0;
+    return *member->link.job.program && strcmp(member->join.role, join->role) == 0;
 }
 
-/* A member of a job that this node is not of; NULL: none. */
+/* A member of a job that this node is not of; NULL: none. Mostly the first one that has joined tells:
+ * thousands of nodes come at once, and none of them may look at all others. */
 static const struct member *find_other_job(const struct round *round,
                                            const struct member *newcomer,
                                            const struct ct_join *join)
 {
     const struct ct_job *job = &newcomer->link.job;
+    const bool is_alone = round->settings.max_nodes == 1 && job->is_alone;
 
+    if (!is_alone && !*job->program)
+        return NULL;
     for (size_t i = 0; i < round->members.count; i++) {
         const struct member *member = round->members.list[i];
 
         if (member == newcomer || !has_joined(member))
             continue;
-        if (round->settings.max_nodes == 1 && job->is_alone)
+        if (is_alone)
             return member;
-        if (is_comparable(member, job, join))
+        if (is_comparable(member, join))
             return strcmp(member->link.job.program, job->program) == 0 &&
                            strcmp(member->link.job.user, job->user) == 0
                        ? NULL
