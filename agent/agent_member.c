@@ -99,7 +99,7 @@ int agent_ask_drain(void *context, const char *words, uint32_t ticket,
     if (rc < 0)
         return rc;
     if (!blank || (size_t)(blank - words) >= sizeof drain.host)
-        return ct_fail(err, -EINVAL, "a request to drain that cannot be read");
+        return ct_fail(err, -EINVAL, "a malformed request to drain");
     memcpy(drain.host, words, (size_t)(blank - words));
     (void)ct_copy(drain.reason, sizeof drain.reason, blank + 1);
     link_send(agent->link, &(struct ct_message){CT_MESSAGE_DRAIN, .drain = &drain});

@@ -78,8 +78,8 @@ static void on_hold_over(void *context)
 {
     struct agent *agent = context;
 
-    ct_warn("the rendezvous has not said in %d s whether all nodes reach each other: "
-            "workers start",
+    ct_warn("no answer from the rendezvous in %d s on whether all nodes reach each "
+            "other: starting the workers",
             AGENT_HOLD_MS / 1000);
     start(agent, agent->local.length > 0 ? &agent->local : NULL);
 }

@@ -244,7 +244,7 @@ static int listen_at(const struct config *config, const char *text,
         ct_warn("no token: listening on loopback only; --token-file or --munge opens "
                 "the port to other machines");
     else if (!has_secret(config) && !ct_addr_is_loopback(&addr))
-        ct_warn("no token: who reaches %s can take part in every run and end it; "
+        ct_warn("no token: whoever reaches %s can take part in every run and end it; "
                 "--token-file or --munge lets in only who proves a secret",
                 shown);
     return 0;
@@ -279,7 +279,7 @@ static void tell_manager(const char *state)
     int rc = notify_send(state);
 
     if (rc < 0)
-        ct_warn("the service manager was not told: %s", strerror(-rc));
+        ct_warn("the service manager could not be notified: %s", strerror(-rc));
 }
 
 /* A connection is a descriptor. */

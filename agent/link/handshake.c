@@ -142,7 +142,8 @@ static int take_proof(struct handshake *handshake, const struct ct_proof *messag
     if (handshake->wants_seal &&
         ct_seal_begin(&handshake->seal, &handshake->pair, &handshake->session,
                       CT_AUTH_AGENT, &scope) < 0)
-        return ct_fail(err, CTRUN_E_AUTH, "the rendezvous' key for encryption is none");
+        return ct_fail(err, CTRUN_E_AUTH,
+                       "the rendezvous sent an invalid key for encryption");
     return 0;
 }
 

@@ -145,7 +145,8 @@ static bool end_thread(struct logfile_writer *writer)
         ;
     is_ended = writer->is_ended;
     if (!is_ended && writer->busy)
-        ct_warn("log file %s: its end is not written: its file system does not answer",
+        ct_warn("log file %s: its last output was not written: its file system does "
+                "not answer",
                 writer->busy);
     pthread_mutex_unlock(&writer->mutex);
     return is_ended;

@@ -399,7 +399,7 @@ int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
             continue;
         if (rc > 0)
             return ct_fail(err, CTRUN_E_AUTH,
-                           "etcd does not take the token it gave us");
+                           "etcd refused the token that it had issued");
         is_slow |= rc == -ETIMEDOUT;
         if ((rc = judge(etcd, rc, err)) < 0)
             return rc;

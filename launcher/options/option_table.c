@@ -53,10 +53,10 @@ const struct option option_table[OPTION_COUNT] = {
                              .env = "PET_START_METHOD", .fallback = "spawn",
                              .choices = "spawn fork forkserver"},
 
-    [OPTION_STANDALONE] =
-        {FLAG("standalone", MEET,
-              "one node, free port, new run id, whatever else is given"),
-         .env = "PET_STANDALONE"},
+    [OPTION_STANDALONE] = {FLAG("standalone", MEET,
+                                "one node, free port, new run id; other options of the "
+                                "rendezvous are ignored"),
+                           .env = "PET_STANDALONE"},
     [OPTION_RDZV_BACKEND] =
         {TAKES(TEXT, "rdzv-backend", MEET, "NAME",
                "c10d, static or etcd; default: c10d with an endpoint for several"
@@ -80,14 +80,12 @@ const struct option option_table[OPTION_COUNT] = {
                                           "secret that all nodes prove to each"
                                           " other; also CTRUN_TOKEN=SECRET"),
                                 .env = "CTRUN_RDZV_TOKEN_FILE"},
-    [OPTION_BOOTSTRAP] = {OWN_TAKES(
-                              TEXT, "bootstrap", MEET, "WAY",
-                              "how tasks of srun learn where they meet: told"
-                              " through its PMI (pmi), at a port derived from the job"
-                              " (port); auto: by PMI where srun has one and a task is"
-                              " no rank"),
-                          .env = "CTRUN_BOOTSTRAP", .fallback = "auto",
-                          .choices = "auto pmi port"},
+    [OPTION_BOOTSTRAP] =
+        {OWN_TAKES(TEXT, "bootstrap", MEET, "WAY",
+                   "how tasks of srun find the rendezvous: pmi: srun's PMI tells"
+                   " them; port: at a port derived from the job; auto: pmi if"
+                   " srun has one and a task is not a rank"),
+         .env = "CTRUN_BOOTSTRAP", .fallback = "auto", .choices = "auto pmi port"},
     [OPTION_HOSTS] = {OWN_TAKES(TEXT, "hosts", MEET, "HOST,...",
                                 "start the nodes on these hosts by ssh: a,b or"
                                 " n[1-3]; the first serves"),
@@ -100,11 +98,11 @@ const struct option option_table[OPTION_COUNT] = {
                                     " hosts; the launcher's and the libraries' does"),
                           .env = "CTRUN_HOSTS_ENV", .fallback = ""},
     [OPTION_HOSTS_TIMEOUT] = {OWN_TAKES(INT, "hosts-timeout", MEET, "SECONDS",
-                                        "limit for a host to answer by ssh"),
+                                        "time that a host has to answer over ssh"),
                               .env = "CTRUN_HOSTS_TIMEOUT", .fallback = "30"},
     [OPTION_SSH] = {OWN_TAKES(TEXT, "ssh", MEET, "COMMAND",
-                              "in place of ssh, read by sh: host and command"
-                              " follow"),
+                              "run this in place of ssh: sh reads it, with host and"
+                              " command behind"),
                     .env = "CTRUN_SSH", .fallback = ""},
     [OPTION_STAGE] = {OWN_TAKES(TEXT, "stage", MEET, "PATH,...",
                                 "with --hosts: copy these files and folders to a"
@@ -173,13 +171,14 @@ const struct option option_table[OPTION_COUNT] = {
          .env = "CTRUN_ROLE_RESTARTS"},
     [OPTION_MIN_UPTIME] =
         {OWN_TAKES(INT, "min-uptime", FAILURE, "SECONDS",
-                   "two equal failures so soon after the start"
+                   "two equal failures within this time of the start"
                    " end the job, if it has more than 3 restarts; 0: restart"
                    " as torchrun does"),
          .env = "CTRUN_MIN_UPTIME", .fallback = "30"},
     [OPTION_HANG_TIMEOUT] =
         {OWN_TAKES(INT, "hang-timeout", FAILURE, "SECONDS",
-                   "a rank that tells no step for so long has failed; 0: never"),
+                   "a rank that reports steps, and none for so long, counts as failed;"
+                   " 0: off"),
          .env = "CTRUN_HANG_TIMEOUT", .fallback = "0"},
     [OPTION_MONITOR_INTERVAL] = {TAKES(
                                      FLOAT, "monitor-interval", FAILURE, "SECONDS",
@@ -196,13 +195,12 @@ const struct option option_table[OPTION_COUNT] = {
                                  .env = "PET_SHUTDOWN_TIMEOUT"},
     [OPTION_SURVIVOR_GRACE] =
         {OWN_TAKES(INT, "survivor-grace", FAILURE, "SECONDS",
-                   "a rank is gone: those that wait for it in a collective have an"
-                   " error there, and so long to save before they are stopped"),
+                   "when a rank is lost, ranks that wait for it in a collective get"
+                   " an error and have so long to save before they are stopped"),
          .env = "CTRUN_SURVIVOR_GRACE", .fallback = "0"},
     [OPTION_EXIT_CODE] = {OWN_TAKES(TEXT, "exit-code", FAILURE, "STYLE",
-                                    "own passes the root cause's code on,"
-                                    " torchrun turns every failure into 1,"
-                                    " class says what kind of failure it was"),
+                                    "own: the code of the root cause; torchrun: 1"
+                                    " for every failure; class: the kind of failure"),
                           .env = "CTRUN_EXIT_CODE", .fallback = "own",
                           .choices = "own torchrun class"},
 
@@ -213,13 +211,13 @@ const struct option option_table[OPTION_COUNT] = {
          .env = "CTRUN_SIGNAL_SCOPE", .fallback = "job", .choices = "job node"},
     [OPTION_REQUEUE_EXIT] =
         {OWN_TAKES(INT, "requeue-exit", FAILURE, "CODE",
-                   "exit code after a signal that all workers of this node have"
-                   " answered by ending with 0: saved, to be queued again"),
+                   "exit code when a signal ends the run and all workers of this"
+                   " node end with 0: they have saved, queue the job again"),
          .env = "CTRUN_REQUEUE_EXIT"},
     [OPTION_STOP_BEFORE_END] =
         {OWN_TAKES(TEXT, "stop-before-end", FAILURE, "SECONDS[,SIGNAL]",
-                   "end the run so long before the allocation ends, which Slurm or"
-                   " CTRUN_END_TIME tells; or only pass SIGUSR1 or SIGUSR2 on"),
+                   "end the run so long before the end of the allocation, known from"
+                   " Slurm or CTRUN_END_TIME; or only pass on SIGUSR1 or SIGUSR2"),
          .env = "CTRUN_STOP_BEFORE_END"},
 
     [OPTION_LOG_DIR] = {TAKES(TEXT, "log-dir", OUTPUT, "DIR",
@@ -322,7 +320,7 @@ const struct option option_table[OPTION_COUNT] = {
                            .env = "CTRUN_OPEN_FILES", .fallback = "raise",
                            .choices = "raise keep"},
     [OPTION_CORE] = {OWN_FLAG("core", DEVICE,
-                              "let workers dump core: raises that limit too"),
+                              "let workers dump core: raise that limit, too"),
                      .env = "CTRUN_CORE"},
 
     [OPTION_QUIET] = {OWN_FLAG("quiet", LAUNCHER,

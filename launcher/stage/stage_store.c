@@ -75,10 +75,11 @@ static int end_chunk(struct stage_store *store, const struct stage_entry *entry,
 
     ct_digest_end(&store->digest, sum);
     if (memcmp(sum, store->manifest->sums[store->chunk], sizeof sum) != 0)
-        return ct_fail(err, CTRUN_E_STAGE,
-                       "%.800s: what came does not have its checksum: it was changed "
-                       "while it was being staged, or on its way",
-                       entry->path);
+        return ct_fail(
+            err, CTRUN_E_STAGE,
+            "%.800s: what was received does not match its checksum: it was changed "
+            "while it was being staged, or on its way",
+            entry->path);
     stage_set_remove(&store->needs, store->chunk);
     if (stage_set_next(&store->needs, entry->first_chunk) <
         entry->first_chunk + entry->chunks)
@@ -104,7 +105,7 @@ int stage_store_put(struct stage_store *store, uint32_t chunk, uint32_t offset,
     }
     if (chunk != store->chunk || offset != store->filled || length == 0 ||
         length > stage_chunk_size(entry, chunk) - offset)
-        return ct_fail(err, CTRUN_E_STAGE, "%.800s: a piece came out of its turn",
+        return ct_fail(err, CTRUN_E_STAGE, "%.800s: a piece arrived out of order",
                        entry->path);
     rc = switch_file(store, entry);
     if (rc == 0)

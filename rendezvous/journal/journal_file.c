@@ -266,7 +266,7 @@ static void tell_losses(struct reading *reading, size_t tail)
 
     file->is_broken = tail > 0 || reading->lost_bytes > 0;
     if (reading->lost_bytes > 0)
-        ct_warn("journal: %s: %zu bytes are damaged: a run that they tell of is given "
+        ct_warn("journal: %s: %zu bytes are damaged: a run that they describe is given "
                 "up, or goes on from the state before",
                 file->path, reading->lost_bytes);
     if (reading->refused > 0)

@@ -116,8 +116,7 @@ int endpoint_listen(struct endpoint *endpoint, const struct listen_place *place,
     int rc;
 
     if (endpoint->listener_count >= SERVER_LISTENERS_MAX)
-        return ct_fail(err, -ENOBUFS,
-                       "listen: %d addresses are the most that one server has",
+        return ct_fail(err, -ENOBUFS, "listen: a server has at most %d addresses",
                        SERVER_LISTENERS_MAX);
     if (!(entry = ct_zalloc(sizeof *entry)))
         return ct_fail(err, -ENOMEM, "listen: out of memory");

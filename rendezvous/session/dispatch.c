@@ -190,8 +190,8 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
                     peer->dispatch->only_run_id &&
                             run->round->generation < peer->resume.generation
                         ? new_launcher
-                        : "the run has gone on without this node: nothing was heard of "
-                          "it for too long");
+                        : "the run has gone on without this node: nothing was received "
+                          "from it for too long");
     }
     run_execute(run);
 }
@@ -239,8 +239,8 @@ static bool refuse_other_instance(struct peer *peer, const struct ct_hello *hell
     }
     hear_of_other(dispatch, hello, run);
     peer_refuse(peer, CTRUN_E_LEADER_LOST,
-                "this rendezvous knows nothing of the run that this node belongs to: "
-                "it was restarted");
+                "this rendezvous does not know the run that this node belongs to: it "
+                "was restarted");
     return true;
 }
 
@@ -268,7 +268,7 @@ static void on_plan(struct peer *peer, const struct ct_message *message)
 
     if (plan->epoch != 0 && plan->phase == CT_HA_ACTIVE)
         hooks->on_found(hooks->context, plan);
-    peer_refuse(peer, CTRUN_E_CLOSED, "thank you");
+    peer_refuse(peer, CTRUN_E_CLOSED, "the plan was received");
 }
 
 /* For another run; false: then it was refused. */
@@ -611,7 +611,7 @@ static bool take_bytes(struct peer *peer, const uint8_t *data, size_t length)
     conn_note(conn, REJECT_MALFORMED);
     peer_refuse(peer, CTRUN_E_PROTOCOL,
                 taken < 0 ? "bytes that are not a ctrun message"
-                          : "a message that is too long for who is not let in yet");
+                          : "a message too long for a node that is not admitted yet");
     return false;
 }
 
