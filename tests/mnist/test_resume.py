@@ -106,3 +106,39 @@ def test_resume_without_a_file_starts_anew(box):
     said = mnist.train(box, 1, data, *OPTIONS, "--epochs=1", "--save=new.safetensors", "--resume")
     assert mnist.digest(said) == mnist.digest(fresh)
     assert box.path("new.safetensors").exists()
+
+
+SHARDED = ("--save=checkpoints", "--save-sharded", "--resume")
+
+
+def test_shards_of_one_world_are_gone_on_with_by_others(box):
+    data = mnist.make_data(box)
+    options = (*OPTIONS, "--lr=0.01", "--epochs=1")
+    whole = mnist.losses(mnist.train(box, 1, data, *options))
+    parts = []
+    for workers, limit in ((3, 4), (1, 6), (2, 0)):
+        parts += mnist.losses(mnist.train(box, workers, data, *options, *SHARDED, "--keep=2",
+                                          f"--limit-steps={limit}"))
+    assert len(parts) == len(whole) == 10
+    assert parts == pytest.approx(whole, rel=1e-4)
+    assert [int(path.name[5:]) for path in sorted(box.path("checkpoints").iterdir())] == [9, 10]
+
+
+def test_a_worker_killed_while_shards_are_written_costs_no_bit(box):
+    data = mnist.make_data(box)
+    options = (*OPTIONS, "--epochs=12", "--lr=0.01")
+    whole = mnist.train(box, 2, data, *options)
+    run = mnist.start(box, 2, data, *options, *SHARDED, launcher=("--max-restarts=1",))
+    workers = box.wait_workers(2)
+    ctrun.wait_until(lambda: list(box.path("checkpoints").glob("*/manifest.json")), "a checkpoint")
+    os.kill(workers[1], signal.SIGKILL)
+    assert run.wait(120) == 0, run
+    assert "resumed from" in run.err, run
+    assert mnist.digest(mnist.lines(run)) == mnist.digest(whole)
+
+
+def test_a_folder_that_is_further_than_the_training_is_not_overtaken(box):
+    data = mnist.make_data(box, train=64)
+    mnist.train(box, 1, data, *OPTIONS, *SHARDED, "--epochs=2")
+    run = mnist.start(box, 1, data, *OPTIONS, *SHARDED[:2], "--epochs=2")
+    assert run.wait() == 1 and "step 4 is there already" in run.err, run

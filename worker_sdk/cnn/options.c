@@ -61,6 +61,10 @@ static const struct option options[] = {
      "write a checkpoint (safetensors, PyTorch's names) after each epoch"},
     {"save-steps", NUMBER, AT(save_steps), 0, 1u << 30, "500", "N",
      "and after every N steps; 0: only after epochs"},
+    {"save-sharded", FLAG, AT(save_sharded), 0, 0, NULL, NULL,
+     "PATH is a folder, into which all workers write in the background"},
+    {"keep", NUMBER, AT(keep), 0, 1u << 20, "3", "N",
+     "sharded checkpoints that stay, the newest; 0: all"},
     {"resume", FLAG, AT(resume), 0, 0, NULL, NULL,
      "go on from the checkpoint at --save when it is there"},
     {"backend", TEXT, AT(backend), 0, 0, "auto", "NAME",
@@ -224,6 +228,9 @@ int cnn_options_parse(struct cnn_train_options *out, int argc, char **argv,
     if (out->resume && !out->save)
         return ct_fail(err, CTRUN_E_USAGE,
                        "--resume: needs --save PATH to resume from");
+    if (out->save_sharded && !out->save)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--save-sharded: needs --save PATH to write to");
     return check_exchange(out, err);
 }
 

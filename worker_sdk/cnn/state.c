@@ -67,8 +67,8 @@ static const struct cnn_tensors *section_of(const struct cnn_model *model, int s
     return all[section];
 }
 
-int cnn_state_save(const char *path, const struct cnn_model *model,
-                   const struct cnn_position *position,
+int cnn_state_save(const char *path, struct ctrun_shards *shards,
+                   const struct cnn_model *model, const struct cnn_position *position,
                    const struct cnn_state_info *info, struct ctrun_error *err)
 {
     char text[8][TEXT_MAX_BYTES];
@@ -95,8 +95,10 @@ int cnn_state_save(const char *path, const struct cnn_model *model,
     (void)ct_format(text[5], TEXT_MAX_BYTES, "%.9g", info->lr);
     (void)ct_format(text[6], TEXT_MAX_BYTES, "%d", info->world_size);
     (void)ct_format(text[7], TEXT_MAX_BYTES, "%" PRIu64, position->global_batch);
-    rc = ctrun_checkpoint_save(path, image.tensors, TENSORS, metadata,
-                               sizeof metadata / sizeof *metadata, err);
+    rc = shards ? ctrun_shards_save(shards, position->step, image.tensors, TENSORS,
+                                    metadata, sizeof metadata / sizeof *metadata, err)
+                : ctrun_checkpoint_save(path, image.tensors, TENSORS, metadata,
+                                        sizeof metadata / sizeof *metadata, err);
     image_deinit(&image);
     return rc;
 }

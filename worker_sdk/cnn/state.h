@@ -25,11 +25,12 @@ struct cnn_state_info { /* written for readers; resume does not need it */
     int world_size;
 };
 
-/* Writes path atomically. 0, or a negative code. */
-int cnn_state_save(const char *path, const struct cnn_model *model,
-                   const struct cnn_position *position,
+/* Writes path atomically; with shards, which may be NULL, the checkpoint of this step there, together with the
+ * other ranks. 0, or a negative code. */
+int cnn_state_save(const char *path, struct ctrun_shards *shards,
+                   const struct cnn_model *model, const struct cnn_position *position,
                    const struct cnn_state_info *info, struct ctrun_error *err);
-/* Reads it back. -ENOENT when there is no such file, CTRUN_E_BAD_CHECKPOINT when it is damaged
+/* Reads it back, or the newest of a folder. -ENOENT when there is none, CTRUN_E_BAD_CHECKPOINT when it is damaged
  * or of another network; model and position are undefined then. */
 int cnn_state_load(const char *path, struct cnn_model *model,
                    struct cnn_position *position, struct ctrun_error *err);

@@ -21,8 +21,10 @@ struct trainer {
     const struct cnn_train_options *options;
     const volatile sig_atomic_t *terminated;
     struct ctrun_session *session;
-    struct ctrun_group *world; /* NULL with one rank */
-    struct ctrun_ddp *ddp;     /* likewise */
+    struct ctrun_group *world;   /* NULL with one rank */
+    struct ctrun_ddp *ddp;       /* likewise */
+    struct ctrun_group *savers;  /* likewise; for shards alone */
+    struct ctrun_shards *shards; /* NULL: rank 0 saves one file */
     int rank, world_size;
     uint64_t global_batch;
     struct ctrun_dataset train, test;
@@ -242,6 +244,21 @@ static void set_up_report(struct trainer *t)
                                     .epochs = options->epochs};
 }
 
+static int set_up_shards(struct trainer *t, struct ctrun_error *err)
+{
+    struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    int rc;
+
+    if (!t->options->save_sharded)
+        return 0;
+    options.async = true;
+    options.keep = t->options->keep;
+    if (t->world &&
+        (rc = ctrun_group_split(&t->savers, t->session, t->world, 0, NULL, err)) < 0)
+        return rc;
+    return ctrun_shards_open(&t->shards, t->options->save, t->savers, &options, err);
+}
+
 static int set_up(struct trainer *t, struct ctrun_error *err)
 {
     struct ctrun_group_options group = CTRUN_GROUP_OPTIONS_INIT;
@@ -262,7 +279,8 @@ static int set_up(struct trainer *t, struct ctrun_error *err)
     if (t->world_size > 1 &&
         (rc = ctrun_group_open(&t->world, t->session, &group, err)) < 0)
         return rc;
-    if (t->options->resume && (rc = resume(t, err)) < 0)
+    if ((rc = set_up_shards(t, err)) < 0 ||
+        (t->options->resume && (rc = resume(t, err)) < 0))
         return rc;
     t->position.global_batch = t->global_batch;
     if (t->world && (rc = set_up_ddp(t, err)) < 0)
@@ -273,6 +291,8 @@ static int set_up(struct trainer *t, struct ctrun_error *err)
 static void tear_down(struct trainer *t)
 {
     ctrun_ddp_destroy(t->ddp);
+    ctrun_shards_close(t->shards);
+    ctrun_group_close(t->savers);
     ctrun_group_close(t->world);
     cnn_engine_close(t->engine);
     ctrun_sampler_destroy(t->sampler);
@@ -445,7 +465,7 @@ static int save(struct trainer *t, struct ctrun_error *err)
         .world_size = t->world_size};
     int rc;
 
-    if (t->rank != 0 || !t->options->save ||
+    if (!t->options->save || (t->rank != 0 && !t->shards) ||
         (t->saved_step == t->position.step && !t->has_moved))
         return 0;
     if ((rc = cnn_engine_pull(t->engine, err)) < 0)
@@ -454,7 +474,8 @@ static int save(struct trainer *t, struct ctrun_error *err)
         return fail_diverged(t, "the model", err); /* the last good one stays */
     t->saved_step = t->position.step;
     t->has_moved = false;
-    return cnn_state_save(t->options->save, &t->model, &t->position, &info, err);
+    return cnn_state_save(t->options->save, t->shards, &t->model, &t->position, &info,
+                          err);
 }
 
 /* The digest of the parameters, after making sure that all ranks have the same. */
@@ -629,16 +650,19 @@ int cnn_train(const struct cnn_train_options *options,
                         .train = CTRUN_DATASET_INIT,
                         .test = CTRUN_DATASET_INIT};
     bool is_running = false;
-    int dumped, rc = set_up(&t, err);
+    int after, rc = set_up(&t, err);
 
     if (rc >= 0) {
         is_running = true;
         on_set_up();
         rc = run_epochs(&t, err);
-        rc = rc >= 0 && (dumped = dump_gradients(&t, err)) < 0 ? dumped : rc;
+        if (rc >= 0 && ((after = dump_gradients(&t, err)) < 0 ||
+                        (t.shards && (after = ctrun_shards_wait(t.shards, err)) < 0)))
+            rc = after;
     }
-    if (rc < 0 && *terminated && is_running) {
-        /* Our peers were stopped a moment before us: the last whole step is still good. */
+    if (rc < 0 && *terminated && is_running && !t.shards) {
+        /* Our peers were stopped a moment before us: the last whole step is still good. Shards need
+         * all of them. */
         struct ctrun_error ignored;
 
         rc = save(&t, &ignored) < 0 ? rc : CNN_TERMINATED;

@@ -17,8 +17,11 @@ struct cnn_train_options {
     const char *backend;
     const char *exchange; /* of gradients: the back end of the group, host or nccl */
     const char *save;     /* checkpoint file, or NULL */
-    bool resume;          /* go on from `save` when it is there */
-    const char *init;     /* file of the first values, or NULL */
+    bool
+        save_sharded; /* it is a folder, into which all ranks write in the background */
+    uint64_t keep;    /* so many checkpoints stay there; 0: all */
+    bool resume;      /* go on from `save` when it is there */
+    const char *init; /* file of the first values, or NULL */
     const char *dump_gradients; /* file for those of the last step, or NULL */
     bool no_dropout;
     bool no_shuffle;

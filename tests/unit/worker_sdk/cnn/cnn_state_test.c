@@ -204,7 +204,7 @@ static void a_state_comes_back_as_it_was_saved(void **state)
     model.acc_delta.of[CNN_FC2_B][9] = 0.5f;
     assert_int_equal(cnn_state_load(path, &other, &got, &err), -ENOENT);
     assert_int_equal(
-        cnn_state_save(path, &model, &want,
+        cnn_state_save(path, NULL, &model, &want,
                        &(struct cnn_state_info){.lr = 0.7, .world_size = 2}, &err),
         0);
     assert_int_equal(cnn_state_load(path, &other, &got, &err), 0);
