@@ -722,6 +722,124 @@ CTRUN_API uint64_t ctrun_sampler_index(const struct ctrun_sampler *sampler, size
 /* All of them: borrowed until set_epoch or destroy. NULL with any_order: they are nowhere. */
 CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *sampler);
 
+/* Batches that threads make ahead of the step that uses them. */
+struct ctrun_loader;
+/* Puts the samples of `indices` into `out`, batch_bytes that the loader gives. Called by the loader's threads,
+ * each with a batch of its own, several at a time. Returns 0, or a negative code with err, which is never
+ * NULL. */
+typedef int ctrun_loader_fetch_fn(void *context, const uint64_t *indices, size_t count,
+                                  void *out, struct ctrun_error *err);
+struct ctrun_loader_options {
+    size_t size; /* CTRUN_LOADER_OPTIONS_INIT */
+    struct ctrun_sampler *
+        sampler; /* kept; for the loader alone until it is closed: its epoch is what is loaded */
+    size_t
+        batch; /* samples of a batch of this rank; the last of an epoch may have fewer */
+    size_t batch_bytes; /* of memory for one batch */
+    ctrun_loader_fetch_fn *fetch;
+    void *context; /* of fetch; kept */
+    int threads;   /* 1 to 256; default 1 */
+    int depth;     /* batches that are made ahead, at most; 1 to 4096, default 4 */
+    void *
+        memory; /* (depth + 1) * batch_bytes that live until the loader is closed, pinned ones for a GPU
+                           * say; NULL: the loader's own */
+    uint64_t timeout_ms; /* deadline of next() and set_epoch(); default 600 000 */
+};
+#define CTRUN_LOADER_OPTIONS_INIT                                                      \
+    {                                                                                  \
+        sizeof(struct ctrun_loader_options), NULL, 0, 0, NULL, NULL, 1, 4, NULL,       \
+            600000                                                                     \
+    }
+/* Starts the threads, with the epoch that the sampler has. -EINVAL, -ENOMEM, -EAGAIN (no thread). */
+CTRUN_API int ctrun_loader_open(struct ctrun_loader **out,
+                                const struct ctrun_loader_options *options,
+                                struct ctrun_error *err);
+/* Waits for fetches that run: they have no deadline here. NULL is fine. */
+CTRUN_API void ctrun_loader_close(struct ctrun_loader *loader);
+/* ctrun_sampler_set_epoch(), after the fetches that run; what was made of the epoch before is dropped. */
+CTRUN_API int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch,
+                                     size_t start, struct ctrun_error *err);
+struct ctrun_batch {
+    size_t size; /* CTRUN_BATCH_INIT */
+    void *data;
+    const uint64_t *indices; /* of its samples */
+    size_t count;
+};
+#define CTRUN_BATCH_INIT                                                               \
+    {                                                                                  \
+        sizeof(struct ctrun_batch), NULL, NULL, 0                                      \
+    }
+/* The epoch's next batch, in the sampler's order however many threads there are. It is the caller's, to
+ * change, too, until the next call. Returns 1; 0 behind the epoch's end; what fetch returned for this batch, the
+ * next call goes on behind it; or CTRUN_E_TIMEOUT. Blocks while the batch is not made. */
+CTRUN_API int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
+                                struct ctrun_error *err);
+struct ctrun_loader_stats { /* since it was opened */
+    size_t size;            /* CTRUN_LOADER_STATS_INIT */
+    uint64_t batches;
+    uint64_t waits;    /* batches that were not made yet when they were due */
+    uint64_t wait_ns;  /* how long next() waited for them: the time that steps lost */
+    uint64_t fetch_ns; /* how long fetch took, over all threads */
+};
+#define CTRUN_LOADER_STATS_INIT                                                        \
+    {                                                                                  \
+        sizeof(struct ctrun_loader_stats), 0, 0, 0, 0                                  \
+    }
+/* Any thread. -EINVAL when out does not begin with its size. */
+CTRUN_API int ctrun_loader_get_stats(struct ctrun_loader *loader,
+                                     struct ctrun_loader_stats *out,
+                                     struct ctrun_error *err);
+
+/* A file of records of one size behind a header, read one by one where they are asked for: data larger than
+ * memory, in any order. Any number of threads at once. */
+struct ctrun_records;
+/* CTRUN_E_BAD_DATA when the file is not there, or is no header and whole records. */
+CTRUN_API int ctrun_records_open(struct ctrun_records **out, const char *path,
+                                 uint64_t header_bytes, size_t record_bytes,
+                                 struct ctrun_error *err);
+CTRUN_API void ctrun_records_close(struct ctrun_records *records);
+CTRUN_API uint64_t ctrun_records_count(const struct ctrun_records *records);
+/* A ctrun_loader_fetch_fn; context: the records. Blocks on the disk. CTRUN_E_BAD_DATA, -EINVAL. */
+CTRUN_API int ctrun_records_fetch(void *context, const uint64_t *indices, size_t count,
+                                  void *out, struct ctrun_error *err);
+
+/* Which samples of an epoch were consumed, as sums that no order changes: 24 bytes for any data set. Each
+ * rank adds what it trained on. What a checkpoint holds is the total, on all ranks together, beside the
+ * sampler's seed, epoch and start: after a restart rank 0 begins with it, in a world of any size, and the
+ * others with CTRUN_LEDGER_INIT. So what a failure took back is taken back here, too. */
+struct ctrun_ledger {
+    size_t size; /* CTRUN_LEDGER_INIT, at the beginning of each epoch */
+    uint64_t count;
+    uint64_t sums[2];
+};
+#define CTRUN_LEDGER_INIT                                                              \
+    {                                                                                  \
+        sizeof(struct ctrun_ledger), 0,                                                \
+        {                                                                              \
+            0                                                                          \
+        }                                                                              \
+    }
+/* Samples that were added to make the ranks' parts equal are not consumed once more: leave them out. */
+CTRUN_API int ctrun_ledger_add(struct ctrun_ledger *ledger, const uint64_t *indices,
+                               size_t count, struct ctrun_error *err);
+/* *total: of all members together. Collective, blocks; group NULL: of this process. */
+CTRUN_API int ctrun_ledger_total(const struct ctrun_ledger *mine,
+                                 struct ctrun_group *group, struct ctrun_ledger *total,
+                                 struct ctrun_error *err);
+/* 0 when the total is each of 0..count-1 once (but for a chance of 2^-128), else CTRUN_E_MISMATCH, which says
+ * what is wrong. Some nanoseconds a sample. */
+CTRUN_API int ctrun_ledger_check(const struct ctrun_ledger *total, uint64_t count,
+                                 struct ctrun_error *err);
+enum {
+    CTRUN_LEDGER_TEXT_MAX = 64
+};
+/* For the metadata of a checkpoint. -ENAMETOOLONG when text[size] is too small. */
+CTRUN_API int ctrun_ledger_format(const struct ctrun_ledger *ledger, char *text,
+                                  size_t size, struct ctrun_error *err);
+/* CTRUN_E_BAD_CHECKPOINT when it is no such text. */
+CTRUN_API int ctrun_ledger_parse(struct ctrun_ledger *ledger, const char *text,
+                                 struct ctrun_error *err);
+
 /* Images and labels in IDX files (MNIST, Fashion-MNIST), gzip or not, wholly in memory. */
 struct ctrun_dataset {
     size_t size;  /* CTRUN_DATASET_INIT */

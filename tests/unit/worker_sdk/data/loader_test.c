@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loader, records and ledger: whatever the threads do, each sample comes once, in the sampler's order. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/lib/ranks.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/include/ctrun.h"
+
+enum {
+    COUNT = 1003,
+    BATCH = 10
+};
+
+/* A source whose samples are ten times their index. */
+struct source {
+    _Atomic unsigned fetched; /* batches */
+    uint64_t bad;             /* this sample cannot be fetched */
+    pthread_mutex_t gate;     /* held: no fetch ends */
+};
+
+static int fetch(void *context, const uint64_t *indices, size_t count, void *out,
+                 struct ctrun_error *err)
+{
+    struct source *source = context;
+
+    atomic_fetch_add(&source->fetched, 1);
+    pthread_mutex_lock(&source->gate);
+    pthread_mutex_unlock(&source->gate);
+    for (size_t i = 0; i < count; i++) {
+        if (indices[i] == source->bad) {
+            (void)ct_format(err->text, sizeof err->text, "sample %d is torn", 77);
+            return CTRUN_E_BAD_DATA;
+        }
+        ((uint64_t *)out)[i] = 10 * indices[i];
+    }
+    return 0;
+}
+
+struct rig {
+    struct source source;
+    struct ctrun_sampler *sampler;
+    struct ctrun_loader_options options;
+    struct ctrun_loader *loader;
+};
+
+static int setup(void **state)
+{
+    struct ctrun_sampler_options options = CTRUN_SAMPLER_OPTIONS_INIT;
+    struct ctrun_loader_options init = CTRUN_LOADER_OPTIONS_INIT;
+    struct rig *rig = calloc(1, sizeof *rig);
+
+    *state = rig;
+    rig->source.bad = UINT64_MAX;
+    pthread_mutex_init(&rig->source.gate, NULL);
+    options.count = COUNT;
+    options.any_order = true;
+    rig->options = init;
+    rig->options.batch = BATCH;
+    rig->options.batch_bytes = BATCH * sizeof(uint64_t);
+    rig->options.fetch = fetch;
+    rig->options.context = &rig->source;
+    return ctrun_sampler_create(&rig->options.sampler, &options, NULL);
+}
+
+static int teardown(void **state)
+{
+    struct rig *rig = *state;
+
+    ctrun_loader_close(rig->loader);
+    ctrun_sampler_destroy(rig->options.sampler);
+    free(rig);
+    return 0;
+}
+
+static void open_loader(struct rig *rig)
+{
+    struct ctrun_error err;
+
+    if (ctrun_loader_open(&rig->loader, &rig->options, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+/* The rest of the epoch, from sample `at` of its order; returns how many samples. */
+static size_t drain(struct rig *rig, size_t at)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct ctrun_error err;
+    int rc;
+
+    while ((rc = ctrun_loader_next(rig->loader, &batch, &err)) == 1)
+        for (size_t i = 0; i < batch.count; i++, at++) {
+            assert_int_equal(batch.indices[i],
+                             ctrun_sampler_index(rig->options.sampler, at));
+            assert_int_equal(((uint64_t *)batch.data)[i], 10 * batch.indices[i]);
+        }
+    if (rc < 0)
+        fail_msg("%s", err.text);
+    return at;
+}
+
+static void batches_come_in_order_from_any_number_of_threads(void **state)
+{
+    struct rig *rig = *state;
+
+    for (rig->options.threads = 1; rig->options.threads <= 8;
+         rig->options.threads *= 2) {
+        struct ctrun_loader_stats stats = CTRUN_LOADER_STATS_INIT;
+        open_loader(rig);
+        assert_int_equal(drain(rig, 0), COUNT);
+        assert_int_equal(drain(rig, COUNT), COUNT); /* and the end stays the end */
+        assert_int_equal(ctrun_loader_get_stats(rig->loader, &stats, NULL), 0);
+        assert_int_equal(stats.batches, (COUNT + BATCH - 1) / BATCH);
+        ctrun_loader_close(rig->loader);
+        rig->loader = NULL;
+    }
+}
+
+static void an_epoch_begins_anew_or_where_it_was_left(void **state)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct rig *rig = *state;
+
+    rig->options.threads = 3;
+    open_loader(rig);
+    for (uint64_t epoch = 0; epoch < 20; epoch++) {
+        for (uint64_t i = 0; i < epoch; i++) /* left in the middle */
+            assert_int_equal(ctrun_loader_next(rig->loader, &batch, NULL), 1);
+        assert_int_equal(ctrun_loader_set_epoch(rig->loader, epoch, 500, NULL), 0);
+        assert_int_equal(drain(rig, 0), COUNT - 500);
+        assert_int_equal(ctrun_loader_set_epoch(rig->loader, epoch + 1, 0, NULL), 0);
+    }
+    assert_int_equal(ctrun_loader_set_epoch(rig->loader, 0, COUNT, NULL), 0);
+    assert_int_equal(drain(rig, 0), 0);
+}
+
+/* Nobody takes a batch: as many as `depth`, and the one that is the caller's, are made and not one more. */
+static void no_more_than_depth_batches_are_made_ahead(void **state)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct rig *rig = *state;
+
+    rig->options.threads = 4;
+    rig->options.depth = 2;
+    open_loader(rig);
+    for (unsigned taken = 1; taken <= 20; taken++) {
+        assert_int_equal(ctrun_loader_next(rig->loader, &batch, NULL), 1);
+        assert_in_range(rig->source.fetched, taken, taken + 2);
+    }
+}
+
+static void what_cannot_be_fetched_is_told_when_it_is_due(void **state)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct rig *rig = *state;
+    struct ctrun_error err;
+    unsigned good = 0, bad = 0;
+    int rc;
+
+    rig->options.threads = 4;
+    rig->source.bad = ctrun_sampler_index(rig->options.sampler, 3 * BATCH + 4);
+    open_loader(rig);
+    while ((rc = ctrun_loader_next(rig->loader, &batch, &err)) != 0) {
+        if (rc < 0) {
+            assert_int_equal(rc, CTRUN_E_BAD_DATA);
+            assert_int_equal(err.code, CTRUN_E_BAD_DATA);
+            assert_string_equal(err.text, "loader: batch 3: sample 77 is torn");
+            assert_int_equal(good, 3);
+            bad++;
+        } else {
+            good++;
+        }
+    }
+    assert_int_equal(bad, 1);
+    assert_int_equal(good, (COUNT + BATCH - 1) / BATCH - 1);
+}
+
+static void a_fetch_that_does_not_end_is_a_timeout(void **state)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct ctrun_loader_stats stats = CTRUN_LOADER_STATS_INIT;
+    struct rig *rig = *state;
+    struct ctrun_error err;
+
+    pthread_mutex_lock(&rig->source.gate);
+    rig->options.timeout_ms = 20;
+    open_loader(rig);
+    assert_int_equal(ctrun_loader_next(rig->loader, &batch, &err), CTRUN_E_TIMEOUT);
+    assert_int_equal(ctrun_loader_set_epoch(rig->loader, 1, 0, &err), CTRUN_E_TIMEOUT);
+    assert_int_equal(ctrun_loader_get_stats(rig->loader, &stats, NULL), 0);
+    assert_int_equal(stats.waits, 1);
+    assert_true(stats.wait_ns > 0);
+    pthread_mutex_unlock(&rig->source.gate);
+}
+
+static void the_callers_memory_is_used(void **state)
+{
+    uint64_t memory[5 * BATCH];
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct rig *rig = *state;
+
+    rig->options.memory = memory;
+    open_loader(rig);
+    assert_int_equal(ctrun_loader_next(rig->loader, &batch, NULL), 1);
+    assert_ptr_equal(batch.data, memory);
+    assert_int_equal(drain(rig, BATCH), COUNT);
+}
+
+static void wrong_options_are_refused(void **state)
+{
+    struct rig *rig = *state;
+    struct ctrun_loader_options right = rig->options;
+
+    rig->options.batch = 0;
+    assert_int_equal(ctrun_loader_open(&rig->loader, &rig->options, NULL), -EINVAL);
+    rig->options = right;
+    rig->options.threads = 0;
+    assert_int_equal(ctrun_loader_open(&rig->loader, &rig->options, NULL), -EINVAL);
+    rig->options = right;
+    rig->options.batch = SIZE_MAX / 4;
+    assert_int_equal(ctrun_loader_open(&rig->loader, &rig->options, NULL), -EINVAL);
+    rig->options = right;
+    rig->options.size = 0;
+    assert_int_equal(ctrun_loader_open(&rig->loader, &rig->options, NULL), -EINVAL);
+    rig->options = right;
+    for (size_t n = 1; n <= 5; n++) {
+        ct_alloc_fail_at(n);
+        assert_int_equal(ctrun_loader_open(&rig->loader, &rig->options, NULL), -ENOMEM);
+    }
+    ct_alloc_fail_at(0);
+}
+
+static void records_are_read_in_any_order(void **state)
+{
+    char path[] = "/tmp/ctrun_records_XXXXXX";
+    int fd = mkstemp(path);
+    struct ctrun_records *records;
+    struct ctrun_error err;
+    uint64_t sample[BATCH], past = COUNT;
+    struct rig *rig = *state;
+
+    assert_int_equal(write(fd, "HEADER", 6), 6);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        sample[0] = 10 * i;
+        assert_int_equal(write(fd, sample, 8), 8);
+    }
+    assert_int_equal(ctrun_records_open(&records, path, 5, 8, &err), CTRUN_E_BAD_DATA);
+    assert_non_null(strstr(err.text, path));
+    assert_int_equal(ctrun_records_open(&records, "/nowhere", 6, 8, &err),
+                     CTRUN_E_BAD_DATA);
+    assert_int_equal(ctrun_records_open(&records, "/tmp", 6, 8, &err),
+                     CTRUN_E_BAD_DATA);
+    if (ctrun_records_open(&records, path, 6, 8, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(ctrun_records_count(records), COUNT);
+    assert_int_equal(ctrun_records_fetch(records, &past, 1, sample, &err), -EINVAL);
+    rig->options.fetch = ctrun_records_fetch;
+    rig->options.context = records;
+    rig->options.threads = 2;
+    open_loader(rig);
+    assert_int_equal(drain(rig, 0), COUNT);
+    assert_int_equal(ftruncate(fd, 6 + 8 * 1000), 0);
+    past = 1001;
+    assert_int_equal(ctrun_records_fetch(records, &past, 1, sample, &err),
+                     CTRUN_E_BAD_DATA);
+    ctrun_loader_close(rig->loader);
+    rig->loader = NULL;
+    ctrun_records_close(records);
+    close(fd);
+    unlink(path);
+}
+
+/* ---- Ledger ------------------------------------------------------------------------------- */
+
+static int ledger_code(const uint64_t *indices, size_t count, uint64_t wanted)
+{
+    struct ctrun_ledger ledger = CTRUN_LEDGER_INIT;
+
+    assert_int_equal(ctrun_ledger_add(&ledger, indices, count, NULL), 0);
+    return ctrun_ledger_check(&ledger, wanted, NULL);
+}
+
+static void a_ledger_knows_missing_and_repeated_samples(void **state)
+{
+    static const uint64_t all[] = {3, 1, 4, 0, 2}, twice[] = {3, 1, 4, 1, 2},
+                          far[] = {3, 1, 4, 0, 5};
+
+    (void)state;
+    assert_int_equal(ledger_code(all, 5, 5), 0);
+    assert_int_equal(ledger_code(all, 4, 5), CTRUN_E_MISMATCH);
+    assert_int_equal(ledger_code(all, 5, 4), CTRUN_E_MISMATCH);
+    assert_int_equal(ledger_code(twice, 5, 5), CTRUN_E_MISMATCH);
+    assert_int_equal(ledger_code(far, 5, 5), CTRUN_E_MISMATCH);
+    assert_int_equal(ledger_code(NULL, 0, 0), 0);
+}
+
+static void a_ledger_goes_through_a_text(void **state)
+{
+    static const uint64_t indices[] = {3, 1, 4};
+    static const char *const wrong[] = {
+        "",
+        "3",
+        "3 ",
+        "x 0",
+        "3 12345678901234567890123456789012x",
+        "3 1234567890123456789012345678901g",
+        "99999999999999999999 12345678901234567890123456789012"};
+    struct ctrun_ledger ledger = CTRUN_LEDGER_INIT, back = CTRUN_LEDGER_INIT;
+    char text[CTRUN_LEDGER_TEXT_MAX];
+
+    (void)state;
+    assert_int_equal(ctrun_ledger_add(&ledger, indices, 3, NULL), 0);
+    assert_int_equal(ctrun_ledger_format(&ledger, text, sizeof text, NULL), 0);
+    assert_int_equal(ctrun_ledger_format(&ledger, text, 10, NULL), -ENAMETOOLONG);
+    assert_int_equal(ctrun_ledger_format(&ledger, text, sizeof text, NULL), 0);
+    assert_int_equal(ctrun_ledger_parse(&back, text, NULL), 0);
+    assert_memory_equal(&back, &ledger, sizeof ledger);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(ctrun_ledger_parse(&back, wrong[i], NULL),
+                         CTRUN_E_BAD_CHECKPOINT);
+}
+
+/* One world's part of an epoch: from `start`, as many global batches as it can until `end`. */
+struct shift {
+    size_t start, end;
+    char text[CTRUN_LEDGER_TEXT_MAX]; /* the ledger before; rank 0 has it */
+    char *after;                      /* shared with the ranks */
+};
+
+static int work_shift(int rank, void *context)
+{
+    const struct shift *shift = context;
+    struct ctrun_sampler_options options = CTRUN_SAMPLER_OPTIONS_INIT;
+    struct ctrun_ledger ledger = CTRUN_LEDGER_INIT, total = CTRUN_LEDGER_INIT;
+    struct ctrun_group *group = ranks_open(rank, "a", NULL);
+    struct ctrun_sampler *sampler;
+    struct ctrun_error err;
+
+    options.count = COUNT;
+    options.rank = rank;
+    options.world_size = ctrun_group_size(group);
+    options.any_order = true;
+    CHECK_OK(ctrun_sampler_create(&sampler, &options, &err));
+    CHECK_OK(ctrun_sampler_set_epoch(sampler, 2, shift->start, &err));
+    if (rank == 0 && *shift->text)
+        CHECK_OK(ctrun_ledger_parse(&ledger, shift->text, &err));
+    for (size_t i = 0; i < ctrun_sampler_length(sampler); i++) {
+        const uint64_t index = ctrun_sampler_index(sampler, i);
+        if (shift->start + i * (size_t)options.world_size + (size_t)rank < shift->end)
+            CHECK_OK(ctrun_ledger_add(&ledger, &index, 1, &err));
+    }
+    CHECK_OK(ctrun_ledger_total(&ledger, group, &total, &err));
+    CHECK_OK(
+        rank ? 0 : ctrun_ledger_format(&total, shift->after, sizeof shift->text, &err));
+    if (shift->end == COUNT)
+        CHECK_OK(ctrun_ledger_check(&total, COUNT, &err));
+    else
+        CHECK(ctrun_ledger_check(&total, COUNT, &err) == CTRUN_E_MISMATCH);
+    ctrun_sampler_destroy(sampler);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void an_epoch_over_restarts_and_worlds_has_each_sample_once(void **state)
+{
+    static const int sizes[] = {2, 3, 1};
+    static const size_t ends[] = {400, 650, COUNT};
+    char *shared = mmap(NULL, CTRUN_LEDGER_TEXT_MAX, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shift shift = {.after = shared};
+
+    assert_ptr_not_equal(shared, MAP_FAILED);
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        shift.end = ends[i];
+        assert_int_equal(ranks_run(sizes[i], work_shift, &shift), 0);
+        memcpy(shift.text, shared, sizeof shift.text);
+        shift.start = shift.end;
+    }
+}
+
+#define story(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        story(batches_come_in_order_from_any_number_of_threads),
+        story(an_epoch_begins_anew_or_where_it_was_left),
+        story(no_more_than_depth_batches_are_made_ahead),
+        story(what_cannot_be_fetched_is_told_when_it_is_due),
+        story(a_fetch_that_does_not_end_is_a_timeout),
+        story(the_callers_memory_is_used),
+        story(wrong_options_are_refused),
+        story(records_are_read_in_any_order),
+        cmocka_unit_test(a_ledger_knows_missing_and_repeated_samples),
+        cmocka_unit_test(a_ledger_goes_through_a_text),
+        cmocka_unit_test(an_epoch_over_restarts_and_worlds_has_each_sample_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What was consumed of an epoch, as sums that no order changes: how many samples, and two sums of 64 bits
+ * over a hash of each index. A sample that is missing, or there twice, changes them; that several of those
+ * cancel out happens by chance once in 2^128. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+#include "worker_sdk/base/str.h"
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u; /* the finaliser of splitmix64 */
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static void add(struct ctrun_ledger *ledger, uint64_t index)
+{
+    const uint64_t hash = mix(index + 0x9e3779b97f4a7c15u);
+
+    ledger->count++;
+    ledger->sums[0] += hash;
+    ledger->sums[1] += mix(hash ^ 0x2545f4914f6cdd1du);
+}
+
+int ctrun_ledger_add(struct ctrun_ledger *ledger, const uint64_t *indices, size_t count,
+                     struct ctrun_error *err)
+{
+    struct ctrun_ledger all = CTRUN_LEDGER_INIT;
+    int rc = ct_sized_read(&all, sizeof all, ledger, "CTRUN_LEDGER_INIT", err);
+
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < count; i++)
+        add(&all, indices[i]);
+    return ct_sized_write(ledger, &all, sizeof all, "CTRUN_LEDGER_INIT", err);
+}
+
+int ctrun_ledger_total(const struct ctrun_ledger *mine, struct ctrun_group *group,
+                       struct ctrun_ledger *total, struct ctrun_error *err)
+{
+    struct ctrun_ledger all = CTRUN_LEDGER_INIT;
+    uint64_t words[3];
+    int rc = ct_sized_read(&all, sizeof all, mine, "CTRUN_LEDGER_INIT", err);
+
+    if (rc < 0)
+        return rc;
+    words[0] = all.count;
+    memcpy(words + 1, all.sums, sizeof all.sums);
+    if (group && (rc = ctrun_all_reduce(group, words, words, 3, CTRUN_I64, CTRUN_SUM,
+                                        NULL, err)) < 0)
+        return (void)ct_wrap(err, "ledger"), rc;
+    all.count = words[0];
+    memcpy(all.sums, words + 1, sizeof all.sums);
+    return ct_sized_write(total, &all, sizeof all, "CTRUN_LEDGER_INIT", err);
+}
+
+int ctrun_ledger_check(const struct ctrun_ledger *total, uint64_t count,
+                       struct ctrun_error *err)
+{
+    struct ctrun_ledger all = CTRUN_LEDGER_INIT, wanted = CTRUN_LEDGER_INIT;
+    int rc = ct_sized_read(&all, sizeof all, total, "CTRUN_LEDGER_INIT", err);
+
+    if (rc < 0)
+        return rc;
+    if (all.count != count)
+        return ct_fail(err, CTRUN_E_MISMATCH,
+                       "ledger: %" PRIu64
+                       " samples were consumed, the epoch has %" PRIu64,
+                       all.count, count);
+    for (uint64_t i = 0; i < count; i++)
+        add(&wanted, i);
+    if (memcmp(all.sums, wanted.sums, sizeof all.sums) == 0)
+        return 0;
+    return ct_fail(err, CTRUN_E_MISMATCH,
+                   "ledger: %" PRIu64
+                   " samples were consumed, but some more than once, "
+                   "and others not",
+                   count);
+}
+
+int ctrun_ledger_format(const struct ctrun_ledger *ledger, char *text, size_t size,
+                        struct ctrun_error *err)
+{
+    struct ctrun_ledger all = CTRUN_LEDGER_INIT;
+    int rc = ct_sized_read(&all, sizeof all, ledger, "CTRUN_LEDGER_INIT", err);
+
+    if (rc < 0)
+        return rc;
+    if (ct_format(text, size, "%" PRIu64 " %016" PRIx64 "%016" PRIx64, all.count,
+                  all.sums[0], all.sums[1]) < 0)
+        return ct_fail(err, -ENAMETOOLONG, "ledger: a text of %zu bytes: %d are needed",
+                       size, CTRUN_LEDGER_TEXT_MAX);
+    return 0;
+}
+
+/* Exactly 16 digits. */
+static bool parse_sum(const char *text, uint64_t *out)
+{
+    char digits[17];
+
+    if (strspn(text, "0123456789abcdef") < 16)
+        return false;
+    memcpy(digits, text, 16);
+    digits[16] = '\0';
+    *out = strtoull(digits, NULL, 16);
+    return true;
+}
+
+int ctrun_ledger_parse(struct ctrun_ledger *ledger, const char *text,
+                       struct ctrun_error *err)
+{
+    struct ctrun_ledger all = CTRUN_LEDGER_INIT;
+    const size_t length = strcspn(text, " ");
+    char count[21];
+
+    if (length >= sizeof count || strlen(text) != length + 1 + 32)
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "ledger: '%.60s' is none", text);
+    memcpy(count, text, length);
+    count[length] = '\0';
+    if (ct_parse_u64(count, 0, UINT64_MAX, &all.count) < 0 ||
+        !parse_sum(text + length + 1, &all.sums[0]) ||
+        !parse_sum(text + length + 1 + 16, &all.sums[1]))
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "ledger: '%.60s' is none", text);
+    return ct_sized_write(ledger, &all, sizeof all, "CTRUN_LEDGER_INIT", err);
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches that threads make ahead, in the sampler's order.
+ *
+ *     begun ──────────────────────────────> number of the next batch that a thread takes up
+ *       given ─────────────────────────> of the next one that next() gives
+ *         free_from ─────────────────> of the oldest one whose memory is in use
+ *
+ * Batch n lies in slot n % slots. A thread takes up batch `begun` when that is less than free_from + slots,
+ * so that memory is bounded; next() waits until slot `given` is made. What a thread failed of is told when
+ * its batch is due: the order of all that next() gives does not depend on the threads. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/cond.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+
+enum {
+    THREADS_MAX = 256,
+    DEPTH_MAX = 4096
+};
+
+struct slot {
+    uint64_t *indices; /* borrowed from the loader's */
+    uint8_t *data;     /* likewise, or the caller's */
+    size_t count;
+    bool is_made;
+    int rc;
+    struct ctrun_error err;
+};
+
+struct ctrun_loader {
+    struct ctrun_loader_options options;
+    struct slot *slots;
+    uint64_t slot_count;
+    uint64_t *indices; /* owned; of all slots */
+    uint8_t *memory;   /* owned; NULL: the caller's */
+    pthread_t *threads;
+    int thread_count;
+    pthread_mutex_t
+        lock; /* of all below, and of the slots but for those that are being made */
+    pthread_cond_t room; /* a thread may go on */
+    pthread_cond_t made; /* a batch is there, or a thread has nothing in hand */
+    uint64_t begun, given, free_from, total;
+    int busy; /* threads that make a batch */
+    bool is_closing;
+    struct ctrun_loader_stats stats;
+};
+
+/* ---- The threads ---- */
+
+static void make(struct ctrun_loader *loader, uint64_t number, struct slot *slot)
+{
+    const struct ctrun_loader_options *options = &loader->options;
+    const size_t length = ctrun_sampler_length(options->sampler);
+    const size_t first = (size_t)number * options->batch;
+
+    slot->count = length - first < options->batch ? length - first : options->batch;
+    for (size_t i = 0; i < slot->count; i++)
+        slot->indices[i] = ctrun_sampler_index(options->sampler, first + i);
+    slot->err.text[0] = '\0';
+    slot->rc = options->fetch(options->context, slot->indices, slot->count, slot->data,
+                              &slot->err);
+    if (slot->rc < 0)
+        ct_wrap(&slot->err, "loader: batch %llu", (unsigned long long)number);
+}
+
+static void *run_thread(void *context)
+{
+    struct ctrun_loader *loader = context;
+
+    pthread_mutex_lock(&loader->lock);
+    while (!loader->is_closing) {
+        if (loader->begun < loader->total &&
+            loader->begun < loader->free_from + loader->slot_count) {
+            const uint64_t number = loader->begun++;
+            struct slot *slot = &loader->slots[number % loader->slot_count];
+            uint64_t begin_ns;
+
+            loader->busy++;
+            pthread_mutex_unlock(&loader->lock);
+            begin_ns = ct_now_ns();
+            make(loader, number, slot);
+            pthread_mutex_lock(&loader->lock);
+            loader->stats.fetch_ns += ct_now_ns() - begin_ns;
+            slot->is_made = true;
+            loader->busy--;
+            pthread_cond_broadcast(&loader->made);
+        } else {
+            pthread_cond_wait(&loader->room, &loader->lock);
+        }
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return NULL;
+}
+
+/* ---- Opening ---- */
+
+static int check(const struct ctrun_loader_options *options, struct ctrun_error *err)
+{
+    size_t bytes;
+
+    if (!options->sampler || !options->fetch)
+        return ct_fail(err, -EINVAL, "loader: no sampler, or nothing that fetches");
+    if (options->batch < 1 || options->batch_bytes < 1 ||
+        __builtin_mul_overflow(options->batch, sizeof(uint64_t), &bytes))
+        return ct_fail(err, -EINVAL, "loader: batches of %zu samples in %zu bytes",
+                       options->batch, options->batch_bytes);
+    if (options->threads < 1 || options->threads > THREADS_MAX || options->depth < 1 ||
+        options->depth > DEPTH_MAX)
+        return ct_fail(err, -EINVAL,
+                       "loader: %d threads, %d batches ahead: 1 to %d and 1 to %d",
+                       options->threads, options->depth, THREADS_MAX, DEPTH_MAX);
+    return 0;
+}
+
+static int make_slots(struct ctrun_loader *loader)
+{
+    const struct ctrun_loader_options *options = &loader->options;
+    size_t all;
+
+    loader->slot_count = (uint64_t)options->depth + 1; /* one is the caller's */
+    if (__builtin_mul_overflow(options->batch, loader->slot_count, &all) ||
+        !(loader->slots = ct_zalloc_array(loader->slot_count, sizeof *loader->slots)) ||
+        !(loader->indices = ct_zalloc_array(all, sizeof *loader->indices)) ||
+        !(loader->threads = ct_zalloc_array((size_t)options->threads,
+                                            sizeof *loader->threads)) ||
+        (!options->memory &&
+         !(loader->memory = ct_zalloc_array(loader->slot_count, options->batch_bytes))))
+        return -ENOMEM;
+    for (size_t i = 0; i < loader->slot_count; i++) {
+        loader->slots[i].indices = loader->indices + i * options->batch;
+        loader->slots[i].data = (options->memory ? (uint8_t *)options->memory
+                                                 : loader->memory) +
+                                i * options->batch_bytes;
+    }
+    return 0;
+}
+
+static int start_threads(struct ctrun_loader *loader)
+{
+    sigset_t all, before;
+    int rc = 0;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own */
+    while (rc == 0 && loader->thread_count < loader->options.threads) {
+        rc = pthread_create(&loader->threads[loader->thread_count], NULL, run_thread,
+                            loader);
+        loader->thread_count += rc == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return -rc;
+}
+
+/* Of the epoch that the sampler has. */
+static void begin(struct ctrun_loader *loader)
+{
+    const size_t length = ctrun_sampler_length(loader->options.sampler);
+
+    loader->total = length / loader->options.batch +
+                    (length % loader->options.batch != 0);
+    loader->begun = loader->given = loader->free_from = 0;
+    for (size_t i = 0; i < loader->slot_count; i++)
+        loader->slots[i].is_made = false;
+    pthread_cond_broadcast(&loader->room);
+}
+
+int ctrun_loader_open(struct ctrun_loader **out,
+                      const struct ctrun_loader_options *given, struct ctrun_error *err)
+{
+    struct ctrun_loader_options options = CTRUN_LOADER_OPTIONS_INIT;
+    struct ctrun_loader *loader;
+    int rc;
+
+    *out = NULL;
+    if ((rc = ct_sized_read(&options, sizeof options, given,
+                            "CTRUN_LOADER_OPTIONS_INIT", err)) < 0)
+        return (void)ct_wrap(err, "loader: options"), rc;
+    if ((rc = check(&options, err)) < 0)
+        return rc;
+    if (!(loader = ct_zalloc(sizeof *loader)))
+        return ct_fail(err, -ENOMEM, "loader: out of memory");
+    pthread_mutex_init(&loader->lock, NULL);
+    pthread_cond_init(&loader->room, NULL);
+    ct_cond_init(&loader->made);
+    loader->options = options;
+    loader->stats = (struct ctrun_loader_stats)CTRUN_LOADER_STATS_INIT;
+    if (make_slots(loader) < 0) {
+        rc = ct_fail(err, -ENOMEM, "loader: out of memory for %d batches of %zu bytes",
+                     options.depth + 1, options.batch_bytes);
+        goto fail;
+    }
+    begin(loader);
+    if ((rc = start_threads(loader)) < 0) {
+        rc = ct_fail(err, rc, "loader: start a thread");
+        goto fail;
+    }
+    *out = loader;
+    return 0;
+fail:
+    ctrun_loader_close(loader);
+    return rc;
+}
+
+void ctrun_loader_close(struct ctrun_loader *loader)
+{
+    if (!loader)
+        return;
+    pthread_mutex_lock(&loader->lock);
+    loader->is_closing = true;
+    pthread_cond_broadcast(&loader->room);
+    pthread_mutex_unlock(&loader->lock);
+    for (int i = 0; i < loader->thread_count; i++)
+        pthread_join(loader->threads[i], NULL);
+    pthread_cond_destroy(&loader->made);
+    pthread_cond_destroy(&loader->room);
+    pthread_mutex_destroy(&loader->lock);
+    free(loader->threads);
+    free(loader->memory);
+    free(loader->indices);
+    free(loader->slots);
+    free(loader);
+}
+
+/* ---- The caller ---- */
+
+int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch, size_t start,
+                           struct ctrun_error *err)
+{
+    const uint64_t deadline_ms = ct_deadline_ms(loader->options.timeout_ms);
+    int rc = 0;
+
+    pthread_mutex_lock(&loader->lock);
+    loader->total = loader->begun; /* no thread takes up another one */
+    while (rc == 0 && loader->busy > 0)
+        if (!ct_cond_wait(&loader->made, &loader->lock, deadline_ms))
+            rc = ct_fail(err, CTRUN_E_TIMEOUT,
+                         "loader: %d batches of the epoch before were not made within "
+                         "%llu ms",
+                         loader->busy, (unsigned long long)loader->options.timeout_ms);
+    if (rc == 0 &&
+        (rc = ctrun_sampler_set_epoch(loader->options.sampler, epoch, start, err)) == 0)
+        begin(loader);
+    pthread_mutex_unlock(&loader->lock);
+    return rc;
+}
+
+static int wait_for(struct ctrun_loader *loader, const struct slot *slot,
+                    struct ctrun_error *err)
+{
+    const uint64_t begin_ns = ct_now_ns();
+    const uint64_t deadline_ms = ct_deadline_ms(loader->options.timeout_ms);
+    int rc = 0;
+
+    if (slot->is_made)
+        return 0;
+    loader->stats.waits++;
+    while (rc == 0 && !slot->is_made)
+        if (!ct_cond_wait(&loader->made, &loader->lock, deadline_ms))
+            rc = ct_fail(err, CTRUN_E_TIMEOUT,
+                         "loader: batch %llu was not made within %llu ms",
+                         (unsigned long long)loader->given,
+                         (unsigned long long)loader->options.timeout_ms);
+    loader->stats.wait_ns += ct_now_ns() - begin_ns;
+    return rc;
+}
+
+int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
+                      struct ctrun_error *err)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct slot *slot;
+    int rc = 0;
+
+    pthread_mutex_lock(&loader->lock);
+    loader->free_from = loader->given; /* the one before is given back */
+    pthread_cond_broadcast(&loader->room);
+    slot = &loader->slots[loader->given % loader->slot_count];
+    if (loader->given < loader->total && (rc = wait_for(loader, slot, err)) == 0) {
+        batch.data = slot->data;
+        batch.indices = slot->indices;
+        batch.count = slot->count;
+        slot->is_made = false;
+        loader->given++;
+        loader->stats.batches++;
+        if ((rc = slot->rc) < 0)
+            rc = ct_fail(err, rc, "%s", slot->err.text);
+    }
+    pthread_mutex_unlock(&loader->lock);
+    if (rc < 0)
+        return rc;
+    rc = ct_sized_write(out, &batch, sizeof batch, "CTRUN_BATCH_INIT", err);
+    return rc < 0 ? rc : batch.count > 0;
+}
+
+int ctrun_loader_get_stats(struct ctrun_loader *loader, struct ctrun_loader_stats *out,
+                           struct ctrun_error *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&loader->lock);
+    rc = ct_sized_write(out, &loader->stats, sizeof loader->stats,
+                        "CTRUN_LOADER_STATS_INIT", err);
+    pthread_mutex_unlock(&loader->lock);
+    return rc;
+}
