@@ -39,15 +39,22 @@ static int write_file(const char *name, const void *data, size_t length)
     return rc;
 }
 
-/* An Ed25519 private key is any 32 bytes; this is PKCS #8 around them. */
+/* A private key of P-256, which every TLS library knows, is a number below the group's order: any 255
+ * bits. This is PKCS #8 around them. */
 static int write_key(const char *name, const uint8_t seed[HA_SECRET_BYTES])
 {
-    uint8_t der[48] = {0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06,
-                       0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20};
+    static const uint8_t head[] = {
+        0x30, 0x41, 0x02, 0x01, 0x00,                                     /* version */
+        0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, /* EC */
+        0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07,       /* P-256 */
+        0x04, 0x27, 0x30, 0x25, 0x02, 0x01, 0x01, 0x04, 0x20};
+    uint8_t der[sizeof head + HA_SECRET_BYTES];
     struct ct_buf pem;
     int rc;
 
-    memcpy(der + 16, seed, HA_SECRET_BYTES);
+    memcpy(der, head, sizeof head);
+    memcpy(der + sizeof head, seed, HA_SECRET_BYTES);
+    der[sizeof head] &= 0x7f;
     ct_buf_init(&pem, 512);
     if ((rc = ct_buf_printf(&pem, "-----BEGIN PRIVATE KEY-----\n")) == 0 &&
         (rc = ct_base64_encode(&pem, der, sizeof der)) == 0 &&
@@ -129,7 +136,7 @@ static int write_config(const char *addr)
     return rc < 0 ? rc : write_file("config", text, strlen(text));
 }
 
-/* The CA's certificate is the same on all nodes; each has another number for its own. */
+/* The CA's certificate differs between nodes in its signature alone; each has another number for its own. */
 static int write_serial(const uint8_t seed[HA_SECRET_BYTES])
 {
     char text[40];
