@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/etcd/http.h"
 
-#include <curl/curl.h>
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -12,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "launcher/etcd/http_api.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
@@ -21,29 +20,7 @@ enum {
     FDS_MAX = 4096,
 };
 
-#define HTTP_FUNCTIONS(X)                                                              \
-    X(curl_global_init)                                                                \
-    X(curl_easy_init)                                                                  \
-    X(curl_easy_setopt)                                                                \
-    X(curl_easy_getinfo)                                                               \
-    X(curl_easy_strerror)                                                              \
-    X(curl_easy_cleanup)                                                               \
-    X(curl_slist_append)                                                               \
-    X(curl_slist_free_all)                                                             \
-    X(curl_multi_init)                                                                 \
-    X(curl_multi_add_handle)                                                           \
-    X(curl_multi_remove_handle)                                                        \
-    X(curl_multi_perform)                                                              \
-    X(curl_multi_info_read)                                                            \
-    X(curl_multi_poll)                                                                 \
-    X(curl_multi_wakeup)                                                               \
-    X(curl_multi_cleanup)
-
-static struct {
-#define HTTP_MEMBER(name) __typeof__(&(name)) name##_fn;
-    HTTP_FUNCTIONS(HTTP_MEMBER)
-#undef HTTP_MEMBER
-} api;
+static struct http_api api;
 
 struct http_client {
     CURL *easy;
@@ -57,33 +34,13 @@ struct http_client {
 
 /* ---- The library --------------------------------------------------------------------- */
 
-/* dlsym gives an object pointer; POSIX promises that its bits are a function's. */
-static bool find(void *library, const char *name, void *slot)
-{
-    void *symbol = dlsym(library, name);
-
-    memcpy(slot, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 static int load(struct ctrun_error *err)
 {
     static bool is_loaded;
-    void *library = NULL;
+    const int rc = is_loaded ? 0 : http_api_get(&api, err);
 
-    if (is_loaded)
-        return 0;
-    if (!(library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL)) &&
-        !(library = dlopen("libcurl-gnutls.so.4", RTLD_NOW | RTLD_LOCAL)))
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "libcurl is not installed here (%s); on Debian: "
-                       "apt install libcurl4",
-                       dlerror());
-#define HTTP_FIND(name)                                                                \
-    if (!find(library, #name, &api.name##_fn))                                         \
-        return ct_fail(err, CTRUN_E_USAGE, "libcurl has no " #name ": 7.68 is needed");
-    HTTP_FUNCTIONS(HTTP_FIND)
-#undef HTTP_FIND
+    if (rc < 0 || is_loaded)
+        return rc;
     if (api.curl_global_init_fn(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return ct_fail(err, CTRUN_E_USAGE, "libcurl cannot be initialised");
     is_loaded = true;
@@ -220,8 +177,9 @@ static void format_resolve(char *dst, size_t size, const struct http_request *re
 
 #define SET(option, value) api.curl_easy_setopt_fn(client->easy, option, value)
 
-static void set_tls(struct http_client *client)
+static void set_tls(struct http_client *client, const char *host)
 {
+    http_api_check_addresses(&api, client->easy, host);
     if (client->ca_file)
         SET(CURLOPT_CAINFO, client->ca_file);
     if (client->cert_file)
@@ -253,7 +211,7 @@ static void set_options(struct http_client *client, const struct http_request *r
     SET(CURLOPT_WRITEDATA, client);
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)request->connect_ms);
     SET(CURLOPT_TIMEOUT_MS, left_ms > 0 ? left_ms : 1L);
-    set_tls(client);
+    set_tls(client, request->host);
 }
 
 /* Until it ends by itself or is woken. 0 and the result, or -ECANCELED. */

@@ -11,7 +11,8 @@ int http_client_open(struct http_client **out,
     (void)options;
     return ct_fail(err, CTRUN_E_USAGE,
                    "this ctrun was built without libcurl; build it with "
-                   "libcurl4-openssl-dev installed, and without CTRUN_STATIC");
+                   "libcurl4-openssl-dev installed (with CTRUN_STATIC: name "
+                   "CURL_ARCHIVES), or use the wheel");
 }
 
 void http_client_close(struct http_client *client)

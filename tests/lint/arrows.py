@@ -74,7 +74,8 @@ worker_sdk/cnn        cuda_conv.cu cuda_memory.cu cuda_step.cu layers_cuda.cu
 # Headers of libraries: the only files that may include them.
 DOORS = """
 uv\\.h                  ^(agent|rendezvous)/
-curl/                  ^launcher/etcd/http\\.|^worker_sdk/cnn/
+curl/                  ^launcher/etcd/http[._]|^worker_sdk/cnn/
+mbedtls/               ^launcher/etcd/http_linked\\.
 cjson/|cJSON\\.h        ^agent/error_file/json|^launcher/(report|etcd)/json|^rendezvous/server/status\\.|^worker_sdk/ckpt/
 zlib\\.h                ^worker_sdk/data/
 sodium\\.h              ^worker_sdk/wire/(auth|digest|seal|text_code)\\.
