@@ -11,6 +11,7 @@ import shutil
 import subprocess
 
 import ctrun
+import debian
 import pytest
 
 NAMES = ["ctrun", "ctrun-mnist", "libctrun-dev", "libctrun0"]
@@ -74,22 +75,8 @@ def debs(tmp_path_factory):
     return found
 
 
-class Root:
-    """A Debian in a folder, with its own /proc for each command. It may be written to through `folder`."""
-    mounts = ""
-
-    def __init__(self, box, folder):
-        self.box, self.folder = box, folder
-        for name in ("proc", "dev"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-
-    def run(self, *words):
-        root = self.box.path("root")
-        return self.box.run(
-            "unshare", "-mpf", "sh", "-ec", f"{self.mounts}\nmount -t proc proc {root}/proc\n"
-            f"mount --rbind /dev {root}/dev\nexec chroot {root} \"$@\"", "-", *words, seconds=10 * MINUTES,
-            env={"DEBIAN_FRONTEND": "noninteractive", "TMPDIR": "/tmp", "CTRUN_EVENTS": "/tmp/events",
-                 "CTRUN_CONTROL_DIR": "/tmp/ctl", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+class Own(debian.Overlay):
+    """This machine's own Debian."""
 
     def install(self, names):
         return self.run("dpkg", "-i", *names)
@@ -97,40 +84,18 @@ class Root:
     def purge(self):
         return self.run("dpkg", "--purge", *NAMES)
 
-
-class Overlay(Root):
-    """This machine's own Debian; what is written lands in `folder`."""
-
-    def __init__(self, box):
-        for name in ("root", "work"):
-            box.path(name).mkdir()
-        self.mounts = (f"mount -t overlay overlay -o lowerdir=/,upperdir={box.path('upper')},"
-                       f"workdir={box.path('work')} {box.path('root')}")
-        super().__init__(box, box.path("upper"))
-        if (tried := self.run("dpkg", "--version")).code:
-            pytest.skip(f"no overlay of this machine's Debian can be made here: {tried.err.strip()}")
-
     def left(self):
         """What is new or gone: a folder that was copied to be written to is neither."""
         return {path for path in files(self.folder)
                 if not ((self.folder / path).is_dir() and pathlib.Path("/", path).is_dir())}
 
 
-class Bare(Root):
-    """A Debian of debootstrap; apt finds a mirror."""
+class Bare(debian.Root):
+    """A bare Debian; apt finds a mirror."""
 
     def __init__(self, box):
-        there, root = os.environ.get("CTRUN_TEST_DEBIAN_ROOT"), box.path("root")
-        if there:
-            assert box.run("cp", "-a", there, root, seconds=200).code == 0, box.runs[-1]
-        elif not shutil.which("debootstrap"):
-            pytest.skip("no debootstrap here")
-        else:
-            uris = box.run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
-                           "Codename: bookworm").out.split()
-            made = box.run("debootstrap", "--variant=minbase", "bookworm", root, *uris[:1], seconds=10 * MINUTES)
-            if made.code:
-                pytest.skip(f"debootstrap: {made.out.splitlines()[-1:]}")
+        root = box.path("root")
+        assert box.run("cp", "-a", debian.bare(), root, seconds=200).code == 0, box.runs[-1]
         super().__init__(box, root)
         shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
         shutil.copytree("/etc/apt/apt.conf.d", root / "etc/apt/apt.conf.d", dirs_exist_ok=True)
@@ -150,10 +115,8 @@ class Bare(Root):
 
 @pytest.fixture
 def root(box):
-    if os.geteuid():
-        pytest.skip("a root of its own needs root")
-    ctrun.needs_mounts()
-    return Bare(box) if IN_FULL or os.environ.get("CTRUN_TEST_DEBIAN_ROOT") else Overlay(box)
+    debian.needs_root()
+    return Bare(box) if IN_FULL or os.environ.get("CTRUN_TEST_DEBIAN_ROOT") else Own(box)
 
 
 def files(folder):
@@ -193,7 +156,7 @@ def test_installed_they_run_a_job_and_purged_they_leave_nothing(root, debs):
         (root.folder / path.name).unlink()
     run = root.run("ctrun", "--standalone", "--nproc-per-node=2", "sh", "-c", "echo $RANK of $WORLD_SIZE")
     assert run.code == 0 and sorted(run.out.split("\n")) == ["", "0 of 2", "1 of 2"], run
-    for name in ["launcher", "sdk"] if isinstance(root, Overlay) else ["launcher"]:
+    for name in ["launcher", "sdk"] if isinstance(root, Own) else ["launcher"]:
         script = (ctrun.ROOT / "packaging/debian/tests" / name).read_text()
         run = root.run("env", "AUTOPKGTEST_TMP=/tmp", "sh", "-c", script)
         assert run.code == 0, run

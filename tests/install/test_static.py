@@ -1,59 +1,154 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CTRUN_STATIC: programs that need nothing of the system they run on. Debian has no libcjson.a;
-CTRUN_TEST_CJSON_ARCHIVE names one."""
+"""CTRUN_STATIC and the wheel of it: programs that need nothing of the system they run on, in a bare Debian
+12 and in a root that has musl alone; with the backend etcd in them.
+
+The libraries are compiled out of Debian's sources (`scripts/package sources`), which takes a minute and
+a mirror once; all is kept in the build folder. CTRUN_TEST_WHEEL names a wheel of `scripts/package wheel`,
+which is tried instead."""
+import contextlib
 import os
+import pathlib
+import shutil
+import subprocess
+import zipfile
 
 import ctrun
+import debian
 import pytest
+import readme
+from proxy import Proxy
 
-WORKER = r"""
-#include <stdio.h>
-#include <stdlib.h>
-int main(void)
-{
-    printf("rank %s of %s\n", getenv("RANK"), getenv("WORLD_SIZE"));
-    return 0;
-}
-"""
+KEPT = ctrun.BUILD / "static"
+PROGRAMS = ["ctrun", "ctrunctl", "ctrund"]
+EXAMPLE = ctrun.ROOT / "examples/03_all_reduce.c"
+MUSL = pathlib.Path("/usr/lib/x86_64-linux-musl/libc.so")  # Debian's, and its loader
+
+
+def work(*words, **env):
+    made = subprocess.run([str(word) for word in words], capture_output=True, text=True,
+                          env={**os.environ, **env})
+    assert made.returncode == 0, made.stdout + made.stderr
+    return made.stdout
+
+
+def configure(source, build, *words, **env):
+    """Once; the build looks after itself from then on."""
+    if not (build / "build.ninja").exists():
+        work("cmake", "-G", "Ninja", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
+             "-DCMAKE_C_FLAGS_RELEASE=-O0", *words, **env)
+
+
+def libraries():
+    """The folder where cJSON, libcurl and the others are installed to."""
+    sources, there = KEPT / "sources", KEPT / "there"
+    if not sources.exists():
+        loaded = subprocess.run([ctrun.ROOT / "scripts/package", "sources", f"{sources}.{os.getpid()}"],
+                                capture_output=True, text=True)
+        if loaded.returncode:
+            pytest.skip(f"no sources of Debian here: {loaded.stderr.strip().splitlines()[-1:]}")
+        pathlib.Path(f"{sources}.{os.getpid()}").rename(sources)
+    configure(ctrun.ROOT / "packaging/wheel/libraries", KEPT / "libraries", f"-DCTRUN_SOURCES={sources}",
+              "-DCTRUN_CURL=ON", f"-DCMAKE_INSTALL_PREFIX={there}")
+    work("ninja", "-C", KEPT / "libraries", "install")
+    return there
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    if os.environ.get("CTRUN_TEST_WHEEL"):
+        return pathlib.Path(os.environ["CTRUN_TEST_WHEEL"])
+    there, build, folder = libraries(), KEPT / "build", tmp_path_factory.mktemp("wheel")
+    configure(ctrun.ROOT, build, "-DCTRUN_STATIC=ON", "-DCTRUN_CUDA=OFF", "-DCTRUN_TESTS=OFF",
+              f"-DCJSON_ARCHIVE={there}/lib/libcjson.a",
+              f"-DCURL_ARCHIVES={there}/lib/libcurl.a;{there}/lib/libmbedtls.a",
+              PKG_CONFIG_LIBDIR=f"{there}/lib/pkgconfig")
+    work("ninja", "-C", build, *PROGRAMS, "libctrun")
+    name = work("python3", "-Bc", "import backend, sys; print(backend.build_wheel(sys.argv[1]))", folder,
+                PYTHONPATH=str(ctrun.ROOT / "packaging/wheel"), CTRUN_WHEEL_BUILD=str(build)).split()[-1]
+    return folder / name
 
 
 @pytest.fixture
-def static(box):
+def programs(box, wheel):
     """The folder of the three programs."""
-    archive = os.environ.get("CTRUN_TEST_CJSON_ARCHIVE")
-    if not archive:
-        pytest.skip("CTRUN_TEST_CJSON_ARCHIVE names no libcjson.a")
-    build = box.path("build")
-    configure = box.run("cmake", "-S", ctrun.ROOT, "-B", build, "-G", "Ninja", "-DCTRUN_STATIC=ON",
-                        "-DCTRUN_CUDA=OFF", "-DCTRUN_TESTS=OFF", f"-DCJSON_ARCHIVE={archive}")
-    assert configure.code == 0, configure
-    made = box.run("cmake", "--build", build, "--", "bin/ctrun", "bin/ctrunctl", "bin/ctrund",
-                   seconds=500)
-    assert made.code == 0, made
-    return build / "bin"
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(box.path("x"))
+    folder, = box.path("x").glob("*.data/scripts")
+    for name in PROGRAMS:
+        (folder / name).chmod(0o755)
+        assert "not a dynamic executable" in box.run("ldd", folder / name).err
+    return folder
 
 
-def test_static_programs_run_in_an_empty_root(box, static):
-    for name in ("ctrun", "ctrunctl", "ctrund"):
-        assert "not a dynamic executable" in box.run("ldd", static / name).err
-    assert box.run(static / "ctrun", "--rdzv-backend=etcd", "--rdzv-endpoint=127.0.0.1",
-                   "--rdzv-id=J", "true").code == 2
-    if os.geteuid():
-        pytest.skip("chroot needs root")
-    ctrun.needs_mounts()
-    root = box.path("root")
-    for folder in ("proc", "dev", "tmp"):
-        (root / folder).mkdir(parents=True)
-    worker = box.write("worker.c", WORKER)
-    assert box.run("cc", "-static", "-o", root / "worker", worker).code == 0, box.runs[-1]
-    (root / "ctrun").write_bytes((static / "ctrun").read_bytes())
-    (root / "ctrun").chmod(0o755)
-    run = box.run("unshare", "-m", "sh", "-c",
-                  f"mount -t proc proc {root}/proc && mount --rbind /dev {root}/dev && "
-                  f"exec chroot {root} /ctrun --nproc-per-node=2 /worker",
-                  env={"CTRUN_EVENTS": "/events", "TMPDIR": "/tmp"})
+def test_in_a_bare_debian_the_readme_holds_word_for_word(box, wheel):
+    debian.needs_root()
+    root = debian.Overlay(box, debian.bare())
+    files, commands = readme.samples()
+    assert commands[0] == ("scripts/package wheel", []) and len(commands) == 5
+    home = root.folder / "home/me"
+    (home / "dist").mkdir(parents=True)
+    shutil.copy(wheel, home / "dist")
+    for name, text in files.items():
+        (home / name).write_text(text)
+    def shell(command):
+        run = root.run("sh", "-ec", f"cd /home/me\n{command}")
+        told = (run.out + run.err[run.err.find("ctrun: error"):]) if run.code else run.out
+        return run, told.splitlines()
+
+    run, _ = shell(commands[1][0])
     assert run.code == 0, run
-    assert sorted(run.out.split("\n")) == ["", "rank 0 of 2", "rank 1 of 2"], run
+    for command, printed in commands[2:]:
+        run, told = shell(f". venv/bin/activate\n{command}")
+        assert set(readme.shape(printed)) <= set(readme.shape(told)), run
+    run = root.run("/home/me/venv/bin/ctrunctl", "doctor")
+    assert run.code in (0, 1) and "error" not in run.err, run
+    package, = home.glob("venv/lib/*/site-packages/ctrun")
+    library = package / "lib"
+    work("cc", EXAMPLE, "-I", package / "include", "-o", home / "worker", library / "libctrun.so.0")
+    run = root.run("env", f"LD_LIBRARY_PATH=/{library.relative_to(root.folder)}", "/home/me/venv/bin/ctrun",
+                   "--standalone", "--nproc-per-node=2", "/home/me/worker")
+    assert run.code == 0 and "on every rank" in run.out, run
+
+
+def test_a_job_runs_where_there_is_musl_alone(box, programs):
+    """With the library for musl where the wheel has it: what scripts/package makes."""
+    debian.needs_root()
+    if not shutil.which("musl-gcc") or not MUSL.exists():
+        pytest.skip("no musl-gcc here (musl-tools)")
+    root = debian.Root(box, box.path("root"))
+    (root.folder / "lib").mkdir()
+    shutil.copy(MUSL, root.folder / "lib/ld-musl-x86_64.so.1")
+    for name in PROGRAMS:
+        shutil.copy(programs / name, root.folder / name)
+    source, ours = box.path("worker.c"), box.path("x/ctrun/lib/libctrun_musl.so.0")
+    source.write_text('#include <stdio.h>\n#include <stdlib.h>\nint main(void)\n{\n'
+                      '    return printf("on every rank %s\\n", getenv("RANK")) < 0;\n}\n')
+    if ours.exists():
+        shutil.copy(ours, root.folder / "lib/libctrun.so.0")
+        source = EXAMPLE
+    made = box.run("musl-gcc", source, "-I", box.path("x/ctrun/include"), "-o", root.folder / "worker",
+                   *[ours] * ours.exists())
+    assert made.code == 0, made
+    run = root.run("/ctrun", "--standalone", "--nproc-per-node=2", "/worker")
+    assert run.code == 0 and "on every rank" in run.out, run
+    assert root.run("/ctrunctl", "doctor").code in (0, 1), box.runs[-1]
+    assert root.run("/ctrund", "--version").code == 0, box.runs[-1]
+
+
+def test_static_programs_meet_in_an_etcd_with_certificates_and_passwords(box, programs, etcd):
+    options = etcd(tls=True, auth=True).options("job")
+    job = [box.start(programs / "ctrun", *options, "--nnodes=2", "--nproc-per-node=1", "sh", "-c",
+                     "echo rank $RANK of $WORLD_SIZE") for _ in range(2)]
+    assert [run.wait() for run in job] == [0, 0], job
+    assert sorted(run.out for run in job) == ["rank 0 of 2\n", "rank 1 of 2\n"], job
+
+
+def test_static_programs_refuse_a_certificate_of_another_address(box, programs, etcd):
+    server = etcd(tls=True)
+    with contextlib.closing(Proxy(server.ports[0], "127.0.0.2")) as proxy:
+        there = [word.replace(server.endpoint, f"127.0.0.2:{proxy.port}") for word in server.options("job")]
+        run = box.run(programs / "ctrun", *there, "true")
+    assert run.code == 77 and f"127.0.0.2:{proxy.port}" in run.err and "CN_MISMATCH" in run.err, run
 
 
 def test_without_the_archive_the_cure_is_told(box):

@@ -8,13 +8,13 @@ import threading
 class Proxy:
     """Listens at `port` and passes every connection on to `target` (a port), both ways."""
 
-    def __init__(self, target):
+    def __init__(self, target, address="127.0.0.1"):
         self.target = target
         self.seen = b""
         self.change = lambda data: data  # of what the server says
         self.mute_s = 0  # the way of the server's first word on each connection
         self.is_closed = threading.Event()
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = socket.create_server((address, 0))
         self.port = self.listener.getsockname()[1]
         self.socks, self.threads = [], []
         self._start(self._accept)

@@ -9,6 +9,7 @@ import sys
 
 import ctrun
 import pytest
+import readme
 
 PACKAGE = ctrun.ROOT / "python"
 PYTHON = os.environ.get("CTRUN_TEST_PYTHON", ctrun.DEBIAN_PYTHON)
@@ -222,39 +223,16 @@ def test_it_is_the_version_of_the_tree():
 # ---- README.md -----------------------------------------------------------------------------
 
 
-def readme_samples():
-    """({name: text} of what is shown by `$ cat`, [(command, what it prints)] of ctrun)."""
-    files, commands, command = {}, [], None
-    for line in (ctrun.ROOT / "README.md").read_text().splitlines():
-        if line.startswith("    $ "):
-            command = line[6:].split()
-            commands.append((command, []))
-        elif line.startswith("    ") and command:
-            commands[-1][1].append(line[4:])
-        else:
-            command = None
-    for command, printed in commands:
-        if command[0] == "cat":
-            files[command[1]] = "\n".join(printed) + "\n"
-    return files, [(command, printed) for command, printed in commands if command[0] == "ctrun"]
-
-
-def shape(lines):
-    """Of what differs between machines and runs, only that it is there."""
-    text = "\n".join(lines)
-    text = re.sub(r"\(\S+, pid \d+\) exited with (\d+), [\d.]+ s", r"(HOST, pid N) exited with \1, N s", text)
-    return sorted(re.sub(r"/\S*/(\w+\.py)", r"/DIR/\1", text).splitlines())
-
-
 def test_the_readme_shows_what_is_printed(box):
-    files, commands = readme_samples()
+    files, commands = readme.samples()
+    commands = [(command.split(), printed) for command, printed in commands if command.startswith("ctrun ")]
     assert len(files) == 2 and len(commands) == 2
     for name, text in files.items():
         box.write(name, text)
     for command, printed in commands:
         run = box.ctrun(*command[1:], env=OURS)
         told = run.out.splitlines() if run.code == 0 else run.err[run.err.index("ctrun: error"):].splitlines()
-        assert shape(told) == shape(printed), run
+        assert readme.shape(told) == readme.shape(printed), run
 
 
 def test_the_launcher_knows_the_name_of_the_library(box):
