@@ -60,6 +60,7 @@ static int run(const struct ctl_call *call)
     } else {
         doctor_machine(doctor);
         doctor_gpus(doctor);
+        doctor_libraries(doctor);
     }
     if (is_told && ctl_value(call, "json"))
         print_json(doctor);

@@ -44,6 +44,9 @@ bool doctor_has_failed(const struct doctor *doctor);
 /* Look at this machine. */
 void doctor_machine(struct doctor *doctor);
 void doctor_gpus(struct doctor *doctor);
+void doctor_libraries(struct doctor *doctor);
+/* False in a static program. */
+bool doctor_can_load(void);
 /* Versions of the driver and of NCCL, "" where there is none; both of `size` bytes. */
 void doctor_gpu_versions(char *driver, char *nccl, size_t size);
 /* Look at the rendezvous endpoint "host:port" from here; blocks some seconds at most. */

@@ -111,10 +111,14 @@ void doctor_gpus(struct doctor *doctor)
             "rmmod and modprobe nvidia)");
     else if (nodes == 0)
         (void)doctor_add(doctor, DOCTOR_OK, "GPUs", "none");
+    else if (!doctor_can_load())
+        (void)doctor_add(doctor, DOCTOR_OK, "GPUs",
+                         "%d in /dev; a static program cannot ask the driver", nodes);
     else
         doctor_set_fix(doctor_add(doctor, DOCTOR_FAIL, "GPUs",
                                   "%d in /dev, but no libnvidia-ml.so.1", nodes),
                        "install the driver's libraries, in a container its runtime "
                        "(docker --gpus all)");
-    look_at_nccl(doctor, nodes > 0);
+    if (doctor_can_load())
+        look_at_nccl(doctor, nodes > 0);
 }

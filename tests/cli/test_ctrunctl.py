@@ -407,6 +407,15 @@ def test_doctor_looks_at_this_machine(box):
     assert answer.code == any(f["level"] == "fail" for f in findings)
 
 
+def test_doctor_names_libraries_that_cannot_be_loaded(box):
+    for name in ("libcurl.so.4", "libcurl-gnutls.so.4", "libmunge.so.2"):
+        box.write(name, "not a library")
+    run = ctl(box, "doctor", "--json", env={"LD_LIBRARY_PATH": str(box.dir)})
+    told = {each["what"]: each["value"] for each in json.loads(run.out)["findings"]}
+    for what, option in (("libcurl", "--rdzv-backend=etcd"), ("MUNGE", "--auth=munge")):
+        assert option in told[what] and ("none: no " in told[what] or "built without" in told[what]), run
+
+
 def test_doctor_says_why_it_cannot_listen(box):
     """4 descriptors: the store takes the last one."""
     run = box.ctrun("--no-python", "sh", "-c", f"ulimit -n 4; exec {ctrun.program('ctrunctl')} doctor --net")

@@ -6,6 +6,7 @@ The libraries are compiled out of Debian's sources (`scripts/package sources`), 
 a mirror once; all is kept in the build folder. CTRUN_TEST_WHEEL names a wheel of `scripts/package wheel`,
 which is tried instead."""
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -131,7 +132,9 @@ def test_a_job_runs_where_there_is_musl_alone(box, programs):
     assert made.code == 0, made
     run = root.run("/ctrun", "--standalone", "--nproc-per-node=2", "/worker")
     assert run.code == 0 and "on every rank" in run.out, run
-    assert root.run("/ctrunctl", "doctor").code in (0, 1), box.runs[-1]
+    run = root.run("/ctrunctl", "doctor", "--json")
+    told = {each["what"]: each["value"] for each in json.loads(run.out)["findings"]}
+    assert told["libcurl"] == "inside of ctrun" and "built without it" in told["MUNGE"], run
     assert root.run("/ctrund", "--version").code == 0, box.runs[-1]
 
 
