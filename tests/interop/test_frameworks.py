@@ -19,6 +19,7 @@ SCRIPTS = pathlib.Path(__file__).parent / "frameworks"
 NEEDS = {"ddp": "torch", "fsdp": "torch", "accelerate_loop": "accelerate",
          "lightning_fit": "lightning", "transformers_trainer": "transformers",
          "deepspeed_zero": "deepspeed", "megatron_parallel": "megatron.core"}
+STOPS = {"lightning_stop": "lightning", "transformers_stop": "transformers"}
 COMPILES = 400  # seconds; DeepSpeed builds an operator at its first start on a machine
 
 
@@ -32,6 +33,10 @@ def python():
     return path
 
 
+def environment(python):
+    return {"OMP_NUM_THREADS": "1", "PYTHON_EXEC": python, "HF_HUB_OFFLINE": "1"}
+
+
 def has(python, package):
     probe = f"import importlib.util as u; raise SystemExit(u.find_spec('{package}') is None)"
     return subprocess.run([python, "-c", probe], capture_output=True).returncode == 0
@@ -41,11 +46,14 @@ def reports(box, python, name, *command):
     """What the ranks told, in their order."""
     folder = box.path(name)
     folder.mkdir()
-    run = box.run(*command, cwd=folder, seconds=COMPILES,
-                  env={"OMP_NUM_THREADS": "1", "PYTHON_EXEC": python, "HF_HUB_OFFLINE": "1"})
+    run = box.run(*command, cwd=folder, seconds=COMPILES, env=environment(python))
     assert run.code == 0, run
+    return told(run), run
+
+
+def told(run):
     found = [json.loads(line[7:]) for line in run.out.splitlines() if line.startswith("report ")]
-    return sorted(found, key=lambda each: each["rank"]), run
+    return sorted(found, key=lambda each: each["rank"])
 
 
 @pytest.mark.parametrize("name", NEEDS)
@@ -60,3 +68,20 @@ def test_a_framework_trains_alike_under_both(box, python, name):
     assert {each["world"] for each in ours} == {2}
     assert [each["local_rank"] for each in ours] == [0, 1]
     assert ours[0]["sum"] == ours[1]["sum"], run
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_a_callback_saves_and_ends_the_training_at_the_same_step_on_all_ranks(box, python, name):
+    if not has(python, STOPS[name]):
+        pytest.skip(f"{python} has no {STOPS[name]}")
+    package = {"PYTHONPATH": str(ctrun.ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1",
+               "CTRUN_LIBRARY": str(ctrun.BUILD / "lib/libctrun.so")}
+    run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--shutdown-timeout=60", SCRIPTS / f"{name}.py",
+                          env={**environment(python), **package})
+    ctrun.wait_until(lambda: all(box.path(f"ready.{rank}").exists() for rank in range(2)), lambda: run, COMPILES)
+    assert box.run(ctrun.program("ctrunctl"), "stop").code == 0, box.runs[-1]
+    run.wait(COMPILES)
+    ours = told(run)
+    assert [each["rank"] for each in ours] == [0, 1], run
+    assert ours[0]["steps"] == ours[1]["steps"] >= 5, run
+    assert {each["saved"] for each in ours} == {ours[0]["steps"]}, run
