@@ -3,6 +3,7 @@
 
 What a script prints as `said ...` is what the tests look at. CTRUN_TEST_PYTHON names another
 interpreter than Debian's."""
+import glob
 import os
 import re
 import sys
@@ -41,6 +42,40 @@ def test_alone_it_is_a_run_of_one_rank_that_nobody_stops(box):
 def test_workers_are_told_who_they_are(box):
     run = launch(box, "r = ctrun.run()\nprint('said', *r)", workers=3)
     assert said(run) == [f"{rank} 3 {rank} 3 0 0 1" for rank in range(3)], run
+
+
+def other_pythons():
+    """{version: path} of what is installed beside Debian's, from 3.8 on."""
+    names = [f"python3.{minor}" for minor in range(8, 20)]
+    places = [*os.environ["PATH"].split(":"), *glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin"))]
+    found = {name: os.path.join(place, name) for name in names for place in places
+             if os.access(os.path.join(place, name), os.X_OK)}
+    found.pop(os.path.basename(os.path.realpath(ctrun.DEBIAN_PYTHON)), None)
+    return found
+
+
+def test_each_python_that_is_here_can_use_it(box):
+    pythons = other_pythons()
+    if not pythons:
+        pytest.skip("no other Python than Debian's here")
+    for name, path in pythons.items():
+        run = launch(box, STORED, PYTHON_EXEC=path)
+        assert run.code == 0, run
+        assert said(run) == [f"{name} 0 [1, 0] 2", f"{name} 1 [0, 0] 2"], run
+
+
+STORED = """
+import sys
+r = ctrun.run()
+with ctrun.store() as store:
+    store.set(f"from/{r.rank}", bytes([r.rank, 0]))
+    other = list(store.get(f"from/{1 - r.rank}"))
+    total = store.add("sum", 1)
+    while total != 2:
+        total = store.add("sum", 0)
+ctrun.step(1)
+print("said", f"python3.{sys.version_info[1]}", r.rank, other, total)
+"""
 
 
 def test_values_go_through_the_store(box):
@@ -230,7 +265,7 @@ def test_the_readme_shows_what_is_printed(box):
     for name, text in files.items():
         box.write(name, text)
     for command, printed in commands:
-        run = box.ctrun(*command[1:], env=OURS)
+        run = box.ctrun(*command[1:], env={**OURS, "PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
         told = run.out.splitlines() if run.code == 0 else run.err[run.err.index("ctrun: error"):].splitlines()
         assert readme.shape(told) == readme.shape(printed), run
 
