@@ -73,14 +73,17 @@ def test_condas_recipe_is_yaml_of_this_version_with_the_licence():
     assert (ctrun.ROOT / recipe["about"]["license_file"]).exists()
 
 
-def test_the_module_file_runs_in_lua(box):
+@pytest.mark.parametrize("lib, is_there", [("lib64", "true"), ("lib", "false")])
+def test_the_module_file_runs_in_lua(box, lib, is_there):
     lua = next((name for name in ("lua", "lua5.4", "lua5.3") if shutil.which(name)), "lua")
     stubs = box.write("stubs.lua", "function pathJoin(a, b) return a .. '/' .. b end\n"
                       "function help(t) assert(t) end\nfunction whatis(t) assert(t) end\n"
-                      "function prepend_path(n, v) print(n, v) end\n")
+                      "function prepend_path(n, v) print(n, v) end\n"
+                      f"function isDir(p) return {is_there} end\n")
     run = tool(lua, "-e", f"dofile('{stubs}') dofile('{PACKAGING / 'modules/ctrun.lua'}')")
     assert run.returncode == 0, run.stderr
-    assert f"PATH\t/opt/ctrun/{VERSION}/bin" in run.stdout.splitlines()
+    assert {f"PATH\t/opt/ctrun/{VERSION}/bin", f"LD_LIBRARY_PATH\t/opt/ctrun/{VERSION}/{lib}",
+            f"PKG_CONFIG_PATH\t/opt/ctrun/{VERSION}/{lib}/pkgconfig"} <= set(run.stdout.splitlines())
 
 
 def test_the_image_has_the_programs_of_the_wheel():
