@@ -154,7 +154,7 @@ struct agent_options {
     /* The limits of the run are others now. */
     void (*on_resize)(void *context, const struct ct_resize *resize);
     /* The rendezvous is lost, the workers are being ended, and it is looked for again for
-     * `looked_for_ms`; it is back, and this node joins as a new one. */
+     * `looked_for_ms` (0: no more, and this node ends); it is back, and this node joins as a new one. */
     void (*on_lost)(void *context, const struct ctrun_error *why,
                     uint64_t looked_for_ms);
     void (*on_returned)(void *context);

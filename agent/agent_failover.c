@@ -93,7 +93,8 @@ static void seek(struct agent *agent, const struct ctrun_error *why, bool ends_w
 static void fence(struct agent *agent, const struct ctrun_error *why)
 {
     agent->result->error = *why;
-    end_workers(agent, AFTER_RETURN, why, return_ms(agent));
+    end_workers(agent, AFTER_RETURN, why,
+                failover_has_sought(&agent->failover) ? 0 : return_ms(agent));
 }
 
 static void return_to_server(struct agent *agent, const char *why)
@@ -181,11 +182,13 @@ bool agent_goes_on_when_gone(struct agent *agent)
 {
     const unsigned actions = step(agent, FAILOVER_GONE);
 
-    if (!(actions & (FAILOVER_CONNECT | FAILOVER_JOIN)))
+    if (!(actions & (FAILOVER_CONNECT | FAILOVER_JOIN | FAILOVER_FAIL)))
         return false;
     agent_emit_round(agent, "round_stopped");
     agent_close_store(agent);
-    if (actions & FAILOVER_CONNECT) {
+    if (actions & FAILOVER_FAIL) {
+        agent_fail(agent, &agent->result->error);
+    } else if (actions & FAILOVER_CONNECT) {
         return_to_server(agent, agent->result->error.text);
     } else {
         agent->is_gone = true;

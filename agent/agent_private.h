@@ -236,7 +236,7 @@ void agent_on_welcomed(struct agent *agent);
 /* The link is down: another server is looked for, this one is waited for, or the node ends. */
 void agent_on_lost(struct agent *agent, const struct ctrun_error *why);
 /* The last worker of a stopped round is gone. True: since the server was lost meanwhile, this node goes
- * on as a new one, and that was seen to. */
+ * on as a new one, or ends after a search in vain, and that was seen to. */
 bool agent_goes_on_when_gone(struct agent *agent);
 /* context: struct agent; see link.h. */
 void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_ms);

@@ -94,6 +94,11 @@ uint64_t failover_left_ms(const struct failover *failover, uint64_t now_ms)
                                                : 0;
 }
 
+bool failover_has_sought(const struct failover *failover)
+{
+    return failover->seek_deadline_ms != 0;
+}
+
 /* Only what was a member looks for the next server, and only as long as it stays
  * one. The deadline is set once: servers that break again do not move it, a welcome
  * clears it. */
@@ -169,8 +174,10 @@ static unsigned on_gone(struct failover *failover, enum failover_work work)
     if (work == FAILOVER_LEAVES) {
         change(failover, FAILOVER_OVER);
     } else if (failover->state == FAILOVER_FENCING) {
-        change(failover, FAILOVER_RETURNING);
-        return FAILOVER_CONNECT;
+        const bool has_sought = failover_has_sought(failover);
+
+        change(failover, has_sought ? FAILOVER_OVER : FAILOVER_RETURNING);
+        return has_sought ? FAILOVER_FAIL : FAILOVER_CONNECT;
     } else if (failover->state == FAILOVER_FOUND) {
         change(failover, FAILOVER_LINKED);
         return FAILOVER_JOIN;

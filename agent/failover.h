@@ -10,10 +10,11 @@
  *        ├ be elected ──> SEEKING ──welcomed, workers still end──> FOUND ──gone──> LINKED
  *        │                  └──time is up──┐                         └──lost, none may be──┐
  *        ├ workers run ──────────────> FENCING <───────────────────────────────────────────┘
- *        │                                 │ gone
+ *        │                                 │ gone, none was sought
  *        └ nothing runs ─────────────> RETURNING ──welcomed──> LINKED
  *
  *     FIRST and RETURNING ──lost──> OVER; SEEKING ──time is up, nothing runs──> OVER
+ *     FENCING ──gone, and another one was sought in vain──> OVER
  *     each ──this node ends──> OVER
  *
  * FENCING and SEEKING end the workers before the lease does (agent/link/node_lease.h): after it another
@@ -95,6 +96,8 @@ unsigned failover_next(struct failover *failover, enum failover_event event,
                        const struct failover_facts *facts);
 /* To find the next server. */
 uint64_t failover_left_ms(const struct failover *failover, uint64_t now_ms);
+/* Since the last server: who is lost after that is not waited for once more. */
+bool failover_has_sought(const struct failover *failover);
 
 /* For how long a lost server is looked for. One whose host refuses connections is gone: a restarted
  * one has a few seconds to come back, less those in which it was tried to resume. One that is only

@@ -297,9 +297,13 @@ static void on_lost(void *context, const struct ctrun_error *why,
                     uint64_t looked_for_ms)
 {
     (void)context;
-    messages_notice(
-        "lost the rendezvous: %s; workers stopped, looking for it for %llu s",
-        why->text, (unsigned long long)looked_for_ms / 1000);
+    if (looked_for_ms == 0)
+        messages_notice("lost the rendezvous: %s; no other was found, workers stopped",
+                        why->text);
+    else
+        messages_notice(
+            "lost the rendezvous: %s; workers stopped, looking for it for %llu s",
+            why->text, (unsigned long long)looked_for_ms / 1000);
 }
 
 static void on_returned(void *context)

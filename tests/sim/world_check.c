@@ -408,18 +408,20 @@ unsigned __wrap_failover_next(struct failover *failover, enum failover_event eve
     if (failover->state != before)
         TRACE("node%d: failover: %s -> %s", node->index, failover_state_name(before),
               failover_state_name(failover->state));
+    if (actions & FAILOVER_CONNECT && failover_has_sought(failover))
+        world_break("a node waits once more for what it has looked for in vain");
     if (actions & (FAILOVER_JOIN | FAILOVER_CONNECT) && node->live_generation)
         world_break("a node with live workers comes as a new one");
     return actions;
 }
 
-/* Needs a signal, workers that succeed or a window shorter than their grace: unit/failover_test has these. */
+/* Needs a signal, workers that succeed, or a second search that ends before they do: unit/failover_test has
+ * these. */
 static bool is_unplayed(enum failover_state from, enum failover_state to)
 {
     return (to == FAILOVER_OVER && from != FAILOVER_FIRST && from != FAILOVER_SEEKING &&
-            from != FAILOVER_RETURNING) ||
-           (to == FAILOVER_FENCING &&
-            (from == FAILOVER_SEEKING || from == FAILOVER_FOUND));
+            from != FAILOVER_FENCING && from != FAILOVER_RETURNING) ||
+           (to == FAILOVER_FENCING && from == FAILOVER_FOUND);
 }
 
 bool world_check_failovers(void)

@@ -518,6 +518,21 @@ static void none_is_elected_any_more(enum world_mutant mutant)
     assert_ended(2);
 }
 
+/* Their workers take longer to end than the next server is looked for; nobody waits for it again. */
+static void a_search_ends_before_the_workers_do(enum world_mutant mutant)
+{
+    begin(mutant, true, 3, 2, 15000);
+    for (int i = 0; i < 3; i++)
+        world.nodes[i].options.connect_timeout_ms = 200;
+    world_etcd_stop(lease_us(100));
+    world_power_off(&world.nodes[0]);
+    pass(1.5); /* the lease, and what SIGKILL takes */
+    if (mutant)
+        return;
+    assert_ended(1);
+    assert_ended(2);
+}
+
 static void a_node_meets_nobody(enum world_mutant mutant)
 {
     world_begin(1, mutant, false, 2);
@@ -773,6 +788,7 @@ static story_fn *const stories[] = {
     a_spare_tells_that_the_run_lives,
     a_founder_keeps_a_run_that_all_have_left,
     a_plan_that_came_to_nothing_is_not_followed,
+    a_search_ends_before_the_workers_do,
 };
 
 enum {
@@ -852,6 +868,7 @@ int main(void)
         STORY(26, a_spare_tells_that_the_run_lives),
         STORY(27, a_founder_keeps_a_run_that_all_have_left),
         STORY(28, a_plan_that_came_to_nothing_is_not_followed),
+        STORY(29, a_search_ends_before_the_workers_do),
         cmocka_unit_test(each_mutant_is_found),
         cmocka_unit_test(no_seed_makes_two_worlds),
     };

@@ -186,6 +186,24 @@ static void who_is_found_is_joined_when_the_last_worker_is_gone(void **state)
     }
 }
 
+/* The workers end more slowly than the search: what was looked for once is not waited for again. */
+static void a_search_in_vain_is_the_end_when_the_last_worker_is_gone(void **state)
+{
+    struct failover failover = {FAILOVER_LINKED, 0};
+
+    (void)state;
+    assert_true(next(&failover, FAILOVER_LOST, FAILOVER_RUNS, NOW_MS) & FAILOVER_SEEK);
+    assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_ENDS, NOW_MS + SEEK_MS),
+                     FAILOVER_FENCE);
+    assert_int_equal(failover.state, FAILOVER_FENCING);
+    assert_int_equal(next(&failover, FAILOVER_GONE, FAILOVER_FENCES, NOW_MS + SEEK_MS),
+                     FAILOVER_FAIL);
+    assert_int_equal(failover.state, FAILOVER_OVER);
+    failover = (struct failover){FAILOVER_FENCING, 0};
+    assert_int_equal(next(&failover, FAILOVER_GONE, FAILOVER_FENCES, NOW_MS),
+                     FAILOVER_CONNECT); /* the only server may come back */
+}
+
 static void who_leaves_the_run_looks_for_nobody(void **state)
 {
     struct failover failover = {FAILOVER_LINKED, 0};
@@ -227,6 +245,7 @@ int main(void)
         cmocka_unit_test(a_lost_server_has_one_way_on),
         cmocka_unit_test(the_time_to_find_the_next_server_counts_from_the_last_one),
         cmocka_unit_test(who_is_found_is_joined_when_the_last_worker_is_gone),
+        cmocka_unit_test(a_search_in_vain_is_the_end_when_the_last_worker_is_gone),
         cmocka_unit_test(who_leaves_the_run_looks_for_nobody),
         cmocka_unit_test(a_silent_server_is_waited_for_longer_than_one_that_refuses),
         cmocka_unit_test(workers_are_gone_before_the_lease_is),
