@@ -3,8 +3,9 @@
  * a launcher that owns the endpoint's address and has no memory would found the run anew. So
  *
  *   - the host and each member's node say once a second to whoever listens at the endpoint that the
- *     run lives, with its plan: RESUME of nobody (id 0), HELLO with its instance, HA_PLAN;
- *   - who hears that founds nothing, and follows the plan;
+ *     run lives, with its plan: RESUME of nobody (id 0, the plan's epoch as key), HELLO with its
+ *     instance, HA_PLAN;
+ *   - who serves that run hangs up; any other one founds nothing, and follows the plan;
  *   - a server that is not the host tells the plan to nodes that ask it. */
 #include <errno.h>
 #include <poll.h>
@@ -52,7 +53,8 @@ static int begin(struct messenger *messenger, const struct ha *ha, uint64_t inst
                  uint64_t generation)
 {
     const struct config *config = ha->options.config;
-    const struct ct_resume nobody = {.id = 0, .key = 1, .generation = generation};
+    const struct ct_resume nobody = {
+        .id = 0, .key = messenger->plan->epoch, .generation = generation};
     struct ct_hello hello = {.instance = instance, .generation = generation};
 
     (void)ct_copy(hello.run_id, sizeof hello.run_id, config->run.run_id);
@@ -144,22 +146,11 @@ static void send_to(const struct ha *ha, const struct ct_ha_plan *plan,
     close(fd);
 }
 
-/* The server that was elected last listens there itself: nobody else can. */
-static bool is_servers(const struct ct_addr *addr, const struct ct_addr *servers,
-                       size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (ct_addr_is_same_host(&servers[i], addr) &&
-            ct_addr_port(&servers[i]) == ct_addr_port(addr))
-            return true;
-    return false;
-}
-
+/* Also while etcd still says that the run is served there: that one may have died, and another founder come
+ * in its place. */
 void ha_send_messenger(struct ha *ha, const struct ct_ha_plan *plan)
 {
-    struct ct_addr servers[CT_ADDRS_MAX];
     uint64_t instance, generation;
-    size_t count;
     bool is_member;
 
     ha->messenger_ms = ct_deadline_ms(HA_MESSENGER_MS);
@@ -172,10 +163,8 @@ void ha_send_messenger(struct ha *ha, const struct ct_ha_plan *plan)
     pthread_mutex_unlock(&ha->mutex);
     if (ha->owns_endpoint || !(is_member || ha->leads) || instance == 0)
         return;
-    count = leader_candidate_find_servers(ha->options.candidate, servers, CT_ADDRS_MAX);
     for (size_t i = 0; i < ha->endpoint->count; i++)
-        if (!is_servers(&ha->endpoint->addrs[i], servers, count))
-            send_to(ha, plan, &ha->endpoint->addrs[i], instance, generation);
+        send_to(ha, plan, &ha->endpoint->addrs[i], instance, generation);
 }
 
 /* ---- Hearing it ------------------------------------------------------------------------- */

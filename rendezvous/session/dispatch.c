@@ -251,8 +251,9 @@ static void hear_messenger(struct peer *peer, const struct ct_hello *hello)
     struct dispatch *dispatch = peer->dispatch;
     struct run *run = run_find(&dispatch->runs, hello->run_id);
 
-    if (run && run->round->settings.instance == hello->instance) {
-        peer_refuse(peer, CTRUN_E_CLOSED, "the run is here");
+    if ((run && run->round->settings.instance == hello->instance) ||
+        peer->resume.key == dispatch->ha.plan.epoch) {
+        conn_finish(peer->conn); /* the run is here, or another one of the same etcd */
         return;
     }
     hear_of_other(dispatch, hello, run);

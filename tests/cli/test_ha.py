@@ -168,6 +168,15 @@ def test_a_node_that_starts_anew_at_the_endpoint_finds_the_run(box, ha_job, toke
     job.finish()
 
 
+def finish_without_spares(box, job, generation):
+    """A spare may still be on its way to the server when the run ends."""
+    world = {event["pid"] for event in box.events("round_started", generation=generation)}
+    for node in list(job.nodes):
+        if not world & set(ctrun.below(node.pid)):
+            job.kill(node)
+    job.finish()
+
+
 def test_as_many_new_nodes_as_a_world_needs_found_none_beside_the_one_that_lives(box, ha_job):
     job = ha_job("1:3", 3)
     job.wait_survives()
@@ -182,11 +191,25 @@ def test_as_many_new_nodes_as_a_world_needs_found_none_beside_the_one_that_lives
             world = {each["pid"] for each in box.events("round_started", generation=event["generation"])}
             assert old <= world, event
     assert after > generation
-    world = {event["pid"] for event in box.events("round_started", generation=after)}
-    for node in list(job.nodes):  # a spare may still be on its way to the server when the run ends
-        if not world & set(ctrun.below(node.pid)):
-            job.kill(node)
-    job.finish()
+    finish_without_spares(box, job, after)
+
+
+def test_a_founder_that_returns_before_another_is_elected_is_told_that_the_run_lives(box, ha_job):
+    """With as many new nodes as a world may have, and, as in a container, without a trace of its death."""
+    job = ha_job("1:3", 3)
+    job.wait_survives()
+    founder, _ = job.host()
+    job.kill(founder)
+    old = {pid for node in job.nodes for pid in ctrun.below(node.pid)}
+    job.env["CTRUN_CONTROL_DIR"] = str(box.path("control"))
+    job.start(3)
+    after = job.wait_world(3, after=1, seconds=40)
+    generations = [event["generation"] for event in box.events("round_started")]
+    assert generations == sorted(generations), generations
+    for generation in set(generations) - {1}:  # none of the new ones alone
+        assert old & {event["pid"] for event in box.events("round_started", generation=generation)}
+    assert any("run 'job' lives" in node.err for node in job.nodes[2:]), job.nodes
+    finish_without_spares(box, job, after)
 
 
 # ---- Nothing is left, nobody else gets in

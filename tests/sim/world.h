@@ -163,7 +163,9 @@ struct world {
     uint32_t slow_ms;                                   /* packets take up to so long */
     uint64_t
         late_us; /* the next write of a journal is on its way for so long; 0: as any */
-    bool is_whole; /* no fault will come */
+    uint64_t
+        mute_until_us; /* the threads of --ha are busy: none tells who is at the endpoint */
+    bool is_whole;     /* no fault will come */
     bool has_resized;
     bool is_excused;    /* the story is over */
     uint64_t opened_us; /* when a way was opened last */
@@ -261,6 +263,9 @@ bool world_etcd_is_orphan(const struct world_node *node);
 
 void world_ha_open(struct world_node *node);
 void world_ha_fill(struct agent_options *options);
+/* Since then its program has told whoever listens at the endpoint that the run of that instance lives. */
+bool world_ha_tells(const struct world_node *node, uint64_t instance,
+                    uint64_t since_us);
 
 /* ---- world_check.c ----------------------------------------------------------------------- */
 

@@ -141,27 +141,26 @@ static void check_ack(const struct world_node *node, const void *conn,
 
 /* ---- 4: what leaves a server ------------------------------------------------------------- */
 
-/* It has led, and its node had a way to the other one, for as long as that listens (by the slowest
- * clock): what began later is told too late, as ctrun-architecture(7) says. Three messages go there. */
-static bool could_tell(const struct world_node *node)
+/* It has told that this run lives, and its node had a way to the other one, for as long as that listens (by
+ * the slowest clock): what began later is told too late, as ctrun-architecture(7) says. Three messages go
+ * there. */
+static bool has_told(const struct world_node *node, uint64_t instance)
 {
-    const uint64_t since_us = world.now_us -
-                              (uint64_t)(LISTENS_MS + 3 * world.slow_ms) * WORLD_MS;
+    const uint64_t for_us = (uint64_t)(LISTENS_MS + 3 * world.slow_ms) * WORLD_MS;
+    const uint64_t since_us = world.now_us - for_us;
 
-    return world.now_us > (uint64_t)(LISTENS_MS + 3 * world.slow_ms) * WORLD_MS &&
-           node->leads_us < since_us && node->woke_us < since_us &&
-           world.opened_us < since_us;
+    return world.now_us > for_us && world_ha_tells(node, instance, since_us) &&
+           node->woke_us < since_us && world.opened_us < since_us;
 }
 
-/* One that leads, and whose node has a way to this one and back. */
-static bool is_beside_a_leader(const struct world_node *node)
+/* One that tells, and whose node has a way to this one and back. */
+static bool is_beside_one_that_tells(const struct world_node *node, uint64_t instance)
 {
     for (int i = 0; i < world.node_count; i++) {
         const struct world_node *other = &world.nodes[i];
 
         if (other != node && other->is_up && !world_is_stopped(other, PART_AGENT) &&
-            leader_candidate_leads(other->candidate) && world_etcd_leads(other) &&
-            could_tell(other) && !world.cut[i][node->index] &&
+            has_told(other, instance) && !world.cut[i][node->index] &&
             !world.cut[node->index][i])
             return true;
     }
@@ -190,7 +189,8 @@ static void check_start(const struct world_node *node, struct told *told,
     if (!is_new && told->has_verdict)
         world_break("4: a world after the verdict");
     if (is_new && told->instance && !told->has_verdict &&
-        (world.has_ha ? is_beside_a_leader(node) : world.has_etcd))
+        (world.has_ha ? is_beside_one_that_tells(node, told->instance)
+                      : world.has_etcd))
         world_break("7: a run is founded beside one that lives");
     /* Nobody could tell it: ctrun-architecture(7) says that this is not covered. A START to the
      * next node comes in the same step, before the story ends. */

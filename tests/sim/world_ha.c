@@ -45,6 +45,8 @@ struct world_ha {
     enum step step;
     uint64_t since_ms, running_ms, messenger_ms, instance, generation;
     uint64_t absent_ms[MEMBERS];
+    uint64_t
+        tells_us; /* since when it tells at the endpoint that the run lives; 0: not */
     struct ct_ha_plan plan, made, found;
     struct reporter nodes[NODES];
     size_t count;
@@ -320,11 +322,12 @@ static void tell_founder(void *context, unsigned events)
 {
     struct messenger *messenger = context;
     struct world_ha *ha = messenger->ha;
-    const struct ct_resume nobody = {.id = 0, .key = 1, .generation = ha->generation};
+    const struct ct_ha_plan *plan = ha->leads ? &ha->made : &ha->plan;
+    const struct ct_resume nobody = {
+        .id = 0, .key = plan->epoch, .generation = ha->generation};
     struct ct_hello hello = {.instance = ha->instance, .generation = ha->generation};
     struct handshake handshake = {0};
-    const struct ct_message message = {CT_MESSAGE_HA_PLAN,
-                                       .ha_plan = ha->leads ? &ha->made : &ha->plan};
+    const struct ct_message message = {CT_MESSAGE_HA_PLAN, .ha_plan = plan};
     struct ct_buf out;
 
     (void)events;
@@ -343,19 +346,29 @@ static void tell_founder(void *context, unsigned events)
     ct_buf_deinit(&out);
 }
 
+static bool tells(const struct world_ha *ha)
+{
+    return ha->finds && ha->node->index != 0 && (ha->is_running || ha->leads) &&
+           ha->instance != 0 && world.now_us >= world.mute_until_us;
+}
+
+bool world_ha_tells(const struct world_node *node, uint64_t instance, uint64_t since_us)
+{
+    const struct world_ha *ha = &has[node->index];
+
+    return ha->tells_us != 0 && ha->tells_us <= since_us && ha->instance == instance;
+}
+
 static void send_messenger(struct world_ha *ha)
 {
     const struct ct_addr *founder = ha->node->options.server;
     struct messenger *messenger;
-    struct ct_addr host;
     int fd;
 
     ha->messenger_ms = ct_now_ms() + MESSENGER_MS;
     if (!ha->leads)
         tell(ha, &ha->plan);
-    if (ha->node->index == 0 || !(ha->is_running || ha->leads) || ha->instance == 0 ||
-        (leader_candidate_find_servers(ha->node->candidate, &host, 1) == 1 &&
-         ct_addr_is_same_host(&host, founder)))
+    if (!tells(ha))
         return;
     messenger = world_alloc(sizeof *messenger);
     messenger->ha = ha;
@@ -395,6 +408,10 @@ static void on_tick(void *context)
     keep_member(ha);
     follow(ha);
     lead(ha);
+    if (!tells(ha))
+        ha->tells_us = 0;
+    else if (ha->tells_us == 0)
+        ha->tells_us = world.now_us;
     if (ha->finds && ct_now_ms() >= ha->messenger_ms)
         send_messenger(ha);
     loop_timer_set(ha->timer, TICK_MS);

@@ -701,6 +701,25 @@ static void a_node_that_was_not_told_asks_at_the_endpoint(enum world_mutant muta
     assert_int_equal(world.instances, 1);
 }
 
+/* In a container, which leaves no trace; with as many new nodes as a world may have. */
+static void the_founder_returns_before_another_is_elected(enum world_mutant mutant)
+{
+    (void)mutant;
+    begin_ha(3, 3);
+    world_kill(&world.nodes[0]);
+    while (world.nodes[0].live_generation)
+        pass(0.01);
+    world.nodes[0].has_mark = false;
+    world_boot(&world.nodes[0]);
+    world_boot(&world.nodes[3]);
+    world_boot(&world.nodes[4]);
+    pass(0.3);
+    assert_true(world_serves(&world.nodes[0]) && world.nodes[0].dispatch->is_standby);
+    pass(8);
+    assert_int_equal(count_running(), 3);
+    assert_int_equal(world.instances, 1);
+}
+
 /* It has had no workers, and whoever founds the run anew welcomes it as a new node. */
 static void a_spare_tells_that_the_run_lives(enum world_mutant mutant)
 {
@@ -723,6 +742,7 @@ static void a_plan_that_came_to_nothing_is_not_followed(enum world_mutant mutant
     begin_ha(3, 2);
     world_stop(&world.nodes[world.nodes[1].live_generation ? 1 : 2], PART_AGENT,
                lease_us(3));
+    world.mute_until_us = world.now_us + lease_us(1.2);
     world_power_off(&world.nodes[0]);
     pass(0.8);
     world_boot(&world.nodes[0]);
@@ -789,6 +809,7 @@ static story_fn *const stories[] = {
     a_founder_keeps_a_run_that_all_have_left,
     a_plan_that_came_to_nothing_is_not_followed,
     a_search_ends_before_the_workers_do,
+    the_founder_returns_before_another_is_elected,
 };
 
 enum {
@@ -869,6 +890,7 @@ int main(void)
         STORY(27, a_founder_keeps_a_run_that_all_have_left),
         STORY(28, a_plan_that_came_to_nothing_is_not_followed),
         STORY(29, a_search_ends_before_the_workers_do),
+        STORY(30, the_founder_returns_before_another_is_elected),
         cmocka_unit_test(each_mutant_is_found),
         cmocka_unit_test(no_seed_makes_two_worlds),
     };
