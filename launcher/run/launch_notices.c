@@ -74,6 +74,19 @@ static void say_place(struct launch *launch, const struct ct_waiting *waiting)
                     ct_addr_port(&launch->hosts.addrs[0]));
 }
 
+/* Once, when nothing else is waited for: no line tells of others that are missing. */
+static void say_held(struct launch *launch, const struct ct_waiting *waiting)
+{
+    const bool is_due = waiting->held_ms > 0 && waiting->joined >= waiting->min_nodes;
+
+    if (is_due && !launch->has_said_held && !launch->config->run.task.is_quiet)
+        messages_notice(
+            "workers that another rendezvous server of run '%s' has started "
+            "may still live: none start here for up to %.1f s",
+            launch->config->run.run_id, (double)waiting->held_ms / 1000);
+    launch->has_said_held |= is_due;
+}
+
 static void on_waiting(void *context, const struct ct_waiting *waiting,
                        uint64_t waited_ms)
 {
@@ -83,6 +96,7 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     launch->waiting = *waiting;
     launch->waited_ms = waited_ms;
     say_place(launch, waiting);
+    say_held(launch, waiting);
     if (waited_ms < launch->said_ms) /* a new round waits from zero */
         launch->said_ms = 0;
     if (!waiting->is_standby && waited_ms - launch->said_ms < SAY_EVERY_MS)
@@ -302,8 +316,8 @@ static void on_lost(void *context, const struct ctrun_error *why,
                         why->text);
     else
         messages_notice(
-            "lost the rendezvous: %s; workers stopped, looking for it for %llu s",
-            why->text, (unsigned long long)looked_for_ms / 1000);
+            "lost the rendezvous: %s; workers stopped, looking for it for %.1f s",
+            why->text, (double)looked_for_ms / 1000);
 }
 
 static void on_returned(void *context)

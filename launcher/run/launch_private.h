@@ -35,6 +35,7 @@ struct launch {
     char said_route[CT_ADDR_TEXT_MAX];
     bool has_said_place;
     bool has_said_own;
+    bool has_said_held;
     struct server *server; /* NULL until something has to be listened for */
     struct leader_candidate *candidate; /* backend etcd, --ha; else NULL */
     struct ha *ha;                      /* --ha; else NULL */

@@ -67,7 +67,7 @@ void round_succeed(struct round *round, const struct round *deserted)
 {
     round->settings.instance = deserted->settings.instance;
     round->restart_count = deserted->restart_count;
-    round->fence_ms = deserted->fence_ms;
+    round->fence_ms = round->held_ms = deserted->fence_ms;
 }
 
 /* ---- Coming, time ------------------------------------------------------------------------ */

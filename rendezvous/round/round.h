@@ -203,6 +203,8 @@ struct round {
     uint64_t last_call_ms;
     /* No world before: workers of a lost node may live until then. 0: nobody's. */
     uint64_t fence_ms;
+    /* ... and until then those of another founding of the run. */
+    uint64_t held_ms;
     /* When all are told WAITING; UINT64_MAX: nothing new to tell. */
     uint64_t waiting_due_ms;
     uint64_t waiting_sent_ms;

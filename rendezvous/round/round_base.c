@@ -192,9 +192,14 @@ uint64_t round_outlive_ms(uint64_t lost_after_ms)
 
 void round_hold(struct round *round, uint64_t given_ms)
 {
-    round_raise_fence(
-        round,
-        round_deadline(given_ms, round_outlive_ms(round->settings.lost_after_ms)));
+    const uint64_t until_ms = round_deadline(
+        given_ms, round_outlive_ms(round->settings.lost_after_ms));
+
+    if (round->held_ms <= given_ms && round->counts[MEMBER_READY] > 0)
+        round_announce(round, given_ms); /* they wait for that from now on */
+    if (until_ms > round->held_ms)
+        round->held_ms = until_ms;
+    round_raise_fence(round, until_ms);
 }
 
 void round_wait(struct round *round, uint64_t until_ms)

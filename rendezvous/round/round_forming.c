@@ -19,6 +19,9 @@ static void describe_waiting(struct round *round, uint64_t now_ms)
         .max_nodes = round->settings.max_nodes,
         .left_ms = round->join_deadline_ms > now_ms ? round->join_deadline_ms - now_ms
                                                     : 0,
+        .held_ms = round->generation == 0 && round->held_ms > now_ms
+                       ? round->held_ms - now_ms
+                       : 0,
     };
     round_format_absent(round, round->waiting.missing, sizeof round->waiting.missing);
 }

@@ -208,7 +208,9 @@ int round_restore(struct round *round, uint64_t heard_ms, uint64_t now_ms)
             return -EBADMSG;
     }
     round->started_ms = round->stopping_ms = now_ms;
-    round_hold(round, heard_ms);
+    round_raise_fence(
+        round,
+        round_deadline(heard_ms, round_outlive_ms(round->settings.lost_after_ms)));
     if (round->state != ROUND_RUNNING)
         round->join_deadline_ms = round_deadline(now_ms,
                                                  round->settings.join_timeout_ms);

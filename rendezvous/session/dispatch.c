@@ -149,6 +149,7 @@ static void hear_of_other(struct dispatch *dispatch, const struct ct_hello *hell
     if (run && run->round->generation == 0) {
         round_raise_floor(run->round, hello->generation);
         round_hold(run->round, now_ms);
+        run_arm_timer(run); /* it may be told */
     }
 }
 

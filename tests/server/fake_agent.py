@@ -93,7 +93,7 @@ def decode(kind, body):
     elif kind == REFUSE:
         out = dict(zip(("code", "version"), r.take("iB")), text=r.text())
     elif kind == WAITING:
-        out = dict(zip(("joined", "min", "max", "left_ms", "is_standby"), r.take("IIIQB")),
+        out = dict(zip(("joined", "min", "max", "left_ms", "held_ms", "is_standby"), r.take("IIIQQB")),
                    missing=r.text())
     elif kind == START:
         names = ("generation", "restart_count", "group_rank", "group_world_size", "rank_base",

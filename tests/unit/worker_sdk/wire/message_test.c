@@ -150,12 +150,14 @@ static const struct {
                                             .min_nodes = 2,
                                             .max_nodes = 3,
                                             .left_ms = 9,
+                                            .held_ms = 8,
                                             .is_standby = 1,
                                             .missing = "n2"}},
      "01000000"
      "02000000"
      "03000000"
      "0900000000000000"
+     "0800000000000000"
      "01"
      "02000000"
      "6e32"},
