@@ -4,11 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/control/ctl_dir.h"
+#include "agent/control/ctl_mark.h"
 #include "agent/loop/limits.h"
 #include "agent/process/descriptors.h"
 #include "launcher/run/launch_private.h"
 #include "rendezvous/net/listen_fd.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 
 /* A thread with a loop, made when the first listener is needed. */
@@ -26,8 +27,9 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
         .ports = launch->config->rdzv.ports,
         .store_addr = launch->addresses.has_bind ? &launch->addresses.bind : NULL,
         .guards_stores = launch->config->rdzv.guards_stores,
-        .holds_back = launch->config->run.nodes.max > 1 &&
-                      ctl_dir_find_killed(launch->config->run.run_id),
+        .held_from_ms = launch->config->run.nodes.max > 1
+                            ? ctl_mark_take(launch->config->run.run_id, ct_now_ms())
+                            : 0,
         .conns_max = descriptors_left(AGENT_DESCRIPTORS +
                                       AGENT_DESCRIPTORS_PER_WORKER *
                                           (size_t)launch->config->run.nproc),
@@ -299,12 +301,25 @@ void launch_fill_stores(const struct launch *launch, struct agent_options *optio
     options->on_members = on_members;
 }
 
+/* For whoever serves the run here next, with the same command: other nodes' workers may still live. */
+static void leave_mark(struct launch *launch)
+{
+    uint64_t from_ms;
+
+    server_join(launch->server);
+    from_ms = server_outlived_from_ms(launch->server);
+    if (from_ms > 0)
+        ctl_mark_leave(launch->config->run.run_id, from_ms);
+}
+
 /* Threads first, memory afterwards: the server's thread ends before the candidate
  * whose gate and journal it uses, and its memory stays until the candidate's thread,
  * which calls it, has ended too. */
 void launch_close_server(struct launch *launch)
 {
     ha_stop(launch->ha);
+    if (launch->hosts_rendezvous)
+        leave_mark(launch);
     if (launch->candidate && launch->server)
         server_join(launch->server);
     if (launch->candidate)

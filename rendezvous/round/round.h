@@ -220,6 +220,9 @@ void round_give_up(struct round *round);
 /* A deserted run goes on as a new one, of the same instance: it starts no world before the other's
  * end, and has no more restarts left. */
 void round_succeed(struct round *round, const struct round *deserted);
+/* Workers of members that have not said that theirs are gone, and of nodes that were lost, are dead then,
+ * whatever they hear; not counted is the node that serves. 0: none lives. */
+uint64_t round_last_worker_ms(const struct round *round);
 /* No world before leases end that were given until then, and the workers are killed: some may live
  * that nobody here knows. */
 void round_hold(struct round *round, uint64_t given_ms);

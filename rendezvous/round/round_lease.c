@@ -56,6 +56,26 @@ bool round_is_in_doubt(const struct round *round, uint64_t now_ms)
     return round_next_lease_ms(round) <= now_ms || round_find_unsure(round);
 }
 
+static bool has_workers(const struct member *member)
+{
+    return member->state == MEMBER_RUNNING || member->state == MEMBER_STOPPING ||
+           member->state == MEMBER_LEAVING;
+}
+
+uint64_t round_last_worker_ms(const struct round *round)
+{
+    uint64_t last_ms = round->fence_ms;
+
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (has_workers(member) && !member->link.serves &&
+            round_fence_of(round, member) > last_ms)
+            last_ms = round_fence_of(round, member);
+    }
+    return last_ms;
+}
+
 /* By its own clock an agent's workers end within the lease that we gave it last; those of an
  * agent that is paused by its guard's, which counts from what we sent last. */
 uint64_t round_fence_of(const struct round *round, const struct member *member)

@@ -61,6 +61,9 @@ void round_lose(struct round *round, struct member *member, const char *reason,
 
     remove_member(round, member);
     round_forget_fingerprint(round);
+    if (before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
+        before == MEMBER_LEAVING)
+        round_raise_fence(round, fence_ms); /* its agent, cut off, ends them before */
     if (round->state == ROUND_CLOSED)
         return;
     round->lost_count += was_owed;
@@ -68,9 +71,6 @@ void round_lose(struct round *round, struct member *member, const char *reason,
         round_blame_loss(round, &failure);
     else if (was_owed)
         failures_add(&round->failures, &failure);
-    if (before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
-        before == MEMBER_LEAVING)
-        round_raise_fence(round, fence_ms); /* its agent, cut off, ends them before */
     if (is_missed)
         host_list_add(&round->missing, failure.host);
     if (is_missed && !contacts_find(&round->contacts, failure.host))

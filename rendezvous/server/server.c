@@ -56,6 +56,7 @@ struct server {
     bool guards_stores;
     struct allow_list guests; /* of the endpoint's store */
     bool is_draining;
+    uint64_t outlived_from_ms; /* once it is closed */
     bool is_closed;
 
     atomic_bool is_stopping;
@@ -288,6 +289,7 @@ static void close_everything(struct server *server)
     if (server->is_closed)
         return;
     server->is_closed = true;
+    server->outlived_from_ms = runs_outlived_from_ms(&server->dispatch.runs);
     server->dispatch.runs.journal = NULL; /* runs go on with the next server */
     endpoint_close_listeners(&server->endpoint);
     endpoint_drop_store(&server->endpoint);
@@ -418,8 +420,8 @@ static void wire(struct server *server, const struct server_options *options)
     }
     server->dispatch.ha.hooks = options ? options->ha : NULL;
     server->dispatch.runs.has_ha = server->dispatch.ha.hooks != NULL;
-    if (options && options->holds_back)
-        server->dispatch.runs.held_from_ms = ct_now_ms();
+    if (options)
+        server->dispatch.runs.held_from_ms = options->held_from_ms;
     server->dispatch.gate = options ? options->gate : NULL;
     server->dispatch.is_standby = server->dispatch.gate != NULL;
     /* A site's etcd elects another server; the run's own may not be there yet. */
@@ -553,6 +555,11 @@ void server_join(struct server *server)
     server_stop(server);
     pthread_join(server->thread, NULL);
     server->has_thread = false;
+}
+
+uint64_t server_outlived_from_ms(const struct server *server)
+{
+    return server->outlived_from_ms;
 }
 
 void server_destroy(struct server *server)

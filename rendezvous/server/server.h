@@ -60,8 +60,9 @@ struct server_options {
     /* Worker stores let in only the nodes of their round: those of server_open_store() wait for
      * server_admit(), the endpoint (static backend) knows them by itself. */
     bool guards_stores;
-    /* Another server may have served the run here until a moment ago, of which nothing is known. */
-    bool holds_back;
+    /* Since then workers may live of a server that was here before, and of which nothing else is known; 0:
+     * none. */
+    uint64_t held_from_ms;
     size_t conns_max; /* 0: SERVER_CONNS_MAX */
 };
 
@@ -75,6 +76,8 @@ int server_run(struct server *server, struct ctrun_error *err);
 void server_stop(struct server *server); /* any thread, async-signal-safe */
 /* Stops, and waits until it has; the calls below do nothing from then on. */
 void server_join(struct server *server);
+/* After that: the next server's held_from_ms. */
+uint64_t server_outlived_from_ms(const struct server *server);
 void server_destroy(struct server *server);
 
 /* With a gate. Serves from now on, in a term above those of all servers before, and goes on with

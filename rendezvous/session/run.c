@@ -58,16 +58,44 @@ static uint64_t generation_of(const struct round *round)
     return round->generation > round->floor ? round->generation : round->floor;
 }
 
+/* Since when workers of it may live of which a next server does not hear; 0: none does. */
+static uint64_t outlived_from_ms(const struct run *run)
+{
+    const uint64_t for_ms = round_outlive_ms(run->round->settings.lost_after_ms);
+    const uint64_t last_ms = round_last_worker_ms(run->round);
+
+    if (last_ms <= ct_now_ms())
+        return 0;
+    return last_ms > for_ms ? last_ms - for_ms : 1;
+}
+
+uint64_t runs_outlived_from_ms(const struct runs *runs)
+{
+    struct ct_list *it;
+    uint64_t from_ms = 0;
+
+    ct_list_for_each(it, &runs->list) {
+        const uint64_t its_ms = outlived_from_ms(ct_list_entry(it, struct run, node));
+
+        if (its_ms > from_ms)
+            from_ms = its_ms;
+    }
+    return runs->is_elected ? 0 : from_ms;
+}
+
 /* libuv has the timer until on_timer_closed() frees the run; the round ends here. */
 void run_forget(struct run *run)
 {
     struct runs *runs = run->all;
+    const uint64_t from_ms = outlived_from_ms(run);
 
     ct_log_often(&runs->comings, CTRUN_LOG_INFO, "run forgotten run=%s", run->id);
     if (run->round->state != ROUND_CLOSED)
         run_memory_keep(&runs->memory, run->id, run->round->settings.instance,
                         generation_of(run->round), run->round->restart_count,
                         ct_now_ms());
+    else if (from_ms > 0) /* lost ones have not heard the verdict */
+        run_memory_hear(&runs->memory, run->id, run->round->generation, from_ms);
     ct_list_remove(&run->node);
     runs->count--;
     round_destroy(run->round);

@@ -69,6 +69,9 @@ struct run {
 void runs_init(struct runs *runs);
 /* Forgets them all. The loop must run once more. */
 void runs_close(struct runs *runs);
+/* For a next server that cannot hear of them: since when workers may live that this one leaves behind, on
+ * other nodes; 0: none, or that one has our journal. */
+uint64_t runs_outlived_from_ms(const struct runs *runs);
 /* NULL: this server has no such run. */
 struct run *run_find(const struct runs *runs, const char *id);
 /* Takes the round, unless it returns NULL: out of memory. */

@@ -83,3 +83,34 @@ def test_a_process_that_dies_while_paused_nodes_are_waited_for_is_lost_at_once(b
     os.kill(agent, signal.SIGKILL)
     box.wait_event("round_started", generation=2, seconds=10)
     end(box, host, other)
+
+
+def test_who_serves_anew_waits_for_workers_that_the_last_server_has_left_on_other_nodes(box):
+    """The first server ends in peace; the stopped agent of the other node says nothing of its worker, which
+    its guards end with its lease. Meanwhile the same command comes, with as many nodes as a world may have."""
+    words = [f"--rdzv-endpoint=localhost:{launch.free_port()}", "--rdzv-id=job", "--nnodes=1:2",
+             "--rdzv-conf=last_call_timeout=60", *HOLD]
+    host = box.start_ctrun(*words)
+    box.wait_event("link_state", to="up")
+    other = box.start_ctrun(*words)
+    box.wait_workers(2)
+    agent = agent_of(other, box.workers())
+    os.kill(agent, signal.SIGSTOP)
+    host.signal(signal.SIGTERM)
+    host.wait(30)
+    new = [box.start_ctrun(*words) for _ in range(2)]
+    started = box.wait_event("round_started", count=4)[2:]
+    [fenced] = box.events("guard_fenced")
+    assert fenced["time_ns"] < min(event["time_ns"] for event in started), (fenced, started)
+    assert any("may still live: none start here" in run.err for run in new), new
+    os.kill(agent, signal.SIGCONT)
+    end(box, other, *new)
+
+
+def test_who_serves_anew_waits_for_nobody_when_the_run_is_over(box):
+    words = [f"--rdzv-endpoint=localhost:{launch.free_port()}", "--rdzv-id=job", "--nnodes=2", "true"]
+    for _ in range(2):
+        runs = [box.start_ctrun(*words) for _ in range(2)]
+        assert [run.wait() for run in runs] == [0, 0], runs
+        assert not any("may still live" in run.err for run in runs), runs
+    assert not list(box.path("ctl").glob("*.left"))

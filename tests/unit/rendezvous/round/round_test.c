@@ -1031,6 +1031,59 @@ static void a_founder_waits_before_any_world_if_it_has_to(void **state)
     round_destroy(round);
 }
 
+/* Workers of another founding are heard of when all are here. */
+static void who_waits_for_workers_elsewhere_is_told(void **state)
+{
+    struct round *round = create(2, 2, 0);
+    const uint64_t outlive_ms = round_outlive_ms(round->settings.lost_after_ms);
+
+    (void)state;
+    round_wait(round, 3000); /* nobody has been heard of yet */
+    add(round, 1, 0);
+    add(round, 2, 0);
+    join(round, 1, 0);
+    join(round, 2, 0);
+    tick(round, 1000);
+    assert_int_equal(round->waiting.joined, 2);
+    assert_int_equal(round->waiting.held_ms, 0);
+    round_hold(round, 2500);
+    assert_int_equal(round_next_ms(round), 2500);
+    tick(round, 2500);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 2);
+    assert_int_equal(round->waiting.held_ms, outlive_ms);
+    round_hold(round, 2600); /* again and again: it is no news */
+    tick(round, 2600);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 0);
+    assert_int_equal(round->state, ROUND_FORMING);
+    assert_int_equal(round->fence_ms, 2600 + outlive_ms);
+    round_destroy(round);
+}
+
+/* For who serves the run next. */
+static void it_is_known_until_when_workers_may_live(void **state)
+{
+    struct round *round = start(2, 2, 0);
+    const uint64_t outlive_ms = round_outlive_ms(round->settings.lost_after_ms);
+
+    (void)state;
+    assert_int_equal(round_last_worker_ms(round), outlive_ms);
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    stopped(round, 1, 20);
+    assert_int_equal(round_last_worker_ms(round), outlive_ms);
+    stopped(round, 2, 30);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_int_equal(round_last_worker_ms(round), 0);
+    round_destroy(round);
+    round = start(2, 2, 0);
+    report(round, 1, CT_CAUSE_EXIT, 10);
+    stopped(round, 1, 20);
+    gone(round, 2, 30);
+    tick(round, 3000);
+    assert_int_equal(round->members.count, 1);
+    assert_int_equal(round_last_worker_ms(round), outlive_ms);
+    round_destroy(round);
+}
+
 /* The agent's clock is 5 % slow and ours 5 % fast: (60000 + 2000) * 1.05. */
 static void a_lease_is_waited_for_by_two_wrong_clocks(void **state)
 {
@@ -1128,6 +1181,8 @@ int main(void)
         cmocka_unit_test(absent_nodes_without_names_are_counted),
         cmocka_unit_test(survivors_of_a_loss_have_the_whole_grace),
         cmocka_unit_test(a_founder_waits_before_any_world_if_it_has_to),
+        cmocka_unit_test(who_waits_for_workers_elsewhere_is_told),
+        cmocka_unit_test(it_is_known_until_when_workers_may_live),
         cmocka_unit_test(a_lease_is_waited_for_by_two_wrong_clocks),
         cmocka_unit_test(a_run_that_lost_all_its_members_goes_on),
         cmocka_unit_test(a_thousand_members_lost_at_once_end_in_one_tick),

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a launcher that served a run leaves on its machine for the next one that serves it there: since when
+ * workers on other nodes may live that only the first one knew.
+ *
+ * One that was killed leaves its socket (ctl_dir.h); one that ended in peace RUN-PID.left in the same folder,
+ * if there are such workers: the boot's id, and CLOCK_BOOTTIME in milliseconds. */
+#ifndef AGENT_CONTROL_CTL_MARK_H
+#define AGENT_CONTROL_CTL_MARK_H
+
+#include <stdint.h>
+
+#define CTL_MARK_SUFFIX ".left"
+
+/* Best effort: where it cannot be written, nothing is left. */
+void ctl_mark_leave(const char *run_id, uint64_t from_ms);
+/* The newest mark of that run, or now_ms where an agent of it was killed; 0: none. Marks that are read, or
+ * older than an hour, are removed. Also for a run whose id only looks the same. */
+uint64_t ctl_mark_take(const char *run_id, uint64_t now_ms);
+
+#endif

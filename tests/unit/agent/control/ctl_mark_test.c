@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/control/ctl_mark.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/control/ctl_dir.h"
+#include "tests/lib/test.h"
+
+enum {
+    NOW_MS = 5000000,
+    LEFT_MS = 4999000
+};
+
+static char folder[] = "/tmp/ctrun-mark-XXXXXX";
+
+static int begin(void **state)
+{
+    (void)state;
+    (void)strcpy(folder + sizeof folder - sizeof "XXXXXX", "XXXXXX");
+    return mkdtemp(folder) && setenv(CTL_DIR_ENV, folder, 1) == 0 ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    return rmdir(folder); /* nothing was left */
+}
+
+static void who_ended_in_peace_is_found_once_with_its_time(void **state)
+{
+    (void)state;
+    assert_int_equal(ctl_mark_take("job", NOW_MS), 0);
+    ctl_mark_leave("job", LEFT_MS);
+    ctl_mark_leave("job-2", LEFT_MS + 1); /* another run's */
+    assert_int_equal(ctl_mark_take("job", NOW_MS), LEFT_MS);
+    assert_int_equal(ctl_mark_take("job", NOW_MS), 0);
+    assert_int_equal(ctl_mark_take("job-2", NOW_MS), LEFT_MS + 1);
+}
+
+static void who_was_killed_counts_from_now_on(void **state)
+{
+    char name[CTL_DIR_NAME_MAX];
+    const int dir = ctl_dir_open(folder, false, NULL);
+    int fd;
+
+    (void)state;
+    ctl_mark_leave("job", LEFT_MS);
+    ctl_dir_name(name, "job", 9, CTL_SOCKET_SUFFIX);
+    fd = ctl_dir_listen(dir, name, SOCK_STREAM);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(ctl_mark_take("job", NOW_MS), NOW_MS);
+    close(dir);
+}
+
+static void write_mark(const char *text)
+{
+    const int dir = ctl_dir_open(folder, false, NULL);
+    const int fd = openat(dir, "job-7" CTL_MARK_SUFFIX, O_WRONLY | O_CREAT, 0600);
+
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+    close(dir);
+}
+
+static void what_is_none_of_this_boot_is_removed(void **state)
+{
+    static const char *const texts[] = {
+        "", "x", "00000000-0000-0000-0000-000000000000 4999000\n",
+        "00000000-0000-0000-0000-0000000000004999000000000000000000000000000000000"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        write_mark(texts[i]);
+        assert_int_equal(ctl_mark_take("job", NOW_MS), 0);
+        write_mark(texts[i]);
+        assert_int_equal(ctl_mark_take("other", NOW_MS), 0);
+    }
+    ctl_mark_leave("job", NOW_MS + 1);       /* not so far */
+    ctl_mark_leave("old", NOW_MS - 3600000); /* nobody lives so long */
+    assert_int_equal(ctl_mark_take("job", NOW_MS), 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(who_ended_in_peace_is_found_once_with_its_time),
+        TEST(who_was_killed_counts_from_now_on),
+        TEST(what_is_none_of_this_boot_is_removed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
