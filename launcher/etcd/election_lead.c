@@ -98,7 +98,7 @@ static uint64_t call_deadline(const struct election *election)
 }
 
 static int keep_alive(struct election *election, int64_t lease, bool *is_gone,
-                      struct ctrun_error *err)
+                      int64_t *raft_term, struct ctrun_error *err)
 {
     struct json_etcd_reply reply;
     int rc = json_etcd_lease(etcd_body(election->etcd), lease);
@@ -107,6 +107,7 @@ static int keep_alive(struct election *election, int64_t lease, bool *is_gone,
                                 &reply, err)) < 0)
         return rc;
     *is_gone = reply.ttl_s <= 0;
+    *raft_term = reply.raft_term;
     json_etcd_reply_deinit(&reply);
     return 0;
 }
@@ -118,9 +119,10 @@ static uint64_t find_heard_ms(struct election *election)
 {
     struct ctrun_error err;
     bool is_gone = false;
+    int64_t raft_term;
 
     if (election->host_lease != 0 && election->host_lease != election->lease)
-        (void)keep_alive(election, election->host_lease, &is_gone, &err);
+        (void)keep_alive(election, election->host_lease, &is_gone, &raft_term, &err);
     return is_gone ? election_heard_ms(ct_now_ms(), election->ttl_ms) : ct_now_ms();
 }
 
@@ -217,8 +219,10 @@ static void step_down(struct election *election, const char *why)
     election_set_state(election, ELECTION_LOOKING, why);
 }
 
-/* The lease may live and the key be gone all the same: somebody deleted it. */
-static int check_key(struct election *election, bool *is_gone, struct ctrun_error *err)
+/* The lease may live and the key be gone all the same: somebody deleted it. And the leader that renewed the lease
+ * may have been replaced before (election_rules.h). */
+static int check_key(struct election *election, int64_t raft_term, bool *is_gone,
+                     struct ctrun_error *err)
 {
     const bool writes = election->options.ends_with_run;
     struct json_etcd_reply reply;
@@ -230,6 +234,8 @@ static int check_key(struct election *election, bool *is_gone, struct ctrun_erro
         return rc;
     if (reply.code != 0)
         rc = ct_fail(err, -EPROTO, "etcd: %s", reply.message);
+    else if (!election_is_renewed(raft_term, reply.raft_term))
+        rc = ct_fail(err, -EAGAIN, "etcd has another leader since");
     else if (writes)
         *is_gone = !reply.succeeded;
     else
@@ -243,10 +249,11 @@ static void renew(struct election *election)
     const uint64_t asked_ms = ct_now_ms();
     struct ctrun_error err;
     bool is_gone = false;
-    int rc = keep_alive(election, election->lease, &is_gone, &err);
+    int64_t raft_term;
+    int rc = keep_alive(election, election->lease, &is_gone, &raft_term, &err);
 
     if (rc == 0 && !is_gone)
-        rc = check_key(election, &is_gone, &err);
+        rc = check_key(election, raft_term, &is_gone, &err);
     if (rc == 0 && is_gone) {
         step_down(election, "the lease or the key is gone");
     } else if (rc == 0) {
@@ -266,9 +273,11 @@ static void renew_journal(struct election *election)
 {
     struct ctrun_error err;
     bool is_gone = false;
+    int64_t raft_term;
 
     election->journal_renew_ms = ct_deadline_ms(JOURNAL_RENEW_MS);
-    if (keep_alive(election, election->journal_lease, &is_gone, &err) < 0 || !is_gone)
+    if (keep_alive(election, election->journal_lease, &is_gone, &raft_term, &err) < 0 ||
+        !is_gone)
         return;
     if (grant(election, JOURNAL_TTL_S, &election->journal_lease, &err) == 0)
         election->written = 0; /* what there is once more, with the new lease */

@@ -20,6 +20,15 @@ static inline uint64_t election_speaks_until_ms(uint64_t asked_ms, uint64_t ttl_
     return asked_ms + ttl_ms / 2;
 }
 
+/* Etcd's leader renews a lease without asking the other members; one that has been replaced and does not
+ * know it yet (its disk hangs, it was stopped) says that it has, while the next one lets it run out. Only
+ * when what all members agree on later is answered in the same term of raft, the first was still the
+ * leader. */
+static inline bool election_is_renewed(int64_t kept_term, int64_t checked_term)
+{
+    return kept_term == checked_term;
+}
+
 /* The last renewal of a lease that has run out by now began then at the latest. A machine that has
  * just been started may be younger. */
 static inline uint64_t election_heard_ms(uint64_t now_ms, uint64_t ttl_ms)

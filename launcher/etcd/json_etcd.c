@@ -238,6 +238,7 @@ static int read_object(struct json_etcd_reply *out, const cJSON *object)
     int rc;
 
     out->revision = json_get_i64(json_get(object, "header"), "revision", 0);
+    out->raft_term = json_get_i64(json_get(object, "header"), "raft_term", 0);
     out->lease = json_get_i64(object, "ID", 0);
     out->ttl_s = json_get_i64(object, "TTL", 0);
     out->succeeded = cJSON_IsTrue(json_get(object, "succeeded"));

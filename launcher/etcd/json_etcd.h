@@ -47,12 +47,13 @@ struct json_etcd_member {
 };
 
 struct json_etcd_reply {
-    int64_t revision; /* of the store */
-    int64_t lease;    /* of a grant or keep-alive */
-    int64_t ttl_s;    /* 0 in a keep-alive: the lease is gone */
-    bool succeeded;   /* the comparisons of a transaction were true */
-    bool is_created;  /* a watch begins */
-    bool is_canceled; /* a watch ends: start_revision is compacted, or not allowed */
+    int64_t revision;  /* of the store */
+    int64_t raft_term; /* of the leader that the member knew which answered */
+    int64_t lease;     /* of a grant or keep-alive */
+    int64_t ttl_s;     /* 0 in a keep-alive: the lease is gone */
+    bool succeeded;    /* the comparisons of a transaction were true */
+    bool is_created;   /* a watch begins */
+    bool is_canceled;  /* a watch ends: start_revision is compacted, or not allowed */
     int64_t compact_revision;
     char token[JSON_ETCD_TOKEN_MAX];
     char leader[24]; /* of a status: the member that leads; empty: none does */

@@ -47,6 +47,7 @@ enum world_mutant {
     MUTANT_MONOTONIC_CLOCK,
     MUTANT_INSTANCE_IGNORED,
     MUTANT_JOURNAL_OF_ANY_TERM,
+    MUTANT_OLD_LEADER,
     MUTANTS
 };
 
@@ -245,6 +246,9 @@ void world_on_etcd(struct world_event *event);
 void world_on_expire(void);
 /* No quorum for so long, as while it elects a leader. */
 void world_etcd_stop(uint64_t for_us);
+/* One of its members is lost, or its disk hangs, for so long. */
+void world_etcd_hurt(uint64_t for_us);
+void world_etcd_heal(void);
 bool world_etcd_proved(uint64_t term, uint64_t since_us); /* a renewal since then */
 uint64_t world_etcd_generation(void);                     /* of the journal there */
 void world_election_drop(struct world_node *node);        /* its program is gone */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Etcd, as one store that is linearizable or silent, and election.h as the thread that calls it. */
+/* Etcd: a store that is linearizable, and silent without a majority of its members, whose leader renews leases
+ * without asking the others; and election.h as the thread that calls it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,14 +13,17 @@ enum {
     SLOW_MAX_US = 1500 * WORLD_MS,
     AGAIN_US = 50 * WORLD_MS,
     PAUSE_MS = 200,
+    PATIENCE_US = 1000 * WORLD_MS, /* with one member */
     ELECTION_MIN_MS = 1000,
+    MEMBERS = 3, /* of one that is elsewhere */
 };
 
 enum request {
     REQUEST_LOOK,
     REQUEST_CREATE, /* the key, with a new lease */
     REQUEST_READ,   /* the journal, and whether the lease before has run out */
-    REQUEST_RENEW,
+    REQUEST_KEEP,   /* the lease */
+    REQUEST_CHECK,  /* the key; with the run's own etcd it is written once more */
     REQUEST_WRITE,
 };
 
@@ -28,10 +32,17 @@ struct world_etcd {
     uint64_t down_until_us;
     struct {
         int node;
-        uint32_t life; /* of the program that keeps it; 0: none does */
+        uint32_t life;          /* of the program that keeps it; 0: none does */
+        uint64_t lost_until_us; /* it is lost, or stopped */
+        uint64_t
+            stuck_until_us; /* its disk hangs: it answers what it asks nobody for */
+        int64_t stuck_term; /* in which it leads, as it believes; 0: it does not */
+        uint64_t stuck_key; /* the key's term that it knows */
     } members[WORLD_NODES_MAX];
-    int leader;     /* of the members, where they are on nodes */
-    uint32_t epoch; /* another one for each etcd that a run begins */
+    int leader;
+    int64_t raft_term;
+    bool has_balancer; /* each call reaches any member */
+    uint32_t epoch;    /* another one for each etcd that a run begins */
     uint64_t revision;
     bool has_key;
     int owner;
@@ -47,6 +58,7 @@ struct call {
     uint64_t number; /* 0: none */
     uint64_t asked_us, deadline_ms;
     bool is_there, is_answered, is_lost;
+    int64_t raft_term; /* of who has answered */
     /* What is sent, what comes back. */
     uint64_t term, lease, host_lease, sequence, generation, revision;
     bool is_over, has_key, is_ours, is_stale, is_gone, has_resigned;
@@ -68,6 +80,9 @@ struct election {
     struct call call;
     struct loop_timer *timer;
     uint32_t epoch; /* of the etcd that it knows */
+    int member;     /* that it asks */
+    int64_t kept_term;
+    uint64_t kept_ms; /* when it began to renew, by its clock */
     uint64_t number;
     uint64_t ttl_ms, lease, host_lease, term;
     struct election_sight sight;
@@ -86,15 +101,29 @@ static struct call *late_calls;
 
 static void go_on(void *context);
 
-/* ---- Its members, where they are on nodes ------------------------------------------------ */
+/* ---- Its members ------------------------------------------------------------------------- */
+
+static int count_members(void)
+{
+    return world.etcd_members ? world.etcd_members : MEMBERS;
+}
+
+/* Those of one that is elsewhere reach each other. */
+static bool is_cut(int from, int to)
+{
+    return world.etcd_members && world.cut[from][to];
+}
 
 static bool is_member_up(int member)
 {
     const struct world_node *node = &world.nodes[the_etcd.members[member].node];
     const uint32_t life = the_etcd.members[member].life;
 
-    return node->is_on && !node->stopped_us[PART_HOST] &&
-           (life == 0 || (node->is_up && node->life == life));
+    if (world.now_us < the_etcd.members[member].lost_until_us ||
+        world.now_us < the_etcd.members[member].stuck_until_us)
+        return false;
+    return !world.etcd_members || (node->is_on && !node->stopped_us[PART_HOST] &&
+                                   (life == 0 || (node->is_up && node->life == life)));
 }
 
 /* It reaches more than half of them, itself included. */
@@ -103,12 +132,19 @@ static bool has_quorum(int member)
     const int from = the_etcd.members[member].node;
     int count = 0;
 
-    for (int i = 0; i < world.etcd_members; i++) {
+    for (int i = 0; i < count_members(); i++) {
         const int to = the_etcd.members[i].node;
 
-        count += is_member_up(i) && !world.cut[from][to] && !world.cut[to][from];
+        count += is_member_up(i) && !is_cut(from, to) && !is_cut(to, from);
     }
-    return is_member_up(member) && count > world.etcd_members / 2;
+    return is_member_up(member) && count > count_members() / 2;
+}
+
+static bool is_way_to(int node, int member, bool is_to_etcd)
+{
+    const int at = world.etcd_members ? the_etcd.members[member].node : WORLD_ETCD;
+
+    return at == node || !(is_to_etcd ? world.cut[node][at] : world.cut[at][node]);
 }
 
 /* A member that answers is there, and the way to it, or from it. */
@@ -116,14 +152,10 @@ static bool is_way_open(int node, bool is_to_etcd)
 {
     if (is_to_etcd ? world.cut[node][WORLD_ETCD] : world.cut[WORLD_ETCD][node])
         return false;
-    for (int i = 0; i < world.etcd_members; i++) {
-        const int at = the_etcd.members[i].node;
-
-        if (has_quorum(i) &&
-            (at == node || !(is_to_etcd ? world.cut[node][at] : world.cut[at][node])))
+    for (int i = 0; i < count_members(); i++)
+        if (has_quorum(i) && is_way_to(node, i, is_to_etcd))
             return true;
-    }
-    return world.etcd_members == 0;
+    return false;
 }
 
 /* One of the others leads when the leader is lost, after a while. */
@@ -131,16 +163,37 @@ static bool has_leader(void)
 {
     int next = 0;
 
-    if (world.etcd_members == 0 || has_quorum(the_etcd.leader))
+    if (has_quorum(the_etcd.leader))
         return true;
-    while (next < world.etcd_members && !has_quorum(next))
+    while (next < count_members() && !has_quorum(next))
         next++;
-    if (next == world.etcd_members)
+    if (next == count_members())
         return false;
-    TRACE("etcd: the member on node%d leads", the_etcd.members[next].node);
+    TRACE("etcd: member %d leads instead of %d", next, the_etcd.leader);
     the_etcd.leader = next;
+    the_etcd.raft_term++;
     world_etcd_stop((ELECTION_MIN_MS + world_draw(ELECTION_MIN_MS)) * WORLD_MS);
     return true;
+}
+
+void world_etcd_hurt(uint64_t for_us)
+{
+    const int member = (int)world_draw((uint64_t)count_members());
+    const bool is_stuck = world_draw(2);
+
+    TRACE("etcd: member %d %s", member, is_stuck ? "hangs" : "is lost");
+    *(is_stuck ? &the_etcd.members[member].stuck_until_us
+               : &the_etcd.members[member].lost_until_us) = world.now_us + for_us;
+    the_etcd.members[member].stuck_term = is_stuck && member == the_etcd.leader
+                                              ? the_etcd.raft_term
+                                              : 0;
+    the_etcd.members[member].stuck_key = the_etcd.has_key ? the_etcd.term : 0;
+}
+
+void world_etcd_heal(void)
+{
+    for (int i = 0; i < WORLD_NODES_MAX; i++)
+        the_etcd.members[i].lost_until_us = the_etcd.members[i].stuck_until_us = 0;
 }
 
 bool world_etcd_leads(const struct world_node *node)
@@ -155,7 +208,7 @@ bool world_etcd_is_orphan(const struct world_node *node)
 
 bool world_etcd_has_quorum(void)
 {
-    for (int i = 0; i < world.etcd_members; i++)
+    for (int i = 0; i < count_members(); i++)
         if (has_quorum(i))
             return true;
     return false;
@@ -182,6 +235,8 @@ void world_etcd_begin(void)
     memset(&the_etcd, 0, sizeof the_etcd);
     the_etcd.rate = 950000 + (int64_t)world_draw(100001);
     the_etcd.revision = 1;
+    the_etcd.raft_term = 2;
+    the_etcd.has_balancer = world_draw(4) == 0;
     for (int i = 0; i < WORLD_NODES_MAX; i++)
         the_etcd.members[i].node = i;
     ct_buf_init(&the_etcd.journal, 1 << 20);
@@ -196,6 +251,8 @@ void world_etcd_found(const int *nodes, int count)
         the_etcd.members[i].node = nodes[i];
         the_etcd.members[i].life = world.nodes[nodes[i]].life;
     }
+    world_etcd_heal();
+    the_etcd.has_balancer = false;
     the_etcd.leader = 0;
     the_etcd.epoch++;
     the_etcd.has_key = the_etcd.has_resigned = false;
@@ -211,6 +268,8 @@ bool world_etcd_replace(const struct world_node *node, int member, int by)
           the_etcd.members[member].node);
     the_etcd.members[member].node = by;
     the_etcd.members[member].life = world.nodes[by].life;
+    the_etcd.members[member].lost_until_us = the_etcd.members[member].stuck_until_us =
+        0;
     return true;
 }
 
@@ -328,16 +387,23 @@ static void write_journal(struct call *call)
     the_etcd.has_resigned = false;
 }
 
-static void renew(struct call *call)
+static void keep_lease(struct call *call)
+{
+    call->is_gone = !is_owner(call);
+    if (call->is_gone)
+        return;
+    the_etcd.asked_us = call->asked_us;
+    the_etcd.expires_us = world.now_us + ttl_us();
+    await_expiry();
+}
+
+static void check_key(struct call *call)
 {
     call->is_gone = !is_owner(call);
     if (call->is_gone)
         return;
     the_etcd.changed = (int64_t)++the_etcd.revision;
     tell_watches(0);
-    the_etcd.asked_us = call->asked_us;
-    the_etcd.expires_us = world.now_us + ttl_us();
-    await_expiry();
 }
 
 static void read_journal(struct call *call)
@@ -360,7 +426,8 @@ static void obey(struct election *election)
     case REQUEST_LOOK: break;
     case REQUEST_CREATE: create_key(election, call); break;
     case REQUEST_READ: read_journal(call); break;
-    case REQUEST_RENEW: renew(call); break;
+    case REQUEST_KEEP: keep_lease(call); break;
+    case REQUEST_CHECK: check_key(call); break;
     case REQUEST_WRITE: write_journal(call); break;
     }
     call->has_key = the_etcd.has_key;
@@ -397,6 +464,17 @@ static void push_call(struct election *election, uint64_t after_us)
                                     .number = election->call.number});
 }
 
+/* One that hangs is not found out. */
+static int balance(void)
+{
+    const int member = (int)world_draw((uint64_t)count_members());
+
+    return is_member_up(member) ||
+                   world.now_us < the_etcd.members[member].stuck_until_us
+               ? member
+               : the_etcd.leader;
+}
+
 static struct call *begin_call(struct election *election, enum request request,
                                uint64_t limit_ms)
 {
@@ -407,6 +485,8 @@ static struct call *begin_call(struct election *election, enum request request,
     call->asked_us = world.now_us;
     call->deadline_ms = ct_deadline_ms(limit_ms);
     call->is_there = call->is_answered = call->is_lost = false;
+    if (the_etcd.has_balancer)
+        election->member = balance();
     call->term = election->term;
     call->host_lease = election->host_lease;
     push_call(election, trip_us());
@@ -433,6 +513,64 @@ static void send_late(struct call *call)
     world.late_us = 0;
 }
 
+static int member_of(const struct election *election)
+{
+    return election->member % count_members();
+}
+
+/* It does so for real when nobody has led since. */
+static bool is_renewed_by_old_leader(const struct call *call, int member)
+{
+    return call->request == REQUEST_KEEP &&
+           world.now_us < the_etcd.members[member].stuck_until_us &&
+           the_etcd.members[member].stuck_term != 0 &&
+           the_etcd.members[member].stuck_key == call->term;
+}
+
+/* The next one is asked when this one refuses, or has not answered for a while. */
+static void ask_next(struct election *election)
+{
+    const int member = member_of(election);
+    const struct world_node *node = &world.nodes[the_etcd.members[member].node];
+    const uint32_t life = the_etcd.members[member].life;
+    const bool refuses = world.etcd_members && life != 0 && node->is_on &&
+                         !node->stopped_us[PART_HOST] &&
+                         !(node->is_up && node->life == life);
+
+    election->member++;
+    push_call(election, refuses ? RTT_MAX_US : PATIENCE_US);
+}
+
+static void send_request(struct election *election)
+{
+    struct call *call = &election->call;
+    const int i = election->node->index, member = member_of(election);
+    const bool is_serving = is_up();
+
+    if (call->is_lost)
+        return; /* its time runs out */
+    if (world.cut[i][WORLD_ETCD] || !is_way_to(i, member, true)) {
+        ask_next(election);
+    } else if (is_renewed_by_old_leader(call, member)) {
+        TRACE("etcd: member %d, which hangs, renews node%d's lease", member, i);
+        call->raft_term = the_etcd.members[member].stuck_term;
+        call->is_gone = false;
+        call->is_there = true;
+        if (call->raft_term == the_etcd.raft_term)
+            keep_lease(call);
+        push_call(election, trip_us());
+    } else if (!is_member_up(member) || (is_serving && !has_quorum(member))) {
+        ask_next(election);
+    } else if (!is_serving) {
+        push_call(election, AGAIN_US);
+    } else {
+        call->raft_term = the_etcd.raft_term;
+        call->is_there = true;
+        obey(election);
+        push_call(election, trip_us());
+    }
+}
+
 /* A request gets there also when its sender is stopped meanwhile. */
 void world_on_etcd(struct world_event *event)
 {
@@ -451,16 +589,9 @@ void world_on_etcd(struct world_event *event)
     if (election->epoch != the_etcd.epoch)
         return; /* that one has lost its members */
     if (!call->is_there) {
-        if (!call->is_lost && !is_up()) {
-            push_call(election, AGAIN_US);
-            return;
-        }
-        if (call->is_lost || !is_way_open(node->index, true))
-            return; /* its time runs out */
-        call->is_there = true;
-        obey(election);
-        push_call(election, trip_us());
-    } else if (is_way_open(node->index, false)) {
+        send_request(election);
+    } else if (!world.cut[WORLD_ETCD][node->index] &&
+               is_way_to(node->index, member_of(election), false)) {
         call->is_answered = true;
         world_call(election->node, 0, go_on, election);
     }
@@ -531,6 +662,27 @@ static void lead(struct election *election)
     election->node->leads_us = world.now_us;
 }
 
+/* The lease was renewed, and the key is there. */
+static void take_check(struct election *election)
+{
+    const struct call *call = &election->call;
+
+    if (!election_is_renewed(election->kept_term, call->raft_term) &&
+        world.mutant != MUTANT_OLD_LEADER) {
+        election->renew_ms = ct_now_ms();
+        return;
+    }
+    if (call->is_gone) {
+        step_down(election);
+        return;
+    }
+    election->renewed_ms = election->kept_ms;
+    election->renew_ms = election->renewed_ms + election_renew_ms(election->ttl_ms);
+    election->options.on_renewed(
+        election->options.context, election->renewed_ms,
+        election_speaks_until_ms(election->renewed_ms, election->ttl_ms));
+}
+
 /* What came back; false: nothing did. */
 static void take_answer(struct election *election)
 {
@@ -556,17 +708,16 @@ static void take_answer(struct election *election)
         (void)begin_call(election, REQUEST_READ, CALL_MS);
         break;
     case REQUEST_READ: lead(election); break;
-    case REQUEST_RENEW:
+    case REQUEST_KEEP:
         if (call->is_gone) {
             step_down(election);
             break;
         }
-        election->renewed_ms = call->deadline_ms - election_call_ms(election->ttl_ms);
-        election->renew_ms = election->renewed_ms + election_renew_ms(election->ttl_ms);
-        election->options.on_renewed(
-            election->options.context, election->renewed_ms,
-            election_speaks_until_ms(election->renewed_ms, election->ttl_ms));
+        election->kept_term = call->raft_term;
+        election->kept_ms = call->deadline_ms - election_call_ms(election->ttl_ms);
+        (void)begin_call(election, REQUEST_CHECK, election_call_ms(election->ttl_ms));
         break;
+    case REQUEST_CHECK: take_check(election); break;
     case REQUEST_WRITE:
         election->revision = call->revision;
         if (call->is_ours && call->is_stale)
@@ -583,7 +734,10 @@ static void take_answer(struct election *election)
 
 static void fail_call(struct election *election)
 {
-    if (election->call.request == REQUEST_RENEW)
+    if (election->call.is_there)
+        election->member++; /* the answer was lost */
+    if (election->call.request == REQUEST_KEEP ||
+        election->call.request == REQUEST_CHECK)
         election->renew_ms = ct_now_ms();
     if (election->call.request <= REQUEST_READ)
         election->state = LOOKING;
@@ -615,7 +769,7 @@ static void lead_on(struct election *election)
         election->renew_ms = soon_ms;
     election->is_hurried = false;
     if (ct_left_ms(election->renew_ms) == 0)
-        (void)begin_call(election, REQUEST_RENEW, election_call_ms(election->ttl_ms));
+        (void)begin_call(election, REQUEST_KEEP, election_call_ms(election->ttl_ms));
     else if (election->has_journal && election->sequence > election->written)
         send_journal(election);
     else

@@ -94,10 +94,11 @@ static void a_won_election_says_so(void **state)
 static void a_lease_that_is_gone_has_no_ttl(void **state)
 {
     struct json_etcd_reply reply = read_reply(
-        "{\"result\":{\"header\":{},\"ID\":\"77\",\"TTL\":\"5\"}}");
+        "{\"result\":{\"header\":{\"raft_term\":\"9\"},\"ID\":\"77\",\"TTL\":\"5\"}}");
 
     (void)state;
     assert_int_equal(reply.ttl_s, 5);
+    assert_int_equal(reply.raft_term, 9);
     json_etcd_reply_deinit(&reply);
     reply = read_reply("{\"result\":{\"header\":{},\"ID\":\"78\"}}");
     assert_int_equal(reply.ttl_s, 0);
