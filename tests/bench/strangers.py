@@ -6,8 +6,10 @@ back while one flood after the other runs beside it.
 usage: strangers.py [--seconds N] [--token] [FLOOD ...]
 
 One line a flood: how long the answer to a heartbeat took (median, 99 of 100, longest), how far the
-memory of ctrund grew, how much it wrote to its log, and what the flood got done. The floods share
-the processors with ctrund; the first line, without a flood, is what the machine itself costs."""
+memory of ctrund grew, how much it wrote to its log, what the flood got done, and how much CPU time each of
+that cost ctrund. The floods share the processors with ctrund; the first line, without a flood, is what the
+machine itself costs. At most 32 connections are taken before heartbeats are read again: on a machine that
+does other work, too, the CPU time tells more than the wait."""
 import argparse
 import itertools
 import os
@@ -29,6 +31,8 @@ HALF = wire.MAGIC + struct.pack("<BBI", wire.VERSION, wire.HELLO, 60000) + bytes
 # Of the right run and with a token: who sends it is asked to prove it, and does not.
 UNPROVEN = wire.frame(wire.HELLO, wire.text("job") + wire.text("x")
                       + struct.pack("<iIIIQQQQ", 1, 1, 2, 0, 60000, 30000, 200, 60000) + b"n" * 32 + bytes(20))
+# ... and on an encrypted link: the server makes a pair of keys for each.
+SEALED = wire.frame(wire.OFFER, b"k" * 32 + bytes(1) + wire.text("")) + UNPROVEN
 REFUSED = wire.frame(wire.HELLO, wire.text("job") + wire.text("x") + bytes(92))
 TOKEN = "a token of the bench, 32 letters"
 
@@ -108,6 +112,7 @@ FLOODS = {
     "refused": lambda port: come_and_go(port, REFUSED),
     "unproven": lambda port: come_and_go(port, UNPROVEN),
     "unproven held": lambda port: replace(port, UNPROVEN),
+    "sealed held": lambda port: replace(port, SEALED),
     "runs": runs,
     "stock leave": lambda port: stock_agents(port, 200, False, 1000000),
     "stock keys": lambda port: stock_agents(port, 1, True, 1000000),
@@ -160,6 +165,10 @@ def rss(pid):
     return int(text.partition("VmRSS:")[2].split()[0])
 
 
+def cpu_us(pid):
+    return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e3
+
+
 def beat(agent, seconds):
     times, sequence, end = [], 0, time.monotonic() + seconds
     while time.monotonic() < end:
@@ -194,14 +203,16 @@ def measure(name, seconds, token, members):
             child = subprocess.Popen([sys.executable, __file__, "--flood", name, "--port", str(port)],
                                      stdout=subprocess.PIPE)
             child.stdout.readline()
+        used = cpu_us(daemon.pid)
         times = beat(agents[0], seconds)
+        used = cpu_us(daemon.pid) - used
         grown, done = rss(daemon.pid) - before, 0
         if child:
             child.kill()
             done = int((child.stdout.read().split() or [b"0"])[-1])
         print(f"{name:16}{len(times):7}{times[len(times) // 2] * 1e3:9.1f}"
               f"{times[len(times) * 99 // 100] * 1e3:9.1f}{times[-1] * 1e3:9.1f}{grown / 1024:9.1f}"
-              f"{os.fstat(log.fileno()).st_size / 1024:9.1f}{done:9}", flush=True)
+              f"{os.fstat(log.fileno()).st_size / 1024:9.1f}{done:9}{used / done if done else 0:9.1f}", flush=True)
         daemon.kill()
         daemon.wait()
 
@@ -218,7 +229,7 @@ def main():
     if options.flood:
         flood(options.flood, options.port)
         return
-    print("flood             beats   p50 ms   p99 ms   max ms      MiB  log KiB     done")
+    print("flood             beats   p50 ms   p99 ms   max ms      MiB  log KiB     done  us each")
     for name in options.names or FLOODS:
         measure(name, options.seconds, options.token, options.members)
 
