@@ -8,7 +8,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/comm/comm.h"
-#include "worker_sdk/ddp/sync.h"
+#include "worker_sdk/ddp/params.h"
 
 int ct_layout_init(struct ct_layout *layout, const struct ctrun_param *params,
                    size_t count)

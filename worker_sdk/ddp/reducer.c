@@ -20,7 +20,6 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/log.h"
@@ -30,6 +29,7 @@
 #include "worker_sdk/ddp/hook.h"
 #include "worker_sdk/ddp/join.h"
 #include "worker_sdk/ddp/layout.h"
+#include "worker_sdk/ddp/params.h"
 #include "worker_sdk/ddp/sync.h"
 #include "worker_sdk/ddp/verify.h"
 
@@ -85,38 +85,6 @@ struct ctrun_ddp {
 
 /* ---- Construction ---- */
 
-static int param_check(const struct ctrun_param *param, size_t p,
-                       struct ctrun_error *err)
-{
-    size_t bytes = ctrun_dtype_size(param->dtype);
-
-    if (!param->name)
-        return ct_fail(err, -EINVAL, "ddp: params[%zu] has no name", p);
-    if (bytes == 0)
-        return ct_fail(err, -EINVAL, "ddp: params[%zu] '%s': no such dtype: %d", p,
-                       param->name, (int)param->dtype);
-    if (!param->no_grad && !ct_dtype_is_float(param->dtype))
-        return ct_fail(err, -EINVAL,
-                       "ddp: params[%zu] '%s': only floating point can have gradients: "
-                       "set no_grad",
-                       p, param->name);
-    if (param->is_buffer && !param->no_grad)
-        return ct_fail(err, -EINVAL,
-                       "ddp: params[%zu] '%s': a buffer gets no gradient: set no_grad",
-                       p, param->name);
-    if (param->dims < 0 || param->dims > CTRUN_MAX_DIMS)
-        return ct_fail(err, -EINVAL, "ddp: params[%zu] '%s': %d dimensions", p,
-                       param->name, param->dims);
-    for (int i = 0; i < param->dims; i++)
-        if (param->sizes[i] < 0 ||
-            __builtin_mul_overflow(bytes, param->sizes[i], &bytes))
-            return ct_fail(err, -EINVAL, "ddp: params[%zu] '%s': size %lld", p,
-                           param->name, (long long)param->sizes[i]);
-    if (bytes > 0 && !param->data)
-        return ct_fail(err, -EINVAL, "ddp: params[%zu] '%s': no data", p, param->name);
-    return 0;
-}
-
 static int params_check(const struct ctrun_param *params, size_t count,
                         struct ctrun_error *err)
 {
@@ -124,8 +92,8 @@ static int params_check(const struct ctrun_param *params, size_t count,
     int rc;
 
     for (size_t p = 0; p < count; p++) {
-        if ((rc = param_check(&params[p], p, err)) < 0)
-            return rc;
+        if ((rc = ct_ddp_param_check(&params[p], p, err)) < 0)
+            return (void)ct_wrap(err, "ddp"), rc;
         any = any || !params[p].no_grad;
     }
     if (!any)

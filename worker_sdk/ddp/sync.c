@@ -9,15 +9,7 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/bucket.h"
-
-size_t ct_ddp_param_bytes(const struct ctrun_param *param)
-{
-    size_t bytes = ctrun_dtype_size(param->dtype);
-
-    for (int i = 0; i < param->dims; i++)
-        bytes *= (size_t)param->sizes[i];
-    return bytes;
-}
+#include "worker_sdk/ddp/params.h"
 
 /* The bytes of one bucket into `flat` or back. */
 static int copy_flat(struct ctrun_group *group, const struct ctrun_param *params,

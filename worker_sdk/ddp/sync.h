@@ -10,8 +10,6 @@ enum {
     CT_DDP_SYNC_BYTES = 250 << 20
 };
 
-/* Bytes of one parameter. */
-size_t ct_ddp_param_bytes(const struct ctrun_param *param);
 /* Copies the root's values of all parameters, those without gradient too. Collective. */
 int ct_ddp_sync(struct ctrun_group *group, const struct ctrun_param *params,
                 size_t count, int root, struct ctrun_error *err);

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CT_DDP_PARAMS_H
+#define CT_DDP_PARAMS_H
+
+#include "worker_sdk/include/ctrun.h"
+
+/* Refuses what cannot be a parameter, by its place and name. Pure. */
+int ct_ddp_param_check(const struct ctrun_param *param, size_t p,
+                       struct ctrun_error *err);
+/* Bytes of one that was checked. */
+size_t ct_ddp_param_bytes(const struct ctrun_param *param);
+
+#endif
