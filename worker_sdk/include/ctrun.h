@@ -680,6 +680,77 @@ struct ctrun_ddp_stats {
 CTRUN_API int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp,
                                   struct ctrun_ddp_stats *out, struct ctrun_error *err);
 
+/* ---- ZeRO-1: each rank keeps the optimizer's state of a share of the parameters ---------- */
+
+/* Rajbhandari, Rasley, Ruwase, He: "ZeRO: memory optimizations toward training trillion parameter
+ * models", SC 2020, stage 1. All ranks have all parameters and, by DDP or otherwise, the same
+ * gradients; each updates the pieces that are its own, and gets what the others have updated:
+ *
+ *     ctrun_zero_create(&zero, world, params, count, NULL, &err);
+ *     state = calloc(ctrun_zero_length(zero), sizeof *state);
+ *     in each step, behind ctrun_ddp_backward_end():
+ *         for (i = 0; ctrun_zero_piece(zero, i, &piece, &err) > 0; i++)
+ *             update(values[piece.param] + piece.offset, grads[piece.param] + piece.offset,
+ *                    state + piece.state, piece.length);
+ *         ctrun_zero_share(zero, NULL, &err);
+ *
+ * An optimizer that goes element by element (SGD, Adam, Adadelta) makes the bits of one that has all
+ * of the state. One thread at a time. Groups of the host only. */
+struct ctrun_zero; /* opaque */
+struct ctrun_zero_options {
+    size_t size; /* CTRUN_ZERO_OPTIONS_INIT */
+    bool
+        whole_params; /* no parameter is split, as torch's ZeroRedundancyOptimizer deals them: the
+                        * longest first, to the rank that has least. Default: equal shares */
+};
+#define CTRUN_ZERO_OPTIONS_INIT                                                        \
+    {                                                                                  \
+        sizeof(struct ctrun_zero_options), false                                       \
+    }
+/* Collective, blocks; CTRUN_E_MISMATCH, on every rank, when not all give the same. Those of params
+ * that have a gradient have one dtype (CTRUN_E_UNSUPPORTED); the others belong to nobody. params is
+ * copied, what it points to and group are kept. Takes as much memory as the parameters, unless they
+ * stand one behind the other and may be split. options may be NULL. */
+CTRUN_API int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
+                                const struct ctrun_param *params, size_t count,
+                                const struct ctrun_zero_options *options,
+                                struct ctrun_error *err);
+/* Accepts NULL. */
+CTRUN_API void ctrun_zero_destroy(struct ctrun_zero *zero);
+/* Elements of this rank's pieces together, and of all ranks'. */
+CTRUN_API size_t ctrun_zero_length(const struct ctrun_zero *zero);
+CTRUN_API size_t ctrun_zero_total(const struct ctrun_zero *zero);
+
+struct ctrun_zero_piece {
+    size_t size;   /* CTRUN_ZERO_PIECE_INIT */
+    size_t param;  /* index in the list */
+    size_t offset; /* first element of it that is ours */
+    size_t length; /* elements */
+    size_t state; /* where the piece begins in arrays of ctrun_zero_length() elements */
+};
+#define CTRUN_ZERO_PIECE_INIT                                                          \
+    {                                                                                  \
+        sizeof(struct ctrun_zero_piece), 0, 0, 0, 0                                    \
+    }
+/* This rank's i-th piece, in the order of the parameters. 1; 0: there are no more; -EINVAL when out
+ * does not begin with its size. */
+CTRUN_API int ctrun_zero_piece(const struct ctrun_zero *zero, size_t i,
+                               struct ctrun_zero_piece *out, struct ctrun_error *err);
+/* All ranks get all values as their owners have them. Collective, blocks (options.work is NULL). */
+CTRUN_API int ctrun_zero_share(struct ctrun_zero *zero,
+                               const struct ctrun_call_options *options,
+                               struct ctrun_error *err);
+/* For a checkpoint that does not depend on the number of ranks: the state of all parameters, in
+ * their order, comes to the root. mine: ctrun_zero_length() elements of dtype; all: on the root
+ * ctrun_zero_total() of them, else not used. Collective, blocks. */
+CTRUN_API int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine,
+                                      void *all, enum ctrun_dtype dtype, int root,
+                                      struct ctrun_error *err);
+/* The way back, on each rank: what is ours of such a state. Local. */
+CTRUN_API int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *all,
+                                    void *mine, enum ctrun_dtype dtype,
+                                    struct ctrun_error *err);
+
 /* ---- Data: sampler, IDX data sets ------------------------------------------------------- */
 
 /* Writes the permutation of 0..n-1 that torch.randperm gives for this seed, bit for bit

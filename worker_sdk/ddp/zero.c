@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ZeRO-1: what each rank has updated goes to all, and the optimizer's state comes together for a
+ * checkpoint. Both travel rank by rank, each rank's pieces one behind the other. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+#include "worker_sdk/comm/comm.h"
+#include "worker_sdk/ddp/params.h"
+#include "worker_sdk/ddp/shares.h"
+#include "worker_sdk/ddp/verify.h"
+
+struct ctrun_zero {
+    struct ctrun_group *group;  /* kept */
+    struct ctrun_param *params; /* owned copy of the list */
+    size_t count;
+    enum ctrun_dtype dtype; /* of all that have a gradient */
+    size_t rank;
+    struct ct_shares shares;
+    size_t *begins; /* owned; by parameter: where it is when all stand in their order */
+    uint8_t *flat;  /* all values, rank by rank */
+    uint8_t *own_flat; /* owned; NULL: the parameters themselves stand so */
+};
+
+/* ---- Making ------------------------------------------------------------------------------ */
+
+static int check_params(struct ctrun_zero *zero, struct ctrun_error *err)
+{
+    const struct ctrun_param *first = NULL;
+    int rc;
+
+    for (size_t p = 0; p < zero->count; p++) {
+        const struct ctrun_param *param = &zero->params[p];
+
+        if ((rc = ct_ddp_param_check(param, p, err)) < 0)
+            return (void)ct_wrap(err, "zero"), rc;
+        if (param->no_grad)
+            continue;
+        first = first ? first : param;
+        if (param->dtype != first->dtype)
+            return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                           "zero: params[%zu] '%s': all parameters that are updated "
+                           "have one type",
+                           p, param->name);
+    }
+    if (!first)
+        return ct_fail(err, CTRUN_E_USAGE, "zero: no parameter gets a gradient");
+    zero->dtype = first->dtype;
+    return 0;
+}
+
+/* Whether each parameter begins where the one before ends. */
+static bool are_one_array(const struct ctrun_zero *zero, const size_t *lengths)
+{
+    const uint8_t *end = zero->params[0].data;
+
+    for (size_t p = 0; p < zero->count; p++) {
+        if (zero->params[p].no_grad || zero->params[p].data != end)
+            return false;
+        end += lengths[p] * ctrun_dtype_size(zero->dtype);
+    }
+    return true;
+}
+
+static int build(struct ctrun_zero *zero, bool are_whole, struct ctrun_error *err)
+{
+    const size_t element = ctrun_dtype_size(zero->dtype);
+    size_t *lengths = ct_zalloc_array(zero->count, sizeof *lengths);
+    size_t at = 0;
+
+    if (!lengths || !(zero->begins = ct_zalloc_array(zero->count, sizeof *lengths)))
+        goto fail;
+    for (size_t p = 0; p < zero->count; at += lengths[p++]) {
+        lengths[p] = zero->params[p].no_grad
+                         ? 0
+                         : ct_ddp_param_bytes(&zero->params[p]) / element;
+        zero->begins[p] = at;
+    }
+    if (ct_shares_init(&zero->shares, lengths, zero->count,
+                       (size_t)ctrun_group_size(zero->group), are_whole) < 0)
+        goto fail;
+    if (!are_whole && are_one_array(zero, lengths))
+        zero->flat = zero->params[0].data;
+    else if (!(zero->flat = zero->own_flat = ct_zalloc_array(at, element)))
+        goto fail;
+    free(lengths);
+    return 0;
+fail:
+    free(lengths);
+    return ct_fail(err, -ENOMEM, "zero: out of memory");
+}
+
+/* What the caller gave, in structs of our own size. */
+static int take_arguments(struct ctrun_zero *zero, struct ctrun_zero_options *own,
+                          const struct ctrun_param *params, size_t count,
+                          const struct ctrun_zero_options *options,
+                          struct ctrun_error *err)
+{
+    static const struct ctrun_param defaults = CTRUN_PARAM_INIT;
+    void *list;
+    int rc;
+
+    if (options && (rc = ct_sized_read(own, sizeof *own, options,
+                                       "CTRUN_ZERO_OPTIONS_INIT", err)) < 0)
+        return (void)ct_wrap(err, "zero: options"), rc;
+    if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
+                                  "CTRUN_PARAM_INIT", err)) < 0)
+        return (void)ct_wrap(err, "zero: params"), rc;
+    zero->params = list;
+    zero->count = count;
+    return check_params(zero, err);
+}
+
+int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
+                      const struct ctrun_param *params, size_t count,
+                      const struct ctrun_zero_options *options, struct ctrun_error *err)
+{
+    struct ctrun_zero_options own = CTRUN_ZERO_OPTIONS_INIT;
+    struct ctrun_ddp_options agreed = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_zero *zero;
+    int rc;
+
+    *out = NULL;
+    if (ct_group_is_device(group))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED, "zero: needs a group of the host");
+    if (!(zero = ct_zalloc(sizeof *zero)))
+        return ct_fail(err, -ENOMEM, "zero: out of memory");
+    zero->group = group;
+    zero->rank = (size_t)ctrun_group_rank(group);
+    rc = take_arguments(zero, &own, params, count, options, err);
+    agreed.find_unused =
+        own.whole_params; /* stands for it where options are compared */
+    rc = ct_ddp_verify(group, zero->params, zero->count, &agreed, rc, err);
+    if (rc < 0 || (rc = build(zero, own.whole_params, err)) < 0) {
+        ctrun_zero_destroy(zero);
+        return rc;
+    }
+    *out = zero;
+    return 0;
+}
+
+void ctrun_zero_destroy(struct ctrun_zero *zero)
+{
+    if (!zero)
+        return;
+    ct_shares_deinit(&zero->shares);
+    free(zero->params);
+    free(zero->begins);
+    free(zero->own_flat);
+    free(zero);
+}
+
+/* ---- Pieces ------------------------------------------------------------------------------ */
+
+size_t ctrun_zero_length(const struct ctrun_zero *zero)
+{
+    return zero->shares.counts[zero->rank];
+}
+
+size_t ctrun_zero_total(const struct ctrun_zero *zero)
+{
+    return zero->shares.total;
+}
+
+int ctrun_zero_piece(const struct ctrun_zero *zero, size_t i,
+                     struct ctrun_zero_piece *out, struct ctrun_error *err)
+{
+    const struct ct_piece *pieces = zero->shares.pieces +
+                                    zero->shares.first[zero->rank];
+    struct ctrun_zero_piece piece = CTRUN_ZERO_PIECE_INIT;
+    int rc;
+
+    if (i >= zero->shares.first[zero->rank + 1] - zero->shares.first[zero->rank])
+        return 0;
+    piece.param = pieces[i].param;
+    piece.offset = pieces[i].offset;
+    piece.length = pieces[i].length;
+    for (size_t j = 0; j < i; j++)
+        piece.state += pieces[j].length;
+    rc = ct_sized_write(out, &piece, sizeof piece, "CTRUN_ZERO_PIECE_INIT", err);
+    return rc < 0 ? rc : 1;
+}
+
+/* Copies rank r's pieces between `flat`, where they stand one behind the other, and where
+ * find(context, piece) says. */
+typedef uint8_t *find_fn(const struct ctrun_zero *zero, const struct ct_piece *piece,
+                         uint8_t *context, size_t element);
+
+static uint8_t *find_value(const struct ctrun_zero *zero, const struct ct_piece *piece,
+                           uint8_t *context, size_t element)
+{
+    (void)context;
+    return (uint8_t *)zero->params[piece->param].data + piece->offset * element;
+}
+
+static uint8_t *find_in_order(const struct ctrun_zero *zero,
+                              const struct ct_piece *piece, uint8_t *all,
+                              size_t element)
+{
+    return all + (zero->begins[piece->param] + piece->offset) * element;
+}
+
+static void copy_pieces(const struct ctrun_zero *zero, size_t r, uint8_t *flat,
+                        bool back, size_t element, find_fn *find, uint8_t *context)
+{
+    const struct ct_shares *shares = &zero->shares;
+
+    for (size_t i = shares->first[r]; i < shares->first[r + 1]; i++) {
+        uint8_t *there = find(zero, &shares->pieces[i], context, element);
+        const size_t bytes = shares->pieces[i].length * element;
+
+        memcpy(back ? there : flat, back ? flat : there, bytes);
+        flat += bytes;
+    }
+}
+
+int ctrun_zero_share(struct ctrun_zero *zero, const struct ctrun_call_options *options,
+                     struct ctrun_error *err)
+{
+    const size_t element = ctrun_dtype_size(zero->dtype);
+    struct ctrun_call_options own = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_parts parts = CTRUN_PARTS_INIT;
+    uint8_t *mine = zero->flat + zero->shares.starts[zero->rank] * element;
+    int rc;
+
+    if (options && (rc = ct_sized_read(&own, sizeof own, options,
+                                       "CTRUN_CALL_OPTIONS_INIT", err)) < 0)
+        return (void)ct_wrap(err, "zero: share"), rc;
+    if (own.work)
+        return ct_fail(err, CTRUN_E_UNSUPPORTED, "zero: share: not in the background");
+    parts.counts = zero->shares.counts;
+    parts.starts = zero->shares.starts;
+    if (zero->own_flat)
+        copy_pieces(zero, zero->rank, mine, false, element, find_value, NULL);
+    rc = ctrun_all_gather_v(zero->group, mine, zero->flat, &parts, zero->dtype, &own,
+                            err);
+    for (size_t r = 0; rc == 0 && zero->own_flat && r < zero->shares.ranks; r++)
+        if (r != zero->rank)
+            copy_pieces(zero, r, zero->flat + zero->shares.starts[r] * element, true,
+                        element, find_value, NULL);
+    return rc;
+}
+
+/* ---- The optimizer's state --------------------------------------------------------------- */
+
+int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine, void *all,
+                            enum ctrun_dtype dtype, int root, struct ctrun_error *err)
+{
+    const size_t element = ctrun_dtype_size(dtype), ranks = zero->shares.ranks;
+    const bool is_root = (int)zero->rank == root;
+    struct ctrun_parts in = CTRUN_PARTS_INIT, out = CTRUN_PARTS_INIT;
+    size_t *counts = ct_zalloc_array(2 * ranks, sizeof *counts);
+    uint8_t *flat = is_root ? ct_zalloc_array(zero->shares.total, element) : NULL;
+    int rc = -ENOMEM;
+
+    if (element == 0 || root < 0 || (size_t)root >= ranks)
+        rc = ct_fail(err, -EINVAL, "zero: gather state: dtype %d, root %d", (int)dtype,
+                     root);
+    else if (!counts || (is_root && !flat))
+        ct_fail(err, rc, "zero: gather state: out of memory");
+    else {
+        counts[root] = zero->shares.counts[zero->rank];
+        in.counts = counts;
+        out.counts = is_root ? zero->shares.counts : counts + ranks;
+        rc = ctrun_all_to_all_v(zero->group, mine, &in, flat, &out, dtype, NULL, err);
+    }
+    for (size_t r = 0; rc == 0 && is_root && r < ranks; r++)
+        copy_pieces(zero, r, flat + zero->shares.starts[r] * element, true, element,
+                    find_in_order, all);
+    free(counts);
+    free(flat);
+    return rc;
+}
+
+int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *all, void *mine,
+                          enum ctrun_dtype dtype, struct ctrun_error *err)
+{
+    const size_t element = ctrun_dtype_size(dtype);
+
+    if (element == 0)
+        return ct_fail(err, -EINVAL, "zero: pick state: dtype %d", (int)dtype);
+    copy_pieces(zero, zero->rank, mine, false, element, find_in_order,
+                (uint8_t *)(uintptr_t)all); /* only read */
+    return 0;
+}
