@@ -223,20 +223,38 @@ static void draw(struct ct_powersgd *powersgd, size_t s, uint64_t step)
     make_orthonormal(q, shape->m, shape->k, 0);
 }
 
+static bool are_finite(const float *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
+/* Without this a NaN of one step would be in all that follow. */
+static bool forget_nan(struct ct_low_rank *shape, const float *q)
+{
+    if (shape->error && !are_finite(shape->error, shape->n * shape->m))
+        memset(shape->error, 0, shape->n * shape->m * sizeof *shape->error);
+    return !are_finite(q, q_length(shape)); /* the same on all ranks */
+}
+
 /* Into p: the gradient's first part, or all of it. */
 static void compress(struct ct_powersgd *powersgd, struct ct_slot *slot, size_t s)
 {
     struct ct_low_rank *shape = &powersgd->slots[s];
     const bool is_first = powersgd->step == powersgd->options.start_step;
     float *grad = (void *)slot->grad, *q = powersgd->q + shape->q;
+    bool has_nan;
 
     if (!shape->k) {
         memcpy(powersgd->p + shape->p, grad, slot->bytes);
         return;
     }
+    has_nan = forget_nan(shape, q);
     for (size_t i = 0; shape->error && i < shape->n * shape->m; i++)
         shape->error[i] = grad[i] += shape->error[i];
-    if (is_first || powersgd->options.no_warm_start)
+    if (has_nan || is_first || powersgd->options.no_warm_start)
         draw(powersgd, s, powersgd->step);
     else
         make_orthonormal(q, shape->m, shape->k, (float)powersgd->options.epsilon);

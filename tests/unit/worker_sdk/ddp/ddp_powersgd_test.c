@@ -80,6 +80,8 @@ static double average(int ranks, size_t p, size_t i, bool is_thin)
     return sum / ranks;
 }
 
+static bool has_nan; /* in the first gradient */
+
 /* `forgets`: the bias gets no gradient. */
 static int step(struct ctrun_ddp *ddp, int rank, bool is_thin, bool forgets,
                 struct ctrun_error *err)
@@ -93,7 +95,7 @@ static int step(struct ctrun_ddp *ddp, int rank, bool is_thin, bool forgets,
         float *grad = ctrun_ddp_grad(ddp, p);
 
         for (size_t i = 0; i < lengths[p]; i++)
-            grad[i] = gradient(rank, p, i, is_thin);
+            grad[i] = has_nan && p == 0 ? NAN : gradient(rank, p, i, is_thin);
         if (!forgets || p != 1)
             rc = ctrun_ddp_grad_ready(ddp, p, NULL, err);
     }
@@ -231,6 +233,30 @@ static void a_gradient_that_is_forgotten_is_told_in_spite_of_it(void **state)
     worlds_run_with(2, forgotten_body, NULL);
 }
 
+static void nan_body(struct ctrun_group *group, void *context)
+{
+    const struct ctrun_powersgd_options options = settings(1);
+    const int rank = ctrun_group_rank(group), ranks = ctrun_group_size(group);
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    CHECK_OK(make(&ddp, group, &options, &err));
+    for (int i = 0; i < 9; i++) {
+        has_nan = i > 2 && i % 3 == 0 && rank == 1;
+        CHECK_OK(step(ddp, rank, true, false, &err));
+        CHECK(i > 2 && i % 3 == 0 ? isnan(*(float *)ctrun_ddp_grad(ddp, 0))
+                                  : error_of(ddp, 0, ranks, true) < 1e-6);
+    }
+    ctrun_ddp_destroy(ddp);
+}
+
+static void a_nan_is_seen_in_its_step_and_in_no_other(void **state)
+{
+    (void)state;
+    worlds_run_with(2, nan_body, NULL);
+}
+
 static void options_body(struct ctrun_group *group, void *context)
 {
     struct ctrun_powersgd_options bad[] = {settings(0), settings(1), settings(1),
@@ -261,6 +287,7 @@ int main(void)
         cmocka_unit_test(as_many_columns_as_rows_lose_nothing),
         cmocka_unit_test(what_is_left_out_comes_with_later_steps),
         cmocka_unit_test(a_gradient_that_is_forgotten_is_told_in_spite_of_it),
+        cmocka_unit_test(a_nan_is_seen_in_its_step_and_in_no_other),
         cmocka_unit_test(options_that_make_no_sense_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
