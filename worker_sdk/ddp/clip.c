@@ -35,6 +35,23 @@ void ct_scale(const struct ct_slot *slot, double by)
     }
 }
 
+bool ct_is_finite(const struct ct_slot *slot)
+{
+    const size_t count = slot->bytes / ctrun_dtype_size(slot->dtype);
+    const uint32_t *bits = (const void *)slot->grad;
+    uint32_t bad = 0;
+
+    if (slot->dtype == CTRUN_F32) { /* a loop for vectors */
+        for (size_t i = 0; i < count; i++)
+            bad |= (bits[i] & 0x7f800000) == 0x7f800000;
+        return !bad;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(read_element(slot, i)))
+            return false;
+    return true;
+}
+
 long ct_clip(const struct ct_layout *layout, double max_norm, double *norm)
 {
     double squares = 0;

@@ -11,5 +11,7 @@
 long ct_clip(const struct ct_layout *layout, double max_norm, double *norm);
 /* Multiplies a gradient in memory of the host. */
 void ct_scale(const struct ct_slot *slot, double by);
+/* Whether a gradient in memory of the host has neither NaN nor infinity. */
+bool ct_is_finite(const struct ct_slot *slot);
 
 #endif

@@ -71,7 +71,7 @@ struct ctrun_ddp {
         *hooked_flag_work; /* the flag travels by itself beside a user's hook */
     /* The flag: whether ours is up, and what came of all of them. */
     bool has_flag_up;
-    char missing[CT_DDP_REPORT_BYTES]; /* why it is up */
+    struct ct_ddp_report report; /* why it is up */
     uint8_t flag[CT_FLAG_BYTES];
     struct ctrun_work *flag_work; /* a device's step that was not looked at yet */
     void *stream;                 /* the last one that a gradient came on */
@@ -193,6 +193,11 @@ static int take_arguments(struct ctrun_ddp *ddp, const struct ctrun_param *param
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
                                   "CTRUN_PARAM_INIT", err)) < 0)
         return (void)ct_wrap(err, "ddp: params"), rc;
+    if (ddp->options.check_finite && ct_group_is_device(ddp->group)) {
+        free(list);
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: check_finite needs a group of the host");
+    }
     ddp->params = list;
     ddp->param_count = count;
     return params_check(ddp->params, count, err);
@@ -221,6 +226,17 @@ int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
     }
     *out = ddp;
     return 0;
+}
+
+/* Lets the last bucket tell all ranks that this step is wrong here, and why: the first reason counts. */
+static void raise_flag(struct ctrun_ddp *ddp, int code, const char *text)
+{
+    ddp->has_flag_up = true;
+    ddp->flag[0] = ddp->world_size == 1; /* there is no bucket that could tell */
+    if (ddp->report.code)
+        return;
+    ddp->report.code = code;
+    (void)ct_copy(ddp->report.text, sizeof ddp->report.text, text);
 }
 
 /* Takes back every running reduction; the first failure is the result. */
@@ -360,14 +376,14 @@ static bool flag_came_up(const struct ctrun_ddp *ddp)
     return memcmp(ddp->flag, zero, ct_layout_flag_bytes(&ddp->layout)) != 0;
 }
 
-/* After the reductions of a step: collective when a gradient was missing anywhere. */
+/* After the reductions of a step: collective when something was wrong anywhere. */
 static int check_flag(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     if (!flag_came_up(ddp))
         return 0;
     memset(ddp->flag, 0, sizeof ddp->flag);
     ddp->order_length = 0; /* not the order of a good step */
-    return ct_ddp_report_missing(ddp->group, ddp->missing, err);
+    return ct_ddp_tell(ddp->group, &ddp->report, err);
 }
 
 /* How the last step ended, where backward_end() did not wait for it. */
@@ -491,7 +507,7 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
         ddp->layout.buckets[b].pending = ddp->layout.plan.starts[b + 1] -
                                          ddp->layout.plan.starts[b];
     ddp->has_flag_up = false;
-    ddp->missing[0] = '\0';
+    ddp->report = (struct ct_ddp_report){.code = 0};
     ddp->next_bucket = 0;
     if (!ddp->has_rebuilt && ddp->is_sync)
         ddp->order_length = 0;
@@ -665,6 +681,14 @@ static int take_stream(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *
     return rc < 0 ? break_down(ddp, rc) : 0;
 }
 
+static void tell_not_finite(struct ctrun_ddp *ddp, size_t p)
+{
+    char text[CT_DDP_REPORT_BYTES];
+
+    (void)ct_format(text, sizeof text, "%zu '%.64s'", p, ddp->params[p].name);
+    raise_flag(ddp, CTRUN_E_DIVERGED, text);
+}
+
 int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
                          struct ctrun_error *err)
 {
@@ -682,6 +706,8 @@ int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
     if (!ddp->is_sync)
         return 0;
     ddp->compute_ns = ct_now_ns() - ddp->backward_started_ns;
+    if (ddp->options.check_finite && !ct_is_finite(slot))
+        tell_not_finite(ddp, p);
     if (!ddp->has_seen_grad && (rc = mark_unused(ddp, err)) < 0)
         return rc;
     ddp->has_seen_grad = true;
@@ -695,12 +721,12 @@ int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
 static int complete(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc;
+    char missing[CT_DDP_REPORT_BYTES];
 
-    list_missing(ddp, ddp->missing, sizeof ddp->missing);
-    if (!ddp->missing[0])
+    list_missing(ddp, missing, sizeof missing);
+    if (!missing[0])
         return 0;
-    ddp->has_flag_up = true;
-    ddp->flag[0] = ddp->world_size == 1; /* there is no bucket that could tell */
+    raise_flag(ddp, CTRUN_E_USAGE, missing);
     for (size_t s = 0; s < ddp->layout.slot_count; s++)
         if (!ddp->layout.slots[s].is_ready &&
             (rc = mark_ready(ddp, &ddp->layout.slots[s], err)) < 0)

@@ -231,27 +231,34 @@ int ct_ddp_verify(struct ctrun_group *group, const struct ctrun_param *params,
     return local < 0 ? local : rc;
 }
 
-int ct_ddp_report_missing(struct ctrun_group *group, const char *mine,
-                          struct ctrun_error *err)
+static int fail_report(const struct ct_ddp_report *report, size_t rank,
+                       struct ctrun_error *err)
+{
+    if (report->code == CTRUN_E_DIVERGED)
+        return ct_fail(err, CTRUN_E_DIVERGED,
+                       "ddp: on rank %zu the gradient of parameter %s is not finite",
+                       rank, report->text);
+    return ct_fail(err, CTRUN_E_USAGE,
+                   "Expected to have finished reduction in the prior iteration before "
+                   "starting a new one. Parameters got no gradient in this step: pass "
+                   "find_unused, or let every parameter take part in the loss. "
+                   "Parameter indices which did not receive grad for rank %zu: %s",
+                   rank, report->text);
+}
+
+int ct_ddp_tell(struct ctrun_group *group, const struct ct_ddp_report *mine,
+                struct ctrun_error *err)
 {
     size_t ranks = (size_t)ctrun_group_size(group);
-    char text[CT_DDP_REPORT_BYTES] = "";
-    char(*texts)[CT_DDP_REPORT_BYTES] = ct_zalloc_array(ranks, sizeof *texts);
+    struct ct_ddp_report *all = ct_zalloc_array(ranks, sizeof *all);
     int rc;
 
-    if (!texts)
+    if (!all)
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
-    (void)ct_copy(text, sizeof text, mine);
-    rc = ctrun_all_gather(group, text, texts, sizeof text, CTRUN_U8, NULL, err);
+    rc = ctrun_all_gather(group, mine, all, sizeof *mine, CTRUN_U8, NULL, err);
     for (size_t r = 0; rc == 0 && r < ranks; r++)
-        if (texts[r][0])
-            rc = ct_fail(
-                err, CTRUN_E_USAGE,
-                "Expected to have finished reduction in the prior iteration before "
-                "starting a new one. Parameters got no gradient in this step: pass "
-                "find_unused, or let every parameter take part in the loss. "
-                "Parameter indices which did not receive grad for rank %zu: %s",
-                r, texts[r]);
-    free(texts);
+        if (all[r].code < 0)
+            rc = fail_report(&all[r], r, err);
+    free(all);
     return rc;
 }

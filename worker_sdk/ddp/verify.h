@@ -17,9 +17,15 @@ enum {
     CT_DDP_REPORT_BYTES = 384
 };
 
-/* Collective, after a step in which some rank missed gradients: `mine` says which (empty:
- * none here). Writes the common sentence and returns CTRUN_E_USAGE or the group's failure. */
-int ct_ddp_report_missing(struct ctrun_group *group, const char *mine,
-                          struct ctrun_error *err);
+/* What was wrong with a step on this rank. */
+struct ct_ddp_report {
+    int32_t
+        code; /* 0: nothing; CTRUN_E_USAGE: gradients are missing; CTRUN_E_DIVERGED: one is not finite */
+    char text[CT_DDP_REPORT_BYTES]; /* which */
+};
+/* Collective, after a step in which something was wrong on some rank. Writes a sentence about the
+ * first of them, the same on all, and returns its code, or the group's failure. */
+int ct_ddp_tell(struct ctrun_group *group, const struct ct_ddp_report *mine,
+                struct ctrun_error *err);
 
 #endif

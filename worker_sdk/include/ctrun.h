@@ -577,11 +577,15 @@ struct ctrun_ddp_options {
     ctrun_ddp_hook_done_fn *hook_done;             /* NULL: nothing is left to do */
     void *hook_context;                            /* kept */
     const struct ctrun_powersgd_options *powersgd; /* read by create; NULL: none */
+    bool
+        check_finite; /* a gradient with NaN or infinity that is ready on any rank fails the step on
+                        * all: CTRUN_E_DIVERGED by backward_end() names rank and parameter. Reads
+                        * every gradient once more; not with nccl */
 };
 #define CTRUN_DDP_OPTIONS_INIT                                                         \
     {                                                                                  \
         sizeof(struct ctrun_ddp_options), 25u << 20, 1u << 20, false, false, false,    \
-            CTRUN_F32, NULL, NULL, NULL, NULL                                          \
+            CTRUN_F32, NULL, NULL, NULL, NULL, false                                   \
     }
 
 /* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that

@@ -33,6 +33,8 @@ static int make(struct ctrun_ddp **out, struct ctrun_group *group,
     return ctrun_ddp_create(out, group, params, 3, options, err);
 }
 
+static int bad_at = -1; /* an element of `wide` that overflows */
+
 /* A step in which every gradient is `value`; `one` is left out where it is not wanted. */
 static int step(struct ctrun_ddp *ddp, float value, bool all, struct ctrun_error *err)
 {
@@ -47,7 +49,7 @@ static int step(struct ctrun_ddp *ddp, float value, bool all, struct ctrun_error
         return rc;
     grad = ctrun_ddp_grad(ddp, 0);
     for (int i = 0; i < WIDE; i++)
-        grad[i] = value;
+        grad[i] = i == bad_at ? -INFINITY : value;
     if ((rc = ctrun_ddp_grad_ready(ddp, 0, NULL, err)) < 0)
         return rc;
     return ctrun_ddp_backward_end(ddp, NULL, err);
@@ -228,6 +230,51 @@ static void gradients_are_clipped_by_their_global_norm(void **state)
     worlds_run_with(2, clip_body, NULL);
 }
 
+/* ---- NaN -------------------------------------------------------------------------------- */
+
+static void finite_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    const int last = ctrun_group_size(group) - 1;
+    const bool is_last = ctrun_group_rank(group) == last;
+    struct ctrun_powersgd_options powersgd = CTRUN_POWERSGD_OPTIONS_INIT;
+    char on_wide[80], on_one[80];
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    snprintf(on_wide, sizeof on_wide, "on rank %d the gradient of parameter 0 'wide'",
+             last);
+    snprintf(on_one, sizeof on_one, "on rank %d the gradient of parameter 1 'one'",
+             last);
+    powersgd.start_step = 2;
+    options.check_finite = true;
+    options.first_bucket_bytes = 4; /* `one` in a bucket of its own after the rebuild */
+    options.powersgd = *(const bool *)context ? &powersgd : NULL;
+    CHECK_OK(make(&ddp, group, &options, &err));
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(step(ddp, 3, true, &err));
+        check_grads(ddp, 3);
+        bad_at = is_last ? i % 2 ? 0 : WIDE - 1 : -1;
+        CHECK(step(ddp, 3, true, &err) == CTRUN_E_DIVERGED);
+        CHECK(strstr(err.text, on_wide) && strstr(err.text, "is not finite"));
+        bad_at = -1;
+        CHECK(step(ddp, is_last ? INFINITY : 1, true, &err) == CTRUN_E_DIVERGED);
+        CHECK(strstr(err.text, on_one)); /* the first that was ready */
+        /* A gradient that is missing as well: the first reason of the first rank. */
+        CHECK(step(ddp, is_last ? NAN : 1, !is_last, &err) == CTRUN_E_DIVERGED);
+    }
+    ctrun_ddp_destroy(ddp);
+}
+
+static void a_gradient_that_is_not_finite_names_rank_and_parameter(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        bool by_powersgd = ranks == 2;
+        worlds_run_with(ranks, finite_body, &by_powersgd);
+    }
+}
+
 /* ---- Buffers ----------------------------------------------------------------------------- */
 
 static void buffers_body(struct ctrun_group *group, void *context)
@@ -267,6 +314,7 @@ int main(void)
         cmocka_unit_test(a_hook_takes_the_place_of_the_average),
         cmocka_unit_test(a_hook_that_fails_ends_the_step),
         cmocka_unit_test(gradients_are_clipped_by_their_global_norm),
+        cmocka_unit_test(a_gradient_that_is_not_finite_names_rank_and_parameter),
         cmocka_unit_test(buffers_are_those_of_rank_0),
     };
 
