@@ -29,7 +29,10 @@ struct ct_slot {
     void *kept; /* owned; a copy to restore when nobody used the parameter, else NULL */
     bool is_present; /* holds a gradient since the last zero_grad */
     bool is_ready;   /* in this backward */
-    bool is_unused;  /* gets none in this backward, by the caller's word */
+    bool
+        is_unused; /* gets none in this backward, by the caller's word or the static graph */
+    unsigned firings; /* static graph: how often it was ready in the first step */
+    unsigned left;    /* of them, in this backward */
 };
 
 struct ct_bucket {

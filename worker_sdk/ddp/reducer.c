@@ -62,6 +62,7 @@ struct ctrun_ddp {
     bool was_local;     /* the forward before did not */
     bool has_seen_grad; /* in this backward */
     bool has_rebuilt;
+    bool has_graph;     /* static graph: the first step has shown it */
     size_t next_bucket; /* the first that was not launched in this backward */
     size_t *order;      /* owned; slots as they became ready in this backward */
     size_t order_length;
@@ -75,7 +76,8 @@ struct ctrun_ddp {
     uint8_t flag[CT_FLAG_BYTES];
     struct ctrun_work *flag_work; /* a device's step that was not looked at yet */
     void *stream;                 /* the last one that a gradient came on */
-    bool *was_used;               /* owned; find_unused: by slot, in the last step */
+    bool *
+        was_used; /* owned; find_unused: by slot, in the last step; static graph: in the first */
     uint64_t iterations;
     uint64_t backward_started_ns;
     uint64_t compute_ns;
@@ -138,7 +140,7 @@ static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
     struct ct_bucket_plan plan;
     int rc;
 
-    if (ddp->options.find_unused)
+    if (ddp->options.find_unused && !ddp->options.static_graph)
         rc = ct_layout_assign(&ddp->layout, &plan, NULL, limits, 2);
     else
         rc = ct_layout_assign(&ddp->layout, &plan, NULL, &unlimited, 1);
@@ -442,7 +444,7 @@ static int begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
     }
     if (!ddp->has_rebuilt && (rc = look_back(ddp, err)) < 0)
         return rc;
-    if (!ddp->has_rebuilt && !ddp->options.find_unused &&
+    if (!ddp->has_rebuilt && (!ddp->options.find_unused || ddp->options.static_graph) &&
         ddp->order_length == ddp->layout.slot_count && (rc = rebuild(ddp, err)) < 0) {
         ddp->state = DDP_BROKEN;
         return rc;
@@ -492,7 +494,7 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
         return ct_fail(
             err, CTRUN_E_USAGE,
             "ddp: backward without forward: call ctrun_ddp_forward_begin() first");
-    if (used && !ddp->options.find_unused)
+    if (used && (!ddp->options.find_unused || ddp->options.static_graph))
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: flags of used parameters need the option find_unused");
     if ((rc = look_back(ddp, err)) < 0)
@@ -502,6 +504,11 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
 
         slot->is_ready = false;
         slot->is_unused = used && !used[slot->param];
+        if (!ddp->has_graph)
+            slot->firings = 0;
+        else
+            slot->is_unused = slot->firings == 0;
+        slot->left = slot->firings;
     }
     for (size_t b = 0; b < ddp->layout.bucket_count; b++)
         ddp->layout.buckets[b].pending = ddp->layout.plan.starts[b + 1] -
@@ -576,6 +583,12 @@ static int launch_bucket(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *er
                                               ddp->stream, &bucket->work, err);
 }
 
+/* Whether the ranks tell each other in this step who used what. */
+static bool has_map(const struct ctrun_ddp *ddp)
+{
+    return ddp->options.static_graph ? !ddp->has_graph : ddp->options.find_unused;
+}
+
 /* Starts every bucket that is complete and whose turn it is, then the map of who used what. */
 static int launch(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
@@ -591,7 +604,7 @@ static int launch(struct ctrun_ddp *ddp, struct ctrun_error *err)
         if (rc < 0)
             return break_down(ddp, rc);
     }
-    if (ddp->next_bucket < layout->bucket_count || !ddp->options.find_unused ||
+    if (ddp->next_bucket < layout->bucket_count || !has_map(ddp) ||
         ddp->world_size == 1 || ddp->used_work)
         return 0;
     options.work = &ddp->used_work;
@@ -681,6 +694,29 @@ static int take_stream(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *
     return rc < 0 ? break_down(ddp, rc) : 0;
 }
 
+static int fail_graph(const struct ctrun_ddp *ddp, size_t p, struct ctrun_error *err)
+{
+    return ct_fail(err, CTRUN_E_USAGE,
+                   "Your training graph has changed in this iteration, e.g., one "
+                   "parameter is unused in first iteration, but then got used in the "
+                   "second iteration. this is not compatible with static_graph set to "
+                   "True. It is the parameter at index %zu with name %s.",
+                   p, ddp->params[p].name);
+}
+
+/* Static graph: 1 when the gradient is complete, 0 when it is not yet. The first step only counts. */
+static int count_firing(struct ctrun_ddp *ddp, struct ct_slot *slot,
+                        struct ctrun_error *err)
+{
+    if (!ddp->has_graph) {
+        slot->firings++;
+        return 0;
+    }
+    if (slot->left == 0)
+        return fail_graph(ddp, slot->param, err);
+    return --slot->left == 0;
+}
+
 static void tell_not_finite(struct ctrun_ddp *ddp, size_t p)
 {
     char text[CT_DDP_REPORT_BYTES];
@@ -693,14 +729,18 @@ int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
                          struct ctrun_error *err)
 {
     struct ct_slot *slot;
-    int rc;
+    int rc, is_complete = 1;
 
     if ((rc = ready_check(ddp, p, err)) < 0 || (rc = take_stream(ddp, stream, err)) < 0)
         return rc;
     slot = &ddp->layout.slots[ddp->slot_of[p]];
-    if (ddp->is_sync && (slot->is_ready || slot->is_unused))
-        return fail_twice(ddp, p, err);
-    if (ddp->options.find_unused)
+    if (ddp->is_sync && ddp->options.static_graph)
+        is_complete = rc = count_firing(ddp, slot, err);
+    else if (ddp->is_sync && (slot->is_ready || slot->is_unused))
+        rc = fail_twice(ddp, p, err);
+    if (rc < 0)
+        return rc;
+    if (has_map(ddp))
         ddp->used[ddp->slot_of[p]] = 1;
     slot->is_present = true;
     if (!ddp->is_sync)
@@ -708,12 +748,35 @@ int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
     ddp->compute_ns = ct_now_ns() - ddp->backward_started_ns;
     if (ddp->options.check_finite && !ct_is_finite(slot))
         tell_not_finite(ddp, p);
+    if (!is_complete)
+        return 0;
     if (!ddp->has_seen_grad && (rc = mark_unused(ddp, err)) < 0)
         return rc;
     ddp->has_seen_grad = true;
     if (!ddp->has_rebuilt)
         ddp->order[ddp->order_length++] = ddp->slot_of[p];
     return mark_ready(ddp, slot, err);
+}
+
+/* Static graph, first step: every gradient has come, and all buckets go. Later on: those that never
+ * get one are the last in the order. */
+static int finish_graph(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc;
+
+    for (size_t s = 0; s < ddp->layout.slot_count && !ddp->has_graph; s++)
+        ddp->layout.slots[s].is_unused = ddp->layout.slots[s].firings == 0;
+    if ((rc = mark_unused(ddp, err)) < 0)
+        return rc;
+    for (size_t s = 0; s < ddp->layout.slot_count; s++) {
+        struct ct_slot *slot = &ddp->layout.slots[s];
+
+        if (!ddp->has_graph && !slot->is_ready && (rc = mark_ready(ddp, slot, err)) < 0)
+            return rc;
+        if (ddp->has_graph && !ddp->has_rebuilt && slot->is_unused)
+            ddp->order[ddp->order_length++] = s;
+    }
+    return 0;
 }
 
 /* Completes the buckets in spite of missing gradients, with the flag up: nobody hangs, and all
@@ -741,7 +804,9 @@ static int settle(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
     for (size_t s = 0; s < ddp->layout.slot_count; s++) {
         struct ct_slot *slot = &ddp->layout.slots[s];
-        bool is_used = !ddp->options.find_unused || ddp->used[s] != 0;
+        bool is_used = has_map(ddp)                ? ddp->used[s] != 0
+                       : ddp->options.static_graph ? ddp->was_used[s]
+                                                   : true;
 
         if (is_used)
             slot->is_present = true;
@@ -814,13 +879,15 @@ int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream, struct ctrun_err
         ddp->state = DDP_IDLE;
         return 0;
     }
-    if ((rc = mark_unused(ddp, err)) < 0 || (rc = complete(ddp, err)) < 0)
+    rc = ddp->options.static_graph ? finish_graph(ddp, err) : mark_unused(ddp, err);
+    if (rc < 0 || (rc = complete(ddp, err)) < 0)
         return rc;
     ddp->state = DDP_IDLE;
-    if (ddp->options.find_unused || ddp->world_size == 1 ||
-        !ct_group_is_device(ddp->group))
-        return finish_step(ddp, err);
-    return leave_step(ddp, stream, err);
+    if (!has_map(ddp) && ddp->world_size > 1 && ct_group_is_device(ddp->group))
+        return leave_step(ddp, stream, err);
+    rc = finish_step(ddp, err);
+    ddp->has_graph = ddp->options.static_graph && (ddp->has_graph || rc == 0);
+    return rc;
 }
 
 /* ---- Uneven inputs ---- */
@@ -836,8 +903,9 @@ int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
     if (ddp->join.is_on)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: join: call ctrun_ddp_join_end() for the one before");
-    if (ct_group_is_device(ddp->group))
-        return ct_fail(err, CTRUN_E_UNSUPPORTED, "ddp: join needs a group of the host");
+    if (ct_group_is_device(ddp->group) || ddp->options.static_graph)
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: join needs a group of the host, and no static_graph");
     return ct_join_begin(&ddp->join, ddp->group, options, err);
 }
 
@@ -936,7 +1004,8 @@ bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p)
 {
     if (p >= ddp->param_count || ddp->slot_of[p] == no_slot)
         return false;
-    return !ddp->options.find_unused || ddp->was_used[ddp->slot_of[p]];
+    return !(ddp->options.find_unused || ddp->options.static_graph) ||
+           ddp->was_used[ddp->slot_of[p]];
 }
 
 int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp, struct ctrun_ddp_stats *out,

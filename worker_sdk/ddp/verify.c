@@ -64,6 +64,7 @@ static struct claim claim_make(const struct ctrun_param *params, size_t count,
     claim.options = digest_u64(CT_HASH_START, options->bucket_cap_bytes);
     claim.options = digest_u64(claim.options, options->first_bucket_bytes);
     claim.options = digest_u64(claim.options, options->find_unused);
+    claim.options = digest_u64(claim.options, options->static_graph);
     claim.options = digest_u64(claim.options, options->divide_by_caller);
     claim.options = digest_u64(claim.options, options->reduce_dtype);
     claim.options = digest_u64(claim.options, options->hook != NULL);
@@ -241,7 +242,8 @@ static int fail_report(const struct ct_ddp_report *report, size_t rank,
     return ct_fail(err, CTRUN_E_USAGE,
                    "Expected to have finished reduction in the prior iteration before "
                    "starting a new one. Parameters got no gradient in this step: pass "
-                   "find_unused, or let every parameter take part in the loss. "
+                   "find_unused, or let every parameter take part in the loss; with "
+                   "static_graph those of the first step get one in each. "
                    "Parameter indices which did not receive grad for rank %zu: %s",
                    rank, report->text);
 }

@@ -581,11 +581,16 @@ struct ctrun_ddp_options {
         check_finite; /* a gradient with NaN or infinity that is ready on any rank fails the step on
                         * all: CTRUN_E_DIVERGED by backward_end() names rank and parameter. Reads
                         * every gradient once more; not with nccl */
+    bool
+        static_graph; /* every step has the gradients of the first, each as often: a parameter may
+                        * be ready several times, and some on no rank or on some ranks only. The first
+                        * step begins its reductions at its end and tells which; find_unused and its
+                        * flags are not needed */
 };
 #define CTRUN_DDP_OPTIONS_INIT                                                         \
     {                                                                                  \
         sizeof(struct ctrun_ddp_options), 25u << 20, 1u << 20, false, false, false,    \
-            CTRUN_F32, NULL, NULL, NULL, NULL, false                                   \
+            CTRUN_F32, NULL, NULL, NULL, NULL, false, false                            \
     }
 
 /* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that
@@ -654,7 +659,8 @@ struct ctrun_join_options {
     {                                                                                  \
         sizeof(struct ctrun_join_options), false, false, NULL, NULL                    \
     }
-/* Local, on every rank, the same options, which may be NULL. CTRUN_E_UNSUPPORTED on an nccl group. */
+/* Local, on every rank, the same options, which may be NULL. CTRUN_E_UNSUPPORTED on an nccl group
+ * and with static_graph. */
 CTRUN_API int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
                                    const struct ctrun_join_options *options,
                                    struct ctrun_error *err);
@@ -662,7 +668,7 @@ CTRUN_API int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
  * and others are under no_sync; the join is over, the object lives. Negative from on_step: the same
  * here, while the others wait for us. */
 CTRUN_API int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
-/* After find_unused: false when no rank used p in the last step (leave the parameter alone; its
+/* With find_unused: false when no rank used p in the last step, with static_graph: in the first (leave the parameter alone; its
  * gradient is what it was before). */
 CTRUN_API bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p);
 

@@ -230,6 +230,92 @@ static void unused_no_sync_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
+/* torch's numbers: b is never used; and then it is. */
+static void static_graph_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    float x = (float)ctrun_group_rank(group) + 1;
+    const float want = ctrun_group_size(group) == 1 ? 1 : 1.5f;
+    struct ctrun_ddp_stats stats = CTRUN_DDP_STATS_INIT;
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    options.static_graph = true;
+    ddp = scalar_model(group, &options);
+    for (int i = 0; i < 3; i++) {
+        ctrun_ddp_zero_grad(ddp, NULL, NULL);
+        *(float *)ctrun_ddp_grad(ddp, B) = 7;
+        step(ddp, x, "a", false);
+        CHECK(grad(ddp, A) == want);
+        CHECK(ctrun_ddp_grad_is_used(ddp, A) && !ctrun_ddp_grad_is_used(ddp, B));
+        CHECK_OK(ctrun_ddp_get_stats(ddp, &stats, &err));
+        CHECK(stats.has_rebuilt_buckets == (i == 2));
+    }
+    CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+    CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+    CHECK(ctrun_ddp_grad_ready(ddp, B, NULL, &err) == CTRUN_E_USAGE);
+    CHECK(strstr(err.text, "Your training graph has changed in this iteration,") ==
+          err.text);
+    CHECK(strstr(err.text, "name b"));
+    ctrun_ddp_zero_grad(ddp, NULL, NULL);
+    CHECK_OK(backward(ddp, x, "a", &err)); /* the step can go on */
+    CHECK(grad(ddp, A) == want);
+    /* Used at first, and not any more. */
+    CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+    CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+    CHECK(ctrun_ddp_backward_end(ddp, NULL, &err) == CTRUN_E_USAGE);
+    CHECK(strstr(err.text, "for rank 0: 0 (a)") && strstr(err.text, "static_graph"));
+    ctrun_ddp_destroy(ddp);
+}
+
+static void static_graph_leaves_unused_parameters_alone(void **state)
+{
+    (void)state;
+    worlds_run_with(2, static_graph_body, NULL);
+    worlds_run_with(1, static_graph_body, NULL);
+}
+
+/* a is used twice a step, b on the first rank alone. */
+static void static_uses_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    const int rank = ctrun_group_rank(group);
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    (void)context;
+    options.static_graph = true;
+    options.first_bucket_bytes = 4; /* two buckets after the rebuild */
+    ddp = scalar_model(group, &options);
+    for (int i = 0; i < 5; i++) {
+        ctrun_ddp_zero_grad(ddp, NULL, NULL);
+        CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+        CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+        for (int k = 0; k < 2; k++) {
+            *(float *)ctrun_ddp_grad(ddp, A) += (float)(rank + k);
+            CHECK_OK(ctrun_ddp_grad_ready(ddp, A, NULL, &err));
+        }
+        if (rank == 0) {
+            *(float *)ctrun_ddp_grad(ddp, B) = 6;
+            CHECK_OK(ctrun_ddp_grad_ready(ddp, B, NULL, &err));
+        }
+        if (i > 0)
+            CHECK(ctrun_ddp_grad_ready(ddp, A, NULL, &err) == CTRUN_E_USAGE);
+        CHECK_OK(ctrun_ddp_backward_end(ddp, NULL, &err));
+        CHECK(grad(ddp, A) == 3); /* 1, 3, 5 */
+        CHECK(grad(ddp, B) == 2 && ctrun_ddp_grad_is_used(ddp, B));
+    }
+    CHECK(ctrun_ddp_join_begin(ddp, NULL, &err) == CTRUN_E_UNSUPPORTED);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void static_graph_waits_for_every_use(void **state)
+{
+    (void)state;
+    worlds_run_with(3, static_uses_body, NULL);
+}
+
 static void a_parameter_used_under_no_sync_is_used(void **state)
 {
     (void)state;
@@ -745,6 +831,8 @@ int main(void)
         cmocka_unit_test(no_sync_counts_where_the_forward_is),
         cmocka_unit_test(unused_parameters_average_over_all_ranks),
         cmocka_unit_test(globally_unused_gradients_stay_as_they_were),
+        cmocka_unit_test(static_graph_leaves_unused_parameters_alone),
+        cmocka_unit_test(static_graph_waits_for_every_use),
         cmocka_unit_test(a_parameter_used_under_no_sync_is_used),
         cmocka_unit_test(misuse_is_told_at_once),
         cmocka_unit_test(a_forgotten_gradient_fails_on_every_rank_at_once),
