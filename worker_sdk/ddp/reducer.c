@@ -30,6 +30,7 @@
 #include "worker_sdk/ddp/join.h"
 #include "worker_sdk/ddp/layout.h"
 #include "worker_sdk/ddp/params.h"
+#include "worker_sdk/ddp/replicas.h"
 #include "worker_sdk/ddp/sync.h"
 #include "worker_sdk/ddp/verify.h"
 
@@ -998,6 +999,23 @@ int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm, double *nor
     if (norm)
         *norm = found;
     return 0;
+}
+
+int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc;
+
+    if (ddp->state == DDP_BROKEN)
+        return fail_broken(err);
+    if (ddp->state == DDP_BACKWARD)
+        return fail_unfinished(ddp, err);
+    if (ct_group_is_device(ddp->group))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: comparing replicas needs a group of the host");
+    rc = ct_ddp_compare_replicas(ddp->group, ddp->params, ddp->param_count, err);
+    if (rc < 0 && rc != CTRUN_E_MISMATCH && rc != -ENOMEM)
+        ddp->state = DDP_BROKEN;
+    return rc;
 }
 
 bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p)

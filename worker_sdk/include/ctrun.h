@@ -636,6 +636,11 @@ CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
  * finite; then nothing is scaled. CTRUN_E_UNSUPPORTED on an nccl group. */
 CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
                                        double *norm, struct ctrun_error *err);
+/* Whether all ranks still have the same parameters, bit by bit; buffers may differ. Collective, between
+ * steps; reads all parameters once and sends 8 bytes. CTRUN_E_MISMATCH, on all ranks, names those that
+ * are not as most (of two halves: not as the one with rank 0), and the first parameter that differs.
+ * CTRUN_E_UNSUPPORTED on an nccl group. */
+CTRUN_API int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err);
 
 /* Uneven inputs: after join_begin() each rank makes as many steps as it has data for, then calls
  * join_end(), which takes part in the others' steps with zeros until all are there. Then everybody

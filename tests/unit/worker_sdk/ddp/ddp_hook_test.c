@@ -275,6 +275,53 @@ static void a_gradient_that_is_not_finite_names_rank_and_parameter(void **state)
     }
 }
 
+/* ---- Replicas ---------------------------------------------------------------------------- */
+
+static void replica_body(struct ctrun_group *group, void *context)
+{
+    const int rank = ctrun_group_rank(group), ranks = ctrun_group_size(group);
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+    char flipped;
+
+    (void)context;
+    wide[17] = 3;
+    CHECK_OK(make(&ddp, group, NULL, &err));
+    statistic[0] = (float)rank;
+    CHECK_OK(ctrun_ddp_check_replicas(ddp, &err)); /* buffers may differ */
+    memcpy(&flipped, (char *)wide + 4 * 17, 1);
+    flipped ^= rank == 1; /* one bit */
+    memcpy((char *)wide + 4 * 17, &flipped, 1);
+    if (ranks > 1) {
+        CHECK(ctrun_ddp_check_replicas(ddp, &err) == CTRUN_E_MISMATCH);
+        CHECK(strstr(err.text, "ddp: rank 1: other parameters than rank 0 has"));
+        CHECK(strstr(err.text, "is 0 'wide'"));
+    }
+    wide[17] = 3;
+    one[0] = rank == 2 ? 0.0f : -0.0f; /* equal, but for a bit */
+    if (ranks > 3) {
+        one[0] = rank < 2 ? 5 : (float)(6 + rank / 3);
+        CHECK(ctrun_ddp_check_replicas(ddp, &err) == CTRUN_E_MISMATCH);
+        CHECK(strstr(err.text, "ranks 2, 3: ") && strstr(err.text, "than rank 0"));
+        CHECK(strstr(err.text, "is 1 'one'"));
+        one[0] = rank == 0 ? 1 : 2; /* rank 0 is not always right */
+        CHECK(ctrun_ddp_check_replicas(ddp, &err) == CTRUN_E_MISMATCH);
+        CHECK(strstr(err.text, "rank 0: ") && strstr(err.text, "than rank 1"));
+    } else if (ranks == 3) {
+        CHECK(ctrun_ddp_check_replicas(ddp, &err) == CTRUN_E_MISMATCH);
+        CHECK(strstr(err.text, "rank 2: "));
+    }
+    CHECK_OK(step(ddp, 1, true, &err)); /* the object lives */
+    ctrun_ddp_destroy(ddp);
+}
+
+static void the_rank_whose_parameters_differ_is_named(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 4; ranks++)
+        worlds_run_with(ranks, replica_body, NULL);
+}
+
 /* ---- Buffers ----------------------------------------------------------------------------- */
 
 static void buffers_body(struct ctrun_group *group, void *context)
@@ -315,6 +362,7 @@ int main(void)
         cmocka_unit_test(a_hook_that_fails_ends_the_step),
         cmocka_unit_test(gradients_are_clipped_by_their_global_norm),
         cmocka_unit_test(a_gradient_that_is_not_finite_names_rank_and_parameter),
+        cmocka_unit_test(the_rank_whose_parameters_differ_is_named),
         cmocka_unit_test(buffers_are_those_of_rank_0),
     };
 

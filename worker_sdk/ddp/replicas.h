@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether all ranks still have the same parameters, bit by bit: they are never sent again, so that a
+ * flipped bit or an update that went another way stays, unseen. */
+#ifndef CT_DDP_REPLICAS_H
+#define CT_DDP_REPLICAS_H
+
+#include "worker_sdk/include/ctrun.h"
+
+/* Buffers may differ. Collective: 8 bytes of each rank, and 8 more for each parameter where there is a
+ * difference. CTRUN_E_MISMATCH on all ranks. */
+int ct_ddp_compare_replicas(struct ctrun_group *group, const struct ctrun_param *params,
+                            size_t count, struct ctrun_error *err);
+
+#endif
