@@ -31,6 +31,7 @@
 #include "worker_sdk/ddp/layout.h"
 #include "worker_sdk/ddp/params.h"
 #include "worker_sdk/ddp/replicas.h"
+#include "worker_sdk/ddp/stats.h"
 #include "worker_sdk/ddp/sync.h"
 #include "worker_sdk/ddp/verify.h"
 
@@ -79,11 +80,7 @@ struct ctrun_ddp {
     void *stream;                 /* the last one that a gradient came on */
     bool *
         was_used; /* owned; find_unused: by slot, in the last step; static graph: in the first */
-    uint64_t iterations;
-    uint64_t backward_started_ns;
-    uint64_t compute_ns;
-    uint64_t comm_started_ns;
-    uint64_t comm_ns;
+    struct ct_stats stats;
 };
 
 /* ---- Construction ---- */
@@ -170,7 +167,11 @@ static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
     if ((rc = ct_hook_init(&ddp->hook, ddp->group, &ddp->layout, ddp->params,
                            &ddp->options, err)) < 0)
         return rc;
-    return first_buckets(ddp, err);
+    if ((rc = first_buckets(ddp, err)) < 0)
+        return rc;
+    return ct_stats_init(&ddp->stats, &ddp->layout) < 0
+               ? ct_fail(err, -ENOMEM, "ddp: out of memory")
+               : 0;
 }
 
 /* What the caller gave, in structs of our own size. */
@@ -287,6 +288,7 @@ void ctrun_ddp_destroy(struct ctrun_ddp *ddp)
     ct_layout_deinit(&ddp->layout);
     ct_join_end(&ddp->join);
     ct_hook_deinit(&ddp->hook);
+    ct_stats_deinit(&ddp->stats);
     free(ddp->params);
     free(ddp->slot_of);
     free(ddp->order);
@@ -457,6 +459,7 @@ static int begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
     }
     ddp->is_sync = turn == CT_TURN_SYNC;
     ddp->was_local = !ddp->is_sync;
+    ddp->stats.forward_ns = ct_now_ns();
     ddp->state = DDP_FORWARD;
     return 0;
 }
@@ -471,7 +474,7 @@ int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return fail_unfinished(ddp, err);
     rc = begin_forward(ddp, ddp->is_no_sync ? CT_TURN_LOCAL : CT_TURN_SYNC, err);
     if (rc == 0)
-        ddp->iterations += ddp->is_sync;
+        ddp->stats.iterations += ddp->is_sync;
     return rc;
 }
 
@@ -520,9 +523,7 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
     if (!ddp->has_rebuilt && ddp->is_sync)
         ddp->order_length = 0;
     ddp->has_seen_grad = false;
-    ddp->comm_started_ns = 0;
-    ddp->backward_started_ns = ct_now_ns();
-    ddp->compute_ns = 0;
+    ct_stats_begin_backward(&ddp->stats);
     ddp->state = DDP_BACKWARD;
     return 0;
 }
@@ -600,7 +601,7 @@ static int launch(struct ctrun_ddp *ddp, struct ctrun_error *err)
     while (ddp->next_bucket < layout->bucket_count &&
            layout->buckets[ddp->next_bucket].pending == 0) {
         if (ddp->next_bucket == 0)
-            ddp->comm_started_ns = ct_now_ns();
+            ddp->stats.comm_ns = ct_now_ns();
         rc = launch_bucket(ddp, ddp->next_bucket++, err);
         if (rc < 0)
             return break_down(ddp, rc);
@@ -746,7 +747,7 @@ int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
     slot->is_present = true;
     if (!ddp->is_sync)
         return 0;
-    ddp->compute_ns = ct_now_ns() - ddp->backward_started_ns;
+    ct_stats_on_ready(&ddp->stats, &ddp->layout, ddp->slot_of[p]);
     if (ddp->options.check_finite && !ct_is_finite(slot))
         tell_not_finite(ddp, p);
     if (!is_complete)
@@ -826,7 +827,7 @@ static int finish_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
     const struct ct_layout *layout = &ddp->layout;
     int rc = wait_for_all(ddp, err);
 
-    ddp->comm_ns = ct_now_ns() - ddp->comm_started_ns;
+    ct_stats_end_step(&ddp->stats, true);
     if (rc == 0)
         rc = finish_hooks(ddp, err);
     if (rc == 0)
@@ -856,6 +857,7 @@ static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *e
     }
     if (rc == 0)
         rc = settle(ddp, err);
+    ct_stats_end_step(&ddp->stats, false);
     if (rc == 0)
         rc = ct_group_hold_back(ddp->group, stream, err);
     if (rc == 0)
@@ -1029,14 +1031,32 @@ bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p)
 int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp, struct ctrun_ddp_stats *out,
                         struct ctrun_error *err)
 {
-    struct ctrun_ddp_stats stats = {.iterations = ddp->iterations,
-                                    .has_rebuilt_buckets = ddp->has_rebuilt,
-                                    .bucket_count = ddp->layout.bucket_count,
-                                    .backward_compute_ns = ddp->compute_ns,
-                                    .backward_comm_ns = ddp->comm_ns};
+    struct ctrun_ddp_stats stats = {
+        .iterations = ddp->stats.iterations,
+        .has_rebuilt_buckets = ddp->has_rebuilt,
+        .bucket_count = ddp->layout.bucket_count,
+        .backward_compute_ns = ddp->stats.last[CT_TIME_BACKWARD],
+        .backward_comm_ns = ddp->stats.last[CT_TIME_COMM]};
     size_t room = sizeof stats.bucket_bytes / sizeof *stats.bucket_bytes;
 
     for (size_t b = 0; b < ddp->layout.bucket_count && b < room; b++)
         stats.bucket_bytes[b] = ddp->layout.buckets[b].bytes;
     return ct_sized_write(out, &stats, sizeof stats, "CTRUN_DDP_STATS_INIT", err);
+}
+
+int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_t size,
+                         struct ctrun_error *err)
+{
+    const struct ct_stats_facts facts = {.rank = ddp->rank,
+                                         .world_size = ddp->world_size,
+                                         .params = ddp->params,
+                                         .param_count = ddp->param_count,
+                                         .layout = &ddp->layout,
+                                         .options = &ddp->options,
+                                         .has_rebuilt = ddp->has_rebuilt,
+                                         .is_joining = ddp->join.is_on,
+                                         .is_device = ct_group_is_device(ddp->group)};
+    int rc = ct_stats_format(&ddp->stats, &facts, out, size);
+
+    return rc < 0 ? ct_fail(err, rc, "ddp: statistics: more than %zu bytes", size) : rc;
 }

@@ -695,6 +695,13 @@ struct ctrun_ddp_stats {
 CTRUN_API int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp,
                                   struct ctrun_ddp_stats *out, struct ctrun_error *err);
 
+/* The same and more as one line of JSON under the names that torch's DDP logging data have: parameters,
+ * options, buckets before and after the rebuild, the order in which gradients were ready, and times in
+ * ns with their means (avg_...) over all steps that synchronised. NUL-terminated; returns its length.
+ * -ENOSPC: out is too small; 4096 bytes do for some hundred parameters. Never blocks. */
+CTRUN_API int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_t size,
+                                   struct ctrun_error *err);
+
 /* ---- ZeRO-1: each rank keeps the optimizer's state of a share of the parameters ---------- */
 
 /* Rajbhandari, Rasley, Ruwase, He: "ZeRO: memory optimizations toward training trillion parameter

@@ -642,6 +642,38 @@ static size_t numel(const struct ctrun_param *param)
     return n;
 }
 
+/* The names and values of torch's DDP logging data for this network. */
+static void check_logging_data(const struct ctrun_ddp *ddp, int rank, int ranks)
+{
+    static const char *const of_all[] = {
+        "\"num_parameter_tensors\": 8, \"total_parameter_size_bytes\": 4799528",
+        "\"dtypes\": \"float\"",
+        "\"bucket_cap_bytes\": 26214400",
+        "\"find_unused_parameters\": 0",
+        "\"bucket_sizes\": \"4799528\", \"has_rebuilt_buckets\": 1",
+        "\"rebuilt_bucket_sizes\": \"4724264, 75264\"",
+        "\"rebuilt_per_bucket_param_indices\": \"7 6 5 4, 2 3 0 1\"",
+        ", \"forward_compute_time\": ",
+        ", \"avg_backward_compute_comm_overlap_time\": "};
+    char json[4096], own[100];
+    struct ctrun_error err;
+    int length;
+
+    CHECK_OK(length = ctrun_ddp_stats_json(ddp, json, sizeof json, &err));
+    CHECK(length == (int)strlen(json) && json[0] == '{' && json[length - 1] == '}');
+    for (size_t i = 0; i < sizeof of_all / sizeof *of_all; i++)
+        CHECK(strstr(json, of_all[i]));
+    CHECK(ct_format(own, sizeof own,
+                    "{\"world_size\": %d, \"rank\": %d, \"iteration\": 3", ranks,
+                    rank) > 0);
+    CHECK(strstr(json, own) == json);
+    CHECK(strstr(json, rank == 0 ? "_order_indices\": \"7, 6, 5, 4, 2, 3, 0, 1\""
+                                 : "_order_indices\": \"1, 0, 3, 2, 4, 5, 6, 7\""));
+    CHECK(ctrun_ddp_stats_json(ddp, json, (size_t)length, &err) == -ENOSPC);
+    CHECK(ctrun_ddp_stats_json(ddp, json, 0, &err) == -ENOSPC);
+    CHECK(ctrun_ddp_stats_json(ddp, json, (size_t)length + 1, &err) == length);
+}
+
 static void mnist_body(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -682,6 +714,7 @@ static void mnist_body(struct ctrun_group *group, void *context)
         CHECK(stats.bucket_bytes[0] == (i > 0 ? 4724264 : 4799528));
         CHECK(stats.bucket_bytes[1] == (i > 0 ? 75264 : 0));
     }
+    check_logging_data(ddp, rank, ranks);
     for (size_t p = 0; p < MNIST_PARAMS; p++)
         free(params[p].data);
     ctrun_ddp_destroy(ddp);
