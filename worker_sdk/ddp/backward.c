@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step: gradients become ready, buckets travel, and what comes of them. */
+#include <errno.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/comm.h"
+#include "worker_sdk/ddp/clip.h"
+#include "worker_sdk/ddp/reducer.h"
+
+/* Lets the last bucket tell all ranks that this step is wrong here, and why: the first reason counts. */
+static void raise_flag(struct ctrun_ddp *ddp, int code, const char *text)
+{
+    ddp->has_flag_up = true;
+    ddp->flag[0] = ddp->world_size == 1; /* there is no bucket that could tell */
+    if (ddp->report.code)
+        return;
+    ddp->report.code = code;
+    (void)ct_copy(ddp->report.text, sizeof ddp->report.text, text);
+}
+
+/* What hooks have left to do, once all works are done. */
+static int finish_hooks(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (size_t b = 0; rc == 0 && b < ddp->layout.bucket_count; b++) {
+        if (ddp->layout.buckets[b].is_hooked)
+            rc = ct_hook_finish(&ddp->hook, &ddp->layout, b, err);
+        ddp->layout.buckets[b].is_hooked = false;
+    }
+    return rc;
+}
+
+int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
+                             struct ctrun_error *err)
+{
+    int rc;
+
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
+    if (ddp->state == DDP_BACKWARD)
+        return ct_ddp_fail_unfinished(ddp, err);
+    if (ddp->state != DDP_FORWARD)
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "ddp: backward without forward: call ctrun_ddp_forward_begin() first");
+    if (used && (!ddp->options.find_unused || ddp->options.static_graph))
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: flags of used parameters need the option find_unused");
+    if ((rc = ct_ddp_look_back(ddp, err)) < 0)
+        return rc;
+    for (size_t s = 0; s < ddp->layout.slot_count; s++) {
+        struct ct_slot *slot = &ddp->layout.slots[s];
+
+        slot->is_ready = false;
+        slot->is_unused = used && !used[slot->param];
+        if (!ddp->has_graph)
+            slot->firings = 0;
+        else
+            slot->is_unused = slot->firings == 0;
+        slot->left = slot->firings;
+    }
+    for (size_t b = 0; b < ddp->layout.bucket_count; b++)
+        ddp->layout.buckets[b].pending = ddp->layout.plan.starts[b + 1] -
+                                         ddp->layout.plan.starts[b];
+    ddp->has_flag_up = false;
+    ddp->report = (struct ct_ddp_report){.code = 0};
+    ddp->next_bucket = 0;
+    if (!ddp->has_rebuilt && ddp->is_sync)
+        ddp->order_length = 0;
+    ddp->has_seen_grad = false;
+    ct_stats_begin_backward(&ddp->stats);
+    ddp->state = DDP_BACKWARD;
+    return 0;
+}
+
+/* A collective failed: takes back what runs, so that memory is ours again. */
+static int break_down(struct ctrun_ddp *ddp, int rc)
+{
+    (void)ct_ddp_wait(ddp, NULL); /* the first failure is known already */
+    ddp->state = DDP_BROKEN;
+    return rc;
+}
+
+/* As a hook does it. Beside a user's the flag travels by itself. */
+static int launch_hook(struct ctrun_ddp *ddp, size_t b, enum ctrun_op op,
+                       struct ctrun_error *err)
+{
+    struct ct_layout *layout = &ddp->layout;
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    int rc = ct_hook_start(&ddp->hook, ddp->group, layout, b, op, err);
+
+    layout->buckets[b].is_hooked = rc == 0;
+    if (rc < 0 || !ddp->hook.start || b < layout->bucket_count - 1)
+        return rc;
+    options.work = &ddp->hooked_flag_work;
+    return ctrun_all_reduce(ddp->group, layout->flag, layout->flag, 1,
+                            layout->buckets[b].dtype, CTRUN_SUM, &options, err);
+}
+
+/* The bucket's gradients over the ranks that have data: divided before the sum, as torch does it. */
+static void divide_by_active(const struct ctrun_ddp *ddp, size_t b)
+{
+    const struct ct_bucket_plan *plan = &ddp->layout.plan;
+
+    for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++)
+        ct_scale(&ddp->layout.slots[plan->members[i]], 1.0 / ddp->join.active);
+}
+
+static int launch_bucket(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err)
+{
+    bool by_active = ddp->join.is_on && ddp->join.options.divide_by_active &&
+                     !ddp->options.divide_by_caller && !ddp->hook.start;
+    enum ctrun_op op = ddp->options.divide_by_caller || by_active ? CTRUN_SUM
+                                                                  : CTRUN_AVG;
+    struct ct_layout *layout = &ddp->layout;
+    struct ct_bucket *bucket = &layout->buckets[b];
+    int rc = 0;
+
+    if (bucket->elements == 0 || (ddp->world_size == 1 && !ddp->hook.start))
+        return 0; /* one rank's average is its gradient */
+    if (by_active)
+        divide_by_active(ddp, b);
+    if (b == layout->bucket_count - 1)
+        rc = ct_layout_set_flag(layout, ddp->has_flag_up, ddp->stream, err);
+    if (rc == 0 && ct_hook_takes(&ddp->hook, bucket))
+        return launch_hook(ddp, b, op, err);
+    return rc < 0 ? rc
+                  : ct_group_all_reduce_start(ddp->group, bucket->data, bucket->data,
+                                              bucket->elements, bucket->dtype, op,
+                                              ddp->stream, &bucket->work, err);
+}
+
+/* Whether the ranks tell each other in this step who used what. */
+static bool has_map(const struct ctrun_ddp *ddp)
+{
+    return ddp->options.static_graph ? !ddp->has_graph : ddp->options.find_unused;
+}
+
+/* Starts every bucket that is complete and whose turn it is, then the map of who used what. */
+static int launch(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    struct ct_layout *layout = &ddp->layout;
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    int rc;
+
+    while (ddp->next_bucket < layout->bucket_count &&
+           layout->buckets[ddp->next_bucket].pending == 0) {
+        if (ddp->next_bucket == 0)
+            ddp->stats.comm_ns = ct_now_ns();
+        rc = launch_bucket(ddp, ddp->next_bucket++, err);
+        if (rc < 0)
+            return break_down(ddp, rc);
+    }
+    if (ddp->next_bucket < layout->bucket_count || !has_map(ddp) ||
+        ddp->world_size == 1 || ddp->used_work)
+        return 0;
+    options.work = &ddp->used_work;
+    rc = ctrun_all_reduce(ddp->group, ddp->used, ddp->used, layout->slot_count,
+                          CTRUN_I32, CTRUN_SUM, &options, err);
+    return rc < 0 ? break_down(ddp, rc) : 0;
+}
+
+int ct_ddp_mark_ready(struct ctrun_ddp *ddp, struct ct_slot *slot,
+                      struct ctrun_error *err)
+{
+    int rc = 0;
+
+    slot->is_ready = true;
+    if (!slot->is_present)
+        rc = ct_group_clear(ddp->group, slot->grad, slot->bytes, ddp->stream, err);
+    if (rc < 0)
+        return break_down(ddp, rc);
+    ddp->layout.buckets[slot->bucket].pending--;
+    return launch(ddp, err);
+}
+
+/* Parameters without gradient in this step take part with what they hold, zero if nothing. Its
+ * old value is kept: it comes back when no rank used the parameter. */
+static int mark_unused(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc;
+
+    for (size_t s = 0; s < ddp->layout.slot_count; s++) {
+        struct ct_slot *slot = &ddp->layout.slots[s];
+
+        if (!slot->is_unused || slot->is_ready)
+            continue;
+        if (slot->is_present && slot->bytes > 0) {
+            if (!slot->kept && !(slot->kept = ct_zalloc(slot->bytes)))
+                return ct_fail(err, break_down(ddp, -ENOMEM), "ddp: out of memory");
+            if ((rc = ct_group_copy(ddp->group, slot->kept, slot->grad, slot->bytes,
+                                    ddp->stream, err)) < 0)
+                return break_down(ddp, rc);
+        }
+        if ((rc = ct_ddp_mark_ready(ddp, slot, err)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int ready_check(const struct ctrun_ddp *ddp, size_t p, struct ctrun_error *err)
+{
+    if (p >= ddp->param_count || ddp->slot_of[p] == CT_NO_SLOT)
+        return ct_fail(err, -EINVAL, "ddp: there is no parameter %zu with a gradient",
+                       p);
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
+    if (ddp->state != DDP_BACKWARD)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: the gradient of parameter %zu (%s) is ready outside of a "
+                       "backward: call ctrun_ddp_backward_begin() first",
+                       p, ddp->params[p].name);
+    return 0;
+}
+
+static int fail_twice(const struct ctrun_ddp *ddp, size_t p, struct ctrun_error *err)
+{
+    return ct_fail(
+        err, CTRUN_E_USAGE,
+        "Expected to mark a variable ready only once. A parameter was used in "
+        "several passes, or one that was called unused got a gradient. "
+        "Parameter at index %zu with name %s has been marked as ready twice.",
+        p, ddp->params[p].name);
+}
+
+/* From now on gradients come on `stream`: the group waits for the one before, and for this one when a
+ * bucket is launched. */
+static int take_stream(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
+{
+    void *before = ddp->stream;
+    int rc;
+
+    if (!ct_group_is_device(ddp->group))
+        return stream ? ct_fail(err, CTRUN_E_USAGE,
+                                "ddp: a stream, but the group is one of the host")
+                      : 0;
+    ddp->stream = stream;
+    if (!ddp->has_seen_grad || before == stream)
+        return 0;
+    rc = ct_group_clear(ddp->group, NULL, 0, before, err);
+    return rc < 0 ? break_down(ddp, rc) : 0;
+}
+
+static int fail_graph(const struct ctrun_ddp *ddp, size_t p, struct ctrun_error *err)
+{
+    return ct_fail(err, CTRUN_E_USAGE,
+                   "Your training graph has changed in this iteration, e.g., one "
+                   "parameter is unused in first iteration, but then got used in the "
+                   "second iteration. this is not compatible with static_graph set to "
+                   "True. It is the parameter at index %zu with name %s.",
+                   p, ddp->params[p].name);
+}
+
+/* Static graph: 1 when the gradient is complete, 0 when it is not yet. The first step only counts. */
+static int count_firing(struct ctrun_ddp *ddp, struct ct_slot *slot,
+                        struct ctrun_error *err)
+{
+    if (!ddp->has_graph) {
+        slot->firings++;
+        return 0;
+    }
+    if (slot->left == 0)
+        return fail_graph(ddp, slot->param, err);
+    return --slot->left == 0;
+}
+
+static void tell_not_finite(struct ctrun_ddp *ddp, size_t p)
+{
+    char text[CT_DDP_REPORT_BYTES];
+
+    (void)ct_format(text, sizeof text, "%zu '%.64s'", p, ddp->params[p].name);
+    raise_flag(ddp, CTRUN_E_DIVERGED, text);
+}
+
+int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
+                         struct ctrun_error *err)
+{
+    struct ct_slot *slot;
+    int rc, is_complete = 1;
+
+    if ((rc = ready_check(ddp, p, err)) < 0 || (rc = take_stream(ddp, stream, err)) < 0)
+        return rc;
+    slot = &ddp->layout.slots[ddp->slot_of[p]];
+    if (ddp->is_sync && ddp->options.static_graph)
+        is_complete = rc = count_firing(ddp, slot, err);
+    else if (ddp->is_sync && (slot->is_ready || slot->is_unused))
+        rc = fail_twice(ddp, p, err);
+    if (rc < 0)
+        return rc;
+    if (has_map(ddp))
+        ddp->used[ddp->slot_of[p]] = 1;
+    slot->is_present = true;
+    if (!ddp->is_sync)
+        return 0;
+    ct_stats_on_ready(&ddp->stats, &ddp->layout, ddp->slot_of[p]);
+    if (ddp->options.check_finite && !ct_is_finite(slot))
+        tell_not_finite(ddp, p);
+    if (!is_complete)
+        return 0;
+    if (!ddp->has_seen_grad && (rc = mark_unused(ddp, err)) < 0)
+        return rc;
+    ddp->has_seen_grad = true;
+    if (!ddp->has_rebuilt)
+        ddp->order[ddp->order_length++] = ddp->slot_of[p];
+    return ct_ddp_mark_ready(ddp, slot, err);
+}
+
+/* Static graph, first step: every gradient has come, and all buckets go. Later on: those that never
+ * get one are the last in the order. */
+static int finish_graph(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc;
+
+    for (size_t s = 0; s < ddp->layout.slot_count && !ddp->has_graph; s++)
+        ddp->layout.slots[s].is_unused = ddp->layout.slots[s].firings == 0;
+    if ((rc = mark_unused(ddp, err)) < 0)
+        return rc;
+    for (size_t s = 0; s < ddp->layout.slot_count; s++) {
+        struct ct_slot *slot = &ddp->layout.slots[s];
+
+        if (!ddp->has_graph && !slot->is_ready &&
+            (rc = ct_ddp_mark_ready(ddp, slot, err)) < 0)
+            return rc;
+        if (ddp->has_graph && !ddp->has_rebuilt && slot->is_unused)
+            ddp->order[ddp->order_length++] = s;
+    }
+    return 0;
+}
+
+/* Completes the buckets in spite of missing gradients, with the flag up: nobody hangs, and all
+ * ranks learn that this step is wrong. */
+static int complete(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc;
+    char missing[CT_DDP_REPORT_BYTES];
+
+    ct_ddp_list_missing(ddp, missing, sizeof missing);
+    if (!missing[0])
+        return 0;
+    raise_flag(ddp, CTRUN_E_USAGE, missing);
+    for (size_t s = 0; s < ddp->layout.slot_count; s++)
+        if (!ddp->layout.slots[s].is_ready &&
+            (rc = ct_ddp_mark_ready(ddp, &ddp->layout.slots[s], err)) < 0)
+            return rc;
+    return 0;
+}
+
+/* After the reductions: what nobody used is as it was, everything else is present. */
+static int settle(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (size_t s = 0; s < ddp->layout.slot_count; s++) {
+        struct ct_slot *slot = &ddp->layout.slots[s];
+        bool is_used = has_map(ddp)                ? ddp->used[s] != 0
+                       : ddp->options.static_graph ? ddp->was_used[s]
+                                                   : true;
+
+        if (is_used)
+            slot->is_present = true;
+        else if (rc == 0 && slot->is_present && slot->is_unused && slot->kept)
+            rc = ct_group_copy(ddp->group, slot->grad, slot->kept, slot->bytes,
+                               ddp->stream, err);
+        ddp->was_used[s] = is_used;
+        ddp->used[s] = 0;
+    }
+    return rc;
+}
+
+/* Waits for the step on the host: its result is known when backward_end() returns. */
+static int finish_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    const struct ct_layout *layout = &ddp->layout;
+    int rc = ct_ddp_wait(ddp, err);
+
+    ct_stats_end_step(&ddp->stats, true);
+    if (rc == 0)
+        rc = finish_hooks(ddp, err);
+    if (rc == 0)
+        rc = settle(ddp, err);
+    if (rc == 0 && ddp->world_size > 1)
+        rc = ct_group_copy(ddp->group, ddp->flag, layout->flag,
+                           ct_layout_flag_bytes(layout), ddp->stream, err);
+    if (rc < 0) {
+        ddp->state = DDP_BROKEN;
+        return rc;
+    }
+    return ct_ddp_check_flag(ddp, err);
+}
+
+/* Lets `stream` wait for the step instead of the host. */
+static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
+{
+    struct ct_layout *layout = &ddp->layout;
+    int rc = 0;
+
+    for (size_t b = 0; rc == 0 && b < layout->bucket_count; b++) {
+        struct ctrun_work *work = layout->buckets[b].work;
+
+        layout->buckets[b].work = NULL;
+        if (work)
+            rc = ct_work_let_go(work, err);
+    }
+    if (rc == 0)
+        rc = settle(ddp, err);
+    ct_stats_end_step(&ddp->stats, false);
+    if (rc == 0)
+        rc = ct_group_hold_back(ddp->group, stream, err);
+    if (rc == 0)
+        rc = ct_group_fetch_start(ddp->group, ddp->flag, layout->flag,
+                                  ct_layout_flag_bytes(layout), &ddp->flag_work, err);
+    return rc < 0 ? break_down(ddp, rc) : 0;
+}
+
+int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
+{
+    int rc;
+
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
+    if (ddp->state != DDP_BACKWARD)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: the end of a backward that has not begun: call "
+                       "ctrun_ddp_backward_begin() first");
+    if ((rc = take_stream(ddp, stream, err)) < 0)
+        return rc;
+    if (!ddp->is_sync) {
+        ddp->state = DDP_IDLE;
+        return 0;
+    }
+    rc = ddp->options.static_graph ? finish_graph(ddp, err) : mark_unused(ddp, err);
+    if (rc < 0 || (rc = complete(ddp, err)) < 0)
+        return rc;
+    ddp->state = DDP_IDLE;
+    if (!has_map(ddp) && ddp->world_size > 1 && ct_group_is_device(ddp->group))
+        return leave_step(ddp, stream, err);
+    rc = finish_step(ddp, err);
+    ddp->has_graph = ddp->options.static_graph && (ddp->has_graph || rc == 0);
+    return rc;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What can be asked of a reducer between steps. */
+#include <errno.h>
+
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+#include "worker_sdk/comm/comm.h"
+#include "worker_sdk/ddp/clip.h"
+#include "worker_sdk/ddp/reducer.h"
+#include "worker_sdk/ddp/replicas.h"
+
+int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (size_t s = 0; rc == 0 && s < ddp->layout.slot_count; s++) {
+        struct ct_slot *slot = &ddp->layout.slots[s];
+
+        rc = ct_group_clear(ddp->group, slot->grad, slot->bytes, stream, err);
+        slot->is_present = false;
+    }
+    return rc < 0 ? rc : ct_group_hold_back(ddp->group, stream, err);
+}
+
+int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm, double *norm,
+                             struct ctrun_error *err)
+{
+    double found;
+    long bad;
+
+    if (!(max_norm > 0))
+        return ct_fail(err, -EINVAL, "ddp: clip to a norm of %g: more than 0",
+                       max_norm);
+    if (ct_group_is_device(ddp->group))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: clipping needs a group of the host");
+    if (ddp->state != DDP_IDLE)
+        return ct_fail(err, CTRUN_E_USAGE, "ddp: clipping comes after backward_end");
+    if ((bad = ct_clip(&ddp->layout, max_norm, &found)) >= 0) {
+        size_t p = ddp->layout.slots[bad].param;
+        return ct_fail(err, CTRUN_E_DIVERGED,
+                       "ddp: the gradient of parameter %zu '%s' is not finite", p,
+                       ddp->params[p].name);
+    }
+    if (norm)
+        *norm = found;
+    return 0;
+}
+
+int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc;
+
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
+    if (ddp->state == DDP_BACKWARD)
+        return ct_ddp_fail_unfinished(ddp, err);
+    if (ct_group_is_device(ddp->group))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: comparing replicas needs a group of the host");
+    rc = ct_ddp_compare_replicas(ddp->group, ddp->params, ddp->param_count, err);
+    if (rc < 0 && rc != CTRUN_E_MISMATCH && rc != -ENOMEM)
+        ddp->state = DDP_BROKEN;
+    return rc;
+}
+
+bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p)
+{
+    if (p >= ddp->param_count || ddp->slot_of[p] == CT_NO_SLOT)
+        return false;
+    return !(ddp->options.find_unused || ddp->options.static_graph) ||
+           ddp->was_used[ddp->slot_of[p]];
+}
+
+int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp, struct ctrun_ddp_stats *out,
+                        struct ctrun_error *err)
+{
+    struct ctrun_ddp_stats stats = {
+        .iterations = ddp->stats.iterations,
+        .has_rebuilt_buckets = ddp->has_rebuilt,
+        .bucket_count = ddp->layout.bucket_count,
+        .backward_compute_ns = ddp->stats.last[CT_TIME_BACKWARD],
+        .backward_comm_ns = ddp->stats.last[CT_TIME_COMM]};
+    size_t room = sizeof stats.bucket_bytes / sizeof *stats.bucket_bytes;
+
+    for (size_t b = 0; b < ddp->layout.bucket_count && b < room; b++)
+        stats.bucket_bytes[b] = ddp->layout.buckets[b].bytes;
+    return ct_sized_write(out, &stats, sizeof stats, "CTRUN_DDP_STATS_INIT", err);
+}
+
+int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_t size,
+                         struct ctrun_error *err)
+{
+    const struct ct_stats_facts facts = {.rank = ddp->rank,
+                                         .world_size = ddp->world_size,
+                                         .params = ddp->params,
+                                         .param_count = ddp->param_count,
+                                         .layout = &ddp->layout,
+                                         .options = &ddp->options,
+                                         .has_rebuilt = ddp->has_rebuilt,
+                                         .is_joining = ddp->join.is_on,
+                                         .is_device = ct_group_is_device(ddp->group)};
+    int rc = ct_stats_format(&ddp->stats, &facts, out, size);
+
+    return rc < 0 ? ct_fail(err, rc, "ddp: statistics: more than %zu bytes", size) : rc;
+}

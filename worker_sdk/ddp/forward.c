@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What comes before a step, and what every part of it asks. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/comm.h"
+#include "worker_sdk/ddp/reducer.h"
+#include "worker_sdk/ddp/sync.h"
+
+/* Takes back every running reduction; the first failure is the result. */
+int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    struct ctrun_work **const works[] = {&ddp->used_work, &ddp->hooked_flag_work,
+                                         &ddp->flag_work};
+    int rc = 0;
+
+    for (size_t b = 0; b < ddp->layout.bucket_count; b++) {
+        struct ctrun_work *work = ddp->layout.buckets[b].work;
+        int one = work ? ctrun_work_wait(work, rc == 0 ? err : NULL) : 0;
+
+        ddp->layout.buckets[b].work = NULL;
+        rc = rc < 0 ? rc : one;
+    }
+    for (size_t w = 0; w < sizeof works / sizeof *works; w++) {
+        int one = *works[w] ? ctrun_work_wait(*works[w], rc == 0 ? err : NULL) : 0;
+
+        *works[w] = NULL;
+        rc = rc < 0 ? rc : one;
+    }
+    return rc;
+}
+
+void *ctrun_ddp_grad(struct ctrun_ddp *ddp, size_t p)
+{
+    if (p >= ddp->param_count || ddp->slot_of[p] == CT_NO_SLOT)
+        return NULL;
+    return ddp->layout.slots[ddp->slot_of[p]].grad;
+}
+
+/* The slots without gradient so far: "1 (b), 4 (fc.bias)". */
+void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size)
+{
+    int used = 0;
+
+    text[0] = '\0';
+    for (size_t s = 0; s < ddp->layout.slot_count && used >= 0; s++) {
+        const struct ct_slot *slot = &ddp->layout.slots[s];
+        int more;
+
+        if (slot->is_ready)
+            continue;
+        more = ct_format(text + used, size - (size_t)used, "%s%zu (%s)",
+                         used ? ", " : "", slot->param, ddp->params[slot->param].name);
+        used = more < 0 ? more : used + more;
+    }
+}
+
+int ct_ddp_fail_unfinished(const struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    char missing[CT_DDP_REPORT_BYTES];
+
+    ct_ddp_list_missing(ddp, missing, sizeof missing);
+    return ct_fail(
+        err, CTRUN_E_USAGE,
+        "Expected to have finished reduction in the prior iteration before "
+        "starting a new one. Its backward has begun, but not ended: call "
+        "ctrun_ddp_backward_end(). Parameter indices which did not receive grad "
+        "for rank %d: %s",
+        ddp->rank, missing);
+}
+
+int ct_ddp_fail_broken(struct ctrun_error *err)
+{
+    return ct_fail(
+        err, CTRUN_E_ABORTED,
+        "ddp: a reduction failed before: destroy this object and close its group");
+}
+
+/* Rank 0's assignment for everyone: members, number of buckets, sizes, as int32. */
+static int share_plan(struct ctrun_ddp *ddp, struct ct_bucket_plan *plan,
+                      struct ctrun_error *err)
+{
+    size_t n = ddp->layout.slot_count;
+    int32_t *words = ct_zalloc_array(2 * n + 1, sizeof *words);
+    struct ct_bucket_plan adopted;
+    int rc;
+
+    if (!words)
+        return ct_fail(err, -ENOMEM, "ddp: out of memory");
+    for (size_t i = 0; i < n; i++)
+        words[i] = (int32_t)plan->members[i];
+    words[n] = (int32_t)plan->count;
+    for (size_t b = 0; b < plan->count; b++)
+        words[n + 1 + b] = (int32_t)(plan->starts[b + 1] - plan->starts[b]);
+    rc = ctrun_broadcast(ddp->group, words, words, 2 * n + 1, CTRUN_I32, 0, NULL, err);
+    if (rc == 0 && (rc = ct_bucket_plan_import(&adopted, words, n, words + n + 1,
+                                               (size_t)words[n])) < 0)
+        ct_fail(err, rc, "ddp: rank 0 sent an impossible bucket assignment");
+    free(words);
+    if (rc < 0)
+        return rc;
+    ct_bucket_plan_deinit(plan);
+    *plan = adopted;
+    return 0;
+}
+
+static bool flag_came_up(const struct ctrun_ddp *ddp)
+{
+    static const uint8_t zero[CT_FLAG_BYTES] = {0};
+
+    return memcmp(ddp->flag, zero, ct_layout_flag_bytes(&ddp->layout)) != 0;
+}
+
+/* After the reductions of a step: collective when something was wrong anywhere. */
+int ct_ddp_check_flag(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    if (!flag_came_up(ddp))
+        return 0;
+    memset(ddp->flag, 0, sizeof ddp->flag);
+    ddp->order_length = 0; /* not the order of a good step */
+    return ct_ddp_tell(ddp->group, &ddp->report, err);
+}
+
+/* How the last step ended, where backward_end() did not wait for it. */
+int ct_ddp_look_back(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc = ct_ddp_wait(ddp, err);
+
+    if (rc < 0)
+        ddp->state = DDP_BROKEN;
+    return rc < 0 ? rc : ct_ddp_check_flag(ddp, err);
+}
+
+static int rebuild(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    const uint64_t limits[] = {ddp->options.first_bucket_bytes,
+                               ddp->options.bucket_cap_bytes};
+    struct ct_bucket_plan plan;
+    int rc = ct_layout_assign(&ddp->layout, &plan, ddp->order, limits, 2);
+
+    if (rc == 0 && ddp->world_size > 1 && (rc = share_plan(ddp, &plan, err)) < 0) {
+        ct_bucket_plan_deinit(&plan);
+        return rc;
+    }
+    if (rc < 0)
+        return ct_fail(err, rc, "ddp: out of memory");
+    if ((rc = ct_layout_place(&ddp->layout, &plan, ddp->stream, err)) < 0)
+        return rc;
+    ddp->has_rebuilt = true;
+    ct_info("ddp buckets rebuilt count=%zu", ddp->layout.bucket_count);
+    return 0;
+}
+
+static int announce(struct ctrun_ddp *ddp, enum ct_turn turn, struct ctrun_error *err)
+{
+    int rc = ct_join_announce(&ddp->join, ddp->group, turn, err);
+
+    if (rc == CTRUN_E_MISMATCH)
+        ct_join_end(&ddp->join); /* for all ranks; each goes on as it likes */
+    else if (rc < 0)
+        ddp->state = DDP_BROKEN;
+    return rc;
+}
+
+/* What all ranks do together before a forward, those that have no data left as well. */
+int ct_ddp_begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
+                         struct ctrun_error *err)
+{
+    int root = 0;
+    int rc;
+
+    if (ddp->join.is_on) {
+        if ((rc = announce(ddp, turn, err)) < 0 || ddp->join.active == 0)
+            return rc;
+        root = ddp->join.last;
+        turn = ddp->join.is_sync ? CT_TURN_SYNC : CT_TURN_LOCAL;
+    }
+    if (!ddp->has_rebuilt && (rc = ct_ddp_look_back(ddp, err)) < 0)
+        return rc;
+    if (!ddp->has_rebuilt && (!ddp->options.find_unused || ddp->options.static_graph) &&
+        ddp->order_length == ddp->layout.slot_count && (rc = rebuild(ddp, err)) < 0) {
+        ddp->state = DDP_BROKEN;
+        return rc;
+    }
+    if (!ddp->was_local && (rc = ct_ddp_sync(ddp->group, ddp->buffers,
+                                             ddp->buffer_count, root, err)) < 0) {
+        ddp->state = DDP_BROKEN;
+        return rc;
+    }
+    ddp->is_sync = turn == CT_TURN_SYNC;
+    ddp->was_local = !ddp->is_sync;
+    ddp->stats.forward_ns = ct_now_ns();
+    ddp->state = DDP_FORWARD;
+    return 0;
+}
+
+int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc;
+
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
+    if (ddp->state == DDP_BACKWARD)
+        return ct_ddp_fail_unfinished(ddp, err);
+    rc = ct_ddp_begin_forward(ddp, ddp->is_no_sync ? CT_TURN_LOCAL : CT_TURN_SYNC, err);
+    if (rc == 0)
+        ddp->stats.iterations += ddp->is_sync;
+    return rc;
+}
+
+void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on)
+{
+    ddp->is_no_sync = on;
+}

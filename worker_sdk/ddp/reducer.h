@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gradient reducer: PyTorch's DistributedDataParallel without autograd.
+ *
+ *     IDLE ──forward_begin──> FORWARD ──backward_begin──> BACKWARD ──backward_end──> IDLE
+ *       any ──a collective failed──> BROKEN: the group is dead, destroy both
+ *
+ * A gradient that is ready counts down its bucket; buckets whose gradients are all there are
+ * launched in order, 0, 1, 2, ..., so that all ranks reduce the same things whatever the order
+ * in which theirs were ready. The reductions run while backward goes on.
+ *
+ * On a group of a device nothing waits for the device in a step: the reductions come behind the
+ * kernels that make the gradients, and the caller's stream behind the reductions. How a step ended,
+ * the flag of layout.h included, is looked at when the next backward begins: the device has that
+ * step's forward to do meanwhile. After the first
+ * backward that synchronised, the buckets are rebuilt once, in the order in which rank 0's
+ * gradients were ready. */
+#ifndef CT_DDP_REDUCER_H
+#define CT_DDP_REDUCER_H
+
+#include "worker_sdk/ddp/hook.h"
+#include "worker_sdk/ddp/join.h"
+#include "worker_sdk/ddp/layout.h"
+#include "worker_sdk/ddp/stats.h"
+#include "worker_sdk/ddp/verify.h"
+
+enum ddp_state {
+    DDP_IDLE,
+    DDP_FORWARD,
+    DDP_BACKWARD,
+    DDP_BROKEN
+};
+
+#define CT_NO_SLOT SIZE_MAX
+
+struct ctrun_ddp {
+    struct ctrun_group *group; /* kept */
+    struct ctrun_ddp_options options;
+    struct ctrun_powersgd_options powersgd; /* options.powersgd, if it is given */
+    int rank;
+    int world_size;
+    struct ctrun_param *params; /* owned copy of the list */
+    size_t param_count;
+    size_t *slot_of; /* owned; by parameter, CT_NO_SLOT: it has no gradient */
+    struct ctrun_param *buffers; /* owned; those of params that forward sends round */
+    size_t buffer_count;
+    struct ct_layout layout;
+    struct ct_hook hook;
+    struct ct_join join;
+    enum ddp_state state;
+    bool is_no_sync;    /* asked for, from the next forward on */
+    bool is_sync;       /* this step synchronises */
+    bool was_local;     /* the forward before did not */
+    bool has_seen_grad; /* in this backward */
+    bool has_rebuilt;
+    bool has_graph;     /* static graph: the first step has shown it */
+    size_t next_bucket; /* the first that was not launched in this backward */
+    size_t *order;      /* owned; slots as they became ready in this backward */
+    size_t order_length;
+    int32_t *used; /* owned; find_unused: by slot, who used it, then how many did */
+    struct ctrun_work *used_work;
+    struct ctrun_work
+        *hooked_flag_work; /* the flag travels by itself beside a user's hook */
+    /* The flag: whether ours is up, and what came of all of them. */
+    bool has_flag_up;
+    struct ct_ddp_report report; /* why it is up */
+    uint8_t flag[CT_FLAG_BYTES];
+    struct ctrun_work *flag_work; /* a device's step that was not looked at yet */
+    void *stream;                 /* the last one that a gradient came on */
+    bool *
+        was_used; /* owned; find_unused: by slot, in the last step; static graph: in the first */
+    struct ct_stats stats;
+};
+
+/* Takes back every running reduction; the first failure is the result. */
+int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err);
+/* The slots without gradient so far: "1 (b), 4 (fc.bias)". */
+void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size);
+/* The sentences of calls that come too early, and too late. */
+int ct_ddp_fail_unfinished(const struct ctrun_ddp *ddp, struct ctrun_error *err);
+int ct_ddp_fail_broken(struct ctrun_error *err);
+/* After the reductions of a step: collective when something was wrong anywhere. */
+int ct_ddp_check_flag(struct ctrun_ddp *ddp, struct ctrun_error *err);
+/* How the last step ended, where backward_end() did not wait for it. */
+int ct_ddp_look_back(struct ctrun_ddp *ddp, struct ctrun_error *err);
+/* What all ranks do together before a forward, those that have no data left as well. */
+int ct_ddp_begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
+                         struct ctrun_error *err);
+/* The slot's gradient is complete, or zero where it holds none: starts what waited for it. */
+int ct_ddp_mark_ready(struct ctrun_ddp *ddp, struct ct_slot *slot,
+                      struct ctrun_error *err);
+
+#endif

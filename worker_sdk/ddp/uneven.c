@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps of ranks that have no data left. */
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/comm/comm.h"
+#include "worker_sdk/ddp/reducer.h"
+#include "worker_sdk/ddp/sync.h"
+
+int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
+                         const struct ctrun_join_options *options,
+                         struct ctrun_error *err)
+{
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
+    if (ddp->state == DDP_BACKWARD)
+        return ct_ddp_fail_unfinished(ddp, err);
+    if (ddp->join.is_on)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: join: call ctrun_ddp_join_end() for the one before");
+    if (ct_group_is_device(ddp->group) || ddp->options.static_graph)
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: join needs a group of the host, and no static_graph");
+    return ct_join_begin(&ddp->join, ddp->group, options, err);
+}
+
+/* A step of those who have data, with zeros. */
+static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    if (!ddp->is_sync) {
+        ddp->state = DDP_IDLE;
+        return 0;
+    }
+    for (size_t s = 0; s < ddp->layout.slot_count; s++) {
+        ddp->layout.slots[s].is_present = false; /* also what no_sync left here */
+        ddp->used[s] = 0;
+    }
+    rc = ctrun_ddp_backward_begin(ddp, NULL, err);
+    for (size_t s = 0; rc == 0 && s < ddp->layout.slot_count; s++) {
+        if (!ddp->has_rebuilt)
+            ddp->order[ddp->order_length++] = s;
+        rc = ct_ddp_mark_ready(ddp, &ddp->layout.slots[s], err);
+    }
+    if (rc == 0)
+        rc = ctrun_ddp_backward_end(ddp, NULL, err);
+    /* Who forgot a gradient may go on: so do we. */
+    if (rc == CTRUN_E_USAGE)
+        return 0;
+    if (rc == 0 && ddp->join.options.on_step)
+        rc = ddp->join.options.on_step(ddp->join.options.context, err);
+    return rc < 0 ? rc : 0;
+}
+
+int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc;
+
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
+    if (ddp->state == DDP_BACKWARD)
+        return ct_ddp_fail_unfinished(ddp, err);
+    if (!ddp->join.is_on)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: the end of a join that has not begun, or that "
+                       "forward_begin has ended: call ctrun_ddp_join_begin() first");
+    while ((rc = ct_ddp_begin_forward(ddp, CT_TURN_JOINED, err)) == 0 &&
+           ddp->join.active > 0)
+        if ((rc = shadow_step(ddp, err)) < 0)
+            break;
+    if (rc == 0 && (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count,
+                                     ddp->join.last, err)) < 0)
+        ddp->state = DDP_BROKEN;
+    ct_join_end(&ddp->join);
+    return rc;
+}
