@@ -300,6 +300,8 @@ static float grad(const struct pair *pair, size_t p)
     return fetch(pair, ctrun_ddp_grad(pair->ddp, p));
 }
 
+static bool with_static_graph; /* in objects to come */
+
 /* Goes as far as it can; its error is that of the first call that failed. */
 static int open_pair(struct pair *pair, int rank, bool find_unused,
                      struct ctrun_error *err)
@@ -319,6 +321,7 @@ static int open_pair(struct pair *pair, int rank, bool find_unused,
         params[p].data = pair->values[p];
     }
     options.find_unused = find_unused;
+    options.static_graph = with_static_graph;
     if ((rc = ct_group_open(&pair->group, &place, &nccl, err)) < 0)
         return rc;
     return ctrun_ddp_create(&pair->ddp, pair->group, params, BOTH, &options, err);
@@ -440,6 +443,35 @@ static void unused_parameters_average_over_all_ranks(void **state)
 {
     (void)state;
     run_ranks(use_some);
+}
+
+/* b gets a gradient on rank 0 alone. */
+static int keep_graph(int rank, void *context)
+{
+    struct ctrun_error err;
+    struct pair pair;
+
+    (void)context;
+    with_static_graph = true;
+    CHECK_OK(open_pair(&pair, rank, false, &err));
+    for (int i = 0; i < 5; i++) { /* the first waits for the device, others do not */
+        CHECK_OK(ctrun_ddp_zero_grad(pair.ddp, pair.stream, &err));
+        CHECK_OK(step(&pair, (float)rank + 1, rank ? "a" : "ab", NULL, &err));
+        CHECK(grad(&pair, A) == 1.5f && grad(&pair, B) == 0.5f);
+        CHECK(ctrun_ddp_grad_is_used(pair.ddp, B));
+    }
+    CHECK_OK(step(&pair, 1, rank ? "a" : "b", NULL, &err));
+    CHECK(ctrun_ddp_forward_begin(pair.ddp, &err) == 0); /* told by the backward */
+    CHECK(ctrun_ddp_backward_begin(pair.ddp, NULL, &err) == CTRUN_E_USAGE);
+    CHECK(strstr(err.text, "for rank 0: 0 (a)"));
+    close_pair(&pair);
+    return 0;
+}
+
+static void a_static_graph_waits_for_the_device_once(void **state)
+{
+    (void)state;
+    run_ranks(keep_graph);
 }
 
 static int forget(int rank, void *context)
@@ -649,6 +681,7 @@ int main(void)
         cmocka_unit_test_setup(a_step_never_waits_for_the_device, begin),
         cmocka_unit_test_setup(gradients_accumulate_and_move_with_the_rebuild, begin),
         cmocka_unit_test_setup(unused_parameters_average_over_all_ranks, begin),
+        cmocka_unit_test_setup(a_static_graph_waits_for_the_device_once, begin),
         cmocka_unit_test_setup(
             a_forgotten_gradient_is_told_to_every_rank_by_the_next_step, begin),
         cmocka_unit_test_setup(a_lost_rank_ends_the_kernels_that_wait_for_it, begin),
