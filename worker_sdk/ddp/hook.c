@@ -2,7 +2,9 @@
 #include "worker_sdk/ddp/hook.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/half.h"
 #include "worker_sdk/comm/comm.h"
@@ -41,6 +43,9 @@ int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
                              .half = options->reduce_dtype};
     if ((rc = options_check(options, as_half, group, err)) < 0)
         return rc;
+    if (hook->start &&
+        !(hook->slices = ct_zalloc_array(layout->slot_count, sizeof *hook->slices)))
+        return ct_fail(err, -ENOMEM, "ddp: out of memory");
     if (options->powersgd)
         return ct_powersgd_init(&hook->powersgd, group, layout, params,
                                 options->powersgd, err);
@@ -54,6 +59,8 @@ int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
 void ct_hook_deinit(struct ct_hook *hook)
 {
     ct_powersgd_deinit(&hook->powersgd);
+    free(hook->slices);
+    hook->slices = NULL;
 }
 
 bool ct_hook_takes(const struct ct_hook *hook, const struct ct_bucket *bucket)
@@ -95,29 +102,43 @@ static void widen(const struct ct_hook *hook, float *to, const uint16_t *from,
 /* ---- All --------------------------------------------------------------------------------- */
 
 /* What the user sees of a bucket: all but the flag. */
-static struct ctrun_bucket describe(const struct ct_layout *layout, size_t b)
+static struct ctrun_bucket describe(struct ct_hook *hook,
+                                    const struct ct_layout *layout, size_t b)
 {
     const struct ct_bucket *bucket = &layout->buckets[b];
+    const struct ct_bucket_plan *plan = &layout->plan;
+    const size_t element = ctrun_dtype_size(bucket->dtype);
     bool is_last = b == layout->bucket_count - 1;
 
+    for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++) {
+        const struct ct_slot *slot = &layout->slots[plan->members[i]];
+
+        hook->slices[i - plan->starts[b]] = (struct ctrun_slice){
+            .param = slot->param,
+            .offset = (size_t)(slot->grad - bucket->data) / element,
+            .elements = slot->bytes / element};
+    }
     return (struct ctrun_bucket){.size = sizeof(struct ctrun_bucket),
                                  .index = b,
                                  .count = layout->bucket_count,
                                  .data = bucket->data,
                                  .elements = bucket->elements - is_last,
-                                 .dtype = bucket->dtype};
+                                 .dtype = bucket->dtype,
+                                 .slices = hook->slices,
+                                 .slice_count = plan->starts[b + 1] - plan->starts[b]};
 }
 
 int ct_hook_start(struct ct_hook *hook, struct ctrun_group *group,
                   struct ct_layout *layout, size_t b, enum ctrun_op op,
                   struct ctrun_error *err)
 {
-    struct ctrun_bucket public = describe(layout, b);
     struct ct_bucket *bucket = &layout->buckets[b];
+    struct ctrun_bucket public;
     uint16_t *halves;
     int rc;
 
     if (hook->start) {
+        public = describe(hook, layout, b);
         rc = hook->start(hook->context, group, &public, &bucket->work, err);
         return rc < 0 ? rc : 0;
     }
@@ -132,7 +153,7 @@ int ct_hook_start(struct ct_hook *hook, struct ctrun_group *group,
 int ct_hook_finish(struct ct_hook *hook, struct ct_layout *layout, size_t b,
                    struct ctrun_error *err)
 {
-    struct ctrun_bucket public = describe(layout, b);
+    struct ctrun_bucket public;
     const struct ct_bucket *bucket = &layout->buckets[b];
     int rc = 0;
 
@@ -141,7 +162,9 @@ int ct_hook_finish(struct ct_hook *hook, struct ct_layout *layout, size_t b,
     else if (!hook->start)
         widen(hook, (void *)bucket->data, halves_of(hook, layout, bucket),
               bucket->elements);
-    else if (hook->done)
+    else if (hook->done) {
+        public = describe(hook, layout, b);
         rc = hook->done(hook->context, &public, err);
+    }
     return rc < 0 ? rc : 0;
 }

@@ -13,6 +13,8 @@ struct ct_hook {
     void *context;
     enum ctrun_dtype half; /* F16, BF16; else all travels in its own type */
     uint8_t *halves;       /* the group's; half the bytes of the layout's arena */
+    struct ctrun_slice
+        *slices; /* owned; of the bucket that a hook of the user's looks at */
     struct ct_powersgd powersgd;
 };
 

@@ -34,7 +34,8 @@
  *   - Structs that you fill, and those that are filled for you, begin with their size and have an
  *     _INIT: they grow at the end, and a program and a library of different age work together.
  *     Entries of one array all have the same size. A member that the library does not know yet
- *     has no effect. ctrun_error and ctrun_metadata stay as they are. */
+ *     has no effect. ctrun_error, ctrun_metadata and ctrun_slice
+ *     stay as they are. */
 #ifndef CTRUN_H
 #define CTRUN_H
 
@@ -520,6 +521,11 @@ struct ctrun_param {
 
 /* What a hook gets: a bucket's gradients, one after the other with zeros between, up to 255 bytes of
  * them. Borrowed for the call; data until the next forward. */
+struct ctrun_slice { /* one parameter's gradient; stays as it is */
+    size_t param;    /* index in the list */
+    size_t offset;   /* elements from the bucket's beginning */
+    size_t elements;
+};
 struct ctrun_bucket {
     size_t size;
     size_t index; /* in the order in which buckets start, the same on all ranks */
@@ -527,6 +533,8 @@ struct ctrun_bucket {
     void *data;
     size_t elements;
     enum ctrun_dtype dtype;
+    const struct ctrun_slice *slices; /* by offset; borrowed for the call */
+    size_t slice_count;
 };
 /* Takes the place of a bucket's average, division included: starts one call on the group in the background and
  * leaves it in *work, or does all there is to do and leaves *work NULL. Called on all ranks in the same

@@ -105,6 +105,25 @@ struct seen {
     size_t started, done, elements;
 };
 
+/* The gradients are where the slices say, and each is what step() made it. */
+static void check_slices(const struct ctrun_bucket *bucket)
+{
+    static const size_t lengths[] = {WIDE, 1};
+    size_t end = 0;
+
+    CHECK(bucket->slice_count == 2);
+    for (size_t i = 0; i < bucket->slice_count; i++) {
+        const struct ctrun_slice *slice = &bucket->slices[i];
+        const float *data = bucket->data;
+
+        CHECK(slice->elements == lengths[slice->param] && slice->offset >= end);
+        end = slice->offset + slice->elements;
+        CHECK(end <= bucket->elements);
+        CHECK(data[slice->offset] == data[end - 1] && data[end - 1] != 0);
+    }
+    CHECK(bucket->slices[0].param != bucket->slices[1].param);
+}
+
 /* The largest gradient of all ranks. */
 static int take_largest(void *context, struct ctrun_group *group,
                         const struct ctrun_bucket *bucket, struct ctrun_work **work,
@@ -114,6 +133,7 @@ static int take_largest(void *context, struct ctrun_group *group,
     struct seen *seen = context;
 
     CHECK(bucket->index == seen->started % bucket->count);
+    check_slices(bucket);
     seen->started++;
     seen->elements += bucket->elements;
     options.work = work;
@@ -128,6 +148,7 @@ static int negate(void *context, const struct ctrun_bucket *bucket,
     float *data = bucket->data;
 
     (void)err;
+    check_slices(bucket);
     seen->done++;
     for (size_t i = 0; i < bucket->elements; i++)
         data[i] = -data[i];
