@@ -34,6 +34,15 @@ enum {
     WORKER_LOOK_MS = 500, /* for the error file of one that ended: beyond that its file
                            * system hangs, which is told elsewhere */
 
+    /* The template of --warm. */
+    TEMPLATE_FORK_MS =
+        3000, /* for a batch: this node is not heard meanwhile, and a lease is
+                              * 5 s; one worker takes some 10 ms */
+    TEMPLATE_END_MS = 1000, /* from its socket's end to its own */
+    TEMPLATE_LOSSES_MAX = 3, /* then it is not started again */
+    TEMPLATE_SPARED_MS =
+        1000, /* of a kill: then what does not go takes the template with it */
+
     /* Output. */
     OUTPUT_PIECE_MAX_BYTES =
         64 * 1024, /* a longer line is cut: others must get their turn */

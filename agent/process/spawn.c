@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -21,6 +22,8 @@
 #include "agent/process/child.h"
 #include "agent/process/descriptors.h"
 #include "agent/process/raw.h"
+#include "agent/process/template_fork.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/kernel.h"
@@ -47,6 +50,7 @@ struct spawn_slot {
     const char *path; /* value of PATH */
     pid_t parent;
     pid_t pid;
+    bool is_forked;         /* by the template; its streams are copies of ours */
     bool enters_run_cgroup; /* it was not born there */
     const struct rlimit
         *files; /* the user's own limit, when ours is another; or NULL */
@@ -207,6 +211,27 @@ static pid_t start_child(struct spawn_slot *slot)
     return child_start(run_child, slot, slot->stack, sizeof slot->stack, -1);
 }
 
+/* Its own, until spawn_wait(): the caller closes his before. */
+static int copy_streams(struct spawn_request *request)
+{
+    int *const fds[] = {&request->in, &request->out, &request->err};
+
+    for (int i = 0; i < 3; i++) {
+        const int fd = *fds[i] > 0 ? *fds[i] : i;
+        const int copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+
+        if (copy < 0) {
+            const int rc = -errno;
+
+            while (i-- > 0)
+                close(*fds[i]);
+            return rc;
+        }
+        *fds[i] = copy;
+    }
+    return 0;
+}
+
 int spawn_start(struct spawn *spawn, struct spawn_batch *batch,
                 const struct spawn_request *request, struct ctrun_error *err)
 {
@@ -223,11 +248,66 @@ int spawn_start(struct spawn *spawn, struct spawn_batch *batch,
     slot->report_out = batch->report_out;
     slot->files = descriptors_users_limit();
     slot->report.number = batch->count;
-    slot->pid = start_child(slot);
+    slot->is_forked = batch->template > 0 && request->may_fork && request->extra <= 0;
+    slot->pid = slot->is_forked ? 0 : start_child(slot);
     if (slot->pid < 0)
         return ct_fail(err, slot->pid, "%s: fork: %s", program, strerror(-slot->pid));
+    if (slot->is_forked && (rc = copy_streams(&slot->request)) < 0)
+        return ct_fail(err, rc, "%s: %s", program, strerror(-rc));
     *spawn = (struct spawn){slot->pid, batch->count++};
     return 0;
+}
+
+/* All of them, or none. */
+static int fork_all(struct spawn_batch *batch, struct ctrun_error *err)
+{
+    struct template_worker *workers = ct_zalloc_array((size_t)batch->count,
+                                                      sizeof *workers);
+    int count = 0;
+    int rc;
+
+    if (!workers)
+        return ct_fail(err, -ENOMEM, "out of memory");
+    for (int i = 0; i < batch->count; i++) {
+        const struct spawn_request *request = &batch->slots[i].request;
+
+        if (batch->slots[i].is_forked)
+            workers[count++] = (struct template_worker){
+                .argv = request->argv,
+                .env = request->env,
+                .fds = {request->in, request->out, request->err},
+                .bind = request->bind,
+            };
+    }
+    rc = template_fork(batch->template, workers, count, err);
+    for (int i = 0, at = 0; i < batch->count; i++)
+        if (batch->slots[i].is_forked)
+            batch->slots[i].pid = workers[at++].pid;
+    free(workers);
+    return rc;
+}
+
+/* What the template can become, or by exec if it cannot. */
+static void start_forked(struct spawn_batch *batch)
+{
+    struct ctrun_error err = {0};
+
+    if (fork_all(batch, &err) < 0)
+        (void)ct_format(batch->why, sizeof batch->why, "%s", err.text);
+    for (int i = 0; i < batch->count; i++) {
+        struct spawn_slot *slot = &batch->slots[i];
+
+        if (!slot->is_forked)
+            continue;
+        if (*batch->why) {
+            slot->is_forked = false;
+            slot->pid = start_child(slot);
+            slot->report.rc = slot->pid < 0 ? slot->pid : 0;
+        }
+        close(slot->request.in);
+        close(slot->request.out);
+        close(slot->request.err);
+    }
 }
 
 void spawn_wait(struct spawn_batch *batch)
@@ -238,6 +318,8 @@ void spawn_wait(struct spawn_batch *batch)
 
     if (!batch->slots)
         return;
+    if (batch->template > 0)
+        start_forked(batch);
     close(batch->report_out);
     while ((n = read(batch->report_in, &report, sizeof report)) != 0) {
         if (n != (ssize_t)sizeof report)
@@ -260,6 +342,16 @@ int spawn_check(const struct spawn *spawn, const struct spawn_batch *batch,
     return ct_fail(err, slot->report.rc, "%s: %s%s", slot->request.argv[0],
                    slot->report.is_bind ? "bind to CPUs: " : "",
                    strerror(-slot->report.rc));
+}
+
+pid_t spawn_pid(const struct spawn *spawn, const struct spawn_batch *batch)
+{
+    return batch->slots[spawn->number].pid;
+}
+
+bool spawn_is_forked(const struct spawn *spawn, const struct spawn_batch *batch)
+{
+    return batch->slots[spawn->number].is_forked;
 }
 
 void spawn_end(struct spawn_batch *batch)

@@ -6,6 +6,7 @@
 #ifndef AGENT_PROCESS_SPAWN_H
 #define AGENT_PROCESS_SPAWN_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "agent/process/bind.h"
@@ -20,20 +21,24 @@ struct spawn_request {
     int err;                 /* becomes descriptor 2 */
     int extra;               /* stays open under its own number; 0: none */
     const struct bind *bind; /* CPUs and limits; NULL: ours */
+    bool may_fork;           /* the template can become it (template_fork.h) */
 };
 
 struct spawn {
-    pid_t pid;
+    pid_t pid;  /* 0: of one that the template is to become */
     int number; /* in its batch */
 };
 
-/* Programs that start side by side. Only max is the caller's. */
+/* Programs that start side by side. Only max and template are the caller's. */
 struct spawn_batch {
     int max;
+    int template; /* its socket; 0 or less: there is none */
     int count;
     struct spawn_slot *slots; /* NULL: none was started */
     int report_in;            /* where children tell failures before execve() */
     int report_out;           /* what all of them hold open until then */
+    char why
+        [256]; /* the template made none of them, all were started by exec; empty: else */
 };
 
 /* Begins one more, up to max: a child makes its way to the program, which
@@ -47,12 +52,15 @@ struct spawn_batch {
  * 0, or a negative errno. */
 int spawn_start(struct spawn *spawn, struct spawn_batch *batch,
                 const struct spawn_request *request, struct ctrun_error *err);
-/* Blocks until each of them runs, that is, execve() has succeeded, or has failed. After the last
- * spawn_start(), whatever that returned. */
+/* Makes those that the template can become, and blocks until each of them runs, that is, execve() has
+ * succeeded, or has failed. After the last spawn_start(), whatever that returned. */
 void spawn_wait(struct spawn_batch *batch);
 /* After that: 0, or the negative errno of what failed; no process is left then. */
 int spawn_check(const struct spawn *spawn, const struct spawn_batch *batch,
                 struct ctrun_error *err);
+/* Of any that runs. */
+pid_t spawn_pid(const struct spawn *spawn, const struct spawn_batch *batch);
+bool spawn_is_forked(const struct spawn *spawn, const struct spawn_batch *batch);
 /* Frees what is left. Idempotent. */
 void spawn_end(struct spawn_batch *batch);
 

@@ -13,6 +13,8 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/wire/message.h"
 
+struct template_plan;
+
 /* What one worker reads as its standard input. */
 enum agent_input {
     AGENT_INPUT_SHARED, /* ours, as every other worker */
@@ -39,6 +41,7 @@ struct agent_worker_plan {
     char *filtered_err_file;
     struct bind bind; /* CPUs and limits; zeroed: ours */
     bool may_restart; /* a failure is for restarts_alone() to judge */
+    bool may_fork;    /* the template's interpreter runs it: argv[1] is "-u" */
     int restarts; /* told to plan: it was started again alone so often in this round */
 };
 
@@ -58,6 +61,8 @@ struct worker_options {
     bool
         redacts; /* what is told of a failure is without secrets: agent/error_file/redact.h */
     int local_id; /* local rank of this agent's first worker, where a node has several agents */
+    const struct template_plan
+        *template; /* --warm: what workers are forked from where they may; NULL: none */
 
     void *context; /* given to the functions below */
     /* Builds worker `local_rank` of this round. 0 or a code; the agent frees the plan. */

@@ -86,6 +86,7 @@ static void emit_started(const struct worker *worker, const struct worker_place 
     ct_event_int(&event, "rank", worker->rank);
     ct_event_int(&event, "local_rank", worker->local_rank);
     ct_event_int(&event, "worker_pid", worker->pid);
+    ct_event_str(&event, "start", worker->is_forked ? "fork" : "exec");
     emit_role(&event, worker, place);
     ct_event_end(&event);
     if (place->options->on_worker_started)
@@ -214,7 +215,8 @@ static int start_planned(struct worker *worker, const struct worker_place *place
                                     .in = -1,
                                     .out = -1,
                                     .err = -1,
-                                    .bind = &worker->plan.bind};
+                                    .bind = &worker->plan.bind,
+                                    .may_fork = worker->plan.may_fork};
     int rc;
 
     if ((rc = open_throttle(worker, place, err)) == 0 &&
@@ -280,6 +282,20 @@ int worker_plan(struct worker *worker, const struct worker_place *place, int loc
     return fail_start(worker, place, CT_CAUSE_AGENT, &err);
 }
 
+void worker_open_batch(struct spawn_batch *batch, const struct worker_place *place,
+                       int max)
+{
+    *batch = (struct spawn_batch){.max = max,
+                                  .template = template_socket(place->template)};
+}
+
+void worker_wait_batch(struct spawn_batch *batch, const struct worker_place *place)
+{
+    spawn_wait(batch);
+    if (*batch->why)
+        template_refuse(place->template, batch->why);
+}
+
 int worker_start(struct worker *worker, const struct worker_place *place)
 {
     struct ctrun_error err = {0};
@@ -290,7 +306,6 @@ int worker_start(struct worker *worker, const struct worker_place *place)
         return fail_start(worker, place, CT_CAUSE_AGENT, &err);
     }
     worker->state = WORKER_RUNNING;
-    worker->pid = worker->spawn.pid;
     worker->started_ms = ct_now_ms();
     return 0;
 }
@@ -301,6 +316,8 @@ int worker_confirm(struct worker *worker, const struct worker_place *place)
 
     if (spawn_check(&worker->spawn, place->batch, &err) < 0)
         return fail_start(worker, place, CT_CAUSE_EXEC, &err);
+    worker->pid = spawn_pid(&worker->spawn, place->batch);
+    worker->is_forked = spawn_is_forked(&worker->spawn, place->batch);
     emit_started(worker, place);
     return 0;
 }
@@ -510,7 +527,7 @@ bool worker_has_failed(const struct worker *worker)
 
 int worker_restart(struct worker *worker, const struct worker_place *place)
 {
-    struct spawn_batch batch = {.max = 1};
+    struct spawn_batch batch;
     struct worker_place alone = *place;
     const int local_rank = worker->local_rank;
     const int restarts = worker->restarts + 1;
@@ -518,11 +535,12 @@ int worker_restart(struct worker *worker, const struct worker_place *place)
 
     worker_deinit(worker);
     worker->restarts = restarts;
+    worker_open_batch(&batch, place, 1);
     alone.batch = &batch;
     if ((rc = worker_plan(worker, &alone, local_rank)) < 0)
         return rc;
     rc = worker_start(worker, &alone);
-    spawn_wait(&batch);
+    worker_wait_batch(&batch, place);
     if (rc == 0)
         rc = worker_confirm(worker, &alone);
     spawn_end(&batch);

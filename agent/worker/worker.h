@@ -13,6 +13,7 @@
 #include "agent/postmortem/failure_evidence.h"
 #include "agent/postmortem/memory.h"
 #include "agent/process/spawn.h"
+#include "agent/process/template.h"
 #include "agent/worker/plan.h"
 #include "worker_sdk/wire/role.h"
 
@@ -28,7 +29,8 @@ struct leftovers_kill;
 struct worker {
     enum worker_state state;
     struct spawn spawn;
-    pid_t pid;
+    pid_t pid;      /* once it is confirmed */
+    bool is_forked; /* by the template */
     int local_rank;
     int rank;
     int stop_signal;  /* the last signal that we sent; 0: none */
@@ -67,12 +69,17 @@ struct worker_place {
     struct console *console_err;
     struct console_dedup *dedup_out; /* NULL: lines are not collapsed */
     struct console_dedup *dedup_err;
+    struct template *template; /* NULL: there is none */
     struct spawn_batch *batch; /* while workers start */
 };
 
 /* What worker `local_rank` will run, and with what. On failure worker->failure says why. */
 int worker_plan(struct worker *worker, const struct worker_place *place,
                 int local_rank);
+/* A batch of at most `max` that are started, and its end: each is on its way, or runs. */
+void worker_open_batch(struct spawn_batch *batch, const struct worker_place *place,
+                       int max);
+void worker_wait_batch(struct spawn_batch *batch, const struct worker_place *place);
 /* Sends the planned one on its way. On failure worker->failure says why. */
 int worker_start(struct worker *worker, const struct worker_place *place);
 /* Waits until its program runs. On failure worker->failure says why. */

@@ -28,6 +28,8 @@ static struct worker *create_workers(int count)
     return workers ? memset(workers, 0, (size_t)count * sizeof *workers) : NULL;
 }
 
+static void on_template(void *context);
+
 int worker_group_create(struct worker_group **out,
                         const struct worker_group_options *options)
 {
@@ -62,6 +64,12 @@ int worker_group_create(struct worker_group **out,
         worker_group_destroy(group);
         return -ENOMEM;
     }
+    if (options->workers->template &&
+        !(group->place.template = template_create(
+              options->loop, options->workers->template, on_template, group))) {
+        worker_group_destroy(group);
+        return -ENOMEM;
+    }
     shm_watch_init(&group->shm, "/dev/shm");
     oom_counter_init(&group->cgroup, "/proc/self/cgroup", "/sys/fs/cgroup");
     *out = group;
@@ -74,6 +82,7 @@ static void clear(struct worker_group *group)
         worker_deinit(&group->workers[i]);
     if (group->restart_timer) /* not while a half-made one is destroyed */
         loop_timer_stop(group->restart_timer);
+    group->is_waiting = false;
     memset(&group->policy, 0, sizeof group->policy);
     memset(&group->leftovers, 0, sizeof group->leftovers);
 }
@@ -83,6 +92,7 @@ void worker_group_destroy(struct worker_group *group)
     if (!group)
         return;
     clear(group);
+    template_destroy(group->place.template);
     logfile_writer_destroy(group->files); /* waits for what is not written yet */
     free(group->workers);
     shm_watch_deinit(&group->shm);
@@ -101,15 +111,16 @@ void worker_group_reset(struct worker_group *group, const struct ct_start *start
 /* Side by side. The first that failed; -1: all of them run. */
 static int start_all(struct worker_group *group)
 {
-    struct spawn_batch batch = {.max = group->count};
+    struct spawn_batch batch;
     int failed = -1;
 
+    worker_open_batch(&batch, &group->place, group->count);
     group->place.batch = &batch;
     for (int i = 0; i < group->count && failed < 0; i++)
         if (worker_plan(&group->workers[i], &group->place, i) < 0 ||
             worker_start(&group->workers[i], &group->place) < 0)
             failed = i;
-    spawn_wait(&batch);
+    worker_wait_batch(&batch, &group->place);
     for (int i = 0; i < group->count; i++)
         if (group->workers[i].state == WORKER_RUNNING &&
             worker_confirm(&group->workers[i], &group->place) < 0 && failed < 0)
@@ -119,12 +130,11 @@ static int start_all(struct worker_group *group)
     return failed;
 }
 
-void worker_group_start(struct worker_group *group, const struct ct_start *start)
+static void start_round(struct worker_group *group)
 {
     char proof[sizeof group->oom_proof];
     int failed;
 
-    worker_group_reset(group, start);
     group->oom_proof[0] = '\0';
     (void)oom_counter_has_oom_killed(&group->cgroup, proof,
                                      sizeof proof); /* counts from here */
@@ -133,6 +143,27 @@ void worker_group_start(struct worker_group *group, const struct ct_start *start
     if (failed >= 0)
         group->options.on_failure(group->options.context,
                                   &group->workers[failed].failure);
+}
+
+static void on_template(void *context)
+{
+    struct worker_group *group = context;
+
+    if (!group->is_waiting)
+        return;
+    group->is_waiting = false;
+    start_round(group);
+}
+
+void worker_group_start(struct worker_group *group, const struct ct_start *start)
+{
+    worker_group_reset(group, start);
+    if (group->place.template)
+        template_revive(group->place.template);
+    if (template_is_starting(group->place.template))
+        group->is_waiting = true;
+    else
+        start_round(group);
 }
 
 void worker_group_signal(struct worker_group *group, int signal)

@@ -25,6 +25,9 @@ struct worker_group {
     struct ct_start start;
     struct worker *workers;
     int count;
+    bool
+        is_waiting; /* the workers of `start` start once the template is ready, or refused */
+    struct reap_keep keep; /* in a stop: the template, which stays */
     struct logfile_writer *files;
     struct policy policy;
     struct loop_timer *timer;         /* the policy's next look */

@@ -136,7 +136,8 @@ void worker_group_reap(struct worker_group *group)
         group->options.on_fenced(group->options.context);
     /* All that are dead by now ended by themselves: only then is anybody stopped for it. */
     while ((pid = reap_one(group, &death.status, &usage)) > 0) {
-        if (!(worker = find_by_pid(group, pid)))
+        if (template_on_end(group->place.template, pid, death.status) ||
+            !(worker = find_by_pid(group, pid)))
             continue; /* an orphan of a worker */
         death.seen_ms = ct_now_ms();
         death.peak_bytes = (uint64_t)usage.ru_maxrss * 1024;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "agent/loop/limits.h"
 #include "agent/process/run_cgroup.h"
 #include "agent/process/process_catches.h"
 #include "agent/process/reap.h"
@@ -57,16 +58,32 @@ static void count_process(void *context, const struct reap_process *process)
         walk->census.leftovers++;
 }
 
+static void visit_nobody(void *context, const struct reap_process *process)
+{
+    (void)context;
+    (void)process;
+}
+
+/* With a template, which is a child as any other, a look has to do for a proof: who forks itself away
+ * from it is found by the next one, and at the latest by the guard. */
+static bool is_childless(const struct worker_group *group)
+{
+    return group->keep.count == 0
+               ? reap_is_childless()
+               : running_count(group) == 0 &&
+                     reap_scan(&group->keep, visit_nobody, NULL) == 0;
+}
+
 static struct policy_census take_census(const struct worker_group *group,
                                         uint64_t now_ms)
 {
     struct census_walk walk = {.group = group,
                                .census = {.workers = running_count(group)}};
 
-    if (reap_is_childless())
+    if (is_childless(group))
         return walk.census;
     if (policy_wants_census(&group->policy, now_ms))
-        (void)reap_scan(NULL, count_process, &walk);
+        (void)reap_scan(&group->keep, count_process, &walk);
     if (walk.census.leftovers == 0 && walk.census.asked == 0)
         walk.census.asked = 1; /* a zombie, or not counted: somebody is there */
     return walk.census;
@@ -134,7 +151,7 @@ static bool is_anybody_saving(struct worker_group *group)
 {
     struct helper_walk walk = {.group = group};
 
-    (void)reap_scan(NULL, note_helper, &walk);
+    (void)reap_scan(&group->keep, note_helper, &walk);
     return walk.saving > 0;
 }
 
@@ -151,6 +168,14 @@ static void tell_leftovers(struct worker_group *group)
         ct_warn("killed processes that workers left behind: %s", text);
 }
 
+/* It is in the cgroup, too. */
+static bool spares_template(const struct worker_group *group)
+{
+    return group->keep.count > 0 && (group->policy.phase != POLICY_KILLING ||
+                                     ct_left_ms(group->policy.kill_deadline_ms) >
+                                         AGENT_KILL_WAIT_MS - TEMPLATE_SPARED_MS);
+}
+
 static void act(struct worker_group *group, unsigned actions,
                 const struct policy_census *census)
 {
@@ -161,7 +186,7 @@ static void act(struct worker_group *group, unsigned actions,
         signal_running(group, group->policy.signal);
     /* Noted before it is killed: afterwards nobody can say what it was. */
     if (actions & POLICY_KILL_LEFTOVERS)
-        (void)reap_scan(NULL, note_leftover, group);
+        (void)reap_scan(&group->keep, note_leftover, group);
     if (actions & POLICY_SIGNAL_REST && group->loss.is_set) {
         group->loss.is_set = false;
         (void)worker_group_free_survivors(group, group->policy.signal, &group->loss.of);
@@ -172,14 +197,15 @@ static void act(struct worker_group *group, unsigned actions,
         signal_running(group, SIGKILL);
     /* The cgroup dies at once, also what forks meanwhile; the walks below can miss that, and are for what has left
      * the cgroup or where there is none. */
-    if (actions & POLICY_KILL_ALL ||
-        (actions & POLICY_KILL_LEFTOVERS && census->workers + census->asked == 0))
+    if (!spares_template(group) &&
+        (actions & POLICY_KILL_ALL ||
+         (actions & POLICY_KILL_LEFTOVERS && census->workers + census->asked == 0)))
         (void)run_cgroup_kill();
     for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) {
         struct signal_walk walk = {group, walks[i], group->policy.signal};
 
         if (actions & walks[i])
-            (void)reap_scan(NULL, signal_process, &walk);
+            (void)reap_scan(&group->keep, signal_process, &walk);
     }
 }
 
@@ -190,6 +216,10 @@ static void end_stop(struct worker_group *group)
     int survivors = 0;
 
     loop_timer_stop(group->timer);
+    if (is_stuck) { /* this node is given up: all that is left shall be what does not go */
+        template_destroy(group->place.template);
+        group->place.template = NULL;
+    }
     for (int i = 0; i < group->count && is_stuck; i++)
         if (group->workers[i].state == WORKER_RUNNING) {
             worker_give_up(&group->workers[i], &group->place);
@@ -209,9 +239,11 @@ static void end_stop(struct worker_group *group)
 void worker_group_continue_stop(struct worker_group *group)
 {
     const uint64_t now_ms = ct_now_ms();
-    const struct policy_census census = take_census(group, now_ms);
+    struct policy_census census;
     uint64_t wake_ms;
 
+    template_keep(group->place.template, &group->keep);
+    census = take_census(group, now_ms);
     act(group, policy_next(&group->policy, &census, now_ms, &wake_ms), &census);
     if (group->policy.phase == POLICY_DONE || group->policy.phase == POLICY_UNKILLABLE)
         end_stop(group);
@@ -225,6 +257,7 @@ void worker_group_begin_stop(struct worker_group *group, int signal, uint64_t gr
 {
     const uint64_t now_ms = ct_now_ms();
 
+    group->is_waiting = false;
     worker_group_give_up_restarts(group);
     shm_watch_look(&group->shm, true);
     if (group->policy.phase == POLICY_IDLE) {

@@ -40,6 +40,8 @@ const struct program *config_program(const struct config *config, int local_rank
 /* See gloo_scale.h; of several programs, all. */
 bool config_knows_gloo_scale(const struct config *config);
 uint64_t config_program_hash(const struct config *config);
+/* --warm: the first program of this node that a template can become; NULL: there is none. */
+const struct program *config_warm_program(const struct config *config);
 /* The workers of the role that has most of them. */
 int config_widest_role(const struct config *config);
 const char *config_backend_name(enum config_backend backend);

@@ -189,6 +189,16 @@ bool config_knows_gloo_scale(const struct config *config)
     return true;
 }
 
+const struct program *config_warm_program(const struct config *config)
+{
+    if (!config->work.warm.modules || config->rdzv.pmi.is_for_worker)
+        return NULL;
+    for (int i = 0; i < config->run.nproc; i++)
+        if (config_program(config, i)->mode != PROGRAM_DIRECT)
+            return config_program(config, i);
+    return NULL;
+}
+
 uint64_t config_program_hash(const struct config *config)
 {
     const char *path = ct_env_find(config->env, "PATH");

@@ -8,6 +8,7 @@
 #include "launcher/config/etcd_config.h"
 #include "launcher/config/ha_config.h"
 #include "launcher/config/host_slot.h"
+#include "launcher/config/warm_config.h"
 #include "launcher/options/option.h"
 #include "launcher/stage/stage_map.h"
 #include "worker_sdk/base/log.h"
@@ -27,6 +28,7 @@ static const char *const others[] = {
     CTL_DIR_ENV,          HOST_SLOT_ENV,        STAGE_ENV,
     CHILD_ENV_CLONE3,     "CTRUN_HOSTS_FANOUT", "CTRUN_PLUGIN_DIR",
     "CTRUN_NCCL_LIBRARY", "CTRUN_MNIST_ISA",    "CTRUN_LIBRARY",
+    WARM_ENV_TIMEOUT,
 };
 
 static const char *name_at(size_t i)

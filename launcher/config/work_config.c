@@ -117,7 +117,8 @@ int work_config_resolve(struct work_config *out, const struct options *options,
     int rc;
 
     out->virtual_local_rank = options->values[OPTION_VIRTUAL_LOCAL_RANK].is_on;
-    if ((rc = resolve_timer(out, env, err)) < 0 ||
+    if ((rc = warm_config_resolve(&out->warm, options, env, err)) < 0 ||
+        (rc = resolve_timer(out, env, err)) < 0 ||
         (rc = check_devices(out, env, run->nproc, err)) < 0 ||
         (rc = placement_resolve(&out->placement, options, env,
                                 count_placed(run, options, env), err)) < 0)

@@ -9,13 +9,15 @@
 #include "launcher/config/placement.h"
 #include "launcher/config/program.h"
 #include "launcher/config/run_config.h"
+#include "launcher/config/warm_config.h"
 #include "launcher/hardware/nic_hints.h"
 
 struct work_config {
     struct program program; /* of several roles, the first one's, with their names */
     bool virtual_local_rank;
     struct placement placement;
-    struct nic_hints nics;     /* found when they are shown or used */
+    struct nic_hints nics; /* found when they are shown or used */
+    struct warm_config warm;
     char timer_file[PATH_MAX]; /* named pipe of the file timer; empty: none */
 };
 

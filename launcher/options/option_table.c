@@ -52,6 +52,12 @@ const struct option option_table[OPTION_COUNT] = {
                                    "no effect: workers are started by exec"),
                              .env = "PET_START_METHOD", .fallback = "spawn",
                              .choices = "spawn fork forkserver"},
+    [OPTION_WARM] = {OWN_TAKES(
+                         TEXT, "warm", PROGRAM, "=MODULE,...",
+                         "one process of a node imports these, torch if none is named,"
+                         " and workers are forked from it; by exec where that"
+                         " cannot be"),
+                     .alone = "torch", .env = "CTRUN_WARM"},
 
     [OPTION_STANDALONE] = {FLAG("standalone", MEET,
                                 "one node, free port, new run id; other options of the "

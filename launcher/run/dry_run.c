@@ -215,6 +215,20 @@ static void print_limits(FILE *out, const struct config *config, bool as_json)
         fprintf(out, "CPUs       : %s (%d cores)\nopen files : %llu\ncore files : %s\n",
                 cpus, placement->cores, files,
                 placement->raises_core ? "raised to the hard limit" : "as inherited");
+    if (config->work.warm.modules) {
+        const char *modules = config_warm_program(config) ? config->work.warm.modules
+                                                          : NULL;
+
+        fputs(as_json ? ",\"warm\":" : "warm       : ", out);
+        if (as_json && modules)
+            json_print_text(out, modules);
+        else
+            fputs(modules   ? modules
+                  : as_json ? "null"
+                            : "no, nothing here can be",
+                  out);
+        fputs(as_json ? "" : "\n", out);
+    }
 }
 
 /* What the batch system has told about the job's life. */

@@ -184,7 +184,7 @@ static int run_agent(struct launch *launch)
     const struct config *config = launch->config;
     struct agent_options *options = ct_zalloc(sizeof *options);
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
-    int code;
+    int code, warm;
 
     if (!options)
         return launch_fail(config, &err);
@@ -218,12 +218,16 @@ static int run_agent(struct launch *launch)
         .signals_are_exact = host_slot_get()->is_given,
     };
     fill_workers(launch, &options->workers);
+    warm = warm_init(&launch->warm, config, &err);
+    if (warm > 0)
+        options->workers.template = &launch->warm.plan;
     launch_fill_stores(launch, options);
     launch_fill_words(options);
     fill_options(launch, options);
-    if (agent_run(options, &result, &err) < 0)
+    if (warm < 0 || agent_run(options, &result, &err) < 0)
         result.error = err;
     code = launch_end(launch, &result);
+    warm_deinit(&launch->warm);
     free(options);
     return code;
 }

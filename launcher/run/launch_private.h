@@ -23,6 +23,7 @@
 #include "launcher/run/logdir_blocking.h"
 #include "launcher/run/role_restarts.h"
 #include "launcher/run/torch_events.h"
+#include "launcher/run/warm.h"
 #include "rendezvous/server/server.h"
 
 struct launch {
@@ -42,6 +43,7 @@ struct launch {
     struct ha_keeper ha_keeper;
     struct logdir_blocking logdir;
     bool has_said_no_files; /* there is no folder, and nobody has asked for one */
+    struct warm warm;
     struct torch_events torch_events;
     struct role_restarts role_restarts;
     struct ct_waiting waiting; /* the last one, for the summary */

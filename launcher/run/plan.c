@@ -179,6 +179,44 @@ int plan_environment(struct ct_env *out, const struct config *config,
                                            : 0;
 }
 
+/* What differs from worker to worker or from round to round: a module that reads it when it is
+ * imported had better find none. */
+static const char *const own_names[] = {
+    CT_ENV_RANK,
+    CT_ENV_LOCAL_RANK,
+    CT_ENV_GROUP_RANK,
+    CT_ENV_ROLE_RANK,
+    CT_ENV_ROLE_NAME,
+    CT_ENV_WORLD_SIZE,
+    CT_ENV_GROUP_WORLD_SIZE,
+    CT_ENV_ROLE_WORLD_SIZE,
+    CT_ENV_MASTER_ADDR,
+    CT_ENV_MASTER_PORT,
+    CT_ENV_RESTART_COUNT,
+    CT_ENV_ERROR_FILE,
+    CT_ENV_GENERATION,
+    CT_ENV_ROLE_RESTART_COUNT,
+};
+
+/* torch.cuda.is_available() asks NVML then, and starts nothing that a fork would break. */
+static const char nvml_name[] = "PYTORCH_NVML_BASED_CUDA_CHECK";
+
+int plan_template_environment(struct ct_env *out, const struct config *config)
+{
+    static const struct ct_start nowhere;
+    int rc = plan_environment(out, config, &nowhere, 0, NULL);
+
+    for (size_t i = 0; i < sizeof own_names / sizeof *own_names; i++)
+        ct_env_remove(out, own_names[i]);
+    if (config->work.virtual_local_rank) {
+        ct_env_remove(out, "CUDA_VISIBLE_DEVICES");
+        ct_env_remove(out, "HIP_VISIBLE_DEVICES");
+    }
+    if (rc == 0 && !ct_env_get(out, nvml_name))
+        rc = ct_env_set(out, nvml_name, "1");
+    return rc;
+}
+
 char *plan_ranks_prefix(const struct config *config, const char *local_ranks,
                         const char *ranks, bool is_teed)
 {
@@ -302,6 +340,7 @@ int plan_worker(struct agent_worker_plan *out, const struct config *config,
     *out = (struct agent_worker_plan){
         .in = plan_input(config, start, local_rank),
         .may_restart = config_role_restarts(config, local_rank) > 0,
+        .may_fork = config_program(config, local_rank)->mode != PROGRAM_DIRECT,
         .restarts = out->restarts,
     };
     placement_bind(&out->bind, &config->work.placement,

@@ -19,6 +19,8 @@ int plan_worker(struct agent_worker_plan *out, const struct config *config,
 int plan_environment(struct ct_env *out, const struct config *config,
                      const struct ct_start *start, int local_rank,
                      const char *error_file);
+/* Of the template of --warm: what the environments of all workers have in common. */
+int plan_template_environment(struct ct_env *out, const struct config *config);
 /* What stands in front of lines of these ranks, given as lists ("0-3,6"); is_teed: as --tee
  * has it. Caller frees; NULL when memory is short. */
 char *plan_ranks_prefix(const struct config *config, const char *local_ranks,

@@ -86,6 +86,9 @@ BODIES = {
                   " open(\"up\", \"w\")\n c.recv(1)\n"
                   "while rank == \"2\" and not os.path.exists(\"up\"): time.sleep(0.02)\n"
                   "os._exit(3)'", 3),
+    "warm": ("echo 'import sys; sys.exit(3)' >s.py; PYTHON_EXEC=$PYTHON ctrun --nproc-per-node=2 --max-restarts=1 "
+             "--warm=json s.py", 3),
+    "warm-refused": (": >s.py; PYTHON_EXEC=$PYTHON ctrun --warm=nosuch s.py", 0),
     "torch-events": ("ctrun --event-log-handler=console --no-python true", 0),
     "hang": (f"{TWO} --hang-timeout=1 --log-dir=D --shutdown-timeout=1 $TESTS/victim @0 "
              "step 2 hang @all step 1 hang", 1),

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/process/template.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/loop/limits.h"
+#include "agent/process/leftovers_kill.h"
+#include "agent/process/spawn.h"
+#include "agent/process/template_source.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/plain.h"
+#include "worker_sdk/base/signal_name.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    MESSAGE_MAX_BYTES = 512
+};
+
+enum template_state {
+    TEMPLATE_STARTING,
+    TEMPLATE_READY,
+    TEMPLATE_LOST,
+    TEMPLATE_REFUSED
+};
+
+struct template
+{
+    enum template_state state;
+    const struct template_plan *plan;
+    struct loop *loop;
+    struct loop_watch *watch; /* of its socket; NULL: there is none */
+    struct loop_timer *timer; /* for the imports */
+    pid_t pid;                /* 0: there is no process */
+    bool is_closed;           /* its end of the socket */
+    uint64_t started_ms;
+    int losses;
+    void (*on_settled)(void *context);
+    void *context;
+};
+
+/* Puts our text into an interpreter: names of its own, and a __main__ that stays empty. */
+static const char boot[] =
+    "import sys; ctrun = {'__name__': 'ctrun.template'}; "
+    "exec(compile(sys.argv[1], '<ctrun>', 'exec'), ctrun); ctrun['main']()";
+
+static void emit(const struct template *template, const char *why)
+{
+    static const char *const names[] = {"starting", "ready", "lost", "refused"};
+    struct ct_event event;
+
+    ct_event_begin(&event, "template_state");
+    ct_event_str(&event, "to", names[template->state]);
+    ct_event_int(&event, "template_pid", template->pid);
+    ct_event_int(&event, "duration_ms", (int64_t)(ct_now_ms() - template->started_ms));
+    ct_event_str(&event, "reason", why);
+    ct_event_end(&event);
+}
+
+static void settle(struct template *template, enum template_state state,
+                   const char *why)
+{
+    const bool was_starting = template->state == TEMPLATE_STARTING;
+
+    if (template->state == TEMPLATE_REFUSED)
+        return;
+    template->state = state;
+    loop_timer_stop(template->timer);
+    emit(template, why);
+    if (state == TEMPLATE_REFUSED)
+        ct_warn("--warm: workers are started by exec: %s", why);
+    if (was_starting)
+        template->on_settled(template->context);
+}
+
+/* With what it was about to make. It is reaped as every child is. */
+static void kill_all(struct template *template)
+{
+    struct leftovers_kill below = {.session = template->pid};
+
+    if (template->pid > 0)
+        (void)leftovers_kill(&below, NULL);
+    loop_watch_close(template->watch);
+    template->watch = NULL;
+}
+
+void template_refuse(struct template *template, const char *why)
+{
+    kill_all(template);
+    settle(template, TEMPLATE_REFUSED, why);
+}
+
+static void on_late(void *context)
+{
+    struct template *template = context;
+    char why[64];
+
+    if (template->is_closed)
+        (void)ct_format(why, sizeof why, "the template has closed its socket");
+    else
+        (void)ct_format(why, sizeof why, "the imports took more than %llu s",
+                        (unsigned long long)(template->plan->limit_ms / 1000));
+    template_refuse(template, why);
+}
+
+/* Until it is ready, or says why not; its end, which SIGCHLD tells, is no message. */
+static void on_readable(void *context, unsigned events)
+{
+    struct template *template = context;
+    char text[MESSAGE_MAX_BYTES];
+    ssize_t got;
+
+    (void)events;
+    got = recv(loop_watch_fd(template->watch), text, sizeof text - 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    loop_watch_for(template->watch, 0);
+    if (got == 0) { /* how it ends tells more */
+        template->is_closed = true;
+        loop_timer_set(template->timer, TEMPLATE_END_MS);
+        return;
+    }
+    if (got < 0) {
+        template_refuse(template, strerror(errno));
+        return;
+    }
+    text[got] = '\0';
+    ct_make_plain(text, false);
+    if (strcmp(text, "R") == 0)
+        settle(template, TEMPLATE_READY, "");
+    else
+        template_refuse(template,
+                        *text == 'N' && text[1] ? text + 1 : "a message that is none");
+}
+
+static int start_process(struct template *template, int socket, struct ctrun_error *err)
+{
+    const struct template_plan *plan = template->plan;
+    struct spawn_batch batch = {.max = 1};
+    struct spawn spawn = {0};
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    char number[16];
+    const char *const argv[] = {
+        plan->python, "-u",          "-c",         boot, template_source,
+        number,       plan->modules, plan->script, NULL};
+    const struct spawn_request request = {.argv = (char *const *)(uintptr_t)argv,
+                                          .env = plan->env,
+                                          .in = nothing,
+                                          .out = STDERR_FILENO,
+                                          .err = -1,
+                                          .extra = socket,
+                                          .bind = &plan->bind};
+    int rc;
+
+    (void)ct_format(number, sizeof number, "%d", socket);
+    rc = spawn_start(&spawn, &batch, &request, err);
+    spawn_wait(&batch);
+    if (rc == 0)
+        rc = spawn_check(&spawn, &batch, err);
+    if (rc == 0)
+        template->pid = spawn_pid(&spawn, &batch);
+    spawn_end(&batch);
+    if (nothing >= 0)
+        close(nothing);
+    return rc;
+}
+
+static void start(struct template *template)
+{
+    static const int on = 1;
+    struct ctrun_error err = {0};
+    int fds[2];
+
+    template->state = TEMPLATE_STARTING;
+    template->is_closed = false;
+    template->started_ms = ct_now_ms();
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0) {
+        template_refuse(template, strerror(errno));
+        return;
+    }
+    (void)setsockopt(fds[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+    if (!(template->watch = loop_watch_open(template->loop, fds[0], on_readable,
+                                            template)))
+        (void)ct_fail(&err, -ENOMEM, "out of memory");
+    else
+        (void)start_process(template, fds[1], &err);
+    close(fds[1]);
+    if (err.code < 0) {
+        template_refuse(template, err.text);
+        return;
+    }
+    emit(template, "");
+    loop_watch_for(template->watch, LOOP_READ);
+    loop_timer_set(template->timer, template->plan->limit_ms);
+}
+
+struct template *template_create(struct loop *loop, const struct template_plan *plan,
+                                 void (*on_settled)(void *context), void *context)
+{
+    struct template *template = ct_zalloc(sizeof *template);
+
+    if (!template)
+        return NULL;
+    template->loop = loop;
+    template->plan = plan;
+    template->on_settled = on_settled;
+    template->context = context;
+    if (!(template->timer = loop_timer_open(loop, on_late, template))) {
+        free(template);
+        return NULL;
+    }
+    start(template);
+    return template;
+}
+
+void template_destroy(struct template *template)
+{
+    if (!template)
+        return;
+    kill_all(template);
+    while (template->pid > 0 && waitpid(template->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    loop_timer_close(template->timer);
+    free(template);
+}
+
+void template_revive(struct template *template)
+{
+    if (template->state == TEMPLATE_LOST)
+        start(template);
+}
+
+bool template_is_starting(const struct template *template)
+{
+    return template && template->state == TEMPLATE_STARTING;
+}
+
+int template_socket(const struct template *template)
+{
+    return template && template->state == TEMPLATE_READY
+               ? loop_watch_fd(template->watch)
+               : -1;
+}
+
+bool template_on_end(struct template *template, pid_t pid, int status)
+{
+    const char *name;
+    char why[64];
+
+    if (!template || pid <= 0 || template->pid != pid)
+        return false;
+    /* Why it ends may still be on its way. */
+    if (template->state == TEMPLATE_STARTING && template->watch)
+        on_readable(template, LOOP_READ);
+    template->pid = 0;
+    name = WIFSIGNALED(status) ? ct_signal_name(WTERMSIG(status)) : NULL;
+    if (WIFSIGNALED(status))
+        (void)ct_format(why, sizeof why, "the template died of SIG%s",
+                        name ? name : "?");
+    else
+        (void)ct_format(why, sizeof why, "the template ended with code %d",
+                        WEXITSTATUS(status));
+    kill_all(template);
+    if (template->state == TEMPLATE_READY && ++template->losses < TEMPLATE_LOSSES_MAX)
+        settle(template, TEMPLATE_LOST, why);
+    else
+        settle(template, TEMPLATE_REFUSED, why);
+    return true;
+}
+
+void template_keep(const struct template *template, struct reap_keep *keep)
+{
+    keep->count = template && template->pid > 0;
+    keep->pids[0] = keep->count ? template->pid : 0;
+}

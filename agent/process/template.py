@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The template of --warm: imports what all workers will import, and is forked for each of them.
+
+usage: python -u -c BOOT THIS-TEXT SOCKET MODULES SCRIPT     (template.h draws the protocol)
+
+It runs on one thread and never runs the program itself. For each batch of workers it forks a starter,
+which forks the workers and ends, so that they become children of the agent, as if it had started them.
+What a worker does until its program begins is here, too: what Python does itself after an exec."""
+import array
+import atexit
+import builtins
+import ctypes
+import errno
+import gc
+import importlib
+import importlib.machinery
+import importlib.util
+import io
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import struct
+import sys
+import warnings
+
+WITH_TORCH = ("torch.distributed", "torch._dynamo")  # what the first step of torch would import
+PR_SET_PDEATHSIG = 1
+SIGKILLED = 128 + signal.SIGKILL
+STDIO = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+libc = ctypes.CDLL(None)
+
+
+def set_name(name, words):
+    """As ps and pgrep -f show it. A last byte that is not 0 tells the kernel that this is a title."""
+    with open("/proc/self/comm", "w", encoding="utf-8") as file:
+        file.write(name)
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    start, size = int(fields[45]), int(fields[46]) - int(fields[45])
+    text = b" ".join(words)[:size - 2]
+    if start and size > 2:
+        ctypes.memset(start, 0, size)
+        ctypes.memmove(start, text, len(text))
+        ctypes.memset(start + size - 1, 1, 1)
+
+
+def tell(agent, kind, data=b""):
+    try:
+        agent.send(kind + data)
+    except OSError:
+        os._exit(SIGKILLED)  # the agent is gone, or has given up
+
+
+# ---- The template ---------------------------------------------------------------------------
+
+def import_all(names):
+    for name in names:
+        importlib.import_module(name)
+        for other in WITH_TORCH if name == "torch" else ():
+            if importlib.util.find_spec(other):
+                importlib.import_module(other)
+
+
+def folder_of(script):
+    """sys.path[0] of the program."""
+    return os.path.dirname(os.path.realpath(script)) if script else os.getcwd()
+
+
+def is_safe_path():
+    return getattr(sys.flags, "safe_path", False)
+
+
+def find_obstacle():
+    """What a worker could not be forked with; empty: nothing."""
+    pid = os.fork()  # libraries that know of it end their threads for it, and start them when they need them
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    threads = os.listdir("/proc/self/task")
+    if len(threads) > 1:
+        names = []
+        for thread in threads:
+            with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
+                names.append(file.read().strip())
+        return f"{len(threads)} threads after the imports ({', '.join(sorted(names))})"
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda and cuda.is_initialized():
+        return "CUDA is initialized by the imports"
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue  # of the listing itself
+        if target.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri/")):
+            return f"{target} is open after the imports"
+    return ""
+
+
+def prepare(modules, script):
+    """Why no worker can be forked; empty: it can."""
+    here = os.open(".", os.O_PATH | os.O_CLOEXEC)
+    path = list(sys.path)
+    if not is_safe_path():
+        sys.path.insert(0, folder_of(script))
+    try:
+        import_all(modules.split(","))
+    except BaseException as error:  # SystemExit, too
+        text = " ".join(str(error).split())
+        return f"import of {modules}: {type(error).__name__}{': ' if text else ''}{text}"
+    finally:
+        sys.path[:] = path
+        os.fchdir(here)
+        os.close(here)
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    return ""
+
+
+def receive(agent):
+    """(number, fds) of the next worker; ends the process at the end of a batch."""
+    data, parts, flags, _ = agent.recvmsg(4, socket.CMSG_SPACE(5 * 4))
+    fds = array.array("i")
+    for level, kind, part in parts:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(part)
+    if len(data) != 4 or len(fds) != 5 or flags & socket.MSG_CTRUNC:
+        os._exit(0)
+    return struct.unpack("=i", data)[0], list(fds)
+
+
+def start_batch(agent):
+    """The starter. Returns in each worker only: what was received for it."""
+    while True:
+        number, fds = receive(agent)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            tell(agent, b"W", struct.pack("=ii", number, -error.errno))
+            os._exit(1)
+        if pid == 0:
+            return number, fds
+        for fd in fds:
+            os.close(fd)
+
+
+def serve(agent):
+    """Returns in a worker."""
+    while agent.recv(1, socket.MSG_PEEK):
+        pid = os.fork()
+        if pid == 0:
+            return start_batch(agent)
+        _, status = os.waitpid(pid, 0)
+        tell(agent, b"D", struct.pack("=i", status))
+    os._exit(0)  # the agent is gone
+
+
+# ---- A worker, until its program begins -----------------------------------------------------
+
+def wait_for_agent(agent, parent, number, fds):
+    """Its streams, its session; then until the agent has all of the batch. Returns its argv and environment."""
+    request, gate, *streams = fds
+    os.setsid()
+    for place, fd in enumerate(streams):
+        os.dup2(fd, place)
+        os.close(fd)
+    with open(request, "rb") as file:
+        file.seek(0)
+        argc, envc = struct.unpack("=II", file.read(8))
+        words = file.read().split(b"\0")
+    tell(agent, b"W", struct.pack("=ii", number, 0))
+    agent.close()
+    if os.read(gate, 1) != b"g":
+        os._exit(SIGKILLED)
+    os.close(gate)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(SIGKILLED)  # it died before
+    return words[:argc], words[argc:argc + envc]
+
+
+def set_environment(pairs):
+    wanted = {}
+    for pair in pairs:
+        name, equal, value = pair.partition(b"=")
+        if equal and name:
+            wanted.setdefault(name, value)
+    for name in set(os.environb) - set(wanted):
+        del os.environb[name]
+    for name, value in wanted.items():
+        if os.environb.get(name) != value:
+            os.environb[name] = value
+
+
+def open_stream(place, mode, old):
+    """As Python's start does with -u: output is not kept back."""
+    name = f"<{STDIO[place][0]}>"
+    try:
+        binary = open(place, mode + "b", 0 if mode == "w" else -1, closefd=False)
+    except OSError as error:
+        if error.errno in (errno.EBADF, errno.EISDIR):
+            return None
+        raise
+    (binary if mode == "w" else binary.raw).name = name
+    text = io.TextIOWrapper(binary, encoding=old.encoding, errors=old.errors, newline="\n",
+                            write_through=True)
+    text.mode = mode
+    return text
+
+
+def set_streams():
+    for place, (name, mode) in enumerate(STDIO):
+        old = getattr(sys, f"__{name}__")
+        if old is not None:
+            stream = open_stream(place, mode, old)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+
+
+def set_main(loader, filename=None):
+    """The real __main__, as it is before the first line of a program."""
+    space = sys.modules["__main__"].__dict__
+    space.clear()
+    space.update(__name__="__main__", __doc__=None, __package__=None, __loader__=loader,
+                 __spec__=None, __builtins__=builtins)
+    if sys.version_info < (3, 14):
+        space["__annotations__"] = {}
+    if filename:
+        space["__file__"] = filename
+        if sys.version_info < (3, 15):
+            space["__cached__"] = None
+    return space
+
+
+def insert_path(folder):
+    if not is_safe_path():
+        sys.path.insert(0, folder)
+
+
+def load_script(script):
+    """What runs it: a function, and its arguments."""
+    filename = os.path.join(os.getcwd(), script) if sys.version_info >= (3, 9) else script
+    if pkgutil.get_importer(filename) is not None:  # a folder or archive with a __main__
+        sys.path.insert(0, filename)
+        set_main(None)
+        return runpy._run_module_as_main, ("__main__", False)
+    insert_path(folder_of(script))
+    space = set_main(importlib.machinery.SourceFileLoader("__main__", filename), filename)
+    try:
+        with io.open_code(filename) as file:
+            code = pkgutil.read_code(file)
+        if code is None:
+            with io.open_code(filename) as file:
+                code = compile(file.read(), filename, "exec", dont_inherit=True)
+    except OSError as error:
+        print(f"{sys.executable}: can't open file {filename!r}: [Errno {error.errno}] {error.strerror}",
+              file=sys.stderr)
+        sys.exit(2)
+    return exec, (code, space)
+
+
+def load(words):
+    """The same for the words behind `python -u`."""
+    sys.argv = list(words)
+    if words[0] == "-m":
+        sys.argv[:2] = ["-m"]
+        insert_path(os.getcwd())
+        set_main(None)
+        return runpy._run_module_as_main, (words[1], True)
+    if words[0] == "-c":
+        sys.argv[:2] = ["-c"]
+        insert_path("")
+        return exec, (compile(words[1], "<string>", "exec", dont_inherit=True),
+                      set_main(importlib.machinery.BuiltinImporter))
+    return load_script(words[0])
+
+
+def become_worker(name, argv, environment):
+    set_environment(environment)
+    set_streams()
+    set_name(name, argv)
+    words = [os.fsdecode(word) for word in argv]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = list(words)
+    importlib.invalidate_caches()
+    if "numpy.random" in sys.modules:  # `random` has done that by itself
+        sys.modules["numpy.random"].seed()
+    atexit.register(gc.unfreeze)  # the last one of the program: what is freed at the end is as ever
+    gc.enable()
+    return words[2:]
+
+
+def hide_own_frames(hook):
+    """An excepthook that shows a traceback as it is after an exec, by `hook`."""
+    def show(kind, value, trace):
+        sys.excepthook = hook
+        trace = trace.tb_next
+        while trace and trace.tb_frame.f_globals is globals():
+            trace = trace.tb_next
+        value.__traceback__ = trace
+        hook(kind, value, trace)
+    return show
+
+
+def main():
+    """In the template it never returns, in a worker at the end of the program."""
+    agent, modules, script = socket.socket(fileno=int(sys.argv[2])), *sys.argv[3:5]
+    agent.set_inheritable(False)
+    parent = os.getppid()
+    with open("/proc/self/comm", encoding="utf-8") as file:
+        name = file.read().strip()
+    if not is_safe_path():
+        del sys.path[0]
+    set_name("ctrun-template", [b"ctrun-template", os.fsencode(modules)])
+    obstacle = prepare(modules, script)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "use of fork() may lead to deadlocks": that is what is looked for
+        obstacle = obstacle or find_obstacle()
+        if obstacle:
+            tell(agent, b"N", obstacle.encode(errors="replace")[:500])
+            os._exit(1)
+        tell(agent, b"R")
+        number, fds = serve(agent)
+    argv, environment = wait_for_agent(agent, parent, number, fds)
+    try:
+        run, arguments = load(become_worker(name, argv, environment))
+        run(*arguments)
+    except BaseException:
+        sys.excepthook = hide_own_frames(sys.excepthook)
+        raise

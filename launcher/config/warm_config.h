@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --warm: what the template imports that workers are forked from. */
+#ifndef LAUNCHER_CONFIG_WARM_CONFIG_H
+#define LAUNCHER_CONFIG_WARM_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launcher/options/option.h"
+
+#define WARM_ENV_TIMEOUT "CTRUN_WARM_TIMEOUT" /* seconds that the imports may take */
+
+struct warm_config {
+    const char *modules; /* NULL: workers are started by exec. Borrowed */
+    uint64_t limit_ms;
+};
+
+/* 0, or CTRUN_E_USAGE. */
+int warm_config_resolve(struct warm_config *out, const struct options *options,
+                        char *const *env, struct ctrun_error *err);
+
+#endif

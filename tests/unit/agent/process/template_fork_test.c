@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stand-in for the template: what a right one says makes workers, whatever else none. */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/loop/limits.h"
+#include "agent/process/template_fork.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/clock.h"
+
+enum {
+    FDS = 5,
+    MEMORY = 0,
+    GATE = 1,
+    RAN = 7,    /* exit codes of a worker */
+    CLOSED = 9, /* the gate */
+    WRONG = 11,
+};
+
+typedef void story_fn(int socket);
+
+static char name[] = "python3", nothing[] = "", two[] = "a b";
+static char *const words[] = {name, nothing, two, NULL};
+static char rank[] = "RANK=0", empty[] = "EMPTY=";
+static char *const pairs[] = {rank, empty, NULL};
+
+/* ---- The template's side ---------------------------------------------------------------- */
+
+/* False: the end of the batch. */
+static bool receive(int socket, int *number, int fds[FDS])
+{
+    union {
+        char bytes[CMSG_SPACE(FDS * sizeof(int))];
+        struct cmsghdr header;
+    } control;
+    struct iovec part = {number, sizeof *number};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+
+    if (recvmsg(socket, &message, 0) != (ssize_t)sizeof *number ||
+        !CMSG_FIRSTHDR(&message))
+        return false;
+    memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), FDS * sizeof(int));
+    return true;
+}
+
+static void say(int socket, char kind, int first, int second)
+{
+    const int32_t numbers[] = {first, second};
+    char text[1 + sizeof numbers] = {kind};
+
+    memcpy(text + 1, numbers, sizeof numbers);
+    (void)!send(socket, text, kind == 'D' ? 5 : sizeof text, MSG_NOSIGNAL);
+}
+
+/* What is in its memory, and what it hears at the gate. */
+static _Noreturn void be_worker(int socket, int number, const int fds[FDS])
+{
+    static const char expected[] = "\3\0\0\0\2\0\0\0python3\0\0a b\0RANK=0\0EMPTY=";
+    char text[2 * sizeof expected];
+    cpu_set_t cpus;
+
+    say(socket, 'W', number, 0);
+    close(socket);
+    if (read(fds[GATE], text, 1) != 1)
+        _exit(CLOSED);
+    if (pread(fds[MEMORY], text, sizeof text, 0) != (ssize_t)sizeof expected ||
+        memcmp(text, expected, sizeof expected) != 0 || write(fds[3], "out", 3) != 3)
+        _exit(WRONG);
+    (void)sched_getaffinity(0, sizeof cpus, &cpus);
+    _exit(number == 1 && CPU_COUNT(&cpus) != 1 ? WRONG : RAN);
+}
+
+static void start_batch(int socket)
+{
+    int number, fds[FDS];
+
+    while (receive(socket, &number, fds))
+        if (fork() == 0)
+            be_worker(socket, number, fds);
+}
+
+static void is_right(int socket)
+{
+    const pid_t starter = fork();
+
+    if (starter == 0) {
+        start_batch(socket);
+        _exit(0);
+    }
+    (void)waitpid(starter, NULL, 0);
+    say(socket, 'D', 0, 0);
+}
+
+static void keeps_its_children(int socket)
+{
+    start_batch(socket);
+    say(socket, 'D', 0, 0);
+    (void)pause();
+}
+
+/* Takes the batch, so that nothing that was sent is lost with the socket. */
+static void ignore_batch(int socket)
+{
+    int number, fds[FDS];
+
+    while (receive(socket, &number, fds))
+        for (int i = 0; i < FDS; i++)
+            close(fds[i]);
+}
+
+static void is_a_worker_itself(int socket)
+{
+    ignore_batch(socket);
+    say(socket, 'W', 0, 0);
+    say(socket, 'W', 1, 0);
+    say(socket, 'D', 0, 0);
+}
+
+static void says_a_number_beyond(int socket)
+{
+    ignore_batch(socket);
+    say(socket, 'W', 2, 0);
+}
+
+static void says_a_number_below(int socket)
+{
+    ignore_batch(socket);
+    say(socket, 'W', -1, 0);
+}
+
+static void says_a_number_twice(int socket)
+{
+    ignore_batch(socket);
+    say(socket, 'W', 0, 0);
+    say(socket, 'W', 0, 0);
+}
+
+static void cannot_fork(int socket)
+{
+    ignore_batch(socket);
+    say(socket, 'W', 0, -EAGAIN);
+}
+
+static void has_lost_its_starter(int socket)
+{
+    ignore_batch(socket);
+    say(socket, 'D', SIGKILL, 0);
+}
+
+static void says_what_is_nothing(int socket)
+{
+    ignore_batch(socket);
+    (void)!send(socket, "x", 1, 0);
+}
+
+static void says_too_much(int socket)
+{
+    const char text[64] = "W";
+
+    ignore_batch(socket);
+    (void)!send(socket, text, sizeof text, 0);
+}
+
+static void says_nothing(int socket)
+{
+    ignore_batch(socket);
+    (void)pause();
+}
+
+static void ends(int socket)
+{
+    ignore_batch(socket);
+}
+
+/* ---- The agent's side ------------------------------------------------------------------- */
+
+struct scene {
+    pid_t template;
+    int socket;
+    int out[2];
+    struct bind bind;
+    struct template_worker workers[2];
+    struct ctrun_error err;
+};
+
+static int play(struct scene *scene, story_fn *story)
+{
+    static const int on = 1;
+    int fds[2];
+
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
+    assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on), 0);
+    assert_int_equal(pipe(scene->out), 0);
+    if ((scene->template = fork()) == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(fds[0]);
+        story(fds[1]);
+        _exit(0);
+    }
+    close(fds[1]);
+    scene->socket = fds[0];
+    scene->bind.has_cpus = true;
+    cpuset_add(&scene->bind.cpus, sched_getcpu());
+    for (int i = 0; i < 2; i++)
+        scene->workers[i] = (struct template_worker){
+            .argv = words, .env = pairs, .fds = {0, scene->out[1], 2}};
+    scene->workers[1].bind = &scene->bind;
+    return template_fork(scene->socket, scene->workers, 2, &scene->err);
+}
+
+static int wait_for(pid_t pid)
+{
+    int status = -1;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Nobody of it is left; none of its workers ran. */
+static void end(struct scene *scene)
+{
+    int status;
+
+    close(scene->socket);
+    (void)kill(scene->template, SIGKILL);
+    while (wait(&status) > 0)
+        assert_false(WIFEXITED(status) && WEXITSTATUS(status) == RAN);
+    assert_int_equal(errno, ECHILD);
+    close(scene->out[0]);
+    close(scene->out[1]);
+}
+
+static void a_batch_becomes_our_children_and_the_second_has_one_cpu(void **state)
+{
+    struct scene scene = {0};
+    char text[6];
+
+    (void)state;
+    assert_int_equal(play(&scene, is_right), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(wait_for(scene.workers[i].pid), RAN);
+    assert_int_equal(read(scene.out[0], text, sizeof text), 6);
+    assert_memory_equal(text, "outout", 6);
+    end(&scene);
+}
+
+static void nobody_runs(story_fn *story, int rc, const char *why)
+{
+    struct scene scene = {0};
+    const uint64_t deadline_ms = ct_deadline_ms(10 * TEMPLATE_FORK_MS);
+
+    assert_int_equal(play(&scene, story), rc);
+    assert_non_null(strstr(scene.err.text, why));
+    assert_true(ct_left_ms(deadline_ms) > 0);
+    end(&scene);
+}
+
+static void workers_of_somebody_else_do_not_run(void **state)
+{
+    (void)state;
+    nobody_runs(keeps_its_children, -ECHILD, "is no child of ours");
+    nobody_runs(is_a_worker_itself, -ECHILD, "is no child of ours");
+}
+
+static void what_is_no_answer_makes_no_worker(void **state)
+{
+    (void)state;
+    nobody_runs(says_a_number_beyond, -EPROTO, "is no answer");
+    nobody_runs(says_a_number_below, -EPROTO, "is no answer");
+    nobody_runs(says_a_number_twice, -EPROTO, "is no answer");
+    nobody_runs(has_lost_its_starter, -EPROTO, "is no answer");
+    nobody_runs(says_what_is_nothing, -EPROTO, "is no answer");
+    nobody_runs(says_too_much, -EPROTO, "is no answer");
+}
+
+static void a_fork_that_fails_is_told(void **state)
+{
+    (void)state;
+    nobody_runs(cannot_fork, -EAGAIN, "Resource temporarily unavailable");
+}
+
+static void one_that_is_gone_or_silent_is_given_up(void **state)
+{
+    (void)state;
+    nobody_runs(ends, -EPIPE, "is gone");
+    nobody_runs(says_nothing, -ETIMEDOUT, "does not answer");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_batch_becomes_our_children_and_the_second_has_one_cpu),
+        cmocka_unit_test(workers_of_somebody_else_do_not_run),
+        cmocka_unit_test(what_is_no_answer_makes_no_worker),
+        cmocka_unit_test(a_fork_that_fails_is_told),
+        cmocka_unit_test(one_that_is_gone_or_silent_is_given_up),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
