@@ -74,6 +74,8 @@ def is_safe_path():
 
 def find_obstacle():
     """What a worker could not be forked with; empty: nothing."""
+    if sys.version_info < (3, 8):
+        return f"it needs Python 3.8, and this is {sys.version_info[0]}.{sys.version_info[1]}"
     pid = os.fork()  # libraries that know of it end their threads for it, and start them when they need them
     if pid == 0:
         os._exit(0)
@@ -146,14 +148,26 @@ def start_batch(agent):
             os.close(fd)
 
 
+def wait_for_end():
+    """What is in the socket would be lost with it; the agent ends a template that has failed."""
+    while True:
+        signal.pause()
+
+
 def serve(agent):
     """Returns in a worker."""
     while agent.recv(1, socket.MSG_PEEK):
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            tell(agent, b"W", struct.pack("=ii", 0, -error.errno))
+            wait_for_end()
         if pid == 0:
             return start_batch(agent)
         _, status = os.waitpid(pid, 0)
         tell(agent, b"D", struct.pack("=i", status))
+        if status:
+            wait_for_end()
     os._exit(0)  # the agent is gone
 
 

@@ -366,6 +366,8 @@ OBSTACLES = {
     "closes": ("import os\nif 'RANK' not in os.environ: os.closerange(3, 99)", "the template ended with code 1"),
     "closes and stays": ("import os, sys, time\nif 'RANK' not in os.environ:\n"
                          "    os.close(int(sys.argv[2]))\n    time.sleep(1000)", "the template has closed its socket"),
+    "old": ("import os, sys\nif 'RANK' not in os.environ: sys.version_info = (3, 7, 0)",
+            "it needs Python 3.8, and this is 3.7"),
     "talks": ("import os, sys\nif 'RANK' not in os.environ: os.write(int(sys.argv[2]), b'\\x1b[31mX')",
               "a message that is none"),
 }
@@ -415,22 +417,21 @@ def test_a_program_that_python_does_not_run_has_none(box, words):
     refused(box, ended, "no program here is run by Python")
 
 
-def test_no_processes_left_to_make_is_told(box):
-    """The limit counts all processes of a user, so it is the template's own that fails."""
-    box.write("module.py", """import os
+@pytest.mark.parametrize("first", [2, 3], ids=["starter", "worker"])
+def test_no_processes_left_to_make_is_told(box, first):
+    """The limit counts all processes of a user, so the call fails by itself: the second makes the starter."""
+    box.write("module.py", f"""import os
 real, calls = os.fork, []
 def fork():
     calls.append(1)
-    if len(calls) == 2 and os.path.basename(open('/proc/self/comm').read().strip()) == 'ctrun-template':
-        calls.append(2)
-        return real()
-    if 2 in calls:
-        raise BlockingIOError(11, 'no')
+    if len(calls) >= {first}:
+        raise BlockingIOError(11, "no")
     return real()
-os.fork = fork
+if "RANK" not in os.environ:
+    os.fork = fork
 """)
-    ended = run(box, box.write("s.py", "print('worker')"))
-    assert ended.code == 0 and ended.out == "worker\n", ended
+    ended = run(box, "--nproc-per-node=2", box.write("s.py", "print('worker')"))
+    assert ended.code == 0 and ended.out == "worker\n" * 2 and "Traceback" not in ended.err, ended
     refused(box, ended, "fork of the template: Resource temporarily unavailable")
 
 
