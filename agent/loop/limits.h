@@ -38,7 +38,7 @@ enum {
     TEMPLATE_FORK_MS =
         3000, /* for a batch: this node is not heard meanwhile, and a lease is
                               * 5 s; one worker takes some 10 ms */
-    TEMPLATE_END_MS = 1000, /* from its socket's end to its own */
+    TEMPLATE_END_MS = 1000,  /* from its socket's end to its own */
     TEMPLATE_LOSSES_MAX = 3, /* then it is not started again */
     TEMPLATE_SPARED_MS =
         1000, /* of a kill: then what does not go takes the template with it */

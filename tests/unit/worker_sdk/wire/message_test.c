@@ -227,9 +227,9 @@ static const struct {
      "00000000000000000000ffff0a000001"
      "fd000000000000000000000000000002"},
     {{.kind = CT_MESSAGE_OFFER,
-      .offer = &(const struct ct_offer){.key = NONCE,
-                                        .has_munge = 1,
-                                        .credential = "MUNGE:x:"}},
+      .offer =
+          &(const struct ct_offer){
+              .key = NONCE, .has_munge = 1, .credential = "MUNGE:x:"}},
      NONCE_HEX "01"
                "08000000"
                "4d554e47453a783a"},
