@@ -20,7 +20,7 @@ static char folder[] = "/tmp/ctrun-mark-XXXXXX";
 static int begin(void **state)
 {
     (void)state;
-    (void)strcpy(folder + sizeof folder - sizeof "XXXXXX", "XXXXXX");
+    memcpy(folder + sizeof folder - sizeof "XXXXXX", "XXXXXX", sizeof "XXXXXX");
     return mkdtemp(folder) && setenv(CTL_DIR_ENV, folder, 1) == 0 ? 0 : -1;
 }
 
