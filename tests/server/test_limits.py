@@ -202,7 +202,7 @@ def test_who_is_not_let_in_yet_cannot_make_us_keep_more_than_his_hello(start_dae
         agent = daemon.agent()
         agent.send_raw(wire.MAGIC + struct.pack("<BBI", wire.VERSION, wire.HELLO, length) + bytes(1024))
         agent.send_raw(bytes(1))
-        assert "too long for who is not let in yet" in agent.expect(wire.REFUSE)["text"]
+        assert "too long for a node that is not admitted yet" in agent.expect(wire.REFUSE)["text"]
         agent.expect_end()
 
 
