@@ -5,6 +5,7 @@ code, the same workers with the same arguments, the same lines and the same log 
 of the contract; here are those that can be asked of both."""
 import itertools
 import json
+import os
 import re
 import subprocess
 
@@ -97,6 +98,10 @@ ENVIRONMENTS = {
     "PET_ROLE": ({"PET_ROLE": "r"}, ["show.py"]),
 }
 
+# That of PyTorch 1.13 takes port 29400 for --standalone, which other programs of this machine may have.
+ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"] if os.geteuid() == 0 else []
+
+
 class Torchrun:
     """A real torchrun that was imported once: 2 s for each command otherwise."""
 
@@ -105,7 +110,7 @@ class Torchrun:
         self.box = ctrun.Box()
         self.serial = itertools.count()
         self.python = interpreter(kind)
-        self.server = self.box.start(self.python, HERE / "torchrun_server.py", kind,
+        self.server = self.box.start(*ALONE, self.python, HERE / "torchrun_server.py", kind,
                                      stdin=subprocess.PIPE)
 
     def __call__(self, words, cwd, env):
