@@ -91,8 +91,10 @@ def pids_marked(mark):
 
 
 def environment(pid):
-    """The environment that a process was started with."""
-    pairs = (item.partition(b"=") for item in _read(f"/proc/{pid}/environ").split(b"\0"))
+    """The environment that a process was started with. While it is replaced by another program, as a
+    script is by its interpreter, none can be read: a few looks more."""
+    data = next(filter(None, (_read(f"/proc/{pid}/environ") for _ in range(1000))), b"")
+    pairs = (item.partition(b"=") for item in data.split(b"\0"))
     return {key.decode(errors="replace"): value.decode(errors="replace")
             for key, _, value in pairs if key}
 
