@@ -74,13 +74,13 @@ static void look(void *context, int dir, const char *name)
     is_ours = strncmp(text, search->boot_id, BOOT_ID_BYTES) == 0 &&
               sscanf(text + BOOT_ID_BYTES, "%" SCNu64, &from_ms) == 1 &&
               from_ms <= search->now_ms && search->now_ms - from_ms < KEPT_MS;
-    if (is_of_run || !is_ours)
+    if (!is_ours)
         (void)unlinkat(dir, name, 0);
     if (is_of_run && is_ours && from_ms > search->from_ms)
         search->from_ms = from_ms;
 }
 
-uint64_t ctl_mark_take(const char *run_id, uint64_t now_ms)
+uint64_t ctl_mark_find(const char *run_id, uint64_t now_ms)
 {
     char paths[CTL_DIRS_MAX][PATH_MAX];
     const int count = ctl_dir_list(paths, getuid());

@@ -13,8 +13,9 @@
 
 /* Best effort: where it cannot be written, nothing is left. */
 void ctl_mark_leave(const char *run_id, uint64_t from_ms);
-/* The newest mark of that run, or now_ms where an agent of it was killed; 0: none. Marks that are read, or
- * older than an hour, are removed. Also for a run whose id only looks the same. */
-uint64_t ctl_mark_take(const char *run_id, uint64_t now_ms);
+/* The newest mark of that run, or now_ms where an agent of it was killed; 0: none. Also for a run whose id
+ * only looks the same. It stays: of several that look at once, one serves, and nobody knows yet which.
+ * Marks of another boot or older than an hour, and what is none, are removed. */
+uint64_t ctl_mark_find(const char *run_id, uint64_t now_ms);
 
 #endif

@@ -28,7 +28,7 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
         .store_addr = launch->addresses.has_bind ? &launch->addresses.bind : NULL,
         .guards_stores = launch->config->rdzv.guards_stores,
         .held_from_ms = launch->config->run.nodes.max > 1
-                            ? ctl_mark_take(launch->config->run.run_id, ct_now_ms())
+                            ? ctl_mark_find(launch->config->run.run_id, ct_now_ms())
                             : 0,
         .conns_max = descriptors_left(AGENT_DESCRIPTORS +
                                       AGENT_DESCRIPTORS_PER_WORKER *
