@@ -31,7 +31,7 @@ enum {
 /* Guards all that follows, and fake_nccl.blocks. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static bool is_sick; /* an illegal address was used */
+static _Atomic bool is_sick; /* an illegal address was used */
 
 static void die(const char *why)
 {
