@@ -276,9 +276,12 @@ bool ha_follow(struct ha *ha, const struct ct_ha_plan *plan)
     if (plan->phase != CT_HA_ACTIVE || ha->is_broken || !ha_certify(ha, plan))
         return false;
     if (!ha->finds && !ha->is_founder) {
+        /* Who meant to found the run listens where a founder does, and at no other address. */
+        const struct addresses *here = ha->owns_endpoint ? ha->reached
+                                                         : ha->options.addresses;
+
         leader_candidate_use(candidate, &ha->etcd);
-        if (leader_candidate_start(candidate, ha->server, ha->options.addresses,
-                                   ha->port, &err) < 0) {
+        if (leader_candidate_start(candidate, ha->server, here, ha->port, &err) < 0) {
             ct_info("--ha: the run's etcd cannot be reached yet: %s", err.text);
             return true;
         }

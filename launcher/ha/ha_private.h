@@ -46,7 +46,7 @@ struct ha {
     uint16_t port;
     bool is_founder;
     bool owns_endpoint;
-    const struct addresses *reached; /* of the server, when this node founded the run */
+    const struct addresses *reached; /* where a founder listens; of others not set */
     const struct hosts *endpoint;
     int wake_fd;
     pthread_t thread;

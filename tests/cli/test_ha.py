@@ -194,6 +194,23 @@ def test_as_many_new_nodes_as_a_world_needs_found_none_beside_the_one_that_lives
     finish_without_spares(box, job, after)
 
 
+def test_a_founder_that_returns_before_another_is_elected_joins_the_run_that_lives(box, ha_job):
+    """As in a container, without a trace of its death. It may be elected itself: the others reach it."""
+    job = ha_job("1:3", 3)
+    job.wait_survives()
+    founder, _ = job.host()
+    job.kill(founder)
+    job.env["CTRUN_CONTROL_DIR"] = str(box.path("control"))
+    job.start(1)
+    job.wait_world(3, after=1, seconds=40)
+    elected = {event["pid"] for event in box.events("election", to="leading")}
+    begun = {(event["generation"], event["pid"]) for event in box.events("round_changed", to="running")}
+    assert len(begun) == len({generation for generation, _ in begun}), begun
+    assert {pid for generation, pid in begun if generation > 1} <= elected, begun  # the founder alone founds nothing
+    assert "run 'job' lives" in job.nodes[2].err, job.nodes
+    job.finish()
+
+
 # ---- Nothing is left, nobody else gets in
 
 @pytest.mark.parametrize("victim", ["guard", "agent"])
