@@ -341,3 +341,41 @@ int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request
     ctl_runs_deinit(&runs);
     return code;
 }
+
+static int show(const struct ctl_call *call, const struct ctl_run *run,
+                const struct ct_ctl_request *request, const char *key,
+                const char *nothing, struct ctrun_error *err)
+{
+    struct ct_buf text;
+    char *shown = NULL;
+    int rc;
+
+    ct_buf_init(&text, TEXT_MAX_BYTES);
+    rc = ctl_run_ask(run, request, &text, err);
+    if (rc == 0 && (rc = json_text_read((const char *)ct_buf_data(&text),
+                                        ct_buf_length(&text), key, &shown)) < 0)
+        (void)ct_fail(err, rc, "run %s: a broken answer", run->status.run_id);
+    if (rc == 0 && ctl_value(call, "json"))
+        printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));
+    else if (rc == 0 && *shown)
+        fputs(shown, stdout);
+    else if (rc == 0)
+        printf("run %s: %s\n", run->status.run_id, nothing);
+    free(shown);
+    ct_buf_deinit(&text);
+    return rc;
+}
+
+int ctl_run_show(const struct ctl_call *call, const struct ct_ctl_request *request,
+                 const char *key, const char *nothing)
+{
+    struct ctrun_error err;
+    struct ctl_runs runs;
+    int code = CT_EXIT_OK;
+
+    if (ctl_runs_find_one(&runs, call, &err) < 0 ||
+        show(call, &runs.list[0], request, key, nothing, &err) < 0)
+        code = ctl_fail(&err);
+    ctl_runs_deinit(&runs);
+    return code;
+}

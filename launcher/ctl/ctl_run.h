@@ -44,4 +44,9 @@ int ctl_run_take_reason(struct ct_ctl_request *request, const struct ctl_call *c
 int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request,
                const char *whose, const char *said);
 
+/* Asks the one run that is meant; prints the text of its answer that `key` names, or "run ID: `nothing`"
+ * where it is empty; with --json the whole answer. The exit code. */
+int ctl_run_show(const struct ctl_call *call, const struct ct_ctl_request *request,
+                 const char *key, const char *nothing);
+
 #endif
