@@ -14,7 +14,6 @@ option(CTRUN_FUZZ "build tests/fuzz with libFuzzer (clang)" OFF)
 
 add_library(ctrun_compile INTERFACE)
 target_compile_definitions(ctrun_compile INTERFACE _GNU_SOURCE)
-target_include_directories(ctrun_compile INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(ctrun_compile INTERFACE
     $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wconversion -Wformat=2 -Wundef -Wvla
     -Wcast-qual -Wwrite-strings -Wstrict-prototypes -Wmissing-prototypes

@@ -4,66 +4,18 @@
 
 usage: arrows.py [SOURCE_DIRECTORY [BUILD_DIRECTORY]]
 
-A folder uses only what stands in its line, and its line names only folders above it: so there is no
-cycle. With BUILD_DIRECTORY a folder in a line that nothing needs is a mistake, too. A word without a
-slash is a sibling. Tests may use everything, examples only <ctrun.h>.
+The table is cmake/folders. A folder uses only what stands in its own line: the compiler also finds the
+headers of the folders that those use (cmake/ctrun_folders.cmake). With BUILD_DIRECTORY a folder in a line that
+nothing needs is a mistake, too. Tests may use everything, examples only <ctrun.h>.
 
 Inside a folder no units need each other in a ring, by their symbols, but for those that are listed."""
 import os
+import pathlib
 import re
 import subprocess
 import sys
 
-FOLDERS = """
-worker_sdk/include
-worker_sdk/base          include
-worker_sdk/wire          base
-worker_sdk/tcpstore      base
-worker_sdk/client        base wire tcpstore
-worker_sdk/ckpt          include base
-worker_sdk/cnn           include base
-worker_sdk/comm/backend  include base
-worker_sdk/comm/host     include base comm/backend
-worker_sdk/comm          base client comm/backend comm/host
-worker_sdk/data          include base
-worker_sdk/ddp           include base comm
-worker_sdk/session       base wire client comm
-rendezvous/net           worker_sdk/base worker_sdk/wire
-rendezvous/round         worker_sdk/base worker_sdk/wire
-rendezvous/journal       worker_sdk/base worker_sdk/wire round
-rendezvous/store         worker_sdk/base worker_sdk/tcpstore
-rendezvous/session       worker_sdk/base worker_sdk/wire net round journal store
-rendezvous/server        worker_sdk/base worker_sdk/wire net round journal store session
-rendezvous               worker_sdk/base worker_sdk/wire journal server
-agent/loop               worker_sdk/base
-agent/process            worker_sdk/base worker_sdk/wire loop
-agent/postmortem         worker_sdk/base worker_sdk/wire loop process
-agent/python             worker_sdk/base postmortem
-agent/error_file         worker_sdk/base worker_sdk/wire loop postmortem
-agent/output             worker_sdk/base loop process postmortem
-agent/watch              worker_sdk/base worker_sdk/wire loop process postmortem python
-agent/guard              worker_sdk/base worker_sdk/wire loop process
-agent/link               worker_sdk/base worker_sdk/wire loop guard
-agent/control            worker_sdk/base worker_sdk/wire loop process postmortem
-agent/worker             worker_sdk/base worker_sdk/wire loop process postmortem error_file output guard control
-agent                    worker_sdk/base worker_sdk/wire loop process postmortem output watch guard link control worker
-launcher/hardware        worker_sdk/base agent/process
-launcher/options         worker_sdk/base worker_sdk/wire agent/output
-launcher/batch           worker_sdk/base worker_sdk/wire options
-launcher/pmi             worker_sdk/base worker_sdk/client
-launcher/report          worker_sdk/base worker_sdk/wire agent/process agent/error_file agent/watch options
-launcher/doctor          worker_sdk/base worker_sdk/wire worker_sdk/client rendezvous/net hardware report
-launcher/ctl             worker_sdk/base worker_sdk/wire worker_sdk/client agent/error_file agent/control options report doctor
-launcher/stage           worker_sdk/base worker_sdk/wire agent/control
-launcher/config          worker_sdk/base worker_sdk/wire agent/process agent/error_file agent/watch agent/control hardware options batch pmi report stage
-launcher/net             worker_sdk/base worker_sdk/wire worker_sdk/client report config
-launcher/etcd            worker_sdk/base worker_sdk/wire agent/error_file rendezvous/journal rendezvous/session rendezvous/server report config net
-launcher/ha              worker_sdk/base worker_sdk/wire rendezvous/session rendezvous/server agent/link report config net etcd
-launcher/run             worker_sdk/base worker_sdk/wire worker_sdk/client rendezvous/net rendezvous/round rendezvous/server agent/loop agent/process agent/error_file agent/watch agent/control agent/worker agent hardware options batch pmi report config net etcd ha
-launcher/ssh             worker_sdk/base worker_sdk/wire rendezvous/server agent/loop agent/output agent/guard options batch report stage config
-launcher                 worker_sdk/base worker_sdk/wire agent/guard options report config ha run ssh
-examples
-"""
+TABLE = pathlib.Path(__file__).resolve().parents[2] / "cmake" / "folders"
 
 # Units that need each other, today: a folder, and all units of one ring. No new one, and none grows.
 RINGS = """
@@ -88,10 +40,12 @@ ENDS = (".c", ".h", ".cu", ".cuh", ".c.in")
 PLACES = ("worker_sdk", "rendezvous", "agent", "launcher", "examples")
 
 
-def read_table(text, complaints):
+def read_table(complaints):
     """{folder: its folders, in order}; complains of a line that names what is not above it."""
     table = {}
-    for line in text.strip().splitlines():
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        if not line or line.startswith("#"):
+            continue
         folder, *words = line.split()
         siblings = [f"{folder.split('/')[0]}/{word}" for word in words]
         table[folder] = [s if s in table else w for s, w in zip(siblings, words)]
@@ -172,7 +126,7 @@ def check_rings(calls, sources):
 
 def check(build):
     complaints = []
-    table = read_table(FOLDERS, complaints)
+    table = read_table(complaints)
     doors = [line.split() for line in DOORS.strip().splitlines()]
     sources = list_sources()
     used = set()

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lints of the architecture find what they are for: small trees with one break each."""
+import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -53,12 +55,15 @@ def test_a_forbidden_arrow_is_a_complaint(tmp_path, files, complaint):
 
 
 def test_a_table_of_folders_with_a_cycle_is_a_complaint(tmp_path):
-    text = (LINT / "arrows.py").read_text()
+    text = (ctrun.ROOT / "cmake" / "folders").read_text()
     broken = text.replace("\nagent/loop               worker_sdk/base\n",
                           "\nagent/loop               worker_sdk/base agent/link\n")
     assert broken != text
-    (tmp_path / "arrows.py").write_text(broken)
-    assert "agent/loop: agent/link does not stand above it" in run(tmp_path / "arrows.py", ctrun.ROOT).stdout
+    for name in ("cmake", "tests/lint"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "cmake" / "folders").write_text(broken)
+    shutil.copy(LINT / "arrows.py", tmp_path / "tests" / "lint")
+    assert "agent/loop: agent/link does not stand above it" in run(tmp_path / "tests" / "lint" / "arrows.py", ctrun.ROOT).stdout
 
 
 @pytest.fixture(name="way")
@@ -84,3 +89,22 @@ def test_a_way_with_more_files_than_its_limit_is_a_complaint(way):
     script.write_text(re.sub(r'": \((\d+), 3, """', r'": (10, 2, """', text))
     done = run(script, way)
     assert done.returncode == 1 and done.stdout.count("10 and 2 are the most") == 2
+
+
+@pytest.mark.parametrize("source, header, is_found", [
+    ("agent/link/link.c", "agent/guard/fence.h", True),
+    ("agent/link/link.c", "agent/worker/worker.h", False),
+    ("rendezvous/round/round.c", "rendezvous/session/run.h", False),
+    ("worker_sdk/base/str.c", "worker_sdk/wire/frame.h", False),
+    ("launcher/config/config.c", "launcher/run/merge.h", False),
+])
+def test_the_compiler_finds_only_the_headers_that_a_folder_may_use(source, header, is_found):
+    """cmake/ctrun_folders.cmake"""
+    assert (ctrun.ROOT / header).is_file()
+    [command] = [unit["command"] for unit in json.loads((ctrun.BUILD / "compile_commands.json").read_text())
+                 if unit["file"] == str(ctrun.ROOT / source)]
+    words = shlex.split(command)
+    words[words.index("-o") + 1] = os.devnull
+    done = subprocess.run([*words, "-include", header, "-fsyntax-only"], cwd=ctrun.BUILD, capture_output=True, text=True)
+    assert (done.returncode == 0) == is_found, done
+    assert is_found or f"{header}: No such file" in done.stderr
