@@ -132,7 +132,8 @@ def check(build):
     used = set()
 
     def judge(path, other, what):
-        ours, theirs = os.path.dirname(path), os.path.dirname(other)
+        ours = os.path.dirname(path)
+        theirs = os.path.dirname(other) or ours
         used.add((ours, theirs))
         if ours != theirs and theirs not in table.get(ours, ()):
             complaints.append(f"{what}: {ours} may not use {theirs}")
