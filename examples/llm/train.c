@@ -294,7 +294,7 @@ static void write_some(const struct trainer *trainer)
 
 int main(int argc, char **argv)
 {
-    struct trainer trainer = {0};
+    static struct trainer trainer;
     struct ctrun_error err = {0};
 
     if (argc < 3) {

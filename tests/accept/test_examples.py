@@ -16,6 +16,8 @@ SAYS = {
     "04_average_gradients": "y = 3.0",
     "05_ddp": "y = 3.0",
     "06_zero": "y = 3.0",
+    "08_pipeline": "f(0) = -1.0, f(0.5) = 0.5",
+    "09_spawn": "{n} workers",
 }
 
 
@@ -34,6 +36,12 @@ def test_a_checkpoint_of_one_world_is_gone_on_with_by_others(box):
         said = box.ctrun("--standalone", f"--nproc-per-node={n}", ctrun.program("10_checkpoint"), folder)
         assert said.code == 0 and f"step {20 * run}: the sum is {20000 * run}" in said.out, said
     assert len(list(folder.iterdir())) == 3
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_program_that_is_run_plainly_starts_its_own_workers(box, n):
+    run = box.run(ctrun.program("09_spawn"), n, env={"PATH": f"{ctrun.BUILD / 'bin'}:/usr/bin:/bin"})
+    assert run.code == 0 and run.out.splitlines() == [f"{n} workers"], run
 
 
 PRINT = '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK, node $GROUP_RANK: $*"\n'
