@@ -21,10 +21,10 @@ const struct ctl_verb ctl_stop = {
     .help =
         "ask this node's workers to save, then end them as SIGTERM to ctrun does\n"
         "Workers of the SDK hear it (ctrun_should_stop) and have the grace time\n"
-        "(--shutdown-timeout) to leave by themselves; then, and for others at once, "
-        "SIGTERM,\n"
-        "the grace time again, SIGKILL. ctrun ends with 143. Returns when ctrun has\n"
-        "understood, not when it has ended.",
+        "(--shutdown-timeout) to leave by themselves. Then, or at once when no worker\n"
+        "of this node uses the SDK: SIGTERM, the grace time again, SIGKILL. ctrun "
+        "ends\n"
+        "with 143. Returns when ctrun has the request, not when it has ended.",
     .options = options,
     .run = run,
 };
