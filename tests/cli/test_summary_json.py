@@ -100,6 +100,8 @@ def test_each_event_of_the_sources_is_in_the_schema_and_the_manual():
     told |= {"round_started", "round_stopped"}  # one function for both
     described = set(schema.load("events")["definitions"])
     assert told == described, f"packaging/schema/events.schema.json: {told ^ described}"
+    allowed = {entry["$ref"].rpartition("/")[2] for entry in schema.load("events")["oneOf"]}
+    assert allowed == described, f"oneOf of packaging/schema/events.schema.json: {allowed ^ described}"
     manual = (ctrun.ROOT / "man" / "ctrun-events.7").read_text()
     missing = {name for name in told if f".It Sy {name}\n" not in manual}
     assert not missing, f"man/ctrun-events.7: {missing}"
