@@ -587,7 +587,8 @@ const char *worker_socket_name(const struct worker_socket *worker_socket)
     return worker_socket->name;
 }
 
-/* How many workers were told: who is not connected cannot be asked, and gets its signal at once. */
+/* Who is not connected cannot be asked, and hears it when it connects. Only when nobody was told does
+ * the caller (agent_drain) signal at once: else all workers have the grace time. */
 int worker_socket_ask_to_stop(struct worker_socket *worker_socket, const char *reason)
 {
     struct ct_list *it;

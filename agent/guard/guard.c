@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A guard sleeps in sigtimedwait(): no descriptor, no thread. It wakes for a signal to pass on,
- * for a stranger's orphan to bury (as pid 1 of a container it gets all of them), for the end of
+ * for a stranger's orphan to reap (as pid 1 of a container it gets all of them), for the end of
  * its child or its parent, or, in a run of several nodes, when the agent's lease should have been
  * renewed: a timer of the kernel sends FENCE_SIGNAL then, at once when a suspended machine wakes up.
  * Both guards run the same loop.
@@ -119,7 +119,7 @@ static void forward(pid_t child, const siginfo_t *info)
     (void)sigqueue(child, info->si_signo, sender); /* gone meanwhile: fine */
 }
 
-/* Buries what has ended. True when the child was among it. */
+/* Reaps what has ended, orphans included. True when the child was among it. */
 static bool reap_ended(pid_t child, int *status)
 {
     bool is_child_gone = false;

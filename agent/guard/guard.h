@@ -5,7 +5,8 @@
  *     guard ── second guard ── agent ── workers
  *
  * Any two of the first three may be killed, or stopped, and the one that is left does what is to be
- * done. All are child subreapers, each in a session of its own; so are the workers. Who loses its
+ * done. All are child subreapers. The guard stays in the session that it was started in, so that a
+ * terminal's signals reach it; the others, and each worker, have a session of their own. Who loses its
  * child, for whatever reason, SIGKILL included, finds every descendant (double-forked and setsid
  * ones are its children by then), kills them until none is left, and ends with the agent's exit
  * code. Who loses its parent notices (PDEATHSIG, checked after fork) and kills what is below it the

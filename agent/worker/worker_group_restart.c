@@ -36,7 +36,7 @@ struct worker *worker_group_find_final(struct worker_group *group, struct worker
 }
 
 /* True when nothing of it is left. */
-static bool is_buried(const struct worker_group *group, struct worker *worker)
+static bool is_reaped(const struct worker_group *group, struct worker *worker)
 {
     struct leftovers named = {0};
     int alive;
@@ -64,7 +64,7 @@ bool worker_group_continue_restarts(struct worker_group *group)
 
         if (worker->state != WORKER_RESTARTING)
             continue;
-        if (is_buried(group, worker)) {
+        if (is_reaped(group, worker)) {
             /* What it has told is not the next one's, and what it died of no one else's. */
             worker_socket_catch_up(group->options.worker_socket);
             group->oom_proof[0] = '\0';

@@ -5,7 +5,7 @@
  *     ctrun (guard) ─┬─ agent ── socket ── keeper: one request, one answer
  *                    └─ keeper ── etcd
  *
- * It is the guard's child and the agent's brother, so that whoever stops or counts workers does not
+ * It is a child of the guard, beside the second guard, so that whoever stops or counts workers does not
  * find etcd among them. It lives as long as the agent holds the other end of the socket; then it
  * kills etcd, removes the folder and ends. Etcd dies with it (PDEATHSIG). So whichever of these
  * processes is killed, no process is left, and the folder only when the keeper is killed together

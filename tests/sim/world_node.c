@@ -25,7 +25,7 @@ struct worker_group {
     bool is_stopping;
 };
 
-static void bury_workers(struct world_node *node)
+static void reap_workers(struct world_node *node)
 {
     node->live_generation = node->live_instance = node->dies_us = 0;
     node->is_excepted = false;
@@ -64,7 +64,7 @@ void world_on_dead(struct world_node *node)
     TRACE("node%d: workers of %llu are dead", node->index,
           (unsigned long long)node->live_generation);
     world_check_dead(node);
-    bury_workers(node);
+    reap_workers(node);
     if (node->is_up)
         world_call(node, 0, tell_gone, node->group);
 }
@@ -595,7 +595,7 @@ void world_power_off(struct world_node *node)
     TRACE("node%d: loses power", node->index);
     end_life(node, true);
     if (node->live_generation)
-        bury_workers(node);
+        reap_workers(node);
     node->is_on = node->has_mark = false;
     node->waiting_count = 0;
 }

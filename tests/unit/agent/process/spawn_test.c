@@ -93,7 +93,7 @@ static void of_many_only_those_without_a_program_fail(void **state)
         assert_int_equal(status, 0);
     }
     spawn_end(&batch);
-    assert_childless(); /* those that failed are buried */
+    assert_childless(); /* those that failed are reaped */
 }
 
 static void cpus_that_do_not_exist_are_told_as_such(void **state)
