@@ -55,6 +55,7 @@ void doctor_findings_format(char *dst, size_t size, const struct doctor *doctor)
 void doctor_add_findings(struct doctor *doctor, const char *host, const char *text);
 void doctor_check_nodes(struct doctor *doctor, const struct doctor_node *nodes,
                         int count);
+/* `ways` are in the order of `from`. */
 void doctor_check_ways(struct doctor *doctor, const struct doctor_node *nodes,
                        int count, const struct doctor_way *ways, size_t way_count);
 
