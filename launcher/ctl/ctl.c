@@ -69,7 +69,9 @@ static int find_letter(const struct ctl_verb *verb, char letter)
     return -1;
 }
 
-/* Takes the option at argv[*at], and its value. */
+/* Takes the option at argv[*at], and its value.
+ * Values are borrowed from argv. "-n5", "-n 5", "--tail=5" and "--tail 5" are one option;
+ * letters are not combined. */
 static int take_option(struct ctl_call *call, int argc, char **argv, int *at,
                        struct ctrun_error *err)
 {

@@ -61,6 +61,8 @@ static int write_all(int fd, const char *data, size_t length)
     return 0;
 }
 
+/* fsync() before the caller's rename(): after a crash the name leads to the old program or to
+ * the whole new one. */
 static int copy_bytes(int to, int from)
 {
     static char chunk[CHUNK];

@@ -45,7 +45,7 @@ static void print_value(const struct kv *kv, const char *key, const char *value,
     fputs("}\n", stdout);
 }
 
-/* ---- Deeds ------------------------------------------------------------------------------- */
+/* ---- Actions ----------------------------------------------------------------------------- */
 
 static int list(const struct kv *kv, struct ctrun_error *err)
 {
@@ -70,7 +70,7 @@ static int list(const struct kv *kv, struct ctrun_error *err)
         is_first = false;
     }
     fputs(kv->is_json ? "]}\n" : "", stdout);
-    free(keys);
+    free(keys); /* one block: the strings lie behind the pointers */
     return 0;
 }
 
@@ -79,6 +79,8 @@ static int fail_absent(const char *key, struct ctrun_error *err)
     return ct_fail(err, -ENOENT, "the store has no key %.200s", key);
 }
 
+/* ctrun_store_get() would wait for a key that is absent; the check before it makes that an
+ * error. A key that is deleted between the two is waited for until the limit of the store. */
 static int get(const struct kv *kv, struct ctrun_error *err)
 {
     const char *key = kv->call->words[1];
@@ -164,8 +166,8 @@ enum {
 
 /* ---- The call ---------------------------------------------------------------------------- */
 
-static const struct action *find_deed(const struct ctl_call *call,
-                                      struct ctrun_error *err)
+static const struct action *find_action(const struct ctl_call *call,
+                                        struct ctrun_error *err)
 {
     const char *names[ACTIONS + 1] = {0};
     const int words = call->word_count - 1;
@@ -189,12 +191,14 @@ static const struct action *find_deed(const struct ctl_call *call,
     return NULL;
 }
 
-static int run_deed(const struct action *action, const struct ctl_call *call,
-                    const struct json_status *status, struct ctrun_error *err)
+static int run_action(const struct action *action, const struct ctl_call *call,
+                      const struct json_status *status, struct ctrun_error *err)
 {
     struct kv kv = {.call = call, .is_json = ctl_value(call, "json") != NULL};
     int rc;
 
+    /* A round's store is another one than that of the round before: who asks across a restart is
+     * told by an error of the connection. */
     if (status->generation == 0)
         return ct_fail(err, -EAGAIN, "run %s has no store yet: its nodes have not met",
                        status->run_id);
@@ -210,11 +214,11 @@ static int run(const struct ctl_call *call)
 {
     struct ctrun_error err;
     struct ctl_runs runs = {0};
-    const struct action *action = find_deed(call, &err);
+    const struct action *action = find_action(call, &err);
     int code = CT_EXIT_OK;
 
     if (!action || ctl_runs_find_one(&runs, call, &err) < 0 ||
-        run_deed(action, call, &runs.list[0].status, &err) < 0)
+        run_action(action, call, &runs.list[0].status, &err) < 0)
         code = ctl_fail(&err);
     ctl_runs_deinit(&runs);
     return code;

@@ -56,6 +56,8 @@ struct logs {
     int attempts; /* the watch of the folder that gets a new one for each attempt */
 };
 
+/* Closes the files of an attempt. Their inotify watches stay: an event of an old file costs one
+ * look and no more. */
 static void drop_files(struct logs *logs)
 {
     for (size_t i = 0; i < logs->count; i++) {
@@ -123,6 +125,8 @@ static bool take_next(const struct logs *logs, struct log_file *file)
     return true;
 }
 
+/* Reads every file to its end, then the file that replaced it, and so on. A rename can happen
+ * between read() and take_next(), which looks at the size once more for that reason. */
 static void drain(struct logs *logs, bool is_all)
 {
     for (size_t i = 0; i < logs->count; i++) {
@@ -145,6 +149,9 @@ static void drain(struct logs *logs, bool is_all)
 
 /* ---- Files ------------------------------------------------------------------------------- */
 
+/* Two watches, and both are set before the file is opened, so that no byte and no rename is
+ * missed between. The folder's tells that a file which does not exist yet, or the next one after
+ * a rename, has been made. */
 static void watch_file(const struct logs *logs, const char *path)
 {
     char folder[PATH_MAX];
@@ -198,6 +205,8 @@ static void watch_attempts(struct logs *logs)
     logs->attempts = inotify_add_watch(logs->notify, path, IN_CREATE | IN_ONLYDIR);
 }
 
+/* The files that the last status names, in place of those that are open. -1 of the tail: from
+ * the beginning. */
 static int open_files(struct logs *logs, struct ctrun_error *err)
 {
     const struct json_status *status = &logs->run->status;
@@ -262,6 +271,9 @@ static void change_attempt(struct logs *logs, bool *is_waiting)
     *is_waiting = open_files(logs, &err) < 0;
 }
 
+/* The agent is watched by a pidfd and not by its socket: a pidfd cannot name another process
+ * later, and needs no request. An agent that is gone already (ESRCH) leaves files whose rest is
+ * printed once. */
 static int follow(struct logs *logs, struct ctrun_error *err)
 {
     const int agent = ct_pidfd_open(logs->run->status.pid);

@@ -46,6 +46,9 @@ static int take_piece(const struct ct_frame *frame, union ct_message_room *room,
     return rc < 0 ? ct_fail(err, rc, "the answer is too long") : piece->is_last;
 }
 
+/* A long answer comes as several CTL_REPLY frames. `in` holds one unfinished frame and what one
+ * recv() adds, so all complete frames are taken before the next recv(). `room` is what decoded
+ * text points into: the text is copied out before the next decode. */
 static int read_answer(int fd, uint64_t deadline_ms, struct ct_buf *text,
                        struct ctrun_error *err)
 {
@@ -127,6 +130,8 @@ int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
 
 int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err)
 {
+    /* The old answer is kept until the new one is whole: after a failure `run` is as it was,
+     * which `logs -f` relies on. */
     const struct ct_ctl_request request = {.verb = CT_CTL_STATUS, .rank = -1};
     struct json_status status;
     struct ct_buf text;
@@ -158,7 +163,7 @@ int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err)
 struct search {
     struct ctl_runs *runs;
     const char *wanted; /* NULL: all */
-    const char *path;
+    const char *path;   /* of the folder that is being walked; borrowed */
     int rc;
 };
 
@@ -178,6 +183,8 @@ static void run_deinit(struct ctl_run *run)
     json_status_deinit(&run->status);
 }
 
+/* Asks the agent behind one socket. The array may move with each new entry. An entry counts only
+ * when its agent has answered, so ctl_runs_deinit() never meets a half-made one. */
 static void visit(void *context, int dir, const char *name)
 {
     struct search *search = context;
@@ -243,6 +250,7 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
     int count;
     int rc;
 
+    /* Before the first failure: callers deinit `out` whatever this returns. */
     memset(out, 0, sizeof *out);
     if ((rc = find_user(call, &uid, err)) < 0)
         return rc;
@@ -251,6 +259,7 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
         struct ctrun_error closed;
         const int dir = open_folder(paths[i], uid, &closed);
 
+        /* A folder that this user may not open is reported only if no run was found elsewhere. */
         if (dir < 0 && dir != -ENOENT)
             why = closed;
         if (dir < 0)
@@ -322,6 +331,7 @@ static void make_one_line(char *reason)
 int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request,
                const char *whose, const char *said)
 {
+    /* A copy, because the caller's request is const and the text of its reason is cleaned here. */
     struct ct_ctl_request asked = *request;
     struct ctrun_error err;
     struct ctl_runs runs;

@@ -105,6 +105,8 @@ static void print_run(const struct json_status *status)
         print_worker(&status->workers[i], with_restarts);
 }
 
+/* No run is exit code 1 and, for scripts, still a JSON object: "none" must not look like "could
+ * not ask". */
 static int run(const struct ctl_call *call)
 {
     struct ctrun_error err;

@@ -57,6 +57,9 @@ static int find_summary(const char *path, char *found, size_t size)
     return *found ? 0 : -ENOENT;
 }
 
+/* Feeds what summary.json holds to the function that printed the block when the run ended, so
+ * that both are the same text. Tables of nodes that did not join are not in the file; `nobody`
+ * stands for them. */
 static void print_end(const struct json_summary *end)
 {
     static const struct ct_waiting nobody;

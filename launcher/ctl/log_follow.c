@@ -90,7 +90,9 @@ static bool is_there(const char *path, int number)
 }
 
 /* The number of `open` itself; 0: it is gone, *oldest is the highest there is; -EAGAIN: one is
- * between two names just now. */
+ * between two names just now.
+ * The scan is not atomic. A gap in the numbers with a higher one behind it is a rotation under
+ * way, which the caller waits for. */
 static int find_own(const struct stat *open, const char *path, int *oldest)
 {
     int i = 1;

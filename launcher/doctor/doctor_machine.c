@@ -38,6 +38,8 @@ static void look_at_name(struct doctor *doctor)
     doctor_check_addrs(doctor, addrs, count < 0 ? 0 : count);
 }
 
+/* SO_REUSEADDR, as our own listeners set it: else a port in TIME_WAIT would count as taken. The
+ * port is free again at once, so this is what was true at one moment and reserves nothing. */
 static bool is_port_taken(int port)
 {
     struct ct_addr any;
@@ -91,6 +93,7 @@ static bool has_rdma(void)
     return dir != NULL;
 }
 
+/* One worker is assumed for each GPU: doctor does not know --nproc-per-node. */
 static void look_at_limits(struct doctor *doctor)
 {
     const int gpus = devices_gpu_count(NULL);
@@ -146,6 +149,7 @@ static void look_at_memory(struct doctor *doctor)
             tightest = max;
             (void)read_bytes(folder, "memory.current", &used);
         }
+        /* the prefix that the loop checks holds a '/', so there is one to cut */
         *strrchr(folder, '/') = '\0';
     }
     if (tightest == UINT64_MAX &&
@@ -154,6 +158,8 @@ static void look_at_memory(struct doctor *doctor)
     doctor_check_memory(doctor, tightest, used);
 }
 
+/* adjtimex() with no modes set only reads, and needs no privilege. STA_UNSYNC is also set where a
+ * hypervisor keeps the clock: so it is shown and is no warning. */
 static void look_at_clock(struct doctor *doctor)
 {
     struct timex clock = {0};

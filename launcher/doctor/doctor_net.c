@@ -88,7 +88,10 @@ static int read_place(struct net *net)
 
 /* ---- Our own door ------------------------------------------------------------------------ */
 
-/* Says who we are to everybody who comes, until the listener is shut down. */
+/* Says who we are to everybody who comes, until the listener is shut down.
+ * Runs on a thread of its own while the main one tries the ways to others. It reads listener and
+ * nonce, which do not change between pthread_create() and pthread_join(). EMFILE is tried again:
+ * the batches of the main thread give descriptors back. */
 static void *answer(void *context)
 {
     const struct net *net = context;
@@ -305,6 +308,8 @@ static void go_on(struct attempt *attempt)
                         : 0);
 }
 
+/* poll() ignores negative descriptors, so that attempts which are over keep their slot. All of a
+ * batch share one deadline: a path that drops packets costs a batch REACHABILITY_MS once. */
 static void try_batch(struct attempt *attempts, size_t count)
 {
     const uint64_t deadline_ms = ct_deadline_ms(REACHABILITY_MS);
@@ -338,6 +343,8 @@ static int try_ways(struct net *net)
     size_t in_batch = 0;
 
     for (int i = 0; i < net->count; i++)
+        /* addr_count is checked by doctor_node_parse(): other nodes' texts never make an array
+         * longer than DOCTOR_NODE_ADDRS */
         total += i == net->self ? 0 : (size_t)net->nodes[i].addr_count;
     if (!(net->ways = ct_zalloc_array(total + 1, sizeof *net->ways)))
         return complain_memory(net);
@@ -414,6 +421,8 @@ static int read_findings(struct net *net)
     return 0;
 }
 
+/* The text is another node's: indices are checked before they are kept, since
+ * doctor_check_ways() uses them without a look. */
 static int add_ways(struct net *net, int from, const char *text)
 {
     const char *rest = text;
@@ -477,6 +486,9 @@ static int leave(struct net *net)
     return rc < 0 ? complain(net, "store") : 0;
 }
 
+/* Every wait is at most OTHERS_MS, so that a node which never comes is a finding and no hang.
+ * What is opened or allocated here belongs to `net`; doctor_net() frees it, however far this
+ * came. */
 static int run(struct net *net)
 {
     int rc = 0;

@@ -19,7 +19,9 @@ enum {
     PORT_DEFAULT = 29400
 };
 
-/* Reads until the server hangs up. */
+/* Reads until the server hangs up.
+ * HTTP/1.1 without keep-alive handling: our server closes after its reply, and a stranger that
+ * does not is left at the deadline. */
 static void ask(int fd, struct ct_buf *answer)
 {
     static const char question[] = "GET /status HTTP/1.1\r\nHost: ctrun\r\n\r\n";
