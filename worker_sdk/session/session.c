@@ -26,6 +26,9 @@ enum {
     SESSION_WORLD_MAX = 1 << 20
 };
 
+/* Used by one thread at a time, but for ctrun_crash_report(), whose alternate stack is of the
+ * calling thread. The store has one connection and one request at a time: groups and the agreed
+ * stop take turns on it, and each sets the limit of its own request. */
 struct ctrun_session {
     struct ctrun_options options;
     int rank;
@@ -121,6 +124,8 @@ static bool nothing_is_set(void)
     return true;
 }
 
+/* WORLD_SIZE first: it bounds all that follows. Where LOCAL_WORLD_SIZE is not set (a launcher
+ * that has none), a local rank may be anything below the world. */
 static int read_environment(struct ctrun_session *session, struct ctrun_error *err)
 {
     int rc;
@@ -155,6 +160,8 @@ int ctrun_crash_report(struct ctrun_session *session, struct ctrun_error *err)
 
     if (!ct_agent_socket_is_there(&session->agent))
         return 0; /* nobody to tell */
+    /* The agent gets a descriptor of the same memory; what a handler writes there outlives this
+     * process. */
     if (!session->has_armed) {
         if ((rc = ct_crash_arm()) < 0)
             return ct_fail(err, rc, "crash report: memory for it: %s", strerror(-rc));
@@ -204,8 +211,11 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
         free(session);
         return rc;
     }
+    /* Connects at once, so that a worker can be asked to stop that has told no step yet. Without
+     * an agent this socket does nothing. */
     ct_agent_socket_init(&session->agent, variable(CT_ENV_AGENT_SOCKET), session->rank,
                          session->generation);
+    /* Without an agent no rank is asked to stop: then nobody looks at the store. */
     session->agrees_on_stop = session->world_size > 1 && variable(CT_ENV_AGENT_SOCKET);
     if ((rc = read_crash_report(session, err)) < 0) {
         ctrun_close(session);
@@ -219,6 +229,7 @@ void ctrun_close(struct ctrun_session *session)
 {
     if (!session)
         return;
+    /* The handler first: after that nothing writes into memory that the socket has shared. */
     if (session->has_armed)
         ct_crash_disarm();
     ct_agent_socket_deinit(&session->agent);
@@ -313,6 +324,8 @@ static int swap_stop_key(void *context, const char *expected, const char *desire
     if (rc < 0)
         return rc;
     ct_store_set_timeout(session->store, session->options.timeout_ms);
+    /* A key for each round: the static backend and torchrun keep one store over restarts, and
+     * the wish of the round before must not stop this one. */
     (void)ct_format(key, sizeof key, "ctrun/stop/%llu.%d",
                     (unsigned long long)session->generation, session->restart_count);
     if ((rc = ct_store_compare_set(session->store, key, expected, desired, &value,
@@ -335,6 +348,7 @@ bool ctrun_should_stop(struct ctrun_session *session)
     rc = ct_stop_point_check(&session->stop_point, is_asked, ct_now_ms(), &key, &why);
     if (rc >= 0)
         return rc > 0;
+    /* For good: the other ranks may have agreed and stopped without this one. */
     ct_warn("ranks may stop at different steps why=%s", why.text);
     session->agrees_on_stop = false;
     return is_asked;
@@ -342,6 +356,8 @@ bool ctrun_should_stop(struct ctrun_session *session)
 
 /* ---- Groups meet through the store ---- */
 
+/* A request of the store is limited by what is left of the caller's deadline, so that several in
+ * a row keep to it together. */
 static struct ctrun_store *store_until(void *context, uint64_t deadline_ms)
 {
     struct ctrun_session *session = context;
@@ -376,6 +392,8 @@ static int check_nodes(void *context, struct ctrun_error *err)
     return ct_agent_socket_check_loss(&session->agent, err);
 }
 
+/* Borrows the session: a group may outlive the call, so the session is closed after its groups.
+ * `sequence` points into it, since all groups of a session are numbered together. */
 static struct ct_group_place place_of(struct ctrun_session *session)
 {
     return (struct ct_group_place){
