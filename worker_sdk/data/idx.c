@@ -40,6 +40,7 @@ static int file_open(struct idx_file *file, int fd)
                        file->name);
     }
     file->disk_bytes = (uint64_t)st.st_size;
+    /* From here on the descriptor is zlib's: gzclose_r() closes it. */
     if (!(file->gz = gzdopen(fd, "rb"))) {
         close(fd);
         return ct_fail(file->err, -ENOMEM, "%s: out of memory", file->name);
@@ -66,6 +67,8 @@ static int file_read(struct idx_file *file, void *to, size_t length, const char 
     while (length > 0) {
         unsigned want = length < IDX_READ_CHUNK ? (unsigned)length : IDX_READ_CHUNK;
         int got = gzread(file->gz, at, want);
+        /* zlib's own code tells a file that ends early from one that is damaged: gzread()
+         * returns what it had in both cases. */
         int zerr = Z_OK;
         const char *why = zlib_reason(file->gz, &zerr);
 
@@ -129,6 +132,8 @@ static int read_sizes(struct idx_file *file, struct ct_idx *out)
             return ct_fail(file->err, CTRUN_E_BAD_DATA,
                            "%s: byte %zu: dimension %d is 0; %s", file->name, at, i,
                            idx_remedy);
+        /* Before anything is allocated: a file of some bytes must not make us ask for terabytes.
+         * By division, since the product could overflow. */
         if (out->sizes[i] > limit / length)
             return ct_fail(file->err, CTRUN_E_BAD_DATA,
                            "%s: byte %zu: dimension %d is %u, more than a file of "

@@ -56,6 +56,8 @@ struct ctrun_loader {
 static void make(struct ctrun_loader *loader, uint64_t number, struct slot *slot)
 {
     const struct ctrun_loader_options *options = &loader->options;
+    /* The sampler is read without the lock by several threads: it changes only in set_epoch(),
+     * which first waits until none is busy. */
     const size_t length = ctrun_sampler_length(options->sampler);
     const size_t first = (size_t)number * options->batch;
 
@@ -69,6 +71,9 @@ static void make(struct ctrun_loader *loader, uint64_t number, struct slot *slot
         ct_wrap(&slot->err, "loader: batch %llu", (unsigned long long)number);
 }
 
+/* A slot belongs to the thread that took its number until is_made is set under the lock; from
+ * then on to next(), and from the call after that to whoever takes up number + slots. So make()
+ * needs no lock. */
 static void *run_thread(void *context)
 {
     struct ctrun_loader *loader = context;
@@ -89,6 +94,7 @@ static void *run_thread(void *context)
             loader->stats.fetch_ns += ct_now_ns() - begin_ns;
             slot->is_made = true;
             loader->busy--;
+            /* to all: next() waits for one certain batch, set_epoch() for the last busy thread */
             pthread_cond_broadcast(&loader->made);
         } else {
             pthread_cond_wait(&loader->room, &loader->lock);
@@ -207,6 +213,8 @@ fail:
     return rc;
 }
 
+/* Also for one whose threads or memory could not all be had: thread_count is of those that run.
+ * A fetch that hangs hangs this call, too; to free its buffer under it would be worse. */
 void ctrun_loader_close(struct ctrun_loader *loader)
 {
     if (!loader)
@@ -236,6 +244,8 @@ int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch, size_t s
     int rc = 0;
 
     pthread_mutex_lock(&loader->lock);
+    /* After a failure below the loader stays at the end of the epoch before: next() gives what
+     * is made and then 0. */
     loader->total = loader->begun; /* no thread takes up another one */
     while (rc == 0 && loader->busy > 0)
         if (!ct_cond_wait(&loader->made, &loader->lock, deadline_ms))
@@ -278,6 +288,7 @@ int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
     int rc = 0;
 
     pthread_mutex_lock(&loader->lock);
+    /* Also when this call fails: the caller's batch is its own only until it calls again. */
     loader->free_from = loader->given; /* the one before is given back */
     pthread_cond_broadcast(&loader->room);
     slot = &loader->slots[loader->given % loader->slot_count];
@@ -288,6 +299,8 @@ int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
         slot->is_made = false;
         loader->given++;
         loader->stats.batches++;
+        /* The batch counts as given, so that the next call goes on behind it, as the header
+         * promises. */
         if ((rc = slot->rc) < 0)
             rc = ct_fail(err, rc, "%s", slot->err.text);
     }
