@@ -75,7 +75,9 @@ static void close_bucket(struct assignment *to, const size_t *members, size_t le
     plan->starts[plan->count] = to->placed;
 }
 
-/* Sorts by smallest member; members of one bucket ascend, so that is the first. */
+/* Sorts by smallest member; members of one bucket ascend, so that is the first.
+ * Quadratic in the number of buckets, which is some dozens. `plan` and `from` are two plans of
+ * the same tensors; no bucket is empty. */
 static void sort_buckets(struct ct_bucket_plan *plan, const struct ct_bucket_plan *from)
 {
     size_t placed = 0;
@@ -119,6 +121,8 @@ static int collect(struct assignment *to, const struct ct_bucket_tensor *tensors
         close_bucket(to, heap->members, heap->length, limits[heap->limit]);
         heap->length = 0;
         heap->bytes = 0;
+        /* The first bucket of a key is small, so that the first reduction starts early; the last
+         * limit holds for all that follow. */
         heap->limit += heap->limit + 1 < limit_count;
     }
     for (size_t i = 0; i < to->heap_count; i++)
@@ -174,6 +178,8 @@ int ct_bucket_plan_reverse(struct ct_bucket_plan *plan)
     return 0;
 }
 
+/* The numbers come from rank 0 through the group. They are indices of our arrays, so each is
+ * checked, and that all are there. */
 static int import(struct ct_bucket_plan *out, const int32_t *members, size_t count,
                   const int32_t *sizes, size_t bucket_count)
 {

@@ -55,7 +55,10 @@ static int tables_create(struct ctrun_ddp *ddp)
     return 0;
 }
 
-/* The buckets of the first step: one a dtype unless find_unused, the last layers in front. */
+/* The buckets of the first step: one a dtype unless find_unused, the last layers in front.
+ * As PyTorch has it: a rebuild follows after the first step, in the order in which gradients
+ * were ready, unless find_unused. Reversed, because backward makes the gradients of the last
+ * layers first. */
 static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     const uint64_t limits[] = {ddp->options.first_bucket_bytes,
@@ -74,6 +77,9 @@ static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
                   : ct_layout_place(&ddp->layout, &plan, NULL, err);
 }
 
+/* All ranks come here with equal parameters and options (ct_ddp_verify), so the collectives
+ * below are the same on all. The arena is the group's: nothing here frees it, and
+ * ctrun_ddp_destroy() need not. */
 static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     void *arena;
@@ -119,6 +125,7 @@ static int take_arguments(struct ctrun_ddp *ddp, const struct ctrun_param *param
                             "CTRUN_POWERSGD_OPTIONS_INIT", err)) < 0)
         return (void)ct_wrap(err, "ddp: powersgd"), rc;
     if (ddp->options.powersgd)
+        /* The caller's struct may be gone after create: ours takes its place. */
         ddp->options.powersgd = &ddp->powersgd;
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
                                   "CTRUN_PARAM_INIT", err)) < 0)

@@ -51,11 +51,14 @@ int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
                                 options->powersgd, err);
     if (!as_half)
         return 0;
+    /* collective, and every rank comes here: reduce_dtype is among the options that
+     * ct_ddp_verify() compares */
     rc = ctrun_group_alloc(group, ct_layout_arena_bytes(layout) / 2, &halves, err);
     hook->halves = rc < 0 ? NULL : halves;
     return rc;
 }
 
+/* `halves` is memory of the group, which frees it. */
 void ct_hook_deinit(struct ct_hook *hook)
 {
     ct_powersgd_deinit(&hook->powersgd);
@@ -74,6 +77,8 @@ bool ct_hook_takes(const struct ct_hook *hook, const struct ct_bucket *bucket)
 static uint16_t *halves_of(const struct ct_hook *hook, const struct ct_layout *layout,
                            const struct ct_bucket *bucket)
 {
+    /* At half the bucket's offset, so that buckets which travel at the same time do not overlap.
+     * Offsets are multiples of CT_LAYOUT_ALIGN. */
     return (void *)(hook->halves + (bucket->data - layout->arena) / 2);
 }
 
@@ -137,6 +142,7 @@ int ct_hook_start(struct ct_hook *hook, struct ctrun_group *group,
     uint16_t *halves;
     int rc;
 
+    /* `public` and its slices are valid for the call alone: another bucket overwrites them. */
     if (hook->start) {
         public = describe(hook, layout, b);
         rc = hook->start(hook->context, group, &public, &bucket->work, err);

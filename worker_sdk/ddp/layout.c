@@ -87,7 +87,9 @@ static size_t place_bucket(struct ct_layout *layout, size_t b, size_t at)
     return at;
 }
 
-/* What the slots held, from `before`, to where they are now. */
+/* What the slots held, from `before`, to where they are now.
+ * Old and new places overlap, so the gradients go through `before`, a copy of the whole arena.
+ * Only slots that hold a gradient are written back; the rest, pads and flag are zero. */
 static int move_gradients(struct ct_layout *layout, uint8_t *before, void *stream,
                           struct ctrun_error *err)
 {
@@ -126,10 +128,12 @@ static int adopt(struct ct_layout *layout, struct ct_bucket_plan *plan,
     for (size_t b = 0; b < layout->bucket_count; b++)
         at = place_bucket(layout, b, at);
     layout->flag = layout->arena + at;
+    /* the flag travels with the last bucket; arena_bytes() has room for it behind any plan */
     layout->buckets[layout->bucket_count - 1].elements++;
     return move_gradients(layout, before, stream, err);
 }
 
+/* Everything that can fail for want of memory comes before adopt(), which drops the old layout. */
 int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan, void *stream,
                     struct ctrun_error *err)
 {
@@ -166,6 +170,7 @@ int ct_layout_set_flag(struct ct_layout *layout, bool is_up, void *stream,
 {
     static const float f32 = 1;
     static const double f64 = 1;
+    /* 1.0 as bits: C has no type for these two. */
     static const uint16_t f16 = 0x3c00;
     static const uint16_t bf16 = 0x3f80;
     enum ctrun_dtype dtype = flag_dtype(layout);

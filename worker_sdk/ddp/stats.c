@@ -71,6 +71,7 @@ void ct_stats_on_ready(struct ct_stats *stats, const struct ct_layout *layout, s
 {
     stats->grads_ns = ct_now_ns();
     if (stats->ready_count < layout->slot_count)
+        /* bounded: with a static graph a parameter may be ready more than once in a step */
         stats->ready[stats->ready_count++] = layout->slots[s].param;
 }
 
@@ -79,6 +80,8 @@ static uint64_t span(uint64_t from, uint64_t to)
     return from && to > from ? to - from : 0;
 }
 
+/* The two arrays of ready gradients change places, so that the step that runs never writes what
+ * was told of the last one. The average is of whole numbers and rounds down at each step. */
 void ct_stats_end_step(struct ct_stats *stats, bool is_waited)
 {
     size_t *ready = stats->ready;

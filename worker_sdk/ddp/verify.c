@@ -212,6 +212,9 @@ static int compare_claims(struct ctrun_group *group, const struct claim *claims,
     return 0;
 }
 
+/* A rank that has refused its own arguments takes part all the same, with its code in the claim:
+ * the others would wait for it until their deadline. Its sentence stays in err, so the gather's
+ * own goes to `own`. */
 int ct_ddp_verify(struct ctrun_group *group, const struct ctrun_param *params,
                   size_t count, const struct ctrun_ddp_options *options, int local,
                   struct ctrun_error *err)

@@ -52,7 +52,9 @@ static int check_params(struct ctrun_zero *zero, struct ctrun_error *err)
     return 0;
 }
 
-/* Whether each parameter begins where the one before ends. */
+/* Whether each parameter begins where the one before ends.
+ * Then the ranks' parts of the parameters are contiguous in memory, and share() needs neither a
+ * copy of the model nor of a part. */
 static bool are_one_array(const struct ctrun_zero *zero, const size_t *lengths)
 {
     const uint8_t *end = zero->params[0].data;
@@ -235,6 +237,7 @@ int ctrun_zero_share(struct ctrun_zero *zero, const struct ctrun_call_options *o
     parts.starts = zero->shares.starts;
     if (zero->own_flat)
         copy_pieces(zero, zero->rank, mine, false, element, find_value, NULL);
+    /* `mine` is this rank's part of `flat`: the gather leaves it where it is. */
     rc = ctrun_all_gather_v(zero->group, mine, zero->flat, &parts, zero->dtype, &own,
                             err);
     for (size_t r = 0; rc == 0 && zero->own_flat && r < zero->shares.ranks; r++)
@@ -262,6 +265,8 @@ int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine, void *all
     else if (!counts || (is_root && !flat))
         ct_fail(err, rc, "zero: gather state: out of memory");
     else {
+        /* All to all with one receiver is a gather of parts of unequal length: every rank sends
+         * to root alone, and all but root receive nothing (the second half of `counts`, zeroes). */
         counts[root] = zero->shares.counts[zero->rank];
         in.counts = counts;
         out.counts = is_root ? zero->shares.counts : counts + ranks;
