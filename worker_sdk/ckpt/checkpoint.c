@@ -196,6 +196,7 @@ static int open_shard(struct ctrun_checkpoint *checkpoint, size_t i,
                       struct ct_tensor_file **out, struct ctrun_error *err)
 {
     const struct ct_manifest_shard *shard = &checkpoint->manifest.shards[i];
+    /* A failed open leaves the slot NULL, so that its number is not believed the next time. */
     struct ct_tensor_file **slot = &checkpoint->open[i % FILES_OPEN_MAX];
     char path[PATH_MAX];
     int rc;
@@ -294,6 +295,9 @@ static int load_piece(struct ctrun_checkpoint *checkpoint,
                                err);
 }
 
+/* Every piece that has elements of the wanted box is read whole and summed: CRC-32C is of all of
+ * its bytes. That no two pieces overlap was checked when they were saved; `left` finds what none
+ * of them has. */
 static int load_from_shards(struct ctrun_checkpoint *checkpoint, const char *name,
                             const struct ct_piece *target, void *data,
                             struct ctrun_error *err)

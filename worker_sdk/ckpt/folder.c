@@ -22,6 +22,8 @@ int ct_folder_path(char *path, const char *directory, uint64_t step, const char 
                : 0;
 }
 
+/* The name alone: what is in the manifest is checked by who opens it. It gets its name by a
+ * rename when it is whole. */
 static bool is_complete(const char *directory, uint64_t step)
 {
     char path[PATH_MAX];
@@ -103,7 +105,9 @@ static bool has_file(const struct ct_manifest *manifest, const char *file)
     return strcmp(file, CT_MANIFEST_FILE) == 0;
 }
 
-/* Removes the files of a step that a save made; keep, which may be NULL, has those that stay. */
+/* Removes the files of a step that a save made; keep, which may be NULL, has those that stay.
+ * Files of a save that was given up have the tag of that save, and so another name than those of
+ * `keep`. */
 static void sweep(const char *directory, uint64_t step, const struct ct_manifest *keep)
 {
     char path[PATH_MAX];
@@ -144,6 +148,8 @@ void ct_folder_prune(const char *directory, const struct ct_manifest *manifest,
     for (size_t i = 0; i < count; i++) {
         if (steps[i] == manifest->step)
             sweep(directory, steps[i], manifest);
+        /* An incomplete folder can be no save under way: rank 0 of the only group that writes
+         * here is in this call. */
         if (!is_complete(directory, steps[i]) || (keep && complete == keep))
             remove_step(directory, steps[i]);
         else

@@ -33,6 +33,8 @@ static const cJSON *member(const cJSON *object, const char *name)
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
+/* The sum stands at the very end and is of all bytes before it, so that it is checked before
+ * anything is parsed. */
 static int check_crc(const char *json, size_t length, struct ctrun_error *err)
 {
     char end[CRC_BYTES + 1];
@@ -71,6 +73,8 @@ static int read_shards(struct ct_manifest *out, struct ctrun_error *err)
         struct ct_manifest_shard *shard = &out->shards[out->shard_count++];
         const char *file = cJSON_GetStringValue(member(item, "file"));
 
+        /* a name in this folder and nothing else: a manifest from elsewhere must not lead us to
+         * other files */
         if (!file || !*file || *file == '.' || strchr(file, '/') ||
             ct_copy(shard->file, sizeof shard->file, file) < 0)
             return bad(err, "shards", "a file name that is none");
@@ -99,6 +103,8 @@ static int read_sizes(const cJSON *list, int dims, int64_t *sizes)
     return dims < 0 || dims == count ? count : -1;
 }
 
+/* Names and types are borrowed from the tree, which the manifest owns. read_tensors() has
+ * counted the pieces, so there is room. */
 static int read_pieces(struct ct_manifest *out, const cJSON *tensor,
                        struct ctrun_error *err)
 {
@@ -152,6 +158,8 @@ static int read_tensors(struct ct_manifest *out, struct ctrun_error *err)
     for (size_t i = 1; i < out->piece_count; i++)
         if (compare(&out->pieces[i - 1], &out->pieces[i]) == 0 ||
             (strcmp(out->pieces[i - 1].name, out->pieces[i].name) == 0 &&
+             /* Equal names at other addresses are two members of the object: JSON allows that,
+              * and we do not. */
              out->pieces[i - 1].name != out->pieces[i].name))
             return bad(err, out->pieces[i].name, "it is there twice");
     return 0;
@@ -212,6 +220,7 @@ const struct ct_piece *ct_manifest_find(const struct ct_manifest *manifest,
 
 /* ---- Encoding ---- */
 
+/* cJSON takes a NULL parent and then fails, so that each function here needs one check at its end. */
 static bool add_sizes(cJSON *object, const char *name, const int64_t *sizes, int dims)
 {
     cJSON *list = cJSON_AddArrayToObject(object, name);
@@ -277,6 +286,7 @@ static bool add_tensors(cJSON *tree, const struct ct_manifest *manifest)
     return tensors != NULL;
 }
 
+/* Pieces of one tensor follow each other (ct_plan_make()), so each tensor is begun once. */
 static char *print(const struct ct_manifest *manifest,
                    const struct ctrun_metadata *metadata, size_t metadata_count)
 {

@@ -49,6 +49,8 @@ int ct_piece_of_tensor(struct ct_piece *out, const struct ctrun_tensor *tensor,
     return 0;
 }
 
+/* After this no product of sizes of the piece overflows: the bytes of the whole tensor fit into
+ * 63 bits, and a box in it has fewer. */
 bool ct_piece_is_sound(const struct ct_piece *piece)
 {
     int64_t bytes = (int64_t)ct_safetensors_dtype_size(piece->dtype);
@@ -107,6 +109,7 @@ static bool intersect(const struct ct_piece *a, const struct ct_piece *b, int i,
     return *size > 0;
 }
 
+/* Of the same tensor. Without dimensions there is one element, which both have. */
 bool ct_piece_overlaps(const struct ct_piece *a, const struct ct_piece *b)
 {
     int64_t start, size;

@@ -45,6 +45,8 @@ int ct_plan_encode(uint8_t **out, size_t *length, const struct ct_piece *pieces,
     return 0;
 }
 
+/* Bytes of another rank: the type must be one that we know, and the box must lie in its tensor,
+ * or sizes computed from it later could overflow. */
 static int read_piece(struct ct_piece *piece, struct ct_reader *in, const char **name,
                       size_t *length, struct ctrun_error *err)
 {
@@ -110,6 +112,7 @@ int ct_plan_add(struct ct_plan *plan, int rank, const uint8_t *data, size_t leng
         if (make_room(plan) < 0 || !(entry.name = ct_strndup(name, name_bytes)))
             return ct_fail(err, -ENOMEM, "out of memory for the tensors of %d ranks",
                            plan->size);
+        /* on the heap by itself: entries move when the array grows */
         entry.piece.name = entry.name;
         plan->entries[plan->count++] = entry;
     }
@@ -180,6 +183,8 @@ static int check_cover(const struct ct_plan_entry *first, size_t count,
                    (unsigned long long)ct_piece_elements(&all));
 }
 
+/* The entries are sorted by name, so those of one tensor stand together. Pieces that differ in
+ * type or shape are refused before their boxes are compared. */
 static int check(const struct ct_plan *plan, struct ctrun_error *err)
 {
     size_t first = 0;
@@ -208,6 +213,8 @@ static const struct ct_plan_entry *choose(const struct ct_plan *plan, size_t fir
     const struct ct_plan_entry *best = &plan->entries[first];
 
     *owner = (uint32_t)rank_of(best);
+    /* An entry of everybody has no equals: that list comes alone, and each name is in it once.
+     * So no rank below is negative. */
     for (int r = 1; best->rank == CT_PLAN_EVERYBODY && r < plan->size; r++)
         if (loads[r] < loads[*owner])
             *owner = (uint32_t)r;
@@ -219,6 +226,8 @@ static const struct ct_plan_entry *choose(const struct ct_plan *plan, size_t fir
     return best;
 }
 
+/* Greedy, in the order of the sort: of the ranks that have the next piece, the one with the least so
+ * far writes it. Equal entries are merged in place: `kept` never passes `first`. */
 int ct_plan_make(struct ct_plan *plan, uint8_t *flags, size_t stride,
                  struct ctrun_error *err)
 {

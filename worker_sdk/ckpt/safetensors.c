@@ -112,6 +112,8 @@ static int read_shape(struct ct_safetensors_entry *entry, const cJSON *shape,
     return 0;
 }
 
+/* Nothing in the header is believed: offsets, shape and type have to agree with each other and
+ * with the file's length. */
 static int read_entry(struct ct_safetensors_entry *entry, const cJSON *item,
                       uint64_t data_bytes, struct ctrun_error *err)
 {
@@ -120,6 +122,7 @@ static int read_entry(struct ct_safetensors_entry *entry, const cJSON *item,
     uint64_t bytes;
     int rc;
 
+    /* borrowed from the tree, as dtype is; ct_safetensors_deinit() frees both together */
     entry->name = item->string;
     if (!cJSON_IsObject(item))
         return bad(err, entry->name, "not an object");
@@ -208,6 +211,8 @@ static int check_cover(struct ct_safetensors *header, uint64_t data_bytes,
 
 static int check_names(struct ct_safetensors *header, struct ctrun_error *err)
 {
+    /* last: ct_safetensors_find() needs this order. `ordinal` keeps that of the bytes, which the
+     * sums are in. */
     qsort(header->entries, header->count, sizeof *header->entries, compare_name);
     for (size_t i = 1; i < header->count; i++)
         if (compare_name(&header->entries[i - 1], &header->entries[i]) == 0)
@@ -254,6 +259,7 @@ int ct_safetensors_decode(struct ct_safetensors *out, const char *json, size_t l
     if (!out->tree)
         return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "header: no JSON from byte %zu on",
                        (size_t)(end ? end - json : 0) + CT_SAFETENSORS_PREFIX_BYTES);
+    /* the format pads its header with blanks, so that data begin at a multiple of 8 */
     while (end < json + length && *end == ' ')
         end++;
     if (!cJSON_IsObject(out->tree) || end != json + length)

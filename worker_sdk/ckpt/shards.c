@@ -79,6 +79,8 @@ void ctrun_shards_close(struct ctrun_shards *shards)
 
 /* ---- Writing: in the call or in the thread ---- */
 
+/* The folder is made by whichever rank comes first. A rank with nothing to write makes it as
+ * well: rank 0 may be one, and writes the manifest there. */
 static int write_shard(struct ctrun_shards *shards, uint64_t *values,
                        struct ctrun_error *err)
 {
@@ -160,7 +162,9 @@ static int write_manifest(const struct ctrun_shards *shards,
     return rc;
 }
 
-/* Rank 0, when all shards are on the disk. */
+/* Rank 0, when all shards are on the disk.
+ * The manifest is what makes the folder a checkpoint: written last, by rename, when every shard
+ * is synced. Old checkpoints go only after that, so that at no time there is none. */
 static int commit(const struct ctrun_shards *shards, struct ctrun_error *err)
 {
     const struct ct_plan *plan = &shards->save.plan;
@@ -185,6 +189,9 @@ static int commit(const struct ctrun_shards *shards, struct ctrun_error *err)
     return rc;
 }
 
+/* On the thread, or in the call where there is none. It alone uses save, words and group until
+ * it is joined. Each rank meets the others twice, whether its own part failed or not: after the
+ * shards, and after rank 0's manifest. */
 static void *write_all(void *context)
 {
     struct ctrun_shards *shards = context;
@@ -246,7 +253,9 @@ static size_t tensor_bytes(const struct ctrun_tensor *tensor)
     return bytes;
 }
 
-/* Everything that the save borrows. Returns how many bytes that takes; with a NULL copy nothing is moved. */
+/* Everything that the save borrows. Returns how many bytes that takes; with a NULL copy nothing is moved.
+ * Called twice with the same list: to count, then to copy; both passes go the same way, so that
+ * the sizes agree. */
 static size_t copy_save(struct ct_shards_save *save, uint8_t *copy)
 {
     size_t used = 0;
@@ -271,6 +280,7 @@ static int copy_all(struct ctrun_shards *shards, struct ctrun_error *err)
     if (bytes > shards->copy_bytes) {
         free(shards->copy);
         shards->copy_bytes = 0;
+        /* the smaller one is freed before: both at once might not fit */
         if (!(shards->copy = ct_zalloc(bytes)))
             return ct_fail(err, -ENOMEM, "out of memory for a copy of %zu bytes",
                            bytes);
@@ -280,7 +290,9 @@ static int copy_all(struct ctrun_shards *shards, struct ctrun_error *err)
     return 0;
 }
 
-/* What this rank writes of what it has, and the metadata. */
+/* What this rank writes of what it has, and the metadata.
+ * Borrows names and data of `tensors` where the call itself writes. `whole` is zeroed: in its
+ * shard a piece is a tensor of its own size, and the manifest knows where it belongs. */
 static int take_part(struct ctrun_shards *shards, const uint8_t *flags,
                      const struct ctrun_tensor *tensors, size_t count,
                      const struct ctrun_metadata *metadata, size_t metadata_count,
@@ -315,7 +327,8 @@ static int start_thread(struct ctrun_shards *shards)
     return -rc;
 }
 
-/* Takes over how the save that was written ended. */
+/* Takes over how the save that was written ended.
+ * Only when no thread writes: from here on save and copy are this thread's again. */
 static int finish(struct ctrun_shards *shards, struct ctrun_error *err)
 {
     struct ct_shards_save *save = &shards->save;
@@ -354,6 +367,7 @@ static int save_begin(struct ctrun_shards *shards, const struct ctrun_tensor *gi
 
     if (rc == 0 && shards->save.step > step_max)
         rc = ct_fail(err, -EINVAL, "more than 2^53");
+    /* takes rc along: a rank with wrong arguments tells the others, and all of them return */
     if ((rc = ct_shards_plan(shards, &flags, rc, list, count, err)) == 0) {
         rc = take_part(shards, flags, list, count, metadata, metadata_count, err);
         rc = ct_shards_agree(shards, rc, NULL, err);
@@ -369,6 +383,8 @@ int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
                       struct ctrun_error *err)
 {
     const uint64_t begin_ns = ct_now_ns();
+    /* A failure of the save before is returned here, on all ranks alike, and nothing new is
+     * begun. The next call begins anew. */
     int rc = ctrun_shards_wait(shards, err);
 
     if (rc < 0)

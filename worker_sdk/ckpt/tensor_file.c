@@ -137,6 +137,7 @@ int ct_tensor_file_open(struct ct_tensor_file **out, const char *path,
         rc = ct_fail(err, -ENOMEM, "out of memory");
         goto fail;
     }
+    /* O_NONBLOCK: a FIFO of that name must not make us wait; for a regular file it means nothing */
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->fd < 0 || fstat(file->fd, &st) < 0) {
         rc = ct_fail(err, -errno, "%s", strerror(errno));
@@ -193,7 +194,9 @@ static int stream_read(struct stream *in, void *to, size_t length,
     return 0;
 }
 
-/* Moves the next `length` bytes to `to`; NULL: to nowhere. */
+/* Moves the next `length` bytes to `to`; NULL: to nowhere.
+ * A long run is read straight to its place; what is short or left out goes through `chunk`. All
+ * of it is summed once, in the order of the file. */
 static int stream_take(struct stream *in, uint8_t *to, uint64_t length,
                        struct ctrun_error *err)
 {
@@ -264,6 +267,7 @@ int ct_tensor_file_read(const struct ct_tensor_file *file,
         at = runs.from + runs.count;
     }
     if (rc == 0)
+        /* the rest is read for the sum alone */
         rc = stream_take(&in, NULL, entry->end - entry->begin - at * element, err);
     if (rc == 0)
         rc = check_crc(file, entry, in.crc, err);
