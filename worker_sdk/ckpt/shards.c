@@ -190,8 +190,8 @@ static int commit(const struct ctrun_shards *shards, struct ctrun_error *err)
 }
 
 /* On the thread, or in the call where there is none. It alone uses save, words and group until
- * it is joined. Each rank meets the others twice, whether its own part failed or not: after the
- * shards, and after rank 0's manifest. */
+ * it is joined. Each rank meets the others after its shard, failed or not; and, if none failed,
+ * after rank 0's manifest. */
 static void *write_all(void *context)
 {
     struct ctrun_shards *shards = context;
