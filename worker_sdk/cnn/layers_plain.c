@@ -53,6 +53,8 @@ static void plain_free(struct plain *self)
     self->capacity = 0;
 }
 
+/* Arrays only grow: batches of training and of testing take turns. After -ENOMEM capacity is 0,
+ * and what was had is freed by the next call or by close. */
 static int plain_reserve(struct plain *self, size_t n)
 {
     n = n ? n : 1; /* an empty batch has arrays too */
@@ -115,6 +117,7 @@ static int plain_forward(struct cnn_engine *engine, const struct cnn_batch *batc
 
     if (cnn_head_reserve(&self->head, n) < 0 || plain_reserve(self, n) < 0)
         return ct_fail(err, -ENOMEM, "a batch of %zu: out of memory", n);
+    /* kept for backward; what it points to is the caller's, and the same until then */
     self->batch = *batch;
     conv1.batch = conv2.batch = fc1.batch = n;
     ctrun_dataset_gather(batch->data, batch->indices, n, CNN_MEAN, CNN_STD, self->x,
@@ -166,6 +169,8 @@ static int plain_backward(struct cnn_engine *engine, float *const grads[CNN_PARA
     cnn_head_backward(&self->head, engine, &self->batch, grads);
     cnn_linear_backward_w(&fc1, self->flat, self->head.dhidden, grads[CNN_FC1_W],
                           grads[CNN_FC1_B]);
+    /* As soon as a gradient is final, the last layers first, so that DDP sums it while the rest
+     * is computed. From then on it is not written to. */
     if ((rc = on_ready(context, CNN_FC2_B, err)) < 0 ||
         (rc = on_ready(context, CNN_FC2_W, err)) < 0 ||
         (rc = on_ready(context, CNN_FC1_B, err)) < 0 ||

@@ -34,6 +34,8 @@ static void image_deinit(struct image *image)
         cnn_tensors_deinit(&image->sections[s]);
 }
 
+/* The model is kept in the order that our kernels read; the file has PyTorch's. An image is a
+ * copy of all of it in that order, as large as the model. */
 static int image_init(struct image *image)
 {
     memset(image, 0, sizeof *image);
@@ -91,6 +93,8 @@ int cnn_state_save(const char *path, struct ctrun_shards *shards,
     (void)ct_format(text[1], TEXT_MAX_BYTES, "%" PRIu64, position->epoch);
     (void)ct_format(text[2], TEXT_MAX_BYTES, "%" PRIu64, position->start);
     (void)ct_format(text[3], TEXT_MAX_BYTES, "%" PRIu64, position->step);
+    /* hexadecimal: the same bits come back, and the loss of an epoch does not depend on where it
+     * was interrupted */
     (void)ct_format(text[4], TEXT_MAX_BYTES, "%a", position->loss);
     (void)ct_format(text[5], TEXT_MAX_BYTES, "%.9g", info->lr);
     (void)ct_format(text[6], TEXT_MAX_BYTES, "%d", info->world_size);
@@ -154,6 +158,7 @@ int cnn_state_load(const char *path, struct cnn_model *model,
     if ((rc = ctrun_checkpoint_open(&file, path, err)) < 0 ||
         (rc = read_position(file, path, position, err)) < 0)
         goto close;
+    /* All tensors before the model is touched: a damaged file leaves it as it was. */
     for (int i = 0; i < TENSORS; i++)
         if ((rc = ctrun_checkpoint_load(file, &image.tensors[i], err)) < 0)
             goto close;

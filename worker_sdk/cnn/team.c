@@ -72,6 +72,9 @@ static void wake_all(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* No member misses a round: run() returns only when `active` is 0, and begins no other one
+ * before. fn and context are written before `round` is raised (release) and read after it was
+ * seen to change (acquire). */
 static void *run_member(void *argument)
 {
     struct member *member = argument;
@@ -84,6 +87,8 @@ static void *run_member(void *argument)
         if (!team->fn)
             return NULL;
         team->fn(team->context, index, team->count);
+        /* Only the last one wakes the caller. Release: what this member has computed is seen by
+         * who reads 0. */
         if (atomic_fetch_sub_explicit(&team->active, 1, memory_order_acq_rel) == 1)
             wake_all(&team->active);
     }
@@ -138,6 +143,8 @@ static void begin(struct cnn_team *team, cnn_team_fn *fn, void *context)
 {
     team->fn = fn;
     team->context = context;
+    /* Relaxed: the raise of `round` behind it publishes it. Nobody reads it before, since all
+     * members are waiting. */
     atomic_store_explicit(&team->active, (uint32_t)team->started - 1,
                           memory_order_relaxed);
     atomic_fetch_add_explicit(&team->round, 1, memory_order_release);
@@ -148,6 +155,7 @@ void cnn_team_destroy(struct cnn_team *team)
 {
     if (!team)
         return;
+    /* A NULL fn ends the members, also where not all could be started. */
     if (team->started > 1)
         begin(team, NULL, NULL);
     for (int i = 1; i < team->started; i++)

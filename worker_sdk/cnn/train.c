@@ -17,6 +17,7 @@
 #include "worker_sdk/cnn/report.h"
 #include "worker_sdk/cnn/state.h"
 
+/* Of one thread. tear_down() takes back whatever set_up() came to. */
 struct trainer {
     const struct cnn_train_options *options;
     const volatile sig_atomic_t *terminated;
@@ -191,6 +192,8 @@ static int resume(struct trainer *t, struct ctrun_error *err)
     if (rc < 0 && rc != -ENOENT)
         return rc;
     if (t->world) {
+        /* A step of a damaged file may be anything; a negative one would mean that this rank has
+         * none. */
         const int64_t mine = rc == 0 ? (int64_t)(t->position.step & INT64_MAX) : -1;
 
         if ((rc = find_furthest(t, mine, &from, err)) < 0 ||
@@ -244,6 +247,8 @@ static void set_up_report(struct trainer *t)
                                     .epochs = options->epochs};
 }
 
+/* A group of its own: the thread that writes meets the other ranks while this one is in the
+ * collectives of a step. */
 static int set_up_shards(struct trainer *t, struct ctrun_error *err)
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
@@ -259,6 +264,8 @@ static int set_up_shards(struct trainer *t, struct ctrun_error *err)
     return ctrun_shards_open(&t->shards, t->options->save, t->savers, &options, err);
 }
 
+/* Data and engine before the group: what is wrong on this rank alone is reported as that, and not as
+ * a lost peer. The state is shared before DDP is created, which compares shapes and options alone. */
 static int set_up(struct trainer *t, struct ctrun_error *err)
 {
     struct ctrun_group_options group = CTRUN_GROUP_OPTIONS_INIT;
@@ -387,6 +394,7 @@ static int begin_ddp(struct trainer *t, struct ctrun_error *err)
 {
     int rc = ctrun_ddp_forward_begin(t->ddp, err);
 
+    /* asked for anew in each step: DDP moves the gradients when it rebuilds its buckets */
     for (enum cnn_param p = 0; p < CNN_PARAMS && rc >= 0; p++)
         t->grads[p] = ctrun_ddp_grad(t->ddp, (size_t)p);
     return rc;
@@ -436,6 +444,8 @@ static int agree(struct trainer *t, uint64_t step, struct ctrun_error *err)
         return rc;
     sums[SUM_LOSS] = local.loss;
     sums[SUM_COUNT] = (double)local.count;
+    /* A signal may have reached some ranks only. What counts is the sum, which is the same on
+     * all: so all save at the same step. */
     sums[SUM_ASKED] = ctrun_should_stop(t->session) || *t->terminated == SIGUSR1;
     sums[SUM_TERMINATED] = *t->terminated == SIGTERM;
     if (t->world && (rc = ctrun_all_reduce(t->world, sums, sums, SUMS, CTRUN_F64,
@@ -588,6 +598,7 @@ static int finish_epoch(struct trainer *t, struct ctrun_error *err)
     t->position.epoch++;
     t->position.start = 0;
     t->position.loss = 0;
+    /* save() writes although the step is that of the last checkpoint: the position is another one */
     t->has_moved = true;
     if ((rc = save(t, err)) < 0)
         return rc;
@@ -603,6 +614,7 @@ static int stop(struct trainer *t, int outcome, struct ctrun_error *err)
     uint64_t value;
     int rc;
 
+    /* Saved first: the digest is a collective, which fails when a rank was killed meanwhile. */
     if ((rc = save(t, err)) < 0 || (rc = digest(t, &value, err)) < 0)
         return rc;
     cnn_report_stop(&t->report, why[outcome], t->position.step, value);
