@@ -139,7 +139,9 @@ static size_t count_of(const struct side *side, int member)
     return side->parts.counts ? side->parts.counts[member] : side->count;
 }
 
-/* Elements before the part of `member`. */
+/* Elements before the part of `member`.
+ * Without `starts` this adds up all counts before, for each member: quadratic, and a group has
+ * thousands of members at most. */
 static size_t start_of(const struct side *side, int member)
 {
     size_t start = 0;
@@ -155,7 +157,9 @@ static size_t start_of(const struct side *side, int member)
     return start;
 }
 
-/* A message between us and `member`; none of nothing. */
+/* A message between us and `member`; none of nothing.
+ * A NULL buffer is kept as NULL, and ct_group_call() refuses it with the sentence of every
+ * collective, unless the part is empty. */
 static void add_message(struct ct_call *call, const struct side *side, int member,
                         bool is_send)
 {
@@ -179,6 +183,8 @@ enum {
     NOBODY = -2
 };
 
+/* ct_group_call() takes the messages: it frees them when the call is over, which may be after
+ * this returns. */
 static int exchange(struct ctrun_group *group, struct ct_call *call,
                     const struct side *in, int give, const struct side *out, int get,
                     const struct ctrun_call_options *options, struct ctrun_error *err)
@@ -191,6 +197,7 @@ static int exchange(struct ctrun_group *group, struct ct_call *call,
     call->messages = ct_zalloc_array(2 * (size_t)size, sizeof *call->messages);
     if (!call->messages)
         return ct_fail(err, -ENOMEM, "%s: no memory", ct_call_name(call->kind));
+    /* To oneself both halves or none: a message without its other half would wait for ever. */
     if ((give == ALL || give == me) && (get == ALL || get == me)) {
         add_message(call, in, me, true);
         add_message(call, out, me, false);

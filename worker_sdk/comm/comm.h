@@ -3,10 +3,10 @@
  *
  * The public half is in ctrun.h ("Process groups and collectives"); this header is for the
  * session, which opens groups, and for tests. A group meets through a `struct ct_bootstrap`,
- * a table of the four things it asks of a store, so that this folder knows neither sessions
+ * a table of the three things it asks of a store, so that this folder knows neither sessions
  * nor stores.
  *
- *     ct_group_open ── rdzv_resolve.c: who is where ──> a back end (backend.h): host.c or nccl.c
+ *     ct_group_open ── host/discover.c: who is where ──> a back end (backend.h): host.c or nccl.c
  *     ctrun_all_reduce ... ── checks ──> struct ct_call ──> the back end
  *
  * Thread: a group belongs to one thread at a time, except ctrun_group_abort(). */

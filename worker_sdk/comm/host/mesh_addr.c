@@ -52,6 +52,8 @@ static int read_limits(struct ct_net *net, struct ct_port_range *ports,
     return 0;
 }
 
+/* Ranks of one host begin at different ports of the range (their pids), so that they do not all
+ * try the same ones. */
 static int listen_in(const struct ct_port_range *ports, bool *has_v6)
 {
     const uint32_t seed = (uint32_t)getpid();
@@ -61,6 +63,7 @@ static int listen_in(const struct ct_port_range *ports, bool *has_v6)
         const uint16_t port = ct_port_range_at(ports, seed, i);
 
         *has_v6 = true;
+        /* One socket for both families, as long as the kernel has IPv6. */
         if ((fd = listen_on(AF_INET6, port)) >= 0 || fd == -EADDRINUSE)
             continue;
         *has_v6 = false; /* a kernel without IPv6 */

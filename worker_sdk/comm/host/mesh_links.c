@@ -55,6 +55,9 @@ struct guest {
     uint64_t due_ms;
 };
 
+/* Lives while the group is opened, on one thread. A descriptor belongs to a link or to a guest,
+ * never to both; settle() gives those of links to the mesh, also half-open ones after a failure,
+ * and ct_mesh_close() closes them. */
 struct opening {
     const struct ct_mesh_setup *setup;
     struct link *links;
@@ -86,6 +89,8 @@ static void write_greeting(unsigned char *dst, const unsigned char *cookie, int 
     ct_write_u32(&out, (uint32_t)kind);
 }
 
+/* All bytes are compared, so that the time taken does not tell a stranger how much of the cookie
+ * it has guessed. */
 static bool is_greeting(const unsigned char *got, const unsigned char *want)
 {
     unsigned char difference = 0;
@@ -141,6 +146,7 @@ static void link_greet(struct opening *opening, int index)
 
     write_greeting(greeting, setup->cookie, 0, setup->me, index / LINKS_A_MEMBER,
                    index % LINKS_A_MEMBER);
+    /* 24 bytes fit into the empty buffer of a new connection: less is a broken connection. */
     if (send(link->fd, greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting) {
         link_retry(link, opening->last_errno = errno);
         return;
@@ -185,6 +191,8 @@ static void link_on_ready(struct opening *opening, int index)
             link_greet(opening, index);
         return;
     }
+    /* Peeked at until it is whole: bytes behind the greeting are the first data of the group and
+     * stay in the socket. */
     n = recv(link->fd, got, sizeof got, MSG_PEEK);
     if (n < 0 && errno == EAGAIN)
         return;
@@ -204,6 +212,7 @@ static void link_on_ready(struct opening *opening, int index)
 
 /* ---- The side that accepts -------------------------------------------------------------- */
 
+/* The last one takes its place: who walks over the guests goes backwards. */
 static void drop_guest(struct opening *opening, int i)
 {
     opening->guests[i] = opening->guests[--opening->guest_count];
@@ -223,6 +232,7 @@ static int link_of_greeting(const struct opening *opening,
     from = ct_read_u32(&in);
     (void)ct_read_u32(&in);
     kind = ct_read_u32(&in);
+    /* Lower members are connected to and never connect; the index is checked before it is used. */
     if (from >= (uint32_t)setup->size || (int)from <= setup->me ||
         kind >= LINKS_A_MEMBER)
         return -1;
@@ -358,6 +368,8 @@ static int start_due_links(struct opening *opening, struct ctrun_error *err)
     return 0;
 }
 
+/* Every link has its place, as -1 where nothing is awaited, so that serve() finds by index what
+ * belongs to whom. */
 static int collect_polls(struct opening *opening)
 {
     int n = 0;
@@ -377,6 +389,8 @@ static int collect_polls(struct opening *opening)
     return n;
 }
 
+/* Guests before the listener: accept_guests() adds to the list, and polls[] has no entries for
+ * those. */
 static void serve(struct opening *opening)
 {
     int guests_at = 1 + link_count(opening);
@@ -409,6 +423,7 @@ static int connect_all(struct opening *opening, struct ctrun_error *err)
         if ((rc = start_due_links(opening, err)) < 0)
             break;
         n = collect_polls(opening);
+        /* In slices: the watch (a lost node) and the deadline are looked at in between. */
         if (poll(opening->polls, (nfds_t)n, CT_SLICE_MS) < 0 && errno != EINTR)
             return ct_fail(err, -errno, "open group: poll: %s", strerror(errno));
         serve(opening);
