@@ -75,6 +75,8 @@ static int find_folder(struct launch *launch, int local, struct logdir **dir,
     return 0;
 }
 
+/* Called by the agent for each worker of a round, on its loop: what it waits for (the folder)
+ * has a limit well below a lease. */
 static int plan(void *context, const struct ct_start *start, int local_rank,
                 struct agent_worker_plan *out, struct ctrun_error *err)
 {
@@ -178,6 +180,8 @@ static void fill_workers(struct launch *launch, struct worker_options *out)
     };
 }
 
+/* `options`, and what it points to in `config` and `launch`, is borrowed by the agent until
+ * agent_run() returns. */
 static int run_agent(struct launch *launch)
 {
     static struct agent_result result; /* large, and touched only by failures */
@@ -244,6 +248,7 @@ static int meet(struct launch *launch, struct config *config, struct ctrun_error
     return rc < 0 ? rc : launch_start_ha(launch, err);
 }
 
+/* Descriptors first: all that is opened below counts on the raised limit. */
 int launch_run(struct config *config)
 {
     struct launch *launch = ct_zalloc(sizeof *launch);
@@ -283,6 +288,8 @@ int launch_run(struct config *config)
                            config->stop.exit_style);
     } else
         code = run_agent(launch);
+    /* The server outlives the agent: the last nodes read their verdict from it, and an agent's
+     * end must not look like its loss. */
     launch_close_server(launch);
     logdir_blocking_close(&launch->logdir);
     torch_events_deinit(&launch->torch_events);

@@ -24,6 +24,7 @@ enum {
     SAY_EVERY_MS = 10000
 };
 
+/* All of these run on the agent's loop: they print and take notes, and none may wait. */
 static void on_connecting(void *context, const char *why, uint64_t waited_ms)
 {
     struct launch *launch = context;
@@ -162,6 +163,7 @@ static void on_leftovers(void *context, const char *processes)
     struct launch *launch = context;
 
     free(launch->leftovers);
+    /* kept, and printed behind the first cause: what was left behind is a consequence of it */
     launch->leftovers = ct_strdup(processes);
 }
 

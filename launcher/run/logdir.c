@@ -43,7 +43,9 @@ static int cannot_make(const char *path, struct ctrun_error *err)
                    path, strerror(code));
 }
 
-/* Makes parent/name_xxxxxxxx with a suffix that was free. */
+/* Makes parent/name_xxxxxxxx with a suffix that was free.
+ * mkdir() is what reserves the name: nodes of one machine, or of a shared file system, may
+ * choose at the same time. */
 static int make_unique(char *dst, const char *parent, const char *name,
                        struct ctrun_error *err)
 {
@@ -116,6 +118,8 @@ int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
     return rc;
 }
 
+/* A round that begins anew without a failure has the restart count of the one before, and so a
+ * suffix: nothing is overwritten. */
 static int enter_round(struct logdir *dir, uint64_t generation, uint32_t restart_count,
                        struct ctrun_error *err)
 {
@@ -176,6 +180,8 @@ char *logdir_path(const struct logdir *dir, int local_rank, const char *name)
     return rc < 0 ? NULL : ct_strdup(path);
 }
 
+/* Under another name and renamed: a reader sees the old file, none, or the whole new one. Not
+ * synced: it may be lost with the machine's power, as the logs beside it may. */
 int logdir_write(const struct logdir *dir, const char *name, const void *data,
                  size_t length, struct ctrun_error *err)
 {

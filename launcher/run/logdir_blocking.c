@@ -77,6 +77,8 @@ static struct logdir_job *create_job(const struct logdir *dir,
 static void tell(struct logdir_job *job, const struct logdir *dir, int made, int rc)
 {
     pthread_mutex_lock(&job->mutex);
+    /* `dir` is complete with the first folder; later ones change only counts, which the waiting
+     * side takes from the request. So take_dir() may read it while the thread goes on. */
     if (made <= 1)
         job->dir = *dir;
     job->made = made;
@@ -86,6 +88,9 @@ static void tell(struct logdir_job *job, const struct logdir *dir, int made, int
     pthread_mutex_unlock(&job->mutex);
 }
 
+/* On a thread that a hung file system may hold for ever. It works on copies, holds its own share
+ * of the job, and tells each folder as soon as it is made, so that the first workers start while
+ * others are still made. */
 static void *make_folders(void *context)
 {
     struct logdir_job *job = context;
@@ -238,6 +243,8 @@ static void write_file(void *context)
                                   errand->length, &errand->err);
 }
 
+/* The errand is freed by whoever is last: by this call when the thread came back in time, else
+ * by the thread, through free_errand. */
 static int write_blocking(struct logdir_blocking *aside, struct errand *errand,
                           struct ctrun_error *err)
 {
@@ -287,6 +294,7 @@ static void tidy_dir(void *context)
     errand->has_files = logdir_tidy(&errand->dir);
 }
 
+/* What cannot be tidied in time is left as it is: an empty folder does no harm. */
 void logdir_blocking_tidy(struct logdir_blocking *aside)
 {
     struct errand *errand = aside->dir.is_open ? create_errand(&aside->dir) : NULL;

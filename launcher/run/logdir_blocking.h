@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done with the log directory while workers or people wait: aside (agent/loop/blocking_call.h), so
- * that a file system which does not answer costs seconds and a sentence, and no more; and that
- * the folders of many workers are made while the first of them start.
+/* What is done with the log directory while workers or people wait, on another thread
+ * (agent/loop/blocking_call.h): so a file system which does not answer costs seconds and a sentence, and
+ * no more; and the folders of many workers are made while the first of them start.
  *
  *     logdir_blocking_begin() ── logdir_blocking_wait() for each worker ── ... ── logdir_blocking_close()
  *          └── a thread makes one folder after the other */

@@ -47,7 +47,9 @@ static void name_socket(char name[CTL_DIR_NAME_MAX], const struct batch_place *p
 
 /* ---- The first task ------------------------------------------------------------------ */
 
-/* One of the others: the folder is closed to strangers. True when it was one of ours, with its CPUs in `cpus`. */
+/* One of the others: the folder is closed to strangers. True when it was one of ours, with its CPUs in `cpus`.
+ * SEQPACKET: a hello comes whole or not at all. The descriptor stays open until merge_close():
+ * its end tells the other task that this one was killed. */
 static bool accept_one(struct merge *merge, int listener, uint64_t deadline_ms,
                        struct cpuset *cpus)
 {
@@ -114,6 +116,7 @@ static int lead(struct merge *merge, const struct batch_place *place,
     else
         rc = gather(merge, listener, others, place, err);
     if (listener >= 0) {
+        /* all have come: nobody needs the name any more, and a killed agent leaves none behind */
         (void)unlinkat(dir, name, 0);
         close(listener);
     }
@@ -187,6 +190,8 @@ static int follow(struct merge *merge, const struct batch_place *place,
     ssize_t n;
     int fd;
 
+    /* Before the CPUs are told: from here on this task must not die of what the batch system
+     * sends to all. */
     sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, NULL);
     devices_cpus(&hello.cpus);
