@@ -16,6 +16,7 @@ enum {
     LINE_MAX_BYTES = 2048
 };
 
+/* Set before other threads begin, and only read after that: so these need no lock. */
 static struct messages_style style;
 static messages_sink *sink;
 static enum ctrun_log_level threshold = CTRUN_LOG_WARN;
@@ -31,6 +32,8 @@ static void make_plain(char *text, size_t length)
             text[i] = '?';
 }
 
+/* One write() for a block: launchers of several nodes share a terminal, and their lines must not
+ * be mixed. The log's sink may call this from any thread; nothing here is kept between calls. */
 static void write_all(enum messages_level level, const char *text, size_t length)
 {
     if (sink && sink(level, text, length))
@@ -119,6 +122,8 @@ __attribute__((format(printf, 2, 0))) static void append(struct messages_block *
     int length = vsnprintf(block->text + block->length, room, fmt, args);
 
     if (length > 0)
+        /* Cut and not refused: a report that is too long is still the report. The text always
+         * ends in a NUL. */
         block->length += (size_t)length < room ? (size_t)length : room - 1;
 }
 
@@ -222,6 +227,7 @@ tell(enum messages_level level, const char *label, const char *fmt, va_list args
         return;
     (void)ct_format(text, sizeof text, "%sctrun: %s", own_stamp(stamp), label);
     used = strlen(text);
+    /* a byte is kept for the newline, which a line that was cut has as well */
     length = vsnprintf(text + used, sizeof text - used - 1, fmt, args);
     used += length < 0                                ? 0
             : (size_t)length < sizeof text - used - 1 ? (size_t)length
@@ -267,9 +273,10 @@ void messages_explain_leader_lost(struct messages_block *block,
     messages_begin(block, err->code, "%s", err->text);
     messages_add(block, "now", "local workers stopped; exit %d (worth retrying)",
                  CT_EXIT_RETRY);
-    messages_add(block, "do",
-                 "start again; --ha or --rdzv-backend=etcd survives the loss of any "
-                 "node, ctrund on a service node that of all of the job's");
+    messages_add(
+        block, "do",
+        "start again; with --ha or --rdzv-backend=etcd a run survives the loss of "
+        "any node, with ctrund on another host that of each node of the job");
 }
 
 void messages_explain_no_ha(struct messages_block *block, const struct ctrun_error *err,
@@ -280,9 +287,10 @@ void messages_explain_no_ha(struct messages_block *block, const struct ctrun_err
                  "the run's own etcd could not take the rendezvous over: %s", why);
     messages_add(block, "now", "local workers stopped; exit %d (worth retrying)",
                  CT_EXIT_RETRY);
-    messages_add(block, "do",
-                 "start again; ctrunctl status says from when on the run survives a "
-                 "loss");
+    messages_add(
+        block, "do",
+        "start again; ctrunctl status shows when the run survives the loss of a "
+        "node");
 }
 
 /* ---- Sentences ----------------------------------------------------------------------- */

@@ -103,7 +103,7 @@ void messages_format_cause(char *dst, size_t size, const struct ct_failure *fail
 /* With --ha, while the run had no etcd of its own to go on with; `why` not. */
 void messages_explain_no_ha(struct messages_block *block, const struct ctrun_error *err,
                             const char *why);
-/* E09: why this node ends without a verdict, and what does better. */
+/* E_LEADER_LOST: why this node ends without a verdict, and what does better. */
 void messages_explain_leader_lost(struct messages_block *block,
                                   const struct ctrun_error *err);
 

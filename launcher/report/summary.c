@@ -33,6 +33,8 @@ int summary_code_of(const struct ct_failure *failure)
     return CTRUN_E_EXIT;
 }
 
+/* As torchrun's table has it: Popen.returncode. A rank that never ran has what a shell would say
+ * of its program. */
 int summary_python_code(const struct ct_failure *failure)
 {
     switch ((enum ct_cause)failure->cause) {
@@ -72,6 +74,7 @@ static void add_last_lines(struct messages_block *out, const struct ct_failure *
     if (!length)
         return;
     at = root->text + length;
+    /* Backwards over `max` ends of lines: what is shown are the last ones. */
     while (at > root->text && (at[-1] != '\n' || ++lines < max))
         at--;
     for (const char *label = root->exception[0] ? "traceback" : "last lines";
@@ -244,6 +247,8 @@ static void begin_without_worker(struct messages_block *out,
     messages_begin(out, CTRUN_E_EXIT, "run '%s' failed", summary->run_id);
 }
 
+/* The order is fixed: what happened, what its node found out, the output, advice, the other
+ * ranks, where the logs are. People read the first lines. */
 void summary_format(struct messages_block *out, const struct summary *summary)
 {
     const struct ct_verdict *verdict = summary->verdict;

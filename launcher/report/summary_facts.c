@@ -82,7 +82,9 @@ static bool is_later(const struct ct_verdict *verdict, const struct ct_failure *
            failure->rank != verdict->failures[0].rank;
 }
 
-/* "rank 4 (node-b) failed 0.2 s later": one line for each node and time. */
+/* "rank 4 (node-b) failed 0.2 s later": one line for each node and time.
+ * Quadratic in CT_FAILURES_MAX, which is 16. Times are compared as they are printed: two that
+ * read alike share a line. */
 static void add_later(struct messages_block *out, const struct ct_verdict *verdict)
 {
     bool is_told[CT_FAILURES_MAX] = {false};
@@ -147,6 +149,7 @@ void summary_format_stopped(char *dst, size_t size, const struct ct_verdict *ver
         return;
     format_all(text, sizeof text, &ranks, verdict->more.stopped);
     total = (uint32_t)ranks.count + verdict->more.stopped;
+    /* format_all() begins with "rank " or "ranks ", so that there is a blank to cut at */
     (void)ct_format(dst, size, "%u other rank%s stopped by ctrun: %s", total,
                     total == 1 ? " was" : "s were", strchr(text, ' ') + 1);
 }

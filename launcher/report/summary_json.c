@@ -21,6 +21,7 @@ struct page {
 
 /* ---- JSON ---------------------------------------------------------------------------- */
 
+/* The writer remembers when something did not fit; it is asked once, at the end. */
 static void put(struct page *page, const char *text)
 {
     ct_write_raw(&page->out, text, strlen(text));
@@ -217,6 +218,7 @@ char *summary_json_format(const struct summary_json *json, size_t *length)
         return NULL;
     ct_writer_init(&page.out, text, FILE_MAX_BYTES);
     format_page(&page, json);
+    /* No file rather than half of one: a reader must not take what is cut for the whole. */
     if (ct_write_end(&page.out) < 0) {
         free(text);
         return NULL;

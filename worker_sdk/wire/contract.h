@@ -59,9 +59,9 @@ enum ct_exit {
     CT_EXIT_CLASS_OOM = 72,
     CT_EXIT_CLASS_HANG = 73,
     CT_EXIT_CLASS_LOOP = 74,
-    CT_EXIT_RETRY = 75,      /* rendezvous trouble: E05, E07, E09; worth another try */
-    CT_EXIT_UNKILLABLE = 76, /* E10: do not reuse this node */
-    CT_EXIT_REFUSED = 77,    /* E02, E03, E04: this start can never work */
+    CT_EXIT_RETRY = 75, /* the nodes did not meet, or too many are lost: try again */
+    CT_EXIT_UNKILLABLE = 76, /* E_UNKILLABLE, E_EXCLUDED: do not reuse this node */
+    CT_EXIT_REFUSED = 77,    /* E_PORT_BUSY, E_AUTH, ...: this start can never work */
     CT_EXIT_CANNOT_EXEC = 126,
     CT_EXIT_NOT_FOUND = 127,
     CT_EXIT_SIGNAL = 128, /* + signal number */
