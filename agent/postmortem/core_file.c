@@ -104,6 +104,8 @@ static uint64_t limit_value(rlim_t value)
     return value == RLIM_INFINITY ? UINT64_MAX : (uint64_t)value;
 }
 
+/* The pattern is read after the death: somebody may have changed it since. The path is only told
+ * when a file is there. */
 void core_file_find(char *dst, size_t size, pid_t pid, int signal, bool is_dumped,
                     bool is_raised, const char *program)
 {
@@ -131,6 +133,7 @@ void core_file_find(char *dst, size_t size, pid_t pid, int signal, bool is_dumpe
         directory[0] = '\0';
     (void)getrlimit(RLIMIT_CORE, &limit);
     core.hard = limit_value(limit.rlim_max);
+    /* our own limits: a worker inherits them, and --core raises them in the worker alone */
     core.soft = is_raised ? core.hard : limit_value(limit.rlim_cur);
     core_file_describe(dst, size, &core);
 }

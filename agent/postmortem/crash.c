@@ -25,6 +25,8 @@ enum {
     FRAMES_JSON_MAX = 3072 /* an event has 4096 bytes */
 };
 
+/* The memory is the worker's own, and may hold anything. F_GET_SEALS fails on what is no memfd,
+ * such as a FIFO whose read would wait. */
 bool crash_is_told(int fd)
 {
     struct ct_crash head;
@@ -78,6 +80,8 @@ static void resolve_module(struct crash_record *record, int number)
                 .name_size = sizeof record->frames[i].function};
             frames[count++] = i;
         }
+    /* Files of modules are the user's as well: the reader checks every offset against what it
+     * reads. */
     (void)elf_find_functions(&source, places, count); /* then it has none */
     for (int k = 0; k < count; k++) {
         struct crash_frame *frame = &record->frames[frames[k]];
@@ -97,7 +101,9 @@ static void resolve(void *job)
         resolve_module(record, i);
 }
 
-/* The record with names, or as it was when its files do not come in time. */
+/* The record with names, or as it was when its files do not come in time.
+ * The thread works on a copy, which is freed by whoever is last: by us when it came back in
+ * time, else by the thread. */
 static struct crash_record *resolve_in_time(struct crash_record *record)
 {
     struct crash_record *copy = ct_zalloc(sizeof *copy);
@@ -187,6 +193,8 @@ static void emit(const struct ct_failure *failure, const struct crash_record *re
     ct_event_end(&event);
 }
 
+/* A copy is read and then decoded: the memory may still be changed by a process below the worker
+ * that lives. */
 bool crash_explain(struct ct_failure *failure, int fd)
 {
     struct crash_record *record = ct_zalloc(sizeof *record);

@@ -33,6 +33,7 @@ struct best {
     bool has_size;
 };
 
+/* Of this machine's own word size and byte order: another one's program could not have run here. */
 static bool read_header(const struct elf_source *source, Elf64_Ehdr *header)
 {
     const unsigned char order = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB
@@ -100,7 +101,9 @@ static bool find_tables(const struct elf_source *source, const Elf64_Ehdr *heade
     return false;
 }
 
-/* Calls visit for each symbol until it says true; true when one did. */
+/* Calls visit for each symbol until it says true; true when one did.
+ * In pieces, so that a table of any size takes 12 KB. Sizes in the file are not believed: a read
+ * past its end fails and ends this. */
 static bool scan_symbols(const struct elf_source *source, const Elf64_Shdr *table,
                          Elf64_Sym *piece,
                          bool (*visit)(void *context, const Elf64_Sym *symbol),
@@ -201,6 +204,8 @@ static void look_up(const struct elf_source *source, const struct tables *tables
 int elf_find_functions(const struct elf_source *source, struct elf_place *places,
                        int count)
 {
+    /* The full table first: it has static functions. look_up() keeps a name that is there
+     * already. */
     static const uint32_t kinds[] = {SHT_SYMTAB, SHT_DYNSYM};
     struct tables tables;
     Elf64_Ehdr header;
@@ -256,6 +261,7 @@ static bool look_at_variable(void *context, const Elf64_Sym *symbol)
 int elf_find_variable(const struct elf_source *source, const char *name,
                       uint64_t *address, uint64_t *base)
 {
+    /* The dynamic table first: it is small, and libraries that are stripped have it. */
     static const uint32_t kinds[] = {SHT_DYNSYM, SHT_SYMTAB};
     struct elf_place start = {.offset = 0};
     struct variable_search search = {.source = source, .name = name};

@@ -64,6 +64,8 @@ static void emit_memory(const struct ct_failure *failure,
     ct_event_end(&event);
 }
 
+/* The counter of the cgroup is the proof; the kernel's log, which may be closed to this user,
+ * only adds to it. */
 static void add_oom(struct ct_failure *failure, const struct failure_evidence *evidence)
 {
     char kernel[LINE_MAX_BYTES] = "";
@@ -101,8 +103,8 @@ static void add_kill(struct ct_failure *failure,
               failure->host);
 }
 
-/* Asked after the death, so others may have made room since: then it is not told. */
-/* A file in /dev/shm that finds no room ends its writer with SIGBUS. True when it was that. */
+/* A file in /dev/shm that finds no room ends its writer with SIGBUS. True when it was that. Asked after
+ * the death, so others may have made room since: then it is not told. */
 static bool add_bus(struct ct_failure *failure)
 {
     struct statvfs info;
@@ -141,6 +143,8 @@ static bool add_signal(struct ct_failure *failure,
     return is_explained;
 }
 
+/* In the node where it happened, right after the end was seen: /proc of the worker is gone, its
+ * cgroup, files and streams are not. Causes that are no end of a program need nothing. */
 void failure_evidence_add(struct ct_failure *failure,
                           const struct failure_evidence *evidence)
 {

@@ -16,6 +16,8 @@ enum {
     CLOCK_SLACK_MS = 1000    /* the log's clock is not quite the monotonic one */
 };
 
+/* A record is "priority,sequence,microseconds,flags;text". The time keeps an older process with
+ * the same pid out. */
 bool kmsg_is_kill(const char *record, pid_t pid, uint64_t since_ms, const char **text)
 {
     unsigned long long us;
