@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "agent/watch/bill.h"
 #include "agent/worker/plan.h"
 #include "worker_sdk/wire/auth.h"
 #include "worker_sdk/wire/message.h"
@@ -30,6 +31,22 @@ struct agent_ending {
     bool has_workers;  /* some run that can save */
     uint64_t left_ms;  /* of the allocation */
     uint64_t grace_ms; /* for the workers */
+};
+
+/* What the first start of a node's workers cost, or a restart. */
+struct agent_bill {
+    struct bill bill;
+    bool is_restart;
+    uint64_t generation; /* of the round that was started */
+    uint32_t restart_count;
+    bool is_whole;      /* it goes as far as the rounds before have shown that it can */
+    int64_t lost_steps; /* bill_lost_steps() of this node's workers */
+};
+
+/* What a worker store has seen. */
+struct agent_store_marks {
+    uint64_t met_ms;   /* torch's ranks had all counted themselves in; 0: not yet */
+    uint64_t asked_ms; /* the last request that was more than a look; 0: none was */
 };
 
 /* What happened, for the launcher to print and to map to an exit code. */
@@ -105,6 +122,10 @@ struct agent_options {
     void (*close_store)(void *context, uint64_t store);
     /* No agent serves at master_port: that the host refuses a connection proves the way to it. */
     bool master_may_refuse;
+    /* Group rank 0's agent only: `met_fd` (an eventfd, kept until the store is closed) is written
+     * once `world` ranks have met in it; and what it has seen. Both or none. */
+    void (*watch_store)(void *context, uint64_t store, uint32_t world, int met_fd);
+    void (*look_at_store)(void *context, uint64_t store, struct agent_store_marks *out);
     /* Group rank 0's agent only: nobody has asked that store anything. NULL: not known. */
     bool (*store_is_unused)(void *context, uint64_t store);
     /* A store that nobody has used for own_ranks_ms (0: not looked at), and a worker of this node has
@@ -140,6 +161,8 @@ struct agent_options {
     /* Once: hang_timeout_ms have passed, and no worker here has told a step. */
     void (*on_no_steps)(void *context);
     void (*on_stop)(void *context, const struct ct_stop *stop);
+    /* Workers have been started, and what that took is known as far as it will be. */
+    void (*on_bill)(void *context, const struct agent_bill *bill);
     bool
         signals_are_exact; /* each comes once: no copy by a scheduler is to be expected */
     /* A signal came from `sender` (0: the kernel, as for Ctrl-C): it ends the run, as Ctrl-C

@@ -21,6 +21,7 @@
  *     agent_own.c         workers that start ranks of their own
  *     agent_signal.c      signals to the whole run; the time that is left to save
  *     agent_steps.c       the steps that workers tell
+ *     agent_bill.c        what a start has cost
  *     agent_dedup.c      lines that several workers write alike
  *     agent_ha.c          the run's own etcd
  *     agent_node.c        the state that agent.h draws, the stop of the workers */
@@ -55,6 +56,21 @@ enum agent_state {
     AGENT_STOPPING,
     AGENT_SUCCEEDED, /* all workers ended with 0; the others' may still run */
     AGENT_ENDED,
+};
+
+/* What is being counted; agent_bill.c. */
+struct bill_watch {
+    enum {
+        BILL_IS_DONE,
+        BILL_IS_STOPPED,
+        BILL_IS_STARTED
+    } state;
+    struct agent_bill told;
+    unsigned shown;         /* phases whose end some round of this node has shown */
+    bool is_by_store;       /* BILL_IMPORT among them, by the worker store */
+    int steppers;           /* workers that have told steps in one round, at most */
+    int64_t last_step;      /* that workers of the round before have told; -1: none */
+    struct loop_watch *met; /* NULL: nobody is told what a start costs */
 };
 
 /* What follows a stop. A later one in this list overrules an earlier one. */
@@ -94,6 +110,7 @@ struct agent {
     struct dstate_watch *dstate_watch; /* NULL: not wanted */
     struct hang_watch *hang;           /* NULL: not wanted */
     struct own_watch *own;             /* NULL: not wanted */
+    struct bill_watch bill;
     struct reachability *reachability;
     struct reachability *peers[CT_START_PEERS_MAX]; /* to those of start.peers */
     int peers_missing;                              /* of them have not answered yet */
@@ -202,6 +219,20 @@ void agent_tell_raised(struct agent *agent);
 /* Asks the workers' pages how far they are. */
 void agent_refresh_steps(struct agent *agent);
 int agent_open_worker_socket(struct agent *agent, struct ctrun_error *err);
+
+/* ---- agent_bill.c ----------------------------------------------------------------------- */
+
+/* Nothing below does anything where nobody wants to know. */
+int agent_open_bill(struct agent *agent, struct ctrun_error *err);
+void agent_close_bill(struct agent *agent);
+/* The workers are about to be stopped: what they had begun is over. is_end: none follow. */
+void agent_bill_stop(struct agent *agent, bool is_end);
+/* It ends now: BILL_DECIDE, BILL_STOP, BILL_MEET, BILL_START. */
+void agent_bill_end_phase(struct agent *agent, enum bill_phase phase);
+/* The last step that a worker of this round has told; -1: none. */
+int64_t agent_last_step(const struct agent *agent);
+/* A worker has said its first word, or a step. */
+void agent_bill_look(struct agent *agent);
 
 /* ---- agent_signal.c --------------------------------------------------------------------- */
 

@@ -34,6 +34,7 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
     agent->is_gone = false;
     agent->waiting.max_nodes = 0;
     agent_set_state(agent, AGENT_RUNNING, "start");
+    agent_bill_end_phase(agent, BILL_MEET);
     link_set_progress(agent->link, start->generation, -1);
     worker_group_reset(agent->group, start);
     agent_find_reachability(agent);
@@ -42,6 +43,11 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
 static void on_failure(void *context, const struct ct_failure *failure)
 {
     agent_tell_failure(context, failure);
+}
+
+static void on_started(void *context)
+{
+    agent_bill_end_phase(context, BILL_START);
 }
 
 /* Not in a round that is about to be stopped: asked to save and end, or a rank is stuck. */
@@ -135,6 +141,7 @@ static void on_gone(void *context, int survivors)
     struct agent *agent = context;
 
     fence_disarm();
+    agent_bill_end_phase(agent, BILL_STOP);
     if (survivors > 0) {
         give_up(agent);
         return;
@@ -172,6 +179,7 @@ static void tell_loss(struct agent *agent)
 static void take_decision(struct agent *agent, const struct ct_stop *message)
 {
     agent->stop = *message;
+    agent_bill_end_phase(agent, BILL_DECIDE);
     if (agent->options->on_stop)
         agent->options->on_stop(agent->options->context, message);
     if (agent->state == AGENT_STOPPING && !agent->is_gone &&
@@ -216,6 +224,9 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
     if (agent->state == AGENT_ENDED)
         return;
     agent->stop = *message;
+    agent_bill_stop(agent, false);
+    if (message->reason != CT_STOP_UNDECIDED)
+        agent_bill_end_phase(agent, BILL_DECIDE);
     agent_note_restart(message);
     if (agent->options->on_stop)
         agent->options->on_stop(agent->options->context, message);
@@ -234,6 +245,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
     case AGENT_SUCCEEDED:
         agent_set_state(agent, AGENT_STOPPING, "the round is stopped");
         agent->after = AFTER_REJOIN;
+        agent_bill_end_phase(agent, BILL_STOP); /* before it began */
         finish_round(agent);
         break;
     case AGENT_CONNECTING:
@@ -280,6 +292,7 @@ int agent_open_worker_group(struct agent *agent, struct ctrun_error *err)
         .dedup_out = agent->dedup_out,
         .dedup_err = agent->dedup_err,
         .context = agent,
+        .on_started = on_started,
         .on_failure = on_failure,
         .restarts_alone = restarts_alone,
         .on_fenced = on_fenced,

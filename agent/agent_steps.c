@@ -4,6 +4,14 @@
 
 #include "agent/agent_private.h"
 
+static void on_hello(void *context, int rank, uint64_t generation)
+{
+    struct agent *agent = context;
+
+    worker_group_set_hello(agent->group, rank, generation);
+    agent_bill_look(agent);
+}
+
 /* The steps that a worker tells next may come without a message: we look once more. */
 static void on_progress(void *context, int rank, uint64_t generation,
                         const struct worker_socket_progress *progress)
@@ -15,6 +23,7 @@ static void on_progress(void *context, int rank, uint64_t generation,
                       worker_group_min_step(agent->group));
     if (!agent->is_refreshing)
         loop_timer_set(agent->step_timer, AGENT_STEP_LOOK_MS);
+    agent_bill_look(agent);
 }
 
 void agent_refresh_steps(struct agent *agent)
@@ -35,6 +44,7 @@ int agent_open_worker_socket(struct agent *agent, struct ctrun_error *err)
         .loop = agent->loop,
         .run_id = agent->options->hello.run_id,
         .context = agent,
+        .on_hello = on_hello,
         .on_progress = on_progress,
     };
 

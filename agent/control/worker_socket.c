@@ -248,6 +248,9 @@ static int take_message(struct connection *connection, const struct ct_message *
         connection->rank = message->worker_hello->rank;
         connection->generation = message->worker_hello->generation;
         loop_timer_stop(connection->hello_timer);
+        if (worker_socket->options.on_hello)
+            worker_socket->options.on_hello(worker_socket->options.context,
+                                            connection->rank, connection->generation);
         if (worker_socket->is_stopping)
             send_should_stop(connection);
         if (worker_socket->loss[0])
@@ -574,6 +577,7 @@ void worker_socket_close(struct worker_socket *worker_socket)
     if (!worker_socket)
         return;
     worker_socket->options.on_progress = NULL; /* who would hear it closes, too */
+    worker_socket->options.on_hello = NULL;
     ct_list_for_each_safe(it, keep, &worker_socket->connections)
         connection_close(ct_list_entry(it, struct connection, node));
     forget_crashes(worker_socket);

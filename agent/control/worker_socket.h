@@ -25,6 +25,8 @@ struct worker_socket_options {
     struct loop *loop;
     const char *run_id; /* for its name; borrowed while it is opened */
     void *context;
+    /* Worker `rank` of `generation` has connected, or a child of it. */
+    void (*on_hello)(void *context, int rank, uint64_t generation);
     /* Worker `rank` of `generation` has come so far. */
     void (*on_progress)(void *context, int rank, uint64_t generation,
                         const struct worker_socket_progress *progress);

@@ -44,9 +44,13 @@ struct worker {
     uint64_t gone_by_ms; /* when that must be gone */
     uint64_t started_ms;
     struct memory_curve memory;
-    int64_t step;        /* last one told; -1: none */
-    uint64_t stepped_ms; /* when */
-    bool waits;          /* in a collective, send or recv of the SDK */
+    uint64_t
+        hello_ms; /* when it said its first word on the agent's socket; 0: not yet */
+    int64_t first_step;     /* the first one told */
+    uint64_t first_step_ms; /* when; 0: none was */
+    int64_t step;           /* last one told; -1: none */
+    uint64_t stepped_ms;    /* when */
+    bool waits;             /* in a collective, send or recv of the SDK */
     struct agent_worker_plan plan;
     struct throttle *throttle; /* NULL: no limit */
     struct output *out;        /* NULL before the start */

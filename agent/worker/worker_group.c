@@ -143,6 +143,8 @@ static void start_round(struct worker_group *group)
     if (failed >= 0)
         group->options.on_failure(group->options.context,
                                   &group->workers[failed].failure);
+    else
+        group->options.on_started(group->options.context);
 }
 
 static void on_template(void *context)
@@ -213,16 +215,37 @@ int worker_group_list_victims(const struct worker_group *group, int rank, int si
 
 /* ---- Facts ------------------------------------------------------------------------------ */
 
+/* NULL: of another round, or of no worker of this node. */
+static struct worker *find_worker(struct worker_group *group, int rank,
+                                  uint64_t generation)
+{
+    const int64_t local = (int64_t)rank - (int64_t)group->start.rank_base;
+
+    return generation == group->start.generation && local >= 0 && local < group->count
+               ? &group->workers[local]
+               : NULL;
+}
+
+void worker_group_set_hello(struct worker_group *group, int rank, uint64_t generation)
+{
+    struct worker *worker = find_worker(group, rank, generation);
+
+    if (worker && worker->hello_ms == 0)
+        worker->hello_ms = ct_now_ms();
+}
+
 void worker_group_set_progress(struct worker_group *group, int rank,
                                uint64_t generation,
                                const struct worker_socket_progress *progress)
 {
-    const int64_t local = (int64_t)rank - (int64_t)group->start.rank_base;
-    struct worker *worker;
+    struct worker *worker = find_worker(group, rank, generation);
 
-    if (generation != group->start.generation || local < 0 || local >= group->count)
+    if (!worker)
         return;
-    worker = &group->workers[local];
+    if (worker->first_step_ms == 0) {
+        worker->first_step = progress->step;
+        worker->first_step_ms = progress->step_ms;
+    }
     worker->step = progress->step;
     worker->stepped_ms = progress->step_ms;
     worker->waits = progress->waits;

@@ -44,6 +44,8 @@ struct worker_group_options {
     struct console_dedup *dedup_out; /* NULL: lines are not collapsed */
     struct console_dedup *dedup_err;
     void *context;
+    /* The programs of all workers run. Not called where one could not be started. */
+    void (*on_started)(void *context);
     /* A worker failed on its own account (never one that we stopped). */
     void (*on_failure)(void *context, const struct ct_failure *failure);
     /* The same, where its plan says may_restart: true when it is to be started again alone. */
@@ -105,6 +107,8 @@ void worker_group_reap(struct worker_group *group);
 void worker_group_set_progress(struct worker_group *group, int rank,
                                uint64_t generation,
                                const struct worker_socket_progress *progress);
+/* Worker `rank` of `generation` has said its first word. */
+void worker_group_set_hello(struct worker_group *group, int rank, uint64_t generation);
 /* The smallest step of all workers; -1 when one has told none. */
 int64_t worker_group_min_step(const struct worker_group *group);
 /* The workers of the current or last round, by local rank; borrowed until the next start. */

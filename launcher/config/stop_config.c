@@ -104,6 +104,20 @@ static int resolve_patience(struct stop_config *out, const struct options *optio
     return 0;
 }
 
+static int resolve_budget(struct stop_config *out, const struct options *options,
+                          struct ctrun_error *err)
+{
+    const struct option_value *option = &options->values[OPTION_BUDGET];
+
+    if (!(option->number >= 0 && option->number <= GRACE_MAX_S) ||
+        (option->number > 0 && option->number < 0.001))
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--budget=%s: 0.001 to %d seconds, or 0: none", option->text,
+                       GRACE_MAX_S);
+    out->budget_ms = (uint64_t)(option->number * 1000);
+    return 0;
+}
+
 static int resolve_requeue(struct stop_config *out, const struct options *options,
                            struct ctrun_error *err)
 {
@@ -193,6 +207,7 @@ int stop_config_resolve(struct stop_config *out, const struct options *options,
 
     if ((rc = resolve_grace(out, options, env, run->kill_wait_s, err)) < 0 ||
         (rc = resolve_patience(out, options, err)) < 0 ||
+        (rc = resolve_budget(out, options, err)) < 0 ||
         (rc = resolve_requeue(out, options, err)) < 0)
         return rc;
     resolve_signals(out, options);

@@ -21,6 +21,7 @@ struct stop_config {
     uint64_t
         signal_grace_ms; /* after a signal to us: the batch system's, where known */
     uint64_t survivor_grace_ms; /* where a rank is gone, before the stop */
+    uint64_t budget_ms;         /* of a restart; 0: any */
     uint64_t hang_timeout_ms;   /* without a step; 0: nobody looks */
     uint64_t min_uptime_ms;     /* a failure before is an early one; 0: none is */
     uint64_t stuck_limit_ms;    /* in uninterruptible sleep; 0: not looked at */

@@ -186,6 +186,11 @@ const struct option option_table[OPTION_COUNT] = {
                    "a rank that reports steps, and none for so long, counts as failed;"
                    " 0: off"),
          .env = "CTRUN_HANG_TIMEOUT", .fallback = "0"},
+    [OPTION_BUDGET] =
+        {OWN_TAKES(FLOAT, "budget", FAILURE, "SECONDS",
+                   "a restart that takes longer, from the failure to the first step, is"
+                   " told, and the run ends with 78 though it succeeds; 0: off"),
+         .env = "CTRUN_BUDGET", .fallback = "0"},
     [OPTION_MONITOR_INTERVAL] = {TAKES(
                                      FLOAT, "monitor-interval", FAILURE, "SECONDS",
                                      "no effect: the end of a worker is seen at once"),

@@ -11,7 +11,8 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    FILE_MAX_BYTES = 512 * 1024 /* sixteen failures with every byte escaped */
+    FILE_MAX_BYTES = 544 *
+                     1024 /* sixteen failures with every byte escaped, as many bills */
 };
 
 struct page {
@@ -135,13 +136,58 @@ static void add_failures(struct page *page, const struct ct_verdict *verdict)
     add_number(page, "more_stopped", verdict->more.stopped);
 }
 
+/* ---- Starts and restarts ------------------------------------------------------------- */
+
+static void add_flag(struct page *page, const char *name, bool is_on)
+{
+    key(page, name);
+    put(page, is_on ? "true" : "false");
+}
+
+static void add_bill(struct page *page, const struct bills_item *item)
+{
+    begin(page, "{");
+    add_number(page, "generation", (int64_t)item->generation);
+    add_number(page, "restart_count", item->restart_count);
+    add_number(page, "total_ms", (int64_t)item->sum.total_ms);
+    key(page, "parts");
+    bill_write_parts(&page->out, &item->sum);
+    key(page, "unknown");
+    bill_write_phases(&page->out, item->sum.unknown);
+    if (item->lost_steps >= 0)
+        add_number(page, "lost_steps", item->lost_steps);
+    else
+        add_text(page, "lost_steps", NULL);
+    add_flag(page, "is_whole", item->is_whole);
+    add_flag(page, "is_over_budget", item->is_over);
+    end(page, "}");
+}
+
+static void add_bills(struct page *page, const struct bills *bills)
+{
+    key(page, "start");
+    if (bills->has_start)
+        add_bill(page, &bills->start);
+    else
+        put(page, "null");
+    key(page, "restarts");
+    begin(page, "[");
+    for (uint32_t i = 0; i < bills->count && i < BILLS_MAX; i++) {
+        next(page);
+        add_bill(page, &bills->list[i]);
+    }
+    end(page, "]");
+    add_number(page, "more_restarts",
+               bills->count > BILLS_MAX ? bills->count - BILLS_MAX : 0);
+}
+
 /* ---- The whole ----------------------------------------------------------------------- */
 
 static const char *outcome_of(const struct summary_json *json)
 {
     if (json->signal)
         return "signal";
-    if (json->error->code)
+    if (json->error->code && json->error->code != CTRUN_E_BUDGET)
         return "error";
     switch ((enum ct_outcome)json->summary->verdict->outcome) {
     case CT_OUTCOME_SUCCEEDED: return "succeeded";
@@ -206,6 +252,7 @@ static void format_page(struct page *page, const struct summary_json *json)
     add_number(page, "duration_ms", (int64_t)json->duration_ms);
     add_text(page, "log_dir", summary->log_dir);
     add_failures(page, verdict);
+    add_bills(page, json->bills);
     end(page, "}\n");
 }
 

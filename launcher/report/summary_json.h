@@ -4,6 +4,7 @@
 #ifndef LAUNCHER_REPORT_SUMMARY_JSON_H
 #define LAUNCHER_REPORT_SUMMARY_JSON_H
 
+#include "launcher/report/bills.h"
 #include "launcher/report/summary.h"
 
 enum {
@@ -18,6 +19,7 @@ struct summary_json {
     int signal;                      /* != 0: what ended this launcher */
     bool allocation_ends;            /* why it was ended, or its workers told to save */
     const struct ctrun_error *error; /* code != 0: the launcher's own trouble */
+    const struct bills *bills;
     uint64_t duration_ms;
 };
 

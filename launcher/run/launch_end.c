@@ -248,6 +248,7 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
         .signal = result->signal,
         .allocation_ends = result->allocation_ends,
         .error = &result->error,
+        .bills = &launch->bills,
         .duration_ms = ct_now_ms() - launch->born_ms,
     };
     const struct logdir_request request = {.base = config->output.log_dir,
@@ -291,14 +292,16 @@ static void redact_verdict(struct ct_verdict *verdict)
 
 int launch_end(struct launch *launch, struct agent_result *result)
 {
-    const struct exit_end end = {.signal = result->signal,
-                                 .error = result->error.code,
-                                 .verdict = &result->verdict};
+    struct exit_end end;
     int code;
 
     if (launch->config->output.redacts)
         redact_verdict(&result->verdict);
     tell_torch_events(launch, result);
+    launch_check_budget(launch, result);
+    end = (struct exit_end){.signal = result->signal,
+                            .error = result->error.code,
+                            .verdict = &result->verdict};
     logdir_blocking_tidy(&launch->logdir);
     if (result->is_mid_line && (result->signal || result->error.code ||
                                 result->verdict.outcome != CT_OUTCOME_SUCCEEDED))

@@ -184,6 +184,7 @@ static void on_start(void *context, const struct ct_start *start)
     struct ct_role_at role;
 
     launch->group_rank = (int)start->group_rank;
+    launch->is_one_of_many = start->group_world_size > 1;
     launch_notice_leftovers(launch);
     role_restarts_begin_round(&launch->role_restarts);
     notice_start(launch->config, start, is_first, launch->said_layout);
@@ -387,6 +388,7 @@ void launch_fill_words(struct agent_options *options)
     options->on_no_steps = on_no_steps;
     options->workers.on_leftovers = on_leftovers;
     options->on_stop = on_stop;
+    options->on_bill = launch_on_bill;
     options->on_signal = on_signal;
     options->why = why;
     options->on_countdown = on_countdown;

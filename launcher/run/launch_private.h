@@ -5,6 +5,7 @@
  *     launch_serve.c   the server in this process: the rendezvous when it is ours, worker stores
  *     launch_pmi.c     how the nodes find it through srun's PMI
  *     launch_notices.c     what people hear meanwhile
+ *     launch_bill.c    what starts and restarts have cost
  *     launch_restart.c a worker that is started again alone
  *     launch_exit.c    the exit code and error file of the launcher itself
  *     launch_end.c     what they hear at the end, summary.json, the exit code */
@@ -17,6 +18,7 @@
 #include "launcher/net/addresses.h"
 #include "launcher/net/hosts.h"
 #include "launcher/net/route.h"
+#include "launcher/report/bills.h"
 #include "launcher/report/last_failure.h"
 #include "launcher/run/launch.h"
 #include "launcher/run/launch_exit.h"
@@ -46,6 +48,8 @@ struct launch {
     struct warm warm;
     struct torch_events torch_events;
     struct role_restarts role_restarts;
+    struct bills bills;
+    bool is_one_of_many;       /* nodes of the last round */
     struct ct_waiting waiting; /* the last one, for the summary */
     uint64_t waited_ms;
     uint64_t said_ms;
@@ -65,6 +69,13 @@ struct launch {
 /* agent_options.restarts_alone; context: struct launch. */
 bool launch_restarts_alone(void *context, const struct ct_start *start,
                            const struct ct_failure *failure);
+
+/* ---- launch_bill.c --------------------------------------------------------------------- */
+
+/* agent_options.on_bill; context: struct launch. */
+void launch_on_bill(void *context, const struct agent_bill *bill);
+/* A run that has succeeded, but not within --budget, is an error. */
+void launch_check_budget(const struct launch *launch, struct agent_result *result);
 
 /* ---- launch_serve.c -------------------------------------------------------------------- */
 

@@ -276,6 +276,25 @@ static bool store_is_unused(void *context, uint64_t store)
            server_store_is_unused(launch->server, store);
 }
 
+static void watch_store(void *context, uint64_t store, uint32_t world, int met_fd)
+{
+    struct launch *launch = context;
+
+    if (has_store(launch->config) && launch->server)
+        server_watch_store(launch->server, store, world, met_fd);
+}
+
+static void look_at_store(void *context, uint64_t store, struct agent_store_marks *out)
+{
+    struct launch *launch = context;
+    struct server_store_marks marks = {0};
+
+    if (has_store(launch->config) && launch->server)
+        server_get_store_marks(launch->server, store, &marks);
+    *out = (struct agent_store_marks){.met_ms = marks.met_ms,
+                                      .asked_ms = marks.asked_ms};
+}
+
 static void on_members(void *context, uint64_t store, const struct ct_members *members)
 {
     struct launch *launch = context;
@@ -298,6 +317,8 @@ void launch_fill_stores(const struct launch *launch, struct agent_options *optio
     options->open_store = open_store;
     options->close_store = close_store;
     options->store_is_unused = store_is_unused;
+    options->watch_store = watch_store;
+    options->look_at_store = look_at_store;
     options->on_members = on_members;
 }
 

@@ -32,6 +32,9 @@ struct call {
     uint16_t port;
     uint64_t store;
     const struct ct_members *members;
+    uint32_t world;
+    int met_fd;
+    struct server_store_marks marks;
     const void *journal;
     size_t length;
     uint64_t term, heard_ms;
@@ -204,6 +207,44 @@ bool server_store_is_unused(struct server *server, uint64_t store)
     struct call args = {.function = look_at_store_on_loop, .store = store};
 
     return call(server, &args) == 1;
+}
+
+static int watch_store_on_loop(struct server *server, struct call *call)
+{
+    struct store_port *port = find_store(server, call->store);
+
+    if (!port)
+        return -ENOENT;
+    store_port_watch(port, call->world, call->met_fd);
+    return 0;
+}
+
+void server_watch_store(struct server *server, uint64_t store, uint32_t world,
+                        int met_fd)
+{
+    struct call args = {.function = watch_store_on_loop,
+                        .store = store,
+                        .world = world,
+                        .met_fd = met_fd};
+
+    (void)call(server, &args); /* one that is closed is used by nobody */
+}
+
+static int get_marks_on_loop(struct server *server, struct call *call)
+{
+    const struct store_port *port = find_store(server, call->store);
+
+    call->marks = port ? port->marks : (struct server_store_marks){0};
+    return 0;
+}
+
+void server_get_store_marks(struct server *server, uint64_t store,
+                            struct server_store_marks *out)
+{
+    struct call args = {.function = get_marks_on_loop, .store = store};
+
+    (void)call(server, &args);
+    *out = args.marks;
 }
 
 static int close_store_on_loop(struct server *server, struct call *call)

@@ -109,6 +109,17 @@ void server_admit(struct server *server, uint64_t store,
                   const struct ct_members *members);
 /* True when it is open and no client has asked it anything yet. */
 bool server_store_is_unused(struct server *server, uint64_t store);
+/* What a worker store that is watched has seen; 0: not yet. */
+struct server_store_marks {
+    uint64_t met_ms; /* `world` ranks have counted themselves in, as torch's do */
+    uint64_t
+        asked_ms; /* the last request that was more than a look whether keys are there */
+};
+/* From now on: `met_fd`, an eventfd, is kept, and written once they have met. */
+void server_watch_store(struct server *server, uint64_t store, uint32_t world,
+                        int met_fd);
+void server_get_store_marks(struct server *server, uint64_t store,
+                            struct server_store_marks *out);
 /* Closes listener and connections, frees the values. */
 void server_close_store(struct server *server, uint64_t store);
 

@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "rendezvous/net/peer_uid.h"
 #include "rendezvous/store/store.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 
 enum {
@@ -73,6 +75,42 @@ static void flush_touched(struct store_port *port)
     port->is_flushing = false;
 }
 
+/* Where somebody wants to know when ranks have met, and asked it last. */
+static void take_marks(struct store_port *port, uint64_t questions_before)
+{
+    struct store_stats stats;
+    const uint64_t one = 1;
+
+    store_get_stats(port->store, &stats);
+    if (stats.questions == questions_before)
+        return;
+    port->marks.asked_ms = ct_now_ms();
+    if (port->marks.met_ms > 0 || stats.ranks < port->world)
+        return;
+    port->marks.met_ms = port->marks.asked_ms;
+    (void)!write(port->met_fd, &one, sizeof one); /* it has room for 2^64 of them */
+}
+
+void store_port_watch(struct store_port *port, uint32_t world, int met_fd)
+{
+    port->world = world;
+    port->met_fd = met_fd;
+}
+
+static int receive(struct store_user *user, const uint8_t *data, size_t length)
+{
+    struct store_port *port = user->port;
+    struct store_stats before;
+    int rc;
+
+    if (port->world == 0)
+        return store_receive(user->client, data, length);
+    store_get_stats(port->store, &before);
+    rc = store_receive(user->client, data, length);
+    take_marks(port, before.questions);
+    return rc;
+}
+
 static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
 {
     struct store_user *user = conn->context;
@@ -80,7 +118,7 @@ static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
     if (!user->is_speaking)
         conn_set_deadline(conn);
     user->is_speaking = true;
-    on_result(user, store_receive(user->client, data, length));
+    on_result(user, receive(user, data, length));
     conn_flush(conn);
     flush_touched(user->port);
 }

@@ -11,6 +11,7 @@
 
 #include "rendezvous/net/conn.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/server/server.h"
 #include "rendezvous/store/allow_list.h"
 
 struct store;
@@ -28,7 +29,10 @@ struct store_port {
     struct ct_list users;   /* struct store_user, one a connection */
     struct ct_list touched; /* those with new output, by another one's request */
     bool is_flushing;
-    bool is_used; /* a client has asked something */
+    bool is_used;   /* a client has asked something */
+    uint32_t world; /* ranks that are to meet in it; 0: nobody looks */
+    int met_fd;     /* told once they have; kept */
+    struct server_store_marks marks;
 };
 
 /* *out is owned by the caller until store_port_close(). `place` is where to listen; NULL: it has
@@ -45,6 +49,8 @@ void store_port_guard(struct store_port *port);
  * Memory that is short closes the list as it is. */
 void store_port_admit(struct store_port *port, const uint8_t (*keys)[16], size_t count,
                       bool is_last);
+/* From now on `met_fd`, an eventfd, is written once `world` ranks have met in it, and the marks are kept. */
+void store_port_watch(struct store_port *port, uint32_t world, int met_fd);
 /* Makes conn a client of this store. `data` are the bytes that it has sent already. */
 void store_port_take(struct store_port *port, struct conn *conn, const uint8_t *data,
                      size_t length);

@@ -154,6 +154,7 @@ static int execute(struct store_client *client, const uint8_t *data)
     ct_tcpstore_decode_request(&client->scan, data, &request);
     client->scan = (struct ct_tcpstore_scan){0};
     client->store->stats.requests++;
+    client->store->stats.questions += request.query != CT_TCPSTORE_CHECK;
     return query_functions[request.query](client, &request);
 }
 

@@ -82,6 +82,9 @@ struct store_stats {
     size_t data_bytes;   /* counted against STORE_DATA_MAX_BYTES */
     size_t output_bytes; /* counted against STORE_OUTPUT_TOTAL_MAX_BYTES */
     uint64_t requests;   /* executed since birth */
+    uint64_t questions;  /* those that were more than a look whether keys are there */
+    uint64_t
+        ranks; /* that have counted themselves in, as torch's TCPStore does when it is made */
 };
 void store_get_stats(const struct store *store, struct store_stats *out);
 

@@ -154,6 +154,11 @@ int64_t worker_group_min_step(const struct worker_group *group)
     return -1;
 }
 
+void worker_group_set_hello(struct worker_group *group, int rank, uint64_t generation)
+{
+    (void)group, (void)rank, (void)generation;
+}
+
 void worker_group_set_progress(struct worker_group *group, int rank,
                                uint64_t generation,
                                const struct worker_socket_progress *progress)
@@ -641,6 +646,27 @@ void dstate_watch_stop(struct dstate_watch *stuck)
 void file_timer_clear(struct file_timer *file_timer)
 {
     (void)file_timer;
+}
+
+void agent_bill_stop(struct agent *agent, bool is_end)
+{
+    (void)agent, (void)is_end;
+}
+
+void agent_bill_end_phase(struct agent *agent, enum bill_phase phase)
+{
+    (void)agent, (void)phase;
+}
+
+void agent_bill_look(struct agent *agent)
+{
+    (void)agent;
+}
+
+int64_t agent_last_step(const struct agent *agent)
+{
+    (void)agent;
+    return -1;
 }
 
 void agent_start_hang(struct agent *agent)

@@ -105,7 +105,8 @@ CTRUN_API const char *ctrun_version(void);
     X(E_DENIED, -20037, "not permitted")                                               \
     X(E_SYSTEM, -20038, "the operating system refused")                                \
     X(E_NO_HA, -20039, "the rendezvous was lost before --ha was ready")                \
-    X(E_OTHER_JOB, -20040, "another job is at this endpoint")
+    X(E_OTHER_JOB, -20040, "another job is at this endpoint")                          \
+    X(E_BUDGET, -20041, "a restart took longer than allowed")
 
 enum ctrun_code {
     CTRUN_OK = 0,

@@ -62,6 +62,7 @@ enum ct_exit {
     CT_EXIT_RETRY = 75, /* the nodes did not meet, or too many are lost: try again */
     CT_EXIT_UNKILLABLE = 76, /* E_UNKILLABLE, E_EXCLUDED: do not reuse this node */
     CT_EXIT_REFUSED = 77,    /* E_PORT_BUSY, E_AUTH, ...: this start can never work */
+    CT_EXIT_BUDGET = 78, /* all went well, but a restart took longer than --budget */
     CT_EXIT_CANNOT_EXEC = 126,
     CT_EXIT_NOT_FOUND = 127,
     CT_EXIT_SIGNAL = 128, /* + signal number */

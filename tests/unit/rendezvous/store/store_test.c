@@ -171,6 +171,34 @@ static void delete_tells_whether_it_was_there(void **state)
     rig_deinit(&rig);
 }
 
+static void
+ranks_that_count_themselves_in_are_counted_and_looks_are_no_questions(void **state)
+{
+    static const struct ct_tcpstore_request add = {
+        .query = CT_TCPSTORE_ADD, .key = {(const uint8_t *)"init/", 5}, .number = 1};
+    static const struct ct_tcpstore_request other = {
+        .query = CT_TCPSTORE_ADD, .key = {(const uint8_t *)"/init/", 6}, .number = 1};
+    struct store_stats stats;
+    struct rig rig;
+
+    (void)state;
+    rig_init(&rig, 0);
+    for (char name = 'a'; name <= 'c'; name++) {
+        (void)rig_ask(&rig, name, &add, NULL);
+        rig_expect_i64(&rig, name, name - 'a' + 1);
+    }
+    (void)rig_ask(&rig, 'a', &other, NULL); /* a program's own key */
+    rig_expect_i64(&rig, 'a', 1);
+    store_get_stats(rig.store, &stats);
+    assert_int_equal(stats.ranks, 3);
+    assert_int_equal(stats.questions, 4);
+    (void)rig_query(&rig, 'a', CT_TCPSTORE_CHECK, "k", "");
+    store_get_stats(rig.store, &stats);
+    assert_int_equal(stats.requests, 5);
+    assert_int_equal(stats.questions, 4);
+    rig_deinit(&rig);
+}
+
 static void append_extends_up_to_its_cap(void **state)
 {
     size_t length = 8 << 20;
@@ -394,6 +422,8 @@ int main(void)
         cmocka_unit_test(add_starts_from_nothing_and_stores_text),
         cmocka_unit_test(compare_set_follows_its_four_rows),
         cmocka_unit_test(delete_tells_whether_it_was_there),
+        cmocka_unit_test(
+            ranks_that_count_themselves_in_are_counted_and_looks_are_no_questions),
         cmocka_unit_test(append_extends_up_to_its_cap),
         cmocka_unit_test(multi_set_changes_nothing_until_all_of_it_came),
         cmocka_unit_test(queues_are_first_in_first_out_beside_the_keys),

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the first start and each restart cost this node. Every time is that of something seen here: a worker
+ * that was reaped, a message, an exec that went through, a worker's first word to its agent or, on the node of
+ * group rank 0, all ranks in the worker store, a step that was told. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "agent/agent_private.h"
+#include "agent/worker/worker.h"
+
+static bool is_wanted(const struct agent *agent)
+{
+    return agent->bill.met != NULL;
+}
+
+/* ---- What has been seen -------------------------------------------------------------- */
+
+static struct agent_store_marks look_at_store(const struct agent *agent)
+{
+    const struct agent_options *options = agent->options;
+    struct agent_store_marks marks = {0};
+
+    if (agent->has_store && agent->start.group_rank == 0 && options->look_at_store)
+        options->look_at_store(options->context, agent->store, &marks);
+    return marks;
+}
+
+/* When the last of all workers here has said its first word to us; false: not all have. */
+static bool find_hello(const struct agent *agent, uint64_t *at_ms, int *rank)
+{
+    *at_ms = 0;
+    for (int i = 0; i < worker_group_count(agent->group); i++) {
+        const struct worker *worker = worker_group_worker(agent->group, i);
+
+        if (worker->hello_ms == 0)
+            return false;
+        if (worker->hello_ms < *at_ms)
+            continue;
+        *at_ms = worker->hello_ms;
+        *rank = worker->rank;
+    }
+    return true;
+}
+
+/* How many workers here have told a step, when the last of them did, and the lowest first one. */
+static int find_first_steps(const struct agent *agent, uint64_t *at_ms, int *rank,
+                            int64_t *lowest)
+{
+    int count = 0;
+
+    *at_ms = 0;
+    *lowest = -1;
+    for (int i = 0; i < worker_group_count(agent->group); i++) {
+        const struct worker *worker = worker_group_worker(agent->group, i);
+
+        if (worker->first_step_ms == 0)
+            continue;
+        if (*lowest < 0 || worker->first_step < *lowest)
+            *lowest = worker->first_step;
+        if (worker->first_step_ms >= *at_ms) {
+            *at_ms = worker->first_step_ms;
+            *rank = worker->rank;
+        }
+        count++;
+    }
+    return count;
+}
+
+int64_t agent_last_step(const struct agent *agent)
+{
+    int64_t last = -1;
+
+    for (int i = 0; i < worker_group_count(agent->group); i++)
+        if (worker_group_worker(agent->group, i)->step > last)
+            last = worker_group_worker(agent->group, i)->step;
+    return last;
+}
+
+/* When it failed, as far as that is known: an error file says so, or the last step of a stuck rank; else when it
+ * was seen, by its reaper or now. */
+static uint64_t find_failure(const struct agent *agent, bool *is_dated)
+{
+    const struct ct_failure *failure = &agent->failure;
+    const int64_t local = (int64_t)failure->rank - agent->start.rank_base;
+    const uint64_t now_ms = ct_now_ms();
+    const struct worker *worker = local >= 0 && local < worker_group_count(agent->group)
+                                      ? worker_group_worker(agent->group, (int)local)
+                                      : NULL;
+    uint64_t at_ms = failure->happened_ms;
+
+    if (failure->cause == CT_CAUSE_HANG && worker)
+        at_ms = worker->stepped_ms;
+    if (failure->cause == CT_CAUSE_NONE || at_ms == 0 || at_ms > now_ms ||
+        failure->generation != agent->start.generation)
+        at_ms = now_ms;
+    *is_dated = at_ms < now_ms &&
+                (failure->cause == CT_CAUSE_HANG || *failure->error_file);
+    return at_ms;
+}
+
+/* ---- The end of a bill --------------------------------------------------------------- */
+
+static void emit(const struct agent_bill *told, const struct bill_sum *sum)
+{
+    uint8_t json[1024]; /* eight parts have less than half of it */
+    struct ct_writer out;
+    struct ct_event event;
+
+    ct_event_begin(&event, "bill");
+    ct_event_str(&event, "of", told->is_restart ? "restart" : "start");
+    ct_event_int(&event, "generation", (int64_t)told->generation);
+    ct_event_int(&event, "restart_count", told->restart_count);
+    ct_event_int(&event, "total_ms", (int64_t)sum->total_ms);
+    ct_event_int(&event, "is_whole", told->is_whole);
+    ct_writer_init(&out, json, sizeof json);
+    bill_write_parts(&out, sum);
+    ct_write_u8(&out, 0);
+    ct_event_raw(&event, "parts", ct_write_end(&out) < 0 ? "[]" : (const char *)json);
+    ct_writer_init(&out, json, sizeof json);
+    bill_write_phases(&out, sum->unknown);
+    ct_write_u8(&out, 0);
+    ct_event_raw(&event, "unknown", ct_write_end(&out) < 0 ? "[]" : (const char *)json);
+    if (told->lost_steps >= 0)
+        ct_event_int(&event, "lost_steps", told->lost_steps);
+    ct_event_end(&event);
+}
+
+/* The last request to the store counts as the end of init only when it came before the first step: which of
+ * those after it belong to init nobody can say. */
+static void take_marks(struct agent *agent)
+{
+    struct bill_watch *watch = &agent->bill;
+    struct bill *bill = &watch->told.bill;
+    const struct agent_store_marks store = look_at_store(agent);
+    uint64_t at_ms;
+    int64_t first;
+    int rank;
+    const int steppers = find_first_steps(agent, &at_ms, &rank, &first);
+
+    watch->told.lost_steps = bill_lost_steps(watch->last_step, first);
+    if (steppers > 0)
+        bill_end_phase(bill, BILL_FIRST_STEP, at_ms, rank);
+    if (store.met_ms > 0 && steppers > 0 && store.asked_ms >= store.met_ms &&
+        store.asked_ms <= at_ms)
+        bill_end_phase(bill, BILL_INIT, store.asked_ms, -1);
+    if (store.met_ms > 0)
+        bill_end_phase(bill, BILL_IMPORT, store.met_ms, -1);
+    else if (find_hello(agent, &at_ms, &rank))
+        bill_end_phase(bill, BILL_IMPORT, at_ms, rank);
+    watch->is_by_store |= store.met_ms > 0;
+    if (steppers > watch->steppers)
+        watch->steppers = steppers;
+}
+
+static void close_bill(struct agent *agent)
+{
+    struct bill_watch *watch = &agent->bill;
+    struct bill_sum sum;
+    unsigned known;
+
+    watch->state = BILL_IS_DONE;
+    take_marks(agent);
+    known = bill_known(&watch->told.bill);
+    watch->told.is_whole = (watch->shown & ~known) == 0;
+    watch->shown |= known >> BILL_START << BILL_START;
+    bill_add_up(&sum, &watch->told.bill);
+    emit(&watch->told, &sum);
+    agent->options->on_bill(agent->options->context, &watch->told);
+}
+
+/* It goes as far as the rounds before have shown that it can: what a program never tells is not waited for. The
+ * first start is not known before its first steps; it ends with its round otherwise. */
+static bool is_due(const struct agent *agent)
+{
+    const struct bill_watch *watch = &agent->bill;
+    uint64_t at_ms;
+    int64_t first;
+    int rank;
+    const int steppers = find_first_steps(agent, &at_ms, &rank, &first);
+
+    if (watch->steppers > 0 || !watch->told.is_restart)
+        return steppers >= (watch->told.is_restart ? watch->steppers
+                                                   : worker_group_count(agent->group));
+    if (!(watch->shown & 1u << BILL_IMPORT))
+        return true;
+    return watch->is_by_store ? look_at_store(agent).met_ms > 0
+                              : find_hello(agent, &at_ms, &rank);
+}
+
+void agent_bill_look(struct agent *agent)
+{
+    const struct bill_watch *watch = &agent->bill;
+
+    if (watch->state == BILL_IS_STARTED && agent->state == AGENT_RUNNING &&
+        bill_known(&watch->told.bill) & 1u << BILL_START && is_due(agent))
+        close_bill(agent);
+}
+
+/* ---- Its beginning, and what comes in between ---------------------------------------- */
+
+static void begin(struct agent *agent)
+{
+    struct bill_watch *watch = &agent->bill;
+    bool is_dated;
+    const uint64_t at_ms = find_failure(agent, &is_dated);
+
+    watch->state = BILL_IS_STOPPED;
+    watch->last_step = -1;
+    watch->told = (struct agent_bill){.is_restart = true};
+    bill_begin(&watch->told.bill, is_dated ? BILL_DETECT : BILL_DECIDE, at_ms);
+    if (is_dated)
+        bill_end_phase(&watch->told.bill, BILL_DETECT, ct_now_ms(), -1);
+}
+
+void agent_bill_stop(struct agent *agent, bool is_end)
+{
+    if (!is_wanted(agent))
+        return;
+    if (agent->bill.state == BILL_IS_STARTED)
+        close_bill(agent);
+    if (!is_end && agent->bill.state == BILL_IS_DONE)
+        begin(agent);
+}
+
+static void meet(struct agent *agent)
+{
+    const struct agent_options *options = agent->options;
+    struct bill_watch *watch = &agent->bill;
+
+    watch->state = BILL_IS_STARTED;
+    watch->told.generation = agent->start.generation;
+    watch->told.restart_count = agent->start.restart_count;
+    if (agent->has_store && agent->start.group_rank == 0 && options->watch_store)
+        options->watch_store(options->context, agent->store, agent->start.world_size,
+                             loop_watch_fd(watch->met));
+}
+
+void agent_bill_end_phase(struct agent *agent, enum bill_phase phase)
+{
+    struct bill_watch *watch = &agent->bill;
+
+    if (watch->state != (phase == BILL_START ? BILL_IS_STARTED : BILL_IS_STOPPED) ||
+        !is_wanted(agent))
+        return;
+    bill_end_phase(&watch->told.bill, phase, ct_now_ms(), -1);
+    if (phase == BILL_STOP)
+        watch->last_step = agent_last_step(agent);
+    else if (phase == BILL_MEET)
+        meet(agent);
+    else if (phase == BILL_START)
+        agent_bill_look(agent);
+}
+
+static void on_met(void *context, unsigned events)
+{
+    struct agent *agent = context;
+    uint64_t count;
+
+    (void)events;
+    (void)!read(loop_watch_fd(agent->bill.met), &count, sizeof count);
+    agent_bill_look(agent);
+}
+
+int agent_open_bill(struct agent *agent, struct ctrun_error *err)
+{
+    struct bill_watch *watch = &agent->bill;
+    int fd;
+
+    if (!agent->options->on_bill)
+        return 0;
+    if ((fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        return ct_fail(err, -errno, "eventfd: %s", strerror(errno));
+    if (!(watch->met = loop_watch_open(agent->loop, fd, on_met, agent)))
+        return ct_fail(err, -ENOMEM, "agent: out of memory");
+    loop_watch_for(watch->met, LOOP_READ);
+    watch->state = BILL_IS_STOPPED;
+    watch->last_step = -1;
+    watch->told = (struct agent_bill){.lost_steps = -1};
+    bill_begin(&watch->told.bill, BILL_MEET, agent->born_ms);
+    return 0;
+}
+
+void agent_close_bill(struct agent *agent)
+{
+    loop_watch_close(agent->bill.met);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/watch/bill.h"
+
+#include <string.h>
+
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/str.h"
+
+static const char *const names[BILL_PHASES] = {
+    [BILL_DETECT] = "detect", [BILL_DECIDE] = "decide",
+    [BILL_STOP] = "stop",     [BILL_MEET] = "meet",
+    [BILL_START] = "start",   [BILL_IMPORT] = "import",
+    [BILL_INIT] = "init",     [BILL_FIRST_STEP] = "first step",
+};
+
+void bill_begin(struct bill *bill, enum bill_phase first, uint64_t at_ms)
+{
+    *bill = (struct bill){.begun_ms = at_ms, .first = first};
+    for (int phase = 0; phase < BILL_PHASES; phase++)
+        bill->rank[phase] = -1;
+}
+
+void bill_end_phase(struct bill *bill, enum bill_phase phase, uint64_t at_ms, int rank)
+{
+    bill->end_ms[phase] = at_ms > bill->begun_ms ? at_ms : bill->begun_ms;
+    bill->rank[phase] = rank;
+}
+
+unsigned bill_known(const struct bill *bill)
+{
+    unsigned known = 0;
+
+    for (int phase = 0; phase < BILL_PHASES; phase++)
+        if (bill->end_ms[phase] > 0)
+            known |= 1u << phase;
+    return known;
+}
+
+/* ---- The sum ------------------------------------------------------------------------- */
+
+/* A part and its end, put in after all that ended no later. */
+static void insert(struct bill_sum *sum, uint64_t ends[BILL_PHASES],
+                   const struct bill_part *part, uint64_t end_ms)
+{
+    int at = sum->count++;
+
+    for (; at > 0 && ends[at - 1] > end_ms; at--) {
+        ends[at] = ends[at - 1];
+        sum->parts[at] = sum->parts[at - 1];
+    }
+    ends[at] = end_ms;
+    sum->parts[at] = *part;
+}
+
+void bill_add_up(struct bill_sum *out, const struct bill *bill)
+{
+    uint64_t ends[BILL_PHASES];
+    uint64_t before_ms = bill->begun_ms;
+    unsigned pending = 0;
+
+    *out = (struct bill_sum){0};
+    for (int phase = bill->first; phase < BILL_PHASES; phase++) {
+        const struct bill_part part = {.phases = pending | 1u << phase,
+                                       .rank = bill->rank[phase]};
+
+        pending = part.phases;
+        if (bill->end_ms[phase] == 0)
+            continue;
+        insert(out, ends, &part, bill->end_ms[phase]);
+        pending = 0;
+    }
+    for (int i = 0; i < out->count; i++) {
+        out->parts[i].ms = ends[i] - before_ms;
+        before_ms = ends[i];
+    }
+    out->total_ms = before_ms - bill->begun_ms;
+    out->unknown = pending | (bill->first == BILL_DECIDE ? 1u << BILL_DETECT : 0);
+}
+
+const struct bill_part *bill_longest(const struct bill_sum *sum)
+{
+    const struct bill_part *longest = NULL;
+
+    for (int i = 0; i < sum->count; i++)
+        if (!longest || sum->parts[i].ms > longest->ms)
+            longest = &sum->parts[i];
+    return longest;
+}
+
+int64_t bill_lost_steps(int64_t last, int64_t first)
+{
+    if (last < 0 || first < 0)
+        return -1;
+    return last < first ? 0 : last - first + 1;
+}
+
+/* ---- Text ---------------------------------------------------------------------------- */
+
+void bill_format_phases(char *dst, size_t size, unsigned phases)
+{
+    size_t used = 0;
+
+    *dst = '\0';
+    for (int phase = 0; phase < BILL_PHASES; phase++) {
+        if (!(phases & 1u << phase))
+            continue;
+        (void)ct_format(dst + used, size - used, "%s%s", used ? " and " : "",
+                        names[phase]);
+        used = strlen(dst);
+    }
+}
+
+void bill_format_parts(char *dst, size_t size, const struct bill_sum *sum)
+{
+    char phases[128];
+    size_t used = 0;
+
+    *dst = '\0';
+    for (int i = 0; i < sum->count; i++) {
+        bill_format_phases(phases, sizeof phases, sum->parts[i].phases);
+        (void)ct_format(dst + used, size - used, "%s%s %.3f", used ? ", " : "", phases,
+                        (double)sum->parts[i].ms / 1000);
+        used = strlen(dst);
+    }
+}
+
+static void write_text(struct ct_writer *out, const char *text)
+{
+    ct_write_raw(out, text, strlen(text));
+}
+
+static void write_number(struct ct_writer *out, long long number)
+{
+    char text[24];
+
+    (void)ct_format(text, sizeof text, "%lld", number);
+    write_text(out, text);
+}
+
+void bill_write_phases(struct ct_writer *out, unsigned phases)
+{
+    const char *before = "[";
+
+    for (int phase = 0; phase < BILL_PHASES; phase++) {
+        if (!(phases & 1u << phase))
+            continue;
+        write_text(out, before);
+        ct_json_write_str(out, names[phase]);
+        before = ",";
+    }
+    write_text(out, *before == '[' ? "[]" : "]");
+}
+
+void bill_write_parts(struct ct_writer *out, const struct bill_sum *sum)
+{
+    write_text(out, "[");
+    for (int i = 0; i < sum->count; i++) {
+        write_text(out, i > 0 ? ",{\"phases\":" : "{\"phases\":");
+        bill_write_phases(out, sum->parts[i].phases);
+        write_text(out, ",\"ms\":");
+        write_number(out, (long long)sum->parts[i].ms);
+        write_text(out, ",\"rank\":");
+        if (sum->parts[i].rank < 0)
+            write_text(out, "null");
+        else
+            write_number(out, sum->parts[i].rank);
+        write_text(out, "}");
+    }
+    write_text(out, "]");
+}

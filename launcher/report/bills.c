@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/report/bills.h"
+
+#include <string.h>
+
+#include "worker_sdk/base/str.h"
+
+void bills_add(struct bills *bills, struct bills_item *item, uint64_t budget_ms)
+{
+    const uint64_t total_ms = item->sum.total_ms;
+
+    item->is_over = item->is_restart && budget_ms > 0 && total_ms > budget_ms;
+    if (!item->is_restart) {
+        bills->start = *item;
+        bills->has_start = true;
+        return;
+    }
+    if (bills->count < BILLS_MAX)
+        bills->list[bills->count] = *item;
+    bills->count++;
+    bills->over += item->is_over;
+    if (total_ms > bills->longest_ms)
+        bills->longest_ms = total_ms;
+}
+
+/* Behind what is there; cut is fine. */
+static void add(char dst[BILLS_TEXT_MAX], const char *before, const char *text)
+{
+    const size_t used = strlen(dst);
+
+    (void)ct_format(dst + used, BILLS_TEXT_MAX - used, "%s%s", before, text);
+}
+
+/* Where the time went, and who was last: of a start. */
+static void add_longest(char dst[BILLS_TEXT_MAX], const struct bill_sum *sum)
+{
+    const struct bill_part *longest = bill_longest(sum);
+    char text[160];
+
+    if (!longest || sum->count < 2)
+        return;
+    bill_format_phases(text, sizeof text, longest->phases);
+    add(dst, "; longest: ", text);
+    if (longest->rank < 0)
+        return;
+    (void)ct_format(text, sizeof text, "%d", longest->rank);
+    add(dst, ", last rank ", text);
+}
+
+void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item)
+{
+    char text[BILLS_TEXT_MAX];
+
+    (void)ct_format(
+        dst, BILLS_TEXT_MAX, "%s took %.3f s%s", item->is_restart ? "restart" : "start",
+        (double)item->sum.total_ms / 1000, item->is_one_of_many ? " on this node" : "");
+    bill_format_parts(text, sizeof text, &item->sum);
+    add(dst, ": ", text);
+    if (!item->is_restart)
+        add_longest(dst, &item->sum);
+    if (item->lost_steps >= 0) {
+        (void)ct_format(text, sizeof text, "%lld step%s lost",
+                        (long long)item->lost_steps, item->lost_steps == 1 ? "" : "s");
+        add(dst, "; ", text);
+    }
+    if (item->sum.unknown) {
+        bill_format_phases(text, sizeof text, item->sum.unknown);
+        add(dst, "; not known: ", text);
+    }
+    if (!item->is_whole)
+        add(dst, "; ", "the round ended before it got further");
+}

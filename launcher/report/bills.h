@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the first start and the restarts of a run have cost this node: one line each for people, and all of
+ * them for summary.json. */
+#ifndef LAUNCHER_REPORT_BILLS_H
+#define LAUNCHER_REPORT_BILLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/watch/bill.h"
+
+enum {
+    BILLS_MAX = 16, /* restarts that are kept; the others are counted */
+    BILLS_TEXT_MAX = 1024
+};
+
+struct bills_item {
+    struct bill_sum sum;
+    uint64_t generation; /* of the round that was started */
+    uint32_t restart_count;
+    int64_t lost_steps; /* -1: not known */
+    bool is_restart;
+    bool is_whole;       /* it goes as far as earlier rounds did */
+    bool is_one_of_many; /* nodes */
+    bool is_over;        /* the budget */
+};
+
+struct bills {
+    bool has_start;
+    struct bills_item start;
+    struct bills_item list[BILLS_MAX]; /* the first restarts */
+    uint32_t count;                    /* all of them */
+    uint32_t over;                     /* those over the budget */
+    uint64_t longest_ms;
+};
+
+/* Decides is_over: budget_ms 0 is none. */
+void bills_add(struct bills *bills, struct bills_item *item, uint64_t budget_ms);
+/* "restart took 4.310 s: stop 0.310, ... first step 1.193; 7 steps lost; not known: detect" */
+void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item);
+
+#endif

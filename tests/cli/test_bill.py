@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the first start and each restart cost, in parts that add up."""
+import json
+import os
+import re
+import signal
+import sys
+
+import ctrun
+import pytest
+import schema
+from test_nodes import meeting, start_in_order  # noqa: F401 (a fixture)
+
+VICTIM = ["--no-python", ctrun.program("victim")]
+PHASES = ["detect", "decide", "stop", "meet", "start", "import", "init", "first step"]
+# As torch's TCPStore counts itself in when it is made: ADD "init/" 1.
+COUNT_IN = """import os, socket
+store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+store.sendall(bytes.fromhex("030500000000000000696e69742f0100000000000000"))
+store.recv(8)
+"""
+
+
+def bills(box, of="restart"):
+    found = box.events("bill", of=of)
+    for bill in found:
+        schema.check(bill, "events")
+        assert sum(part["ms"] for part in bill["parts"]) == bill["total_ms"]
+    return found
+
+
+def phases(bill):
+    return [phase for part in bill["parts"] for phase in part["phases"]]
+
+
+def part(bill, phase):
+    return next(part for part in bill["parts"] if phase in part["phases"])
+
+
+def lines(run, word="restart took"):
+    return [line for line in run.err.splitlines() if word in line]
+
+
+def end_after(box, run, of="restart", count=1):
+    """The workers stay until their bill is told: who ends at once has said nothing that is waited for."""
+    box.wait_event("bill", count, of=of)
+    box.write("end", "")
+    assert run.wait() == 0, run
+    return bills(box, of)
+
+
+def summary(box):
+    [path] = box.path("logs").glob("*/summary.json")
+    found = json.loads(path.read_text())
+    schema.check(found, "summary")
+    return found
+
+
+def test_a_restart_is_billed_up_to_its_first_step(box):
+    run = box.start_ctrun("--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", *VICTIM,
+                          "@0r0", "step", "4", "step", "10", "touch", "told", "hang", "@1r0", "step", "9", "await", "told",
+                          "exit", "3", "@r1", "touch", "again", "await", "go", "@0r1", "step", "8", "@1r1", "step", "7", "@r1",
+                          "await", "end")
+    ctrun.wait_until(box.path("again").exists, "the second round runs")
+    box.write("go", "")
+    [bill] = end_after(box, run)
+    assert sorted(phases(bill), key=PHASES.index) == PHASES[1:], bill
+    assert (bill["unknown"], bill["is_whole"], bill["restart_count"], bill["generation"]) == (["detect"], 1, 1, 2)
+    assert part(bill, "first step")["rank"] in (0, 1)
+    assert bill["lost_steps"] == 4  # 7 to 10
+    [line] = lines(run)
+    assert re.fullmatch(r"ctrun: restart took \d\.\d{3} s: .*first step \d\.\d{3}; 4 steps lost; not known: detect", line)
+    # As long as the failure is known by the same clock: its end is told before the bill.
+    failed = next(e for e in box.events("worker_ended", rank=1) if e["cause"] == "exit")
+    wall_ms = (bill["time_ns"] - failed["time_ns"]) / 1e6
+    assert abs(bill["total_ms"] - wall_ms) <= 0.01 * wall_ms + 50 * ctrun.SLOW, (bill, wall_ms)
+    told = summary(box)
+    assert [r["parts"] for r in told["restarts"]] == [bill["parts"]] and told["restarts"][0]["lost_steps"] == 4
+    assert told["start"]["generation"] == 1 and told["more_restarts"] == 0
+
+
+def test_a_program_that_tells_nothing_is_billed_up_to_its_start(box):
+    run = box.ctrun("--nproc-per-node=2", "--max-restarts=1", "sh", "-c", "exit $((3 - 3 * TORCHELASTIC_RESTART_COUNT))")
+    assert run.code == 0, run
+    [bill] = bills(box)
+    assert sorted(phases(bill), key=PHASES.index) == PHASES[1:5]
+    assert bill["unknown"] == ["detect", "import", "init", "first step"] and "lost_steps" not in bill
+    assert lines(run)[0].endswith("; not known: detect and import and init and first step"), run
+
+
+def test_ranks_in_the_worker_store_end_the_import_of_a_script_without_steps(box):
+    script = box.write("s.py", COUNT_IN + """import time
+attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
+open(f"here.{attempt}.{rank}", "w").close()
+while attempt == "0" and not os.path.exists("here.0.1"):
+    pass
+while not os.path.exists("end") and not (attempt == "0" and rank == "0"):
+    time.sleep(0.01)
+os._exit(3 if attempt == "0" else 0)
+""")
+    run = box.start_ctrun("--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", script,
+                          env={"PYTHON_EXEC": sys.executable})
+    [bill] = box.wait_event("bill", of="restart") and bills(box)  # while they run
+    box.write("end", "")
+    assert run.wait() == 0, run
+    assert sorted(phases(bill), key=PHASES.index) == PHASES[1:6]
+    assert bill["unknown"] == ["detect", "init", "first step"] and part(bill, "import")["phases"] == ["import"]
+    start = summary(box)["start"]
+    assert [part["phases"] for part in start["parts"]] == [["meet"], ["start"], ["import"]]
+
+
+def test_what_the_store_is_asked_before_the_first_step_is_init(box):
+    script = box.write("s.py", COUNT_IN + f"""
+os.execv({ctrun.program("victim")!r}, ["victim", "step", "1", "await", "end"])
+""")
+    run = box.start_ctrun("--nproc-per-node=2", "--log-dir=logs", "--verbose", script, env={"PYTHON_EXEC": sys.executable})
+    [bill] = end_after(box, run, "start")
+    assert phases(bill) == PHASES[3:] and bill["unknown"] == [], bill
+    assert summary(box)["start"]["parts"] == bill["parts"]
+    [line] = lines(run, "start took")
+    assert re.search(r"start took \d+\.\d{3} s: meet .*; longest: [a-z ]+", line), line
+
+
+def test_a_hang_is_detected_from_its_last_step_on(box):
+    run = box.start_ctrun("--nproc-per-node=2", "--hang-timeout=1", "--max-restarts=1", "--shutdown-timeout=2", *VICTIM,
+                          "@0r0", "step", "1", "hang", "@1r0", "step", "2", "hang", "@all", "step", "3", "await", "end")
+    [bill] = end_after(box, run)
+    assert bill["parts"][0]["phases"] == ["detect"] and bill["parts"][0]["ms"] >= 1000, bill
+    assert bill["unknown"] == [] and bill["lost_steps"] == 0
+
+
+def test_a_restart_that_fails_before_its_first_step_is_said_not_to_be_whole(box):
+    run = box.start_ctrun("--nproc-per-node=1", "--max-restarts=2", "--min-uptime=0", *VICTIM,
+                          "@r0", "step", "5", "exit", "3", "@r1", "exit", "4", "@r2", "step", "6", "await", "end")
+    first, second = end_after(box, run, count=2)
+    assert (first["is_whole"], "first step" in phases(first), "lost_steps" in first) == (0, False, False)
+    assert (second["is_whole"], "first step" in phases(second)) == (1, True)
+    assert lines(run)[0].endswith("; the round ended before it got further") and len(lines(run)) == 2, run
+
+
+def test_each_node_bills_what_it_saw_and_one_tells_it(box, meeting):  # noqa: F811
+    runs = start_in_order(box, meeting, (2, 3), "2", "--max-restarts=1", *VICTIM,
+                          "@r0", "step", "1", "touch", "told.%r", "on", "USR1", "3", "hang", "@all", "step", "2", "exit", "0")
+    box.wait_workers(2)
+    ctrun.wait_until(lambda: len(box.events("bill", of="start")) == 2, "both nodes have told their steps")
+    os.kill(box.workers(restart=0)[1], signal.SIGUSR1)
+    assert [run.wait() for run in runs] == [0, 0], runs
+    found = bills(box)
+    assert [bill["generation"] for bill in found] == [2, 2] and len({bill["pid"] for bill in found}) == 2
+    told = [line for run in runs for line in lines(run)]
+    assert len(told) == 1 and " s on this node: " in told[0], runs
+
+
+@pytest.mark.parametrize("style", ["own", "torchrun"])
+def test_a_run_with_a_restart_over_its_budget_fails(box, style):
+    run = box.start_ctrun("--max-restarts=1", "--budget=0.001", "--log-dir=logs", f"--exit-code={style}", *VICTIM,
+                          "@r0", "step", "1", "exit", "3", "@r1", "touch", "again", "await", "go", "step", "2")
+    ctrun.wait_until(box.path("again").exists, "the second round runs")
+    box.write("go", "")
+    assert run.wait() == (78 if style == "own" else 1), run
+    assert re.search(r"ctrun: warning\[E_BUDGET\]: restart took .*; longer than --budget=0.001\n", run.err), run
+    assert re.search(r"ctrun: error\[E_BUDGET\]: 1 of 1 restart took longer than --budget=0.001 on \S+, the longest "
+                     r"\d+\.\d{3} s; the run has succeeded\n", run.err), run
+    told = summary(box)
+    assert (told["outcome"], told["error"], told["exit_code"]) == ("succeeded", "E_BUDGET", run.code)
+    assert told["restarts"][0]["is_over_budget"] is True
+
+
+def test_a_run_within_its_budget_succeeds(box):
+    run = box.ctrun("--max-restarts=1", *VICTIM, "@r0", "step", "1", "exit", "3", "@r1", "step", "2",
+                    env={"CTRUN_BUDGET": "1000"})
+    assert run.code == 0 and "E_BUDGET" not in run.err and len(lines(run)) == 1, run
+
+
+def test_a_failure_is_worse_than_a_budget(box):
+    run = box.ctrun("--max-restarts=1", "--min-uptime=0", "--budget=0.001", "sh", "-c", "exit 3")
+    assert run.code == 3 and "error[E_BUDGET]" not in run.err, run
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "0.0001", "1e9", "x", ""])
+def test_a_budget_that_is_none_is_refused(box, value):
+    run = box.ctrun(f"--budget={value}", "true")
+    assert run.code == 2 and "--budget" in run.err, run

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "agent/watch/bill.h"
+#include "tests/lib/test.h"
+
+enum {
+    AT = 1000
+};
+
+static uint64_t sum_of(const struct bill_sum *sum)
+{
+    uint64_t ms = 0;
+
+    for (int i = 0; i < sum->count; i++)
+        ms += sum->parts[i].ms;
+    return ms;
+}
+
+static void expect_text(const struct bill *bill, const char *text)
+{
+    struct bill_sum sum;
+    char found[512];
+
+    bill_add_up(&sum, bill);
+    assert_int_equal(sum_of(&sum), sum.total_ms);
+    bill_format_parts(found, sizeof found, &sum);
+    assert_string_equal(found, text);
+}
+
+static void each_phase_is_what_lies_between_two_ends(void **state)
+{
+    struct bill bill;
+    struct bill_sum sum;
+
+    (void)state;
+    bill_begin(&bill, BILL_DETECT, AT);
+    for (int phase = 0; phase < BILL_PHASES; phase++)
+        bill_end_phase(&bill, (enum bill_phase)phase, (uint64_t)(AT + 10 * (phase + 1)),
+                       phase);
+    expect_text(&bill,
+                "detect 0.010, decide 0.010, stop 0.010, meet 0.010, start 0.010, "
+                "import 0.010, init 0.010, first step 0.010");
+    bill_add_up(&sum, &bill);
+    assert_int_equal(sum.total_ms, 80);
+    assert_int_equal(sum.unknown, 0);
+    assert_int_equal(sum.parts[7].rank, 7);
+    assert_int_equal(bill_known(&bill), 0xff);
+}
+
+static void a_phase_without_an_end_goes_with_the_next_one(void **state)
+{
+    struct bill bill;
+    struct bill_sum sum;
+
+    (void)state;
+    bill_begin(&bill, BILL_DECIDE, AT);
+    bill_end_phase(&bill, BILL_STOP, AT + 300, -1);
+    bill_end_phase(&bill, BILL_MEET, AT + 310, -1);
+    bill_end_phase(&bill, BILL_START, AT + 315, -1);
+    bill_end_phase(&bill, BILL_FIRST_STEP, AT + 2315, 3);
+    expect_text(&bill, "decide and stop 0.300, meet 0.010, start 0.005, "
+                       "import and init and first step 2.000");
+    bill_add_up(&sum, &bill);
+    assert_int_equal(sum.unknown, 1u << BILL_DETECT);
+}
+
+static void what_nothing_tells_is_unknown_and_no_time(void **state)
+{
+    struct bill bill;
+    struct bill_sum sum;
+
+    (void)state;
+    bill_begin(&bill, BILL_MEET, AT);
+    bill_end_phase(&bill, BILL_MEET, AT + 4, -1);
+    bill_end_phase(&bill, BILL_START, AT + 9, -1);
+    expect_text(&bill, "meet 0.004, start 0.005");
+    bill_add_up(&sum, &bill);
+    assert_int_equal(sum.total_ms, 9);
+    assert_int_equal(sum.unknown,
+                     1u << BILL_IMPORT | 1u << BILL_INIT | 1u << BILL_FIRST_STEP);
+}
+
+static void what_ends_first_comes_first(void **state)
+{
+    struct bill bill;
+
+    (void)state;
+    bill_begin(&bill, BILL_DECIDE, AT);
+    bill_end_phase(&bill, BILL_DECIDE, AT + 30, -1);
+    bill_end_phase(&bill, BILL_STOP, AT + 10, -1);
+    bill_end_phase(&bill, BILL_MEET, AT + 31, -1);
+    expect_text(&bill, "stop 0.010, decide 0.020, meet 0.001");
+}
+
+/* A clock of milliseconds cuts; a worker says when it made its step, and may lie. */
+static void no_time_lies_before_the_beginning(void **state)
+{
+    struct bill bill;
+
+    (void)state;
+    bill_begin(&bill, BILL_DETECT, AT);
+    bill_end_phase(&bill, BILL_DETECT, AT - 1, -1);
+    bill_end_phase(&bill, BILL_DECIDE, 0, -1);
+    bill_end_phase(&bill, BILL_FIRST_STEP, AT + 5, -1);
+    expect_text(&bill,
+                "detect 0.000, decide 0.000, "
+                "stop and meet and start and import and init and first step 0.005");
+}
+
+static void the_longest_part_is_found(void **state)
+{
+    struct bill bill;
+    struct bill_sum sum;
+
+    (void)state;
+    bill_begin(&bill, BILL_MEET, AT);
+    bill_add_up(&sum, &bill);
+    assert_null(bill_longest(&sum));
+    bill_end_phase(&bill, BILL_MEET, AT + 4, -1);
+    bill_end_phase(&bill, BILL_IMPORT, AT + 50, 5);
+    bill_end_phase(&bill, BILL_FIRST_STEP, AT + 60, 1);
+    bill_add_up(&sum, &bill);
+    assert_int_equal(bill_longest(&sum)->phases, 1u << BILL_START | 1u << BILL_IMPORT);
+    assert_int_equal(bill_longest(&sum)->rank, 5);
+}
+
+static void lost_steps_are_those_that_are_made_again(void **state)
+{
+    (void)state;
+    assert_int_equal(bill_lost_steps(57, 51), 7); /* from a checkpoint */
+    assert_int_equal(bill_lost_steps(57, 57), 1);
+    assert_int_equal(bill_lost_steps(57, 58), 0);
+    assert_int_equal(bill_lost_steps(57, 0), 58);
+    assert_int_equal(bill_lost_steps(-1, 4), -1);
+    assert_int_equal(bill_lost_steps(4, -1), -1);
+}
+
+static void programs_are_told_the_same(void **state)
+{
+    uint8_t json[512];
+    struct ct_writer out;
+    struct bill bill;
+    struct bill_sum sum;
+
+    (void)state;
+    bill_begin(&bill, BILL_MEET, AT);
+    bill_end_phase(&bill, BILL_MEET, AT + 4, -1);
+    bill_end_phase(&bill, BILL_INIT, AT + 10, 2);
+    bill_add_up(&sum, &bill);
+    ct_writer_init(&out, json, sizeof json);
+    bill_write_parts(&out, &sum);
+    bill_write_phases(&out, sum.unknown);
+    bill_write_phases(&out, 0);
+    ct_write_u8(&out, 0);
+    assert_true(ct_write_end(&out) > 0);
+    assert_string_equal(
+        (const char *)json,
+        "[{\"phases\":[\"meet\"],\"ms\":4,\"rank\":null},"
+        "{\"phases\":[\"start\",\"import\",\"init\"],\"ms\":6,\"rank\":2}]"
+        "[\"first step\"][]");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_phase_is_what_lies_between_two_ends),
+        cmocka_unit_test(a_phase_without_an_end_goes_with_the_next_one),
+        cmocka_unit_test(what_nothing_tells_is_unknown_and_no_time),
+        cmocka_unit_test(what_ends_first_comes_first),
+        cmocka_unit_test(no_time_lies_before_the_beginning),
+        cmocka_unit_test(the_longest_part_is_found),
+        cmocka_unit_test(lost_steps_are_those_that_are_made_again),
+        cmocka_unit_test(programs_are_told_the_same),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
