@@ -7,11 +7,11 @@
 
 void fingerprint_format(char *dst, size_t size, const struct config *config)
 {
-    (void)ct_format(dst, size, "--nnodes=%d:%d --max-restarts=%u --rdzv-backend=%s%s",
+    (void)ct_format(dst, size, "--nnodes=%d:%d --max-restarts=%u --rdzv-backend=%s%s%s",
                     config->run.nodes.min, config->run.nodes.max,
                     config->run.max_restarts, config_backend_name(config->rdzv.backend),
-                    config->rdzv.worker_serves ? " " CT_ENV_NO_SHARED_STORE "=1"
-                                               : ""); /* fits */
+                    config->rdzv.worker_serves ? " " CT_ENV_NO_SHARED_STORE "=1" : "",
+                    config->work.has_jax ? " --jax" : ""); /* fits */
 }
 
 /* What is compared is what is shown. */

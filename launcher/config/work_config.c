@@ -117,6 +117,7 @@ int work_config_resolve(struct work_config *out, const struct options *options,
     int rc;
 
     out->virtual_local_rank = options->values[OPTION_VIRTUAL_LOCAL_RANK].is_on;
+    out->has_jax = options->values[OPTION_JAX].is_on;
     if ((rc = warm_config_resolve(&out->warm, options, env, err)) < 0 ||
         (rc = resolve_timer(out, env, err)) < 0 ||
         (rc = check_devices(out, env, run->nproc, err)) < 0 ||

@@ -18,6 +18,7 @@ struct work_config {
     struct placement placement;
     struct nic_hints nics; /* found when they are shown or used */
     struct warm_config warm;
+    bool has_jax;              /* workers are told what JAX asks for: jax_env.h */
     char timer_file[PATH_MAX]; /* named pipe of the file timer; empty: none */
 };
 

@@ -59,6 +59,13 @@ const struct option option_table[OPTION_COUNT] = {
                          " cannot be"),
                      .alone = "torch", .env = "CTRUN_WARM"},
 
+    [OPTION_JAX] =
+        {OWN_FLAG("jax", PROGRAM,
+                  "jax.distributed.initialize() without arguments finds its place:"
+                  " JAX_COORDINATOR_ADDRESS and each worker's own SLURM_ variables; on"
+                  " every node"),
+         .env = "CTRUN_JAX"},
+
     [OPTION_STANDALONE] = {FLAG("standalone", MEET,
                                 "one node, free port, new run id; other options of the "
                                 "rendezvous are ignored"),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/report/exit_status.h"
 
+#include <errno.h>
+
 #include "worker_sdk/wire/contract.h"
 
 static int status_of_error(int code)
@@ -15,6 +17,7 @@ static int status_of_error(int code)
     case CTRUN_E_NO_HA:
     case CTRUN_E_DNS:
     case CTRUN_E_TIMEOUT: return CT_EXIT_RETRY;
+    case -EADDRINUSE:
     case CTRUN_E_PORT_BUSY:
     case CTRUN_E_LOOPBACK:
     case CTRUN_E_WRONG_RUN:

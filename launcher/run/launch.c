@@ -85,7 +85,7 @@ static int plan(void *context, const struct ct_start *start, int local_rank,
     struct logdir *dir;
     int rc;
 
-    launch_free_master_port(launch);
+    launch_free_ports(launch);
     make_folders(launch, start->generation, start->restart_count);
     if ((rc = find_folder(launch, config->run.task.local_id + local_rank, &dir, err)) <
             0 ||
@@ -267,7 +267,8 @@ int launch_run(struct config *config)
     }
     launch_notice_beginning(config);
     launch->config = config;
-    launch->group_rank = launch->master_port_fd = -1;
+    failure_hints_use(config->stop.rules.list, config->stop.rules.count);
+    launch->group_rank = launch->master_port_fd = launch->jax_port_fd = -1;
     launch->born_ms = ct_now_ms();
     if (preflight_check_endpoint(&block, config) < 0) {
         messages_print(&block);

@@ -60,6 +60,7 @@ struct launch {
     struct last_failure why; /* the first cause of the last stop */
     bool hosts_rendezvous;   /* in this process */
     int master_port_fd; /* keeps the port that worker 0 is to serve at; -1: none is kept */
+    int jax_port_fd;    /* the same for JAX's coordinator, with --jax */
     char *leftovers;    /* that were killed, to be told behind the cause; NULL: none */
     bool has_returned; /* the rendezvous was lost: tell the new place */
 };
@@ -89,8 +90,8 @@ int launch_serve_anywhere(struct launch *launch, uint16_t *port,
 int launch_prepare_ha(struct launch *launch, struct ctrun_error *err);
 int launch_start_ha(struct launch *launch, struct ctrun_error *err);
 void launch_fill_stores(const struct launch *launch, struct agent_options *options);
-/* Workers start now: MASTER_PORT is for worker 0, where no store of ours is at it. */
-void launch_free_master_port(struct launch *launch);
+/* Workers start now: the ports that were kept are for worker 0. */
+void launch_free_ports(struct launch *launch);
 /* After the agent: what the server says last is kept before it goes. */
 void launch_close_server(struct launch *launch);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server in this process: the rendezvous when it is ours, and the worker stores of its
  * rounds. */
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,6 +12,10 @@
 #include "rendezvous/net/listen_fd.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
+
+enum {
+    JAX_TRIES = 16 /* stores, until the port behind one is free, too */
+};
 
 /* A thread with a loop, made when the first listener is needed. */
 static int need_server(struct launch *launch, struct ctrun_error *err)
@@ -225,7 +230,7 @@ static int keep_master_port(struct launch *launch, uint16_t *port,
     struct ct_addr bound;
     int fd;
 
-    launch_free_master_port(launch);
+    launch_free_ports(launch);
     if ((fd = listen_fd_open(&place, &bound)) < 0)
         return ct_fail(err, fd, "a port for the workers' own store: %s", strerror(-fd));
     launch->master_port_fd = fd;
@@ -233,15 +238,21 @@ static int keep_master_port(struct launch *launch, uint16_t *port,
     return 0;
 }
 
-void launch_free_master_port(struct launch *launch)
+static void free_port(int *fd)
 {
-    if (launch->master_port_fd >= 0)
-        close(launch->master_port_fd);
-    launch->master_port_fd = -1;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
 }
 
-static int open_store(void *context, uint16_t *port, uint64_t *store,
-                      struct ctrun_error *err)
+void launch_free_ports(struct launch *launch)
+{
+    free_port(&launch->master_port_fd);
+    free_port(&launch->jax_port_fd);
+}
+
+static int open_one_store(void *context, uint16_t *port, uint64_t *store,
+                          struct ctrun_error *err)
 {
     struct launch *launch = context;
     int rc;
@@ -263,9 +274,50 @@ static void close_store(void *context, uint64_t store)
 {
     struct launch *launch = context;
 
-    launch_free_master_port(launch);
+    launch_free_ports(launch);
     if (has_store(launch->config))
         server_close_store(launch->server, store);
+}
+
+/* JAX's coordinator is behind MASTER_PORT: see plan.c. It listens at all addresses. */
+static int keep_jax_port(struct launch *launch, uint16_t master_port)
+{
+    const struct ct_port_range *ports = &launch->config->rdzv.ports;
+    struct listen_place place = {
+        .addr = {.v6.sin6_family = AF_INET6, .length = sizeof place.addr.v6}};
+    struct ct_addr bound;
+
+    if (master_port == UINT16_MAX ||
+        (ports->first && !ct_port_range_has(ports, master_port + 1)))
+        return -EADDRINUSE;
+    ct_addr_set_port(&place.addr, master_port + 1);
+    launch->jax_port_fd = listen_fd_open(&place, &bound);
+    return launch->jax_port_fd < 0 ? launch->jax_port_fd : 0;
+}
+
+/* Those whose next port is taken stay open until one is found: else they would be the next again. */
+static int open_store(void *context, uint16_t *port, uint64_t *store,
+                      struct ctrun_error *err)
+{
+    struct launch *launch = context;
+    const bool is_fixed = launch->config->rdzv.backend == CONFIG_STATIC;
+    uint64_t tried[JAX_TRIES];
+    int count = 0;
+    int rc;
+
+    do {
+        if ((rc = open_one_store(launch, port, store, err)) < 0 ||
+            !launch->config->work.has_jax || (rc = keep_jax_port(launch, *port)) == 0)
+            break;
+        tried[count++] = *store;
+        (void)ct_fail(err, rc,
+                      "--jax: port %d, the one behind MASTER_PORT, is for JAX's "
+                      "coordinator: %s",
+                      *port + 1, strerror(-rc));
+    } while (!is_fixed && count < JAX_TRIES);
+    for (int i = 0; i < count && has_store(launch->config); i++)
+        server_close_store(launch->server, tried[i]);
+    return rc;
 }
 
 static bool store_is_unused(void *context, uint64_t store)

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "launcher/config/gloo_scale.h"
+#include "launcher/config/jax_env.h"
 #include "launcher/hardware/devices.h"
 #include "launcher/options/template.h"
 #include "worker_sdk/base/alloc.h"
@@ -89,6 +90,23 @@ static int set_virtual_device(struct ct_env *env, const struct config *config,
     return ct_env_set(env, "CUDA_VISIBLE_DEVICES", entry);
 }
 
+/* Rank 0 serves at the port behind MASTER_PORT, which its node has kept for it. */
+static int set_jax(struct ct_env *env, const struct config *config,
+                   const struct ct_start *start, int local_rank)
+{
+    const struct config_task *task = &config->run.task;
+    const struct jax_place place = {
+        .rank = start->rank_base + (uint64_t)local_rank,
+        .world_size = start->world_size,
+        .local_rank = sees_one_gpu(config) ? 0 : (uint64_t)local_id(config, local_rank),
+        .nodes = task->is_rank ? (uint64_t)task->node_count : start->group_world_size,
+        .coordinator = start->master_addr,
+        .port = (uint16_t)(start->master_port + 1),
+    };
+
+    return config->work.has_jax ? jax_env_set(env, &place) : 0;
+}
+
 static int set_numbers(struct ct_env *env, const struct config *config,
                        const struct ct_start *start, const struct ct_role_at *role,
                        int local_rank)
@@ -164,7 +182,8 @@ int plan_environment(struct ct_env *out, const struct config *config,
         return rc;
     if (start->uses_gloo_scale && (rc = gloo_scale_set_env(out)) < 0)
         return rc;
-    if ((rc = nic_hints_set_env(&config->work.nics, out, local_rank)) < 0)
+    if ((rc = nic_hints_set_env(&config->work.nics, out, local_rank)) < 0 ||
+        (rc = set_jax(out, config, start, local_rank)) < 0)
         return rc;
     if (*config->work.timer_file &&
         (rc = ct_env_set(out, CT_ENV_TIMER_FILE, config->work.timer_file)) < 0)
@@ -208,6 +227,8 @@ int plan_template_environment(struct ct_env *out, const struct config *config)
 
     for (size_t i = 0; i < sizeof own_names / sizeof *own_names; i++)
         ct_env_remove(out, own_names[i]);
+    if (config->work.has_jax)
+        jax_env_remove(out);
     if (config->work.virtual_local_rank) {
         ct_env_remove(out, "CUDA_VISIBLE_DEVICES");
         ct_env_remove(out, "HIP_VISIBLE_DEVICES");

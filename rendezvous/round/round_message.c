@@ -12,7 +12,7 @@ static void refuse_unlike(struct round *round, struct member *member, uint64_t n
 
     (void)ct_format(text, sizeof text,
                     "this node was not started like the others: compare --nnodes, "
-                    "--max-restarts, --rdzv-backend and " CT_ENV_NO_SHARED_STORE
+                    "--max-restarts, --rdzv-backend, --jax and " CT_ENV_NO_SHARED_STORE
                     "; the run has --nnodes=%u:%u "
                     "--max-restarts=%u",
                     round->settings.min_nodes, round->settings.max_nodes,

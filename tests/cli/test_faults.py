@@ -38,6 +38,7 @@ ELSEWHERE = {
     "launcher/hardware/nic_hints.c": ("nics_test.c", "no_memory_is_told_and_nothing_is_named"),
     "launcher/hardware/nics.c": ("nics_test.c", '"/nonexistent"'),
     "launcher/net/route.c": ("route_test.c", "no_memory_for_an_entry_is_told"),
+    "launcher/config/jax_env.c": ("jax_env_test.c", "no_memory_for_a_variable_is_told"),
     "agent/watch/own_ranks.c": ("own_ranks_test.c", "no_memory_is_told_and_nobody_is_blamed"),
     "agent/process/child.c": ("child_test.c", "a_cgroup_that_is_none_is_refused_and_nobody_is_born"),
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Under a real Slurm nothing has to be said about nodes, order, endpoint or run id."""
 import ctrun
+import jax_job
 
 
 def srun(box, slurm, *words, seconds=60):
@@ -25,3 +26,10 @@ def test_a_failing_rank_ends_the_step_with_its_code_on_both_nodes(box, slurm):
                      "--no-python", "sh", "-c", '[ $RANK = 0 ] || exit 7; exec sleep 600')
     assert code == 7, run
     assert run.err.count("rank 1 (node2") == 2, run
+
+
+def test_jax_without_arguments_is_one_world_of_all_workers(box, slurm):
+    python = jax_job.interpreter()
+    code, run = srun(box, slurm(2), "-N2", "--ntasks-per-node=1", f"--export=ALL,PYTHON_EXEC={python}", ctrun.program("ctrun"),
+                     "--nproc-per-node=2", "--jax", jax_job.SCRIPT, seconds=200)
+    assert code == 0 and jax_job.worlds(run) == jax_job.expected(4), run

@@ -6,6 +6,7 @@ import os
 import signal
 
 import ctrun
+import jax_job
 
 TRAIN = ["--json", "--threads=1", "--save-steps=5", "--log-interval=1"]
 
@@ -73,3 +74,11 @@ def test_after_a_power_cut_the_other_node_goes_on_alone(box, lab):
     assert "node2" in runs[0].err, runs[0]
     runs[0].signal(signal.SIGTERM)
     runs[0].wait(30)
+
+
+def test_jax_without_arguments_meets_on_two_hosts(box, lab):
+    python, hosts = jax_job.interpreter(), lab(2)
+    runs = [hosts.start(f"node{n}", ctrun.program("ctrun"), "--nnodes=2", "--nproc-per-node=2", "--rdzv-id=jax",
+                        "--rdzv-endpoint=node1:29400", "--jax", jax_job.SCRIPT, env={"PYTHON_EXEC": python}) for n in (1, 2)]
+    assert [run.wait(200) for run in runs] == [0, 0], runs
+    assert jax_job.worlds(*runs) == jax_job.expected(4), runs

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "launcher/config/jax_env.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+
+static const struct jax_place place = {.rank = 5,
+                                       .world_size = 8,
+                                       .local_rank = 1,
+                                       .nodes = 2,
+                                       .coordinator = "fd00::1",
+                                       .port = 29501};
+
+static void a_worker_sees_its_own_place(void **state)
+{
+    static const char *const before[][2] = {{"SLURM_PROCID", "0"},
+                                            {"SLURM_NTASKS", "2"},
+                                            {"SLURM_JOB_ID", "77"},
+                                            {"PRTE_LAUNCHED", "1"},
+                                            {"OMPI_MCA_orte_hnp_uri", "1.0;tcp://h:1"}};
+    struct ct_env env;
+
+    (void)state;
+    assert_int_equal(ct_env_init(&env, NULL), 0);
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        assert_int_equal(ct_env_set(&env, before[i][0], before[i][1]), 0);
+    assert_int_equal(jax_env_set(&env, &place), 0);
+    assert_string_equal(ct_env_get(&env, "JAX_COORDINATOR_ADDRESS"), "[fd00::1]:29501");
+    assert_string_equal(ct_env_get(&env, "SLURM_PROCID"), "5");
+    assert_string_equal(ct_env_get(&env, "SLURM_NTASKS"), "8");
+    assert_string_equal(ct_env_get(&env, "SLURM_LOCALID"), "1");
+    assert_string_equal(ct_env_get(&env, "SLURM_STEP_NUM_NODES"), "2");
+    assert_string_equal(ct_env_get(&env, "SLURM_JOB_ID"), "77");
+    assert_string_equal(ct_env_get(&env, "SLURM_STEP_NODELIST"), "fd00::1");
+    assert_null(ct_env_get(&env, "PRTE_LAUNCHED"));
+    assert_null(ct_env_get(&env, "OMPI_MCA_orte_hnp_uri"));
+    jax_env_remove(&env);
+    assert_null(ct_env_get(&env, "JAX_COORDINATOR_ADDRESS"));
+    assert_null(ct_env_get(&env, "SLURM_PROCID"));
+    assert_non_null(ct_env_get(&env, "SLURM_JOB_ID"));
+    ct_env_deinit(&env);
+}
+
+/* An environment has room for some entries from birth; here it is used up. */
+static void no_memory_for_a_variable_is_told(void **state)
+{
+    char filler[4096] = "", name[2] = "A";
+    int rc = -ENOMEM;
+    size_t n;
+
+    (void)state;
+    for (n = 1; rc == -ENOMEM; n++) {
+        struct ct_env env;
+
+        assert_int_equal(ct_env_init(&env, NULL), 0);
+        for (size_t length = sizeof filler / 2; length > 0; length /= 2, name[0]++) {
+            memset(filler, 'x', length);
+            filler[length] = '\0';
+            assert_int_equal(ct_env_set(&env, name, filler), 0);
+        }
+        name[0] = 'A';
+        ct_alloc_fail_at(n);
+        rc = jax_env_set(&env, &place);
+        ct_alloc_fail_at(0);
+        assert_true(rc == 0 || rc == -ENOMEM);
+        ct_env_deinit(&env);
+    }
+    assert_true(n > 5); /* each of them can fail */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_worker_sees_its_own_place),
+        cmocka_unit_test(no_memory_for_a_variable_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
