@@ -103,6 +103,38 @@ static const struct row rows[] = {
     /* ---- GPU ---- */
     SAID("CUDA out of memory", "GPU memory is full, not host memory",
          "smaller batches; is another process on the GPU (nvidia-smi)?"),
+    SAID("CUDA error: out of memory", "GPU memory is full, not host memory",
+         "smaller batches; is another process on the GPU (nvidia-smi)?"),
+    SAID("CUDNN_STATUS_ALLOC_FAILED", "cuDNN got no GPU memory for its workspace",
+         "smaller batches; is another process on the GPU (nvidia-smi)?"),
+    SAID("CUBLAS_STATUS_ALLOC_FAILED", "cuBLAS got no GPU memory for its workspace",
+         "smaller batches; is another process on the GPU (nvidia-smi)?"),
+    SAID("fallen off the bus", "the GPU does not answer on PCIe any more (Xid 79)",
+         "take the node out; power cycle it; its power, cooling and seat"),
+    SAID("Uncontained ECC error", "the GPU's memory is broken (Xid 95)",
+         "take the node out and have the GPU reset; nvidia-smi -q -d ECC"),
+    SAID("Contained ECC error", "the GPU's memory is broken in one page (Xid 94)",
+         "restart; the GPU wants a reset when it is idle: nvidia-smi -q -d "
+         "ROW_REMAPPER"),
+    SAID("Double Bit ECC", "the GPU's memory is broken (Xid 48)",
+         "take the node out and have the GPU reset; nvidia-smi -q -d ECC"),
+    SAID("waiting for RPC from GSP", "the GPU's own processor hangs (Xid 119)",
+         "take the node out and reset the GPU; a newer driver"),
+    WORDS("NVRM: Xid (", "\n", "the driver reports an error of a GPU: Xid (", "",
+          "its number is in NVIDIA's list of Xid errors; dmesg and nvidia-smi -q"),
+    SAID("CUDNN_STATUS_NOT_INITIALIZED",
+         "cuDNN could not start: often no GPU memory is left, or versions do not fit",
+         "nvidia-smi; compare the cuDNN of the program with the installed one"),
+    SAID(
+        "CUDNN_STATUS_EXECUTION_FAILED",
+        "a kernel of cuDNN failed; the call that tells may be a later one",
+        "CUDA_LAUNCH_BLOCKING=1 tells which call; nvidia-smi -q for errors of the GPU"),
+    SAID("Cannot re-initialize CUDA in forked subprocess",
+         "a process was forked after its parent had used CUDA",
+         "multiprocessing start method spawn; no CUDA call before loaders start"),
+    SAID("unspecified launch failure",
+         "a kernel died; the call that tells is a later one",
+         "CUDA_LAUNCH_BLOCKING=1 tells which call; dmesg for an Xid"),
     SAID("invalid device ordinal", "a GPU was asked for that this process does not see",
          "compare --nproc-per-node and LOCAL_RANK with nvidia-smi -L and "
          "CUDA_VISIBLE_DEVICES"),
@@ -159,6 +191,24 @@ static const struct row rows[] = {
     SAID("Duplicate GPU detected", "two ranks use the same GPU",
          "choose it by LOCAL_RANK, e.g. torch.cuda.set_device(), or "
          "--virtual-local-rank"),
+    SAID("no socket interface found", "NCCL sees no network interface it may use",
+         "NCCL_SOCKET_IFNAME and --net name one that this node has (ip address)"),
+    SAID("Call to ibv_reg_mr",
+         "InfiniBand could not register memory: mostly the limit of locked memory",
+         "ulimit -l unlimited, for the batch system's daemon, too"),
+    SAID(
+        "ibv_modify_qp failed",
+        "an InfiniBand connection could not be made: often the wrong GID or link layer",
+        "NCCL_IB_HCA, NCCL_IB_GID_INDEX; ibstat and show_gids on both nodes"),
+    SAID("with error 12,",
+         "the other side of an InfiniBand connection did not answer (retries used up)",
+         "look at the rank that ended first; else ibstat, cables, NCCL_IB_TIMEOUT"),
+    SAID("with status=12 ",
+         "the other side of an InfiniBand connection did not answer (retries used up)",
+         "look at the rank that ended first; else ibstat, cables, NCCL_IB_TIMEOUT"),
+    SAID("Message truncated : received",
+         "two ranks are in the same call with different sizes",
+         "TORCH_DISTRIBUTED_DEBUG=DETAIL names call and shapes"),
     SAID("collective operation timeout",
          "this rank waited for one that never came to the same call",
          "look at the rank that is behind: --hang-timeout names it, with its stack"),
@@ -259,6 +309,15 @@ enum {
     ROW_COUNT = sizeof rows / sizeof *rows
 };
 
+static const struct failure_rule *own_rules; /* of --failure-rules */
+static int own_count;
+
+void failure_hints_use(const struct failure_rule *rules, int count)
+{
+    own_rules = rules;
+    own_count = count;
+}
+
 /* What is between the two pieces. */
 struct name {
     const char *at;
@@ -346,6 +405,59 @@ static int find(const struct ct_failure *failure, const char *last_lines,
     return -1;
 }
 
+/* The exception first here, too; -1: none. */
+static int find_own(const struct ct_failure *failure, const char *last_lines)
+{
+    const char *const texts[] = {failure->exception, failure->text, last_lines};
+
+    for (size_t t = 0; has_words(failure) && t < sizeof texts / sizeof *texts; t++)
+        for (int i = 0; i < own_count; i++)
+            if (strstr(texts[t], own_rules[i].words))
+                return i;
+    return -1;
+}
+
+int failure_hints_numbers(void)
+{
+    return own_count + ROW_COUNT;
+}
+
+static int find_own_in_line(const char *line)
+{
+    for (int i = 0; i < own_count; i++)
+        if (strstr(line, own_rules[i].words))
+            return i;
+    return -1;
+}
+
+/* In the order of the table, causes before consequences. */
+static int find_in_line(const char *line, struct name *name)
+{
+    for (int i = 0; i < ROW_COUNT; i++)
+        if (rows[i].cause == CT_CAUSE_NONE && find_name(&rows[i], line, name))
+            return i;
+    return -1;
+}
+
+bool failure_hints_find_in_line(const char *line, struct failure_hint *out)
+{
+    const int own = find_own_in_line(line);
+    struct name name;
+    const int number = own < 0 ? find_in_line(line, &name) : -1;
+
+    if (own >= 0) {
+        *out = (struct failure_hint){.number = own, .remedy = own_rules[own].remedy};
+        (void)ct_copy(out->likely, sizeof out->likely, own_rules[own].likely);
+    } else if (number >= 0) {
+        *out = (struct failure_hint){.number = own_count + number,
+                                     .is_consequence = rows[number].is_last,
+                                     .remedy = rows[number].remedy};
+        (void)ct_format(out->likely, sizeof out->likely, "%s%.*s%s",
+                        rows[number].likely, name.length, name.at, rows[number].rest);
+    }
+    return own >= 0 || number >= 0;
+}
+
 int failure_hints_count(void)
 {
     return ROW_COUNT;
@@ -362,9 +474,16 @@ void failure_hints_add(struct ct_failure *failure, bool is_signal_told,
                        const char *last_lines)
 {
     struct name name;
+    const int own = find_own(failure, last_lines);
     const int number = find(failure, last_lines, &name);
     const struct row *row;
 
+    if (own >= 0) {
+        facts_add(failure, CT_FACT_LIKELY, "%s", own_rules[own].likely);
+        if (own_rules[own].remedy)
+            facts_add(failure, CT_FACT_DO, "%s", own_rules[own].remedy);
+        return;
+    }
     if (number < 0 || (is_signal_told && rows[number].cause == CT_CAUSE_SIGNAL))
         return;
     row = &rows[number];

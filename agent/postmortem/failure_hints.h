@@ -8,6 +8,33 @@
 
 #include "worker_sdk/wire/message.h"
 
+/* A row of somebody else: words that stand in a text, what they most likely mean, what to do about it (NULL:
+ * nothing is said). */
+struct failure_rule {
+    const char *words;
+    const char *likely;
+    const char *remedy;
+};
+
+/* Looked at before the table, from now on; kept. Before other threads begin. */
+void failure_hints_use(const struct failure_rule *rules, int count);
+
+enum {
+    FAILURE_HINT_MAX = 512
+};
+
+/* What one line of a log says. */
+struct failure_hint {
+    int number;          /* of its rule: equal ones mean the same */
+    bool is_consequence; /* programs get over it, or something else was before */
+    char likely[FAILURE_HINT_MAX];
+    const char *remedy; /* NULL: none is known */
+};
+
+/* Rules of words alone. False: the line says nothing that is known. */
+bool failure_hints_find_in_line(const char *line, struct failure_hint *out);
+/* Numbers of rules are below this. */
+int failure_hints_numbers(void);
 /* The rows of the table. */
 int failure_hints_count(void);
 /* The first row that fits: its exception, then its text and the last lines of its output, then

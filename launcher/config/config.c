@@ -241,6 +241,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
 
 void config_deinit(struct config *config)
 {
+    stop_config_deinit(&config->stop);
     output_config_deinit(&config->output);
     config_roles_deinit(config);
     hostlist_deinit(&config->run.expected);

@@ -210,8 +210,17 @@ int stop_config_resolve(struct stop_config *out, const struct options *options,
         (rc = resolve_budget(out, options, err)) < 0 ||
         (rc = resolve_requeue(out, options, err)) < 0)
         return rc;
+    if (option_has_text(options, OPTION_FAILURE_RULES) &&
+        (rc = failure_rules_read(&out->rules,
+                                 option_text(options, OPTION_FAILURE_RULES), err)) < 0)
+        return rc;
     resolve_signals(out, options);
     resolve_stuck_limit(out, env);
     out->exit_style = option_exit_style(options);
     return resolve_end(out, options, env, err);
+}
+
+void stop_config_deinit(struct stop_config *config)
+{
+    failure_rules_deinit(&config->rules);
 }

@@ -10,6 +10,7 @@
 
 #include "launcher/config/run_config.h"
 #include "launcher/options/exit_style.h"
+#include "launcher/options/failure_rules.h"
 #include "launcher/options/option.h"
 
 enum {
@@ -35,11 +36,14 @@ struct stop_config {
     uint64_t end_grace_ms;      /* for them then, at most */
     int requeue_exit; /* 0: none; else the code of a run cut short but saved */
     enum exit_style exit_style;
+    struct failure_rules rules; /* what failures mean; empty: as ctrun knows it */
 };
 
 /* Texts of `options` are kept. 0 or a code, as config_resolve(). */
 int stop_config_resolve(struct stop_config *out, const struct options *options,
                         char *const *env, const struct run_config *run,
-                        struct ctrun_error *err);
+                        uint64_t join_timeout_ms, struct ctrun_error *err);
+
+void stop_config_deinit(struct stop_config *config);
 
 #endif

@@ -38,7 +38,7 @@ struct ctl_verb {
     int (*run)(const struct ctl_call *call); /* returns the exit code */
 };
 
-extern const struct ctl_verb ctl_kv, ctl_why, ctl_stacks;
+extern const struct ctl_verb ctl_explain, ctl_kv, ctl_why, ctl_stacks;
 extern const struct ctl_verb ctl_resize, ctl_drain, ctl_restart;
 extern const struct ctl_verb ctl_status, ctl_signal, ctl_stop, ctl_logs, ctl_doctor;
 extern const struct ctl_verb ctl_install;

@@ -198,6 +198,11 @@ const struct option option_table[OPTION_COUNT] = {
                    "a restart that takes longer, from the failure to the first step, is"
                    " told, and the run ends with 78 though it succeeds; 0: off"),
          .env = "CTRUN_BUDGET", .fallback = "0"},
+    [OPTION_FAILURE_RULES] =
+        {OWN_TAKES(TEXT, "failure-rules", FAILURE, "FILE",
+                   "your own words of failures with their meaning and cure, looked at"
+                   " before those that ctrun knows; on every node"),
+         .env = "CTRUN_FAILURE_RULES"},
     [OPTION_MONITOR_INTERVAL] = {TAKES(
                                      FLOAT, "monitor-interval", FAILURE, "SECONDS",
                                      "no effect: the end of a worker is seen at once"),

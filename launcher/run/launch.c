@@ -7,6 +7,7 @@
 
 #include "agent/process/descriptors.h"
 #include "agent/loop/limits.h"
+#include "agent/postmortem/failure_hints.h"
 #include "agent/watch/file_timer.h"
 #include "launcher/run/launch_private.h"
 #include "launcher/config/fingerprint.h"

@@ -73,6 +73,10 @@ def test_an_example_is_accepted_as_it_is_shown(box, cluster, page, text):
                         "--print-config", "train.py")
         assert run.code == 0, run
         return
+    if text.startswith("words "):
+        run = box.ctrun("--failure-rules", box.write("rules", text + "\n"), "--print-config", "train.py")
+        assert run.code == 0, run
+        return
     text = text.replace("--stage=/nfs/venv,", "--stage=")  # is not here
     script = box.write("x.sh", text + "\n")
     assert box.run("bash", "-n", script).code == 0

@@ -50,6 +50,26 @@ static const struct example examples[] = {
      "no such argument: --batch 3"},
     {EXIT, 1, "torch.OutOfMemoryError: CUDA out of memory. Tried",
      "GPU memory is full"},
+    {EXIT, 1, "RuntimeError: CUDA error: out of memory", "GPU memory is full"},
+    {EXIT, 1, "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "workspace"},
+    {EXIT, 1, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling", "workspace"},
+    {EXIT, 1, "NVRM: Xid (PCI:0000:3b:00): 79, pid=812, GPU has fallen off the bus.",
+     "PCIe"},
+    {EXIT, 1, "NVRM: Xid (PCI:0000:3b:00): 95, pid=8, Uncontained ECC error", "Xid 95"},
+    {EXIT, 1, "NVRM: Xid (PCI:0000:3b:00): 94, pid=8, Contained ECC error", "Xid 94"},
+    {EXIT, 1, "NVRM: Xid (PCI:0000:3b:00): 48, pid=8, DBE (Double Bit ECC)", "Xid 48"},
+    {EXIT, 1,
+     "NVRM: Xid (PCI:0000:3b:00): 119, Timeout after 6s of waiting for RPC from GSP0!",
+     "Xid 119"},
+    {EXIT, 1, "NVRM: Xid (PCI:0000:3b:00): 13, Graphics Exception",
+     "a GPU: Xid (PCI:0000:3b:00): 13, Graphics"},
+    {EXIT, 1, "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+     "could not start"},
+    {EXIT, 1, "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+     "kernel of cuDNN"},
+    {EXIT, 1, "RuntimeError: Cannot re-initialize CUDA in forked subprocess.",
+     "forked after its parent"},
+    {SIGNAL, SIGABRT, "CUDA error: unspecified launch failure", "a kernel died"},
     {EXIT, 1, "RuntimeError: CUDA error: invalid device ordinal", "does not see"},
     {EXIT, 1, "CUDA error: no kernel image is available for execution on the device",
      "not built for this GPU"},
@@ -87,6 +107,19 @@ static const struct example examples[] = {
     {EXIT, 1,
      "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device",
      "two ranks use the same GPU"},
+    {EXIT, 1, "NCCL WARN Bootstrap : no socket interface found",
+     "no network interface"},
+    {EXIT, 1, "NCCL WARN Call to ibv_reg_mr failed", "limit of locked memory"},
+    {EXIT, 1, "NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",
+     "wrong GID"},
+    {EXIT, 1,
+     "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4> with error 12, opcode 0",
+     "did not answer"},
+    {EXIT, 1,
+     "NCCL WARN NET/IB: Got completion from peer 10.0.0.2<4> with status=12 opcode=0",
+     "did not answer"},
+    {EXIT, 1, "NCCL WARN Message truncated : received 1024 bytes instead of 256",
+     "different sizes"},
     {SIGNAL, SIGABRT,
      "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",
      "waited for one that never came"},
@@ -267,6 +300,57 @@ static void an_exception_says_more_than_what_was_got_over_before(void **state)
     }
 }
 
+static void rules_of_a_file_come_before_the_table(void **state)
+{
+    static const struct failure_rule rules[] = {
+        {"quota", "the project's quota", "ask the site"},
+        {"boom", "it went boom", NULL},
+    };
+    struct ct_failure failure = fail_as(
+        &(struct example){EXIT, 1, "OSError: [Errno 122] Disk quota exceeded", NULL});
+    struct ct_failure other = fail_as(&(struct example){EXIT, 1, "boom", NULL});
+    struct ct_failure killed = fail_as(
+        &(struct example){CT_CAUSE_STOPPED, SIGTERM, "boom", NULL});
+
+    (void)state;
+    failure_hints_use(rules, 2);
+    failure_hints_add(&failure, false, "");
+    failure_hints_add(&other, false, "");
+    failure_hints_add(&killed, false, "");
+    failure_hints_use(NULL, 0);
+    assert_string_equal(ct_facts_find(&failure.facts, CT_FACT_LIKELY),
+                        "the project's quota");
+    assert_string_equal(ct_facts_find(&failure.facts, CT_FACT_DO), "ask the site");
+    assert_non_null(strstr(facts_text(&other.facts), "it went boom"));
+    assert_null(ct_facts_find(&other.facts, CT_FACT_DO));
+    assert_int_equal(killed.facts.count, 0);
+}
+
+static void a_line_of_a_log_is_known_by_its_words(void **state)
+{
+    static const struct failure_rule rule = {"custom", "ours", "call us"};
+    struct failure_hint first, second;
+
+    (void)state;
+    assert_false(failure_hints_find_in_line("all is well", &first));
+    assert_false(failure_hints_find_in_line("", &first));
+    assert_false(failure_hints_find_in_line("No module named 'x'", &first));
+    assert_true(failure_hints_find_in_line(
+        "[3] ModuleNotFoundError: No module named 'x.y'", &first));
+    assert_non_null(strstr(first.likely, "Python module x.y is missing"));
+    assert_false(first.is_consequence);
+    assert_true(failure_hints_find_in_line("recv: Connection reset by peer", &second));
+    assert_true(second.is_consequence && second.number != first.number);
+    failure_hints_use(&rule, 1);
+    assert_int_equal(failure_hints_numbers(), failure_hints_count() + 1);
+    assert_true(
+        failure_hints_find_in_line("a custom Connection reset by peer", &first));
+    assert_string_equal(first.likely, "ours");
+    assert_string_equal(first.remedy, "call us");
+    assert_int_equal(first.number, 0);
+    failure_hints_use(NULL, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +360,8 @@ int main(void)
         cmocka_unit_test(a_name_that_is_none_is_not_quoted),
         cmocka_unit_test(the_last_words_of_a_kind_count),
         cmocka_unit_test(an_exception_says_more_than_what_was_got_over_before),
+        cmocka_unit_test(rules_of_a_file_come_before_the_table),
+        cmocka_unit_test(a_line_of_a_log_is_known_by_its_words),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrunctl explain: the rules that a failed worker's last words are held against, over each line of a log. */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "agent/error_file/json.h"
+#include "agent/postmortem/failure_hints.h"
+#include "launcher/ctl/ctl.h"
+#include "launcher/options/failure_rules.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/plain.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
+
+enum {
+    LINE_MAX_BYTES = 8192, /* of a longer line each piece is looked at by itself */
+    SHOWN_MAX_BYTES = 300
+};
+
+static const struct ctl_option options[] = {
+    {.name = "failure-rules",
+     .value = "FILE",
+     .env = "CTRUN_FAILURE_RULES",
+     .help = "rules of your own, looked at before the built-in ones; see ctrun(1)"},
+    CTL_JSON,
+    {0}};
+
+/* What one rule found. */
+struct finding {
+    uint64_t count;
+    uint64_t first, last; /* lines, from 1 */
+    struct failure_hint hint;
+    char text[SHOWN_MAX_BYTES]; /* of the first */
+};
+
+struct log {
+    const char *name;
+    FILE *file;
+    uint64_t lines;
+    struct finding *by_number; /* failure_hints_numbers() of them */
+    struct finding **order;    /* those with a count, as they are told */
+    int found;
+};
+
+static void take_line(struct log *log, const char *line)
+{
+    struct failure_hint hint;
+    struct finding *finding;
+
+    if (!failure_hints_find_in_line(line, &hint))
+        return;
+    finding = &log->by_number[hint.number];
+    finding->last = log->lines;
+    if (finding->count++ > 0)
+        return;
+    finding->first = log->lines;
+    finding->hint = hint;
+    (void)ct_copy(finding->text, sizeof finding->text, line); /* cut is fine */
+    finding->text[strcspn(finding->text, "\r")] = '\0';
+    ct_make_plain(finding->text, false);
+    ct_make_plain(finding->hint.likely, false);
+    log->order[log->found++] = finding;
+}
+
+/* The next line, or piece of one, without its end; a NUL becomes a blank. False at the end of the file. */
+static bool read_piece(FILE *file, char dst[LINE_MAX_BYTES], bool *is_end)
+{
+    size_t length = 0;
+    int c = EOF;
+
+    while (length + 1 < LINE_MAX_BYTES && (c = getc_unlocked(file)) != EOF && c != '\n')
+        dst[length++] = (char)(c ? c : ' ');
+    dst[length] = '\0';
+    *is_end = c == '\n';
+    return length > 0 || c == '\n';
+}
+
+static int read_log(struct log *log, struct ctrun_error *err)
+{
+    char line[LINE_MAX_BYTES];
+    bool is_start = true;
+    bool is_end;
+
+    while (read_piece(log->file, line, &is_end)) {
+        log->lines += is_start;
+        take_line(log, line);
+        is_start = is_end;
+    }
+    return ferror(log->file)
+               ? ct_fail(err, -errno, "%s: %s", log->name, strerror(errno))
+               : 0;
+}
+
+/* As they first appeared, but for those that are mostly consequences. */
+static int compare(const void *a, const void *b)
+{
+    const struct finding *x = *(struct finding *const *)a;
+    const struct finding *y = *(struct finding *const *)b;
+
+    if (x->hint.is_consequence != y->hint.is_consequence)
+        return x->hint.is_consequence ? 1 : -1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static void print_text(const struct log *log)
+{
+    for (int i = 0; i < log->found; i++) {
+        const struct finding *finding = log->order[i];
+
+        printf("%s:%llu: %s\n  likely     : %s\n", log->name,
+               (unsigned long long)finding->first, finding->text, finding->hint.likely);
+        if (finding->hint.remedy)
+            printf("  do         : %s\n", finding->hint.remedy);
+        if (finding->count > 1)
+            printf("  again      : %llu more line%s, the last is %llu\n",
+                   (unsigned long long)finding->count - 1,
+                   finding->count > 2 ? "s" : "", (unsigned long long)finding->last);
+    }
+    if (log->found == 0)
+        printf("%s: %llu line%s, and none that is known\n", log->name,
+               (unsigned long long)log->lines, log->lines == 1 ? "" : "s");
+}
+
+static void print_json(const struct log *log)
+{
+    fputs("{\"file\":", stdout);
+    json_print_text(stdout, log->name);
+    printf(",\"lines\":%llu,\"findings\":[", (unsigned long long)log->lines);
+    for (int i = 0; i < log->found; i++) {
+        const struct finding *finding = log->order[i];
+
+        printf("%s{\"line\":%llu,\"last_line\":%llu,\"count\":%llu,\"text\":",
+               i ? "," : "", (unsigned long long)finding->first,
+               (unsigned long long)finding->last, (unsigned long long)finding->count);
+        json_print_text(stdout, finding->text);
+        fputs(",\"likely\":", stdout);
+        json_print_text(stdout, finding->hint.likely);
+        fputs(",\"do\":", stdout);
+        if (finding->hint.remedy)
+            json_print_text(stdout, finding->hint.remedy);
+        else
+            fputs("null", stdout);
+        fputc('}', stdout);
+    }
+    fputs("]}\n", stdout);
+}
+
+static int explain(struct log *log, struct ctrun_error *err)
+{
+    const size_t numbers = (size_t)failure_hints_numbers();
+    int rc;
+
+    if (!(log->by_number = ct_zalloc_array(numbers, sizeof *log->by_number)) ||
+        !(log->order = ct_zalloc_array(numbers, sizeof(struct finding *))))
+        return ct_fail(err, -ENOMEM, "out of memory");
+    if ((rc = read_log(log, err)) == 0)
+        qsort(log->order, (size_t)log->found, sizeof(struct finding *), compare);
+    return rc;
+}
+
+static int run(const struct ctl_call *call)
+{
+    const char *rules_path = ctl_value(call, "failure-rules");
+    const bool is_stdin = strcmp(call->words[0], "-") == 0;
+    static struct failure_rules rules;
+    struct log log = {.name = is_stdin ? "stdin" : call->words[0]};
+    struct ctrun_error err;
+    int rc = 0;
+
+    if (rules_path && *rules_path)
+        rc = failure_rules_read(&rules, rules_path, &err);
+    failure_hints_use(rules.list, rules.count);
+    if (rc == 0 && !(log.file = is_stdin ? stdin : fopen(call->words[0], "re")))
+        rc = ct_fail(&err, -errno, "%s: %s", log.name, strerror(errno));
+    if (rc == 0 && (rc = explain(&log, &err)) == 0) {
+        if (ctl_value(call, "json"))
+            print_json(&log);
+        else
+            print_text(&log);
+    }
+    if (log.file && !is_stdin)
+        (void)fclose(log.file); /* was only read */
+    free(log.by_number);
+    free(log.order);
+    failure_rules_deinit(&rules);
+    if (rc < 0)
+        return ctl_fail(&err);
+    return log.found > 0 ? CT_EXIT_OK : CT_EXIT_FAILURE;
+}
+
+const struct ctl_verb ctl_explain = {
+    .name = "explain",
+    .words = "LOG",
+    .word_min = 1,
+    .word_max = 1,
+    .help = "say what the lines of a log most likely mean, and what to do\n"
+            "LOG is a file, or - for standard input: a worker's log, NCCL's, the "
+            "kernel's. Its lines\n"
+            "are held against the words that ctrun knows of failed workers, and "
+            "against your own\n"
+            "(--failure-rules). Each rule tells the first line that fits; what is "
+            "mostly a\n"
+            "consequence comes last. Exit code 1 when no line is known.",
+    .options = options,
+    .run = run,
+};

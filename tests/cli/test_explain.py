@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctrunctl explain, and rules of one's own (--failure-rules)."""
+import json
+
+import ctrun
+import pytest
+
+RULES = '''words = "GPFS: Stale NFS"   # the site's
+likely = "the shared file system lost its server"
+do = "mmlsmount; tell the site"
+
+words = "odd thing"
+likely = 'an odd thing happened'
+'''
+LOG = """step 1 loss 2.3
+[rank3]: recv: Connection reset by peer
+NVRM: Xid (PCI:0000:3b:00): 79, pid=812, GPU has fallen off the bus.
+step 2
+gpu3: RuntimeError: CUDA error: out of memory
+[rank4]: recv: Connection reset by peer
+gpu3: RuntimeError: CUDA error: out of memory
+gpu3: RuntimeError: CUDA error: out of memory
+"""
+
+
+def explain(box, *words, **how):
+    return box.run(ctrun.program("ctrunctl"), "explain", *words, **how)
+
+
+def test_each_rule_tells_the_first_line_that_fits_and_consequences_come_last(box):
+    run = explain(box, box.write("log", LOG))
+    assert run.code == 0, run
+    assert run.out.splitlines() == [
+        f"{box.path('log')}:3: NVRM: Xid (PCI:0000:3b:00): 79, pid=812, GPU has fallen off the bus.",
+        "  likely     : the GPU does not answer on PCIe any more (Xid 79)",
+        "  do         : take the node out; power cycle it; its power, cooling and seat",
+        f"{box.path('log')}:5: gpu3: RuntimeError: CUDA error: out of memory",
+        "  likely     : GPU memory is full, not host memory",
+        "  do         : smaller batches; is another process on the GPU (nvidia-smi)?",
+        "  again      : 2 more lines, the last is 8",
+        f"{box.path('log')}:2: [rank3]: recv: Connection reset by peer",
+        "  likely     : the other side ended: perhaps a consequence",
+        "  do         : look at the rank that ended first",
+        "  again      : 1 more line, the last is 6"]
+
+
+def test_programs_are_told_the_same(box):
+    told = json.loads(explain(box, "--json", box.write("log", LOG)).out)
+    assert told["lines"] == 8 and [f["line"] for f in told["findings"]] == [3, 5, 2]
+    assert told["findings"][1]["count"] == 3 and told["findings"][1]["last_line"] == 8
+    assert told["findings"][0]["likely"].startswith("the GPU does not answer") and told["findings"][0]["do"]
+
+
+def test_a_log_that_says_nothing_known_is_said_to(box):
+    run = explain(box, box.write("log", "all is well\n"))
+    assert (run.code, run.out) == (1, f"{box.path('log')}: 1 line, and none that is known\n"), run
+    assert json.loads(explain(box, "--json", box.path("log")).out) == {"file": str(box.path("log")), "lines": 1, "findings": []}
+
+
+def test_standard_input_is_a_log(box):
+    log = box.write("log", LOG)
+    with open(log, "rb") as file:
+        run = explain(box, "-", stdin=file)
+    assert run.code == 0 and run.out.startswith("stdin:3: NVRM"), run
+
+
+def test_a_hostile_log_is_shown_as_plain_text(box):
+    box.path("log").write_bytes(b"\x1b]0;title\x07\xff CUDA error: out of memory\0hidden\n" + b"x" * 100000 + b"\nodd\n" * 3)
+    run = explain(box, box.path("log"))
+    assert run.code == 0 and "\x1b" not in run.out and ":1: ?]0;title?? CUDA error: out of memory hidden\n" in run.out, run
+    assert json.loads(explain(box, "--json", box.path("log")).out)["lines"] == 7
+
+
+@pytest.mark.parametrize("how", [["--failure-rules={}"], []])
+def test_rules_of_a_file_come_first(box, how):
+    rules, log = box.write("rules", RULES), box.write("log", "1\nGPFS: Stale NFS file handle: Connection reset by peer\nodd thing\n")
+    run = explain(box, *[word.format(rules) for word in how], log, env={} if how else {"CTRUN_FAILURE_RULES": rules})
+    assert run.code == 0 and run.out.splitlines()[1:3] == [
+        "  likely     : the shared file system lost its server", "  do         : mmlsmount; tell the site"], run
+    assert run.out.splitlines()[3:] == [f"{log}:3: odd thing", "  likely     : an odd thing happened"], run
+
+
+def test_a_failed_worker_is_explained_by_rules_of_a_file(box):
+    run = box.ctrun("--nproc-per-node=2", f"--failure-rules={box.write('rules', RULES)}", "sh", "-c",
+                    "echo 'open: GPFS: Stale NFS file handle' >&2; exit 3")
+    assert run.code == 3, run
+    assert "  likely     : the shared file system lost its server\n" in run.err, run
+    assert "  do         : mmlsmount; tell the site\n" in run.err, run
+
+
+@pytest.mark.parametrize("text, why", [
+    ("words = boom!\n", ":1: the rule before has no `likely`"), ("likely = x\n", ":1: `likely` stands before the first `words`"),
+    ("words = boom!\nlikely = a\nlikely = b\n", ":3: `likely` stands twice in a rule"),
+    ("words = boom!\nwhat = a\n", ":2: no `what`: words, likely or do"),
+    ("words = abc\n", ":1: words has 3 bytes; 4 to 300 are possible"), ("words\n", ":1: "),
+    ("words = boom!\nlikely = a\n" * 257, ":513: more than 256 rules")])
+def test_a_file_of_rules_that_is_wrong_is_refused_with_its_line(box, text, why):
+    rules = box.write("rules", text)
+    for run in (box.ctrun(f"--failure-rules={rules}", "true"), explain(box, f"--failure-rules={rules}", rules)):
+        assert run.code == 2 and "error[E_USAGE]: " in run.err and f"{rules}{why}" in run.err, run
+
+
+def test_a_file_of_rules_that_cannot_be_read_is_named(box):
+    for run in (box.ctrun("--failure-rules=none", "true"), explain(box, "--failure-rules=none", "log")):
+        assert run.code == 2 and "--failure-rules=none: No such file or directory" in run.err, run
+    run = explain(box, "none")
+    assert run.code == 1 and "none: No such file or directory" in run.err, run
