@@ -38,6 +38,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         (rc = agent_open_hang(agent, err)) < 0 ||
         (rc = agent_open_own(agent, err)) < 0 ||
         (rc = agent_open_bill(agent, err)) < 0 ||
+        (rc = agent_open_delay(agent, err)) < 0 ||
         (rc = agent_open_reachability(agent, err)) < 0 ||
         (rc = agent_open_link(agent, err)) < 0)
         return rc;
@@ -67,6 +68,7 @@ static void close_all(struct agent *agent)
     agent_close_hang(agent);
     agent_close_own(agent);
     agent_close_bill(agent);
+    loop_timer_close(agent->delay_timer);
     worker_socket_close(agent->worker_socket);
     loop_timer_close(agent->step_timer);
     worker_group_destroy(agent->group);

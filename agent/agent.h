@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "agent/restart_delay.h"
 #include "agent/watch/bill.h"
 #include "agent/worker/plan.h"
 #include "worker_sdk/wire/auth.h"
@@ -110,6 +111,7 @@ struct agent_options {
      * each worker's line is shown by itself. */
     char *(*ranks_prefix)(void *context, const char *local_ranks, const char *ranks,
                           bool is_teed);
+    struct restart_delay_options restart_delay;
     uint64_t hang_timeout_ms; /* without a step; 0: nobody looks */
     uint64_t
         stuck_limit_ms; /* in uninterruptible sleep: then we leave; 0: not looked at */
@@ -161,6 +163,8 @@ struct agent_options {
     /* Once: hang_timeout_ms have passed, and no worker here has told a step. */
     void (*on_no_steps)(void *context);
     void (*on_stop)(void *context, const struct ct_stop *stop);
+    /* So long this node waits before it offers itself again, after so many failures in a row. May be NULL. */
+    void (*on_delay)(void *context, uint64_t delay_ms, uint32_t failures);
     /* Workers have been started, and what that took is known as far as it will be. */
     void (*on_bill)(void *context, const struct agent_bill *bill);
     bool

@@ -22,6 +22,7 @@
  *     agent_signal.c      signals to the whole run; the time that is left to save
  *     agent_steps.c       the steps that workers tell
  *     agent_bill.c        what a start has cost
+ *     agent_delay.c       the pause after a failure
  *     agent_dedup.c      lines that several workers write alike
  *     agent_ha.c          the run's own etcd
  *     agent_node.c        the state that agent.h draws, the stop of the workers */
@@ -111,6 +112,9 @@ struct agent {
     struct hang_watch *hang;           /* NULL: not wanted */
     struct own_watch *own;             /* NULL: not wanted */
     struct bill_watch bill;
+    struct restart_delay delay;
+    struct loop_timer *delay_timer;
+    uint64_t round_ms; /* when its workers were started */
     struct reachability *reachability;
     struct reachability *peers[CT_START_PEERS_MAX]; /* to those of start.peers */
     int peers_missing;                              /* of them have not answered yet */
@@ -233,6 +237,12 @@ void agent_bill_end_phase(struct agent *agent, enum bill_phase phase);
 int64_t agent_last_step(const struct agent *agent);
 /* A worker has said its first word, or a step. */
 void agent_bill_look(struct agent *agent);
+
+/* ---- agent_delay.c ---------------------------------------------------------------------- */
+
+/* agent_join(), at once or after --restart-delay. */
+void agent_join_later(struct agent *agent);
+int agent_open_delay(struct agent *agent, struct ctrun_error *err);
 
 /* ---- agent_signal.c --------------------------------------------------------------------- */
 

@@ -89,7 +89,7 @@ static void leave_round(struct agent *agent)
     if (agent->stop.reason == 0 || agent->state != AGENT_STOPPING || !agent->is_gone)
         return; /* link lost meanwhile, or its STOP is on the way */
     if (!agent->stop.is_final)
-        agent_join(agent);
+        agent_join_later(agent);
 }
 
 static void finish_round(struct agent *agent)

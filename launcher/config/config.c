@@ -227,7 +227,8 @@ int config_resolve(struct config *out, const struct options *options, char *cons
         (rc = ha_config_resolve(&to, options, err)) < 0 ||
         (rc = resolve_list(out, options, err)) < 0 ||
         (rc = resolve_names(out, options, err)) < 0 ||
-        (rc = stop_config_resolve(&out->stop, options, env, &out->run, err)) < 0 ||
+        (rc = stop_config_resolve(&out->stop, options, env, &out->run,
+                                  out->rdzv.join_timeout_ms, err)) < 0 ||
         (rc = resolve_unit(out, options, err)) < 0 ||
         (rc = output_config_resolve(&out->output, options, env, &out->run, err)) < 0 ||
         (rc = work_config_resolve(&out->work, options, env, &out->run, err)) < 0 ||

@@ -16,6 +16,7 @@ enum {
     GRACE_MS = 30 * 1000, /* torchrun's */
     GRACE_MAX_S = 30 * 24 * 3600,
     BEFORE_MAX_S = 30 * 24 * 3600,
+    DELAY_MAX_MS = 300 * 1000,
 };
 
 static int find_signal(const char *name, size_t length)
@@ -101,6 +102,45 @@ static int resolve_patience(struct stop_config *out, const struct options *optio
         return ct_fail(err, CTRUN_E_USAGE, "--min-uptime=%s: 0 to %d seconds",
                        option->text, GRACE_MAX_S);
     out->min_uptime_ms = (uint64_t)option->integer * 1000;
+    return 0;
+}
+
+/* A node that waits is one that has not joined yet: it must come before the others give up. */
+static int resolve_delay(struct stop_config *out, const struct options *options,
+                         uint64_t join_timeout_ms, struct ctrun_error *err)
+{
+    const char *text = option_text(options, OPTION_RESTART_DELAY);
+    const uint64_t limit_ms = join_timeout_ms / 2;
+    double first, max = 0;
+    char *end;
+
+    first = strtod(text, &end);
+    if (end == text || (*end && *end != ','))
+        first = -1;
+    if (*end == ',') {
+        const char *rest = end + 1;
+
+        max = strtod(rest, &end);
+        if (end == rest || *end || !(max >= first))
+            first = -1;
+    }
+    if (!(first >= 0 && first <= GRACE_MAX_S && max <= GRACE_MAX_S) ||
+        (first > 0 && first < 0.001))
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--restart-delay=%s: want SECONDS or SECONDS,MAX, as 1 or 2,60",
+                       text);
+    out->delay_ms = (uint64_t)(first * 1000);
+    out->delay_max_ms = max > 0 ? (uint64_t)(max * 1000) : DELAY_MAX_MS;
+    if (max == 0 && out->delay_max_ms > limit_ms)
+        out->delay_max_ms = limit_ms;
+    if (out->delay_ms > 0 && (out->delay_max_ms > limit_ms || out->delay_ms > limit_ms))
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "--restart-delay=%s: at most %llu s, half of the join_timeout of "
+            "--rdzv-conf",
+            text, (unsigned long long)limit_ms / 1000);
+    if (out->delay_max_ms < out->delay_ms)
+        out->delay_max_ms = out->delay_ms;
     return 0;
 }
 
@@ -201,13 +241,14 @@ static int resolve_end(struct stop_config *out, const struct options *options,
 
 int stop_config_resolve(struct stop_config *out, const struct options *options,
                         char *const *env, const struct run_config *run,
-                        struct ctrun_error *err)
+                        uint64_t join_timeout_ms, struct ctrun_error *err)
 {
     int rc;
 
     if ((rc = resolve_grace(out, options, env, run->kill_wait_s, err)) < 0 ||
         (rc = resolve_patience(out, options, err)) < 0 ||
         (rc = resolve_budget(out, options, err)) < 0 ||
+        (rc = resolve_delay(out, options, join_timeout_ms, err)) < 0 ||
         (rc = resolve_requeue(out, options, err)) < 0)
         return rc;
     if (option_has_text(options, OPTION_FAILURE_RULES) &&

@@ -21,11 +21,12 @@ struct stop_config {
     uint64_t grace_ms;
     uint64_t
         signal_grace_ms; /* after a signal to us: the batch system's, where known */
-    uint64_t survivor_grace_ms; /* where a rank is gone, before the stop */
-    uint64_t budget_ms;         /* of a restart; 0: any */
-    uint64_t hang_timeout_ms;   /* without a step; 0: nobody looks */
-    uint64_t min_uptime_ms;     /* a failure before is an early one; 0: none is */
-    uint64_t stuck_limit_ms;    /* in uninterruptible sleep; 0: not looked at */
+    uint64_t survivor_grace_ms;      /* where a rank is gone, before the stop */
+    uint64_t delay_ms, delay_max_ms; /* --restart-delay; 0: none */
+    uint64_t budget_ms;              /* of a restart; 0: any */
+    uint64_t hang_timeout_ms;        /* without a step; 0: nobody looks */
+    uint64_t min_uptime_ms;          /* a failure before is an early one; 0: none is */
+    uint64_t stuck_limit_ms;         /* in uninterruptible sleep; 0: not looked at */
     int signals[CONFIG_SIGNALS_MAX];
     size_t signal_count;
     const char *signals_text;   /* as given, for TORCHELASTIC_SIGNALS_TO_HANDLE */

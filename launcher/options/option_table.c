@@ -193,6 +193,12 @@ const struct option option_table[OPTION_COUNT] = {
                    "a rank that reports steps, and none for so long, counts as failed;"
                    " 0: off"),
          .env = "CTRUN_HANG_TIMEOUT", .fallback = "0"},
+    [OPTION_RESTART_DELAY] =
+        {OWN_TAKES(TEXT, "restart-delay", FAILURE, "SECONDS[,MAX]",
+                   "wait between a failure and the restart; doubles up to MAX with each"
+                   " failure without progress in between, less a random part; default"
+                   " MAX: 300"),
+         .env = "CTRUN_RESTART_DELAY", .fallback = "0"},
     [OPTION_BUDGET] =
         {OWN_TAKES(FLOAT, "budget", FAILURE, "SECONDS",
                    "a restart that takes longer, from the failure to the first step, is"

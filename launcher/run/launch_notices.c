@@ -353,6 +353,22 @@ static bool is_port_free(int port)
     return port > 0 && port_owner_describe(port, owner) == -ENOENT;
 }
 
+/* Each node draws its own; the last one decides. */
+static void on_delay(void *context, uint64_t delay_ms, uint32_t failures)
+{
+    const struct launch *launch = context;
+    char text[160];
+
+    (void)ct_format(text, sizeof text,
+                    "waiting %.1f s before the restart (--restart-delay): %u failure%s "
+                    "without progress",
+                    (double)delay_ms / 1000, failures, failures == 1 ? "" : "s");
+    if (launch->group_rank == 0 && !launch->config->run.task.is_quiet)
+        messages_notice("%s", text);
+    else
+        ct_info("%s", text);
+}
+
 static void on_own_ranks(void *context, int rank, const struct own_ranks *found)
 {
     char other[512] = "";
@@ -389,6 +405,7 @@ void launch_fill_words(struct agent_options *options)
     options->workers.on_leftovers = on_leftovers;
     options->on_stop = on_stop;
     options->on_bill = launch_on_bill;
+    options->on_delay = on_delay;
     options->on_signal = on_signal;
     options->why = why;
     options->on_countdown = on_countdown;

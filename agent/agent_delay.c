@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --restart-delay: the pause between a failure and this node's next JOIN. The server waits for it as for any
+ * other node that is not there yet. */
+#include <errno.h>
+#include <sys/random.h>
+
+#include "agent/agent_private.h"
+
+/* A round that was stopped for a newcomer, or because somebody asked, has not failed. */
+static bool has_failed(const struct ct_stop *stop)
+{
+    return stop->reason == CT_STOP_FAILURE || stop->reason == CT_STOP_NODE_LOST ||
+           stop->reason == CT_STOP_UNDECIDED;
+}
+
+static uint64_t choose_delay(struct agent *agent)
+{
+    const struct restart_delay_options *options = &agent->options->restart_delay;
+    uint64_t random = 0;
+
+    if (options->first_ms == 0 || agent->drained_by != 0 || !has_failed(&agent->stop))
+        return 0;
+    (void)!getrandom(&random, sizeof random,
+                     GRND_NONBLOCK); /* early in boot: no jitter */
+    return restart_delay_next(&agent->delay, options, agent_last_step(agent),
+                              ct_now_ms() - agent->round_ms, random);
+}
+
+static void tell(const struct agent *agent, uint64_t delay_ms)
+{
+    const struct agent_options *options = agent->options;
+    struct ct_event event;
+
+    ct_event_begin(&event, "restart_delayed");
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_int(&event, "delay_ms", (int64_t)delay_ms);
+    ct_event_int(&event, "failures", agent->delay.failures);
+    ct_event_end(&event);
+    if (options->on_delay)
+        options->on_delay(options->context, delay_ms, agent->delay.failures);
+}
+
+void agent_join_later(struct agent *agent)
+{
+    const uint64_t delay_ms = choose_delay(agent);
+
+    if (delay_ms == 0) {
+        agent_join(agent);
+        return;
+    }
+    tell(agent, delay_ms);
+    loop_timer_set(agent->delay_timer, delay_ms);
+}
+
+/* Unless something else has ended the pause: a signal, the verdict, another server. */
+static void on_delay_timer(void *context)
+{
+    struct agent *agent = context;
+
+    if (agent->state == AGENT_STOPPING && agent->is_gone && !agent->stop.is_final)
+        agent_join(agent);
+}
+
+int agent_open_delay(struct agent *agent, struct ctrun_error *err)
+{
+    agent->delay.best_step = -1;
+    if (agent->options->restart_delay.first_ms == 0)
+        return 0;
+    agent->delay_timer = loop_timer_open(agent->loop, on_delay_timer, agent);
+    return agent->delay_timer ? 0 : ct_fail(err, -ENOMEM, "agent: out of memory");
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --restart-delay: how long a node waits after a failure before it offers itself again. It doubles with each
+ * failure in a row, and begins anew once there was progress: a step above all that were told before or, of a
+ * program that tells none, a round that lasted. Between half and all of it, by chance: many jobs that failed
+ * together do not start together. Pure. */
+#ifndef AGENT_RESTART_DELAY_H
+#define AGENT_RESTART_DELAY_H
+
+#include <stdint.h>
+
+struct restart_delay_options {
+    uint64_t first_ms;   /* 0: nobody waits */
+    uint64_t max_ms;     /* at least first_ms */
+    uint64_t settled_ms; /* a round that lasts so long without a step is progress */
+};
+
+struct restart_delay {
+    uint32_t failures; /* in a row, without progress in between */
+    int64_t best_step; /* ever told; -1: none */
+};
+
+/* After a round that failed: `step` is the last that was told in it (-1: none), `lasted_ms` how long its
+ * workers ran, `random` any number. Milliseconds. */
+uint64_t restart_delay_next(struct restart_delay *delay,
+                            const struct restart_delay_options *options, int64_t step,
+                            uint64_t lasted_ms, uint64_t random);
+
+#endif

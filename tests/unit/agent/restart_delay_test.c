@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/restart_delay.h"
+
+#include "tests/lib/test.h"
+
+enum {
+    SETTLED = 30000
+};
+
+static const struct restart_delay_options options = {1000, 9000, SETTLED};
+
+/* The longest that chance can make it. */
+static uint64_t longest(struct restart_delay *delay, int64_t step, uint64_t lasted_ms)
+{
+    struct restart_delay copy = *delay;
+    uint64_t most = 0;
+
+    for (uint64_t random = 0; random < 10000; random++) {
+        uint64_t ms;
+
+        *delay = copy;
+        ms = restart_delay_next(delay, &options, step, lasted_ms, random);
+        most = ms > most ? ms : most;
+    }
+    return most;
+}
+
+static void it_doubles_up_to_its_end(void **state)
+{
+    struct restart_delay delay = {.best_step = -1};
+
+    (void)state;
+    assert_int_equal(longest(&delay, -1, 0), 1000);
+    assert_int_equal(longest(&delay, -1, 0), 2000);
+    assert_int_equal(longest(&delay, -1, 0), 4000);
+    assert_int_equal(longest(&delay, -1, 0), 8000);
+    assert_int_equal(longest(&delay, -1, 0), 9000);
+    delay.failures = UINT32_MAX;
+    assert_int_equal(longest(&delay, -1, 0), 9000);
+    assert_int_equal(delay.failures, UINT32_MAX);
+}
+
+static void it_is_at_least_half_of_that(void **state)
+{
+    (void)state;
+    for (uint64_t random = 0; random < 5000; random++) {
+        struct restart_delay delay = {.failures = 1, .best_step = -1};
+
+        assert_in_range(restart_delay_next(&delay, &options, -1, 0, random), 1000,
+                        2000);
+    }
+}
+
+static void a_new_step_begins_it_anew(void **state)
+{
+    struct restart_delay delay = {.best_step = -1};
+
+    (void)state;
+    assert_int_equal(longest(&delay, 5, 0), 1000);
+    assert_int_equal(longest(&delay, 5, SETTLED), 2000); /* the same place again */
+    assert_int_equal(longest(&delay, 3, SETTLED), 4000);
+    assert_int_equal(longest(&delay, -1, SETTLED), 8000);
+    assert_int_equal(longest(&delay, 6, 0), 1000);
+}
+
+static void a_round_that_lasts_is_progress_where_no_steps_are_told(void **state)
+{
+    struct restart_delay delay = {.best_step = -1};
+
+    (void)state;
+    assert_int_equal(longest(&delay, -1, SETTLED - 1), 1000);
+    assert_int_equal(longest(&delay, -1, SETTLED - 1), 2000);
+    assert_int_equal(longest(&delay, -1, SETTLED), 1000);
+}
+
+static void nobody_waits_unless_asked_to(void **state)
+{
+    static const struct restart_delay_options none = {0, 0, SETTLED};
+    struct restart_delay delay = {.best_step = -1};
+
+    (void)state;
+    for (uint64_t i = 0; i < 100; i++)
+        assert_int_equal(restart_delay_next(&delay, &none, -1, 0, i), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_doubles_up_to_its_end),
+        cmocka_unit_test(it_is_at_least_half_of_that),
+        cmocka_unit_test(a_new_step_begins_it_anew),
+        cmocka_unit_test(a_round_that_lasts_is_progress_where_no_steps_are_told),
+        cmocka_unit_test(nobody_waits_unless_asked_to),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
