@@ -248,6 +248,7 @@ static void format_page(struct page *page, const struct summary_json *json)
     add_number(page, "generation", (int64_t)verdict->generation);
     add_number(page, "restart_count", verdict->restart_count);
     add_number(page, "max_restarts", summary->max_restarts);
+    add_number(page, "requeues", json->requeues);
     add_number(page, "time_ns", (int64_t)ct_wall_ns());
     add_number(page, "duration_ms", (int64_t)json->duration_ms);
     add_text(page, "log_dir", summary->log_dir);

@@ -20,6 +20,7 @@ struct summary_json {
     bool allocation_ends;            /* why it was ended, or its workers told to save */
     const struct ctrun_error *error; /* code != 0: the launcher's own trouble */
     const struct bills *bills;
+    uint32_t requeues; /* earlier starts of the batch system's job */
     uint64_t duration_ms;
 };
 

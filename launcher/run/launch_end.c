@@ -249,6 +249,7 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
         .allocation_ends = result->allocation_ends,
         .error = &result->error,
         .bills = &launch->bills,
+        .requeues = config->run.requeues,
         .duration_ms = ct_now_ms() - launch->born_ms,
     };
     const struct logdir_request request = {.base = config->output.log_dir,

@@ -66,6 +66,13 @@ def test_success_is_told(box):
     assert (told["outcome"], told["error"], told["failures"]) == ("succeeded", None, [])
 
 
+def test_earlier_starts_of_the_job_are_told_and_restarts_counted_anew(box):
+    run = box.ctrun("--log-dir=logs", "--no-python", "sh", "-c", "test $TORCHELASTIC_RESTART_COUNT = 0",
+                    env={"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n1", "SLURM_STEP_TASKS_PER_NODE": "1",
+                         "SLURM_NODEID": "0", "SLURM_LOCALID": "0", "SLURM_RESTART_COUNT": "2"})
+    assert run.code == 0 and summary(box)["requeues"] == 2 and summary(box)["restart_count"] == 0, run
+
+
 def test_a_signal_is_told(box):
     run = box.start_ctrun("--log-dir=logs", "sleep", "60")
     box.wait_workers(1)
