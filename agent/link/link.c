@@ -95,6 +95,11 @@ void link_set_progress(struct link *link, uint64_t generation, int64_t step)
     link->step = step;
 }
 
+void link_set_moved(struct link *link, uint64_t moved_ms)
+{
+    link->moved_ms = moved_ms;
+}
+
 void link_close(struct link *link, uint64_t timeout_ms)
 {
     const uint64_t deadline_ms = ct_deadline_ms(timeout_ms);

@@ -98,6 +98,8 @@ uint64_t link_tried_ms(const struct link *link);
 uint64_t link_deadline_ms(const struct link *link);
 /* What the next heartbeats carry. */
 void link_set_progress(struct link *link, uint64_t generation, int64_t step);
+/* When a worker of this node made progress last, monotonic; 0: nobody looks. */
+void link_set_moved(struct link *link, uint64_t moved_ms);
 /* Queues the message; lost without a word when the link is not UP (its end was or will be
  * told). */
 void link_send(struct link *link, const struct ct_message *message);

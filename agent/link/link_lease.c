@@ -26,10 +26,14 @@ static bool is_all_there(const struct link *link)
 
 void link_send_heartbeat(struct link *link)
 {
+    const uint64_t now_ms = ct_now_ms();
     const struct ct_heartbeat heartbeat = {
         .generation = link->generation,
-        .sequence = node_lease_beat(&link->lease, ct_now_ms()),
-        .step = link->step};
+        .sequence = node_lease_beat(&link->lease, now_ms),
+        .step = link->step,
+        .quiet_ms = link->moved_ms == 0       ? 0
+                    : link->moved_ms < now_ms ? now_ms - link->moved_ms
+                                              : 1};
 
     link_send(link,
               &(struct ct_message){CT_MESSAGE_HEARTBEAT, .heartbeat = &heartbeat});

@@ -53,6 +53,7 @@ struct link {
 
     uint64_t generation;
     int64_t step;
+    uint64_t moved_ms; /* a worker made progress; 0: nobody looks */
     struct node_lease lease;
     uint64_t instance; /* of the run that this node has had a START of; 0: none */
     uint64_t last_generation; /* ... of that START */

@@ -30,18 +30,20 @@ void hang_views_add(struct hang_views *views, const struct ct_hang_view *view)
 
 void hang_views_tell(const struct hang_views *views, struct ct_failure *failure)
 {
-    char more[32] = "", text[512];
+    char more[32] = "", steps[64] = "", text[512];
 
     if (failure->cause != CT_CAUSE_HANG || views->nodes < 2)
         return;
     if (views->untold > 0)
         (void)ct_format(more, sizeof more, " and %u more", views->untold);
+    if (views->furthest >= 0)
+        (void)ct_format(steps, sizeof steps, "; last steps %lld to %lld",
+                        (long long)views->lowest,
+                        (long long)views->furthest); /* fits */
     (void)ct_format(text, sizeof text,
-                    "of %u ranks on %u nodes %u wait%s in a collective%s%s%s%s; last "
-                    "steps %lld to %lld",
+                    "of %u ranks on %u nodes %u wait%s in a collective%s%s%s%s%s",
                     views->ranks, views->nodes, views->waiting,
                     views->waiting == 1 ? "s" : "", views->waiting > 0 ? " (" : "",
-                    views->text, more, views->waiting > 0 ? ")" : "",
-                    (long long)views->lowest, (long long)views->furthest); /* fits */
+                    views->text, more, views->waiting > 0 ? ")" : "", steps); /* fits */
     (void)ct_facts_add(&failure->facts, CT_FACT_WORLD, text); /* or there is no room */
 }

@@ -139,6 +139,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
         round_set_survivor(round, world[i], true);
         round_change_member(round, world[i], MEMBER_RUNNING);
         world[i]->step = -1;
+        world[i]->moved_ms = 0;
         world[i]->has_ways = false;
         round_push_to(round, ROUND_SEND_START, world[i]);
     }

@@ -159,9 +159,29 @@ static void on_join(struct round *round, struct member *member,
 static void on_heartbeat(struct round *round, struct member *member,
                          const struct ct_message *message, uint64_t now_ms)
 {
-    (void)now_ms; /* the lease was renewed already, as by every message */
-    if (message->heartbeat->generation == round->generation)
-        member->step = message->heartbeat->step;
+    const uint64_t quiet_ms = message->heartbeat->quiet_ms;
+
+    /* The lease was renewed already, as by every message. */
+    if (message->heartbeat->generation != round->generation)
+        return;
+    member->step = message->heartbeat->step;
+    member->moved_ms = quiet_ms > 0 && quiet_ms < now_ms ? now_ms - quiet_ms : 0;
+}
+
+/* A rank waits for others, and its node cannot see all of them. */
+static bool has_moved(const struct round *round, const struct member *reporter,
+                      const struct ct_failure *failure, uint64_t now_ms)
+{
+    if (failure->cause != CT_CAUSE_HANG || failure->age_ms == 0)
+        return false;
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (member != reporter && member->state == MEMBER_RUNNING &&
+            member->moved_ms > 0 && now_ms - member->moved_ms < failure->age_ms)
+            return true;
+    }
+    return false;
 }
 
 static void on_failure(struct round *round, struct member *member,
@@ -169,7 +189,8 @@ static void on_failure(struct round *round, struct member *member,
 {
     const struct ct_failure *failure = message->failure;
 
-    if (failure->generation != round->generation || !member_is_in_world(member))
+    if (failure->generation != round->generation || !member_is_in_world(member) ||
+        has_moved(round, member, failure, now_ms))
         return;
     round_fail(round, member, failure, now_ms);
 }

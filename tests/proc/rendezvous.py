@@ -92,8 +92,12 @@ def decode_fields(fields, data, at):
     return values, at
 
 
-def take_ages(name, fields, tail):
-    """How long ago each failure was; left out when no age is known."""
+def take_tail(name, fields, tail):
+    """How long ago each failure was, and how long nobody of the node has made progress; left out when not known."""
+    if name == "HEARTBEAT" and tail:
+        (fields["quiet_ms"],) = struct.unpack("<Q", tail)
+        assert fields["quiet_ms"] > 0
+        return
     failures = {"FAILURE": [fields], "STOPPED": fields.get("failures")}.get(name, [])
     ages = struct.unpack(f"<{len(failures)}Q", tail) if tail else [0] * len(failures)
     assert not tail or any(ages)
@@ -215,7 +219,7 @@ class Rendezvous:
                     break
                 name = NAMES[data[3]]
                 fields, end = decode_fields(KINDS[name][1], data[8:8 + length], 0)
-                take_ages(name, fields, data[8 + end:8 + length])
+                take_tail(name, fields, data[8 + end:8 + length])
                 data = data[8 + length:]
                 self._take(name, fields)
             more = connection.recv(65536)

@@ -191,8 +191,9 @@ class Agent:
     def leave(self, generation):
         self.send(LEAVE, struct.pack("<Q", generation) + text("told to"))
 
-    def heartbeat(self, generation=0, sequence=1, step=-1):
-        self.send(HEARTBEAT, struct.pack("<QQq", generation, sequence, step))
+    def heartbeat(self, generation=0, sequence=1, step=-1, quiet_ms=0):
+        tail = struct.pack("<Q", quiet_ms) if quiet_ms else b""
+        self.send(HEARTBEAT, struct.pack("<QQq", generation, sequence, step) + tail)
 
     def read(self, seconds=10):
         """The next (kind, message), or None at the end of the stream."""

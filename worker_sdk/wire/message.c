@@ -233,6 +233,7 @@ static const struct field heartbeat_fields[] = {
     U64(ct_heartbeat, generation),
     U64(ct_heartbeat, sequence),
     I64(ct_heartbeat, step),
+    TAIL_U64(ct_heartbeat, quiet_ms, sizeof(struct ct_heartbeat), 1),
 };
 
 static const struct field stop_fields[] = {

@@ -193,7 +193,8 @@ struct ct_failure {
     struct ct_facts facts; /* what its node found out */
     int32_t
         error; /* CTRUN_E_*: what a worker that used the SDK failed of; 0: not told */
-    /* FAILURE, STOPPED: how long ago it happened when this was sent; 0: not known. VERDICT has none. */
+    /* FAILURE, STOPPED: how long ago it happened when this was sent; 0: not known. VERDICT has none.
+     * Of a CT_CAUSE_HANG: it only counts if no node has made progress (ct_heartbeat) since. */
     uint64_t age_ms;
     /* VERDICT: how much later than the root cause it happened, for certain; else 0. */
     uint64_t later_ms;
@@ -363,6 +364,9 @@ struct ct_heartbeat { /* and its acknowledgement: the same fields come back */
     uint64_t generation;
     uint64_t sequence;
     int64_t step; /* smallest step of the node's workers; -1: none */
+    /* How long none of the node's workers has made progress, as far as can be seen from outside, 1 at
+     * least; 0: nobody looks, left out on the wire. */
+    uint64_t quiet_ms;
 };
 
 enum ct_stop_reason {

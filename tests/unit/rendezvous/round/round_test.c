@@ -1138,9 +1138,49 @@ static void a_thousand_members_lost_at_once_end_in_one_tick(void **state)
     round_destroy(round);
 }
 
+/* ---- Hangs that are seen from outside ---------------------------------------------------- */
+
+static void
+a_rank_that_waits_does_not_stop_a_world_where_another_node_makes_progress(void **state)
+{
+    struct round *round = start(2, 2, 0);
+    struct ct_heartbeat beat = {.generation = round->generation, .quiet_ms = 300};
+    const struct ct_failure waits = {
+        .generation = round->generation, .cause = CT_CAUSE_HANG, .age_ms = 1000};
+
+    (void)state;
+    say(round, 2, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* moved at 9.7 s */
+    say(round, 1, CT_MESSAGE_FAILURE, &waits, 10699);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    say(round, 1, CT_MESSAGE_FAILURE, &waits, 10700);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    round_destroy(round);
+}
+
+static void only_what_others_told_in_this_round_counts_as_their_progress(void **state)
+{
+    struct round *round = start(2, 2, 0);
+    struct ct_heartbeat beat = {.generation = round->generation - 1, .quiet_ms = 1};
+    const struct ct_failure waits = {
+        .generation = round->generation, .cause = CT_CAUSE_HANG, .age_ms = 1000};
+
+    (void)state;
+    say(round, 2, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* of an old round */
+    beat = (struct ct_heartbeat){.generation = round->generation};
+    say(round, 2, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* nobody looks there */
+    beat.quiet_ms = 1;
+    say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* it knows that itself */
+    say(round, 1, CT_MESSAGE_FAILURE, &waits, 10000);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    round_destroy(round);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            a_rank_that_waits_does_not_stop_a_world_where_another_node_makes_progress),
+        cmocka_unit_test(only_what_others_told_in_this_round_counts_as_their_progress),
         cmocka_unit_test(impossible_settings_are_refused),
         cmocka_unit_test(
             a_server_that_knows_nothing_listens_before_it_founds_a_small_world),
