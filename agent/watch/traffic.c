@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/watch/traffic.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/small_file.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    TEXT_MAX_BYTES = 4096
+};
+
+/* The number behind `label`, which begins a line; 0: there is none. */
+static uint64_t number_behind(const char *text, const char *label)
+{
+    const size_t length = strlen(label);
+
+    for (const char *line = text; line && *line;) {
+        if (strncmp(line, label, length) == 0)
+            return strtoull(line + length, NULL, 10);
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    return 0;
+}
+
+static uint64_t bytes_of(pid_t pid)
+{
+    static const char *const labels[] = {
+        "rchar:", "wchar:", "read_bytes:", "write_bytes:"};
+    char path[48], text[TEXT_MAX_BYTES];
+    uint64_t sum = 0;
+
+    (void)ct_format(path, sizeof path, "/proc/%d/io", (int)pid);
+    (void)ct_small_file_read(text, sizeof text, path);
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
+        sum += number_behind(text, labels[i]);
+    return sum;
+}
+
+/* Its children follow `count` others in the list; the new count. */
+static int add_children(pid_t *list, int count, pid_t pid)
+{
+    char path[64], text[TEXT_MAX_BYTES];
+    const char *at = text;
+
+    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    (void)ct_small_file_read(text, sizeof text, path);
+    while (count < TRAFFIC_PROCESSES_MAX) {
+        char *end;
+        const long child = strtol(at, &end, 10);
+
+        if (end == at || child <= 0)
+            break;
+        list[count++] = (pid_t)child;
+        at = end;
+    }
+    return count;
+}
+
+static void read_stat(struct traffic *out, pid_t pid)
+{
+    char path[48], text[TEXT_MAX_BYTES];
+    const char *at;
+    unsigned long user, system;
+
+    (void)ct_format(path, sizeof path, "/proc/%d/stat", (int)pid);
+    (void)ct_small_file_read(text, sizeof text, path);
+    at = strrchr(text, ')');
+    if (at && sscanf(at,
+                     ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                     "%lu %lu",
+                     &out->state, &user, &system) == 3)
+        out->cpu_ticks = user + system;
+}
+
+void traffic_look(struct traffic *out, pid_t pid)
+{
+    pid_t list[TRAFFIC_PROCESSES_MAX];
+    char path[64], text[TEXT_MAX_BYTES];
+    int count = 1;
+
+    *out = (struct traffic){0};
+    read_stat(out, pid);
+    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/status", (int)pid, (int)pid);
+    (void)ct_small_file_read(text, sizeof text, path);
+    out->switches = number_behind(text, "voluntary_ctxt_switches:") +
+                    number_behind(text, "nonvoluntary_ctxt_switches:");
+    list[0] = pid;
+    for (int i = 0; i < count; i++) {
+        count = add_children(list, count, list[i]);
+        out->bytes += bytes_of(list[i]) + (uint64_t)list[i];
+    }
+}
