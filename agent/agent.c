@@ -32,10 +32,10 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
     if ((rc = open_consoles(agent, err)) < 0 ||
         (rc = agent_open_dedup(agent, err)) < 0 ||
         (rc = agent_open_worker_socket(agent, err)) < 0 ||
+        (rc = agent_open_hang(agent, err)) < 0 ||
         (rc = agent_open_worker_group(agent, err)) < 0 ||
         (rc = agent_open_file_timer(agent, err)) < 0 ||
         (rc = agent_open_dstate_watch(agent, err)) < 0 ||
-        (rc = agent_open_hang(agent, err)) < 0 ||
         (rc = agent_open_own(agent, err)) < 0 ||
         (rc = agent_open_bill(agent, err)) < 0 ||
         (rc = agent_open_delay(agent, err)) < 0 ||

@@ -160,7 +160,7 @@ struct agent_options {
     void (*on_waiting)(void *context, const struct ct_waiting *waiting,
                        uint64_t waited_ms);
     void (*on_start)(void *context, const struct ct_start *start);
-    /* Once: hang_timeout_ms have passed, and no worker here has told a step. */
+    /* Once: hang_timeout_ms have passed, no worker here has told a step, and none is a Python. */
     void (*on_no_steps)(void *context);
     void (*on_stop)(void *context, const struct ct_stop *stop);
     /* So long this node waits before it offers itself again, after so many failures in a row. May be NULL. */

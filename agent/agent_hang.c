@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --hang-timeout: a rank that tells steps no more. The node that notices saves the stacks of its
+/* --hang-timeout: a rank that tells steps no more (one that tells none: agent_stuck.c). The node that notices saves the stacks of its
  * workers, then tells the failure; the others save theirs when they hear of it, before they stop. */
 #include <errno.h>
 #include <signal.h>
@@ -11,24 +11,16 @@
 #include "agent/postmortem/unkillable.h"
 #include "agent/process/reap.h"
 #include "agent/watch/hang.h"
+#include "agent/watch/rank_list.h"
 #include "agent/watch/stacks.h"
 #include "agent/worker/worker.h"
 #include "worker_sdk/base/alloc.h"
 
 /* ---- Stacks -------------------------------------------------------------------------- */
 
-/* Beside the worker's log files; false when there are none. */
-static bool make_path(char *dst, size_t size, const struct worker *worker)
+static struct stacks_target *list_targets(const struct agent *agent, int *count)
 {
-    const char *file = worker->plan.error_file;
-    const char *slash = file ? strrchr(file, '/') : NULL;
-
-    return slash &&
-           ct_format(dst, size, "%.*s/stack.txt", (int)(slash - file), file) >= 0;
-}
-
-static struct stacks_target *list_targets(const struct worker_group *group, int *count)
-{
+    const struct worker_group *group = agent->group;
     struct stacks_target *targets = ct_zalloc_array((size_t)worker_group_count(group),
                                                     sizeof *targets);
 
@@ -38,8 +30,10 @@ static struct stacks_target *list_targets(const struct worker_group *group, int 
         struct stacks_target *target = &targets[*count];
 
         if (worker->state != WORKER_RUNNING ||
-            !make_path(target->path, sizeof target->path, worker))
+            !agent_make_evidence_path(target->path, sizeof target->path, worker,
+                                      "stack.txt"))
             continue;
+        target->dump = agent_take_dump(agent, i);
         target->pid = worker->pid;
         target->rank = worker->rank;
         ++*count;
@@ -94,38 +88,23 @@ static int list_ranks(struct hang_watch *watch, int role)
             .step = worker->step,
             .told_ms = worker->step >= 0 ? worker->stepped_ms : worker->started_ms,
             .state = state_of(worker->pid),
-            .waits = worker->waits};
+            .waits = worker->waits || agent_stuck_waits(agent, i)};
     }
     return count;
 }
 
-/* "0-3, 5": those of the ranks in a collective, by rising local rank; empty when it is too long. */
+/* Those of the ranks in a collective, by rising local rank. */
 static void format_waiting(char *dst, size_t size, const struct agent *agent,
                            const struct hang_rank *ranks, const int *local, int count)
 {
-    size_t used = 0;
+    int *list = ct_zalloc_array((size_t)count, sizeof *list);
+    int found = 0;
 
-    dst[0] = '\0';
-    for (int i = 0, last; i < count; i = last + 1) {
-        const int first_rank = worker_group_worker(agent->group, local[i])->rank;
-        int length;
-
-        for (last = i; last + 1 < count && ranks[i].waits && ranks[last + 1].waits &&
-                       local[last + 1] == local[last] + 1;)
-            last++;
-        if (!ranks[i].waits)
-            continue;
-        length = last > i
-                     ? ct_format(dst + used, size - used, "%s%d-%d", used ? ", " : "",
-                                 first_rank, first_rank + last - i)
-                     : ct_format(dst + used, size - used, "%s%d", used ? ", " : "",
-                                 first_rank);
-        if (length < 0) {
-            dst[0] = '\0';
-            return;
-        }
-        used += (size_t)length;
-    }
+    for (int i = 0; list && i < count; i++)
+        if (ranks[i].waits)
+            list[found++] = worker_group_worker(agent->group, local[i])->rank;
+    rank_list_format(dst, size, list, found);
+    free(list);
 }
 
 /* What this node's ranks do at the moment when it hears of a stuck one. */
@@ -159,7 +138,7 @@ static void save(struct hang_watch *watch)
     struct stacks_target *targets;
 
     take_view(watch);
-    targets = list_targets(watch->agent->group, &count);
+    targets = list_targets(watch->agent, &count);
 
     stacks_save(watch->stacks, targets, targets ? count : 0, on_saved, watch);
 }
@@ -231,25 +210,11 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
     agent_find_place(place, worker->pid);
     if (*place)
         facts_add(failure, CT_FACT_IS_IN, "%s", place);
-    if (make_path(path, sizeof path, worker))
+    if (agent_make_evidence_path(path, sizeof path, worker, "stack.txt"))
         facts_add(failure, CT_FACT_IS_IN, "%s (stack: %s)", where, path);
     else
         facts_add(failure, CT_FACT_IS_IN, "%s", where);
     add_others(failure, agent, report);
-}
-
-/* A program without our SDK is never watched, whatever was asked for. */
-static void say_no_steps(struct hang_watch *watch)
-{
-    const struct agent *agent = watch->agent;
-
-    if (watch->has_said_no_steps || !agent->options->on_no_steps)
-        return;
-    for (int i = 0; i < worker_group_count(agent->group); i++)
-        if (worker_group_worker(agent->group, i)->step >= 0)
-            return;
-    watch->has_said_no_steps = true;
-    agent->options->on_no_steps(agent->options->context);
 }
 
 /* Each role by itself: a data server makes no steps of a trainer. */
@@ -266,7 +231,6 @@ static void on_time(void *context)
     if (agent->state != AGENT_RUNNING || agent->drained_by != 0)
         return;
     agent_refresh_steps(watch->agent);
-    say_no_steps(watch);
     do {
         const int count = list_ranks(watch, role);
         uint64_t wake_ms;
@@ -319,11 +283,16 @@ bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop)
         agent->hang->failure.cause != CT_CAUSE_NONE)
         return false;
     agent_refresh_steps(agent);
-    if (!find_worse(agent->hang, &stop->cause))
+    if (agent_is_stuck_failure(&stop->cause)) {
+        if (!agent_find_more_stuck(agent, &stop->cause, &failure))
+            return false;
+    } else if (find_worse(agent->hang, &stop->cause)) {
+        failure = agent->hang->failure;
+        agent->hang->failure.cause =
+            CT_CAUSE_NONE; /* the stop comes first: it saves the stacks */
+    } else {
         return false;
-    failure = agent->hang->failure;
-    agent->hang->failure.cause =
-        CT_CAUSE_NONE; /* the stop comes first: it saves the stacks */
+    }
     link_send(agent->link, &message);
     return true;
 }
@@ -338,6 +307,7 @@ void agent_start_hang(struct agent *agent)
     agent->hang->failure.cause = CT_CAUSE_NONE;
     agent->hang->view = (struct ct_hang_view){0};
     loop_timer_set(agent->hang->timer, agent->options->hang_timeout_ms);
+    agent_start_stuck(agent);
 }
 
 int agent_open_hang(struct agent *agent, struct ctrun_error *err)
@@ -352,7 +322,7 @@ int agent_open_hang(struct agent *agent, struct ctrun_error *err)
     watch->agent = agent;
     watch->timer = loop_timer_open(agent->loop, on_time, watch);
     return watch->timer && stacks_create(&watch->stacks, agent->loop) == 0
-               ? 0
+               ? agent_open_stuck(agent, err)
                : ct_fail(err, -ENOMEM, "hang timeout: out of memory");
 }
 
@@ -360,6 +330,7 @@ void agent_close_hang(struct agent *agent)
 {
     if (!agent->hang)
         return;
+    agent_close_stuck(agent);
     loop_timer_close(agent->hang->timer);
     stacks_destroy(agent->hang->stacks);
     free(agent->hang);

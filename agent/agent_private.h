@@ -40,10 +40,12 @@
 #include "agent/loop/signals.h"
 #include "agent/output/console_dedup.h"
 #include "agent/output/console.h"
+#include "agent/recorder/recorder_folder.h"
 #include "agent/signal_once.h"
 #include "agent/watch/dstate_watch.h"
 #include "agent/watch/file_timer.h"
 #include "agent/watch/hang.h"
+#include "agent/watch/live_stack.h"
 #include "agent/worker/worker_group.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
@@ -110,6 +112,7 @@ struct agent {
     struct file_timer *file_timer;     /* NULL: no file timer */
     struct dstate_watch *dstate_watch; /* NULL: not wanted */
     struct hang_watch *hang;           /* NULL: not wanted */
+    struct stuck_watch *stuck;         /* NULL: not wanted */
     struct own_watch *own;             /* NULL: not wanted */
     struct bill_watch bill;
     struct restart_delay delay;
@@ -161,7 +164,6 @@ struct hang_watch {
     struct stacks *stacks;
     struct ct_failure
         failure; /* ours, told once the stacks are saved; cause NONE: not ours */
-    bool has_said_no_steps;
     struct ct_hang_view
         view; /* when a stuck rank was told in this round; ranks 0: none was */
     struct hang_rank ranks[AGENT_WORKERS_MAX]; /* what list_ranks() found last */
@@ -303,7 +305,7 @@ void agent_note_restart(const struct ct_stop *stop);
 int agent_show_stacks(void *context, int rank, struct ct_buf *out,
                       struct ctrun_error *err);
 enum {
-    AGENT_PLACE_MAX = 512
+    AGENT_PLACE_MAX = LIVE_PLACE_MAX
 };
 /* live_stack_find_place(), for a fifth of a second at most; empty also when it took longer. */
 void agent_find_place(char dst[AGENT_PLACE_MAX], pid_t pid);
@@ -351,9 +353,31 @@ void agent_start_own(struct agent *agent);
 void agent_stop_own(struct agent *agent);
 int agent_open_own(struct agent *agent, struct ctrun_error *err);
 void agent_close_own(struct agent *agent);
+/* Of a file `name` beside the worker's log files; false when there are none. */
+bool agent_make_evidence_path(char *dst, size_t size, const struct worker *worker,
+                              const char *name);
 void agent_start_hang(struct agent *agent);
 int agent_open_hang(struct agent *agent, struct ctrun_error *err);
 void agent_close_hang(struct agent *agent);
+
+/* ---- agent_stuck.c ---------------------------------------------------------------------- */
+
+/* A rank that tells no steps: the failure is of one. */
+bool agent_is_stuck_failure(const struct ct_failure *failure);
+/* Another node has told `told`: fills in the failure of a rank of this node that is more likely what the
+ * others wait for. False: there is none. */
+bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *told,
+                           struct ct_failure *out);
+/* When this node was looked at last, the worker waited for others. */
+bool agent_stuck_waits(const struct agent *agent, int local_rank);
+/* What its flight recorder said then: the caller's to free. NULL: nothing. */
+char *agent_take_dump(const struct agent *agent, int local_rank);
+/* Where torch's servers in the workers listen; NULL: nowhere. */
+const struct recorder_folder *agent_recorder(const struct agent *agent);
+void agent_start_stuck(struct agent *agent);
+int agent_open_stuck(struct agent *agent, struct ctrun_error *err);
+void agent_close_stuck(struct agent *agent);
+
 int agent_open_file_timer(struct agent *agent, struct ctrun_error *err);
 int agent_open_dstate_watch(struct agent *agent, struct ctrun_error *err);
 

@@ -287,6 +287,7 @@ int agent_open_worker_group(struct agent *agent, struct ctrun_error *err)
         .is_one_node = agent->options->hello.max_nodes == 1,
         .socket = worker_socket_name(agent->worker_socket),
         .worker_socket = agent->worker_socket,
+        .recorder = agent_recorder(agent),
         .console_out = agent->console_out,
         .console_err = agent->console_err,
         .dedup_out = agent->dedup_out,

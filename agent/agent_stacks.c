@@ -107,19 +107,31 @@ int agent_show_stacks(void *context, int rank, struct ct_buf *out,
     return rc < 0 ? ct_fail(err, rc, "stacks: %s", strerror(-rc)) : 0;
 }
 
+/* ---- Files --------------------------------------------------------------------------- */
+
+bool agent_make_evidence_path(char *dst, size_t size, const struct worker *worker,
+                              const char *name)
+{
+    const char *file = worker->plan.error_file;
+    const char *slash = file ? strrchr(file, '/') : NULL;
+
+    return slash &&
+           ct_format(dst, size, "%.*s/%s", (int)(slash - file), file, name) >= 0;
+}
+
 /* ---- One place --------------------------------------------------------------------------- */
 
 struct place_job {
     struct python_room room;
     pid_t pid;
-    char text[AGENT_PLACE_MAX];
+    struct live_place place;
 };
 
 static void find_place(void *context)
 {
     struct place_job *job = context;
 
-    live_stack_find_place(job->text, sizeof job->text, job->pid, &job->room);
+    live_stack_find_place(&job->place, job->pid, &job->room);
 }
 
 void agent_find_place(char dst[AGENT_PLACE_MAX], pid_t pid)
@@ -132,6 +144,6 @@ void agent_find_place(char dst[AGENT_PLACE_MAX], pid_t pid)
     job->pid = pid;
     if (blocking_call(find_place, free, job, PLACE_MS) < 0)
         return;
-    memcpy(dst, job->text, AGENT_PLACE_MAX);
+    memcpy(dst, job->place.own, AGENT_PLACE_MAX);
     free(job);
 }

@@ -143,6 +143,21 @@ enum {
     STACKS_DEBUGGERS_MAX = 16,
     STACKS_THREADS_MAX = 256,
 
+    /* What ranks are in that tell no steps. */
+    STUCK_PERIOD_PARTS = 10, /* of the limit is between two looks at what workers do, */
+    STUCK_PERIOD_MIN_MS = 50,
+    STUCK_PERIOD_MAX_MS =
+        1000, /* at most: by so much a stuck rank may be told too late */
+    STUCK_LOOK_PARTS =
+        4, /* of the limit is between two looks at what they are in, which costs more */
+    STUCK_LOOK_MIN_MS = 250,
+    STUCK_AGAIN_MS = 1000, /* told, and the server had seen progress elsewhere */
+    RECORDER_ASK_MS = 300, /* one worker; it answers in 5 ms */
+    RECORDER_TEXT_MAX_BYTES = 4 * 1024 * 1024, /* 2,000 calls take 1.5 MB */
+    RECORDER_DUMPS_MAX_BYTES = 64 * 1024 *
+                               1024, /* of all workers, until the next look */
+    WORKER_LOOK_ALL_MS = 3000,       /* then with those that were seen by then */
+
     /* File timer. */
     FILE_TIMER_TIMERS_MAX = 1024,     /* scopes that are open at once: a few a worker */
     FILE_TIMER_LINE_MAX_BYTES = 4096, /* PIPE_BUF: what a writer can put down whole */

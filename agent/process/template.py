@@ -291,9 +291,19 @@ def load(words):
     return load_script(words[0])
 
 
+def start_recorder():
+    """What Python does with --hang-timeout after an exec: agent/recorder."""
+    folder = os.environ.get("CTRUN_RECORDER")
+    if folder:
+        with open(os.path.join(folder, "sitecustomize.py"), encoding="utf-8") as file:
+            text = file.read()
+        exec(compile(text, file.name, "exec", dont_inherit=True), {"__name__": "ctrun.recorder"})
+
+
 def become_worker(name, argv, environment):
     set_environment(environment)
     set_streams()
+    start_recorder()
     set_name(name, argv)
     words = [os.fsdecode(word) for word in argv]
     if hasattr(sys, "orig_argv"):

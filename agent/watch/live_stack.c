@@ -77,8 +77,7 @@ static void write_thread(void *context, const struct python_thread *thread)
         output->rc = ct_buf_printf(out, "    and more\n");
 }
 
-/* 0: it has not exactly one. */
-static pid_t find_only_child(pid_t pid)
+pid_t live_stack_only_child(pid_t pid)
 {
     char path[64];
     char list[64];
@@ -97,7 +96,7 @@ static int find_python(struct python_process *out, pid_t pid)
 
     for (int depth = 0; pid && rc == -ENOEXEC && depth < DEPTH_MAX; depth++) {
         rc = python_process_find(out, pid);
-        pid = find_only_child(pid);
+        pid = live_stack_only_child(pid);
     }
     return rc;
 }
@@ -142,32 +141,50 @@ int live_stack_write(struct ct_buf *out, int rank, pid_t pid, struct python_room
     return output.rc;
 }
 
-struct place {
-    char *dst;
-    size_t size;
-    bool is_found;
-};
+/* ---- One place --------------------------------------------------------------------------- */
+
+/* Files of torch in whose frames a rank waits for others: calls of torch.distributed itself (not what is
+ * built on them: a checkpoint writes files, too), and the backward pass, which has no Python below it
+ * while it sums gradients. */
+static bool is_meeting(const struct python_frame *inner)
+{
+    static const char *const files[] = {"/torch/distributed/distributed_c10d.py",
+                                        "/torch/distributed/rendezvous.py",
+                                        "/torch/distributed/_functional_collectives.py",
+                                        "/torch/distributed/c10d_logger.py",
+                                        "/torch/nn/parallel/distributed.py",
+                                        "/torch/autograd/__init__.py",
+                                        "/torch/autograd/graph.py"};
+    const size_t length = strlen(inner->file);
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (length >= strlen(files[i]) &&
+            strcmp(inner->file + length - strlen(files[i]), files[i]) == 0)
+            return true;
+    return false;
+}
 
 static void take_place(void *context, const struct python_thread *thread)
 {
-    struct place *place = context;
+    struct live_place *place = context;
     int own = 0;
 
-    if (place->is_found || thread->count == 0)
+    if (place->is_python || thread->count == 0)
         return;
     while (own < thread->count && traceback_is_library(thread->frames[own].file))
         own++;
-    format_frame(place->dst, place->size,
+    format_frame(place->own, sizeof place->own,
                  &thread->frames[own < thread->count ? own : 0]);
-    place->is_found = true;
+    format_frame(place->inner, sizeof place->inner, &thread->frames[0]);
+    place->meets = is_meeting(&thread->frames[0]);
+    place->is_python = true;
 }
 
-void live_stack_find_place(char *dst, size_t size, pid_t pid, struct python_room *room)
+void live_stack_find_place(struct live_place *out, pid_t pid, struct python_room *room)
 {
-    struct place place = {.dst = dst, .size = size};
     struct python_process python;
 
-    *dst = '\0';
+    *out = (struct live_place){0};
     if (find_python(&python, pid) == 0)
-        (void)python_process_walk(&python, room, take_place, &place);
+        (void)python_process_walk(&python, room, take_place, out);
 }

@@ -3,10 +3,15 @@
 #ifndef AGENT_WATCH_LIVE_STACK_H
 #define AGENT_WATCH_LIVE_STACK_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "agent/python/python_process.h"
 #include "worker_sdk/base/buf.h"
+
+enum {
+    LIVE_PLACE_MAX = 512
+};
 
 /* Appends
  *
@@ -20,8 +25,18 @@
  * ct_buf. May block with the file systems of the process. */
 int live_stack_write(struct ct_buf *out, int rank, pid_t pid, struct python_room *room);
 
-/* "load (/home/me/train.py:3)": the innermost frame of the oldest thread that is of no library, else
- * the innermost; empty when there is none. Blocks as the above. */
-void live_stack_find_place(char *dst, size_t size, pid_t pid, struct python_room *room);
+/* Where the oldest thread of a Python is, as "load (/home/me/train.py:3)"; empty: not known. */
+struct live_place {
+    char own
+        [LIVE_PLACE_MAX]; /* the innermost frame that is of no library, else the innermost */
+    char inner[LIVE_PLACE_MAX]; /* the innermost */
+    bool is_python;             /* there is one whose frames can be read */
+    bool meets; /* in a call of torch.distributed, or in a backward pass */
+};
+
+/* Blocks as the above. */
+void live_stack_find_place(struct live_place *out, pid_t pid, struct python_room *room);
+/* The only child of a process; 0: it has not exactly one. */
+pid_t live_stack_only_child(pid_t pid);
 
 #endif

@@ -29,7 +29,7 @@ enum {
 
 struct stacks_job {
     struct python_room room;
-    int count;
+    int count, target_count;
     int fds[STACKS_MAX]; /* appended to by debuggers; -1: not opened */
     struct stacks_target *targets;
 };
@@ -121,6 +121,23 @@ static void write_process(int to, const struct stacks_target *target)
     dprintf(to, "\n");
 }
 
+static void write_dump(const struct stacks_target *target)
+{
+    const char *slash = strrchr(target->path, '/');
+    char path[PATH_MAX];
+    int fd;
+
+    if (!target->dump || !slash ||
+        ct_format(path, sizeof path, "%.*s/flight_recorder.json",
+                  (int)(slash - target->path), target->path) < 0)
+        return;
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return; /* where this goes wrong, stack.txt does, and that is told */
+    dprintf(fd, "%s\n", target->dump);
+    close(fd);
+}
+
 static void write_files(void *context)
 {
     struct stacks_job *job = context;
@@ -131,8 +148,16 @@ static void write_files(void *context)
         if (job->fds[i] >= 0) {
             write_process(job->fds[i], &job->targets[i]);
             write_python(job->fds[i], &job->targets[i], &job->room);
+            write_dump(&job->targets[i]);
         }
     }
+}
+
+static void free_targets(struct stacks_target *targets, int count)
+{
+    for (int i = 0; i < count; i++)
+        free(targets[i].dump);
+    free(targets);
 }
 
 static void free_job(void *context)
@@ -142,7 +167,7 @@ static void free_job(void *context)
     for (int i = 0; i < job->count; i++)
         if (job->fds[i] >= 0)
             close(job->fds[i]);
-    free(job->targets);
+    free_targets(job->targets, job->target_count);
     free(job);
 }
 
@@ -266,11 +291,12 @@ void stacks_save(struct stacks *stacks, struct stacks_target *targets, int count
     stacks->context = context;
     stacks->is_saved = false;
     if (!job) {
-        free(targets);
+        free_targets(targets, count);
         end_save(stacks);
         return;
     }
     job->targets = targets;
+    job->target_count = count;
     job->count = count < STACKS_MAX ? count : STACKS_MAX;
     for (int i = 0; i < STACKS_MAX; i++)
         job->fds[i] = -1;

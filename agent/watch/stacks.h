@@ -21,6 +21,8 @@ struct stacks_target {
     pid_t pid;
     int rank;
     char path[PATH_MAX]; /* of the file to write */
+    char
+        *dump; /* goes into flight_recorder.json beside it; owned; NULL: nothing does */
 };
 
 /* 0 or -ENOMEM. */

@@ -231,6 +231,9 @@ static int start_planned(struct worker *worker, const struct worker_place *place
          (rc = ct_env_setf(&worker->plan.env, CT_ENV_GENERATION, "%llu",
                            (unsigned long long)place->start->generation)) < 0))
         (void)ct_fail(err, rc, "environment: %s", strerror(-rc));
+    if (rc == 0 && place->recorder &&
+        (rc = recorder_folder_set_env(place->recorder, &worker->plan.env)) < 0)
+        (void)ct_fail(err, rc, "environment: %s", strerror(-rc));
     if (rc == 0 && place->options->pmi_fd > 0)
         rc = pass_pmi(worker, place->options->pmi_fd, &request.extra, err);
     if (rc == 0) {

@@ -14,6 +14,7 @@
 #include "agent/postmortem/memory.h"
 #include "agent/process/spawn.h"
 #include "agent/process/template.h"
+#include "agent/recorder/recorder_folder.h"
 #include "agent/worker/plan.h"
 #include "worker_sdk/wire/role.h"
 
@@ -73,8 +74,9 @@ struct worker_place {
     struct console *console_err;
     struct console_dedup *dedup_out; /* NULL: lines are not collapsed */
     struct console_dedup *dedup_err;
-    struct template *template; /* NULL: there is none */
-    struct spawn_batch *batch; /* while workers start */
+    struct template *template;              /* NULL: there is none */
+    const struct recorder_folder *recorder; /* NULL: nobody reads it */
+    struct spawn_batch *batch;              /* while workers start */
 };
 
 /* What worker `local_rank` will run, and with what. On failure worker->failure says why. */

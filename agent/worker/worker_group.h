@@ -33,12 +33,13 @@ struct worker_group_loss {
 
 struct worker_group_options {
     struct loop *loop;
-    const struct worker_options *workers; /* kept */
-    const struct ct_join *join;           /* kept; slots and roles of this node */
-    const char *host;                     /* kept; this machine's name */
-    bool is_one_node;                     /* no other can join the run */
-    const char *socket;                   /* kept */
-    struct worker_socket *worker_socket;  /* kept; where workers tell their crashes */
+    const struct worker_options *workers;   /* kept */
+    const struct ct_join *join;             /* kept; slots and roles of this node */
+    const char *host;                       /* kept; this machine's name */
+    bool is_one_node;                       /* no other can join the run */
+    const char *socket;                     /* kept */
+    struct worker_socket *worker_socket;    /* kept; where workers tell their crashes */
+    const struct recorder_folder *recorder; /* kept; of their torch; NULL: none */
     struct console *console_out;
     struct console *console_err;
     struct console_dedup *dedup_out; /* NULL: lines are not collapsed */

@@ -28,7 +28,7 @@ static const char *const others[] = {
     CTL_DIR_ENV,          HOST_SLOT_ENV,        STAGE_ENV,
     CHILD_ENV_CLONE3,     "CTRUN_HOSTS_FANOUT", "CTRUN_PLUGIN_DIR",
     "CTRUN_NCCL_LIBRARY", "CTRUN_MNIST_ISA",    "CTRUN_LIBRARY",
-    WARM_ENV_TIMEOUT,
+    WARM_ENV_TIMEOUT,     CT_ENV_RECORDER,      CT_ENV_PYTHONPATH,
 };
 
 static const char *name_at(size_t i)

@@ -216,8 +216,7 @@ static void on_no_steps(void *context)
 
     (void)ct_format(text, sizeof text,
                     "--hang-timeout=%llu watches nothing yet: no worker has "
-                    "called ctrun_step(). A rank is watched from its first step on, a "
-                    "program without libctrun never",
+                    "called ctrun_step(), and none is a Python that can be read",
                     (unsigned long long)launch->config->stop.hang_timeout_ms / 1000);
     if (launch->group_rank == 0 && !launch->config->run.task.is_quiet)
         messages_warn(0, "%s", text);

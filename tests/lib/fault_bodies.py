@@ -96,6 +96,11 @@ BODIES = {
     "torch-events": ("ctrun --event-log-handler=console --no-python true", 0),
     "hang": (f"{TWO} --hang-timeout=1 --log-dir=D --shutdown-timeout=1 $TESTS/victim @0 "
              "step 2 hang @all step 1 hang", 1),
+    "hang-outside": ("$PYTHON -c 'import sys; sys.path.insert(0, sys.argv[1]); import fake_torch; "
+                     "fake_torch.install(\".\")' $HERE; echo 'from torch.distributed.distributed_c10d import call\n"
+                     "import os\nif os.environ[\"RANK\"] == \"0\": call(1)\nos.read(os.pipe()[0], 1)' >s.py; "
+                     "PYTHONPATH=$PWD/site-packages PYTHON_EXEC=$PYTHON ctrun --nproc-per-node=2 --hang-timeout=1 "
+                     "--log-dir=D --shutdown-timeout=1 s.py", 1),
     "stuck": ("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.2 ctrun --shutdown-timeout=0 "
               "--no-python true", 0),
     "timer": ("TORCHELASTIC_ENABLE_FILE_TIMER=1 ctrun --no-python sh -c 'printf \"{\\\"version\\\": "
@@ -176,7 +181,7 @@ BODIES = {
 }
 
 # These take seconds: a unit that no other script uses fails here once.
-LONG = {"allocation", "hang", "late-name", "wrapper", "ha", "oom", "etcd"}
+LONG = {"allocation", "hang", "hang-outside", "late-name", "wrapper", "ha", "oom", "etcd"}
 
 # Units that only such scripts use, which not every machine can run.
 ONLY = {

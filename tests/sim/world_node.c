@@ -669,6 +669,12 @@ int64_t agent_last_step(const struct agent *agent)
     return -1;
 }
 
+const struct recorder_folder *agent_recorder(const struct agent *agent)
+{
+    (void)agent;
+    return NULL;
+}
+
 void agent_start_hang(struct agent *agent)
 {
     (void)agent;

@@ -43,6 +43,10 @@
 #define CT_ENV_PORT_RANGE "CTRUN_PORT_RANGE"
 /* Under a batch system: the task's run id, so that a ctrun inside a worker knows its own step. */
 #define CT_ENV_BATCH_TASK "CTRUN_BATCH_TASK"
+/* --hang-timeout: the folder of agent/recorder, and PYTHONPATH as it is without that; a worker's program
+ * sees neither. */
+#define CT_ENV_RECORDER   "CTRUN_RECORDER"
+#define CT_ENV_PYTHONPATH "CTRUN_PYTHONPATH"
 /* Read by the launcher: when the allocation ends, seconds since 1970. */
 #define CT_ENV_END_TIME "CTRUN_END_TIME"
 /* Read by the launcher: the file that gets the event stream, see base/event.h. */

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/recorder/json_recorder.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <string.h>
+
+#include "agent/error_file/json.h"
+#include "worker_sdk/base/plain.h"
+#include "worker_sdk/base/str.h"
+
+/* torch's number of the first group, and its name on all ranks. */
+static const char first_id[] = "0", first_name[] = "0";
+
+static void copy_plain(char *dst, size_t size, const char *text)
+{
+    (void)ct_copy(dst, size, text ? text : ""); /* cut: for people */
+    ct_make_plain(dst, false);
+}
+
+static void copy_group(char dst[RECORDER_NAME_MAX], const char *kind, const char *name)
+{
+    char text[RECORDER_NAME_MAX];
+
+    (void)ct_format(text, sizeof text, "%s%s", kind, name ? name : ""); /* or cut */
+    copy_plain(dst, RECORDER_NAME_MAX, text);
+}
+
+int64_t recorder_view_find(const struct recorder_view *view, const char *group)
+{
+    for (int i = 0; i < view->group_count; i++)
+        if (strcmp(view->groups[i].name, group) == 0)
+            return view->groups[i].entered;
+    return -1;
+}
+
+const struct recorder_call *recorder_view_recent(const struct recorder_view *view,
+                                                 const char *group, int64_t number)
+{
+    for (int i = 0; i < view->recent_count; i++)
+        if (view->recent[i].number == number &&
+            strcmp(view->recent[i].group, group) == 0)
+            return &view->recent[i];
+    return NULL;
+}
+
+void recorder_view_add(struct recorder_view *view, const struct recorder_view *other)
+{
+    for (int i = 0; i < other->group_count && view->group_count < RECORDER_GROUPS_MAX;
+         i++)
+        view->groups[view->group_count++] = other->groups[i];
+    for (int i = 0; i < other->recent_count && view->recent_count < RECORDER_RECENT_MAX;
+         i++)
+        view->recent[view->recent_count++] = other->recent[i];
+    if (*other->oldest.op &&
+        (!*view->oldest.op || other->oldest.entered_ns < view->oldest.entered_ns))
+        view->oldest = other->oldest;
+    if (*other->newest.op &&
+        (!*view->newest.op || other->newest.entered_ns > view->newest.entered_ns))
+        view->newest = other->newest;
+}
+
+/* ---- Sizes ------------------------------------------------------------------------------- */
+
+/* "[3,4]" */
+static int add_dims(char *dst, size_t size, const cJSON *dims)
+{
+    const cJSON *dim;
+    size_t used = strlen(dst);
+    int rc = ct_format(dst + used, size - used, "[");
+
+    cJSON_ArrayForEach(dim, dims)
+    {
+        used = strlen(dst);
+        if (rc < 0 || !cJSON_IsNumber(dim))
+            return -EBADMSG;
+        rc = ct_format(dst + used, size - used, "%s%.0f", dim == dims->child ? "" : ",",
+                       dim->valuedouble);
+    }
+    used = strlen(dst);
+    return rc < 0 ? rc : ct_format(dst + used, size - used, "]");
+}
+
+/* As many tensors as there is room for. */
+static void read_sizes(char *dst, size_t size, const cJSON *entry)
+{
+    const cJSON *type = json_get(entry, "input_dtypes");
+    const cJSON *dims;
+
+    *dst = '\0';
+    type = cJSON_IsArray(type) ? type->child : NULL;
+    cJSON_ArrayForEach(dims, json_get(entry, "input_sizes"))
+    {
+        const size_t used = strlen(dst);
+        const char *name = cJSON_GetStringValue(type);
+
+        if (ct_format(dst + used, size - used, "%s%.16s", used ? " " : "",
+                      name ? name : "") < 0 ||
+            add_dims(dst, size, dims) < 0) {
+            dst[used] = '\0';
+            break;
+        }
+        type = type ? type->next : NULL;
+    }
+    ct_make_plain(dst, false);
+}
+
+/* ---- Calls ------------------------------------------------------------------------------- */
+
+static bool is_complete(const cJSON *entry)
+{
+    const char *state = cJSON_GetStringValue(json_get(entry, "state"));
+
+    return cJSON_IsTrue(json_get(entry, "retired")) ||
+           (state && strcmp(state, "completed") == 0);
+}
+
+static void read_call(struct recorder_call *out, const char *kind, const cJSON *entry)
+{
+    const cJSON *group = json_get(entry, "process_group");
+    const bool is_pair = cJSON_IsTrue(json_get(entry, "is_p2p"));
+    const cJSON *name = cJSON_IsArray(group) ? group->child : NULL;
+
+    *out = (struct recorder_call){
+        .number = json_get_i64(entry, is_pair ? "p2p_seq_id" : "collective_seq_id", 0),
+        .entered_ns = json_get_u64(entry, "time_created_ns"),
+    };
+    copy_group(out->group, kind, cJSON_GetStringValue(name));
+    copy_plain(out->title, sizeof out->title,
+               cJSON_GetStringValue(name ? name->next : NULL));
+    copy_plain(out->op, sizeof out->op,
+               cJSON_GetStringValue(json_get(entry, "profiling_name")));
+    read_sizes(out->sizes, sizeof out->sizes, entry);
+}
+
+/* Entries come in the order in which they were made. */
+static void read_calls(struct recorder_view *out, const char *kind,
+                       const cJSON *entries)
+{
+    const cJSON *entry, *oldest = NULL, *newest = NULL;
+
+    cJSON_ArrayForEach(entry, entries)
+    {
+        if (!cJSON_IsObject(entry))
+            continue;
+        if (!oldest && !is_complete(entry))
+            oldest = entry;
+        newest = entry;
+    }
+    for (; newest && cJSON_IsObject(newest) && out->recent_count < RECORDER_RECENT_MAX;
+         newest = newest == entries->child ? NULL : newest->prev)
+        read_call(&out->recent[out->recent_count++], kind, newest);
+    if (out->recent_count > 0)
+        out->newest = out->recent[0];
+    if (oldest)
+        read_call(&out->oldest, kind, oldest);
+}
+
+/* ---- Groups ------------------------------------------------------------------------------ */
+
+/* The name of the group with this number in this process: only calls tell it. */
+static const char *find_name(const cJSON *entries, const char *id)
+{
+    const cJSON *entry;
+    int64_t number;
+
+    if (ct_parse_i64(id, 0, INT64_MAX, &number) < 0)
+        return NULL;
+    cJSON_ArrayForEach(entry, entries)
+    {
+        const cJSON *group = json_get(entry, "process_group");
+
+        if (cJSON_IsArray(group) && json_get_i64(entry, "pg_id", -1) == number)
+            return cJSON_GetStringValue(group->child);
+    }
+    return strcmp(id, first_id) == 0 ? first_name : NULL;
+}
+
+static void read_groups(struct recorder_view *out, const char *kind,
+                        const cJSON *status, const cJSON *entries)
+{
+    const cJSON *group;
+
+    cJSON_ArrayForEach(group, status)
+    {
+        const char *name = group->string ? find_name(entries, group->string) : NULL;
+        struct recorder_group *to = &out->groups[out->group_count];
+
+        if (!name || !cJSON_IsObject(group) || out->group_count == RECORDER_GROUPS_MAX)
+            continue;
+        copy_group(to->name, kind, name);
+        to->entered = json_get_i64(group, "last_enqueued_collective", -1);
+        out->group_count += to->entered >= 0;
+    }
+}
+
+int json_recorder_read(struct recorder_view *out, const char *kind, const char *text,
+                       size_t length)
+{
+    cJSON *root = json_parse(text, length);
+    const cJSON *entries;
+
+    *out = (struct recorder_view){0};
+    if (!root)
+        return -EBADMSG;
+    entries = json_get(root, "entries");
+    entries = cJSON_IsArray(entries) ? entries : NULL;
+    read_calls(out, kind, entries);
+    if (cJSON_IsObject(json_get(root, "pg_status")))
+        read_groups(out, kind, json_get(root, "pg_status"), entries);
+    cJSON_Delete(root);
+    return 0;
+}

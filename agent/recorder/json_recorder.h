@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The answer of torch's fr_trace_json. It comes from a program of somebody: nothing in it is believed
+ * that is not checked. */
+#ifndef AGENT_RECORDER_JSON_RECORDER_H
+#define AGENT_RECORDER_JSON_RECORDER_H
+
+#include <stddef.h>
+
+#include "agent/recorder/recorder_view.h"
+
+/* `kind` is put in front of the names of groups: each recorder counts by itself. 0; -EBADMSG: that is
+ * none. */
+int json_recorder_read(struct recorder_view *out, const char *kind, const char *text,
+                       size_t length);
+
+#endif

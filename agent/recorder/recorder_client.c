@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* HTTP/1.1, one request a connection. */
+#include "agent/recorder/recorder_client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    REQUEST_MAX_BYTES = 256,
+    HEAD_MAX_BYTES = 4096,
+    READ_BYTES = 64 * 1024
+};
+
+static int wait_for(int fd, short events, uint64_t deadline_ms)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = events};
+    const uint64_t now_ms = ct_now_ms();
+    int rc;
+
+    if (now_ms >= deadline_ms)
+        return -ETIMEDOUT;
+    rc = poll(&poll_fd, 1, (int)(deadline_ms - now_ms));
+    return rc > 0 ? 0 : rc == 0 ? -ETIMEDOUT : errno == EINTR ? 0 : -errno;
+}
+
+/* A connection to a Unix socket is made at once, or not at all. */
+static int open_connection(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd;
+
+    if (ct_copy(address.sun_path, sizeof address.sun_path, path) < 0)
+        return -ENAMETOOLONG;
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        const int rc = -errno;
+
+        close(fd);
+        return rc;
+    }
+    return fd < 0 ? -errno : fd;
+}
+
+/* It fits into any socket's buffer. */
+static int send_request(int fd, const char *handler)
+{
+    char request[REQUEST_MAX_BYTES];
+    ssize_t sent;
+    const int length = ct_format(request, sizeof request,
+                                 "POST /handler/%s HTTP/1.1\r\n"
+                                 "Host: localhost\r\n"
+                                 "Content-Length: 0\r\n"
+                                 "Connection: close\r\n\r\n",
+                                 handler);
+
+    if (length < 0)
+        return length;
+    sent = send(fd, request, (size_t)length, MSG_NOSIGNAL);
+    return sent == length ? 0 : sent < 0 ? -errno : -EBADMSG;
+}
+
+static int receive_all(struct ct_buf *in, int fd, uint64_t deadline_ms)
+{
+    for (;;) {
+        uint8_t *at;
+        ssize_t got;
+        int rc = ct_buf_reserve(in, READ_BYTES, &at);
+
+        if (rc < 0 || (rc = wait_for(fd, POLLIN, deadline_ms)) < 0)
+            return rc;
+        got = recv(fd, at, READ_BYTES, 0);
+        if (got == 0)
+            return 0;
+        if (got > 0)
+            ct_buf_commit(in, (size_t)got);
+        else if (errno != EAGAIN && errno != EINTR)
+            return -errno;
+    }
+}
+
+/* What stands behind the head of an answer that is "200 OK". */
+static int take_body(struct ct_buf *out, const struct ct_buf *in)
+{
+    static const char good[] = "HTTP/1.1 200 ";
+    const char *text = (const char *)ct_buf_data(in);
+    const size_t length = ct_buf_length(in);
+    const size_t most = length < HEAD_MAX_BYTES ? length : HEAD_MAX_BYTES;
+    const char *end = memmem(text, most, "\r\n\r\n", 4);
+
+    if (!end || memcmp(text, good, sizeof good - 1) != 0)
+        return -EBADMSG;
+    return ct_buf_append(out, end + 4, length - (size_t)(end + 4 - text));
+}
+
+int recorder_ask(struct ct_buf *out, const char *path, const char *handler,
+                 uint64_t deadline_ms)
+{
+    struct ct_buf in;
+    const int fd = open_connection(path);
+    int rc = fd;
+
+    if (fd < 0)
+        return rc;
+    ct_buf_init(&in, out->max + READ_BYTES);
+    if ((rc = send_request(fd, handler)) == 0 &&
+        (rc = receive_all(&in, fd, deadline_ms)) == 0)
+        rc = take_body(out, &in);
+    ct_buf_deinit(&in);
+    close(fd);
+    return rc;
+}

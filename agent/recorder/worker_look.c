@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The job belongs to two threads. Who comes second under the mutex frees it; what the thread finds out
+ * after it was left is dropped. */
+#include "agent/recorder/worker_look.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "agent/loop/blocking_call.h"
+#include "agent/loop/limits.h"
+#include "agent/recorder/json_recorder.h"
+#include "agent/recorder/recorder_client.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+
+enum {
+    DEPTH_MAX = 8 /* shells that wait for one another, above a Python */
+};
+
+struct job {
+    pthread_mutex_t mutex;
+    bool is_done;                         /* the thread has ended */
+    bool is_left;                         /* the loop waits no more */
+    int wake;                             /* eventfd; the loop has a copy */
+    const struct recorder_folder *folder; /* while it is not left */
+    int count;
+    size_t dump_bytes;
+    struct worker_seen *list; /* under the mutex */
+    struct worker_seen *own;  /* the thread's */
+    struct python_room room;
+};
+
+/* As long as one is left that is not back, none is begun: a file system that hangs would take a thread of
+ * each. */
+static atomic_int out;
+
+struct worker_look {
+    struct job *job;
+    struct loop_watch *watch;
+    struct loop_timer *timer;
+    void (*done)(void *context, struct worker_seen *list, int count);
+    void *context;
+};
+
+static void destroy(struct job *job)
+{
+    for (int i = 0; i < job->count; i++)
+        free(job->list[i].dump);
+    free(job->list);
+    free(job->own);
+    if (job->wake >= 0)
+        close(job->wake);
+    pthread_mutex_destroy(&job->mutex);
+    free(job);
+}
+
+/* ---- On the thread ----------------------------------------------------------------------- */
+
+/* Of the first of the worker and its only children that has a server. */
+static int ask(struct job *job, struct worker_seen *seen, const char *handler,
+               struct ct_buf *text)
+{
+    const uint64_t deadline_ms = ct_now_ms() + RECORDER_ASK_MS;
+    pid_t pid = seen->pid;
+    int rc = -ENOENT;
+
+    for (int depth = 0; pid && rc == -ENOENT && depth < DEPTH_MAX; depth++) {
+        char path[PATH_MAX];
+
+        pthread_mutex_lock(&job->mutex);
+        rc = job->is_left ? -ECANCELED : !job->folder ? -ENOTSUP : 0;
+        if (rc == 0)
+            recorder_folder_socket(job->folder, path, pid);
+        pthread_mutex_unlock(&job->mutex);
+        if (rc == 0)
+            rc = recorder_ask(text, path, handler, deadline_ms);
+        pid = live_stack_only_child(pid);
+    }
+    return rc;
+}
+
+static void take_dump(struct job *job, struct worker_seen *seen,
+                      const struct ct_buf *text)
+{
+    const size_t length = ct_buf_length(text);
+
+    char *dump = length <= RECORDER_DUMPS_MAX_BYTES - job->dump_bytes
+                     ? ct_zalloc(length + 1)
+                     : NULL;
+
+    if (!dump)
+        return;
+    memcpy(dump, ct_buf_data(text), length);
+    job->dump_bytes += length;
+    free(seen->dump);
+    seen->dump = dump;
+}
+
+/* Of one recorder; what it waits in is the better dump. */
+static int ask_one(struct job *job, struct worker_seen *seen, const char *kind,
+                   const char *handler)
+{
+    struct recorder_view *view = ct_zalloc(sizeof *view);
+    struct ct_buf text;
+    int rc = view ? 0 : -ENOMEM;
+
+    ct_buf_init(&text, RECORDER_TEXT_MAX_BYTES);
+    if (rc == 0)
+        rc = ask(job, seen, handler, &text);
+    if (rc == 0)
+        rc = json_recorder_read(view, kind, (const char *)ct_buf_data(&text),
+                                ct_buf_length(&text));
+    if (rc == 0) {
+        if (!seen->dump || (*view->oldest.op && !*seen->view.oldest.op))
+            take_dump(job, seen, &text);
+        recorder_view_add(&seen->view, view);
+        seen->has_recorder = seen->is_seen = true;
+    }
+    ct_buf_deinit(&text);
+    free(view);
+    return rc;
+}
+
+static void ask_recorders(struct job *job, struct worker_seen *seen)
+{
+    const int rc = ask_one(job, seen, "", "fr_trace_json");
+
+    if (rc == 0 || rc == -EBADMSG) /* else there is no server, or none that answers */
+        (void)ask_one(job, seen, "nccl:", "dump_nccl_trace_json?onlyactive=true");
+}
+
+/* Reads files of the worker: may never come back. */
+static void find_place(struct job *job, struct worker_seen *seen)
+{
+    live_stack_find_place(&seen->place, seen->pid, &job->room);
+    seen->is_seen = true;
+}
+
+/* False when the loop has left. */
+static bool publish(struct job *job, int i, const struct worker_seen *seen)
+{
+    bool is_left;
+
+    pthread_mutex_lock(&job->mutex);
+    is_left = job->is_left;
+    if (!is_left)
+        job->list[i] = *seen;
+    pthread_mutex_unlock(&job->mutex);
+    return !is_left;
+}
+
+static void look_at_all(struct job *job, struct worker_seen *own)
+{
+    int i = 0;
+
+    for (; i < job->count; i++) {
+        ask_recorders(job, &own[i]);
+        if (!publish(job, i, &own[i])) {
+            free(own[i].dump);
+            return;
+        }
+    }
+    for (i = 0; i < job->count; i++) {
+        find_place(job, &own[i]);
+        if (!publish(job, i, &own[i]))
+            return;
+    }
+}
+
+static void *run(void *context)
+{
+    static const uint64_t one = 1;
+    struct job *job = context;
+    bool is_left;
+
+    look_at_all(job, job->own);
+    pthread_mutex_lock(&job->mutex);
+    job->is_done = true;
+    is_left = job->is_left;
+    if (!is_left && write(job->wake, &one, sizeof one) < 0) {
+        /* the deadline wakes the loop */
+    }
+    pthread_mutex_unlock(&job->mutex);
+    if (is_left) {
+        destroy(job);
+        atomic_fetch_sub(&out, 1);
+    }
+    return NULL;
+}
+
+/* ---- On the loop ------------------------------------------------------------------------- */
+
+/* The job is the thread's from here on, if that still runs; `list` (NULL: nobody wants it) gets what there
+ * is, dumps with it. */
+static void part(struct job *job, struct worker_seen *list)
+{
+    bool is_done;
+
+    pthread_mutex_lock(&job->mutex);
+    for (int i = 0; list && i < job->count; i++) {
+        list[i] = job->list[i];
+        job->list[i].dump = NULL;
+    }
+    job->is_left = true;
+    is_done = job->is_done;
+    if (!is_done)
+        atomic_fetch_add(&out, 1);
+    pthread_mutex_unlock(&job->mutex);
+    if (is_done)
+        destroy(job);
+}
+
+static void close_look(struct worker_look *look)
+{
+    if (!look)
+        return;
+    loop_watch_close(look->watch);
+    loop_timer_close(look->timer);
+    free(look);
+}
+
+static void end(struct worker_look *look)
+{
+    const int count = look->job->count;
+    struct worker_seen *list = ct_zalloc_array((size_t)count, sizeof *list);
+    void (*done)(void *, struct worker_seen *, int) = look->done;
+    void *context = look->context;
+
+    part(look->job, list);
+    close_look(look);
+    done(context, list, list ? count : 0);
+    for (int i = 0; list && i < count; i++)
+        free(list[i].dump);
+    free(list);
+}
+
+static void on_wake(void *context, unsigned events)
+{
+    (void)events;
+    end(context);
+}
+
+static void on_time(void *context)
+{
+    end(context);
+}
+
+static struct job *make_job(const struct recorder_folder *folder,
+                            struct worker_seen *list, int count)
+{
+    struct job *job = ct_zalloc(sizeof *job);
+
+    if (!job) {
+        free(list);
+        return NULL;
+    }
+    pthread_mutex_init(&job->mutex, NULL);
+    job->list = list;
+    job->count = count;
+    job->folder = folder;
+    job->wake = eventfd(0, EFD_CLOEXEC);
+    job->own = ct_zalloc_array((size_t)count, sizeof *job->own);
+    if (job->own)
+        memcpy(job->own, list, (size_t)count * sizeof *list);
+    return job;
+}
+
+struct worker_look *
+worker_look_start(struct loop *loop, const struct recorder_folder *folder,
+                  struct worker_seen *list, int count,
+                  void (*done)(void *context, struct worker_seen *list, int count),
+                  void *context)
+{
+    struct worker_look *look = ct_zalloc(sizeof *look);
+    struct job *job = make_job(folder, list, count);
+    int fd;
+
+    if (!look || !job || !job->own || atomic_load(&out) > 0)
+        goto fail;
+    *look = (struct worker_look){.job = job, .done = done, .context = context};
+    if (job->wake < 0 || (fd = dup(job->wake)) < 0 ||
+        !(look->watch = loop_watch_open(loop, fd, on_wake, look)) ||
+        !(look->timer = loop_timer_open(loop, on_time, look)) ||
+        blocking_call_start(run, job) < 0)
+        goto fail;
+    loop_watch_for(look->watch, LOOP_READ);
+    loop_timer_set(look->timer, WORKER_LOOK_ALL_MS);
+    return look;
+fail:
+    close_look(look);
+    if (job)
+        destroy(job);
+    return NULL;
+}
+
+void worker_look_cancel(struct worker_look *look)
+{
+    if (look)
+        part(look->job, NULL);
+    close_look(look);
+}

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--hang-timeout for programs that tell no steps: what they are in is read from outside. With a stand-in for
+torch (tests/lib/fake_torch.py); real ones: tests/interop/test_hang_torch.py."""
+import json
+import os
+import re
+import signal
+import stat
+import sys
+import time
+
+import ctrun
+import fake_torch
+import pytest
+
+# Rank R runs the words of line R: wait N, pass N, rest, spin, write, or a Python expression.
+SCRIPT = """import os, pathlib, sys, time
+from torch.distributed.distributed_c10d import call
+rank = int(os.environ["RANK"])
+def rest():
+    os.read(os.pipe()[0], 1)
+def spin():
+    while True: pass
+def write(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pathlib.Path(f"note.{rank}").write_text("x")
+        time.sleep(0.05)
+pathlib.Path(f"up.{rank}").touch()
+exec(sys.argv[1 + rank])
+"""
+WAIT = "call(7, waits=False); call(8)"
+
+
+def start(box, *programs, options=(), recorder="", nproc=None, **how):
+    script = box.write("train.py", SCRIPT)
+    env = {"PYTHON_EXEC": sys.executable, "PYTHONPATH": fake_torch.install(box.dir), "FAKE_RECORDER": recorder}
+    return box.start_ctrun(f"--nproc-per-node={nproc or len(programs)}", "--hang-timeout=1", "--shutdown-timeout=2",
+                           *options, script, *programs, env=env, **how)
+
+
+def run(box, *programs, **how):
+    started = start(box, *programs, **how)
+    started.wait(60)
+    return started
+
+
+def head(run):
+    return next((line for line in run.err.splitlines() if line.startswith("ctrun: error[")), "")
+
+
+def test_the_rank_that_has_not_entered_is_named(box):
+    ended = run(box, WAIT, WAIT, "call(7, waits=False); rest()", WAIT, options=["--log-dir=logs"])
+    assert ended.code == 1, ended
+    assert re.fullmatch(r"ctrun: error\[E_HANG\]: rank 2 \(\S+, pid \d+\) is stuck: it has not entered "
+                        r"gloo:all_reduce 8 of default_pg, in which ranks 0-1, 3 wait, \d+\.\d s", head(ended)), ended
+    assert f"  it is in   : rest ({box.path('train.py')}:5)\n" in ended.err, ended
+    assert "  so         : its last call there was 7\n" in ended.err, ended
+    assert re.search(r"^ +so? *:? ranks 0-1, 3 wait in gloo:all_reduce 8 of default_pg Float\[3\]: <module> \(",
+                     ended.err, re.M), ended
+    for rank in range(4):
+        (folder,) = box.path("logs").glob(f"*/attempt_0/{rank}")
+        assert (folder / "stack.txt").exists() and "pg_status" in json.loads((folder / "flight_recorder.json").read_text())
+
+
+def test_the_recorder_of_nccl_is_read_too(box):
+    ended = run(box, WAIT, "call(7, waits=False); rest()", recorder="nccl")
+    assert "rank 1 (" in head(ended) and "it has not entered gloo:all_reduce 8 of default_pg" in head(ended), ended
+
+
+def test_without_a_recorder_frames_tell(box):
+    ended = run(box, WAIT, "spin()", WAIT, recorder="none")
+    assert re.search(r"rank 1 \(\S+, pid \d+\) is stuck: it is in no collective, and ranks 0, 2 wait in a collective, ",
+                     head(ended)), ended
+    assert f"spin ({box.path('train.py')}:7)" in ended.err and "state R" in ended.err, ended
+
+
+@pytest.mark.parametrize("recorder", ["garbage", "endless", "silent"])
+def test_a_recorder_that_answers_nonsense_is_not_believed(box, recorder):
+    ended = run(box, WAIT, "call(7, waits=False); rest()", recorder=recorder)
+    assert ended.code == 1 and "rank 1 (" in head(ended) and "it is in no collective" in head(ended), ended
+
+
+def test_two_that_are_missing_are_not_told_as_one(box):
+    ended = run(box, WAIT, "rest()", "rest()", recorder="none")
+    assert "2 ranks of this node are in no collective: which one the others wait for is not known" in ended.err, ended
+
+
+def test_a_stopped_rank_is_not_said_to_be_anywhere(box):
+    started = start(box, WAIT, WAIT)
+    pids = box.wait_workers(2)
+    ctrun.wait_until(box.path("up.1").exists, lambda: f"rank 1 is up\n{started}")
+    os.kill(pids[1], signal.SIGSTOP)
+    assert started.wait(60) == 1
+    assert re.search(r"rank 1 \(.*\) is stuck: it is stopped \(state T\), and rank 0 waits in gloo:all_reduce 8 of "
+                     r"default_pg, ", head(started)), started
+    assert "state T, " in started.err, started
+
+
+def test_a_call_that_only_one_is_left_in_was_another_one(box):
+    ended = run(box, "call(7, waits=False); call(8)", "call(7, size=4)")
+    assert "rank 1 (" in head(ended) and "it has not entered gloo:all_reduce 8 of default_pg" in head(ended), ended
+    assert "call 7 is gloo:all_reduce Float[4] here, and was gloo:all_reduce Float[3] on rank 0" in ended.err, ended
+
+
+def test_calls_that_do_not_match_are_told(box):
+    ended = run(box, "call(8)", "call(8, size=4)", "call(8)")
+    assert re.search(r"rank 1 \(.*\) is stuck: call 8 of its group is gloo:all_reduce Float\[4\] here, and gloo:all_reduce "
+                     r"Float\[3\] on rank [02], ", head(ended)), ended
+
+
+def test_where_all_wait_alike_the_cause_is_not_known(box):
+    ended = run(box, WAIT, WAIT)
+    assert re.search(r"rank [01] \(.*\) is stuck: it waits in gloo:all_reduce 8 of default_pg, \d+\.\d s, and for whom is "
+                     r"not known$", head(ended)), ended
+
+
+def test_a_rank_that_has_ended_is_told(box):
+    ended = run(box, WAIT, "call(7, waits=False)")
+    assert "ended with 0 before: rank 1" in ended.err and "not known" in head(ended), ended
+
+
+def test_who_writes_is_left_alone_while_others_wait(box):
+    started = start(box, WAIT, "write(600)")
+    writes = box.path("note.1")
+    ctrun.wait_until(writes.exists, lambda: f"rank 1 writes\n{started}")
+    begun = writes.stat().st_mtime
+    ctrun.wait_until(lambda: writes.stat().st_mtime > begun + 3, lambda: f"three limits have passed\n{started}")
+    assert "E_HANG" not in started.err, started
+    started.signal(signal.SIGTERM)
+    started.wait()
+
+
+def test_while_nobody_waits_nothing_is_told(box):
+    started = start(box, "spin()", "rest()")
+    box.wait_workers(2)
+    begun = time.monotonic()
+    ctrun.wait_until(lambda: time.monotonic() > begun + 4, "four limits have passed")
+    assert "E_HANG" not in started.err and "watches nothing" not in started.err, started
+    started.signal(signal.SIGTERM)
+    started.wait()
+
+
+def test_nobody_else_can_reach_the_recorder(box):
+    started = start(box, "rest()")
+    ctrun.wait_until(box.path("up.0").exists, lambda: f"rank 0 is up\n{started}")
+    (folder,) = box.path("ctl").glob("*.recorder")
+    sockets = ctrun.wait_until(lambda: [p for p in folder.iterdir() if stat.S_ISSOCK(p.stat().st_mode)], "the server is up")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    ctrun.wait_until(lambda: sockets[0].stat().st_mode & 0o777 == 0o600, "the socket is closed to others")
+    assert sockets[0].name == str(box.wait_workers(1)[0])
+    started.signal(signal.SIGTERM)
+    started.wait()
+    assert not folder.exists() and "listening" not in started.err, started
+
+
+def test_what_a_killed_agent_has_left_is_removed_by_the_next(box):
+    started = start(box, "rest()")
+    ctrun.wait_until(box.path("up.0").exists, lambda: f"rank 0 is up\n{started}")
+    (folder,) = box.path("ctl").glob("*.recorder")
+    os.kill(int(folder.name.split(".")[0]), signal.SIGKILL)
+    started.wait()
+    assert folder.exists()
+    other = start(box, "rest()", "rest()")
+    ctrun.wait_until(lambda: not folder.exists(), lambda: f"it is removed\n{other}")
+    box.wait_event("worker_started", 3)
+    assert len(list(box.path("ctl").glob("*.recorder"))) == 1
+    other.signal(signal.SIGTERM)
+    other.wait()
+
+
+def two_nodes(box, *programs):
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M), lambda: f"the port is told\n{daemon}")
+    runs = []
+    for n in range(2):
+        runs.append(start(box, *programs, nproc=1, options=["--nnodes=2", f"--rdzv-endpoint={found.group(1)}"]))
+        box.wait_event("agent_state", n + 1, to="joining")
+    return daemon, runs
+
+
+def test_the_node_of_the_rank_that_the_others_wait_for_is_asked(box):
+    daemon, runs = two_nodes(box, WAIT, "call(7, waits=False); rest()")
+    assert [run.wait(60) for run in runs] == [1, 1], runs
+    for run in runs:
+        assert "rank 1 (" in head(run) and "it is in no collective, and ranks of other nodes wait in a collective" in head(run), run
+        assert "also failed" not in run.err, run
+    assert any("  world      : of 2 ranks on 2 nodes 1 waits in a collective (0)\n" in run.err for run in runs), runs
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
+def test_progress_on_another_node_counts(box):
+    daemon, runs = two_nodes(box, WAIT, "write(600)")
+    writes = box.path("note.1")
+    ctrun.wait_until(writes.exists, lambda: f"rank 1 writes\n{runs}")
+    begun = writes.stat().st_mtime
+    ctrun.wait_until(lambda: writes.stat().st_mtime > begun + 4, lambda: f"four limits have passed\n{runs}")
+    assert not any("E_HANG" in run.err for run in runs), runs
+    for run in runs:
+        run.signal(signal.SIGTERM)
+    for run in runs:
+        run.wait()
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0

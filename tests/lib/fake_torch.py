@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ctrun sees of torch.distributed from outside, without torch: calls that wait in a file of its name, and a
+server with the answer of a flight recorder. install() writes it as packages that a script of the test imports."""
+import pathlib
+
+C10D = '''import os
+from torch._C import _distributed_c10d
+ends = os.pipe()
+
+
+def call(number, op="gloo:all_reduce", size=3, waits=True):
+    """One call; it never ends if it waits."""
+    entry = {"pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": number, "profiling_name": op,
+             "time_created_ns": __import__("time").time_ns(), "input_sizes": [[size]], "input_dtypes": ["Float"],
+             "state": "scheduled" if waits else "completed", "is_p2p": False}
+    _distributed_c10d.entries.append(entry)
+    if waits:
+        os.read(ends[0], 1)
+'''
+
+# What its answer is, by the variable FAKE_RECORDER: "none": there is no server, as in an older torch.
+SERVER = '''import json, os, socket, sys, threading, time
+entries = []
+mode = os.environ.get("FAKE_RECORDER", "")
+
+
+def answer():
+    if mode == "garbage":
+        return b"{" * 1000
+    if mode == "endless":
+        return None
+    last = max([entry["collective_seq_id"] for entry in entries], default=0)
+    return json.dumps({"entries": entries, "pg_status": {"0": {"last_enqueued_collective": str(last)}}}).encode()
+
+
+def send(connection):
+    is_other = b"nccl" in connection.recv(4096)
+    body = b"{}" if is_other != (mode == "nccl") else answer()
+    if mode == "silent":
+        return True
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n" + (body or b""))
+    try:
+        while body is None:
+            connection.sendall(b"[" * 65536)
+    except OSError:
+        pass
+    return False
+
+
+def serve(listener):
+    kept = []
+    while True:
+        connection = listener.accept()[0]
+        if send(connection):
+            kept.append(connection)
+        else:
+            connection.close()
+
+
+class Server:
+    def __init__(self, path):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen(5)
+        print("listening", file=sys.stderr)  # as torch does; nobody is to see it
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+
+    def shutdown(self):
+        print("shutting down", file=sys.stderr)
+
+
+if mode != "none":
+    _WorkerServer = Server
+'''
+
+
+def install(folder):
+    """Returns what PYTHONPATH has to be."""
+    for name, text in (("torch/__init__.py", ""), ("torch/_C/__init__.py", ""), ("torch/distributed/__init__.py", ""),
+                       ("torch/_C/_distributed_c10d.py", SERVER), ("torch/distributed/distributed_c10d.py", C10D)):
+        path = pathlib.Path(folder, "site-packages", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(pathlib.Path(folder, "site-packages"))  # a library, as torch is

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What torch's fr_trace_json answers. */
+#include "agent/recorder/json_recorder.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+
+#define ENTRY(number, more)                                                            \
+    "{\"pg_id\":0,\"process_group\":[\"0\",\"default_pg\"],\"is_p2p\":false,"          \
+    "\"collective_seq_id\":" #number ",\"p2p_seq_id\":0,"                              \
+    "\"profiling_name\":\"gloo:all_reduce\",\"time_created_ns\":1700000000000000000,"  \
+    "\"input_sizes\":[[3,4],[2]],\"input_dtypes\":[\"Float\",\"Long\"]," more "}"
+
+#define STATUS                                                                         \
+    "\"pg_status\":{\"0\":{\"last_enqueued_collective\":\"8\","                        \
+    "\"last_started_collective\":\"-1\",\"last_completed_collective\":\"7\"}}"
+
+static int read_text(struct recorder_view *view, const char *text)
+{
+    return json_recorder_read(view, "", text, strlen(text));
+}
+
+static void the_oldest_call_that_is_not_complete_is_waited_in(void **state)
+{
+    struct recorder_view view;
+
+    (void)state;
+    assert_int_equal(
+        read_text(&view,
+                  "{\"entries\":[" ENTRY(6, "\"state\":\"completed\"") "," ENTRY(
+                      7, "\"state"
+                         "\":"
+                         "\"schedu"
+                         "led\","
+                         "\"retire"
+                         "d\":"
+                         "true") "," ENTRY(8, "\"state\":\"scheduled\",\"retired\":"
+                                              "false") "," ENTRY(9, "\"state\":"
+                                                                    "\"scheduled"
+                                                                    "\"") "]"
+                                                                          "," STATUS
+                                                                          "}"),
+        0);
+    assert_int_equal(view.oldest.number, 8);
+    assert_int_equal(view.newest.number, 9);
+    assert_string_equal(view.oldest.op, "gloo:all_reduce");
+    assert_string_equal(view.oldest.group, "0");
+    assert_string_equal(view.oldest.title, "default_pg");
+    assert_string_equal(view.oldest.sizes, "Float[3,4] Long[2]");
+    assert_true(view.oldest.entered_ns / 1000000 == 1700000000000);
+    assert_int_equal(recorder_view_find(&view, "0"), 8);
+    assert_int_equal(recorder_view_find(&view, "1"), -1);
+    assert_int_equal(view.recent_count, 4);
+    assert_int_equal(recorder_view_recent(&view, "0", 6)->number, 6);
+    assert_null(recorder_view_recent(&view, "0", 5));
+    assert_null(recorder_view_recent(&view, "1", 6));
+}
+
+static void the_first_group_is_known_without_a_call(void **state)
+{
+    struct recorder_view view;
+
+    (void)state;
+    assert_int_equal(read_text(&view, "{" STATUS "}"), 0);
+    assert_int_equal(recorder_view_find(&view, "0"), 8);
+    assert_string_equal(view.oldest.op, "");
+}
+
+static void a_group_has_the_name_that_its_calls_tell(void **state)
+{
+    struct recorder_view view;
+
+    (void)state;
+    assert_int_equal(
+        read_text(&view,
+                  "{\"entries\":[{\"pg_id\":3,\"process_group\":[\"17\",\"mesh\"]}],"
+                  "\"pg_status\":{\"3\":{\"last_enqueued_collective\":5},"
+                  "\"4\":{\"last_enqueued_collective\":6}}}"),
+        0);
+    assert_int_equal(view.group_count, 1);
+    assert_int_equal(recorder_view_find(&view, "17"), 5);
+}
+
+static void two_recorders_are_one_view(void **state)
+{
+    struct recorder_view view, other;
+    static const char text[] = "{\"entries\":[" ENTRY(
+        5, "\"state\":\"started\"") "]," STATUS "}";
+
+    (void)state;
+    assert_int_equal(read_text(&view, "{" STATUS "}"), 0);
+    assert_int_equal(json_recorder_read(&other, "nccl:", text, sizeof text - 1), 0);
+    recorder_view_add(&view, &other);
+    assert_string_equal(view.oldest.group, "nccl:0");
+    assert_int_equal(view.oldest.number, 5);
+    assert_int_equal(recorder_view_find(&view, "nccl:0"), 8);
+    assert_int_equal(recorder_view_find(&view, "0"), 8);
+    assert_int_equal(view.group_count, 2);
+    assert_int_equal(recorder_view_recent(&view, "nccl:0", 5)->number, 5);
+}
+
+static void what_is_no_answer_is_refused(void **state)
+{
+    struct recorder_view view;
+
+    (void)state;
+    assert_int_equal(read_text(&view, ""), -EBADMSG);
+    assert_int_equal(read_text(&view, "[1]"), -EBADMSG);
+    assert_int_equal(read_text(&view, "{\"entries\":[}"), -EBADMSG);
+    assert_int_equal(read_text(&view, "{\"entries\":{},\"pg_status\":[3]}"), 0);
+    assert_int_equal(view.group_count, 0);
+    assert_int_equal(read_text(&view, "{\"entries\":[1,\"x\",[],{}]}"), 0);
+    assert_string_equal(view.oldest.op, "");
+}
+
+static void texts_are_made_plain_and_cut(void **state)
+{
+    struct recorder_view view;
+
+    (void)state;
+    assert_int_equal(
+        read_text(&view, "{\"entries\":[{\"profiling_name\":\"a\\u001b[31m\\nb\","
+                         "\"process_group\":[\"01234567890123456789012345678901234567"
+                         "89012345678901234567890\",7],"
+                         "\"input_sizes\":[[1e300],[3]]}]}"),
+        0);
+    assert_string_equal(view.oldest.op, "a?[31m?b");
+    assert_int_equal(strlen(view.oldest.group), RECORDER_NAME_MAX - 1);
+    assert_string_equal(view.oldest.title, "");
+    assert_string_equal(view.oldest.sizes, ""); /* no room for the first */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_oldest_call_that_is_not_complete_is_waited_in),
+        cmocka_unit_test(the_first_group_is_known_without_a_call),
+        cmocka_unit_test(a_group_has_the_name_that_its_calls_tell),
+        cmocka_unit_test(two_recorders_are_one_view),
+        cmocka_unit_test(what_is_no_answer_is_refused),
+        cmocka_unit_test(texts_are_made_plain_and_cut),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
