@@ -28,7 +28,7 @@ DOORS = """
 uv\\.h                  ^(agent|rendezvous)/
 curl/                  ^launcher/etcd/http[._]|^worker_sdk/cnn/
 mbedtls/               ^launcher/etcd/http_linked\\.
-cjson/|cJSON\\.h        ^agent/error_file/json|^launcher/(report|etcd)/json|^rendezvous/server/status\\.|^worker_sdk/ckpt/
+cjson/|cJSON\\.h        ^agent/(error_file|recorder)/json|^launcher/(report|etcd)/json|^rendezvous/server/status\\.|^worker_sdk/ckpt/
 zlib\\.h                ^worker_sdk/data/
 sodium\\.h              ^worker_sdk/wire/(auth|digest|seal|text_code)\\.
 munge\\.h               ^worker_sdk/wire/munge\\.
