@@ -71,6 +71,7 @@ static void close_all(struct agent *agent)
     loop_timer_close(agent->delay_timer);
     worker_socket_close(agent->worker_socket);
     loop_timer_close(agent->step_timer);
+    loop_timer_close(agent->metrics_timer);
     worker_group_destroy(agent->group);
     signals_close(agent->signals);
     agent_flush_dedup(agent, true);

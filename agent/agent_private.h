@@ -20,7 +20,7 @@
  *     agent_watch.c       workers whose timer ran out, or that the kernel holds
  *     agent_own.c         workers that start ranks of their own
  *     agent_signal.c      signals to the whole run; the time that is left to save
- *     agent_steps.c       the steps that workers tell
+ *     agent_steps.c       the steps and numbers that workers tell
  *     agent_bill.c        what a start has cost
  *     agent_delay.c       the pause after a failure
  *     agent_dedup.c      lines that several workers write alike
@@ -40,6 +40,7 @@
 #include "agent/loop/signals.h"
 #include "agent/output/console_dedup.h"
 #include "agent/output/console.h"
+#include "agent/postmortem/oom_counter.h"
 #include "agent/recorder/recorder_folder.h"
 #include "agent/signal_once.h"
 #include "agent/watch/dstate_watch.h"
@@ -103,7 +104,10 @@ struct agent {
     struct worker_socket *worker_socket;
     struct loop_timer *step_timer; /* a worker has told a step lately */
     bool is_refreshing;
-    struct ctl_socket *ctl_socket; /* NULL: ctrunctl cannot reach this run */
+    struct loop_timer *metrics_timer; /* while sends_metrics */
+    bool sends_metrics;               /* a worker of this round has told some */
+    struct ct_metrics metrics;        /* the last ones that were sent */
+    struct ctl_socket *ctl_socket;    /* NULL: ctrunctl cannot reach this run */
     struct loop_timer *drain_timer;
     pid_t drained_by; /* != 0: its ctrunctl has asked us to save and end */
     struct signals *signals;

@@ -43,6 +43,7 @@ static void join_again(struct agent *agent, const struct ct_resumed *resumed)
 
 void agent_say_again(struct agent *agent, const struct ct_resumed *resumed)
 {
+    worker_group_renew_metrics(agent->group); /* the next look sends them */
     switch (agent->state) {
     case AGENT_JOINING: join_again(agent, resumed); break;
     case AGENT_STOPPING: say_again(agent); break;

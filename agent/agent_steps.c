@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that workers tell on their socket. */
+/* The steps that workers tell on their socket, and the numbers that the rendezvous shows. */
 #include <errno.h>
 
 #include "agent/agent_private.h"
@@ -19,6 +19,10 @@ static void on_progress(void *context, int rank, uint64_t generation,
     struct agent *agent = context;
 
     worker_group_set_progress(agent->group, rank, generation, progress);
+    if (progress->metric_count > 0 && !agent->sends_metrics) {
+        agent->sends_metrics = true;
+        loop_timer_set(agent->metrics_timer, AGENT_STEP_LOOK_MS);
+    }
     link_set_progress(agent->link, agent->start.generation,
                       worker_group_min_step(agent->group));
     if (!agent->is_refreshing)
@@ -38,6 +42,25 @@ static void on_step_timer(void *context)
     agent_refresh_steps(context);
 }
 
+/* A worker that tells no steps is asked by nobody else. What the link does not take now goes later. */
+static void on_metrics_timer(void *context)
+{
+    struct agent *agent = context;
+    const struct ct_message message = {CT_MESSAGE_METRICS, .metrics = &agent->metrics};
+
+    agent->sends_metrics = agent->state == AGENT_RUNNING ||
+                           agent->state == AGENT_STOPPING ||
+                           agent->state == AGENT_SUCCEEDED;
+    if (!agent->sends_metrics)
+        return;
+    agent_refresh_steps(agent);
+    for (int i = 0; i < AGENT_METRICS_MESSAGES && link_is_up(agent->link) &&
+                    worker_group_take_metrics(agent->group, &agent->metrics);
+         i++)
+        link_send(agent->link, &message);
+    loop_timer_set(agent->metrics_timer, AGENT_METRICS_MS);
+}
+
 int agent_open_worker_socket(struct agent *agent, struct ctrun_error *err)
 {
     const struct worker_socket_options options = {
@@ -49,7 +72,8 @@ int agent_open_worker_socket(struct agent *agent, struct ctrun_error *err)
     };
 
     agent->step_timer = loop_timer_open(agent->loop, on_step_timer, agent);
-    if (!agent->step_timer)
+    agent->metrics_timer = loop_timer_open(agent->loop, on_metrics_timer, agent);
+    if (!agent->step_timer || !agent->metrics_timer)
         return ct_fail(err, -ENOMEM, "worker socket: out of memory");
 
     return worker_socket_open(&agent->worker_socket, &options, err);

@@ -5,6 +5,7 @@
 
 #include "agent/guard/guard.h"
 #include "agent/worker/worker.h"
+#include "agent/worker/worker_metrics.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
@@ -49,6 +50,15 @@ static int add_memory(struct ct_buf *out, const struct memory_curve *curve)
     return rc < 0 ? rc : ct_buf_printf(out, "]");
 }
 
+static int add_metrics(struct ct_buf *out, const struct worker *worker)
+{
+    char text[WORKER_METRICS_TEXT_MAX];
+
+    return worker_metrics_format(text, worker->metrics) > 0
+               ? ct_buf_printf(out, ",\"metrics\":%s", text)
+               : 0;
+}
+
 /* Where a node has several. */
 static int add_role(struct ct_buf *out, const struct worker *worker,
                     const struct report *report)
@@ -81,6 +91,8 @@ static int add_worker(struct ct_buf *out, const struct worker *worker,
         ct_cause_name(worker->failure.cause), worker->failure.code);
     if (rc == 0)
         rc = add_memory(out, &worker->memory);
+    if (rc == 0)
+        rc = add_metrics(out, worker);
     if (rc == 0)
         rc = add_role(out, worker, report);
     if (rc == 0 && worker->plan.may_restart)

@@ -146,22 +146,47 @@ static void forget_crashes(struct worker_socket *worker_socket)
         forget_crash(ct_list_entry(it, struct crash, node));
 }
 
+/* In two steps: what is counted by the first one is there for the second. Returns how many; a name that
+ * is none is left out. */
+static int read_metrics(int page, uint64_t count,
+                        struct ct_metric metrics[CT_METRICS_MAX])
+{
+    struct ct_progress_metric raw[CT_METRICS_MAX];
+    const ssize_t length = count <= CT_METRICS_MAX
+                               ? pread(page, raw, count * sizeof *raw,
+                                       offsetof(struct ct_progress, metrics))
+                               : 0;
+    int found = 0;
+
+    for (size_t i = 0; (ssize_t)((i + 1) * sizeof *raw) <= length; i++) {
+        if (!ct_metric_is_name(raw[i].name, sizeof raw[i].name))
+            continue;
+        metrics[found].value = ct_metric_from_bits(raw[i].bits);
+        (void)ct_copy(metrics[found++].name, CT_METRIC_NAME_MAX, raw[i].name);
+    }
+    return found;
+}
+
 /* pread(): whoever has the memory may make it shorter under a mapping. */
 static void tell_progress(const struct connection *connection)
 {
     const struct worker_socket_options *options = &connection->worker_socket->options;
     const uint64_t now_ms = ct_now_ms();
+    struct ct_metric metrics[CT_METRICS_MAX];
     struct ct_progress page;
     struct worker_socket_progress progress;
 
     if (connection->progress < 0 || !options->on_progress ||
-        pread(connection->progress, &page, sizeof page, 0) != sizeof page ||
+        pread(connection->progress, &page, offsetof(struct ct_progress, metrics), 0) !=
+            offsetof(struct ct_progress, metrics) ||
         page.magic != CT_PROGRESS_MAGIC || page.step > INT64_MAX)
         return;
     progress = (struct worker_socket_progress){
-        .step = (int64_t)page.step,
+        .step = page.step_ms > 0 ? (int64_t)page.step : -1,
         .step_ms = page.step_ms < now_ms ? page.step_ms : now_ms,
         .waits = page.waits > 0,
+        .metric_count = read_metrics(connection->progress, page.metric_count, metrics),
+        .metrics = metrics,
     };
     options->on_progress(options->context, connection->rank, connection->generation,
                          &progress);
@@ -270,6 +295,7 @@ static int take_message(struct connection *connection, const struct ct_message *
         close_fd(&connection->progress);
         connection->progress = connection->passed;
         connection->passed = -1;
+        tell_progress(connection);
         return 0;
     case CT_MESSAGE_WORKER_CRASH_RECORD:
         if (!connection->is_known || connection->passed < 0)
@@ -629,7 +655,7 @@ void worker_socket_tell_loss(struct worker_socket *worker_socket, const char *te
 
 /* A worker that has just been reaped may have told its crash a moment before: what waits on the
  * listener and in the sockets is read now, within limits, before its end is reported. */
-void worker_socket_catch_up(struct worker_socket *worker_socket)
+void worker_socket_catch_up(struct worker_socket *worker_socket, pid_t pid)
 {
     struct ct_list *it;
     struct ct_list *keep;
@@ -639,7 +665,8 @@ void worker_socket_catch_up(struct worker_socket *worker_socket)
     ct_list_for_each_safe(it, keep, &worker_socket->connections) {
         struct connection *connection = ct_list_entry(it, struct connection, node);
 
-        for (int i = 0; i < WORKER_SOCKET_CATCH_UP_MAX && read_connection(connection);
+        for (int i = 0; (pid == 0 || connection->pid == pid) &&
+                        i < WORKER_SOCKET_CATCH_UP_MAX && read_connection(connection);
              i++)
             ;
     }

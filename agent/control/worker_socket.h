@@ -16,9 +16,11 @@ enum {
 };
 
 struct worker_socket_progress {
-    int64_t step;     /* the last one told */
+    int64_t step;     /* the last one told; -1: none was */
     uint64_t step_ms; /* monotonic: when */
     bool waits;       /* it is in a collective, send or recv */
+    int metric_count; /* those told so far, names checked; borrowed */
+    const struct ct_metric *metrics;
 };
 
 struct worker_socket_options {
@@ -46,8 +48,8 @@ void worker_socket_tell_loss(struct worker_socket *worker_socket, const char *te
 /* on_progress for each worker that lets us read how far it is, or was when it ended: a worker tells
  * only some of its steps by a message. */
 void worker_socket_refresh(struct worker_socket *worker_socket);
-/* Takes what has come by now, also from those that are dead but not yet reaped. */
-void worker_socket_catch_up(struct worker_socket *worker_socket);
+/* Takes what has come by now from process `pid`, 0: from all; also when it is dead but not yet reaped. */
+void worker_socket_catch_up(struct worker_socket *worker_socket, pid_t pid);
 /* The record of a crash of `rank` in `generation`, that is of `pid` or else of the last below it
  * that crashed; the caller's to close. -1: none. */
 int worker_socket_take_crash(struct worker_socket *worker_socket, int rank,

@@ -70,7 +70,9 @@ enum {
     OWN_RANKS_PAUSE_PART = 5,  /* of that is between two looks: who waits uses no CPU */
     OWN_RANKS_TICK_PART = 200, /* of that in ticks of 10 ms are 5 % of a CPU: none */
     OWN_RANKS_LOOKS = 60,      /* in a round; some take minutes to begin */
-    AGENT_STEP_LOOK_MS = 300,  /* after a step was told: workers tell four a second */
+    AGENT_METRICS_MS = 2000,   /* between looks; who scrapes comes every 15 s */
+    AGENT_METRICS_MESSAGES = 4, /* at a time, of some 20 KiB at most */
+    AGENT_STEP_LOOK_MS = 300,   /* after a step was told: workers tell four a second */
     WORKER_FILE_CLOCK_MS =
         10, /* by so much a file's time may lag: the kernel's last tick */
     THROTTLE_TELL_MS = 5000, /* between lines about what a rank's limit has left out */

@@ -17,6 +17,7 @@
 #include "agent/loop/limits.h"
 #include "agent/postmortem/traceback.h"
 #include "agent/postmortem/unkillable.h"
+#include "agent/worker/worker_metrics.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
@@ -97,6 +98,7 @@ static void emit_started(const struct worker *worker, const struct worker_place 
 static void emit_ended(const struct worker *worker, const struct worker_place *place)
 {
     const struct ct_failure *failure = &worker->failure;
+    char metrics[WORKER_METRICS_TEXT_MAX];
     struct ct_event event;
 
     ct_event_begin(&event, "worker_ended");
@@ -108,6 +110,8 @@ static void emit_ended(const struct worker *worker, const struct worker_place *p
     ct_event_int(&event, "code", failure->code);
     ct_event_int(&event, "uptime_ms", (int64_t)failure->uptime_ms);
     ct_event_int(&event, "step", failure->step);
+    if (worker_metrics_format(metrics, worker->metrics) > 0)
+        ct_event_raw(&event, "metrics", metrics);
     emit_role(&event, worker, place);
     ct_event_end(&event);
     ct_info("worker ended rank=%d pid=%d cause=%s code=%d generation=%llu",
@@ -595,6 +599,7 @@ void worker_deinit(struct worker *worker)
     output_finish(worker->err);
     throttle_close(worker->throttle);
     free(worker->remains);
+    worker_metrics_destroy(worker->metrics);
     agent_worker_plan_deinit(&worker->plan);
     memset(worker, 0, sizeof *worker);
 }

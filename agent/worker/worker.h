@@ -47,11 +47,12 @@ struct worker {
     struct memory_curve memory;
     uint64_t
         hello_ms; /* when it said its first word on the agent's socket; 0: not yet */
-    int64_t first_step;     /* the first one told */
-    uint64_t first_step_ms; /* when; 0: none was */
-    int64_t step;           /* last one told; -1: none */
-    uint64_t stepped_ms;    /* when */
-    bool waits;             /* in a collective, send or recv of the SDK */
+    int64_t first_step;             /* the first one told */
+    uint64_t first_step_ms;         /* when; 0: none was */
+    int64_t step;                   /* last one told; -1: none */
+    uint64_t stepped_ms;            /* when */
+    bool waits;                     /* in a collective, send or recv of the SDK */
+    struct worker_metrics *metrics; /* owned; NULL: it has told none */
     struct agent_worker_plan plan;
     struct throttle *throttle; /* NULL: no limit */
     struct output *out;        /* NULL before the start */

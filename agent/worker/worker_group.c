@@ -10,6 +10,7 @@
 #include "agent/control/worker_socket.h"
 #include "agent/process/signal_effect.h"
 #include "agent/worker/worker_group_private.h"
+#include "agent/worker/worker_metrics.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
@@ -84,6 +85,7 @@ static void clear(struct worker_group *group)
     if (group->restart_timer) /* not while a half-made one is destroyed */
         loop_timer_stop(group->restart_timer);
     group->is_waiting = false;
+    group->has_metrics = false;
     memset(&group->policy, 0, sizeof group->policy);
     memset(&group->leftovers, 0, sizeof group->leftovers);
 }
@@ -243,13 +245,38 @@ void worker_group_set_progress(struct worker_group *group, int rank,
 
     if (!worker)
         return;
-    if (worker->first_step_ms == 0) {
-        worker->first_step = progress->step;
-        worker->first_step_ms = progress->step_ms;
+    if (worker->state == WORKER_NEW)
+        return; /* somebody else says that */
+    if (progress->step >= 0) {
+        if (worker->first_step_ms == 0) {
+            worker->first_step = progress->step;
+            worker->first_step_ms = progress->step_ms;
+        }
+        worker->step = progress->step;
+        worker->stepped_ms = progress->step_ms;
     }
-    worker->step = progress->step;
-    worker->stepped_ms = progress->step_ms;
     worker->waits = progress->waits;
+    group->has_metrics |= worker_metrics_set(&worker->metrics, progress->metrics,
+                                             progress->metric_count);
+}
+
+bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *out)
+{
+    out->generation = group->start.generation;
+    out->count = 0;
+    if (!group->has_metrics)
+        return false;
+    for (int i = 0; i < group->count; i++)
+        worker_metrics_take(group->workers[i].metrics, group->workers[i].rank, out);
+    group->has_metrics = out->count == CT_METRICS_TOLD_MAX;
+    return out->count > 0;
+}
+
+void worker_group_renew_metrics(struct worker_group *group)
+{
+    for (int i = 0; i < group->count; i++)
+        worker_metrics_renew(group->workers[i].metrics);
+    group->has_metrics = true;
 }
 
 int64_t worker_group_min_step(const struct worker_group *group)

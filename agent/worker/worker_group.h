@@ -110,6 +110,10 @@ void worker_group_set_progress(struct worker_group *group, int rank,
                                const struct worker_socket_progress *progress);
 /* Worker `rank` of `generation` has said its first word. */
 void worker_group_set_hello(struct worker_group *group, int rank, uint64_t generation);
+/* What workers told of themselves since the last call, as much as one message holds; false: nothing. */
+bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *out);
+/* Everything that they told in this round is new again. */
+void worker_group_renew_metrics(struct worker_group *group);
 /* The smallest step of all workers; -1 when one has told none. */
 int64_t worker_group_min_step(const struct worker_group *group);
 /* The workers of the current or last round, by local rank; borrowed until the next start. */

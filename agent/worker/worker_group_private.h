@@ -37,6 +37,7 @@ struct worker_group {
     char oom_proof[320]; /* of this round; empty: none */
     struct leftovers leftovers;
     struct shm_watch shm; /* what they hold in /dev/shm */
+    bool has_metrics;     /* there may be new ones */
     struct {
         bool is_set; /* who catches the signal is to be freed, a moment after it */
         struct worker_group_loss of;

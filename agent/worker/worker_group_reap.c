@@ -62,16 +62,17 @@ static bool is_bad(int status)
     return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
-/* wait4(), but who failed is heard before: its last step and what it told of a crash may be on its way
- * to us, and who it is can be seen as long as it is not reaped. */
+/* wait4(), but what it told of itself is heard before: that may be on its way to us, and who it is can be
+ * seen as long as it is not reaped. When one failed, so are all others. */
 static pid_t reap_one(struct worker_group *group, int *status, struct rusage *usage)
 {
     siginfo_t info = {0};
 
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
         return 0;
-    if (info.si_code != CLD_EXITED || info.si_status != 0)
-        worker_socket_catch_up(group->options.worker_socket);
+    worker_socket_catch_up(
+        group->options.worker_socket,
+        info.si_code == CLD_EXITED && info.si_status == 0 ? info.si_pid : 0);
     return wait4(info.si_pid, status, WNOHANG, usage);
 }
 

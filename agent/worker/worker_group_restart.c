@@ -66,7 +66,7 @@ bool worker_group_continue_restarts(struct worker_group *group)
             continue;
         if (is_reaped(group, worker)) {
             /* What it has told is not the next one's, and what it died of no one else's. */
-            worker_socket_catch_up(group->options.worker_socket);
+            worker_socket_catch_up(group->options.worker_socket, 0);
             group->oom_proof[0] = '\0';
             is_over = worker_restart(worker, &group->place) < 0;
         } else {

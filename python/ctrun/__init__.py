@@ -6,14 +6,15 @@
     for step in range(start, end):
         ...
         ctrun.step(step)                 # how far this rank is, for `ctrunctl status`
+        ctrun.metric("loss", loss)       # what it measures, for Prometheus
         if ctrun.should_stop():          # the same answer at the same step on all ranks
             save()
             break
 
 ctrun.run() tells who we are, ctrun.store() opens the store that all ranks see. ctrun.lightning and
-ctrun.transformers have callbacks. A process that nobody launched is a run of one rank: step() does
-nothing, should_stop() is False. Under torchrun the facts and the store work, and should_stop() is
-False.
+ctrun.transformers have callbacks. A process that nobody launched is a run of one rank: step() and
+metric() do nothing, should_stop() is False. Under torchrun the facts and the store work, and
+should_stop() is False.
 
 Any thread may call anything; calls on one object wait for each other. After fork() a child has a
 session of its own: let only the process that ctrun started call should_stop()."""
@@ -21,11 +22,11 @@ import ctypes
 import os
 import threading
 from types import TracebackType
-from typing import NamedTuple, Optional, Sequence, Type, Union
+from typing import NamedTuple, Optional, Sequence, SupportsFloat, Type, Union
 
 from ._library import Error, call, library, take_bytes
 
-__all__ = ["Error", "Run", "Store", "library_version", "run", "should_stop", "step", "store"]
+__all__ = ["Error", "Run", "Store", "library_version", "metric", "run", "should_stop", "step", "store"]
 __version__ = "0.1.0"
 
 
@@ -83,6 +84,15 @@ def step(number: int) -> None:
         raise ValueError(f"step {number} is not from 0 to 2^64 - 1")
     with _lock:
         library().ctrun_step(_open(), number)
+
+
+def metric(name: str, value: SupportsFloat) -> None:
+    """Keeps the last value of a gauge of this rank where the agent reads it: the /metrics of the
+    rendezvous shows it, `ctrunctl status --json` and, once this process has ended, its event
+    worker_ended. Names are as Prometheus has them, 63 characters at most, 32 a process; those that
+    begin with "ctrun" or "__" are others'. Raises Error for any other. Never blocks."""
+    with _lock:
+        call("ctrun_metric", _open(), _encode(name), float(value))
 
 
 def should_stop() -> bool:

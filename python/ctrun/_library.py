@@ -42,6 +42,7 @@ _FUNCTIONS: List[Any] = [
     ("ctrun_restart_count", _int, [_p]),
     ("ctrun_generation", _u64, [_p]),
     ("ctrun_step", None, [_p, _u64]),
+    ("ctrun_metric", _int, [_p, _key, ctypes.c_double, _err]),
     ("ctrun_should_stop", ctypes.c_bool, [_p]),
     ("ctrun_store_open", _int, [ctypes.POINTER(_p), _p, _err]),
     ("ctrun_store_close", None, [_p]),

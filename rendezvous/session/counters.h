@@ -11,7 +11,8 @@ struct counters {
     uint64_t rounds_started;
     uint64_t restarts; /* that cost budget */
     uint64_t failures[CT_CAUSE_LAST + 1];
-    uint64_t lag_ms; /* how late the last timer of a round was */
+    uint64_t metrics_refused; /* values of ranks that found no room */
+    uint64_t lag_ms;          /* how late the last timer of a round was */
     uint64_t lag_max_ms;
 };
 

@@ -468,6 +468,19 @@ static void on_ha_report(struct peer *peer, const struct ct_message *message)
     ha_relay_on_report(&peer->dispatch->ha, peer, message->ha_report);
 }
 
+/* Of the world that there is, and of ranks of its own. */
+static void on_metrics(struct peer *peer, const struct ct_message *message)
+{
+    struct run *run = peer->run;
+    const struct member *member = member_find(&run->round->members, peer->id);
+
+    if (member && message->metrics->generation == run->round->generation &&
+        member->start.generation == run->round->generation)
+        run->all->counters.metrics_refused += rank_metrics_take(
+            &run->metrics, message->metrics, member->start.rank_base,
+            member->join.slots);
+}
+
 static void on_heartbeat(struct peer *peer, const struct ct_message *message)
 {
     gate_acknowledge(peer->gate, &peer->outbox, message->heartbeat);
@@ -528,6 +541,7 @@ static const struct {
     {STAGE_MEMBER, CT_MESSAGE_OFFER, on_untimely},
     {STAGE_MEMBER, CT_MESSAGE_HELLO, on_untimely},
     {STAGE_MEMBER, CT_MESSAGE_HEARTBEAT, on_heartbeat},
+    {STAGE_MEMBER, CT_MESSAGE_METRICS, on_metrics},
     {STAGE_MEMBER, CT_MESSAGE_PEER, on_peer},
     {STAGE_MEMBER, CT_MESSAGE_SIGNAL, on_signal},
     {STAGE_MEMBER, CT_MESSAGE_FAILURE, on_failure},

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session/metrics.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/session/dispatch.h"
 #include "rendezvous/session/run.h"
 #include "rendezvous/store/store.h"
+#include "worker_sdk/base/alloc.h"
 
 /* ---- Text -------------------------------------------------------------------------------- */
 
@@ -129,6 +132,84 @@ static void add_connections(struct page *page, const struct conn_pool *pool)
            pool->bytes_out);
 }
 
+/* ---- What ranks told ---------------------------------------------------------------------- */
+
+struct told {
+    const struct ct_metric *metric;
+    const struct run *run;
+    int32_t rank;
+};
+
+/* All samples of a name belong together. */
+static int compare(const void *a, const void *b)
+{
+    const struct told *left = a, *right = b;
+    const int names = strcmp(left->metric->name, right->metric->name);
+    const int runs = names ? names : strcmp(left->run->id, right->run->id);
+
+    return runs ? runs : (left->rank > right->rank) - (left->rank < right->rank);
+}
+
+/* Those of the world that there is: until the next one starts they are the last. */
+static size_t list_told(struct told *list, const struct runs *runs)
+{
+    struct ct_list *it;
+    size_t count = 0;
+
+    ct_list_for_each(it, &runs->list) {
+        const struct run *run = ct_list_entry(it, struct run, node);
+        const struct rank_metrics *metrics = &run->metrics;
+
+        if (metrics->generation != run->round->generation)
+            continue;
+        for (size_t i = 0; i < metrics->rank_count; i++)
+            for (int j = 0; j < metrics->ranks[i].count; j++)
+                list[count++] = (struct told){.metric = &metrics->ranks[i].list[j],
+                                              .run = run,
+                                              .rank = metrics->ranks[i].rank};
+    }
+    return count;
+}
+
+static void escape(char dst[2 * CT_RUN_ID_MAX], const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            *dst++ = '\\';
+        *dst++ = *text;
+    }
+    *dst = '\0';
+}
+
+static void add_told(struct page *page, const struct told *told, bool is_first)
+{
+    char value[CT_METRIC_VALUE_MAX], run[2 * CT_RUN_ID_MAX];
+    const char *name = told->metric->name;
+
+    if (is_first)
+        head(page, name, "gauge", "Told by the ranks of the run.");
+    ct_metric_format(value, told->metric->value);
+    escape(run, told->run->id);
+    if (page->rc == 0)
+        page->rc = ct_buf_printf(page->out, "%s{run=\"%s\",rank=\"%d\"} %s\n", name,
+                                 run, (int)told->rank, value);
+}
+
+static void add_ranks(struct page *page, const struct runs *runs)
+{
+    struct told *list = ct_zalloc_array(runs->metric_count + 1, sizeof *list);
+    const size_t count = list ? list_told(list, runs) : 0;
+
+    if (!list)
+        page->rc = -ENOMEM;
+    if (count > 0)
+        qsort(list, count, sizeof *list, compare);
+    for (size_t i = 0; i < count; i++)
+        add_told(page, &list[i],
+                 i == 0 || strcmp(list[i - 1].metric->name, list[i].metric->name) != 0);
+    free(list);
+}
+
 int metrics_format(struct ct_buf *out, const struct dispatch *dispatch)
 {
     const struct counters *counters = &dispatch->runs.counters;
@@ -144,5 +225,11 @@ int metrics_format(struct ct_buf *out, const struct dispatch *dispatch)
             counters->lag_ms);
     seconds(&page, "ctrund_loop_lag_max_seconds",
             "How late a timer of a round was at most.", counters->lag_max_ms);
+    single(&page, "ctrund_rank_metrics", "gauge", "Values that ranks told, kept here.",
+           dispatch->runs.metric_count);
+    single(&page, "ctrund_rank_metrics_refused_total", "counter",
+           "Values of ranks that were left out, for lack of room.",
+           counters->metrics_refused);
+    add_ranks(&page, &dispatch->runs);
     return page.rc;
 }

@@ -13,6 +13,7 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/round/round.h"
 #include "rendezvous/session/counters.h"
+#include "rendezvous/session/rank_metrics.h"
 #include "rendezvous/session/run_memory.h"
 #include "worker_sdk/base/addr.h"
 #include "worker_sdk/base/seldom.h"
@@ -40,6 +41,7 @@ struct runs {
         changes; /* lines about agents and runs, and about rounds */
     struct ct_often events;
     struct counters counters;
+    size_t metric_count; /* values of ranks, of all runs */
     struct run_memory memory;
     uint64_t last_id; /* of a member */
     uint64_t
@@ -63,6 +65,7 @@ struct run {
     bool has_looked_again;   /* the timer came late, and what waited was read first */
     uv_timer_t timer;
     struct journal_mark mark; /* what the journal has of it */
+    struct rank_metrics metrics;
 };
 
 /* `runs` is zeroed but for the settings above `list`. */

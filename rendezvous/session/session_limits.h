@@ -16,6 +16,8 @@ enum {
     /* Runs whose nodes are gone, which wait until no worker of theirs can be alive. */
     RUNS_DESERTED_MAX = RUNS_MAX / 4,
     RUNS_DESERTED_PER_ADDRESS_MAX = 64,
+    /* Values of all ranks: a page of them has 10 MiB at most, with the longest names. */
+    RANK_METRICS_MAX = 16384,
     /* How long one MUNGE credential is given to agents; it is good for five minutes. */
     ADMISSION_CREDENTIAL_MS = 60000,
 };

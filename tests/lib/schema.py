@@ -13,9 +13,10 @@ except ImportError:
 
 FOLDER = ctrun.ROOT / "packaging" / "schema"
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool,
-         "null": type(None)}
+         "number": (int, float), "null": type(None)}
 KNOWN = {"$schema", "title", "description", "definitions", "$ref", "type", "const", "enum", "pattern",
-         "minimum", "maximum", "maxItems", "properties", "required", "items", "oneOf"}
+         "minimum", "maximum", "maxItems", "properties", "additionalProperties", "required",
+         "items", "oneOf"}
 
 
 def load(name):
@@ -52,6 +53,8 @@ def complaints(value, schema, root=None, where="$"):
         for name, inner in schema.get("properties", {}).items():
             if name in value:
                 found += complaints(value[name], inner, root, f"{where}.{name}")
+        for name in set(value) - set(schema.get("properties", {})):
+            found += complaints(value[name], schema.get("additionalProperties", {}), root, f"{where}.{name}")
     if isinstance(value, list):
         if len(value) > schema.get("maxItems", len(value)):
             found.append(f"{where}: {len(value)} items")

@@ -25,7 +25,8 @@
  *   env NAME           writes NAME=value and a newline to stdout; `fds` the open descriptors
  *   ask                reads a line from stdin and writes it to stdout
  *   meet               waits for ever, as in a collective that the others do not enter
- *   step N, stopped    tells the agent the step; waits until the agent asks to stop */
+ *   step N, stopped    tells the agent the step; waits until the agent asks to stop
+ *   metric NAME VALUE  tells the agent a number */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -331,6 +332,14 @@ static struct ct_agent_socket *agent(struct victim *victim)
     return &victim->agent;
 }
 
+static void tell_metric(struct victim *victim)
+{
+    const char *name = word(victim);
+
+    if (ct_agent_socket_metric(agent(victim), name, strtod(word(victim), NULL)) < 0)
+        die_of(name);
+}
+
 static void await_stop(struct victim *victim)
 {
     while (!ct_agent_socket_should_stop(agent(victim)))
@@ -438,6 +447,8 @@ static void act(struct victim *victim, const char *verb)
         answer();
     else if (strcmp(verb, "step") == 0)
         ct_agent_socket_step(agent(victim), (uint64_t)number(victim));
+    else if (strcmp(verb, "metric") == 0)
+        tell_metric(victim);
     else if (strcmp(verb, "stopped") == 0)
         await_stop(victim);
     else

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How workers start and end, and what is told of it."""
+import math
 import os
 import resource
 import signal
@@ -165,6 +166,66 @@ def test_steps_reach_the_heartbeat_as_their_minimum(node):
         lambda: f"step 40 in {server.received('HEARTBEAT')}")
     run.signal(signal.SIGKILL)
     node.box.wait_gone()
+
+
+def values(server):
+    """(rank, name) -> the last value told."""
+    return {(one["rank"], one["name"]): one["value"] for message in server.received("METRICS")
+            for one in message["list"]}
+
+
+def test_metrics_reach_the_server_without_any_step_and_again_after_a_break(node):
+    server = node.serve(heartbeat_ms=50, lost_after_ms=5000)
+    run = node.start("@0", "metric", "loss", "0.5", "metric", "rate", "inf", "@1", "metric", "loss", "nan",
+                     "@all", "hang", server=server)
+    seen = rendezvous.ctrun.wait_until(lambda: values(server) if len(values(server)) == 3 else None,
+                                       lambda: server.received("METRICS"))
+    assert seen[0, "loss"] == 0.5 and seen[0, "rate"] == math.inf and math.isnan(seen[1, "loss"])
+    assert {message["generation"] for message in server.received("METRICS")} == {1}
+    assert all(beat["step"] == -1 for beat in server.received("HEARTBEAT"))
+    run.signal(signal.SIGKILL)
+    node.box.wait_gone()
+
+
+def test_the_last_metrics_of_a_killed_worker_are_in_its_event_and_at_the_server(node):
+    server = node.serve(workers=1)
+    run = node.start("metric", "loss", "0.5", "metric", "loss", "0.125", "metric", "rate", "nan",
+                     "die", "KILL", server=server, workers=1)
+    run.wait()
+    [ended] = node.box.events("worker_ended")
+    assert ended["metrics"] == {"loss": 0.125, "rate": "NaN"} and ended["code"] == signal.SIGKILL
+
+
+HOSTILE_PAGE = r"""
+import array, os, socket, struct, sys
+def page(count, names):
+    data = struct.pack("<IiQQQ", 0x43545250, 0, 0, 0, count)
+    data += b"".join(name.ljust(64, b"x")[:64] + struct.pack("<d", i) for i, name in enumerate(names))
+    fd = os.memfd_create("page")
+    os.write(fd, data)
+    return fd
+def frame(kind, body):
+    return bytes([0xC7, 0x52, 3, kind]) + struct.pack("<I", len(body)) + body
+def tell(fd):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(os.environ["CTRUN_AGENT_SOCKET"])
+    s.sendall(frame(32, struct.pack("<iQ", 0, int(os.environ["CTRUN_GENERATION"]))))
+    s.sendmsg([frame(37, struct.pack("<I", 2336))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+    return s
+good = b"good\0"
+kept = [tell(page(1 << 60, [good])), tell(page(33, [good] * 33)), tell(page(3, [b"no end" * 12, b"a b\0", b"\0"])),
+        tell(page(2, [good])), tell(os.open("/dev/null", os.O_RDONLY)), tell(os.open("/", os.O_RDONLY)),
+        tell(page(2, [good, b"ctrun_mine\0"]))]
+"""
+
+
+def test_a_page_of_lies_tells_only_what_is_valid(node):
+    server = node.serve(workers=1)
+    run = node.start(program=[sys.executable, "-c", HOSTILE_PAGE], workers=1, server=server)
+    run.wait()
+    assert run.code == 0, run
+    [ended] = node.box.events("worker_ended")
+    assert ended["metrics"] == {"good": 0}, ended
 
 
 def test_a_step_of_another_generation_counts_for_nothing(node):

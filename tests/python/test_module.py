@@ -4,13 +4,17 @@
 What a script prints as `said ...` is what the tests look at. CTRUN_TEST_PYTHON names another
 interpreter than Debian's."""
 import glob
+import json
 import os
 import re
+import signal
 import sys
+import urllib.request
 
 import ctrun
 import pytest
 import readme
+import schema
 
 PACKAGE = ctrun.ROOT / "python"
 PYTHON = os.environ.get("CTRUN_TEST_PYTHON", ctrun.DEBIAN_PYTHON)
@@ -173,6 +177,66 @@ def test_all_ranks_stop_after_the_same_step_and_the_step_is_shown(box):
     run.wait()
     steps = said(run)
     assert len(steps) == 2 and len(set(steps)) == 1, run
+
+
+def test_a_metric_that_nobody_asks_for_is_checked_all_the_same(box):
+    run = alone(box, r"""
+from fractions import Fraction
+def refuses(name, value=1.0):
+    try:
+        ctrun.metric(name, value)
+    except (ctrun.Error, ValueError, TypeError) as error:
+        print("said", type(error).__name__, getattr(error, "code", 0), error)
+ctrun.metric("loss", Fraction(1, 4))
+ctrun.metric("loss", float("nan"))
+refuses("the loss")
+refuses("ctrun_loss")
+refuses("a\0b")
+refuses("loss", "low")
+for i in range(1, 32):
+    ctrun.metric(f"m{i}", i)
+refuses("more")
+ctrun.metric("m31", 1)
+""")
+    lines = said(run)
+    assert run.code == 0 and len(lines) == 5, run
+    assert lines[0].startswith("Error -22 metric 'ctrun_loss': not 1 to 63 letters"), run
+    assert lines[1].startswith("Error -22 metric 'the loss': "), run
+    assert lines[2].startswith("Error -28 metric 'more': this process has told 32 other names"), run
+    assert [line.split()[0] for line in lines[3:]] == ["ValueError", "ValueError"], run
+
+
+MEASURED = """
+import pathlib, signal
+r = ctrun.run()
+ctrun.metric("loss", 0.5 + r.rank)
+ctrun.metric("rate", float("nan"))
+pathlib.Path(f"told.{r.rank}").touch()
+signal.pause()
+"""
+
+
+def test_metrics_are_at_the_rendezvous_in_the_status_and_in_the_event_of_a_killed_worker(box):
+    port = ctrun.free_port()
+    script = box.write("script.py", f"import ctrun\n{MEASURED}")
+    run = box.start_ctrun("--nnodes=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
+                          "--rdzv-id=job 7", "--nproc-per-node=2", script, env=OURS)
+    ctrun.wait_until(lambda: all(box.path(f"told.{r}").exists() for r in range(2)), lambda: run)
+
+    def shown():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+            return re.findall(r'^(?:loss|rate)\{.*', reply.read().decode(), re.M)
+    ctrun.wait_until(lambda: shown() == ['loss{run="job 7",rank="0"} 0.5', 'loss{run="job 7",rank="1"} 1.5',
+                                         'rate{run="job 7",rank="0"} NaN', 'rate{run="job 7",rank="1"} NaN'],
+                     lambda: f"{shown()} {run}")
+    status = json.loads(box.run(ctrun.program("ctrunctl"), "status", "--json").out)["runs"][0]
+    assert [worker["metrics"] for worker in status["workers"]] == [
+        {"loss": 0.5, "rate": "NaN"}, {"loss": 1.5, "rate": "NaN"}], status
+    os.kill(status["workers"][1]["pid"], signal.SIGKILL)
+    assert run.wait() == 128 + signal.SIGKILL, run
+    ended = box.events("worker_ended", rank=1)[0]
+    assert ended["metrics"] == {"loss": 1.5, "rate": "NaN"} and ended["code"] == signal.SIGKILL
+    schema.check(ended, "events")
 
 
 FAKES = {

@@ -16,7 +16,7 @@ CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
  SUCCEEDED, VERDICT, LEAVE, RETIRED_19, STOPPING, RESUME, RESUMED, TICKET) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
-PEER, MEMBERS, OFFER, SEALED, SIGNAL = 25, 28, 29, 30, 40
+PEER, MEMBERS, OFFER, SEALED, SIGNAL, METRICS = 25, 28, 29, 30, 40, 46
 FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and for people
 JOINING, RUNNING, STOPPING_NOW, STOPPED_ALREADY, SUCCEEDED_ALREADY = 1, 2, 3, 4, 5  # what RESUME says
 FACT_JOINED, FACT_MISSING = 19, 20
@@ -194,6 +194,11 @@ class Agent:
     def heartbeat(self, generation=0, sequence=1, step=-1, quiet_ms=0):
         tail = struct.pack("<Q", quiet_ms) if quiet_ms else b""
         self.send(HEARTBEAT, struct.pack("<QQq", generation, sequence, step) + tail)
+
+    def metrics(self, generation, *values):
+        """values: (rank, name, number)"""
+        self.send(METRICS, struct.pack("<QB", generation, len(values)) + b"".join(
+            struct.pack("<i", rank) + text(name) + struct.pack("<d", value) for rank, name, value in values))
 
     def read(self, seconds=10):
         """The next (kind, message), or None at the end of the stream."""

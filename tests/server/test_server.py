@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rendezvous server over real sockets: rounds, refusals, hostile peers, HTTP, TCPStore."""
 import json
+import math
 import os
 import pathlib
 import re
@@ -403,7 +404,7 @@ def metrics(daemon):
             assert name not in types and name.endswith("_total") == (kind == "counter"), line
             types[name] = kind
         else:
-            sample = re.fullmatch(r'(([a-z_]+)(?:\{[a-z]+="[^"\\]+"\})?) ([0-9.]+)', line)
+            sample = re.fullmatch(r'(([a-z_]+)(?:\{[a-z]+="[^"\\]+"(?:,rank="\d+")?\})?) ([-+0-9.eNaInf]+)', line)
             assert sample and sample[2] in types and sample[1] not in found, line
             found[sample[1]] = float(sample[3])
     if shutil.which("promtool"):
@@ -432,6 +433,36 @@ def test_metrics_count_what_happened(daemon):
                      "the loss is counted")
     now = metrics(daemon)
     assert now['ctrund_failures_total{cause="exit"}'] == 1 and now["ctrund_restarts_total"] == 1
+
+
+def test_metrics_show_what_ranks_told_until_the_next_world(daemon):
+    agents, starts = daemon.world(2, restarts=1)
+    assert [start["rank_base"] for start in starts] == [0, 1]
+    agents[1].metrics(1, (1, "loss", 0.25), (1, "rate", float("nan")))
+    agents[0].metrics(1, (0, "loss", 0.5), (1, "loss", 9), (-1, "loss", 9), (0, "ctrund_runs", 9),
+                      (0, 'a{b="c"} 1\nd', 9), (0, "x" * 63, float("-inf")))
+    agents[0].metrics(0, (0, "old", 1))
+    agents[0].metrics(2, (0, "unborn", 1))
+    now = ctrun.wait_until(lambda: (lambda found: found if len(found) > 4 else None)(
+        {name: value for name, value in metrics(daemon).items() if "rank=" in name or "rank_" in name}),
+        lambda: metrics(daemon))
+    assert math.isnan(now.pop('rate{run="job",rank="1"}'))
+    assert now == {'loss{run="job",rank="0"}': 0.5, 'loss{run="job",rank="1"}': 0.25,
+                   "x" * 63 + '{run="job",rank="0"}': -math.inf, "ctrund_rank_metrics": 4,
+                   "ctrund_rank_metrics_refused_total": 4}
+    lines = [line for line in get(daemon, "/metrics").splitlines() if "loss" in line]
+    assert [line.split()[0] for line in lines] == ["#", "#", 'loss{run="job",rank="0"}', 'loss{run="job",rank="1"}']
+    agents[0].fail(1, code=3)
+    answer_undecided(agents, 1)
+    for agent in agents:
+        agent.expect(wire.STOP)
+        agent.stopped(1)
+    assert 'loss{run="job",rank="0"}' in metrics(daemon)  # the last ones told
+    for agent in agents:
+        agent.join()
+    for agent in agents:
+        agent.expect(wire.START)
+    assert not any("loss" in name for name in metrics(daemon))
 
 
 def test_a_request_that_does_not_end_is_refused(daemon):

@@ -196,16 +196,22 @@ static void send_step(struct ct_agent_socket *agent)
     flush(agent);
 }
 
-static void tell_step(struct ct_agent_socket *agent, uint64_t now_ms)
+/* What the agent has not got yet, at most four times a second. */
+static void hand_over(struct ct_agent_socket *agent, uint64_t now_ms)
 {
     greet(agent);
     agent->next_send_ms = now_ms + CT_AGENT_STEP_EVERY_MS;
-    if (!agent->has_progress && ct_progress_open() >= 0) {
-        ct_progress_step(agent->step, now_ms); /* before the agent may look */
+    if (!agent->has_progress)
         send_progress(agent);
-    }
     if (agent->crash_record >= 0)
         send_crash_record(agent);
+}
+
+static void tell_step(struct ct_agent_socket *agent, uint64_t now_ms)
+{
+    if (!agent->has_progress && ct_progress_open() >= 0)
+        ct_progress_step(agent->step, now_ms); /* before the agent may look */
+    hand_over(agent, now_ms);
     send_step(agent);
 }
 
@@ -224,6 +230,25 @@ void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step)
             tell_step(agent, now);
     }
     pthread_mutex_unlock(&agent->lock);
+}
+
+int ct_agent_socket_metric(struct ct_agent_socket *agent, const char *name,
+                           double value)
+{
+    uint64_t now;
+    int rc;
+
+    pthread_mutex_lock(&agent->lock);
+    if (agent->has_progress || (agent->fd < 0 && !agent->name[0])) {
+        rc = ct_progress_metric(name, value);
+    } else {
+        (void)ct_progress_open(); /* before the value: it stays on that page */
+        rc = ct_progress_metric(name, value);
+        if ((now = ct_now_ms()) >= agent->next_send_ms)
+            hand_over(agent, now);
+    }
+    pthread_mutex_unlock(&agent->lock);
+    return rc;
 }
 
 void ct_agent_socket_deinit(struct ct_agent_socket *agent)

@@ -47,6 +47,9 @@ void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int r
                           uint64_t generation);
 void ct_agent_socket_deinit(struct ct_agent_socket *agent);
 void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step);
+/* See ct_progress_metric(); the agent reads it from the page. */
+int ct_agent_socket_metric(struct ct_agent_socket *agent, const char *name,
+                           double value);
 /* False when there is no agent, or no longer. */
 bool ct_agent_socket_is_there(struct ct_agent_socket *agent);
 /* Hands the crash record (crash.h) over, now or when there is a connection. fd stays the caller's

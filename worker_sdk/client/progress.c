@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -58,6 +59,51 @@ void ct_progress_step(uint64_t step, uint64_t now_ms)
 
     atomic_store_explicit(&to->step, step, memory_order_relaxed);
     atomic_store_explicit(&to->step_ms, now_ms, memory_order_release);
+}
+
+/* The one of this name among the first `count`; NULL: there is none. */
+static struct ct_progress_metric *find_metric(struct ct_progress *in, uint64_t count,
+                                              const char *name)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (strcmp(in->metrics[i].name, name) == 0)
+            return &in->metrics[i];
+    return NULL;
+}
+
+static int add_metric(struct ct_progress *to, const char *name, uint64_t bits)
+{
+    const uint64_t count = to->metric_count;
+    struct ct_progress_metric *metric = find_metric(to, count, name);
+
+    if (!metric && count == CT_METRICS_MAX)
+        return -ENOSPC;
+    if (!metric) {
+        metric = &to->metrics[count];
+        memcpy(metric->name, name, strlen(name)); /* behind it there are zeros */
+    }
+    metric->bits = bits;
+    if (metric == &to->metrics[count])
+        atomic_store_explicit(&to->metric_count, count + 1, memory_order_release);
+    return 0;
+}
+
+int ct_progress_metric(const char *name, double value)
+{
+    struct ct_progress *to = page;
+    struct ct_progress_metric *metric = find_metric(
+        to, atomic_load_explicit(&to->metric_count, memory_order_acquire), name);
+    int rc;
+
+    if (metric) {
+        atomic_store_explicit(&metric->bits, ct_metric_to_bits(value),
+                              memory_order_relaxed);
+        return 0;
+    }
+    pthread_mutex_lock(&mutex);
+    rc = add_metric(page, name, ct_metric_to_bits(value));
+    pthread_mutex_unlock(&mutex);
+    return rc;
 }
 
 void ct_progress_begin_wait(void)

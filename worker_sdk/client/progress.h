@@ -9,6 +9,9 @@
 /* Its descriptor, which stays ours; made by the first call. Or a negative errno. */
 int ct_progress_open(void);
 void ct_progress_step(uint64_t step, uint64_t now_ms);
+/* Keeps the last value of each name, which is a valid one (wire/metric.h). 0, or -ENOSPC: it is one name
+ * too many. */
+int ct_progress_metric(const char *name, double value);
 /* Around a call that waits for other ranks. */
 void ct_progress_begin_wait(void);
 void ct_progress_end_wait(void);

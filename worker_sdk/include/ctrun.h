@@ -182,6 +182,15 @@ CTRUN_API uint64_t ctrun_generation(const struct ctrun_session *session);
 /* Tells the agent that this rank finished `step`. At most a few messages a second leave the
  * process, whatever the call rate. Never blocks, never fails: without an agent it does nothing. */
 CTRUN_API void ctrun_step(struct ctrun_session *session, uint64_t step);
+/* Tells the agent a number of this rank, a gauge: the last value of each name is shown by the /metrics
+ * of the run's rendezvous, with the labels run and rank, by `ctrunctl status --json` and, when this
+ * process has ended however it did, in its worker_ended event. `name` is copied: letters, digits, '_'
+ * and ':', the first one no digit, 63 bytes at most; names that begin with "ctrun" or "__" are others'.
+ * 32 names a process. value may be NaN or infinite. Costs a write to memory that the agent reads every
+ * two seconds; without an agent nobody does. Never blocks. Any thread. 0, -EINVAL (the name),
+ * -ENOSPC (too many of them). */
+CTRUN_API int ctrun_metric(struct ctrun_session *session, const char *name,
+                           double value, struct ctrun_error *err);
 /* True once the run is to end (ctrunctl stop or drain, pre-emption, resize): save, then leave. All
  * ranks get true at the same call, counted from ctrun_open(), whichever of them was asked: call it
  * once a step on every rank, and none is left alone in a collective. A barrier after the save keeps

@@ -21,6 +21,7 @@
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/wire/contract.h"
+#include "worker_sdk/wire/metric.h"
 
 enum {
     SESSION_WORLD_MAX = 1 << 20
@@ -275,6 +276,22 @@ uint64_t ctrun_generation(const struct ctrun_session *session)
 void ctrun_step(struct ctrun_session *session, uint64_t step)
 {
     ct_agent_socket_step(&session->agent, step);
+}
+
+int ctrun_metric(struct ctrun_session *session, const char *name, double value,
+                 struct ctrun_error *err)
+{
+    if (!ct_metric_is_name(name, CT_METRIC_NAME_MAX))
+        return ct_fail(err, -EINVAL,
+                       "metric '%.64s': not 1 to %d letters, digits, '_' and ':', the "
+                       "first no digit; \"ctrun\" and \"__\" begin other names",
+                       name, CT_METRIC_NAME_MAX - 1);
+    if (ct_agent_socket_metric(&session->agent, name, value) < 0)
+        return ct_fail(err, -ENOSPC,
+                       "metric '%s': this process has told %d other names, and there "
+                       "is room for no more",
+                       name, CT_METRICS_MAX);
+    return 0;
 }
 
 /* ---- The store ---- */

@@ -236,6 +236,17 @@ static const struct field heartbeat_fields[] = {
     TAIL_U64(ct_heartbeat, quiet_ms, sizeof(struct ct_heartbeat), 1),
 };
 
+static const struct field metric_fields[] = {
+    I32(ct_metric_told, rank),
+    STR(ct_metric_told, name),
+    U64(ct_metric_told, bits),
+};
+
+static const struct field metrics_fields[] = {
+    U64(ct_metrics, generation),
+    LIST(ct_metrics, count, list, CT_METRICS_TOLD_MAX, metric_fields),
+};
+
 static const struct field stop_fields[] = {
     U64(ct_stop, generation),   U8(ct_stop, reason),
     U8(ct_stop, is_final),      U32(ct_stop, restart_count),
@@ -422,6 +433,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_HEARTBEAT] = LAYOUT("HEARTBEAT", ct_heartbeat, heartbeat_fields),
     [CT_MESSAGE_HEARTBEAT_ACK] = LAYOUT("HEARTBEAT_ACK", ct_heartbeat,
                                         heartbeat_fields),
+    [CT_MESSAGE_METRICS] = LAYOUT("METRICS", ct_metrics, metrics_fields),
     [CT_MESSAGE_FAILURE] = LAYOUT("FAILURE", ct_failure, failure_message_fields),
     [CT_MESSAGE_STOP] = LAYOUT("STOP", ct_stop, stop_fields),
     [CT_MESSAGE_STOPPED] = LAYOUT("STOPPED", ct_stopped, stopped_fields),

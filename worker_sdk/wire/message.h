@@ -12,6 +12,7 @@
  *     WAY    ───────────────────────────▶        I reach the sample of nodes in START; or not, and why
  *            ◀─────────────────────── WAY        all do: begin. Or STOP, and a START on another network
  *     HEARTBEAT ────────────────────────▶        each second; HEARTBEAT_ACK comes back
+ *     METRICS ──────────────────────────▶        what workers told of themselves, where it changed
  *     FAILURE ──────────────────────────▶        a worker failed on its own account
  *            ◀─────────────────────── STOP       to all: end your workers, here is why
  *     STOPPING ─────────────────────────▶        at once: I live, and have your STOP
@@ -69,6 +70,7 @@
 #include "worker_sdk/wire/facts.h"
 #include "worker_sdk/wire/frame.h"
 #include "worker_sdk/wire/layout.h"
+#include "worker_sdk/wire/metric.h"
 
 enum ct_message_kind {
     CT_MESSAGE_HELLO = 1,
@@ -104,6 +106,7 @@ enum ct_message_kind {
     CT_MESSAGE_RESTART =
         44, /* both ways: asked by one, who gets an answer; all get a STOP */
     CT_MESSAGE_WAY = 45, /* both ways: see "START" */
+    CT_MESSAGE_METRICS = 46,
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
@@ -143,6 +146,7 @@ enum {
     CT_NONCE_BYTES = 32,
     CT_PROOF_BYTES = 32,
     CT_HA_MEMBERS_MAX = 8,
+    CT_METRICS_TOLD_MAX = 255, /* in one message */
     CT_HA_SEED_BYTES = 32,
     CT_PAUSE_LEASES = 6, /* how long the paused are waited for, in lost_after_ms */
 };
@@ -367,6 +371,19 @@ struct ct_heartbeat { /* and its acknowledgement: the same fields come back */
     /* How long none of the node's workers has made progress, as far as can be seen from outside, 1 at
      * least; 0: nobody looks, left out on the wire. */
     uint64_t quiet_ms;
+};
+
+struct ct_metric_told {
+    int32_t rank; /* global */
+    char name[CT_METRIC_NAME_MAX];
+    uint64_t bits; /* of a double */
+};
+
+/* agent -> server: the last values, of some of its ranks; all of them again after a resume */
+struct ct_metrics {
+    uint64_t generation;
+    uint8_t count;
+    struct ct_metric_told list[CT_METRICS_TOLD_MAX];
 };
 
 enum ct_stop_reason {
@@ -633,6 +650,7 @@ struct ct_message {
         const struct ct_waiting *waiting;
         const struct ct_start *start;
         const struct ct_heartbeat *heartbeat;
+        const struct ct_metrics *metrics;
         const struct ct_failure *failure;
         const struct ct_stop *stop;
         const struct ct_stopped *stopped;

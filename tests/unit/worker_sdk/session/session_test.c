@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's place from its environment, its line to the agent, and its last words. */
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +78,8 @@ static void nothing_set_is_a_run_of_one(void **state)
     assert_int_equal(ctrun_local_world_size(session), 1);
     assert_int_equal(ctrun_generation(session), 0);
     ctrun_step(session, 1); /* no agent: nothing happens */
+    assert_int_equal(ctrun_metric(session, "loss", 1, NULL), 0);
+    assert_int_equal(ctrun_metric(session, "the loss", 1, NULL), -EINVAL);
     assert_false(ctrun_should_stop(session));
     ctrun_close(session);
     ctrun_close(NULL);
@@ -377,6 +381,56 @@ static void the_last_step_can_be_read_though_it_was_never_sent(void **state)
     ct_buf_deinit(&in);
 }
 
+static void what_a_rank_measures_can_be_read_and_names_are_checked(void **state)
+{
+    struct ctrun_session *session;
+    struct ct_progress page;
+    struct ctrun_error err;
+    struct ct_buf in;
+    char name[128];
+    int listener = listen_as_agent(name, sizeof name);
+    int passed = -1;
+    int fd;
+
+    (void)state;
+    ct_buf_init(&in, 4096);
+    set_good_environment();
+    setenv(CT_ENV_AGENT_SOCKET, name, 1);
+    setenv(CT_ENV_CRASH_REPORT, "0", 1);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_int_equal(ctrun_metric(session, "loss", 0.5, &err), 0);
+    while (passed < 0)
+        passed = receive_descriptor(fd, &in);
+    expect_message(fd, &in, CT_MESSAGE_WORKER_HELLO);
+    expect_message(fd, &in, CT_MESSAGE_WORKER_PROGRESS);
+    assert_int_equal(pread(passed, &page, sizeof page, 0), sizeof page);
+    assert_int_equal(page.metric_count, 1);
+    assert_string_equal(page.metrics[0].name, "loss");
+
+    assert_int_equal(ctrun_metric(session, "loss", NAN, &err), 0);
+    assert_int_equal(ctrun_metric(session, "9x", 1, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "'9x'"));
+    assert_int_equal(ctrun_metric(session, "ctrund_runs", 1, &err), -EINVAL);
+    assert_int_equal(ctrun_metric(session, "", 1, NULL), -EINVAL);
+    for (int i = 1; i < CT_METRICS_MAX; i++) {
+        (void)ct_format(name, sizeof name, "m%d", i);
+        assert_int_equal(ctrun_metric(session, name, i, &err), 0);
+    }
+    assert_int_equal(ctrun_metric(session, "more", 1, &err), -ENOSPC);
+    assert_non_null(strstr(err.text, "32"));
+    assert_int_equal(ctrun_metric(session, "m31", 7, &err), 0);
+    assert_int_equal(pread(passed, &page, sizeof page, 0), sizeof page);
+    assert_int_equal(page.metric_count, CT_METRICS_MAX);
+    assert_true(isnan(ct_metric_from_bits(page.metrics[0].bits)));
+    assert_true(ct_metric_from_bits(page.metrics[31].bits) == 7);
+    ctrun_close(session);
+    close(passed);
+    close(fd);
+    close(listener);
+    ct_buf_deinit(&in);
+}
+
 /* A daemon closes all that it has inherited, and opens something else there. */
 static void a_child_leaves_the_number_of_its_parent_s_record_alone(void **state)
 {
@@ -508,6 +562,7 @@ int main(void)
         cmocka_unit_test_setup(steps_go_up_and_the_wish_to_stop_comes_down, setup),
         cmocka_unit_test(the_loss_of_a_node_comes_down_and_stays),
         cmocka_unit_test(the_last_step_can_be_read_though_it_was_never_sent),
+        cmocka_unit_test(what_a_rank_measures_can_be_read_and_names_are_checked),
         cmocka_unit_test_setup(the_crash_record_is_handed_over_when_it_is_asked_for,
                                setup),
         cmocka_unit_test(a_child_leaves_the_number_of_its_parent_s_record_alone),

@@ -86,6 +86,18 @@ static const struct {
      "8813000000000000" NONCE_HEX "02000000"
      "8877665544332211"
      "0700000000000000"},
+    {{.kind = CT_MESSAGE_METRICS,
+      .metrics =
+          &(const struct ct_metrics){
+              .generation = 7,
+              .count = 1,
+              .list = {{.rank = 3, .name = "loss", .bits = 0x3fe0000000000000}}}},
+     "0700000000000000"
+     "01"
+     "03000000"
+     "04000000"
+     "6c6f7373"
+     "000000000000e03f"},
     {{.kind = CT_MESSAGE_CHALLENGE,
       .challenge = &(const struct ct_challenge){.nonce = NONCE}},
      NONCE_HEX},

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The numbers that one worker told of itself, and what of them the rendezvous has not got yet. They stay
+ * when the worker ends, until the next round. Pure. */
+#ifndef AGENT_WORKER_WORKER_METRICS_H
+#define AGENT_WORKER_WORKER_METRICS_H
+
+#include <stdbool.h>
+
+#include "worker_sdk/wire/message.h"
+
+enum {
+    /* As JSON: each with its quotation marks, colon and comma, in braces. */
+    WORKER_METRICS_TEXT_MAX =
+        CT_METRICS_MAX * (CT_METRIC_NAME_MAX + CT_METRIC_VALUE_MAX + 6) + 3
+};
+
+struct worker_metrics;
+
+/* Values by name, made when the first comes; a name beyond CT_METRICS_MAX or memory that is short changes
+ * nothing. True when something is new. */
+bool worker_metrics_set(struct worker_metrics **metrics, const struct ct_metric *list,
+                        int count);
+void worker_metrics_destroy(struct worker_metrics *metrics); /* NULL is fine */
+/* Moves what is new, of `rank`, behind what `out` has; what finds no room stays new. NULL: nothing. */
+void worker_metrics_take(struct worker_metrics *metrics, int rank,
+                         struct ct_metrics *out);
+/* All of them are new again. */
+void worker_metrics_renew(struct worker_metrics *metrics);
+/* {"loss":0.5,"rate":"NaN"}: what is no number of JSON is its name. Returns how many there are. */
+int worker_metrics_format(char text[WORKER_METRICS_TEXT_MAX],
+                          const struct worker_metrics *metrics);
+
+#endif

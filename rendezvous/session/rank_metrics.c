@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/session/rank_metrics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/session/session_limits.h"
+#include "worker_sdk/base/str.h"
+
+void rank_metrics_clear(struct rank_metrics *metrics)
+{
+    for (size_t i = 0; i < metrics->rank_count; i++)
+        free(metrics->ranks[i].list);
+    free(metrics->ranks);
+    *metrics->all -= metrics->count;
+    *metrics = (struct rank_metrics){.all = metrics->all};
+}
+
+/* Where it is, or where it belongs. */
+static size_t find_place(const struct rank_metrics *metrics, int32_t rank)
+{
+    size_t from = 0, to = metrics->rank_count;
+
+    while (from < to) {
+        const size_t middle = from + (to - from) / 2;
+
+        if (metrics->ranks[middle].rank < rank)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+/* NULL: it is not here, and there is no room or no memory for it. */
+static struct rank_metrics_entry *get_rank(struct rank_metrics *metrics, int32_t rank)
+{
+    const size_t at = find_place(metrics, rank);
+    struct rank_metrics_entry *ranks = metrics->ranks;
+
+    if (at < metrics->rank_count && ranks[at].rank == rank)
+        return &ranks[at];
+    if (*metrics->all >= RANK_METRICS_MAX)
+        return NULL;
+    if (metrics->rank_count == metrics->capacity) {
+        const size_t capacity = metrics->capacity ? 2 * metrics->capacity : 8;
+
+        if (!(ranks = realloc(ranks, capacity * sizeof *ranks)))
+            return NULL;
+        metrics->ranks = ranks;
+        metrics->capacity = capacity;
+    }
+    memmove(&ranks[at + 1], &ranks[at], (metrics->rank_count++ - at) * sizeof *ranks);
+    ranks[at] = (struct rank_metrics_entry){.rank = rank};
+    return &ranks[at];
+}
+
+static struct ct_metric *find_name(const struct rank_metrics_entry *entry,
+                                   const char *name)
+{
+    for (int i = 0; i < entry->count; i++)
+        if (strcmp(entry->list[i].name, name) == 0)
+            return &entry->list[i];
+    return NULL;
+}
+
+/* Its list has room for one more. False: no memory. */
+static bool make_room(struct rank_metrics_entry *entry)
+{
+    struct ct_metric *list;
+
+    if (entry->count & (entry->count - 1)) /* below a power of two */
+        return true;
+    list = realloc(entry->list,
+                   (size_t)(entry->count ? 2 * entry->count : 1) * sizeof *list);
+    if (!list)
+        return false;
+    entry->list = list;
+    return true;
+}
+
+/* False: there is no room for it. */
+static bool take_one(struct rank_metrics *metrics, const struct ct_metric_told *told)
+{
+    struct rank_metrics_entry *entry = get_rank(metrics, told->rank);
+    struct ct_metric *metric = entry ? find_name(entry, told->name) : NULL;
+
+    if (!entry || (!metric && (*metrics->all >= RANK_METRICS_MAX ||
+                               entry->count == CT_METRICS_MAX || !make_room(entry))))
+        return false;
+    if (!metric) {
+        metric = &entry->list[entry->count++];
+        (void)ct_copy(metric->name, sizeof metric->name, told->name);
+        metrics->count++;
+        ++*metrics->all;
+    }
+    metric->value = ct_metric_from_bits(told->bits);
+    return true;
+}
+
+size_t rank_metrics_take(struct rank_metrics *metrics, const struct ct_metrics *message,
+                         int64_t first, int64_t slots)
+{
+    size_t left_out = 0;
+
+    if (message->generation < metrics->generation)
+        return message->count;
+    if (message->generation > metrics->generation)
+        rank_metrics_clear(metrics);
+    metrics->generation = message->generation;
+    for (int i = 0; i < message->count; i++) {
+        const struct ct_metric_told *told = &message->list[i];
+
+        if (told->rank < first || told->rank >= first + slots ||
+            !ct_metric_is_name(told->name, sizeof told->name) ||
+            !take_one(metrics, told))
+            left_out++;
+    }
+    return left_out;
+}

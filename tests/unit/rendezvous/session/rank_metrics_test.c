@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/session/rank_metrics.h"
+#include "rendezvous/session/session_limits.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/str.h"
+
+static struct ct_metrics message;
+
+static void tell(int32_t rank, const char *name, double value)
+{
+    struct ct_metric_told *told = &message.list[message.count++];
+
+    told->rank = rank;
+    (void)ct_copy(told->name, sizeof told->name, name);
+    told->bits = ct_metric_to_bits(value);
+}
+
+static void begin(uint64_t generation)
+{
+    message.generation = generation;
+    message.count = 0;
+}
+
+static void the_last_value_of_a_rank_s_own_names_stays(void **state)
+{
+    size_t all = 0;
+    struct rank_metrics metrics = {.all = &all};
+
+    (void)state;
+    begin(4);
+    tell(9, "loss", 1);
+    tell(8, "loss", 2);
+    tell(9, "rate", 3);
+    tell(7, "loss", 4);  /* another node's */
+    tell(10, "loss", 5); /* another node's */
+    tell(-1, "loss", 5);
+    tell(9, "no name", 6);
+    assert_int_equal(rank_metrics_take(&metrics, &message, 8, 2), 4);
+    begin(4);
+    tell(9, "loss", 7);
+    assert_int_equal(rank_metrics_take(&metrics, &message, 8, 2), 0);
+    assert_int_equal(metrics.rank_count, 2);
+    assert_int_equal(metrics.ranks[0].rank, 8);
+    assert_int_equal(metrics.ranks[1].count, 2);
+    assert_true(metrics.ranks[1].list[0].value == 7);
+    assert_int_equal(all, 3);
+    rank_metrics_clear(&metrics);
+    assert_int_equal(all, 0);
+}
+
+static void a_later_world_replaces_them_and_an_earlier_one_is_not_heard(void **state)
+{
+    size_t all = 5; /* of another run */
+    struct rank_metrics metrics = {.all = &all};
+
+    (void)state;
+    begin(4);
+    tell(0, "a", 1);
+    tell(1, "a", 1);
+    assert_int_equal(rank_metrics_take(&metrics, &message, 0, 2), 0);
+    begin(5);
+    tell(0, "b", 1);
+    assert_int_equal(rank_metrics_take(&metrics, &message, 0, 1), 0);
+    assert_int_equal(metrics.count, 1);
+    assert_string_equal(metrics.ranks[0].list[0].name, "b");
+    begin(4);
+    tell(0, "c", 1);
+    assert_int_equal(rank_metrics_take(&metrics, &message, 0, 2), 1);
+    assert_int_equal(metrics.count, 1);
+    rank_metrics_clear(&metrics);
+    assert_int_equal(all, 5);
+}
+
+static void there_is_room_for_so_many_and_those_that_are_here_still_change(void **state)
+{
+    size_t all = 0;
+    struct rank_metrics metrics = {.all = &all};
+    char name[CT_METRIC_NAME_MAX];
+    size_t left_out = 0;
+
+    (void)state;
+    for (int i = 0; i < CT_METRICS_MAX; i++) { /* a rank's own share, and one more */
+        (void)ct_format(name, sizeof name, "m%d", i);
+        begin(1);
+        tell(0, name, 1);
+        assert_int_equal(rank_metrics_take(&metrics, &message, 0, 1), 0);
+    }
+    begin(1);
+    tell(0, "more", 1);
+    assert_int_equal(rank_metrics_take(&metrics, &message, 0, 1), 1);
+
+    for (int rank = 1; rank <= RANK_METRICS_MAX; rank++) {
+        begin(1);
+        tell(rank, "loss", rank);
+        left_out += rank_metrics_take(&metrics, &message, 0, INT32_MAX);
+    }
+    assert_int_equal(left_out, CT_METRICS_MAX);
+    assert_int_equal(all, RANK_METRICS_MAX);
+    assert_int_equal(metrics.rank_count, RANK_METRICS_MAX - CT_METRICS_MAX + 1);
+    begin(1);
+    tell(1, "loss", -1);
+    assert_int_equal(rank_metrics_take(&metrics, &message, 0, INT32_MAX), 0);
+    assert_true(metrics.ranks[1].list[0].value == -1);
+    begin(2);
+    tell(RANK_METRICS_MAX, "loss", 1);
+    assert_int_equal(rank_metrics_take(&metrics, &message, 0, INT32_MAX), 0);
+    assert_int_equal(all, 1);
+    rank_metrics_clear(&metrics);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_last_value_of_a_rank_s_own_names_stays),
+        cmocka_unit_test(a_later_world_replaces_them_and_an_earlier_one_is_not_heard),
+        cmocka_unit_test(
+            there_is_room_for_so_many_and_those_that_are_here_still_change),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers that a rank tells of itself, by name: gauges, as Prometheus has them. Pure. */
+#ifndef CT_WIRE_METRIC_H
+#define CT_WIRE_METRIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CT_METRICS_MAX = 32,      /* names of one rank */
+    CT_METRIC_NAME_MAX = 64,  /* with its NUL */
+    CT_METRIC_VALUE_MAX = 32, /* of its text, with the NUL */
+};
+
+struct ct_metric {
+    char name[CT_METRIC_NAME_MAX];
+    double value; /* NaN and infinities, too */
+};
+
+/* True when name[size] is a text that Prometheus takes as the name of a metric and that nobody else
+ * uses: "ctrun..." is ours, "__..." its own. */
+bool ct_metric_is_name(const char *name, size_t size);
+/* As Prometheus writes it, in the fewest digits that say it exactly: "0.1", "NaN", "+Inf". */
+void ct_metric_format(char text[CT_METRIC_VALUE_MAX], double value);
+/* The bytes of a double, for memory and wires that hold whole numbers. */
+uint64_t ct_metric_to_bits(double value);
+double ct_metric_from_bits(uint64_t bits);
+
+#endif
