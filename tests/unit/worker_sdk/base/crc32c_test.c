@@ -35,11 +35,26 @@ static void the_instruction_and_the_table_agree_wherever_it_is_cut(void **state)
         }
 }
 
+static void long_ones_agree_too(void **state)
+{
+    static const size_t lengths[] = {24575, 24576, 24577, 49152, 49161, 100003};
+    static uint8_t bytes[100003];
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * i >> 3 ^ i >> 7);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (uint32_t from = 0; from < 3; from++)
+            assert_int_equal(ct_crc32c(from * 0x12345679, bytes, lengths[i]),
+                             ct_crc32c_plain(from * 0x12345679, bytes, lengths[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_those_of_the_standard),
         cmocka_unit_test(the_instruction_and_the_table_agree_wherever_it_is_cut),
+        cmocka_unit_test(long_ones_agree_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
