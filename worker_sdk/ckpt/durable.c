@@ -5,11 +5,25 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/crc32c.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
+
+enum {
+    COPY_PIECE_BYTES = 1024 * 1024
+};
+
+struct parts {
+    const struct iovec *list;
+    size_t count;
+};
+
+/* Writes what `source` is into fd. 0 or -errno. */
+typedef int fill_fn(int fd, const void *source);
 
 static int write_whole(int fd, const void *data, size_t length)
 {
@@ -57,7 +71,58 @@ static int give_name(int fd, const char *path)
     return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
 
-static int write_file(const char *path, const struct iovec *parts, size_t count)
+static int fill_parts(int fd, const void *source)
+{
+    const struct parts *parts = source;
+    int rc = 0;
+
+    for (size_t i = 0; i < parts->count && rc == 0; i++)
+        rc = write_whole(fd, parts->list[i].iov_base, parts->list[i].iov_len);
+    return rc;
+}
+
+static bool may_go_on(const struct ct_durable_source *source)
+{
+    return !source->may_go_on || source->may_go_on(source->context);
+}
+
+/* One piece at `at`, through `room`. The bytes, or -errno. */
+static ssize_t copy_piece(int fd, const struct ct_durable_source *source, uint64_t at,
+                          void *room)
+{
+    const uint64_t left = source->length - at;
+    const ssize_t n = pread(source->fd, room,
+                            left < COPY_PIECE_BYTES ? (size_t)left : COPY_PIECE_BYTES,
+                            (off_t)at);
+    int rc;
+
+    if (n <= 0)
+        return n < 0 ? -errno : -EBADMSG;
+    rc = write_whole(fd, room, (size_t)n);
+    return rc < 0 ? rc : n;
+}
+
+/* What is summed up is what is written. */
+static int fill_copy(int fd, const void *from)
+{
+    const struct ct_durable_source *source = from;
+    void *room = malloc(COPY_PIECE_BYTES);
+    uint32_t crc = 0;
+    ssize_t n = room ? 0 : -ENOMEM;
+
+    for (uint64_t at = 0; at < source->length && n >= 0; at += (uint64_t)n) {
+        if (!may_go_on(source))
+            n = -ECANCELED;
+        else if ((n = copy_piece(fd, source, at, room)) > 0)
+            crc = ct_crc32c(crc, room, (size_t)n);
+        if (n < 0)
+            break;
+    }
+    free(room);
+    return n < 0 ? (int)n : crc == source->crc ? 0 : -EBADMSG;
+}
+
+static int write_file(const char *path, fill_fn *fill, const void *source)
 {
     int fd = open_nameless(path);
     bool is_nameless = fd >= 0;
@@ -67,8 +132,7 @@ static int write_file(const char *path, const struct iovec *parts, size_t count)
         fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
         return -errno;
-    for (size_t i = 0; i < count && rc == 0; i++)
-        rc = write_whole(fd, parts[i].iov_base, parts[i].iov_len);
+    rc = fill(fd, source);
     if (rc == 0 && fsync(fd) < 0)
         rc = -errno;
     if (rc == 0 && is_nameless)
@@ -91,15 +155,18 @@ int ct_durable_sync_directory(const char *directory)
     return rc;
 }
 
-int ct_durable_write(const char *path, const struct iovec *parts, size_t count,
-                     struct ctrun_error *err)
+static int replace(const char *path, fill_fn *fill, const void *source,
+                   const struct ct_durable_source *asks, struct ctrun_error *err)
 {
     char temporary[PATH_MAX], directory[PATH_MAX];
     int rc;
 
     if (ct_format(temporary, sizeof temporary, "%s.tmp-%d", path, (int)getpid()) < 0)
         return ct_fail(err, -ENAMETOOLONG, "the name is too long");
-    if ((rc = write_file(temporary, parts, count)) < 0) {
+    rc = write_file(temporary, fill, source);
+    if (rc == 0 && asks && !may_go_on(asks))
+        rc = -ECANCELED;
+    if (rc < 0) {
         (void)unlink(temporary); /* may not exist; what failed is told */
         return ct_fail(err, rc, "write %s: %s", temporary, strerror(-rc));
     }
@@ -112,4 +179,18 @@ int ct_durable_write(const char *path, const struct iovec *parts, size_t count,
     if ((rc = ct_durable_sync_directory(directory)) < 0)
         return ct_fail(err, rc, "sync its directory: %s", strerror(-rc));
     return 0;
+}
+
+int ct_durable_write(const char *path, const struct iovec *parts, size_t count,
+                     struct ctrun_error *err)
+{
+    const struct parts all = {parts, count};
+
+    return replace(path, fill_parts, &all, NULL, err);
+}
+
+int ct_durable_copy(const char *path, const struct ct_durable_source *source,
+                    struct ctrun_error *err)
+{
+    return replace(path, fill_copy, source, source, err);
 }

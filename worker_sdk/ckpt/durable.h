@@ -8,6 +8,8 @@
 #ifndef CT_CKPT_DURABLE_H
 #define CT_CKPT_DURABLE_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/uio.h>
 
 #include "worker_sdk/include/ctrun.h"
@@ -15,6 +17,19 @@
 /* Replaces the file at path by these parts, one behind the other. 0 or a negative errno. */
 int ct_durable_write(const char *path, const struct iovec *parts, size_t count,
                      struct ctrun_error *err);
+/* Bytes that somebody else may still change: what differs from their sum is never named. */
+struct ct_durable_source {
+    int fd; /* read from its beginning by pread() */
+    uint64_t length;
+    uint32_t crc; /* CRC-32C */
+    /* Asked about every MiB and right before the file is named: false ends it, with -ECANCELED. NULL: it
+     * may. */
+    bool (*may_go_on)(void *context);
+    void *context;
+};
+/* The same with one part. -EBADMSG: the source is shorter, or its sum is another. */
+int ct_durable_copy(const char *path, const struct ct_durable_source *source,
+                    struct ctrun_error *err);
 /* What was named in the directory stays named. 0 or -errno. */
 int ct_durable_sync_directory(const char *directory);
 
