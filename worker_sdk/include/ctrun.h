@@ -881,6 +881,37 @@ struct ctrun_batch {
         sizeof(struct ctrun_batch), NULL, NULL, 0                                      \
     }
 /* The epoch's next batch, in the sampler's order however many threads there are. It is the caller's, to
+/* How a global batch is dealt to the ranks of any world, in micro-batches that fit into memory:
+ *
+ *     ctrun_batch_plan(&plan, 256, 32, rank, size, &err);
+ *     for (i = 0; i < plan.micros; i++) {
+ *         ctrun_batch_micro(&plan, i, &start, &count);
+ *         ctrun_ddp_no_sync(ddp, i + 1 < plan.micros);
+ *         ... samples start to start + count - 1 of the 256: forward, backward ...
+ *     }
+ *
+ * Each sample's gradient is divided by the global batch, and DDP adds up (divide_by_caller), so that each sample
+ * counts alike however many ranks there are: loss and gradients are those of one rank, but for rounding. */
+struct ctrun_batch_plan {
+    size_t size;   /* CTRUN_BATCH_PLAN_INIT */
+    size_t start;  /* this rank's first sample, counted within the global batch */
+    size_t count;  /* its samples: as many as any other rank's, or one less */
+    size_t micros; /* micro-batches; the same on every rank */
+};
+#define CTRUN_BATCH_PLAN_INIT                                                          \
+    {                                                                                  \
+        sizeof(struct ctrun_batch_plan), 0, 0, 0                                       \
+    }
+/* micro_max: samples that fit into memory at once. Pure. -EINVAL for 0 of anything, 2^31 samples
+ * or more, or a rank that is none. */
+CTRUN_API int ctrun_batch_plan(struct ctrun_batch_plan *out, size_t global_batch,
+                               size_t micro_max, int rank, int world_size,
+                               struct ctrun_error *err);
+/* The i-th micro-batch, i < micros: *start within the global batch; *count micro_max at most, and 0 where a
+ * rank has fewer samples than micro-batches. Pure. */
+CTRUN_API int ctrun_batch_micro(const struct ctrun_batch_plan *plan, size_t i,
+                                size_t *start, size_t *count, struct ctrun_error *err);
+
  * change, too, until the next call. Returns 1; 0 behind the epoch's end; what fetch returned for this batch, the
  * next call goes on behind it; or CTRUN_E_TIMEOUT. Blocks while the batch is not made. */
 CTRUN_API int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A global batch in any world: each sample once, in micro-batches that fit, as many on each rank. */
+#include <errno.h>
+#include <string.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/include/ctrun.h"
+
+enum {
+    BATCH_MAX = 70
+};
+
+static void check(size_t batch, size_t at_once, int world)
+{
+    unsigned char seen[BATCH_MAX] = {0};
+    size_t micros = 0;
+
+    for (int rank = 0; rank < world; rank++) {
+        struct ctrun_batch_plan plan = CTRUN_BATCH_PLAN_INIT;
+
+        assert_int_equal(ctrun_batch_plan(&plan, batch, at_once, rank, world, NULL), 0);
+        assert_true(rank == 0 || plan.micros == micros);
+        assert_true(plan.count == batch / (size_t)world ||
+                    plan.count == batch / (size_t)world + 1);
+        micros = plan.micros;
+        for (size_t i = 0; i < micros; i++) {
+            size_t start, count;
+
+            assert_int_equal(ctrun_batch_micro(&plan, i, &start, &count, NULL), 0);
+            assert_true(count <= at_once && start >= plan.start &&
+                        start + count <= plan.start + plan.count);
+            for (size_t k = start; k < start + count; k++)
+                seen[k]++;
+        }
+    }
+    for (size_t k = 0; k < batch; k++)
+        assert_int_equal(seen[k], 1);
+    /* No more of them than the largest share needs. */
+    assert_true((micros - 1) * at_once * (size_t)world < batch);
+}
+
+static void each_sample_is_in_one_micro_batch_of_one_rank(void **state)
+{
+    (void)state;
+    for (size_t batch = 1; batch <= BATCH_MAX; batch++)
+        for (size_t at_once = 1; at_once <= BATCH_MAX; at_once += 3)
+            for (int world = 1; world <= 9; world++)
+                check(batch, at_once, world);
+}
+
+static void what_is_no_batch_or_rank_is_refused(void **state)
+{
+    static const struct {
+        size_t batch, at_once;
+        int rank, world;
+    } cases[] = {{0, 1, 0, 1}, {1, 0, 0, 1},  {1, 1, 0, 0},
+                 {1, 1, 1, 1}, {1, 1, -1, 1}, {(size_t)INT32_MAX + 1, 1, 0, 1}};
+    struct ctrun_batch_plan plan = CTRUN_BATCH_PLAN_INIT;
+    struct ctrun_error err;
+    size_t start, count;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(ctrun_batch_plan(&plan, cases[i].batch, cases[i].at_once,
+                                          cases[i].rank, cases[i].world, &err),
+                         -EINVAL);
+    assert_int_equal(ctrun_batch_plan(&plan, 8, 4, 0, 1, &err), 0);
+    assert_int_equal(ctrun_batch_micro(&plan, 2, &start, &count, &err), -EINVAL);
+    assert_string_equal(err.text, "batch plan: micro-batch 2 of 2");
+    plan.size = 0;
+    assert_int_equal(ctrun_batch_plan(&plan, 8, 4, 0, 1, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "CTRUN_BATCH_PLAN_INIT"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_sample_is_in_one_micro_batch_of_one_rank),
+        cmocka_unit_test(what_is_no_batch_or_rank_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

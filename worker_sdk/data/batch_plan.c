@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A global batch in equal shares, and each share in micro-batches: by rounding down at the borders, so that no
+ * two differ by more than one sample. */
+#include <errno.h>
+
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+
+/* Where the i-th of `parts` equal parts of `count` begins. */
+static size_t border(size_t count, size_t i, size_t parts)
+{
+    return count / parts * i + count % parts * i / parts;
+}
+
+int ctrun_batch_plan(struct ctrun_batch_plan *out, size_t global_batch,
+                     size_t micro_max, int rank, int world_size,
+                     struct ctrun_error *err)
+{
+    struct ctrun_batch_plan plan = CTRUN_BATCH_PLAN_INIT;
+    size_t parts, largest;
+
+    if (global_batch == 0 || global_batch > INT32_MAX || micro_max == 0)
+        return ct_fail(err, -EINVAL, "batch plan: %zu samples, %zu at once",
+                       global_batch, micro_max);
+    if (world_size < 1 || rank < 0 || rank >= world_size)
+        return ct_fail(err, -EINVAL, "batch plan: rank %d of %d", rank, world_size);
+    parts = (size_t)world_size;
+    largest = global_batch / parts + (global_batch % parts != 0);
+    plan.start = border(global_batch, (size_t)rank, parts);
+    plan.count = border(global_batch, (size_t)rank + 1, parts) - plan.start;
+    plan.micros = largest / micro_max + (largest % micro_max != 0);
+    return ct_sized_write(out, &plan, sizeof plan, "CTRUN_BATCH_PLAN_INIT", err);
+}
+
+int ctrun_batch_micro(const struct ctrun_batch_plan *given, size_t i, size_t *start,
+                      size_t *count, struct ctrun_error *err)
+{
+    struct ctrun_batch_plan plan = CTRUN_BATCH_PLAN_INIT;
+    size_t first;
+    int rc = ct_sized_read(&plan, sizeof plan, given, "CTRUN_BATCH_PLAN_INIT", err);
+
+    if (rc < 0)
+        return (void)ct_wrap(err, "batch plan"), rc;
+    if (i >= plan.micros)
+        return ct_fail(err, -EINVAL, "batch plan: micro-batch %zu of %zu", i,
+                       plan.micros);
+    first = border(plan.count, i, plan.micros);
+    *start = plan.start + first;
+    *count = border(plan.count, i + 1, plan.micros) - first;
+    return 0;
+}
