@@ -36,6 +36,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         (rc = agent_open_worker_group(agent, err)) < 0 ||
         (rc = agent_open_file_timer(agent, err)) < 0 ||
         (rc = agent_open_dstate_watch(agent, err)) < 0 ||
+        (rc = agent_open_survival(agent, err)) < 0 ||
         (rc = agent_open_own(agent, err)) < 0 ||
         (rc = agent_open_bill(agent, err)) < 0 ||
         (rc = agent_open_delay(agent, err)) < 0 ||
@@ -72,6 +73,7 @@ static void close_all(struct agent *agent)
     worker_socket_close(agent->worker_socket);
     loop_timer_close(agent->step_timer);
     loop_timer_close(agent->metrics_timer);
+    loop_timer_close(agent->survival.timer);
     worker_group_destroy(agent->group);
     signals_close(agent->signals);
     agent_flush_dedup(agent, true);

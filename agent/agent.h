@@ -94,7 +94,10 @@ struct agent_options {
     uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */
     uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
     uint64_t survivor_grace_ms;  /* before that, where a rank is gone; 0: none */
-    uint64_t signal_grace_ms;    /* but after a signal to us; 0: the same */
+    /* --survive: when a worker fails the others may go on, where all have asked how within this time; 0:
+     * never. One node only. */
+    uint64_t survive_ms;
+    uint64_t signal_grace_ms; /* but after a signal to us; 0: the same */
     /* The allocation ends at end_s (seconds since 1970; 0: not known); so long before, the workers
      * get end_signal as if it had come from outside, and have what is left of the time then, but
      * at most end_grace_ms. stop_before_end_s 0: nothing is done. */
@@ -147,6 +150,9 @@ struct agent_options {
      * other's. May be NULL: none is. */
     bool (*restarts_alone)(void *context, const struct ct_start *start,
                            const struct ct_failure *failure);
+    /* With survive_ms: a worker has failed, and `left` may go on; so many go on, after_ms later. */
+    void (*on_rank_lost)(void *context, const struct ct_failure *failure, int left);
+    void (*on_shrunk)(void *context, int left, uint64_t after_ms);
     /* What a line of the file timer says; 0, or a negative errno. Needed with timer_file. */
     int (*parse_timer)(void *context, const char *line, size_t length,
                        struct agent_timer *out);

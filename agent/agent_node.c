@@ -175,6 +175,8 @@ static void stop_watching(struct agent *agent, enum agent_after after, const cha
     agent_cancel_ways(agent);
     dstate_watch_stop(agent->dstate_watch);
     stop_hang(agent);
+    if (agent->survival.timer)
+        loop_timer_stop(agent->survival.timer);
     agent_stop_own(agent);
 }
 

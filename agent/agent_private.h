@@ -17,6 +17,7 @@
  *     agent_failure.c     a failure is told
  *     agent_allocation.c  the end of the time that the batch system has given
  *     agent_leave.c       this node leaves the run
+ *     agent_survive.c     a worker that is lost while the others go on
  *     agent_watch.c       workers whose timer ran out, or that the kernel holds
  *     agent_own.c         workers that start ranks of their own
  *     agent_signal.c      signals to the whole run; the time that is left to save
@@ -122,6 +123,13 @@ struct agent {
     struct restart_delay delay;
     struct loop_timer *delay_timer;
     uint64_t round_ms; /* when its workers were started */
+    struct {
+        struct loop_timer
+            *timer;      /* runs while a loss is not decided; NULL: not wanted */
+        uint32_t losses; /* in this round, and decisions */
+        uint32_t epoch;
+        uint64_t since_ms; /* the first loss that was not decided */
+    } survival;
     struct reachability *reachability;
     struct reachability *peers[CT_START_PEERS_MAX]; /* to those of start.peers */
     int peers_missing;                              /* of them have not answered yet */
@@ -223,6 +231,16 @@ void agent_send_failure(struct agent *agent);
 void agent_tell_failure(struct agent *agent, const struct ct_failure *failure);
 /* The same for a worker that has failed first, and is slow to end; if there is one. */
 void agent_tell_raised(struct agent *agent);
+
+/* ---- agent_survive.c -------------------------------------------------------------------- */
+
+/* Of struct worker_group_options and worker_socket_options; context: struct agent. */
+bool agent_survives(void *context, const struct ct_failure *failure);
+void agent_on_fewer(void *context);
+bool agent_on_ask(void *context, int rank, uint64_t generation, pid_t pid);
+int agent_open_survival(struct agent *agent, struct ctrun_error *err);
+/* A round begins. */
+void agent_begin_survival(struct agent *agent);
 
 /* ---- agent_steps.c ---------------------------------------------------------------------- */
 

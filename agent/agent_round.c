@@ -296,6 +296,8 @@ int agent_open_worker_group(struct agent *agent, struct ctrun_error *err)
         .on_started = on_started,
         .on_failure = on_failure,
         .restarts_alone = restarts_alone,
+        .survives = agent->options->survive_ms ? agent_survives : NULL,
+        .on_fewer = agent->options->survive_ms ? agent_on_fewer : NULL,
         .on_fenced = on_fenced,
         .on_success = on_success,
         .on_gone = on_gone,

@@ -18,5 +18,6 @@ void agent_start_workers(struct agent *agent)
     agent_start_own(agent);
     worker_socket_begin_round(agent->worker_socket, (int)agent->options->join.slots);
     agent->round_ms = ct_now_ms();
+    agent_begin_survival(agent);
     worker_group_start(agent->group, start);
 }

@@ -69,6 +69,7 @@ int agent_open_worker_socket(struct agent *agent, struct ctrun_error *err)
         .context = agent,
         .on_hello = on_hello,
         .on_progress = on_progress,
+        .on_ask = agent_on_ask,
     };
 
     agent->step_timer = loop_timer_open(agent->loop, on_step_timer, agent);

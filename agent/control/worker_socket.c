@@ -37,7 +37,9 @@ struct worker_socket {
     bool is_stopping;
     struct ct_seldom strangers, refused, malformed, silent;
     char reason[128];
-    char loss[192]; /* empty: no node of the round is lost */
+    char loss[192];                       /* empty: no node of the round is lost */
+    struct ct_worker_rank_lost rank_lost; /* the last one; losses 0: none */
+    uint32_t epoch;                       /* of the last world that was told */
     char name[WORKER_SOCKET_NAME_MAX];
     int dir; /* where it is file[]; -1: its name is abstract */
     char file[CTL_DIR_NAME_MAX];
@@ -50,6 +52,7 @@ struct connection {
     struct loop_timer *hello_timer; /* runs until WORKER_HELLO */
     struct ct_buf in;
     bool is_known; /* said hello */
+    bool asks;     /* who goes on, and has no answer */
     int rank;
     uint64_t generation;
     pid_t pid;
@@ -260,6 +263,35 @@ static void send_loss(struct connection *connection)
     send_message(connection, &message);
 }
 
+static void send_rank_loss(struct connection *connection)
+{
+    send_message(connection,
+                 &(struct ct_message){
+                     CT_MESSAGE_WORKER_RANK_LOST,
+                     .worker_rank_lost = &connection->worker_socket->rank_lost});
+}
+
+static void send_world(struct connection *connection,
+                       const struct ct_worker_world *world)
+{
+    connection->asks = false;
+    send_message(connection,
+                 &(struct ct_message){CT_MESSAGE_WORKER_WORLD, .worker_world = world});
+}
+
+/* Who cannot go on hears it by a world without anybody, which is for nobody else. */
+static void take_question(struct connection *connection)
+{
+    struct worker_socket *worker_socket = connection->worker_socket;
+    const struct worker_socket_options *options = &worker_socket->options;
+    const struct ct_worker_world nobody = {.epoch = worker_socket->epoch + 1};
+
+    connection->asks = true;
+    if (!options->on_ask || !options->on_ask(options->context, connection->rank,
+                                             connection->generation, connection->pid))
+        send_world(connection, &nobody);
+}
+
 /* A worker may connect after it was to be told something: its HELLO gets what all have got. What a
  * descriptor belongs to is said by the message that follows it; it is ours from then on. 0, or a
  * code that ends the connection. */
@@ -280,6 +312,13 @@ static int take_message(struct connection *connection, const struct ct_message *
             send_should_stop(connection);
         if (worker_socket->loss[0])
             send_loss(connection);
+        if (worker_socket->rank_lost.losses)
+            send_rank_loss(connection);
+        return 0;
+    case CT_MESSAGE_WORKER_SHRINK:
+        if (!connection->is_known)
+            return CTRUN_E_PROTOCOL;
+        take_question(connection);
         return 0;
     case CT_MESSAGE_WORKER_STEP:
         if (!connection->is_known || message->worker_step->step > INT64_MAX)
@@ -315,6 +354,7 @@ static int take_frames(struct connection *connection)
         struct ct_worker_step step;
         struct ct_worker_progress progress;
         struct ct_worker_crash_record crash_record;
+        struct ct_worker_shrink shrink;
     } room;
     struct ct_message message;
     struct ct_frame frame;
@@ -651,6 +691,46 @@ void worker_socket_tell_loss(struct worker_socket *worker_socket, const char *te
     }
 }
 
+void worker_socket_tell_rank_loss(struct worker_socket *worker_socket, uint32_t losses,
+                                  const char *text)
+{
+    struct ct_list *it;
+
+    worker_socket->rank_lost.losses = losses;
+    (void)ct_copy(worker_socket->rank_lost.text, sizeof worker_socket->rank_lost.text,
+                  text); /* cut is fine */
+    ct_list_for_each(it, &worker_socket->connections) {
+        struct connection *connection = ct_list_entry(it, struct connection, node);
+
+        if (connection->is_known)
+            send_rank_loss(connection);
+    }
+}
+
+void worker_socket_tell_world(struct worker_socket *worker_socket,
+                              const struct ct_worker_world *world)
+{
+    struct ct_list *it;
+
+    worker_socket->epoch = world->epoch;
+    ct_list_for_each(it, &worker_socket->connections) {
+        struct connection *connection = ct_list_entry(it, struct connection, node);
+
+        if (connection->asks)
+            send_world(connection, world);
+    }
+}
+
+bool worker_socket_is_used(const struct worker_socket *worker_socket)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &worker_socket->connections)
+        if (ct_list_entry(it, struct connection, node)->is_known)
+            return true;
+    return false;
+}
+
 /* ---- Crashes ------------------------------------------------------------------------- */
 
 /* A worker that has just been reaped may have told its crash a moment before: what waits on the
@@ -711,5 +791,6 @@ void worker_socket_begin_round(struct worker_socket *worker_socket, int workers)
     forget_crashes(worker_socket);
     worker_socket->is_stopping = false;
     worker_socket->loss[0] = '\0';
+    worker_socket->rank_lost.losses = worker_socket->epoch = 0;
     worker_socket->count_max = workers * WORKER_SOCKET_CONNECTIONS_PER_WORKER + 16;
 }

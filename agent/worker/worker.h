@@ -5,7 +5,8 @@
  *                       ▲                 │ failed, and its role is restarted alone
  *                       └─── gone ── RESTARTING ── stop ──> ENDED
  *
- * RESTARTING: it is dead, and what it left behind is being killed. */
+ * RESTARTING: it is dead, and what it left behind is being killed. So it is with one that is lost while the
+ * others may go on (is_lost); it ends then. */
 #ifndef AGENT_WORKER_WORKER_H
 #define AGENT_WORKER_WORKER_H
 
@@ -38,6 +39,9 @@ struct worker {
     bool is_freed;    /* an error in its collective is our doing: it may end of it */
     int timer_signal; /* sent because its file timer ran out; 0: none did */
     char timer_text[256]; /* which one */
+    bool asks;            /* --survive: it waits to hear who goes on */
+    bool is_lost;         /* --survive: it failed, and the others may go on */
+    bool is_survived;     /* and they do */
     bool has_raised; /* told as a failure for its error file, before it had ended */
     int restarts;    /* alone, in this round */
     struct leftovers_kill

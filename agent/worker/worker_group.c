@@ -284,7 +284,7 @@ int64_t worker_group_min_step(const struct worker_group *group)
     int64_t min = INT64_MAX;
 
     for (int i = 0; i < group->count; i++)
-        if (group->workers[i].step < min)
+        if (group->workers[i].step < min && !group->workers[i].is_lost)
             min = group->workers[i].state == WORKER_NEW ? -1 : group->workers[i].step;
     return min == INT64_MAX ? -1 : min;
 }
@@ -310,7 +310,7 @@ static int copy_failures(const struct worker_group *group, bool want_own,
         const struct worker *worker = &group->workers[i];
 
         if (worker->state != WORKER_ENDED || worker->failure.cause == CT_CAUSE_NONE ||
-            worker_has_failed(worker) != want_own)
+            worker->is_survived || worker_has_failed(worker) != want_own)
             continue;
         if (count < max)
             out[count++] = worker->failure;

@@ -3,7 +3,9 @@
  *
  *     EMPTY ──start──> RUNNING ──stop──> STOPPING ──nobody left──> EMPTY (on_gone)
  *
- * While it is RUNNING, one worker may be started again alone (restarts_alone).
+ * While it is RUNNING, one worker may be started again alone (restarts_alone), or be lost while the others go on
+ * (survives): a loss is decided once all workers that run have asked who goes on, and nothing is left of the
+ * lost one.
  *
  * The worker group is the one place that reaps: workers by their pid, adopted orphans in passing. */
 #ifndef AGENT_WORKER_WORKER_GROUP_H
@@ -51,6 +53,11 @@ struct worker_group_options {
     void (*on_failure)(void *context, const struct ct_failure *failure);
     /* The same, where its plan says may_restart: true when it is to be started again alone. */
     bool (*restarts_alone)(void *context, const struct ct_failure *failure);
+    /* Where it may not, NULL: none is survived. True when the other workers may go on without it: its failure is
+     * told only if they do not. */
+    bool (*survives)(void *context, const struct ct_failure *failure);
+    /* With survives: fewer may be waited for now. */
+    void (*on_fewer)(void *context);
     /* The guard has ended the workers while this process was stopped: they have not failed, and
      * the worker group is to be stopped, if it still runs. Called before any end is seen. */
     void (*on_fenced)(void *context);
@@ -114,7 +121,17 @@ void worker_group_set_hello(struct worker_group *group, int rank, uint64_t gener
 bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *out);
 /* Everything that they told in this round is new again. */
 void worker_group_renew_metrics(struct worker_group *group);
-/* The smallest step of all workers; -1 when one has told none. */
+/* Process `pid` of the worker `rank` waits to hear who goes on; false: that is no worker which could. */
+bool worker_group_ask(struct worker_group *group, int rank, pid_t pid);
+/* Once it is decided, and then it counts as told: sets the bits of those that go on, and returns how many they are.
+ * 0: not yet. */
+int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes);
+/* The first loss that is not decided; NULL: none. */
+struct ct_failure *worker_group_find_loss(struct worker_group *group);
+/* How many workers run; list: "1, 3 and 2 more", those of them that do not wait to hear who goes on. */
+int worker_group_list_late(const struct worker_group *group,
+                           char list[WORKER_GROUP_VICTIMS_MAX_BYTES]);
+/* The smallest step of all workers that are not lost; -1 when one has told none. */
 int64_t worker_group_min_step(const struct worker_group *group);
 /* The workers of the current or last round, by local rank; borrowed until the next start. */
 int worker_group_count(const struct worker_group *group);

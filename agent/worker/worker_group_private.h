@@ -7,7 +7,8 @@
  *     worker_group_reap.c     the ends, and all timers but that of the memory
  *     worker_group_survivors.c  the stop of those that may wait for one that is gone
  *     worker_group_stop.c     the stop of all
- *     worker_group_restart.c  a worker that is started again alone
+ *     worker_group_restart.c  a worker that is started again alone, or is lost alone
+ *     worker_group_lost.c     who goes on without it
  *     worker_group_memory.c   the looks at their memory */
 #ifndef AGENT_WORKER_WORKER_GROUP_PRIVATE_H
 #define AGENT_WORKER_WORKER_GROUP_PRIVATE_H

@@ -153,8 +153,10 @@ void worker_group_reap(struct worker_group *group)
     else if (first && (first = worker_group_find_final(group, first)))
         tell_first(group, &first->failure);
     else if (worker_group_continue_restarts(group) && ended > 0 &&
-             !worker_group_is_at_work(group))
+             !worker_group_is_at_work(group) && !worker_group_find_loss(group))
         group->options.on_success(group->options.context);
+    else if (group->policy.phase == POLICY_IDLE && group->options.on_fewer)
+        group->options.on_fewer(group->options.context);
 }
 
 void worker_group_on_timer(void *context)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One worker is started again alone while the others go on: once all that the dead one has left is
- * dead, too (leftovers_kill.h). */
+/* One worker is started again alone while the others go on, or is lost and they go on without it: once all
+ * that the dead one has left is dead, too (leftovers_kill.h). */
 #include "agent/control/worker_socket.h"
 #include "agent/loop/limits.h"
 #include "agent/process/leftovers_kill.h"
@@ -17,19 +17,31 @@ bool worker_group_is_at_work(const struct worker_group *group)
     return false;
 }
 
+static bool is_news(const struct worker *worker)
+{
+    return worker_has_failed(worker) && !worker->is_lost;
+}
+
 struct worker *worker_group_find_final(struct worker_group *group, struct worker *first)
 {
+    const struct worker_group_options *options = &group->options;
+
     for (int i = 0; i < group->count; i++)
-        if (worker_has_failed(&group->workers[i]) &&
-            !group->workers[i].plan.may_restart)
+        if (is_news(&group->workers[i]) && !group->workers[i].plan.may_restart &&
+            !options->survives)
             return first;
     for (int i = 0; i < group->count; i++) {
         struct worker *worker = &group->workers[i];
+        bool goes_on;
 
-        if (!worker_has_failed(worker))
+        if (!is_news(worker))
             continue;
-        if (!group->options.restarts_alone(group->options.context, &worker->failure))
+        goes_on = worker->plan.may_restart
+                      ? options->restarts_alone(options->context, &worker->failure)
+                      : options->survives(options->context, &worker->failure);
+        if (!goes_on)
             return worker;
+        worker->is_lost = !worker->plan.may_restart;
         worker->state = WORKER_RESTARTING;
     }
     return NULL;
@@ -64,14 +76,17 @@ bool worker_group_continue_restarts(struct worker_group *group)
 
         if (worker->state != WORKER_RESTARTING)
             continue;
-        if (is_reaped(group, worker)) {
+        if (!is_reaped(group, worker)) {
+            is_over = ct_left_ms(worker->gone_by_ms) == 0;
+            is_any = true;
+        } else if (worker->is_lost) {
+            worker->state = WORKER_ENDED;
+            is_over = false;
+        } else {
             /* What it has told is not the next one's, and what it died of no one else's. */
             worker_socket_catch_up(group->options.worker_socket, 0);
             group->oom_proof[0] = '\0';
             is_over = worker_restart(worker, &group->place) < 0;
-        } else {
-            is_over = ct_left_ms(worker->gone_by_ms) == 0;
-            is_any = true;
         }
         if (!is_over)
             continue;

@@ -158,6 +158,31 @@ static int resolve_budget(struct stop_config *out, const struct options *options
     return 0;
 }
 
+/* Who goes on is decided by one agent; and a rank that may be started again is not lost. */
+static int resolve_survival(struct stop_config *out, const struct options *options,
+                            const struct run_config *run, struct ctrun_error *err)
+{
+    const struct option_value *limit = &options->values[OPTION_SURVIVE_TIMEOUT];
+
+    if (limit->integer < 1 || limit->integer > GRACE_MAX_S)
+        return ct_fail(err, CTRUN_E_USAGE, "--survive-timeout=%s: 1 to %d seconds",
+                       limit->text, GRACE_MAX_S);
+    if (strcmp(option_text(options, OPTION_SURVIVE), "sdk") != 0)
+        return 0;
+    if (run->nodes.max > 1)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--survive=sdk: for one node so far, and --nnodes allows %d: "
+                       "--max-restarts starts the ranks of several again",
+                       run->nodes.max);
+    if (options->role_restarts_count > 0 ||
+        option_has_text(options, OPTION_ROLE_RESTARTS))
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--survive=sdk: not with --role-restarts: a rank is either "
+                       "started again or done without");
+    out->survive_ms = (uint64_t)limit->integer * 1000;
+    return 0;
+}
+
 static int resolve_requeue(struct stop_config *out, const struct options *options,
                            struct ctrun_error *err)
 {
@@ -249,6 +274,7 @@ int stop_config_resolve(struct stop_config *out, const struct options *options,
         (rc = resolve_patience(out, options, err)) < 0 ||
         (rc = resolve_budget(out, options, err)) < 0 ||
         (rc = resolve_delay(out, options, join_timeout_ms, err)) < 0 ||
+        (rc = resolve_survival(out, options, run, err)) < 0 ||
         (rc = resolve_requeue(out, options, err)) < 0)
         return rc;
     if (option_has_text(options, OPTION_FAILURE_RULES) &&

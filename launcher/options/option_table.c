@@ -227,6 +227,18 @@ const struct option option_table[OPTION_COUNT] = {
                    "when a rank is lost, ranks that wait for it in a collective get"
                    " an error and have so long to save before they are stopped"),
          .env = "CTRUN_SURVIVOR_GRACE", .fallback = "0"},
+    [OPTION_SURVIVE] = {OWN_TAKES(TEXT, "survive", FAILURE, "WHO",
+                                  "when a rank is lost: none of the others goes on, or"
+                                  " all do, in their processes, by"
+                                  " ctrun_group_shrink() of the worker SDK (sdk); one"
+                                  " node only"),
+                        .env = "CTRUN_SURVIVE", .fallback = "none",
+                        .choices = "none sdk"},
+    [OPTION_SURVIVE_TIMEOUT] =
+        {OWN_TAKES(INT, "survive-timeout", FAILURE, "SECONDS",
+                   "time that they have for it; then all are started again, as"
+                   " without --survive"),
+         .env = "CTRUN_SURVIVE_TIMEOUT", .fallback = "30"},
     [OPTION_EXIT_CODE] = {OWN_TAKES(TEXT, "exit-code", FAILURE, "STYLE",
                                     "own: the code of the root cause; torchrun: 1"
                                     " for every failure; class: the kind of failure"),

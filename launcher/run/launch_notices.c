@@ -330,6 +330,24 @@ static void on_returned(void *context)
     messages_notice("the rendezvous is back: rejoining");
 }
 
+static void on_rank_lost(void *context, const struct ct_failure *failure, int left)
+{
+    const struct launch *launch = context;
+    char what[256];
+
+    messages_format_cause(what, sizeof what, failure);
+    messages_notice("rank %d %s: %d rank%s may go on (--survive=sdk), within %llu s",
+                    failure->rank, what, left, left == 1 ? "" : "s",
+                    (unsigned long long)launch->config->stop.survive_ms / 1000);
+}
+
+static void on_shrunk(void *context, int left, uint64_t after_ms)
+{
+    (void)context;
+    messages_notice("%d rank%s on, %.3f s after the loss", left,
+                    left == 1 ? " goes" : "s go", (double)after_ms / 1000);
+}
+
 static void on_worker_started(void *context, int local_rank, int pid)
 {
     struct launch *launch = context;
@@ -412,6 +430,8 @@ void launch_fill_words(struct agent_options *options)
     options->workers.on_worker_started = on_worker_started;
     options->workers.on_left_out = on_left_out;
     options->on_own_ranks = on_own_ranks;
+    options->on_rank_lost = on_rank_lost;
+    options->on_shrunk = on_shrunk;
     options->on_resize = on_resize;
     options->on_lost = on_lost;
     options->on_returned = on_returned;

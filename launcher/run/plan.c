@@ -173,6 +173,9 @@ int plan_environment(struct ct_env *out, const struct config *config,
     if (config_role_restarts(config, local_rank) > 0 &&
         (rc = ct_env_set(out, CT_ENV_ROLE_RESTART_COUNT, "0")) < 0)
         return rc;
+    ct_env_remove(out, CT_ENV_MAY_SHRINK); /* likewise */
+    if (config->stop.survive_ms && (rc = ct_env_set(out, CT_ENV_MAY_SHRINK, "1")) < 0)
+        return rc;
     if (*config->run.batch_task &&
         (rc = ct_env_set(out, CT_ENV_BATCH_TASK, config->run.batch_task)) < 0)
         return rc;

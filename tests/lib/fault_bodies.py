@@ -71,6 +71,10 @@ BODIES = {
     "role-restarts": ("ctrun --standalone --role 'a=1:sh -c \"sleep 0.1\"' "
                       "--role 'b=1:sh -c \"[ -e x ] || { touch x; exit 3; }\"' "
                       "--role-restarts b=1", 0),
+    "survive": ("ctrun --nproc-per-node=2 --survive=sdk --survive-timeout=5 --shutdown-timeout=1 --no-python sh -c "
+                "'E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E 30000 >out; $E 30000 & "
+                "while kill -0 $! 2>/dev/null && ! grep -qs \"step 1000,\" out; do sleep 0.02; done; "
+                "kill -9 $$$$'", 0),
     "config": ("ctrun --config options --print-config true", 0),
     "dry-run": (f"env {' '.join(SLURM.split())} ctrun --dry-run --json --no-python true".replace(
         "[", "'['").replace("(", "'('").replace(")", "')'"), 0),

@@ -160,6 +160,32 @@ void worker_group_renew_metrics(struct worker_group *group)
     (void)group;
 }
 
+struct ct_failure *worker_group_find_loss(struct worker_group *group)
+{
+    (void)group;
+    return NULL;
+}
+
+int worker_group_list_late(const struct worker_group *group,
+                           char list[WORKER_GROUP_VICTIMS_MAX_BYTES])
+{
+    (void)group;
+    *list = '\0';
+    return 0;
+}
+
+bool worker_group_ask(struct worker_group *group, int rank, pid_t pid)
+{
+    (void)group, (void)rank, (void)pid;
+    return false;
+}
+
+int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes)
+{
+    (void)group, (void)ranks, (void)bytes;
+    return 0;
+}
+
 int64_t worker_group_min_step(const struct worker_group *group)
 {
     (void)group;
@@ -782,6 +808,24 @@ int worker_socket_open(struct worker_socket **out,
 void worker_socket_refresh(struct worker_socket *control)
 {
     (void)control;
+}
+
+void worker_socket_tell_rank_loss(struct worker_socket *control, uint32_t losses,
+                                  const char *text)
+{
+    (void)control, (void)losses, (void)text;
+}
+
+void worker_socket_tell_world(struct worker_socket *control,
+                              const struct ct_worker_world *told)
+{
+    (void)control, (void)told;
+}
+
+bool worker_socket_is_used(const struct worker_socket *control)
+{
+    (void)control;
+    return false;
 }
 
 void worker_socket_tell_loss(struct worker_socket *control, const char *text)

@@ -2,6 +2,7 @@
 #include "worker_sdk/client/agent_socket.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,12 +14,12 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/progress.h"
 #include "worker_sdk/wire/crash.h"
-#include "worker_sdk/wire/message.h"
 #include "worker_sdk/wire/progress.h"
 
 enum {
-    AGENT_BUFFER_MAX_BYTES = 4096
-}; /* the largest message of this socket has 140 */
+    AGENT_BUFFER_MAX_BYTES = 4096, /* the largest message of this socket has 530 */
+    WAIT_SLICE_MS = 100            /* another thread may have read what we wait for */
+};
 
 /* The connection is over, for good: a new one would be to the agent of another life. */
 static void give_up(struct ct_agent_socket *agent, const char *why)
@@ -275,6 +276,29 @@ static void take_loss(struct ct_agent_socket *agent, const struct ct_frame *fram
         (void)ct_copy(agent->loss, sizeof agent->loss, lost.text);
 }
 
+/* An older one may come behind: a worker that connects late is told again. */
+static void take_rank_loss(struct ct_agent_socket *agent, const struct ct_frame *frame)
+{
+    struct ct_worker_rank_lost lost;
+    struct ct_message message;
+
+    if (ct_message_decode(frame, &message, &lost, sizeof lost) < 0)
+        give_up(agent, "it sent a malformed message");
+    else if (lost.losses > agent->rank_lost.losses)
+        agent->rank_lost = lost;
+}
+
+static void take_world(struct ct_agent_socket *agent, const struct ct_frame *frame)
+{
+    struct ct_worker_world world;
+    struct ct_message message;
+
+    if (ct_message_decode(frame, &message, &world, sizeof world) < 0)
+        give_up(agent, "it sent a malformed message");
+    else if (world.epoch > agent->world.epoch)
+        agent->world = world;
+}
+
 /* Takes whole frames out of what came in; kinds that a newer agent may send are skipped. */
 static void read_frames(struct ct_agent_socket *agent)
 {
@@ -287,6 +311,10 @@ static void read_frames(struct ct_agent_socket *agent)
             agent->should_stop = true;
         else if (frame.kind == CT_MESSAGE_WORKER_NODE_LOST)
             take_loss(agent, &frame);
+        else if (frame.kind == CT_MESSAGE_WORKER_RANK_LOST)
+            take_rank_loss(agent, &frame);
+        else if (frame.kind == CT_MESSAGE_WORKER_WORLD)
+            take_world(agent, &frame);
         ct_buf_consume(&agent->in, (size_t)n);
     }
     if (n < 0)
@@ -340,6 +368,77 @@ int ct_agent_socket_check_loss(struct ct_agent_socket *agent, struct ctrun_error
         receive(agent);
     if (agent->loss[0])
         rc = ct_fail(err, CTRUN_E_PEER_LOST, "%s", agent->loss);
+    pthread_mutex_unlock(&agent->lock);
+    return rc;
+}
+
+int ct_agent_socket_check_ranks(struct ct_agent_socket *agent, uint32_t losses,
+                                struct ctrun_error *err)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&agent->lock);
+    if (agent->rank_lost.losses <= losses)
+        receive(agent);
+    if (agent->rank_lost.losses > losses)
+        rc = ct_fail(err, CTRUN_E_PEER_LOST, "%s", agent->rank_lost.text);
+    pthread_mutex_unlock(&agent->lock);
+    return rc;
+}
+
+/* ---- Who goes on ------------------------------------------------------------------------ */
+
+static void send_shrink(struct ct_agent_socket *agent, uint32_t epoch)
+{
+    const struct ct_worker_shrink shrink = {.epoch = epoch};
+    const struct ct_message message = {CT_MESSAGE_WORKER_SHRINK,
+                                       .worker_shrink = &shrink};
+
+    if (ct_message_encode(&agent->out, &message) < 0)
+        give_up(agent, "out of memory");
+    flush(agent);
+}
+
+/* Lock held. The lock is free while we wait, so that another thread may tell its steps. */
+static void wait_a_slice(struct ct_agent_socket *agent, uint64_t deadline_ms)
+{
+    struct pollfd item = {.fd = agent->fd, .events = POLLIN};
+    const int left_ms = ct_left_ms(deadline_ms);
+
+    if (ct_buf_length(&agent->out) > 0)
+        item.events |= POLLOUT;
+    pthread_mutex_unlock(&agent->lock);
+    (void)poll(&item, 1, left_ms < WAIT_SLICE_MS ? left_ms : WAIT_SLICE_MS);
+    pthread_mutex_lock(&agent->lock);
+}
+
+int ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
+                              uint64_t deadline_ms, struct ct_worker_world *out,
+                              struct ctrun_error *err)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&agent->lock);
+    receive(agent);
+    if (agent->fd >= 0 && agent->world.epoch <= epoch)
+        send_shrink(agent, epoch);
+    while (rc == 0 && agent->world.epoch <= epoch) {
+        if (agent->fd < 0)
+            rc = ct_fail(err, CTRUN_E_CLOSED,
+                         "the agent is gone: nobody says who goes on");
+        else if (ct_left_ms(deadline_ms) == 0)
+            rc = ct_fail(err, CTRUN_E_TIMEOUT,
+                         "the agent has not said in time who goes on: a rank of this "
+                         "node lives and has not called ctrun_group_shrink()");
+        else
+            wait_a_slice(agent, deadline_ms);
+        flush(agent);
+        receive(agent);
+    }
+    if (agent->world.epoch > epoch) {
+        *out = agent->world;
+        rc = 0;
+    }
     pthread_mutex_unlock(&agent->lock);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's line to its agent: steps go up, the wish to stop comes down.
+/* A worker's line to its agent: steps go up, the wish to stop and what is lost come down.
  *
- * A Unix stream socket with frames of wire/message.h. Nothing here blocks or fails:
+ * A Unix stream socket with frames of wire/message.h. Next to nothing here blocks or fails:
  * without an agent, or when it goes away, every call does nothing. A step that finds the socket
  * full is dropped; the next one says more anyway. Any thread, after init and before deinit. */
 #ifndef CT_CLIENT_AGENT_SOCKET_H
@@ -13,6 +13,7 @@
 
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/wire/message.h"
 
 enum {
     CT_AGENT_STEP_EVERY_MS = 250
@@ -38,8 +39,10 @@ struct ct_agent_socket {
     bool has_step;         /* any at all */
     bool has_sent;
     bool should_stop;
-    char loss[CT_AGENT_LOSS_MAX]; /* empty: no node of the round is lost */
-    int crash_record;             /* to be handed over; -1: none, or done */
+    char loss[CT_AGENT_LOSS_MAX];         /* empty: no node of the round is lost */
+    struct ct_worker_rank_lost rank_lost; /* the last one; losses 0: none */
+    struct ct_worker_world world;         /* the last one; epoch 0: none */
+    int crash_record;                     /* to be handed over; -1: none, or done */
 };
 
 /* `name` is a path or an abstract name "@...", as in CTRUN_AGENT_SOCKET, or NULL. Says hello. deinit sends the last step. */
@@ -59,5 +62,13 @@ void ct_agent_socket_share(struct ct_agent_socket *agent, int fd);
 bool ct_agent_socket_should_stop(struct ct_agent_socket *agent);
 /* CTRUN_E_PEER_LOST once the agent told that a node of our round is lost; else 0. */
 int ct_agent_socket_check_loss(struct ct_agent_socket *agent, struct ctrun_error *err);
+/* CTRUN_E_PEER_LOST, naming the last one, once more than `losses` ranks of our node are lost; else 0. */
+int ct_agent_socket_check_ranks(struct ct_agent_socket *agent, uint32_t losses,
+                                struct ctrun_error *err);
+/* Tells the agent that this rank does nothing until it knows who goes on behind the world of `epoch`, and waits
+ * for the next one. It blocks, the only one here. CTRUN_E_TIMEOUT; CTRUN_E_CLOSED: the agent is gone. */
+int ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
+                              uint64_t deadline_ms, struct ct_worker_world *out,
+                              struct ctrun_error *err);
 
 #endif

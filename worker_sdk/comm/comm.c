@@ -12,6 +12,24 @@
 
 /* ---- Opening and closing ---------------------------------------------------------------- */
 
+/* The i-th member. */
+static int rank_at(const struct ct_backend_setup *setup, int i)
+{
+    const struct ct_group_place *place = setup->place;
+
+    if (setup->options->ranks)
+        return setup->options->ranks[i];
+    return place->ranks ? place->ranks[i] : i;
+}
+
+static bool is_left(const struct ct_group_place *place, int rank)
+{
+    for (int i = 0; place->ranks && i < place->rank_count; i++)
+        if (place->ranks[i] == rank)
+            return true;
+    return !place->ranks;
+}
+
 /* Fills setup with the members; `ranks` has room for world_size. */
 static int find_members(struct ct_backend_setup *setup, int *ranks,
                         struct ctrun_error *err)
@@ -21,9 +39,11 @@ static int find_members(struct ct_backend_setup *setup, int *ranks,
 
     setup->ranks = ranks;
     setup->me = -1;
-    setup->size = options->ranks ? (int)options->rank_count : place->world_size;
+    setup->size = options->ranks ? (int)options->rank_count
+                  : place->ranks ? place->rank_count
+                                 : place->world_size;
     for (int i = 0; i < setup->size; i++) {
-        ranks[i] = options->ranks ? options->ranks[i] : i;
+        ranks[i] = rank_at(setup, i);
         /* Rising: so all members number each other alike, and agree who is the lowest, without a word. */
         if (ranks[i] < 0 || ranks[i] >= place->world_size ||
             (i && ranks[i] <= ranks[i - 1]))
@@ -31,6 +51,9 @@ static int find_members(struct ct_backend_setup *setup, int *ranks,
                 err, -EINVAL,
                 "open group: member %d is rank %d: ranks must ascend, from 0 to %d", i,
                 ranks[i], place->world_size - 1);
+        if (!is_left(place, ranks[i]))
+            return ct_fail(err, CTRUN_E_PEER_LOST, "open group: rank %d is lost",
+                           ranks[i]);
         if (ranks[i] == place->rank)
             setup->me = i;
     }
@@ -78,11 +101,17 @@ static void name_group(struct ctrun_group *group, const struct ct_group_place *p
 {
     if (place->key)
         (void)ct_copy(group->key, sizeof group->key, place->key);
+    else if (place->epoch)
+        (void)ct_format(group->key, sizeof group->key, "ctrun/group/%llu.%llu.%u.%llu",
+                        (unsigned long long)place->generation,
+                        (unsigned long long)place->restart_count, place->epoch,
+                        (unsigned long long)(*place->sequence)++);
     else
         (void)ct_format(group->key, sizeof group->key, "ctrun/group/%llu.%llu.%llu",
                         (unsigned long long)place->generation,
                         (unsigned long long)place->restart_count,
                         (unsigned long long)(*place->sequence)++);
+    (void)ct_copy(group->root, sizeof group->root, group->key);
 }
 
 int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
@@ -114,14 +143,17 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
     if (setup.me < 0)
         goto free_all; /* not one of them */
     setup.key = group->key;
-    if (leaves_node(&setup))
-        setup.nodes = place->nodes;
+    if (leaves_node(&setup) || place->losses.sees_ranks)
+        setup.losses = place->losses;
+    setup.losses.leaves_node = leaves_node(&setup);
     setup.deadline_ms = ct_deadline_ms(setup.options->timeout_ms);
     group->size = setup.size;
     group->me = setup.me;
     group->rank = place->rank;
     group->timeout_ms = setup.options->timeout_ms;
     group->stream = setup.options->stream;
+    group->shm = setup.options->shm;
+    group->epoch = place->epoch;
     ct_list_init(&group->queue);
     if ((rc = group->backend->open(&group->self, &setup, err)) < 0)
         goto free_all;

@@ -53,4 +53,17 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
                    struct ctrun_group *parent, int color,
                    const struct ctrun_group_options *options, struct ctrun_error *err);
 
+/* ---- For a session that has lost ranks -------------------------------------------------- */
+
+/* Of the place that it was opened with. */
+uint32_t ct_group_epoch(const struct ctrun_group *group);
+uint64_t ct_group_timeout_ms(const struct ctrun_group *group);
+/* Every running and later call of it fails so, here and on the other ranks, unless it has failed before. */
+void ct_group_end(struct ctrun_group *group, int code, const char *text);
+/* Opens the group of those members of `old` that are in place->ranks, by place->epoch. options NULL:
+ * as old's. */
+int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place,
+                    const struct ctrun_group *old,
+                    const struct ctrun_group_options *options, struct ctrun_error *err);
+
 #endif

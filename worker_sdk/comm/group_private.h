@@ -21,9 +21,12 @@ struct ctrun_group {
     int rank;     /* in the world */
     void *stream; /* of the options */
     uint64_t timeout_ms;
-    uint64_t number;            /* of the last collective */
-    char key[CT_GROUP_KEY_MAX]; /* of its own in the store */
-    int *ranks;                 /* owned; world rank of each member */
+    uint64_t number;             /* of the last collective */
+    char key[CT_GROUP_KEY_MAX];  /* of its own in the store */
+    char root[CT_GROUP_KEY_MAX]; /* of the group that it was before ranks were lost */
+    uint32_t epoch;              /* of the world at the opening */
+    int shm;                     /* of the options */
+    int *ranks;                  /* owned; world rank of each member */
     int split_count;
     _Atomic bool is_used; /* a thread is inside a call */
     /* What ctrun_batch_end() will do; owned. */

@@ -104,7 +104,7 @@ struct nccl {
     void *scratch; /* one float, for barriers */
     struct block *blocks;
     struct ct_verdict verdict;
-    struct ct_watch nodes;
+    struct ct_loss_watch losses;
     pthread_mutex_t lock; /* also of the two lists and is_closing */
     struct ct_list running;
     struct ct_list spare;
@@ -192,8 +192,8 @@ static int ask_comm(struct nccl *nccl, const char *what, struct ctrun_error *err
     ncclResult_t asked;
     int rc = ct_verdict_get(&nccl->verdict, err);
 
-    if (rc == 0 && nccl->nodes.check)
-        rc = nccl->nodes.check(nccl->nodes.context, err);
+    if (rc == 0)
+        rc = ct_loss_check(&nccl->losses, err);
     if (rc < 0)
         return rc;
     if (!nccl->comm)
@@ -420,7 +420,7 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
     ct_cond_init(&nccl->released);
     ct_list_init(&nccl->running);
     ct_list_init(&nccl->spare);
-    nccl->nodes = setup->nodes;
+    nccl->losses = setup->losses;
     nccl->size = setup->size;
     nccl->me = setup->me;
     if ((rc = open_comm(nccl, setup, err)) < 0) {

@@ -192,7 +192,7 @@ CTRUN_API void ctrun_step(struct ctrun_session *session, uint64_t step);
 CTRUN_API int ctrun_metric(struct ctrun_session *session, const char *name,
                            double value, struct ctrun_error *err);
 /* True once the run is to end (ctrunctl stop or drain, pre-emption, resize): save, then leave. All
- * ranks get true at the same call, counted from ctrun_open(), whichever of them was asked: call it
+ * ranks get true at the same call, counted from ctrun_open() or ctrun_group_shrink(), whichever of them was asked: call it
  * once a step on every rank, and none is left alone in a collective. A barrier after the save keeps
  * the others from leaving before it is done: when a node has left, the workers of the others get
  * SIGTERM. It never waits for other ranks. About ten times a second it asks the store, which may take as long as the session's
@@ -285,7 +285,8 @@ struct ctrun_work;  /* one collective that runs in the background; opaque */
 struct ctrun_group_options {
     size_t size;         /* CTRUN_GROUP_OPTIONS_INIT */
     const char *backend; /* "host" (default: shared memory and TCP) or "nccl" */
-    const int *ranks;    /* the members, ascending; NULL: the whole world */
+    const int
+        *ranks; /* the members, ascending; NULL: the world, as far as it is left */
     size_t rank_count;
     uint64_t timeout_ms; /* deadline of every call on this group; default 600 000 */
     int shm;             /* 1 shared memory inside a host (default), 0 TCP even there */
@@ -326,6 +327,53 @@ CTRUN_API int ctrun_group_size(const struct ctrun_group *group);
 /* Ends every running and later call on this group with CTRUN_E_ABORTED, here and, within
  * 100 ms, on the other ranks. May be called from any thread, also while another is inside. */
 CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
+
+/* ---- Going on without a rank that is lost ---- */
+
+/* With ctrun --survive=sdk the death of a rank does not end the others. Every group of theirs fails with
+ * CTRUN_E_PEER_LOST, which names the lost rank; they give up the step that they are in, and then
+ *
+ *     while (world && ctrun_may_shrink(session) &&
+ *            (rc == CTRUN_E_PEER_LOST || rc == CTRUN_E_ABORTED)) {
+ *         rc = ctrun_group_shrink(&next, session, world, NULL, &err);
+ *         ctrun_group_close(world);
+ *         world = next;
+ *         if (rc == 0)
+ *             rc = ctrun_group_catch_up(world, &steps, state, count, &err);
+ *     }
+ *
+ * and make what belongs to a group anew: ctrun_ddp_destroy() before, ctrun_ddp_create() after it, a
+ * sampler of the new size, ctrun_batch_plan() for the same global batch. What only the lost rank had, a
+ * share of ZeRO's state say, is lost. ctrun_rank() and ctrun_world_size() stay what they were;
+ * ctrun_group_rank() and ctrun_group_size() are those of today. */
+
+/* Whether this process is kept when another rank is lost: true under --survive=sdk. Where it is not, what it
+ * lost is for ctrun_fail_worker() to tell. */
+CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
+/* The members of `old` that are left, in their old order, as a new group. Collective over all ranks that are
+ * left of the world, each with the group that it had, several groups in the same order: it waits until
+ * each of them has called it, which the agent does for --survive-timeout at most, and starts them all
+ * again then, as without --survive. Ranks that die meanwhile are left out, too. `old` is of no use any
+ * more: its calls fail on all members, and it is still to be closed. options NULL: as old's;
+ * its ranks are not looked at. It may be called without a loss, after ctrun_group_abort() say: then the same
+ * ranks meet again. ctrun_group_open() and ctrun_group_split() know of the loss from here on,
+ * and ctrun_should_stop() counts its calls from here.
+ *
+ * CTRUN_E_CHANGED: the others went on without this rank: end. CTRUN_E_UNSUPPORTED: without --survive=sdk;
+ * an nccl group. CTRUN_E_CLOSED: the agent is gone. CTRUN_E_TIMEOUT: by old's deadline. CTRUN_E_PEER_LOST
+ * at the deadline only. */
+CTRUN_API int ctrun_group_shrink(struct ctrun_group **out,
+                                 struct ctrun_session *session, struct ctrun_group *old,
+                                 const struct ctrun_group_options *options,
+                                 struct ctrun_error *err);
+struct ctrun_tensor; /* below */
+/* When a collective failed, some ranks may have been through with it, and have made the step. *steps: how many
+ * this rank has made; after it the most that any has. Ranks that have made fewer get the state, parameters and
+ * optimizer, of the lowest rank of those that made most; when all have made as many, nothing is sent. All give
+ * the same tensors, whole ones. Collective, blocks. CTRUN_E_MISMATCH; a failure leaves the state undefined. */
+CTRUN_API int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
+                                   const struct ctrun_tensor *state, size_t count,
+                                   struct ctrun_error *err);
 
 /* Memory that the host back end reduces without a copy (shared between the ranks of a host).
  * Collective, same size on every rank; lives until the group is closed; 4096-byte aligned,
@@ -833,6 +881,37 @@ CTRUN_API uint64_t ctrun_sampler_index(const struct ctrun_sampler *sampler, size
 /* All of them: borrowed until set_epoch or destroy. NULL with any_order: they are nowhere. */
 CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *sampler);
 
+/* How a global batch is dealt to the ranks of any world, in micro-batches that fit into memory:
+ *
+ *     ctrun_batch_plan(&plan, 256, 32, rank, size, &err);
+ *     for (i = 0; i < plan.micros; i++) {
+ *         ctrun_batch_micro(&plan, i, &start, &count);
+ *         ctrun_ddp_no_sync(ddp, i + 1 < plan.micros);
+ *         ... samples start to start + count - 1 of the 256: forward, backward ...
+ *     }
+ *
+ * Each sample's gradient is divided by the global batch, and DDP adds up (divide_by_caller), so that each sample
+ * counts alike however many ranks there are: loss and gradients are those of one rank, but for rounding. */
+struct ctrun_batch_plan {
+    size_t size;   /* CTRUN_BATCH_PLAN_INIT */
+    size_t start;  /* this rank's first sample, counted within the global batch */
+    size_t count;  /* its samples: as many as any other rank's, or one less */
+    size_t micros; /* micro-batches; the same on every rank */
+};
+#define CTRUN_BATCH_PLAN_INIT                                                          \
+    {                                                                                  \
+        sizeof(struct ctrun_batch_plan), 0, 0, 0                                       \
+    }
+/* micro_max: samples that fit into memory at once. Pure. -EINVAL for 0 of anything, 2^31 samples
+ * or more, or a rank that is none. */
+CTRUN_API int ctrun_batch_plan(struct ctrun_batch_plan *out, size_t global_batch,
+                               size_t micro_max, int rank, int world_size,
+                               struct ctrun_error *err);
+/* The i-th micro-batch, i < micros: *start within the global batch; *count micro_max at most, and 0 where a
+ * rank has fewer samples than micro-batches. Pure. */
+CTRUN_API int ctrun_batch_micro(const struct ctrun_batch_plan *plan, size_t i,
+                                size_t *start, size_t *count, struct ctrun_error *err);
+
 /* Batches that threads make ahead of the step that uses them. */
 struct ctrun_loader;
 /* Puts the samples of `indices` into `out`, batch_bytes that the loader gives. Called by the loader's threads,
@@ -881,37 +960,6 @@ struct ctrun_batch {
         sizeof(struct ctrun_batch), NULL, NULL, 0                                      \
     }
 /* The epoch's next batch, in the sampler's order however many threads there are. It is the caller's, to
-/* How a global batch is dealt to the ranks of any world, in micro-batches that fit into memory:
- *
- *     ctrun_batch_plan(&plan, 256, 32, rank, size, &err);
- *     for (i = 0; i < plan.micros; i++) {
- *         ctrun_batch_micro(&plan, i, &start, &count);
- *         ctrun_ddp_no_sync(ddp, i + 1 < plan.micros);
- *         ... samples start to start + count - 1 of the 256: forward, backward ...
- *     }
- *
- * Each sample's gradient is divided by the global batch, and DDP adds up (divide_by_caller), so that each sample
- * counts alike however many ranks there are: loss and gradients are those of one rank, but for rounding. */
-struct ctrun_batch_plan {
-    size_t size;   /* CTRUN_BATCH_PLAN_INIT */
-    size_t start;  /* this rank's first sample, counted within the global batch */
-    size_t count;  /* its samples: as many as any other rank's, or one less */
-    size_t micros; /* micro-batches; the same on every rank */
-};
-#define CTRUN_BATCH_PLAN_INIT                                                          \
-    {                                                                                  \
-        sizeof(struct ctrun_batch_plan), 0, 0, 0                                       \
-    }
-/* micro_max: samples that fit into memory at once. Pure. -EINVAL for 0 of anything, 2^31 samples
- * or more, or a rank that is none. */
-CTRUN_API int ctrun_batch_plan(struct ctrun_batch_plan *out, size_t global_batch,
-                               size_t micro_max, int rank, int world_size,
-                               struct ctrun_error *err);
-/* The i-th micro-batch, i < micros: *start within the global batch; *count micro_max at most, and 0 where a
- * rank has fewer samples than micro-batches. Pure. */
-CTRUN_API int ctrun_batch_micro(const struct ctrun_batch_plan *plan, size_t i,
-                                size_t *start, size_t *count, struct ctrun_error *err);
-
  * change, too, until the next call. Returns 1; 0 behind the epoch's end; what fetch returned for this batch, the
  * next call goes on behind it; or CTRUN_E_TIMEOUT. Blocks while the batch is not made. */
 CTRUN_API int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,

@@ -8,45 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker_sdk/base/addr.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/client/agent_socket.h"
 #include "worker_sdk/client/crash.h"
-#include "worker_sdk/client/stop_point.h"
 #include "worker_sdk/client/store.h"
-#include "worker_sdk/comm/comm.h"
+#include "worker_sdk/session/session_private.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/wire/metric.h"
 
 enum {
-    SESSION_WORLD_MAX = 1 << 20
-};
-
-/* Used by one thread at a time, but for ctrun_crash_report(), whose alternate stack is of the
- * calling thread. The store has one connection and one request at a time: groups and the agreed
- * stop take turns on it, and each sets the limit of its own request. */
-struct ctrun_session {
-    struct ctrun_options options;
-    int rank;
-    int world_size;
-    int local_rank;
-    int local_world_size;
-    int node_rank;
-    int restart_count;
-    uint64_t generation;
-    char master_addr[CT_HOST_MAX];
-    int master_port;
-    struct ct_agent_socket agent;
-    struct ct_stop_point stop_point;
-    bool agrees_on_stop;       /* with the other ranks, through the store */
-    bool has_armed;            /* the crash report is ours to take back */
-    struct ctrun_store *store; /* NULL until a group or the stop needs it */
-    uint64_t group_sequence;   /* groups that all ranks set out to open so far */
+    SESSION_WORLD_MAX = 1 << 20,
+    MEET_SLICE_MS = 20,
 };
 
 /* ---- The environment ---- */
@@ -218,6 +194,8 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
                          session->generation);
     /* Without an agent no rank is asked to stop: then nobody looks at the store. */
     session->agrees_on_stop = session->world_size > 1 && variable(CT_ENV_AGENT_SOCKET);
+    session->survives = variable(CT_ENV_MAY_SHRINK) && variable(CT_ENV_AGENT_SOCKET) &&
+                        strcmp(variable(CT_ENV_MAY_SHRINK), "1") == 0;
     if ((rc = read_crash_report(session, err)) < 0) {
         ctrun_close(session);
         return rc;
@@ -235,6 +213,7 @@ void ctrun_close(struct ctrun_session *session)
         ct_crash_disarm();
     ct_agent_socket_deinit(&session->agent);
     ctrun_store_close(session->store);
+    free(session->ranks);
     free(session);
 }
 
@@ -343,8 +322,9 @@ static int swap_stop_key(void *context, const char *expected, const char *desire
     ct_store_set_timeout(session->store, session->options.timeout_ms);
     /* A key for each round: the static backend and torchrun keep one store over restarts, and
      * the wish of the round before must not stop this one. */
-    (void)ct_format(key, sizeof key, "ctrun/stop/%llu.%d",
-                    (unsigned long long)session->generation, session->restart_count);
+    (void)ct_format(key, sizeof key, "ctrun/stop/%llu.%d.%u",
+                    (unsigned long long)session->generation, session->restart_count,
+                    session->epoch);
     if ((rc = ct_store_compare_set(session->store, key, expected, desired, &value,
                                    &length, err)) < 0)
         return rc;
@@ -389,33 +369,63 @@ static int meet_set(void *context, const char *key, const void *value, size_t le
     return ctrun_store_set(store_until(context, deadline_ms), key, value, length, err);
 }
 
+/* In slices where ranks may be lost: nobody waits for the word of one that is. */
+static int await_key(struct ctrun_session *session, const char *key,
+                     uint64_t deadline_ms, struct ctrun_error *err)
+{
+    const uint64_t slice_ms = session->survives ? MEET_SLICE_MS : UINT64_MAX;
+    int rc;
+
+    do {
+        const uint64_t left_ms = (uint64_t)ct_left_ms(deadline_ms);
+
+        rc = ctrun_store_wait(session->store, &key, 1,
+                              left_ms < slice_ms ? left_ms : slice_ms, err);
+        if (rc == CTRUN_E_TIMEOUT && session->survives &&
+            ct_agent_socket_check_ranks(&session->agent, session->losses, err) < 0)
+            return CTRUN_E_PEER_LOST;
+    } while (rc == CTRUN_E_TIMEOUT && ct_left_ms(deadline_ms) > 0);
+    return rc;
+}
+
 static int meet_get(void *context, const char *key, void **value, size_t *length,
                     uint64_t deadline_ms, struct ctrun_error *err)
 {
-    return ctrun_store_get(store_until(context, deadline_ms), key, value, length, err);
+    const struct ctrun_session *session = context;
+    int rc = session->survives ? await_key(context, key, deadline_ms, err) : 0;
+
+    return rc < 0 ? rc
+                  : ctrun_store_get(store_until(context, deadline_ms), key, value,
+                                    length, err);
 }
 
 static int meet_wait(void *context, const char *key, uint64_t deadline_ms,
                      struct ctrun_error *err)
 {
-    return ctrun_store_wait(store_until(context, deadline_ms), &key, 1,
-                            (uint64_t)ct_left_ms(deadline_ms), err);
+    return await_key(context, key, deadline_ms, err);
 }
 
-static int check_nodes(void *context, struct ctrun_error *err)
+static int check_losses(void *context, uint32_t losses, bool leaves_node,
+                        struct ctrun_error *err)
 {
     struct ctrun_session *session = context;
+    int rc = leaves_node ? ct_agent_socket_check_loss(&session->agent, err) : 0;
 
-    return ct_agent_socket_check_loss(&session->agent, err);
+    return rc == 0 && session->survives
+               ? ct_agent_socket_check_ranks(&session->agent, losses, err)
+               : rc;
 }
 
 /* Borrows the session: a group may outlive the call, so the session is closed after its groups.
  * `sequence` points into it, since all groups of a session are numbered together. */
-static struct ct_group_place place_of(struct ctrun_session *session)
+struct ct_group_place ct_session_place(struct ctrun_session *session)
 {
     return (struct ct_group_place){
         .rank = session->rank,
         .world_size = session->world_size,
+        .ranks = session->ranks,
+        .rank_count = session->rank_count,
+        .epoch = session->epoch,
         .generation = session->generation,
         .restart_count = (uint64_t)session->restart_count,
         .sequence = &session->group_sequence,
@@ -423,7 +433,10 @@ static struct ct_group_place place_of(struct ctrun_session *session)
                       .set = meet_set,
                       .get = meet_get,
                       .wait = meet_wait},
-        .nodes = {.check = check_nodes, .context = session},
+        .losses = {.check = check_losses,
+                   .context = session,
+                   .losses = session->losses,
+                   .sees_ranks = session->survives},
         .local_first = session->rank - session->local_rank,
         .local_count = session->local_world_size,
     };
@@ -432,7 +445,7 @@ static struct ct_group_place place_of(struct ctrun_session *session)
 int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                      const struct ctrun_group_options *options, struct ctrun_error *err)
 {
-    const struct ct_group_place place = place_of(session);
+    const struct ct_group_place place = ct_session_place(session);
     int rc;
 
     *out = NULL;
@@ -446,7 +459,7 @@ int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
                       const struct ctrun_group_options *options,
                       struct ctrun_error *err)
 {
-    const struct ct_group_place place = place_of(session);
+    const struct ct_group_place place = ct_session_place(session);
 
     return ct_group_split(out, &place, parent, color, options, err);
 }

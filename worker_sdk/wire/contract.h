@@ -38,6 +38,8 @@
 #define CT_ENV_ROLE_RESTART_COUNT "CTRUN_ROLE_RESTART_COUNT"
 /* "1": tell the agent where this process crashed, "0": do not; ctrun sets it unless it is set. */
 #define CT_ENV_CRASH_REPORT "CTRUN_CRASH_REPORT"
+/* "1": when a rank is lost the others may go on (--survive=sdk); else not set. */
+#define CT_ENV_MAY_SHRINK "CTRUN_MAY_SHRINK"
 /* --net and --port-range, as given: the SDK's own listeners keep to them. */
 #define CT_ENV_NET        "CTRUN_NET"
 #define CT_ENV_PORT_RANGE "CTRUN_PORT_RANGE"

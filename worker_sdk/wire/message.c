@@ -368,6 +368,21 @@ static const struct field worker_progress_fields[] = {
     U32(ct_worker_progress, size),
 };
 
+static const struct field worker_rank_lost_fields[] = {
+    U32(ct_worker_rank_lost, losses),
+    TEXT(ct_worker_rank_lost, text),
+};
+
+static const struct field worker_shrink_fields[] = {
+    U32(ct_worker_shrink, epoch),
+};
+
+static const struct field worker_world_fields[] = {
+    U32(ct_worker_world, epoch),
+    U32(ct_worker_world, losses),
+    BYTES(ct_worker_world, ranks),
+};
+
 static const struct field ctl_request_fields[] = {
     U8(ct_ctl_request, verb),
     I32(ct_ctl_request, signal),
@@ -464,6 +479,12 @@ static const struct layout layouts[] = {
         "WORKER_CRASH_RECORD", ct_worker_crash_record, worker_crash_record_fields),
     [CT_MESSAGE_WORKER_PROGRESS] = LAYOUT("WORKER_PROGRESS", ct_worker_progress,
                                           worker_progress_fields),
+    [CT_MESSAGE_WORKER_RANK_LOST] = LAYOUT("WORKER_RANK_LOST", ct_worker_rank_lost,
+                                           worker_rank_lost_fields),
+    [CT_MESSAGE_WORKER_SHRINK] = LAYOUT("WORKER_SHRINK", ct_worker_shrink,
+                                        worker_shrink_fields),
+    [CT_MESSAGE_WORKER_WORLD] = LAYOUT("WORKER_WORLD", ct_worker_world,
+                                       worker_world_fields),
     [CT_MESSAGE_CTL_REQUEST] = LAYOUT("CTL_REQUEST", ct_ctl_request,
                                       ctl_request_fields),
     [CT_MESSAGE_CTL_REPLY] = LAYOUT("CTL_REPLY", ct_ctl_reply, ctl_reply_fields),

@@ -114,6 +114,10 @@ enum ct_message_kind {
     CT_MESSAGE_WORKER_CRASH_RECORD = 35, /* with a descriptor: see crash.h */
     CT_MESSAGE_WORKER_NODE_LOST = 36,
     CT_MESSAGE_WORKER_PROGRESS = 37, /* with a descriptor: see progress.h */
+    /* --survive=sdk: a rank is lost, who is left asks who goes on, and hears it */
+    CT_MESSAGE_WORKER_RANK_LOST = 38,
+    CT_MESSAGE_WORKER_SHRINK = 39,
+    CT_MESSAGE_WORKER_WORLD = 46,
     /* ctrunctl to agent and back, over the agent's other Unix socket */
     CT_MESSAGE_CTL_REQUEST = 48,
     CT_MESSAGE_CTL_REPLY = 49,
@@ -571,6 +575,24 @@ struct ct_worker_should_stop {
 struct ct_worker_node_lost {
     char text[192];
 };
+/* agent -> worker: a rank of this node is lost, and the others may go on without it */
+struct ct_worker_rank_lost {
+    uint32_t losses; /* of this round so far, this one included */
+    char text[192];
+};
+/* worker -> agent: this rank does nothing any more until it knows who goes on */
+struct ct_worker_shrink {
+    uint32_t epoch; /* of the last WORKER_WORLD that it had; 0: none */
+};
+/* agent -> worker, once all that live have asked: these ranks go on, and no others */
+enum {
+    CT_WORLD_BYTES = 512
+};
+struct ct_worker_world {
+    uint32_t epoch;                /* counts them, from 1 */
+    uint32_t losses;               /* that it takes account of */
+    uint8_t ranks[CT_WORLD_BYTES]; /* a bit each, the lowest first */
+};
 
 /* agent -> server: this node in the run's own etcd (launcher/ha/) */
 struct ct_ha_report {
@@ -675,6 +697,9 @@ struct ct_message {
         const struct ct_worker_node_lost *worker_node_lost;
         const struct ct_worker_crash_record *worker_crash_record;
         const struct ct_worker_progress *worker_progress;
+        const struct ct_worker_rank_lost *worker_rank_lost;
+        const struct ct_worker_shrink *worker_shrink;
+        const struct ct_worker_world *worker_world;
         const struct ct_ctl_request *ctl_request;
         const struct ct_ctl_reply *ctl_reply;
         const struct ct_ha_report *ha_report;

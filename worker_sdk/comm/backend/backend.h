@@ -104,7 +104,8 @@ struct ct_backend_setup {
     int me;           /* our index among them */
     const char *key;  /* prefix of this group's keys in the store */
     uint64_t deadline_ms;
-    struct ct_watch nodes; /* kept; of use while it waits; no check: none is needed */
+    struct ct_loss_watch
+        losses; /* kept; of use while it waits; no check: none is needed */
 };
 
 struct ct_backend_ops {
@@ -145,7 +146,7 @@ struct ct_backend_ops {
     void (*close)(void *self);
 };
 enum {
-    CT_BACKEND_VERSION = 4
+    CT_BACKEND_VERSION = 5
 };
 
 /* plugin.c: finds libctrun-nccl.so. Fails with CTRUN_E_UNSUPPORTED, saying what is missing. */

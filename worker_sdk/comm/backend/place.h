@@ -3,6 +3,7 @@
 #ifndef CT_COMM_PLACE_H
 #define CT_COMM_PLACE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,11 +38,35 @@ struct ct_watch {
     void *context;
 };
 
+/* Whether others of the world are lost; asked as a watch is. `losses` ranks were lost when the group was
+ * opened: it fails of one that was lost since, whoever its members are, so that all ranks come to
+ * ctrun_group_shrink(). A lost node is of no concern to a group that keeps to its own. */
+struct ct_loss_watch {
+    int (*check)(void *context, uint32_t losses, bool leaves_node,
+                 struct ctrun_error *err);
+    void *context;
+    uint32_t losses;
+    bool leaves_node; /* the group's; comm.c fills it in */
+    bool sees_ranks;  /* not nodes alone */
+};
+
+static inline int ct_loss_check(const struct ct_loss_watch *watch,
+                                struct ctrun_error *err)
+{
+    return watch->check
+               ? watch->check(watch->context, watch->losses, watch->leaves_node, err)
+               : 0;
+}
+
 /* Where this process stands in the world when a group is opened. */
 struct ct_group_place {
     int rank;
     int world_size;
-    /* These three name the group: the same on all ranks, and never used before in this store.
+    /* The ranks that are left of it, ascending; NULL: all. epoch counts the times that this changed. */
+    const int *ranks;
+    int rank_count;
+    uint32_t epoch;
+    /* These three and epoch name the group: the same on all ranks, and never used before in this store.
      * sequence counts the groups that this session has set out to open, failed ones included:
      * ct_group_open() raises it once the arguments are right, so that a call that is refused
      * at once may be repeated. Kept for the call. */
@@ -50,9 +75,8 @@ struct ct_group_place {
     uint64_t *sequence;
     const char *key;               /* a name instead of these three; NULL: none */
     struct ct_bootstrap bootstrap; /* borrowed for the call; unused in a world of one */
-    /* Whether a node of the world is lost; for groups with members beyond the `local_count` ranks
-     * of this node from `local_first` on. Any thread. No check: nobody tells. */
-    struct ct_watch nodes;
+    /* Any thread. No check: nobody tells. The ranks of this node are `local_count` from `local_first` on. */
+    struct ct_loss_watch losses;
     int local_first;
     int local_count;
     /* NULL: find out which ranks share memory. Else ranks with equal text do (tests; or to cut

@@ -36,7 +36,7 @@ struct host {
     int size, me;
     struct ct_peer *peers;
     struct ct_verdict verdict;
-    struct ct_watch nodes;
+    struct ct_loss_watch losses;
     /* Our host: members by local index, and back (-1: on another host). */
     const struct ct_peer **locals;
     int *local_of;
@@ -61,7 +61,7 @@ static int allocate(struct host *host, const struct ct_backend_setup *setup)
 
     host->size = setup->size;
     host->me = setup->me;
-    host->nodes = setup->nodes;
+    host->losses = setup->losses;
     host->peers = ct_zalloc_array(size, sizeof *host->peers);
     host->locals = ct_zalloc_array(size, sizeof *host->locals);
     host->local_of = ct_zalloc_array(size, sizeof(int));
@@ -91,11 +91,6 @@ static int check_verdict(struct host *host, struct ctrun_error *err)
     return rc == 0 && host->shm ? ct_host_shm_get_verdict(host->shm, err) : rc;
 }
 
-static int check_nodes(const struct host *host, struct ctrun_error *err)
-{
-    return host->nodes.check ? host->nodes.check(host->nodes.context, err) : 0;
-}
-
 /* While waiting in shared memory: what the network says. */
 static int check_from_shm(void *context, struct ctrun_error *err)
 {
@@ -104,7 +99,7 @@ static int check_from_shm(void *context, struct ctrun_error *err)
 
     if (rc == 0 && host->tcp)
         rc = ct_mesh_check(&host->mesh, CT_REASON_GRACE_MS, err);
-    return rc == 0 ? check_nodes(host, err) : rc;
+    return rc == 0 ? ct_loss_check(&host->losses, err) : rc;
 }
 
 /* While waiting for the network: what the host says. */
@@ -113,7 +108,7 @@ static int check_from_tcp(void *context, struct ctrun_error *err)
     struct host *host = context;
     int rc = check_verdict(host, err);
 
-    return rc == 0 ? check_nodes(host, err) : rc;
+    return rc == 0 ? ct_loss_check(&host->losses, err) : rc;
 }
 
 static int open_shm(struct host *host, int segment_fd, uint64_t deadline_ms,

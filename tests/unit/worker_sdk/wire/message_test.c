@@ -50,6 +50,12 @@
     }
 #define NONCE_HEX "80010200000000000000000000000000000000000000000000000000000000ff"
 
+#define ZEROS_10 "00000000000000000000"
+#define ZEROS_50 ZEROS_10 ZEROS_10 ZEROS_10 ZEROS_10 ZEROS_10
+#define ZEROS_510                                                                      \
+    ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50   \
+        ZEROS_50 ZEROS_10
+
 static union ct_message_room room; /* of what was decoded last */
 
 /* Every kind once, with the bytes that it has in this version. */
@@ -406,6 +412,22 @@ static const struct {
     {{.kind = CT_MESSAGE_WORKER_PROGRESS,
       .worker_progress = &(const struct ct_worker_progress){.size = 24}},
      "18000000"},
+    {{.kind = CT_MESSAGE_WORKER_RANK_LOST,
+      .worker_rank_lost = &(const struct ct_worker_rank_lost){.losses = 2,
+                                                              .text = "rank 3"}},
+     "02000000"
+     "06000000"
+     "72616e6b2033"},
+    {{.kind = CT_MESSAGE_WORKER_SHRINK,
+      .worker_shrink = &(const struct ct_worker_shrink){.epoch = 1}},
+     "01000000"},
+    {{.kind = CT_MESSAGE_WORKER_WORLD,
+      .worker_world =
+          &(const struct ct_worker_world){
+              .epoch = 2, .losses = 1, .ranks = {7, [CT_WORLD_BYTES - 1] = 0x80}}},
+     "02000000"
+     "01000000"
+     "07" ZEROS_510 "80"},
     {{.kind = CT_MESSAGE_CTL_REQUEST,
       .ctl_request =
           &(const struct ct_ctl_request){

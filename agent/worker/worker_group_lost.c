@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers that go on without one that is lost: who they are is decided here, once all of them wait to hear it. */
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/worker/worker_group_private.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    LATE_SHOWN = 8 /* the others are counted */
+};
+
+static bool runs(const struct worker *worker)
+{
+    return worker->state == WORKER_RUNNING;
+}
+
+/* By its session, which what a worker has started is in, too. */
+bool worker_group_ask(struct worker_group *group, int rank, pid_t pid)
+{
+    const pid_t session = pid > 0 ? getsid(pid) : -1;
+
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+
+        if (!runs(worker) || worker->rank != rank || worker->pid != session)
+            continue;
+        worker->asks = true;
+        return true;
+    }
+    return false; /* of one that has ended, or a stranger to it */
+}
+
+/* While anything of a lost one lives, nothing is decided: it might take itself for a member. */
+static bool is_decided(const struct worker_group *group)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].state == WORKER_RESTARTING ||
+            (runs(&group->workers[i]) && !group->workers[i].asks))
+            return false;
+    return true;
+}
+
+int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes)
+{
+    int count = 0;
+
+    memset(ranks, 0, bytes);
+    if (!is_decided(group))
+        return 0;
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+
+        worker->asks = false;
+        if (!runs(worker) || (size_t)worker->rank >= bytes * 8)
+            continue;
+        ranks[worker->rank / 8] |= (uint8_t)(1u << worker->rank % 8);
+        count++;
+    }
+    for (int i = 0; count > 0 && i < group->count; i++)
+        group->workers[i].is_survived = group->workers[i].is_lost;
+    return count;
+}
+
+struct ct_failure *worker_group_find_loss(struct worker_group *group)
+{
+    struct ct_failure *first = NULL;
+
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+
+        if (worker->is_lost && !worker->is_survived &&
+            (!first || worker->failure.happened_ms < first->happened_ms))
+            first = &worker->failure;
+    }
+    return first;
+}
+
+int worker_group_list_late(const struct worker_group *group,
+                           char list[WORKER_GROUP_VICTIMS_MAX_BYTES])
+{
+    size_t used = 0;
+    int running = 0;
+    int late = 0;
+
+    *list = '\0';
+    for (int i = 0; i < group->count; i++) {
+        const struct worker *worker = &group->workers[i];
+
+        running += runs(worker);
+        if (!runs(worker) || worker->asks || late++ >= LATE_SHOWN)
+            continue;
+        (void)ct_format(list + used, WORKER_GROUP_VICTIMS_MAX_BYTES - used, "%s%d",
+                        used ? ", " : "", worker->rank);
+        used = strlen(list);
+    }
+    if (late > LATE_SHOWN)
+        (void)ct_format(list + used, WORKER_GROUP_VICTIMS_MAX_BYTES - used,
+                        " and %d more", late - LATE_SHOWN);
+    return running;
+}

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--survive=sdk: a rank is lost, and the others go on in their processes without a step lost."""
+import os
+import random
+import re
+import signal
+
+import ctrun
+import pytest
+import schema
+
+STEPS = 30000 if ctrun.SLOW == 1 else 6000
+ELASTIC = ctrun.program("07_elastic")
+END = re.compile(r"after (\d+) steps \((.*), (.*)\)")
+
+
+def result(run):
+    steps, slope, offset = END.search(run.out).groups()
+    return int(steps), float(slope), float(offset)
+
+
+def start(box, world, *options, steps=STEPS):
+    return box.start_ctrun("--standalone", f"--nproc-per-node={world}", *options, ELASTIC, steps)
+
+
+def wait_step(run, step):
+    def have():
+        seen = [int(n) for n in re.findall(r"^step (\d+),", run.out, re.M)]
+        return max(seen, default=0) >= step or run.process.poll() is not None
+    ctrun.wait_until(have, lambda: f"step {step}\n{run}", 60)
+    assert run.process.poll() is None, run
+
+
+def pids(box):
+    return {e["rank"]: e["worker_pid"] for e in box.events("worker_started")}
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """What one rank comes to."""
+    box = ctrun.Box()
+    run = box.ctrun("--standalone", ELASTIC, str(STEPS))
+    assert run.code == 0, run
+    yield result(run)
+    assert box.close() == []
+
+
+def test_survivors_go_on_and_come_to_the_same(box, undisturbed):
+    run = start(box, 4, "--survive=sdk")
+    draw = random.Random(os.getpid())
+    ranks = list(range(4))
+    for kill in range(1, 4):  # until one is left
+        wait_step(run, 1000 + (kill - 1) * (STEPS - 3000) // 3 // 1000 * 1000)
+        victim = ranks.pop(draw.randrange(len(ranks)))
+        os.kill(pids(box)[victim], signal.SIGKILL)
+        told = box.wait_event("world_shrunk", kill)[-1]
+        assert (told["epoch"], told["losses"], told["left"]) == (kill, kill, 4 - kill), told
+        assert box.events("rank_lost")[-1]["rank"] == victim
+    assert run.wait(60) == 0, run
+    steps, slope, offset = result(run)
+    assert (steps, STEPS) == (undisturbed[0], STEPS)
+    assert abs(slope - undisturbed[1]) < 1e-11 and abs(offset - undisturbed[2]) < 1e-11, (run, undisturbed)
+    assert len(box.events("worker_started")) == 4 and len(box.events("round_started")) == 1
+    for event in box.events():
+        schema.check(event, "events")
+    assert "3 ranks may go on (--survive=sdk)" in run.err and "1 rank goes on, " in run.err, run
+
+
+def test_two_die_at_once(box, undisturbed):
+    run = start(box, 4, "--survive=sdk")
+    wait_step(run, 1000)
+    for rank in (0, 2):
+        os.kill(pids(box)[rank], signal.SIGKILL)
+    assert run.wait(60) == 0, run
+    assert abs(result(run)[1] - undisturbed[1]) < 1e-11, run
+    assert sorted(e["rank"] for e in box.events("rank_lost")) == [0, 2]
+    assert box.events("world_shrunk")[-1]["left"] == 2
+
+
+def test_a_worker_that_dies_while_the_others_ask_is_left_out_too(box, undisturbed):
+    """Rank 2 is stopped, so that nothing can be decided; then it dies."""
+    run = start(box, 4, "--survive=sdk")
+    wait_step(run, 1000)
+    of = pids(box)
+    os.kill(of[2], signal.SIGSTOP)
+    os.kill(of[3], signal.SIGKILL)
+    box.wait_event("rank_lost")
+    assert not box.events("world_shrunk")
+    os.kill(of[2], signal.SIGKILL)
+    assert box.wait_event("world_shrunk")[0]["left"] == 2
+    assert run.wait(60) == 0, run
+    assert abs(result(run)[1] - undisturbed[1]) < 1e-11, run
+
+
+def test_who_does_not_ask_in_time_ends_it_as_without(box):
+    run = start(box, 3, "--survive=sdk", "--survive-timeout=1")
+    wait_step(run, 1000)
+    of = pids(box)
+    os.kill(of[1], signal.SIGSTOP)
+    os.kill(of[2], signal.SIGKILL)
+    assert run.wait(60) == 128 + signal.SIGKILL, run
+    assert "within 1 s these ranks did not call ctrun_group_shrink(): 1" in run.err, run
+    assert "rank 2 (" in run.err.split("E_SIGNAL")[0] + run.err, run
+    assert not box.events("world_shrunk")
+
+
+def test_it_starts_again_where_nobody_asks(box):
+    """A program without the SDK: as without the option, and at once."""
+    program = box.write("p", "#!/bin/sh\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0\n"
+                             "[ $RANK = 1 ] && exit 7\nexec sleep 1000\n", 0o755)
+    run = box.ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", "--max-restarts=1",
+                    "--survive-timeout=1000", program)
+    assert run.code == 0, run
+    assert not box.events("rank_lost") and len(box.events("round_started")) == 2
+
+
+def test_without_it_a_loss_ends_all(box):
+    run = start(box, 2)
+    wait_step(run, 1000)
+    os.kill(pids(box)[1], signal.SIGKILL)
+    assert run.wait(60) == 128 + signal.SIGKILL, run
+    assert not box.events("rank_lost")
+
+
+def test_what_a_lost_rank_left_behind_is_gone_before_the_others_go_on(box):
+    """The worker is a shell; what it started has its rank, and the agent's socket."""
+    shell = box.write("shell", f"#!/bin/sh\n{ELASTIC} {STEPS} &\necho $! > pid.$RANK\nwait $!\n", 0o755)
+    run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", shell)
+    wait_step(run, 1000)
+    inner = int(box.path("pid.1").read_text())
+    os.kill(pids(box)[1], signal.SIGKILL)
+    box.wait_event("world_shrunk")
+    assert not ctrun.is_alive(inner)
+    assert run.wait(60) == 0, run
+
+
+@pytest.mark.parametrize("words, text", [
+    (("--nnodes=1:2", "--survive=sdk"), "--survive=sdk: for one node so far, and --nnodes allows 2"),
+    (("--standalone", "--survive=sdk", "--role=a=1:true", "--role-restarts=a=1"),
+     "--survive=sdk: not with --role-restarts"),
+    (("--standalone", "--survive=sdk", "--survive-timeout=0"), "--survive-timeout=0: 1 to "),
+    (("--standalone", "--survive=all"), "--survive"),
+])
+def test_what_it_cannot_do_is_refused(box, words, text):
+    run = box.ctrun(*words, *(() if any(w.startswith("--role=") for w in words) else ("true",)))
+    assert run.code == 2 and text in run.err and run.err.count("\n") <= 3, run

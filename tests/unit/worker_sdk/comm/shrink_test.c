@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups of those that are left, and what they give each other before they go on. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "tests/lib/worlds.h"
+#include "worker_sdk/base/error.h"
+
+enum {
+    LEFT = 3, /* of the four ranks; rank 1 is lost */
+    LOST = 1,
+    GONE = 3, /* counter: rank 1 is */
+};
+
+static const int left[LEFT] = {0, 2, 3};
+
+static struct ct_group_place place_of(int rank, enum wire wire)
+{
+    struct ct_group_place place = ranks_place(rank, worlds_host_of(wire, rank));
+
+    place.ranks = left;
+    place.rank_count = LEFT;
+    place.epoch = 1;
+    return place;
+}
+
+/* Rank 1 ends without a word; the others shrink the world, and what they had split from it. */
+static int goes_on(int rank, void *context)
+{
+    const struct world world = {4, *(enum wire *)context};
+    struct ct_group_place place = ranks_place(rank, worlds_host_of(world.wire, rank));
+    struct ctrun_group *old = worlds_open(rank, &world);
+    struct ctrun_group *odd, *next, *half, *fresh;
+    struct ctrun_error err = {.text = ""};
+    int64_t sum = 1 << rank;
+
+    CHECK_OK(ct_group_split(&odd, &place, old, rank % 2, NULL, &err));
+    CHECK_OK(ctrun_barrier(old, NULL, &err));
+    if (rank == LOST) {
+        ranks_signal(GONE);
+        _exit(0);
+    }
+    ranks_await(GONE, 1);
+    place = place_of(rank, world.wire);
+    CHECK_OK(ct_group_shrink(&next, &place, old, NULL, &err));
+    CHECK(ctrun_group_size(next) == LEFT);
+    CHECK(ctrun_group_rank(next) == (rank ? rank - 1 : 0));
+    CHECK_OK(ctrun_all_reduce(next, &sum, &sum, 1, CTRUN_I64, CTRUN_SUM, NULL, &err));
+    CHECK(sum == (1 | 4 | 8));
+    CHECK_OK(ct_group_shrink(&half, &place, odd, NULL, &err));
+    CHECK(ctrun_group_size(half) == (rank % 2 ? 1 : 2));
+    CHECK_OK(ct_group_open(&fresh, &place, NULL, &err)); /* what is left of the world */
+    CHECK(ctrun_group_size(fresh) == LEFT);
+    CHECK_OK(ctrun_barrier(fresh, NULL, &err));
+    ctrun_group_close(fresh);
+    ctrun_group_close(half);
+    ctrun_group_close(next);
+    ctrun_group_close(odd);
+    ctrun_group_close(old);
+    return 0;
+}
+
+static void who_is_left_meets_under_new_numbers(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRES; wire++) {
+        enum wire here = (enum wire)wire;
+
+        assert_int_equal(ranks_run(4, goes_on, &here), 0);
+    }
+}
+
+static void a_lost_rank_can_be_no_member(void **state)
+{
+    const int members[] = {0, LOST};
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ct_group_place place;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    (void)state;
+    ranks_new_store(4);
+    place = place_of(0, WIRE_SHM);
+    options.ranks = members;
+    options.rank_count = 2;
+    assert_int_equal(ct_group_open(&group, &place, &options, &err), CTRUN_E_PEER_LOST);
+    assert_string_equal(err.text, "open group: rank 1 is lost");
+    assert_null(group);
+}
+
+static uint32_t losses_seen;
+
+static int one_is_lost(void *context, uint32_t losses, bool leaves_node,
+                       struct ctrun_error *err)
+{
+    (void)context;
+    (void)leaves_node;
+    return losses < losses_seen ? ct_fail(err, CTRUN_E_PEER_LOST, "rank 9 is lost") : 0;
+}
+
+/* Nobody of this group died, but its ranks must come to ctrun_group_shrink(), too. */
+static int hears_of_a_stranger(int rank, void *context)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *before, *after;
+    struct ctrun_error err = {.text = ""};
+
+    options.shm = *(enum wire *)context != WIRE_TCP;
+    place.local_count = 2; /* one node: a lost node would be of no concern */
+    place.losses = (struct ct_loss_watch){.check = one_is_lost, .sees_ranks = true};
+    CHECK_OK(ct_group_open(&before, &place, &options, &err));
+    place.losses.losses = 1;
+    CHECK_OK(ct_group_open(&after, &place, &options, &err));
+    losses_seen = 1;
+    if (rank == 0) {
+        CHECK(ctrun_barrier(before, NULL, &err) == CTRUN_E_PEER_LOST);
+        CHECK(strstr(err.text, "rank 9 is lost"));
+    }
+    CHECK_OK(ctrun_barrier(after, NULL, &err)); /* opened when that was known */
+    ctrun_group_close(before);
+    ctrun_group_close(after);
+    return 0;
+}
+
+static void the_loss_of_a_stranger_ends_the_groups_before_it(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRE_MIXED; wire++) {
+        enum wire here = (enum wire)wire;
+
+        assert_int_equal(ranks_run(2, hears_of_a_stranger, &here), 0);
+    }
+}
+
+/* ---- Catching up ------------------------------------------------------------------------ */
+
+static void give_ranks_their_state(struct ctrun_tensor *state, double *values,
+                                   int64_t *count, int rank)
+{
+    values[0] = rank;
+    values[1] = rank + 0.5;
+    *count = 100 + rank;
+    state[0] = (struct ctrun_tensor)CTRUN_TENSOR_INIT;
+    state[0].name = "values";
+    state[0].dtype = CTRUN_F64;
+    state[0].dims = 1;
+    state[0].sizes[0] = 2;
+    state[0].data = values;
+    state[1] = (struct ctrun_tensor)CTRUN_TENSOR_INIT;
+    state[1].name = "count";
+    state[1].dtype = CTRUN_I64;
+    state[1].data = count;
+}
+
+/* Ranks 1 and 2 are one step ahead: rank 1, the lower one, gives. */
+static void some_are_ahead(struct ctrun_group *group, void *context)
+{
+    struct ctrun_tensor state[2];
+    struct ctrun_error err = {.text = ""};
+    const int rank = ctrun_group_rank(group);
+    uint64_t steps = rank ? 8 : 7;
+    double values[2];
+    int64_t count;
+
+    (void)context;
+    give_ranks_their_state(state, values, &count, rank);
+    CHECK_OK(ctrun_group_catch_up(group, &steps, state, 2, &err));
+    CHECK(steps == 8 && values[0] == 1 && values[1] == 1.5 && count == 101);
+    values[0] = rank;
+    CHECK_OK(ctrun_group_catch_up(group, &steps, state, 2, &err));
+    CHECK(steps == 8 && values[0] == rank); /* all are as far: nothing is sent */
+}
+
+static void who_is_behind_gets_the_state_of_who_is_ahead(void **state)
+{
+    (void)state;
+    worlds_run_with(3, some_are_ahead, NULL);
+}
+
+static void lists_differ(struct ctrun_group *group, void *context)
+{
+    struct ctrun_tensor state[2];
+    struct ctrun_error err = {.text = ""};
+    const int rank = ctrun_group_rank(group);
+    uint64_t steps = (uint64_t)rank;
+    double values[2];
+    int64_t count;
+
+    (void)context;
+    give_ranks_their_state(state, values, &count, rank);
+    CHECK(ctrun_group_catch_up(group, &steps, state, rank ? 1 : 2, &err) ==
+          CTRUN_E_MISMATCH);
+    CHECK(strstr(err.text, "rank 0 gives 2 tensors, rank 1 1"));
+}
+
+static void different_states_are_told_on_all_ranks(void **state)
+{
+    (void)state;
+    worlds_run_with(2, lists_differ, NULL);
+}
+
+static void a_state_that_is_none_is_refused(void **state)
+{
+    struct ctrun_group *group;
+    struct ctrun_tensor tensors[2];
+    struct ctrun_error err;
+    uint64_t steps = 0;
+    double values[2];
+    int64_t count;
+
+    (void)state;
+    ranks_new_store(1);
+    group = ranks_open(0, NULL, NULL);
+    for (int wrong = 0; wrong < 6; wrong++) {
+        give_ranks_their_state(tensors, values, &count, 0);
+        if (wrong == 0)
+            tensors[1].name = NULL;
+        else if (wrong == 1)
+            tensors[1].dtype = (enum ctrun_dtype)99;
+        else if (wrong == 2)
+            tensors[0].dims = CTRUN_MAX_DIMS + 1;
+        else if (wrong == 3)
+            tensors[0].sizes[0] = INT64_MAX;
+        else if (wrong == 4)
+            tensors[0].data = NULL;
+        else
+            tensors[0].whole[0] = 4;
+        assert_int_equal(ctrun_group_catch_up(group, &steps, tensors, 2, &err),
+                         -EINVAL);
+        assert_non_null(strstr(err.text, wrong < 2 ? "state[1]" : "state[0]"));
+    }
+    ctrun_group_close(group);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_left_meets_under_new_numbers),
+        cmocka_unit_test(a_lost_rank_can_be_no_member),
+        cmocka_unit_test(the_loss_of_a_stranger_ends_the_groups_before_it),
+        cmocka_unit_test(who_is_behind_gets_the_state_of_who_is_ahead),
+        cmocka_unit_test(different_states_are_told_on_all_ranks),
+        cmocka_unit_test(a_state_that_is_none_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank makes of its agent's word on who goes on. The agent is a thread of the test. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/client/agent_socket.h"
+#include "worker_sdk/wire/contract.h"
+
+/* What the agent does once a worker has said hello; its answers come when it is asked. */
+struct agent {
+    pthread_t thread;
+    int listener;
+    char name[108];
+    uint32_t losses;              /* told at once; 0: none */
+    struct ct_worker_world world; /* the answer; epoch 0: it goes away instead */
+    bool is_early;                /* the answer comes before the question */
+};
+
+static void say(int fd, const struct ct_message *message)
+{
+    struct ct_buf out;
+
+    ct_buf_init(&out, 4096);
+    assert_int_equal(ct_message_encode(&out, message), 0);
+    assert_int_equal(send(fd, ct_buf_data(&out), ct_buf_length(&out), MSG_NOSIGNAL),
+                     (ssize_t)ct_buf_length(&out));
+    ct_buf_deinit(&out);
+}
+
+/* True when such a message came; false at the end of the connection. */
+static bool hears(int fd, struct ct_buf *in, int kind)
+{
+    struct ct_frame frame;
+    uint8_t *room;
+    int used;
+    ssize_t n;
+
+    for (;;) {
+        while ((used = ct_frame_decode(ct_buf_data(in), ct_buf_length(in), &frame)) >
+               0) {
+            const int came = frame.kind;
+
+            ct_buf_consume(in, (size_t)used);
+            if (came == kind)
+                return true;
+        }
+        if (used < 0 || ct_buf_reserve(in, 512, &room) < 0 ||
+            (n = recv(fd, room, 512, 0)) <= 0)
+            return false;
+        ct_buf_commit(in, (size_t)n);
+    }
+}
+
+static void *be_agent(void *context)
+{
+    struct agent *agent = context;
+    const struct ct_worker_rank_lost lost = {.losses = agent->losses,
+                                             .text = "rank 2 is lost"};
+    const struct ct_message answer = {CT_MESSAGE_WORKER_WORLD,
+                                      .worker_world = &agent->world};
+    const int fd = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC);
+    struct ct_buf in;
+
+    ct_buf_init(&in, 4096);
+    if (hears(fd, &in, CT_MESSAGE_WORKER_HELLO) && agent->losses)
+        say(fd, &(struct ct_message){CT_MESSAGE_WORKER_RANK_LOST,
+                                     .worker_rank_lost = &lost});
+    if (agent->is_early)
+        say(fd, &answer);
+    else if (hears(fd, &in, CT_MESSAGE_WORKER_SHRINK) && agent->world.epoch)
+        say(fd, &answer);
+    if (agent->world.epoch)
+        (void)hears(fd, &in, 0); /* until it is closed */
+    ct_buf_deinit(&in);
+    close(fd);
+    return NULL;
+}
+
+static void begin_agent(struct agent *agent)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    socklen_t length = sizeof addr.sun_family;
+
+    agent->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(agent->listener, (struct sockaddr *)&addr, length), 0);
+    assert_int_equal(listen(agent->listener, 4), 0);
+    length = sizeof addr;
+    assert_int_equal(getsockname(agent->listener, (struct sockaddr *)&addr, &length),
+                     0);
+    assert_true(ct_format(agent->name, sizeof agent->name, "@%.*s",
+                          (int)(length - offsetof(struct sockaddr_un, sun_path) - 1),
+                          addr.sun_path + 1) > 0);
+    assert_int_equal(pthread_create(&agent->thread, NULL, be_agent, agent), 0);
+    setenv(CT_ENV_AGENT_SOCKET, agent->name, 1);
+    setenv(CT_ENV_MAY_SHRINK, "1", 1);
+}
+
+static void end_agent(struct agent *agent)
+{
+    pthread_join(agent->thread, NULL);
+    close(agent->listener);
+}
+
+/* A world of one: its group needs no store. */
+static int shrink(struct agent *agent, struct ctrun_group **next,
+                  struct ctrun_error *err)
+{
+    struct ctrun_session *session;
+    struct ctrun_group *old;
+    int rc, dead;
+
+    begin_agent(agent);
+    assert_int_equal(ctrun_open(&session, NULL, err), 0);
+    assert_true(ctrun_may_shrink(session));
+    assert_int_equal(ctrun_group_open(&old, session, NULL, err), 0);
+    rc = ctrun_group_shrink(next, session, old, NULL, err);
+    dead = ctrun_barrier(old, NULL, NULL);
+    assert_true(dead == CTRUN_E_ABORTED || /* it did not know of the loss yet */
+                (agent->losses && dead == CTRUN_E_PEER_LOST));
+    ctrun_group_close(old);
+    ctrun_group_close(*next);
+    ctrun_close(session);
+    end_agent(agent);
+    return rc;
+}
+
+static void it_goes_on_when_the_agent_says_so(void **state)
+{
+    for (int is_early = 0; is_early < 2; is_early++) {
+        struct agent agent = {.losses = 1,
+                              .world = {.epoch = 1, .losses = 1, .ranks = {1}},
+                              .is_early = is_early};
+        struct ctrun_group *next;
+        struct ctrun_error err;
+
+        (void)state;
+        assert_int_equal(shrink(&agent, &next, &err), 0);
+        assert_non_null(next);
+    }
+}
+
+static void without_a_loss_they_meet_again(void **state)
+{
+    struct agent agent = {.world = {.epoch = 1, .ranks = {1}}};
+    struct ctrun_group *next;
+    struct ctrun_error err;
+
+    (void)state;
+    assert_int_equal(shrink(&agent, &next, &err), 0);
+}
+
+static void who_counts_as_lost_is_told(void **state)
+{
+    struct agent agent = {.losses = 1,
+                          .world = {.epoch = 1, .losses = 1, .ranks = {2}}};
+    struct ctrun_group *next;
+    struct ctrun_error err;
+
+    (void)state;
+    assert_int_equal(shrink(&agent, &next, &err), CTRUN_E_CHANGED);
+    assert_non_null(strstr(err.text, "rank 0 counts as lost"));
+    assert_null(next);
+}
+
+static void an_agent_that_goes_away_decides_nothing(void **state)
+{
+    struct agent agent = {.losses = 1};
+    struct ctrun_group *next;
+    struct ctrun_error err;
+
+    (void)state;
+    assert_int_equal(shrink(&agent, &next, &err), CTRUN_E_CLOSED);
+    assert_null(next);
+}
+
+static void without_survive_it_is_refused_at_once(void **state)
+{
+    struct ctrun_session *session;
+    struct ctrun_group *old, *next;
+    struct ctrun_error err;
+
+    (void)state;
+    unsetenv(CT_ENV_AGENT_SOCKET);
+    unsetenv(CT_ENV_MAY_SHRINK);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    assert_false(ctrun_may_shrink(session));
+    assert_int_equal(ctrun_group_open(&old, session, NULL, &err), 0);
+    assert_int_equal(ctrun_group_shrink(&next, session, old, NULL, &err),
+                     CTRUN_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "--survive=sdk"));
+    assert_null(next);
+    assert_int_equal(ctrun_barrier(old, NULL, &err), 0); /* it lives */
+    ctrun_group_close(old);
+    ctrun_close(session);
+}
+
+/* An agent that says nothing, and one thread that waits while another tells its steps. */
+static void the_wait_for_the_answer_has_an_end(void **state)
+{
+    struct agent agent = {.world = {.epoch = 1}};
+    struct ct_agent_socket ours;
+    struct ct_worker_world world;
+    struct ctrun_error err;
+
+    (void)state;
+    begin_agent(&agent);
+    ct_agent_socket_init(&ours, agent.name, 0, 0);
+    assert_int_equal(
+        ct_agent_socket_ask_world(&ours, 1, ct_deadline_ms(30), &world, &err),
+        CTRUN_E_TIMEOUT); /* the answer was to an earlier question */
+    assert_int_equal(
+        ct_agent_socket_ask_world(&ours, 0, ct_deadline_ms(30000), &world, &err), 0);
+    assert_int_equal(world.epoch, 1);
+    ct_agent_socket_deinit(&ours);
+    end_agent(&agent);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_goes_on_when_the_agent_says_so),
+        cmocka_unit_test(without_a_loss_they_meet_again),
+        cmocka_unit_test(who_counts_as_lost_is_told),
+        cmocka_unit_test(an_agent_that_goes_away_decides_nothing),
+        cmocka_unit_test(without_survive_it_is_refused_at_once),
+        cmocka_unit_test(the_wait_for_the_answer_has_an_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups that go on without ranks that are lost. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/dtype.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/group_private.h"
+
+uint32_t ct_group_epoch(const struct ctrun_group *group)
+{
+    return group->epoch;
+}
+
+uint64_t ct_group_timeout_ms(const struct ctrun_group *group)
+{
+    return group->timeout_ms;
+}
+
+void ct_group_end(struct ctrun_group *group, int code, const char *text)
+{
+    group->backend->abort(group->self, code, text);
+}
+
+/* Members of `old` that are left, ascending as both lists are; returns how many. */
+static size_t list_left(int *left, const struct ctrun_group *old,
+                        const struct ct_group_place *place)
+{
+    size_t count = 0;
+    int at = 0;
+
+    for (int i = 0; i < old->size; i++) {
+        while (at < place->rank_count && place->ranks[at] < old->ranks[i])
+            at++;
+        if (at < place->rank_count && place->ranks[at] == old->ranks[i])
+            left[count++] = old->ranks[i];
+    }
+    return count;
+}
+
+/* The key is that of the group before any loss, with the epoch: so it is the same on a rank that has
+ * seen all the groups in between, and on one that some of them never reached. */
+int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place,
+                    const struct ctrun_group *old,
+                    const struct ctrun_group_options *given, struct ctrun_error *err)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ct_group_place there = *place;
+    char key[CT_GROUP_KEY_MAX];
+    int *left;
+    int rc;
+
+    options.backend = old->backend->name;
+    options.timeout_ms = old->timeout_ms;
+    options.shm = old->shm;
+    options.stream = old->stream;
+    if (given && (rc = ct_sized_read(&options, sizeof options, given,
+                                     "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
+        return (void)ct_wrap(err, "shrink: options"), rc;
+    if (ct_format(key, sizeof key, "%s~%u", old->root, place->epoch) < 0)
+        return ct_fail(err, -ENAMETOOLONG, "shrink: the group was split too often");
+    if (!(left = ct_zalloc_array((size_t)old->size, sizeof *left)))
+        return ct_fail(err, -ENOMEM, "shrink: no memory");
+    there.key = key;
+    options.ranks = left;
+    options.rank_count = list_left(left, old, place);
+    rc = ct_group_open(out, &there, &options, err);
+    if (rc == 0)
+        (void)ct_copy((*out)->root, sizeof(*out)->root, old->root);
+    free(left);
+    return rc;
+}
+
+/* ---- Catching up ------------------------------------------------------------------------ */
+
+/* What a member says of itself. */
+struct progress {
+    int64_t steps;
+    int64_t tensors;
+};
+
+static int check_state(const struct ctrun_tensor *state, size_t count,
+                       struct ctrun_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct ctrun_tensor *tensor = &state[i];
+        size_t bytes = ctrun_dtype_size(tensor->dtype);
+        bool is_good = bytes > 0 && tensor->name && tensor->dims >= 0 &&
+                       tensor->dims <= CTRUN_MAX_DIMS;
+
+        for (int d = 0; is_good && d < tensor->dims; d++)
+            is_good = tensor->sizes[d] >= 0 &&
+                      !__builtin_mul_overflow(bytes, tensor->sizes[d], &bytes) &&
+                      tensor->whole[d] == 0;
+        if (!is_good || (bytes > 0 && !tensor->data))
+            return ct_fail(err, -EINVAL,
+                           "catch up: state[%zu] '%s': it has no name, type, size or "
+                           "data, or is a piece",
+                           i, tensor->name ? tensor->name : "");
+    }
+    return 0;
+}
+
+static size_t count_elements(const struct ctrun_tensor *tensor)
+{
+    size_t count = 1;
+
+    for (int d = 0; d < tensor->dims; d++)
+        count *= (size_t)tensor->sizes[d];
+    return count;
+}
+
+/* The lowest of those that are furthest; -1: all are equally far. */
+static int find_furthest(const struct progress *all, int size)
+{
+    bool differs = false;
+    int best = 0;
+
+    for (int i = 1; i < size; i++) {
+        differs = differs || all[i].steps != all[0].steps;
+        if (all[i].steps > all[best].steps)
+            best = i;
+    }
+    return differs ? best : -1;
+}
+
+static int catch_up(struct ctrun_group *group, uint64_t *steps,
+                    const struct ctrun_tensor *state, size_t count,
+                    struct progress *all, struct ctrun_error *err)
+{
+    const struct progress own = {(int64_t)*steps, (int64_t)count};
+    int from;
+    int rc = ctrun_all_gather(group, &own, all, 2, CTRUN_I64, NULL, err);
+
+    for (int i = 0; rc == 0 && i < group->size; i++)
+        if (all[i].tensors != all[0].tensors)
+            return ct_fail(err, CTRUN_E_MISMATCH,
+                           "catch up: rank %d gives %lld tensors, rank %d %lld",
+                           group->ranks[0], (long long)all[0].tensors, group->ranks[i],
+                           (long long)all[i].tensors);
+    if (rc < 0 || (from = find_furthest(all, group->size)) < 0)
+        return rc;
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        if ((rc = ctrun_broadcast(group, state[i].data, state[i].data,
+                                  count_elements(&state[i]), state[i].dtype, from, NULL,
+                                  err)) < 0)
+            (void)ct_wrap(err, "catch up: '%s'", state[i].name);
+    if (rc == 0)
+        *steps = (uint64_t)all[from].steps;
+    return rc;
+}
+
+int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
+                         const struct ctrun_tensor *state, size_t count,
+                         struct ctrun_error *err)
+{
+    const struct ctrun_tensor defaults = CTRUN_TENSOR_INIT;
+    struct progress *all;
+    void *list;
+    int rc;
+
+    if (*steps > INT64_MAX)
+        return ct_fail(err, -EINVAL, "catch up: too many steps");
+    if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, state, count,
+                                  "CTRUN_TENSOR_INIT", err)) < 0)
+        return (void)ct_wrap(err, "catch up: state"), rc;
+    if (!(all = ct_zalloc_array((size_t)group->size, sizeof *all)))
+        rc = ct_fail(err, -ENOMEM, "catch up: no memory");
+    if (rc == 0 && (rc = check_state(list, count, err)) == 0)
+        rc = catch_up(group, steps, list, count, all, err);
+    free(all);
+    free(list);
+    return rc;
+}
