@@ -7,6 +7,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/sized.h"
 
 int ctrun_all_reduce(struct ctrun_group *group, const void *in, void *out, size_t count,
@@ -288,6 +289,8 @@ int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void *out,
     if (rc < 0)
         return rc;
     from.count = count_of(&to, ctrun_group_rank(group));
+    call.parts = ct_hash(to.parts.counts,
+                         (size_t)ctrun_group_size(group) * sizeof *to.parts.counts);
     return exchange(group, &call, &from, ALL, &to, ALL, options, err);
 }
 

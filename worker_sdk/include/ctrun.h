@@ -464,14 +464,15 @@ struct ctrun_parts {
     {                                                                                  \
         sizeof(struct ctrun_parts), NULL, NULL                                         \
     }
-/* in: counts[rank] elements; out: everybody's. All give the same counts. In place: in is
- * where our part of out is. */
+/* in: counts[rank] elements; out: everybody's. All give the same counts: a difference is
+ * CTRUN_E_MISMATCH on all (nccl: not found). In place: in is where our part of out is. */
 CTRUN_API int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void *out,
                                  const struct ctrun_parts *out_parts,
                                  enum ctrun_dtype dtype,
                                  const struct ctrun_call_options *options,
                                  struct ctrun_error *err);
-/* What member i's in_parts has for j is what j's out_parts has for i. Not in place. */
+/* What member i's in_parts has for j is what j's out_parts has for i, which these two alone know: where it
+ * differs they get CTRUN_E_MISMATCH, and the others it may be with their next call. Not in place. */
 CTRUN_API int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
                                  const struct ctrun_parts *in_parts, void *out,
                                  const struct ctrun_parts *out_parts,

@@ -66,6 +66,8 @@ struct ct_call {
     struct ct_comm_message
         *messages; /* in their order; owned by whoever has the call */
     size_t message_count;
+    uint64_t
+        parts; /* ALL_GATHER_V: a hash of the counts, which all give alike; else 0 */
     bool is_complete;     /* all messages are through */
     struct ct_call *next; /* which runs at the same time; see move() */
 };

@@ -49,6 +49,9 @@ void ct_call_format(char *dst, const struct ct_call *call)
     if (call->kind == CT_CALL_BROADCAST || call->kind == CT_CALL_SCATTER)
         (void)ct_format(dst + n, CT_CALL_TEXT_MAX - (size_t)n, " from member %d",
                         call->peer);
+    if (call->kind == CT_CALL_ALL_GATHER_V && call->count) /* of what all agree on */
+        (void)ct_format(dst + n, CT_CALL_TEXT_MAX - (size_t)n, ", counts %016zx",
+                        call->count);
     if (call->kind == CT_CALL_REDUCE || call->kind == CT_CALL_GATHER)
         (void)ct_format(dst + n, CT_CALL_TEXT_MAX - (size_t)n, " to member %d",
                         call->peer);

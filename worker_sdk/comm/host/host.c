@@ -271,13 +271,16 @@ static void run_alone(const struct ct_call *call)
         memcpy(call->out, call->in, call->bytes);
 }
 
-/* What all members do of a call: that of messages, or the agreement on them. */
+/* What all members do of a call: that of messages, or the agreement on them. Where all know all lengths they agree
+ * on those, too: else two that give each other what they expect would not hear of a third that does not. */
 static struct ct_call shared_part(const struct ct_call *call)
 {
     struct ct_call shared = *call;
 
     if (ct_call_has_messages(call))
         shared.bytes = 0;
+    if (call->kind == CT_CALL_ALL_GATHER_V)
+        shared.count = call->parts;
     return shared;
 }
 

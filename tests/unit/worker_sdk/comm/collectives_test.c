@@ -249,6 +249,36 @@ static void unequal_parts_go_where_they_belong(void **state)
     worlds_run(5, unequal_parts);
 }
 
+/* Member 2 expects more of member 0: what 0 and 1 give each other is as they expect. */
+static void one_differs(struct ctrun_group *group, void *context)
+{
+    struct ctrun_parts parts = CTRUN_PARTS_INIT;
+    size_t counts[3] = {5, 6, 7};
+    struct ctrun_work *work = NULL;
+    struct ctrun_error err = {.text = ""};
+    int32_t in[8] = {0}, out[20];
+
+    parts.counts = counts;
+    counts[0] += ctrun_group_rank(group) == 2;
+    if (*(const bool *)context)
+        CHECK_OK(ctrun_all_gather_v(group, in, out, &parts, CTRUN_I32,
+                                    IN_BACKGROUND(&work), &err));
+    CHECK((work ? ctrun_work_wait(work, &err)
+                : ctrun_all_gather_v(group, in, out, &parts, CTRUN_I32, NULL, &err)) ==
+          CTRUN_E_MISMATCH);
+    CHECK(strstr(err.text, "rank 2 calls all_gather_v, counts "));
+}
+
+static void different_counts_are_told_on_all_ranks(void **state)
+{
+    (void)state;
+    for (int in_background = 0; in_background < 2; in_background++) {
+        bool is_work = in_background;
+
+        worlds_run_with(3, one_differs, &is_work);
+    }
+}
+
 /* ---- Messages --------------------------------------------------------------------------- */
 
 /* Everybody receives first, from everybody, and sends after that. */
@@ -511,6 +541,7 @@ int main(void)
         cmocka_unit_test(signed_bytes_have_a_sign),
         cmocka_unit_test(equal_parts_go_where_they_belong),
         cmocka_unit_test(unequal_parts_go_where_they_belong),
+        cmocka_unit_test(different_counts_are_told_on_all_ranks),
         cmocka_unit_test(messages_in_the_background_go_on_at_the_same_time),
         cmocka_unit_test(a_batch_moves_at_once),
         cmocka_unit_test(a_batch_is_of_messages_only),
