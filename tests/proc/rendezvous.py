@@ -53,7 +53,7 @@ KINDS = {
     "CLOSE": (19, (("exit_code", "B"), ("reason", "s"))),
     "STOPPING": (20, (("generation", "Q"), ("grace_ms", "Q"))),
     "PEER": (25, (("port", "H"),)),
-    "METRICS": (46, (("generation", "Q"), ("list", (("rank", "i"), ("name", "s"), ("value", "d"))))),
+    "METRICS": (47, (("generation", "Q"), ("list", (("rank", "i"), ("name", "s"), ("value", "d"))))),
 }
 NAMES = {number: name for name, (number, _) in KINDS.items()}
 EXIT, SIGNAL, OOM, EXEC, STOPPED = 1, 2, 3, 4, 5  # enum ct_cause

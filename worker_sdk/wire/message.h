@@ -106,7 +106,7 @@ enum ct_message_kind {
     CT_MESSAGE_RESTART =
         44, /* both ways: asked by one, who gets an answer; all get a STOP */
     CT_MESSAGE_WAY = 45, /* both ways: see "START" */
-    CT_MESSAGE_METRICS = 46,
+    CT_MESSAGE_METRICS = 47,
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
