@@ -7,6 +7,7 @@ import signal
 import sys
 
 import ctrun
+import fake_ssh
 import pytest
 import schema
 from test_nodes import meeting, start_in_order  # noqa: F401 (a fixture)
@@ -37,7 +38,7 @@ def part(bill, phase):
     return next(part for part in bill["parts"] if phase in part["phases"])
 
 
-def lines(run, word="restart took"):
+def lines(run, word=": restart took "):
     return [line for line in run.err.splitlines() if word in line]
 
 
@@ -149,6 +150,13 @@ def test_each_node_bills_what_it_saw_and_one_tells_it(box, meeting):  # noqa: F8
     assert [bill["generation"] for bill in found] == [2, 2] and len({bill["pid"] for bill in found}) == 2
     told = [line for run in runs for line in lines(run)]
     assert len(told) == 1 and " s on this node: " in told[0], runs
+
+
+def test_with_hosts_one_line_is_told_and_the_budget_is_a_gate(box):
+    run = box.ctrun("--hosts=a,b", "--max-restarts=1", "--budget=0.001", *VICTIM, "@r0", "step", "1", "exit", "3", "@r1",
+                    "step", "2", env={"CTRUN_HOSTS_ENV": "TMPDIR", "CTRUN_SSH": fake_ssh.local(box)})
+    assert run.code == 78 and len(lines(run)) == 1 and " s on this node: " in lines(run)[0], run
+    assert "error[E_BUDGET]: 1 of 1 restart took longer" in run.err, run
 
 
 @pytest.mark.parametrize("style", ["own", "torchrun"])

@@ -65,7 +65,8 @@ BODIES = {
                 "'echo boom >&2; [ $RANK = 1 ] || exit 3; exec sleep 60'", 3),
     "jax": (f"{TWO} --standalone --jax true", 0),
     "restart": ("printf 'words = boom!\\nlikely = x\\n' >rules; "
-                f"{TWO} --max-restarts=1 --restart-delay=0.01 --failure-rules=rules --log-dir=D sh -c 'echo boom! >&2; exit 3'", 3),
+                f"{TWO} --max-restarts=3 --min-uptime=0 --restart-delay=0.01 --failure-rules=rules --log-dir=D "
+                "sh -c 'echo boom! >&2; exit 3'", 3),
     "explain": ("printf 'words = boom!\\nlikely = x\\n' >rules; echo boom! >log; ctrunctl explain --failure-rules rules log", 0),
     "roles": ("ctrun --standalone --role 'a=1:true' --role 'b=1:true' --role-restarts b=1", 0),
     "role-restarts": ("ctrun --standalone --role 'a=1:sh -c \"sleep 0.1\"' "
