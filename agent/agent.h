@@ -48,6 +48,7 @@ struct agent_bill {
 struct agent_store_marks {
     uint64_t met_ms;   /* torch's ranks had all counted themselves in; 0: not yet */
     uint64_t asked_ms; /* the last request that was more than a look; 0: none was */
+    int last; /* which of `pids` was the last to meet; -1: another one, or not told */
 };
 
 /* What happened, for the launcher to print and to map to an exit code. */
@@ -130,7 +131,8 @@ struct agent_options {
     /* Group rank 0's agent only: `met_fd` (an eventfd, kept until the store is closed) is written
      * once `world` ranks have met in it; and what it has seen. Both or none. */
     void (*watch_store)(void *context, uint64_t store, uint32_t world, int met_fd);
-    void (*look_at_store)(void *context, uint64_t store, struct agent_store_marks *out);
+    void (*look_at_store)(void *context, uint64_t store, const pid_t *pids, int count,
+                          struct agent_store_marks *out);
     /* Group rank 0's agent only: nobody has asked that store anything. NULL: not known. */
     bool (*store_is_unused)(void *context, uint64_t store);
     /* A store that nobody has used for own_ranks_ms (0: not looked at), and a worker of this node has

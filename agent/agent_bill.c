@@ -9,6 +9,7 @@
 
 #include "agent/agent_private.h"
 #include "agent/worker/worker.h"
+#include "worker_sdk/base/alloc.h"
 
 static bool is_wanted(const struct agent *agent)
 {
@@ -17,13 +18,23 @@ static bool is_wanted(const struct agent *agent)
 
 /* ---- What has been seen -------------------------------------------------------------- */
 
-static struct agent_store_marks look_at_store(const struct agent *agent)
+/* *rank, unless it is NULL: that of the last to meet there, -1 where it is not of this node. */
+static struct agent_store_marks look_at_store(const struct agent *agent, int *rank)
 {
     const struct agent_options *options = agent->options;
-    struct agent_store_marks marks = {0};
+    const int count = rank ? worker_group_count(agent->group) : 0;
+    pid_t *pids = count > 0 ? ct_zalloc_array((size_t)count, sizeof *pids) : NULL;
+    struct agent_store_marks marks = {.last = -1};
 
+    for (int i = 0; pids && i < count; i++)
+        pids[i] = worker_group_worker(agent->group, i)->pid;
     if (agent->has_store && agent->start.group_rank == 0 && options->look_at_store)
-        options->look_at_store(options->context, agent->store, &marks);
+        options->look_at_store(options->context, agent->store, pids, pids ? count : 0,
+                               &marks);
+    if (rank)
+        *rank = marks.last >= 0 ? worker_group_worker(agent->group, marks.last)->rank
+                                : -1;
+    free(pids);
     return marks;
 }
 
@@ -133,7 +144,8 @@ static void take_marks(struct agent *agent)
 {
     struct bill_watch *watch = &agent->bill;
     struct bill *bill = &watch->told.bill;
-    const struct agent_store_marks store = look_at_store(agent);
+    int met_rank = -1;
+    const struct agent_store_marks store = look_at_store(agent, &met_rank);
     uint64_t at_ms;
     int64_t first;
     int rank;
@@ -146,7 +158,7 @@ static void take_marks(struct agent *agent)
         store.asked_ms <= at_ms)
         bill_end_phase(bill, BILL_INIT, store.asked_ms, -1);
     if (store.met_ms > 0)
-        bill_end_phase(bill, BILL_IMPORT, store.met_ms, -1);
+        bill_end_phase(bill, BILL_IMPORT, store.met_ms, met_rank);
     else if (find_hello(agent, &at_ms, &rank))
         bill_end_phase(bill, BILL_IMPORT, at_ms, rank);
     watch->is_by_store |= store.met_ms > 0;
@@ -185,7 +197,7 @@ static bool is_due(const struct agent *agent)
                                                    : worker_group_count(agent->group));
     if (!(watch->shown & 1u << BILL_IMPORT))
         return true;
-    return watch->is_by_store ? look_at_store(agent).met_ms > 0
+    return watch->is_by_store ? look_at_store(agent, NULL).met_ms > 0
                               : find_hello(agent, &at_ms, &rank);
 }
 

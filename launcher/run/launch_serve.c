@@ -10,6 +10,8 @@
 #include "agent/process/descriptors.h"
 #include "launcher/run/launch_private.h"
 #include "rendezvous/net/listen_fd.h"
+#include "rendezvous/net/peer_uid.h"
+#include "rendezvous/net/port_owner.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 
@@ -336,15 +338,19 @@ static void watch_store(void *context, uint64_t store, uint32_t world, int met_f
         server_watch_store(launch->server, store, world, met_fd);
 }
 
-static void look_at_store(void *context, uint64_t store, struct agent_store_marks *out)
+static void look_at_store(void *context, uint64_t store, const pid_t *pids, int count,
+                          struct agent_store_marks *out)
 {
     struct launch *launch = context;
     struct server_store_marks marks = {0};
 
     if (has_store(launch->config) && launch->server)
         server_get_store_marks(launch->server, store, &marks);
-    *out = (struct agent_store_marks){.met_ms = marks.met_ms,
-                                      .asked_ms = marks.asked_ms};
+    *out = (struct agent_store_marks){
+        .met_ms = marks.met_ms, .asked_ms = marks.asked_ms, .last = -1};
+    if (marks.met_ms > 0 && count > 0)
+        out->last = port_owner_choose(peer_inode_find(&marks.last, &marks.local), pids,
+                                      count);
 }
 
 static void on_members(void *context, uint64_t store, const struct ct_members *members)

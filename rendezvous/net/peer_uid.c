@@ -13,6 +13,11 @@
 
 #include "worker_sdk/base/nic.h"
 
+struct answer {
+    uid_t uid;
+    unsigned long inode;
+};
+
 struct request {
     struct nlmsghdr head;
     struct inet_diag_req_v2 body;
@@ -60,7 +65,7 @@ static void fill(struct request *request, const struct ct_addr *remote,
 
 /* Without such a connection the kernel answers with who listens at that port; a socket that its
  * process has closed is root's. */
-static int read_reply(uid_t *out, union reply *reply, ssize_t length,
+static int read_reply(struct answer *out, union reply *reply, ssize_t length,
                       const struct request *request)
 {
     const struct inet_diag_msg *found = NLMSG_DATA(&reply->head);
@@ -76,11 +81,12 @@ static int read_reply(uid_t *out, union reply *reply, ssize_t length,
     if (found->idiag_state != TCP_ESTABLISHED ||
         found->id.idiag_dport != request->body.id.idiag_dport)
         return -ENOENT;
-    *out = found->idiag_uid;
+    *out = (struct answer){found->idiag_uid, found->idiag_inode};
     return 0;
 }
 
-int peer_uid_find(uid_t *out, const struct ct_addr *remote, const struct ct_addr *local)
+static int ask(struct answer *out, const struct ct_addr *remote,
+               const struct ct_addr *local)
 {
     struct request request;
     union reply reply;
@@ -99,6 +105,23 @@ int peer_uid_find(uid_t *out, const struct ct_addr *remote, const struct ct_addr
         rc = read_reply(out, &reply, n, &request);
     close(fd);
     return rc;
+}
+
+int peer_uid_find(uid_t *out, const struct ct_addr *remote, const struct ct_addr *local)
+{
+    struct answer answer;
+    const int rc = ask(&answer, remote, local);
+
+    if (rc == 0)
+        *out = answer.uid;
+    return rc;
+}
+
+unsigned long peer_inode_find(const struct ct_addr *remote, const struct ct_addr *local)
+{
+    struct answer answer;
+
+    return ask(&answer, remote, local) == 0 ? answer.inode : 0;
 }
 
 enum peer_user peer_user_of(const struct ct_addr *remote, const struct ct_addr *local)

@@ -13,6 +13,9 @@
  * Costs some system calls and never waits. */
 int peer_uid_find(uid_t *out, const struct ct_addr *remote,
                   const struct ct_addr *local);
+/* The inode of that socket, as links in /proc/PID/fd have it; 0: it is not on this machine, or not told. */
+unsigned long peer_inode_find(const struct ct_addr *remote,
+                              const struct ct_addr *local);
 enum peer_user {
     PEER_USER_OURS,  /* ours, root's, on another machine, or the kernel does not tell */
     PEER_USER_OTHER, /* another user's, on this machine */

@@ -109,3 +109,16 @@ int port_owner_describe(int port, char *dst)
     (void)closedir(proc);
     return rc;
 }
+
+int port_owner_choose(unsigned long inode, const pid_t *pids, int count)
+{
+    char socket_name[64], pid[24];
+
+    (void)ct_format(socket_name, sizeof socket_name, "socket:[%lu]", inode);
+    for (int i = 0; inode && i < count; i++) {
+        (void)ct_format(pid, sizeof pid, "%d", (int)pids[i]);
+        if (has_socket(pid, socket_name))
+            return i;
+    }
+    return -1;
+}

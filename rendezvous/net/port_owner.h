@@ -6,6 +6,8 @@
 #ifndef RENDEZVOUS_NET_PORT_OWNER_H
 #define RENDEZVOUS_NET_PORT_OWNER_H
 
+#include <sys/types.h>
+
 enum {
     PORT_OWNER_TEXT_MAX = 256
 };
@@ -13,5 +15,7 @@ enum {
 /* "pid 4242 (python3 train.py)" into dst[PORT_OWNER_TEXT_MAX]. 0; -ENOENT: nobody listens there, but
  * a connection may have the port; -EACCES: somebody does whom we may not see. dst says that, too. */
 int port_owner_describe(int port, char *dst);
+/* Which of the processes holds the socket; -1: none of them, or it cannot be seen. */
+int port_owner_choose(unsigned long inode, const pid_t *pids, int count);
 
 #endif

@@ -111,9 +111,9 @@ void server_admit(struct server *server, uint64_t store,
 bool server_store_is_unused(struct server *server, uint64_t store);
 /* What a worker store that is watched has seen; 0: not yet. */
 struct server_store_marks {
-    uint64_t met_ms; /* `world` ranks have counted themselves in, as torch's do */
-    uint64_t
-        asked_ms; /* the last request that was more than a look whether keys are there */
+    uint64_t met_ms;   /* `world` ranks have counted themselves in, as torch's do */
+    uint64_t asked_ms; /* the last request that was more than a look for keys */
+    struct ct_addr last, local; /* who was the last of them to come, and our end */
 };
 /* From now on: `met_fd`, an eventfd, is kept, and written once they have met. */
 void server_watch_store(struct server *server, uint64_t store, uint32_t world,

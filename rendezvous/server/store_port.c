@@ -76,7 +76,8 @@ static void flush_touched(struct store_port *port)
 }
 
 /* Where somebody wants to know when ranks have met, and asked it last. */
-static void take_marks(struct store_port *port, uint64_t questions_before)
+static void take_marks(struct store_port *port, const struct conn *conn,
+                       uint64_t questions_before)
 {
     struct store_stats stats;
     const uint64_t one = 1;
@@ -88,6 +89,8 @@ static void take_marks(struct store_port *port, uint64_t questions_before)
     if (port->marks.met_ms > 0 || stats.ranks < port->world)
         return;
     port->marks.met_ms = port->marks.asked_ms;
+    port->marks.last = conn->remote;
+    port->marks.local = conn->local;
     (void)!write(port->met_fd, &one, sizeof one); /* it has room for 2^64 of them */
 }
 
@@ -107,7 +110,7 @@ static int receive(struct store_user *user, const uint8_t *data, size_t length)
         return store_receive(user->client, data, length);
     store_get_stats(port->store, &before);
     rc = store_receive(user->client, data, length);
-    take_marks(port, before.questions);
+    take_marks(port, user->conn, before.questions);
     return rc;
 }
 

@@ -111,12 +111,18 @@ os._exit(3 if attempt == "0" else 0)
 
 
 def test_what_the_store_is_asked_before_the_first_step_is_init(box):
-    script = box.write("s.py", COUNT_IN + f"""
+    script = box.write("s.py", """import os
+while os.environ["RANK"] == "1" and not os.path.exists("first"):
+    pass
+""" + COUNT_IN + f"""
+open("first", "w").close()
+os.set_inheritable(store.fileno(), True)
 os.execv({ctrun.program("victim")!r}, ["victim", "step", "1", "await", "end"])
 """)
     run = box.start_ctrun("--nproc-per-node=2", "--log-dir=logs", "--verbose", script, env={"PYTHON_EXEC": sys.executable})
     [bill] = end_after(box, run, "start")
     assert phases(bill) == PHASES[3:] and bill["unknown"] == [], bill
+    assert part(bill, "import")["rank"] == 1, bill  # it came last
     assert summary(box)["start"]["parts"] == bill["parts"]
     [line] = lines(run, "start took")
     assert re.search(r"start took \d+\.\d{3} s: meet .*; longest: [a-z ]+", line), line
