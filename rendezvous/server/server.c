@@ -88,7 +88,9 @@ static int call(struct server *server, struct call *call)
     return call->rc;
 }
 
-static void run_calls(struct server *server)
+/* is_last: later ones are run by their callers. That is set while the mutex is held and nothing waits:
+ * a call that came between would wait for a loop that has ended. */
+static void run_calls(struct server *server, bool is_last)
 {
     pthread_mutex_lock(&server->mutex);
     while (!ct_list_is_empty(&server->calls)) {
@@ -101,6 +103,8 @@ static void run_calls(struct server *server)
         next->is_done = true;
         pthread_cond_broadcast(&server->done);
     }
+    if (is_last)
+        server->is_running = false;
     pthread_mutex_unlock(&server->mutex);
 }
 
@@ -264,7 +268,7 @@ void server_close_store(struct server *server, uint64_t store)
     (void)call(server, &args); /* an unknown one needs no closing */
 }
 
-/* ---- Elected, deposed -------------------------------------------------------------------- */
+/* ---- Elected, replaced ------------------------------------------------------------------- */
 
 static int lead_on_loop(struct server *server, struct call *call)
 {
@@ -372,7 +376,7 @@ static void on_wake(uv_async_t *wake)
 {
     struct server *server = wake->data;
 
-    run_calls(server);
+    run_calls(server, false);
     if (server->dispatch.gate)
         gate_release(server->dispatch.gate);
     if (atomic_load(&server->is_stopping))
@@ -539,8 +543,7 @@ static int run_loop(struct server *server)
 {
     int rc = uv_run(&server->loop, UV_RUN_DEFAULT);
 
-    run_calls(server); /* late ones: they find the server closed */
-    set_running(server, false);
+    run_calls(server, true); /* late ones: they find the server closed */
     return rc;
 }
 
