@@ -25,6 +25,8 @@ struct ctl_socket {
     char name[CTL_DIR_NAME_MAX];
 };
 
+/* On the loop's list until client_close(), which frees it: after a call that may close it, a
+ * client is not touched. */
 struct client {
     struct ct_list node;
     struct ctl_socket *ctl_socket;
@@ -157,7 +159,9 @@ static int refuse_version(struct client *client, uint8_t theirs)
     return ct_message_encode(&client->out, &message);
 }
 
-/* Does what is asked and queues the answer. */
+/* Does what is asked and queues the answer.
+ * `text` and `err` are copied into frames before this returns; what is asked of the rendezvous
+ * is answered later, by ticket. */
 static int answer(struct client *client, const struct ct_ctl_request *request)
 {
     const struct ctl_socket_options *options = &client->ctl_socket->options;
@@ -226,7 +230,8 @@ static int take_request(struct client *client, struct ct_ctl_request *request)
     return rc < 0 ? rc : 1;
 }
 
-/* STOP is acted on last: its answer is on its way, and the client may be gone. */
+/* STOP is acted on last: its answer is on its way, and the client may be gone.
+ * One read a turn: a request fits many times, and a client that sends slowly has its deadline. */
 static void on_client_readable(struct client *client)
 {
     struct ctl_socket *ctl_socket = client->ctl_socket;

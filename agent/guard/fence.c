@@ -19,6 +19,8 @@ struct fence {
     _Atomic int fd;
 };
 
+/* Written by the agent, read by the guards. All but `second`, which is written before the agent is
+ * forked, is atomic: who reads while the agent writes finds the older value or the newer one. */
 static struct fence *fence;    /* shared; NULL: none */
 static int first = -1;         /* pidfd of the first guard, for the agent */
 static uint64_t look_again_ms; /* the guard's: the kernel was asked, and said: paused */
@@ -29,6 +31,8 @@ void fence_create(void)
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     fence = page == MAP_FAILED ? NULL : page;
+    /* a pidfd, for the agent is the grandchild: after the guard's death its number may be
+     * another process's */
     first = ct_pidfd_open(getpid());
     fence_set_socket(-1);
 }

@@ -147,6 +147,8 @@ static int take_proof(struct handshake *handshake, const struct ct_proof *messag
     return 0;
 }
 
+/* Each of these comes once: what comes twice, or out of turn, ends the connection. Nothing that
+ * the server says counts before take_proof() has checked its proof. */
 int handshake_take(struct handshake *handshake, const struct ct_message *message,
                    struct ct_buf *out, struct ctrun_error *err)
 {

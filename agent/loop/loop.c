@@ -87,6 +87,7 @@ struct loop_watch *loop_watch_open(struct loop *loop, int fd, loop_watch_fn *fn,
 {
     struct loop_watch *watch = ct_zalloc(sizeof *watch);
 
+    /* The descriptor is taken in any case: callers need no other way out. */
     if (!watch || uv_poll_init(&loop->uv, &watch->poll, fd) < 0) {
         free(watch);
         close(fd);
@@ -129,6 +130,8 @@ void loop_watch_close(struct loop_watch *watch)
 {
     if (!watch)
         return;
+    /* The object lives until the loop has run the close callback; its own callback is not called
+     * again. */
     uv_close((uv_handle_t *)&watch->poll, on_watch_closed);
     close(watch->fd); /* libuv has taken it out of epoll by now */
 }

@@ -218,6 +218,8 @@ void console_dedup_leave(struct console_dedup_part *part)
     count(console_dedup);
 }
 
+/* When too much waits, the oldest line is printed before its time: memory is bounded, and the
+ * order stays. */
 int console_dedup_add(struct console_dedup_part *part, const char *piece, size_t length)
 {
     struct console_dedup *console_dedup = part->console_dedup;

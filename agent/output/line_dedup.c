@@ -113,6 +113,8 @@ static struct entry *find_like(struct line_dedup *dedup, int worker,
     ct_list_for_each(at, bucket) {
         struct entry *entry = ct_list_entry(at, struct entry, chain);
 
+        /* Only newer ones than the worker's last line: so its own lines stay in order, and its
+         * second "x" is never its first. */
         if (entry->hash == hash && entry->number > dedup->last[worker] &&
             entry->line.kind == line->kind && entry->line.length == line->length &&
             memcmp(entry->line.text, line->text, line->length) == 0)
@@ -121,6 +123,7 @@ static struct entry *find_like(struct line_dedup *dedup, int worker,
     return NULL;
 }
 
+/* One block: the entry, the set of its workers, its text. `line` points into it. */
 static struct entry *create_entry(struct line_dedup *dedup,
                                   const struct line_dedup_line *line, uint64_t hash)
 {

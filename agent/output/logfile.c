@@ -44,7 +44,9 @@ static struct logfile_target *create_target(const struct logfile_options *option
     return target;
 }
 
-/* With the mutex held. */
+/* With the mutex held.
+ * A target is in the list at most once; the thread takes it out before it writes, so that what
+ * comes meanwhile puts it in again. */
 static void make_ready(struct logfile_writer *writer, struct logfile_target *target)
 {
     if (!ct_list_is_empty(&target->ready))
@@ -103,6 +105,7 @@ static bool is_over_mark(const struct logfile_target *target)
     return ct_buf_length(&target->queue) >= LOGFILE_HIGH_BYTES;
 }
 
+/* On the loop; never blocks on the disk: the thread releases the mutex while it writes. What finds no room while the file system does not answer is counted. */
 void logfile_push(struct logfile *file, const void *data, size_t length)
 {
     struct logfile_writer *writer = file->writer;

@@ -47,6 +47,8 @@ static int write_all(struct logfile_writer *writer, struct logfile_target *targe
     return 0;
 }
 
+/* The file is closed after it got its new name: who follows it (ctrunctl logs -f) finds it under
+ * that. */
 static int rotate(struct logfile_target *target)
 {
     const int rc = logrotate_shift(target->path, target->keep);

@@ -45,6 +45,8 @@ void policy_hurry(struct policy *policy, int signal, uint64_t grace_ms, uint64_t
                                            later(now_ms, grace_ms));
     if (policy->signal == SIGTERM)
         return;
+    /* Another signal has to be sent even if the first one was; SIGTERM is not followed by a
+     * weaker one. */
     policy->is_signalled &= policy->signal == signal;
     policy->signal = signal;
 }
@@ -78,6 +80,8 @@ static unsigned ask_helpers(struct policy *policy, const struct policy_census *c
     return POLICY_KILL_HELPERS;
 }
 
+/* In the order of the times: ask_ms, the rest of the sessions one scan later, leftovers,
+ * helpers, the end of the grace. *wake_ms is the earliest of those to come. */
 static unsigned ask(struct policy *policy, const struct policy_census *census,
                     uint64_t now_ms, uint64_t *wake_ms)
 {
@@ -116,6 +120,7 @@ unsigned policy_next(struct policy *policy, const struct policy_census *census,
     *wake_ms = UINT64_MAX;
     if (policy->phase != POLICY_ASKED && policy->phase != POLICY_KILLING)
         return 0;
+    /* Before any deadline: when nobody is left, a grace that is over does not matter. */
     if (census->asked == 0 && census->leftovers == 0) {
         policy->phase = POLICY_DONE;
         return 0;

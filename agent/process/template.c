@@ -66,6 +66,8 @@ static void emit(const struct template *template, const char *why)
     ct_event_end(&event);
 }
 
+/* The only place where the state changes, but for start(). REFUSED is for good: workers are
+ * started by exec from then on. */
 static void settle(struct template *template, enum template_state state,
                    const char *why)
 {

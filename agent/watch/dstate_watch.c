@@ -52,6 +52,9 @@ static void note(struct dstate_watch *dstate_watch, pid_t process, pid_t thread,
             dstate_watch->sleepers[i].is_seen = true;
             return;
         }
+    /* A state is seen at the looks alone: who is in D at each of them counts as never having
+     * left it. A thread that wakes and sleeps again between two looks is taken for one that
+     * hangs; DSTATE_LOOKS of them in a row make that unlikely. */
     if (dstate_watch->count < DSTATE_SLEEPERS_MAX) /* one of them is enough to tell */
         dstate_watch->sleepers[dstate_watch->count++] = (struct sleeper){
             process, thread, now_ms, true};
@@ -116,6 +119,7 @@ static void on_time(void *context)
         (void)ct_format(path, sizeof path, "/proc/%d/task/%d/wchan", sleeper.process,
                         sleeper.thread);
         (void)ct_small_file_read(where, sizeof where, path);
+        /* before the callback: nothing here is used after it */
         dstate_watch_stop(dstate_watch);
         dstate_watch->options.on_stuck(
             dstate_watch->options.context, sleeper.process, sleeper.thread,

@@ -38,6 +38,7 @@ static void on_due(void *context);
 
 /* ---- Entries ------------------------------------------------------------------------- */
 
+/* The last one takes its place: loops over the entries go backwards. */
 static void remove_entry(struct file_timer *file_timer, size_t i)
 {
     free(file_timer->entries[i].scope);
@@ -127,6 +128,8 @@ static void on_due(void *context)
         }
         entry->signal = SIGKILL;
         entry->expires_ms = ct_deadline_ms(options->grace_ms);
+        /* It signals and no more: entries must not change in it, since this loop goes on with
+         * them. */
         options->on_expired(options->context, entry->pid, entry->scope, signal);
         if (signal == SIGKILL)
             remove_entry(file_timer, i);
@@ -153,6 +156,8 @@ static void take_line(struct file_timer *file_timer, const char *line, size_t le
                       "file timer: pid=%d is not a process of a worker", request.pid);
         return;
     }
+    /* A line with the same pid and scope replaces the timer; one without a time or a signal only
+     * ends it. */
     remove_named(file_timer, request.pid, request.scope);
     if (request.expires_s >= 0 && request.signal > 0)
         add_entry(file_timer, &request);
@@ -191,6 +196,8 @@ static void on_readable(void *context, unsigned events)
 
 /* ---- Life ---------------------------------------------------------------------------- */
 
+/* mkfifo() fails when the name was taken again after unlink(): a pipe or link of somebody else
+ * is never opened. */
 static int open_pipe(struct file_timer *file_timer, struct ctrun_error *err)
 {
     const char *path = file_timer->options.path;

@@ -25,6 +25,8 @@ struct pieces {
     size_t size;
 };
 
+/* Of one walk through /proc. Everything that is read is the user's: lengths are capped, and text
+ * is made plain before it is shown. */
 struct look {
     struct own_ranks *out;
     const pid_t *workers;
@@ -77,6 +79,7 @@ static uint64_t ticks_of(pid_t pid)
     (void)ct_format(path, sizeof path, "/proc/%d/stat", (int)pid);
     if (ct_small_file_read(text, sizeof text, path) <= 0 || !(at = strrchr(text, ')')))
         return 0;
+    /* `at` stands on the blank before that field (proc(5): state is 3, utime 14, stime 15) */
     for (int field = 3; field <= 15 && (at = strchr(at + 1, ' ')); field++)
         if (field >= 14)
             ticks += strtoull(at + 1, NULL, 10);

@@ -27,6 +27,8 @@ enum {
     WORDS_MAX = 12
 };
 
+/* Belongs to the thread that writes until it is back; then its descriptors are given to
+ * debuggers, and it is freed. */
 struct stacks_job {
     struct python_room room;
     int count, target_count;
@@ -173,6 +175,8 @@ static void free_job(void *context)
 
 /* ---- Debuggers ----------------------------------------------------------------------- */
 
+/* The group of a debugger is killed: gdb may have started helpers. Its process is reaped with
+ * the orphans of the agent. */
 static void end_save(struct stacks *stacks)
 {
     /* Cleared before it is called: it may begin the next save. */
@@ -238,6 +242,7 @@ static bool start_program(struct debugger *debugger, char *const *argv, int fd)
     if (rc < 0)
         return false;
     debugger->pid = spawn.pid;
+    /* not reaped yet, so the number is still that of the debugger */
     pidfd = ct_pidfd_open(spawn.pid);
     if (pidfd >= 0)
         debugger->watch = loop_watch_open(debugger->stacks->loop, pidfd,
@@ -270,6 +275,8 @@ static bool start_line(struct debugger *debugger, const char *fmt, pid_t pid, in
 
 static void start_debugger(struct stacks *stacks, pid_t pid, int fd)
 {
+    /* All are started in one turn of the loop: none of them can have ended and freed a place
+     * between two starts. */
     struct debugger *debugger = &stacks->debuggers[stacks->running];
 
     *debugger = (struct debugger){.stacks = stacks};

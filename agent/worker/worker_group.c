@@ -111,7 +111,9 @@ void worker_group_reset(struct worker_group *group, const struct ct_start *start
     group->start = *start;
 }
 
-/* Side by side. The first that failed; -1: all of them run. */
+/* Side by side. The first that failed; -1: all of them run.
+ * All are started before one is waited for; who was started when another one failed runs, and is
+ * stopped with the round. */
 static int start_all(struct worker_group *group)
 {
     struct spawn_batch batch;
