@@ -24,7 +24,9 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
-/* A call from another thread: runs on the loop, the caller waits for is_done. */
+/* A call from another thread: runs on the loop, the caller waits for is_done.
+ * On the stack of the caller, which waits until is_done: so it, and what it points to, lives for
+ * as long as the loop needs it. */
 struct call {
     struct ct_list node;
     int (*function)(struct server *server, struct call *call);
@@ -335,6 +337,7 @@ static void close_everything(struct server *server)
         return;
     server->is_closed = true;
     server->outlived_from_ms = runs_outlived_from_ms(&server->dispatch.runs);
+    /* first: what is closed below must not be written as the end of runs */
     server->dispatch.runs.journal = NULL; /* runs go on with the next server */
     endpoint_close_listeners(&server->endpoint);
     endpoint_drop_store(&server->endpoint);
@@ -606,6 +609,8 @@ uint64_t server_outlived_from_ms(const struct server *server)
     return server->outlived_from_ms;
 }
 
+/* The loop runs twice more: for close callbacks of connections, then for those of what dispatch
+ * closes. */
 void server_destroy(struct server *server)
 {
     int rc;

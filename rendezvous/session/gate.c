@@ -17,6 +17,7 @@ void gate_init(struct gate *gate)
     gate->on_owed = NULL;
 }
 
+/* On the server's thread, which alone raises `wanted`: so it cannot rise between the two loads. */
 bool gate_is_open(const struct gate *gate)
 {
     return atomic_load(&gate->kept) >= atomic_load(&gate->wanted) &&
@@ -41,6 +42,8 @@ void outbox_deinit(struct outbox *outbox)
     ct_buf_deinit(&outbox->held);
 }
 
+/* Behind something that is held everything is held, also when the gate is open again: an agent
+ * gets its messages in order. */
 bool gate_hold(struct gate *gate, struct outbox *to, const struct ct_message *message)
 {
     const bool has_held = ct_buf_length(&to->held) > 0;
@@ -106,6 +109,8 @@ void gate_acknowledge(struct gate *gate, struct outbox *to,
         send_ack(gate, to, heartbeat);
         return;
     }
+    /* The oldest stays, since a renewal may be due for it, and the newest replaces those
+     * between: they say the same. */
     to->owed[is_waiting] = (struct gate_owed){ct_now_ms(), *heartbeat};
     if (!is_waiting)
         ct_list_add(&gate->owed, &to->owed_node);
