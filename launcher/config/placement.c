@@ -9,6 +9,7 @@
 #include "launcher/hardware/devices.h"
 #include "launcher/hardware/gpus.h"
 #include "launcher/hardware/topology.h"
+#include "launcher/report/messages.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/log.h"
@@ -81,16 +82,19 @@ static void warn_small_mask(const struct placement *placement, char *const *env,
         return;
     cpuset_format(&placement->allowed, text, sizeof text);
     if (ct_env_find(env, "SLURM_JOB_ID"))
-        ct_warn("E_RESOURCES: %d workers share %d CPU%s (%s): the Slurm step was given "
-                "no more; "
-                "srun --cpus-per-task=%d or --cpu-bind=none gives each its own",
-                nproc, cpus, cpus > 1 ? "s" : "", text, nproc);
+        messages_warn(CTRUN_E_RESOURCES,
+                      "%d workers share %d CPU%s (%s): the Slurm step was given "
+                      "no more; "
+                      "srun --cpus-per-task=%d or --cpu-bind=none gives each its own",
+                      nproc, cpus, cpus > 1 ? "s" : "", text, nproc);
     else if (cpus < devices_online_cpu_count())
-        ct_warn("E_RESOURCES: %d workers share %d CPU%s (%s): this process was started "
-                "with a "
-                "smaller CPU mask than the machine; see taskset(1) or the container's "
-                "cpuset",
-                nproc, cpus, cpus > 1 ? "s" : "", text);
+        messages_warn(
+            CTRUN_E_RESOURCES,
+            "%d workers share %d CPU%s (%s): this process was started "
+            "with a "
+            "smaller CPU mask than the machine; see taskset(1) or the container's "
+            "cpuset",
+            nproc, cpus, cpus > 1 ? "s" : "", text);
 }
 
 /* ---- Threads ------------------------------------------------------------------------- */
@@ -100,7 +104,9 @@ int placement_omp_threads(int cores, int nproc)
     return cores / nproc > 1 ? cores / nproc : 1;
 }
 
-/* Workers that are bound alike share their cores; the worker with the least decides. */
+/* Workers that are bound alike share their cores; the worker with the least decides.
+ * One number for all workers, as OMP_NUM_THREADS of torchrun is; who has more cores leaves some
+ * idle rather than others share. */
 static int bound_threads(const struct placement *placement, int nproc)
 {
     int least = INT_MAX;

@@ -73,6 +73,6 @@ def test_t27_gpus_that_differ_masks_that_are_small_and_programs_that_differ_are_
                           ctrun.program("ctrun"), "--nproc-per-node=gpu", "/tmp/train"))
     _, err = finish(runs)
     assert err.count("3 nodes, 8+8+7 = 23 workers") == 1, err
-    assert err.count("E_RESOURCES: 8 workers share 1 CPU") == 2, err
+    assert err.count("warning[E_RESOURCES]: 8 workers share 1 CPU") == 2, err
     (line,) = [line for line in err.splitlines() if "E_FINGERPRINT" in line]
     assert "/tmp/train" in line and "node2" in line and "node3" not in line, err
