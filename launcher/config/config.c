@@ -163,6 +163,8 @@ static int resolve_list(struct config *out, const struct options *options,
     return 0;
 }
 
+/* A run id of the batch system wins over a random one; one that was typed wins in rdzv_batch.c,
+ * which then makes none. */
 static int resolve_names(struct config *out, const struct options *options,
                          struct ctrun_error *err)
 {
@@ -214,6 +216,9 @@ static int resolve_unit(struct config *out, const struct options *options,
     return 0;
 }
 
+/* The order matters: the rendezvous changes sizes (static waits for all nodes, a batch system
+ * knows them) and this node's place; a list of --nproc-per-node needs the place; what is bound
+ * to CPUs needs the number of workers. After a failure config_deinit() frees what was made. */
 int config_resolve(struct config *out, const struct options *options, char *const *env,
                    struct ctrun_error *err)
 {

@@ -161,6 +161,7 @@ static int resolve_keep_alive(const struct rdzv_target *to,
     to->rdzv->lost_after_ms = LOST_AFTER_MS;
     if (!has_interval && !has_attempts)
         return 0;
+    /* cannot overflow: seconds are limited by rdzv_conf.c, attempts above */
     to->rdzv->lost_after_ms = interval_ms * (uint64_t)attempts;
     if (to->rdzv->heartbeat_ms > to->rdzv->lost_after_ms / 3)
         to->rdzv->heartbeat_ms = to->rdzv->lost_after_ms /
@@ -275,6 +276,8 @@ static bool read_worker_serves(const struct rdzv_target *to)
     return to->rdzv->backend != CONFIG_STATIC;
 }
 
+/* Who places this node is asked in this order: the launcher above (--hosts), the batch system,
+ * the options. 1 from one of the first two means that it has filled in everything. */
 int rdzv_resolve(const struct rdzv_target *to, const struct options *options,
                  struct ctrun_error *err)
 {

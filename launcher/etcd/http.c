@@ -49,7 +49,9 @@ static int load(struct ctrun_error *err)
 
 /* ---- Closed on exec ------------------------------------------------------------------ */
 
-/* Marks every open descriptor (set), or lets go on exec whatever came since (!set). */
+/* Marks every open descriptor (set), or lets go on exec whatever came since (!set).
+ * Another thread may open descriptors meanwhile. Those are close-on-exec already, as all of ours
+ * are; to mark them again changes nothing. */
 static void look_at_descriptors(bool *seen, bool is_first)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -135,6 +137,8 @@ void http_client_close(struct http_client *client)
     free(client);
 }
 
+/* Any thread; the flag stays until http_client_rearm(), so that a request which begins after
+ * this one ends at once as well. */
 void http_client_wake(struct http_client *client)
 {
     atomic_store(&client->is_woken, true);

@@ -129,6 +129,7 @@ int json_etcd_txn(struct ct_buf *out, const struct json_etcd_guard *guard,
 
 /* ---- Answers ------------------------------------------------------------------------- */
 
+/* The size is checked before anything is allocated: what answers may be no etcd. */
 static int read_value(struct json_etcd_kv *out, const char *text)
 {
     const size_t length = text ? strlen(text) : 0;
@@ -164,7 +165,9 @@ static int read_kv(struct json_etcd_kv *out, const cJSON *item)
     return rc < 0 ? rc : read_value(out, cJSON_GetStringValue(json_get(item, "value")));
 }
 
-/* `list` holds kvs, or with is_events objects that have one each. */
+/* `list` holds kvs, or with is_events objects that have one each.
+ * A reply has one list at most; after a failure count covers those that were begun, so that
+ * deinit frees their values. */
 static int read_kvs(struct json_etcd_reply *out, const cJSON *list, bool is_events)
 {
     const int count = cJSON_GetArraySize(list);

@@ -111,6 +111,8 @@ static int socket_cpus(struct cpuset *cpus, const struct numa_machine *machine,
     return 0;
 }
 
+/* Whole cores, so that no two workers share one. The first `extra` GPUs of a node get one core
+ * more: shares differ by one at most. */
 static int exclusive_cpus(struct cpuset *cpus, const struct numa_machine *machine,
                           const struct spot *spot, struct ctrun_error *err)
 {

@@ -28,6 +28,9 @@ struct stream {
     int number;         /* 1, 2 */
 };
 
+/* The node's ctrun on this host: its two streams and its channel, from which messages are made.
+ * Freed by ssh_node_close(), which kills what still runs; the exit code is told by
+ * ssh_node_reap(). */
 struct ssh_node {
     struct ssh_node_options options;
     pid_t pid;
@@ -232,6 +235,7 @@ void ssh_node_reap(struct ssh_node *node)
 
     if (!node || node->pid <= 0 || waitpid(node->pid, &status, WNOHANG) != node->pid)
         return;
+    /* first: the number may be another process's from now on */
     node->pid = 0;
     while (read_channel(node) > 0)
         ;

@@ -65,6 +65,8 @@ static void flush(struct relay *relay)
     }
     if (ct_buf_length(&relay->to) == 0)
         loop_watch_for(relay->up, 0);
+    /* Two marks: between them nothing changes, so that streams are not paused and resumed with
+     * each message. */
     if (relay->part && ct_buf_length(&relay->to) < UP_LOW_BYTES)
         ssh_subtree_pause(relay->part, false);
     if (relay->is_over && ct_buf_length(&relay->to) == 0)
@@ -163,6 +165,7 @@ static int take_message(struct relay *relay, const struct ssh_message *message)
             begin(relay);
         return 0;
     }
+    /* those go up: from above they are a fault */
     if (message->kind >= SSH_READY)
         return -EPROTO;
     if (relay->part)

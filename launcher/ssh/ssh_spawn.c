@@ -70,6 +70,7 @@ static int open_ends(struct ends *ends, const struct ssh_spawn *spawn)
     return spawn->has_channel ? open_channel(ends) : 0;
 }
 
+/* A process group of its own: Ctrl-C reaches this process alone, which passes it on. */
 static int set_attributes(posix_spawnattr_t *attributes)
 {
     sigset_t set;
@@ -138,6 +139,8 @@ static int take(struct ends *ends, int place)
     return fd;
 }
 
+/* The ends that are taken are the caller's; the child's, and after a failure all of them, are
+ * closed here. */
 pid_t ssh_spawn(struct ssh_spawn *spawn, struct ctrun_error *err)
 {
     struct ends ends;

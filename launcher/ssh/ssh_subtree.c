@@ -14,6 +14,8 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 
+/* The hosts below this process, and perhaps this one. Each host's state only goes forward and
+ * ends in a final one; the subtree is over when all have, and every connection is closed. */
 struct ssh_subtree {
     struct ssh_subtree_options options;
     struct ssh_conn_options conn;
@@ -96,7 +98,9 @@ static void note_needs(struct ssh_subtree *part, const struct ssh_message *messa
     (void)stage_set_decode(&conn->needs, message->data, message->length);
 }
 
-/* Everything that is told about a host of this part passes here. */
+/* Everything that is told about a host of this part passes here.
+ * message->host is one of ours: ssh_conn checks what comes from a connection before it passes it
+ * on. */
 static void on_message(void *context, const struct ssh_message *message)
 {
     struct ssh_subtree *part = context;
@@ -148,6 +152,7 @@ static void on_branch_over(void *context, struct ssh_conn *conn, int code,
                            const char *why)
 {
     struct ssh_subtree *part = context;
+    /* copied: the connection is closed below */
     const uint32_t first = conn->first;
     const uint32_t count = conn->count;
 

@@ -31,6 +31,8 @@ struct level {
     size_t length; /* of its path */
 };
 
+/* One walk over all sources, a few milliseconds at a time on the loop: all of its state is here
+ * between two steps. */
 struct stage_scan {
     struct stage_manifest *manifest;
     uint32_t source; /* the next one */
@@ -84,6 +86,8 @@ static int compare_sources(const void *a, const void *b)
                   ((const struct stage_source *)b)->name);
 }
 
+/* Of the sources alone and not of what is in them: so the next run with the same sources finds
+ * the copies of the last one. */
 static void make_key(struct stage_manifest *manifest)
 {
     uint8_t sum[CT_DIGEST_BYTES];
@@ -192,6 +196,7 @@ static int add_name(void *context, int folder, const char *name)
 
     (void)folder;
     stage_text_folder(copies, getuid());
+    /* our own copies, when what is staged lies beside them */
     if (strcmp(name, copies) == 0)
         return 0;
     if (level->count == NAMES_MAX)
@@ -285,6 +290,8 @@ static int add_opened(struct stage_scan *scan, int dir, const char *name,
     int fd;
     int rc;
 
+    /* Opened and then looked at: what fstat() says is of the file that is read. O_NONBLOCK for a
+     * FIFO that took its name. */
     fd = openat(dir, name,
                 O_RDONLY | O_CLOEXEC | O_NOFOLLOW |
                     (is_file ? O_NONBLOCK : O_DIRECTORY));

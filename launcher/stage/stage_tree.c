@@ -26,6 +26,8 @@ void stage_tree_forget(struct stage_tree *tree)
     tree->folder = -1;
 }
 
+/* One step a name and O_NOFOLLOW at each: a link that somebody puts into the tree meanwhile
+ * leads nowhere outside of it. */
 static int walk(int top, const char *path, size_t length)
 {
     int folder = openat(top, ".", FOLDER_FLAGS);
@@ -68,6 +70,8 @@ int stage_tree_parent(struct stage_tree *tree, const char *path, const char **na
     if ((folder = walk(tree->top, path, length)) < 0)
         return folder;
     (void)ct_format(tree->path, sizeof tree->path, "%.*s", (int)length, path);
+    /* kept: the next file is mostly in the same folder; borrowed by the caller until the next
+     * call */
     return tree->folder = folder;
 }
 
@@ -75,6 +79,7 @@ int stage_tree_list(int folder,
                     int (*visit)(void *context, int folder, const char *name),
                     void *context)
 {
+    /* closedir() closes what it was given, and the caller keeps `folder` */
     const int copy = openat(folder, ".", FOLDER_FLAGS);
     DIR *list = copy < 0 ? NULL : fdopendir(copy);
     int rc = 0;
@@ -138,6 +143,7 @@ static int prune_name(void *context, int folder, const char *name)
     const struct prune *prune = context;
     char path[STAGE_PATH_MAX + STAGE_NAME_MAX + 2];
 
+    /* Python makes these beside the copies: to remove them would cost each run their compilation */
     if (strcmp(name, "__pycache__") == 0)
         return 0;
     if (ct_format(path, sizeof path, "%s%s%s", prune->path, *prune->path ? "/" : "",
