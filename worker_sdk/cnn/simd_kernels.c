@@ -243,6 +243,8 @@ static inline uint64_t pool_tile(const struct cnn_simd_weights *w,
     best = y[0];
     UNROLL for (int k = 1; k < 4; k++)
     {
+        /* a NaN wins over any number, so that it is seen in the loss; of equal ones the first
+         * stays, as in PyTorch */
         const ivec more = (y[k] > best) | (y[k] != y[k]);
 
         best = pick(more, y[k], best);
@@ -345,6 +347,8 @@ static void fc1_backward(const float *weight, const float *dhidden, float scale,
                         dot += g[v] * load(weight + row + v * LANES);
                         store(dw, load(dw) + value * g[v]);
                     }
+                    /* the first part of the units overwrites: the field holds what the step
+                     * before left */
                     list->grad[e] = (h ? list->grad[e] : 0) + scale * total(dot);
                 }
             }
@@ -359,6 +363,8 @@ struct by_channel {
     float grad[CNN_FLAT];
 };
 
+/* A counting sort. It keeps the order of windows within a channel, so that sums are made in the
+ * same order in each run. */
 static void sort_by_channel(const struct cnn_simd_list *list, struct by_channel *out)
 {
     uint16_t next[CNN_C2] = {0};

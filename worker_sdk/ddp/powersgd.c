@@ -119,6 +119,8 @@ static size_t at_most(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* As in torch's hook: compressed only if (n + m) k numbers times min_compression are fewer than
+ * the n m of the gradient. */
 static struct ct_low_rank shape_of(const struct ctrun_param *param,
                                    const struct ctrun_powersgd_options *options)
 {
@@ -215,6 +217,8 @@ static void place(struct ct_powersgd *powersgd, const struct ct_layout *layout)
 static void draw(struct ct_powersgd *powersgd, size_t s, uint64_t step)
 {
     const struct ct_low_rank *shape = &powersgd->slots[s];
+    /* the same numbers on all ranks without a message: from what they have in common, another
+     * stream for each slot and step */
     uint64_t state = powersgd->options.seed + 0x100000001b3u * (s + 1) + (step << 40);
     float *q = powersgd->q + shape->q;
 
@@ -273,6 +277,7 @@ int ct_powersgd_start(struct ct_powersgd *powersgd, struct ct_layout *layout, si
     struct ct_bucket *bucket = &layout->buckets[b];
     size_t length = 0, first = plan->members[plan->starts[b]];
 
+    /* buckets start in ascending order: one that is not behind the last one begins a step */
     powersgd->step += b <= powersgd->bucket;
     powersgd->bucket = b;
     powersgd->is_sum = op == CTRUN_SUM;

@@ -20,6 +20,7 @@ enum plan {
     PLAN_STAGED
 };
 
+/* Used by one thread; shared with the other members is only what `segment` and `regions` map. */
 struct ct_host_shm {
     struct ct_segment segment;
     uint64_t number; /* of the last post */
@@ -139,6 +140,7 @@ static int check_agreement(struct ct_host_shm *shm, struct ctrun_error *err)
                        (unsigned long long)shm->call.number,
                        shm->segment.peers[0]->rank, a, shm->segment.peers[i]->rank, b);
     }
+    /* All members see the same posts and so choose the same plan, without another round. */
     if (ct_call_in_bytes(&shm->call, shm->segment.size) <= CT_POST_BYTES)
         shm->plan = PLAN_TINY;
     else if (same_place && first->where != 0)
@@ -323,6 +325,7 @@ static void reduce_chunk(struct ct_host_shm *shm, size_t chunk)
 
     for (int i = 0; i < shm->segment.size; i++)
         src[i] = stage_of(shm, i, chunk) + own.start;
+    /* our own slice was not staged: it is read where it lies */
     src[shm->segment.me] = (const unsigned char *)call->in + at;
     ct_reduce(&how, dst, dst[1] ? 2 : 1, src, shm->segment.size,
               own.bytes / ctrun_dtype_size(call->dtype));

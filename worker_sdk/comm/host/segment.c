@@ -132,6 +132,7 @@ int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
         who, path, strerror(error));
 }
 
+/* The map outlives the descriptor: callers close that at once. */
 static int map_file(void **out, int fd, off_t offset, size_t bytes,
                     struct ctrun_error *err)
 {
