@@ -54,6 +54,8 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
     return agent_open_signals(agent, err);
 }
 
+/* Accepts a half-made agent. First nobody may ask any more; the consoles go last, since every stream
+ * and message above may still write to them. */
 static void close_all(struct agent *agent)
 {
     ctl_socket_close(agent->ctl_socket); /* first: nobody finds us while we end */
@@ -150,6 +152,7 @@ int agent_run(const struct agent_options *options, struct agent_result *result,
         fill_verdict(agent);
     }
     close_all(agent);
+    /* the loop stays allocated then: a handle that is left still points into it */
     if (loop_destroy(agent->loop) < 0)
         ct_err("agent: something was left open on the loop");
     (void)sigaction(SIGPIPE, &before, NULL);

@@ -51,6 +51,8 @@ void agent_on_drain(struct agent *agent, const struct ct_drain *message)
         agent_drain(agent, message->reason, getpid());
 }
 
+/* A request that waited for the server to come back would surprise people minutes later: it is
+ * refused at once. */
 static int need_link(const struct agent *agent, struct ctrun_error *err)
 {
     if (link_is_up(agent->link))

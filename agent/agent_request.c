@@ -84,6 +84,8 @@ int agent_open_signals(struct agent *agent, struct ctrun_error *err)
 
 /* ---- ctrunctl --------------------------------------------------------------------------- */
 
+/* All of these are called on the agent's loop and answer at once or by a ticket: nothing here
+ * may wait. */
 static int on_ctl_status(void *context, struct ct_buf *out, struct ctrun_error *err)
 {
     struct agent *agent = context;
@@ -113,6 +115,7 @@ static int on_ctl_why(void *context, struct ct_buf *out, struct ctrun_error *err
 {
     const struct agent *agent = context;
     char text[WHY_MAX_BYTES] = "";
+    /* a text of odd characters can be six times as long; such a one is refused below */
     uint8_t quoted[2 * WHY_MAX_BYTES];
     struct ct_writer writer;
 

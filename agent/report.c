@@ -73,6 +73,7 @@ static int add_role(struct ct_buf *out, const struct worker *worker,
     return rc < 0 ? rc : add_text(out, "role", role.name);
 }
 
+/* /proc is read here and not kept: a status is as old as its request. */
 static int add_worker(struct ct_buf *out, const struct worker *worker,
                       const struct report *report)
 {

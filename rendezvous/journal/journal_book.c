@@ -72,6 +72,7 @@ static bool read_bool(struct ct_reader *in)
     return value == 1;
 }
 
+/* Comes once and first: everything else needs the round that it makes. */
 static int read_settings(struct journal_entry *entry, struct ct_reader *in)
 {
     struct round_settings settings = {0};
@@ -119,6 +120,7 @@ static int read_state(struct round *round, struct ct_reader *in)
     return ct_read_end(in);
 }
 
+/* The list of failures is made anew from the verdict's: it is not written twice. */
 static int read_trouble(struct round *round, struct ct_reader *in)
 {
     const struct ct_verdict *verdict = &round->verdict;
@@ -176,6 +178,8 @@ static struct member *add_member(struct round *round, const struct member_link *
     return table->list[table->count - 1];
 }
 
+/* What round_restore() does not look at is checked here: the roles must fit the workers, or a
+ * later START would read past them. */
 static int read_member(struct journal_book *book, struct round *round,
                        struct ct_reader *in)
 {
@@ -298,6 +302,8 @@ static struct journal_entry *create(struct journal_book *book, const char *run_i
     return entry;
 }
 
+/* A batch that does not fit ends this run's entry and no other: batches of several runs stand in
+ * one file. */
 int journal_book_add(struct journal_book *book, const uint8_t *batch, size_t length)
 {
     char run_id[CT_RUN_ID_MAX];

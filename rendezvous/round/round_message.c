@@ -96,7 +96,9 @@ static void refuse_other_job(struct round *round, struct member *newcomer,
     round_refuse(round, newcomer, CTRUN_E_OTHER_JOB, text, now_ms);
 }
 
-/* NULL, or what is wrong with this JOIN. */
+/* NULL, or what is wrong with this JOIN.
+ * What a member that speaks the protocol never sends. The numbers are used as sizes later: the
+ * caps are checked here, once. */
 static const char *check_join(const struct round *round, const struct member *member,
                               const struct ct_join *join)
 {
@@ -134,6 +136,7 @@ static void on_join(struct round *round, struct member *member,
         refuse_other_job(round, member, other, now_ms);
         return;
     }
+    /* the first that joins sets it; dropped while no world has started and nobody is ready */
     round->has_fingerprint = true;
     round->fingerprint = join->fingerprint;
     member->join = *join;

@@ -149,6 +149,8 @@ static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
         answer(client);
 }
 
+/* Out of the count and the list; the connection lives on until its last bytes are out. May be
+ * called twice. */
 static void leave(struct http_client *client)
 {
     if (!client->http)

@@ -15,7 +15,8 @@ enum {
     PURGE_KEYS = 500 /* in one turn of the loop: below a millisecond */
 };
 
-/* What ties a connection to the engine's client. */
+/* What ties a connection to the engine's client.
+ * Belongs to its connection: freed in on_close(), which comes once, however the connection ends. */
 struct store_user {
     struct ct_list node;    /* port->users */
     struct ct_list touched; /* port->touched */
@@ -156,6 +157,8 @@ static void on_close(struct conn *conn, const char *reason)
     ct_list_remove(&user->touched);
     store_remove_client(user->client);
     free(user);
+    /* Keys of a run that is over (stock agents') are freed a few at a time between other events: a
+     * hundred thousand at once would hold everybody up. */
     if (store_purge(port->store, PURGE_KEYS))
         (void)uv_idle_start(&port->purge, on_purge); /* cannot fail */
 }
