@@ -91,8 +91,8 @@ static const char *format_free(const struct story *story)
 
     if (story->report->doubt == HANG_STOPPED)
         return "it is stopped (state T)";
-    return mind->answers || mind->place.is_python ? "it is in no collective"
-                                                  : "what it is in cannot be read";
+    return mind->answers || *mind->place.own ? "it is in no collective"
+                                             : "what it is in cannot be read";
 }
 
 static void fill_text(const struct story *story)

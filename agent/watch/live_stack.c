@@ -169,7 +169,7 @@ static void take_place(void *context, const struct python_thread *thread)
     struct live_place *place = context;
     int own = 0;
 
-    if (place->is_python || thread->count == 0)
+    if (*place->own || thread->count == 0)
         return;
     while (own < thread->count && traceback_is_library(thread->frames[own].file))
         own++;
@@ -177,7 +177,6 @@ static void take_place(void *context, const struct python_thread *thread)
                  &thread->frames[own < thread->count ? own : 0]);
     format_frame(place->inner, sizeof place->inner, &thread->frames[0]);
     place->meets = is_meeting(&thread->frames[0]);
-    place->is_python = true;
 }
 
 void live_stack_find_place(struct live_place *out, pid_t pid, struct python_room *room)
@@ -185,6 +184,7 @@ void live_stack_find_place(struct live_place *out, pid_t pid, struct python_room
     struct python_process python;
 
     *out = (struct live_place){0};
-    if (find_python(&python, pid) == 0)
+    out->is_python = find_python(&python, pid) == 0;
+    if (out->is_python)
         (void)python_process_walk(&python, room, take_place, out);
 }

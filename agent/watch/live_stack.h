@@ -30,7 +30,7 @@ struct live_place {
     char own
         [LIVE_PLACE_MAX]; /* the innermost frame that is of no library, else the innermost */
     char inner[LIVE_PLACE_MAX]; /* the innermost */
-    bool is_python;             /* there is one whose frames can be read */
+    bool is_python;             /* there is one of a version that can be read */
     bool meets; /* in a call of torch.distributed, or in a backward pass */
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a process does that others can see, as figures of /proc that only grow: what it, and the processes
- * that it has started, read and wrote; and how often its first thread has run. */
+ * that it has started, read and wrote, and the most memory that it ever had, which grows while libraries
+ * are loaded; and how often its first thread has run. */
 #ifndef AGENT_WATCH_TRAFFIC_H
 #define AGENT_WATCH_TRAFFIC_H
 
