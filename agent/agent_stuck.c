@@ -216,12 +216,19 @@ static void tell_moved(struct stuck_watch *watch)
     link_set_moved(watch->agent->link, moved_ms);
 }
 
+/* Not once it is being stopped: what saves the evidence would be seen, too. */
+static bool is_watched(const struct agent *agent)
+{
+    return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
+           agent->stop.reason == 0;
+}
+
 static void on_seen(void *context, struct worker_seen *list, int count)
 {
     struct stuck_watch *watch = context;
 
     watch->look = NULL;
-    if (watch->agent->state != AGENT_RUNNING)
+    if (!is_watched(watch->agent))
         return;
     for (int i = 0; i < count; i++) {
         struct stuck_mind *mind = &watch->minds[list[i].local_rank];
@@ -269,7 +276,7 @@ static void on_time(void *context)
     const uint64_t now_ms = ct_now_ms();
     uint64_t period_ms = limit_ms(watch) / STUCK_PERIOD_PARTS;
 
-    if (agent->state != AGENT_RUNNING || agent->drained_by != 0)
+    if (!is_watched(agent))
         return;
     if (!sample_all(watch, now_ms) && !watch->look && now_ms >= watch->look_ms)
         start_look(watch, now_ms);

@@ -38,8 +38,8 @@ def send(connection):
     body = b"{}" if is_other != (mode == "nccl") else answer()
     if mode == "silent":
         return True
-    connection.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n" + (body or b""))
     try:
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n" + (body or b""))
         while body is None:
             connection.sendall(b"[" * 65536)
     except OSError:
