@@ -177,10 +177,12 @@ static void say_nobody(struct stuck_watch *watch, uint64_t now_ms)
     const struct agent *agent = watch->agent;
 
     if (watch->has_said_nobody || !agent->options->on_no_steps ||
-        now_ms < watch->begun_ms + limit_ms(watch))
+        now_ms < watch->begun_ms + limit_ms(watch) ||
+        now_ms < watch->begun_ms + STUCK_NOBODY_MS)
         return;
     for (int i = 0; i < worker_group_count(agent->group); i++)
-        if (watch->minds[i].answers || watch->minds[i].place.is_python)
+        if (watch->minds[i].answers || watch->minds[i].place.is_python ||
+            (watch->minds[i].pid != 0 && !watch->minds[i].is_seen))
             return;
     watch->has_said_nobody = true;
     agent->options->on_no_steps(agent->options->context);
