@@ -31,6 +31,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
 
     if ((rc = open_consoles(agent, err)) < 0 ||
         (rc = agent_open_dedup(agent, err)) < 0 ||
+        (rc = agent_open_hold(agent, err)) < 0 ||
         (rc = agent_open_worker_socket(agent, err)) < 0 ||
         (rc = agent_open_hang(agent, err)) < 0 ||
         (rc = agent_open_worker_group(agent, err)) < 0 ||
@@ -76,6 +77,9 @@ static void close_all(struct agent *agent)
     loop_timer_close(agent->step_timer);
     loop_timer_close(agent->metrics_timer);
     loop_timer_close(agent->survival.timer);
+    if (hold_is_busy(agent->hold)) /* all others think that we are gone */
+        loop_run(agent->loop);
+    hold_destroy(agent->hold);
     worker_group_destroy(agent->group);
     signals_close(agent->signals);
     agent_flush_dedup(agent, true);

@@ -23,6 +23,7 @@
 #include "worker_sdk/wire/message.h"
 
 struct agent_timer;
+struct hold_end;
 struct own_ranks;
 
 /* What is done before the allocation ends. */
@@ -168,6 +169,8 @@ struct agent_options {
     void (*on_waiting)(void *context, const struct ct_waiting *waiting,
                        uint64_t waited_ms);
     void (*on_start)(void *context, const struct ct_start *start);
+    /* A checkpoint that was held in memory for a worker is on the disk, or lost. */
+    void (*on_held)(void *context, const struct hold_end *end);
     /* Once: hang_timeout_ms have passed, no worker here has told a step, and none is a Python. */
     void (*on_no_steps)(void *context);
     void (*on_stop)(void *context, const struct ct_stop *stop);

@@ -12,6 +12,9 @@ void agent_join(struct agent *agent)
     const struct agent_options *options = agent->options;
     struct ctrun_error err;
 
+    agent->joins_later = hold_is_busy(agent->hold);
+    if (agent->joins_later)
+        return;
     if (agent->drained_by != 0) { /* its round was stopped while the workers saved */
         agent_drained(agent);
         return;

@@ -14,6 +14,7 @@
  *     agent_reachability.c         the proof that group rank 0 can be reached, before workers start
  *     agent_start.c       the start of the workers
  *     agent_hang.c        workers that tell no more steps
+ *     agent_hold.c        checkpoints that are held for workers
  *     agent_failure.c     a failure is told
  *     agent_allocation.c  the end of the time that the batch system has given
  *     agent_leave.c       this node leaves the run
@@ -35,6 +36,7 @@
 #include "agent/control/ctl_socket.h"
 #include "agent/failover.h"
 #include "agent/guard/fence.h"
+#include "agent/hold/hold.h"
 #include "agent/link/link.h"
 #include "agent/link/reachability.h"
 #include "agent/loop/limits.h"
@@ -102,6 +104,8 @@ struct agent {
     struct console *console_err;     /* may be the same */
     struct console_dedup *dedup_out; /* NULL: lines are not collapsed */
     struct console_dedup *dedup_err; /* may be the same */
+    struct hold *hold;
+    bool joins_later; /* once it is idle */
     struct worker_socket *worker_socket;
     struct loop_timer *step_timer; /* a worker has told a step lately */
     bool is_refreshing;
@@ -379,6 +383,7 @@ void agent_close_own(struct agent *agent);
 bool agent_make_evidence_path(char *dst, size_t size, const struct worker *worker,
                               const char *name);
 void agent_start_hang(struct agent *agent);
+int agent_open_hold(struct agent *agent, struct ctrun_error *err);
 int agent_open_hang(struct agent *agent, struct ctrun_error *err);
 void agent_close_hang(struct agent *agent);
 

@@ -55,6 +55,12 @@ static void on_signal(void *context, int signal, pid_t sender)
     }
     if (is_copy(agent, signal))
         return;
+    if (agent->state == AGENT_ENDED) { /* all that is waited for is the disk */
+        agent->interrupts += signal == SIGINT;
+        if (agent->interrupts > 1)
+            hold_cancel(agent->hold, "interrupted");
+        return;
+    }
     emit_signal(signal, sender);
     if (agent->options->on_signal)
         agent->options->on_signal(agent->options->context, signal, sender,

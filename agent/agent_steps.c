@@ -66,6 +66,7 @@ int agent_open_worker_socket(struct agent *agent, struct ctrun_error *err)
     const struct worker_socket_options options = {
         .loop = agent->loop,
         .run_id = agent->options->hello.run_id,
+        .hold = agent->hold,
         .context = agent,
         .on_hello = on_hello,
         .on_progress = on_progress,

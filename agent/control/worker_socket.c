@@ -57,8 +57,9 @@ struct connection {
     uint64_t generation;
     pid_t pid;
     int passed; /* a descriptor that came; its message may not be complete yet; -1: none */
-    int crash_record; /* -1: none */
-    int progress;     /* -1: none */
+    int crash_record;         /* -1: none */
+    int progress;             /* -1: none */
+    struct hold_client *hold; /* NULL: it holds no checkpoints */
 };
 
 struct crash {
@@ -209,6 +210,7 @@ static void connection_close(struct connection *connection)
 {
     tell_progress(connection);
     close_fd(&connection->progress);
+    hold_leave(connection->hold);
     keep_crash(connection);
     close_fd(&connection->passed);
     close_fd(&connection->crash_record);
@@ -241,6 +243,42 @@ static void send_message(struct connection *connection,
              MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         ct_debug("worker socket: %s rank=%d", strerror(errno), connection->rank);
     ct_buf_deinit(&out); /* a worker that does not read gets SIGTERM all the same */
+}
+
+/* With a descriptor, unless it is -1. */
+void worker_socket_reply_hold(void *context, void *peer,
+                              const struct ct_worker_hold_reply *reply, int fd)
+{
+    const struct connection *connection = peer;
+    const struct ct_message message = {CT_MESSAGE_WORKER_HOLD_REPLY,
+                                       .worker_hold_reply = reply};
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec data;
+    struct msghdr packet = {.msg_iov = &data, .msg_iovlen = 1};
+    struct cmsghdr *head;
+    struct ct_buf out;
+
+    (void)context;
+    ct_buf_init(&out, WORKER_SOCKET_IN_MAX_BYTES);
+    if (ct_message_encode(&out, &message) == 0) {
+        data = (struct iovec){out.data + out.start, ct_buf_length(&out)};
+        if (fd >= 0) {
+            packet.msg_control = control.bytes;
+            packet.msg_controllen = sizeof control.bytes;
+            head = CMSG_FIRSTHDR(&packet);
+            head->cmsg_level = SOL_SOCKET;
+            head->cmsg_type = SCM_RIGHTS;
+            head->cmsg_len = CMSG_LEN(sizeof(int));
+            memcpy(CMSG_DATA(head), &fd, sizeof fd);
+        }
+        if (sendmsg(loop_watch_fd(connection->socket), &packet,
+                    MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+            ct_debug("worker socket: %s rank=%d", strerror(errno), connection->rank);
+    }
+    ct_buf_deinit(&out);
 }
 
 static void send_should_stop(struct connection *connection)
@@ -290,6 +328,22 @@ static void take_question(struct connection *connection)
     if (!options->on_ask || !options->on_ask(options->context, connection->rank,
                                              connection->generation, connection->pid))
         send_world(connection, &nobody);
+}
+
+static int take_hold(struct connection *connection,
+                     const struct ct_worker_hold *request)
+{
+    const int passed = connection->passed;
+
+    if (!connection->is_known)
+        return CTRUN_E_PROTOCOL;
+    if (!connection->hold)
+        connection->hold = hold_join(connection->worker_socket->options.hold,
+                                     connection, connection->rank);
+    if (!connection->hold)
+        return -ENOMEM;
+    connection->passed = -1;
+    return hold_take(connection->hold, request, passed);
 }
 
 /* A worker may connect after it was to be told something: its HELLO gets what all have got. What a
@@ -343,6 +397,7 @@ static int take_message(struct connection *connection, const struct ct_message *
         connection->crash_record = connection->passed;
         connection->passed = -1;
         return 0;
+    case CT_MESSAGE_WORKER_HOLD: return take_hold(connection, message->worker_hold);
     default: return CTRUN_E_PROTOCOL;
     }
 }
@@ -355,6 +410,7 @@ static int take_frames(struct connection *connection)
         struct ct_worker_progress progress;
         struct ct_worker_crash_record crash_record;
         struct ct_worker_shrink shrink;
+        struct ct_worker_hold hold;
     } room;
     struct ct_message message;
     struct ct_frame frame;

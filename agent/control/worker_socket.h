@@ -6,6 +6,7 @@
 #ifndef AGENT_CONTROL_WORKER_SOCKET_H
 #define AGENT_CONTROL_WORKER_SOCKET_H
 
+#include "agent/hold/hold.h"
 #include "agent/loop/loop.h"
 #include "worker_sdk/wire/message.h"
 
@@ -26,6 +27,7 @@ struct worker_socket_progress {
 struct worker_socket_options {
     struct loop *loop;
     const char *run_id; /* for its name; borrowed while it is opened */
+    struct hold *hold;  /* kept */
     void *context;
     /* Worker `rank` of `generation` has connected, or a child of it. */
     void (*on_hello)(void *context, int rank, uint64_t generation);
@@ -59,6 +61,9 @@ bool worker_socket_is_used(const struct worker_socket *worker_socket);
 /* on_progress for each worker that lets us read how far it is, or was when it ended: a worker tells
  * only some of its steps by a message. */
 void worker_socket_refresh(struct worker_socket *worker_socket);
+/* See hold.h; peer is what hold_join() got here. */
+void worker_socket_reply_hold(void *context, void *peer,
+                              const struct ct_worker_hold_reply *reply, int fd);
 /* Takes what has come by now from process `pid`, 0: from all; also when it is dead but not yet reaped. */
 void worker_socket_catch_up(struct worker_socket *worker_socket, pid_t pid);
 /* The record of a crash of `rank` in `generation`, that is of `pid` or else of the last below it

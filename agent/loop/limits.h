@@ -171,6 +171,12 @@ enum {
     WORKER_SOCKET_IN_MAX_BYTES = 4096,
     WORKER_SOCKET_CONNECTIONS_PER_WORKER = 4,
 
+    /* Checkpoints that are held for workers. */
+    HOLD_WRITERS_MAX = 4,  /* threads: more make no disk faster */
+    HOLD_WRITE_MS = 60000, /* from the commit to the disk, and so much longer ... */
+    HOLD_WRITE_BYTES_PER_MS =
+        10000, /* ... as 10 MB/s take: a slower one counts as hung */
+
     /* ctrunctl's socket. */
     CTL_SOCKET_CLIENTS_MAX = 16,  /* people and their scripts */
     CTL_SOCKET_CLIENT_MS = 10000, /* from connect to the last byte of the answer */

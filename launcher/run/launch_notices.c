@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/hold/hold.h"
 #include "agent/loop/limits.h"
 #include "agent/watch/own_ranks.h"
 #include "launcher/batch/nested.h"
@@ -386,6 +387,24 @@ static void on_delay(void *context, uint64_t delay_ms, uint32_t failures)
         ct_info("%s", text);
 }
 
+/* As a worker's own save would be, one that ends well is no news; unless the worker has ended. */
+static void on_held(void *context, const struct hold_end *end)
+{
+    const double mib = (double)end->bytes / (1 << 20);
+
+    (void)context;
+    if (end->why)
+        messages_warn(
+            end->why->code,
+            "rank %d: its checkpoint %s (%.1f MiB) was committed to memory and "
+            "is not on the disk: %s; the file that was there before is unchanged",
+            end->rank, end->path, mib, end->why->text);
+    else if (end->is_left)
+        messages_notice("rank %d has ended; its checkpoint %s (%.1f MiB) was written "
+                        "from memory, %.1f s after it was committed",
+                        end->rank, end->path, mib, (double)end->took_ms / 1000);
+}
+
 static void on_own_ranks(void *context, int rank, const struct own_ranks *found)
 {
     char other[512] = "";
@@ -432,6 +451,7 @@ void launch_fill_words(struct agent_options *options)
     options->on_own_ranks = on_own_ranks;
     options->on_rank_lost = on_rank_lost;
     options->on_shrunk = on_shrunk;
+    options->on_held = on_held;
     options->on_resize = on_resize;
     options->on_lost = on_lost;
     options->on_returned = on_returned;

@@ -19,14 +19,16 @@ should_stop() is False.
 Any thread may call anything; calls on one object wait for each other. After fork() a child has a
 session of its own: let only the process that ctrun started call should_stop()."""
 import ctypes
+import io
 import os
 import threading
 from types import TracebackType
 from typing import NamedTuple, Optional, Sequence, SupportsFloat, Type, Union
 
+from ._hold import Hold, find
 from ._library import Error, call, library, take_bytes
 
-__all__ = ["Error", "Run", "Store", "library_version", "metric", "run", "should_stop", "step", "store"]
+__all__ = ["Error", "Hold", "Run", "Store", "held", "hold", "hold_wait", "library_version", "metric", "run", "should_stop", "step", "store"]
 __version__ = "0.1.0"
 
 
@@ -93,6 +95,38 @@ def metric(name: str, value: SupportsFloat) -> None:
     begin with "ctrun" or "__" are others'. Raises Error for any other. Never blocks."""
     with _lock:
         call("ctrun_metric", _open(), _encode(name), float(value))
+
+
+def hold(path: Union[str, "os.PathLike[str]"]) -> Hold:
+    """A checkpoint file in memory that the agent holds, too, and writes to the disk, also when this
+    process has died by then:
+
+        with ctrun.hold("last.pt") as f:
+            torch.save(state, f)
+
+    Waits while two that were committed before are not on the disk. Without an agent the end of the
+    `with` writes the file. Raises Error when the workers of the node hold half of its memory."""
+    with _lock:
+        session = _open()
+    return Hold(session, _path(path))
+
+
+def hold_wait(timeout: float = 300.0) -> None:
+    """Waits until what this rank has committed is on the disk; raises Error when it is lost."""
+    with _lock:
+        session = _open()
+    call("ctrun_hold_wait", session, max(0, int(timeout * 1000)))
+
+
+def held(path: Union[str, "os.PathLike[str]"], timeout: float = 300.0) -> Optional[io.BufferedReader]:
+    """The file at path from the agent's memory, which is faster than a disk; None when it is not
+    there, or not what the disk has now:
+
+        with ctrun.held("last.pt") or open("last.pt", "rb") as f:
+            state = torch.load(f)"""
+    with _lock:
+        session = _open()
+    return find(session, _path(path), max(0, int(timeout * 1000)))
 
 
 def should_stop() -> bool:
@@ -173,6 +207,13 @@ def _encode(key: str) -> bytes:
     if b"\0" in data:
         raise ValueError(f"the key {key!r} has a NUL in it")
     return data
+
+
+def _path(path: Union[str, "os.PathLike[str]"]) -> bytes:
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise ValueError(f"the path {path!r} has a NUL in it")
+    return name
 
 
 def store() -> Store:

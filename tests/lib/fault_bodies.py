@@ -80,6 +80,9 @@ BODIES = {
     "dry-run": (f"env {' '.join(SLURM.split())} ctrun --dry-run --json --no-python true".replace(
         "[", "'['").replace("(", "'('").replace(")", "')'"), 0),
     "dry-run-text": ("ctrun --dry-run --nic-affinity --no-python true", 0),
+    "hold": ("env PYTHONPATH=$HERE/../../python CTRUN_LIBRARY=$TESTS/../../lib/libctrun.so ctrun --no-python "
+             "$PYTHON -c 'import ctrun; ctrun.metric(\"a\", 1); f = ctrun.hold(\"c\"); f.write(b\"x\"); "
+             "f.commit(); ctrun.hold_wait(); ctrun.held(\"c\").read()'", 0),
     "crash": ("ctrun --no-python $TESTS/crasher null", None),
     "crash-static": ("ctrun --no-python $TESTS/crasher_static null", None),
     "interpreter": ("printf '#!/nowhere/sh\\r\\n' >p; chmod +x p; ctrun --no-python ./p", None),

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A file system that does not answer, for LD_PRELOAD: calls with a path below the folder that
- * CTRUN_TEST_HUNG names do not return while the file "hung" lies in it. */
+ * CTRUN_TEST_HUNG names do not return while the file "hung" lies in it, nor does fsync() of a file there. */
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -29,6 +30,18 @@ static void wait_for_ever(const char *path)
 {
     while (is_hung(path))
         (void)usleep(10000);
+}
+
+EXPORT int fsync(int fd)
+{
+    char self[40], path[4096];
+    ssize_t length;
+
+    (void)snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    length = readlink(self, path, sizeof path - 1);
+    path[length < 0 ? 0 : length] = '\0';
+    wait_for_ever(path);
+    return (int)syscall(SYS_fsync, fd);
 }
 
 EXPORT int mkdir(const char *path, mode_t mode)

@@ -27,7 +27,7 @@ worker_sdk/cnn        cuda_conv.cu cuda_memory.cu cuda_step.cu layers_cuda.cu
 DOORS = """
 uv\\.h                  ^(agent|rendezvous)/
 curl/                  ^launcher/etcd/http[._]|^worker_sdk/cnn/
-mbedtls/               ^launcher/etcd/http_linked\\.
+mbedtls/               ^launcher/etcd/(http_linked|cert_host)\\.
 cjson/|cJSON\\.h        ^agent/(error_file|recorder)/json|^launcher/(report|etcd)/json|^rendezvous/server/status\\.|^worker_sdk/ckpt/
 zlib\\.h                ^worker_sdk/data/
 sodium\\.h              ^worker_sdk/wire/(auth|digest|seal|text_code)\\.

@@ -6,7 +6,8 @@
 #
 # ct_read_name(), and what makes text of bytes by itself, stand only where somebody has looked:
 #   launcher/stage/stage_manifest.c   names of the user's own files, which are opened as they are
-#   worker_sdk/wire/message.c   FIELD_NAME, of CTL_REPLY alone: JSON of our own agent, in pieces
+#   worker_sdk/wire/message.c   FIELD_NAME, of CTL_REPLY: JSON of our own agent, in pieces; of WORKER_HOLD: the
+#                               name of a worker's file, which is opened as it is
 set -eu
 cd "${1:-$(dirname "$0")/../..}"
 bad=0
@@ -24,7 +25,7 @@ $(grep -rnE --include='*.c' 'ct_read_name\(' agent launcher rendezvous worker_sd
     grep -vE '^(worker_sdk/base/bytes\.c|launcher/stage/stage_manifest\.c|worker_sdk/wire/message\.c):' || true)
 EOF
 
-complain 'a field of any bytes (FIELD_NAME) other than CTL_REPLY text' <<EOF
-$(grep -nE '^[^#]*\bNAME\(ct_' worker_sdk/wire/message.c | grep -v 'NAME(ct_ctl_reply, text)' || true)
+complain 'a field of any bytes (FIELD_NAME) other than CTL_REPLY text and WORKER_HOLD name' <<EOF
+$(grep -nE '^[^#]*\bNAME\(ct_' worker_sdk/wire/message.c | grep -vE 'NAME\(ct_(ctl_reply, text|worker_hold, name)\)' || true)
 EOF
 exit $bad

@@ -46,7 +46,7 @@ static void flush(struct ct_agent_socket *agent)
     }
 }
 
-static int connect_to(const char *name)
+int ct_agent_socket_connect(const char *name)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     size_t length = strlen(name);
@@ -148,7 +148,7 @@ static void greet(struct ct_agent_socket *agent)
 
     if (agent->fd >= 0 || !agent->name[0])
         return;
-    agent->fd = connect_to(agent->name);
+    agent->fd = ct_agent_socket_connect(agent->name);
     if (agent->fd == -EAGAIN) { /* its queue is full: many of us start at once */
         agent->fd = -1;
         return;

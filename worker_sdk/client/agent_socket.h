@@ -45,6 +45,9 @@ struct ct_agent_socket {
     int crash_record;                     /* to be handed over; -1: none, or done */
 };
 
+/* A descriptor that does not block, or a negative errno; -EAGAIN: its queue is full, try again. `name` as
+ * below, shorter than CT_AGENT_NAME_MAX. */
+int ct_agent_socket_connect(const char *name);
 /* `name` is a path or an abstract name "@...", as in CTRUN_AGENT_SOCKET, or NULL. Says hello. deinit sends the last step. */
 void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int rank,
                           uint64_t generation);

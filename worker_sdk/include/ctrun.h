@@ -1173,6 +1173,54 @@ CTRUN_API int ctrun_shards_get_stats(struct ctrun_shards *shards,
                                      struct ctrun_shards_stats *out,
                                      struct ctrun_error *err);
 
+/* ---- Checkpoints that the agent holds ---------------------------------------------------- */
+
+/* One file, of any format, made in memory that this process and its agent share: the commit takes no time
+ * of a disk, and the agent writes the file, also when this process has died by then. It is replaced as by
+ * ctrun_checkpoint_save(), whole or not at all, and only by bytes whose CRC-32C is that of the commit.
+ *
+ *     ctrun_hold_open(&hold, session, "last.ckpt", NULL, &err);
+ *     ctrun_hold_write(hold, data, length, &err);          // as often as it takes
+ *     ctrun_hold_commit(hold, &err);
+ *     ctrun_hold_close(hold);                              // what is not committed is dropped
+ *
+ * A rank has one in the making and one behind it: ctrun_hold_open() waits while two that were committed are
+ * not on the disk. The workers of a node hold half of its memory at most. Neither the next world nor the
+ * end of the run comes before what was committed is on the disk, or lost: a minute after the commit, and
+ * so much longer as 10 MB/s take. Without an agent the commit writes the file and waits for the disk. */
+struct ctrun_hold;
+struct ctrun_hold_options {
+    size_t size;         /* CTRUN_HOLD_OPTIONS_INIT */
+    uint64_t timeout_ms; /* of each call that waits; default 300 000 */
+};
+#define CTRUN_HOLD_OPTIONS_INIT                                                        \
+    {                                                                                  \
+        sizeof(struct ctrun_hold_options), 300000                                      \
+    }
+/* The file at path will be replaced; its folder must exist. options may be NULL. One thread at a time per
+ * hold. CTRUN_E_RESOURCES when there is no room, CTRUN_E_TIMEOUT, -errno of the folder. */
+CTRUN_API int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
+                              const char *path,
+                              const struct ctrun_hold_options *options,
+                              struct ctrun_error *err);
+/* Appends. After a failure the hold can only be closed. CTRUN_E_RESOURCES, CTRUN_E_TIMEOUT, -ENOSPC. */
+CTRUN_API int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
+                               struct ctrun_error *err);
+/* With 0 it outlives this process. Once. */
+CTRUN_API int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err);
+/* NULL is fine. */
+CTRUN_API void ctrun_hold_close(struct ctrun_hold *hold);
+/* Waits until what this rank has committed is on the disk: 0; what the last one was lost of (-ENOSPC, ...);
+ * CTRUN_E_TIMEOUT. */
+CTRUN_API int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
+                              struct ctrun_error *err);
+/* The file at path from the agent's memory, which a worker of this node has committed, perhaps in an
+ * earlier life: 1, and *out is a descriptor to read it from the beginning, the caller's to close. 0: it is
+ * not there, or not what the disk has now; read that. Blocks while it is being written, and then for its
+ * sum. CTRUN_E_TIMEOUT, -errno of the folder. */
+CTRUN_API int ctrun_hold_find(struct ctrun_session *session, const char *path,
+                              uint64_t timeout_ms, int *out, struct ctrun_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -383,6 +383,18 @@ static const struct field worker_world_fields[] = {
     BYTES(ct_worker_world, ranks),
 };
 
+static const struct field worker_hold_fields[] = {
+    U8(ct_worker_hold, verb),    U64(ct_worker_hold, bytes), U32(ct_worker_hold, crc),
+    U64(ct_worker_hold, device), U64(ct_worker_hold, inode), NAME(ct_worker_hold, name),
+    STR(ct_worker_hold, path),
+};
+
+static const struct field worker_hold_reply_fields[] = {
+    I32(ct_worker_hold_reply, code),     U64(ct_worker_hold_reply, bytes),
+    U32(ct_worker_hold_reply, crc),      U64(ct_worker_hold_reply, inode),
+    U64(ct_worker_hold_reply, mtime_ns), STR(ct_worker_hold_reply, text),
+};
+
 static const struct field ctl_request_fields[] = {
     U8(ct_ctl_request, verb),
     I32(ct_ctl_request, signal),
@@ -485,6 +497,10 @@ static const struct layout layouts[] = {
                                         worker_shrink_fields),
     [CT_MESSAGE_WORKER_WORLD] = LAYOUT("WORKER_WORLD", ct_worker_world,
                                        worker_world_fields),
+    [CT_MESSAGE_WORKER_HOLD] = LAYOUT("WORKER_HOLD", ct_worker_hold,
+                                      worker_hold_fields),
+    [CT_MESSAGE_WORKER_HOLD_REPLY] = LAYOUT("WORKER_HOLD_REPLY", ct_worker_hold_reply,
+                                            worker_hold_reply_fields),
     [CT_MESSAGE_CTL_REQUEST] = LAYOUT("CTL_REQUEST", ct_ctl_request,
                                       ctl_request_fields),
     [CT_MESSAGE_CTL_REPLY] = LAYOUT("CTL_REPLY", ct_ctl_reply, ctl_reply_fields),

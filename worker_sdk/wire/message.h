@@ -118,6 +118,8 @@ enum ct_message_kind {
     CT_MESSAGE_WORKER_RANK_LOST = 38,
     CT_MESSAGE_WORKER_SHRINK = 39,
     CT_MESSAGE_WORKER_WORLD = 46,
+    CT_MESSAGE_WORKER_HOLD = 52,     /* a connection of its own: agent/hold/hold.h */
+    CT_MESSAGE_WORKER_HOLD_REPLY = 53,
     /* ctrunctl to agent and back, over the agent's other Unix socket */
     CT_MESSAGE_CTL_REQUEST = 48,
     CT_MESSAGE_CTL_REPLY = 49,
@@ -567,6 +569,40 @@ struct ct_worker_crash_record {
 struct ct_worker_progress {
     uint32_t size; /* of struct ct_progress, as the worker knows it */
 };
+/* worker -> agent: a checkpoint in memory that the agent holds, too. Each gets one reply, perhaps late;
+ * after it comes the next. */
+enum ct_hold_verb {
+    CT_HOLD_BEGIN =
+        1, /* `bytes` of memory are wanted first; `name`, `path`; with the folder's descriptor */
+    CT_HOLD_RESERVE = 2, /* `bytes` more */
+    CT_HOLD_COMMIT =
+        3,            /* `bytes`, `crc` are what it has; with the memory's descriptor */
+    CT_HOLD_DROP = 4, /* what was begun is not to be */
+    CT_HOLD_WAIT = 5, /* until what this rank has committed is on the disk, or lost */
+    CT_HOLD_FIND = 6, /* the file `name` */
+};
+
+struct ct_worker_hold {
+    uint8_t verb; /* enum ct_hold_verb */
+    uint64_t bytes;
+    uint32_t crc;    /* CRC-32C */
+    uint64_t device; /* of the folder, as fstat() has it */
+    uint64_t inode;
+    char name[256];  /* of the file in it */
+    char path[1024]; /* as the worker calls it, for people */
+};
+
+/* agent -> worker */
+struct ct_worker_hold_reply {
+    int32_t code; /* 0, or what was wrong: `text` */
+    uint64_t
+        bytes; /* FIND: what it has, with its descriptor; code -ENOENT: it is not held */
+    uint32_t crc;
+    uint64_t inode; /* of the file that was written */
+    uint64_t mtime_ns;
+    char text[512];
+};
+
 /* agent -> worker */
 struct ct_worker_should_stop {
     char reason[128];
@@ -700,6 +736,8 @@ struct ct_message {
         const struct ct_worker_rank_lost *worker_rank_lost;
         const struct ct_worker_shrink *worker_shrink;
         const struct ct_worker_world *worker_world;
+        const struct ct_worker_hold *worker_hold;
+        const struct ct_worker_hold_reply *worker_hold_reply;
         const struct ct_ctl_request *ctl_request;
         const struct ct_ctl_reply *ctl_reply;
         const struct ct_ha_report *ha_report;

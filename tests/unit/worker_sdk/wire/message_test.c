@@ -104,6 +104,37 @@ static const struct {
      "04000000"
      "6c6f7373"
      "000000000000e03f"},
+    {{.kind = CT_MESSAGE_WORKER_HOLD,
+      .worker_hold = &(const struct ct_worker_hold){.verb = CT_HOLD_COMMIT,
+                                                    .bytes = 5,
+                                                    .crc = 0x11223344,
+                                                    .device = 6,
+                                                    .inode = 7,
+                                                    .name = "c",
+                                                    .path = "/c"}},
+     "03"
+     "0500000000000000"
+     "44332211"
+     "0600000000000000"
+     "0700000000000000"
+     "01000000"
+     "63"
+     "02000000"
+     "2f63"},
+    {{.kind = CT_MESSAGE_WORKER_HOLD_REPLY,
+      .worker_hold_reply = &(const struct ct_worker_hold_reply){.code = -2,
+                                                                .bytes = 5,
+                                                                .crc = 0x11223344,
+                                                                .inode = 6,
+                                                                .mtime_ns = 7,
+                                                                .text = "no"}},
+     "feffffff"
+     "0500000000000000"
+     "44332211"
+     "0600000000000000"
+     "0700000000000000"
+     "02000000"
+     "6e6f"},
     {{.kind = CT_MESSAGE_CHALLENGE,
       .challenge = &(const struct ct_challenge){.nonce = NONCE}},
      NONCE_HEX},

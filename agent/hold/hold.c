@@ -1,0 +1,620 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/hold/hold.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/hold/hold_writer.h"
+#include "agent/loop/limits.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/list.h"
+#include "worker_sdk/base/str.h"
+
+enum hold_state {
+    HOLD_MAKING,
+    HOLD_QUEUED,
+    HOLD_WRITING,
+    HOLD_WRITTEN,
+    HOLD_LOST,
+};
+
+struct entry {
+    struct ct_list node; /* hold->entries: in the order of their begin */
+    enum hold_state state;
+    struct hold_client *client; /* NULL: it has gone */
+    int rank;
+    int folder, memory; /* -1: not yet */
+    uint64_t device, inode;
+    char name[sizeof((struct ct_worker_hold *)NULL)->name];
+    char path[sizeof((struct ct_worker_hold *)NULL)->path];
+    uint64_t bytes; /* reserved, then had */
+    uint32_t crc;
+    uint64_t committed_ms, deadline_ms;
+    struct hold_writer *writer;       /* WRITING */
+    struct hold_writer_result result; /* WRITTEN, LOST */
+};
+
+struct hold_client {
+    struct ct_list node;
+    struct hold *hold;
+    void *peer;
+    int rank;
+    bool is_waiting; /* for the answer to `request` */
+    struct ct_worker_hold request;
+    int folder; /* of a begin that waits; -1 */
+};
+
+struct hold {
+    struct hold_options options;
+    struct ct_list entries, clients;
+    uint64_t bytes; /* of all entries */
+    int writers;
+    bool is_busy; /* on_idle() is owed */
+    int pipe;     /* where threads put what they have done */
+    struct loop_watch *done;
+    struct loop_timer *timer; /* the next deadline */
+};
+
+static bool is_under_way(const struct entry *entry)
+{
+    return entry->state == HOLD_QUEUED || entry->state == HOLD_WRITING;
+}
+
+bool hold_is_busy(const struct hold *hold)
+{
+    struct ct_list *it;
+
+    if (hold)
+        ct_list_for_each(it, &hold->entries)
+            if (is_under_way(ct_list_entry(it, struct entry, node)))
+                return true;
+    return false;
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void forget(struct hold *hold, struct entry *entry)
+{
+    if (entry->writer)
+        hold_writer_give_up(entry->writer);
+    hold->bytes -= entry->bytes;
+    close_fd(&entry->folder);
+    close_fd(&entry->memory);
+    ct_list_remove(&entry->node);
+    free(entry);
+}
+
+/* ---- Rules ------------------------------------------------------------------------------ */
+
+static int count_of_rank(const struct hold *hold, int rank)
+{
+    struct ct_list *it;
+    int count = 0;
+
+    ct_list_for_each(it, &hold->entries)
+        count += ct_list_entry(it, struct entry, node)->rank == rank;
+    return count;
+}
+
+/* What its client has begun; NULL: nothing. */
+static struct entry *find_making(const struct hold_client *client)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &client->hold->entries) {
+        struct entry *entry = ct_list_entry(it, struct entry, node);
+
+        if (entry->client == client && entry->state == HOLD_MAKING)
+            return entry;
+    }
+    return NULL;
+}
+
+/* The last one that the rank has committed; NULL: none. */
+static struct entry *find_last(const struct hold *hold, int rank)
+{
+    struct ct_list *it;
+    struct entry *last = NULL;
+
+    ct_list_for_each(it, &hold->entries) {
+        struct entry *entry = ct_list_entry(it, struct entry, node);
+
+        if (entry->rank == rank && entry->state != HOLD_MAKING)
+            last = entry;
+    }
+    return last;
+}
+
+static bool is_file(const struct entry *entry, uint64_t device, uint64_t inode,
+                    const char *name)
+{
+    return entry->device == device && entry->inode == inode &&
+           strcmp(entry->name, name) == 0;
+}
+
+/* The last one of this file that anybody has committed, unless it is lost. */
+static struct entry *find_file(const struct hold *hold,
+                               const struct ct_worker_hold *request)
+{
+    struct ct_list *it;
+    struct entry *last = NULL;
+
+    ct_list_for_each(it, &hold->entries) {
+        struct entry *entry = ct_list_entry(it, struct entry, node);
+
+        if (entry->state != HOLD_MAKING &&
+            is_file(entry, request->device, request->inode, request->name))
+            last = entry;
+    }
+    return last && last->state != HOLD_LOST ? last : NULL;
+}
+
+/* All of a rank's that have an end, but the last one that it committed. */
+static void forget_old(struct hold *hold, int rank)
+{
+    const struct entry *last = find_last(hold, rank);
+    struct ct_list *it, *keep;
+
+    ct_list_for_each_safe(it, keep, &hold->entries) {
+        struct entry *entry = ct_list_entry(it, struct entry, node);
+
+        if (entry->rank == rank && entry != last && entry->state >= HOLD_WRITTEN)
+            forget(hold, entry);
+    }
+}
+
+/* What is on the disk and whose worker has gone makes room. */
+static bool make_room(struct hold *hold, uint64_t bytes)
+{
+    struct ct_list *it, *keep;
+
+    ct_list_for_each_safe(it, keep, &hold->entries) {
+        struct entry *entry = ct_list_entry(it, struct entry, node);
+
+        if (bytes <= hold->options.max_bytes - hold->bytes)
+            break;
+        if (!entry->client && entry->state >= HOLD_WRITTEN)
+            forget(hold, entry);
+    }
+    return bytes <= hold->options.max_bytes - hold->bytes;
+}
+
+/* ---- Answers ---------------------------------------------------------------------------- */
+
+static void answer(struct hold_client *client, int code, const char *text)
+{
+    struct ct_worker_hold_reply reply = {.code = code};
+    const struct hold_options *options = &client->hold->options;
+
+    (void)ct_copy(reply.text, sizeof reply.text, text); /* cut is fine */
+    client->is_waiting = false;
+    options->reply(options->context, client->peer, &reply, -1);
+}
+
+static bool reserve(struct hold_client *client, struct entry *entry, uint64_t bytes)
+{
+    struct hold *hold = client->hold;
+    char text[256];
+
+    if (make_room(hold, bytes)) {
+        entry->bytes += bytes;
+        hold->bytes += bytes;
+        answer(client, 0, "");
+        return true;
+    }
+    (void)ct_format(text, sizeof text,
+                    "%.1f GiB more, and the workers of this node hold %.1f of the %.1f "
+                    "GiB that they may, half of its memory: save this one without "
+                    "holding it",
+                    (double)bytes / (1 << 30), (double)hold->bytes / (1 << 30),
+                    (double)hold->options.max_bytes / (1 << 30));
+    answer(client, CTRUN_E_RESOURCES, text);
+    return false;
+}
+
+/* False: two of its rank are here, and there may be room for a third one later. */
+static bool try_begin(struct hold_client *client)
+{
+    struct hold *hold = client->hold;
+    const struct ct_worker_hold *request = &client->request;
+    struct entry *entry;
+
+    forget_old(hold, client->rank);
+    if (count_of_rank(hold, client->rank) > 1)
+        return false;
+    if (!(entry = ct_zalloc(sizeof *entry))) {
+        close_fd(&client->folder);
+        answer(client, -ENOMEM, "the agent is out of memory");
+        return true;
+    }
+    entry->client = client;
+    entry->rank = client->rank;
+    entry->folder = client->folder;
+    entry->memory = -1;
+    entry->device = request->device;
+    entry->inode = request->inode;
+    client->folder = -1;
+    (void)ct_copy(entry->name, sizeof entry->name, request->name); /* same size */
+    (void)ct_copy(entry->path, sizeof entry->path, request->path); /* same size */
+    ct_list_add(&hold->entries, &entry->node);
+    if (!reserve(client, entry, request->bytes))
+        forget(hold, entry);
+    return true;
+}
+
+static bool try_wait(struct hold_client *client)
+{
+    const struct hold *hold = client->hold;
+    const struct entry *last = find_last(hold, client->rank);
+    struct ct_list *it;
+
+    ct_list_for_each(it, &hold->entries) {
+        const struct entry *entry = ct_list_entry(it, struct entry, node);
+
+        if (entry->rank == client->rank && is_under_way(entry))
+            return false;
+    }
+    if (last && last->state == HOLD_LOST)
+        answer(client, last->result.code, last->result.text);
+    else
+        answer(client, 0, "");
+    return true;
+}
+
+static bool try_find(struct hold_client *client)
+{
+    const struct hold_options *options = &client->hold->options;
+    const struct entry *entry = find_file(client->hold, &client->request);
+    struct ct_worker_hold_reply reply = {.code = -ENOENT};
+
+    if (entry && is_under_way(entry))
+        return false;
+    if (entry)
+        reply = (struct ct_worker_hold_reply){.bytes = entry->bytes,
+                                              .crc = entry->crc,
+                                              .inode = entry->result.inode,
+                                              .mtime_ns = entry->result.mtime_ns};
+    client->is_waiting = false;
+    options->reply(options->context, client->peer, &reply, entry ? entry->memory : -1);
+    return true;
+}
+
+static void try_answer(struct hold_client *client)
+{
+    switch (client->request.verb) {
+    case CT_HOLD_BEGIN: (void)try_begin(client); break;
+    case CT_HOLD_WAIT: (void)try_wait(client); break;
+    case CT_HOLD_FIND: (void)try_find(client); break;
+    default: break;
+    }
+}
+
+static void try_all(struct hold *hold)
+{
+    struct ct_list *it, *keep;
+
+    ct_list_for_each_safe(it, keep, &hold->clients) {
+        struct hold_client *client = ct_list_entry(it, struct hold_client, node);
+
+        if (client->is_waiting)
+            try_answer(client);
+    }
+}
+
+/* ---- To the disk ------------------------------------------------------------------------ */
+
+/* It has its end: result. */
+static void settle(struct hold *hold, struct entry *entry)
+{
+    const struct ctrun_error *why = NULL;
+    struct ctrun_error err;
+    struct hold_end end;
+
+    entry->writer = NULL;
+    entry->state = entry->result.code < 0 ? HOLD_LOST : HOLD_WRITTEN;
+    if (entry->state == HOLD_LOST) {
+        (void)ct_fail(&err, entry->result.code, "%s", entry->result.text);
+        why = &err;
+    }
+    end = (struct hold_end){.rank = entry->rank,
+                            .path = entry->path,
+                            .bytes = entry->bytes,
+                            .took_ms = ct_now_ms() - entry->committed_ms,
+                            .is_left = !entry->client,
+                            .why = why};
+    hold->options.on_end(hold->options.context, &end);
+}
+
+static void lose(struct hold *hold, struct entry *entry, int code, const char *why)
+{
+    if (entry->writer) {
+        hold_writer_give_up(entry->writer);
+        hold->writers--;
+    }
+    entry->result.code = code;
+    (void)ct_copy(entry->result.text, sizeof entry->result.text, why);
+    settle(hold, entry);
+}
+
+/* A file gets what was committed for it in that order, one at a time. */
+static bool is_next(const struct hold *hold, const struct entry *entry)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &hold->entries) {
+        const struct entry *other = ct_list_entry(it, struct entry, node);
+
+        if (other == entry)
+            break;
+        if (is_under_way(other) &&
+            is_file(other, entry->device, entry->inode, entry->name))
+            return false;
+    }
+    return true;
+}
+
+static void start(struct hold *hold, struct entry *entry)
+{
+    const struct hold_writer_job job = {.memory = entry->memory,
+                                        .folder = entry->folder,
+                                        .name = entry->name,
+                                        .bytes = entry->bytes,
+                                        .crc = entry->crc,
+                                        .may_write = hold->options.may_write,
+                                        .entry = entry};
+
+    entry->writer = hold_writer_start(&job, hold->pipe);
+    if (!entry->writer) {
+        lose(hold, entry, -ENOMEM,
+             "the agent has no thread, descriptor or memory for it");
+        return;
+    }
+    entry->state = HOLD_WRITING;
+    hold->writers++;
+}
+
+/* What waits for a thread or for its time to be over. */
+static void go_on(struct hold *hold)
+{
+    const uint64_t now_ms = ct_now_ms();
+    uint64_t next_ms = UINT64_MAX;
+    struct ct_list *it;
+
+    ct_list_for_each(it, &hold->entries) {
+        struct entry *entry = ct_list_entry(it, struct entry, node);
+
+        if (is_under_way(entry) && now_ms >= entry->deadline_ms)
+            lose(hold, entry, -ETIMEDOUT, "the disk did not take it in time");
+        else if (entry->state == HOLD_QUEUED && hold->writers < HOLD_WRITERS_MAX &&
+                 is_next(hold, entry))
+            start(hold, entry);
+        if (is_under_way(entry) && entry->deadline_ms < next_ms)
+            next_ms = entry->deadline_ms;
+    }
+    if (next_ms != UINT64_MAX)
+        loop_timer_set(hold->timer, next_ms - now_ms);
+    else
+        loop_timer_stop(hold->timer);
+    try_all(hold);
+    if (hold->is_busy && !hold_is_busy(hold)) {
+        hold->is_busy = false;
+        hold->options.on_idle(hold->options.context);
+    }
+}
+
+static void on_time(void *context)
+{
+    go_on(context);
+}
+
+static void on_done(void *context, unsigned events)
+{
+    struct hold *hold = context;
+    struct hold_writer_result result;
+
+    (void)events;
+    while (hold_writer_read(loop_watch_fd(hold->done), &result)) {
+        struct entry *entry = result.entry;
+
+        if (!entry)
+            continue; /* given up: it is counted no more */
+        hold->writers--;
+        entry->result = result;
+        settle(hold, entry);
+    }
+    go_on(hold);
+}
+
+void hold_cancel(struct hold *hold, const char *why)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &hold->entries) {
+        struct entry *entry = ct_list_entry(it, struct entry, node);
+
+        if (is_under_way(entry))
+            lose(hold, entry, -ECANCELED, why);
+    }
+    go_on(hold);
+}
+
+/* ---- What workers say ------------------------------------------------------------------- */
+
+/* A memfd that has exactly what was told, and no more than was reserved. */
+static bool is_memory(int fd, uint64_t bytes)
+{
+    struct stat st;
+
+    return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_size == bytes;
+}
+
+static int commit(struct hold_client *client, int *fd)
+{
+    struct hold *hold = client->hold;
+    const struct ct_worker_hold *request = &client->request;
+    struct entry *entry = find_making(client);
+
+    if (!entry || *fd < 0 || request->bytes > entry->bytes ||
+        !is_memory(*fd, request->bytes))
+        return CTRUN_E_PROTOCOL;
+    hold->bytes -= entry->bytes - request->bytes;
+    entry->bytes = request->bytes;
+    entry->crc = request->crc;
+    entry->memory = *fd;
+    *fd = -1;
+    entry->state = HOLD_QUEUED;
+    hold->is_busy = true;
+    entry->committed_ms = ct_now_ms();
+    entry->deadline_ms = entry->committed_ms + HOLD_WRITE_MS +
+                         entry->bytes / HOLD_WRITE_BYTES_PER_MS;
+    /* Behind all others that were committed: it is the last one now. */
+    ct_list_remove(&entry->node);
+    ct_list_add(&hold->entries, &entry->node);
+    forget_old(hold, client->rank);
+    answer(client, 0, "");
+    go_on(hold);
+    return 0;
+}
+
+static bool is_name(const char *name)
+{
+    return *name && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+           strcmp(name, "..") != 0;
+}
+
+static int begin(struct hold_client *client, int *fd)
+{
+    if (*fd < 0 || find_making(client) || !is_name(client->request.name))
+        return CTRUN_E_PROTOCOL;
+    client->folder = *fd;
+    *fd = -1;
+    (void)try_begin(client);
+    return 0;
+}
+
+static int obey(struct hold_client *client, int *fd)
+{
+    struct entry *entry = find_making(client);
+
+    switch (client->request.verb) {
+    case CT_HOLD_BEGIN: return begin(client, fd);
+    case CT_HOLD_RESERVE:
+        if (!entry)
+            return CTRUN_E_PROTOCOL;
+        (void)reserve(client, entry, client->request.bytes);
+        return 0;
+    case CT_HOLD_COMMIT: return commit(client, fd);
+    case CT_HOLD_DROP:
+        if (entry)
+            forget(client->hold, entry);
+        answer(client, 0, "");
+        try_all(client->hold);
+        return 0;
+    case CT_HOLD_WAIT:
+    case CT_HOLD_FIND: try_answer(client); return 0;
+    default: return CTRUN_E_PROTOCOL;
+    }
+}
+
+int hold_take(struct hold_client *client, const struct ct_worker_hold *request, int fd)
+{
+    int rc = CTRUN_E_PROTOCOL;
+
+    if (!client->is_waiting) { /* else it has not had its answer to the one before */
+        client->request = *request;
+        client->is_waiting = true;
+        rc = obey(client, &fd);
+    }
+    close_fd(&fd);
+    return rc;
+}
+
+struct hold_client *hold_join(struct hold *hold, void *peer, int rank)
+{
+    struct hold_client *client = ct_zalloc(sizeof *client);
+
+    if (!client)
+        return NULL;
+    client->hold = hold;
+    client->peer = peer;
+    client->rank = rank;
+    client->folder = -1;
+    ct_list_add(&hold->clients, &client->node);
+    return client;
+}
+
+void hold_leave(struct hold_client *client)
+{
+    struct hold *hold = client ? client->hold : NULL;
+    struct ct_list *it, *keep;
+
+    if (!client)
+        return;
+    ct_list_for_each_safe(it, keep, &hold->entries) {
+        struct entry *entry = ct_list_entry(it, struct entry, node);
+
+        if (entry->client != client)
+            continue;
+        entry->client = NULL;
+        if (entry->state == HOLD_MAKING)
+            forget(hold, entry);
+    }
+    close_fd(&client->folder);
+    ct_list_remove(&client->node);
+    free(client);
+    try_all(hold);
+}
+
+/* ---- Life ------------------------------------------------------------------------------- */
+
+int hold_create(struct hold **out, const struct hold_options *options)
+{
+    struct hold *hold = ct_zalloc(sizeof *hold);
+    int ends[2];
+
+    if (!hold)
+        return -ENOMEM;
+    hold->options = *options;
+    ct_list_init(&hold->entries);
+    ct_list_init(&hold->clients);
+    hold->pipe = -1;
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0) {
+        hold->pipe = ends[1];
+        hold->done = loop_watch_open(options->loop, ends[0], on_done, hold);
+    }
+    hold->timer = loop_timer_open(options->loop, on_time, hold);
+    if (!hold->done || !hold->timer) {
+        hold_destroy(hold);
+        return -ENOMEM;
+    }
+    loop_watch_for(hold->done, LOOP_READ);
+    *out = hold;
+    return 0;
+}
+
+void hold_destroy(struct hold *hold)
+{
+    struct ct_list *it, *keep;
+
+    if (!hold)
+        return;
+    ct_list_for_each_safe(it, keep, &hold->clients)
+        hold_leave(ct_list_entry(it, struct hold_client, node));
+    ct_list_for_each_safe(it, keep, &hold->entries)
+        forget(hold, ct_list_entry(it, struct entry, node));
+    loop_watch_close(hold->done);
+    loop_timer_close(hold->timer);
+    close_fd(&hold->pipe);
+    free(hold);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/hold/hold_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/loop/blocking_call.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/ckpt/durable.h"
+
+/* Belongs to the thread until it is in the pipe, then to who reads it there. */
+struct hold_writer {
+    struct hold_writer_job job;
+    char name[256];
+    int done;
+    atomic_bool is_given_up;
+    struct hold_writer_result result;
+};
+
+static void destroy(struct hold_writer *writer)
+{
+    close(writer->job.memory);
+    close(writer->job.folder);
+    close(writer->done);
+    free(writer);
+}
+
+static bool may_go_on(void *context)
+{
+    struct hold_writer *writer = context;
+
+    return !atomic_load(&writer->is_given_up) &&
+           (!writer->job.may_write || writer->job.may_write());
+}
+
+static int look(struct hold_writer *writer)
+{
+    struct stat st;
+
+    if (fstatat(writer->job.folder, writer->name, &st, 0) < 0)
+        return -errno;
+    writer->result.inode = st.st_ino;
+    writer->result.mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 +
+                              (uint64_t)st.st_mtim.tv_nsec;
+    return 0;
+}
+
+/* By its descriptor: the folder of the worker, whatever this process sees under that path. */
+static void *run(void *context)
+{
+    struct hold_writer *writer = context;
+    const struct ct_durable_source source = {.fd = writer->job.memory,
+                                             .length = writer->job.bytes,
+                                             .crc = writer->job.crc,
+                                             .may_go_on = may_go_on,
+                                             .context = writer};
+    char path[sizeof writer->name + 40];
+    struct ctrun_error err;
+    int rc;
+
+    (void)ct_format(path, sizeof path, "/proc/self/fd/%d/%s", writer->job.folder,
+                    writer->name);
+    rc = ct_durable_copy(path, &source, &err);
+    writer->result.code = rc < 0 ? rc : 0;
+    if (rc == -EBADMSG)
+        (void)ct_copy(writer->result.text, sizeof writer->result.text,
+                      "its bytes were changed after the commit");
+    else if (rc == -ECANCELED)
+        (void)ct_copy(writer->result.text, sizeof writer->result.text,
+                      "this node was cut off from the run, which may go on elsewhere");
+    else if (rc < 0)
+        (void)ct_format(writer->result.text, sizeof writer->result.text, "%s",
+                        strerror(-rc));
+    else
+        (void)look(writer); /* else nobody takes it for this one */
+    if (write(writer->done, &writer, sizeof writer) != sizeof writer)
+        destroy(writer); /* nobody is there to hear it */
+    return NULL;
+}
+
+struct hold_writer *hold_writer_start(const struct hold_writer_job *job, int done)
+{
+    struct hold_writer *writer = ct_zalloc(sizeof *writer);
+
+    if (!writer)
+        return NULL;
+    writer->job = *job;
+    writer->result.entry = job->entry;
+    (void)ct_copy(writer->name, sizeof writer->name, job->name); /* same size */
+    writer->job.memory = fcntl(job->memory, F_DUPFD_CLOEXEC, 0);
+    writer->job.folder = fcntl(job->folder, F_DUPFD_CLOEXEC, 0);
+    writer->done = fcntl(done, F_DUPFD_CLOEXEC, 0);
+    if (writer->job.memory >= 0 && writer->job.folder >= 0 && writer->done >= 0 &&
+        blocking_call_start(run, writer) == 0)
+        return writer;
+    destroy(writer);
+    return NULL;
+}
+
+void hold_writer_give_up(struct hold_writer *writer)
+{
+    atomic_store(&writer->is_given_up, true);
+}
+
+bool hold_writer_read(int done, struct hold_writer_result *out)
+{
+    struct hold_writer *writer;
+
+    if (read(done, &writer, sizeof writer) != sizeof writer)
+        return false;
+    *out = writer->result;
+    if (atomic_load(&writer->is_given_up))
+        out->entry = NULL;
+    destroy(writer);
+    return true;
+}

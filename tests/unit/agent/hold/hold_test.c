@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/hold/hold.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/crc32c.h"
+#include "worker_sdk/base/str.h"
+
+/* A worker: what it was told last. */
+struct peer {
+    struct hold_client *client;
+    int answers;
+    int code;
+    uint64_t bytes;
+    bool has_descriptor;
+};
+
+static struct {
+    struct loop *loop;
+    struct hold *hold;
+    char folder[64];
+    int written, lost, left, idle;
+    char why[256];
+    bool may_write;
+} here;
+
+static bool may_write(void)
+{
+    return here.may_write;
+}
+
+static void reply(void *context, void *to, const struct ct_worker_hold_reply *message,
+                  int fd)
+{
+    struct peer *peer = to;
+
+    assert_ptr_equal(context, &here);
+    peer->answers++;
+    peer->code = message->code;
+    peer->bytes = message->bytes;
+    peer->has_descriptor = fd >= 0;
+}
+
+static void on_end(void *context, const struct hold_end *end)
+{
+    assert_ptr_equal(context, &here);
+    here.written += !end->why;
+    here.lost += end->why != NULL;
+    here.left += end->is_left;
+    if (end->why)
+        (void)ct_copy(here.why, sizeof here.why, end->why->text);
+}
+
+static void on_idle(void *context)
+{
+    (void)context;
+    here.idle++;
+    loop_stop(here.loop);
+}
+
+static int setup(void **state)
+{
+    struct hold_options options = {.max_bytes = 100,
+                                   .may_write = may_write,
+                                   .context = &here,
+                                   .reply = reply,
+                                   .on_end = on_end,
+                                   .on_idle = on_idle};
+
+    (void)state;
+    memset(&here, 0, sizeof here);
+    here.may_write = true;
+    (void)ct_copy(here.folder, sizeof here.folder, "/tmp/ctrun-hold-XXXXXX");
+    assert_non_null(mkdtemp(here.folder));
+    assert_int_equal(loop_create(&here.loop), 0);
+    options.loop = here.loop;
+    assert_int_equal(hold_create(&here.hold, &options), 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char path[80];
+
+    (void)state;
+    hold_destroy(here.hold);
+    loop_stop(here.loop);
+    loop_run(here.loop); /* what is closed leaves it */
+    assert_int_equal(loop_destroy(here.loop), 0);
+    (void)ct_format(path, sizeof path, "%s/c", here.folder);
+    (void)unlink(path);
+    assert_int_equal(rmdir(here.folder), 0); /* nothing temporary is left */
+    return 0;
+}
+
+static void join(struct peer *peer, int rank)
+{
+    *peer = (struct peer){.client = hold_join(here.hold, peer, rank)};
+    assert_non_null(peer->client);
+}
+
+static int say(struct peer *peer, enum ct_hold_verb verb, uint64_t bytes, uint32_t crc,
+               int fd)
+{
+    struct ct_worker_hold request = {
+        .verb = (uint8_t)verb, .bytes = bytes, .crc = crc, .inode = 7};
+
+    (void)ct_copy(request.name, sizeof request.name, "c");
+    (void)ct_copy(request.path, sizeof request.path, "somewhere/c");
+    return hold_take(peer->client, &request, fd);
+}
+
+static int begin(struct peer *peer, uint64_t bytes)
+{
+    return say(peer, CT_HOLD_BEGIN, bytes, 0,
+               open(here.folder, O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+
+static int make_memory(const char *text)
+{
+    const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    return fd;
+}
+
+static int commit(struct peer *peer, const char *text)
+{
+    return say(peer, CT_HOLD_COMMIT, strlen(text), ct_crc32c(0, text, strlen(text)),
+               make_memory(text));
+}
+
+static void read_file(char text[32])
+{
+    char path[80];
+    ssize_t n;
+    int fd;
+
+    (void)ct_format(path, sizeof path, "%s/c", here.folder);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    n = read(fd, text, 31);
+    assert_true(n >= 0);
+    text[n] = '\0';
+    close(fd);
+}
+
+static void what_is_committed_is_written_though_its_worker_is_gone(void **state)
+{
+    struct peer peer, other;
+    char text[32];
+
+    (void)state;
+    join(&peer, 0);
+    assert_int_equal(begin(&peer, 50), 0);
+    assert_int_equal(peer.code, 0);
+    assert_false(hold_is_busy(here.hold));
+    assert_int_equal(commit(&peer, "first"), 0);
+    assert_int_equal(peer.answers, 2);
+    assert_true(hold_is_busy(here.hold));
+    hold_leave(peer.client);
+    loop_run(here.loop);
+    read_file(text);
+    assert_string_equal(text, "first");
+    assert_int_equal(here.written, 1);
+    assert_int_equal(here.left, 1);
+    assert_int_equal(here.idle, 1);
+
+    join(&other, 5);
+    assert_int_equal(say(&other, CT_HOLD_FIND, 0, 0, -1), 0);
+    assert_int_equal(other.code, 0);
+    assert_int_equal(other.bytes, 5);
+    assert_true(other.has_descriptor);
+}
+
+static void what_is_not_committed_is_dropped_with_its_worker(void **state)
+{
+    struct peer peer, other;
+
+    (void)state;
+    join(&peer, 0);
+    join(&other, 1);
+    assert_int_equal(begin(&peer, 100), 0);
+    assert_int_equal(begin(&other, 1), 0);
+    assert_int_equal(other.code, CTRUN_E_RESOURCES);
+    hold_leave(peer.client);
+    assert_int_equal(begin(&other, 100), 0);
+    assert_int_equal(other.code, 0);
+    assert_int_equal(say(&other, CT_HOLD_RESERVE, 1, 0, -1), 0);
+    assert_int_equal(other.code, CTRUN_E_RESOURCES);
+    assert_int_equal(say(&other, CT_HOLD_RESERVE, UINT64_MAX, 0, -1), 0);
+    assert_int_equal(other.code, CTRUN_E_RESOURCES);
+    assert_int_equal(say(&other, CT_HOLD_DROP, 0, 0, -1), 0);
+    assert_int_equal(begin(&other, 100), 0);
+    assert_int_equal(other.code, 0);
+    assert_int_equal(here.written + here.lost + here.idle, 0);
+}
+
+static void bytes_that_differ_from_their_sum_are_never_named(void **state)
+{
+    struct peer peer;
+    char text[32];
+
+    (void)state;
+    join(&peer, 0);
+    assert_int_equal(begin(&peer, 10), 0);
+    assert_int_equal(commit(&peer, "good"), 0);
+    loop_run(here.loop);
+    assert_int_equal(begin(&peer, 10), 0);
+    assert_int_equal(say(&peer, CT_HOLD_COMMIT, 4, 1, make_memory("evil")), 0);
+    loop_run(here.loop);
+    assert_int_equal(here.lost, 1);
+    assert_non_null(strstr(here.why, "changed after the commit"));
+    read_file(text);
+    assert_string_equal(text, "good");
+    assert_int_equal(say(&peer, CT_HOLD_WAIT, 0, 0, -1), 0);
+    assert_int_equal(peer.code, -EBADMSG);
+    assert_int_equal(say(&peer, CT_HOLD_FIND, 0, 0, -1), 0);
+    assert_int_equal(peer.code, -ENOENT);
+}
+
+static void a_third_one_waits_for_the_first(void **state)
+{
+    struct peer peer;
+    char text[32];
+
+    (void)state;
+    join(&peer, 0);
+    assert_int_equal(begin(&peer, 10), 0);
+    assert_int_equal(commit(&peer, "one"), 0);
+    assert_int_equal(begin(&peer, 10), 0);
+    assert_int_equal(commit(&peer, "two"), 0);
+    assert_int_equal(peer.answers, 4);
+    assert_int_equal(begin(&peer, 10), 0);
+    assert_int_equal(peer.answers, 4); /* not yet: nobody has run the loop */
+    assert_int_equal(begin(&peer, 10), CTRUN_E_PROTOCOL); /* it waits for an answer */
+    loop_run(here.loop);
+    assert_int_equal(peer.answers, 5);
+    assert_int_equal(peer.code, 0);
+    read_file(text);
+    assert_string_equal(text, "two");
+    assert_int_equal(here.written, 2);
+}
+
+static void a_node_that_was_cut_off_names_nothing(void **state)
+{
+    struct peer peer;
+
+    (void)state;
+    join(&peer, 0);
+    assert_int_equal(begin(&peer, 10), 0);
+    here.may_write = false;
+    assert_int_equal(commit(&peer, "late"), 0);
+    loop_run(here.loop);
+    assert_int_equal(here.lost, 1);
+    assert_non_null(strstr(here.why, "cut off"));
+}
+
+static void what_is_cancelled_is_lost_at_once(void **state)
+{
+    struct peer peer;
+
+    (void)state;
+    join(&peer, 0);
+    assert_int_equal(begin(&peer, 10), 0);
+    here.may_write = false; /* or it may be on the disk before */
+    assert_int_equal(commit(&peer, "late"), 0);
+    hold_cancel(here.hold, "interrupted");
+    assert_int_equal(here.lost, 1);
+    assert_string_equal(here.why, "interrupted");
+    assert_int_equal(here.idle, 1);
+    assert_false(hold_is_busy(here.hold));
+}
+
+static void lies_end_the_connection(void **state)
+{
+    struct peer peer;
+    struct ct_worker_hold request = {.verb = CT_HOLD_BEGIN};
+
+    (void)state;
+    join(&peer, 0);
+    assert_int_equal(commit(&peer, "x"), CTRUN_E_PROTOCOL);
+    hold_leave(peer.client);
+    join(&peer, 0);
+    assert_int_equal(say(&peer, CT_HOLD_BEGIN, 1, 0, -1), CTRUN_E_PROTOCOL);
+    hold_leave(peer.client);
+    join(&peer, 0);
+    (void)ct_copy(request.name, sizeof request.name, "../c");
+    assert_int_equal(hold_take(peer.client, &request, make_memory("")),
+                     CTRUN_E_PROTOCOL);
+    hold_leave(peer.client);
+    join(&peer, 0);
+    assert_int_equal(begin(&peer, 2), 0);
+    assert_int_equal(commit(&peer, "more"), CTRUN_E_PROTOCOL); /* than reserved */
+    hold_leave(peer.client);
+    join(&peer, 0);
+    assert_int_equal(begin(&peer, 9), 0);
+    assert_int_equal(say(&peer, CT_HOLD_COMMIT, 9, 0, make_memory("less")),
+                     CTRUN_E_PROTOCOL);
+    hold_leave(peer.client);
+    join(&peer, 0);
+    assert_int_equal(begin(&peer, 9), 0);
+    assert_int_equal(
+        say(&peer, CT_HOLD_COMMIT, 0, 0, open("/dev/null", O_RDWR | O_CLOEXEC)),
+        CTRUN_E_PROTOCOL);
+    assert_int_equal(here.written + here.lost, 0);
+}
+
+static void who_has_gone_makes_room_for_others(void **state)
+{
+    struct peer peer, other;
+
+    (void)state;
+    join(&peer, 0);
+    join(&other, 1);
+    assert_int_equal(begin(&peer, 5), 0);
+    assert_int_equal(commit(&peer, "12345"), 0);
+    loop_run(here.loop);
+    assert_int_equal(begin(&other, 96), 0);
+    assert_int_equal(other.code, CTRUN_E_RESOURCES);
+    hold_leave(peer.client);
+    assert_int_equal(begin(&other, 96), 0);
+    assert_int_equal(other.code, 0);
+    assert_int_equal(say(&other, CT_HOLD_FIND, 0, 0, -1), 0);
+    assert_int_equal(other.code, -ENOENT);
+}
+
+int main(void)
+{
+#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        STORY(what_is_committed_is_written_though_its_worker_is_gone),
+        STORY(what_is_not_committed_is_dropped_with_its_worker),
+        STORY(bytes_that_differ_from_their_sum_are_never_named),
+        STORY(a_third_one_waits_for_the_first),
+        STORY(a_node_that_was_cut_off_names_nothing),
+        STORY(what_is_cancelled_is_lost_at_once),
+        STORY(lies_end_the_connection),
+        STORY(who_has_gone_makes_room_for_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/hold/hold_link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/buf.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/client/agent_socket.h"
+#include "worker_sdk/client/client.h"
+#include "worker_sdk/wire/contract.h"
+
+enum {
+    LINK_BUFFER_MAX_BYTES = 8192,
+    LINK_PAUSE_MS = 20, /* the agent's queue is full: many begin at once */
+};
+
+static struct {
+    int fd;
+    pid_t owner; /* whose process it is; 0: nobody's */
+    struct ct_buf in;
+} hold_link = {.fd = -1};
+
+union control {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr align;
+};
+
+static void disconnect(void)
+{
+    if (hold_link.fd >= 0)
+        close(hold_link.fd);
+    hold_link.fd = -1;
+    ct_buf_deinit(&hold_link.in);
+    ct_buf_init(&hold_link.in, LINK_BUFFER_MAX_BYTES);
+}
+
+/* All of it before deadline_ms; the descriptor goes with the first byte. */
+static int send_all(struct ct_buf *out, int fd, uint64_t deadline_ms)
+{
+    while (ct_buf_length(out) > 0) {
+        union control control = {0};
+        struct iovec data = {out->data + out->start, ct_buf_length(out)};
+        struct msghdr packet = {.msg_iov = &data, .msg_iovlen = 1};
+        ssize_t n;
+
+        if (fd >= 0) {
+            struct cmsghdr *head;
+
+            packet.msg_control = control.bytes;
+            packet.msg_controllen = sizeof control.bytes;
+            head = CMSG_FIRSTHDR(&packet);
+            head->cmsg_level = SOL_SOCKET;
+            head->cmsg_type = SCM_RIGHTS;
+            head->cmsg_len = CMSG_LEN(sizeof(int));
+            memcpy(CMSG_DATA(head), &fd, sizeof fd);
+        }
+        n = sendmsg(hold_link.fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) {
+            ct_buf_consume(out, (size_t)n);
+            fd = -1;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            const int rc = ct_client_poll(hold_link.fd, POLLOUT, deadline_ms);
+
+            if (rc < 0)
+                return rc;
+        } else if (errno != EINTR) {
+            return -errno;
+        }
+    }
+    return 0;
+}
+
+static int send_message(const struct ct_message *message, int fd, uint64_t deadline_ms)
+{
+    struct ct_buf out;
+    int rc;
+
+    ct_buf_init(&out, LINK_BUFFER_MAX_BYTES);
+    if ((rc = ct_message_encode(&out, message)) == 0)
+        rc = send_all(&out, fd, deadline_ms);
+    ct_buf_deinit(&out);
+    return rc;
+}
+
+static void take_descriptor(struct msghdr *packet, int *passed)
+{
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(packet); head;
+         head = CMSG_NXTHDR(packet, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+            continue;
+        if (*passed >= 0)
+            close(*passed);
+        memcpy(passed, CMSG_DATA(head), sizeof *passed);
+    }
+}
+
+/* Some more bytes, and perhaps a descriptor. */
+static int receive(int *passed, uint64_t deadline_ms)
+{
+    union control control;
+    uint8_t bytes[1024];
+    struct iovec data = {.iov_base = bytes, .iov_len = sizeof bytes};
+    struct msghdr packet = {.msg_iov = &data,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
+    int rc = ct_client_poll(hold_link.fd, POLLIN, deadline_ms);
+    ssize_t n;
+
+    if (rc < 0)
+        return rc;
+    n = recvmsg(hold_link.fd, &packet, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    take_descriptor(&packet, passed);
+    return n == 0 ? -EPIPE : ct_buf_append(&hold_link.in, bytes, (size_t)n);
+}
+
+/* 1: it is there. What is for other connections of ours (a wish to stop) is passed over. */
+static int decode(struct ct_worker_hold_reply *reply)
+{
+    struct ct_message message;
+    struct ct_frame frame;
+    int used, rc;
+
+    while ((used = ct_frame_decode(ct_buf_data(&hold_link.in),
+                                   ct_buf_length(&hold_link.in), &frame)) > 0) {
+        const bool is_reply = frame.kind == CT_MESSAGE_WORKER_HOLD_REPLY;
+
+        rc = is_reply ? ct_message_decode(&frame, &message, reply, sizeof *reply) : 0;
+        ct_buf_consume(&hold_link.in, (size_t)used);
+        if (is_reply)
+            return rc < 0 ? rc : 1;
+    }
+    return used;
+}
+
+static int exchange(const struct ct_message *message, int fd, uint64_t deadline_ms,
+                    struct ct_worker_hold_reply *reply, int *passed)
+{
+    int rc = send_message(message, fd, deadline_ms);
+
+    while (rc == 0 && (rc = decode(reply)) == 0)
+        rc = receive(passed, deadline_ms);
+    return rc < 0 ? rc : 0;
+}
+
+int ct_hold_link_ask(const struct ct_worker_hold *request, int fd, uint64_t deadline_ms,
+                     struct ct_worker_hold_reply *reply, int *passed,
+                     struct ctrun_error *err)
+{
+    const struct ct_message message = {CT_MESSAGE_WORKER_HOLD, .worker_hold = request};
+    int came = -1;
+    int rc = hold_link.fd < 0 ? -EPIPE
+                              : exchange(&message, fd, deadline_ms, reply, &came);
+
+    if (rc < 0)
+        disconnect(); /* an answer that comes late would be taken for the next one */
+    if (passed)
+        *passed = came;
+    else if (came >= 0)
+        close(came);
+    if (rc == -ETIMEDOUT)
+        return ct_fail(err, CTRUN_E_TIMEOUT, "no answer from the agent in time");
+    if (rc < 0)
+        return ct_fail(err, rc, "the agent: %s", strerror(-rc));
+    return reply->code < 0 ? ct_fail(err, reply->code, "%s", reply->text) : 0;
+}
+
+static int dial(const char *name, uint64_t deadline_ms)
+{
+    int rc;
+
+    while ((rc = ct_agent_socket_connect(name)) == -EAGAIN &&
+           ct_left_ms(deadline_ms) > 0)
+        (void)poll(NULL, 0, LINK_PAUSE_MS);
+    return rc;
+}
+
+int ct_hold_link_open(struct ctrun_session *session, uint64_t deadline_ms,
+                      struct ctrun_error *err)
+{
+    const struct ct_worker_hello hello = {.rank = ctrun_rank(session),
+                                          .generation = ctrun_generation(session)};
+    const struct ct_message message = {CT_MESSAGE_WORKER_HELLO, .worker_hello = &hello};
+    const char *name = getenv(CT_ENV_AGENT_SOCKET);
+    int rc;
+
+    if (hold_link.owner != getpid() || !hold_link.owner)
+        disconnect();
+    hold_link.owner = getpid();
+    if (hold_link.fd >= 0)
+        return 0;
+    if (!name || (*name != '@' && *name != '/') || strlen(name) >= CT_AGENT_NAME_MAX ||
+        (rc = dial(name, deadline_ms)) < 0)
+        return ct_fail(err, -ENOENT, "no agent");
+    hold_link.fd = rc;
+    if ((rc = send_message(&message, -1, deadline_ms)) < 0)
+        disconnect();
+    return rc < 0 ? ct_fail(err, -ENOENT, "the agent: %s", strerror(-rc)) : 0;
+}
