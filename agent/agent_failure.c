@@ -14,6 +14,8 @@ void agent_send_failure(struct agent *agent)
 void agent_tell_failure(struct agent *agent, const struct ct_failure *failure)
 {
     agent->failure = *failure;
+    agent_save_calls(agent);
+    agent_add_calls(agent, &agent->failure);
     agent_send_failure(agent);
     if (agent->drained_by != 0)
         agent_drained(agent);

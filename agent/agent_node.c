@@ -105,6 +105,9 @@ void agent_send_stopped(struct agent *agent)
     stopped->generation = agent->start.generation;
     stopped->failure_count = (uint8_t)worker_group_get_failures(
         agent->group, stopped->failures, CT_FAILURES_MAX, &stopped->more);
+    for (int i = 0; i < stopped->failure_count; i++)
+        if (stopped->failures[i].cause != CT_CAUSE_STOPPED)
+            agent_add_calls(agent, &stopped->failures[i]);
     stopped->hang = agent->hang ? agent->hang->view : (struct ct_hang_view){0};
     link_send(agent->link, &message);
 }

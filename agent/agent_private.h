@@ -18,6 +18,7 @@
  *     agent_failure.c     a failure is told
  *     agent_allocation.c  the end of the time that the batch system has given
  *     agent_leave.c       this node leaves the run
+ *     agent_flight.c      the last calls of workers, when one has failed
  *     agent_survive.c     a worker that is lost while the others go on
  *     agent_watch.c       workers whose timer ran out, or that the kernel holds
  *     agent_own.c         workers that start ranks of their own
@@ -145,6 +146,8 @@ struct agent {
     struct ct_start start; /* of the current or last round; generation 0: none yet */
     struct ct_stop stop;   /* for start.generation; reason 0: none came */
     struct ct_failure failure; /* the last one that was told */
+    uint64_t calls_saved;      /* generation of the round whose last calls are saved */
+    struct ct_failure calls;   /* of it, only its facts: where the workers stood */
     struct ct_stopped stopped; /* the last one that was sent */
     char leave_reason[128];    /* of our LEAVE; empty: none was sent */
     struct ct_join join;       /* the last one */
@@ -235,6 +238,13 @@ void agent_send_failure(struct agent *agent);
 void agent_tell_failure(struct agent *agent, const struct ct_failure *failure);
 /* The same for a worker that has failed first, and is slow to end; if there is one. */
 void agent_tell_raised(struct agent *agent);
+
+/* ---- agent_flight.c --------------------------------------------------------------------- */
+
+/* Once a round, at its first failure: where each worker stands is found out, and all of it goes into files. */
+void agent_save_calls(struct agent *agent);
+/* It becomes a part of a failure of this round. */
+void agent_add_calls(const struct agent *agent, struct ct_failure *failure);
 
 /* ---- agent_survive.c -------------------------------------------------------------------- */
 

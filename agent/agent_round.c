@@ -196,9 +196,11 @@ static void stop_round(struct agent *agent, const struct ct_stop *message)
     if (message->reason == CT_STOP_MEMBERSHIP || message->reason == CT_STOP_ASKED ||
         message->reason == CT_STOP_NETWORK)
         agent_stop(agent, AFTER_REJOIN, SIGTERM, options->grace_ms, why);
-    else
+    else {
+        agent_save_calls(agent); /* while they stand where they are */
         agent_stop_survivors(agent, AFTER_REJOIN, options->survivor_grace_ms,
                              options->grace_ms, why);
+    }
 }
 
 void agent_on_stop(struct agent *agent, const struct ct_stop *message)

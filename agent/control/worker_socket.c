@@ -32,6 +32,8 @@ struct worker_socket {
     struct loop_watch *listener;
     struct ct_list connections;
     struct ct_list crashes; /* records of those that are gone: one a rank */
+    struct ct_list flights; /* likewise, as many as may connect */
+    int flight_count;
     int count;
     int count_max;
     bool is_stopping;
@@ -60,6 +62,15 @@ struct connection {
     int crash_record;         /* -1: none */
     int progress;             /* -1: none */
     struct hold_client *hold; /* NULL: it holds no checkpoints */
+    int flight;               /* -1: none */
+};
+
+/* The record of calls of a process that is gone. */
+struct gone_flight {
+    struct ct_list node;
+    int rank;
+    uint64_t generation;
+    int record;
 };
 
 struct crash {
@@ -141,6 +152,40 @@ static void keep_crash(struct connection *connection)
     ct_list_add(&worker_socket->crashes, &crash->node);
 }
 
+static void forget_flight(struct worker_socket *worker_socket,
+                          struct gone_flight *flight)
+{
+    worker_socket->flight_count--;
+    ct_list_remove(&flight->node);
+    close_fd(&flight->record);
+    free(flight);
+}
+
+static void forget_flights(struct worker_socket *worker_socket)
+{
+    while (!ct_list_is_empty(&worker_socket->flights))
+        forget_flight(worker_socket, ct_list_entry(worker_socket->flights.next,
+                                                   struct gone_flight, node));
+}
+
+/* The first of a rank stays: a worker outlives what it starts, or what is left of it is not looked at. */
+static void keep_flight(struct connection *connection)
+{
+    struct worker_socket *worker_socket = connection->worker_socket;
+    struct gone_flight *flight;
+
+    if (connection->flight < 0 ||
+        worker_socket->flight_count >= worker_socket->count_max ||
+        !(flight = ct_zalloc(sizeof *flight)))
+        return;
+    flight->rank = connection->rank;
+    flight->generation = connection->generation;
+    flight->record = connection->flight;
+    connection->flight = -1;
+    worker_socket->flight_count++;
+    ct_list_add(&worker_socket->flights, &flight->node);
+}
+
 static void forget_crashes(struct worker_socket *worker_socket)
 {
     struct ct_list *it;
@@ -212,6 +257,8 @@ static void connection_close(struct connection *connection)
     close_fd(&connection->progress);
     hold_leave(connection->hold);
     keep_crash(connection);
+    keep_flight(connection);
+    close_fd(&connection->flight);
     close_fd(&connection->passed);
     close_fd(&connection->crash_record);
     connection->worker_socket->count--;
@@ -390,6 +437,13 @@ static int take_message(struct connection *connection, const struct ct_message *
         connection->passed = -1;
         tell_progress(connection);
         return 0;
+    case CT_MESSAGE_WORKER_FLIGHT:
+        if (!connection->is_known || connection->passed < 0)
+            return CTRUN_E_PROTOCOL;
+        close_fd(&connection->flight);
+        connection->flight = connection->passed;
+        connection->passed = -1;
+        return 0;
     case CT_MESSAGE_WORKER_CRASH_RECORD:
         if (!connection->is_known || connection->passed < 0)
             return CTRUN_E_PROTOCOL;
@@ -411,6 +465,7 @@ static int take_frames(struct connection *connection)
         struct ct_worker_crash_record crash_record;
         struct ct_worker_shrink shrink;
         struct ct_worker_hold hold;
+        struct ct_worker_flight flight;
     } room;
     struct ct_message message;
     struct ct_frame frame;
@@ -565,6 +620,7 @@ static int connection_open(struct worker_socket *worker_socket, int fd, pid_t pi
     connection->worker_socket = worker_socket;
     connection->pid = pid;
     connection->passed = connection->crash_record = connection->progress = -1;
+    connection->flight = -1;
     ct_buf_init(&connection->in, WORKER_SOCKET_IN_MAX_BYTES);
     ct_list_add(&worker_socket->connections, &connection->node);
     connection->socket = loop_watch_open(worker_socket->options.loop, fd,
@@ -673,6 +729,7 @@ int worker_socket_open(struct worker_socket **out,
     worker_socket->options = *options;
     ct_list_init(&worker_socket->connections);
     ct_list_init(&worker_socket->crashes);
+    ct_list_init(&worker_socket->flights);
     worker_socket->dir = -1;
     fd = listen_in_folder(worker_socket);
     if (fd < 0)
@@ -703,6 +760,7 @@ void worker_socket_close(struct worker_socket *worker_socket)
     ct_list_for_each_safe(it, keep, &worker_socket->connections)
         connection_close(ct_list_entry(it, struct connection, node));
     forget_crashes(worker_socket);
+    forget_flights(worker_socket);
     loop_watch_close(worker_socket->listener);
     leave_folder(worker_socket);
     free(worker_socket);
@@ -787,6 +845,27 @@ bool worker_socket_is_used(const struct worker_socket *worker_socket)
     return false;
 }
 
+void worker_socket_each_flight(const struct worker_socket *worker_socket,
+                               uint64_t generation, worker_socket_flight_fn *fn,
+                               void *context)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &worker_socket->connections) {
+        const struct connection *connection = ct_list_entry(it, struct connection,
+                                                            node);
+
+        if (connection->flight >= 0 && connection->generation == generation)
+            fn(context, connection->rank, connection->flight);
+    }
+    ct_list_for_each(it, &worker_socket->flights) {
+        const struct gone_flight *flight = ct_list_entry(it, struct gone_flight, node);
+
+        if (flight->generation == generation)
+            fn(context, flight->rank, flight->record);
+    }
+}
+
 /* ---- Crashes ------------------------------------------------------------------------- */
 
 /* A worker that has just been reaped may have told its crash a moment before: what waits on the
@@ -845,6 +924,7 @@ int worker_socket_take_crash(struct worker_socket *worker_socket, int rank,
 void worker_socket_begin_round(struct worker_socket *worker_socket, int workers)
 {
     forget_crashes(worker_socket);
+    forget_flights(worker_socket);
     worker_socket->is_stopping = false;
     worker_socket->loss[0] = '\0';
     worker_socket->rank_lost.losses = worker_socket->epoch = 0;

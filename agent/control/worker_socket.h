@@ -58,6 +58,11 @@ void worker_socket_tell_world(struct worker_socket *worker_socket,
                               const struct ct_worker_world *world);
 /* Whether any worker speaks to us: only they can go on when a rank is lost. */
 bool worker_socket_is_used(const struct worker_socket *worker_socket);
+/* Each record of calls of a worker of `generation`, also of those that are dead; fd is borrowed for the call. */
+typedef void worker_socket_flight_fn(void *context, int rank, int fd);
+void worker_socket_each_flight(const struct worker_socket *worker_socket,
+                               uint64_t generation, worker_socket_flight_fn *fn,
+                               void *context);
 /* on_progress for each worker that lets us read how far it is, or was when it ended: a worker tells
  * only some of its steps by a message. */
 void worker_socket_refresh(struct worker_socket *worker_socket);

@@ -177,6 +177,11 @@ enum {
     HOLD_WRITE_BYTES_PER_MS =
         10000, /* ... as 10 MB/s take: a slower one counts as hung */
 
+    /* The last calls of workers, saved at a failure. */
+    FLIGHT_CALLS_MAX = 4096, /* of all workers together */
+    FLIGHT_FILE_MAX_BYTES = 4 * 1024 * 1024,
+    FLIGHT_WRITE_MS = 2000,
+
     /* ctrunctl's socket. */
     CTL_SOCKET_CLIENTS_MAX = 16,  /* people and their scripts */
     CTL_SOCKET_CLIENT_MS = 10000, /* from connect to the last byte of the answer */

@@ -27,6 +27,7 @@ static const char *const labels[CT_FACT_LAST + 1] = {
     [CT_FACT_TRIED] = "also tried",
     [CT_FACT_WORKS] = "works",
     [CT_FACT_WORLD] = "world",
+    [CT_FACT_CALLS] = "calls",
 };
 
 const char *fact_label(uint8_t key)

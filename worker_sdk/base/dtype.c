@@ -22,3 +22,14 @@ bool ct_dtype_is_float(enum ctrun_dtype dtype)
     return dtype == CTRUN_F16 || dtype == CTRUN_BF16 || dtype == CTRUN_F32 ||
            dtype == CTRUN_F64;
 }
+
+const char *ct_dtype_name(int dtype)
+{
+    static const char *const names[] = {
+        [CTRUN_U8] = "u8",   [CTRUN_I32] = "i32",   [CTRUN_I64] = "i64",
+        [CTRUN_F16] = "f16", [CTRUN_BF16] = "bf16", [CTRUN_F32] = "f32",
+        [CTRUN_F64] = "f64", [CTRUN_I8] = "i8",
+    };
+
+    return (size_t)dtype < sizeof names / sizeof *names ? names[dtype] : "?";
+}

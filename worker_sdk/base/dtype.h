@@ -8,5 +8,7 @@
 #include "worker_sdk/include/ctrun.h"
 
 bool ct_dtype_is_float(enum ctrun_dtype dtype);
+/* "f32"; "?" for a number that is no dtype: it may have come from another process. Static. */
+const char *ct_dtype_name(int dtype);
 
 #endif

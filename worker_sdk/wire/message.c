@@ -368,6 +368,10 @@ static const struct field worker_progress_fields[] = {
     U32(ct_worker_progress, size),
 };
 
+static const struct field worker_flight_fields[] = {
+    U32(ct_worker_flight, size),
+};
+
 static const struct field worker_rank_lost_fields[] = {
     U32(ct_worker_rank_lost, losses),
     TEXT(ct_worker_rank_lost, text),
@@ -491,6 +495,8 @@ static const struct layout layouts[] = {
         "WORKER_CRASH_RECORD", ct_worker_crash_record, worker_crash_record_fields),
     [CT_MESSAGE_WORKER_PROGRESS] = LAYOUT("WORKER_PROGRESS", ct_worker_progress,
                                           worker_progress_fields),
+    [CT_MESSAGE_WORKER_FLIGHT] = LAYOUT("WORKER_FLIGHT", ct_worker_flight,
+                                        worker_flight_fields),
     [CT_MESSAGE_WORKER_RANK_LOST] = LAYOUT("WORKER_RANK_LOST", ct_worker_rank_lost,
                                            worker_rank_lost_fields),
     [CT_MESSAGE_WORKER_SHRINK] = LAYOUT("WORKER_SHRINK", ct_worker_shrink,

@@ -118,6 +118,7 @@ enum ct_message_kind {
     CT_MESSAGE_WORKER_RANK_LOST = 38,
     CT_MESSAGE_WORKER_SHRINK = 39,
     CT_MESSAGE_WORKER_WORLD = 46,
+    CT_MESSAGE_WORKER_FLIGHT = 54, /* with a descriptor: see flight.h */
     CT_MESSAGE_WORKER_HOLD = 52,     /* a connection of its own: agent/hold/hold.h */
     CT_MESSAGE_WORKER_HOLD_REPLY = 53,
     /* ctrunctl to agent and back, over the agent's other Unix socket */
@@ -569,6 +570,9 @@ struct ct_worker_crash_record {
 struct ct_worker_progress {
     uint32_t size; /* of struct ct_progress, as the worker knows it */
 };
+struct ct_worker_flight {
+    uint32_t size; /* of struct ct_flight, as the worker knows it */
+};
 /* worker -> agent: a checkpoint in memory that the agent holds, too. Each gets one reply, perhaps late;
  * after it comes the next. */
 enum ct_hold_verb {
@@ -733,6 +737,7 @@ struct ct_message {
         const struct ct_worker_node_lost *worker_node_lost;
         const struct ct_worker_crash_record *worker_crash_record;
         const struct ct_worker_progress *worker_progress;
+        const struct ct_worker_flight *worker_flight;
         const struct ct_worker_rank_lost *worker_rank_lost;
         const struct ct_worker_shrink *worker_shrink;
         const struct ct_worker_world *worker_world;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls in words; for messages. */
+#include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/backend/backend.h"
 
@@ -28,10 +29,8 @@ const char *ct_call_name(enum ct_call_kind kind)
 
 void ct_call_format(char *dst, const struct ct_call *call)
 {
-    static const char *const dtypes[] = {"u8",   "i32", "i64", "f16",
-                                         "bf16", "f32", "f64", "i8"};
     static const char *const ops[] = {"SUM", "AVG", "MIN", "MAX", "PROD"};
-    const char *dtype = (unsigned)call->dtype < 8 ? dtypes[call->dtype] : "?";
+    const char *dtype = ct_dtype_name((int)call->dtype);
     const char *op = (unsigned)call->op < 5 ? ops[call->op] : "?";
     const char *name = ct_call_name(call->kind);
     bool reduces = call->kind == CT_CALL_ALL_REDUCE || call->kind == CT_CALL_REDUCE ||
