@@ -14,6 +14,7 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/progress.h"
 #include "worker_sdk/wire/crash.h"
+#include "worker_sdk/wire/flight.h"
 #include "worker_sdk/wire/progress.h"
 
 enum {
@@ -111,6 +112,16 @@ static void send_crash_record(struct ct_agent_socket *agent)
         agent->crash_record = -1;
 }
 
+static void send_flight(struct ct_agent_socket *agent)
+{
+    const struct ct_worker_flight flight = {.size = sizeof(struct ct_flight)};
+    const struct ct_message message = {CT_MESSAGE_WORKER_FLIGHT,
+                                       .worker_flight = &flight};
+
+    if (agent->flight >= 0 && send_descriptor(agent, &message, agent->flight))
+        agent->flight = -1;
+}
+
 static void send_progress(struct ct_agent_socket *agent)
 {
     const int fd = ct_progress_open();
@@ -136,6 +147,14 @@ void ct_agent_socket_share(struct ct_agent_socket *agent, int fd)
     pthread_mutex_lock(&agent->lock);
     agent->crash_record = fd;
     send_crash_record(agent);
+    pthread_mutex_unlock(&agent->lock);
+}
+
+void ct_agent_socket_share_flight(struct ct_agent_socket *agent, int fd)
+{
+    pthread_mutex_lock(&agent->lock);
+    agent->flight = fd;
+    send_flight(agent);
     pthread_mutex_unlock(&agent->lock);
 }
 
@@ -165,13 +184,17 @@ static void greet(struct ct_agent_socket *agent)
         give_up(agent, "out of memory");
     flush(agent);
     send_crash_record(agent);
+    send_flight(agent);
 }
 
 void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int rank,
                           uint64_t generation)
 {
-    *agent = (struct ct_agent_socket){
-        .fd = -1, .rank = rank, .generation = generation, .crash_record = -1};
+    *agent = (struct ct_agent_socket){.fd = -1,
+                                      .rank = rank,
+                                      .generation = generation,
+                                      .crash_record = -1,
+                                      .flight = -1};
     pthread_mutex_init(&agent->lock, NULL);
     ct_buf_init(&agent->in, AGENT_BUFFER_MAX_BYTES);
     ct_buf_init(&agent->out, AGENT_BUFFER_MAX_BYTES);
@@ -206,6 +229,7 @@ static void hand_over(struct ct_agent_socket *agent, uint64_t now_ms)
         send_progress(agent);
     if (agent->crash_record >= 0)
         send_crash_record(agent);
+    send_flight(agent);
 }
 
 static void tell_step(struct ct_agent_socket *agent, uint64_t now_ms)

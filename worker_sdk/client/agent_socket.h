@@ -43,6 +43,7 @@ struct ct_agent_socket {
     struct ct_worker_rank_lost rank_lost; /* the last one; losses 0: none */
     struct ct_worker_world world;         /* the last one; epoch 0: none */
     int crash_record;                     /* to be handed over; -1: none, or done */
+    int flight;                           /* likewise */
 };
 
 /* A descriptor that does not block, or a negative errno; -EAGAIN: its queue is full, try again. `name` as
@@ -61,6 +62,8 @@ bool ct_agent_socket_is_there(struct ct_agent_socket *agent);
 /* Hands the crash record (crash.h) over, now or when there is a connection. fd stays the caller's
  * and is kept. */
 void ct_agent_socket_share(struct ct_agent_socket *agent, int fd);
+/* The same for the record of calls (flight.h). */
+void ct_agent_socket_share_flight(struct ct_agent_socket *agent, int fd);
 /* True once the agent asked for it; stays true. */
 bool ct_agent_socket_should_stop(struct ct_agent_socket *agent);
 /* CTRUN_E_PEER_LOST once the agent told that a node of our round is lost; else 0. */

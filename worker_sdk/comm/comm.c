@@ -7,6 +7,7 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/flight.h"
 #include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/comm/host/host.h"
 
@@ -159,6 +160,7 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
         goto free_all;
     pthread_mutex_init(&group->lock, NULL);
     pthread_cond_init(&group->changed, NULL);
+    group->flight = ct_flight_add_group(group->key, group->me, group->size);
     group->ranks = ranks;
     *out = group;
     return 0;

@@ -28,6 +28,7 @@ struct ctrun_group {
     int shm;                     /* of the options */
     int *ranks;                  /* owned; world rank of each member */
     int split_count;
+    uint32_t flight;      /* its id in the record of calls */
     _Atomic bool is_used; /* a thread is inside a call */
     /* What ctrun_batch_end() will do; owned. */
     bool is_batching;

@@ -17,6 +17,7 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/flight.h"
 #include "worker_sdk/client/progress.h"
 #include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/comm/host/reduce.h"
@@ -27,6 +28,7 @@
 static void finish_work(struct ctrun_work *work, int rc)
 {
     ct_list_remove(&work->node);
+    ct_flight_end(work->call.flight, rc < 0 ? rc : 0);
     work->result = rc < 0 ? rc : 0;
     work->is_done = true;
 }
@@ -288,9 +290,23 @@ static int add_message(struct ct_call *call, struct ct_comm_message **list,
     return 0;
 }
 
+static void write_down(const struct ctrun_group *group, struct ct_call *call,
+                       uint64_t now_ns)
+{
+    call->flight = ct_flight_begin(
+        &(struct ct_flight_call){.name = ct_call_name(call->kind),
+                                 .now_ns = now_ns,
+                                 .group = group->flight,
+                                 .sequence = call->number,
+                                 .count = call->count,
+                                 .dtype = (int)call->dtype,
+                                 .peer = call->peer});
+}
+
 static int prepare(struct ctrun_group *group, struct ct_call *call, uint64_t timeout_ms,
                    struct ctrun_error *err)
 {
+    const uint64_t now_ns = ct_now_ns();
     int rc = check_call(group, call, err);
 
     if (rc == 0 && (call->kind == CT_CALL_SEND || call->kind == CT_CALL_RECV))
@@ -299,9 +315,12 @@ static int prepare(struct ctrun_group *group, struct ct_call *call, uint64_t tim
         return rc;
     call->bytes = call->count * ctrun_dtype_size(call->dtype);
     call->divisor = call->op == CTRUN_AVG ? group->size : 1;
-    call->deadline_ms = ct_deadline_ms(timeout_ms ? timeout_ms : group->timeout_ms);
+    call->deadline_ms = ct_deadline_after(now_ns / 1000000,
+                                          timeout_ms ? timeout_ms : group->timeout_ms);
     if (call->kind < CT_CALL_SEND)
         call->number = ++group->number;
+    if (call->kind < CT_CALL_COPY)
+        write_down(group, call, now_ns);
     return 0;
 }
 
@@ -338,6 +357,7 @@ static int run_prepared(struct ctrun_group *group, struct ct_call *call, void *s
     rc = ct_group_is_device(group) ? run_on_device(group, call, stream, err)
                                    : run_on_host(group, call, err);
     ct_progress_end_wait();
+    ct_flight_end(call->flight, rc);
     return rc;
 }
 
@@ -401,6 +421,7 @@ static int start_prepared(struct ctrun_group *group, const struct ct_call *call,
     work->call = *call;
     work->is_device = ct_group_is_device(group);
     if ((rc = enqueue(group, work, stream, err)) < 0) {
+        ct_flight_end(call->flight, rc);
         free(call->messages);
         free(work);
         return rc;
@@ -457,6 +478,7 @@ static void poll_ticket(struct ctrun_work *work, bool wait)
 
     if (rc == 0)
         return;
+    ct_flight_end(work->call.flight, rc < 0 ? rc : 0);
     work->ticket = NULL;
     work->result = rc;
     work->is_done = true;
@@ -532,6 +554,7 @@ int ct_work_release(struct ctrun_work *work, void *const *stream,
         return rc;
     rc = ct_group_leave(
         group, group->backend->release(group->self, work->ticket, stream, err));
+    ct_flight_end(work->call.flight, rc < 0 ? rc : 1);
     free(work->call.messages);
     free(work);
     return rc;

@@ -15,6 +15,7 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/crash.h"
+#include "worker_sdk/client/flight.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/session/session_private.h"
 #include "worker_sdk/wire/contract.h"
@@ -442,6 +443,16 @@ struct ct_group_place ct_session_place(struct ctrun_session *session)
     };
 }
 
+/* Once; the record is made by the first group. */
+static void share_flight(struct ctrun_session *session)
+{
+    const int fd = session->has_flight ? -1 : ct_flight_open();
+
+    session->has_flight = true;
+    if (fd >= 0)
+        ct_agent_socket_share_flight(&session->agent, fd);
+}
+
 int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                      const struct ctrun_group_options *options, struct ctrun_error *err)
 {
@@ -449,6 +460,7 @@ int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
     int rc;
 
     *out = NULL;
+    share_flight(session);
     if (session->world_size > 1 && (rc = open_own_store(session, err)) < 0)
         return rc;
     return ct_group_open(out, &place, options, err);

@@ -25,6 +25,7 @@ struct ctrun_session {
     struct ct_agent_socket agent;
     struct ct_stop_point stop_point;
     bool agrees_on_stop;       /* with the other ranks, through the store */
+    bool has_flight;           /* the agent has the record of calls */
     bool has_armed;            /* the crash report is ours to take back */
     struct ctrun_store *store; /* NULL until a group or the stop needs it */
     uint64_t group_sequence;   /* groups that all ranks set out to open in this epoch */

@@ -61,6 +61,7 @@ struct ct_call {
     enum ctrun_op op;
     int divisor;          /* of an AVG: the size of the group; else 1 */
     int peer;             /* root, receiver or sender, as index in the group */
+    uint64_t flight;      /* its number in the record of calls; 0: it has none */
     uint64_t number;      /* counts the collectives of the group from 1; for people */
     uint64_t deadline_ms; /* monotonic */
     struct ct_comm_message
