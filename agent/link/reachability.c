@@ -98,6 +98,7 @@ static bool is_pending(const struct reachability *way)
     return false;
 }
 
+/* Nothing touches `way` after the callback, here and in finish(): it may begin another search. */
 static void give_up(struct reachability *way)
 {
     const struct attempt *first = &way->attempts[0];
@@ -124,6 +125,7 @@ static void give_up(struct reachability *way)
     way->options.on_failed(way->options.context, text, tried);
 }
 
+/* The pause grows with each pass: n times REACHABILITY_PAUSE_MS after the n-th. */
 static void end_pass(struct reachability *way)
 {
     for (int i = 0; i < way->count; i++)
@@ -216,6 +218,7 @@ static void go_on(struct reachability *way)
     if (way->begun < way->count)
         loop_timer_set(way->timer, REACHABILITY_STAGGER_MS);
     else
+        /* All have begun: the pass has that long from here, twice as long as the one before. */
         loop_timer_set(way->timer, is_pending(way) ? (uint64_t)REACHABILITY_ATTEMPT_MS
                                                          << way->passes
                                                    : 0);

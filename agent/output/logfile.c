@@ -105,7 +105,8 @@ static bool is_over_mark(const struct logfile_target *target)
     return ct_buf_length(&target->queue) >= LOGFILE_HIGH_BYTES;
 }
 
-/* On the loop; never blocks on the disk: the thread releases the mutex while it writes. What finds no room while the file system does not answer is counted. */
+/* On the loop; never blocks on the disk: the thread releases the mutex while it writes. What finds no
+ * room while the file system does not answer is counted. */
 void logfile_push(struct logfile *file, const void *data, size_t length)
 {
     struct logfile_writer *writer = file->writer;

@@ -26,6 +26,8 @@ enum {
     FDS = 5 /* that go with a worker: its memory, the gate, its three streams */
 };
 
+/* One call of template_fork(), on the caller's stack. The read end of the gate goes to every
+ * worker; the write end stays here alone, so that closing it ends all that have not begun. */
 struct batch {
     int socket;
     struct template_worker *workers;
@@ -54,6 +56,8 @@ static char *put_list(char *at, char *const *list)
     return at;
 }
 
+/* argv and environment of a worker (template.h). In a memfd, for a datagram of the socket could
+ * not hold them. Caller closes. */
 /* A memfd, or a negative errno. */
 static int write_request(const struct template_worker *worker)
 {
@@ -147,6 +151,8 @@ struct reply {
     pid_t pid; /* of who has sent it */
 };
 
+/* A W comes from the worker itself, not from the template: the credentials that the kernel adds
+ * are how its pid is known. */
 static int receive(const struct batch *batch, struct reply *reply)
 {
     char data[1 + sizeof reply->numbers];
@@ -236,6 +242,7 @@ static int check_children(const struct batch *batch, struct ctrun_error *err)
     return 0;
 }
 
+/* A byte for each: every worker reads one. */
 static int open_gate(const struct batch *batch)
 {
     for (int i = 0; i < batch->count; i++)
@@ -244,6 +251,7 @@ static int open_gate(const struct batch *batch)
     return 0;
 }
 
+/* The gate opens last, when all are known to be there and ours. An error before leaves it shut. */
 static int run_batch(struct batch *batch, struct ctrun_error *err)
 {
     int rc = 0;
@@ -280,6 +288,6 @@ int template_fork(int socket, struct template_worker *workers, int count,
         return ct_fail(err, -errno, "pipe: %s", strerror(errno));
     rc = run_batch(&batch, err);
     close(batch.gate[0]);
-    close(batch.gate[1]);
+    close(batch.gate[1]); /* after an error, workers that wait read its end and exit */
     return rc;
 }

@@ -12,6 +12,7 @@
 
 /* ---- What the server says, on its thread ----------------------------------------------- */
 
+/* Under the mutex; valid until it is released, for add_node() may move the list. */
 static struct ha_node *find_node(struct ha *ha, uint64_t peer)
 {
     for (size_t i = 0; i < ha->node_count; i++)
@@ -139,6 +140,7 @@ const char *ha_why_not(struct ha *ha)
 
 /* ---- The thread ------------------------------------------------------------------------- */
 
+/* Only until_ms ends a wait in vain; the condition runs on the monotonic clock (ha_create()). */
 static void wait_for_news(struct ha *ha, uint64_t until_ms)
 {
     struct timespec at = {.tv_sec = (time_t)(until_ms / 1000),
@@ -161,6 +163,8 @@ static bool is_stopping(struct ha *ha)
     return stops;
 }
 
+/* Works on a copy of the plan: one that comes meanwhile sets has_news, and the next turn takes
+ * it. */
 static void *run(void *context)
 {
     struct ha *ha = context;
@@ -176,6 +180,7 @@ static void *run(void *context)
         is_busy = ha_keep_member(ha, &plan);
         is_busy |= ha_follow(ha, &plan);
         is_busy |= ha_lead(ha, &plan);
+        /* `finds` is written by this thread alone, which therefore reads it without the mutex. */
         if (ha->finds && ct_left_ms(ha->messenger_ms) == 0)
             ha_send_messenger(ha, ha->leads ? &ha->made : &plan);
         wait_for_news(ha, ct_deadline_ms(is_busy ? HA_BUSY_MS : HA_IDLE_MS));

@@ -74,6 +74,7 @@ static const char *host(const struct root *root, uint32_t place)
     return ssh_job_host(root->job, place);
 }
 
+/* The first code stays: later ones are consequences. */
 static void end(struct root *root, int code)
 {
     if (root->code == 0)
@@ -288,6 +289,7 @@ static void on_message(void *context, const struct ssh_message *message)
     case SSH_STAGE:
     case SSH_PIECE: break;
     }
+    /* LOST and FAILED, too: it stops waiting for that host. */
     if (root->stage && root->state == ROOT_STAGING)
         ssh_stage_take(root->stage, message);
 }
@@ -344,6 +346,7 @@ static void on_deadline(void *context)
 
 /* ---- Signals ----------------------------------------------------------------------------- */
 
+/* The guard and a scheduler that signals every process both deliver: one counts, as in the agent. */
 static bool is_copy(struct root *root, int signal)
 {
     const uint64_t now_ms = ct_now_ms();

@@ -82,6 +82,7 @@ static bool is_there(const struct ssh_stage *stage, uint32_t place)
     return ssh_subtree_state(stage->options.part, place) == SSH_HOST_READY;
 }
 
+/* Told once: what comes later, of this or of another host, finds OVER. */
 static void fail(struct ssh_stage *stage, const struct ctrun_error *err)
 {
     if (stage->state == STAGE_OVER)
@@ -129,6 +130,8 @@ static void tell_end(struct ssh_stage *stage)
     stage->options.on_say(stage->options.context, text);
 }
 
+/* Called after every message while ENDING, the loss of a host too: who is lost is waited for no
+ * more. */
 static void check_staged(struct ssh_stage *stage)
 {
     for (uint32_t i = 0; i < hosts_total(stage); i++)
@@ -151,6 +154,7 @@ static void end_file(struct ssh_stage *stage)
     stage->entry = NULL;
 }
 
+/* Chunks are sent in the manifest's order, so a file is opened once. */
 static int switch_file(struct ssh_stage *stage, struct ctrun_error *err)
 {
     const struct stage_entry *entry = stage_manifest_file(manifest_of(stage),
@@ -195,6 +199,7 @@ static int send_piece(struct ssh_stage *stage, struct ctrun_error *err)
     return 0;
 }
 
+/* STEP_MS at a time: the loop has connections to read meanwhile. */
 static void send_more(struct ssh_stage *stage)
 {
     const uint64_t until_ms = ct_deadline_ms(STEP_MS);
@@ -236,6 +241,8 @@ static void check_asked(struct ssh_stage *stage)
     loop_timer_set(stage->step, 0);
 }
 
+/* The union of what hosts need: a chunk is read once, and the hosts between pass it on to who
+ * needs it. */
 static void take_needs(struct ssh_stage *stage, const struct ssh_message *message)
 {
     struct host *host = &stage->hosts[message->host];
@@ -344,6 +351,7 @@ static void list_late(const struct ssh_stage *stage, uint64_t silent_since_ms,
     }
 }
 
+/* Not a measure: a number that differs when anything has moved. */
 static uint64_t progress_of(const struct ssh_stage *stage)
 {
     uint64_t sum = stage->read + stage->state + ct_buf_length(&stage->offer);

@@ -69,6 +69,7 @@ static int check_link(struct stage_store *store, const struct stage_entry *entry
     return n < 0 ? (int)n : 1;
 }
 
+/* O_NONBLOCK: a FIFO there must not be waited for. */
 /* Opens what lies at the file's place when it may be the same; -ENOENT when it cannot be. */
 static int open_same(struct stage_store *store, const struct stage_entry *entry,
                      struct stat *info)
@@ -95,6 +96,7 @@ static void need_all(struct stage_store *store, const struct stage_entry *entry)
         stage_set_add(&store->needs, entry->first_chunk + i);
 }
 
+/* An empty file has no chunk whose arrival would finish it. */
 static int make_empty(struct stage_store *store, const struct stage_entry *entry)
 {
     const int fd = stage_store_open_part(store, entry, O_CREAT);

@@ -39,6 +39,7 @@ static size_t begin_record(struct batch *batch, enum journal_kind kind)
     return at;
 }
 
+/* Its length is known only now: it is put in after the kind's byte. */
 static void end_record(struct batch *batch, size_t at)
 {
     struct ct_writer out;
@@ -81,6 +82,8 @@ static void add_number(struct batch *batch, enum journal_kind kind, uint64_t num
     end_record(batch, at);
 }
 
+/* Here and in what follows the order of the fields is the format: journal_book.c reads the same
+ * order. */
 static void add_settings(struct batch *batch, const struct journal_run *run)
 {
     const struct round_settings *settings = &run->round->settings;
@@ -229,6 +232,7 @@ static void begin(struct batch *batch, const char *run_id, unsigned flags)
 
 /* ---- Batches ----------------------------------------------------------------------------- */
 
+/* A member of the last world; newcomers come again by themselves (journal.h). */
 static bool is_kept(const struct round *round, const struct member *member)
 {
     return member->start.generation == round->generation &&
@@ -274,6 +278,7 @@ static void add_round(struct batch *batch, struct journal_mark *mark,
     (void)forget_same(batch, at, &mark->trouble_sum);
 }
 
+/* After a WHOLE batch, which says it all, and before the first world, of which nothing is kept. */
 static void forget_news(struct round *round)
 {
     while (!ct_list_is_empty(&round->news))
@@ -339,6 +344,7 @@ static void add_news(struct batch *batch, struct round *round)
     }
 }
 
+/* A batch that holds nothing but AFTER is taken back. */
 static int note_changes(struct journal_mark *mark, const struct journal_run *run,
                         struct ct_buf *out)
 {
