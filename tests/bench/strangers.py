@@ -5,7 +5,7 @@ back while one flood after the other runs beside it.
 
 usage: strangers.py [--seconds N] [--token] [FLOOD ...]
 
-One line a flood: how long the answer to a heartbeat took (median, 99 of 100, longest), how far the
+With --token those of stock torchrun agents, which have none, are left out. One line a flood: how long the answer to a heartbeat took (median, 99 of 100, longest), how far the
 memory of ctrund grew, how much it wrote to its log, what the flood got done, and how much CPU time each of
 that cost ctrund. The floods share the processors with ctrund; the first line, without a flood, is what the
 machine itself costs. At most 32 connections are taken before heartbeats are read again: on a machine that
@@ -230,7 +230,8 @@ def main():
         flood(options.flood, options.port)
         return
     print("flood             beats   p50 ms   p99 ms   max ms      MiB  log KiB     done  us each")
-    for name in options.names or FLOODS:
+    stock = {name for name in FLOODS if name.startswith("stock") and options.token}  # refused with their first byte
+    for name in options.names or [name for name in FLOODS if name not in stock]:
         measure(name, options.seconds, options.token, options.members)
 
 
