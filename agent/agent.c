@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/watch/allocation.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/wire/contract.h"

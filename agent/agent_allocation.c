@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/watch/allocation.h"
 
 static void emit_end(const struct agent_ending *ending)

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <sys/random.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 /* A round that was stopped for a newcomer, or because somebody asked, has not failed. */
 static bool has_failed(const struct ct_stop *stop)

@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 static enum failover_work get_work(const struct agent *agent)
 {

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <sys/sysinfo.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 /* Half of what there is: the workers and the page cache have the other half. */
 static uint64_t find_room(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This node offers itself for the next round, and waits for it. */
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 void agent_send_join(struct agent *agent)
 {

@@ -2,7 +2,7 @@
 /* What the server says. */
 #include <stdlib.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "worker_sdk/wire/layout.h"
 
 /* Nothing here compares clocks of two machines, but people who read logs do. */

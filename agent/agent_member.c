@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 static void emit_limits(uint32_t min_nodes, uint32_t max_nodes, const char *by)
 {

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/postmortem/facts.h"
 
 static void emit_way(const struct ct_start *start, const struct ct_addr *local)

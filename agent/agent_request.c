@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/process/process_name.h"
 #include "agent/report.h"
 #include "worker_sdk/base/signal_name.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A connection that broke and was made again: what this node is, and what may not have arrived.
  * Whatever is said twice counts once. */
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 uint8_t agent_get_resume_state(void *context)
 {

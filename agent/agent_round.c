@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/postmortem/unkillable.h"
 
 /* ---- A round ---------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The workers of a round are started, and whoever watches them. */
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 void agent_start_workers(struct agent *agent)
 {

@@ -19,7 +19,7 @@ PATHS = {
   agent/postmortem/exit_cause.c        exit_cause_classify
   agent/worker/worker_group_restart.c  worker_group_find_final
   agent/agent_round.c                  on_failure
-  agent/agent_failure.c                agent_tell_failure
+  agent/node/agent_failure.c                agent_tell_failure
   agent/link/link_break.c              link_send
 = rendezvous/net/conn.c                on_read
   rendezvous/session/dispatch.c        on_bytes
@@ -33,7 +33,7 @@ PATHS = {
   agent/link/link_message.c            link_on_message
   agent/agent_link.c                   on_message
   agent/agent_round.c                  agent_on_verdict
-  agent/agent_node.c                   agent_end
+  agent/node/agent_node.c                   agent_end
   agent/agent.c                        agent_run
 = launcher/run/launch.c                run_agent
   launcher/run/launch_end.c            launch_end

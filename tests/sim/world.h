@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/guard/fence_page.h"
 #include "agent/link/link_private.h"
 #include "launcher/etcd/leader_candidate.h"

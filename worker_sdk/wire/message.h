@@ -552,7 +552,7 @@ struct ct_resumed {
 struct ct_signal {
     uint64_t generation;
     int32_t signal;         /* SIGUSR1 or SIGUSR2 */
-    uint32_t count;         /* agent/signal_once.h */
+    uint32_t count;         /* agent/node/signal_once.h */
     char host[CT_HOST_MAX]; /* whose agent got it; the server knows better */
 };
 

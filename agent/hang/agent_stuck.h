@@ -3,7 +3,7 @@
 #ifndef AGENT_AGENT_STUCK_H
 #define AGENT_AGENT_STUCK_H
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/recorder/worker_look.h"
 #include "agent/watch/stuck.h"
 

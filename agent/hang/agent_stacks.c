@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/loop/blocking_call.h"
 #include "agent/loop/limits.h"
 #include "agent/watch/live_stack.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/watch/own_ranks.h"
 #include "agent/worker/worker.h"
 #include "worker_sdk/base/alloc.h"

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <signal.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/watch/stacks.h"
 
 static const char *const state_names[] = {"connecting", "joining",   "running",

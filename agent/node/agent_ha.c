@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 static size_t find_servers(void *context, struct ct_addr *out, size_t max)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/signal_once.h"
+#include "agent/node/signal_once.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  *     which stops all nodes unless it knows of progress on another one: then it is told again.
  *
  * Evidence is saved when the STOP comes (agent_hang.c). */
-#include "agent/agent_stuck.h"
+#include "agent/hang/agent_stuck.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* The steps that workers tell on their socket, and the numbers that the rendezvous shows. */
 #include <errno.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 static void on_hello(void *context, int rank, uint64_t generation)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/loop/blocking_call.h"
 #include "agent/postmortem/facts.h"
 #include "agent/postmortem/flight.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A failure here is told to the server, and the others of this node are stopped for it. */
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 void agent_send_failure(struct agent *agent)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/failover.h"
+#include "agent/node/failover.h"
 
 #include "agent/loop/limits.h"
 #include "tests/lib/test.h"

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/postmortem/facts.h"
 
 static bool is_undecided(const struct agent *agent)

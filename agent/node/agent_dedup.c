@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --collapse: one line merger in front of each console. */
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 #include <errno.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/restart_delay.h"
+#include "agent/node/restart_delay.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 /* ---- File timer ------------------------------------------------------------------------- */
 

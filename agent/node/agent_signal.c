@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 
 static bool is_spread(int signal)
 {

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "agent/signal_once.h"
+#include "agent/node/signal_once.h"
 
 enum {
     NODES = 5,

@@ -32,10 +32,10 @@
 #ifndef AGENT_AGENT_PRIVATE_H
 #define AGENT_AGENT_PRIVATE_H
 
-#include "agent/agent.h"
+#include "agent/node/agent_options.h"
 #include "agent/control/worker_socket.h"
 #include "agent/control/ctl_socket.h"
-#include "agent/failover.h"
+#include "agent/node/failover.h"
 #include "agent/guard/fence.h"
 #include "agent/hold/hold.h"
 #include "agent/link/link.h"
@@ -46,7 +46,7 @@
 #include "agent/output/console.h"
 #include "agent/postmortem/oom_counter.h"
 #include "agent/recorder/recorder_folder.h"
-#include "agent/signal_once.h"
+#include "agent/node/signal_once.h"
 #include "agent/watch/dstate_watch.h"
 #include "agent/watch/file_timer.h"
 #include "agent/watch/hang.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is told of a rank that is stuck and tells no steps: what was seen, and nothing else. */
-#include "agent/agent_stuck.h"
+#include "agent/hang/agent_stuck.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/agent_private.h"
+#include "agent/node/agent_private.h"
 #include "agent/postmortem/facts.h"
 #include "agent/postmortem/unkillable.h"
 #include "agent/process/reap.h"
