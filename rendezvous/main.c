@@ -16,7 +16,7 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/nearest.h"
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/wire/munge.h"

@@ -8,7 +8,7 @@
 
 #include "agent/guard/fence_page.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/tcp.h"
+#include "worker_sdk/net/tcp.h"
 #include "worker_sdk/base/kernel.h"
 
 struct fence {

@@ -28,7 +28,7 @@
 #define AGENT_LINK_LINK_H
 
 #include "agent/loop/loop.h"
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/wire/auth.h"
 #include "worker_sdk/wire/message.h"
 

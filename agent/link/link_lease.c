@@ -6,7 +6,7 @@
 #include "agent/link/link_private.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
-#include "worker_sdk/base/tcp.h"
+#include "worker_sdk/net/tcp.h"
 
 void link_await_silence(struct link *link)
 {

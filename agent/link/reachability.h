@@ -19,7 +19,7 @@
 #define AGENT_LINK_REACHABILITY_H
 
 #include "agent/loop/loop.h"
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/wire/message.h"
 
 struct reachability;

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/kernel.h"
 #include "worker_sdk/base/str.h"

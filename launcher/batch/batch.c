@@ -8,7 +8,7 @@
 #include "launcher/options/nnodes.h"
 #include "worker_sdk/base/whole_file.h"
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/str.h"

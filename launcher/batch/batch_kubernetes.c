@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "launcher/batch/batch.h"
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/str.h"
 
 static const char blanks[] = " \t";

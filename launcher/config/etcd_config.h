@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 #include "launcher/options/rdzv_conf.h"
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 
 #define ETCD_ENV_USER     "CTRUN_ETCD_USER"
 #define ETCD_ENV_PASSWORD "CTRUN_ETCD_PASSWORD"

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "launcher/config/etcd_config.h"
-#include "worker_sdk/base/net.h"
-#include "worker_sdk/base/port_range.h"
+#include "worker_sdk/net/net.h"
+#include "worker_sdk/net/port_range.h"
 #include "worker_sdk/wire/auth.h"
 
 enum config_backend {

@@ -6,7 +6,7 @@
 #ifndef LAUNCHER_DOCTOR_DOCTOR_H
 #define LAUNCHER_DOCTOR_DOCTOR_H
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 
 enum doctor_level {
     DOCTOR_OK,

@@ -12,7 +12,7 @@
 #include "launcher/hardware/devices.h"
 #include "rendezvous/net/port_owner.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 

@@ -11,7 +11,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/wire/contract.h"

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/buf.h"
 
 struct http_client;

@@ -18,8 +18,8 @@
 #include <limits.h>
 
 #include "launcher/ha/ha_certs.h"
-#include "worker_sdk/base/addr.h"
-#include "worker_sdk/base/port_range.h"
+#include "worker_sdk/net/addr.h"
+#include "worker_sdk/net/port_range.h"
 
 enum {
     HA_NAME_MAX = 20, /* of a member: its key in hex */

@@ -5,7 +5,7 @@
 #ifndef LAUNCHER_NET_DNS_RETRY_H
 #define LAUNCHER_NET_DNS_RETRY_H
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 
 /* ct_addr_resolve(), patiently: the number of addresses, or CTRUN_E_DNS after timeout_ms.
  * Blocks. Numbers ask nobody. */

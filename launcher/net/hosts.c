@@ -9,7 +9,7 @@
 
 #include "launcher/net/dns_retry.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/client.h"
 #include "worker_sdk/client/retry.h"

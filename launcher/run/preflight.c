@@ -7,9 +7,9 @@
 #include "agent/process/shm.h"
 #include "launcher/batch/batch_systems.h"
 #include "launcher/hardware/devices.h"
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/env.h"
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 #include "worker_sdk/base/str.h"
 
 enum {

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "launcher/ssh/ssh_job.h"
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 #include "worker_sdk/base/str.h"
 
 enum {

@@ -6,9 +6,9 @@
 #include "launcher/options/option.h"
 #include "rendezvous/server/server.h"
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/net.h"
-#include "worker_sdk/base/nic.h"
-#include "worker_sdk/base/port_range.h"
+#include "worker_sdk/net/net.h"
+#include "worker_sdk/net/nic.h"
+#include "worker_sdk/net/port_range.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/auth.h"
 

@@ -16,7 +16,7 @@
 
 #include "rendezvous/net/conn_limits.h"
 #include "rendezvous/net/rejects.h"
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/lease.h"
 

@@ -4,8 +4,8 @@
 #ifndef RENDEZVOUS_NET_LISTEN_FD_H
 #define RENDEZVOUS_NET_LISTEN_FD_H
 
-#include "worker_sdk/base/addr.h"
-#include "worker_sdk/base/port_range.h"
+#include "worker_sdk/net/addr.h"
+#include "worker_sdk/net/port_range.h"
 
 struct listen_place {
     struct ct_addr

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 
 struct answer {
     uid_t uid;

@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 
 /* The user of the open socket that is bound to `remote` and connected to `local`. 0; -ENOENT: there
  * is none on this machine, or it has been closed; another negative errno: the kernel does not tell.

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 
 enum {
     HOST_LIST_MAX = 16

@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker_sdk/base/addr.h"
-#include "worker_sdk/base/port_range.h"
+#include "worker_sdk/net/addr.h"
+#include "worker_sdk/net/port_range.h"
 #include "worker_sdk/wire/auth.h"
 
 struct gate;

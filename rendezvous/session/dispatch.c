@@ -20,7 +20,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/base/tcp.h"
+#include "worker_sdk/net/tcp.h"
 
 void dispatch_init(struct dispatch *dispatch)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session/pause.h"
 
-#include "worker_sdk/base/tcp.h"
+#include "worker_sdk/net/tcp.h"
 
 void pause_send_peer(struct peer *peer)
 {

@@ -15,7 +15,7 @@
 #include "rendezvous/session/counters.h"
 #include "rendezvous/session/rank_metrics.h"
 #include "rendezvous/session/run_memory.h"
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/seldom.h"
 
 struct journal_sink;

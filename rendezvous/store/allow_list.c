@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 
 static int compare(const void *a, const void *b)
 {

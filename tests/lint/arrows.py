@@ -9,12 +9,14 @@ headers of the folders that those use (cmake/ctrun_folders.cmake). With BUILD_DI
 nothing needs is a mistake, too. Tests may use everything, examples only <ctrun.h>.
 
 Inside a folder no units need each other in a ring, by their symbols, but for those that are listed."""
+import collections
 import os
 import pathlib
 import re
 import subprocess
 import sys
 
+UNITS_MAX = 25
 TABLE = pathlib.Path(__file__).resolve().parents[2] / "cmake" / "folders"
 
 # Units that need each other, today: a folder, and all units of one ring. No new one, and none grows.
@@ -138,6 +140,9 @@ def check(build):
         if ours != theirs and theirs not in table.get(ours, ()):
             complaints.append(f"{what}: {ours} may not use {theirs}")
 
+    units = collections.Counter(os.path.dirname(path) for path in sources if path.endswith(".c"))
+    complaints += [f"{folder}: {count} .c files: no folder has more than {UNITS_MAX}"
+                   for folder, count in units.items() if count > UNITS_MAX]
     complaints += [f"{path}: its folder is not in the table of folders"
                    for path in sources if os.path.dirname(path) not in table]
     for path, number, header, kind in find_includes(sources):

@@ -49,7 +49,8 @@ def arrows(root, files):
     ({"agent/link/a.c": ""}, "agent/link: nothing in it needs agent/loop: take that out of its line"),
     ({"agent/new/a.c": ""}, "agent/new/a.c: its folder is not in the table of folders"),
     ({"worker_sdk/base/a.h": "#include <uv.h>\n"}, "worker_sdk/base/a.h:1: includes <uv.h>"),
-], ids=("include", "symbol", "ring", "unused", "folder", "door"))
+    ({f"agent/loop/a{i}.c": "" for i in range(26)}, "agent/loop: 26 .c files: no folder has more than 25"),
+], ids=("include", "symbol", "ring", "unused", "folder", "door", "size"))
 def test_a_forbidden_arrow_is_a_complaint(tmp_path, files, complaint):
     assert complaint in arrows(tmp_path, files)
 

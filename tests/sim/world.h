@@ -27,7 +27,7 @@
 #include "rendezvous/session/dispatch.h"
 #include "rendezvous/session/gate.h"
 #include "rendezvous/session/run.h"
-#include "worker_sdk/base/tcp.h"
+#include "worker_sdk/net/tcp.h"
 #include "worker_sdk/wire/contract.h"
 
 enum {

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 
 /* One try at each address of host:port in turn. Returns the connected descriptor and, when
  * `used` is not NULL, the address that answered; or CTRUN_E_DNS, -ETIMEDOUT, -ECONNREFUSED and

@@ -4,7 +4,7 @@
 #ifndef CT_CLIENT_STORE_PRIVATE_H
 #define CT_CLIENT_STORE_PRIVATE_H
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/tcpstore/codec.h"

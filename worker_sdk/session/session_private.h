@@ -3,7 +3,7 @@
 #ifndef CT_SESSION_SESSION_PRIVATE_H
 #define CT_SESSION_SESSION_PRIVATE_H
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/client/agent_socket.h"
 #include "worker_sdk/client/stop_point.h"
 #include "worker_sdk/comm/comm.h"

@@ -65,7 +65,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/wire/facts.h"
 #include "worker_sdk/wire/frame.h"
@@ -119,7 +119,7 @@ enum ct_message_kind {
     CT_MESSAGE_WORKER_SHRINK = 39,
     CT_MESSAGE_WORKER_WORLD = 46,
     CT_MESSAGE_WORKER_FLIGHT = 54, /* with a descriptor: see flight.h */
-    CT_MESSAGE_WORKER_HOLD = 52,     /* a connection of its own: agent/hold/hold.h */
+    CT_MESSAGE_WORKER_HOLD = 52,   /* a connection of its own: agent/hold/hold.h */
     CT_MESSAGE_WORKER_HOLD_REPLY = 53,
     /* ctrunctl to agent and back, over the agent's other Unix socket */
     CT_MESSAGE_CTL_REQUEST = 48,

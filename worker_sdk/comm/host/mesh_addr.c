@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 #include "worker_sdk/comm/host/mesh_addr.h"
 
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "worker_sdk/base/net.h"
-#include "worker_sdk/base/port_range.h"
+#include "worker_sdk/net/net.h"
+#include "worker_sdk/net/port_range.h"
 #include "worker_sdk/comm/host/mesh.h"
 
 static bool is_useful(const struct ct_addr *addr)

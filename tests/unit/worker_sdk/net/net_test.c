@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
-#include "worker_sdk/base/net.h"
-#include "worker_sdk/base/port_range.h"
+#include "worker_sdk/net/net.h"
+#include "worker_sdk/net/port_range.h"
 
 static struct ct_nic make_nic(const char *name, const char *addr)
 {

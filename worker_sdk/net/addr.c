@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

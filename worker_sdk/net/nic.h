@@ -9,7 +9,7 @@
 
 #include <net/if.h>
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 
 enum {
     CT_NICS_MAX = 64 /* addresses of one machine that we look at: bridges may be many */

@@ -9,7 +9,7 @@
 #ifndef CT_BASE_NET_H
 #define CT_BASE_NET_H
 
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 
 enum {
     CT_NET_ITEMS_MAX = 8

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_sdk/base/tcp.h"
+#include "worker_sdk/net/tcp.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include "worker_sdk/base/addr.h"
+#include "worker_sdk/net/addr.h"
 
 bool ct_tcp_is_same_host(int fd)
 {

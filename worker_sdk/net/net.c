@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_sdk/base/net.h"
+#include "worker_sdk/net/net.h"
 
 #include <errno.h>
 #include <string.h>

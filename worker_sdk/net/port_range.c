@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_sdk/base/port_range.h"
+#include "worker_sdk/net/port_range.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/nic.h"
 
 #include <errno.h>
 #include <ifaddrs.h>

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
-#include "worker_sdk/base/addr.h"
-#include "worker_sdk/base/nic.h"
+#include "worker_sdk/net/addr.h"
+#include "worker_sdk/net/nic.h"
 
 static void endpoints_parse_as_torchrun_does(void **state)
 {
