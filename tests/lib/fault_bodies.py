@@ -76,6 +76,10 @@ BODIES = {
                 "'E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E 30000 >out; $E 30000 & "
                 "while kill -0 $! 2>/dev/null && ! grep -qs \"step 1000,\" out; do sleep 0.02; done; "
                 "kill -9 $$$$'", 0),
+    "calls": ("ctrun --nproc-per-node=2 --log-dir=D --shutdown-timeout=1 --no-python sh -c "
+              "'E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E 30000 >out; $E 30000 & "
+              "while kill -0 $! 2>/dev/null && ! grep -qs \"step 1000,\" out; do sleep 0.02; done; "
+              "kill -9 $$$$'", 137),
     "config": ("ctrun --config options --print-config true", 0),
     "dry-run": (f"env {' '.join(SLURM.split())} ctrun --dry-run --json --no-python true".replace(
         "[", "'['").replace("(", "'('").replace(")", "')'"), 0),
