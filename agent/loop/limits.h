@@ -10,7 +10,7 @@ enum {
     /* Room that is made for them at the start (descriptors.h): more may come. */
     AGENT_DESCRIPTORS = 64,
     AGENT_DESCRIPTORS_PER_WORKER =
-        7, /* two pipes, two files, the SDK's socket and crash record, a store's */
+        9, /* two pipes, two files, the SDK's socket and three records, a store's */
 
     /* Stopping. */
     AGENT_KILL_WAIT_MS =

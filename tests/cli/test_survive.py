@@ -104,6 +104,19 @@ def test_who_does_not_ask_in_time_ends_it_as_without(box):
     assert not box.events("world_shrunk")
 
 
+def test_a_loss_that_was_survived_is_not_the_cause_of_a_later_restart(box):
+    run = start(box, 3, "--survive=sdk", "--survive-timeout=1", "--max-restarts=1")
+    wait_step(run, 1000)
+    of = pids(box)
+    os.kill(of[2], signal.SIGKILL)
+    box.wait_event("world_shrunk")
+    os.kill(of[0], signal.SIGSTOP)
+    os.kill(of[1], signal.SIGKILL)
+    assert run.wait(60) == 0, run
+    assert "restart 1/1: rank 1 on " in run.err and len(box.events("round_started")) == 2, run
+    assert len(box.events("worker_started")) == 6  # all of them again
+
+
 def test_it_starts_again_where_nobody_asks(box):
     """A program without the SDK: as without the option, and at once."""
     program = box.write("p", "#!/bin/sh\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0\n"
