@@ -106,7 +106,7 @@ int worker_group_signal_rank(struct worker_group *group, int rank, int signal);
 int worker_group_list_victims(const struct worker_group *group, int rank, int signal,
                               char list[WORKER_GROUP_VICTIMS_MAX_BYTES]);
 /* The failure of the worker that wrote its error file first and has still to end, if that was by
- * `until_ms` (monotonic): it is the cause of what ended since. NULL: none. Borrowed. */
+ * `until_ms` (monotonic), and that did not lose another one: it is the cause of what ended since. NULL: none. Borrowed. */
 const struct ct_failure *worker_group_find_raised(struct worker_group *group,
                                                   uint64_t until_ms);
 /* A child of this process has ended. */

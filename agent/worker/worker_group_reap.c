@@ -99,6 +99,13 @@ static void end_worker(struct worker_group *group, struct worker *worker,
     death->larger = "";
 }
 
+/* It says itself that it ended because another one was gone: that one is the cause. */
+static bool is_victim(const struct ct_failure *failure)
+{
+    return failure->error == CTRUN_E_PEER_LOST &&
+           (failure->cause == CT_CAUSE_EXIT || failure->cause == CT_CAUSE_RAISED);
+}
+
 const struct ct_failure *worker_group_find_raised(struct worker_group *group,
                                                   uint64_t until_ms)
 {
@@ -108,10 +115,19 @@ const struct ct_failure *worker_group_find_raised(struct worker_group *group,
         const struct ct_failure *failure = &group->workers[i].failure;
 
         if (worker_has_raised(&group->workers[i], &group->place) &&
+            !is_victim(failure) &&
             failure->happened_ms <= (first ? first->happened_ms : until_ms))
             first = failure;
     }
     return first;
+}
+
+/* Those that end within one look are seen in any order: who lost another one comes behind. */
+static bool comes_before(const struct worker *a, const struct worker *b)
+{
+    if (is_victim(&a->failure) != is_victim(&b->failure))
+        return is_victim(&b->failure);
+    return a->failure.happened_ms < b->failure.happened_ms;
 }
 
 /* `ended` is the first that is known to have failed; another one may have raised before. */
@@ -144,8 +160,7 @@ void worker_group_reap(struct worker_group *group)
         death.peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
         end_worker(group, worker, &death);
         ended++;
-        if (worker_has_failed(worker) &&
-            (!first || worker->failure.happened_ms < first->failure.happened_ms))
+        if (worker_has_failed(worker) && (!first || comes_before(worker, first)))
             first = worker;
     }
     if (group->policy.phase != POLICY_IDLE)

@@ -55,7 +55,7 @@ def test_the_rank_that_is_stopped_is_behind_the_others(box):
 def test_the_last_call_of_a_killed_rank_is_known(box):
     run, pids = start(box)
     os.kill(pids[2], signal.SIGKILL)
-    assert run.wait(60) != 0, run
+    assert run.wait(60) == 128 + signal.SIGKILL, run
     assert 2 in calls(run), run
     text, _ = files(box)
     assert "rank 2: the last " in text
