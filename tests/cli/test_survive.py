@@ -4,6 +4,7 @@ import os
 import random
 import re
 import signal
+import sys
 
 import ctrun
 import pytest
@@ -157,3 +158,34 @@ def test_what_a_lost_rank_left_behind_is_gone_before_the_others_go_on(box):
 def test_what_it_cannot_do_is_refused(box, words, text):
     run = box.ctrun(*words, *(() if any(w.startswith("--role=") for w in words) else ("true",)))
     assert run.code == 2 and text in run.err and run.err.count("\n") <= 3, run
+
+
+ASKS = r"""
+import os, socket, struct, sys
+how, rank = sys.argv[1], int(os.environ["RANK"])
+if how == "child" and os.fork():
+    os.wait()
+    sys.exit(0)
+if how == "child":
+    os.setsid()
+name = os.environ["CTRUN_AGENT_SOCKET"]
+agent = socket.socket(socket.AF_UNIX)
+agent.connect("\0" + name[1:] if name[0] == "@" else name)
+for kind, body in ((32, struct.pack("<iQ", 1 - rank if how == "liar" else rank, int(os.environ["CTRUN_GENERATION"]))),
+                   (39, struct.pack("<I", 0))):
+    agent.sendall(b"\xc7\x52\x03" + struct.pack("<BI", kind, len(body)) + body)
+said = agent.recv(8 + 520, socket.MSG_WAITALL)
+epoch, losses = struct.unpack_from("<II", said, 8)
+print(f"kind {said[3]} epoch {epoch} losses {losses} ranks {[i for i in range(4096) if said[16 + i // 8] >> i % 8 & 1]}")
+"""
+
+
+@pytest.mark.parametrize("how, ranks", [("worker", "[0, 1]"), ("liar", "[]"), ("child", "[]")])
+def test_only_a_worker_itself_may_go_on(box, how, ranks):
+    """What has left the worker's session, or says another rank than its own, hears that it does not."""
+    script = box.write("asks.py", ASKS)
+    run = box.ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", script, how,
+                    env={"PYTHON_EXEC": sys.executable})
+    assert run.code == 0, run
+    assert run.out.splitlines() == [f"kind 46 epoch 1 losses 0 ranks {ranks}"] * 2, run
+    assert len(box.events("world_shrunk")) == (how == "worker")
