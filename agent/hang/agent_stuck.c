@@ -251,6 +251,19 @@ static void on_seen(void *context, struct worker_seen *list, int count)
     judge(watch);
 }
 
+/* Some worker has done nothing of late that others can see: else whoever holds up others makes progress, and
+ * what they are in needs not be asked. */
+static bool is_quiet(const struct stuck_watch *watch, uint64_t now_ms)
+{
+    const uint64_t part_ms = limit_ms(watch) / STUCK_LOOK_PARTS;
+
+    for (int i = 0; i < worker_group_count(watch->agent->group); i++)
+        if (watch->minds[i].pid != 0 &&
+            (!watch->minds[i].is_seen || now_ms >= watch->minds[i].moved_ms + part_ms))
+            return true;
+    return false;
+}
+
 static void start_look(struct stuck_watch *watch, uint64_t now_ms)
 {
     const int most = worker_group_count(watch->agent->group);
@@ -260,6 +273,8 @@ static void start_look(struct stuck_watch *watch, uint64_t now_ms)
     for (int i = 0; list && i < most; i++)
         if (watch->minds[i].pid != 0) {
             list[count].pid = watch->minds[i].pid;
+            list[count].is_stopped = watch->minds[i].state == 'T' ||
+                                     watch->minds[i].state == 't';
             list[count++].local_rank = i;
         }
     if (count > 0)
@@ -280,7 +295,8 @@ static void on_time(void *context)
 
     if (!is_watched(agent))
         return;
-    if (!sample_all(watch, now_ms) && !watch->look && now_ms >= watch->look_ms)
+    if (!sample_all(watch, now_ms) && !watch->look && now_ms >= watch->look_ms &&
+        is_quiet(watch, now_ms))
         start_look(watch, now_ms);
     tell_moved(watch);
     period_ms = period_ms < STUCK_PERIOD_MIN_MS   ? STUCK_PERIOD_MIN_MS

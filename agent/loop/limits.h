@@ -155,7 +155,9 @@ enum {
     STUCK_LOOK_MIN_MS = 250,
     STUCK_NOBODY_MS = 10000, /* a Python on a busy machine may take long to be one */
     STUCK_AGAIN_MS = 1000,   /* told, and the server had seen progress elsewhere */
-    RECORDER_ASK_MS = 300,   /* one worker; it answers in 5 ms */
+    RECORDER_TAKE_MS =
+        1500,            /* all workers; one answers in 60 ms if nothing else runs */
+    RECORDER_BATCH = 64, /* connections at a time */
     RECORDER_TEXT_MAX_BYTES = 4 * 1024 * 1024, /* 2,000 calls take 1.5 MB */
     RECORDER_DUMPS_MAX_BYTES = 64 * 1024 *
                                1024, /* of all workers, until the next look */

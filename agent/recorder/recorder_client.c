@@ -99,18 +99,23 @@ static int take_body(struct ct_buf *out, const struct ct_buf *in)
     return ct_buf_append(out, end + 4, length - (size_t)(end + 4 - text));
 }
 
-int recorder_ask(struct ct_buf *out, const char *path, const char *handler,
-                 uint64_t deadline_ms)
+int recorder_ask(const char *path, const char *handler)
+{
+    const int fd = open_connection(path);
+    const int rc = fd < 0 ? fd : send_request(fd, handler);
+
+    if (rc < 0 && fd >= 0)
+        close(fd);
+    return rc < 0 ? rc : fd;
+}
+
+int recorder_take(struct ct_buf *out, int fd, uint64_t deadline_ms)
 {
     struct ct_buf in;
-    const int fd = open_connection(path);
-    int rc = fd;
+    int rc;
 
-    if (fd < 0)
-        return rc;
     ct_buf_init(&in, out->max + READ_BYTES);
-    if ((rc = send_request(fd, handler)) == 0 &&
-        (rc = receive_all(&in, fd, deadline_ms)) == 0)
+    if ((rc = receive_all(&in, fd, deadline_ms)) == 0)
         rc = take_body(out, &in);
     ct_buf_deinit(&in);
     close(fd);

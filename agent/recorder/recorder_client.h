@@ -7,10 +7,12 @@
 
 #include "worker_sdk/base/buf.h"
 
-/* Appends the JSON that `handler` of the server at this Unix socket answers. Blocks until `deadline_ms` (monotonic)
- * at most. 0; -ENOENT or -ECONNREFUSED: there is none; -EAGAIN: it does not even accept, as one that is
- * stopped; -ETIMEDOUT; -EBADMSG: no such answer; or a code of ct_buf. */
-int recorder_ask(struct ct_buf *out, const char *path, const char *handler,
-                 uint64_t deadline_ms);
+/* Asks `handler` of the server at this Unix socket; never blocks, so that many can be asked before the
+ * first is waited for. A descriptor; -ENOENT or -ECONNREFUSED: there is no server; -EAGAIN: it does not even
+ * accept, as one that is stopped; or another negative errno. */
+int recorder_ask(const char *path, const char *handler);
+/* Appends the JSON that it answers, and closes fd. Blocks until `deadline_ms` (monotonic) at most. 0;
+ * -ETIMEDOUT; -EBADMSG: it knows no such handler, or that is no answer; or a code of ct_buf. */
+int recorder_take(struct ct_buf *out, int fd, uint64_t deadline_ms);
 
 #endif

@@ -61,27 +61,24 @@ static void destroy(struct job *job)
 
 /* ---- On the thread ----------------------------------------------------------------------- */
 
-/* Of the first of the worker and its only children that has a server. */
-static int ask(struct job *job, struct worker_seen *seen, const char *handler,
-               struct ct_buf *text)
+/* The first of the worker and its only children that has a server; a descriptor or a code. */
+static int ask(struct job *job, pid_t pid, const char *handler)
 {
-    const uint64_t deadline_ms = ct_now_ms() + RECORDER_ASK_MS;
-    pid_t pid = seen->pid;
-    int rc = -ENOENT;
+    int fd = -ENOENT;
 
-    for (int depth = 0; pid && rc == -ENOENT && depth < DEPTH_MAX; depth++) {
+    for (int depth = 0; pid && fd == -ENOENT && depth < DEPTH_MAX; depth++) {
         char path[PATH_MAX];
+        int rc;
 
         pthread_mutex_lock(&job->mutex);
         rc = job->is_left ? -ECANCELED : !job->folder ? -ENOTSUP : 0;
         if (rc == 0)
             recorder_folder_socket(job->folder, path, pid);
         pthread_mutex_unlock(&job->mutex);
-        if (rc == 0)
-            rc = recorder_ask(text, path, handler, deadline_ms);
+        fd = rc < 0 ? rc : recorder_ask(path, handler);
         pid = live_stack_only_child(pid);
     }
-    return rc;
+    return fd;
 }
 
 static void take_dump(struct job *job, struct worker_seen *seen,
@@ -102,19 +99,19 @@ static void take_dump(struct job *job, struct worker_seen *seen,
 }
 
 /* Of one recorder; what it waits in is the better dump. */
-static int ask_one(struct job *job, struct worker_seen *seen, const char *kind,
-                   const char *handler)
+static int take(struct job *job, struct worker_seen *seen, const char *kind, int fd,
+                uint64_t deadline_ms)
 {
     struct recorder_view *view = ct_zalloc(sizeof *view);
     struct ct_buf text;
-    int rc = view ? 0 : -ENOMEM;
+    int rc;
 
     ct_buf_init(&text, RECORDER_TEXT_MAX_BYTES);
+    rc = recorder_take(&text, fd, deadline_ms);
     if (rc == 0)
-        rc = ask(job, seen, handler, &text);
-    if (rc == 0)
-        rc = json_recorder_read(view, kind, (const char *)ct_buf_data(&text),
-                                ct_buf_length(&text));
+        rc = !view ? -ENOMEM
+                   : json_recorder_read(view, kind, (const char *)ct_buf_data(&text),
+                                        ct_buf_length(&text));
     if (rc == 0) {
         if (!seen->dump || (*view->oldest.op && !*seen->view.oldest.op))
             take_dump(job, seen, &text);
@@ -126,12 +123,26 @@ static int ask_one(struct job *job, struct worker_seen *seen, const char *kind,
     return rc;
 }
 
-static void ask_recorders(struct job *job, struct worker_seen *seen)
+/* A recorder takes 60 ms to write what it has: all of a batch do so at once. */
+static void ask_batch(struct job *job, struct worker_seen *own, int count,
+                      uint64_t deadline_ms)
 {
-    const int rc = ask_one(job, seen, "", "fr_trace_json");
+    static const struct {
+        const char *kind, *handler;
+    } recorders[] = {{"", "fr_trace_json"},
+                     {"nccl:", "dump_nccl_trace_json?onlyactive=true"}};
+    int fds[RECORDER_BATCH];
+    bool is_silent[RECORDER_BATCH] = {false};
 
-    if (rc == 0 || rc == -EBADMSG) /* else there is no server, or none that answers */
-        (void)ask_one(job, seen, "nccl:", "dump_nccl_trace_json?onlyactive=true");
+    for (size_t r = 0; r < sizeof recorders / sizeof *recorders; r++) {
+        for (int i = 0; i < count; i++)
+            fds[i] = own[i].is_stopped || is_silent[i]
+                         ? -EAGAIN
+                         : ask(job, own[i].pid, recorders[r].handler);
+        for (int i = 0; i < count; i++)
+            is_silent[i] = fds[i] >= 0 && take(job, &own[i], recorders[r].kind, fds[i],
+                                               deadline_ms) == -ETIMEDOUT;
+    }
 }
 
 /* Reads files of the worker: may never come back. */
@@ -156,19 +167,21 @@ static bool publish(struct job *job, int i, const struct worker_seen *seen)
 
 static void look_at_all(struct job *job, struct worker_seen *own)
 {
-    int i = 0;
+    const uint64_t deadline_ms = ct_now_ms() + RECORDER_TAKE_MS;
+    bool goes_on = true;
 
-    for (; i < job->count; i++) {
-        ask_recorders(job, &own[i]);
-        if (!publish(job, i, &own[i])) {
-            free(own[i].dump);
-            return;
-        }
+    for (int first = 0; first < job->count && goes_on; first += RECORDER_BATCH) {
+        const int left = job->count - first;
+        const int count = left < RECORDER_BATCH ? left : RECORDER_BATCH;
+
+        ask_batch(job, own + first, count, deadline_ms);
+        for (int i = first; i < first + count; i++)
+            if (!(goes_on = publish(job, i, &own[i])))
+                free(own[i].dump);
     }
-    for (i = 0; i < job->count; i++) {
+    for (int i = 0; i < job->count && goes_on; i++) {
         find_place(job, &own[i]);
-        if (!publish(job, i, &own[i]))
-            return;
+        goes_on = publish(job, i, &own[i]);
     }
 }
 

@@ -21,6 +21,7 @@ struct worker_look;
 struct worker_seen {
     pid_t pid;         /* given */
     int local_rank;    /* given */
+    bool is_stopped;   /* given: its recorder is not asked */
     bool is_seen;      /* what follows is of this look */
     bool has_recorder; /* it has answered */
     struct recorder_view view;
