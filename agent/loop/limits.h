@@ -154,7 +154,7 @@ enum {
         4, /* of the limit is between two looks at what they are in, which costs more */
     STUCK_LOOK_MIN_MS = 250,
     STUCK_NOBODY_MS = 10000, /* a Python on a busy machine may take long to be one */
-    STUCK_AGAIN_MS = 1000,   /* told, and the server had seen progress elsewhere */
+    STUCK_AGAIN_MS = 300, /* told, and the server had seen progress elsewhere */
     RECORDER_TAKE_MS =
         1500,            /* all workers; one answers in 60 ms if nothing else runs */
     RECORDER_BATCH = 64, /* connections at a time */
