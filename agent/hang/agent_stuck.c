@@ -40,6 +40,7 @@ static void sample(struct stuck_mind *mind, const struct worker *worker,
                    uint64_t now_ms)
 {
     struct traffic traffic;
+    bool grows;
 
     if (mind->pid != worker->pid) {
         forget(mind);
@@ -47,11 +48,14 @@ static void sample(struct stuck_mind *mind, const struct worker *worker,
         mind->moved_ms = mind->rested_ms = worker->started_ms;
     }
     traffic_look(&traffic, worker->pid);
-    if (traffic.bytes != mind->bytes)
+    grows = traffic.memory_mib >= mind->memory_mib + STUCK_GROWS_MIB;
+    if (traffic.bytes != mind->bytes || grows)
         mind->moved_ms = now_ms;
     if (traffic.switches != mind->switches)
         mind->rested_ms = now_ms;
     mind->bytes = traffic.bytes;
+    if (grows)
+        mind->memory_mib = traffic.memory_mib;
     mind->switches = traffic.switches;
     mind->state = traffic.state;
 }
@@ -206,6 +210,19 @@ static void judge(struct stuck_watch *watch)
     }
 }
 
+/* Its recorder's answer took memory of the worker, and a thread that allocates for the first time reads the
+ * number of CPUs: no progress. */
+static void discount_look(struct stuck_mind *mind)
+{
+    struct traffic traffic;
+
+    traffic_look(&traffic, mind->pid);
+    if (traffic.memory_mib > mind->memory_mib)
+        mind->memory_mib = traffic.memory_mib;
+    if (traffic.bytes - mind->bytes < STUCK_LOOK_BYTES)
+        mind->bytes = traffic.bytes;
+}
+
 /* For the other nodes. */
 static void tell_moved(struct stuck_watch *watch)
 {
@@ -242,6 +259,7 @@ static void on_seen(void *context, struct worker_seen *list, int count)
         mind->place = list[i].place;
         if (!mind->answers)
             continue;
+        discount_look(mind);
         mind->view = list[i].view;
         free(mind->dump);
         mind->dump = list[i].dump;

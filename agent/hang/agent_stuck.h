@@ -15,7 +15,7 @@ enum {
 struct stuck_mind {
     pid_t pid; /* 0: nothing is known */
     char state;
-    uint64_t bytes, switches;
+    uint64_t bytes, memory_mib, switches;
     uint64_t moved_ms;         /* its bytes grew; at first: it started */
     uint64_t rested_ms;        /* its first thread has not run since */
     bool is_seen;              /* by the last look */

@@ -154,6 +154,8 @@ enum {
         4, /* of the limit is between two looks at what they are in, which costs more */
     STUCK_LOOK_MIN_MS = 250,
     STUCK_NOBODY_MS = 10000, /* a Python on a busy machine may take long to be one */
+    STUCK_LOOK_BYTES = 64,   /* what a worker reads because it is asked */
+    STUCK_GROWS_MIB = 4,  /* loading libraries; the kernel counts less than that late */
     STUCK_AGAIN_MS = 300, /* told, and the server had seen progress elsewhere */
     RECORDER_TAKE_MS =
         1500,            /* all workers; one answers in 60 ms if nothing else runs */

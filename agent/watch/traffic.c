@@ -89,7 +89,7 @@ void traffic_look(struct traffic *out, pid_t pid)
     (void)ct_small_file_read(text, sizeof text, path);
     out->switches = number_behind(text, "voluntary_ctxt_switches:") +
                     number_behind(text, "nonvoluntary_ctxt_switches:");
-    out->bytes = number_behind(text, "VmHWM:") / 1024;
+    out->memory_mib = number_behind(text, "VmHWM:") / 1024;
     list[0] = pid;
     for (int i = 0; i < count; i++) {
         count = add_children(list, count, list[i]);

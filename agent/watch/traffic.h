@@ -15,6 +15,7 @@ enum {
 struct traffic {
     uint64_t
         bytes; /* files, pipes, terminals; another figure also when a process came or went */
+    uint64_t memory_mib; /* the most that the process ever had */
     uint64_t
         switches; /* of its first thread: that is at rest while this stays as it is */
     uint64_t cpu_ticks; /* of the process */

@@ -6,7 +6,8 @@ usage: hangs.py [-n HANGS] [-f FAULT-FREE] [-t SECONDS] [-p PYTHON]... [-k KIND]
 
 Three ranks on gloo; rank 1 comes to a stop in one of several ways, in turn; skip, leave and shape (calls that do not
 match) need a torch with a recorder. Right is: E_HANG, rank 1, and the line
-of the script where it is known. Late is from the last sign of progress, which the script leaves, to the STOP."""
+of the script where it is known. Late is from the last sign of progress, which the script leaves, to the decision; then
+the evidence is saved, a debugger has five seconds for it, and then it is printed."""
 import argparse
 import json
 import os
@@ -39,7 +40,7 @@ def run(python, kind, limit, seconds):
         late = None
         for line in open(events):
             event = json.loads(line)
-            if event["event"] == "agent_state" and event.get("to") == "stopping" and hung.exists():
+            if event["event"] == "round_changed" and event.get("why") == "hang" and hung.exists():
                 late = event["time_ns"] / 1e9 - hung.stat().st_mtime - limit
     place = f"{HANGS.get(kind)} ({script}:{line_of(HANGS[kind])})" if kind in HANGS else ""
     if kind not in FINE:
