@@ -292,38 +292,45 @@ static void send_message(struct connection *connection,
     ct_buf_deinit(&out); /* a worker that does not read gets SIGTERM all the same */
 }
 
-/* With a descriptor, unless it is -1. */
+/* With a descriptor, unless it is -1. False: not all of it is on its way. */
+static bool send_reply(const struct connection *connection, struct ct_buf *out, int fd)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec data = {out->data + out->start, ct_buf_length(out)};
+    struct msghdr packet = {.msg_iov = &data, .msg_iovlen = 1};
+    struct cmsghdr *head;
+
+    if (fd >= 0) {
+        packet.msg_control = control.bytes;
+        packet.msg_controllen = sizeof control.bytes;
+        head = CMSG_FIRSTHDR(&packet);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    }
+    return sendmsg(loop_watch_fd(connection->socket), &packet,
+                   MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)data.iov_len;
+}
+
+/* A worker that gets no answer hears the end of the connection, rather than wait; it is closed when that is
+ * read here. */
 void worker_socket_reply_hold(void *context, void *peer,
                               const struct ct_worker_hold_reply *reply, int fd)
 {
     const struct connection *connection = peer;
     const struct ct_message message = {CT_MESSAGE_WORKER_HOLD_REPLY,
                                        .worker_hold_reply = reply};
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
-    struct iovec data;
-    struct msghdr packet = {.msg_iov = &data, .msg_iovlen = 1};
-    struct cmsghdr *head;
     struct ct_buf out;
 
     (void)context;
     ct_buf_init(&out, WORKER_SOCKET_IN_MAX_BYTES);
-    if (ct_message_encode(&out, &message) == 0) {
-        data = (struct iovec){out.data + out.start, ct_buf_length(&out)};
-        if (fd >= 0) {
-            packet.msg_control = control.bytes;
-            packet.msg_controllen = sizeof control.bytes;
-            head = CMSG_FIRSTHDR(&packet);
-            head->cmsg_level = SOL_SOCKET;
-            head->cmsg_type = SCM_RIGHTS;
-            head->cmsg_len = CMSG_LEN(sizeof(int));
-            memcpy(CMSG_DATA(head), &fd, sizeof fd);
-        }
-        if (sendmsg(loop_watch_fd(connection->socket), &packet,
-                    MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-            ct_debug("worker socket: %s rank=%d", strerror(errno), connection->rank);
+    if (ct_message_encode(&out, &message) < 0 || !send_reply(connection, &out, fd)) {
+        ct_warn("worker socket: a reply could not be sent rank=%d", connection->rank);
+        (void)shutdown(loop_watch_fd(connection->socket), SHUT_RDWR);
     }
     ct_buf_deinit(&out);
 }
