@@ -183,6 +183,20 @@ def test_two_wheels_for_every_linux_are_equal(tmp_path):
     assert made[0].read_bytes() == made[1].read_bytes()
 
 
+def test_the_first_step_of_a_package_that_fails_ends_it(box):
+    """With the tools of this box: nothing is installed or fetched."""
+    tools = {"dpkg-query": "echo installed", "python3": "echo no venv here; exit 3",
+             "apt-get": f"echo $0 >>{box.path('called')}", "cmake": f"echo $0 >>{box.path('called')}"}
+    box.path("tools").mkdir()
+    for name, text in tools.items():
+        box.write(f"tools/{name}", f"#!/bin/sh\n{text}\n", 0o755)
+    run = box.run(ctrun.ROOT / "scripts/package", "wheel", box.path("out"),
+                  env={"PATH": f"{box.path('tools')}:{os.environ['PATH']}", "TMPDIR": str(box.dir)})
+    assert run.code == 3 and "no venv here" in run.err, run
+    assert not box.path("called").exists()
+    assert not list(box.dir.glob("tmp.*")), "nothing is left"
+
+
 def tagged(monkeypatch, needs, glibc):
     """The tag of a wheel whose files need these libraries and glibcs."""
     spec = importlib.util.spec_from_file_location("backend", ctrun.ROOT / "packaging/wheel/backend.py")
