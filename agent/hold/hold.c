@@ -605,6 +605,7 @@ int hold_create(struct hold **out, const struct hold_options *options)
 
 void hold_destroy(struct hold *hold)
 {
+    struct hold_writer_result result;
     struct ct_list *it, *keep;
 
     if (!hold)
@@ -613,6 +614,8 @@ void hold_destroy(struct hold *hold)
         hold_leave(ct_list_entry(it, struct hold_client, node));
     ct_list_for_each_safe(it, keep, &hold->entries)
         forget(hold, ct_list_entry(it, struct entry, node));
+    while (hold->done && hold_writer_read(loop_watch_fd(hold->done), &result))
+        ; /* what was done before it was given up */
     loop_watch_close(hold->done);
     loop_timer_close(hold->timer);
     close_fd(&hold->pipe);

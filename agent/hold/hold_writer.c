@@ -14,12 +14,18 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/ckpt/durable.h"
 
-/* Belongs to the thread until it is in the pipe, then to who reads it there. */
+enum writer_state {
+    WRITER_RUNS,
+    WRITER_GIVEN_UP, /* the thread frees it */
+    WRITER_IS_DONE,  /* it is in the pipe, and who reads it there frees it */
+};
+
 struct hold_writer {
     struct hold_writer_job job;
     char name[256];
     int done;
-    atomic_bool is_given_up;
+    atomic_int state; /* enum writer_state */
+    bool is_given_up; /* IS_DONE, and nobody wants to hear of it */
     struct hold_writer_result result;
 };
 
@@ -35,7 +41,7 @@ static bool may_go_on(void *context)
 {
     struct hold_writer *writer = context;
 
-    return !atomic_load(&writer->is_given_up) &&
+    return atomic_load(&writer->state) == WRITER_RUNS &&
            (!writer->job.may_write || writer->job.may_write());
 }
 
@@ -79,7 +85,8 @@ static void *run(void *context)
                         strerror(-rc));
     else
         (void)look(writer); /* else nobody takes it for this one */
-    if (write(writer->done, &writer, sizeof writer) != sizeof writer)
+    if (atomic_exchange(&writer->state, WRITER_IS_DONE) == WRITER_GIVEN_UP ||
+        write(writer->done, &writer, sizeof writer) != sizeof writer)
         destroy(writer); /* nobody is there to hear it */
     return NULL;
 }
@@ -105,7 +112,10 @@ struct hold_writer *hold_writer_start(const struct hold_writer_job *job, int don
 
 void hold_writer_give_up(struct hold_writer *writer)
 {
-    atomic_store(&writer->is_given_up, true);
+    int runs = WRITER_RUNS;
+
+    if (!atomic_compare_exchange_strong(&writer->state, &runs, WRITER_GIVEN_UP))
+        writer->is_given_up = true; /* ours: it is in the pipe */
 }
 
 bool hold_writer_read(int done, struct hold_writer_result *out)
@@ -115,7 +125,7 @@ bool hold_writer_read(int done, struct hold_writer_result *out)
     if (read(done, &writer, sizeof writer) != sizeof writer)
         return false;
     *out = writer->result;
-    if (atomic_load(&writer->is_given_up))
+    if (writer->is_given_up)
         out->entry = NULL;
     destroy(writer);
     return true;
