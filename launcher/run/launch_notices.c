@@ -390,19 +390,22 @@ static void on_delay(void *context, uint64_t delay_ms, uint32_t failures)
 /* As a worker's own save would be, one that ends well is no news; unless the worker has ended. */
 static void on_held(void *context, const struct hold_end *end)
 {
-    const double mib = (double)end->bytes / (1 << 20);
+    const bool is_small = end->bytes < 1 << 20;
+    char size[32];
 
     (void)context;
+    (void)ct_format(size, sizeof size, is_small ? "%.0f bytes" : "%.1f MiB",
+                    (double)end->bytes / (is_small ? 1 : 1 << 20));
     if (end->why)
         messages_warn(
             end->why->code,
-            "rank %d: its checkpoint %s (%.1f MiB) was committed to memory and "
+            "rank %d: its checkpoint %s (%s) was committed to memory and "
             "is not on the disk: %s; the file that was there before is unchanged",
-            end->rank, end->path, mib, end->why->text);
+            end->rank, end->path, size, end->why->text);
     else if (end->is_left)
-        messages_notice("rank %d has ended; its checkpoint %s (%.1f MiB) was written "
-                        "from memory, %.1f s after it was committed",
-                        end->rank, end->path, mib, (double)end->took_ms / 1000);
+        messages_notice("rank %d has ended; its checkpoint %s (%s) was written from "
+                        "memory, %.1f s after it was committed",
+                        end->rank, end->path, size, (double)end->took_ms / 1000);
 }
 
 static void on_own_ranks(void *context, int rank, const struct own_ranks *found)

@@ -140,6 +140,17 @@ with ctrun.held(path) as f:
     assert order[:4] == ["worker_started", "round_stopped", "checkpoint_held", "worker_started"], order
 
 
+def test_two_interrupts_end_the_wait_for_a_disk_that_hangs(box, disk, hung):
+    run = launch(box, HELD + """
+with ctrun.hold(path) as f:
+    f.write(b"new")
+""", workers=1, start=True, **hung)
+    box.wait_event("agent_state", to="ended")
+    ctrun.wait_until(lambda: run.code is not None or run.signal(signal.SIGINT), lambda: run)
+    assert "its checkpoint disk/last.ckpt (3 bytes) was committed to memory and is not on the disk: interrupted" in run.err
+    assert os.listdir(disk) == ["hung"], run
+
+
 def test_a_disk_that_is_full_is_told_and_the_old_file_stays(box):
     ctrun.needs_mounts()
     box.path("full").mkdir()
