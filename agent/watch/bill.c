@@ -59,7 +59,7 @@ void bill_add_up(struct bill_sum *out, const struct bill *bill)
     unsigned pending = 0;
 
     *out = (struct bill_sum){0};
-    for (int phase = bill->first; phase < BILL_PHASES; phase++) {
+    for (int phase = (int)bill->first; phase < BILL_PHASES; phase++) {
         const struct bill_part part = {.phases = pending | 1u << phase,
                                        .rank = bill->rank[phase]};
 

@@ -55,7 +55,7 @@ static int doubt_of_free(const struct stuck_rank *rank)
     struct hang_report report;
 
     hang_look(&seen, 1, &report);
-    return report.doubt;
+    return (int)report.doubt;
 }
 
 /* A proven one before the others, then by its state. */

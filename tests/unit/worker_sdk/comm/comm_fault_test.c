@@ -658,7 +658,8 @@ static int open_and_close(int rank, void *context)
         ctrun_group_close(group);
         if (i > 0)
             continue;
-        fds = count_fds(); /* the record of calls stays until the process ends: flight.h */
+        fds =
+            count_fds(); /* the record of calls stays until the process ends: flight.h */
         mappings = count_mappings("memfd:ctrun");
     }
     CHECK(count_fds() == fds);
