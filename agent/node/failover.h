@@ -17,6 +17,9 @@
  *     FENCING ──gone, and another one was sought in vain──> OVER
  *     each ──this node ends──> OVER
  *
+ * Where the connection of a node in FOUND breaks, or is lost and another one is looked for, the last worker's end
+ * leads to RESUMING or SEEKING instead of LINKED.
+ *
  * FENCING and SEEKING end the workers before the lease does (agent/link/node_lease.h): after it another
  * world may live. Who is welcomed is a new node and joins; who resumes goes on with what it has. */
 #ifndef AGENT_FAILOVER_H
@@ -76,6 +79,8 @@ enum failover_action {
 struct failover {
     enum failover_state state;
     uint64_t seek_deadline_ms; /* of all attempts since the last server; 0: none */
+    enum failover_state
+        after_found; /* FOUND: what follows, by the connection as it is now */
 };
 
 struct failover_facts {

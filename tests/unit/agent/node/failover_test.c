@@ -9,7 +9,9 @@ enum {
     SEEK_MS = 5000
 };
 
-static const uint64_t seeks[] = {0, SEEK_MS};
+static const uint64_t seeks[] = {0, SEEK_MS, SEEK_MS};
+static const enum failover_state after_found[] = {FAILOVER_LINKED, FAILOVER_SEEKING,
+                                                  FAILOVER_RESUMING};
 
 /* Workers that a next world must not meet. */
 static bool lives(enum failover_work work)
@@ -33,8 +35,9 @@ static void walk(void (*look)(const struct told *told))
     for (int from = 0; from < FAILOVER_STATES; from++)
         for (int event = 0; event < FAILOVER_EVENTS; event++)
             for (int work = 0; work < FAILOVER_WORKS; work++)
-                for (int i = 0; i < 2; i++) {
-                    struct failover failover = {(enum failover_state)from, 0};
+                for (int i = 0; i < 3; i++) {
+                    struct failover failover = {.state = (enum failover_state)from,
+                                                .after_found = after_found[i]};
                     const struct failover_facts facts = {(enum failover_work)work,
                                                          seeks[i], NOW_MS};
                     struct told told = {.from = failover.state,
@@ -149,7 +152,7 @@ static unsigned next(struct failover *failover, enum failover_event event,
 
 static void the_time_to_find_the_next_server_counts_from_the_last_one(void **state)
 {
-    struct failover failover = {FAILOVER_LINKED, 0};
+    struct failover failover = {.state = FAILOVER_LINKED};
 
     (void)state;
     assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS),
@@ -160,7 +163,8 @@ static void the_time_to_find_the_next_server_counts_from_the_last_one(void **sta
     assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS + SEEK_MS),
                      FAILOVER_FAIL); /* and nothing is looked for after it */
     assert_int_equal(failover.state, FAILOVER_OVER);
-    failover = (struct failover){FAILOVER_SEEKING, NOW_MS + 1};
+    failover = (struct failover){.state = FAILOVER_SEEKING,
+                                 .seek_deadline_ms = NOW_MS + 1};
     assert_int_equal(next(&failover, FAILOVER_RESUMED, FAILOVER_WAITS, NOW_MS),
                      FAILOVER_SAY_AGAIN);
     assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS + 9000),
@@ -175,7 +179,8 @@ static void who_is_found_is_joined_when_the_last_worker_is_gone(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        struct failover failover = {FAILOVER_SEEKING, NOW_MS + SEEK_MS};
+        struct failover failover = {.state = FAILOVER_SEEKING,
+                                    .seek_deadline_ms = NOW_MS + SEEK_MS};
 
         assert_int_equal(next(&failover, FAILOVER_WELCOMED, ends[i], NOW_MS), 0);
         assert_int_equal(failover.state, FAILOVER_FOUND);
@@ -183,13 +188,35 @@ static void who_is_found_is_joined_when_the_last_worker_is_gone(void **state)
         assert_int_equal(failover.state, FAILOVER_FOUND);
         assert_int_equal(next(&failover, FAILOVER_GONE, ends[i], NOW_MS),
                          FAILOVER_JOIN);
+        assert_int_equal(failover.state, FAILOVER_SEEKING);
+        assert_int_equal(next(&failover, FAILOVER_WELCOMED, FAILOVER_WAITS, NOW_MS),
+                         FAILOVER_JOIN);
+        assert_int_equal(failover.state, FAILOVER_LINKED);
     }
+}
+
+/* The connection broke while the workers ended: JOIN is said once more when it is back. */
+static void who_is_found_resumes_after_the_last_worker_is_gone(void **state)
+{
+    struct failover failover = {.state = FAILOVER_SEEKING,
+                                .seek_deadline_ms = NOW_MS + SEEK_MS};
+
+    (void)state;
+    (void)next(&failover, FAILOVER_WELCOMED, FAILOVER_ENDS, NOW_MS);
+    assert_int_equal(next(&failover, FAILOVER_BROKE, FAILOVER_ENDS, NOW_MS), 0);
+    assert_int_equal(failover.state, FAILOVER_FOUND);
+    assert_int_equal(next(&failover, FAILOVER_GONE, FAILOVER_ENDS, NOW_MS),
+                     FAILOVER_JOIN);
+    assert_int_equal(failover.state, FAILOVER_RESUMING);
+    assert_int_equal(next(&failover, FAILOVER_RESUMED, FAILOVER_WAITS, NOW_MS),
+                     FAILOVER_SAY_AGAIN);
+    assert_int_equal(failover.state, FAILOVER_LINKED);
 }
 
 /* The workers end more slowly than the search: what was looked for once is not waited for again. */
 static void a_search_in_vain_is_the_end_when_the_last_worker_is_gone(void **state)
 {
-    struct failover failover = {FAILOVER_LINKED, 0};
+    struct failover failover = {.state = FAILOVER_LINKED};
 
     (void)state;
     assert_true(next(&failover, FAILOVER_LOST, FAILOVER_RUNS, NOW_MS) & FAILOVER_SEEK);
@@ -199,14 +226,14 @@ static void a_search_in_vain_is_the_end_when_the_last_worker_is_gone(void **stat
     assert_int_equal(next(&failover, FAILOVER_GONE, FAILOVER_FENCES, NOW_MS + SEEK_MS),
                      FAILOVER_FAIL);
     assert_int_equal(failover.state, FAILOVER_OVER);
-    failover = (struct failover){FAILOVER_FENCING, 0};
+    failover = (struct failover){.state = FAILOVER_FENCING};
     assert_int_equal(next(&failover, FAILOVER_GONE, FAILOVER_FENCES, NOW_MS),
                      FAILOVER_CONNECT); /* the only server may come back */
 }
 
 static void who_leaves_the_run_looks_for_nobody(void **state)
 {
-    struct failover failover = {FAILOVER_LINKED, 0};
+    struct failover failover = {.state = FAILOVER_LINKED};
 
     (void)state;
     assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_LEAVES, NOW_MS), 0);
@@ -245,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_lost_server_has_one_way_on),
         cmocka_unit_test(the_time_to_find_the_next_server_counts_from_the_last_one),
         cmocka_unit_test(who_is_found_is_joined_when_the_last_worker_is_gone),
+        cmocka_unit_test(who_is_found_resumes_after_the_last_worker_is_gone),
         cmocka_unit_test(a_search_in_vain_is_the_end_when_the_last_worker_is_gone),
         cmocka_unit_test(who_leaves_the_run_looks_for_nobody),
         cmocka_unit_test(a_silent_server_is_waited_for_longer_than_one_that_refuses),
