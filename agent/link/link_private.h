@@ -48,6 +48,7 @@ struct link {
     struct handshake handshake; /* and the seal of this connection */
     struct ct_ticket ticket;    /* key 0: none, a break is the end */
     bool is_resuming;           /* from the break until RESUMED */
+    uint64_t resume_attempts;   /* connections that have said RESUME */
     bool is_refused;            /* the ticket is worth nothing any more */
     uint64_t greeted_ms;        /* when HELLO went out */
 

@@ -7,7 +7,7 @@
 #include "worker_sdk/base/clock.h"
 
 /* Which member this is. */
-static struct ct_resume make_resume(const struct link *link)
+static struct ct_resume make_resume(struct link *link)
 {
     if (!link->is_resuming)
         return (struct ct_resume){0};
@@ -16,6 +16,7 @@ static struct ct_resume make_resume(const struct link *link)
         .key = link->ticket.key,
         .generation = link->generation,
         .state = link->options.get_resume_state(link->options.context),
+        .attempt = ++link->resume_attempts,
     };
 }
 

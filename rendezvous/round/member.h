@@ -56,6 +56,7 @@ struct member {
     bool is_paused; /* silent, but its host acknowledges */
     bool
         joins_again; /* it resumed while it waited for a START: it says JOIN once more */
+    uint64_t resume_attempt; /* the last RESUME that was believed */
     uint64_t heard_ms;
     uint64_t
         probed_ms; /* when it was last sent a PEER because it was silent; 0: not yet */

@@ -58,11 +58,14 @@ static bool is_unstarted(const struct member *member, const struct ct_resume *re
     return resume->generation < member->start.generation;
 }
 
-/* What an agent says that it does, and what we know of it, can be true at the same time. */
+/* What an agent says that it does, and what we know of it, can be true at the same time. A connection that it
+ * has given up may reach us after the next one, by which it got a START: then its words are no longer true. */
 static bool is_possible(const struct member *member, const struct ct_resume *resume)
 {
     enum member_state state = member->state;
 
+    if (resume->attempt < member->resume_attempt)
+        return false;
     if (resume->generation > member->start.generation || state == MEMBER_LEFT)
         return false;
     if (is_unstarted(member, resume) && resume->state != CT_RESUME_JOINING)
@@ -135,6 +138,7 @@ int round_resume(struct round *round, const struct round_command *command,
     if (!is_possible(member, resume))
         return -ENOENT;
     switch_link(round, member, command->link, now_ms);
+    member->resume_attempt = resume->attempt;
     member->joins_again = resume->state == CT_RESUME_JOINING;
     has_run = member->state == MEMBER_RUNNING || !is_unstarted(member, resume);
     round->resumed = (struct ct_resumed){

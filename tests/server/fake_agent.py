@@ -158,9 +158,9 @@ class Agent:
             + (b"" if job is None else b"\1" + text(job[0]) + text(job[1]) + bytes(job[2:])))
         return self
 
-    def resume(self, ticket, generation, state=RUNNING, **settings):
+    def resume(self, ticket, generation, state=RUNNING, attempt=1, **settings):
         """On a new connection, as the member that got this ticket."""
-        self.send(RESUME, struct.pack("<QQQB", ticket["id"], ticket["key"], generation, state))
+        self.send(RESUME, struct.pack("<QQQBQ", ticket["id"], ticket["key"], generation, state, attempt))
         return self.hello(**settings)
 
     def prove(self, token, run="job", nonce=b"n" * 32, side="agent", **settings):

@@ -87,6 +87,15 @@ def test_members_resume_at_a_restarted_server_and_hear_nothing_else(phoenix):
         assert agent.expect(wire.VERDICT)["outcome"] == 1
 
 
+def test_what_an_earlier_connection_says_later_is_not_believed(phoenix):
+    """Its agent has given it up, has resumed on the next one and runs workers; it had waited for a START before."""
+    _, [ticket, _] = phoenix.world(2)
+    now = phoenix.agent("n0").resume(ticket, 1, attempt=2)
+    assert now.expect(wire.RESUMED)["is_in_world"] == 1
+    phoenix.agent("n0").resume(ticket, 0, state=wire.JOINING, attempt=1).expect(wire.REFUSE)
+    lives(now)
+
+
 def test_sigterm_ends_the_server_and_not_the_runs(phoenix):
     _, tickets = phoenix.world(2)
     phoenix.run.signal(signal.SIGTERM)

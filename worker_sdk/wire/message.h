@@ -539,6 +539,9 @@ struct ct_resume {
     uint64_t key;
     uint64_t generation; /* of the last START that this agent got; 0: none */
     uint8_t state;       /* enum ct_resume_state */
+    uint64_t
+        attempt; /* counts this agent's connections: what an earlier one says may arrive later, and is not so any
+                       * more */
 };
 
 /* server -> agent, behind WELCOME */

@@ -343,11 +343,13 @@ static const struct {
       .resume = &(const struct ct_resume){.id = 5,
                                           .key = 0x1122334455667788,
                                           .generation = 7,
-                                          .state = CT_RESUME_RUNNING}},
+                                          .state = CT_RESUME_RUNNING,
+                                          .attempt = 4}},
      "0500000000000000"
      "8877665544332211"
      "0700000000000000"
-     "02"},
+     "02"
+     "0400000000000000"},
     {{.kind = CT_MESSAGE_RESUMED,
       .resumed = &(const struct ct_resumed){.generation = 7, .is_in_world = 1}},
      "0700000000000000"
