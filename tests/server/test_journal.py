@@ -316,7 +316,7 @@ def test_resuming_needs_the_token_too(box):
     token = "a token of the tests, 32 letters"
     daemon = Phoenix(box, "--token-file", box.write("token", token + "\n", 0o600))
     agent = daemon.agent()
-    agent.send(wire.RESUME, struct.pack("<QQQB", 1, 2, 1, wire.RUNNING))
+    agent.send(wire.RESUME, struct.pack("<QQQBQ", 1, 2, 1, wire.RUNNING, 1))
     refuse = agent.hello().expect(wire.REFUSE)
     assert refuse["code"] == wire.E_AUTH
     agent.close()

@@ -325,11 +325,8 @@ static const struct field ticket_fields[] = {
 };
 
 static const struct field resume_fields[] = {
-    U64(ct_resume, id),
-    U64(ct_resume, key),
-    U64(ct_resume, generation),
-    U8(ct_resume, state),
-    U64(ct_resume, attempt),
+    U64(ct_resume, id),   U64(ct_resume, key),     U64(ct_resume, generation),
+    U8(ct_resume, state), U64(ct_resume, attempt),
 };
 
 static const struct field resumed_fields[] = {
