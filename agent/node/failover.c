@@ -17,8 +17,7 @@ static const unsigned edges[FAILOVER_STATES] = {
     [FAILOVER_RESUMING] = BIT(LINKED) | BIT(SEEKING) | BIT(FENCING) | BIT(RETURNING) |
                           BIT(OVER),
     [FAILOVER_SEEKING] = BIT(LINKED) | BIT(FOUND) | BIT(FENCING) | BIT(OVER),
-    [FAILOVER_FOUND] = BIT(LINKED) | BIT(RESUMING) | BIT(SEEKING) | BIT(FENCING) |
-                       BIT(OVER),
+    [FAILOVER_FOUND] = BIT(LINKED) | BIT(SEEKING) | BIT(FENCING) | BIT(OVER),
     [FAILOVER_FENCING] = BIT(RETURNING) | BIT(OVER),
     [FAILOVER_RETURNING] = BIT(LINKED) | BIT(OVER),
     [FAILOVER_OVER] = 0,
@@ -150,7 +149,7 @@ static unsigned on_down(struct failover *failover, enum failover_event event,
         return lose(failover, event, facts->work);
     if (failover->state != FAILOVER_FOUND) /* nor does the next one know us */
         change(failover, FAILOVER_SEEKING);
-    failover->after_found = FAILOVER_SEEKING;
+    failover->is_cut = true;
     return facts->work == FAILOVER_RUNS || facts->work == FAILOVER_ENDS
                ? FAILOVER_SEEK | FAILOVER_END_WORKERS
                : FAILOVER_SEEK;
@@ -159,7 +158,7 @@ static unsigned on_down(struct failover *failover, enum failover_event event,
 static unsigned on_welcomed(struct failover *failover, enum failover_work work)
 {
     failover->seek_deadline_ms = 0;
-    failover->after_found = FAILOVER_LINKED;
+    failover->is_cut = false;
     change(failover, has_live_workers(work) ? FAILOVER_FOUND : FAILOVER_LINKED);
     return has_live_workers(work) ? 0 : FAILOVER_JOIN;
 }
@@ -167,7 +166,7 @@ static unsigned on_welcomed(struct failover *failover, enum failover_work work)
 static unsigned on_resumed(struct failover *failover)
 {
     failover->seek_deadline_ms = 0;
-    failover->after_found = FAILOVER_LINKED;
+    failover->is_cut = false;
     if (failover->state != FAILOVER_FOUND)
         change(failover, FAILOVER_LINKED);
     return FAILOVER_SAY_AGAIN;
@@ -183,7 +182,7 @@ static unsigned on_gone(struct failover *failover, enum failover_work work)
         change(failover, has_sought ? FAILOVER_OVER : FAILOVER_RETURNING);
         return has_sought ? FAILOVER_FAIL : FAILOVER_CONNECT;
     } else if (failover->state == FAILOVER_FOUND) {
-        change(failover, failover->after_found);
+        change(failover, failover->is_cut ? FAILOVER_SEEKING : FAILOVER_LINKED);
         return FAILOVER_JOIN; /* said once more when the connection is there */
     }
     return 0;
@@ -208,7 +207,7 @@ unsigned failover_next(struct failover *failover, enum failover_event event,
     case FAILOVER_BROKE: /* else it is looked for, or joined later, all the same */
         if (failover->state == FAILOVER_LINKED)
             change(failover, FAILOVER_RESUMING);
-        failover->after_found = FAILOVER_RESUMING;
+        failover->is_cut = true;
         return 0;
     case FAILOVER_ENDED: change(failover, FAILOVER_OVER); return 0;
     case FAILOVER_EVENTS: break;

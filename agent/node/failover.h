@@ -17,8 +17,7 @@
  *     FENCING ──gone, and another one was sought in vain──> OVER
  *     each ──this node ends──> OVER
  *
- * Where the connection of a node in FOUND breaks, or is lost and another one is looked for, the last worker's end
- * leads to RESUMING or SEEKING instead of LINKED.
+ * Who has lost the connection in FOUND goes back to SEEKING when the last worker is gone.
  *
  * FENCING and SEEKING end the workers before the lease does (agent/link/node_lease.h): after it another
  * world may live. Who is welcomed is a new node and joins; who resumes goes on with what it has. */
@@ -79,8 +78,7 @@ enum failover_action {
 struct failover {
     enum failover_state state;
     uint64_t seek_deadline_ms; /* of all attempts since the last server; 0: none */
-    enum failover_state
-        after_found; /* FOUND: what follows, by the connection as it is now */
+    bool is_cut; /* the connection broke or is lost since the last welcome */
 };
 
 struct failover_facts {

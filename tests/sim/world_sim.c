@@ -546,6 +546,39 @@ static void a_search_ends_before_the_workers_do(enum world_mutant mutant)
     assert_ended(2);
 }
 
+static void run_until(int i, enum failover_state state)
+{
+    const uint64_t limit_us = world.now_us + lease_us(3);
+
+    while (world.nodes[i].agent.failover.state != state && world.now_us < limit_us)
+        world_run(world.now_us + WORLD_MS);
+}
+
+/* After a suspension it is welcomed as a new node while its workers end, which is a matter of luck; then its agent
+ * sleeps, and when it wakes up the connection is lost and the workers are gone. */
+static void a_server_is_found_and_lost_again(enum world_mutant mutant)
+{
+    int found = 0;
+
+    for (uint64_t seed = 1; seed <= 40 && !world.broken; seed++) {
+        if (seed > 1)
+            world_end();
+        world_begin(seed, mutant, true, 4);
+        go(3, 2, 4, 5000);
+        world_stop(&world.nodes[2], PART_HOST, lease_us(1.3));
+        run_until(2, FAILOVER_SEEKING);
+        run_until(2, FAILOVER_FOUND);
+        if (world.nodes[2].agent.failover.state == FAILOVER_FOUND) {
+            world_stop(&world.nodes[2], PART_AGENT, lease_us(1.5));
+            found++;
+        }
+        pass(6);
+        if (!mutant)
+            assert_int_equal(count_running(), 3);
+    }
+    assert_true(mutant || found > 0);
+}
+
 static void a_node_meets_nobody(enum world_mutant mutant)
 {
     world_begin(1, mutant, false, 2);
@@ -823,6 +856,7 @@ static story_fn *const stories[] = {
     a_plan_that_came_to_nothing_is_not_followed,
     a_search_ends_before_the_workers_do,
     the_founder_returns_before_another_is_elected,
+    a_server_is_found_and_lost_again,
 };
 
 enum {
@@ -904,6 +938,7 @@ int main(void)
         STORY(28, a_plan_that_came_to_nothing_is_not_followed),
         STORY(29, a_search_ends_before_the_workers_do),
         STORY(30, the_founder_returns_before_another_is_elected),
+        STORY(31, a_server_is_found_and_lost_again),
         cmocka_unit_test(each_mutant_is_found),
         cmocka_unit_test(no_seed_makes_two_worlds),
     };
