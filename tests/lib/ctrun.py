@@ -269,10 +269,13 @@ class Box:
         return self.dir / name
 
     def write(self, name, text, mode=0o644):
-        """A file in the box, with the text; returns its path as a string."""
+        """A file in the box, with the text; returns its path as a string. It is there all at once: a worker that
+        waits for it may take it away."""
         path = self.path(name)
-        path.write_text(text)
-        path.chmod(mode)
+        new = path.with_name(path.name + ".new")
+        new.write_text(text)
+        new.chmod(mode)
+        new.rename(path)
         return str(path)
 
     def start(self, *argv, env=None, cwd=None, new_session=True, stdin=subprocess.DEVNULL,
