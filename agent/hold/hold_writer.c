@@ -23,7 +23,7 @@ enum writer_state {
 struct hold_writer {
     struct hold_writer_job job;
     char name[256];
-    int done;
+    int done;         /* the thread's, once it runs */
     atomic_int state; /* enum writer_state */
     bool is_given_up; /* IS_DONE, and nobody wants to hear of it */
     struct hold_writer_result result;
@@ -33,7 +33,6 @@ static void destroy(struct hold_writer *writer)
 {
     close(writer->job.memory);
     close(writer->job.folder);
-    close(writer->done);
     free(writer);
 }
 
@@ -61,6 +60,7 @@ static int look(struct hold_writer *writer)
 static void *run(void *context)
 {
     struct hold_writer *writer = context;
+    const int done = writer->done;
     const struct ct_durable_source source = {.fd = writer->job.memory,
                                              .length = writer->job.bytes,
                                              .crc = writer->job.crc,
@@ -86,8 +86,9 @@ static void *run(void *context)
     else
         (void)look(writer); /* else nobody takes it for this one */
     if (atomic_exchange(&writer->state, WRITER_IS_DONE) == WRITER_GIVEN_UP ||
-        write(writer->done, &writer, sizeof writer) != sizeof writer)
+        write(done, &writer, sizeof writer) != sizeof writer)
         destroy(writer); /* nobody is there to hear it */
+    close(done);
     return NULL;
 }
 
@@ -106,6 +107,7 @@ struct hold_writer *hold_writer_start(const struct hold_writer_job *job, int don
     if (writer->job.memory >= 0 && writer->job.folder >= 0 && writer->done >= 0 &&
         blocking_call_start(run, writer) == 0)
         return writer;
+    close(writer->done);
     destroy(writer);
     return NULL;
 }
@@ -124,6 +126,8 @@ bool hold_writer_read(int done, struct hold_writer_result *out)
 
     if (read(done, &writer, sizeof writer) != sizeof writer)
         return false;
+    (void)atomic_load(
+        &writer->state); /* behind it what the thread has written is ours */
     *out = writer->result;
     if (writer->is_given_up)
         out->entry = NULL;
