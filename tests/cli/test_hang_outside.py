@@ -169,12 +169,13 @@ def test_what_a_killed_agent_has_left_is_removed_by_the_next(box):
     other.wait()
 
 
-def two_nodes(box, *programs):
+def two_nodes(box, *programs, limit_s=1):
     daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
     found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M), lambda: f"the port is told\n{daemon}")
     runs = []
     for n in range(2):
-        runs.append(start(box, *programs, nproc=1, options=["--nnodes=2", f"--rdzv-endpoint={found.group(1)}"]))
+        runs.append(start(box, *programs, nproc=1, options=["--nnodes=2", f"--rdzv-endpoint={found.group(1)}",
+                                                          f"--hang-timeout={limit_s}"]))
         box.wait_event("agent_state", n + 1, to="joining")
     return daemon, runs
 
@@ -191,11 +192,11 @@ def test_the_node_of_the_rank_that_the_others_wait_for_is_asked(box):
 
 
 def test_progress_on_another_node_counts(box):
-    daemon, runs = two_nodes(box, WAIT, "write(600)")
+    daemon, runs = two_nodes(box, WAIT, "write(600)", limit_s=4)  # heartbeats come once a second
     writes = box.path("note.1")
     ctrun.wait_until(writes.exists, lambda: f"rank 1 writes\n{runs}")
     begun = writes.stat().st_mtime
-    ctrun.wait_until(lambda: writes.stat().st_mtime > begun + 4, lambda: f"four limits have passed\n{runs}")
+    ctrun.wait_until(lambda: writes.stat().st_mtime > begun + 9, lambda: f"two limits have passed\n{runs}")
     assert not any("E_HANG" in run.err for run in runs), runs
     for run in runs:
         run.signal(signal.SIGTERM)
