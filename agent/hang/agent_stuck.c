@@ -175,19 +175,22 @@ static void tell(struct stuck_watch *watch, int count)
     link_send(agent->link, &message);
 }
 
-/* A program that is no Python, or whose memory cannot be read, and tells no steps. */
+/* Programs that are no Python, or whose memory cannot be read, and tell no steps: no look in a while could read
+ * one of them. */
 static void say_nobody(struct stuck_watch *watch, uint64_t now_ms)
 {
     const struct agent *agent = watch->agent;
 
-    if (watch->has_said_nobody || !agent->options->on_no_steps ||
-        now_ms < watch->begun_ms + limit_ms(watch) ||
-        now_ms < watch->begun_ms + STUCK_NOBODY_MS)
-        return;
     for (int i = 0; i < worker_group_count(agent->group); i++)
         if (watch->minds[i].answers || watch->minds[i].place.is_python ||
             (watch->minds[i].pid != 0 && !watch->minds[i].is_seen))
-            return;
+            watch->unread_ms = 0;
+    if (watch->unread_ms == 0)
+        watch->unread_ms = now_ms;
+    if (watch->has_said_nobody || !agent->options->on_no_steps ||
+        now_ms < watch->unread_ms + limit_ms(watch) ||
+        now_ms < watch->unread_ms + STUCK_NOBODY_MS)
+        return;
     watch->has_said_nobody = true;
     agent->options->on_no_steps(agent->options->context);
 }
@@ -313,9 +316,12 @@ static void on_time(void *context)
 
     if (!is_watched(agent))
         return;
-    if (!sample_all(watch, now_ms) && !watch->look && now_ms >= watch->look_ms &&
-        is_quiet(watch, now_ms))
-        start_look(watch, now_ms);
+    if (!sample_all(watch, now_ms) && !watch->look && now_ms >= watch->look_ms) {
+        if (is_quiet(watch, now_ms))
+            start_look(watch, now_ms);
+        else
+            watch->unread_ms = 0; /* what it is by now is not known */
+    }
     tell_moved(watch);
     period_ms = period_ms < STUCK_PERIOD_MIN_MS   ? STUCK_PERIOD_MIN_MS
                 : period_ms > STUCK_PERIOD_MAX_MS ? STUCK_PERIOD_MAX_MS
@@ -380,7 +386,8 @@ void agent_start_stuck(struct agent *agent)
     watch->look = NULL;
     for (uint32_t i = 0; i < agent->options->join.slots; i++)
         forget(&watch->minds[i]);
-    watch->begun_ms = watch->clock_ms = now_ms;
+    watch->unread_ms = 0;
+    watch->clock_ms = now_ms;
     watch->wall_ahead_ms = (int64_t)(ct_wall_ns() / 1000000) - (int64_t)now_ms;
     watch->look_ms = now_ms + limit_ms(watch) / STUCK_LOOK_PARTS;
     loop_timer_set(watch->timer, STUCK_PERIOD_MIN_MS);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --hang-timeout for workers that tell no steps, inside the agent. */
-#ifndef AGENT_AGENT_STUCK_H
-#define AGENT_AGENT_STUCK_H
+#ifndef AGENT_HANG_AGENT_STUCK_H
+#define AGENT_HANG_AGENT_STUCK_H
 
 #include "agent/node/agent_private.h"
 #include "agent/recorder/worker_look.h"
@@ -35,7 +35,7 @@ struct stuck_watch {
     uint64_t look_ms;               /* when the next one is due */
     uint64_t clock_ms; /* the wall clock was set: before that its times say nothing */
     int64_t wall_ahead_ms;
-    uint64_t begun_ms;
+    uint64_t unread_ms; /* no look since then could read any of them; 0: one could */
     bool has_said_nobody;
     struct stuck_mind *minds; /* by local rank */
     struct stuck_rank *ranks; /* one more than there are workers */

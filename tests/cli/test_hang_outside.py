@@ -141,6 +141,12 @@ def test_while_nobody_waits_nothing_is_told(box):
     started.wait()
 
 
+def test_a_program_that_could_be_read_so_far_is_not_said_to_be_unwatched(box):
+    """A Python that ends cannot be read for a while; sleep stands in for it."""
+    ended = run(box, "time.sleep(11); os.execlp('sleep', 'sleep', '3')")
+    assert ended.code == 0 and ended.err == "", ended
+
+
 def test_nobody_else_can_reach_the_recorder(box):
     started = start(box, "rest()")
     ctrun.wait_until(box.path("up.0").exists, lambda: f"rank 0 is up\n{started}")
