@@ -20,6 +20,7 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/seldom.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/net/pass_fd.h"
 #include "worker_sdk/wire/progress.h"
 
 enum {
@@ -295,25 +296,10 @@ static void send_message(struct connection *connection,
 /* With a descriptor, unless it is -1. False: not all of it is on its way. */
 static bool send_reply(const struct connection *connection, struct ct_buf *out, int fd)
 {
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
-    struct iovec data = {out->data + out->start, ct_buf_length(out)};
-    struct msghdr packet = {.msg_iov = &data, .msg_iovlen = 1};
-    struct cmsghdr *head;
+    const size_t length = ct_buf_length(out);
 
-    if (fd >= 0) {
-        packet.msg_control = control.bytes;
-        packet.msg_controllen = sizeof control.bytes;
-        head = CMSG_FIRSTHDR(&packet);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(head), &fd, sizeof fd);
-    }
-    return sendmsg(loop_watch_fd(connection->socket), &packet,
-                   MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)data.iov_len;
+    return ct_send_with_fd(loop_watch_fd(connection->socket), ct_buf_data(out), length,
+                           fd) == (ssize_t)length;
 }
 
 /* A worker that gets no answer hears the end of the connection, rather than wait; it is closed when that is
@@ -494,44 +480,12 @@ static int take_frames(struct connection *connection)
     return rc;
 }
 
-/* The last descriptor that came counts; all others are closed. */
-static void take_descriptors(struct connection *connection, struct msghdr *packet)
-{
-    for (struct cmsghdr *head = CMSG_FIRSTHDR(packet); head;
-         head = CMSG_NXTHDR(packet, head)) {
-        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= head->cmsg_len; i++) {
-            close_fd(&connection->passed);
-            memcpy(&connection->passed, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
-        }
-    }
-}
-
-static ssize_t receive(struct connection *connection, void *dst, size_t size)
-{
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } ancillary;
-    struct iovec data = {.iov_base = dst, .iov_len = size};
-    struct msghdr packet = {.msg_iov = &data,
-                            .msg_iovlen = 1,
-                            .msg_control = ancillary.bytes,
-                            .msg_controllen = sizeof ancillary.bytes};
-    const ssize_t n = recvmsg(loop_watch_fd(connection->socket), &packet,
-                              MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-
-    if (n > 0)
-        take_descriptors(connection, &packet);
-    return n;
-}
-
 /* False when there is nothing to read for now, or the connection is closed and gone. */
 static bool read_connection(struct connection *connection)
 {
     uint8_t bytes[1024];
-    const ssize_t n = receive(connection, bytes, sizeof bytes);
+    const ssize_t n = ct_receive_with_fd(loop_watch_fd(connection->socket), bytes,
+                                         sizeof bytes, &connection->passed);
     int rc;
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))

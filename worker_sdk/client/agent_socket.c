@@ -13,6 +13,7 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/progress.h"
+#include "worker_sdk/net/pass_fd.h"
 #include "worker_sdk/wire/crash.h"
 #include "worker_sdk/wire/flight.h"
 #include "worker_sdk/wire/progress.h"
@@ -73,31 +74,15 @@ int ct_agent_socket_connect(const char *name)
 static bool send_descriptor(struct ct_agent_socket *agent,
                             const struct ct_message *message, int fd)
 {
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
-    uint8_t frame[64];
-    struct iovec data = {.iov_base = frame};
-    struct msghdr packet = {.msg_iov = &data,
-                            .msg_iovlen = 1,
-                            .msg_control = control.bytes,
-                            .msg_controllen = sizeof control.bytes};
-    struct cmsghdr *head = CMSG_FIRSTHDR(&packet);
     ssize_t n;
 
     flush(agent);
     if (agent->fd < 0 || ct_buf_length(&agent->out) > 0 ||
         ct_message_encode(&agent->out, message) < 0)
         return false;
-    data.iov_len = ct_buf_length(&agent->out);
-    memcpy(frame, ct_buf_data(&agent->out), data.iov_len); /* it has 12 bytes */
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(head), &fd, sizeof(int));
-    n = sendmsg(agent->fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
-    ct_buf_consume(&agent->out, n < 0 ? data.iov_len : (size_t)n);
+    n = ct_send_with_fd(agent->fd, ct_buf_data(&agent->out), ct_buf_length(&agent->out),
+                        fd);
+    ct_buf_consume(&agent->out, n < 0 ? ct_buf_length(&agent->out) : (size_t)n);
     return n >= 0; /* else it is full */
 }
 

@@ -13,6 +13,7 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/client/agent_socket.h"
 #include "worker_sdk/client/client.h"
+#include "worker_sdk/net/pass_fd.h"
 #include "worker_sdk/wire/contract.h"
 
 enum {
@@ -25,11 +26,6 @@ static struct {
     pid_t owner; /* whose process it is; 0: nobody's */
     struct ct_buf in;
 } hold_link = {.fd = -1};
-
-union control {
-    char bytes[CMSG_SPACE(sizeof(int))];
-    struct cmsghdr align;
-};
 
 static void disconnect(void)
 {
@@ -44,23 +40,9 @@ static void disconnect(void)
 static int send_all(struct ct_buf *out, int fd, uint64_t deadline_ms)
 {
     while (ct_buf_length(out) > 0) {
-        union control control = {0};
-        struct iovec data = {out->data + out->start, ct_buf_length(out)};
-        struct msghdr packet = {.msg_iov = &data, .msg_iovlen = 1};
-        ssize_t n;
+        const ssize_t n = ct_send_with_fd(hold_link.fd, ct_buf_data(out),
+                                          ct_buf_length(out), fd);
 
-        if (fd >= 0) {
-            struct cmsghdr *head;
-
-            packet.msg_control = control.bytes;
-            packet.msg_controllen = sizeof control.bytes;
-            head = CMSG_FIRSTHDR(&packet);
-            head->cmsg_level = SOL_SOCKET;
-            head->cmsg_type = SCM_RIGHTS;
-            head->cmsg_len = CMSG_LEN(sizeof(int));
-            memcpy(CMSG_DATA(head), &fd, sizeof fd);
-        }
-        n = sendmsg(hold_link.fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) {
             ct_buf_consume(out, (size_t)n);
             fd = -1;
@@ -88,37 +70,18 @@ static int send_message(const struct ct_message *message, int fd, uint64_t deadl
     return rc;
 }
 
-static void take_descriptor(struct msghdr *packet, int *passed)
-{
-    for (struct cmsghdr *head = CMSG_FIRSTHDR(packet); head;
-         head = CMSG_NXTHDR(packet, head)) {
-        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
-            continue;
-        if (*passed >= 0)
-            close(*passed);
-        memcpy(passed, CMSG_DATA(head), sizeof *passed);
-    }
-}
-
 /* Some more bytes, and perhaps a descriptor. */
 static int receive(int *passed, uint64_t deadline_ms)
 {
-    union control control;
     uint8_t bytes[1024];
-    struct iovec data = {.iov_base = bytes, .iov_len = sizeof bytes};
-    struct msghdr packet = {.msg_iov = &data,
-                            .msg_iovlen = 1,
-                            .msg_control = control.bytes,
-                            .msg_controllen = sizeof control.bytes};
     int rc = ct_client_poll(hold_link.fd, POLLIN, deadline_ms);
     ssize_t n;
 
     if (rc < 0)
         return rc;
-    n = recvmsg(hold_link.fd, &packet, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    n = ct_receive_with_fd(hold_link.fd, bytes, sizeof bytes, passed);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-    take_descriptor(&packet, passed);
     return n == 0 ? -EPIPE : ct_buf_append(&hold_link.in, bytes, (size_t)n);
 }
 
