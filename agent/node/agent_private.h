@@ -29,8 +29,8 @@
  *     agent_dedup.c      lines that several workers write alike
  *     agent_ha.c          the run's own etcd
  *     agent_node.c        the state that agent.h draws, the stop of the workers */
-#ifndef AGENT_AGENT_PRIVATE_H
-#define AGENT_AGENT_PRIVATE_H
+#ifndef AGENT_NODE_AGENT_PRIVATE_H
+#define AGENT_NODE_AGENT_PRIVATE_H
 
 #include "agent/node/agent_options.h"
 #include "agent/control/worker_socket.h"

@@ -21,8 +21,8 @@
  *
  * FENCING and SEEKING end the workers before the lease does (agent/link/node_lease.h): after it another
  * world may live. Who is welcomed is a new node and joins; who resumes goes on with what it has. */
-#ifndef AGENT_FAILOVER_H
-#define AGENT_FAILOVER_H
+#ifndef AGENT_NODE_FAILOVER_H
+#define AGENT_NODE_FAILOVER_H
 
 #include <stdbool.h>
 #include <stdint.h>

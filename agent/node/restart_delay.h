@@ -3,8 +3,8 @@
  * failure in a row, and begins anew once there was progress: a step above all that were told before or, of a
  * program that tells none, a round that lasted. Between half and all of it, by chance: many jobs that failed
  * together do not start together. Pure. */
-#ifndef AGENT_RESTART_DELAY_H
-#define AGENT_RESTART_DELAY_H
+#ifndef AGENT_NODE_RESTART_DELAY_H
+#define AGENT_NODE_RESTART_DELAY_H
 
 #include <stdint.h>
 

@@ -6,8 +6,8 @@
  * they have counted or heard: the second USR1 here is the second one there, whichever is first.
  * Counts begin anew once a signal was silent for SIGNAL_ONCE_QUIET_MS: until then the same
  * signal to one node and, later, to another one is taken for one. Pure. */
-#ifndef AGENT_SIGNAL_ONCE_H
-#define AGENT_SIGNAL_ONCE_H
+#ifndef AGENT_NODE_SIGNAL_ONCE_H
+#define AGENT_NODE_SIGNAL_ONCE_H
 
 #include <signal.h>
 #include <stdbool.h>

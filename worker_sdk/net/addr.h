@@ -3,8 +3,8 @@
  *
  * Whether a machine owns an address is decided by comparing addresses with those of its
  * interfaces, never by comparing names. */
-#ifndef CT_BASE_ADDR_H
-#define CT_BASE_ADDR_H
+#ifndef CT_NET_ADDR_H
+#define CT_NET_ADDR_H
 
 #include <netinet/in.h>
 #include <stdbool.h>

@@ -6,8 +6,8 @@
  *     ib0,eth0                either: nodes need not have the same interfaces
  *
  * Pure but for ct_net_list(). */
-#ifndef CT_BASE_NET_H
-#define CT_BASE_NET_H
+#ifndef CT_NET_NET_H
+#define CT_NET_NET_H
 
 #include "worker_sdk/net/nic.h"
 

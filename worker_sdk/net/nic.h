@@ -4,8 +4,8 @@
  *
  * One entry an address. Interfaces that are down are left out; those without a carrier (the
  * cable is out) are told apart, because their addresses lead nowhere. */
-#ifndef CT_BASE_NIC_H
-#define CT_BASE_NIC_H
+#ifndef CT_NET_NIC_H
+#define CT_NET_NIC_H
 
 #include <net/if.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --port-range A-B: the ports that a firewall lets through. Pure. */
-#ifndef CT_BASE_PORT_RANGE_H
-#define CT_BASE_PORT_RANGE_H
+#ifndef CT_NET_PORT_RANGE_H
+#define CT_NET_PORT_RANGE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel knows of a TCP connection's other end, whatever the programs there do. */
-#ifndef CT_BASE_TCP_H
-#define CT_BASE_TCP_H
+#ifndef CT_NET_TCP_H
+#define CT_NET_TCP_H
 
 #include <stdbool.h>
 #include <stdint.h>
