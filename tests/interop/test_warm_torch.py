@@ -28,6 +28,7 @@ with open(f"{folder}/trained.{attempt}.{rank}.new", "w") as file:
 os.rename(file.name, file.name[:-4])
 while attempt == "0":
     time.sleep(0.01)
+del model, optimizer  # the group ends here: its threads may not outlive Python (torch 1.13 aborts then)
 dist.destroy_process_group()
 """
 

@@ -15,4 +15,5 @@ for x, y in batches(rank):
     (model(x) - y).square().mean().backward()
     optimizer.step()
 report(rank, dist.get_world_size(), int(os.environ["LOCAL_RANK"]), model.parameters())
+del model, optimizer  # the group ends here: its threads may not outlive Python (torch 1.13 aborts then)
 dist.destroy_process_group()
