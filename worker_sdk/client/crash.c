@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "worker_sdk/client/shared.h"
 #include "worker_sdk/wire/crash.h"
 
 enum {
@@ -218,19 +219,12 @@ static void take_stack(void)
 
 static int make_record(void)
 {
-    const int fd = memfd_create("ctrun-crash", MFD_CLOEXEC);
     void *memory;
+    const int fd = ct_shared_create(&memory, "ctrun-crash", sizeof *armed.record,
+                                    MAP_POPULATE);
 
     if (fd < 0)
-        return -errno;
-    if (ftruncate(fd, sizeof *armed.record) < 0 ||
-        (memory = mmap(NULL, sizeof *armed.record, PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_POPULATE, fd, 0)) == MAP_FAILED) {
-        const int rc = -errno;
-
-        close(fd);
-        return rc;
-    }
+        return fd;
     armed.record = memory;
     armed.record->version = CT_CRASH_VERSION;
     armed.record->magic = CT_CRASH_MAGIC;

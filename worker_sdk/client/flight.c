@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/client/flight.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/shared.h"
 #include "worker_sdk/wire/flight.h"
 
 static struct ct_flight *_Atomic record; /* NULL until somebody asks for it */
@@ -18,24 +17,17 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static int make_record(void)
 {
-    const int fd = memfd_create("ctrun-flight", MFD_CLOEXEC);
-    struct ct_flight *memory;
-    int rc;
+    void *memory;
+    struct ct_flight *made;
+    const int fd = ct_shared_create(&memory, "ctrun-flight", sizeof *made, 0);
 
     if (fd < 0)
-        return -errno;
-    if (ftruncate(fd, sizeof *memory) < 0 ||
-        (memory = mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                       0)) == MAP_FAILED) {
-        rc = -errno;
-        close(fd);
-        return rc;
-    }
-    memory->magic = CT_FLIGHT_MAGIC;
-    memory->version = CT_FLIGHT_VERSION;
-    memory->pid = getpid();
-    record =
-        memory; /* another thread may still be at a parent's: it is never unmapped */
+        return fd;
+    made = memory;
+    made->magic = CT_FLIGHT_MAGIC;
+    made->version = CT_FLIGHT_VERSION;
+    made->pid = getpid();
+    record = made; /* another thread may still be at a parent's: it is never unmapped */
     record_fd = fd;
     owner = getpid();
     return 0;

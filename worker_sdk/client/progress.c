@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include "worker_sdk/client/shared.h"
 #include "worker_sdk/wire/progress.h"
 
 static struct ct_progress unshared; /* until somebody asks for the page */
@@ -17,23 +17,16 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static int make_page(void)
 {
-    const int fd = memfd_create("ctrun-progress", MFD_CLOEXEC);
-    struct ct_progress *memory;
-    int rc;
+    void *memory;
+    struct ct_progress *made;
+    const int fd = ct_shared_create(&memory, "ctrun-progress", sizeof *made, 0);
 
     if (fd < 0)
-        return -errno;
-    if (ftruncate(fd, sizeof *memory) < 0 ||
-        (memory = mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                       0)) == MAP_FAILED) {
-        rc = -errno;
-        close(fd);
-        return rc;
-    }
-    memory->magic = CT_PROGRESS_MAGIC;
-    memory->waits = atomic_load(&page->waits);
-    page =
-        memory; /* another thread may still be at the old one: it is never unmapped */
+        return fd;
+    made = memory;
+    made->magic = CT_PROGRESS_MAGIC;
+    made->waits = atomic_load(&page->waits);
+    page = made; /* another thread may still be at the old one: it is never unmapped */
     page_fd = fd;
     owner = getpid();
     return 0;
