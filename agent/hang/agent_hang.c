@@ -176,20 +176,12 @@ static void add_others(struct ct_failure *failure, const struct agent *agent,
                   agent->options->join.roles.count > 0 ? " and role" : "");
 }
 
-static void fill_failure(struct hang_watch *watch, const struct worker *worker,
-                         const struct hang_report *report, uint64_t silent_ms)
+void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
+                      const struct worker *worker)
 {
-    struct agent *agent = watch->agent;
-    struct ct_failure *failure = &watch->failure;
-    char where[UNKILLABLE_WHERE_MAX];
-    char place[AGENT_PLACE_MAX];
-    char path[PATH_MAX];
-    char others[64] = "";
-
-    *failure = (struct ct_failure){
+    *out = (struct ct_failure){
         .generation = agent->start.generation,
         .cause = CT_CAUSE_HANG,
-        .code = (int32_t)report->doubt,
         .rank = worker->rank,
         .local_rank = worker->local_rank,
         .node_rank = (int32_t)agent->start.group_rank,
@@ -197,10 +189,25 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
         .restart_count = agent->start.restart_count,
         .wall_ns = ct_wall_ns(),
         .uptime_ms = ct_now_ms() - worker->started_ms,
-        .step = worker->step,
+        .step = -1,
     };
-    (void)ct_copy(failure->host, sizeof failure->host, agent->options->hello.host);
-    worker_add_role(failure, worker, &agent->options->join, &agent->start);
+    (void)ct_copy(out->host, sizeof out->host, agent->options->hello.host);
+    worker_add_role(out, worker, &agent->options->join, &agent->start);
+}
+
+static void fill_failure(struct hang_watch *watch, const struct worker *worker,
+                         const struct hang_report *report, uint64_t silent_ms)
+{
+    const struct agent *agent = watch->agent;
+    struct ct_failure *failure = &watch->failure;
+    char where[UNKILLABLE_WHERE_MAX];
+    char place[AGENT_PLACE_MAX];
+    char path[PATH_MAX];
+    char others[64] = "";
+
+    agent_begin_hang(failure, agent, worker);
+    failure->code = (int32_t)report->doubt;
+    failure->step = worker->step;
     if (report->ahead > 0)
         (void)ct_format(others, sizeof others, ", others %lld",
                         (long long)report->furthest);

@@ -248,25 +248,11 @@ static void add_ended(const struct story *story)
 void agent_stuck_fill(struct ct_failure *out, const struct stuck_watch *watch,
                       int count, const struct stuck_report *report)
 {
-    struct agent *agent = watch->agent;
-    const struct worker *worker = worker_at(watch, report->suspect);
+    const struct agent *agent = watch->agent;
     const struct story story = {
         .failure = out, .watch = watch, .report = report, .count = count};
 
-    *out = (struct ct_failure){
-        .generation = agent->start.generation,
-        .cause = CT_CAUSE_HANG,
-        .rank = worker->rank,
-        .local_rank = worker->local_rank,
-        .node_rank = (int32_t)agent->start.group_rank,
-        .pid = worker->pid,
-        .restart_count = agent->start.restart_count,
-        .wall_ns = ct_wall_ns(),
-        .uptime_ms = ct_now_ms() - worker->started_ms,
-        .step = -1,
-    };
-    (void)ct_copy(out->host, sizeof out->host, agent->options->hello.host);
-    worker_add_role(out, worker, &agent->options->join, &agent->start);
+    agent_begin_hang(out, agent, worker_at(watch, report->suspect));
     fill_text(&story);
     add_place(&story);
     add_suspect(&story);

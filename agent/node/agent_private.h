@@ -383,6 +383,9 @@ bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop);
 /* The same: a rank of this node that is further behind than the one that is named is told before the
  * answer. */
 bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop);
+/* The failure of a worker that is stuck, but for what was seen of it; its step is unknown (-1). */
+void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
+                      const struct worker *worker);
 /* The way to group rank 0 is known, or not needed: now the workers. */
 void agent_start_workers(struct agent *agent);
 void agent_start_own(struct agent *agent);
