@@ -44,7 +44,8 @@ static int list_unique(char paths[][PATH_MAX], int count, uid_t uid)
     return count;
 }
 
-static int list_default(char paths[][PATH_MAX], uid_t uid)
+/* Those whose names are known. */
+static int list_fixed(char paths[][PATH_MAX], uid_t uid)
 {
     const bool is_me = uid == getuid();
     const char *runtime = is_me ? getenv("XDG_RUNTIME_DIR") : NULL;
@@ -55,7 +56,7 @@ static int list_default(char paths[][PATH_MAX], uid_t uid)
     else if (!is_me)
         (void)ct_format(paths[count++], PATH_MAX, "/run/user/%u/ctrun", (unsigned)uid);
     (void)ct_format(paths[count++], PATH_MAX, "/tmp/ctrun-%u", (unsigned)uid);
-    return list_unique(paths, count, uid);
+    return count;
 }
 
 int ctl_dir_list(char paths[CTL_DIRS_MAX][PATH_MAX], uid_t uid)
@@ -63,7 +64,7 @@ int ctl_dir_list(char paths[CTL_DIRS_MAX][PATH_MAX], uid_t uid)
     const char *own = uid == getuid() ? getenv(CTL_DIR_ENV) : NULL;
 
     if (!own || !*own)
-        return list_default(paths, uid);
+        return list_unique(paths, list_fixed(paths, uid), uid);
     (void)ct_copy(paths[0], PATH_MAX, own);
     return 1;
 }
@@ -73,26 +74,39 @@ static bool is_in_tmp(const char *path)
     return ct_starts_with(path, "/tmp/");
 }
 
-/* The first folder that is ours wins; /tmp/ctrun-UID may have been made by another user, who wants us
- * to use it or to have none: then one with six random letters, which the readers find by its prefix
- * and owner (list_unique). */
+/* The first that is ours, into `path`; a descriptor or a code. */
+static int open_first(char path[PATH_MAX], char paths[][PATH_MAX], int count,
+                      bool in_tmp, struct ctrun_error *err)
+{
+    int fd = -ENOENT;
+
+    for (int i = 0; i < count && fd < 0; i++) {
+        if (in_tmp && !is_in_tmp(paths[i]))
+            continue;
+        fd = ctl_dir_open(paths[i], true, err);
+        (void)ct_copy(path, PATH_MAX, paths[i]);
+    }
+    return fd;
+}
+
+/* /tmp/ctrun-UID may have been made by another user, who wants us to use it or to have none: then one with
+ * six random letters, which the readers find by its prefix and owner (list_unique). /tmp, which may be large,
+ * is read only then. */
 int ctl_dir_choose(char path[PATH_MAX], size_t max, bool in_tmp,
                    struct ctrun_error *err)
 {
     char paths[CTL_DIRS_MAX][PATH_MAX];
     const char *own = getenv(CTL_DIR_ENV);
-    const bool is_named = own && *own && !(in_tmp && strlen(own) > max);
-    const int count = is_named ? ctl_dir_list(paths, getuid())
-                               : list_default(paths, getuid());
-    int fd = -ENOENT;
+    int fd;
 
-    for (int i = 0; i < count && fd < 0; i++) {
-        if (in_tmp && !is_named && !is_in_tmp(paths[i]))
-            continue;
-        fd = ctl_dir_open(paths[i], true, err);
-        (void)ct_copy(path, PATH_MAX, paths[i]);
+    if (own && *own && !(in_tmp && strlen(own) > max)) {
+        (void)ct_copy(path, PATH_MAX, own);
+        return ctl_dir_open(path, true, err);
     }
-    if (fd >= 0 || is_named)
+    fd = open_first(path, paths, list_fixed(paths, getuid()), in_tmp, err);
+    if (fd < 0)
+        fd = open_first(path, paths, list_unique(paths, 0, getuid()), in_tmp, err);
+    if (fd >= 0)
         return fd;
     (void)ct_format(path, PATH_MAX, "/tmp/ctrun-%u-XXXXXX", (unsigned)getuid());
     return mkdtemp(path) ? ctl_dir_open(path, false, err) : fd;
