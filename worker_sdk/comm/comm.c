@@ -219,6 +219,21 @@ int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
                                      ct_deadline_ms(group->timeout_ms), out, err));
 }
 
+int ctrun_group_free(struct ctrun_group *group, void *at, struct ctrun_error *err)
+{
+    int rc;
+
+    if (!at)
+        return 0;
+    if ((rc = ct_group_enter(group, "group free", err)) < 0)
+        return rc;
+    ct_group_drain(group); /* what runs may be at it */
+    if ((rc = group->backend->free(group->self, at)) < 0)
+        rc = ct_fail(err, -EINVAL,
+                     "group free: %p is not the beginning of memory of this group", at);
+    return ct_group_leave(group, rc);
+}
+
 /* ---- Splitting -------------------------------------------------------------------------- */
 
 /* The name is the parent's with a number that all its members have alike, and the color. */

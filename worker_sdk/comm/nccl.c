@@ -923,6 +923,25 @@ static int nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out
     return 0;
 }
 
+/* To free waits for the whole device, so that no call is at it any more. */
+static int nccl_free(void *self, void *at)
+{
+    struct nccl *nccl = self;
+
+    for (struct block **link = &nccl->blocks; *link; link = &(*link)->next) {
+        struct block *block = *link;
+
+        if (block->data != at)
+            continue;
+        *link = block->next;
+        (void)api.cudaSetDevice(nccl->device);
+        (void)api.cudaFree(block->data);
+        free(block);
+        return 0;
+    }
+    return -ENOENT;
+}
+
 CTRUN_API ct_plugin_fn ctrun_backend_plugin;
 
 const struct ct_backend_ops *ctrun_backend_plugin(void)
@@ -934,6 +953,7 @@ const struct ct_backend_ops *ctrun_backend_plugin(void)
                                                  .poll = nccl_poll,
                                                  .release = nccl_release,
                                                  .alloc = nccl_alloc,
+                                                 .free = nccl_free,
                                                  .abort = nccl_abort,
                                                  .close = nccl_close};
 

@@ -375,11 +375,17 @@ CTRUN_API int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
                                    const struct ctrun_tensor *state, size_t count,
                                    struct ctrun_error *err);
 
-/* Memory that the host back end reduces without a copy (shared between the ranks of a host).
- * Collective, same size on every rank; lives until the group is closed; 4096-byte aligned,
- * zeroed. Ordinary memory works everywhere too, with one copy more. */
+/* Memory that the host back end reduces without a copy (shared between the ranks of a host); on an
+ * nccl group memory of its device. Collective, same size on every rank; lives until it is freed or the
+ * group is closed; zeroed; on a host 4096-byte aligned. Ordinary memory works everywhere too, with one
+ * copy more. */
 CTRUN_API int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
                                 struct ctrun_error *err);
+/* Frees memory of ctrun_group_alloc(); NULL is fine. Local, each rank when it likes; waits for this rank's calls
+ * that run, on an nccl group for the whole device. Also on a group that has failed. -EINVAL: it is not
+ * the beginning of such memory. A group gives memory 65,536 times. */
+CTRUN_API int ctrun_group_free(struct ctrun_group *group, void *at,
+                               struct ctrun_error *err);
 
 /* How one call is made; NULL stands for CTRUN_CALL_OPTIONS_INIT. */
 struct ctrun_call_options {

@@ -144,12 +144,14 @@ struct ct_backend_ops {
                    struct ctrun_error *err);
     int (*alloc)(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                  struct ctrun_error *err);
+    /* Takes back what alloc() gave; local, and of use when the group is dead, too. 0, or -ENOENT. */
+    int (*free)(void *self, void *at);
     /* Ends the group everywhere with this code and text. Any thread; may be called again. */
     void (*abort)(void *self, int code, const char *text);
     void (*close)(void *self);
 };
 enum {
-    CT_BACKEND_VERSION = 5
+    CT_BACKEND_VERSION = 6
 };
 
 /* plugin.c: finds libctrun-nccl.so. Fails with CTRUN_E_UNSUPPORTED, saying what is missing. */

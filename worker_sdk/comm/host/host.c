@@ -405,6 +405,28 @@ static int alloc_alone(struct host *host, size_t bytes, void **out,
     return 0;
 }
 
+static int free_alone(struct host *host, const void *data)
+{
+    for (struct block **at = &host->blocks; *at; at = &(*at)->next) {
+        struct block *block = *at;
+
+        if (block->data != data)
+            continue;
+        *at = block->next;
+        free(block->data);
+        free(block);
+        return 0;
+    }
+    return -ENOENT;
+}
+
+static int host_free(void *self, void *data)
+{
+    struct host *host = self;
+
+    return host->shm ? ct_host_shm_free(host->shm, data) : free_alone(host, data);
+}
+
 static int host_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                       struct ctrun_error *err)
 {
@@ -429,5 +451,6 @@ const struct ct_backend_ops ct_host_backend = {.version = CT_BACKEND_VERSION,
                                                .move = host_move,
                                                .nudge = host_nudge,
                                                .alloc = host_alloc,
+                                               .free = host_free,
                                                .abort = host_abort,
                                                .close = host_close};

@@ -590,7 +590,7 @@ static int take_offer(struct ct_host_shm *shm, const int64_t *offer, size_t stri
     return rc;
 }
 
-/* A collective: all members call it with equal sizes. What it maps stays until destroy(). */
+/* A collective: all members call it with equal sizes. What it maps stays until it is freed, or destroy(). */
 int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_ms,
                       void **out, struct ctrun_error *err)
 {
@@ -625,4 +625,9 @@ int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_m
     if (rc == 0)
         *out = ct_regions_last(&shm->regions);
     return rc;
+}
+
+int ct_host_shm_free(struct ct_host_shm *shm, const void *data)
+{
+    return ct_regions_unmap(&shm->regions, data);
 }

@@ -37,6 +37,8 @@ int ct_host_shm_run(struct ct_host_shm *shm, const struct ct_call *call,
 /* Collective; every member gets its own zeroed `bytes`. */
 int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_ms,
                       void **out, struct ctrun_error *err);
+/* Local; the others keep theirs. 0, or -ENOENT. */
+int ct_host_shm_free(struct ct_host_shm *shm, const void *data);
 /* Ends the waits of all members. Any thread. */
 void ct_host_shm_abort(struct ct_host_shm *shm, int code, const char *text);
 int ct_host_shm_get_verdict(const struct ct_host_shm *shm, struct ctrun_error *err);

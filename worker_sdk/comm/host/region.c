@@ -17,7 +17,8 @@ enum {
  * their maps begin at other addresses. */
 static void unmap(const struct ct_regions *regions, const struct ct_region *region)
 {
-    munmap(region->base, region->stride * (size_t)regions->size);
+    if (region->base)
+        munmap(region->base, region->stride * (size_t)regions->size);
 }
 
 void ct_regions_deinit(struct ct_regions *regions)
@@ -62,6 +63,20 @@ static unsigned char *part_of(const struct ct_region *region, int member)
     return region->base + (size_t)member * region->stride;
 }
 
+int ct_regions_unmap(struct ct_regions *regions, const void *data)
+{
+    for (size_t i = 0; i < regions->count; i++) {
+        struct ct_region *region = &regions->list[i];
+
+        if (!region->base || part_of(region, regions->me) != data)
+            continue;
+        unmap(regions, region);
+        region->base = NULL;
+        return 0;
+    }
+    return -ENOENT;
+}
+
 void *ct_regions_last(const struct ct_regions *regions)
 {
     return part_of(&regions->list[regions->count - 1], regions->me);
@@ -77,7 +92,7 @@ uint64_t ct_regions_find(const struct ct_regions *regions, const void *data,
         const struct ct_region *region = &regions->list[i];
         uintptr_t own = (uintptr_t)part_of(region, regions->me);
 
-        if (at >= own && at - own <= region->stride &&
+        if (region->base && at >= own && at - own <= region->stride &&
             bytes <= region->stride - (at - own))
             return ((uint64_t)i + 1) << OFFSET_BITS | (at - own);
     }

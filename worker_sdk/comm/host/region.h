@@ -8,13 +8,13 @@
 #include <stdint.h>
 
 enum {
-    CT_REGIONS_MAX = 4096, /* ctrun_group_alloc() calls of one group */
+    CT_REGIONS_MAX = 65536, /* ctrun_group_alloc() calls of one group */
 };
 /* Of one member's part: a place has 44 bits for the offset, the region is above them. */
 #define CT_REGION_MAX_BYTES ((UINT64_C(1) << 44) - 1)
 
 struct ct_region {
-    unsigned char *base;
+    unsigned char *base; /* NULL: it was freed; its number is not used again */
     size_t stride;
 };
 
@@ -33,6 +33,8 @@ void ct_regions_deinit(struct ct_regions *regions);
 int ct_regions_map(struct ct_regions *regions, int fd, size_t stride);
 /* Takes the last one back. */
 void ct_regions_unmap_last(struct ct_regions *regions);
+/* Unmaps the one whose part of ours begins at data, here only: 0, or -ENOENT. */
+int ct_regions_unmap(struct ct_regions *regions, const void *data);
 /* Our part of the last one. */
 void *ct_regions_last(const struct ct_regions *regions);
 

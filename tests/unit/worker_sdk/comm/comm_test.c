@@ -61,6 +61,39 @@ static void all_reduce_sums_in_every_world(void **state)
     worlds_run(8, sums);
 }
 
+/* Each rank frees when it likes, and in another order; what is left goes on to be reduced in place. */
+static void frees(struct ctrun_group *group, void *context)
+{
+    const int rank = ctrun_group_rank(group);
+    void *blocks[4];
+    struct ctrun_error err;
+    int here = 0;
+
+    (void)context;
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(ctrun_group_alloc(group, 70001 * sizeof(float), &blocks[i], &err));
+    CHECK(ctrun_group_free(group, (char *)blocks[1] + 64, &err) == -EINVAL);
+    CHECK(ctrun_group_free(group, &here, &err) == -EINVAL);
+    CHECK_OK(ctrun_group_free(group, NULL, &err));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(ctrun_group_free(group, blocks[rank % 2 ? i : 1 - i], &err));
+        check_sum(group, rank, blocks[2], 70001);
+    }
+    CHECK(ctrun_group_free(group, blocks[0], &err) == -EINVAL);
+    if (rank == 0) /* the others still have the last one */
+        CHECK_OK(ctrun_group_free(group, blocks[3], &err));
+    check_sum(group, rank, rank == 0 ? blocks[2] : blocks[3], 70001);
+    CHECK_OK(ctrun_group_alloc(group, 70001 * sizeof(float), &blocks[0], &err));
+    CHECK(((float *)blocks[0])[7] == 0);
+    check_sum(group, rank, blocks[0], 70001);
+}
+
+static void memory_of_a_group_may_be_freed(void **state)
+{
+    (void)state;
+    worlds_run(3, frees);
+}
+
 static void averages(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -540,6 +573,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_reduce_sums_in_every_world),
+        cmocka_unit_test(memory_of_a_group_may_be_freed),
         cmocka_unit_test(averages_divide_by_the_size_of_the_group),
         cmocka_unit_test(sums_are_made_in_rank_order_on_every_wire),
         cmocka_unit_test(an_average_of_halves_does_not_overflow_in_between),
