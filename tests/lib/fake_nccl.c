@@ -39,7 +39,7 @@ static void die(const char *why)
     abort();
 }
 
-static void count_blocks(int change)
+EXPORT void fake_count_blocks(int change)
 {
     pthread_mutex_lock(&lock);
     fake_nccl.blocks += change;
@@ -60,8 +60,7 @@ EXPORT int fake_fail_at(int n)
     return before;
 }
 
-/* Every call that can fail begins here. */
-static bool is_to_fail(void)
+EXPORT bool fake_enter(void)
 {
     bool fails;
 
@@ -73,14 +72,14 @@ static bool is_to_fail(void)
 
 #define ENTER_CUDA()                                                                   \
     do {                                                                               \
-        if (is_to_fail())                                                              \
+        if (fake_enter())                                                              \
             return cudaErrorUnknown;                                                   \
         if (is_sick)                                                                   \
             return cudaErrorIllegalAddress;                                            \
     } while (0)
 #define ENTER_NCCL()                                                                   \
     do {                                                                               \
-        if (is_to_fail())                                                              \
+        if (fake_enter())                                                              \
             return ncclSystemError;                                                    \
     } while (0)
 
@@ -392,7 +391,7 @@ EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     ENTER_CUDA();
     if (!(*out = calloc(1, sizeof **out)))
         die("no memory");
-    count_blocks(1);
+    fake_count_blocks(1);
     return cudaSuccess;
 }
 
@@ -869,7 +868,7 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUnique
     comm->rank = rank;
     comm->polls = fake_nccl.init_polls;
     comm->users = 1;
-    count_blocks(1);
+    fake_count_blocks(1);
     *out = comm;
     return ncclInProgress;
 }
@@ -886,7 +885,7 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     if (fake_nccl.async_error)
         *state = (ncclResult_t)fake_nccl.async_error;
     leave_call(comm);
-    if (is_to_fail())
+    if (fake_enter())
         *state = ncclSystemError;
     return ncclSuccess;
 }
@@ -894,7 +893,7 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 static ncclResult_t end(ncclComm_t comm, int *count)
 {
     ++*count;
-    count_blocks(-1);
+    fake_count_blocks(-1);
     put_away(comm);
     return ncclSuccess;
 }
@@ -994,7 +993,7 @@ EXPORT ncclResult_t ncclGroupEnd(void)
     if (!group.is_open)
         die("no group");
     group.is_open = false;
-    if (is_to_fail()) {
+    if (fake_enter()) {
         while (group.first) {
             struct step *one = group.first;
 

@@ -29,6 +29,7 @@ struct fake_nccl {
     int async_error;   /* what the communicator's state becomes after the next poll */
     int finalize_code; /* what ncclCommFinalize() returns */
     bool no_device;    /* there is no GPU */
+    bool no_driver;    /* the driver takes no kernels */
     bool no_memory;    /* cudaMalloc() of a megabyte and more fails */
     /* What happened. */
     int aborts, destroys, calls;
@@ -45,5 +46,9 @@ void *fake_device(void *at);
 /* Puts a kernel on the stream. */
 typedef void fake_kernel(void *context);
 void fake_launch(void *stream, fake_kernel *kernel, void *context);
+
+/* For fake_cuda.c. Every call that can fail begins with the first: true, and it fails. */
+bool fake_enter(void);
+void fake_count_blocks(int change);
 
 #endif

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 
+#include "worker_sdk/comm/backend/device_kernel.h"
 #include "worker_sdk/comm/backend/place.h"
 
 /* ---- For DDP: what a group of a device asks of those who use its memory ----------------- */
@@ -38,6 +39,15 @@ int ct_group_fetch_start(struct ctrun_group *group, void *to, const void *from,
                          struct ctrun_error *err);
 /* Frees a work of a device group that nobody will wait for. */
 int ct_work_let_go(struct ctrun_work *work, struct ctrun_error *err);
+/* Runs a kernel; nobody waits. Device groups only. */
+int ct_group_compute(struct ctrun_group *group, enum ct_device_kernel kernel,
+                     const struct ct_device_args *args, void *stream,
+                     struct ctrun_error *err);
+/* Memory of a device to memory of it; nobody waits. Device groups only. */
+int ct_group_copy_behind(struct ctrun_group *group, void *to, const void *from,
+                         size_t bytes, void *stream, struct ctrun_error *err);
+/* `stream` waits for a work, the host only where it is one of a group of the host. Frees it. */
+int ct_work_wait_behind(struct ctrun_work *work, void *stream, struct ctrun_error *err);
 /* All-reduce in the background of what the kernels that are on stream by now make. */
 int ct_group_all_reduce_start(struct ctrun_group *group, const void *in, void *out_data,
                               size_t count, enum ctrun_dtype dtype, enum ctrun_op op,

@@ -70,6 +70,35 @@ int ct_group_clear(struct ctrun_group *group, void *at, size_t bytes, void *stre
     return rc < 0 ? rc : ct_work_release(work, NULL, err);
 }
 
+int ct_group_compute(struct ctrun_group *group, enum ct_device_kernel kernel,
+                     const struct ct_device_args *args, void *stream,
+                     struct ctrun_error *err)
+{
+    const struct ct_call call = {
+        .kind = CT_CALL_COMPUTE, .kernel = kernel, .args = *args};
+    struct ctrun_work *work;
+    int rc = ct_group_start(group, &call, stream, &work, err);
+
+    return rc < 0 ? rc : ct_work_release(work, NULL, err);
+}
+
+int ct_group_copy_behind(struct ctrun_group *group, void *to, const void *from,
+                         size_t bytes, void *stream, struct ctrun_error *err)
+{
+    const struct ct_call call = {
+        .kind = CT_CALL_COPY, .in = from, .out = to, .count = bytes};
+    struct ctrun_work *work;
+    int rc = bytes ? ct_group_start(group, &call, stream, &work, err) : 0;
+
+    return rc < 0 || !bytes ? rc : ct_work_release(work, NULL, err);
+}
+
+int ct_work_wait_behind(struct ctrun_work *work, void *stream, struct ctrun_error *err)
+{
+    return work->is_device ? ct_work_release(work, &stream, err)
+                           : ctrun_work_wait(work, err);
+}
+
 int ct_group_hold_back(struct ctrun_group *group, void *stream, struct ctrun_error *err)
 {
     struct ctrun_work *work;

@@ -28,6 +28,7 @@
 #include "worker_sdk/comm/backend/backend.h"
 #include "worker_sdk/comm/backend/verdict.h"
 #include "worker_sdk/comm/nccl_api.h"
+#include "worker_sdk/comm/nccl_kernels.h"
 
 enum {
     OLDEST_NCCL = 21800, /* non-blocking communicators as we use them */
@@ -103,6 +104,7 @@ struct nccl {
     int device, size, me;
     void *scratch; /* one float, for barriers */
     struct block *blocks;
+    struct ct_nccl_kernels kernels;
     struct ct_verdict verdict;
     struct ct_loss_watch losses;
     pthread_mutex_t lock; /* also of the two lists and is_closing */
@@ -339,6 +341,7 @@ static void nccl_close(void *self)
     }
     if (nccl->scratch)
         (void)api.cudaFree(nccl->scratch);
+    ct_nccl_kernels_unload(&nccl->kernels);
     if (nccl->joined)
         (void)api.cudaEventDestroy(nccl->joined);
     if (nccl->stream)
@@ -502,7 +505,8 @@ static ncclResult_t launch(struct nccl *nccl, const struct ct_call *call,
         return api.ncclRecv(out, call->count, dtype, call->peer, nccl->comm,
                             nccl->stream);
     case CT_CALL_COPY:
-    case CT_CALL_CLEAR: break;
+    case CT_CALL_CLEAR:
+    case CT_CALL_COMPUTE: break;
     }
     return ncclInvalidArgument;
 }
@@ -685,6 +689,10 @@ static int put_on_stream(struct nccl *nccl, struct ticket *ticket, cudaStream_t 
     if (call->kind == CT_CALL_COPY || call->kind == CT_CALL_CLEAR) {
         if ((code = run_copy(nccl, ticket, in, out)) != cudaSuccess)
             return cuda_fail(err, name, code);
+    } else if (call->kind == CT_CALL_COMPUTE) {
+        if ((rc = ct_nccl_kernels_launch(&nccl->kernels, call->kernel, &call->args,
+                                         nccl->stream, err)) < 0)
+            return rc;
     } else {
         pthread_mutex_lock(&nccl->lock);
         if ((rc = ask_comm(nccl, name, err)) >= 0)

@@ -72,6 +72,23 @@ cudaError_t cudaFreeHost(void *data);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *at);
 const char *cudaGetErrorString(cudaError_t code);
 
+/* ---- CUDA driver ------------------------------------------------------------------------- */
+
+typedef enum cudaError_enum {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_UNKNOWN = 999
+} CUresult;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+
+CUresult cuModuleLoadData(CUmodule *out, const void *image);
+CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name);
+CUresult cuModuleUnload(CUmodule module);
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                        unsigned grid_z, unsigned block_x, unsigned block_y,
+                        unsigned block_z, unsigned shared_bytes, cudaStream_t stream,
+                        void **params, void **extra);
+
 /* ---- NCCL -------------------------------------------------------------------------------- */
 
 typedef enum {

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "worker_sdk/comm/backend/device_kernel.h"
 #include "worker_sdk/comm/backend/place.h"
 
 enum ct_call_kind {
@@ -34,6 +35,7 @@ enum ct_call_kind {
     /* Of this rank alone, in order with the calls of its group; device back ends only. */
     CT_CALL_COPY,
     CT_CALL_CLEAR,
+    CT_CALL_COMPUTE,
 };
 
 /* One message, and how far it is. What a member sends to itself is two of them, the send first. */
@@ -69,8 +71,10 @@ struct ct_call {
     size_t message_count;
     uint64_t
         parts; /* ALL_GATHER_V: a hash of the counts, which all give alike; else 0 */
-    bool is_complete;     /* all messages are through */
-    struct ct_call *next; /* which runs at the same time; see move() */
+    enum ct_device_kernel kernel; /* COMPUTE */
+    struct ct_device_args args;   /* of the kernel */
+    bool is_complete;             /* all messages are through */
+    struct ct_call *next;         /* which runs at the same time; see move() */
 };
 
 static inline bool ct_call_has_messages(const struct ct_call *call)

@@ -23,6 +23,7 @@ const char *ct_call_name(enum ct_call_kind kind)
     case CT_CALL_BATCH: return "batch";
     case CT_CALL_COPY: return "copy";
     case CT_CALL_CLEAR: return "clear";
+    case CT_CALL_COMPUTE: return "compute";
     }
     return "unknown call"; /* it came from another process */
 }

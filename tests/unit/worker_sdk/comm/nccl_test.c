@@ -8,6 +8,7 @@
 
 #include "tests/lib/fake_nccl.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/half.h"
 #include "worker_sdk/comm/comm.h"
 
 /* Codes of nccl.h that the script uses. */
@@ -271,6 +272,97 @@ static void memory_is_zeroed_and_freed_with_the_group(void **state)
     expect_nothing_left(0, 1);
 }
 
+static void memory_may_be_freed_before(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    struct ctrun_error err;
+    void *first, *second;
+    int before;
+
+    (void)state;
+    before = fake_nccl.blocks;
+    assert_int_equal(ctrun_group_alloc(group, 64, &first, &err), 0);
+    assert_int_equal(ctrun_group_alloc(group, 64, &second, &err), 0);
+    expect(ctrun_group_free(group, (char *)second + 1, &err), -EINVAL, &err,
+           "is not the beginning of memory of this group");
+    assert_int_equal(ctrun_group_free(group, first, &err), 0);
+    assert_int_equal(fake_nccl.blocks, before + 1);
+    assert_int_equal(ctrun_group_free(group, first, &err), -EINVAL);
+    fake_nccl.hangs = true; /* also where the group has failed */
+    fake_nccl.refuse_call = NCCL_SYSTEM_ERROR;
+    assert_int_equal(reduce(group, &err), -EIO);
+    assert_int_equal(ctrun_group_free(group, second, &err), 0);
+    assert_int_equal(ctrun_group_free(group, NULL, &err), 0);
+    ctrun_group_close(group);
+    expect_nothing_left(1, 0);
+}
+
+/* ---- Kernels ---------------------------------------------------------------------------- */
+
+enum {
+    HALVES = 1 << 16
+};
+
+/* Numbers at which rounding is decided, and others. */
+static float strange(uint32_t i)
+{
+    static const uint32_t bits[] = {0x477fefff, 0x477ff000, 0x38800000, 0x387fffff,
+                                    0x33000000, 0x33000001, 0x3f808000, 0x3f818000,
+                                    0x7f7fffff, 0x7f800000, 0x00000001, 0x80000000};
+
+    return ct_float_of_bits(i < sizeof bits / sizeof *bits ? bits[i] : i * 2654435761u);
+}
+
+static void run(struct ctrun_group *group, enum ct_device_kernel kernel, void *a,
+                void *b, double by)
+{
+    const struct ct_device_args args = {.a = a, .b = b, .n = HALVES, .by = by};
+    struct ctrun_error err;
+
+    if (ct_group_compute(group, kernel, &args, NULL, &err) < 0)
+        fail_msg("kernel %d: %s", (int)kernel, err.text);
+    assert_int_equal(ctrun_barrier(group, NULL, &err), 0);
+}
+
+static void kernels_convert_as_the_host_does(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    struct ctrun_error err;
+    void *a, *b;
+    uint16_t *halves;
+    float *floats;
+
+    (void)state;
+    assert_int_equal(ctrun_group_alloc(group, HALVES * sizeof *floats, &a, &err), 0);
+    assert_int_equal(ctrun_group_alloc(group, HALVES * sizeof *halves, &b, &err), 0);
+    floats = fake_device(a);
+    halves = fake_device(b);
+    for (int is_bf16 = 0; is_bf16 < 2; is_bf16++) {
+        for (uint32_t i = 0; i < HALVES; i++)
+            floats[i] = strange(i);
+        run(group, is_bf16 ? CT_DEVICE_TO_BF16 : CT_DEVICE_TO_F16, a, b, 0);
+        for (uint32_t i = 0; i < HALVES; i++)
+            assert_int_equal(halves[i], is_bf16 ? ct_bf16_of_float(strange(i))
+                                                : ct_f16_of_float(strange(i)));
+        for (uint32_t i = 0; i < HALVES; i++)
+            halves[i] = (uint16_t)i;
+        run(group, is_bf16 ? CT_DEVICE_FROM_BF16 : CT_DEVICE_FROM_F16, b, a, 0);
+        for (uint32_t i = 0; i < HALVES; i++)
+            assert_int_equal(ct_bits_of_float(floats[i]),
+                             ct_bits_of_float(is_bf16 ? ct_float_of_bf16((uint16_t)i)
+                                                      : ct_float_of_f16((uint16_t)i)));
+    }
+    for (uint32_t i = 0; i < HALVES; i++)
+        floats[i] = strange(i);
+    run(group, CT_DEVICE_SCALE_F32, a, NULL, 1.0 / 3);
+    for (uint32_t i = 0; i < HALVES; i++)
+        assert_true(floats[i] == (float)((double)strange(i) / 3) || /* of NaN neither */
+                    !(strange(i) == strange(i)) ||
+                    floats[i] == (float)((double)strange(i) * (1.0 / 3)));
+    ctrun_group_close(group);
+    expect_nothing_left(0, 1);
+}
+
 static void a_close_that_cannot_finish_aborts(void **state)
 {
     struct ctrun_group *group = open_good(30000);
@@ -299,6 +391,8 @@ int main(void)
         cmocka_unit_test_setup(a_call_that_is_refused_kills_the_group, begin),
         cmocka_unit_test_setup(another_thread_can_abort_a_call_that_hangs, begin),
         cmocka_unit_test_setup(memory_is_zeroed_and_freed_with_the_group, begin),
+        cmocka_unit_test_setup(memory_may_be_freed_before, begin),
+        cmocka_unit_test_setup(kernels_convert_as_the_host_does, begin),
         cmocka_unit_test_setup(a_close_that_cannot_finish_aborts, begin),
     };
 

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/comm/nccl_kernels.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* ---- PTX --------------------------------------------------------------------------------- */
+
+/* All take the same: a, b, c; the elements to make; n, m, k; by. Then %x0 to %x2 are the pointers, %x3 the
+ * elements, %x4 to %x6 n, m and k, %d0 is by; %x7 is this thread's first element, %x8 how far its next is. */
+#define BEGIN(name)                                                                    \
+    ".visible .entry " name "(.param .u64 pa, .param .u64 pb, .param .u64 pc,\n"       \
+    ".param .u64 pi, .param .u64 pn, .param .u64 pm, .param .u64 pk, .param .f64 "     \
+    "pby)\n{\n"                                                                        \
+    ".reg .pred %p<8>;\n.reg .b16 %h<4>;\n.reg .b32 %r<16>;\n.reg .f32 %f<8>;\n"       \
+    ".reg .f64 %d<4>;\n.reg .b64 %x<24>;\n"                                            \
+    "ld.param.u64 %x0, [pa];\ncvta.to.global.u64 %x0, %x0;\n"                          \
+    "ld.param.u64 %x1, [pb];\ncvta.to.global.u64 %x1, %x1;\n"                          \
+    "ld.param.u64 %x2, [pc];\ncvta.to.global.u64 %x2, %x2;\n"                          \
+    "ld.param.u64 %x3, [pi];\nld.param.u64 %x4, [pn];\nld.param.u64 %x5, [pm];\n"      \
+    "ld.param.u64 %x6, [pk];\nld.param.f64 %d0, [pby];\n"                              \
+    "mov.u32 %r0, %ctaid.x;\nmov.u32 %r1, %ntid.x;\nmov.u32 %r2, %tid.x;\n"            \
+    "mov.u32 %r3, %nctaid.x;\nmul.wide.u32 %x7, %r0, %r1;\ncvt.u64.u32 %x8, %r2;\n"    \
+    "add.u64 %x7, %x7, %x8;\nmul.wide.u32 %x8, %r3, %r1;\n"
+#define EACH "each:\nsetp.ge.u64 %p0, %x7, %x3;\n@%p0 bra done;\n"
+#define END  "add.u64 %x7, %x7, %x8;\nbra each;\ndone:\nret;\n}\n"
+/* Where element %x7 of `base` is; elements are 2^shift bytes. */
+#define AT(to, base, shift)                                                            \
+    "shl.b64 " to ", %x7, " shift ";\nadd.u64 " to ", " to ", " base ";\n"
+
+/* Between f32 and the halves. bf16 by its bits, for devices that have no instruction for it. */
+#define F32_OF_F16  "cvt.f32.f16 %f0, %h0;\n"
+#define F16_OF_F32  "cvt.rn.f16.f32 %h0, %f0;\n"
+#define F32_OF_BF16 "cvt.u32.u16 %r4, %h0;\nshl.b32 %r4, %r4, 16;\nmov.b32 %f0, %r4;\n"
+#define BF16_OF_F32                                                                    \
+    "mov.b32 %r4, %f0;\nshr.u32 %r5, %r4, 16;\nand.b32 %r6, %r5, 1;\n"                 \
+    "add.u32 %r6, %r6, 32767;\nadd.u32 %r6, %r6, %r4;\nshr.u32 %r6, %r6, 16;\n"        \
+    "or.b32 %r5, %r5, 64;\nand.b32 %r7, %r4, 2147483647;\n"                            \
+    "setp.gt.u32 %p1, %r7, 2139095040;\nselp.b32 %r6, %r5, %r6, %p1;\n"                \
+    "cvt.u16.u32 %h0, %r6;\n"
+#define SCALE                                                                          \
+    "cvt.f64.f32 %d1, %f0;\nmul.rn.f64 %d1, %d1, %d0;\ncvt.rn.f32.f64 %f0, %d1;\n"
+
+#define CONVERT(name, from_shift, load, convert, to_shift, store)                      \
+    BEGIN(name)                                                                        \
+    EACH AT("%x9", "%x0", from_shift) AT("%x10", "%x1", to_shift) load convert store END
+#define LOAD_F32   "ld.global.f32 %f0, [%x9];\n"
+#define LOAD_HALF  "ld.global.u16 %h0, [%x9];\n"
+#define STORE_F32  "st.global.f32 [%x10], %f0;\n"
+#define STORE_HALF "st.global.u16 [%x10], %h0;\n"
+#define IN_PLACE(name, shift, body)                                                    \
+    BEGIN(name) EACH AT("%x9", "%x0", shift)                                           \
+    body END
+
+/* The sum of the rest of a row times the rest of a column: `length` products from [%x12] and [%x13], %x14 and
+ * %x15 bytes apart. */
+#define SUM_PRODUCTS(length)                                                           \
+    "mov.f32 %f0, 0f00000000;\nmov.u64 %x11, 0;\n"                                     \
+    "more:\nsetp.ge.u64 %p1, %x11, " length ";\n@%p1 bra made;\n"                      \
+    "ld.global.f32 %f1, [%x12];\nld.global.f32 %f2, [%x13];\n"                         \
+    "mul.rn.f32 %f1, %f1, %f2;\nadd.rn.f32 %f0, %f0, %f1;\n"                           \
+    "add.u64 %x12, %x12, %x14;\nadd.u64 %x13, %x13, %x15;\n"                           \
+    "add.u64 %x11, %x11, 1;\nbra more;\nmade:\n"
+/* Element (%x9, %x10) of rows of `columns`. */
+#define ROW_AND_COLUMN(columns)                                                        \
+    "div.u64 %x9, %x7, " columns ";\nrem.u64 %x10, %x7, " columns ";\n"
+/* to = base + element * 4 */
+#define FLOAT_AT(to, base, element)                                                    \
+    "shl.b64 " to ", " element ", 2;\nadd.u64 " to ", " to ", " base ";\n"
+
+/* %f0: columns %x10 and %x11 of a, multiplied and added up: 256 parts, then pairs of them. All threads get it. */
+#define DOT(name)                                                                      \
+    "mov.f32 %f0, 0f00000000;\nmov.u64 %x12, %x9;\n"                                   \
+    "part_" name ":\nsetp.ge.u64 %p2, %x12, %x4;\n@%p2 bra parts_" name ";\n"          \
+    "mul.lo.u64 %x13, %x12, %x6;\nadd.u64 %x14, %x13, %x10;\n" FLOAT_AT(               \
+        "%x14", "%x0",                                                                 \
+        "%x14") "add.u64 %x15, %x13, %x11;\n" FLOAT_AT("%x15", "%x0",                  \
+                                                       "%x15") "ld.global.f32 %f4, "   \
+                                                               "[%x14];\nld.global."   \
+                                                               "f32 %f5, [%x15];\n"    \
+                                                               "mul.rn.f32 %f4, %f4, " \
+                                                               "%f5;\nadd.rn.f32 "     \
+                                                               "%f0, %f0, %f4;\n"      \
+                                                               "add.u64 %x12, %x12, "  \
+                                                               "256;\nbra part_" name  \
+                                                               ";\nparts_" name ":\n"  \
+                                                               "st.shared.f32 [%r6], " \
+                                                               "%f0;\nbar.sync "       \
+                                                               "0;\nmov.u32 %r7, "     \
+                                                               "128;\n"                \
+                                                               "half_" name            \
+                                                               ":\nsetp.ge.u32 %p3, "  \
+                                                               "%r2, %r7;\n@%p3 bra "  \
+                                                               "wait_" name ";\n"      \
+                                                               "shl.b32 %r8, %r7, "    \
+                                                               "2;\nadd.u32 %r8, "     \
+                                                               "%r8, "                 \
+                                                               "%r6;\nld.shared.f32 "  \
+                                                               "%f4, [%r8];\n"         \
+                                                               "ld.shared.f32 %f5, "   \
+                                                               "[%r6];\nadd.rn.f32 "   \
+                                                               "%f5, %f5, "            \
+                                                               "%f4;\nst.shared.f32 "  \
+                                                               "[%r6], "               \
+                                                               "%f5;\n"                \
+                                                               "wait_" name            \
+                                                               ":\nbar.sync "          \
+                                                               "0;\nshr.u32 %r7, "     \
+                                                               "%r7, 1;\nsetp.ne.u32 " \
+                                                               "%p3, %r7, 0;\n"        \
+                                                               "@%p3 bra half_" name   \
+                                                               ";\nld.shared.f32 "     \
+                                                               "%f0, "                 \
+                                                               "[%r5];\nbar.sync 0;\n"
+/* For each row of this thread: body, with the row in %x12 and its beginning in %x13. */
+#define OWN_ROWS(name, body)                                                           \
+    "mov.u64 %x12, %x9;\n"                                                             \
+    "row_" name ":\nsetp.ge.u64 %p2, %x12, %x4;\n@%p2 bra rows_" name ";\n"            \
+    "mul.lo.u64 %x13, %x12, %x6;\n" body "add.u64 %x12, %x12, 256;\nbra row_" name     \
+    ";\nrows_" name ":\n"
+
+/* clang-format off */
+static const char ptx[] =
+    ".version 6.0\n.target sm_50\n.address_size 64\n"
+    CONVERT("TO_F16", "2", LOAD_F32, F16_OF_F32, "1", STORE_HALF)
+    CONVERT("TO_BF16", "2", LOAD_F32, BF16_OF_F32, "1", STORE_HALF)
+    CONVERT("FROM_F16", "1", LOAD_HALF, F32_OF_F16, "2", STORE_F32)
+    CONVERT("FROM_BF16", "1", LOAD_HALF, F32_OF_BF16, "2", STORE_F32)
+
+    IN_PLACE("SCALE_F16", "1",
+             LOAD_HALF F32_OF_F16 SCALE F16_OF_F32 "st.global.u16 [%x9], %h0;\n")
+    IN_PLACE("SCALE_BF16", "1",
+             LOAD_HALF F32_OF_BF16 SCALE BF16_OF_F32 "st.global.u16 [%x9], %h0;\n")
+    IN_PLACE("SCALE_F32", "2", LOAD_F32 SCALE "st.global.f32 [%x9], %f0;\n")
+    IN_PLACE("SCALE_F64", "3",
+             "ld.global.f64 %d1, [%x9];\nmul.rn.f64 %d1, %d1, %d0;\n"
+             "st.global.f64 [%x9], %d1;\n")
+
+    IN_PLACE("DIVIDE", "2",
+             LOAD_F32
+             "cvt.rn.f32.f64 %f1, %d0;\ndiv.rn.f32 %f0, %f0, %f1;\n"
+             "st.global.f32 [%x9], %f0;\n")
+    IN_PLACE("ADD_BOTH", "2",
+             LOAD_F32 AT("%x10", "%x1", "2")
+             "ld.global.f32 %f1, [%x10];\nadd.rn.f32 %f0, %f0, %f1;\n"
+             STORE_F32 "st.global.f32 [%x9], %f0;\n")
+    IN_PLACE("SUBTRACT", "2",
+             LOAD_F32 AT("%x10", "%x1", "2")
+             "ld.global.f32 %f1, [%x10];\nsub.rn.f32 %f0, %f0, %f1;\n"
+             "st.global.f32 [%x9], %f0;\n")
+
+    IN_PLACE("MARK_NAN", "2",
+             "ld.global.u32 %r4, [%x9];\nand.b32 %r4, %r4, 2139095040;\n"
+             "setp.ne.u32 %p1, %r4, 2139095040;\n@%p1 bra finite;\n"
+             "mov.u32 %r4, 1;\nst.global.u32 [%x2], %r4;\nfinite:\n")
+    BEGIN("CLEAR_IF")
+    "ld.global.u32 %r4, [%x2];\nsetp.eq.u32 %p1, %r4, 0;\n@%p1 bra done;\n"
+    "mov.f32 %f0, 0f00000000;\n"
+    EACH AT("%x9", "%x0", "2") "st.global.f32 [%x9], %f0;\n" END
+
+    /* splitmix64 (by Sebastiano Vigna), twelve numbers an element: as powersgd.c draws on a host */
+    BEGIN("DRAW_IF")
+    "ld.global.u32 %r4, [%x2];\nsetp.eq.u32 %p1, %r4, 0;\n@%p1 bra done;\n"
+    "mov.u64 %x16, 0x9e3779b97f4a7c15;\nmov.u64 %x17, 0xbf58476d1ce4e5b9;\n"
+    "mov.u64 %x18, 0x94d049bb133111eb;\n"
+    EACH
+    "mul.lo.u64 %x9, %x7, 12;\nmul.lo.u64 %x9, %x9, %x16;\nadd.u64 %x9, %x9, %x5;\n"
+    "mov.f64 %d1, 0dC018000000000000;\nmov.u32 %r4, 0;\n"
+    "again:\nadd.u64 %x9, %x9, %x16;\n"
+    "shr.u64 %x10, %x9, 30;\nxor.b64 %x10, %x10, %x9;\nmul.lo.u64 %x10, %x10, %x17;\n"
+    "shr.u64 %x11, %x10, 27;\nxor.b64 %x10, %x10, %x11;\nmul.lo.u64 %x10, %x10, %x18;\n"
+    "shr.u64 %x11, %x10, 31;\nxor.b64 %x10, %x10, %x11;\nshr.u64 %x10, %x10, 11;\n"
+    "cvt.rn.f64.u64 %d2, %x10;\nmul.rn.f64 %d2, %d2, 0d3CA0000000000000;\n"
+    "add.rn.f64 %d1, %d1, %d2;\nadd.u32 %r4, %r4, 1;\nsetp.lt.u32 %p1, %r4, 12;\n"
+    "@%p1 bra again;\ncvt.rn.f32.f64 %f0, %d1;\n"
+    AT("%x10", "%x0", "2") STORE_F32 END
+
+    /* Matrices: an element is added up in the order in which powersgd.c does it. */
+    BEGIN("MULTIPLY")
+    EACH ROW_AND_COLUMN("%x6")
+    "mul.lo.u64 %x12, %x9, %x5;\n" FLOAT_AT("%x12", "%x0", "%x12")
+    FLOAT_AT("%x13", "%x1", "%x10") "mov.u64 %x14, 4;\nshl.b64 %x15, %x6, 2;\n"
+    SUM_PRODUCTS("%x5") AT("%x10", "%x2", "2") STORE_F32 END
+    /* Here neighbouring threads have neighbouring columns of a, to read them together. */
+    BEGIN("MULTIPLY_TRANSPOSED")
+    EACH ROW_AND_COLUMN("%x5")
+    FLOAT_AT("%x12", "%x0", "%x10") FLOAT_AT("%x13", "%x1", "%x9")
+    "shl.b64 %x14, %x5, 2;\nshl.b64 %x15, %x6, 2;\n"
+    SUM_PRODUCTS("%x4")
+    "mul.lo.u64 %x10, %x10, %x6;\nadd.u64 %x10, %x10, %x9;\n"
+    FLOAT_AT("%x10", "%x2", "%x10") STORE_F32 END
+    BEGIN("DECOMPRESS")
+    EACH ROW_AND_COLUMN("%x5")
+    "mul.lo.u64 %x12, %x9, %x6;\n" FLOAT_AT("%x12", "%x1", "%x12")
+    "mul.lo.u64 %x13, %x10, %x6;\n" FLOAT_AT("%x13", "%x2", "%x13")
+    "mov.u64 %x14, 4;\nmov.u64 %x15, 4;\n"
+    SUM_PRODUCTS("%x6") AT("%x10", "%x0", "2") STORE_F32 END
+
+    /* One block; a thread has every 256th row. %f1: what is added to norms; %r5: the parts of sums, %r6: ours */
+    BEGIN("MAKE_ORTHONORMAL")
+    ".shared .align 4 .b8 parts[1024];\n"
+    "mov.u32 %r5, parts;\nshl.b32 %r6, %r2, 2;\nadd.u32 %r6, %r6, %r5;\n"
+    "cvt.u64.u32 %x9, %r2;\ncvt.rn.f32.f64 %f1, %d0;\n"
+    "setp.eq.u64 %p1, %x2, 0;\n@%p1 bra begin;\nld.global.u32 %r4, [%x2];\n"
+    "setp.eq.u32 %p1, %r4, 0;\n@%p1 bra begin;\nmov.f32 %f1, 0f00000000;\n"
+    "begin:\nmov.u64 %x10, 0;\n"
+    "column:\nsetp.ge.u64 %p0, %x10, %x6;\n@%p0 bra done;\nmov.u64 %x11, %x10;\n"
+    DOT("norm")
+    "sqrt.rn.f32 %f2, %f0;\nadd.rn.f32 %f2, %f2, %f1;\n"
+    "setp.eq.f32 %p1, %f2, 0f00000000;\n@%p1 bra others;\n"
+    OWN_ROWS("scale",
+             "add.u64 %x14, %x13, %x10;\n" FLOAT_AT("%x14", "%x0", "%x14")
+             "ld.global.f32 %f4, [%x14];\ndiv.rn.f32 %f4, %f4, %f2;\n"
+             "st.global.f32 [%x14], %f4;\n")
+    "others:\nadd.u64 %x11, %x10, 1;\n"
+    "other:\nsetp.ge.u64 %p1, %x11, %x6;\n@%p1 bra next;\n"
+    DOT("pair")
+    OWN_ROWS("less",
+             "add.u64 %x14, %x13, %x10;\n" FLOAT_AT("%x14", "%x0", "%x14")
+             "ld.global.f32 %f4, [%x14];\nmul.rn.f32 %f4, %f0, %f4;\n"
+             "add.u64 %x15, %x13, %x11;\n" FLOAT_AT("%x15", "%x0", "%x15")
+             "ld.global.f32 %f5, [%x15];\nsub.rn.f32 %f5, %f5, %f4;\n"
+             "st.global.f32 [%x15], %f5;\n")
+    "add.u64 %x11, %x11, 1;\nbra other;\n"
+    "next:\nadd.u64 %x10, %x10, 1;\nbra column;\ndone:\nret;\n}\n";
+/* clang-format on */
+
+const char *ct_nccl_kernels_text(void)
+{
+    return ptx;
+}
+
+/* ---- The driver -------------------------------------------------------------------------- */
+
+#define DRIVER_FUNCTIONS(X)                                                            \
+    X(cuModuleLoadData) X(cuModuleGetFunction) X(cuModuleUnload) X(cuLaunchKernel)
+
+static struct {
+#define MEMBER(name) __typeof__(name) *name;
+    DRIVER_FUNCTIONS(MEMBER)
+#undef MEMBER
+} driver;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the table above */
+static bool is_open;
+
+/* The driver stays open as long as the process lives: the CUDA runtime has it open, too. */
+static int open_driver(struct ctrun_error *err)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *found;
+
+    if (!library)
+        return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: %s", dlerror());
+#define FIND(name)                                                                     \
+    if (!(found = dlsym(library, #name)))                                              \
+        return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: libcuda.so.1: %s is missing",  \
+                       #name);                                                         \
+    memcpy(&driver.name, &found, sizeof found);
+    DRIVER_FUNCTIONS(FIND)
+#undef FIND
+    is_open = true;
+    return 0;
+}
+
+static int load(struct ct_nccl_kernels *kernels, struct ctrun_error *err)
+{
+    static const char *const names[] = {
+#define NAME(name, items) #name,
+        CT_DEVICE_KERNELS(NAME)
+#undef NAME
+    };
+    CUresult code;
+    int rc = 0;
+
+    pthread_mutex_lock(&lock);
+    if (!is_open)
+        rc = open_driver(err);
+    pthread_mutex_unlock(&lock);
+    if (rc < 0)
+        return rc;
+    if ((code = driver.cuModuleLoadData(&kernels->module, ptx)) != 0) {
+        kernels->module = NULL;
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "nccl: the driver does not take our kernels: CUDA error %d",
+                       (int)code);
+    }
+    for (int i = 0; i < CT_DEVICE_KERNEL_COUNT; i++) {
+        if ((code = driver.cuModuleGetFunction(&kernels->of[i], kernels->module,
+                                               names[i])) == 0)
+            continue;
+        ct_nccl_kernels_unload(kernels);
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "nccl: the driver does not find the kernel %s: CUDA error %d",
+                       names[i], (int)code);
+    }
+    return 0;
+}
+
+void ct_nccl_kernels_unload(struct ct_nccl_kernels *kernels)
+{
+    if (kernels->module)
+        (void)driver.cuModuleUnload(kernels->module);
+    kernels->module = NULL;
+}
+
+static uint64_t count_items(enum ct_device_kernel which,
+                            const struct ct_device_args *args)
+{
+    switch (which) {
+#define COUNT(name, items)                                                             \
+    case CT_DEVICE_##name: return items;
+        CT_DEVICE_KERNELS(COUNT)
+#undef COUNT
+    default: return 0;
+    }
+}
+
+int ct_nccl_kernels_launch(struct ct_nccl_kernels *kernels, enum ct_device_kernel which,
+                           const struct ct_device_args *args, cudaStream_t stream,
+                           struct ctrun_error *err)
+{
+    enum {
+        BLOCKS_MAX = 4096 /* a thread goes on with the element that many blocks away */
+    };
+    struct ct_device_args own = *args;
+    uint64_t items = count_items(which, args);
+    const uint64_t blocks = (items + CT_DEVICE_BLOCK - 1) / CT_DEVICE_BLOCK;
+    void *params[] = {&own.a, &own.b, &own.c, &items, &own.n, &own.m, &own.k, &own.by};
+    CUresult code;
+    int rc;
+
+    if (items == 0)
+        return 0;
+    if (!kernels->module && (rc = load(kernels, err)) < 0)
+        return rc;
+    code = driver.cuLaunchKernel(kernels->of[which],
+                                 (unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX),
+                                 1, 1, CT_DEVICE_BLOCK, 1, 1, 0, stream, params, NULL);
+    return code == 0
+               ? 0
+               : ct_fail(err, -EIO, "cuda: launch of a kernel: error %d", (int)code);
+}
