@@ -24,6 +24,8 @@
 bool ct_group_is_device(const struct ctrun_group *group);
 /* A stream is a cudaStream_t. Below, what is put on the group's own stream comes behind what `stream`
  * has by then, and behind the works that were started before; a group of the host ignores it. */
+/* That of the group's options. */
+void *ct_group_stream(const struct ctrun_group *group);
 /* Copies between memories of any kind, and waits. */
 int ct_group_copy(struct ctrun_group *group, void *to, const void *from, size_t bytes,
                   void *stream, struct ctrun_error *err);

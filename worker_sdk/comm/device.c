@@ -24,6 +24,11 @@ int ct_group_all_reduce_start(struct ctrun_group *group, const void *in, void *o
     return ct_group_start(group, &call, stream, out, err);
 }
 
+void *ct_group_stream(const struct ctrun_group *group)
+{
+    return group->stream;
+}
+
 int ct_group_copy(struct ctrun_group *group, void *to, const void *from, size_t bytes,
                   void *stream, struct ctrun_error *err)
 {

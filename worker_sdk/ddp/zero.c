@@ -22,7 +22,8 @@ struct ctrun_zero {
     struct ct_shares shares;
     size_t *begins; /* owned; by parameter: where it is when all stand in their order */
     uint8_t *flat;  /* all values, rank by rank */
-    uint8_t *own_flat; /* owned; NULL: the parameters themselves stand so */
+    uint8_t *
+        own_flat; /* owned, the group's on a device; NULL: the parameters themselves stand so */
 };
 
 /* ---- Making ------------------------------------------------------------------------------ */
@@ -67,11 +68,30 @@ static bool are_one_array(const struct ctrun_zero *zero, const size_t *lengths)
     return true;
 }
 
+static bool is_device(const struct ctrun_zero *zero)
+{
+    return ct_group_is_device(zero->group);
+}
+
+static int make_flat(struct ctrun_zero *zero, size_t bytes, struct ctrun_error *err)
+{
+    void *flat = NULL;
+    int rc = 0;
+
+    if (is_device(zero))
+        rc = ctrun_group_alloc(zero->group, bytes, &flat, err);
+    else if (!(flat = ct_zalloc(bytes)))
+        rc = ct_fail(err, -ENOMEM, "zero: out of memory");
+    zero->flat = zero->own_flat = flat;
+    return rc;
+}
+
 static int build(struct ctrun_zero *zero, bool are_whole, struct ctrun_error *err)
 {
     const size_t element = ctrun_dtype_size(zero->dtype);
     size_t *lengths = ct_zalloc_array(zero->count, sizeof *lengths);
     size_t at = 0;
+    int rc = 0;
 
     if (!lengths || !(zero->begins = ct_zalloc_array(zero->count, sizeof *lengths)))
         goto fail;
@@ -86,10 +106,10 @@ static int build(struct ctrun_zero *zero, bool are_whole, struct ctrun_error *er
         goto fail;
     if (!are_whole && are_one_array(zero, lengths))
         zero->flat = zero->params[0].data;
-    else if (!(zero->flat = zero->own_flat = ct_zalloc_array(at, element)))
-        goto fail;
+    else
+        rc = make_flat(zero, at ? at * element : 1, err);
     free(lengths);
-    return 0;
+    return rc;
 fail:
     free(lengths);
     return ct_fail(err, -ENOMEM, "zero: out of memory");
@@ -126,8 +146,6 @@ int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
     int rc;
 
     *out = NULL;
-    if (ct_group_is_device(group))
-        return ct_fail(err, CTRUN_E_UNSUPPORTED, "zero: needs a group of the host");
     if (!(zero = ct_zalloc(sizeof *zero)))
         return ct_fail(err, -ENOMEM, "zero: out of memory");
     zero->group = group;
@@ -151,7 +169,10 @@ void ctrun_zero_destroy(struct ctrun_zero *zero)
     ct_shares_deinit(&zero->shares);
     free(zero->params);
     free(zero->begins);
-    free(zero->own_flat);
+    if (zero->own_flat && is_device(zero))
+        (void)ctrun_group_free(zero->group, zero->own_flat, NULL);
+    else
+        free(zero->own_flat);
     free(zero);
 }
 
@@ -187,9 +208,18 @@ int ctrun_zero_piece(const struct ctrun_zero *zero, size_t i,
 }
 
 /* Copies rank r's pieces between `flat`, where they stand one behind the other, and where
- * find(context, piece) says. */
+ * find(context, piece) says; on a device behind `stream`, in the background unless `wait`. */
 typedef uint8_t *find_fn(const struct ctrun_zero *zero, const struct ct_piece *piece,
                          uint8_t *context, size_t element);
+
+struct copying {
+    find_fn *find;
+    uint8_t *context;
+    size_t element;
+    bool back; /* out of `flat` */
+    bool wait; /* memory of the host may be in it */
+    void *stream;
+};
 
 static uint8_t *find_value(const struct ctrun_zero *zero, const struct ct_piece *piece,
                            uint8_t *context, size_t element)
@@ -205,18 +235,43 @@ static uint8_t *find_in_order(const struct ctrun_zero *zero,
     return all + (zero->begins[piece->param] + piece->offset) * element;
 }
 
-static void copy_pieces(const struct ctrun_zero *zero, size_t r, uint8_t *flat,
-                        bool back, size_t element, find_fn *find, uint8_t *context)
+static int copy_pieces(const struct ctrun_zero *zero, size_t r, uint8_t *flat,
+                       const struct copying *how, struct ctrun_error *err)
 {
     const struct ct_shares *shares = &zero->shares;
+    int rc = 0;
 
-    for (size_t i = shares->first[r]; i < shares->first[r + 1]; i++) {
-        uint8_t *there = find(zero, &shares->pieces[i], context, element);
-        const size_t bytes = shares->pieces[i].length * element;
+    for (size_t i = shares->first[r]; rc == 0 && i < shares->first[r + 1]; i++) {
+        uint8_t *there = how->find(zero, &shares->pieces[i], how->context,
+                                   how->element);
+        const size_t bytes = shares->pieces[i].length * how->element;
+        uint8_t *to = how->back ? there : flat, *from = how->back ? flat : there;
 
-        memcpy(back ? there : flat, back ? flat : there, bytes);
+        if (is_device(zero) && !how->wait)
+            rc = ct_group_copy_behind(zero->group, to, from, bytes, how->stream, err);
+        else
+            rc = ct_group_copy(zero->group, to, from, bytes, how->stream, err);
         flat += bytes;
     }
+    return rc;
+}
+
+/* `mine` is this rank's part of `flat`: the gather leaves it where it is. A device does all of it behind the
+ * caller's stream, which waits for it. */
+static int gather(struct ctrun_zero *zero, uint8_t *mine,
+                  struct ctrun_call_options *options, struct ctrun_error *err)
+{
+    struct ctrun_parts parts = CTRUN_PARTS_INIT;
+    struct ctrun_work *work;
+    int rc;
+
+    parts.counts = zero->shares.counts;
+    parts.starts = zero->shares.starts;
+    if (is_device(zero))
+        options->work = &work;
+    rc = ctrun_all_gather_v(zero->group, mine, zero->flat, &parts, zero->dtype, options,
+                            err);
+    return rc < 0 || !is_device(zero) ? rc : ct_work_let_go(work, err);
 }
 
 int ctrun_zero_share(struct ctrun_zero *zero, const struct ctrun_call_options *options,
@@ -224,7 +279,7 @@ int ctrun_zero_share(struct ctrun_zero *zero, const struct ctrun_call_options *o
 {
     const size_t element = ctrun_dtype_size(zero->dtype);
     struct ctrun_call_options own = CTRUN_CALL_OPTIONS_INIT;
-    struct ctrun_parts parts = CTRUN_PARTS_INIT;
+    struct copying how = {.find = find_value, .element = element};
     uint8_t *mine = zero->flat + zero->shares.starts[zero->rank] * element;
     int rc;
 
@@ -233,61 +288,99 @@ int ctrun_zero_share(struct ctrun_zero *zero, const struct ctrun_call_options *o
         return (void)ct_wrap(err, "zero: share"), rc;
     if (own.work)
         return ct_fail(err, CTRUN_E_UNSUPPORTED, "zero: share: not in the background");
-    parts.counts = zero->shares.counts;
-    parts.starts = zero->shares.starts;
-    if (zero->own_flat)
-        copy_pieces(zero, zero->rank, mine, false, element, find_value, NULL);
-    /* `mine` is this rank's part of `flat`: the gather leaves it where it is. */
-    rc = ctrun_all_gather_v(zero->group, mine, zero->flat, &parts, zero->dtype, &own,
-                            err);
+    how.stream = own.stream ? own.stream : ct_group_stream(zero->group);
+    rc = zero->own_flat ? copy_pieces(zero, zero->rank, mine, &how, err) : 0;
+    if (rc == 0)
+        rc = gather(zero, mine, &own, err);
+    how.back = true;
     for (size_t r = 0; rc == 0 && zero->own_flat && r < zero->shares.ranks; r++)
         if (r != zero->rank)
-            copy_pieces(zero, r, zero->flat + zero->shares.starts[r] * element, true,
-                        element, find_value, NULL);
-    return rc;
+            rc = copy_pieces(zero, r, zero->flat + zero->shares.starts[r] * element,
+                             &how, err);
+    return rc < 0 ? rc : ct_group_hold_back(zero->group, how.stream, err);
 }
 
 /* ---- The optimizer's state --------------------------------------------------------------- */
 
+/* Room for what the messages of a gather need: memory of the device, or of the host. */
+static int make_room(struct ctrun_zero *zero, size_t bytes, void **out,
+                     struct ctrun_error *err)
+{
+    *out = NULL;
+    if (is_device(zero))
+        return ctrun_group_alloc(zero->group, bytes ? bytes : 1, out, err);
+    *out = ct_zalloc(bytes ? bytes : 1);
+    return *out ? 0 : ct_fail(err, -ENOMEM, "zero: gather state: out of memory");
+}
+
+static void free_room(struct ctrun_zero *zero, void *room)
+{
+    if (is_device(zero))
+        (void)ctrun_group_free(zero->group, room, NULL);
+    else
+        free(room);
+}
+
+/* All to all with one receiver is a gather of parts of unequal length: every rank sends to root alone, and all
+ * but root receive nothing (the second half of `counts`, zeroes). */
+static int send_state(struct ctrun_zero *zero, const void *mine, void *flat,
+                      enum ctrun_dtype dtype, int root, struct ctrun_error *err)
+{
+    struct ctrun_parts in = CTRUN_PARTS_INIT, out = CTRUN_PARTS_INIT;
+    size_t *counts = ct_zalloc_array(2 * zero->shares.ranks, sizeof *counts);
+    int rc;
+
+    if (!counts)
+        return ct_fail(err, -ENOMEM, "zero: gather state: out of memory");
+    counts[root] = zero->shares.counts[zero->rank];
+    in.counts = counts;
+    out.counts = (int)zero->rank == root ? zero->shares.counts
+                                         : counts + zero->shares.ranks;
+    rc = ctrun_all_to_all_v(zero->group, mine, &in, flat, &out, dtype, NULL, err);
+    free(counts);
+    return rc;
+}
+
 int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine, void *all,
                             enum ctrun_dtype dtype, int root, struct ctrun_error *err)
 {
-    const size_t element = ctrun_dtype_size(dtype), ranks = zero->shares.ranks;
+    const struct ct_shares *shares = &zero->shares;
+    struct copying how = {.find = find_in_order,
+                          .context = all,
+                          .element = ctrun_dtype_size(dtype),
+                          .back = true,
+                          .wait = true};
+    const size_t own_bytes = shares->counts[zero->rank] * how.element;
     const bool is_root = (int)zero->rank == root;
-    struct ctrun_parts in = CTRUN_PARTS_INIT, out = CTRUN_PARTS_INIT;
-    size_t *counts = ct_zalloc_array(2 * ranks, sizeof *counts);
-    uint8_t *flat = is_root ? ct_zalloc_array(zero->shares.total, element) : NULL;
-    int rc = -ENOMEM;
+    void *flat = NULL, *sent = NULL;
+    int rc;
 
-    if (element == 0 || root < 0 || (size_t)root >= ranks)
-        rc = ct_fail(err, -EINVAL, "zero: gather state: dtype %d, root %d", (int)dtype,
-                     root);
-    else if (!counts || (is_root && !flat))
-        ct_fail(err, rc, "zero: gather state: out of memory");
-    else {
-        /* All to all with one receiver is a gather of parts of unequal length: every rank sends
-         * to root alone, and all but root receive nothing (the second half of `counts`, zeroes). */
-        counts[root] = zero->shares.counts[zero->rank];
-        in.counts = counts;
-        out.counts = is_root ? zero->shares.counts : counts + ranks;
-        rc = ctrun_all_to_all_v(zero->group, mine, &in, flat, &out, dtype, NULL, err);
-    }
-    for (size_t r = 0; rc == 0 && is_root && r < ranks; r++)
-        copy_pieces(zero, r, flat + zero->shares.starts[r] * element, true, element,
-                    find_in_order, all);
-    free(counts);
-    free(flat);
+    if (how.element == 0 || root < 0 || (size_t)root >= shares->ranks)
+        return ct_fail(err, -EINVAL, "zero: gather state: dtype %d, root %d",
+                       (int)dtype, root);
+    rc = is_root ? make_room(zero, shares->total * how.element, &flat, err) : 0;
+    if (rc == 0 && is_device(zero) && /* `mine` may be memory of the host */
+        (rc = make_room(zero, own_bytes, &sent, err)) == 0)
+        rc = ct_group_copy(zero->group, sent, mine, own_bytes, NULL, err);
+    if (rc == 0)
+        rc = send_state(zero, sent ? sent : mine, flat, dtype, root, err);
+    for (size_t r = 0; rc == 0 && is_root && r < shares->ranks; r++)
+        rc = copy_pieces(zero, r, (uint8_t *)flat + shares->starts[r] * how.element,
+                         &how, err);
+    free_room(zero, flat);
+    free_room(zero, sent);
     return rc;
 }
 
 int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *all, void *mine,
                           enum ctrun_dtype dtype, struct ctrun_error *err)
 {
-    const size_t element = ctrun_dtype_size(dtype);
+    const struct copying how = {.find = find_in_order,
+                                .context = (uint8_t *)(uintptr_t)all, /* only read */
+                                .element = ctrun_dtype_size(dtype),
+                                .wait = true};
 
-    if (element == 0)
+    if (how.element == 0)
         return ct_fail(err, -EINVAL, "zero: pick state: dtype %d", (int)dtype);
-    copy_pieces(zero, zero->rank, mine, false, element, find_in_order,
-                (uint8_t *)(uintptr_t)all); /* only read */
-    return 0;
+    return copy_pieces(zero, zero->rank, mine, &how, err);
 }

@@ -790,7 +790,9 @@ CTRUN_API int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_
  *         ctrun_zero_share(zero, NULL, &err);
  *
  * An optimizer that goes element by element (SGD, Adam, Adadelta) makes the bits of one that has all
- * of the state. One thread at a time. Groups of the host only. */
+ * of the state. One thread at a time. On an nccl group parameters and gradients are memory of the device, the
+ * updates kernels, and ctrun_zero_share() waits for nothing on the host: it comes behind the
+ * stream of its options, or of the group's, and that stream waits for it. */
 struct ctrun_zero; /* opaque */
 struct ctrun_zero_options {
     size_t size; /* CTRUN_ZERO_OPTIONS_INIT */
@@ -831,17 +833,17 @@ struct ctrun_zero_piece {
  * does not begin with its size. */
 CTRUN_API int ctrun_zero_piece(const struct ctrun_zero *zero, size_t i,
                                struct ctrun_zero_piece *out, struct ctrun_error *err);
-/* All ranks get all values as their owners have them. Collective, blocks (options.work is NULL). */
+/* All ranks get all values as their owners have them. Collective, blocks, but for nccl (options.work is NULL). */
 CTRUN_API int ctrun_zero_share(struct ctrun_zero *zero,
                                const struct ctrun_call_options *options,
                                struct ctrun_error *err);
 /* For a checkpoint that does not depend on the number of ranks: the state of all parameters, in
  * their order, comes to the root. mine: ctrun_zero_length() elements of dtype; all: on the root
- * ctrun_zero_total() of them, else not used. Collective, blocks. */
+ * ctrun_zero_total() of them, else not used; nccl: of the host or of the device. Collective, blocks. */
 CTRUN_API int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine,
                                       void *all, enum ctrun_dtype dtype, int root,
                                       struct ctrun_error *err);
-/* The way back, on each rank: what is ours of such a state. Local. */
+/* The way back, on each rank: what is ours of such a state. Local, blocks. */
 CTRUN_API int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *all,
                                     void *mine, enum ctrun_dtype dtype,
                                     struct ctrun_error *err);
