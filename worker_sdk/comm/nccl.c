@@ -36,6 +36,8 @@ enum {
     NAP_MAX_NS = 1000000,
     STAGE_MIN_BYTES = 4096,
     WATCH_MS = 50, /* between looks at calls that nobody waits for */
+    ID_SLICE_MS =
+        200, /* between looks whether a rank is lost, while the id is not there */
 };
 
 /* Every function that we need, by the library's own name. */
@@ -351,6 +353,26 @@ static void nccl_close(void *self)
     free(nccl);
 }
 
+/* Waits until it is there, or a rank of the world is lost: member 0 may have died before it made one. */
+static int get_id(const struct ct_backend_setup *setup, const char *key, void **value,
+                  size_t *length, struct ctrun_error *err)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    int rc;
+
+    for (;;) {
+        uint64_t slice_ms = ct_deadline_ms(ID_SLICE_MS);
+
+        if (slice_ms > setup->deadline_ms || !setup->losses.check)
+            slice_ms = setup->deadline_ms;
+        rc = store->get(store->context, key, value, length, slice_ms, err);
+        if (rc != CTRUN_E_TIMEOUT || slice_ms == setup->deadline_ms)
+            return rc;
+        if ((rc = ct_loss_check(&setup->losses, err)) < 0)
+            return rc;
+    }
+}
+
 /* Member 0 makes the id, the store carries it. */
 static int share_id(ncclUniqueId *id, const struct ct_backend_setup *setup,
                     struct ctrun_error *err)
@@ -370,7 +392,7 @@ static int share_id(ncclUniqueId *id, const struct ct_backend_setup *setup,
                                 : store->set(store->context, key, id, sizeof *id,
                                              setup->deadline_ms, err);
     }
-    rc = store->get(store->context, key, &value, &length, setup->deadline_ms, err);
+    rc = get_id(setup, key, &value, &length, err);
     if (rc < 0)
         return ct_wrap(err, "nccl: the id of rank %d", setup->ranks[0]);
     if (length == sizeof *id)

@@ -356,11 +356,12 @@ CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
  * again then, as without --survive. Ranks that die meanwhile are left out, too. `old` is of no use any
  * more: its calls fail on all members, and it is still to be closed. options NULL: as old's;
  * its ranks are not looked at. It may be called without a loss, after ctrun_group_abort() say: then the same
- * ranks meet again. ctrun_group_open() and ctrun_group_split() know of the loss from here on,
+ * ranks meet again. Of an nccl group the communicator is aborted, which ends its kernels, and the new group has one of
+ * its own: any version of NCCL does. ctrun_group_open() and ctrun_group_split() know of the loss from here on,
  * and ctrun_should_stop() counts its calls from here.
  *
- * CTRUN_E_CHANGED: the others went on without this rank: end. CTRUN_E_UNSUPPORTED: without --survive=sdk;
- * an nccl group. CTRUN_E_CLOSED: the agent is gone. CTRUN_E_TIMEOUT: by old's deadline. CTRUN_E_PEER_LOST
+ * CTRUN_E_CHANGED: the others went on without this rank: end. CTRUN_E_UNSUPPORTED: without --survive=sdk.
+ * CTRUN_E_CLOSED: the agent is gone. CTRUN_E_TIMEOUT: by old's deadline. CTRUN_E_PEER_LOST
  * at the deadline only. */
 CTRUN_API int ctrun_group_shrink(struct ctrun_group **out,
                                  struct ctrun_session *session, struct ctrun_group *old,

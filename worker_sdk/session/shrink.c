@@ -78,16 +78,12 @@ static bool is_undecided(struct ctrun_session *session, const struct ctrun_group
            ct_agent_socket_check_ranks(&session->agent, session->losses, NULL) < 0;
 }
 
-static int check_shrink(struct ctrun_session *session, const struct ctrun_group *old,
-                        struct ctrun_error *err)
+static int check_shrink(const struct ctrun_session *session, struct ctrun_error *err)
 {
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "shrink: nobody keeps this process when a rank is lost: start "
                        "it with ctrun --survive=sdk");
-    if (ct_group_is_device(old))
-        return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "shrink: an nccl group: only those of the host can");
     return 0;
 }
 
@@ -102,7 +98,7 @@ int ctrun_group_shrink(struct ctrun_group **out, struct ctrun_session *session,
                        struct ctrun_error *err)
 {
     const uint64_t deadline_ms = ct_deadline_ms(ct_group_timeout_ms(old));
-    int rc = check_shrink(session, old, err);
+    int rc = check_shrink(session, err);
     bool must_ask;
 
     *out = NULL;
