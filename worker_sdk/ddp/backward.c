@@ -23,13 +23,13 @@ static void raise_flag(struct ctrun_ddp *ddp, int code, const char *text)
 }
 
 /* What hooks have left to do, once all works are done. */
-static int finish_hooks(struct ctrun_ddp *ddp, struct ctrun_error *err)
+static int finish_hooks(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
     int rc = 0;
 
     for (size_t b = 0; rc == 0 && b < ddp->layout.bucket_count; b++) {
         if (ddp->layout.buckets[b].is_hooked)
-            rc = ct_hook_finish(&ddp->hook, &ddp->layout, b, err);
+            rc = ct_hook_finish(&ddp->hook, &ddp->layout, b, stream, err);
         ddp->layout.buckets[b].is_hooked = false;
     }
     return rc;
@@ -86,53 +86,82 @@ static int break_down(struct ctrun_ddp *ddp, int rc)
     return rc;
 }
 
-/* As a hook does it. Beside a user's the flag travels by itself. */
-static int launch_hook(struct ctrun_ddp *ddp, size_t b, enum ctrun_op op,
-                       struct ctrun_error *err)
+/* The flag, beside a user's hook or gradients in the caller's memory. */
+static int launch_flag(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
-    struct ct_layout *layout = &ddp->layout;
-    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
-    int rc = ct_hook_start(&ddp->hook, ddp->group, layout, b, op, err);
+    const struct ct_layout *layout = &ddp->layout;
 
-    layout->buckets[b].is_hooked = rc == 0;
-    if (rc < 0 || !ddp->hook.start || b < layout->bucket_count - 1)
-        return rc;
-    options.work = &ddp->hooked_flag_work;
-    return ctrun_all_reduce(ddp->group, layout->flag, layout->flag, 1,
-                            layout->buckets[b].dtype, CTRUN_SUM, &options, err);
+    return ct_group_all_reduce_start(ddp->group, layout->flag, layout->flag, 1,
+                                     layout->buckets[layout->bucket_count - 1].dtype,
+                                     CTRUN_SUM, ddp->stream, &ddp->hooked_flag_work,
+                                     err);
+}
+
+static int scale_on_device(struct ctrun_ddp *ddp, const struct ct_slot *slot, double by,
+                           struct ctrun_error *err)
+{
+    const struct ct_device_args args = {
+        .a = slot->grad, .n = slot->bytes / ctrun_dtype_size(slot->dtype), .by = by};
+
+    return ct_group_compute(ddp->group,
+                            slot->dtype == CTRUN_F16    ? CT_DEVICE_SCALE_F16
+                            : slot->dtype == CTRUN_BF16 ? CT_DEVICE_SCALE_BF16
+                            : slot->dtype == CTRUN_F64  ? CT_DEVICE_SCALE_F64
+                                                        : CT_DEVICE_SCALE_F32,
+                            &args, ddp->stream, err);
 }
 
 /* The bucket's gradients over the ranks that have data: divided before the sum, as torch does it. */
-static void divide_by_active(const struct ctrun_ddp *ddp, size_t b)
+static int divide_by_active(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err)
 {
     const struct ct_bucket_plan *plan = &ddp->layout.plan;
+    const double by = 1.0 / ddp->join.active;
+    int rc = 0;
 
-    for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++)
-        ct_scale(&ddp->layout.slots[plan->members[i]], 1.0 / ddp->join.active);
+    for (size_t i = plan->starts[b]; rc == 0 && i < plan->starts[b + 1]; i++) {
+        const struct ct_slot *slot = &ddp->layout.slots[plan->members[i]];
+
+        if (ct_group_is_device(ddp->group))
+            rc = scale_on_device(ddp, slot, by, err);
+        else
+            ct_scale(slot, by);
+    }
+    return rc;
 }
 
-static int launch_bucket(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err)
+static int launch_gradients(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err)
 {
     bool by_active = ddp->join.is_on && ddp->join.options.divide_by_active &&
                      !ddp->options.divide_by_caller && !ddp->hook.start;
     enum ctrun_op op = ddp->options.divide_by_caller || by_active ? CTRUN_SUM
                                                                   : CTRUN_AVG;
+    struct ct_bucket *bucket = &ddp->layout.buckets[b];
+    int rc = by_active ? divide_by_active(ddp, b, err) : 0;
+
+    if (rc < 0 || bucket->elements == 0)
+        return rc;
+    if (ct_hook_takes(&ddp->hook, bucket))
+        return ct_hook_start(&ddp->hook, &ddp->layout, b, op, ddp->stream, err);
+    return ct_group_all_reduce_start(ddp->group, bucket->data, bucket->data,
+                                     bucket->elements, bucket->dtype, op, ddp->stream,
+                                     &bucket->work, err);
+}
+
+static int launch_bucket(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err)
+{
     struct ct_layout *layout = &ddp->layout;
-    struct ct_bucket *bucket = &layout->buckets[b];
+    bool is_last = b == layout->bucket_count - 1;
     int rc = 0;
 
-    if (bucket->elements == 0 || (ddp->world_size == 1 && !ddp->hook.start))
+    if (ddp->world_size == 1 && !ddp->hook.start)
         return 0; /* one rank's average is its gradient */
-    if (by_active)
-        divide_by_active(ddp, b);
-    if (b == layout->bucket_count - 1)
+    if (is_last)
         rc = ct_layout_set_flag(layout, ddp->has_flag_up, ddp->stream, err);
-    if (rc == 0 && ct_hook_takes(&ddp->hook, bucket))
-        return launch_hook(ddp, b, op, err);
-    return rc < 0 ? rc
-                  : ct_group_all_reduce_start(ddp->group, bucket->data, bucket->data,
-                                              bucket->elements, bucket->dtype, op,
-                                              ddp->stream, &bucket->work, err);
+    if (rc == 0)
+        rc = launch_gradients(ddp, b, err);
+    if (rc == 0 && is_last && (ddp->hook.start || layout->is_callers))
+        rc = launch_flag(ddp, err);
+    return rc;
 }
 
 /* Whether the ranks tell each other in this step who used what. */
@@ -373,14 +402,14 @@ static int settle(struct ctrun_ddp *ddp, struct ctrun_error *err)
 }
 
 /* Waits for the step on the host: its result is known when backward_end() returns. */
-static int finish_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
+static int finish_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
     const struct ct_layout *layout = &ddp->layout;
     int rc = ct_ddp_wait(ddp, err);
 
     ct_stats_end_step(&ddp->stats, true);
     if (rc == 0)
-        rc = finish_hooks(ddp, err);
+        rc = finish_hooks(ddp, stream, err);
     if (rc == 0)
         rc = settle(ddp, err);
     if (rc == 0 && ddp->world_size > 1)
@@ -397,14 +426,24 @@ static int finish_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
 static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
     struct ct_layout *layout = &ddp->layout;
+    struct ctrun_work *flag_work;
     int rc = 0;
 
     for (size_t b = 0; rc == 0 && b < layout->bucket_count; b++) {
         struct ctrun_work *work = layout->buckets[b].work;
 
         layout->buckets[b].work = NULL;
-        if (work)
+        if (work && ddp->hook.start) /* which may be another group's */
+            rc = ct_work_wait_behind(work, stream, err);
+        else if (work)
             rc = ct_work_let_go(work, err);
+    }
+    if (rc == 0)
+        rc = finish_hooks(ddp, stream, err);
+    if (rc == 0 && ddp->hooked_flag_work) {
+        flag_work = ddp->hooked_flag_work;
+        ddp->hooked_flag_work = NULL;
+        rc = ct_work_let_go(flag_work, err);
     }
     if (rc == 0)
         rc = settle(ddp, err);
@@ -439,7 +478,7 @@ int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream, struct ctrun_err
     ddp->state = DDP_IDLE;
     if (!has_map(ddp) && ddp->world_size > 1 && ct_group_is_device(ddp->group))
         return leave_step(ddp, stream, err);
-    rc = finish_step(ddp, err);
+    rc = finish_step(ddp, stream, err);
     ddp->has_graph = ddp->options.static_graph && (ddp->has_graph || rc == 0);
     return rc;
 }

@@ -11,6 +11,37 @@
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/ddp/sync.h"
 
+/* Each gradient of the caller's memory once, or sums of other gradients would be in it. */
+static int grads_check(const struct ctrun_param *params, size_t count,
+                       struct ctrun_error *err)
+{
+    bool any = false;
+
+    for (size_t p = 0; p < count; p++)
+        any = any || (params[p].grad && !params[p].no_grad);
+    for (size_t p = 0; any && p < count; p++) {
+        const uintptr_t begin = (uintptr_t)params[p].grad;
+        const size_t bytes = params[p].no_grad ? 0 : ct_ddp_param_bytes(&params[p]);
+
+        if (bytes && !begin)
+            return ct_fail(err, -EINVAL,
+                           "ddp: params[%zu] '%s' has no memory for its gradient: give "
+                           "it in all parameters that get one, or in none",
+                           p, params[p].name);
+        for (size_t q = 0; bytes && q < p; q++) {
+            const uintptr_t other = (uintptr_t)params[q].grad;
+
+            if (!params[q].no_grad && begin < other + ct_ddp_param_bytes(&params[q]) &&
+                other < begin + bytes)
+                return ct_fail(err, -EINVAL,
+                               "ddp: the gradients of params[%zu] '%s' and params[%zu] "
+                               "'%s' overlap",
+                               q, params[q].name, p, params[p].name);
+        }
+    }
+    return 0;
+}
+
 static int params_check(const struct ctrun_param *params, size_t count,
                         struct ctrun_error *err)
 {
@@ -27,7 +58,7 @@ static int params_check(const struct ctrun_param *params, size_t count,
             err, CTRUN_E_USAGE,
             "DistributedDataParallel is not needed when a module doesn't have "
             "any parameter that requires a gradient.");
-    return 0;
+    return grads_check(params, count, err);
 }
 
 static int tables_create(struct ctrun_ddp *ddp)
@@ -67,6 +98,11 @@ static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
     struct ct_bucket_plan plan;
     int rc;
 
+    if (ddp->layout.is_callers)
+        return ct_layout_cut(&ddp->layout, limits, 2) < 0
+                   ? ct_fail(err, -ENOMEM, "ddp: out of memory")
+                   : 0;
+
     if (ddp->options.find_unused && !ddp->options.static_graph)
         rc = ct_layout_assign(&ddp->layout, &plan, NULL, limits, 2);
     else
@@ -78,8 +114,7 @@ static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
 }
 
 /* All ranks come here with equal parameters and options (ct_ddp_verify), so the collectives
- * below are the same on all. The arena is the group's: nothing here frees it, and
- * ctrun_ddp_destroy() need not. */
+ * below are the same on all. */
 static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     void *arena;
@@ -88,14 +123,16 @@ static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
     if (tables_create(ddp) < 0)
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
     if (!ddp->options.no_init_sync &&
-        (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count, 0, err)) < 0)
+        (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count, 0, NULL, err)) < 0)
         return rc;
-    rc = ctrun_group_alloc(ddp->group, ct_layout_arena_bytes(&ddp->layout), &arena,
-                           err);
+    ddp->layout.group = ddp->group;
+    rc = ctrun_group_alloc(ddp->group,
+                           ddp->layout.is_callers ? CT_LAYOUT_ALIGN
+                                                  : ct_layout_arena_bytes(&ddp->layout),
+                           &arena, err);
     if (rc < 0)
         return rc;
     ddp->layout.arena = arena;
-    ddp->layout.group = ddp->group;
     if ((rc = ct_hook_init(&ddp->hook, ddp->group, &ddp->layout, ddp->params,
                            &ddp->options, err)) < 0)
         return rc;

@@ -172,24 +172,28 @@ static int announce(struct ctrun_ddp *ddp, enum ct_turn turn, struct ctrun_error
 int ct_ddp_begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
                          struct ctrun_error *err)
 {
+    bool may_rebuild = !ddp->has_rebuilt && !ddp->layout.is_callers;
     int root = 0;
     int rc;
 
+    /* In a join before the others are told what comes: a rank without data has no backward_begin() of its own
+     * to be told by that a gradient was forgotten, and all ranks are told together. */
+    if ((may_rebuild || ddp->join.is_on) && (rc = ct_ddp_look_back(ddp, err)) < 0)
+        return rc;
     if (ddp->join.is_on) {
         if ((rc = announce(ddp, turn, err)) < 0 || ddp->join.active == 0)
             return rc;
         root = ddp->join.last;
         turn = ddp->join.is_sync ? CT_TURN_SYNC : CT_TURN_LOCAL;
     }
-    if (!ddp->has_rebuilt && (rc = ct_ddp_look_back(ddp, err)) < 0)
-        return rc;
-    if (!ddp->has_rebuilt && (!ddp->options.find_unused || ddp->options.static_graph) &&
+    if (may_rebuild && (!ddp->options.find_unused || ddp->options.static_graph) &&
         ddp->order_length == ddp->layout.slot_count && (rc = rebuild(ddp, err)) < 0) {
         ddp->state = DDP_BROKEN;
         return rc;
     }
-    if (!ddp->was_local && (rc = ct_ddp_sync(ddp->group, ddp->buffers,
-                                             ddp->buffer_count, root, err)) < 0) {
+    if (!ddp->was_local &&
+        (rc = ct_ddp_sync(ddp->group, ddp->buffers, ddp->buffer_count, root,
+                          ddp->stream, err)) < 0) {
         ddp->state = DDP_BROKEN;
         return rc;
     }

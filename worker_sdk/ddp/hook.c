@@ -10,7 +10,7 @@
 #include "worker_sdk/comm/comm.h"
 
 static int options_check(const struct ctrun_ddp_options *options, bool as_half,
-                         const struct ctrun_group *group, struct ctrun_error *err)
+                         struct ctrun_error *err)
 {
     const int ways = as_half + (options->hook != NULL) + (options->powersgd != NULL);
 
@@ -22,9 +22,6 @@ static int options_check(const struct ctrun_ddp_options *options, bool as_half,
     if (ways > 1)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: hook, reduce_dtype and powersgd: give one");
-    if (ways > 0 && ct_group_is_device(group))
-        return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "ddp: hook, reduce_dtype and powersgd need a group of the host");
     return 0;
 }
 
@@ -37,11 +34,12 @@ int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
     void *halves;
     int rc;
 
-    *hook = (struct ct_hook){.start = options->hook,
+    *hook = (struct ct_hook){.group = group,
+                             .start = options->hook,
                              .done = options->hook_done,
                              .context = options->hook_context,
                              .half = options->reduce_dtype};
-    if ((rc = options_check(options, as_half, group, err)) < 0)
+    if ((rc = options_check(options, as_half, err)) < 0)
         return rc;
     if (hook->start &&
         !(hook->slices = ct_zalloc_array(layout->slot_count, sizeof *hook->slices)))
@@ -58,10 +56,12 @@ int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
     return rc;
 }
 
-/* `halves` is memory of the group, which frees it. */
 void ct_hook_deinit(struct ct_hook *hook)
 {
     ct_powersgd_deinit(&hook->powersgd);
+    if (hook->halves)
+        (void)ctrun_group_free(hook->group, hook->halves, NULL);
+    hook->halves = NULL;
     free(hook->slices);
     hook->slices = NULL;
 }
@@ -74,12 +74,11 @@ bool ct_hook_takes(const struct ct_hook *hook, const struct ct_bucket *bucket)
 
 /* ---- As halves --------------------------------------------------------------------------- */
 
-static uint16_t *halves_of(const struct ct_hook *hook, const struct ct_layout *layout,
-                           const struct ct_bucket *bucket)
+static uint16_t *halves_of(const struct ct_hook *hook, const struct ct_bucket *bucket)
 {
     /* At half the bucket's offset, so that buckets which travel at the same time do not overlap.
      * Offsets are multiples of CT_LAYOUT_ALIGN. */
-    return (void *)(hook->halves + (bucket->data - layout->arena) / 2);
+    return (void *)(hook->halves + bucket->at / 2);
 }
 
 static void shrink(const struct ct_hook *hook, uint16_t *to, const float *from,
@@ -104,16 +103,51 @@ static void widen(const struct ct_hook *hook, float *to, const uint16_t *from,
             to[i] = ct_float_of_bf16(from[i]);
 }
 
+static int start_halves(struct ct_hook *hook, struct ct_bucket *bucket,
+                        enum ctrun_op op, struct ctrun_error *err)
+{
+    uint16_t *halves = halves_of(hook, bucket);
+
+    shrink(hook, halves, (const void *)bucket->data, bucket->elements);
+    bucket->is_hooked = true;
+    return ct_group_all_reduce_start(hook->group, halves, halves, bucket->elements,
+                                     hook->half, op, NULL, &bucket->work, err);
+}
+
+static int run_halves(struct ct_hook *hook, const struct ct_bucket *bucket,
+                      enum ctrun_op op, void *stream, struct ctrun_error *err)
+{
+    const bool is_f16 = hook->half == CTRUN_F16;
+    uint16_t *halves = halves_of(hook, bucket);
+    struct ct_device_args args = {
+        .a = bucket->data, .b = halves, .n = bucket->elements};
+    struct ctrun_work *work;
+    int rc = ct_group_compute(
+        hook->group, is_f16 ? CT_DEVICE_TO_F16 : CT_DEVICE_TO_BF16, &args, stream, err);
+
+    if (rc == 0)
+        rc = ct_group_all_reduce_start(hook->group, halves, halves, bucket->elements,
+                                       hook->half, op, stream, &work, err);
+    if (rc == 0)
+        rc = ct_work_let_go(work, err);
+    args.a = halves;
+    args.b = bucket->data;
+    return rc < 0 ? rc
+                  : ct_group_compute(hook->group,
+                                     is_f16 ? CT_DEVICE_FROM_F16 : CT_DEVICE_FROM_BF16,
+                                     &args, stream, err);
+}
+
 /* ---- All --------------------------------------------------------------------------------- */
 
 /* What the user sees of a bucket: all but the flag. */
-static struct ctrun_bucket describe(struct ct_hook *hook,
-                                    const struct ct_layout *layout, size_t b)
+static struct ctrun_bucket
+describe(struct ct_hook *hook, const struct ct_layout *layout, size_t b, void *stream)
 {
     const struct ct_bucket *bucket = &layout->buckets[b];
     const struct ct_bucket_plan *plan = &layout->plan;
     const size_t element = ctrun_dtype_size(bucket->dtype);
-    bool is_last = b == layout->bucket_count - 1;
+    bool has_flag = b == layout->bucket_count - 1 && !layout->is_callers;
 
     for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++) {
         const struct ct_slot *slot = &layout->slots[plan->members[i]];
@@ -127,50 +161,56 @@ static struct ctrun_bucket describe(struct ct_hook *hook,
                                  .index = b,
                                  .count = layout->bucket_count,
                                  .data = bucket->data,
-                                 .elements = bucket->elements - is_last,
+                                 .elements = bucket->elements - has_flag,
                                  .dtype = bucket->dtype,
                                  .slices = hook->slices,
-                                 .slice_count = plan->starts[b + 1] - plan->starts[b]};
+                                 .slice_count = plan->starts[b + 1] - plan->starts[b],
+                                 .stream = stream};
 }
 
-int ct_hook_start(struct ct_hook *hook, struct ctrun_group *group,
-                  struct ct_layout *layout, size_t b, enum ctrun_op op,
-                  struct ctrun_error *err)
+/* `public` and its slices are valid for the call alone: another bucket overwrites them. */
+static int start_users(struct ct_hook *hook, struct ct_layout *layout, size_t b,
+                       void *stream, struct ctrun_error *err)
+{
+    const struct ctrun_bucket public = describe(hook, layout, b, stream);
+    struct ct_bucket *bucket = &layout->buckets[b];
+    int rc = 0;
+
+    if (ct_group_is_device(hook->group)) /* what it starts comes behind the gradients */
+        rc = ct_group_clear(hook->group, NULL, 0, stream, err);
+    if (rc == 0)
+        rc = hook->start(hook->context, hook->group, &public, &bucket->work, err);
+    bucket->is_hooked = rc >= 0 && hook->done;
+    return rc < 0 ? rc : 0;
+}
+
+int ct_hook_start(struct ct_hook *hook, struct ct_layout *layout, size_t b,
+                  enum ctrun_op op, void *stream, struct ctrun_error *err)
 {
     struct ct_bucket *bucket = &layout->buckets[b];
-    struct ctrun_bucket public;
-    uint16_t *halves;
-    int rc;
 
-    /* `public` and its slices are valid for the call alone: another bucket overwrites them. */
-    if (hook->start) {
-        public = describe(hook, layout, b);
-        rc = hook->start(hook->context, group, &public, &bucket->work, err);
-        return rc < 0 ? rc : 0;
-    }
+    if (hook->start)
+        return start_users(hook, layout, b, stream, err);
     if (hook->powersgd.slots)
-        return ct_powersgd_start(&hook->powersgd, layout, b, op, err);
-    halves = halves_of(hook, layout, bucket);
-    shrink(hook, halves, (const void *)bucket->data, bucket->elements);
-    return ct_group_all_reduce_start(group, halves, halves, bucket->elements,
-                                     hook->half, op, NULL, &bucket->work, err);
+        return ct_powersgd_start(&hook->powersgd, layout, b, op, stream, err);
+    return ct_group_is_device(hook->group) ? run_halves(hook, bucket, op, stream, err)
+                                           : start_halves(hook, bucket, op, err);
 }
 
 int ct_hook_finish(struct ct_hook *hook, struct ct_layout *layout, size_t b,
-                   struct ctrun_error *err)
+                   void *stream, struct ctrun_error *err)
 {
-    struct ctrun_bucket public;
     const struct ct_bucket *bucket = &layout->buckets[b];
-    int rc = 0;
+    struct ctrun_bucket public;
+    int rc;
 
     if (hook->powersgd.slots)
-        rc = ct_powersgd_finish(&hook->powersgd, layout, b, err);
-    else if (!hook->start)
-        widen(hook, (void *)bucket->data, halves_of(hook, layout, bucket),
-              bucket->elements);
-    else if (hook->done) {
-        public = describe(hook, layout, b);
-        rc = hook->done(hook->context, &public, err);
+        return ct_powersgd_finish(&hook->powersgd, layout, b, err);
+    if (!hook->start) {
+        widen(hook, (void *)bucket->data, halves_of(hook, bucket), bucket->elements);
+        return 0;
     }
+    public = describe(hook, layout, b, stream);
+    rc = hook->done(hook->context, &public, err);
     return rc < 0 ? rc : 0;
 }

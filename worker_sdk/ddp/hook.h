@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a bucket travels where its plain average would not do: as halves, as PowerSGD, or as the user's
  * hook does it.
- * Host groups only. */
+ * On a device all of it is put on the group's stream at the start, but for the second half of a user's hook. */
 #ifndef CT_DDP_HOOK_H
 #define CT_DDP_HOOK_H
 
 #include "worker_sdk/ddp/powersgd.h"
 
 struct ct_hook {
-    ctrun_ddp_hook_fn *start; /* the user's; NULL: none */
+    struct ctrun_group *group; /* kept */
+    ctrun_ddp_hook_fn *start;  /* the user's; NULL: none */
     ctrun_ddp_hook_done_fn *done;
     void *context;
     enum ctrun_dtype half; /* F16, BF16; else all travels in its own type */
@@ -26,13 +27,13 @@ int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
 void ct_hook_deinit(struct ct_hook *hook);
 /* Whether that bucket is its concern. */
 bool ct_hook_takes(const struct ct_hook *hook, const struct ct_bucket *bucket);
-/* Starts bucket b; what it leaves in bucket->work is waited for. The user's hook does not get the
- * flag, which stays as it is. */
-int ct_hook_start(struct ct_hook *hook, struct ctrun_group *group,
-                  struct ct_layout *layout, size_t b, enum ctrun_op op,
-                  struct ctrun_error *err);
-/* After the work: the bucket holds the result. */
+/* Starts bucket b, whose gradients come on `stream`; what it leaves in bucket->work is waited for, and
+ * bucket->is_hooked says whether ct_hook_finish() comes then. The user's hook does not get the flag, which
+ * stays as it is. */
+int ct_hook_start(struct ct_hook *hook, struct ct_layout *layout, size_t b,
+                  enum ctrun_op op, void *stream, struct ctrun_error *err);
+/* After the work: the bucket holds the result, on a device in the order of `stream`. */
 int ct_hook_finish(struct ct_hook *hook, struct ct_layout *layout, size_t b,
-                   struct ctrun_error *err);
+                   void *stream, struct ctrun_error *err);
 
 #endif

@@ -16,12 +16,16 @@ int ct_layout_init(struct ct_layout *layout, const struct ctrun_param *params,
     *layout = (struct ct_layout){.slot_count = 0};
     if (!(layout->slots = ct_zalloc_array(count, sizeof *layout->slots)))
         return -ENOMEM;
-    for (size_t p = 0; p < count; p++)
-        if (!params[p].no_grad)
-            layout->slots[layout->slot_count++] = (struct ct_slot){
-                .param = p,
-                .bytes = ct_ddp_param_bytes(&params[p]),
-                .dtype = params[p].dtype};
+    for (size_t p = 0; p < count; p++) {
+        if (params[p].no_grad)
+            continue;
+        layout->slots[layout->slot_count++] = (struct ct_slot){
+            .param = p,
+            .bytes = ct_ddp_param_bytes(&params[p]),
+            .dtype = params[p].dtype,
+            .grad = params[p].grad};
+        layout->is_callers = layout->is_callers || params[p].grad;
+    }
     return 0;
 }
 
@@ -29,6 +33,8 @@ void ct_layout_deinit(struct ct_layout *layout)
 {
     for (size_t s = 0; s < layout->slot_count; s++)
         free(layout->slots[s].kept);
+    if (layout->arena) /* the group's close frees it where this fails */
+        (void)ctrun_group_free(layout->group, layout->arena, NULL);
     free(layout->slots);
     free(layout->buckets);
     ct_bucket_plan_deinit(&layout->plan);
@@ -73,6 +79,7 @@ static size_t place_bucket(struct ct_layout *layout, size_t b, size_t at)
     struct ct_bucket *bucket = &layout->buckets[b];
     const size_t begin = at;
 
+    bucket->at = at;
     bucket->data = layout->arena + at;
     for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++) {
         struct ct_slot *slot = &layout->slots[plan->members[i]];
@@ -153,6 +160,60 @@ int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan, void 
     }
     free(before);
     return rc;
+}
+
+/* Whether the slot goes on where the bucket's memory ends, at either side. */
+static bool is_beside(const struct ct_bucket *bucket, const struct ct_slot *slot)
+{
+    return bucket->dtype == slot->dtype && (slot->grad + slot->bytes == bucket->data ||
+                                            bucket->data + bucket->bytes == slot->grad);
+}
+
+/* members: room for those of the bucket, which has `length`; the lowest address stays first. */
+static void add_slot(struct ct_bucket *bucket, size_t *members, size_t length,
+                     const struct ct_slot *slot, size_t s)
+{
+    bool is_first = length == 0 || slot->grad < bucket->data;
+
+    if (is_first)
+        memmove(members + 1, members, length * sizeof *members);
+    members[is_first ? 0 : length] = s;
+    bucket->dtype = slot->dtype;
+    bucket->data = is_first ? slot->grad : bucket->data;
+    bucket->bytes += slot->bytes;
+    bucket->elements = bucket->bytes / ctrun_dtype_size(slot->dtype);
+}
+
+int ct_layout_cut(struct ct_layout *layout, const uint64_t *limits, size_t limit_count)
+{
+    struct ct_bucket *buckets = ct_zalloc_array(layout->slot_count, sizeof *buckets);
+    struct ct_bucket_plan *plan = &layout->plan;
+    size_t length = 0, at = 0, limit = 0;
+
+    plan->members = ct_zalloc_array(layout->slot_count, sizeof *plan->members);
+    plan->starts = ct_zalloc_array(layout->slot_count + 1, sizeof *plan->starts);
+    layout->buckets = buckets;
+    if (!buckets || !plan->members || !plan->starts)
+        return -ENOMEM;
+    for (size_t s = layout->slot_count; s-- > 0;) {
+        struct ct_slot *slot = &layout->slots[s];
+        struct ct_bucket *bucket = &buckets[plan->count ? plan->count - 1 : 0];
+
+        if (length == 0 || bucket->bytes >= limits[limit] || !is_beside(bucket, slot)) {
+            limit += length > 0 && limit + 1 < limit_count;
+            at += align_up(bucket->bytes);
+            bucket = &buckets[plan->count++];
+            bucket->at = at;
+            length = 0;
+        }
+        add_slot(bucket, plan->members + plan->starts[plan->count - 1], length++, slot,
+                 s);
+        slot->bucket = plan->count - 1;
+        plan->starts[plan->count] = plan->starts[plan->count - 1] + length;
+    }
+    layout->bucket_count = plan->count;
+    layout->flag = layout->arena;
+    return 0;
 }
 
 static enum ctrun_dtype flag_dtype(const struct ct_layout *layout)

@@ -7,6 +7,9 @@
  * The arena is memory of the group, maybe of a device: only the group touches it (comm.h). It is
  * there so that nothing is copied to communicate; its size is enough for every assignment of the same
  * parameters, so that a rebuild needs no more of it.
+ * Where the caller has its own memory for gradients (ctrun_param.grad) the slots are there and stay; a bucket is a
+ * run of them without a gap. The arena has the flag alone, which travels by itself.
+ *
  * Behind the slots of the last bucket stands one element more, the flag: a rank that missed a
  * gradient adds 1 there, and so all ranks learn of it from the reduction that they do anyway. */
 #ifndef CT_DDP_LAYOUT_H
@@ -24,7 +27,7 @@ struct ct_slot {
     size_t bytes;
     size_t bucket;
     enum ctrun_dtype dtype;
-    uint8_t *grad; /* in the arena */
+    uint8_t *grad; /* in the arena, or the caller's */
     size_t old;    /* its offset under the layout before, while a new one is placed */
     void *kept; /* owned; a copy to restore when nobody used the parameter, else NULL */
     bool is_present; /* holds a gradient since the last zero_grad */
@@ -36,8 +39,9 @@ struct ct_slot {
 };
 
 struct ct_bucket {
-    uint8_t *data;   /* in the arena */
-    size_t elements; /* to reduce, the flag included */
+    uint8_t *data;   /* its first slot's */
+    size_t at;       /* bytes of the buckets before it, pads included */
+    size_t elements; /* to reduce, the flag included if it is there */
     size_t bytes;    /* of the slots */
     enum ctrun_dtype dtype;
     size_t pending;          /* gradients still missing in this backward */
@@ -55,6 +59,7 @@ struct ct_layout {
     struct ctrun_group *group;  /* kept; set before the first placing, with arena */
     uint8_t *arena;             /* the group's */
     uint8_t *flag;              /* behind the last bucket's slots */
+    bool is_callers;            /* the slots are the caller's memory */
 };
 
 /* Makes the slots; no memory of the group yet. 0, -ENOMEM. */
@@ -67,6 +72,8 @@ size_t ct_layout_arena_bytes(const struct ct_layout *layout);
 /* Assigns slots to buckets: order as for ct_bucket_assign(). */
 int ct_layout_assign(const struct ct_layout *layout, struct ct_bucket_plan *out,
                      const size_t *order, const uint64_t *limits, size_t limit_count);
+/* Cuts the caller's memory into buckets, the last parameters first. 0, -ENOMEM. */
+int ct_layout_cut(struct ct_layout *layout, const uint64_t *limits, size_t limit_count);
 /* Lays the slots out by `plan` (taken, also on failure), gradients moving with them: waits, also for
  * what `stream` has. 0, or a negative code; with -ENOMEM the old layout stands. */
 int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan, void *stream,

@@ -55,22 +55,31 @@ static void decompress(const struct ct_low_rank *shape, const float *p, const fl
     }
 }
 
+/* The sum of columns c and d of x, multiplied: as many parts as a device has threads for it, then pairs of them,
+ * as the threads do it. */
+static float multiply_columns(const float *x, size_t rows, size_t k, size_t c, size_t d)
+{
+    float parts[CT_DEVICE_BLOCK] = {0};
+
+    for (size_t i = 0; i < rows; i++)
+        parts[i % CT_DEVICE_BLOCK] += x[i * k + c] * x[i * k + d];
+    for (size_t half = CT_DEVICE_BLOCK / 2; half > 0; half /= 2)
+        for (size_t t = 0; t < half; t++)
+            parts[t] += parts[t + half];
+    return parts[0];
+}
+
 /* Gram-Schmidt over the columns of x (rows, k). One that is 0 stays so. */
 static void make_orthonormal(float *x, size_t rows, size_t k, float epsilon)
 {
     for (size_t c = 0; c < k; c++) {
-        float norm = 0;
+        const float norm = sqrtf(multiply_columns(x, rows, k, c, c)) + epsilon;
 
-        for (size_t i = 0; i < rows; i++)
-            norm += x[i * k + c] * x[i * k + c];
-        norm = sqrtf(norm) + epsilon;
         for (size_t i = 0; i < rows && norm != 0; i++)
             x[i * k + c] /= norm;
         for (size_t d = c + 1; d < k; d++) {
-            float dot = 0;
+            const float dot = multiply_columns(x, rows, k, c, d);
 
-            for (size_t i = 0; i < rows; i++)
-                dot += x[i * k + c] * x[i * k + d];
             for (size_t i = 0; i < rows; i++)
                 x[i * k + d] -= dot * x[i * k + c];
         }
@@ -138,12 +147,12 @@ static struct ct_low_rank shape_of(const struct ctrun_param *param,
 }
 
 /* Elements of what travels first, and second. */
-static size_t p_length(const struct ct_low_rank *shape)
+size_t ct_low_rank_p(const struct ct_low_rank *shape)
 {
     return shape->n * (shape->k ? shape->k : shape->m);
 }
 
-static size_t q_length(const struct ct_low_rank *shape)
+size_t ct_low_rank_q(const struct ct_low_rank *shape)
 {
     return shape->m * shape->k;
 }
@@ -154,7 +163,7 @@ int ct_powersgd_init(struct ct_powersgd *powersgd, struct ctrun_group *group,
                      struct ctrun_error *err)
 {
     size_t p = 1, q = 1; /* the flag; a length that is not 0 */
-    void *memory[2];
+    void *memory;
     int rc;
 
     if ((rc = options_check(options, err)) < 0)
@@ -173,25 +182,33 @@ int ct_powersgd_init(struct ct_powersgd *powersgd, struct ctrun_group *group,
         if (layout->slots[s].dtype != CTRUN_F32)
             continue;
         *shape = shape_of(&params[layout->slots[s].param], options);
-        p += p_length(shape);
-        q += q_length(shape);
-        if (shape->k && !options->no_error_feedback &&
+        p += ct_low_rank_p(shape);
+        q += ct_low_rank_q(shape);
+        if (shape->k && !options->no_error_feedback && !ct_group_is_device(group) &&
             !(shape->error = ct_zalloc_array(shape->n * shape->m,
                                              sizeof *shape->error)))
             return ct_fail(err, -ENOMEM, "ddp: powersgd: out of memory");
     }
-    if ((rc = ctrun_group_alloc(group, p * sizeof(float), &memory[0], err)) < 0 ||
-        (rc = ctrun_group_alloc(group, q * sizeof(float), &memory[1], err)) < 0)
+    if ((rc = ctrun_group_alloc(group, p * sizeof(float), &memory, err)) < 0)
         return rc;
-    powersgd->p = memory[0];
-    powersgd->q = memory[1];
-    return 0;
+    powersgd->p = memory;
+    if ((rc = ctrun_group_alloc(group, q * sizeof(float), &memory, err)) < 0)
+        return rc;
+    powersgd->q = memory;
+    return ct_group_is_device(group) ? ct_powersgd_device_init(powersgd, err) : 0;
 }
 
 void ct_powersgd_deinit(struct ct_powersgd *powersgd)
 {
+    void *const memory[] = {powersgd->p, powersgd->q, powersgd->errors,
+                            powersgd->words};
+
     for (size_t s = 0; powersgd->slots && s < powersgd->slot_count; s++)
-        free(powersgd->slots[s].error);
+        if (!powersgd->errors)
+            free(powersgd->slots[s].error);
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        if (memory[i])
+            (void)ctrun_group_free(powersgd->group, memory[i], NULL);
     free(powersgd->slots);
     *powersgd = (struct ct_powersgd){.slots = NULL};
 }
@@ -208,21 +225,26 @@ static void place(struct ct_powersgd *powersgd, const struct ct_layout *layout)
 
         shape->p = p;
         shape->q = q;
-        p += p_length(shape);
-        q += q_length(shape);
+        p += ct_low_rank_p(shape);
+        q += ct_low_rank_q(shape);
     }
     powersgd->is_placed = true;
 }
 
-static void draw(struct ct_powersgd *powersgd, size_t s, uint64_t step)
+/* The same numbers on all ranks without a message: from what they have in common, another stream for each slot
+ * and step. */
+uint64_t ct_powersgd_seed(const struct ct_powersgd *powersgd, size_t s)
+{
+    return powersgd->options.seed + 0x100000001b3u * (s + 1) + (powersgd->step << 40);
+}
+
+static void draw(struct ct_powersgd *powersgd, size_t s)
 {
     const struct ct_low_rank *shape = &powersgd->slots[s];
-    /* the same numbers on all ranks without a message: from what they have in common, another
-     * stream for each slot and step */
-    uint64_t state = powersgd->options.seed + 0x100000001b3u * (s + 1) + (step << 40);
+    uint64_t state = ct_powersgd_seed(powersgd, s);
     float *q = powersgd->q + shape->q;
 
-    for (size_t i = 0; i < q_length(shape); i++)
+    for (size_t i = 0; i < ct_low_rank_q(shape); i++)
         q[i] = draw_normal(&state);
     make_orthonormal(q, shape->m, shape->k, 0);
 }
@@ -240,7 +262,7 @@ static bool forget_nan(struct ct_low_rank *shape, const float *q)
 {
     if (shape->error && !are_finite(shape->error, shape->n * shape->m))
         memset(shape->error, 0, shape->n * shape->m * sizeof *shape->error);
-    return !are_finite(q, q_length(shape)); /* the same on all ranks */
+    return !are_finite(q, ct_low_rank_q(shape)); /* the same on all ranks */
 }
 
 /* Into p: the gradient's first part, or all of it. */
@@ -259,7 +281,7 @@ static void compress(struct ct_powersgd *powersgd, struct ct_slot *slot, size_t 
     for (size_t i = 0; shape->error && i < shape->n * shape->m; i++)
         shape->error[i] = grad[i] += shape->error[i];
     if (has_nan || is_first || powersgd->options.no_warm_start)
-        draw(powersgd, s, powersgd->step);
+        draw(powersgd, s);
     else
         make_orthonormal(q, shape->m, shape->k, (float)powersgd->options.epsilon);
     multiply(shape, grad, q, powersgd->p + shape->p);
@@ -271,7 +293,7 @@ static bool is_due(const struct ct_powersgd *powersgd)
 }
 
 int ct_powersgd_start(struct ct_powersgd *powersgd, struct ct_layout *layout, size_t b,
-                      enum ctrun_op op, struct ctrun_error *err)
+                      enum ctrun_op op, void *stream, struct ctrun_error *err)
 {
     const struct ct_bucket_plan *plan = &layout->plan;
     struct ct_bucket *bucket = &layout->buckets[b];
@@ -283,17 +305,20 @@ int ct_powersgd_start(struct ct_powersgd *powersgd, struct ct_layout *layout, si
     powersgd->is_sum = op == CTRUN_SUM;
     if (!is_due(powersgd))
         return ct_group_all_reduce_start(powersgd->group, bucket->data, bucket->data,
-                                         bucket->elements, CTRUN_F32, op, NULL,
+                                         bucket->elements, CTRUN_F32, op, stream,
                                          &bucket->work, err);
     if (!powersgd->is_placed)
         place(powersgd, layout);
+    if (ct_group_is_device(powersgd->group))
+        return ct_powersgd_device_run(powersgd, layout, b, stream, err);
     for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++) {
         compress(powersgd, &layout->slots[plan->members[i]], plan->members[i]);
-        length += p_length(&powersgd->slots[plan->members[i]]);
+        length += ct_low_rank_p(&powersgd->slots[plan->members[i]]);
     }
-    if (b == layout->bucket_count - 1)
+    if (b == layout->bucket_count - 1 && !layout->is_callers)
         memcpy(powersgd->p + powersgd->slots[first].p + length++, layout->flag,
                sizeof(float));
+    bucket->is_hooked = true;
     return ct_group_all_reduce_start(powersgd->group,
                                      powersgd->p + powersgd->slots[first].p,
                                      powersgd->p + powersgd->slots[first].p, length,
@@ -319,7 +344,7 @@ static void take_back(struct ct_powersgd *powersgd, const struct ct_slot *slot,
         scale(powersgd, grad, shape->n * shape->m);
         return;
     }
-    scale(powersgd, powersgd->q + shape->q, q_length(shape));
+    scale(powersgd, powersgd->q + shape->q, ct_low_rank_q(shape));
     decompress(shape, p, powersgd->q + shape->q, grad);
     for (size_t i = 0; shape->error && i < shape->n * shape->m; i++)
         shape->error[i] -= grad[i];
@@ -333,8 +358,6 @@ int ct_powersgd_finish(struct ct_powersgd *powersgd, const struct ct_layout *lay
     size_t p = 0, q = 0;
     int rc = 0;
 
-    if (!is_due(powersgd))
-        return 0;
     for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++) {
         const struct ct_low_rank *shape = &powersgd->slots[plan->members[i]];
 
@@ -344,8 +367,8 @@ int ct_powersgd_finish(struct ct_powersgd *powersgd, const struct ct_layout *lay
             multiply_transposed(shape, (void *)layout->slots[plan->members[i]].grad,
                                 powersgd->p + shape->p, powersgd->q + shape->q);
         }
-        p += p_length(shape);
-        q += q_length(shape);
+        p += ct_low_rank_p(shape);
+        q += ct_low_rank_q(shape);
     }
     if (q > 0)
         rc = ctrun_all_reduce(powersgd->group, powersgd->q + first->q,
@@ -353,7 +376,7 @@ int ct_powersgd_finish(struct ct_powersgd *powersgd, const struct ct_layout *lay
                               err);
     for (size_t i = plan->starts[b]; rc == 0 && i < plan->starts[b + 1]; i++)
         take_back(powersgd, &layout->slots[plan->members[i]], plan->members[i]);
-    if (rc == 0 && b == layout->bucket_count - 1)
+    if (rc == 0 && b == layout->bucket_count - 1 && !layout->is_callers)
         memcpy(layout->flag, powersgd->p + first->p + p, sizeof(float));
     return rc;
 }

@@ -6,7 +6,8 @@
  *
  * Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression for distributed
  * optimization", NeurIPS 2019, as torch's powerSGD_hook has it. What is not worth compressing
- * travels whole beside P, so that a bucket takes two all-reduces. Host groups, F32. */
+ * travels whole beside P, so that a bucket takes two all-reduces. F32. On a device the same is done by its
+ * kernels (powersgd_device.c), to the same bits, and nothing waits for them. */
 #ifndef CT_DDP_POWERSGD_H
 #define CT_DDP_POWERSGD_H
 
@@ -16,7 +17,7 @@ struct ct_low_rank {
     size_t n, m;  /* first dimension, and all others together */
     size_t k;     /* columns; 0: the gradient travels whole */
     size_t p, q;  /* where its P, or all of it, and its Q stand */
-    float *error; /* owned; (n, m); NULL without error feedback */
+    float *error; /* (n, m); NULL without error feedback; owned, but for a device */
 };
 
 struct ct_powersgd {
@@ -26,11 +27,13 @@ struct ct_powersgd {
     size_t slot_count;
     float *
         p; /* the group's: what travels first, bucket after bucket, the flag at the end */
-    float *q;       /* the group's */
-    uint64_t step;  /* from 0; UINT64_MAX before the first */
-    size_t bucket;  /* the last one that was started; they start in ascending order */
-    bool is_placed; /* p and q of the slots are set: buckets stay as they are */
-    bool is_sum;    /* the gradients are divided already */
+    float *q;        /* the group's */
+    float *errors;   /* the group's; of all slots; a device's only */
+    uint32_t *words; /* the group's: CT_WORDS of them; a device's only */
+    uint64_t step;   /* from 0; UINT64_MAX before the first */
+    size_t bucket;   /* the last one that was started; they start in ascending order */
+    bool is_placed;  /* p and q of the slots are set: buckets stay as they are */
+    bool is_sum;     /* the gradients are divided already */
 };
 
 /* Checks options and takes memory of the group. Collective. deinit accepts a zeroed one. */
@@ -41,9 +44,29 @@ int ct_powersgd_init(struct ct_powersgd *powersgd, struct ctrun_group *group,
 void ct_powersgd_deinit(struct ct_powersgd *powersgd);
 /* Starts bucket b, which is one of F32: the flag goes along. op: CTRUN_AVG or CTRUN_SUM. */
 int ct_powersgd_start(struct ct_powersgd *powersgd, struct ct_layout *layout, size_t b,
-                      enum ctrun_op op, struct ctrun_error *err);
-/* After bucket->work: the rest, which waits for the other ranks. */
+                      enum ctrun_op op, void *stream, struct ctrun_error *err);
+/* After bucket->work, where bucket->is_hooked: the rest, which waits for the other ranks. */
 int ct_powersgd_finish(struct ct_powersgd *powersgd, const struct ct_layout *layout,
                        size_t b, struct ctrun_error *err);
+
+/* ---- Between powersgd.c and powersgd_device.c ---- */
+
+enum {
+    CT_WORD_ALWAYS,    /* 1 */
+    CT_WORD_BAD_ERROR, /* not 0: there is a NaN in what was left out */
+    CT_WORD_BAD_Q,
+    CT_WORDS
+};
+
+/* Memory for what only a device needs. */
+int ct_powersgd_device_init(struct ct_powersgd *powersgd, struct ctrun_error *err);
+/* Bucket b, from its gradients to what becomes of them. */
+int ct_powersgd_device_run(struct ct_powersgd *powersgd, struct ct_layout *layout,
+                           size_t b, void *stream, struct ctrun_error *err);
+/* Elements of a slot in P and in Q. */
+size_t ct_low_rank_p(const struct ct_low_rank *shape);
+size_t ct_low_rank_q(const struct ct_low_rank *shape);
+/* Where the random numbers of slot s begin in this step. */
+uint64_t ct_powersgd_seed(const struct ct_powersgd *powersgd, size_t s);
 
 #endif

@@ -14,7 +14,7 @@
 /* The bytes of one bucket into `flat` or back. */
 static int copy_flat(struct ctrun_group *group, const struct ctrun_param *params,
                      const size_t *members, size_t length, uint8_t *flat, bool back,
-                     struct ctrun_error *err)
+                     void *stream, struct ctrun_error *err)
 {
     int rc = 0;
 
@@ -23,16 +23,17 @@ static int copy_flat(struct ctrun_group *group, const struct ctrun_param *params
         size_t bytes = ct_ddp_param_bytes(param);
 
         rc = ct_group_copy(group, back ? param->data : flat, back ? flat : param->data,
-                           bytes, NULL, err);
+                           bytes, stream, err);
         flat += bytes;
     }
     return rc;
 }
 
 static int sync_bucket(struct ctrun_group *group, const struct ctrun_param *params,
-                       const size_t *members, size_t length, int root,
+                       const size_t *members, size_t length, int root, void *stream,
                        struct ctrun_error *err)
 {
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
     bool is_root = ctrun_group_rank(group) == root;
     size_t bytes = 0;
     uint8_t *flat;
@@ -42,22 +43,24 @@ static int sync_bucket(struct ctrun_group *group, const struct ctrun_param *para
         bytes += ct_ddp_param_bytes(&params[members[i]]);
     if (bytes == 0)
         return 0;
+    options.stream = stream;
     if (length == 1) /* nothing to gather */
         return ctrun_broadcast(group, params[members[0]].data, params[members[0]].data,
-                               bytes, CTRUN_U8, root, NULL, err);
+                               bytes, CTRUN_U8, root, &options, err);
     if (!(flat = ct_zalloc(bytes)))
         return ct_fail(err, -ENOMEM, "ddp: out of memory for %zu bytes", bytes);
-    rc = is_root ? copy_flat(group, params, members, length, flat, false, err) : 0;
+    rc = is_root ? copy_flat(group, params, members, length, flat, false, stream, err)
+                 : 0;
     if (rc == 0)
         rc = ctrun_broadcast(group, flat, flat, bytes, CTRUN_U8, root, NULL, err);
     if (rc == 0 && !is_root)
-        rc = copy_flat(group, params, members, length, flat, true, err);
+        rc = copy_flat(group, params, members, length, flat, true, stream, err);
     free(flat);
     return rc;
 }
 
 int ct_ddp_sync(struct ctrun_group *group, const struct ctrun_param *params,
-                size_t count, int root, struct ctrun_error *err)
+                size_t count, int root, void *stream, struct ctrun_error *err)
 {
     static const uint64_t limit = CT_DDP_SYNC_BYTES;
     struct ct_bucket_tensor *tensors = ct_zalloc_array(count, sizeof *tensors);
@@ -73,7 +76,7 @@ int ct_ddp_sync(struct ctrun_group *group, const struct ctrun_param *params,
         ct_fail(err, rc, "ddp: out of memory");
     for (size_t b = 0; rc == 0 && b < plan.count; b++)
         rc = sync_bucket(group, params, plan.members + plan.starts[b],
-                         plan.starts[b + 1] - plan.starts[b], root, err);
+                         plan.starts[b + 1] - plan.starts[b], root, stream, err);
     ct_bucket_plan_deinit(&plan);
     free(tensors);
     return rc;

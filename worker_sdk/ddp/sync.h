@@ -10,8 +10,9 @@ enum {
     CT_DDP_SYNC_BYTES = 250 << 20
 };
 
-/* Copies the root's values of all parameters, those without gradient too. Collective. */
+/* Copies the root's values of all parameters, those without gradient too. Collective. On a device behind what
+ * `stream` has. */
 int ct_ddp_sync(struct ctrun_group *group, const struct ctrun_param *params,
-                size_t count, int root, struct ctrun_error *err);
+                size_t count, int root, void *stream, struct ctrun_error *err);
 
 #endif

@@ -16,9 +16,8 @@ int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
     if (ddp->join.is_on)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: join: call ctrun_ddp_join_end() for the one before");
-    if (ct_group_is_device(ddp->group) || ddp->options.static_graph)
-        return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "ddp: join needs a group of the host, and no static_graph");
+    if (ddp->options.static_graph)
+        return ct_fail(err, CTRUN_E_UNSUPPORTED, "ddp: join: not with static_graph");
     return ct_join_begin(&ddp->join, ddp->group, options, err);
 }
 
@@ -42,7 +41,7 @@ static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
         rc = ct_ddp_mark_ready(ddp, &ddp->layout.slots[s], err);
     }
     if (rc == 0)
-        rc = ctrun_ddp_backward_end(ddp, NULL, err);
+        rc = ctrun_ddp_backward_end(ddp, ddp->stream, err);
     /* Who forgot a gradient may go on: so do we. */
     if (rc == CTRUN_E_USAGE)
         return 0;
@@ -63,12 +62,15 @@ int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: the end of a join that has not begun, or that "
                        "forward_begin has ended: call ctrun_ddp_join_begin() first");
-    while ((rc = ct_ddp_begin_forward(ddp, CT_TURN_JOINED, err)) == 0 &&
-           ddp->join.active > 0)
-        if ((rc = shadow_step(ddp, err)) < 0)
+    for (;;) {
+        rc = ct_ddp_begin_forward(ddp, CT_TURN_JOINED, err);
+        if (rc == CTRUN_E_USAGE) /* of the step before, on a device */
+            continue;
+        if (rc < 0 || ddp->join.active == 0 || (rc = shadow_step(ddp, err)) < 0)
             break;
+    }
     if (rc == 0 && (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count,
-                                     ddp->join.last, err)) < 0)
+                                     ddp->join.last, ddp->stream, err)) < 0)
         ddp->state = DDP_BROKEN;
     ct_join_end(&ddp->join);
     return rc;

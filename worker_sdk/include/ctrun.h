@@ -579,10 +579,14 @@ struct ctrun_param {
     bool
         is_buffer; /* with no_grad: what a normalisation keeps. Rank 0's goes to all ranks with every
                      * forward, but for the one that follows a forward under no_sync */
+    void *
+        grad; /* kept; the caller's memory for the gradient, in all parameters that get one or in none;
+                * NULL: the library's. Where neighbours in the list are neighbours in memory, as in one
+                * array, they travel together; buckets are cut once, and nothing ever moves */
 };
 #define CTRUN_PARAM_INIT                                                               \
     {                                                                                  \
-        sizeof(struct ctrun_param), NULL, NULL, CTRUN_F32, 0, {0}, false, false        \
+        sizeof(struct ctrun_param), NULL, NULL, CTRUN_F32, 0, {0}, false, false, NULL  \
     }
 
 /* What a hook gets: a bucket's gradients, one after the other with zeros between, up to 255 bytes of
@@ -601,14 +605,19 @@ struct ctrun_bucket {
     enum ctrun_dtype dtype;
     const struct ctrun_slice *slices; /* by offset; borrowed for the call */
     size_t slice_count;
+    void *
+        stream; /* nccl: the cudaStream_t that the gradients come on; in `done` that of backward_end() */
 };
 /* Takes the place of a bucket's average, division included: starts one call on the group in the background and
  * leaves it in *work, or does all there is to do and leaves *work NULL. Called on all ranks in the same
- * order, by grad_ready() or backward_end(). Negative: the step fails with that. */
+ * order, by grad_ready() or backward_end(). Negative: the step fails with that.
+ * On an nccl group calls on it come behind the gradients; kernels of the hook's own and calls on other groups
+ * are given the bucket's stream, and it waits for no device. */
 typedef int ctrun_ddp_hook_fn(void *context, struct ctrun_group *group,
                               const struct ctrun_bucket *bucket,
                               struct ctrun_work **work, struct ctrun_error *err);
-/* After that call, in backward_end(): whatever is left to do with the result. */
+/* After that call, in backward_end(): whatever is left to do with the result; on an nccl group by kernels on the
+ * bucket's stream, which come behind it. */
 typedef int ctrun_ddp_hook_done_fn(void *context, const struct ctrun_bucket *bucket,
                                    struct ctrun_error *err);
 
@@ -646,8 +655,7 @@ struct ctrun_ddp_options {
     enum ctrun_dtype
         reduce_dtype; /* CTRUN_F16 or CTRUN_BF16: f32 gradients travel so, and their
                                     * averages are rounded so; CTRUN_F32: each type as it is */
-    ctrun_ddp_hook_fn *
-        hook; /* NULL: none. One of reduce_dtype, hook and powersgd; none with nccl yet */
+    ctrun_ddp_hook_fn *hook; /* NULL: none. One of reduce_dtype, hook and powersgd */
     ctrun_ddp_hook_done_fn *hook_done;             /* NULL: nothing is left to do */
     void *hook_context;                            /* kept */
     const struct ctrun_powersgd_options *powersgd; /* read by create; NULL: none */
@@ -671,16 +679,17 @@ struct ctrun_ddp_options {
  * differs, on every rank), broadcasts rank 0's values, and lays out the gradient buckets.
  * Collective, blocks. group is kept, options may be NULL. params is copied; what it points to
  * is kept. The buckets are memory of the group
- * (ctrun_group_alloc()): a second object on the same group takes as much again. */
+ * (ctrun_group_alloc()), unless the caller has its own (ctrun_param.grad): of ordinary memory a host group
+ * makes one copy more, of ctrun_group_alloc()'s none. -EINVAL: gradients that overlap. */
 CTRUN_API int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
                                const struct ctrun_param *params, size_t count,
                                const struct ctrun_ddp_options *options,
                                struct ctrun_error *err);
-/* Local. Waits for reductions that still run; call it before ctrun_group_close(). */
+/* Local. Waits for reductions that still run, and frees the buckets; call it before ctrun_group_close(). */
 CTRUN_API void ctrun_ddp_destroy(struct ctrun_ddp *ddp);
 /* Where backward must write parameter p's gradient: bucket memory, so that nothing is copied.
  * Valid until the next ctrun_ddp_forward_begin(): ask again in every step. NULL for a parameter
- * without gradient. */
+ * without gradient. The caller's own memory, if it gave some, is always this. */
 CTRUN_API void *ctrun_ddp_grad(struct ctrun_ddp *ddp, size_t p);
 /* One step is: forward_begin, backward_begin, grad_ready for each parameter in the order in
  * which backward completes them, backward_end. The second forward_begin is collective: buckets
@@ -738,8 +747,8 @@ struct ctrun_join_options {
     {                                                                                  \
         sizeof(struct ctrun_join_options), false, false, NULL, NULL                    \
     }
-/* Local, on every rank, the same options, which may be NULL. CTRUN_E_UNSUPPORTED on an nccl group
- * and with static_graph. */
+/* Local, on every rank, the same options, which may be NULL. CTRUN_E_UNSUPPORTED with static_graph. On an
+ * nccl group each forward waits for the device: for the byte of each rank. */
 CTRUN_API int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
                                    const struct ctrun_join_options *options,
                                    struct ctrun_error *err);

@@ -1,0 +1,751 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What DDP does beside averages, and ZeRO-1, on an NCCL group over the fakes of tests/lib: each story is played over
+ * shared memory, too, and has the same bits there. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/lib/fake_nccl.h"
+#include "tests/lib/ranks.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/comm/nccl_api.h"
+
+enum {
+    N = 12,
+    M = 20,
+    PARAMS = 3, /* a matrix, a vector, and a matrix that is too small to compress */
+    ALL = N * M + N + 4,
+    RANKS = 2,
+    STEPS = 6,
+    TIMEOUT_MS = 30000,
+};
+
+static const size_t lengths[PARAMS] = {N * M, N, 4};
+
+static int begin(void **state)
+{
+    (void)state;
+    fake_nccl = (struct fake_nccl){0};
+    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
+    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+    return 0;
+}
+
+/* ---- A trainer whose memory is the host's or the device's --------------------------------- */
+
+enum layout {
+    IN_BUCKETS,
+    IN_ONE_ARRAY, /* gradients in the caller's memory, as the parameters stand */
+    APART,        /* with gaps, in another order */
+    LAYOUTS
+};
+
+/* How a story is told. */
+struct how {
+    struct ctrun_ddp_options ddp;
+    struct ctrun_powersgd_options powersgd;
+    enum layout layout;
+    int nan_step;        /* at which the matrix has a NaN on the last rank; 0: never */
+    bool use_hook;       /* the largest of all ranks, negated */
+    bool by_active;      /* a join that divides by the ranks with data */
+    int forget_step;     /* at which rank 0 forgets the vector; 0: never */
+    int fail_at;         /* the n-th call of rank 0's fakes; 0: none */
+    uint64_t timeout_ms; /* 0: TIMEOUT_MS */
+};
+
+struct trainer {
+    bool is_device;
+    struct ctrun_group *group;
+    struct ctrun_ddp *ddp;
+    struct ctrun_zero *zero;
+    cudaStream_t stream;
+    float *values, *grads; /* one block each, of the host or of the device */
+    struct ctrun_param params[PARAMS];
+    struct how how;
+};
+
+/* A copy as a kernel makes it: it is no call of CUDA's, so that no fault hits the test itself. */
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+static void run_copy(void *context)
+{
+    struct copy *copy = context;
+    void *from = (void *)(uintptr_t)copy->from; /* only read */
+
+    memcpy(fake_device(copy->to) ? fake_device(copy->to) : copy->to,
+           fake_device(from) ? fake_device(from) : from, copy->bytes);
+    free(copy);
+}
+
+static void put(const struct trainer *t, void *to, const void *from, size_t bytes)
+{
+    struct copy *copy = malloc(sizeof *copy);
+
+    CHECK(copy);
+    *copy = (struct copy){to, from, bytes};
+    if (t->is_device)
+        fake_launch(t->stream, run_copy, copy);
+    else
+        run_copy(copy);
+}
+
+static void fetch(const struct trainer *t, void *to, const void *from, size_t bytes)
+{
+    put(t, to, from, bytes);
+    CHECK(!t->is_device || cudaStreamSynchronize(t->stream) == cudaSuccess);
+}
+
+static float *room(const struct trainer *t, size_t count)
+{
+    void *out = NULL;
+
+    if (!t->is_device)
+        out = calloc(count, sizeof(float));
+    else
+        CHECK(cudaMalloc(&out, count * sizeof(float)) == cudaSuccess);
+    CHECK(out);
+    return out;
+}
+
+/* Where gradient p begins in an own block of 2 * ALL. */
+static size_t own_place(enum layout layout, size_t p)
+{
+    static const size_t dense[PARAMS] = {0, N * M, N * M + N};
+    static const size_t apart[PARAMS] = {100, 0, 50}; /* 1 | gap | 2 | gap | 0 */
+
+    return layout == APART ? apart[p] : dense[p];
+}
+
+static void describe(struct trainer *t)
+{
+    static const char *const names[PARAMS] = {"wide", "bias", "small"};
+
+    for (size_t p = 0; p < PARAMS; p++) {
+        struct ctrun_param *param = &t->params[p];
+
+        *param = (struct ctrun_param)CTRUN_PARAM_INIT;
+        param->name = names[p];
+        param->data = t->values + own_place(IN_ONE_ARRAY, p);
+        param->dims = p == 1 ? 1 : 2;
+        param->sizes[0] = p == 2 ? 2 : N;
+        param->sizes[1] = p == 2 ? 2 : M;
+        if (t->how.layout != IN_BUCKETS)
+            param->grad = t->grads + own_place(t->how.layout, p);
+    }
+}
+
+static int make_ddp(struct trainer *t, struct ctrun_error *err)
+{
+    struct ctrun_ddp_options options = t->how.ddp;
+
+    options.first_bucket_bytes = 64; /* two buckets after the rebuild */
+    if (t->how.powersgd.size)
+        options.powersgd = &t->how.powersgd;
+    return ctrun_ddp_create(&t->ddp, t->group, t->params, PARAMS, &options, err);
+}
+
+static int open_trainer(struct trainer *t, int rank, bool is_device,
+                        const struct how *how, struct ctrun_error *err)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    const struct ct_group_place place = ranks_place(rank, NULL);
+    float first[ALL];
+    int rc;
+
+    *t = (struct trainer){.is_device = is_device, .how = *how};
+    options.timeout_ms = how->timeout_ms ? how->timeout_ms : TIMEOUT_MS;
+    options.backend = is_device ? "nccl" : "host";
+    if (is_device)
+        CHECK(cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) ==
+              cudaSuccess);
+    t->values = room(t, ALL);
+    t->grads = room(t, 2 * ALL);
+    for (int i = 0; i < ALL; i++)
+        first[i] = (float)(rank + i);
+    fetch(t, t->values, first, sizeof first);
+    describe(t);
+    if ((rc = ct_group_open(&t->group, &place, &options, err)) < 0)
+        return rc;
+    return make_ddp(t, err);
+}
+
+static void close_trainer(struct trainer *t)
+{
+    ctrun_zero_destroy(t->zero);
+    ctrun_ddp_destroy(t->ddp);
+    ctrun_group_close(t->group);
+    if (!t->is_device) {
+        free(t->values);
+        free(t->grads);
+        return;
+    }
+    CHECK(cudaFree(t->values) == cudaSuccess && cudaFree(t->grads) == cudaSuccess);
+    CHECK(cudaStreamDestroy(t->stream) == cudaSuccess);
+    CHECK(fake_nccl.blocks == 0);
+}
+
+/* A number that belongs to (seed, i), about -1 to 1. */
+static float noise(unsigned seed, size_t i)
+{
+    uint32_t x = (uint32_t)(seed * 2654435761u + i * 40503u + 12345u);
+
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    x *= 3266489917u;
+    x ^= x >> 16;
+    return (float)((double)x / 2147483648.0 - 1.0);
+}
+
+/* Kernels write into memory that is not read before they ran, so it lives as long as the trainer. */
+static int backward(struct trainer *t, int rank, int step, struct ctrun_error *err)
+{
+    static float made[STEPS + 1][PARAMS][N * M];
+    int rc = ctrun_ddp_backward_begin(t->ddp, NULL, err);
+
+    for (size_t p = PARAMS; rc == 0 && p-- > 0;) {
+        float *grad = made[step][p];
+
+        for (size_t i = 0; i < lengths[p]; i++)
+            grad[i] = noise((unsigned)(100 * step + 10 * rank) + (unsigned)p, i);
+        if (p == 0 && step == t->how.nan_step && step && rank == RANKS - 1)
+            grad[7] = NAN;
+        if (p == 1 && step == t->how.forget_step && step && rank == 0)
+            continue;
+        put(t, ctrun_ddp_grad(t->ddp, p), grad, lengths[p] * sizeof *grad);
+        rc = ctrun_ddp_grad_ready(t->ddp, p, t->stream, err);
+    }
+    return rc < 0 ? rc : ctrun_ddp_backward_end(t->ddp, t->stream, err);
+}
+
+static int make_step(struct trainer *t, int rank, int step, struct ctrun_error *err)
+{
+    int rc = ctrun_ddp_forward_begin(t->ddp, err);
+
+    return rc < 0 ? rc : backward(t, rank, step, err);
+}
+
+static void fetch_grads(const struct trainer *t, float *out)
+{
+    for (size_t p = 0; p < PARAMS; out += lengths[p++])
+        fetch(t, out, ctrun_ddp_grad(t->ddp, p), lengths[p] * sizeof *out);
+}
+
+/* Equal bits, or both NaN. */
+static bool are_alike(const float *a, const float *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (memcmp(a + i, b + i, sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i])))
+            return false;
+    return true;
+}
+
+/* ---- Hooks ------------------------------------------------------------------------------- */
+
+static int take_largest(void *context, struct ctrun_group *group,
+                        const struct ctrun_bucket *bucket, struct ctrun_work **work,
+                        struct ctrun_error *err)
+{
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    const struct trainer *t = context;
+
+    CHECK(bucket->stream == t->stream);
+    options.work = work;
+    return ctrun_all_reduce(group, bucket->data, bucket->data, bucket->elements,
+                            bucket->dtype, CTRUN_MAX, &options, err);
+}
+
+struct negation {
+    float *data;
+    size_t count;
+};
+
+static void run_negation(void *context)
+{
+    struct negation *what = context;
+    float *at = fake_device(what->data) ? fake_device(what->data) : what->data;
+
+    for (size_t i = 0; i < what->count; i++)
+        at[i] = -at[i];
+    free(what);
+}
+
+static int negate(void *context, const struct ctrun_bucket *bucket,
+                  struct ctrun_error *err)
+{
+    struct negation *what = malloc(sizeof *what);
+    const struct trainer *t = context;
+
+    (void)err;
+    CHECK(what && bucket->stream == t->stream);
+    *what = (struct negation){bucket->data, bucket->elements};
+    if (t->is_device)
+        fake_launch(bucket->stream, run_negation, what);
+    else
+        run_negation(what);
+    return 0;
+}
+
+/* Gradients of all steps, one step behind the other. */
+static void tell(int rank, bool is_device, const struct how *story, float *out)
+{
+    struct how how = *story;
+    struct ctrun_error err;
+    struct trainer t;
+
+    if (how.use_hook) {
+        how.ddp.hook = take_largest;
+        how.ddp.hook_done = negate;
+        how.ddp.hook_context = &t;
+    }
+    CHECK_OK(open_trainer(&t, rank, is_device, &how, &err));
+    for (int step = 1; step <= STEPS; step++, out += ALL) {
+        CHECK_OK(make_step(&t, rank, step, &err));
+        fetch_grads(&t, out);
+    }
+    close_trainer(&t);
+}
+
+static float host_grads[STEPS * ALL], device_grads[STEPS * ALL];
+
+static int compare(int rank, void *context)
+{
+    const struct how *how = context;
+
+    tell(rank, false, how, host_grads);
+    fake_nccl.late_us = 30;
+    tell(rank, true, how, device_grads);
+    for (int i = 0; i < STEPS; i++)
+        if (!are_alike(host_grads + i * ALL, device_grads + i * ALL, ALL)) {
+            fprintf(stderr, "rank %d: step %d differs\n", rank, i + 1);
+            return 1;
+        }
+    return 0;
+}
+
+/* In each layout of the gradients. */
+static void play(struct how how)
+{
+    for (enum layout layout = IN_BUCKETS; layout < LAYOUTS; layout++) {
+        how.layout = layout;
+        assert_int_equal(ranks_run(RANKS, compare, &how), 0);
+    }
+}
+
+static void gradients_in_the_callers_memory_are_averaged_there(void **state)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+
+    (void)state;
+    play(how);
+    how.ddp.find_unused = true; /* the host waits for the device */
+    play(how);
+}
+
+static void halves_have_the_bits_of_the_host(void **state)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+
+    (void)state;
+    how.ddp.reduce_dtype = CTRUN_F16;
+    play(how);
+    how.ddp.reduce_dtype = CTRUN_BF16;
+    play(how);
+}
+
+static void a_hook_runs_in_the_order_of_the_streams(void **state)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .use_hook = true};
+
+    (void)state;
+    play(how);
+    how.layout = IN_BUCKETS;
+    how.ddp.find_unused = true;
+    assert_int_equal(ranks_run(RANKS, compare, &how), 0);
+}
+
+static void powersgd_has_the_bits_of_the_host(void **state)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT,
+                      .powersgd = CTRUN_POWERSGD_OPTIONS_INIT};
+
+    (void)state;
+    how.powersgd.start_step = 2;
+    how.powersgd.rank = 3;
+    play(how);
+    how.layout = IN_BUCKETS;
+    how.nan_step = 4; /* is forgotten after its step */
+    how.powersgd.epsilon = 1e-3;
+    assert_int_equal(ranks_run(RANKS, compare, &how), 0);
+    how.powersgd.no_warm_start = how.powersgd.no_error_feedback = true;
+    how.nan_step = 0;
+    how.ddp.divide_by_caller = true;
+    assert_int_equal(ranks_run(RANKS, compare, &how), 0);
+}
+
+static int compress_nothing(int rank, void *context)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ctrun_error err;
+    struct trainer t;
+
+    (void)context;
+    fake_nccl.no_driver = true;
+    how.ddp.reduce_dtype = CTRUN_BF16;
+    CHECK_OK(open_trainer(&t, rank, true, &how, &err));
+    CHECK(make_step(&t, rank, 1, &err) == CTRUN_E_UNSUPPORTED);
+    CHECK(strstr(err.text, "the driver does not take our kernels"));
+    close_trainer(&t);
+    return 0;
+}
+
+static void a_driver_that_takes_no_kernels_is_told(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, compress_nothing, NULL), 0);
+}
+
+/* ---- Gradients of the caller's ------------------------------------------------------------ */
+
+static int misplace(int rank, void *context)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .layout = IN_ONE_ARRAY};
+    struct ctrun_ddp_stats stats = CTRUN_DDP_STATS_INIT;
+    struct ctrun_error err;
+    struct trainer t;
+
+    (void)context;
+    CHECK_OK(open_trainer(&t, rank, false, &how, &err));
+    for (int step = 1; step <= 3; step++) {
+        CHECK_OK(make_step(&t, rank, step, &err));
+        for (size_t p = 0; p < PARAMS; p++)
+            CHECK(ctrun_ddp_grad(t.ddp, p) == t.params[p].grad);
+    }
+    CHECK_OK(ctrun_ddp_get_stats(t.ddp, &stats, &err));
+    CHECK(!stats.has_rebuilt_buckets && stats.bucket_count == 2);
+    CHECK(stats.bucket_bytes[0] == sizeof(float) * (4 + N));
+    ctrun_ddp_destroy(t.ddp);
+    t.params[1].grad = (float *)t.params[0].grad + N * M - 1;
+    CHECK(make_ddp(&t, &err) == -EINVAL);
+    CHECK(strstr(err.text, "params[0] 'wide' and params[1] 'bias' overlap"));
+    t.params[1].grad = NULL;
+    CHECK(make_ddp(&t, &err) == -EINVAL);
+    CHECK(strstr(err.text, "params[1] 'bias' has no memory for its gradient"));
+    t.how.layout = rank ? APART : IN_ONE_ARRAY;
+    describe(&t);
+    CHECK(make_ddp(&t, &err) == CTRUN_E_MISMATCH);
+    CHECK(strstr(err.text, "laid out otherwise"));
+    close_trainer(&t);
+    return 0;
+}
+
+static void memory_for_gradients_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, misplace, NULL), 0);
+}
+
+/* The fake has room for 256 pieces of memory. */
+static int make_many(int rank, void *context)
+{
+    const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ctrun_zero_options options = CTRUN_ZERO_OPTIONS_INIT;
+    struct ctrun_error err;
+    struct trainer t;
+
+    (void)context;
+    options.whole_params = true;
+    CHECK_OK(open_trainer(&t, rank, true, &how, &err));
+    for (int i = 0; i < 90; i++) {
+        ctrun_ddp_destroy(t.ddp);
+        ctrun_zero_destroy(t.zero);
+        t.how.powersgd = (struct ctrun_powersgd_options)CTRUN_POWERSGD_OPTIONS_INIT;
+        t.how.powersgd.size = i % 3 ? sizeof t.how.powersgd : 0;
+        t.how.ddp.reduce_dtype = i % 3 ? CTRUN_F32 : CTRUN_F16;
+        CHECK_OK(make_ddp(&t, &err));
+        CHECK_OK(ctrun_zero_create(&t.zero, t.group, t.params, PARAMS, &options, &err));
+    }
+    close_trainer(&t);
+    return 0;
+}
+
+static void an_object_frees_the_memory_that_it_took(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, make_many, NULL), 0);
+}
+
+/* ---- Uneven inputs, and ZeRO-1 ------------------------------------------------------------ */
+
+/* value -= grad / 8, by what stands in for kernels; all of the values, or our pieces of them. */
+static int update(void *context, struct ctrun_error *err)
+{
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_zero_piece piece = CTRUN_ZERO_PIECE_INIT;
+    struct trainer *t = context;
+    float values[ALL], grads[ALL];
+
+    fetch(t, values, t->values, sizeof values);
+    fetch_grads(t, grads);
+    for (int i = 0; i < ALL && !t->zero; i++)
+        values[i] -= grads[i] / 8;
+    for (size_t i = 0; t->zero && ctrun_zero_piece(t->zero, i, &piece, err) > 0; i++)
+        for (size_t k = 0; k < piece.length; k++) {
+            size_t at = own_place(IN_ONE_ARRAY, piece.param) + piece.offset + k;
+
+            values[at] -= grads[at] / 8;
+        }
+    fetch(t, t->values, values, sizeof values);
+    options.stream = t->stream;
+    return t->zero ? ctrun_zero_share(t->zero, &options, err) : 0;
+}
+
+/* Rank r makes 1 + 2 r steps. `out`: the values in the end. */
+static int live(int rank, bool is_device, const struct how *how, float *out,
+                struct ctrun_error *err)
+{
+    struct ctrun_join_options join = CTRUN_JOIN_OPTIONS_INIT;
+    struct ctrun_zero_options options = CTRUN_ZERO_OPTIONS_INIT;
+    const bool with_zero = how->layout != IN_BUCKETS;
+    struct trainer t;
+    int rc = open_trainer(&t, rank, is_device, how, err);
+
+    options.whole_params = how->layout == APART;
+    join.divide_by_active = how->by_active;
+    join.on_step = update;
+    join.context = &t;
+    if (how->fail_at && rank == 0 && is_device) /* opening is another test's */
+        (void)fake_fail_at(how->fail_at);
+    if (rc == 0 && with_zero)
+        rc = ctrun_zero_create(&t.zero, t.group, t.params, PARAMS, &options, err);
+    if (rc == 0)
+        rc = ctrun_ddp_join_begin(t.ddp, &join, err);
+    for (int step = 1; rc == 0 && step <= 1 + 2 * rank; step++)
+        if ((rc = make_step(&t, rank, step, err)) == 0)
+            rc = update(&t, err);
+    if (rc == 0)
+        rc = ctrun_ddp_join_end(t.ddp, err);
+    if (rc == 0 && out)
+        fetch(&t, out, t.values, ALL * sizeof *out);
+    close_trainer(&t);
+    return rc;
+}
+
+static int join_both(int rank, void *context)
+{
+    float on_host[ALL], on_device[ALL], first;
+    const struct how *how = context;
+    struct ctrun_error err;
+
+    fake_nccl.late_us = 30;
+    CHECK_OK(live(rank, false, how, on_host, &err));
+    CHECK_OK(live(rank, true, how, on_device, &err));
+    CHECK(memcmp(on_host, on_device, sizeof on_host) == 0);
+    /* Step 1 has two ranks, the others one. */
+    first = 0 - (noise(100, 0) + noise(110, 0)) / 2 / 8;
+    for (int step = 2; step <= 3; step++)
+        first -= noise((unsigned)(100 * step + 10), 0) / (how->by_active ? 1 : 2) / 8;
+    CHECK(fabsf(on_device[0] - first) < 1e-5f);
+    return 0;
+}
+
+static void ranks_without_data_join_in_the_steps_of_the_others(void **state)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+
+    (void)state;
+    for (enum layout layout = IN_BUCKETS; layout < LAYOUTS; layout++) {
+        how.layout = layout; /* the last two with ZeRO: equal shares, and whole ones */
+        how.by_active = layout != IN_ONE_ARRAY;
+        how.ddp.find_unused = layout == APART;
+        assert_int_equal(ranks_run(RANKS, join_both, &how), 0);
+    }
+}
+
+/* Rank 1 makes the steps, rank 0 only joins; then rank 1 forgets a gradient, which a device tells one step
+ * later. */
+static int forget_while_joined(int rank, void *context)
+{
+    const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ctrun_error err;
+    struct trainer t;
+
+    (void)context;
+    CHECK_OK(open_trainer(&t, rank, true, &how, &err));
+    CHECK_OK(ctrun_ddp_join_begin(t.ddp, NULL, &err));
+    if (rank == 1) {
+        CHECK_OK(make_step(&t, rank, 1, &err));
+        CHECK_OK(make_step(&t, rank, 2, &err));
+        CHECK_OK(ctrun_ddp_forward_begin(t.ddp, &err));
+        CHECK_OK(ctrun_ddp_backward_begin(t.ddp, NULL, &err));
+        CHECK_OK(ctrun_ddp_grad_ready(t.ddp, 0, t.stream, &err));
+        CHECK_OK(ctrun_ddp_backward_end(t.ddp, t.stream, &err));
+        CHECK(make_step(&t, rank, 3, &err) == CTRUN_E_USAGE);
+        CHECK(strstr(err.text, "for rank 1: 1 (bias), 2 (small)"));
+        CHECK_OK(make_step(&t, rank, 3, &err));
+    }
+    CHECK_OK(ctrun_ddp_join_end(t.ddp, &err));
+    CHECK_OK(make_step(&t, rank, 4, &err)); /* the object lives */
+    close_trainer(&t);
+    return 0;
+}
+
+static void a_forgotten_gradient_in_a_join_is_told_by_the_next_forward(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, forget_while_joined, NULL), 0);
+}
+
+/* The state of the optimizer may be on the host or on the device. */
+static int move_state(int rank, void *context)
+{
+    const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    float whole[ALL], all[ALL] = {0}, mine[ALL], *device;
+    struct ctrun_error err;
+    struct trainer t;
+
+    (void)context;
+    CHECK_OK(open_trainer(&t, rank, true, &how, &err));
+    CHECK_OK(ctrun_zero_create(&t.zero, t.group, t.params, PARAMS, NULL, &err));
+    for (int i = 0; i < ALL; i++)
+        whole[i] = (float)i;
+    device = room(&t, ALL);
+    CHECK_OK(ctrun_zero_pick_state(t.zero, whole, device, CTRUN_F32, &err));
+    CHECK_OK(
+        ctrun_zero_gather_state(t.zero, device, rank ? NULL : all, CTRUN_F32, 0, &err));
+    CHECK(rank != 0 || memcmp(all, whole, sizeof all) == 0);
+    fetch(&t, mine, device, ctrun_zero_length(t.zero) * sizeof *mine);
+    CHECK_OK(ctrun_zero_gather_state(t.zero, mine, rank ? device : NULL, CTRUN_F32, 1,
+                                     &err));
+    if (rank == 1)
+        fetch(&t, all, device, sizeof all);
+    CHECK(rank != 1 || memcmp(all, whole, sizeof all) == 0);
+    CHECK(cudaFree(device) == cudaSuccess);
+    close_trainer(&t);
+    return 0;
+}
+
+static void the_state_of_zero_moves_between_host_and_device(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, move_state, NULL), 0);
+}
+
+/* ---- Faults ------------------------------------------------------------------------------ */
+
+/* A life with everything in it, in which the n-th call of rank 0 fails. 2: there were fewer calls. */
+static int live_with_fault(int rank, void *context)
+{
+    const struct how *how = context;
+    struct ctrun_error err = {.text = ""};
+    int calls, rc;
+
+    (void)fake_fail_at(0);
+    rc = live(rank, true, how, NULL, &err);
+    calls = fake_fail_at(0);
+    CHECK(rc == 0 || (rc < 0 && err.code == rc && err.text[0]));
+    return rank == 0 && calls < how->fail_at ? 2 : 0;
+}
+
+static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
+{
+    const char *every = getenv("CTRUN_TEST_EVERY_FAULT");
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .layout = APART};
+    int statuses[RANKS] = {0};
+
+    (void)state;
+    if (!every)
+        print_message("every 41st call only; CTRUN_TEST_EVERY_FAULT=1: each\n");
+    how.ddp.reduce_dtype = CTRUN_BF16;
+    how.by_active = true;
+    how.timeout_ms = 3000; /* of a rank whose peer has left without a word */
+    do {
+        how.fail_at += every ? 1 : 41;
+        (void)ranks_finish(ranks_start(RANKS, live_with_fault, &how), statuses);
+        if (statuses[1] != 0 || (statuses[0] != 0 && statuses[0] != 2 << 8))
+            fail_msg("fault %d: %x %x", how.fail_at, (unsigned)statuses[0],
+                     (unsigned)statuses[1]);
+    } while (statuses[0] == 0);
+    assert_in_range(how.fail_at, 300, 5000);
+}
+
+/* ---- Going on without a rank --------------------------------------------------------------- */
+
+enum {
+    GONE = 3 /* counter: rank 1 is */
+};
+
+/* Rank 1 dies in a collective; the others shrink the group, and train on. */
+static int go_on(int rank, void *context)
+{
+    static const int left[] = {0, 2};
+    const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *next;
+    struct ctrun_error err;
+    struct trainer t;
+    float sum = (float)rank;
+
+    (void)context;
+    CHECK_OK(open_trainer(&t, rank, true, &how, &err));
+    CHECK_OK(make_step(&t, rank, 1, &err));
+    if (rank == 1) {
+        ranks_signal(GONE);
+        _exit(0);
+    }
+    ranks_await(GONE, 1);
+    CHECK(ctrun_ddp_forward_begin(t.ddp, &err) == CTRUN_E_PEER_LOST);
+    ctrun_ddp_destroy(t.ddp);
+    t.ddp = NULL;
+    place.ranks = left;
+    place.rank_count = 2;
+    place.epoch = 1;
+    CHECK_OK(ct_group_shrink(&next, &place, t.group, NULL, &err));
+    ctrun_group_close(t.group);
+    t.group = next;
+    CHECK(ctrun_group_size(next) == 2 && ctrun_group_rank(next) == rank / 2);
+    CHECK_OK(ctrun_all_reduce(next, &sum, &sum, 1, CTRUN_F32, CTRUN_SUM, NULL, &err));
+    CHECK(sum == 2);
+    CHECK_OK(make_ddp(&t, &err));
+    CHECK_OK(make_step(&t, rank, 2, &err));
+    close_trainer(&t);
+    return 0;
+}
+
+static void who_is_left_trains_on_with_a_communicator_of_its_own(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(3, go_on, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(gradients_in_the_callers_memory_are_averaged_there,
+                               begin),
+        cmocka_unit_test_setup(halves_have_the_bits_of_the_host, begin),
+        cmocka_unit_test_setup(a_hook_runs_in_the_order_of_the_streams, begin),
+        cmocka_unit_test_setup(powersgd_has_the_bits_of_the_host, begin),
+        cmocka_unit_test_setup(a_driver_that_takes_no_kernels_is_told, begin),
+        cmocka_unit_test_setup(memory_for_gradients_that_does_not_fit_is_refused,
+                               begin),
+        cmocka_unit_test_setup(an_object_frees_the_memory_that_it_took, begin),
+        cmocka_unit_test_setup(ranks_without_data_join_in_the_steps_of_the_others,
+                               begin),
+        cmocka_unit_test_setup(
+            a_forgotten_gradient_in_a_join_is_told_by_the_next_forward, begin),
+        cmocka_unit_test_setup(the_state_of_zero_moves_between_host_and_device, begin),
+        cmocka_unit_test_setup(a_fault_at_any_call_is_an_error_and_leaves_nothing,
+                               begin),
+        cmocka_unit_test_setup(who_is_left_trains_on_with_a_communicator_of_its_own,
+                               begin),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
