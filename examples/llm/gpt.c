@@ -52,12 +52,13 @@ int gpt_create(struct gpt *gpt, unsigned seed)
         gpt_shape(p, &rows, &columns);
         total += rows * columns;
     }
-    *gpt = (struct gpt){.values = {malloc(total * sizeof(float))}};
+    *gpt = (struct gpt){.values = {malloc(2 * total * sizeof(float))}};
     if (!gpt->values[0])
         return -ENOMEM;
     for (int p = 0; p < GPT_PARAMS; p++) {
         gpt_shape(p, &rows, &columns);
         gpt->values[p] = gpt->values[0] + used;
+        gpt->grads[p] = gpt->values[p] + total;
         used += rows * columns;
     }
     for (size_t i = 0; i < total; i++) { /* even, of standard deviation 0.06 */

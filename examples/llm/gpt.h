@@ -27,7 +27,7 @@ enum {
 
 struct gpt {
     float *values[GPT_PARAMS]; /* (rows, columns), one behind the other in one array */
-    float *grads[GPT_PARAMS];  /* where backward adds: set before each step */
+    float *grads[GPT_PARAMS];  /* likewise; where backward adds */
 };
 
 /* Of parameter p: its name, which is static, and its shape. */

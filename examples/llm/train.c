@@ -143,6 +143,7 @@ static int open_all(struct trainer *trainer, const char *folder, bool is_f32,
         trainer->params[p] = (struct ctrun_param)CTRUN_PARAM_INIT;
         trainer->params[p].name = gpt_shape(p, &rows, &columns);
         trainer->params[p].data = trainer->gpt.values[p];
+        trainer->params[p].grad = trainer->gpt.grads[p]; /* one array, as it is */
         trainer->params[p].dims = 2;
         trainer->params[p].sizes[0] = (int64_t)rows;
         trainer->params[p].sizes[1] = (int64_t)columns;
@@ -186,11 +187,8 @@ static int backward(struct trainer *trainer, size_t first, float *loss,
     const size_t count = BATCH / (size_t)ctrun_world_size(trainer->session);
     int rc;
 
-    if ((rc = ctrun_ddp_forward_begin(trainer->ddp, err)) < 0)
-        return rc;
-    for (size_t p = 0; p < GPT_PARAMS; p++)
-        trainer->gpt.grads[p] = ctrun_ddp_grad(trainer->ddp, p);
-    if ((rc = ctrun_ddp_zero_grad(trainer->ddp, NULL, err)) < 0 ||
+    if ((rc = ctrun_ddp_forward_begin(trainer->ddp, err)) < 0 ||
+        (rc = ctrun_ddp_zero_grad(trainer->ddp, NULL, err)) < 0 ||
         (rc = ctrun_ddp_backward_begin(trainer->ddp, NULL, err)) < 0)
         return rc;
     *loss = 0;
