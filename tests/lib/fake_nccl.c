@@ -90,6 +90,7 @@ static struct memory {
         *host; /* not accessible; NULL: pinned memory of the host at `device` */
     unsigned char *device;
     size_t bytes;
+    bool is_registered;
 } memory[BLOCKS];
 
 static struct memory *find_memory(const void *at)
@@ -136,7 +137,7 @@ static cudaError_t keep(void **out, unsigned char *host, unsigned char *device,
     for (room = memory; room->device; room++)
         if (room == memory + BLOCKS - 1)
             die("too much memory");
-    *room = (struct memory){host, device, bytes};
+    *room = (struct memory){host, device, bytes, false};
     fake_nccl.blocks++;
     pthread_mutex_unlock(&lock);
     *out = host ? host : device;
@@ -539,6 +540,8 @@ EXPORT const char *cudaGetErrorString(cudaError_t code)
 /* ---- The ranks of a communicator, in memory that they share ------------------------------ */
 
 struct world {
+    ncclUniqueId ids[RANKS][RANKS]; /* by rank: what it was given */
+    _Atomic int with_ids;
     _Atomic int attached;
     _Atomic int pids[RANKS];
     _Atomic bool has_left[RANKS];         /* as it should: by ncclCommDestroy() */
@@ -560,6 +563,7 @@ struct ncclComm {
     struct world *world;
     int size, rank;
     int polls; /* answers "in progress" to come; -1: no other */
+    int registered;
     unsigned long barriers;
     int pidfds[RANKS];
     _Atomic int users; /* the owner, and steps on streams */
@@ -850,18 +854,11 @@ static struct world *attach(const ncclUniqueId *id, int rank)
     return world;
 }
 
-EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id,
-                                           int rank, ncclConfig_t *config)
+static ncclResult_t init(ncclComm_t *out, int size, int rank, struct world *world)
 {
     ncclComm_t comm;
-    struct world *world;
 
-    ENTER_NCCL();
-    if (fake_nccl.refuse_init)
-        return (ncclResult_t)fake_nccl.refuse_init;
-    if (rank < 0 || rank >= size || size > RANKS || config->blocking != 0)
-        return ncclInvalidArgument;
-    if (!(world = attach(&id, rank)) || !(comm = calloc(1, sizeof *comm)))
+    if (!world || !(comm = calloc(1, sizeof *comm)))
         return ncclSystemError;
     comm->world = world;
     comm->size = size;
@@ -873,9 +870,47 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUnique
     return ncclInProgress;
 }
 
+EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id,
+                                           int rank, ncclConfig_t *config)
+{
+    ENTER_NCCL();
+    if (fake_nccl.refuse_init)
+        return (ncclResult_t)fake_nccl.refuse_init;
+    if (rank < 0 || rank >= size || size > RANKS || config->blocking != 0)
+        return ncclInvalidArgument;
+    fake_nccl.roots = 1;
+    return init(out, size, rank, attach(&id, rank));
+}
+
+/* All ids must be there, and be the same on all ranks. */
+EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank,
+                                             int id_count, ncclUniqueId *ids,
+                                             ncclConfig_t *config)
+{
+    struct world *world;
+
+    ENTER_NCCL();
+    if (rank < 0 || rank >= size || size > RANKS || config->blocking != 0 ||
+        id_count < 1 || id_count > size)
+        return ncclInvalidArgument;
+    for (int i = 0; i < id_count; i++)
+        if (access(ids[i].internal, R_OK) < 0)
+            return ncclSystemError;
+    if ((world = attach(&ids[0], rank))) {
+        memcpy(world->ids[rank], ids, (size_t)id_count * sizeof *ids);
+        atomic_fetch_add(&world->with_ids, 1);
+    }
+    fake_nccl.roots = id_count;
+    return init(out, size, rank, world);
+}
+
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
     begin_call(comm);
+    for (int i = 0; comm->world->with_ids == comm->size && i < comm->size; i++)
+        if (memcmp(comm->world->ids[i], comm->world->ids[0],
+                   sizeof comm->world->ids[0]) != 0)
+            die("the ranks were given different ids");
     *state = comm->polls || comm->world->attached < comm->size ? ncclInProgress
                                                                : ncclSuccess;
     if (comm->polls > 0)
@@ -903,6 +938,11 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     begin_call(comm);
     comm->is_aborted = true;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; comm->registered && i < BLOCKS; i++)
+        memory[i].is_registered = false; /* tests have one communicator with memory */
+    fake_nccl.registered -= comm->registered;
+    pthread_mutex_unlock(&lock);
     return end(comm, &fake_nccl.aborts);
 }
 
@@ -917,6 +957,8 @@ EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
 EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     begin_call(comm);
+    if (comm->registered)
+        die("a communicator ends with memory that is registered");
     comm->world->has_left[comm->rank] = true;
     return end(comm, &fake_nccl.destroys);
 }
@@ -1094,4 +1136,58 @@ EXPORT ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int p
 EXPORT const char *ncclGetErrorString(ncclResult_t code)
 {
     return code == ncclRemoteError ? "the fake peer is gone" : "a fake NCCL error";
+}
+
+/* ---- NCCL's own memory ------------------------------------------------------------------ */
+
+EXPORT ncclResult_t ncclMemAlloc(void **out, size_t bytes)
+{
+    return cudaMalloc(out, bytes) == cudaSuccess ? ncclSuccess : ncclSystemError;
+}
+
+EXPORT ncclResult_t ncclMemFree(void *data)
+{
+    const struct memory *found;
+
+    pthread_mutex_lock(&lock);
+    if ((found = find_memory(data)) && found->is_registered)
+        die("memory is freed that is registered");
+    pthread_mutex_unlock(&lock);
+    return forget(data) == cudaSuccess ? ncclSuccess : ncclSystemError;
+}
+
+static void mark(void *data, bool is_registered)
+{
+    struct memory *found;
+
+    pthread_mutex_lock(&lock);
+    if (!(found = find_memory(data)) || found->is_registered == is_registered)
+        die("registered twice, or not at all");
+    found->is_registered = is_registered;
+    fake_nccl.registered += is_registered ? 1 : -1;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT ncclResult_t ncclCommRegister(ncclComm_t comm, void *data, size_t bytes,
+                                     void **handle)
+{
+    (void)bytes;
+    ENTER_NCCL();
+    if (fake_nccl.refuse_register)
+        return (ncclResult_t)fake_nccl.refuse_register;
+    begin_call(comm);
+    mark(data, true);
+    comm->registered++;
+    *handle = data;
+    leave_call(comm);
+    return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle)
+{
+    begin_call(comm);
+    mark(handle, false);
+    comm->registered--;
+    leave_call(comm);
+    return ncclSuccess;
 }

@@ -21,19 +21,22 @@
 struct fake_nccl {
     int version; /* ncclGetVersion(); 0: a recent one */
     int init_polls; /* the communicator is in progress that often after init; -1 for ever */
-    int call_polls;    /* the same, after each call */
-    unsigned late_us;  /* before each thing on a stream */
-    bool hangs;        /* collectives spin until an abort */
-    int refuse_init;   /* what ncclCommInitRankConfig() returns, if not 0 */
-    int refuse_call;   /* what each collective returns */
-    int async_error;   /* what the communicator's state becomes after the next poll */
-    int finalize_code; /* what ncclCommFinalize() returns */
-    bool no_device;    /* there is no GPU */
-    bool no_driver;    /* the driver takes no kernels */
-    bool no_memory;    /* cudaMalloc() of a megabyte and more fails */
+    int call_polls;      /* the same, after each call */
+    unsigned late_us;    /* before each thing on a stream */
+    bool hangs;          /* collectives spin until an abort */
+    int refuse_init;     /* what ncclCommInitRankConfig() returns, if not 0 */
+    int refuse_call;     /* what each collective returns */
+    int refuse_register; /* what ncclCommRegister() returns */
+    int async_error;     /* what the communicator's state becomes after the next poll */
+    int finalize_code;   /* what ncclCommFinalize() returns */
+    bool no_device;      /* there is no GPU */
+    bool no_driver;      /* the driver takes no kernels */
+    bool no_memory;      /* cudaMalloc() of a megabyte and more fails */
     /* What happened. */
     int aborts, destroys, calls;
-    int blocks; /* memory, events, streams and communicators that were not freed */
+    int roots;      /* ids that the last communicator was made of */
+    int registered; /* blocks that are */
+    int blocks;     /* memory, events, streams and communicators that were not freed */
 };
 
 extern struct fake_nccl fake_nccl;

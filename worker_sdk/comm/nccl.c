@@ -38,6 +38,8 @@ enum {
     WATCH_MS = 50, /* between looks at calls that nobody waits for */
     ID_SLICE_MS =
         200, /* between looks whether a rank is lost, while the id is not there */
+    RANKS_PER_ROOT = 128,       /* CTRUN_NCCL_RANKS_PER_ROOT; torch's, too */
+    NCCL_MEMORY_MIN = 64 << 10, /* NCCL gives 2 MiB at least */
 };
 
 /* Every function that we need, by the library's own name. */
@@ -58,6 +60,7 @@ enum {
 #define CUDA_FUNCTIONS(X)                                                              \
     X(cudaGetDevice)                                                                   \
     X(cudaSetDevice)                                                                   \
+    X(cudaDeviceSynchronize)                                                           \
     X(cudaStreamCreateWithFlags)                                                       \
     X(cudaStreamWaitEvent)                                                             \
     X(cudaStreamDestroy)                                                               \
@@ -73,16 +76,30 @@ enum {
     X(cudaHostAlloc)                                                                   \
     X(cudaFreeHost) X(cudaPointerGetAttributes) X(cudaGetErrorString)
 
+/* Those that a newer NCCL has: since which version. NULL where it has not. */
+#define NEWER_FUNCTIONS(X)                                                             \
+    X(ncclCommInitRankScalable, 22300)                                                 \
+    X(ncclMemAlloc, 21900)                                                             \
+    X(ncclMemFree, 21900)                                                              \
+    X(ncclCommRegister, 21900)                                                         \
+    X(ncclCommDeregister, 21900)
+
 static struct {
-#define MEMBER(name) __typeof__(name) *name;
+#define MEMBER(name)              __typeof__(name) *name;
+#define NEWER_MEMBER(name, since) MEMBER(name)
     NCCL_FUNCTIONS(MEMBER)
     CUDA_FUNCTIONS(MEMBER)
+    NEWER_FUNCTIONS(NEWER_MEMBER)
+#undef NEWER_MEMBER
 #undef MEMBER
 } api;
 
+/* Memory of ctrun_group_alloc(): NCCL's own, which it need not copy to send, or CUDA's. */
 struct block {
     struct block *next;
     void *data;
+    bool is_nccls;
+    void *handle; /* NULL: it is not registered with the communicator */
 };
 
 /* A call on its way. */
@@ -161,6 +178,10 @@ static int load(struct ctrun_error *err)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "nccl: the library has version %d; needed is %d or newer",
                        version, OLDEST_NCCL);
+#define FIND_NEWER(name, since)                                                        \
+    found = version >= (since) ? dlsym(nccl, #name) : NULL;                            \
+    memcpy(&api.name, &found, sizeof found);
+    NEWER_FUNCTIONS(FIND_NEWER)
     return 0; /* the libraries stay open as long as the process lives */
 }
 
@@ -290,14 +311,19 @@ static void finish_running(struct nccl *nccl)
     long nap_ns = NAP_MIN_NS;
     int rc = 0;
 
-    while (rc == 0 && !ct_list_is_empty(&nccl->running)) {
-        struct ticket *last = ct_list_entry(nccl->running.prev, struct ticket, node);
+    while (rc == 0) {
+        pthread_mutex_lock(&nccl->lock); /* the thread takes tickets out */
+        if (ct_list_is_empty(&nccl->running)) {
+            rc = 1;
+        } else {
+            struct ticket *last = ct_list_entry(nccl->running.prev, struct ticket,
+                                                node);
 
-        pthread_mutex_lock(&nccl->lock);
-        rc = ask_device(nccl, last, &why);
+            rc = ask_device(nccl, last, &why);
+            if (rc == 0 && ct_now_ms() >= last->call.deadline_ms)
+                rc = fail_late(last, &why);
+        }
         pthread_mutex_unlock(&nccl->lock);
-        if (rc == 0 && ct_now_ms() >= last->call.deadline_ms)
-            rc = fail_late(last, &why);
         if (rc == 0)
             nap(&nap_ns);
     }
@@ -316,6 +342,8 @@ static void stop_thread(struct nccl *nccl)
     (void)pthread_join(nccl->thread, NULL);
 }
 
+static int nccl_free(void *self, void *at);
+
 static void nccl_close(void *self)
 {
     enum {
@@ -326,6 +354,8 @@ static void nccl_close(void *self)
 
     stop_thread(nccl);
     finish_running(nccl);
+    while (nccl->blocks) /* NCCL gives back what was registered before it ends */
+        (void)nccl_free(nccl, nccl->blocks->data);
     begun = nccl->comm ? api.ncclCommFinalize(nccl->comm) : ncclSuccess;
 
     if (nccl->comm && (begun == ncclSuccess || begun == ncclInProgress) &&
@@ -335,12 +365,6 @@ static void nccl_close(void *self)
         (void)api.ncclCommAbort(nccl->comm);
     free_tickets(&nccl->running);
     free_tickets(&nccl->spare);
-    while (nccl->blocks) {
-        struct block *block = nccl->blocks;
-        nccl->blocks = block->next;
-        (void)api.cudaFree(block->data);
-        free(block);
-    }
     if (nccl->scratch)
         (void)api.cudaFree(nccl->scratch);
     ct_nccl_kernels_unload(&nccl->kernels);
@@ -373,19 +397,32 @@ static int get_id(const struct ct_backend_setup *setup, const char *key, void **
     }
 }
 
-/* Member 0 makes the id, the store carries it. */
-static int share_id(ncclUniqueId *id, const struct ct_backend_setup *setup,
-                    struct ctrun_error *err)
+/* One member of so many makes an id, so that not all meet at one. All ranks have the same NCCL and, as the
+ * manual says, the same environment. */
+static int count_roots(int size)
+{
+    const char *given = getenv("CTRUN_NCCL_RANKS_PER_ROOT");
+    const long ranks = given ? strtol(given, NULL, 10) : RANKS_PER_ROOT;
+
+    if (!api.ncclCommInitRankScalable || ranks < 1 || ranks >= size)
+        return 1;
+    return (int)((size + ranks - 1) / ranks);
+}
+
+/* Roots are `size / count` members apart, the first is member 0. They make the ids, the store carries them. */
+static int share_id(ncclUniqueId *id, int i, int count,
+                    const struct ct_backend_setup *setup, struct ctrun_error *err)
 {
     const struct ct_bootstrap *store = &setup->place->bootstrap;
+    const int root = (int)((long)i * setup->size / count);
     char key[CT_BOOTSTRAP_KEY_MAX];
     ncclResult_t made;
     size_t length;
     void *value;
     int rc;
 
-    (void)ct_format(key, sizeof key, "%s/nccl", setup->key);
-    if (setup->me == 0) {
+    (void)ct_format(key, sizeof key, "%s/nccl/%d", setup->key, i);
+    if (setup->me == root) {
         if ((made = api.ncclGetUniqueId(id)) != ncclSuccess)
             return nccl_fail(err, "unique id", made);
         return setup->size == 1 ? 0
@@ -394,7 +431,7 @@ static int share_id(ncclUniqueId *id, const struct ct_backend_setup *setup,
     }
     rc = get_id(setup, key, &value, &length, err);
     if (rc < 0)
-        return ct_wrap(err, "nccl: the id of rank %d", setup->ranks[0]);
+        return ct_wrap(err, "nccl: the id of rank %d", setup->ranks[root]);
     if (length == sizeof *id)
         memcpy(id, value, sizeof *id);
     else
@@ -403,14 +440,46 @@ static int share_id(ncclUniqueId *id, const struct ct_backend_setup *setup,
     return rc;
 }
 
-static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
+/* Our own id first: others wait for it while we wait for theirs. */
+static int share_ids(ncclUniqueId *ids, int count, const struct ct_backend_setup *setup,
+                     struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; rc == 0 && i < count; i++)
+            if ((setup->me == (int)((long)i * setup->size / count)) == (pass == 0))
+                rc = share_id(&ids[i], i, count, setup, err);
+    return rc;
+}
+
+static int init_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                      struct ctrun_error *err)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId id;
-    ncclResult_t begun;
+    const int count = count_roots(setup->size);
+    ncclUniqueId *ids = ct_zalloc_array((size_t)count, sizeof *ids);
+    ncclResult_t begun = ncclSuccess;
+    int rc = ids ? share_ids(ids, count, setup, err)
+                 : ct_fail(err, -ENOMEM, "nccl: no memory");
+
+    config.blocking = 0;
+    if (rc == 0 && count == 1)
+        begun = api.ncclCommInitRankConfig(&nccl->comm, setup->size, ids[0], setup->me,
+                                           &config);
+    else if (rc == 0)
+        begun = api.ncclCommInitRankScalable(&nccl->comm, setup->size, setup->me, count,
+                                             ids, &config);
+    free(ids);
+    if (rc == 0 && begun != ncclSuccess && begun != ncclInProgress)
+        rc = nccl_fail(err, "open", begun);
+    return rc < 0 ? rc : settle(nccl, "open", setup->deadline_ms, err);
+}
+
+static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
+                     struct ctrun_error *err)
+{
     cudaError_t made;
-    int rc;
 
     if ((made = api.cudaGetDevice(&nccl->device)) != cudaSuccess ||
         (made = api.cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking)) !=
@@ -421,14 +490,7 @@ static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
         (made = api.cudaMemset(nccl->scratch, 0, sizeof(float))) != cudaSuccess)
         return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: no usable GPU: %s",
                        api.cudaGetErrorString(made));
-    if ((rc = share_id(&id, setup, err)) < 0)
-        return rc;
-    config.blocking = 0;
-    begun = api.ncclCommInitRankConfig(&nccl->comm, setup->size, id, setup->me,
-                                       &config);
-    if (begun != ncclSuccess && begun != ncclInProgress)
-        return nccl_fail(err, "open", begun);
-    return settle(nccl, "open", setup->deadline_ms, err);
+    return init_comm(nccl, setup, err);
 }
 
 static int nccl_open(void **out, const struct ct_backend_setup *setup,
@@ -930,22 +992,70 @@ static int nccl_release(void *self, void *opaque, void *const *stream,
     return rc < 0 ? fail_group(nccl, rc, &why, err) : 0;
 }
 
+/* ---- Memory of the group ---------------------------------------------------------------- */
+
+/* Registered, so that NCCL sends from it and receives into it without a copy. What one rank registers all do:
+ * they alloc the same. */
+static int register_block(struct nccl *nccl, struct block *block, size_t bytes,
+                          uint64_t deadline_ms, struct ctrun_error *err)
+{
+    ncclResult_t begun = ncclSuccess;
+    int rc;
+
+    pthread_mutex_lock(&nccl->lock);
+    if ((rc = ask_comm(nccl, "register", err)) >= 0)
+        begun = api.ncclCommRegister(nccl->comm, block->data, bytes, &block->handle);
+    pthread_mutex_unlock(&nccl->lock);
+    if (rc < 0)
+        return rc;
+    if (begun == ncclInProgress)
+        return settle(nccl, "register", deadline_ms, err);
+    return begun == ncclSuccess ? 0 : nccl_fail(err, "register", begun);
+}
+
+/* A communicator that was aborted knows of no memory any more. */
+static void free_block(struct nccl *nccl, struct block *block)
+{
+    pthread_mutex_lock(&nccl->lock);
+    if (block->handle && nccl->comm)
+        (void)api.ncclCommDeregister(nccl->comm, block->handle);
+    pthread_mutex_unlock(&nccl->lock);
+    if (block->data && block->is_nccls)
+        (void)api.ncclMemFree(block->data);
+    else if (block->data)
+        (void)api.cudaFree(block->data);
+    free(block);
+}
+
 static int nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                       struct ctrun_error *err)
 {
     struct nccl *nccl = self;
     struct block *block = ct_zalloc(sizeof *block);
-    cudaError_t made;
+    ncclResult_t got = ncclSuccess;
+    cudaError_t made = cudaSuccess;
+    int rc = 0;
 
-    (void)deadline_ms; /* local */
     if (!block)
         return ct_fail(err, -ENOMEM, "group alloc: no memory");
-    if ((made = api.cudaMalloc(&block->data, bytes)) != cudaSuccess ||
-        (made = api.cudaMemset(block->data, 0, bytes)) != cudaSuccess) {
-        if (block->data)
-            (void)api.cudaFree(block->data);
-        free(block);
-        return cuda_fail(err, "group alloc", made);
+    (void)api.cudaSetDevice(nccl->device);
+    block->is_nccls = api.ncclMemAlloc && api.ncclMemFree && api.ncclCommRegister &&
+                      api.ncclCommDeregister && bytes >= NCCL_MEMORY_MIN;
+    if (block->is_nccls)
+        got = api.ncclMemAlloc(&block->data, bytes);
+    else
+        made = api.cudaMalloc(&block->data, bytes);
+    if (got != ncclSuccess)
+        rc = ct_fail(err, -ENOMEM, "nccl: group alloc: %zu bytes: %s", bytes,
+                     api.ncclGetErrorString(got));
+    else if (made != cudaSuccess ||
+             (made = api.cudaMemset(block->data, 0, bytes)) != cudaSuccess)
+        rc = cuda_fail(err, "group alloc", made);
+    else if (block->is_nccls)
+        rc = register_block(nccl, block, bytes, deadline_ms, err);
+    if (rc < 0) {
+        free_block(nccl, block);
+        return rc;
     }
     block->next = nccl->blocks;
     nccl->blocks = block;
@@ -953,7 +1063,7 @@ static int nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out
     return 0;
 }
 
-/* To free waits for the whole device, so that no call is at it any more. */
+/* No call is at it any more, nor a kernel of the caller's. */
 static int nccl_free(void *self, void *at)
 {
     struct nccl *nccl = self;
@@ -965,8 +1075,10 @@ static int nccl_free(void *self, void *at)
             continue;
         *link = block->next;
         (void)api.cudaSetDevice(nccl->device);
-        (void)api.cudaFree(block->data);
-        free(block);
+        finish_running(nccl);
+        (void)api
+            .cudaDeviceSynchronize(); /* a failure was somebody else's, who is told */
+        free_block(nccl, block);
         return 0;
     }
     return -ENOENT;

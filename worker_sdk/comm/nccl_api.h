@@ -148,6 +148,14 @@ ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id,
                                     int rank, ncclConfig_t *config);
+/* Since 2.23: size / ids members meet at each. */
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank, int id_count,
+                                      ncclUniqueId *ids, ncclConfig_t *config);
+/* These four since 2.19. */
+ncclResult_t ncclMemAlloc(void **out, size_t bytes);
+ncclResult_t ncclMemFree(void *data);
+ncclResult_t ncclCommRegister(ncclComm_t comm, void *data, size_t bytes, void **handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);

@@ -383,7 +383,7 @@ CTRUN_API int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
 CTRUN_API int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
                                 struct ctrun_error *err);
 /* Frees memory of ctrun_group_alloc(); NULL is fine. Local, each rank when it likes; waits for this rank's calls
- * that run, on an nccl group for the whole device. Also on a group that has failed. -EINVAL: it is not
+ * that run, on an nccl group for its whole device. Also on a group that has failed. -EINVAL: it is not
  * the beginning of such memory. A group gives memory 65,536 times. */
 CTRUN_API int ctrun_group_free(struct ctrun_group *group, void *at,
                                struct ctrun_error *err);

@@ -297,6 +297,48 @@ static void memory_may_be_freed_before(void **state)
     expect_nothing_left(1, 0);
 }
 
+enum {
+    LARGE = 1 << 20
+};
+
+static void large_memory_is_nccls_and_registered(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    struct ctrun_error err;
+    void *small, *large, *other;
+
+    (void)state;
+    assert_int_equal(ctrun_group_alloc(group, 64, &small, &err), 0);
+    assert_int_equal(fake_nccl.registered, 0);
+    assert_int_equal(ctrun_group_alloc(group, LARGE, &large, &err), 0);
+    assert_int_equal(((char *)fake_device(large))[LARGE - 1], 0);
+    assert_int_equal(ctrun_group_alloc(group, LARGE, &other, &err), 0);
+    assert_int_equal(fake_nccl.registered, 2);
+    assert_int_equal(ctrun_group_free(group, large, &err), 0);
+    assert_int_equal(fake_nccl.registered, 1);
+    fake_nccl.refuse_register = NCCL_SYSTEM_ERROR;
+    expect(ctrun_group_alloc(group, LARGE, &large, &err), -EIO, &err, "register");
+    assert_int_equal(reduce(group, &err), 0); /* the group lives */
+    ctrun_group_close(group);
+    assert_int_equal(fake_nccl.registered, 0);
+    expect_nothing_left(0, 1);
+}
+
+static void an_older_nccl_has_memory_of_cuda(void **state)
+{
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    void *large;
+
+    (void)state;
+    fake_nccl.version = 21800;
+    group = open_good(30000);
+    assert_int_equal(ctrun_group_alloc(group, LARGE, &large, &err), 0);
+    assert_int_equal(fake_nccl.registered, 0);
+    ctrun_group_close(group);
+    expect_nothing_left(0, 1);
+}
+
 /* ---- Kernels ---------------------------------------------------------------------------- */
 
 enum {
@@ -392,6 +434,8 @@ int main(void)
         cmocka_unit_test_setup(another_thread_can_abort_a_call_that_hangs, begin),
         cmocka_unit_test_setup(memory_is_zeroed_and_freed_with_the_group, begin),
         cmocka_unit_test_setup(memory_may_be_freed_before, begin),
+        cmocka_unit_test_setup(large_memory_is_nccls_and_registered, begin),
+        cmocka_unit_test_setup(an_older_nccl_has_memory_of_cuda, begin),
         cmocka_unit_test_setup(kernels_convert_as_the_host_does, begin),
         cmocka_unit_test_setup(a_close_that_cannot_finish_aborts, begin),
     };

@@ -724,6 +724,53 @@ static void who_is_left_trains_on_with_a_communicator_of_its_own(void **state)
     assert_int_equal(ranks_run(3, go_on, NULL), 0);
 }
 
+/* ---- Several roots ------------------------------------------------------------------------- */
+
+enum {
+    MANY = 5
+};
+
+struct meeting {
+    int version;
+    const char *ranks_per_root;
+    int roots;
+};
+
+static int meet_at_roots(int rank, void *context)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    const struct meeting *meeting = context;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    int sum = rank;
+
+    fake_nccl.version = meeting->version;
+    options.backend = "nccl";
+    options.timeout_ms = TIMEOUT_MS;
+    group = ranks_open(rank, NULL, &options);
+    CHECK(fake_nccl.roots == meeting->roots);
+    CHECK_OK(ctrun_all_reduce(group, &sum, &sum, 1, CTRUN_I32, CTRUN_SUM, NULL, &err));
+    CHECK(sum == 10);
+    ctrun_group_close(group);
+    CHECK(fake_nccl.blocks == 0);
+    return 0;
+}
+
+static void many_ranks_meet_at_several_roots(void **state)
+{
+    static const struct meeting meetings[] = {
+        {0, "2", 3}, {0, "4", 2}, {0, "5", 1}, {22200, "2", 1}}; /* the last is older */
+
+    (void)state;
+    for (size_t i = 0; i < sizeof meetings / sizeof *meetings; i++) {
+        struct meeting meeting = meetings[i];
+
+        setenv("CTRUN_NCCL_RANKS_PER_ROOT", meeting.ranks_per_root, 1);
+        assert_int_equal(ranks_run(MANY, meet_at_roots, &meeting), 0);
+    }
+    unsetenv("CTRUN_NCCL_RANKS_PER_ROOT");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -741,6 +788,7 @@ int main(void)
         cmocka_unit_test_setup(
             a_forgotten_gradient_in_a_join_is_told_by_the_next_forward, begin),
         cmocka_unit_test_setup(the_state_of_zero_moves_between_host_and_device, begin),
+        cmocka_unit_test_setup(many_ranks_meet_at_several_roots, begin),
         cmocka_unit_test_setup(a_fault_at_any_call_is_an_error_and_leaves_nothing,
                                begin),
         cmocka_unit_test_setup(who_is_left_trains_on_with_a_communicator_of_its_own,
