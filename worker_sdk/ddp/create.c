@@ -110,7 +110,7 @@ static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
     if (rc == 0 && (rc = ct_bucket_plan_reverse(&plan)) < 0)
         ct_bucket_plan_deinit(&plan);
     return rc < 0 ? ct_fail(err, rc, "ddp: out of memory")
-                  : ct_layout_place(&ddp->layout, &plan, NULL, err);
+                  : ct_layout_place(&ddp->layout, &plan, ddp->stream, err);
 }
 
 /* All ranks come here with equal parameters and options (ct_ddp_verify), so the collectives
@@ -123,7 +123,8 @@ static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
     if (tables_create(ddp) < 0)
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
     if (!ddp->options.no_init_sync &&
-        (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count, 0, NULL, err)) < 0)
+        (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count, 0, ddp->stream,
+                          err)) < 0)
         return rc;
     ddp->layout.group = ddp->group;
     rc = ctrun_group_alloc(ddp->group,
@@ -190,6 +191,8 @@ int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
     ddp->group = group;
     ddp->rank = ctrun_group_rank(group);
     ddp->world_size = ctrun_group_size(group);
+    if (ct_group_is_device(group))
+        ddp->stream = ct_group_stream(group);
     rc = take_arguments(ddp, params, count, options, err);
     if (!ddp->options.no_init_sync) /* a rank that refuses takes the others along */
         rc = ct_ddp_verify(group, ddp->params, ddp->param_count, &ddp->options, rc,

@@ -65,7 +65,7 @@ struct ctrun_ddp {
     struct ct_ddp_report report; /* why it is up */
     uint8_t flag[CT_FLAG_BYTES];
     struct ctrun_work *flag_work; /* a device's step that was not looked at yet */
-    void *stream;                 /* the last one that a gradient came on */
+    void *stream; /* the last one that a gradient came on; at first the group's */
     bool *
         was_used; /* owned; find_unused: by slot, in the last step; static graph: in the first */
     struct ct_stats stats;

@@ -578,7 +578,8 @@ struct ctrun_param {
     bool no_grad; /* broadcast at the start, never reduced */
     bool
         is_buffer; /* with no_grad: what a normalisation keeps. Rank 0's goes to all ranks with every
-                     * forward, but for the one that follows a forward under no_sync */
+                     * forward, but for the one that follows a forward under no_sync; nccl: as the stream of
+                     * the last gradients has it, at first the group's */
     void *
         grad; /* kept; the caller's memory for the gradient, in all parameters that get one or in none;
                 * NULL: the library's. Where neighbours in the list are neighbours in memory, as in one

@@ -17,6 +17,7 @@ enum {
     M = 20,
     PARAMS = 3, /* a matrix, a vector, and a matrix that is too small to compress */
     ALL = N * M + N + 4,
+    BUFFER = PARAMS, /* one number more, behind the values */
     RANKS = 2,
     STEPS = 6,
     TIMEOUT_MS = 30000,
@@ -62,7 +63,7 @@ struct trainer {
     struct ctrun_zero *zero;
     cudaStream_t stream;
     float *values, *grads; /* one block each, of the host or of the device */
-    struct ctrun_param params[PARAMS];
+    struct ctrun_param params[PARAMS + 1];
     struct how how;
 };
 
@@ -138,6 +139,10 @@ static void describe(struct trainer *t)
         if (t->how.layout != IN_BUCKETS)
             param->grad = t->grads + own_place(t->how.layout, p);
     }
+    t->params[BUFFER] = (struct ctrun_param)CTRUN_PARAM_INIT;
+    t->params[BUFFER].name = "running_mean";
+    t->params[BUFFER].data = t->values + ALL;
+    t->params[BUFFER].no_grad = t->params[BUFFER].is_buffer = true;
 }
 
 static int make_ddp(struct trainer *t, struct ctrun_error *err)
@@ -147,7 +152,7 @@ static int make_ddp(struct trainer *t, struct ctrun_error *err)
     options.first_bucket_bytes = 64; /* two buckets after the rebuild */
     if (t->how.powersgd.size)
         options.powersgd = &t->how.powersgd;
-    return ctrun_ddp_create(&t->ddp, t->group, t->params, PARAMS, &options, err);
+    return ctrun_ddp_create(&t->ddp, t->group, t->params, PARAMS + 1, &options, err);
 }
 
 static int open_trainer(struct trainer *t, int rank, bool is_device,
@@ -164,7 +169,8 @@ static int open_trainer(struct trainer *t, int rank, bool is_device,
     if (is_device)
         CHECK(cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) ==
               cudaSuccess);
-    t->values = room(t, ALL);
+    options.stream = t->stream;
+    t->values = room(t, ALL + 1);
     t->grads = room(t, 2 * ALL);
     for (int i = 0; i < ALL; i++)
         first[i] = (float)(rank + i);
@@ -295,9 +301,11 @@ static int negate(void *context, const struct ctrun_bucket *bucket,
 /* Gradients of all steps, one step behind the other. */
 static void tell(int rank, bool is_device, const struct how *story, float *out)
 {
+    static float mean[STEPS + 1];
     struct how how = *story;
     struct ctrun_error err;
     struct trainer t;
+    float buffer;
 
     if (how.use_hook) {
         how.ddp.hook = take_largest;
@@ -306,8 +314,12 @@ static void tell(int rank, bool is_device, const struct how *story, float *out)
     }
     CHECK_OK(open_trainer(&t, rank, is_device, &how, &err));
     for (int step = 1; step <= STEPS; step++, out += ALL) {
+        mean[step] = (float)(100 * rank + step);
+        put(&t, t.values + ALL, &mean[step], sizeof *mean);
         CHECK_OK(make_step(&t, rank, step, &err));
         fetch_grads(&t, out);
+        fetch(&t, &buffer, t.values + ALL, sizeof buffer);
+        CHECK(buffer == (float)step); /* of rank 0, from what its stream had */
     }
     close_trainer(&t);
 }

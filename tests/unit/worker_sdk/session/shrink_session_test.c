@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tests/lib/fake_nccl.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
@@ -109,9 +110,10 @@ static void end_agent(struct agent *agent)
 }
 
 /* A world of one: its group needs no store. */
-static int shrink(struct agent *agent, struct ctrun_group **next,
-                  struct ctrun_error *err)
+static int shrink_on(const char *backend, struct agent *agent,
+                     struct ctrun_group **next, struct ctrun_error *err)
 {
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     struct ctrun_session *session;
     struct ctrun_group *old;
     int rc, dead;
@@ -119,7 +121,8 @@ static int shrink(struct agent *agent, struct ctrun_group **next,
     begin_agent(agent);
     assert_int_equal(ctrun_open(&session, NULL, err), 0);
     assert_true(ctrun_may_shrink(session));
-    assert_int_equal(ctrun_group_open(&old, session, NULL, err), 0);
+    options.backend = backend;
+    assert_int_equal(ctrun_group_open(&old, session, &options, err), 0);
     rc = ctrun_group_shrink(next, session, old, NULL, err);
     dead = ctrun_barrier(old, NULL, NULL);
     assert_true(dead == CTRUN_E_ABORTED || /* it did not know of the loss yet */
@@ -129,6 +132,28 @@ static int shrink(struct agent *agent, struct ctrun_group **next,
     ctrun_close(session);
     end_agent(agent);
     return rc;
+}
+
+static int shrink(struct agent *agent, struct ctrun_group **next,
+                  struct ctrun_error *err)
+{
+    return shrink_on("host", agent, next, err);
+}
+
+static void an_nccl_group_goes_on_too(void **state)
+{
+    struct agent agent = {.world = {.epoch = 1, .ranks = {1}}};
+    struct ctrun_group *next;
+    struct ctrun_error err;
+
+    (void)state;
+    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
+    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+    assert_int_equal(shrink_on("nccl", &agent, &next, &err), 0);
+    assert_non_null(next);
+    assert_int_equal(fake_nccl.aborts, 1); /* which ends the kernels of the old one */
+    assert_int_equal(fake_nccl.destroys, 1);
+    assert_int_equal(fake_nccl.blocks, 0);
 }
 
 static void it_goes_on_when_the_agent_says_so(void **state)
@@ -226,6 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_goes_on_when_the_agent_says_so),
+        cmocka_unit_test(an_nccl_group_goes_on_too),
         cmocka_unit_test(without_a_loss_they_meet_again),
         cmocka_unit_test(who_counts_as_lost_is_told),
         cmocka_unit_test(an_agent_that_goes_away_decides_nothing),
