@@ -385,6 +385,10 @@ static const struct field worker_world_fields[] = {
     BYTES(ct_worker_world, ranks),
 };
 
+static const struct field worker_grow_fields[] = {
+    U32(ct_worker_grow, epoch),
+};
+
 static const struct field worker_hold_fields[] = {
     U8(ct_worker_hold, verb),    U64(ct_worker_hold, bytes), U32(ct_worker_hold, crc),
     U64(ct_worker_hold, device), U64(ct_worker_hold, inode), NAME(ct_worker_hold, name),
@@ -501,6 +505,8 @@ static const struct layout layouts[] = {
                                         worker_shrink_fields),
     [CT_MESSAGE_WORKER_WORLD] = LAYOUT("WORKER_WORLD", ct_worker_world,
                                        worker_world_fields),
+    [CT_MESSAGE_WORKER_GROW] = LAYOUT("WORKER_GROW", ct_worker_grow,
+                                      worker_grow_fields),
     [CT_MESSAGE_WORKER_HOLD] = LAYOUT("WORKER_HOLD", ct_worker_hold,
                                       worker_hold_fields),
     [CT_MESSAGE_WORKER_HOLD_REPLY] = LAYOUT("WORKER_HOLD_REPLY", ct_worker_hold_reply,

@@ -114,10 +114,11 @@ enum ct_message_kind {
     CT_MESSAGE_WORKER_CRASH_RECORD = 35, /* with a descriptor: see crash.h */
     CT_MESSAGE_WORKER_NODE_LOST = 36,
     CT_MESSAGE_WORKER_PROGRESS = 37, /* with a descriptor: see progress.h */
-    /* --survive=sdk: a rank is lost, who is left asks who goes on, and hears it */
+    /* --survive=sdk: a rank is lost, who is left asks who goes on, and hears it; GROW: another one waits */
     CT_MESSAGE_WORKER_RANK_LOST = 38,
     CT_MESSAGE_WORKER_SHRINK = 39,
     CT_MESSAGE_WORKER_WORLD = 46,
+    CT_MESSAGE_WORKER_GROW = 55,
     CT_MESSAGE_WORKER_FLIGHT = 54, /* with a descriptor: see flight.h */
     CT_MESSAGE_WORKER_HOLD = 52,   /* a connection of its own: agent/hold/hold.h */
     CT_MESSAGE_WORKER_HOLD_REPLY = 53,
@@ -631,6 +632,10 @@ struct ct_worker_shrink {
 enum {
     CT_WORLD_BYTES = 512
 };
+/* agent -> worker: one that was started in the place of a lost one waits for the world behind that of `epoch` */
+struct ct_worker_grow {
+    uint32_t epoch;
+};
 struct ct_worker_world {
     uint32_t epoch;                /* counts them, from 1 */
     uint32_t losses;               /* that it takes account of */
@@ -744,6 +749,7 @@ struct ct_message {
         const struct ct_worker_rank_lost *worker_rank_lost;
         const struct ct_worker_shrink *worker_shrink;
         const struct ct_worker_world *worker_world;
+        const struct ct_worker_grow *worker_grow;
         const struct ct_worker_hold *worker_hold;
         const struct ct_worker_hold_reply *worker_hold_reply;
         const struct ct_ctl_request *ctl_request;

@@ -464,6 +464,9 @@ static const struct {
      "02000000"
      "01000000"
      "07" ZEROS_510 "80"},
+    {{.kind = CT_MESSAGE_WORKER_GROW,
+      .worker_grow = &(const struct ct_worker_grow){.epoch = 3}},
+     "03000000"},
     {{.kind = CT_MESSAGE_CTL_REQUEST,
       .ctl_request =
           &(const struct ct_ctl_request){
