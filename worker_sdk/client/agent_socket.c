@@ -308,6 +308,19 @@ static void take_world(struct ct_agent_socket *agent, const struct ct_frame *fra
         agent->world = world;
 }
 
+static void take_grow(struct ct_agent_socket *agent, const struct ct_frame *frame)
+{
+    struct ct_worker_grow grow;
+    struct ct_message message;
+
+    if (ct_message_decode(frame, &message, &grow, sizeof grow) < 0) {
+        give_up(agent, "it sent a malformed message");
+        return;
+    }
+    agent->grow = grow;
+    agent->has_grow = true;
+}
+
 /* Takes whole frames out of what came in; kinds that a newer agent may send are skipped. */
 static void read_frames(struct ct_agent_socket *agent)
 {
@@ -324,6 +337,8 @@ static void read_frames(struct ct_agent_socket *agent)
             take_rank_loss(agent, &frame);
         else if (frame.kind == CT_MESSAGE_WORKER_WORLD)
             take_world(agent, &frame);
+        else if (frame.kind == CT_MESSAGE_WORKER_GROW)
+            take_grow(agent, &frame);
         ct_buf_consume(&agent->in, (size_t)n);
     }
     if (n < 0)
@@ -396,6 +411,17 @@ int ct_agent_socket_check_ranks(struct ct_agent_socket *agent, uint32_t losses,
 }
 
 /* ---- Who goes on ------------------------------------------------------------------------ */
+
+bool ct_agent_socket_should_grow(struct ct_agent_socket *agent, uint32_t epoch)
+{
+    bool should_grow;
+
+    pthread_mutex_lock(&agent->lock);
+    receive(agent);
+    should_grow = agent->has_grow && agent->grow.epoch == epoch;
+    pthread_mutex_unlock(&agent->lock);
+    return should_grow;
+}
 
 static void send_shrink(struct ct_agent_socket *agent, uint32_t epoch)
 {

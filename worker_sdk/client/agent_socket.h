@@ -42,8 +42,10 @@ struct ct_agent_socket {
     char loss[CT_AGENT_LOSS_MAX];         /* empty: no node of the round is lost */
     struct ct_worker_rank_lost rank_lost; /* the last one; losses 0: none */
     struct ct_worker_world world;         /* the last one; epoch 0: none */
-    int crash_record;                     /* to be handed over; -1: none, or done */
-    int flight;                           /* likewise */
+    struct ct_worker_grow grow;           /* the last one, where has_grow */
+    bool has_grow;
+    int crash_record; /* to be handed over; -1: none, or done */
+    int flight;       /* likewise */
 };
 
 /* A descriptor that does not block, or a negative errno; -EAGAIN: its queue is full, try again. `name` as
@@ -76,5 +78,7 @@ int ct_agent_socket_check_ranks(struct ct_agent_socket *agent, uint32_t losses,
 int ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
                               uint64_t deadline_ms, struct ct_worker_world *out,
                               struct ctrun_error *err);
+/* Whether somebody waits to be taken into the world behind that of `epoch`. */
+bool ct_agent_socket_should_grow(struct ct_agent_socket *agent, uint32_t epoch);
 
 #endif

@@ -25,7 +25,7 @@ static uint64_t choose_next(const struct ct_stop_point *point, uint64_t now_ms)
 }
 
 /* Takes over what another rank wrote. */
-static int adopt(struct ct_stop_point *point, const char *value,
+static int adopt(struct ct_stop_point *point, const char *value, const char *name,
                  struct ctrun_error *err)
 {
     const bool is_stop = strncmp(value, "stop ", 5) == 0;
@@ -34,15 +34,13 @@ static int adopt(struct ct_stop_point *point, const char *value,
     if ((!is_stop && strncmp(value, "go ", 3) != 0) ||
         ct_parse_u64(value + (is_stop ? 5 : 3), 1, UINT64_MAX, &call) < 0)
         return ct_fail(err, CTRUN_E_PROTOCOL,
-                       "agree when to stop: the store has no "
-                       "value of ours");
+                       "agree on a step: the store has no value of ours");
     if (call < point->call || call < point->next ||
         (call == point->next && !is_stop)) /* also: the store has lost the key */
         return ct_fail(err, CTRUN_E_MISMATCH,
-                       "agree when to stop: this rank is at call %llu of "
-                       "ctrun_should_stop(), another at %llu or before: each rank "
-                       "calls it once a step",
-                       (unsigned long long)point->call, (unsigned long long)call);
+                       "agree on a step: this rank is at call %llu of %s(), another "
+                       "at %llu or before: each rank calls it once a step",
+                       (unsigned long long)point->call, name, (unsigned long long)call);
     point->next = call;
     point->is_stop = is_stop;
     return 0;
@@ -70,7 +68,7 @@ int ct_stop_point_check(struct ct_stop_point *point, bool is_asked, uint64_t now
         if ((rc = key->swap(key->context, expected, desired, actual, err)) < 0)
             return rc;
         if (strcmp(actual, desired) != 0) {
-            if ((rc = adopt(point, actual, err)) < 0)
+            if ((rc = adopt(point, actual, key->name, err)) < 0)
                 return rc;
             continue;
         }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* At which call of ctrun_should_stop() do all ranks stop? Agreed through one key of the store.
+/* At which call of ctrun_should_stop() do all ranks stop? Agreed through one key of the store; likewise
+ * ctrun_should_grow() with another key.
  *
  *     "go N"     all ranks go on to their N-th call and look at the key again
  *     "stop N"   all ranks stop at their N-th call
@@ -36,6 +37,7 @@ struct ct_stop_key {
     int (*swap)(void *context, const char *expected, const char *desired,
                 char actual[CT_STOP_VALUE_MAX], struct ctrun_error *err);
     void *context;
+    const char *name; /* of the function that is called, for people */
 };
 
 /* One call: 1 stop, 0 go on, or a negative code; CTRUN_E_MISMATCH when the ranks do not call

@@ -155,6 +155,9 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
     group->stream = setup.options->stream;
     group->shm = setup.options->shm;
     group->epoch = place->epoch;
+    group->is_whole = setup.size ==
+                      (place->ranks ? place->rank_count : place->world_size);
+    group->lacks_state = place->is_new;
     ct_list_init(&group->queue);
     if ((rc = group->backend->open(&group->self, &setup, err)) < 0)
         goto free_all;

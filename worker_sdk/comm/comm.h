@@ -72,10 +72,17 @@ uint32_t ct_group_epoch(const struct ctrun_group *group);
 uint64_t ct_group_timeout_ms(const struct ctrun_group *group);
 /* Every running and later call of it fails so, here and on the other ranks, unless it has failed before. */
 void ct_group_end(struct ctrun_group *group, int code, const char *text);
-/* Opens the group of those members of `old` that are in place->ranks, by place->epoch. options NULL:
- * as old's. */
+/* Its name before anything was lost, and whether it had all ranks of its epoch. */
+const char *ct_group_root(const struct ctrun_group *group);
+bool ct_group_is_whole(const struct ctrun_group *group);
+/* Opens the group of those members of `old` that are in place->ranks, by place->epoch, or of all in
+ * place->ranks where the place takes_all. options NULL: as old's. */
 int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place,
                     const struct ctrun_group *old,
                     const struct ctrun_group_options *options, struct ctrun_error *err);
+/* The same group for a rank that is new to it: `root` is the name that the others have for it. */
+int ct_group_join(struct ctrun_group **out, const struct ct_group_place *place,
+                  const char *root, const struct ctrun_group_options *options,
+                  struct ctrun_error *err);
 
 #endif

@@ -27,6 +27,9 @@ struct ctrun_group {
     uint32_t epoch;              /* of the world at the opening */
     int shm;                     /* of the options */
     int *ranks;                  /* owned; world rank of each member */
+    bool is_whole;               /* of all ranks that there were at the opening */
+    bool
+        lacks_state; /* this rank is new, or got its state in part: it has to catch up */
     int split_count;
     uint32_t flight;      /* its id in the record of calls */
     _Atomic bool is_used; /* a thread is inside a call */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups that go on without ranks that are lost. */
+/* Groups that go on without ranks that are lost, and with others that were started in their place. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/crc32c.h"
 #include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
@@ -18,6 +19,16 @@ uint32_t ct_group_epoch(const struct ctrun_group *group)
 uint64_t ct_group_timeout_ms(const struct ctrun_group *group)
 {
     return group->timeout_ms;
+}
+
+const char *ct_group_root(const struct ctrun_group *group)
+{
+    return group->root;
+}
+
+bool ct_group_is_whole(const struct ctrun_group *group)
+{
+    return group->is_whole;
 }
 
 void ct_group_end(struct ctrun_group *group, int code, const char *text)
@@ -43,13 +54,40 @@ static size_t list_left(int *left, const struct ctrun_group *old,
 
 /* The key is that of the group before any loss, with the epoch: so it is the same on a rank that has
  * seen all the groups in between, and on one that some of them never reached. */
+static int open_next(struct ctrun_group **out, const struct ct_group_place *place,
+                     const char *root, const struct ctrun_group_options *options,
+                     struct ctrun_error *err)
+{
+    struct ct_group_place there = *place;
+    char key[CT_GROUP_KEY_MAX];
+    int rc;
+
+    *out = NULL;
+    if (ct_format(key, sizeof key, "%s~%u", root, place->epoch) < 0)
+        return ct_fail(err, -ENAMETOOLONG, "shrink: the group was split too often");
+    there.key = key;
+    rc = ct_group_open(out, &there, options, err);
+    if (rc == 0 && *out)
+        (void)ct_copy((*out)->root, sizeof(*out)->root, root);
+    return rc;
+}
+
+int ct_group_join(struct ctrun_group **out, const struct ct_group_place *place,
+                  const char *root, const struct ctrun_group_options *options,
+                  struct ctrun_error *err)
+{
+    struct ct_group_place there = *place;
+
+    there.is_new = true;
+    return open_next(out, &there, root, options, err);
+}
+
 int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place,
                     const struct ctrun_group *old,
                     const struct ctrun_group_options *given, struct ctrun_error *err)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     struct ct_group_place there = *place;
-    char key[CT_GROUP_KEY_MAX];
     int *left;
     int rc;
 
@@ -60,26 +98,26 @@ int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place
     if (given && (rc = ct_sized_read(&options, sizeof options, given,
                                      "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
         return (void)ct_wrap(err, "shrink: options"), rc;
-    if (ct_format(key, sizeof key, "%s~%u", old->root, place->epoch) < 0)
-        return ct_fail(err, -ENAMETOOLONG, "shrink: the group was split too often");
     if (!(left = ct_zalloc_array((size_t)old->size, sizeof *left)))
         return ct_fail(err, -ENOMEM, "shrink: no memory");
-    there.key = key;
-    options.ranks = left;
-    options.rank_count = list_left(left, old, place);
-    rc = ct_group_open(out, &there, &options, err);
-    if (rc == 0)
-        (void)ct_copy((*out)->root, sizeof(*out)->root, old->root);
+    there.is_new = old->lacks_state;
+    options.ranks = place->takes_all ? NULL : left;
+    options.rank_count = place->takes_all ? 0 : list_left(left, old, place);
+    rc = open_next(out, &there, old->root, &options, err);
     free(left);
     return rc;
 }
 
 /* ---- Catching up ------------------------------------------------------------------------ */
 
-/* What a member says of itself. */
+/* What a member says of itself: words on the wire. */
 struct progress {
     int64_t steps;
     int64_t tensors;
+    int64_t lacks_state; /* whatever it has made counts for nothing */
+};
+enum {
+    PROGRESS_WORDS = sizeof(struct progress) / sizeof(int64_t)
 };
 
 static int check_state(const struct ctrun_tensor *state, size_t count,
@@ -116,24 +154,51 @@ static size_t count_elements(const struct ctrun_tensor *tensor)
 /* The lowest of those that are furthest; -1: all are equally far. */
 static int find_furthest(const struct progress *all, int size)
 {
-    bool differs = false;
+    bool differs = all[0].lacks_state;
     int best = 0;
 
     for (int i = 1; i < size; i++) {
-        differs = differs || all[i].steps != all[0].steps;
-        if (all[i].steps > all[best].steps)
+        differs = differs || all[i].steps != all[0].steps || all[i].lacks_state;
+        if (all[i].lacks_state < all[best].lacks_state ||
+            (all[i].lacks_state == all[best].lacks_state &&
+             all[i].steps > all[best].steps))
             best = i;
     }
     return differs ? best : -1;
+}
+
+/* The sums are taken of what is in memory at the end, there and here. */
+static int check_sums(struct ctrun_group *group, const struct ctrun_tensor *state,
+                      size_t count, int from, struct ctrun_error *err)
+{
+    int64_t *sums = ct_zalloc_array((size_t)group->size, sizeof *sums);
+    int64_t sum = 0;
+    int rc;
+
+    if (!sums)
+        return ct_fail(err, -ENOMEM, "catch up: no memory");
+    for (size_t i = 0; i < count; i++)
+        sum = ct_crc32c((uint32_t)sum, state[i].data,
+                        count_elements(&state[i]) * ctrun_dtype_size(state[i].dtype));
+    rc = ctrun_all_gather(group, &sum, sums, 1, CTRUN_I64, NULL, err);
+    for (int i = 0; rc == 0 && i < group->size; i++)
+        if (sums[i] != sums[from])
+            rc = ct_fail(err, CTRUN_E_MISMATCH,
+                         "catch up: what rank %d got from rank %d is not what that one "
+                         "has (CRC-32C %08llx, not %08llx)",
+                         group->ranks[i], group->ranks[from],
+                         (unsigned long long)sums[i], (unsigned long long)sums[from]);
+    free(sums);
+    return rc;
 }
 
 static int catch_up(struct ctrun_group *group, uint64_t *steps,
                     const struct ctrun_tensor *state, size_t count,
                     struct progress *all, struct ctrun_error *err)
 {
-    const struct progress own = {(int64_t)*steps, (int64_t)count};
+    const struct progress own = {(int64_t)*steps, (int64_t)count, group->lacks_state};
     int from;
-    int rc = ctrun_all_gather(group, &own, all, 2, CTRUN_I64, NULL, err);
+    int rc = ctrun_all_gather(group, &own, all, PROGRESS_WORDS, CTRUN_I64, NULL, err);
 
     for (int i = 0; rc == 0 && i < group->size; i++)
         if (all[i].tensors != all[0].tensors)
@@ -143,11 +208,19 @@ static int catch_up(struct ctrun_group *group, uint64_t *steps,
                            (long long)all[i].tensors);
     if (rc < 0 || (from = find_furthest(all, group->size)) < 0)
         return rc;
+    if (all[from].lacks_state)
+        return ct_fail(err, CTRUN_E_CHANGED,
+                       "catch up: no rank has a whole state any more: who had it was "
+                       "lost while it gave it; begin with a checkpoint");
+    /* What comes in part is worth nothing: if the giver dies now, this rank must not be taken for whole. */
+    group->lacks_state |= all[group->me].steps < all[from].steps;
     for (size_t i = 0; rc == 0 && i < count; i++)
         if ((rc = ctrun_broadcast(group, state[i].data, state[i].data,
                                   count_elements(&state[i]), state[i].dtype, from, NULL,
                                   err)) < 0)
             (void)ct_wrap(err, "catch up: '%s'", state[i].name);
+    if (rc == 0)
+        rc = check_sums(group, state, count, from, err);
     if (rc == 0)
         *steps = (uint64_t)all[from].steps;
     return rc;
@@ -171,6 +244,8 @@ int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
         rc = ct_fail(err, -ENOMEM, "catch up: no memory");
     if (rc == 0 && (rc = check_state(list, count, err)) == 0)
         rc = catch_up(group, steps, list, count, all, err);
+    if (rc == 0)
+        group->lacks_state = false;
     free(all);
     free(list);
     return rc;

@@ -345,7 +345,17 @@ CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
  * and make what belongs to a group anew: ctrun_ddp_destroy() before, ctrun_ddp_create() after it, a
  * sampler of the new size, ctrun_batch_plan() for the same global batch. What only the lost rank had, a
  * share of ZeRO's state say, is lost. ctrun_rank() and ctrun_world_size() stay what they were;
- * ctrun_group_rank() and ctrun_group_size() are those of today. */
+ * ctrun_group_rank() and ctrun_group_size() are those of today.
+ *
+ * With ctrun --survive-replace=N lost ranks are started again, under their old number, while the others go on.
+ * Such a process comes in ctrun_group_open(), its first one and of all ranks, to the others, once these take it
+ * in; then all call ctrun_group_catch_up(), which gives it the state out of a peer's memory. So a
+ * program calls that behind ctrun_group_open(), too: at a first start it sends nothing. And once a step
+ *
+ *     if (ctrun_should_grow(session)) {
+ *         rc = ctrun_group_grow(&next, session, world, NULL, &err);
+ *         ...                                  as above
+ *     } */
 
 /* Whether this process is kept when another rank is lost: true under --survive=sdk. Where it is not, what it
  * lost is for ctrun_fail_worker() to tell. */
@@ -360,6 +370,9 @@ CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
  * its own: any version of NCCL does. ctrun_group_open() and ctrun_group_split() know of the loss from here on,
  * and ctrun_should_stop() counts its calls from here.
  *
+ * Ranks that wait to be taken in are members, too, of the first group that is made so at a time, if `old` was of
+ * all ranks.
+ *
  * CTRUN_E_CHANGED: the others went on without this rank: end. CTRUN_E_UNSUPPORTED: without --survive=sdk.
  * CTRUN_E_CLOSED: the agent is gone. CTRUN_E_TIMEOUT: by old's deadline. CTRUN_E_PEER_LOST
  * at the deadline only. */
@@ -367,11 +380,24 @@ CTRUN_API int ctrun_group_shrink(struct ctrun_group **out,
                                  struct ctrun_session *session, struct ctrun_group *old,
                                  const struct ctrun_group_options *options,
                                  struct ctrun_error *err);
+/* True once a rank waits that was started in the place of a lost one: call ctrun_group_grow(). All ranks get true
+ * at the same call, as with ctrun_should_stop(), which is asked first: call it once a step on every rank. Without
+ * --survive-replace it is false and costs nothing; with it it asks the store about ten times a second. */
+CTRUN_API bool ctrun_should_grow(struct ctrun_session *session);
+/* ctrun_group_shrink() under another name, for the sake of the reader: of the ranks that are left, and of those
+ * that wait. A rank that is still in a call on `old` gets CTRUN_E_ABORTED there, and comes here by that. */
+CTRUN_API int ctrun_group_grow(struct ctrun_group **out, struct ctrun_session *session,
+                               struct ctrun_group *old,
+                               const struct ctrun_group_options *options,
+                               struct ctrun_error *err);
 struct ctrun_tensor; /* below */
 /* When a collective failed, some ranks may have been through with it, and have made the step. *steps: how many
- * this rank has made; after it the most that any has. Ranks that have made fewer get the state, parameters and
- * optimizer, of the lowest rank of those that made most; when all have made as many, nothing is sent. All give
- * the same tensors, whole ones. Collective, blocks. CTRUN_E_MISMATCH; a failure leaves the state undefined. */
+ * this rank has made; after it the most that any has. Ranks that have made fewer, or are new, get the state,
+ * parameters and optimizer, of the lowest rank of those that made most; when all have made as many, nothing is
+ * sent. All give the same tensors, whole ones; what came is checked against a sum (CRC-32C) of what was sent.
+ * Collective, blocks. CTRUN_E_MISMATCH: they gave others, or a sum is wrong. CTRUN_E_CHANGED: the last rank
+ * with a whole state was lost while it gave it. A failure leaves the state undefined; a later call of this rank,
+ * on the group that ctrun_group_shrink() makes of this one, knows that. */
 CTRUN_API int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
                                    const struct ctrun_tensor *state, size_t count,
                                    struct ctrun_error *err);

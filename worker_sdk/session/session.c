@@ -15,7 +15,6 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/crash.h"
-#include "worker_sdk/client/flight.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/session/session_private.h"
 #include "worker_sdk/wire/contract.h"
@@ -197,6 +196,9 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
     session->agrees_on_stop = session->world_size > 1 && variable(CT_ENV_AGENT_SOCKET);
     session->survives = variable(CT_ENV_MAY_SHRINK) && variable(CT_ENV_AGENT_SOCKET) &&
                         strcmp(variable(CT_ENV_MAY_SHRINK), "1") == 0;
+    session->grows = session->survives && session->world_size > 1 &&
+                     variable(CT_ENV_MAY_GROW);
+    session->is_new = session->grows && strcmp(variable(CT_ENV_MAY_GROW), "new") == 0;
     if ((rc = read_crash_report(session, err)) < 0) {
         ctrun_close(session);
         return rc;
@@ -302,28 +304,35 @@ int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
     return rc;
 }
 
-/* ---- When all ranks stop ---- */
+/* ---- When all ranks stop, or take another one in ---- */
 
-static int open_own_store(struct ctrun_session *session, struct ctrun_error *err)
+/* A key of the store that ranks agree by. */
+struct meeting {
+    struct ctrun_session *session;
+    const char *word;
+};
+
+int ct_session_open_store(struct ctrun_session *session, struct ctrun_error *err)
 {
     return session->store ? 0 : ctrun_store_open(&session->store, session, err);
 }
 
-static int swap_stop_key(void *context, const char *expected, const char *desired,
-                         char actual[CT_STOP_VALUE_MAX], struct ctrun_error *err)
+static int swap_key(void *context, const char *expected, const char *desired,
+                    char actual[CT_STOP_VALUE_MAX], struct ctrun_error *err)
 {
-    struct ctrun_session *session = context;
+    const struct meeting *meeting = context;
+    struct ctrun_session *session = meeting->session;
     char key[64];
     size_t length;
     void *value;
-    int rc = open_own_store(session, err);
+    int rc = ct_session_open_store(session, err);
 
     if (rc < 0)
         return rc;
     ct_store_set_timeout(session->store, session->options.timeout_ms);
     /* A key for each round: the static backend and torchrun keep one store over restarts, and
      * the wish of the round before must not stop this one. */
-    (void)ct_format(key, sizeof key, "ctrun/stop/%llu.%d.%u",
+    (void)ct_format(key, sizeof key, "ctrun/%s/%llu.%d.%u", meeting->word,
                     (unsigned long long)session->generation, session->restart_count,
                     session->epoch);
     if ((rc = ct_store_compare_set(session->store, key, expected, desired, &value,
@@ -334,22 +343,39 @@ static int swap_stop_key(void *context, const char *expected, const char *desire
     return 0;
 }
 
-bool ctrun_should_stop(struct ctrun_session *session)
+/* Whether this is the call at which all ranks do what some were asked for. */
+static bool agree(struct ctrun_session *session, struct ct_stop_point *point,
+                  const char *word, const char *name, bool is_asked, bool *agrees)
 {
-    const struct ct_stop_key key = {swap_stop_key, session};
-    const bool is_asked = ct_agent_socket_should_stop(&session->agent);
+    struct meeting meeting = {session, word};
+    const struct ct_stop_key key = {swap_key, &meeting, name};
     struct ctrun_error why;
-    int rc;
+    const int rc = ct_stop_point_check(point, is_asked, ct_now_ms(), &key, &why);
 
-    if (!session->agrees_on_stop)
-        return is_asked;
-    rc = ct_stop_point_check(&session->stop_point, is_asked, ct_now_ms(), &key, &why);
     if (rc >= 0)
         return rc > 0;
-    /* For good: the other ranks may have agreed and stopped without this one. */
-    ct_warn("ranks may stop at different steps why=%s", why.text);
-    session->agrees_on_stop = false;
+    /* For good: the other ranks may have agreed and done it without this one. */
+    ct_warn("ranks may %s at different steps why=%s", word, why.text);
+    *agrees = false;
     return is_asked;
+}
+
+bool ctrun_should_stop(struct ctrun_session *session)
+{
+    const bool is_asked = ct_agent_socket_should_stop(&session->agent);
+
+    return session->agrees_on_stop && !session->is_new
+               ? agree(session, &session->stop_point, "stop", "ctrun_should_stop",
+                       is_asked, &session->agrees_on_stop)
+               : is_asked;
+}
+
+bool ctrun_should_grow(struct ctrun_session *session)
+{
+    return session->grows && !session->is_new &&
+           agree(session, &session->grow_point, "grow", "ctrun_should_grow",
+                 ct_agent_socket_should_grow(&session->agent, session->epoch),
+                 &session->grows);
 }
 
 /* ---- Groups meet through the store ---- */
@@ -441,37 +467,4 @@ struct ct_group_place ct_session_place(struct ctrun_session *session)
         .local_first = session->rank - session->local_rank,
         .local_count = session->local_world_size,
     };
-}
-
-/* Once; the record is made by the first group. */
-static void share_flight(struct ctrun_session *session)
-{
-    const int fd = session->has_flight ? -1 : ct_flight_open();
-
-    session->has_flight = true;
-    if (fd >= 0)
-        ct_agent_socket_share_flight(&session->agent, fd);
-}
-
-int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
-                     const struct ctrun_group_options *options, struct ctrun_error *err)
-{
-    const struct ct_group_place place = ct_session_place(session);
-    int rc;
-
-    *out = NULL;
-    share_flight(session);
-    if (session->world_size > 1 && (rc = open_own_store(session, err)) < 0)
-        return rc;
-    return ct_group_open(out, &place, options, err);
-}
-
-int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
-                      struct ctrun_group *parent, int color,
-                      const struct ctrun_group_options *options,
-                      struct ctrun_error *err)
-{
-    const struct ct_group_place place = ct_session_place(session);
-
-    return ct_group_split(out, &place, parent, color, options, err);
 }

@@ -23,7 +23,7 @@ struct ctrun_session {
     char master_addr[CT_HOST_MAX];
     int master_port;
     struct ct_agent_socket agent;
-    struct ct_stop_point stop_point;
+    struct ct_stop_point stop_point, grow_point;
     bool agrees_on_stop;       /* with the other ranks, through the store */
     bool has_flight;           /* the agent has the record of calls */
     bool has_armed;            /* the crash report is ours to take back */
@@ -35,9 +35,16 @@ struct ctrun_session {
     uint32_t losses; /* that it takes account of */
     int *ranks;      /* owned; who is left, ascending; NULL: all */
     int rank_count;
+    bool
+        grows; /* ranks are started in the place of lost ones, and others agree when to take them in */
+    bool is_new; /* this one was, and no group has taken it in yet */
+    bool
+        has_met; /* a group in this epoch, of all ranks, that those who are new are in, too */
 };
 
 /* Where it stands now; good until the next decision. */
 struct ct_group_place ct_session_place(struct ctrun_session *session);
+/* Opens its own connection to the store, unless it has one. */
+int ct_session_open_store(struct ctrun_session *session, struct ctrun_error *err);
 
 #endif

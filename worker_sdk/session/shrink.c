@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is left goes on in the same process.
+/* The groups of a session. Who is left goes on in the same process, and who was started in the place of a lost one joins them.
  *
  * Who that is the agent decides, once all of its ranks that live have asked: so there is one answer, and by the
  * time it comes nobody is in a collective of the world before. Each decision has a number, and
  * groups have it in their names; nothing of an earlier one is ever met by a later one. A rank that dies on
- * the way makes the meeting fail, and all that live ask again. */
+ * the way makes the meeting fail, and all that live ask again.
+ *
+ *     survivor   ── should_grow() at the same call of all, or a loss ──> asks ─┐
+ *                                                                              ├─> one answer: the group of all,
+ *     new rank   ── group_open(): asks, and waits ─────────────────────────────┘   named by the old one's name
+ *
+ * A new rank does not know that name: survivors leave it in the store, under the number of the decision. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/flight.h"
 #include "worker_sdk/session/session_private.h"
 
 static bool is_in(const struct ct_worker_world *world, int rank)
@@ -41,7 +49,8 @@ static int take_world(struct ctrun_session *session,
     session->epoch = world->epoch;
     session->losses = world->losses;
     session->group_sequence = 0;
-    session->stop_point = (struct ct_stop_point){0};
+    session->stop_point = session->grow_point = (struct ct_stop_point){0};
+    session->has_met = false;
     return 0;
 }
 
@@ -67,7 +76,7 @@ static void end_old(struct ctrun_session *session, struct ctrun_group *old)
         ct_group_end(old, why.code, why.text);
         return;
     }
-    (void)ct_format(text, sizeof text, "rank %d called ctrun_group_shrink()",
+    (void)ct_format(text, sizeof text, "rank %d is on its way to the next world",
                     session->rank);
     ct_group_end(old, CTRUN_E_ABORTED, text);
 }
@@ -92,10 +101,130 @@ bool ctrun_may_shrink(const struct ctrun_session *session)
     return session->survives;
 }
 
-int ctrun_group_shrink(struct ctrun_group **out, struct ctrun_session *session,
-                       struct ctrun_group *old,
-                       const struct ctrun_group_options *options,
-                       struct ctrun_error *err)
+/* ---- Where those who are new find the others -------------------------------------------- */
+
+static void name_root(char key[CT_BOOTSTRAP_KEY_MAX],
+                      const struct ctrun_session *session)
+{
+    (void)ct_format(key, CT_BOOTSTRAP_KEY_MAX, "ctrun/world/%llu.%d.%u",
+                    (unsigned long long)session->generation, session->restart_count,
+                    session->epoch);
+}
+
+/* The first group of all ranks in this epoch, whoever comes first to say it. */
+static int tell_root(struct ctrun_session *session, const struct ctrun_group *old,
+                     struct ct_group_place *place, uint64_t deadline_ms,
+                     struct ctrun_error *err)
+{
+    const char *root = ct_group_root(old);
+    char key[CT_BOOTSTRAP_KEY_MAX];
+
+    place->takes_all = session->grows && !session->has_met && ct_group_is_whole(old);
+    if (!place->takes_all)
+        return 0;
+    session->has_met = true;
+    name_root(key, session);
+    return place->bootstrap.set(session, key, root, strlen(root), deadline_ms, err);
+}
+
+/* *root is the caller's to free. */
+static int find_root(struct ctrun_session *session, struct ct_group_place *place,
+                     char **root, uint64_t deadline_ms, struct ctrun_error *err)
+{
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    void *value;
+    size_t length;
+    int rc;
+
+    name_root(key, session);
+    if ((rc = place->bootstrap.get(session, key, &value, &length, deadline_ms, err)) <
+        0)
+        return rc;
+    *root = length < CT_BOOTSTRAP_KEY_MAX ? strndup(value, length) : NULL;
+    free(value);
+    return *root ? 0 : ct_fail(err, -ENOMEM, "join: no memory, or no name of ours");
+}
+
+static int meet_all(struct ctrun_group **out, struct ctrun_session *session,
+                    const struct ctrun_group_options *options, uint64_t deadline_ms,
+                    struct ctrun_error *err)
+{
+    struct ct_group_place place = ct_session_place(session);
+    char *root;
+    int rc = find_root(session, &place, &root, deadline_ms, err);
+
+    if (rc < 0)
+        return rc;
+    rc = ct_group_join(out, &place, root, options, err);
+    free(root);
+    return rc;
+}
+
+static int join(struct ctrun_group **out, struct ctrun_session *session,
+                const struct ctrun_group_options *given, struct ctrun_error *err)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    uint64_t deadline_ms;
+    int rc = given ? ct_sized_read(&options, sizeof options, given,
+                                   "CTRUN_GROUP_OPTIONS_INIT", err)
+                   : 0;
+
+    if (rc < 0)
+        return (void)ct_wrap(err, "open group: options"), rc;
+    if (options.ranks || (options.backend && strcmp(options.backend, "host") != 0))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "open group: this rank was started in the place of a lost one: "
+                       "its first group is of all ranks and of the host back end");
+    deadline_ms = ct_deadline_ms(options.timeout_ms);
+    do {
+        if ((rc = ask_agent(session, deadline_ms, err)) == 0)
+            rc = meet_all(out, session, &options, deadline_ms, err);
+    } while ((rc == CTRUN_E_PEER_LOST || rc == CTRUN_E_ABORTED) &&
+             ct_now_ms() < deadline_ms);
+    if (rc == 0)
+        session->is_new = false;
+    return rc;
+}
+
+/* ---- Groups ----------------------------------------------------------------------------- */
+
+/* Once; the record is made by the first group. */
+static void share_flight(struct ctrun_session *session)
+{
+    const int fd = session->has_flight ? -1 : ct_flight_open();
+
+    session->has_flight = true;
+    if (fd >= 0)
+        ct_agent_socket_share_flight(&session->agent, fd);
+}
+
+int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
+                     const struct ctrun_group_options *options, struct ctrun_error *err)
+{
+    const struct ct_group_place place = ct_session_place(session);
+    int rc;
+
+    *out = NULL;
+    share_flight(session);
+    if (session->world_size > 1 && (rc = ct_session_open_store(session, err)) < 0)
+        return rc;
+    return session->is_new ? join(out, session, options, err)
+                           : ct_group_open(out, &place, options, err);
+}
+
+int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
+                      struct ctrun_group *parent, int color,
+                      const struct ctrun_group_options *options,
+                      struct ctrun_error *err)
+{
+    const struct ct_group_place place = ct_session_place(session);
+
+    return ct_group_split(out, &place, parent, color, options, err);
+}
+
+static int regroup(struct ctrun_group **out, struct ctrun_session *session,
+                   struct ctrun_group *old, const struct ctrun_group_options *options,
+                   struct ctrun_error *err)
 {
     const uint64_t deadline_ms = ct_deadline_ms(ct_group_timeout_ms(old));
     int rc = check_shrink(session, err);
@@ -112,10 +241,28 @@ int ctrun_group_shrink(struct ctrun_group **out, struct ctrun_session *session,
         if (must_ask && (rc = ask_agent(session, deadline_ms, err)) < 0)
             return rc;
         place = ct_session_place(session);
-        rc = ct_group_shrink(out, &place, old, options, err);
+        rc = tell_root(session, old, &place, deadline_ms, err);
+        if (rc == 0)
+            rc = ct_group_shrink(out, &place, old, options, err);
         if ((rc != CTRUN_E_PEER_LOST && rc != CTRUN_E_ABORTED) ||
             ct_now_ms() >= deadline_ms)
             return rc;
         must_ask = true; /* somebody has died since, or has met one who did */
     }
+}
+
+int ctrun_group_shrink(struct ctrun_group **out, struct ctrun_session *session,
+                       struct ctrun_group *old,
+                       const struct ctrun_group_options *options,
+                       struct ctrun_error *err)
+{
+    return regroup(out, session, old, options, err);
+}
+
+/* The same for the agent: who is left, and who waits. */
+int ctrun_group_grow(struct ctrun_group **out, struct ctrun_session *session,
+                     struct ctrun_group *old, const struct ctrun_group_options *options,
+                     struct ctrun_error *err)
+{
+    return regroup(out, session, old, options, err);
 }

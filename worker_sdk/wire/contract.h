@@ -40,6 +40,9 @@
 #define CT_ENV_CRASH_REPORT "CTRUN_CRASH_REPORT"
 /* "1": when a rank is lost the others may go on (--survive=sdk); else not set. */
 #define CT_ENV_MAY_SHRINK "CTRUN_MAY_SHRINK"
+/* With it, "1": lost ranks are started again (--survive-replace); "new": this process is such a one, of a world
+ * that runs; else not set. */
+#define CT_ENV_MAY_GROW "CTRUN_MAY_GROW"
 /* --net and --port-range, as given: the SDK's own listeners keep to them. */
 #define CT_ENV_NET        "CTRUN_NET"
 #define CT_ENV_PORT_RANGE "CTRUN_PORT_RANGE"

@@ -66,6 +66,8 @@ struct ct_group_place {
     const int *ranks;
     int rank_count;
     uint32_t epoch;
+    bool is_new; /* this one joins others, or was to, and has nothing of their state */
+    bool takes_all; /* ct_group_shrink() takes in those who do so, too */
     /* These three and epoch name the group: the same on all ranks, and never used before in this store.
      * sequence counts the groups that this session has set out to open, failed ones included:
      * ct_group_open() raises it once the arguments are right, so that a call that is refused

@@ -26,7 +26,7 @@ static int swap(void *context, const char *expected, const char *desired,
     return 0;
 }
 
-static const struct ct_stop_key key = {swap, NULL};
+static const struct ct_stop_key key = {swap, NULL, "ctrun_should_stop"};
 
 static int begin(void **state)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of those that are left, and what they give each other before they go on. */
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -202,6 +203,140 @@ static void different_states_are_told_on_all_ranks(void **state)
     worlds_run_with(2, lists_differ, NULL);
 }
 
+/* ---- Those who are new ------------------------------------------------------------------ */
+
+/* Rank 1 leaves, the others shrink, and it joins them: by what it says it is further than they are. */
+static int comes_again(int rank, void *context)
+{
+    static const int all[] = {0, 1, 2}, others[] = {0, 2};
+    const struct world world = {3, *(enum wire *)context};
+    struct ct_group_place place = ranks_place(rank, worlds_host_of(world.wire, rank));
+    struct ctrun_group *first = worlds_open(rank, &world);
+    struct ctrun_group *second = worlds_open(rank, &world);
+    struct ctrun_group *between = NULL, *other = NULL, *half = NULL, *again;
+    struct ctrun_tensor state[2];
+    struct ctrun_error err = {.text = ""};
+    uint64_t steps = rank == LOST ? 90 : 7;
+    double values[2];
+    int64_t count;
+
+    give_ranks_their_state(state, values, &count, rank);
+    CHECK_OK(ctrun_barrier(first, NULL, &err));
+    CHECK(ct_group_is_whole(first));
+    place.ranks = others;
+    place.rank_count = 2;
+    place.epoch = 1;
+    if (rank != LOST) {
+        CHECK_OK(ct_group_shrink(&between, &place, first, NULL, &err));
+        CHECK_OK(ct_group_shrink(&other, &place, second, NULL, &err));
+    }
+    place.ranks = all;
+    place.rank_count = 3;
+    place.epoch = 2;
+    place.takes_all = true;
+    if (rank != LOST)
+        CHECK_OK(ct_group_shrink(&again, &place, between, NULL, &err));
+    else
+        CHECK_OK(ct_group_join(&again, &place, ct_group_root(first), NULL, &err));
+    CHECK(ctrun_group_size(again) == 3 && ctrun_group_rank(again) == rank);
+    place.takes_all = false;
+    if (rank != LOST) { /* another group of those that were left: of them alone */
+        CHECK_OK(ct_group_shrink(&half, &place, other, NULL, &err));
+        CHECK(ctrun_group_size(half) == 2);
+    }
+    CHECK_OK(ctrun_group_catch_up(again, &steps, state, 2, &err));
+    CHECK(steps == 7 && count == 100 && values[0] == 0); /* rank 0's, the lowest */
+    CHECK_OK(ctrun_group_catch_up(again, &steps, state, 2, &err)); /* nobody is new */
+    ctrun_group_close(half);
+    ctrun_group_close(again);
+    ctrun_group_close(other);
+    ctrun_group_close(between);
+    ctrun_group_close(second);
+    ctrun_group_close(first);
+    return 0;
+}
+
+static void a_new_rank_joins_and_gets_the_state(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRES; wire++) {
+        enum wire here = (enum wire)wire;
+
+        assert_int_equal(ranks_run(3, comes_again, &here), 0);
+    }
+}
+
+/* On rank 1 both tensors lie at one place: what came first is not there any more. */
+static void keeps_one_of_two(struct ctrun_group *group, void *context)
+{
+    struct ctrun_tensor state[2];
+    struct ctrun_error err = {.text = ""};
+    const int rank = ctrun_group_rank(group);
+    uint64_t steps = rank ? 1 : 2;
+    double values[2];
+    int64_t count;
+
+    (void)context;
+    give_ranks_their_state(state, values, &count, rank);
+    state[1].dtype = CTRUN_F64;
+    state[1].dims = 1;
+    state[1].sizes[0] = 1;
+    if (rank)
+        state[1].data = values;
+    CHECK(ctrun_group_catch_up(group, &steps, state, 2, &err) == CTRUN_E_MISMATCH);
+    CHECK(strstr(err.text, "what rank 1 got from rank 0 is not what that one has"));
+}
+
+static void a_state_that_does_not_arrive_as_it_was_is_told(void **state)
+{
+    (void)state;
+    worlds_run_with(2, keeps_one_of_two, NULL);
+}
+
+/* Rank 0 is ahead, and dies while it gives its second tensor: the others have half of each step. */
+static int giver_dies(int rank, void *context)
+{
+    static const int others[] = {1, 2};
+    const struct world world = {3, *(enum wire *)context};
+    struct ct_group_place place = ranks_place(rank, worlds_host_of(world.wire, rank));
+    struct ctrun_group *first = worlds_open(rank, &world);
+    struct ctrun_group *next;
+    struct ctrun_tensor state[2];
+    struct ctrun_error err = {.text = ""};
+    uint64_t steps = rank ? 7 : 8;
+    double values[2];
+    int64_t count;
+
+    give_ranks_their_state(state, values, &count, rank);
+    (void)signal(SIGSEGV, SIG_DFL); /* cmocka's would go on with the next test */
+    if (rank == 0)
+        state[1].data = (void *)8; /* it dies of it */
+    CHECK(ctrun_group_catch_up(first, &steps, state, 2, &err) < 0);
+    place.ranks = others;
+    place.rank_count = 2;
+    place.epoch = 1;
+    CHECK_OK(ct_group_shrink(&next, &place, first, NULL, &err));
+    CHECK(ctrun_group_catch_up(next, &steps, state, 2, &err) == CTRUN_E_CHANGED);
+    CHECK(strstr(err.text, "no rank has a whole state"));
+    ctrun_group_close(next);
+    ctrun_group_close(first);
+    return 0;
+}
+
+static void who_got_a_state_in_part_is_not_taken_for_whole(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRE_MIXED; wire++) {
+        enum wire here = (enum wire)wire;
+        struct ranks *ranks = ranks_start(3, giver_dies, &here);
+        int statuses[3];
+
+        (void)ranks_finish(ranks, statuses);
+        assert_int_equal(statuses[1], 0);
+        assert_int_equal(statuses[2], 0);
+    }
+}
+
 static void a_state_that_is_none_is_refused(void **state)
 {
     struct ctrun_group *group;
@@ -243,6 +378,9 @@ int main(void)
         cmocka_unit_test(the_loss_of_a_stranger_ends_the_groups_before_it),
         cmocka_unit_test(who_is_behind_gets_the_state_of_who_is_ahead),
         cmocka_unit_test(different_states_are_told_on_all_ranks),
+        cmocka_unit_test(a_new_rank_joins_and_gets_the_state),
+        cmocka_unit_test(a_state_that_does_not_arrive_as_it_was_is_told),
+        cmocka_unit_test(who_got_a_state_in_part_is_not_taken_for_whole),
         cmocka_unit_test(a_state_that_is_none_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
