@@ -300,6 +300,7 @@ int agent_open_worker_group(struct agent *agent, struct ctrun_error *err)
         .restarts_alone = restarts_alone,
         .survives = agent->options->survive_ms ? agent_survives : NULL,
         .on_fewer = agent->options->survive_ms ? agent_on_fewer : NULL,
+        .replaces = agent->options->survive_replace ? agent_replaces : NULL,
         .on_fenced = on_fenced,
         .on_success = on_success,
         .on_gone = on_gone,

@@ -43,6 +43,7 @@ struct worker_socket {
     char loss[192];                       /* empty: no node of the round is lost */
     struct ct_worker_rank_lost rank_lost; /* the last one; losses 0: none */
     uint32_t epoch;                       /* of the last world that was told */
+    bool has_new;                         /* somebody waits for the next one */
     char name[WORKER_SOCKET_NAME_MAX];
     int dir; /* where it is file[]; -1: its name is abstract */
     char file[CTL_DIR_NAME_MAX];
@@ -349,6 +350,14 @@ static void send_rank_loss(struct connection *connection)
                      .worker_rank_lost = &connection->worker_socket->rank_lost});
 }
 
+static void send_grow(struct connection *connection)
+{
+    const struct ct_worker_grow grow = {.epoch = connection->worker_socket->epoch};
+
+    send_message(connection,
+                 &(struct ct_message){CT_MESSAGE_WORKER_GROW, .worker_grow = &grow});
+}
+
 static void send_world(struct connection *connection,
                        const struct ct_worker_world *world)
 {
@@ -408,6 +417,8 @@ static int take_message(struct connection *connection, const struct ct_message *
             send_loss(connection);
         if (worker_socket->rank_lost.losses)
             send_rank_loss(connection);
+        if (worker_socket->has_new)
+            send_grow(connection);
         return 0;
     case CT_MESSAGE_WORKER_SHRINK:
         if (!connection->is_known)
@@ -788,11 +799,25 @@ void worker_socket_tell_world(struct worker_socket *worker_socket,
     struct ct_list *it;
 
     worker_socket->epoch = world->epoch;
+    worker_socket->has_new = false;
     ct_list_for_each(it, &worker_socket->connections) {
         struct connection *connection = ct_list_entry(it, struct connection, node);
 
         if (connection->asks)
             send_world(connection, world);
+    }
+}
+
+void worker_socket_tell_grow(struct worker_socket *worker_socket)
+{
+    struct ct_list *it;
+
+    worker_socket->has_new = true;
+    ct_list_for_each(it, &worker_socket->connections) {
+        struct connection *connection = ct_list_entry(it, struct connection, node);
+
+        if (connection->is_known)
+            send_grow(connection);
     }
 }
 
@@ -889,5 +914,6 @@ void worker_socket_begin_round(struct worker_socket *worker_socket, int workers)
     worker_socket->is_stopping = false;
     worker_socket->loss[0] = '\0';
     worker_socket->rank_lost.losses = worker_socket->epoch = 0;
+    worker_socket->has_new = false;
     worker_socket->count_max = workers * WORKER_SOCKET_CONNECTIONS_PER_WORKER + 16;
 }

@@ -56,6 +56,8 @@ void worker_socket_tell_rank_loss(struct worker_socket *worker_socket, uint32_t 
 /* Tells those who asked that the ranks of `world` go on, and no others. */
 void worker_socket_tell_world(struct worker_socket *worker_socket,
                               const struct ct_worker_world *world);
+/* Tells every worker of this round that one waits to be taken into the next world. */
+void worker_socket_tell_grow(struct worker_socket *worker_socket);
 /* Whether any worker speaks to us: only they can go on when a rank is lost. */
 bool worker_socket_is_used(const struct worker_socket *worker_socket);
 /* Each record of calls of a worker of `generation`, also of those that are dead; fd is borrowed for the call. */

@@ -81,7 +81,7 @@ static int list_ranks(struct hang_watch *watch, int role)
         struct ct_role_at its;
 
         worker_find_role(&its, worker, &agent->options->join, &agent->start);
-        if (worker->state != WORKER_RUNNING || its.number != role)
+        if (worker->state != WORKER_RUNNING || worker->is_new || its.number != role)
             continue;
         watch->local[count] = i;
         ranks[count++] = (struct hang_rank){

@@ -81,7 +81,7 @@ static bool sample_all(struct stuck_watch *watch, uint64_t now_ms)
         const struct worker *worker = worker_group_worker(group, i);
 
         tells_steps |= worker->step >= 0;
-        if (worker->state == WORKER_RUNNING)
+        if (worker->state == WORKER_RUNNING && !worker->is_new)
             sample(&watch->minds[i], worker, now_ms);
         else
             forget(&watch->minds[i]);

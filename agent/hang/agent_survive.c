@@ -1,9 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --survive: a worker has failed, and the others go on in their processes.
+/* --survive: a worker has failed, and the others go on in their processes; --survive-replace: another one is
+ * started in its place, and they take it in.
  *
- *     all well ──one fails: all are told──> undecided ──all that run ask──> all well, one fewer
- *                                              │ survive_ms, or nobody is left
- *                                              └──> its failure is told as any other's
+ *     state of the world  what happens                            what follows
+ *     all well            a member fails                          its loss is told to all; undecided
+ *                         a new worker asks                       all are told that it waits; all well
+ *                         all members ask (grow)                  decision
+ *                         a new worker fails                      replaced again; nobody else hears of it
+ *                         all members end with 0                  success; a new worker is stopped
+ *     undecided           another member fails                    told, too; survive_ms begins anew
+ *                         all members that run ask, and nothing
+ *                         of a lost one lives                     decision
+ *                         survive_ms, or no member is left        the first loss is told to the server as any failure
+ *     decision            (at once)                               the next world is those that ask, new ones too; its
+ *                                                                 number is one higher; all who asked hear it
+ *                         somebody is lost, --survive-replace     a worker is started in its place; it is new: no
+ *                         is not used up                          member yet, asked and waited for by nobody
+ *
+ * Who is a member is decided here alone, when all that might take themselves for one stand still: so two worlds
+ * never live at once, growing or shrinking. The generation stays: no process of another one exists.
  *
  * One node alone: nobody else has a part in what is decided. */
 #include <errno.h>
@@ -28,6 +43,41 @@ static void emit_loss(const struct ct_failure *failure, int left)
     ct_event_str(&event, "cause", ct_cause_name(failure->cause));
     ct_event_int(&event, "code", failure->code);
     ct_event_int(&event, "left", left);
+    ct_event_end(&event);
+}
+
+static void emit_grown(const struct agent *agent, int joined, int size)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "world_grown");
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_int(&event, "epoch", agent->survival.epoch);
+    ct_event_int(&event, "joined", joined);
+    ct_event_int(&event, "size", size);
+    ct_event_end(&event);
+}
+
+static void emit_replacing(const struct agent *agent, const struct ct_failure *failure)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "rank_replacing");
+    ct_event_int(&event, "generation", (int64_t)failure->generation);
+    ct_event_int(&event, "rank", failure->rank);
+    ct_event_int(&event, "worker_pid", failure->pid);
+    ct_event_int(&event, "count", agent->survival.replaced);
+    ct_event_int(&event, "limit", agent->options->survive_replace);
+    ct_event_end(&event);
+}
+
+static void emit_ready(const struct agent *agent, int rank)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "rank_ready");
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_int(&event, "rank", rank);
     ct_event_end(&event);
 }
 
@@ -61,6 +111,8 @@ bool agent_survives(void *context, const struct ct_failure *failure)
 
     if (!may_go_on(agent) || left == 0)
         return false;
+    if (worker_group_is_new(agent->group, failure->rank))
+        return true; /* they never had it */
     if (!is_undecided(agent))
         agent->survival.since_ms = ct_now_ms();
     agent->survival.losses++;
@@ -78,21 +130,44 @@ bool agent_survives(void *context, const struct ct_failure *failure)
 static void decide(struct agent *agent)
 {
     const struct agent_options *options = agent->options;
-    const uint64_t after_ms = is_undecided(agent)
-                                  ? ct_now_ms() - agent->survival.since_ms
-                                  : 0;
+    const bool is_loss = is_undecided(agent);
+    const uint64_t after_ms = is_loss ? ct_now_ms() - agent->survival.since_ms : 0;
     struct ct_worker_world world = {.losses = agent->survival.losses};
-    const int left = worker_group_regroup(agent->group, world.ranks,
-                                          sizeof world.ranks);
+    int joined;
+    const int left = worker_group_regroup(agent->group, world.ranks, sizeof world.ranks,
+                                          &joined);
 
     if (left == 0)
         return;
     world.epoch = ++agent->survival.epoch;
     loop_timer_stop(agent->survival.timer);
     worker_socket_tell_world(agent->worker_socket, &world);
-    emit_world(agent, left, after_ms);
-    if (options->on_shrunk)
-        options->on_shrunk(options->context, left, after_ms);
+    if (is_loss || joined == 0) {
+        emit_world(agent, left - joined, after_ms);
+        if (options->on_shrunk)
+            options->on_shrunk(options->context, left - joined, after_ms);
+    }
+    if (joined > 0) {
+        emit_grown(agent, joined, left);
+        if (options->on_grown)
+            options->on_grown(options->context, joined, left);
+    }
+    worker_group_look_soon(agent->group); /* who is to be replaced */
+}
+
+bool agent_replaces(void *context, const struct ct_failure *failure)
+{
+    struct agent *agent = context;
+    const struct agent_options *options = agent->options;
+
+    if (!may_go_on(agent) || is_undecided(agent) ||
+        agent->survival.replaced >= options->survive_replace)
+        return false;
+    agent->survival.replaced++;
+    emit_replacing(agent, failure);
+    if (options->on_replacing)
+        options->on_replacing(options->context, failure, agent->survival.replaced);
+    return true;
 }
 
 static void give_up(struct agent *agent)
@@ -139,6 +214,10 @@ bool agent_on_ask(void *context, int rank, uint64_t generation, pid_t pid)
         agent->state != AGENT_RUNNING || !worker_group_ask(agent->group, rank, pid))
         return false;
     agent_on_fewer(agent);
+    if (worker_group_is_new(agent->group, rank)) {
+        emit_ready(agent, rank);
+        worker_socket_tell_grow(agent->worker_socket);
+    }
     return true;
 }
 

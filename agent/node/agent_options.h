@@ -90,6 +90,7 @@ struct agent_options {
     /* --survive: when a worker fails the others may go on, where all have asked how within this time; 0:
      * never. One node only. */
     uint64_t survive_ms;
+    uint32_t survive_replace; /* so many lost workers are started again, in the run */
     uint64_t signal_grace_ms; /* but after a signal to us; 0: the same */
     /* The allocation ends at end_s (seconds since 1970; 0: not known); so long before, the workers
      * get end_signal as if it had come from outside, and have what is left of the time then, but
@@ -147,6 +148,11 @@ struct agent_options {
     /* With survive_ms: a worker has failed, and `left` may go on; so many go on, after_ms later. */
     void (*on_rank_lost)(void *context, const struct ct_failure *failure, int left);
     void (*on_shrunk)(void *context, int left, uint64_t after_ms);
+    /* With survive_replace: another one is started in the place of a lost one, the count-th; `joined` of the
+     * `size` that go on are such. */
+    void (*on_replacing)(void *context, const struct ct_failure *failure,
+                         uint32_t count);
+    void (*on_grown)(void *context, int joined, int size);
     /* What a line of the file timer says; 0, or a negative errno. Needed with timer_file. */
     int (*parse_timer)(void *context, const char *line, size_t length,
                        struct agent_timer *out);

@@ -133,6 +133,7 @@ struct agent {
             *timer;      /* runs while a loss is not decided; NULL: not wanted */
         uint32_t losses; /* in this round, and decisions */
         uint32_t epoch;
+        uint32_t replaced; /* in the whole run */
         uint64_t since_ms; /* the first loss that was not decided */
     } survival;
     struct reachability *reachability;
@@ -250,6 +251,7 @@ void agent_add_calls(const struct agent *agent, struct ct_failure *failure);
 
 /* Of struct worker_group_options and worker_socket_options; context: struct agent. */
 bool agent_survives(void *context, const struct ct_failure *failure);
+bool agent_replaces(void *context, const struct ct_failure *failure);
 void agent_on_fewer(void *context);
 bool agent_on_ask(void *context, int rank, uint64_t generation, pid_t pid);
 int agent_open_survival(struct agent *agent, struct ctrun_error *err);

@@ -6,7 +6,8 @@
  *                       └─── gone ── RESTARTING ── stop ──> ENDED
  *
  * RESTARTING: it is dead, and what it left behind is being killed. So it is with one that is lost while the
- * others may go on (is_lost); it ends then. */
+ * others may go on (is_lost); it ends then, and once they do (is_survived) another one may start in its place
+ * (is_new). */
 #ifndef AGENT_WORKER_WORKER_H
 #define AGENT_WORKER_WORKER_H
 
@@ -42,6 +43,7 @@ struct worker {
     bool asks;            /* --survive: it waits to hear who goes on */
     bool is_lost;         /* --survive: it failed, and the others may go on */
     bool is_survived;     /* and they do */
+    bool is_new; /* --survive-replace: it waits, or will, until the others take it in */
     bool has_raised; /* told as a failure for its error file, before it had ended */
     int restarts;    /* alone, in this round */
     struct leftovers_kill

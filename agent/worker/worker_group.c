@@ -286,7 +286,8 @@ int64_t worker_group_min_step(const struct worker_group *group)
     int64_t min = INT64_MAX;
 
     for (int i = 0; i < group->count; i++)
-        if (group->workers[i].step < min && !group->workers[i].is_lost)
+        if (group->workers[i].step < min && !group->workers[i].is_lost &&
+            !group->workers[i].is_new)
             min = group->workers[i].state == WORKER_NEW ? -1 : group->workers[i].step;
     return min == INT64_MAX ? -1 : min;
 }

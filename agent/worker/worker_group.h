@@ -5,7 +5,8 @@
  *
  * While it is RUNNING, one worker may be started again alone (restarts_alone), or be lost while the others go on
  * (survives): a loss is decided once all workers that run have asked who goes on, and nothing is left of the
- * lost one.
+ * lost one. Then another one may be started in its place (replaces): it is new, and nobody waits for it, until a
+ * decision that it has asked for makes it one of them.
  *
  * The worker group is the one place that reaps: workers by their pid, adopted orphans in passing. */
 #ifndef AGENT_WORKER_WORKER_GROUP_H
@@ -58,6 +59,9 @@ struct worker_group_options {
     bool (*survives)(void *context, const struct ct_failure *failure);
     /* With survives: fewer may be waited for now. */
     void (*on_fewer)(void *context);
+    /* With survives, may be NULL: a worker that the others go on without, or one that was new and has failed,
+     * is to be started again. */
+    bool (*replaces)(void *context, const struct ct_failure *failure);
     /* The guard has ended the workers while this process was stopped: they have not failed, and
      * the worker group is to be stopped, if it still runs. Called before any end is seen. */
     void (*on_fenced)(void *context);
@@ -123,15 +127,21 @@ bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *ou
 void worker_group_renew_metrics(struct worker_group *group);
 /* Process `pid` of the worker `rank` waits to hear who goes on; false: that is no worker which could. */
 bool worker_group_ask(struct worker_group *group, int rank, pid_t pid);
-/* Once it is decided, and then it counts as told: sets the bits of those that go on, and returns how many they are.
- * 0: not yet. */
-int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes);
+/* Once it is decided, and then it counts as told: sets the bits of those that go on, and returns how many they are;
+ * *joined of them were new. 0: not yet. */
+int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes,
+                         int *joined);
+/* That rank is new, or was when it ended. */
+bool worker_group_is_new(const struct worker_group *group, int rank);
+/* Looks soon whether somebody is to be started again: not here, where somebody is being read. */
+void worker_group_look_soon(struct worker_group *group);
 /* The first loss that is not decided; NULL: none. */
 struct ct_failure *worker_group_find_loss(struct worker_group *group);
-/* How many workers run; list: "1, 3 and 2 more", those of them that do not wait to hear who goes on. */
+/* How many workers run, new ones left out; list: "1, 3 and 2 more", those of them that do not wait to hear who
+ * goes on. */
 int worker_group_list_late(const struct worker_group *group,
                            char list[WORKER_GROUP_VICTIMS_MAX_BYTES]);
-/* The smallest step of all workers that are not lost; -1 when one has told none. */
+/* The smallest step of all workers that are not lost or new; -1 when one has told none. */
 int64_t worker_group_min_step(const struct worker_group *group);
 /* The workers of the current or last round, by local rank; borrowed until the next start. */
 int worker_group_count(const struct worker_group *group);

@@ -31,35 +31,57 @@ bool worker_group_ask(struct worker_group *group, int rank, pid_t pid)
     return false; /* of one that has ended, or a stranger to it */
 }
 
-/* While anything of a lost one lives, nothing is decided: it might take itself for a member. */
+static bool is_member(const struct worker *worker)
+{
+    return runs(worker) && !worker->is_new;
+}
+
+/* While anything of a lost one lives, nothing is decided: it might take itself for a member. Who is new is
+ * waited for by nobody. */
 static bool is_decided(const struct worker_group *group)
 {
     for (int i = 0; i < group->count; i++)
         if (group->workers[i].state == WORKER_RESTARTING ||
-            (runs(&group->workers[i]) && !group->workers[i].asks))
+            (is_member(&group->workers[i]) && !group->workers[i].asks))
             return false;
     return true;
 }
 
-int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes)
+int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes,
+                         int *joined)
 {
     int count = 0;
 
+    *joined = 0;
     memset(ranks, 0, bytes);
     if (!is_decided(group))
         return 0;
     for (int i = 0; i < group->count; i++) {
         struct worker *worker = &group->workers[i];
 
-        worker->asks = false;
-        if (!runs(worker) || (size_t)worker->rank >= bytes * 8)
+        if (!runs(worker) || !worker->asks || (size_t)worker->rank >= bytes * 8)
             continue;
+        *joined += worker->is_new;
+        worker->is_new = worker->asks = false;
         ranks[worker->rank / 8] |= (uint8_t)(1u << worker->rank % 8);
         count++;
     }
     for (int i = 0; count > 0 && i < group->count; i++)
         group->workers[i].is_survived = group->workers[i].is_lost;
     return count;
+}
+
+bool worker_group_is_new(const struct worker_group *group, int rank)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].rank == rank)
+            return group->workers[i].is_new;
+    return false;
+}
+
+void worker_group_look_soon(struct worker_group *group)
+{
+    loop_timer_set(group->restart_timer, 0);
 }
 
 struct ct_failure *worker_group_find_loss(struct worker_group *group)
@@ -87,8 +109,8 @@ int worker_group_list_late(const struct worker_group *group,
     for (int i = 0; i < group->count; i++) {
         const struct worker *worker = &group->workers[i];
 
-        running += runs(worker);
-        if (!runs(worker) || worker->asks || late++ >= LATE_SHOWN)
+        running += is_member(worker);
+        if (!is_member(worker) || worker->asks || late++ >= LATE_SHOWN)
             continue;
         (void)ct_format(list + used, WORKER_GROUP_VICTIMS_MAX_BYTES - used, "%s%d",
                         used ? ", " : "", worker->rank);

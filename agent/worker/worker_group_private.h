@@ -68,7 +68,7 @@ bool worker_group_free_survivors(struct worker_group *group, int signal,
 
 /* ---- worker_group_restart.c ------------------------------------------------------------- */
 
-/* Somebody runs, or will again. */
+/* Somebody runs who is not new, or will again. */
 bool worker_group_is_at_work(const struct worker_group *group);
 /* Of those that have failed by now: one whose failure is everybody's, `first` if it is not only
  * one's own; NULL: each of them is started again alone. */
@@ -76,6 +76,8 @@ struct worker *worker_group_find_final(struct worker_group *group,
                                        struct worker *first);
 /* False: one could not be started, which was told. */
 bool worker_group_continue_restarts(struct worker_group *group);
+/* Starts another one in the place of each that the others go on without. */
+void worker_group_replace(struct worker_group *group);
 /* They stay what they are: ended by a failure of their own. */
 void worker_group_give_up_restarts(struct worker_group *group);
 

@@ -139,6 +139,13 @@ static void tell_first(struct worker_group *group, const struct ct_failure *ende
     group->options.on_failure(group->options.context, raised ? raised : ended);
 }
 
+static void go_on(struct worker_group *group)
+{
+    group->options.on_fewer(group->options.context);
+    if (group->policy.phase == POLICY_IDLE)
+        worker_group_replace(group);
+}
+
 void worker_group_reap(struct worker_group *group)
 {
     struct worker *first = NULL; /* failed in this call */
@@ -171,7 +178,7 @@ void worker_group_reap(struct worker_group *group)
              !worker_group_is_at_work(group) && !worker_group_find_loss(group))
         group->options.on_success(group->options.context);
     else if (group->policy.phase == POLICY_IDLE && group->options.on_fewer)
-        group->options.on_fewer(group->options.context);
+        go_on(group);
 }
 
 void worker_group_on_timer(void *context)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One worker is started again alone while the others go on, or is lost and they go on without it: once all
- * that the dead one has left is dead, too (leftovers_kill.h). */
+ * that the dead one has left is dead, too (leftovers_kill.h). A lost one may be replaced when they do. */
 #include "agent/control/worker_socket.h"
 #include "agent/loop/limits.h"
 #include "agent/process/leftovers_kill.h"
@@ -11,8 +11,8 @@
 bool worker_group_is_at_work(const struct worker_group *group)
 {
     for (int i = 0; i < group->count; i++)
-        if (group->workers[i].state == WORKER_RUNNING ||
-            group->workers[i].state == WORKER_RESTARTING)
+        if (group->workers[i].state == WORKER_RESTARTING ||
+            (group->workers[i].state == WORKER_RUNNING && !group->workers[i].is_new))
             return true;
     return false;
 }
@@ -42,6 +42,7 @@ struct worker *worker_group_find_final(struct worker_group *group, struct worker
         if (!goes_on)
             return worker;
         worker->is_lost = !worker->plan.may_restart;
+        worker->is_survived = worker->is_new; /* nobody had it */
         worker->state = WORKER_RESTARTING;
     }
     return NULL;
@@ -66,6 +67,13 @@ static bool is_reaped(const struct worker_group *group, struct worker *worker)
     return alive == 0;
 }
 
+/* What it has told is not the next one's, and what it died of no one else's. */
+static void forget(struct worker_group *group)
+{
+    worker_socket_catch_up(group->options.worker_socket, 0);
+    group->oom_proof[0] = '\0';
+}
+
 bool worker_group_continue_restarts(struct worker_group *group)
 {
     bool is_any = false;
@@ -83,9 +91,7 @@ bool worker_group_continue_restarts(struct worker_group *group)
             worker->state = WORKER_ENDED;
             is_over = false;
         } else {
-            /* What it has told is not the next one's, and what it died of no one else's. */
-            worker_socket_catch_up(group->options.worker_socket, 0);
-            group->oom_proof[0] = '\0';
+            forget(group);
             is_over = worker_restart(worker, &group->place) < 0;
         }
         if (!is_over)
@@ -97,6 +103,34 @@ bool worker_group_continue_restarts(struct worker_group *group)
     if (is_any)
         loop_timer_set(group->restart_timer, AGENT_RESCAN_MS);
     return true;
+}
+
+/* One that has ended with 0 is about to be followed by the others. */
+static bool is_ending(const struct worker_group *group)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].state == WORKER_ENDED && !group->workers[i].is_new &&
+            group->workers[i].failure.cause == CT_CAUSE_NONE)
+            return true;
+    return false;
+}
+
+void worker_group_replace(struct worker_group *group)
+{
+    const struct worker_group_options *options = &group->options;
+
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+
+        if (worker->state != WORKER_ENDED || !worker->is_survived ||
+            !options->replaces || is_ending(group) ||
+            !options->replaces(options->context, &worker->failure))
+            continue;
+        forget(group);
+        if (worker_restart(worker, &group->place) < 0)
+            worker->is_lost = worker->is_survived = true; /* it told why */
+        worker->is_new = true;
+    }
 }
 
 void worker_group_give_up_restarts(struct worker_group *group)

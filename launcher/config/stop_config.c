@@ -17,6 +17,7 @@ enum {
     GRACE_MAX_S = 30 * 24 * 3600,
     BEFORE_MAX_S = 30 * 24 * 3600,
     DELAY_MAX_MS = 300 * 1000,
+    REPLACE_MAX = 1000000,
 };
 
 static int find_signal(const char *name, size_t length)
@@ -163,12 +164,20 @@ static int resolve_survival(struct stop_config *out, const struct options *optio
                             const struct run_config *run, struct ctrun_error *err)
 {
     const struct option_value *limit = &options->values[OPTION_SURVIVE_TIMEOUT];
+    const struct option_value *replace = &options->values[OPTION_SURVIVE_REPLACE];
 
     if (limit->integer < 1 || limit->integer > GRACE_MAX_S)
         return ct_fail(err, CTRUN_E_USAGE, "--survive-timeout=%s: 1 to %d seconds",
                        limit->text, GRACE_MAX_S);
+    if (replace->integer < 0 || replace->integer > REPLACE_MAX)
+        return ct_fail(err, CTRUN_E_USAGE, "--survive-replace=%s: 0 to %d",
+                       replace->text, REPLACE_MAX);
     if (strcmp(option_text(options, OPTION_SURVIVE), "sdk") != 0)
-        return 0;
+        return replace->integer == 0
+                   ? 0
+                   : ct_fail(err, CTRUN_E_USAGE,
+                             "--survive-replace=%s: only with --survive=sdk",
+                             replace->text);
     if (run->nodes.max > 1)
         return ct_fail(err, CTRUN_E_USAGE,
                        "--survive=sdk: for one node so far, and --nnodes allows %d: "
@@ -180,6 +189,7 @@ static int resolve_survival(struct stop_config *out, const struct options *optio
                        "--survive=sdk: not with --role-restarts: a rank is either "
                        "started again or done without");
     out->survive_ms = (uint64_t)limit->integer * 1000;
+    out->survive_replace = (uint32_t)replace->integer;
     return 0;
 }
 

@@ -239,6 +239,13 @@ const struct option option_table[OPTION_COUNT] = {
                    "time that they have for it; then all are started again, as"
                    " without --survive"),
          .env = "CTRUN_SURVIVE_TIMEOUT", .fallback = "30"},
+    [OPTION_SURVIVE_REPLACE] =
+        {OWN_TAKES(
+             INT,
+             "survive-replace", FAILURE, "N",
+             "with --survive=sdk: so many lost ranks of the run are started again,"
+             " and the others take them in at a step, by ctrun_group_grow()"),
+         .env = "CTRUN_SURVIVE_REPLACE", .fallback = "0"},
     [OPTION_EXIT_CODE] = {OWN_TAKES(TEXT, "exit-code", FAILURE, "STYLE",
                                     "own: the code of the root cause; torchrun: 1"
                                     " for every failure; class: the kind of failure"),

@@ -349,6 +349,23 @@ static void on_shrunk(void *context, int left, uint64_t after_ms)
                     left == 1 ? " goes" : "s go", (double)after_ms / 1000);
 }
 
+static void on_replacing(void *context, const struct ct_failure *failure,
+                         uint32_t count)
+{
+    const struct launch *launch = context;
+
+    messages_notice("rank %d is started again, %u of %u: the others take it in when it "
+                    "is ready (--survive-replace)",
+                    failure->rank, count, launch->config->stop.survive_replace);
+}
+
+static void on_grown(void *context, int joined, int size)
+{
+    (void)context;
+    messages_notice("%d rank%s taken in: %d go on", joined, joined == 1 ? "" : "s",
+                    size);
+}
+
 static void on_worker_started(void *context, int local_rank, int pid)
 {
     struct launch *launch = context;
@@ -453,6 +470,8 @@ void launch_fill_words(struct agent_options *options)
     options->workers.on_left_out = on_left_out;
     options->on_own_ranks = on_own_ranks;
     options->on_rank_lost = on_rank_lost;
+    options->on_replacing = on_replacing;
+    options->on_grown = on_grown;
     options->on_shrunk = on_shrunk;
     options->on_held = on_held;
     options->on_resize = on_resize;

@@ -174,7 +174,11 @@ int plan_environment(struct ct_env *out, const struct config *config,
         (rc = ct_env_set(out, CT_ENV_ROLE_RESTART_COUNT, "0")) < 0)
         return rc;
     ct_env_remove(out, CT_ENV_MAY_SHRINK); /* likewise */
+    ct_env_remove(out, CT_ENV_MAY_GROW);
     if (config->stop.survive_ms && (rc = ct_env_set(out, CT_ENV_MAY_SHRINK, "1")) < 0)
+        return rc;
+    if (config->stop.survive_replace &&
+        (rc = ct_env_set(out, CT_ENV_MAY_GROW, "1")) < 0)
         return rc;
     if (*config->run.batch_task &&
         (rc = ct_env_set(out, CT_ENV_BATCH_TASK, config->run.batch_task)) < 0)
@@ -373,7 +377,9 @@ int plan_worker(struct agent_worker_plan *out, const struct config *config,
         return rc;
     if (!(out->argv = plan_argv(config, local_rank)) ||
         plan_environment(&out->env, config, start, local_rank, out->error_file) < 0 ||
-        (out->restarts > 0 &&
+        (out->restarts > 0 && !out->may_restart &&
+         ct_env_set(&out->env, CT_ENV_MAY_GROW, "new") < 0) ||
+        (out->restarts > 0 && out->may_restart &&
          ct_env_setf(&out->env, CT_ENV_ROLE_RESTART_COUNT, "%d", out->restarts) < 0))
         return ct_fail(err, -ENOMEM, "worker %d: out of memory", local_rank);
     return 0;

@@ -180,10 +180,23 @@ bool worker_group_ask(struct worker_group *group, int rank, pid_t pid)
     return false;
 }
 
-int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes)
+int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes,
+                         int *joined)
 {
     (void)group, (void)ranks, (void)bytes;
+    *joined = 0;
     return 0;
+}
+
+bool worker_group_is_new(const struct worker_group *group, int rank)
+{
+    (void)group, (void)rank;
+    return false;
+}
+
+void worker_group_look_soon(struct worker_group *group)
+{
+    (void)group;
 }
 
 bool hold_is_busy(const struct hold *hold)
@@ -830,6 +843,11 @@ void worker_socket_tell_rank_loss(struct worker_socket *control, uint32_t losses
                                   const char *text)
 {
     (void)control, (void)losses, (void)text;
+}
+
+void worker_socket_tell_grow(struct worker_socket *control)
+{
+    (void)control;
 }
 
 void worker_socket_tell_world(struct worker_socket *control,
