@@ -4,11 +4,16 @@
  * the one in flight, which is made again.
  *
  *     cc 07_elastic.c -o elastic $(pkg-config --cflags --libs ctrun) -lm
- *     ctrun --standalone --nproc-per-node=4 --survive=sdk ./elastic 100000 */
+ *     ctrun --standalone --nproc-per-node=4 --survive=sdk ./elastic 100000
+ *
+ * With --survive-replace=3 killed ranks are started again meanwhile; the others take them in at a step, and give
+ * them what they have made. A second
+ * number is what a step takes at least, in µs, as if there was more to do. */
 #include <ctrun.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum {
     SLOPE,
@@ -43,6 +48,7 @@ struct job {
     struct ctrun_ddp *ddp;
     uint64_t steps; /* made so far */
     uint64_t last;
+    long pace_us; /* of a step, at least */
 };
 
 static int create_ddp(struct job *job, struct ctrun_error *err)
@@ -98,6 +104,10 @@ static int train(struct job *job, struct ctrun_error *err)
         momentum[p] = 0.9 * momentum[p] + *(double *)ctrun_ddp_grad(job->ddp, p);
         values[p] -= 8.0 / (double)job->last * momentum[p];
     }
+    if (job->pace_us > 0)
+        (void)nanosleep(
+            &(struct timespec){job->pace_us / 1000000, job->pace_us % 1000000 * 1000},
+            NULL);
     job->steps++;
     ctrun_step(job->session, job->steps);
     if (job->steps % 1000 == 0 && ctrun_group_rank(job->world) == 0) {
@@ -113,8 +123,16 @@ static int is_loss(const struct job *job, int rc)
            ctrun_may_shrink(job->session);
 }
 
-/* Without those that are lost; more may be lost on the way. */
-static int go_on(struct job *job, struct ctrun_error *err)
+/* What belongs to a group, once it stands. A rank that is new to it gets what the others have made. */
+static int begin(struct job *job, struct ctrun_error *err)
+{
+    const int rc = ctrun_group_catch_up(job->world, &job->steps, state, 2, err);
+
+    return rc < 0 ? rc : create_ddp(job, err);
+}
+
+/* Without those that are lost, with those that are new; more may be lost on the way. */
+static int go_on(struct job *job, int has_lost, struct ctrun_error *err)
 {
     struct ctrun_group *next;
     int rc;
@@ -122,36 +140,49 @@ static int go_on(struct job *job, struct ctrun_error *err)
     do {
         ctrun_ddp_destroy(job->ddp);
         job->ddp = NULL;
-        rc = ctrun_group_shrink(&next, job->session, job->world, NULL, err);
+        if (has_lost)
+            rc = ctrun_group_shrink(&next, job->session, job->world, NULL, err);
+        else
+            rc = ctrun_group_grow(&next, job->session, job->world, NULL, err);
         ctrun_group_close(job->world);
         job->world = next;
         if (rc == 0)
-            rc = ctrun_group_catch_up(next, &job->steps, state, 2, err);
-        if (rc == 0)
-            rc = create_ddp(job, err);
+            rc = begin(job, err);
+        has_lost = 1;
     } while (job->world && is_loss(job, rc));
     return rc;
 }
 
+/* One step, or what has to be done instead; *is_over: all are through. */
+static int proceed(struct job *job, int *is_over, struct ctrun_error *err)
+{
+    *is_over = job->steps >= job->last || ctrun_should_stop(job->session);
+    if (*is_over)
+        return ctrun_ddp_check_replicas(job->ddp, err);
+    if (ctrun_should_grow(job->session))
+        return go_on(job, 0, err);
+    return train(job, err);
+}
+
 int main(int argc, char **argv)
 {
-    struct job job = {.last = argc > 1 ? strtoull(argv[1], NULL, 10) : 200};
+    struct job job = {.last = argc > 1 ? strtoull(argv[1], NULL, 10) : 200,
+                      .pace_us = argc > 2 ? strtol(argv[2], NULL, 10) : 0};
     struct ctrun_error err;
-    int is_over = 0, rc = 0;
+    int is_over = 0, rc;
 
     if (ctrun_open(&job.session, NULL, &err) < 0 ||
-        ctrun_group_open(&job.world, job.session, NULL, &err) < 0 ||
-        create_ddp(&job, &err) < 0)
+        ctrun_group_open(&job.world, job.session, NULL, &err) < 0)
         return ctrun_fail_worker(&err);
-    while (!is_over) {
-        is_over = job.steps >= job.last || ctrun_should_stop(job.session);
-        rc = is_over ? ctrun_ddp_check_replicas(job.ddp, &err) : train(&job, &err);
+    rc = begin(&job, &err);
+    while (!is_over || rc < 0) {
         if (is_loss(&job, rc)) {
             is_over = 0;
-            rc = go_on(&job, &err);
+            rc = go_on(&job, 1, &err);
         }
         if (rc < 0)
             return ctrun_fail_worker(&err);
+        rc = proceed(&job, &is_over, &err);
     }
     if (ctrun_group_rank(job.world) == 0)
         printf("y = %.2f x + %.2f after %llu steps (%.15f, %.15f)\n", values[SLOPE],

@@ -72,8 +72,9 @@ BODIES = {
     "role-restarts": ("ctrun --standalone --role 'a=1:sh -c \"sleep 0.1\"' "
                       "--role 'b=1:sh -c \"[ -e x ] || { touch x; exit 3; }\"' "
                       "--role-restarts b=1", 0),
-    "survive": ("ctrun --nproc-per-node=2 --survive=sdk --survive-timeout=5 --shutdown-timeout=1 --no-python sh -c "
-                "'E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E 30000 >out; $E 30000 & "
+    "survive": ("ctrun --nproc-per-node=2 --survive=sdk --survive-timeout=5 --survive-replace=1 --shutdown-timeout=1 "
+                "--no-python sh -c '[ \"$CTRUN_MAY_GROW\" = new ] && exec true; "
+                "E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E 30000 >out; $E 30000 & "
                 "while kill -0 $! 2>/dev/null && ! grep -qs \"step 1000,\" out; do sleep 0.02; done; "
                 "kill -9 $$$$'", 0),
     "calls": ("ctrun --nproc-per-node=2 --log-dir=D --shutdown-timeout=1 --no-python sh -c "

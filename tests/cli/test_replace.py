@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--survive-replace: a lost rank is started again, and the others take it in at a step.
+
+CTRUN_TEST_KILLS=50 kills as many ranks, at random, in the last test, which is left out without it."""
+import contextlib
+import os
+import random
+import re
+import signal
+
+import ctrun
+import pytest
+import schema
+
+ELASTIC = ctrun.program("07_elastic")
+STEPS = 4000
+PACE = 400  # microseconds of a step, at least
+KILLS = int(os.environ.get("CTRUN_TEST_KILLS", 0))
+END = re.compile(r"after (\d+) steps \((.*), (.*)\)")
+
+
+def result(run):
+    steps, slope, offset = END.search(run.out).groups()
+    return int(steps), float(slope), float(offset)
+
+
+def start(box, world, replace, *program, steps=STEPS):
+    return box.start_ctrun("--standalone", f"--nproc-per-node={world}", "--survive=sdk",
+                           f"--survive-replace={replace}", *(program or (ELASTIC,)), steps, PACE)
+
+
+def last_step(run):
+    return max((int(n) for n in re.findall(r"^step (\d+),", run.out, re.M)), default=0)
+
+
+def wait_step(run, step):
+    ctrun.wait_until(lambda: last_step(run) >= step or run.process.poll() is not None,
+                     lambda: f"step {step}\n{run}", 60)
+    assert run.process.poll() is None, run
+
+
+def pids(box):
+    """Of each rank the last one."""
+    return {e["rank"]: e["worker_pid"] for e in box.events("worker_started")}
+
+
+def gated(box):
+    """The program; a new rank begins when it is let()."""
+    os.mkfifo(box.path("gate"))
+    return box.write("gated", f'#!/bin/sh\n[ "$CTRUN_MAY_GROW" = new ] && read _ < {box.path("gate")}\n'
+                              f'exec {ELASTIC} "$@"\n', 0o755)
+
+
+def let(box):
+    with open(box.path("gate"), "w", encoding="ascii") as gate:
+        gate.write("\n")
+
+
+def lose(box, rank):
+    """The others stand still before the new one begins; returns their pids."""
+    of = pids(box)
+    os.kill(of[rank], signal.SIGKILL)
+    box.wait_event("rank_replacing")
+    others = [pid for r, pid in of.items() if r != rank]
+    for pid in others:
+        os.kill(pid, signal.SIGSTOP)
+    return others
+
+
+def go_on(others):
+    for pid in others:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """What one rank comes to."""
+    box = ctrun.Box()
+    run = box.ctrun("--standalone", ELASTIC, str(STEPS))
+    assert run.code == 0, run
+    yield result(run)
+    assert box.close() == []
+
+
+def check(run, undisturbed):
+    assert run.wait(60) == 0, run
+    steps, slope, offset = result(run)
+    assert (steps, STEPS) == (undisturbed[0], STEPS)
+    assert abs(slope - undisturbed[1]) < 1e-10 and abs(offset - undisturbed[2]) < 1e-10, (run, undisturbed)
+
+
+def test_a_lost_rank_comes_again_and_all_come_to_the_same(box, undisturbed):
+    run = start(box, 3, 1, gated(box))
+    wait_step(run, 1000)
+    others = lose(box, 1)
+    let(box)
+    assert box.wait_event("rank_ready")[0]["rank"] == 1
+    go_on(others)
+    grown = box.wait_event("world_grown")[0]
+    assert (grown["epoch"], grown["joined"], grown["size"]) == (2, 1, 3), grown
+    check(run, undisturbed)
+    assert "(--survive-replace)" in run.err and "1 rank taken in: 3 go on" in run.err, run
+    assert re.findall(r"^step \d+, (\d) ranks", run.out, re.M)[-1] == "3", run
+    assert len(box.events("worker_started")) == 4 and len(box.events("round_started")) == 1
+    assert len(box.events("rank_lost")) == len(box.events("world_shrunk")) == 1
+    for event in box.events():
+        schema.check(event, "events")
+
+
+def test_one_that_dies_while_it_waits_is_nobodys_loss(box, undisturbed):
+    run = start(box, 3, 2, gated(box))
+    wait_step(run, 1000)
+    others = lose(box, 2)
+    let(box)
+    box.wait_event("rank_ready")
+    os.kill(pids(box)[2], signal.SIGKILL)
+    let(box)
+    box.wait_event("rank_ready", 2)
+    go_on(others)
+    box.wait_event("world_grown")
+    check(run, undisturbed)
+    assert [e["count"] for e in box.events("rank_replacing")] == [1, 2]
+    assert len(box.events("rank_lost")) == len(box.events("world_grown")) == 1
+
+
+def test_a_member_that_dies_while_another_waits_is_left_out_of_the_same_answer(box, undisturbed):
+    run = start(box, 3, 1, gated(box))
+    wait_step(run, 1000)
+    others = lose(box, 0)
+    let(box)
+    box.wait_event("rank_ready")
+    os.kill(pids(box)[2], signal.SIGKILL)
+    box.wait_event("rank_lost", 2)
+    go_on(others)
+    assert box.wait_event("world_grown")[0]["size"] == 2
+    assert [e["left"] for e in box.events("world_shrunk")] == [2, 1]
+    check(run, undisturbed)
+
+
+def test_the_limit_is_kept(box, undisturbed):
+    run = start(box, 3, 1, gated(box))
+    wait_step(run, 1000)
+    others = lose(box, 1)
+    let(box)
+    box.wait_event("rank_ready")
+    os.kill(pids(box)[1], signal.SIGSTOP)  # the others wait for it, once it is one of them
+    go_on(others)
+    box.wait_event("world_grown")
+    os.kill(pids(box)[1], signal.SIGKILL)
+    box.wait_event("world_shrunk", 2)
+    check(run, undisturbed)
+    assert len(box.events("rank_replacing")) == 1 and len(box.events("worker_started")) == 4
+
+
+def test_a_run_that_ends_waits_for_nobody(box, undisturbed):
+    """The new one never asks."""
+    shell = box.write("shell", f'#!/bin/sh\n[ "$CTRUN_MAY_GROW" = new ] && exec sleep 1000\nexec {ELASTIC} "$@"\n',
+                      0o755)
+    run = start(box, 3, 1, shell)
+    wait_step(run, 1000)
+    os.kill(pids(box)[1], signal.SIGKILL)
+    check(run, undisturbed)
+    assert len(box.events("worker_started")) == 4 and not box.events("world_grown")
+
+
+def test_all_are_started_again_where_none_of_the_world_is_left(box):
+    """The new one alone is no world."""
+    run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", "--survive-replace=1",
+                          "--max-restarts=1", gated(box), STEPS, PACE)
+    wait_step(run, 1000)
+    lose(box, 1)  # rank 0 stands still
+    let(box)
+    box.wait_event("rank_ready")
+    os.kill(pids(box)[0], signal.SIGKILL)
+    assert run.wait(60) == 0, run
+    assert len(box.events("round_started")) == 2 and len(box.events("worker_started")) == 5
+    assert not box.events("world_grown") and "restart 1/1: rank 0 " in run.err, run
+
+
+@pytest.mark.parametrize("words, text", [
+    (("--survive-replace=1",), "--survive-replace=1: only with --survive=sdk"),
+    (("--survive=sdk", "--survive-replace=-1"), "--survive-replace=-1: 0 to "),
+])
+def test_what_it_cannot_do_is_refused(box, words, text):
+    run = box.ctrun("--standalone", *words, "true")
+    assert run.code == 2 and text in run.err and run.err.count("\n") <= 3, run
+
+
+@pytest.mark.skipif(not KILLS, reason="random kills: CTRUN_TEST_KILLS=50 has as many")
+def test_random_kills_cost_no_step(box):
+    """Wherever they are, and while the one before is on its way; then all come to what one rank comes to."""
+    steps = 4000 * (KILLS + 2)
+    want = box.ctrun("--standalone", ELASTIC, steps)
+    before = {kind: len(box.events(kind)) for kind in ("worker_started", "round_started")}
+    run = start(box, 4, KILLS, steps=steps)
+    seed = os.getpid()
+    draw = random.Random(seed)
+    victim = None
+    for count in range(1, KILLS + 1):
+        wait_step(run, last_step(run) + 1000)
+        victim = draw.choice([rank for rank in range(4) if rank != victim])
+        os.kill(pids(box)[victim], signal.SIGKILL)
+        box.wait_event("worker_started", before["worker_started"] + 4 + count)
+        joined = count - draw.randrange(2)  # the last one may be on its way
+        ctrun.wait_until(lambda n=joined: sum(e["joined"] for e in box.events("world_grown")) >= n,
+                         lambda: f"{joined} joined, seed {seed}\n{run}", 60)
+    assert run.wait(300) == 0, (seed, run)
+    assert result(run)[0] == steps and abs(result(run)[1] - result(want)[1]) < 1e-9, (seed, run, want)
+    assert len(box.events("round_started")) == before["round_started"] + 1
