@@ -167,19 +167,79 @@ static int find_furthest(const struct progress *all, int size)
     return differs ? best : -1;
 }
 
-/* The sums are taken of what is in memory at the end, there and here. */
-static int check_sums(struct ctrun_group *group, const struct ctrun_tensor *state,
-                      size_t count, int from, struct ctrun_error *err)
+/* ---- The state on its way --------------------------------------------------------------- */
+
+enum {
+    PIECE_BYTES = 8 << 20
+};
+
+/* A piece is summed up while the next one is on its way: a sum of all at the end would take as long again on a
+ * fast network. */
+struct giving {
+    struct ctrun_group *group;
+    int from;
+    struct ctrun_work *work; /* on its way; NULL: nothing is */
+    const void *data;
+    size_t bytes;
+    uint32_t sum; /* of what has come */
+};
+
+static int await_piece(struct giving *giving, struct ctrun_error *err)
 {
+    const int rc = giving->work ? ctrun_work_wait(giving->work, err) : 0;
+
+    if (giving->work && rc == 0)
+        giving->sum = ct_crc32c(giving->sum, giving->data, giving->bytes);
+    giving->work = NULL;
+    return rc;
+}
+
+static int give_piece(struct giving *giving, void *data, size_t count,
+                      enum ctrun_dtype dtype, struct ctrun_error *err)
+{
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_work *work = NULL;
+    int begun, rc;
+
+    options.work = &work;
+    begun = ctrun_broadcast(giving->group, data, data, count, dtype, giving->from,
+                            &options, err);
+    rc = await_piece(giving, err);
+    giving->work = work;
+    giving->data = data;
+    giving->bytes = count * ctrun_dtype_size(dtype);
+    return rc < 0 ? rc : begun;
+}
+
+static int give_tensor(struct giving *giving, const struct ctrun_tensor *tensor,
+                       struct ctrun_error *err)
+{
+    const size_t bytes = ctrun_dtype_size(tensor->dtype);
+    size_t left = count_elements(tensor);
+    char *at = tensor->data;
+    int rc = 0;
+
+    while (rc == 0 && left > 0) {
+        const size_t count = left < PIECE_BYTES / bytes ? left : PIECE_BYTES / bytes;
+
+        rc = give_piece(giving, at, count, tensor->dtype, err);
+        at += count * bytes;
+        left -= count;
+    }
+    return rc < 0 ? (void)ct_wrap(err, "catch up: '%s'", tensor->name), rc : 0;
+}
+
+static int check_sums(struct giving *giving, struct ctrun_error *err)
+{
+    struct ctrun_group *group = giving->group;
     int64_t *sums = ct_zalloc_array((size_t)group->size, sizeof *sums);
-    int64_t sum = 0;
+    const int from = giving->from;
+    int64_t sum;
     int rc;
 
     if (!sums)
         return ct_fail(err, -ENOMEM, "catch up: no memory");
-    for (size_t i = 0; i < count; i++)
-        sum = ct_crc32c((uint32_t)sum, state[i].data,
-                        count_elements(&state[i]) * ctrun_dtype_size(state[i].dtype));
+    sum = giving->sum;
     rc = ctrun_all_gather(group, &sum, sums, 1, CTRUN_I64, NULL, err);
     for (int i = 0; rc == 0 && i < group->size; i++)
         if (sums[i] != sums[from])
@@ -197,7 +257,8 @@ static int catch_up(struct ctrun_group *group, uint64_t *steps,
                     struct progress *all, struct ctrun_error *err)
 {
     const struct progress own = {(int64_t)*steps, (int64_t)count, group->lacks_state};
-    int from;
+    struct giving giving;
+    int from, last;
     int rc = ctrun_all_gather(group, &own, all, PROGRESS_WORDS, CTRUN_I64, NULL, err);
 
     for (int i = 0; rc == 0 && i < group->size; i++)
@@ -214,13 +275,13 @@ static int catch_up(struct ctrun_group *group, uint64_t *steps,
                        "lost while it gave it; begin with a checkpoint");
     /* What comes in part is worth nothing: if the giver dies now, this rank must not be taken for whole. */
     group->lacks_state |= all[group->me].steps < all[from].steps;
+    giving = (struct giving){.group = group, .from = from};
     for (size_t i = 0; rc == 0 && i < count; i++)
-        if ((rc = ctrun_broadcast(group, state[i].data, state[i].data,
-                                  count_elements(&state[i]), state[i].dtype, from, NULL,
-                                  err)) < 0)
-            (void)ct_wrap(err, "catch up: '%s'", state[i].name);
-    if (rc == 0)
-        rc = check_sums(group, state, count, from, err);
+        rc = give_tensor(&giving, &state[i], err);
+    last = await_piece(&giving,
+                       rc < 0 ? NULL : err); /* in any case: its data are ours */
+    if (rc == 0 && (rc = last) == 0)
+        rc = check_sums(&giving, err);
     if (rc == 0)
         *steps = (uint64_t)all[from].steps;
     return rc;

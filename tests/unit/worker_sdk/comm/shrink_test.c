@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
@@ -256,6 +257,42 @@ static int comes_again(int rank, void *context)
     return 0;
 }
 
+/* Several pieces, and an empty tensor between two others. */
+static void state_is_large(struct ctrun_group *group, void *context)
+{
+    enum {
+        LARGE = 3000001
+    };
+    static float large[LARGE];
+    struct ctrun_tensor state[3] = {CTRUN_TENSOR_INIT, CTRUN_TENSOR_INIT,
+                                    CTRUN_TENSOR_INIT};
+    struct ctrun_error err = {.text = ""};
+    const int rank = ctrun_group_rank(group);
+    uint64_t steps = (uint64_t)rank;
+    int32_t last = rank;
+
+    (void)context;
+    for (int i = 0; rank == 1 && i < LARGE; i++)
+        large[i] = (float)i;
+    for (int i = 0; i < 3; i++) {
+        state[i].name = "some";
+        state[i].dtype = i == 2 ? CTRUN_I32 : CTRUN_F32;
+        state[i].dims = i == 2 ? 0 : 1;
+        state[i].sizes[0] = i == 0 ? LARGE : 0;
+        state[i].data = i == 2 ? (void *)&last : large;
+    }
+    CHECK_OK(ctrun_group_catch_up(group, &steps, state, 3, &err));
+    CHECK(steps == 1 && last == 1);
+    for (int i = 0; i < LARGE; i++)
+        CHECK(large[i] == (float)i);
+}
+
+static void a_large_state_arrives_in_pieces(void **state)
+{
+    (void)state;
+    worlds_run_with(2, state_is_large, NULL);
+}
+
 static void a_new_rank_joins_and_gets_the_state(void **state)
 {
     (void)state;
@@ -266,25 +303,33 @@ static void a_new_rank_joins_and_gets_the_state(void **state)
     }
 }
 
-/* On rank 1 both tensors lie at one place: what came first is not there any more. */
+/* On rank 1 two pages of the tensor are one: what came first is not there any more. */
 static void keeps_one_of_two(struct ctrun_group *group, void *context)
 {
-    struct ctrun_tensor state[2];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
     struct ctrun_error err = {.text = ""};
     const int rank = ctrun_group_rank(group);
     uint64_t steps = rank ? 1 : 2;
-    double values[2];
-    int64_t count;
+    const int fd = memfd_create("page", MFD_CLOEXEC);
+    char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                    -1, 0);
 
     (void)context;
-    give_ranks_their_state(state, values, &count, rank);
-    state[1].dtype = CTRUN_F64;
-    state[1].dims = 1;
-    state[1].sizes[0] = 1;
-    if (rank)
-        state[1].data = values;
-    CHECK(ctrun_group_catch_up(group, &steps, state, 2, &err) == CTRUN_E_MISMATCH);
+    CHECK(at != MAP_FAILED && ftruncate(fd, (off_t)page) == 0);
+    for (size_t i = 0; rank && i < 2; i++)
+        CHECK(mmap(at + i * page, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                   fd, 0) != MAP_FAILED);
+    memset(at + page, 1, page);
+    tensor.name = "values";
+    tensor.dtype = CTRUN_U8;
+    tensor.dims = 1;
+    tensor.sizes[0] = (int64_t)(2 * page);
+    tensor.data = at;
+    CHECK(ctrun_group_catch_up(group, &steps, &tensor, 1, &err) == CTRUN_E_MISMATCH);
     CHECK(strstr(err.text, "what rank 1 got from rank 0 is not what that one has"));
+    munmap(at, 2 * page);
+    close(fd);
 }
 
 static void a_state_that_does_not_arrive_as_it_was_is_told(void **state)
@@ -379,6 +424,7 @@ int main(void)
         cmocka_unit_test(who_is_behind_gets_the_state_of_who_is_ahead),
         cmocka_unit_test(different_states_are_told_on_all_ranks),
         cmocka_unit_test(a_new_rank_joins_and_gets_the_state),
+        cmocka_unit_test(a_large_state_arrives_in_pieces),
         cmocka_unit_test(a_state_that_does_not_arrive_as_it_was_is_told),
         cmocka_unit_test(who_got_a_state_in_part_is_not_taken_for_whole),
         cmocka_unit_test(a_state_that_is_none_is_refused),
