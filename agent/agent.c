@@ -77,6 +77,7 @@ static void close_all(struct agent *agent)
     loop_timer_close(agent->step_timer);
     loop_timer_close(agent->metrics_timer);
     loop_timer_close(agent->survival.timer);
+    loop_timer_close(agent->survival.cut_timer);
     if (hold_is_busy(agent->hold)) /* all others think that we are gone */
         loop_run(agent->loop);
     hold_destroy(agent->hold);

@@ -121,6 +121,7 @@ bool agent_survives(void *context, const struct ct_failure *failure)
                     ct_cause_name(failure->cause), failure->code);
     worker_socket_tell_rank_loss(agent->worker_socket, agent->survival.losses, text);
     loop_timer_set(agent->survival.timer, options->survive_ms);
+    agent_cut_now(agent);
     emit_loss(failure, left);
     if (options->on_rank_lost)
         options->on_rank_lost(options->context, failure, left);
@@ -141,6 +142,7 @@ static void decide(struct agent *agent)
         return;
     world.epoch = ++agent->survival.epoch;
     loop_timer_stop(agent->survival.timer);
+    agent_stop_cutting(agent);
     worker_socket_tell_world(agent->worker_socket, &world);
     if (is_loss || joined == 0) {
         emit_world(agent, left - joined, after_ms);
@@ -218,12 +220,14 @@ bool agent_on_ask(void *context, int rank, uint64_t generation, pid_t pid)
         emit_ready(agent, rank);
         worker_socket_tell_grow(agent->worker_socket);
     }
+    agent_cut_soon(agent);
     return true;
 }
 
 void agent_begin_survival(struct agent *agent)
 {
     agent->survival.losses = agent->survival.epoch = 0;
+    agent_stop_cutting(agent);
 }
 
 int agent_open_survival(struct agent *agent, struct ctrun_error *err)
@@ -231,6 +235,7 @@ int agent_open_survival(struct agent *agent, struct ctrun_error *err)
     if (agent->options->survive_ms == 0)
         return 0;
     agent->survival.timer = loop_timer_open(agent->loop, on_time, agent);
-    return agent->survival.timer ? 0
-                                 : ct_fail(err, -ENOMEM, "--survive: out of memory");
+    if (!agent->survival.timer || agent_open_cutting(agent) < 0)
+        return ct_fail(err, -ENOMEM, "--survive: out of memory");
+    return 0;
 }

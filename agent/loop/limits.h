@@ -20,7 +20,9 @@ enum {
     AGENT_HELPER_MS =
         2000, /* what a worker started and has not taken with it when it was asked to end */
     AGENT_HELPER_RESCAN_MS = 200, /* between looks at those that may save */
-    AGENT_RESCAN_MS = 20, /* between looks at /proc while something has to die */
+    AGENT_CUT_MS = 10, /* for ranks to leave a collective by themselves; doubled, */
+    AGENT_CUT_MAX_MS = 1000, /* because one may connect just behind a cut */
+    AGENT_RESCAN_MS = 20,    /* between looks at /proc while something has to die */
     AGENT_SIGNAL_DEDUP_MS =
         200, /* guard and slurmstepd both deliver: one signal, not two */
     AGENT_CLOCK_TOLD_S = 10, /* a difference of clocks that confuses readers of logs */

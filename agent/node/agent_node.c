@@ -180,6 +180,8 @@ static void stop_watching(struct agent *agent, enum agent_after after, const cha
     stop_hang(agent);
     if (agent->survival.timer)
         loop_timer_stop(agent->survival.timer);
+    if (agent->survival.cut_timer)
+        loop_timer_stop(agent->survival.cut_timer);
     agent_stop_own(agent);
 }
 
@@ -202,18 +204,24 @@ static size_t list_own_addrs(const struct agent *agent,
     return count;
 }
 
+void agent_fill_job(struct agent *agent, struct peer_sockets_job *job)
+{
+    const bool is_told = agent->members.generation == agent->start.generation;
+
+    *job = (struct peer_sockets_job){
+        .store_port = agent->start.master_port,
+        .hosts = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->members.keys,
+        .host_count = is_told ? agent->members.count : 0,
+        .own = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->own_keys,
+        .own_count = list_own_addrs(agent, agent->own_keys)};
+}
+
 void agent_stop_survivors(struct agent *agent, enum agent_after after,
                           uint64_t survivor_ms, uint64_t grace_ms, const char *why)
 {
-    const bool is_told = agent->members.generation == agent->start.generation;
-    const struct worker_group_loss loss = {
-        .grace_ms = survivor_ms,
-        .job = {.store_port = agent->start.master_port,
-                .hosts = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->members.keys,
-                .host_count = is_told ? agent->members.count : 0,
-                .own = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->own_keys,
-                .own_count = list_own_addrs(agent, agent->own_keys)}};
+    struct worker_group_loss loss = {.grace_ms = survivor_ms};
 
+    agent_fill_job(agent, &loss.job);
     stop_watching(agent, after, why);
     worker_group_stop_survivors(agent->group, SIGTERM, grace_ms, &loss);
 }

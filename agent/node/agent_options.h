@@ -90,6 +90,8 @@ struct agent_options {
     /* --survive: when a worker fails the others may go on, where all have asked how within this time; 0:
      * never. One node only. */
     uint64_t survive_ms;
+    bool
+        frees_peers; /* with it: their connections to each other are shut down, for their groups are not the SDK's */
     uint32_t survive_replace; /* so many lost workers are started again, in the run */
     uint64_t signal_grace_ms; /* but after a signal to us; 0: the same */
     /* The allocation ends at end_s (seconds since 1970; 0: not known); so long before, the workers

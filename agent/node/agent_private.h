@@ -20,6 +20,7 @@
  *     agent_leave.c       this node leaves the run
  *     agent_flight.c      the last calls of workers, when one has failed
  *     agent_survive.c     a worker that is lost while the others go on
+ *     agent_cut.c         ranks that are in a collective then
  *     agent_watch.c       workers whose timer ran out, or that the kernel holds
  *     agent_own.c         workers that start ranks of their own
  *     agent_signal.c      signals to the whole run; the time that is left to save
@@ -133,8 +134,10 @@ struct agent {
             *timer;      /* runs while a loss is not decided; NULL: not wanted */
         uint32_t losses; /* in this round, and decisions */
         uint32_t epoch;
-        uint32_t replaced; /* in the whole run */
-        uint64_t since_ms; /* the first loss that was not decided */
+        uint32_t replaced;            /* in the whole run */
+        uint64_t since_ms;            /* the first loss that was not decided */
+        struct loop_timer *cut_timer; /* NULL: connections of ranks are left alone */
+        uint64_t cut_ms; /* until the next cut, or the last time; 0: idle */
     } survival;
     struct reachability *reachability;
     struct reachability *peers[CT_START_PEERS_MAX]; /* to those of start.peers */
@@ -202,6 +205,8 @@ void agent_fail(struct agent *agent, const struct ctrun_error *why);
 /* Every stop of running workers goes through here. */
 void agent_stop(struct agent *agent, enum agent_after after, int signal,
                 uint64_t grace_ms, const char *why);
+/* Whose connections are those to other ranks; points into the agent. */
+void agent_fill_job(struct agent *agent, struct peer_sockets_job *job);
 /* The same by SIGTERM because a rank or node is gone; survivor_ms before it. */
 void agent_stop_survivors(struct agent *agent, enum agent_after after,
                           uint64_t survivor_ms, uint64_t grace_ms, const char *why);
@@ -257,6 +262,15 @@ bool agent_on_ask(void *context, int rank, uint64_t generation, pid_t pid);
 int agent_open_survival(struct agent *agent, struct ctrun_error *err);
 /* A round begins. */
 void agent_begin_survival(struct agent *agent);
+
+/* ---- agent_cut.c ------------------------------------------------------------------------ */
+
+/* Nothing here does anything without --survive=torch. A rank is lost; one asks who goes on; it is decided, or a
+ * round begins. */
+void agent_cut_now(struct agent *agent);
+void agent_cut_soon(struct agent *agent);
+void agent_stop_cutting(struct agent *agent);
+int agent_open_cutting(struct agent *agent);
 
 /* ---- agent_steps.c ---------------------------------------------------------------------- */
 

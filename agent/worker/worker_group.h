@@ -133,6 +133,10 @@ int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t byte
                          int *joined);
 /* That rank is new, or was when it ended. */
 bool worker_group_is_new(const struct worker_group *group, int rank);
+/* Whether any that is not new waits to hear who goes on. */
+bool worker_group_has_asked(const struct worker_group *group);
+/* Shuts down the connections of all workers to other ranks (peer_sockets.h), so that none waits in a collective. */
+void worker_group_cut(struct worker_group *group, const struct worker_group_loss *loss);
 /* Looks soon whether somebody is to be started again: not here, where somebody is being read. */
 void worker_group_look_soon(struct worker_group *group);
 /* The first loss that is not decided; NULL: none. */

@@ -79,6 +79,14 @@ bool worker_group_is_new(const struct worker_group *group, int rank)
     return false;
 }
 
+bool worker_group_has_asked(const struct worker_group *group)
+{
+    for (int i = 0; i < group->count; i++)
+        if (is_member(&group->workers[i]) && group->workers[i].asks)
+            return true;
+    return false;
+}
+
 void worker_group_look_soon(struct worker_group *group)
 {
     loop_timer_set(group->restart_timer, 0);

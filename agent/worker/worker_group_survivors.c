@@ -6,7 +6,9 @@
  *   - with a grace for survivors: of all, before they are asked to end. Who has no connection to another
  *     rank or to the worker store takes part in nothing: where that is everybody, nobody is waited for;
  *   - without: of those that have a handler for the signal, a moment after the signal. Those that have
- *     none are dead by then: mostly that is everybody, and no process has to be looked at. */
+ *     none are dead by then: mostly that is everybody, and no process has to be looked at.
+ *
+ * With --survive=torch nobody is stopped: they have the error and form another group. */
 #include <string.h>
 
 #include "agent/process/process_catches.h"
@@ -48,18 +50,18 @@ static void count_catching(void *context, const struct reap_process *process)
     walk->wanted += process_catches(process->pid, walk->signal);
 }
 
-/* Told once: the kernel does not change its mind. */
-static void tell_refusal(struct worker_group *group, int error, bool was_asked_for)
+/* Told once: the kernel does not change its mind. option NULL: nobody asked for it. */
+static bool tell_refusal(struct worker_group *group, int error, const char *option)
 {
     if (group->has_told_refusal || !error)
-        return;
+        return false;
     group->has_told_refusal = true;
-    if (was_asked_for)
-        ct_warn("--survivor-grace: ranks that wait for a lost one stay in their "
-                "collective: "
+    if (option)
+        ct_warn("%s: ranks that wait for a lost one stay in their collective: "
                 "%s (it needs Linux 5.6 and the right to trace one's own "
                 "children: container or kernel.yama.ptrace_scope may take it)",
-                strerror(error));
+                option, strerror(error));
+    return true;
 }
 
 static void emit(const struct worker_group *group,
@@ -90,9 +92,23 @@ bool worker_group_free_survivors(struct worker_group *group, int signal,
     (void)reap_scan(NULL, add_process, &walk);
     result = peer_sockets_cut(walk.sockets, &loss->job);
     peer_sockets_destroy(walk.sockets);
-    tell_refusal(group, result.refused, signal == 0);
+    (void)tell_refusal(group, result.refused, signal ? NULL : "--survivor-grace");
     is_freed = result.cut + result.ended > 0 || (!signal && result.store > 0);
     if (is_freed || result.refused)
         emit(group, &result, signal || !is_freed ? 0 : loss->grace_ms);
     return is_freed;
+}
+
+void worker_group_cut(struct worker_group *group, const struct worker_group_loss *loss)
+{
+    struct walk walk = {.group = group, .sockets = peer_sockets_create()};
+    struct peer_sockets_result result;
+
+    if (!walk.sockets)
+        return;
+    (void)reap_scan(NULL, add_process, &walk);
+    result = peer_sockets_cut(walk.sockets, &loss->job);
+    peer_sockets_destroy(walk.sockets);
+    if (tell_refusal(group, result.refused, "--survive=torch") || result.cut > 0)
+        emit(group, &result, 0);
 }

@@ -165,6 +165,7 @@ static int resolve_survival(struct stop_config *out, const struct options *optio
 {
     const struct option_value *limit = &options->values[OPTION_SURVIVE_TIMEOUT];
     const struct option_value *replace = &options->values[OPTION_SURVIVE_REPLACE];
+    const char *who = option_text(options, OPTION_SURVIVE);
 
     if (limit->integer < 1 || limit->integer > GRACE_MAX_S)
         return ct_fail(err, CTRUN_E_USAGE, "--survive-timeout=%s: 1 to %d seconds",
@@ -172,23 +173,25 @@ static int resolve_survival(struct stop_config *out, const struct options *optio
     if (replace->integer < 0 || replace->integer > REPLACE_MAX)
         return ct_fail(err, CTRUN_E_USAGE, "--survive-replace=%s: 0 to %d",
                        replace->text, REPLACE_MAX);
-    if (strcmp(option_text(options, OPTION_SURVIVE), "sdk") != 0)
+    if (strcmp(who, "none") == 0)
         return replace->integer == 0
                    ? 0
                    : ct_fail(err, CTRUN_E_USAGE,
-                             "--survive-replace=%s: only with --survive=sdk",
+                             "--survive-replace=%s: only with --survive",
                              replace->text);
     if (run->nodes.max > 1)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "--survive=sdk: for one node so far, and --nnodes allows %d: "
+                       "--survive=%s: for one node so far, and --nnodes allows %d: "
                        "--max-restarts starts the ranks of several again",
-                       run->nodes.max);
+                       who, run->nodes.max);
     if (options->role_restarts_count > 0 ||
         option_has_text(options, OPTION_ROLE_RESTARTS))
         return ct_fail(err, CTRUN_E_USAGE,
-                       "--survive=sdk: not with --role-restarts: a rank is either "
-                       "started again or done without");
+                       "--survive=%s: not with --role-restarts: a rank is either "
+                       "started again or done without",
+                       who);
     out->survive_ms = (uint64_t)limit->integer * 1000;
+    out->frees_peers = strcmp(who, "torch") == 0;
     out->survive_replace = (uint32_t)replace->integer;
     return 0;
 }

@@ -230,21 +230,20 @@ const struct option option_table[OPTION_COUNT] = {
     [OPTION_SURVIVE] = {OWN_TAKES(TEXT, "survive", FAILURE, "WHO",
                                   "when a rank is lost: none of the others goes on, or"
                                   " all do, in their processes, by"
-                                  " ctrun_group_shrink() of the worker SDK (sdk); one"
+                                  " ctrun_group_shrink() of the worker SDK (sdk) or by"
+                                  " ctrun.elastic in a PyTorch script (torch); one"
                                   " node only"),
                         .env = "CTRUN_SURVIVE", .fallback = "none",
-                        .choices = "none sdk"},
+                        .choices = "none sdk torch"},
     [OPTION_SURVIVE_TIMEOUT] =
         {OWN_TAKES(INT, "survive-timeout", FAILURE, "SECONDS",
                    "time that they have for it; then all are started again, as"
                    " without --survive"),
          .env = "CTRUN_SURVIVE_TIMEOUT", .fallback = "30"},
     [OPTION_SURVIVE_REPLACE] =
-        {OWN_TAKES(
-             INT,
-             "survive-replace", FAILURE, "N",
-             "with --survive=sdk: so many lost ranks of the run are started again,"
-             " and the others take them in at a step, by ctrun_group_grow()"),
+        {OWN_TAKES(INT, "survive-replace", FAILURE, "N",
+                   "with --survive: so many lost ranks of the run are started again,"
+                   " and the others take them in at a step"),
          .env = "CTRUN_SURVIVE_REPLACE", .fallback = "0"},
     [OPTION_EXIT_CODE] = {OWN_TAKES(TEXT, "exit-code", FAILURE, "STYLE",
                                     "own: the code of the root cause; torchrun: 1"

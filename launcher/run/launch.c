@@ -206,6 +206,7 @@ static int run_agent(struct launch *launch)
         .signal_grace_ms = config->stop.signal_grace_ms,
         .survivor_grace_ms = config->stop.survivor_grace_ms,
         .survive_ms = config->stop.survive_ms,
+        .frees_peers = config->stop.frees_peers,
         .survive_replace = config->stop.survive_replace,
         .end_s = config->stop.end_s,
         .stop_before_end_s = config->stop.stop_before_end_s,

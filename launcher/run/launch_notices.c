@@ -337,7 +337,7 @@ static void on_rank_lost(void *context, const struct ct_failure *failure, int le
     char what[256];
 
     messages_format_cause(what, sizeof what, failure);
-    messages_notice("rank %d %s: %d rank%s may go on (--survive=sdk), within %llu s",
+    messages_notice("rank %d %s: %d rank%s may go on (--survive), within %llu s",
                     failure->rank, what, left, left == 1 ? "" : "s",
                     (unsigned long long)launch->config->stop.survive_ms / 1000);
 }

@@ -177,6 +177,9 @@ int plan_environment(struct ct_env *out, const struct config *config,
     ct_env_remove(out, CT_ENV_MAY_GROW);
     if (config->stop.survive_ms && (rc = ct_env_set(out, CT_ENV_MAY_SHRINK, "1")) < 0)
         return rc;
+    ct_env_remove(out, CT_ENV_MAY_REFORM);
+    if (config->stop.frees_peers && (rc = ct_env_set(out, CT_ENV_MAY_REFORM, "1")) < 0)
+        return rc;
     if (config->stop.survive_replace &&
         (rc = ct_env_set(out, CT_ENV_MAY_GROW, "1")) < 0)
         return rc;

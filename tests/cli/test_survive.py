@@ -64,7 +64,7 @@ def test_survivors_go_on_and_come_to_the_same(box, undisturbed):
     assert len(box.events("worker_started")) == 4 and len(box.events("round_started")) == 1
     for event in box.events():
         schema.check(event, "events")
-    assert "3 ranks may go on (--survive=sdk)" in run.err and "1 rank goes on, " in run.err, run
+    assert "3 ranks may go on (--survive)" in run.err and "1 rank goes on, " in run.err, run
 
 
 def test_two_die_at_once(box, undisturbed):
@@ -154,6 +154,8 @@ def test_what_a_lost_rank_left_behind_is_gone_before_the_others_go_on(box):
      "--survive=sdk: not with --role-restarts"),
     (("--standalone", "--survive=sdk", "--survive-timeout=0"), "--survive-timeout=0: 1 to "),
     (("--standalone", "--survive=all"), "--survive"),
+    (("--nnodes=1:2", "--survive=torch"), "--survive=torch: for one node so far, and --nnodes allows 2"),
+    (("--standalone", "--survive-replace=1"), "--survive-replace=1: only with --survive"),
 ])
 def test_what_it_cannot_do_is_refused(box, words, text):
     run = box.ctrun(*words, *(() if any(w.startswith("--role=") for w in words) else ("true",)))
@@ -189,3 +191,51 @@ def test_only_a_worker_itself_may_go_on(box, how, ranks):
     assert run.code == 0, run
     assert run.out.splitlines() == [f"kind 46 epoch 1 losses 0 ranks {ranks}"] * 2, run
     assert len(box.events("world_shrunk")) == (how == "worker")
+
+
+HELD = r"""
+import os, socket, struct, sys, time
+rank, folder = int(os.environ["RANK"]), sys.argv[1]
+name = os.environ["CTRUN_AGENT_SOCKET"]
+agent = socket.socket(socket.AF_UNIX)
+agent.connect("\0" + name[1:] if name[0] == "@" else name)
+def say(kind, body):
+    agent.sendall(b"\xc7\x52\x03" + struct.pack("<BI", kind, len(body)) + body)
+def world():
+    while True:
+        head = agent.recv(8, socket.MSG_WAITALL)
+        body = agent.recv(struct.unpack("<I", head[4:])[0], socket.MSG_WAITALL)
+        if head[3] == 46:
+            return [i for i in range(4096) if body[8 + i // 8] >> i % 8 & 1]
+say(32, struct.pack("<iQ", rank, int(os.environ["CTRUN_GENERATION"])))
+path = folder + "/port"
+if rank == 0:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with open(path + ".new", "w") as file:
+        file.write(str(listener.getsockname()[1]))
+    os.rename(path + ".new", path)
+    peer = listener.accept()[0]
+elif rank == 1:
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    peer = socket.create_connection(("127.0.0.1", int(open(path).read())))
+if rank < 2:
+    open(f"{folder}/ready.{rank}", "w").close()
+    assert peer.recv(1) == b""  # the other one sends nothing, and lives
+else:
+    os.read(agent.fileno(), 1)  # for good
+say(39, struct.pack("<I", 0))
+print(f"rank {rank} goes on with {world()}")
+"""
+
+
+def test_ranks_that_wait_for_each_other_are_freed(box):
+    """--survive=torch: two that no SDK tells of the loss sit in a read of each other's socket."""
+    run = box.start_ctrun("--standalone", "--nproc-per-node=3", "--survive=torch", box.write("held.py", HELD), box.dir,
+                          env={"PYTHON_EXEC": sys.executable})
+    for rank in (0, 1):
+        ctrun.wait_until(box.path(f"ready.{rank}").exists, lambda: f"rank {rank} waits\n{run}", 60)
+    os.kill(pids(box)[2], signal.SIGKILL)
+    assert run.wait(60) == 0, run
+    assert sorted(run.out.splitlines()) == ["rank 0 goes on with [0, 1]", "rank 1 goes on with [0, 1]"], run
+    assert box.events("survivors_freed")[0]["connections"] == 2, run

@@ -43,6 +43,8 @@
 /* With it, "1": lost ranks are started again (--survive-replace); "new": this process is such a one, of a world
  * that runs; else not set. */
 #define CT_ENV_MAY_GROW "CTRUN_MAY_GROW"
+/* "1": with CTRUN_MAY_SHRINK, where ranks are freed from each other's collectives (--survive=torch); else not set. */
+#define CT_ENV_MAY_REFORM "CTRUN_MAY_REFORM"
 /* --net and --port-range, as given: the SDK's own listeners keep to them. */
 #define CT_ENV_NET        "CTRUN_NET"
 #define CT_ENV_PORT_RANGE "CTRUN_PORT_RANGE"

@@ -31,6 +31,7 @@ static const char *const names[] = {
     CT_ENV_GENERATION,   CT_ENV_AGENT_SOCKET,
     CT_ENV_ERROR_FILE,   CT_ENV_USE_AGENT_STORE,
     CT_ENV_CRASH_REPORT, CT_ENV_MAY_SHRINK,
+    CT_ENV_MAY_GROW,
 };
 
 /* Every story begins with an environment that says nothing. */

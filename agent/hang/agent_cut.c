@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --survive=torch: ranks whose groups are not the SDK's sit in a collective that never ends when one of them is
+ * lost, or has left to ask who goes on. Their connections to each other are shut down, so that they have an error
+ * there and ask, too.
+ *
+ *     idle ──a loss: cut──────────────────────> again and again ──all that run have asked──> idle
+ *      └────one asks, a moment passes: cut──────────^
+ *
+ * Once is not enough: a rank may connect to one that has left, just behind a cut. */
+#include <errno.h>
+
+#include "agent/node/agent_private.h"
+
+static void cut(struct agent *agent)
+{
+    struct worker_group_loss loss = {0};
+
+    agent_fill_job(agent, &loss.job);
+    worker_group_cut(agent->group, &loss);
+    agent->survival.cut_ms = agent->survival.cut_ms * 2 < AGENT_CUT_MAX_MS
+                                 ? agent->survival.cut_ms * 2
+                                 : AGENT_CUT_MAX_MS;
+    loop_timer_set(agent->survival.cut_timer, agent->survival.cut_ms);
+}
+
+/* Somebody is waited for, and does not know. */
+static bool is_awaited(const struct agent *agent)
+{
+    char late[WORKER_GROUP_VICTIMS_MAX_BYTES];
+
+    (void)worker_group_list_late(agent->group, late);
+    return agent->state == AGENT_RUNNING && *late &&
+           (worker_group_find_loss(agent->group) ||
+            worker_group_has_asked(agent->group));
+}
+
+static void on_time(void *context)
+{
+    struct agent *agent = context;
+
+    if (is_awaited(agent))
+        cut(agent);
+    else
+        agent_stop_cutting(agent);
+}
+
+/* Who has left by itself, because it was told that a new one waits, has mates that leave now. */
+void agent_cut_soon(struct agent *agent)
+{
+    if (!agent->survival.cut_timer || agent->survival.cut_ms || !is_awaited(agent))
+        return;
+    agent->survival.cut_ms = AGENT_CUT_MS;
+    loop_timer_set(agent->survival.cut_timer, AGENT_CUT_MS);
+}
+
+void agent_cut_now(struct agent *agent)
+{
+    if (!agent->survival.cut_timer)
+        return;
+    agent->survival.cut_ms = AGENT_CUT_MS;
+    cut(agent);
+}
+
+void agent_stop_cutting(struct agent *agent)
+{
+    agent->survival.cut_ms = 0;
+    if (agent->survival.cut_timer)
+        loop_timer_stop(agent->survival.cut_timer);
+}
+
+int agent_open_cutting(struct agent *agent)
+{
+    if (!agent->options->frees_peers)
+        return 0;
+    agent->survival.cut_timer = loop_timer_open(agent->loop, on_time, agent);
+    return agent->survival.cut_timer ? 0 : -ENOMEM;
+}
