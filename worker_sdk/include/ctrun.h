@@ -402,6 +402,24 @@ CTRUN_API int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
                                    const struct ctrun_tensor *state, size_t count,
                                    struct ctrun_error *err);
 
+/* ---- The same where groups are another library's, such as PyTorch's ---- */
+
+/* Under ctrun --survive=torch, where who is in a collective gets an error when a rank is lost. What a program does
+ * with it: ask who goes on, meet those in a new group, and make the step again; ctrun.elastic does so for PyTorch.
+ * A session that opens groups of the SDK uses none of this. */
+
+/* Whether a rank is lost, or waits to be taken in, that the last answer does not account for. Never blocks. */
+CTRUN_API bool ctrun_world_changes(struct ctrun_session *session);
+/* Tells the agent that this rank does nothing until it knows who goes on, and waits for that: until each rank that
+ * lives has asked, too. ranks[0] to ranks[count - 1], ascending: who goes on, count is returned; *epoch: the answer's
+ * number, higher each time. max: as many as there are ranks at most. One thread at a time, and it blocks.
+ *
+ * CTRUN_E_CHANGED: the others go on without this rank: end. CTRUN_E_UNSUPPORTED: without --survive; CTRUN_E_CLOSED:
+ * the agent is gone. CTRUN_E_TIMEOUT. */
+CTRUN_API int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms,
+                               int *ranks, int max, uint32_t *epoch,
+                               struct ctrun_error *err);
+
 /* Memory that the host back end reduces without a copy (shared between the ranks of a host); on an
  * nccl group memory of its device. Collective, same size on every rank; lives until it is freed or the
  * group is closed; zeroed; on a host 4096-byte aligned. Ordinary memory works everywhere too, with one

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a rank makes of its agent's word on who goes on. The agent is a thread of the test. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ struct agent {
     uint32_t losses;              /* told at once; 0: none */
     struct ct_worker_world world; /* the answer; epoch 0: it goes away instead */
     bool is_early;                /* the answer comes before the question */
+    bool grows;                   /* one waits to be taken in behind world 0 */
 };
 
 static void say(int fd, const struct ct_message *message)
@@ -66,6 +68,7 @@ static void *be_agent(void *context)
                                              .text = "rank 2 is lost"};
     const struct ct_message answer = {CT_MESSAGE_WORKER_WORLD,
                                       .worker_world = &agent->world};
+    const struct ct_worker_grow grow = {0};
     const int fd = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC);
     struct ct_buf in;
 
@@ -73,6 +76,8 @@ static void *be_agent(void *context)
     if (hears(fd, &in, CT_MESSAGE_WORKER_HELLO) && agent->losses)
         say(fd, &(struct ct_message){CT_MESSAGE_WORKER_RANK_LOST,
                                      .worker_rank_lost = &lost});
+    if (agent->grows)
+        say(fd, &(struct ct_message){CT_MESSAGE_WORKER_GROW, .worker_grow = &grow});
     if (agent->is_early)
         say(fd, &answer);
     else if (hears(fd, &in, CT_MESSAGE_WORKER_SHRINK) && agent->world.epoch)
@@ -205,6 +210,65 @@ static void an_agent_that_goes_away_decides_nothing(void **state)
     assert_null(next);
 }
 
+/* For groups that are another library's. */
+static int next_world(struct agent *agent, int ranks[8], int max, uint32_t *epoch,
+                      struct ctrun_error *err)
+{
+    struct ctrun_session *session;
+    int rc;
+
+    begin_agent(agent);
+    assert_int_equal(ctrun_open(&session, NULL, err), 0);
+    rc = ctrun_world_next(session, 60000, ranks, max, epoch, err);
+    assert_false(ctrun_world_changes(session)); /* it was told of no other loss */
+    ctrun_close(session);
+    end_agent(agent);
+    return rc;
+}
+
+static void it_tells_others_who_goes_on(void **state)
+{
+    struct agent agent = {.losses = 1,
+                          .world = {.epoch = 3, .losses = 1, .ranks = {1, 2}}};
+    struct ctrun_error err;
+    uint32_t epoch;
+    int ranks[8];
+
+    (void)state;
+    assert_int_equal(next_world(&agent, ranks, 8, &epoch, &err), 2);
+    assert_int_equal(epoch, 3);
+    assert_int_equal(ranks[0], 0);
+    assert_int_equal(ranks[1], 9);
+    assert_int_equal(next_world(&agent, ranks, 1, &epoch, &err), -EINVAL);
+    agent.world.ranks[0] = 0;
+    assert_int_equal(next_world(&agent, ranks, 8, &epoch, &err), CTRUN_E_CHANGED);
+    assert_non_null(strstr(err.text, "rank 0 counts as lost"));
+}
+
+static void a_loss_or_one_that_waits_changes_the_world(void **state)
+{
+    struct agent agent = {.losses = 1, .world = {.epoch = 1, .ranks = {1}}};
+    struct ctrun_session *session;
+    struct ctrun_error err;
+    const uint64_t until_ms = ct_deadline_ms(60000);
+
+    (void)state;
+    begin_agent(&agent);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    while (!ctrun_world_changes(session))
+        assert_true(ct_now_ms() < until_ms);
+    ctrun_close(session);
+    end_agent(&agent);
+    agent.losses = 0;
+    agent.grows = true;
+    begin_agent(&agent);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    while (!ctrun_world_changes(session))
+        assert_true(ct_now_ms() < until_ms);
+    ctrun_close(session);
+    end_agent(&agent);
+}
+
 static void without_survive_it_is_refused_at_once(void **state)
 {
     struct ctrun_session *session;
@@ -216,6 +280,10 @@ static void without_survive_it_is_refused_at_once(void **state)
     unsetenv(CT_ENV_MAY_SHRINK);
     assert_int_equal(ctrun_open(&session, NULL, &err), 0);
     assert_false(ctrun_may_shrink(session));
+    assert_int_equal(ctrun_world_next(session, 1000, NULL, 0, NULL, &err),
+                     CTRUN_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "--survive=torch"));
+    assert_false(ctrun_world_changes(session));
     assert_int_equal(ctrun_group_open(&old, session, NULL, &err), 0);
     assert_int_equal(ctrun_group_shrink(&next, session, old, NULL, &err),
                      CTRUN_E_UNSUPPORTED);
@@ -255,6 +323,8 @@ int main(void)
         cmocka_unit_test(without_a_loss_they_meet_again),
         cmocka_unit_test(who_counts_as_lost_is_told),
         cmocka_unit_test(an_agent_that_goes_away_decides_nothing),
+        cmocka_unit_test(it_tells_others_who_goes_on),
+        cmocka_unit_test(a_loss_or_one_that_waits_changes_the_world),
         cmocka_unit_test(without_survive_it_is_refused_at_once),
         cmocka_unit_test(the_wait_for_the_answer_has_an_end),
     };

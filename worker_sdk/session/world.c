@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who goes on, for libraries whose groups are not ours: the agent's word (shrink.c), and nothing else. */
+#include <errno.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/session/session_private.h"
+
+bool ctrun_world_changes(struct ctrun_session *session)
+{
+    return session->survives &&
+           (ct_agent_socket_check_ranks(&session->agent, session->losses, NULL) < 0 ||
+            ct_agent_socket_should_grow(&session->agent, session->epoch));
+}
+
+/* How many; -1: more than there is room for. *is_in: this rank is one of them. */
+static int list_ranks(const struct ct_worker_world *world, int own, int *ranks, int max,
+                      bool *is_in)
+{
+    int count = 0;
+
+    *is_in = false;
+    for (int i = 0; i < CT_WORLD_BYTES * 8; i++) {
+        if (!(world->ranks[i / 8] & 1u << i % 8))
+            continue;
+        if (count == max)
+            return -1;
+        *is_in |= i == own;
+        ranks[count++] = i;
+    }
+    return count;
+}
+
+int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ranks,
+                     int max, uint32_t *epoch, struct ctrun_error *err)
+{
+    struct ct_worker_world world;
+    bool is_in;
+    int count, rc;
+
+    if (!session->survives)
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "who goes on: nobody keeps this process when a rank is lost: "
+                       "start it with ctrun --survive=torch");
+    if ((rc = ct_agent_socket_ask_world(&session->agent, session->epoch,
+                                        ct_deadline_ms(timeout_ms), &world, err)) < 0)
+        return (void)ct_wrap(err, "who goes on"), rc;
+    session->epoch = *epoch = world.epoch;
+    session->losses = world.losses;
+    session->stop_point = (struct ct_stop_point){0}; /* they count from here together */
+    count = list_ranks(&world, session->rank, ranks, max, &is_in);
+    if (count < 0)
+        return ct_fail(err, -EINVAL, "who goes on: room for %d ranks, and more do",
+                       max);
+    if (!is_in)
+        return ct_fail(err, CTRUN_E_CHANGED,
+                       "who goes on: rank %d counts as lost: the others go on without "
+                       "it",
+                       session->rank);
+    session->is_new = false;
+    return count;
+}
