@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch goes on when a rank dies, and takes another one in. Two lines in a script that trains on Gloo:
+
+    import ctrun.elastic                                  # before init_process_group
+    ...
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    first = ctrun.elastic.attach(model, optimizer)        # optimizer steps that are made: 0, or more where it joins
+    for step in range(first, steps):
+        ...
+
+and `ctrun --survive=torch --survive-replace=N train.py`. When a rank dies the others form a group again and average
+the gradients of the step that they are in once more, without it: no step is lost, and none is made twice. A worker
+that takes its place gets parameters, buffers and the state of the optimizer from the memory of another rank.
+
+Gradients are averaged here when backward() ends, over the ranks that there are then; DDP's own sum is off. Between
+two backward() there is an optimizer.step(). Collectives of the script's own are not made again: they raise, as
+without this module. RANK and WORLD_SIZE stay; dist.get_rank() and get_world_size() are those of today, and of a group
+of one in a worker that has not come to attach() yet.
+
+It needs PyTorch 2.15 with its experimental enable_reconfigure, and ctrun's option. Where one is missing attach() is 0
+and nothing is changed: a rank that dies ends the round, as ever."""
+import ctypes
+import functools
+import inspect
+import io
+import os
+import sys
+import time
+from datetime import timedelta
+from typing import Any, Dict, List, Optional
+
+import torch
+import torch.distributed as dist
+
+import ctrun
+
+from ._library import call, library
+
+__all__ = ["attach"]
+
+MEET = timedelta(seconds=5)       # to connect to those that the agent has named
+PATIENCE = 1800.0                 # for the others to ask, in seconds: one may be writing a checkpoint
+TRIES = 5                         # of one step by the same ranks: then it is not the others
+_original: Any = getattr(dist, "init_process_group", None)
+_world: Optional["_World"] = None
+
+
+class _Changed(RuntimeError):
+    """A rank is lost, or waits to join."""
+
+
+class _World:
+    """The default group, and who is in it."""
+
+    def __init__(self, group: Any, store: Any) -> None:
+        self.group, self.store = group, store
+        self.rank, self.most = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.is_new = os.environ.get("CTRUN_MAY_GROW") == "new"
+        self.ranks: List[int] = []
+        with ctrun._lock:
+            self.session = ctrun._open()
+
+    def has_changed(self) -> bool:
+        answer: bool = library().ctrun_world_changes(self.session)
+        return answer
+
+    def begin(self) -> None:
+        """All that were started meet; who is new is alone until the others take it in."""
+        if self.is_new:
+            self._form(int.from_bytes(os.urandom(7), "big"), [dist._get_reconfigure_handle()])
+        else:
+            self.ranks = list(range(self.most))
+            self.meet(0, self.ranks)
+
+    def ask(self) -> int:
+        """Waits for the agent's word on who goes on. Raises ctrun.Error."""
+        ranks, epoch = (library().ctrun_world_next.argtypes[2]._type_ * self.most)(), ctypes.c_uint32()
+        count = call("ctrun_world_next", self.session, int(PATIENCE * 1000), ranks, self.most, ctypes.byref(epoch))
+        self.ranks = ranks[:count]
+        return epoch.value
+
+    def meet(self, epoch: int, ranks: List[int]) -> None:
+        """Nobody uses the group before each is in it: all are in the store by then, and none connects in vain."""
+        self._tell(epoch, "handle", dist._get_reconfigure_handle())
+        handles = [self.store.get(key).decode() for key in self._await(epoch, "handle", ranks)]
+        self._form(epoch, handles)
+        self._tell(epoch, "ready", "1")
+        self._await(epoch, "ready", ranks)
+
+    def _form(self, uuid: int, handles: List[str]) -> None:
+        dist._reconfigure(uuid=uuid, handles=handles, timeout=MEET).wait()
+
+    def _key(self, epoch: int, what: str, rank: int) -> str:
+        return f"ctrun/elastic/{epoch}/{what}/{rank}"
+
+    def _tell(self, epoch: int, what: str, value: str) -> None:
+        self.store.set(self._key(epoch, what, self.rank), value)
+
+    def _await(self, epoch: int, what: str, ranks: List[int]) -> List[str]:
+        """In looks, not in one wait: who has died by now tells nothing."""
+        keys = [self._key(epoch, what, rank) for rank in ranks]
+        pause = 0.0005
+        while not self.store.check(keys):
+            if self.has_changed():
+                raise _Changed("a rank was lost while the others met")
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+        return keys
+
+
+class _Flat:
+    """Tensors of one type as one, twice: what this step sums, and what the one before came to."""
+
+    def __init__(self, tensors: List[torch.Tensor]) -> None:
+        self.tensors = tensors
+        count = sum(t.numel() for t in tensors)
+        self.sides = [torch.zeros(count, dtype=tensors[0].dtype) for _ in (0, 1)]
+
+    def pieces(self, side: int) -> Any:
+        return zip(self.tensors, self.sides[side].split([t.numel() for t in self.tensors]))
+
+
+class _Trainer:
+    """A model and its optimizer in a world that changes.
+
+    A step is done once its gradients are averaged, and counted then; parameters change in optimizer.step() alone. So
+    when ranks meet again they are in the same step, or some are one behind: those that had not got the sum, which one
+    of the others still has."""
+
+    def __init__(self, world: _World, model: torch.nn.Module, optimizer: Any, others: Any) -> None:
+        self.world, self.optimizer, self.others = world, optimizer, others
+        self.module = model
+        self.syncs_buffers = True
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            self.module = model.module
+            self.syncs_buffers = model.broadcast_buffers
+            model.require_backward_grad_sync = model.require_forward_param_sync = False
+        self.done = 0              # steps whose gradients are averaged
+        self.is_stepped = True     # and the optimizer has used them
+        self.is_queued = False
+        self.gradients = self._by_type([p for p in self.module.parameters() if p.requires_grad])
+        self.buffers = self._by_type(list(self.module.buffers())) if self.syncs_buffers else []
+        for flat in self.gradients:
+            for parameter in flat.tensors:
+                parameter.register_post_accumulate_grad_hook(self._on_gradient)
+        optimizer.register_step_post_hook(self._on_step)
+
+    @staticmethod
+    def _by_type(tensors: List[torch.Tensor]) -> List[_Flat]:
+        types: Dict[torch.dtype, List[torch.Tensor]] = {}
+        for tensor in tensors:
+            types.setdefault(tensor.dtype, []).append(tensor)
+        return [_Flat(some) for some in types.values()]
+
+    def _on_step(self, *_: Any) -> None:
+        self.is_stepped = True
+
+    def _on_gradient(self, _: Any) -> None:
+        if not self.is_queued:
+            self.is_queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_end)
+
+    @torch.no_grad()
+    def _on_backward_end(self) -> None:
+        self.is_queued = False
+        if not self.is_stepped:
+            raise RuntimeError("ctrun.elastic: two backward() and no optimizer.step() between them: gradients of "
+                               "several batches cannot be accumulated here")
+        self._average()
+        self.done += 1
+        self.is_stepped = False
+
+    # ---- One step --------------------------------------------------------------------------
+
+    def _flats(self) -> List[_Flat]:
+        return self.gradients + self.buffers
+
+    def _sum(self, side: int) -> None:
+        """Of what this rank has, which stays as it is: so it may be summed again."""
+        if self.world.has_changed():
+            raise _Changed("a rank is lost, or waits to join")
+        for flat in self.gradients:
+            for parameter, piece in flat.pieces(side):
+                if parameter.grad is None:
+                    piece.zero_()
+                else:
+                    piece.copy_(parameter.grad.reshape(-1))
+            dist.all_reduce(flat.sides[side])
+            flat.sides[side].div_(self.world.group.size())
+        for flat in self.buffers:
+            for buffer, piece in flat.pieces(side):
+                piece.copy_(buffer.reshape(-1))
+            dist.broadcast(flat.sides[side], 0)
+
+    def _take(self, side: int) -> None:
+        for flat in self.gradients:
+            for parameter, piece in flat.pieces(side):
+                if parameter.grad is None:
+                    parameter.grad = piece.view_as(parameter).clone()
+                else:
+                    parameter.grad.copy_(piece.view_as(parameter))
+        for flat in self.buffers:
+            for buffer, piece in flat.pieces(side):
+                buffer.copy_(piece.view_as(buffer))
+
+    def _average(self) -> None:
+        side, tries = self.done % 2, 0
+        while True:
+            ranks = self.world.ranks
+            try:
+                self._sum(side)
+                break
+            except _Changed:
+                if self.meet():
+                    break
+            except RuntimeError:  # of Gloo: a rank is gone, or left
+                if self.meet():
+                    break
+                tries = tries + 1 if self.world.ranks == ranks else 0
+                if tries == TRIES:
+                    raise
+        self._take(side)
+
+    # ---- When the world changes ------------------------------------------------------------
+
+    def meet(self) -> bool:
+        """True when this rank was behind the others, and has now what they had."""
+        tries = 0
+        while True:
+            ranks = self.world.ranks
+            epoch = self.world.ask()
+            try:
+                self.world.meet(epoch, self.world.ranks)
+                return self._catch_up()
+            except ctrun.Error:
+                raise
+            except RuntimeError:
+                tries = tries + 1 if self.world.ranks == ranks else 0
+                if tries == TRIES:
+                    raise
+
+    def _catch_up(self) -> bool:
+        group = self.world.group
+        table = torch.zeros(group.size(), 2, dtype=torch.int64)
+        table[group.rank()] = torch.tensor([self.done, int(self.world.is_new)])
+        dist.all_reduce(table)
+        told = [(done, is_new) for done, is_new in table.tolist()]
+        most = max((done for done, is_new in told if not is_new), default=-1)
+        if most < 0:
+            raise ctrun.Error(0, "ctrun.elastic: no rank is left that has the parameters")
+        source = told.index((most, 0))
+        was_behind = False
+        for member, (done, is_new) in enumerate(told):
+            if not is_new and done == most:
+                continue
+            if group.rank() == source:
+                self._send(member, is_new)
+            elif group.rank() == member:
+                self._receive(source, is_new, most)
+                was_behind = not is_new
+        return was_behind
+
+    def _send(self, member: int, is_new: int) -> None:
+        if not is_new:
+            for flat in self._flats():
+                dist.send(flat.sides[(self.done - 1) % 2], member)
+            return
+        file = io.BytesIO()
+        torch.save([self.module.state_dict(), self.optimizer.state_dict(), *(o.state_dict() for o in self.others)], file)
+        state = torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
+        dist.send(torch.tensor([state.numel()]), member)
+        dist.send(state, member)
+
+    def _receive(self, source: int, is_new: int, most: int) -> None:
+        if not is_new:
+            if most != self.done + 1:
+                raise ctrun.Error(0, f"ctrun.elastic: this rank has done {self.done} steps, another {most}")
+            for flat in self._flats():
+                dist.recv(flat.sides[self.done % 2], source)
+            return
+        length = torch.zeros(1, dtype=torch.int64)
+        dist.recv(length, source)
+        state = torch.empty(int(length.item()), dtype=torch.uint8)
+        dist.recv(state, source)
+        parts = torch.load(io.BytesIO(state.numpy().tobytes()), weights_only=True)
+        for target, part in zip((self.module, self.optimizer, *self.others), parts):
+            target.load_state_dict(part)
+        self.done, self.world.is_new = most, False
+
+
+# ---- Whether it can ------------------------------------------------------------------------------
+
+
+def _tell(text: str) -> None:
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"ctrun.elastic: {text}; a rank that dies ends the round", file=sys.stderr)
+
+
+def _refuse() -> Optional[str]:
+    """Why this PyTorch cannot; None: it can."""
+    names = "_reconfigure", "_get_reconfigure_handle"
+    if all(hasattr(dist, name) for name in names) and "enable_reconfigure" in inspect.signature(_original).parameters:
+        return None
+    return f"PyTorch {torch.__version__} cannot form a group again, 2.15 can"
+
+
+def _init_process_group(backend: Optional[str] = None, *arguments: Any, **options: Any) -> None:
+    global _world
+    if backend != "gloo":
+        _tell(f"backend {backend}: only gloo forms a group again")
+        _original(backend, *arguments, **options)
+        return
+    os.environ["TORCH_GLOO_LAZY_INIT"] = "0"  # 2.15: with it nobody reads the connections of a group formed again
+    _original(backend, *arguments, **{**options, "enable_reconfigure": True})
+    _world = _World(dist.distributed_c10d._get_default_group(), dist.distributed_c10d._get_default_store())
+    _world.begin()
+
+
+def _begin() -> None:
+    """ctrun sets the first where the agent frees who is in a collective."""
+    if os.environ.get("CTRUN_MAY_REFORM") != "1" or "CTRUN_AGENT_SOCKET" not in os.environ:
+        return
+    why = _refuse()
+    if why is not None:
+        _tell(why)
+        return
+    wrapped = functools.wraps(_original)(_init_process_group)
+    dist.init_process_group = dist.distributed_c10d.init_process_group = wrapped
+
+
+def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *others: Any) -> int:
+    """Called once, when model and optimizer are made and before the first step. Returns how many steps are made: 0,
+    or, in a worker that took a lost one's place, what the others have made; it waits for them to come to the end of
+    a backward(). others: what else has state_dict() and load_state_dict(), a scheduler of the learning rate say."""
+    if _world is None:
+        return 0
+    trainer = _Trainer(_world, model, optimizer, others)
+    if _world.is_new:
+        trainer.meet()
+    return trainer.done
+
+
+_begin()

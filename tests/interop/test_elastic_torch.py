@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctrun.elastic: a stock DDP script with two more lines. Ranks are killed, the others step on in their processes, and
+another worker gets their state. With the PyTorch of CTRUN_TEST_TORCH; what an older one says is asked of Debian's."""
+import os
+import signal
+
+import ctrun
+import schema
+from test_ddp_gloo import interpreter
+
+SCRIPT = """import hashlib, os, sys, time
+import torch, torch.distributed as dist
+import ctrun.elastic
+from torch.nn.parallel import DistributedDataParallel
+folder, steps, rank = sys.argv[1], int(sys.argv[2]), int(os.environ["RANK"])
+dist.init_process_group("gloo")
+torch.manual_seed(rank)
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 4))
+model = DistributedDataParallel(net)
+optimizer = torch.optim.AdamW(model.parameters())
+first = ctrun.elastic.attach(model, optimizer)
+
+def digest():
+    told = hashlib.sha256()
+    for tensor in net.state_dict().values():
+        told.update(tensor.numpy().tobytes())
+    for state in optimizer.state.values():
+        for name in sorted(state):
+            told.update(state[name].numpy().tobytes())
+    return told.hexdigest()
+
+def may_step(step):
+    with open(f"{folder}/allowed") as file:
+        return step < int(file.read())
+
+with open(f"{folder}/steps.{rank}.{os.getpid()}", "w", buffering=1) as log:
+    for step in range(first, steps):
+        while not may_step(step):
+            time.sleep(0.005)
+        optimizer.zero_grad()
+        model(torch.randn(8, 8, generator=torch.Generator().manual_seed(step * 100 + rank))).square().sum().backward()
+        optimizer.step()
+        log.write(f"{step} {dist.get_world_size()} {digest()}\\n")
+dist.destroy_process_group()
+"""
+PACKAGE = {"PYTHONPATH": str(ctrun.ROOT / "python"), "CTRUN_LIBRARY": str(ctrun.BUILD / "lib" / "libctrun.so"),
+           "OMP_NUM_THREADS": "1"}
+RANKS, STEPS = 3, 400
+
+
+def start(box, python, *options):
+    allow(box, 50)
+    return box.start_ctrun("--standalone", f"--nproc-per-node={RANKS}", "--survive=torch", *options,
+                           box.write("train.py", SCRIPT), box.dir, STEPS, env={**PACKAGE, "PYTHON_EXEC": python})
+
+
+def allow(box, step):
+    path = box.path("allowed.new")
+    path.write_text(str(step))
+    path.rename(box.path("allowed"))
+
+
+def logs(box):
+    """{(rank, pid): [(step, world size, digest)]} of whole lines."""
+    found = {}
+    for path in box.path(".").glob("steps.*"):
+        lines = path.read_text().split("\n")[:-1]
+        found[tuple(int(n) for n in path.name.split(".")[1:])] = [
+            (int(step), int(world), digest) for step, world, digest in map(str.split, lines)]
+    return found
+
+
+def wait_step(box, run, rank, step):
+    """The pid of the worker that is the rank now."""
+    box.wait_event("worker_started", RANKS, seconds=200)
+    pid = [e["worker_pid"] for e in box.events("worker_started") if e["rank"] == rank][-1]
+    ctrun.wait_until(lambda: any(s >= step for s, *_ in logs(box).get((rank, pid), [])) or run.process.poll() is not None,
+                     lambda: f"rank {rank} (pid {pid}) makes step {step}\n{run}", 200)
+    return pid
+
+
+def check(box, run, killed, replaced):
+    """Each step is made once by each process, and comes to the same bits on all; newcomers begin where it stands."""
+    assert run.wait(200) == 0, run
+    seen, made = {}, logs(box)
+    for (rank, pid), lines in made.items():
+        steps = [step for step, *_ in lines]
+        assert steps == list(range(steps[0], steps[0] + len(steps))), (rank, pid, steps)
+        assert pid in killed or steps[-1] == STEPS - 1, (rank, pid, steps[-1])
+        for step, _, digest in lines:
+            assert seen.setdefault(step, digest) == digest, (rank, pid, step, run)
+    assert len(seen) == STEPS and len(made) == RANKS + replaced, run
+    for event in box.events():
+        schema.check(event, "events")
+    return {world for lines in made.values() for _, world, _ in lines}
+
+
+def test_ranks_are_killed_and_no_step_is_lost(box):
+    """Rank 0, too; the others are in a step, or wait for the next, as it comes. Then two at once, for whom there is
+    no other: the last one steps on."""
+    run, killed = start(box, interpreter("newer"), "--survive-replace=2", "--warm"), []
+    for kill, rank in enumerate((2, 0)):
+        allow(box, 150 * (kill + 1))
+        killed.append(wait_step(box, run, rank, 150 * kill + 20))
+        os.kill(killed[-1], signal.SIGKILL)
+        box.wait_event("rank_lost", kill + 1)
+        allow(box, 150 * (kill + 1) + 25)
+        box.wait_event("rank_ready", kill + 1, seconds=200)
+        allow(box, 150 * (kill + 1) + 50)
+        assert box.wait_event("world_grown", kill + 1)[-1]["size"] == RANKS
+        wait_step(box, run, rank, 150 * (kill + 1) + 40)
+    both = [wait_step(box, run, rank, 340) for rank in (0, 1)]
+    for pid in both:
+        os.kill(pid, signal.SIGKILL)
+    allow(box, STEPS)
+    assert check(box, run, killed + both, 2) == {1, 2, 3}
+    assert [e["start"] for e in box.events("worker_started")] == ["fork"] * 5 and len(box.events("round_started")) == 1
+
+
+OLD = """import os, sys
+import torch, torch.distributed as dist
+import ctrun.elastic
+net = torch.nn.Linear(2, 2)
+first = ctrun.elastic.attach(net, torch.optim.SGD(net.parameters(), 0.1))
+sys.exit(first or (7 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1" else 0))
+"""
+
+
+def test_an_older_pytorch_says_so_in_one_line_and_starts_again(box):
+    run = box.ctrun("--standalone", "--nproc-per-node=2", "--survive=torch", "--max-restarts=1",
+                    "--survive-timeout=1000", box.write("old.py", OLD), seconds=200,
+                    env={**PACKAGE, "PYTHON_EXEC": interpreter("debian")})
+    assert run.code == 0, run
+    told = [line for line in run.err.splitlines() if "ctrun.elastic" in line]
+    assert len(told) == 2 and "cannot form a group again, 2.15 can" in told[0], run  # one in each round
+    assert len(box.events("round_started")) == 2 and not box.events("rank_lost"), run
+
+
+def test_without_the_option_nothing_is_said_and_nothing_changes(box):
+    run = box.run(interpreter("debian"), "-c", "import torch.distributed as d; was = d.init_process_group; "
+                  "import ctrun.elastic, torch; n = torch.nn.Linear(1, 1); assert d.init_process_group is was; "
+                  "print(ctrun.elastic.attach(n, torch.optim.SGD(n.parameters(), 1)))", env=PACKAGE)
+    assert (run.code, run.out, run.err) == (0, "0\n", ""), run
