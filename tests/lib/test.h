@@ -14,4 +14,11 @@
 #define IN_BACKGROUND(where)                                                           \
     (&(struct ctrun_call_options){sizeof(struct ctrun_call_options), 0, where, NULL})
 
+/* A test that is also those of `names`, "one; another": torch's names of DDP's tests, and vectors that torch's
+ * DDP gave. tests/self/test_torch_names.py has the list of them. */
+#define TORCH_TEST(test, names)                                                        \
+    {                                                                                  \
+#test " = " names, test, NULL, NULL, NULL                                      \
+    }
+
 #endif

@@ -86,15 +86,19 @@ void ct_stats_end_step(struct ct_stats *stats, bool is_waited)
 {
     size_t *ready = stats->ready;
 
-    stats->last[CT_TIME_FORWARD] = span(stats->forward_ns, stats->backward_ns);
-    stats->last[CT_TIME_BACKWARD] = span(stats->backward_ns, stats->grads_ns);
-    stats->last[CT_TIME_COMM] = is_waited ? span(stats->comm_ns, ct_now_ns()) : 0;
-    stats->last[CT_TIME_OVERLAP] = span(stats->comm_ns, stats->grads_ns);
+    stats->starts[CT_TIME_FORWARD] = stats->forward_ns;
+    stats->ends[CT_TIME_FORWARD] = stats->backward_ns;
+    stats->starts[CT_TIME_BACKWARD] = stats->backward_ns;
+    stats->starts[CT_TIME_COMM] = stats->starts[CT_TIME_OVERLAP] = stats->comm_ns;
+    stats->ends[CT_TIME_BACKWARD] = stats->ends[CT_TIME_OVERLAP] = stats->grads_ns;
+    stats->ends[CT_TIME_COMM] = is_waited && stats->comm_ns ? ct_now_ns() : 0;
     stats->samples++;
-    for (int t = 0; t < CT_TIMES; t++)
+    for (int t = 0; t < CT_TIMES; t++) {
+        stats->last[t] = span(stats->starts[t], stats->ends[t]);
         stats->average[t] = (stats->last[t] +
                              stats->average[t] * (stats->samples - 1)) /
                             stats->samples;
+    }
     stats->ready = stats->ready_last;
     stats->ready_last = ready;
     stats->ready_last_count = stats->ready_count;
@@ -184,6 +188,10 @@ int ct_stats_format(const struct ct_stats *stats, const struct ct_stats_facts *f
         [CT_TIME_BACKWARD] = "backward_compute_time",
         [CT_TIME_COMM] = "backward_comm_time",
         [CT_TIME_OVERLAP] = "backward_compute_comm_overlap_time"};
+    static const bool has_start[CT_TIMES] = {
+        [CT_TIME_FORWARD] = true, [CT_TIME_BACKWARD] = true, [CT_TIME_COMM] = true};
+    static const bool has_end[CT_TIMES] = {
+        [CT_TIME_BACKWARD] = true, [CT_TIME_COMM] = true};
     struct text text = {.at = out, .size = size, .is_bad = size == 0};
 
     add(&text, "{\"world_size\": %d, \"rank\": %d, \"iteration\": %" PRIu64,
@@ -194,6 +202,12 @@ int ct_stats_format(const struct ct_stats *stats, const struct ct_stats_facts *f
     for (int t = 0; t < CT_TIMES; t++)
         add(&text, ", \"%s\": %" PRIu64 ", \"avg_%s\": %" PRIu64, names[t],
             stats->last[t], names[t], stats->average[t]);
+    for (int t = 0; t < CT_TIMES; t++) {
+        if (has_start[t])
+            add(&text, ", \"%s_start\": %" PRIu64, names[t], stats->starts[t]);
+        if (has_end[t])
+            add(&text, ", \"%s_end\": %" PRIu64, names[t], stats->ends[t]);
+    }
     add(&text, "}");
     return text.is_bad ? -ENOSPC : (int)text.used;
 }

@@ -18,6 +18,7 @@ struct ct_stats {
     uint64_t forward_ns, backward_ns, grads_ns,
         comm_ns;                                /* when; 0: not yet in this step */
     uint64_t last[CT_TIMES], average[CT_TIMES]; /* over `samples` steps */
+    uint64_t starts[CT_TIMES], ends[CT_TIMES];  /* when, in the last step; 0: not */
     uint64_t samples;
     size_t *ready; /* owned; parameters as they became ready in the running backward */
     size_t *ready_last; /* owned; in the one before */

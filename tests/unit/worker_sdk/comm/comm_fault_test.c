@@ -698,16 +698,18 @@ static void damaged_hellos_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_difference_is_a_mismatch_on_all_ranks),
+        TORCH_TEST(a_difference_is_a_mismatch_on_all_ranks,
+                   "group_wrong_size_on_one_rank"),
         cmocka_unit_test(a_message_of_another_length_is_a_mismatch),
         cmocka_unit_test(blocks_of_different_size_are_a_mismatch),
-        cmocka_unit_test(a_timeout_names_the_rank_that_did_not_call),
+        TORCH_TEST(a_timeout_names_the_rank_that_did_not_call, "group_timeout"),
         cmocka_unit_test(a_rank_that_never_opens_is_named),
-        cmocka_unit_test(a_late_rank_is_waited_for),
+        TORCH_TEST(a_late_rank_is_waited_for, "group_late_joiner"),
         cmocka_unit_test(a_rank_that_left_is_not_waited_for),
-        cmocka_unit_test(an_abort_ends_the_calls_of_all_ranks),
+        TORCH_TEST(an_abort_ends_the_calls_of_all_ranks, "group_abort_while_waiting"),
         cmocka_unit_test(works_outlive_their_group),
-        cmocka_unit_test(survivors_learn_of_a_death_at_every_stage),
+        TORCH_TEST(survivors_learn_of_a_death_at_every_stage,
+                   "group_peer_killed_during_all_reduce"),
         cmocka_unit_test(a_death_is_told_to_those_who_wait),
         cmocka_unit_test(who_waits_for_a_lost_node_is_told),
         cmocka_unit_test(strangers_do_not_get_into_the_mesh),

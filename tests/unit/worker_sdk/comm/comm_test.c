@@ -584,7 +584,7 @@ int main(void)
         cmocka_unit_test(all_may_send_before_they_receive),
         cmocka_unit_test(background_works_run_in_order),
         cmocka_unit_test(who_waits_reduces_the_share_of_a_rank_that_is_not_there),
-        cmocka_unit_test(sub_groups_and_the_world_do_not_mix),
+        TORCH_TEST(sub_groups_and_the_world_do_not_mix, "group_two_groups_interleaved"),
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(a_refused_open_may_be_repeated),
         cmocka_unit_test(a_second_thread_is_refused),

@@ -302,8 +302,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(permutation_equals_randperm),
-        cmocka_unit_test(ranks_get_what_torch_deals),
-        cmocka_unit_test(mnist_sized_epoch_equals_torch),
+        TORCH_TEST(ranks_get_what_torch_deals, "vector sampler"),
+        TORCH_TEST(mnist_sized_epoch_equals_torch,
+                   "vector sampler_60000_world2_rank1_seed1_epoch3"),
         cmocka_unit_test(restart_with_other_world_sees_the_rest_once),
         cmocka_unit_test(padding_repeats_what_is_left),
         cmocka_unit_test(start_behind_the_end_is_an_empty_epoch),

@@ -17,7 +17,7 @@ enum {
             {4718592, 4, false}, {512, 4, false}, {5120, 4, false}, {40, 4, false},    \
     }
 
-static const struct {
+struct vector {
     const char *note;
     size_t count;
     struct ct_bucket_tensor tensors[MAX]; /* bytes, key, sparse */
@@ -29,7 +29,9 @@ static const struct {
     size_t members[MAX];
     size_t sizes[MAX];
     uint64_t bucket_limits[MAX];
-} vectors[] = {
+};
+
+static const struct vector vectors[] = {
     {"one cap, equal sizes",
      4,
      {{400, 4, false}, {800, 4, false}, {400, 4, false}, {200, 4, false}},
@@ -155,29 +157,93 @@ static const struct {
      {1048576, 26214400}},
 };
 
+static void check(const struct vector *vector)
+{
+    struct ct_bucket_plan plan;
+
+    assert_int_equal(ct_bucket_assign(&plan, vector->tensors, vector->count,
+                                      vector->ordered ? vector->order : NULL,
+                                      vector->limits, vector->limit_count),
+                     0);
+    if (plan.count != vector->buckets)
+        fail_msg("%s: %zu buckets, torch has %zu", vector->note, plan.count,
+                 vector->buckets);
+    for (size_t b = 0; b < plan.count; b++) {
+        assert_int_equal(plan.starts[b + 1] - plan.starts[b], vector->sizes[b]);
+        assert_true(plan.limits[b] == vector->bucket_limits[b]);
+    }
+    for (size_t i = 0; i < vector->count; i++)
+        if (plan.members[i] != vector->members[i])
+            fail_msg("%s: place %zu has tensor %zu, in torch %zu", vector->note, i,
+                     plan.members[i], vector->members[i]);
+    ct_bucket_plan_deinit(&plan);
+}
+
 static void buckets_are_those_of_torch(void **state)
 {
     (void)state;
-    for (size_t v = 0; v < sizeof vectors / sizeof *vectors; v++) {
-        struct ct_bucket_plan plan;
+    for (size_t v = 0; v < sizeof vectors / sizeof *vectors; v++)
+        check(&vectors[v]);
+}
 
-        assert_int_equal(ct_bucket_assign(&plan, vectors[v].tensors, vectors[v].count,
-                                          vectors[v].ordered ? vectors[v].order : NULL,
-                                          vectors[v].limits, vectors[v].limit_count),
-                         0);
-        if (plan.count != vectors[v].buckets)
-            fail_msg("%s: %zu buckets, torch has %zu", vectors[v].note, plan.count,
-                     vectors[v].buckets);
-        for (size_t b = 0; b < plan.count; b++) {
-            assert_int_equal(plan.starts[b + 1] - plan.starts[b], vectors[v].sizes[b]);
-            assert_true(plan.limits[b] == vectors[v].bucket_limits[b]);
-        }
-        for (size_t i = 0; i < vectors[v].count; i++)
-            if (plan.members[i] != vectors[v].members[i])
-                fail_msg("%s: place %zu has tensor %zu, in torch %zu", vectors[v].note,
-                         i, plan.members[i], vectors[v].members[i]);
-        ct_bucket_plan_deinit(&plan);
-    }
+/* Tensors of 200 bytes, all of one type or of two in turn. */
+static void of_limits(size_t count, bool is_mixed, uint64_t first, uint64_t then,
+                      const struct vector *want)
+{
+    struct vector vector = *want;
+
+    vector.count = count;
+    vector.limits[0] = first;
+    vector.limits[1] = then;
+    vector.limit_count = then ? 2 : 1;
+    for (size_t i = 0; i < count; i++)
+        vector.tensors[i] = (struct ct_bucket_tensor){200, is_mixed && i % 2 ? 8 : 4,
+                                                      false};
+    check(&vector);
+}
+
+static void one_limit_holds_for_one_type(void **state)
+{
+    (void)state;
+    of_limits(5, false, 400, 0,
+              &(const struct vector){.note = "one limit, one type",
+                                     .buckets = 3,
+                                     .members = {0, 1, 2, 3, 4},
+                                     .sizes = {2, 2, 1},
+                                     .bucket_limits = {400, 400, 400}});
+}
+
+static void one_limit_holds_for_each_type(void **state)
+{
+    (void)state;
+    of_limits(6, true, 400, 0,
+              &(const struct vector){.note = "one limit, two types",
+                                     .buckets = 4,
+                                     .members = {0, 2, 1, 3, 4, 5},
+                                     .sizes = {2, 2, 1, 1},
+                                     .bucket_limits = {400, 400, 400, 400}});
+}
+
+static void the_last_limit_holds_for_the_rest_of_one_type(void **state)
+{
+    (void)state;
+    of_limits(4, false, 200, 400,
+              &(const struct vector){.note = "two limits, one type",
+                                     .buckets = 3,
+                                     .members = {0, 1, 2, 3},
+                                     .sizes = {1, 2, 1},
+                                     .bucket_limits = {200, 400, 400}});
+}
+
+static void the_last_limit_holds_for_the_rest_of_each_type(void **state)
+{
+    (void)state;
+    of_limits(6, true, 200, 400,
+              &(const struct vector){.note = "two limits, two types",
+                                     .buckets = 4,
+                                     .members = {0, 1, 2, 4, 3, 5},
+                                     .sizes = {1, 1, 2, 2},
+                                     .bucket_limits = {200, 200, 400, 400}});
 }
 
 static void reversing_keeps_the_members_order(void **state)
@@ -247,7 +313,14 @@ static void every_failing_allocation_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buckets_are_those_of_torch),
+        TORCH_TEST(buckets_are_those_of_torch,
+                   "vector bucket_assignment; sparse_buckets"),
+        TORCH_TEST(one_limit_holds_for_one_type, "single_limit_single_dtype"),
+        TORCH_TEST(one_limit_holds_for_each_type, "single_limit_multi_dtype"),
+        TORCH_TEST(the_last_limit_holds_for_the_rest_of_one_type,
+                   "multi_limit_single_dtype"),
+        TORCH_TEST(the_last_limit_holds_for_the_rest_of_each_type,
+                   "multi_limit_multi_dtype"),
         cmocka_unit_test(reversing_keeps_the_members_order),
         cmocka_unit_test(a_foreign_plan_must_name_each_tensor_once),
         cmocka_unit_test(every_failing_allocation_is_survived),

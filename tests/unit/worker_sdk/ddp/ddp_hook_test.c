@@ -378,13 +378,19 @@ static void buffers_are_those_of_rank_0(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_may_travel_as_halves),
-        cmocka_unit_test(a_hook_takes_the_place_of_the_average),
+        TORCH_TEST(gradients_may_travel_as_halves,
+                   "vector comm hooks; fp16_compress_wrapper; "
+                   "bf16_compress_wrapper"),
+        TORCH_TEST(a_hook_takes_the_place_of_the_average,
+                   "ddp_comm_hook_future_passing_cpu; "
+                   "ddp_comm_hook_allreduce_hook; "
+                   "ddp_comm_hook_allreduce_with_then_hook; "
+                   "ddp_comm_hook_register_just_once; ddp_invalid_comm_hook_init"),
         cmocka_unit_test(a_hook_that_fails_ends_the_step),
         cmocka_unit_test(gradients_are_clipped_by_their_global_norm),
         cmocka_unit_test(a_gradient_that_is_not_finite_names_rank_and_parameter),
         cmocka_unit_test(the_rank_whose_parameters_differ_is_named),
-        cmocka_unit_test(buffers_are_those_of_rank_0),
+        TORCH_TEST(buffers_are_those_of_rank_0, "vector broadcast_buffers"),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -320,9 +320,15 @@ static void join_that_is_misused_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(join_divides_by_all_ranks_or_by_those_with_data),
-        cmocka_unit_test(join_may_end_with_the_first_rank_without_data),
-        cmocka_unit_test(join_ends_with_the_model_of_the_last_rank_with_data),
+        TORCH_TEST(join_divides_by_all_ranks_or_by_those_with_data,
+                   "vector join, divide by initial world size; "
+                   "vector join, divide by the ranks still active; "
+                   "ddp_uneven_inputs"),
+        TORCH_TEST(join_may_end_with_the_first_rank_without_data,
+                   "vector join, throw_on_early_termination; "
+                   "ddp_uneven_input_exception"),
+        TORCH_TEST(join_ends_with_the_model_of_the_last_rank_with_data,
+                   "ddp_join_model_equivalence; ddp_uneven_inputs_buffers"),
         cmocka_unit_test(join_takes_part_in_steps_that_synchronise),
         cmocka_unit_test(join_calls_back_after_each_step_of_the_others),
         cmocka_unit_test(join_that_is_misused_is_told),

@@ -283,7 +283,8 @@ static void options_that_make_no_sense_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gradient_of_rank_one_comes_through_whole),
+        TORCH_TEST(a_gradient_of_rank_one_comes_through_whole,
+                   "powersgd_ddp_comm_hook"),
         cmocka_unit_test(as_many_columns_as_rows_lose_nothing),
         cmocka_unit_test(what_is_left_out_comes_with_later_steps),
         cmocka_unit_test(a_gradient_that_is_forgotten_is_told_in_spite_of_it),

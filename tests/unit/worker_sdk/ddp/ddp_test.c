@@ -642,6 +642,17 @@ static size_t numel(const struct ctrun_param *param)
     return n;
 }
 
+static uint64_t find_number(const char *json, const char *name)
+{
+    char key[80];
+    const char *at;
+
+    CHECK(ct_format(key, sizeof key, ", \"%s\": ", name) > 0);
+    at = strstr(json, key);
+    CHECK(at);
+    return strtoull(at + strlen(key), NULL, 10);
+}
+
 /* The names and values of torch's DDP logging data for this network. */
 static void check_logging_data(const struct ctrun_ddp *ddp, int rank, int ranks)
 {
@@ -652,9 +663,20 @@ static void check_logging_data(const struct ctrun_ddp *ddp, int rank, int ranks)
         "\"find_unused_parameters\": 0",
         "\"bucket_sizes\": \"4799528\", \"has_rebuilt_buckets\": 1",
         "\"rebuilt_bucket_sizes\": \"4724264, 75264\"",
-        "\"rebuilt_per_bucket_param_indices\": \"7 6 5 4, 2 3 0 1\"",
-        ", \"forward_compute_time\": ",
-        ", \"avg_backward_compute_comm_overlap_time\": "};
+        "\"rebuilt_per_bucket_param_indices\": \"7 6 5 4, 2 3 0 1\""};
+    static const char *const times[] = {"forward_compute_time",
+                                        "forward_compute_time_start",
+                                        "avg_forward_compute_time",
+                                        "backward_compute_time",
+                                        "backward_compute_time_start",
+                                        "backward_compute_time_end",
+                                        "avg_backward_compute_time",
+                                        "backward_comm_time",
+                                        "backward_comm_time_start",
+                                        "backward_comm_time_end",
+                                        "avg_backward_comm_time",
+                                        "backward_compute_comm_overlap_time",
+                                        "avg_backward_compute_comm_overlap_time"};
     char json[4096], own[100];
     struct ctrun_error err;
     int length;
@@ -663,6 +685,11 @@ static void check_logging_data(const struct ctrun_ddp *ddp, int rank, int ranks)
     CHECK(length == (int)strlen(json) && json[0] == '{' && json[length - 1] == '}');
     for (size_t i = 0; i < sizeof of_all / sizeof *of_all; i++)
         CHECK(strstr(json, of_all[i]));
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        CHECK(find_number(json, times[i]) > 0 || !strstr(times[i], "_time_"));
+    CHECK(find_number(json, "backward_comm_time") ==
+          find_number(json, "backward_comm_time_end") -
+              find_number(json, "backward_comm_time_start"));
     CHECK(ct_format(own, sizeof own,
                     "{\"world_size\": %d, \"rank\": %d, \"iteration\": 3", ranks,
                     rank) > 0);
@@ -766,7 +793,7 @@ static void find_unused_keeps_its_first_buckets(void **state)
 enum {
     FEATURES = 37,
     BATCH = 12,
-    STEPS = 20
+    STEPS = 200
 };
 
 struct shared {
@@ -859,23 +886,44 @@ static void many_ranks_train_as_one_with_the_whole_batch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_averages),
-        cmocka_unit_test(no_sync_accumulates_until_the_next_sync),
+        TORCH_TEST(gradients_are_averages, "vector average; forward_backward"),
+        TORCH_TEST(no_sync_accumulates_until_the_next_sync,
+                   "vector no_sync then sync, grads accumulate; "
+                   "accumulate_gradients_no_sync; "
+                   "accumulate_gradients_no_sync_grad_is_view"),
         cmocka_unit_test(no_sync_counts_where_the_forward_is),
-        cmocka_unit_test(unused_parameters_average_over_all_ranks),
+        TORCH_TEST(unused_parameters_average_over_all_ranks,
+                   "vector find_unused_parameters; "
+                   "vector find_unused_parameters, gradient_as_bucket_view; "
+                   "forward_backward_unused_parameters; "
+                   "global_local_unused_params_grad; "
+                   "global_local_unused_params_grad_with_grad_is_view"),
         cmocka_unit_test(globally_unused_gradients_stay_as_they_were),
-        cmocka_unit_test(static_graph_leaves_unused_parameters_alone),
+        TORCH_TEST(static_graph_leaves_unused_parameters_alone,
+                   "vector static_graph with an unused parameter; "
+                   "vector static_graph, unused becomes used; "
+                   "global_local_unused_params_grad_with_static_graph"),
         cmocka_unit_test(static_graph_waits_for_every_use),
         cmocka_unit_test(a_parameter_used_under_no_sync_is_used),
         cmocka_unit_test(misuse_is_told_at_once),
-        cmocka_unit_test(a_forgotten_gradient_fails_on_every_rank_at_once),
-        cmocka_unit_test(t21_differing_models_fail_on_every_rank),
-        cmocka_unit_test(a_model_without_gradients_needs_no_ddp),
-        cmocka_unit_test(every_floating_type_has_its_buckets),
+        TORCH_TEST(a_forgotten_gradient_fails_on_every_rank_at_once,
+                   "vector unused without the flag: error at the next forward"),
+        TORCH_TEST(t21_differing_models_fail_on_every_rank,
+                   "vector parameter count differs; "
+                   "vector parameter shape differs; param_layout_mismatch_error"),
+        TORCH_TEST(a_model_without_gradients_needs_no_ddp,
+                   "vector nothing requires grad"),
+        TORCH_TEST(every_floating_type_has_its_buckets, "multi_dtype_multi_bucket"),
         cmocka_unit_test(a_lost_rank_ends_the_step_on_the_others),
-        cmocka_unit_test(mnist_buckets_are_rebuilt_in_rank_0s_order),
+        TORCH_TEST(mnist_buckets_are_rebuilt_in_rank_0s_order,
+                   "vector constructor broadcasts rank 0; "
+                   "vector logging data of the MNIST network after 12 steps; "
+                   "vector time keys in the logging data (nanoseconds); "
+                   "single_dtype_single_bucket; sync_module_states; "
+                   "ddp_logging_data"),
         cmocka_unit_test(find_unused_keeps_its_first_buckets),
-        cmocka_unit_test(many_ranks_train_as_one_with_the_whole_batch),
+        TORCH_TEST(many_ranks_train_as_one_with_the_whole_batch,
+                   "forward_backward_optimizer; gradient_parity; parameter_digests"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

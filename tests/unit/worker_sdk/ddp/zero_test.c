@@ -384,7 +384,8 @@ int main(void)
         cmocka_unit_test(every_element_has_one_owner),
         cmocka_unit_test(every_failing_allocation_is_survived),
         cmocka_unit_test(parameters_are_those_of_plain_ddp_to_the_bit),
-        cmocka_unit_test(join_with_zero_updates_the_shares_of_those_without_data),
+        TORCH_TEST(join_with_zero_updates_the_shares_of_those_without_data,
+                   "zero_join"),
         cmocka_unit_test(state_does_not_depend_on_the_number_of_ranks),
         cmocka_unit_test(misuse_is_told),
     };
