@@ -86,42 +86,94 @@ static uint32_t move(uint32_t sum)
            moved[3][sum >> 24];
 }
 
-static uint32_t sum_three(uint32_t sum, const uint8_t *at)
+/* Around the caches. `to` is a multiple of 8; NULL: nothing is stored. */
+static inline void store(uint8_t *to, uint64_t word)
+{
+    if (to)
+        __asm__ volatile("movnti %1, %0" : "=m"(*(uint64_t *)to) : "r"(word));
+}
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+static ALWAYS_INLINE uint64_t take(uint64_t sum, const uint8_t *at, uint8_t *to,
+                                   size_t i)
+{
+    const uint64_t word = load(at + i);
+
+    store(to ? to + i : NULL, word);
+    return add_word(sum, word);
+}
+
+static ALWAYS_INLINE uint32_t sum_three(uint32_t sum, const uint8_t *at, uint8_t *to)
 {
     uint64_t first = sum, second = 0, third = 0;
 
-    for (int i = 0; i < STRETCH; i += 8) {
-        first = add_word(first, load(at + i));
-        second = add_word(second, load(at + STRETCH + i));
-        third = add_word(third, load(at + 2 * STRETCH + i));
+    for (size_t i = 0; i < STRETCH; i += 8) {
+        first = take(first, at, to, i);
+        second = take(second, at, to, STRETCH + i);
+        third = take(third, at, to, 2 * STRETCH + i);
     }
     return move(move((uint32_t)first) ^ (uint32_t)second) ^ (uint32_t)third;
 }
 
-static uint32_t sum_fast(uint32_t crc, const void *data, size_t length)
+/* Compiled twice, with a copy and without. */
+static ALWAYS_INLINE uint32_t sum_fast(uint32_t crc, const uint8_t *at, uint8_t *to,
+                                       size_t length)
 {
-    const uint8_t *at = data;
     uint64_t sum = ~crc;
 
+    for (; to && (uintptr_t)to % 8 && length > 0; length--) {
+        *to++ = *at;
+        sum = add_byte((uint32_t)sum, *at++);
+    }
     if (length >= 3 * STRETCH)
         (void)pthread_once(&once, make_table);
-    for (; length >= 3 * STRETCH; at += 3 * STRETCH, length -= 3 * STRETCH)
-        sum = sum_three((uint32_t)sum, at);
-    for (; length >= 8; at += 8, length -= 8)
-        sum = add_word(sum, load(at));
-    for (; length > 0; at++, length--)
+    for (; length >= 3 * STRETCH; at += 3 * STRETCH, length -= 3 * STRETCH) {
+        sum = sum_three((uint32_t)sum, at, to);
+        to = to ? to + 3 * STRETCH : NULL;
+    }
+    for (; length >= 8; at += 8, length -= 8) {
+        sum = take(sum, at, to, 0);
+        to = to ? to + 8 : NULL;
+    }
+    for (; length > 0; at++, length--) {
         sum = add_byte((uint32_t)sum, *at);
+        if (to)
+            *to++ = *at;
+    }
     return ~(uint32_t)sum;
 }
 
 uint32_t ct_crc32c(uint32_t crc, const void *data, size_t length)
 {
-    return __builtin_cpu_supports("sse4.2") ? sum_fast(crc, data, length)
+    return __builtin_cpu_supports("sse4.2") ? sum_fast(crc, data, NULL, length)
                                             : ct_crc32c_plain(crc, data, length);
+}
+
+uint32_t ct_crc32c_copy(uint32_t crc, void *restrict to, const void *restrict data,
+                        size_t length)
+{
+    if (!__builtin_cpu_supports("sse4.2")) {
+        memcpy(to, data, length);
+        return ct_crc32c_plain(crc, data, length);
+    }
+    crc = sum_fast(crc, data, to, length);
+    __asm__ volatile("sfence"
+                     :
+                     :
+                     : "memory"); /* such stores have no order by themselves */
+    return crc;
 }
 #else
 uint32_t ct_crc32c(uint32_t crc, const void *data, size_t length)
 {
+    return ct_crc32c_plain(crc, data, length);
+}
+
+uint32_t ct_crc32c_copy(uint32_t crc, void *restrict to, const void *restrict data,
+                        size_t length)
+{
+    memcpy(to, data, length);
     return ct_crc32c_plain(crc, data, length);
 }
 #endif

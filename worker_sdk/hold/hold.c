@@ -9,14 +9,13 @@
  *     B                -                 commit: it forgets A once that is on the disk
  *     B                A, once more      open waits for that
  *
- * Memory that was used before costs no page faults: the second half of the time of a copy. */
+ * Memory that was used before stays mapped (hold_memory.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,9 +27,9 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/ckpt/durable.h"
 #include "worker_sdk/hold/hold_link.h"
+#include "worker_sdk/hold/hold_memory.h"
 
 enum {
-    HOLD_PIECE_BYTES = 256 * 1024, /* summed up, then copied: it is in the cache */
     HOLD_RESERVE_BYTES = 64 * 1024 * 1024,
     HOLD_SUM_BYTES = 1024 * 1024,
 };
@@ -38,7 +37,8 @@ enum {
 struct ctrun_hold {
     struct ct_worker_hold request; /* with the place of the file */
     uint64_t timeout_ms;
-    int folder, memory;
+    int folder;
+    struct ct_hold_memory memory;
     bool has_agent;
     bool is_over; /* committed, or a write has failed */
     uint64_t length, reserved;
@@ -47,8 +47,8 @@ struct ctrun_hold {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* all that follows */
 static pid_t owner;
-static int last = -1;       /* what the agent has of us */
-static int spare = -1;      /* and what it has no more */
+static struct ct_hold_memory last = CT_HOLD_MEMORY_NONE;  /* what the agent has of us */
+static struct ct_hold_memory spare = CT_HOLD_MEMORY_NONE; /* and what it has no more */
 static uint64_t last_bytes; /* what the next one will have, too, most likely */
 
 static void close_fd(int *fd)
@@ -62,8 +62,8 @@ static void close_fd(int *fd)
 static void become_owner(void)
 {
     if (owner != getpid()) {
-        close_fd(&last);
-        close_fd(&spare);
+        ct_hold_memory_close(&last);
+        ct_hold_memory_close(&spare);
     }
     owner = getpid();
 }
@@ -109,11 +109,11 @@ static int find_place(struct ct_worker_hold *request, int *folder, const char *p
 static int take_memory(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     hold->memory = spare;
-    spare = -1;
-    if (hold->memory < 0)
-        hold->memory = memfd_create("ctrun-checkpoint",
-                                    MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return hold->memory < 0 ? ct_fail(err, -errno, "memory: %s", strerror(errno)) : 0;
+    spare = (struct ct_hold_memory)CT_HOLD_MEMORY_NONE;
+    if (hold->memory.fd < 0)
+        return ct_hold_memory_open(&hold->memory, err);
+    ct_hold_memory_map(&hold->memory);
+    return 0;
 }
 
 /* Holds the mutex. */
@@ -144,7 +144,8 @@ int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
     *out = NULL;
     if (!hold)
         return ct_fail(err, -ENOMEM, "hold checkpoint %s: out of memory", path);
-    hold->folder = hold->memory = -1;
+    hold->folder = -1;
+    hold->memory = (struct ct_hold_memory)CT_HOLD_MEMORY_NONE;
     if (given)
         rc = ct_sized_read(&options, sizeof options, given, "CTRUN_HOLD_OPTIONS_INIT",
                            err);
@@ -183,31 +184,6 @@ static int reserve(struct ctrun_hold *hold, uint64_t bytes, struct ctrun_error *
     return rc;
 }
 
-static int append(struct ctrun_hold *hold, const char *data, size_t length,
-                  struct ctrun_error *err)
-{
-    while (length > 0) {
-        const size_t part = length < HOLD_PIECE_BYTES ? length : HOLD_PIECE_BYTES;
-        const uint32_t crc = ct_crc32c(hold->crc, data, part);
-        ssize_t n;
-
-        for (size_t done = 0; done < part; done += (size_t)n) {
-            n = pwrite(hold->memory, data + done, part - done,
-                       (off_t)(hold->length + done));
-            if (n < 0 && errno == EINTR)
-                n = 0;
-            else if (n <= 0)
-                return ct_fail(err, n < 0 ? -errno : -ENOSPC, "memory: %s",
-                               strerror(n < 0 ? errno : ENOSPC));
-        }
-        hold->crc = crc;
-        hold->length += part;
-        data += part;
-        length -= part;
-    }
-    return 0;
-}
-
 int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
                      struct ctrun_error *err)
 {
@@ -218,7 +194,10 @@ int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
                        "hold checkpoint %s: it was committed, or a write has failed",
                        hold->request.path);
     if ((rc = reserve(hold, hold->length + length, err)) == 0)
-        rc = append(hold, data, length, err);
+        rc = ct_hold_memory_write(&hold->memory, hold->length, data, length, &hold->crc,
+                                  err);
+    if (rc == 0)
+        hold->length += length;
     if (rc < 0) {
         hold->is_over = true;
         ct_wrap(err, "hold checkpoint %s", hold->request.path);
@@ -235,12 +214,12 @@ static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
     hold->request.bytes = hold->length;
     hold->request.crc = hold->crc;
     pthread_mutex_lock(&mutex);
-    if ((rc = ask(hold, &hold->request, hold->memory, err)) == 0) {
-        close_fd(&spare);
+    if ((rc = ask(hold, &hold->request, hold->memory.fd, err)) == 0) {
+        ct_hold_memory_close(&spare);
         spare = last;
         last = hold->memory;
         last_bytes = hold->length;
-        hold->memory = -1;
+        hold->memory = (struct ct_hold_memory)CT_HOLD_MEMORY_NONE;
     }
     pthread_mutex_unlock(&mutex);
     return rc;
@@ -249,7 +228,7 @@ static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
 static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     const struct ct_durable_source source = {
-        .fd = hold->memory, .length = hold->length, .crc = hold->crc};
+        .fd = hold->memory.fd, .length = hold->length, .crc = hold->crc};
 
     return ct_durable_copy(hold->request.path, &source, err);
 }
@@ -263,9 +242,7 @@ int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err)
                        "hold checkpoint %s: it was committed, or a write has failed",
                        hold->request.path);
     hold->is_over = true;
-    if (ftruncate(hold->memory, (off_t)hold->length) < 0)
-        rc = ct_fail(err, -errno, "memory: %s", strerror(errno));
-    else
+    if ((rc = ct_hold_memory_cut(&hold->memory, hold->length, err)) == 0)
         rc = hold->has_agent ? hand_over(hold, err) : write_now(hold, err);
     if (rc < 0)
         ct_wrap(err, "hold checkpoint %s", hold->request.path);
@@ -278,17 +255,17 @@ void ctrun_hold_close(struct ctrun_hold *hold)
 
     if (!hold)
         return;
-    if (hold->memory >= 0) { /* else it was committed, or never begun */
+    if (hold->memory.fd >= 0) { /* else it was committed, or never begun */
         pthread_mutex_lock(&mutex);
         if (hold->has_agent)
             (void)ask(hold, &drop, -1, NULL); /* a lost connection drops it, too */
-        if (spare < 0 && owner == getpid()) {
+        if (spare.fd < 0 && owner == getpid()) {
             spare = hold->memory;
-            hold->memory = -1;
+            hold->memory = (struct ct_hold_memory)CT_HOLD_MEMORY_NONE;
         }
         pthread_mutex_unlock(&mutex);
     }
-    close_fd(&hold->memory);
+    ct_hold_memory_close(&hold->memory);
     close_fd(&hold->folder);
     free(hold);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC-32C: the values of RFC 3720, appendix B.4, and one sum by every way. */
+#include <string.h>
+
 #include "tests/lib/test.h"
 #include "worker_sdk/base/crc32c.h"
 
@@ -49,12 +51,35 @@ static void long_ones_agree_too(void **state)
                              ct_crc32c_plain(from * 0x12345679, bytes, lengths[i]));
 }
 
+static void a_copy_has_the_bytes_and_their_sum_and_no_others(void **state)
+{
+    static const size_t lengths[] = {0, 1, 7, 8, 9, 63, 64, 24576, 24585, 50001};
+    static uint8_t from[50010], to[50030];
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof from; i++)
+        from[i] = (uint8_t)(i * i >> 3 ^ i >> 7);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (size_t out = 1; out < 10; out++)
+            for (size_t in = 0; in < 9; in += 4) {
+                const size_t length = lengths[i];
+
+                memset(to, 0xee, sizeof to);
+                assert_int_equal(ct_crc32c_copy(7, to + out, from + in, length),
+                                 ct_crc32c_plain(7, from + in, length));
+                assert_memory_equal(to + out, from + in, length);
+                assert_int_equal(to[out - 1], 0xee);
+                assert_int_equal(to[out + length], 0xee);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_those_of_the_standard),
         cmocka_unit_test(the_instruction_and_the_table_agree_wherever_it_is_cut),
         cmocka_unit_test(long_ones_agree_too),
+        cmocka_unit_test(a_copy_has_the_bytes_and_their_sum_and_no_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
