@@ -830,6 +830,47 @@ CTRUN_API int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp,
 CTRUN_API int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_t size,
                                    struct ctrun_error *err);
 
+/* ---- A sum whose bits do not depend on the number of ranks ------------------------------- */
+
+/* What is summed up is made by virtual ranks, as many in every world. Each rank stands for some of them, which
+ * follow one another, and adds what each has. All is added along one tree over the virtual ranks, so that the bits
+ * of the sum depend on what was added alone:
+ *
+ *     ctrun_fixed_sum_create(&sum, world, 8, count, CTRUN_F32, &err);
+ *     in each step:
+ *         ctrun_fixed_sum_range(sum, &first, &end);
+ *         for (v = first; v < end; v++) {
+ *             ... the gradients of the v-th eighth of the global batch ...
+ *             ctrun_fixed_sum_add(sum, gradients, &err);
+ *         }
+ *         ctrun_fixed_sum_finish(sum, gradients, NULL, &err);
+ *
+ * Where each virtual rank's gradients have the same bits on every rank (the same samples, threads and kernels), a
+ * training is bit for bit the same on 1, 2, 3 or 8 ranks. Nothing is exchanged while backward runs. It takes memory
+ * for some copies of what is summed up: the logarithm of a rank's virtual ranks, and one more, at most twice
+ * that where the number of ranks is no power of two. One thread at a time. Groups of the host only. */
+struct ctrun_fixed_sum; /* opaque */
+/* Of count elements, CTRUN_F32 or CTRUN_F64. 1 to 2^20 virtual ranks. Collective, blocks; CTRUN_E_MISMATCH, on
+ * every rank, when not all give the same. group is kept; NULL: this process alone. */
+CTRUN_API int ctrun_fixed_sum_create(struct ctrun_fixed_sum **out,
+                                     struct ctrun_group *group, uint64_t virtual_ranks,
+                                     size_t count, enum ctrun_dtype dtype,
+                                     struct ctrun_error *err);
+/* Accepts NULL. */
+CTRUN_API void ctrun_fixed_sum_destroy(struct ctrun_fixed_sum *sum);
+/* This rank's virtual ranks: *first to *end - 1; none where there are more ranks than virtual ones. */
+CTRUN_API void ctrun_fixed_sum_range(const struct ctrun_fixed_sum *sum, uint64_t *first,
+                                     uint64_t *end);
+/* What the next virtual rank of this rank has, in ascending order. Local. CTRUN_E_USAGE behind the last one. */
+CTRUN_API int ctrun_fixed_sum_add(struct ctrun_fixed_sum *sum, const void *data,
+                                  struct ctrun_error *err);
+/* The sum, bit-equal on all ranks; the next add() begins another one. Collective, blocks (options.work is
+ * NULL). CTRUN_E_USAGE, on every rank, when one has not added all: it may, and finish again. After another failure
+ * out is undefined. */
+CTRUN_API int ctrun_fixed_sum_finish(struct ctrun_fixed_sum *sum, void *out,
+                                     const struct ctrun_call_options *options,
+                                     struct ctrun_error *err);
+
 /* ---- ZeRO-1: each rank keeps the optimizer's state of a share of the parameters ---------- */
 
 /* Rajbhandari, Rasley, Ruwase, He: "ZeRO: memory optimizations toward training trillion parameter
