@@ -30,19 +30,26 @@ static size_t padded(enum cnn_param p)
     return (cnn_params[p].count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
 }
 
-int cnn_tensors_init(struct cnn_tensors *tensors)
+size_t cnn_tensors_length(void)
 {
     size_t total = 0;
 
     for (enum cnn_param p = 0; p < CNN_PARAMS; p++)
         total += padded(p);
-    tensors->block = aligned_alloc(64, total * sizeof(float));
+    return total;
+}
+
+int cnn_tensors_init(struct cnn_tensors *tensors)
+{
+    const size_t bytes = cnn_tensors_length() * sizeof(float);
+    size_t at = 0;
+
+    tensors->block = aligned_alloc(64, bytes);
     if (!tensors->block)
         return -ENOMEM;
-    memset(tensors->block, 0, total * sizeof(float));
-    total = 0;
-    for (enum cnn_param p = 0; p < CNN_PARAMS; total += padded(p), p++)
-        tensors->of[p] = tensors->block + total;
+    memset(tensors->block, 0, bytes);
+    for (enum cnn_param p = 0; p < CNN_PARAMS; at += padded(p), p++)
+        tensors->of[p] = tensors->block + at;
     return 0;
 }
 

@@ -57,6 +57,8 @@ struct cnn_tensors {
     float *of[CNN_PARAMS]; /* 64-byte aligned, all in `block` */
     float *block;
 };
+/* Elements of `block`: of all arrays, and of what is between them, which stays 0. */
+size_t cnn_tensors_length(void);
 /* Zeroed. 0 or -ENOMEM. deinit accepts a zeroed one. */
 int cnn_tensors_init(struct cnn_tensors *tensors);
 void cnn_tensors_deinit(struct cnn_tensors *tensors);

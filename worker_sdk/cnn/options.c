@@ -42,6 +42,11 @@ static const struct option options[] = {
      "samples of a step, each worker"},
     {"global-batch", NUMBER, AT(global_batch), 0, 1u << 24, "0", "N",
      "samples of a step, all workers together; 0: batch-size times workers"},
+    {"virtual-workers", NUMBER, AT(virtual_workers), 0, 4096, "0", "N",
+     "the same bits on any number of workers: gradients of N parts, added along one "
+     "tree"},
+    {"zero", FLAG, AT(zero), 0, 0, NULL, NULL,
+     "each worker keeps its share of the optimizer's state only (ZeRO-1)"},
     {"test-batch-size", NUMBER, AT(test_batch_size), 1, BATCH_MAX, "250", "N",
      "samples tested at once; does not change the result"},
     {"lr", REAL, AT(lr), 0, 0, "1.0", "X", "learning rate of Adadelta"},
@@ -72,7 +77,8 @@ static const struct option options[] = {
     {"exchange", TEXT, AT(exchange), 0, 0, "host", "NAME",
      "gradients travel by host (shared memory, TCP) or nccl (needs --backend=cuda)"},
     {"threads", NUMBER, AT(threads), 0, THREADS_MAX, "0", "N",
-     "computing threads; 0: usable cores over workers on this host"},
+     "computing threads; 0: usable cores over workers on this host, 1 with "
+     "--virtual-workers"},
     {"log-interval", NUMBER, AT(log_interval), 0, 1u << 30, NULL, "N",
      "steps between loss lines (default: 100; with --json 0: none)"},
     {"limit-steps", NUMBER, AT(limit_steps), 0, UINT64_MAX, "0", "N",
@@ -192,8 +198,11 @@ static int check_exchange(const struct cnn_train_options *out, struct ctrun_erro
 {
     if (strcmp(out->exchange, "host") == 0)
         return 0;
-    if (out->dump_gradients)
-        return ct_fail(err, CTRUN_E_USAGE, "--dump-gradients: needs --exchange=host");
+    if (out->dump_gradients || out->zero || out->virtual_workers)
+        return ct_fail(err, CTRUN_E_USAGE, "--%s: needs --exchange=host",
+                       out->dump_gradients ? "dump-gradients"
+                       : out->zero         ? "zero"
+                                           : "virtual-workers");
     if (strcmp(out->exchange, "nccl") != 0)
         return ct_fail(err, CTRUN_E_USAGE, "--exchange %.60s: there is host and nccl",
                        out->exchange);
@@ -231,6 +240,10 @@ int cnn_options_parse(struct cnn_train_options *out, int argc, char **argv,
     if (out->save_sharded && !out->save)
         return ct_fail(err, CTRUN_E_USAGE,
                        "--save-sharded: needs --save PATH to write to");
+    if (out->save_sharded && out->zero)
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "--save-sharded: not with --zero, whose checkpoint worker 0 writes");
     return check_exchange(out, err);
 }
 

@@ -16,6 +16,7 @@
 #include "worker_sdk/cnn/optimizer.h"
 #include "worker_sdk/cnn/report.h"
 #include "worker_sdk/cnn/state.h"
+#include "worker_sdk/cnn/zero.h"
 
 /* Of one thread. tear_down() takes back whatever set_up() came to. */
 struct trainer {
@@ -23,7 +24,9 @@ struct trainer {
     const volatile sig_atomic_t *terminated;
     struct ctrun_session *session;
     struct ctrun_group *world;   /* NULL with one rank */
-    struct ctrun_ddp *ddp;       /* likewise */
+    struct ctrun_ddp *ddp;       /* likewise; or with virtual workers */
+    struct ctrun_fixed_sum *sum; /* NULL: no virtual workers */
+    struct cnn_zero *zero;       /* NULL: the model has all of its state */
     struct ctrun_group *savers;  /* likewise; for shards alone */
     struct ctrun_shards *shards; /* NULL: rank 0 saves one file */
     int rank, world_size;
@@ -73,13 +76,18 @@ static int load_data(struct trainer *t, enum ctrun_split split,
 
 static int set_up_engine(struct trainer *t, struct ctrun_error *err)
 {
-    const int cores = cnn_team_usable_cores() / ctrun_local_world_size(t->session);
+    /* How threads share the work may show in the bits, and so must not follow from the world. */
+    const int cores = t->options->virtual_workers
+                          ? 1
+                          : cnn_team_usable_cores() /
+                                ctrun_local_world_size(t->session);
     const int threads = t->options->threads ? (int)t->options->threads : cores;
     const struct cnn_engine_options options = {
         .model = &t->model,
         .threads = threads > 0 ? threads : 1,
         .seed = t->options->seed,
-        .exchange = t->world_size > 1 || t->options->dump_gradients,
+        .exchange = t->world_size > 1 || t->options->dump_gradients ||
+                    t->options->virtual_workers > 0,
         .no_dropout = t->options->no_dropout,
         .device = ctrun_local_rank(t->session),
     };
@@ -102,7 +110,8 @@ static int set_up_batches(struct trainer *t, struct ctrun_error *err)
                                                   .world_size = 1,
                                                   .seed = t->options->seed,
                                                   .no_shuffle = t->options->no_shuffle};
-    const uint64_t world = (uint64_t)t->world_size;
+    const uint64_t world = t->options->virtual_workers ? t->options->virtual_workers
+                                                       : (uint64_t)t->world_size;
 
     t->global_batch = t->options->global_batch ? t->options->global_batch
                                                : t->options->batch_size * world;
@@ -217,21 +226,40 @@ static int resume(struct trainer *t, struct ctrun_error *err)
     return 0;
 }
 
-static int set_up_ddp(struct trainer *t, struct ctrun_error *err)
+static void describe(const struct trainer *t, struct ctrun_param *params)
 {
-    const struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
-    struct ctrun_param params[CNN_PARAMS];
-
-    memset(params, 0, sizeof params);
     for (enum cnn_param p = 0; p < CNN_PARAMS; p++) {
-        params[p].size = sizeof *params;
+        params[p] = (struct ctrun_param)CTRUN_PARAM_INIT;
         params[p].name = cnn_params[p].name;
         params[p].data = t->model.values.of[p];
-        params[p].dtype = CTRUN_F32;
         params[p].dims = cnn_params[p].dims;
         memcpy(params[p].sizes, cnn_params[p].sizes, sizeof cnn_params[p].sizes);
     }
-    return ctrun_ddp_create(&t->ddp, t->world, params, CNN_PARAMS, &options, err);
+}
+
+/* DDP compares the ranks' parameters and gives them rank 0's, also where a fixed sum takes its place then. */
+static int set_up_exchange(struct trainer *t, struct ctrun_error *err)
+{
+    const struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    const uint64_t parts = t->options->virtual_workers;
+    struct ctrun_param params[CNN_PARAMS];
+    int rc = 0;
+
+    if ((parts || t->options->zero) && t->engine->backend->pull)
+        return ct_fail(err, CTRUN_E_UNSUPPORTED, "--%s: not with --backend=%s",
+                       parts ? "virtual-workers" : "zero", t->engine->backend->name);
+    describe(t, params);
+    if (t->world)
+        rc = ctrun_ddp_create(&t->ddp, t->world, params, CNN_PARAMS, &options, err);
+    if (rc == 0 && parts) {
+        ctrun_ddp_destroy(t->ddp);
+        t->ddp = NULL;
+        rc = ctrun_fixed_sum_create(&t->sum, t->world, parts, cnn_tensors_length(),
+                                    CTRUN_F32, err);
+    }
+    if (rc == 0 && t->options->zero && t->world)
+        rc = cnn_zero_open(&t->zero, t->world, &t->model, params, err);
+    return rc;
 }
 
 static void set_up_report(struct trainer *t)
@@ -290,7 +318,7 @@ static int set_up(struct trainer *t, struct ctrun_error *err)
         (t->options->resume && (rc = resume(t, err)) < 0))
         return rc;
     t->position.global_batch = t->global_batch;
-    if (t->world && (rc = set_up_ddp(t, err)) < 0)
+    if ((rc = set_up_exchange(t, err)) < 0)
         return rc;
     return cnn_engine_push(t->engine, err);
 }
@@ -298,6 +326,8 @@ static int set_up(struct trainer *t, struct ctrun_error *err)
 static void tear_down(struct trainer *t)
 {
     ctrun_ddp_destroy(t->ddp);
+    ctrun_fixed_sum_destroy(t->sum);
+    cnn_zero_close(t->zero);
     ctrun_shards_close(t->shards);
     ctrun_group_close(t->savers);
     ctrun_group_close(t->world);
@@ -373,14 +403,17 @@ static int check_loss(struct trainer *t, double loss, struct ctrun_error *err)
     return isfinite(loss) ? 0 : fail_diverged(t, "the loss", err);
 }
 
-/* Every W-th position of the global batch [at, at + n), beginning with our rank. */
-static size_t deal(struct trainer *t, const uint64_t *order, uint64_t n)
+/* Of the next n samples of all ranks those of one part of so many: every parts-th, beginning with that one. */
+static void deal(struct trainer *t, const uint64_t *order, uint64_t n, uint64_t part,
+                 uint64_t parts)
 {
-    size_t count = 0;
-
-    for (uint64_t i = (uint64_t)t->rank; i < n; i += (uint64_t)t->world_size)
-        t->indices[count++] = order[i];
-    return count;
+    t->batch = (struct cnn_batch){.data = &t->train,
+                                  .indices = t->indices,
+                                  .epoch = (uint32_t)t->position.epoch,
+                                  .train = true,
+                                  .scale = 1 / (float)n};
+    for (uint64_t i = part; i < n; i += parts)
+        t->indices[t->batch.count++] = order[i];
 }
 
 static int on_ready(void *context, enum cnn_param p, struct ctrun_error *err)
@@ -400,33 +433,61 @@ static int begin_ddp(struct trainer *t, struct ctrun_error *err)
     return rc;
 }
 
-/* Forward, backward with the all-reduce inside, update. `order` has the next n samples of all
- * ranks. */
+static int forward(struct trainer *t, struct ctrun_error *err)
+{
+    const struct cnn_backend *backend = t->engine->backend;
+    const int rc = backend->forward(t->engine, &t->batch, err);
+
+    /* One that runs ahead does not know its loss yet: agree() asks. */
+    return rc < 0 || backend->settle ? rc : check_loss(t, t->engine->sums.loss, err);
+}
+
+/* Forward, backward with the all-reduce inside. */
+static int run_own_part(struct trainer *t, const uint64_t *order, uint64_t n,
+                        struct ctrun_error *err)
+{
+    int rc;
+
+    deal(t, order, n, (uint64_t)t->rank, (uint64_t)t->world_size);
+    /* DDP divides the sum by W: with this each sample weighs 1 / n on any rank, also when
+     * n is no multiple of W. */
+    t->batch.scale = (float)t->world_size / (float)n;
+    if ((t->ddp && (rc = begin_ddp(t, err)) < 0) || (rc = forward(t, err)) < 0 ||
+        (t->ddp && (rc = ctrun_ddp_backward_begin(t->ddp, NULL, err)) < 0) ||
+        (rc = t->engine->backend->backward(t->engine, t->grads, on_ready, t, err)) < 0)
+        return rc;
+    return t->ddp ? ctrun_ddp_backward_end(t->ddp, NULL, err) : 0;
+}
+
+static int run_virtual_parts(struct trainer *t, const uint64_t *order, uint64_t n,
+                             struct ctrun_error *err)
+{
+    uint64_t first, end;
+    int rc = 0;
+
+    ctrun_fixed_sum_range(t->sum, &first, &end);
+    for (uint64_t part = first; part < end && rc >= 0; part++) {
+        deal(t, order, n, part, t->options->virtual_workers);
+        if ((rc = forward(t, err)) < 0 ||
+            (rc = t->engine->backend->backward(t->engine, t->grads, on_ready, t, err)) <
+                0)
+            return rc;
+        rc = ctrun_fixed_sum_add(t->sum, t->own_grads.block, err);
+    }
+    return rc < 0 ? rc : ctrun_fixed_sum_finish(t->sum, t->own_grads.block, NULL, err);
+}
+
+/* `order` has the next n samples of all ranks. */
 static int run_step(struct trainer *t, const uint64_t *order, uint64_t n, float lr,
                     struct ctrun_error *err)
 {
-    const struct cnn_backend *backend = t->engine->backend;
-    int rc;
+    const int rc = t->sum ? run_virtual_parts(t, order, n, err)
+                          : run_own_part(t, order, n, err);
 
-    t->batch = (struct cnn_batch){
-        .data = &t->train,
-        .indices = t->indices,
-        .count = deal(t, order, n),
-        .epoch = (uint32_t)t->position.epoch,
-        .train = true,
-        /* DDP divides the sum by W: with this each sample weighs 1 / n on any rank, also when
-         * n is no multiple of W. */
-        .scale = (float)t->world_size / (float)n,
-    };
-    if ((t->ddp && (rc = begin_ddp(t, err)) < 0) ||
-        (rc = backend->forward(t->engine, &t->batch, err)) < 0 ||
-        /* One that runs ahead does not know its loss yet: agree() asks. */
-        (!backend->settle && (rc = check_loss(t, t->engine->sums.loss, err)) < 0) ||
-        (t->ddp && (rc = ctrun_ddp_backward_begin(t->ddp, NULL, err)) < 0) ||
-        (rc = backend->backward(t->engine, t->grads, on_ready, t, err)) < 0 ||
-        (t->ddp && (rc = ctrun_ddp_backward_end(t->ddp, NULL, err)) < 0))
+    if (rc < 0)
         return rc;
-    return backend->update(t->engine, t->grads, lr, err);
+    return t->zero ? cnn_zero_update(t->zero, t->engine, t->grads, lr, err)
+                   : t->engine->backend->update(t->engine, t->grads, lr, err);
 }
 
 /* Adds up loss and wishes to stop over all ranks. Returns an outcome: CNN_DONE is "go on". */
@@ -475,7 +536,7 @@ static int save(struct trainer *t, struct ctrun_error *err)
         .world_size = t->world_size};
     int rc;
 
-    if (!t->options->save || (t->rank != 0 && !t->shards) ||
+    if (!t->options->save || (t->rank != 0 && !t->shards && !t->zero) ||
         (t->saved_step == t->position.step && !t->has_moved))
         return 0;
     if ((rc = cnn_engine_pull(t->engine, err)) < 0)
@@ -484,8 +545,14 @@ static int save(struct trainer *t, struct ctrun_error *err)
         return fail_diverged(t, "the model", err); /* the last good one stays */
     t->saved_step = t->position.step;
     t->has_moved = false;
-    return cnn_state_save(t->options->save, t->shards, &t->model, &t->position, &info,
-                          err);
+    if (t->zero && (rc = cnn_zero_gather(t->zero, err)) < 0)
+        return rc;
+    if (t->rank == 0 || t->shards)
+        rc = cnn_state_save(t->options->save, t->shards, &t->model, &t->position, &info,
+                            err);
+    if (t->zero)
+        cnn_zero_drop(t->zero);
+    return rc;
 }
 
 /* The digest of the parameters, after making sure that all ranks have the same. */
@@ -672,9 +739,9 @@ int cnn_train(const struct cnn_train_options *options,
                         (t.shards && (after = ctrun_shards_wait(t.shards, err)) < 0)))
             rc = after;
     }
-    if (rc < 0 && *terminated && is_running && !t.shards) {
-        /* Our peers were stopped a moment before us: the last whole step is still good. Shards need
-         * all of them. */
+    if (rc < 0 && *terminated && is_running && !t.shards && !t.zero) {
+        /* Our peers were stopped a moment before us: the last whole step is still good. Shards, and a
+         * state in shares, need all of them. */
         struct ctrun_error ignored;
 
         rc = save(&t, &ignored) < 0 ? rc : CNN_TERMINATED;

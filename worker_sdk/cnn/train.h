@@ -3,7 +3,8 @@
  *
  * Every rank deals itself every W-th sample of each global batch, so that for a seed and a
  * global batch size the samples, the dropout masks and, up to rounding, the losses are the same
- * whatever the number of ranks. Ranks agree in every step on whether to stop, so none is left
+ * whatever the number of ranks. With virtual workers each of these, not each rank, has its samples and its gradients,
+ * and the model's bits are the same, too. Ranks agree in every step on whether to stop, so none is left
  * waiting for one that has gone. */
 #ifndef CNN_TRAIN_H
 #define CNN_TRAIN_H
@@ -27,8 +28,11 @@ struct cnn_train_options {
     bool no_shuffle;
     bool json;
     uint64_t epochs;
-    uint64_t batch_size;      /* samples of a step, each rank */
-    uint64_t global_batch;    /* of all ranks together; 0: batch_size * world size */
+    uint64_t batch_size; /* samples of a step, each rank */
+    uint64_t
+        global_batch; /* of all ranks together; 0: batch_size * world size, or virtual_workers */
+    uint64_t virtual_workers; /* whose gradients are added along one tree; 0: of DDP */
+    bool zero;                /* each rank keeps a share of the optimizer's state */
     uint64_t test_batch_size; /* how many are tested at once; no effect on the result */
     uint64_t log_interval;    /* steps between lines; 0: none */
     uint64_t save_steps;      /* steps between checkpoints inside an epoch; 0: none */

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The optimizer's state in equal shares, one a rank (ZeRO-1). Each rank updates what its share belongs to and gets
+ * the rest: the bits are those of ranks that have all of it. For engines that compute on the host's model. */
+#ifndef CNN_ZERO_H
+#define CNN_ZERO_H
+
+#include "worker_sdk/cnn/backend.h"
+#include "worker_sdk/cnn/net.h"
+#include "worker_sdk/include/ctrun.h"
+
+struct cnn_zero; /* opaque */
+
+/* Collective. Takes this rank's share out of the model's state and frees that; group and model are kept. params:
+ * the model's, in order. */
+int cnn_zero_open(struct cnn_zero **out, struct ctrun_group *group,
+                  struct cnn_model *model, const struct ctrun_param *params,
+                  struct ctrun_error *err);
+/* Accepts NULL. */
+void cnn_zero_close(struct cnn_zero *zero);
+/* Adadelta. Collective. */
+int cnn_zero_update(struct cnn_zero *zero, struct cnn_engine *engine,
+                    float *const grads[CNN_PARAMS], float lr, struct ctrun_error *err);
+/* For a checkpoint: on rank 0 the model has all of its state until cnn_zero_drop(). Collective. */
+int cnn_zero_gather(struct cnn_zero *zero, struct ctrun_error *err);
+void cnn_zero_drop(struct cnn_zero *zero);
+
+#endif
