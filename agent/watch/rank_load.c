@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/watch/rank_load.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/small_file.h"
+#include "worker_sdk/base/str.h"
+
+/* What counts as worse than the others. */
+#define WAIT_MORE   0.01
+#define STEAL_MORE  0.01
+#define FAULTS_MORE 10.0
+#define CLOCK_PART  0.95
+
+/* ---- One moment -------------------------------------------------------------------------- */
+
+static int read_stat(struct rank_load *out, pid_t pid)
+{
+    char path[64], text[1024];
+    const char *at;
+
+    (void)ct_format(path, sizeof path, "/proc/%d/stat", (int)pid);
+    (void)ct_small_file_read(text, sizeof text, path);
+    at = strrchr(text, ')');
+    /* from the state, field 3, to majflt, 12, and the processor, 39 */
+    if (!at || sscanf(at,
+                      ") %*c %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64
+                      " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                      "%*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d",
+                      &out->faults, &out->cpu) != 2)
+        return -1;
+    return 0;
+}
+
+/* "cpu3 user nice system idle iowait irq softirq steal ..." */
+static uint64_t find_steal_ms(const char *stat, int cpu)
+{
+    const long ticks = sysconf(_SC_CLK_TCK);
+    uint64_t steal = 0;
+    char name[24];
+    const char *line;
+
+    (void)ct_format(name, sizeof name, "\ncpu%d ", cpu);
+    line = strstr(stat, name);
+    if (!line || ticks <= 0 ||
+        sscanf(line + strlen(name), "%*u %*u %*u %*u %*u %*u %*u %" SCNu64, &steal) !=
+            1)
+        return 0;
+    return steal * 1000 / (uint64_t)ticks;
+}
+
+void rank_load_look(struct rank_load *out, pid_t pid, const char *stat)
+{
+    char path[96], text[128];
+
+    *out = (struct rank_load){.at_ns = ct_now_ns()};
+    if (read_stat(out, pid) < 0)
+        return;
+    out->pid = pid;
+    (void)ct_format(path, sizeof path, "/proc/%d/schedstat", (int)pid);
+    (void)ct_small_file_read(text, sizeof text, path);
+    if (sscanf(text, "%*u %" SCNu64, &out->wait_ns) != 1)
+        out->wait_ns = 0;
+    (void)ct_format(path, sizeof path,
+                    "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", out->cpu);
+    (void)ct_small_file_read(text, sizeof text, path);
+    out->khz = strtoull(text, NULL, 10);
+    out->steal_ms = find_steal_ms(stat, out->cpu);
+}
+
+/* ---- Compared ---------------------------------------------------------------------------- */
+
+void rank_load_rates(struct rank_rates *out, const struct rank_load *before,
+                     const struct rank_load *after)
+{
+    const double ns = after->at_ns > before->at_ns
+                          ? (double)(after->at_ns - before->at_ns)
+                          : 0;
+
+    *out = (struct rank_rates){0};
+    if (after->pid == 0 || before->pid != after->pid || ns == 0)
+        return;
+    if (after->wait_ns > before->wait_ns)
+        out->wait = (double)(after->wait_ns - before->wait_ns) / ns;
+    if (after->faults > before->faults)
+        out->faults = (double)(after->faults - before->faults) / ns * 1e9;
+    if (after->cpu == before->cpu && after->steal_ms > before->steal_ms)
+        out->steal = (double)(after->steal_ms - before->steal_ms) * 1e6 / ns;
+    out->mhz = (double)after->khz / 1000;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double left = *(const double *)a, right = *(const double *)b;
+
+    return (left > right) - (left < right);
+}
+
+/* The lower one of the two in the middle: half of the others have no more. */
+static double middle_of_others(const struct rank_rates *rates, int count, int index,
+                               size_t field)
+{
+    double list[256];
+    int others = 0;
+
+    for (int i = 0; i < count && others < (int)(sizeof list / sizeof *list); i++)
+        if (i != index)
+            memcpy(&list[others++], (const char *)&rates[i] + field, sizeof *list);
+    qsort(list, (size_t)others, sizeof *list, compare);
+    return others > 0 ? list[(others - 1) / 2] : 0;
+}
+
+__attribute__((format(printf, 2, 3))) static void add(char dst[RANK_LOAD_TEXT_MAX],
+                                                      const char *format, ...)
+{
+    const size_t used = strlen(dst);
+    char text[128];
+    va_list words;
+
+    va_start(words, format);
+    (void)vsnprintf(text, sizeof text, format, words);
+    va_end(words);
+    (void)ct_format(dst + used, RANK_LOAD_TEXT_MAX - used, "%s%s", used ? "; " : "",
+                    text); /* fits */
+}
+
+void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *rates,
+                       int count, int index)
+{
+    const struct rank_rates *own = &rates[index];
+    const struct rank_rates others = {
+        .wait = middle_of_others(rates, count, index,
+                                 offsetof(struct rank_rates, wait)),
+        .steal = middle_of_others(rates, count, index,
+                                  offsetof(struct rank_rates, steal)),
+        .faults = middle_of_others(rates, count, index,
+                                   offsetof(struct rank_rates, faults)),
+        .mhz = middle_of_others(rates, count, index, offsetof(struct rank_rates, mhz))};
+
+    *dst = '\0';
+    if (own->wait >= others.wait + WAIT_MORE)
+        add(dst, "ready to run but without a CPU %.1f %% of the time (others %.1f)",
+            own->wait * 100, others.wait * 100);
+    if (own->steal >= others.steal + STEAL_MORE)
+        add(dst, "its CPU taken by the hypervisor %.1f %% of the time (others %.1f)",
+            own->steal * 100, others.steal * 100);
+    if (own->mhz > 0 && own->mhz <= others.mhz * CLOCK_PART)
+        add(dst, "its CPU at %.0f MHz (others %.0f)", own->mhz, others.mhz);
+    if (own->faults >= 2 * others.faults + FAULTS_MORE)
+        add(dst, "%.0f pages a second from the disk (others %.0f)", own->faults,
+            others.faults);
+}

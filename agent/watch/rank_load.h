@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What may make one rank slower than the others of its machine, as far as /proc and /sys tell: it is kept from
+ * its CPU, by others or by the hypervisor; the CPU runs at a lower clock; its memory comes from the disk. */
+#ifndef AGENT_WATCH_RANK_LOAD_H
+#define AGENT_WATCH_RANK_LOAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    RANK_LOAD_TEXT_MAX = 256,
+    RANK_LOAD_STAT_MAX = 64 * 1024 /* of /proc/stat: some 250 CPUs */
+};
+
+/* At one moment; figures that only grow, but for the clock. */
+struct rank_load {
+    pid_t pid; /* 0: it was not looked at, or is gone */
+    uint64_t at_ns;
+    uint64_t wait_ns;  /* its first thread could run, and had no CPU */
+    uint64_t faults;   /* pages that came from a disk */
+    int cpu;           /* its first thread ran there last */
+    uint64_t steal_ms; /* of that CPU; the kernel counts in hundredths of a second */
+    uint64_t khz;      /* of that CPU; 0: not known */
+};
+
+/* `stat` is what /proc/stat has, for the steal time. Blocks no longer than /proc and /sys. */
+void rank_load_look(struct rank_load *out, pid_t pid, const char *stat);
+
+/* Between two looks. Parts are of the time in between. */
+struct rank_rates {
+    double wait, steal;
+    double faults; /* a second */
+    double mhz;    /* 0: not known */
+};
+
+/* All zeros where the two are not of one process. Pure. */
+void rank_load_rates(struct rank_rates *out, const struct rank_load *before,
+                     const struct rank_load *after);
+/* In what rates[index] is worse than the median of the others, for people; "" in nothing. Pure. */
+void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *rates,
+                       int count, int index);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* In what a rank differs from the others of its machine. */
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/watch/rank_load.h"
+#include "tests/lib/test.h"
+
+#define SECOND UINT64_C(1000000000)
+
+static void what_is_worse_than_the_median_of_the_others_is_told(void **state)
+{
+    struct rank_rates rates[4] = {
+        {.mhz = 3000}, {.mhz = 3000}, {.mhz = 1500}, {.mhz = 3100}};
+    char text[RANK_LOAD_TEXT_MAX];
+
+    (void)state;
+    rates[2].wait = 0.125;
+    rates[2].steal = 0.5;
+    rates[2].faults = 40;
+    rates[1].wait = 0.9; /* one of the others alone says nothing */
+    rank_load_differs(text, rates, 4, 2);
+    assert_string_equal(
+        text,
+        "ready to run but without a CPU 12.5 % of the time (others 0.0); its CPU "
+        "taken by the hypervisor 50.0 % of the time (others 0.0); its CPU at 1500 "
+        "MHz (others 3000); 40 pages a second from the disk (others 0)");
+    rank_load_differs(text, rates, 4, 0);
+    assert_string_equal(text, "");
+}
+
+static void a_clock_that_is_not_known_is_not_compared(void **state)
+{
+    const struct rank_rates rates[2] = {{.mhz = 0}, {.mhz = 3000}};
+    char text[RANK_LOAD_TEXT_MAX];
+
+    (void)state;
+    rank_load_differs(text, rates, 2, 0);
+    assert_string_equal(text, "");
+    rank_load_differs(text, rates, 2, 1);
+    assert_string_equal(text, "");
+}
+
+static void the_largest_figures_fit(void **state)
+{
+    const struct rank_rates rates[3] = {
+        {.wait = 1e6, .steal = 1e6, .faults = 1e12, .mhz = 1},
+        {.mhz = 1e9},
+        {.mhz = 1e9}};
+    char text[RANK_LOAD_TEXT_MAX];
+
+    (void)state;
+    rank_load_differs(text, rates, 3, 0);
+    assert_non_null(strstr(text, "from the disk (others 0)"));
+}
+
+static void rates_are_of_one_process_and_one_cpu(void **state)
+{
+    const struct rank_load before = {.pid = 7,
+                                     .at_ns = SECOND,
+                                     .wait_ns = SECOND,
+                                     .faults = 5,
+                                     .cpu = 1,
+                                     .steal_ms = 10};
+    struct rank_load after = {.pid = 7,
+                              .at_ns = 3 * SECOND,
+                              .wait_ns = 2 * SECOND,
+                              .faults = 25,
+                              .cpu = 1,
+                              .steal_ms = 510,
+                              .khz = 2000000};
+    struct rank_rates rates;
+
+    (void)state;
+    rank_load_rates(&rates, &before, &after);
+    assert_true(rates.wait == 0.5 && rates.faults == 10 && rates.steal == 0.25 &&
+                rates.mhz == 2000);
+    after.cpu = 2;
+    rank_load_rates(&rates, &before, &after);
+    assert_true(rates.steal == 0 && rates.wait == 0.5);
+    after.pid = 8;
+    rank_load_rates(&rates, &before, &after);
+    assert_true(rates.wait == 0 && rates.mhz == 0);
+}
+
+static void a_process_is_looked_at_and_one_that_is_gone_is_not_known(void **state)
+{
+    static const char stat[] = "cpu 0\ncpu0 1 2 3 4 5 6 7 800 9 10\n";
+    struct rank_load load;
+
+    (void)state;
+    rank_load_look(&load, getpid(), stat);
+    assert_int_equal(load.pid, getpid());
+    assert_true(load.at_ns > 0 && load.cpu >= 0 &&
+                load.cpu < sysconf(_SC_NPROCESSORS_CONF));
+    assert_true(load.cpu != 0 ||
+                load.steal_ms == 800 * 1000 / (uint64_t)sysconf(_SC_CLK_TCK));
+    rank_load_look(&load, 0x7ffffff0, stat);
+    assert_int_equal(load.pid, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_worse_than_the_median_of_the_others_is_told),
+        cmocka_unit_test(a_clock_that_is_not_known_is_not_compared),
+        cmocka_unit_test(the_largest_figures_fit),
+        cmocka_unit_test(rates_are_of_one_process_and_one_cpu),
+        cmocka_unit_test(a_process_is_looked_at_and_one_that_is_gone_is_not_known),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

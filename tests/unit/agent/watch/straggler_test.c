@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rank that the others wait for, from the moments at which ranks enter their calls. The jobs are made up: each
+ * step takes 100 ms, more or less, of each rank by its own chance, and the next one begins when all are through. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/watch/straggler.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+
+enum {
+    RANKS = 8,
+    CALLS_MAX = 1024,
+    GROUP = 7,
+    OTHER_GROUP = 8,
+    MS = 1000000
+};
+
+struct job {
+    struct straggler *straggler;
+    uint64_t random;
+    uint64_t now_ns; /* all begin the next step */
+    int64_t number;
+    int slow;      /* rank; -1: none */
+    double slower; /* its steps, in parts of one */
+    double jitter;
+    double step_ns;
+    int buckets; /* calls of a step that nobody waits for before the last */
+    int short_calls;
+    int count; /* calls of each rank since the last look */
+    struct straggler_call calls[RANKS][CALLS_MAX];
+};
+
+static const struct job usual = {.now_ns = 1000000000000,
+                                 .slow = -1,
+                                 .slower = 0.05,
+                                 .jitter = 0.1,
+                                 .step_ns = 100.0 * MS,
+                                 .buckets = 1};
+
+static void begin(struct job *job, uint64_t seed)
+{
+    *job = usual;
+    job->random = seed * 0x9e3779b97f4a7c15 + 1;
+    job->straggler = straggler_create(RANKS);
+    assert_non_null(job->straggler);
+}
+
+static void end(struct job *job)
+{
+    straggler_destroy(job->straggler);
+}
+
+/* From -1 to 1 (xorshift64*). */
+static double chance(struct job *job)
+{
+    job->random ^= job->random >> 12;
+    job->random ^= job->random << 25;
+    job->random ^= job->random >> 27;
+    return (double)((job->random * 0x2545f4914f6cdd1d) >> 11) / (double)(1ULL << 52) -
+           1;
+}
+
+static void enter(struct job *job, int rank, int call, double after_ns, uint64_t group,
+                  uint64_t shape)
+{
+    assert_true(call < CALLS_MAX);
+    job->calls[rank][call] = (struct straggler_call){
+        .group = group,
+        .number = job->number + 1 + call - job->count,
+        .entered_ns = job->now_ns + (uint64_t)after_ns,
+        .shape = shape};
+}
+
+/* All of the ranks make `calls`, the last at the end of what each computes, and then wait. */
+static void play_part(struct job *job, double ns, int calls, const double *extra_ns,
+                      uint64_t shape)
+{
+    double last_ns = 0;
+
+    for (int r = 0; r < RANKS; r++) {
+        const double own_ns = ns * (1 + job->jitter * chance(job)) *
+                                  (r == job->slow ? 1 + job->slower : 1) +
+                              (extra_ns ? extra_ns[r] : 0);
+
+        for (int c = 0; c < calls; c++)
+            enter(job, r, job->count + c, own_ns * (c + 1) / calls, GROUP,
+                  shape + (uint64_t)c);
+        if (own_ns > last_ns)
+            last_ns = own_ns;
+    }
+    job->count += calls;
+    job->number += calls;
+    job->now_ns += (uint64_t)last_ns + 10000;
+}
+
+static void play(struct job *job, int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        play_part(job, job->step_ns, job->buckets, NULL, 0);
+        for (int s = 0; s < job->short_calls; s++)
+            play_part(job, job->step_ns / 1000, 1, NULL, 100 + (uint64_t)s);
+    }
+}
+
+/* One call that all wait in, so that the step before has ended; the next look sees it again, as a recorder does. */
+static int look(struct job *job, struct lateness *found)
+{
+    int rc;
+
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(straggler_give(job->straggler, r, job->calls[r], job->count),
+                         0);
+    assert_true(straggler_take(job->straggler) >= 0);
+    rc = straggler_find(job->straggler, found);
+    assert_true(rc >= 0);
+    if (job->count > CALLS_MAX / 2) {
+        const int left = job->count - CALLS_MAX / 4;
+
+        for (int r = 0; r < RANKS; r++)
+            memmove(job->calls[r], job->calls[r] + left,
+                    CALLS_MAX / 4 * sizeof *job->calls[r]);
+        job->count = CALLS_MAX / 4;
+    }
+    return rc;
+}
+
+/* After how many steps someone is told, looking every ten; 0: nobody is. */
+static int play_until_told(struct job *job, int steps, struct lateness *found)
+{
+    for (int done = 10; done <= steps; done += 10) {
+        play(job, 10);
+        if (look(job, found))
+            return done;
+    }
+    return 0;
+}
+
+/* ---- What is promised -------------------------------------------------------------------- */
+
+static void
+one_of_eight_that_is_5_percent_slower_is_named_within_100_steps_20_of_20(void **state)
+{
+    static struct job job;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct lateness found;
+
+        begin(&job, seed);
+        job.slow = (int)(seed % RANKS);
+        assert_int_not_equal(play_until_told(&job, 100, &found), 0);
+        assert_int_equal(found.rank, job.slow);
+        end(&job);
+    }
+}
+
+static void nobody_is_named_where_all_differ_by_10_percent_0_of_20(void **state)
+{
+    static struct job job;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct lateness found;
+
+        begin(&job, seed);
+        assert_int_equal(play_until_told(&job, 1000, &found), 0);
+        end(&job);
+    }
+}
+
+/* The same of many, with one look: the two above are no luck. */
+static void of_1000_jobs_990_name_the_slow_one_and_2_a_rank_that_is_none(void **state)
+{
+    static struct job job;
+    int right = 0, wrong = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2000; seed++) {
+        struct lateness found;
+
+        begin(&job, seed);
+        job.slow = seed % 2 ? (int)(seed % RANKS) : -1;
+        play(&job, LATENESS_STEPS);
+        if (look(&job, &found) > 0 && found.rank == job.slow)
+            right++;
+        else if (straggler_find(job.straggler, &found) > 0)
+            wrong++;
+        end(&job);
+    }
+    assert_in_range(right, 990, 1000);
+    assert_in_range(wrong, 0, 2);
+}
+
+static void what_it_costs_is_told(void **state)
+{
+    static struct job job;
+    struct lateness found;
+    double late_ns;
+
+    (void)state;
+    begin(&job, 1);
+    job.slow = 3;
+    job.slower = 0.2;
+    play(&job, LATENESS_STEPS + 2);
+    assert_int_equal(look(&job, &found), 1);
+    assert_int_equal(found.steps, LATENESS_STEPS);
+    assert_true(found.late_ns > 17.0 * MS && found.late_ns < 23.0 * MS);
+    assert_true(found.share > 0.13 && found.share < 0.22);
+    assert_true(straggler_late_ns(job.straggler, 3, &late_ns));
+    assert_true(late_ns == found.late_ns);
+    assert_true(straggler_late_ns(job.straggler, 2, &late_ns));
+    assert_true(late_ns < 3.0 * MS && late_ns > -3.0 * MS);
+    end(&job);
+}
+
+/* ---- What a step is ---------------------------------------------------------------------- */
+
+static void buckets_that_nobody_waits_for_and_short_calls_are_one_step(void **state)
+{
+    static struct job job;
+    struct lateness found;
+
+    (void)state;
+    begin(&job, 2);
+    job.slow = 5;
+    job.slower = 0.2;
+    job.buckets = 4;
+    job.short_calls = 3;
+    play(&job, 41);
+    assert_int_equal(look(&job, &found), 1);
+    assert_int_equal(found.rank, 5);
+    assert_in_range(found.steps, 39, 41); /* not 41 times 7 */
+    assert_true(found.late_ns > 17.0 * MS && found.late_ns < 23.0 * MS);
+    end(&job);
+}
+
+/* Each chance of a step is in all of its calls: counted one by one they would be proof. */
+static void calls_that_nobody_waits_for_make_nobody_a_straggler(void **state)
+{
+    static struct job job;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct lateness found;
+
+        begin(&job, seed);
+        job.buckets = 6;
+        assert_int_equal(play_until_told(&job, 300, &found), 0);
+        end(&job);
+    }
+}
+
+/* Rank 0 writes for two seconds, and all wait. */
+static void a_checkpoint_now_and_then_makes_nobody_a_straggler(void **state)
+{
+    static const double writes[RANKS] = {2000.0 * MS};
+    static struct job job;
+    struct lateness found;
+
+    (void)state;
+    begin(&job, 3);
+    for (int i = 0; i < 12; i++) {
+        play(&job, 24);
+        play_part(&job, job.step_ns, 1, writes, 0);
+        assert_int_equal(look(&job, &found), 0);
+    }
+    assert_int_equal(found.steps, LATENESS_STEPS); /* they are steps all the same */
+    end(&job);
+}
+
+static void less_than_a_millisecond_is_not_told(void **state)
+{
+    static struct job job;
+    struct lateness found;
+
+    (void)state;
+    begin(&job, 4);
+    job.slow = 1;
+    job.slower = 0.5;
+    job.step_ns = 1.0 * MS;
+    assert_int_equal(play_until_told(&job, 200, &found), 0);
+    end(&job);
+}
+
+static void few_steps_prove_nothing(void **state)
+{
+    static struct job job;
+    struct lateness found;
+
+    (void)state;
+    begin(&job, 5);
+    job.slow = 1;
+    job.slower = 1;
+    play(&job, LATENESS_STEPS_MIN - 2);
+    assert_int_equal(look(&job, &found), 0);
+    play(&job, 4);
+    assert_int_equal(look(&job, &found), 1);
+    end(&job);
+}
+
+static void a_rank_that_has_become_as_fast_as_the_others_is_told_no_more(void **state)
+{
+    static struct job job;
+    struct lateness found;
+
+    (void)state;
+    begin(&job, 6);
+    job.slow = 1;
+    job.slower = 0.2;
+    assert_int_not_equal(play_until_told(&job, 100, &found), 0);
+    job.slow = -1;
+    play(&job, 110);
+    assert_int_equal(look(&job, &found), 0);
+    end(&job);
+}
+
+/* ---- What is given ----------------------------------------------------------------------- */
+
+static void a_call_counts_once_and_a_gap_is_no_step(void **state)
+{
+    static struct job job;
+    struct lateness found;
+
+    (void)state;
+    begin(&job, 7);
+    play(&job, 40);
+    (void)look(&job, &found);
+    (void)look(&job, &found);
+    assert_in_range(found.steps, 37, 39);
+    job.count = 0; /* the recorder has forgotten what follows */
+    play(&job, 10);
+    job.count = 0;
+    play(&job, 10);
+    (void)look(&job, &found);
+    assert_in_range(found.steps, 45, 48);
+    end(&job);
+}
+
+/* Calls of two ranks with one another, and one that only some have. */
+static void the_group_with_the_most_ranks_counts_and_calls_that_all_have(void **state)
+{
+    static struct job job;
+    struct lateness found;
+
+    (void)state;
+    begin(&job, 8);
+    job.slow = 6;
+    job.slower = 0.3;
+    play(&job, 60);
+    for (int r = 0; r < 2; r++)
+        for (int c = 0; c < 100; c++)
+            enter(&job, r, job.count + c, r * 50.0 * MS, OTHER_GROUP, 0);
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(straggler_give(job.straggler, r, job.calls[r],
+                                        job.count + (r < 2 ? 100 : 0)),
+                         0);
+    assert_true(straggler_take(job.straggler) > 50);
+    assert_int_equal(straggler_find(job.straggler, &found), 1);
+    assert_int_equal(found.rank, 6);
+    end(&job);
+}
+
+static void other_ranks_begin_anew(void **state)
+{
+    static struct job job;
+    struct lateness found;
+
+    (void)state;
+    begin(&job, 9);
+    play(&job, 40);
+    (void)look(&job, &found);
+    play(&job, 10);
+    for (int r = 0; r < RANKS - 1; r++) /* the last one is gone */
+        assert_int_equal(straggler_give(job.straggler, r, job.calls[r], job.count), 0);
+    assert_true(straggler_take(job.straggler) > 0);
+    (void)straggler_find(job.straggler, &found);
+    assert_in_range(found.steps, 47, 49); /* of what the others had by then */
+    straggler_forget(job.straggler);
+    assert_int_equal(straggler_find(job.straggler, &found), 0);
+    assert_int_equal(straggler_take(job.straggler), 0);
+    end(&job);
+}
+
+/* Whoever made these numbers may have been anybody. */
+static void numbers_of_no_job_do_no_harm(void **state)
+{
+    static struct job job;
+    struct lateness found;
+
+    (void)state;
+    begin(&job, 10);
+    for (int round = 0; round < 50; round++) {
+        for (int r = 0; r < RANKS; r++)
+            for (int c = 0; c < CALLS_MAX; c++)
+                job.calls[r][c] = (struct straggler_call){
+                    .group = (uint64_t)(chance(&job) * 3 + 3),
+                    .number = (int64_t)(chance(&job) * 1e18),
+                    .entered_ns = (uint64_t)((chance(&job) + 1) * 9e18)};
+        job.count = round % 2 ? CALLS_MAX : 3;
+        for (int r = 0; r < RANKS; r++)
+            assert_int_equal(straggler_give(job.straggler, r, job.calls[r], job.count),
+                             0);
+        assert_true(straggler_take(job.straggler) >= 0);
+        assert_true(straggler_find(job.straggler, &found) >= 0);
+    }
+    end(&job);
+}
+
+static void no_memory_is_told(void **state)
+{
+    static struct job job;
+    struct lateness found;
+    int rc = -ENOMEM;
+
+    (void)state;
+    for (size_t n = 1; n <= 6; n++) {
+        ct_alloc_fail_at(n);
+        assert_null(straggler_create(RANKS));
+    }
+    ct_alloc_fail_at(0);
+    begin(&job, 11);
+    play(&job, 40);
+    ct_alloc_fail_at(1);
+    assert_int_equal(straggler_give(job.straggler, 0, job.calls[0], job.count),
+                     -ENOMEM);
+    for (size_t n = 1; rc == -ENOMEM; n++) {
+        for (int r = 0; r < RANKS; r++)
+            assert_int_equal(straggler_give(job.straggler, r, job.calls[r], job.count),
+                             0);
+        ct_alloc_fail_at(n);
+        rc = straggler_take(job.straggler);
+    }
+    assert_true(rc > 0);
+    ct_alloc_fail_at(1);
+    assert_int_equal(straggler_find(job.straggler, &found), -ENOMEM);
+    ct_alloc_fail_at(0);
+    end(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            one_of_eight_that_is_5_percent_slower_is_named_within_100_steps_20_of_20),
+        cmocka_unit_test(nobody_is_named_where_all_differ_by_10_percent_0_of_20),
+        cmocka_unit_test(of_1000_jobs_990_name_the_slow_one_and_2_a_rank_that_is_none),
+        cmocka_unit_test(what_it_costs_is_told),
+        cmocka_unit_test(buckets_that_nobody_waits_for_and_short_calls_are_one_step),
+        cmocka_unit_test(calls_that_nobody_waits_for_make_nobody_a_straggler),
+        cmocka_unit_test(a_checkpoint_now_and_then_makes_nobody_a_straggler),
+        cmocka_unit_test(less_than_a_millisecond_is_not_told),
+        cmocka_unit_test(few_steps_prove_nothing),
+        cmocka_unit_test(a_rank_that_has_become_as_fast_as_the_others_is_told_no_more),
+        cmocka_unit_test(a_call_counts_once_and_a_gap_is_no_step),
+        cmocka_unit_test(the_group_with_the_most_ranks_counts_and_calls_that_all_have),
+        cmocka_unit_test(other_ranks_begin_anew),
+        cmocka_unit_test(numbers_of_no_job_do_no_harm),
+        cmocka_unit_test(no_memory_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
