@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "agent/error_file/json.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 
@@ -210,4 +212,63 @@ int json_recorder_read(struct recorder_view *out, const char *kind, const char *
         read_groups(out, kind, json_get(root, "pg_status"), entries);
     cJSON_Delete(root);
     return 0;
+}
+
+/* ---- All calls --------------------------------------------------------------------------- */
+
+/* What is called, and on how much. */
+static uint64_t hash_shape(const cJSON *entry)
+{
+    const char *op = cJSON_GetStringValue(json_get(entry, "profiling_name"));
+    uint64_t hash = op ? ct_hash(op, strlen(op)) : CT_HASH_START;
+    const cJSON *dims, *dim;
+
+    cJSON_ArrayForEach(dims, json_get(entry, "input_sizes"))
+    {
+        hash = ct_hash_add(hash, ",", 1);
+        cJSON_ArrayForEach(dim, dims)
+            hash = ct_hash_add(hash, &dim->valuedouble, sizeof dim->valuedouble);
+    }
+    return hash;
+}
+
+static bool take_collective(struct straggler_call *out, const char *kind,
+                            const cJSON *entry)
+{
+    const cJSON *group = json_get(entry, "process_group");
+    const cJSON *name = cJSON_IsArray(group) ? group->child : NULL;
+    char text[RECORDER_NAME_MAX];
+
+    *out = (struct straggler_call){
+        .number = json_get_i64(entry, "collective_seq_id", 0),
+        .entered_ns = json_get_u64(entry, "time_created_ns"),
+        .shape = hash_shape(entry)};
+    copy_group(text, kind, cJSON_GetStringValue(name));
+    out->group = ct_hash(text, strlen(text));
+    return name && out->number > 0 && out->entered_ns > 0 &&
+           !cJSON_IsTrue(json_get(entry, "is_p2p"));
+}
+
+int json_recorder_read_calls(struct straggler_call **out, const char *kind,
+                             const char *text, size_t length)
+{
+    cJSON *root = json_parse(text, length);
+    const cJSON *entries = json_get(root, "entries"), *entry;
+    const int all = cJSON_IsArray(entries) ? cJSON_GetArraySize(entries) : 0;
+    int skip = all > STRAGGLER_CALLS_MAX ? all - STRAGGLER_CALLS_MAX : 0;
+    int count = 0;
+
+    *out = NULL;
+    if (all > skip)
+        *out = ct_zalloc_array((size_t)(all - skip), sizeof **out);
+    if (*out)
+        cJSON_ArrayForEach(entry, entries)
+        {
+            if (skip > 0)
+                skip--;
+            else
+                count += take_collective(&(*out)[count], kind, entry);
+        }
+    cJSON_Delete(root);
+    return !root ? -EBADMSG : all > 0 && !*out ? -ENOMEM : count;
 }

@@ -47,10 +47,16 @@ struct worker_look {
     void *context;
 };
 
+static void drop(struct worker_seen *seen)
+{
+    free(seen->dump);
+    free(seen->calls);
+}
+
 static void destroy(struct job *job)
 {
     for (int i = 0; i < job->count; i++)
-        free(job->list[i].dump);
+        drop(&job->list[i]);
     free(job->list);
     free(job->own);
     if (job->wake >= 0)
@@ -98,28 +104,64 @@ static void take_dump(struct job *job, struct worker_seen *seen,
     seen->dump = dump;
 }
 
-/* Of one recorder; what it waits in is the better dump. */
-static int take(struct job *job, struct worker_seen *seen, const char *kind, int fd,
-                uint64_t deadline_ms)
+/* Behind those of another recorder. */
+static int take_calls(struct worker_seen *seen, const char *kind,
+                      const struct ct_buf *text)
+{
+    struct straggler_call *calls = NULL, *all;
+    const int count = json_recorder_read_calls(
+        &calls, kind, (const char *)ct_buf_data(text), ct_buf_length(text));
+
+    if (count > 0) {
+        all = ct_realloc_array(seen->calls, (size_t)(seen->call_count + count),
+                               sizeof *all);
+        if (all) {
+            memcpy(all + seen->call_count, calls, (size_t)count * sizeof *all);
+            seen->calls = all;
+            seen->call_count += count;
+        }
+    }
+    free(calls);
+    if (count >= 0)
+        seen->has_recorder = seen->is_seen = true;
+    return count < 0 ? count : 0;
+}
+
+/* What it waits in is the better dump. */
+static int take_view(struct job *job, struct worker_seen *seen, const char *kind,
+                     const struct ct_buf *text)
 {
     struct recorder_view *view = ct_zalloc(sizeof *view);
+    const int rc = !view
+                       ? -ENOMEM
+                       : json_recorder_read(view, kind, (const char *)ct_buf_data(text),
+                                            ct_buf_length(text));
+
+    if (rc == 0) {
+        if (!seen->dump || (*view->oldest.op && !*seen->view.oldest.op))
+            take_dump(job, seen, text);
+        recorder_view_add(&seen->view, view);
+        seen->has_recorder = seen->is_seen = true;
+    }
+    free(view);
+    return rc;
+}
+
+/* Of one recorder. */
+static int take(struct job *job, struct worker_seen *seen, const char *kind, int fd,
+                uint64_t asked_ms, uint64_t deadline_ms)
+{
     struct ct_buf text;
     int rc;
 
     ct_buf_init(&text, RECORDER_TEXT_MAX_BYTES);
     rc = recorder_take(&text, fd, deadline_ms);
+    if (rc == 0 && seen->took_ms == 0)
+        seen->took_ms = ct_now_ms() - asked_ms + 1;
     if (rc == 0)
-        rc = !view ? -ENOMEM
-                   : json_recorder_read(view, kind, (const char *)ct_buf_data(&text),
-                                        ct_buf_length(&text));
-    if (rc == 0) {
-        if (!seen->dump || (*view->oldest.op && !*seen->view.oldest.op))
-            take_dump(job, seen, &text);
-        recorder_view_add(&seen->view, view);
-        seen->has_recorder = seen->is_seen = true;
-    }
+        rc = seen->wants_calls ? take_calls(seen, kind, &text)
+                               : take_view(job, seen, kind, &text);
     ct_buf_deinit(&text);
-    free(view);
     return rc;
 }
 
@@ -128,20 +170,25 @@ static void ask_batch(struct job *job, struct worker_seen *own, int count,
                       uint64_t deadline_ms)
 {
     static const struct {
-        const char *kind, *handler;
-    } recorders[] = {{"", "fr_trace_json"},
-                     {"nccl:", "dump_nccl_trace_json?onlyactive=true"}};
+        const char *kind, *handler, *for_calls;
+    } recorders[] = {
+        {"", "fr_trace_json", "fr_trace_json"},
+        {"nccl:", "dump_nccl_trace_json?onlyactive=true", "dump_nccl_trace_json"}};
     int fds[RECORDER_BATCH];
     bool is_silent[RECORDER_BATCH] = {false};
 
     for (size_t r = 0; r < sizeof recorders / sizeof *recorders; r++) {
+        const uint64_t asked_ms = ct_now_ms();
+
         for (int i = 0; i < count; i++)
             fds[i] = own[i].is_stopped || is_silent[i]
                          ? -EAGAIN
-                         : ask(job, own[i].pid, recorders[r].handler);
+                         : ask(job, own[i].pid,
+                               own[i].wants_calls ? recorders[r].for_calls
+                                                  : recorders[r].handler);
         for (int i = 0; i < count; i++)
             is_silent[i] = fds[i] >= 0 && take(job, &own[i], recorders[r].kind, fds[i],
-                                               deadline_ms) == -ETIMEDOUT;
+                                               asked_ms, deadline_ms) == -ETIMEDOUT;
     }
 }
 
@@ -177,9 +224,11 @@ static void look_at_all(struct job *job, struct worker_seen *own)
         ask_batch(job, own + first, count, deadline_ms);
         for (int i = first; i < first + count; i++)
             if (!(goes_on = publish(job, i, &own[i])))
-                free(own[i].dump);
+                drop(&own[i]);
     }
     for (int i = 0; i < job->count && goes_on; i++) {
+        if (own[i].wants_calls)
+            continue;
         find_place(job, &own[i]);
         goes_on = publish(job, i, &own[i]);
     }
@@ -218,6 +267,7 @@ static void part(struct job *job, struct worker_seen *list)
     for (int i = 0; list && i < job->count; i++) {
         list[i] = job->list[i];
         job->list[i].dump = NULL;
+        job->list[i].calls = NULL;
     }
     job->is_left = true;
     is_done = job->is_done;
@@ -248,7 +298,7 @@ static void end(struct worker_look *look)
     close_look(look);
     done(context, list, list ? count : 0);
     for (int i = 0; list && i < count; i++)
-        free(list[i].dump);
+        drop(&list[i]);
     free(list);
 }
 

@@ -15,19 +15,25 @@
 #include "agent/recorder/recorder_folder.h"
 #include "agent/recorder/recorder_view.h"
 #include "agent/watch/live_stack.h"
+#include "agent/watch/straggler.h"
 
 struct worker_look;
 
 struct worker_seen {
-    pid_t pid;         /* given */
-    int local_rank;    /* given */
-    bool is_stopped;   /* given: its recorder is not asked */
+    pid_t pid;       /* given */
+    int local_rank;  /* given */
+    bool is_stopped; /* given: its recorder is not asked */
+    bool
+        wants_calls; /* given: its recorder is asked for `calls`, and nothing else is looked at */
     bool is_seen;      /* what follows is of this look */
     bool has_recorder; /* it has answered */
     struct recorder_view view;
     struct live_place place;
     char *
         dump; /* what it has answered; owned by the look; NULL: nothing, or too much of it */
+    struct straggler_call *calls; /* owned by the look */
+    int call_count;
+    uint64_t took_ms; /* until its recorder had answered; 0: it has not */
 };
 
 /* Takes `list` (heap); `folder` is borrowed until it is done. done is called on the loop, gets the list,

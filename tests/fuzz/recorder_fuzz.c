@@ -27,7 +27,15 @@ static void check_call(const struct recorder_call *call)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct recorder_view view;
+    struct straggler_call *calls;
+    const int count = json_recorder_read_calls(&calls, "x", (const char *)data, size);
 
+    if (count > STRAGGLER_CALLS_MAX)
+        abort();
+    for (int i = 0; i < count; i++)
+        if (calls[i].number <= 0)
+            abort();
+    free(calls);
     if (json_recorder_read(&view, "x", (const char *)data, size) < 0)
         return 0;
     check_call(&view.oldest);

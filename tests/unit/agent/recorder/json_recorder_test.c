@@ -3,6 +3,7 @@
 #include "agent/recorder/json_recorder.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/test.h"
@@ -132,6 +133,40 @@ static void texts_are_made_plain_and_cut(void **state)
     assert_string_equal(view.oldest.sizes, ""); /* no room for the first */
 }
 
+static void collectives_are_given_in_their_order_and_nothing_else(void **state)
+{
+    static const char text[] =
+        "{\"entries\":[" ENTRY(6, "\"state\":\"completed\"") ",7," ENTRY(
+            7,
+            "\"state\":\"scheduled\"") ","
+                                       "{\"process_group\":[\"0\",\"x\"],\"is_p2p\":"
+                                       "true,\"collective_seq_id\":8,"
+                                       "\"time_created_ns\":9},"
+                                       "{\"process_group\":[\"1\",\"x\"],\"collective_"
+                                       "seq_id\":9,\"time_created_ns\":9},"
+                                       "{\"collective_seq_id\":10,\"time_created_ns\":"
+                                       "9},"
+                                       "{\"process_group\":[\"0\",\"x\"],\"collective_"
+                                       "seq_id\":0,\"time_created_ns\":9},"
+                                       "{\"process_group\":[\"0\",\"x\"],\"collective_"
+                                       "seq_id\":11}]}";
+    struct straggler_call *calls, *others;
+
+    (void)state;
+    assert_int_equal(json_recorder_read_calls(&calls, "", text, strlen(text)), 3);
+    assert_true(calls[0].number == 6 && calls[1].number == 7 && calls[2].number == 9);
+    assert_true(calls[0].entered_ns / 1000000 == 1700000000000);
+    assert_true(calls[0].group == calls[1].group && calls[2].group != calls[0].group);
+    assert_int_equal(json_recorder_read_calls(&others, "nccl:", text, strlen(text)), 3);
+    assert_true(others[0].group != calls[0].group);
+    free(calls);
+    free(others);
+    assert_int_equal(json_recorder_read_calls(&calls, "", "{}", 2), 0);
+    assert_null(calls);
+    assert_int_equal(json_recorder_read_calls(&calls, "", "{", 1), -EBADMSG);
+    assert_null(calls);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +176,7 @@ int main(void)
         cmocka_unit_test(two_recorders_are_one_view),
         cmocka_unit_test(what_is_no_answer_is_refused),
         cmocka_unit_test(texts_are_made_plain_and_cut),
+        cmocka_unit_test(collectives_are_given_in_their_order_and_nothing_else),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
