@@ -104,6 +104,7 @@ static int on_ctl_status(void *context, struct ct_buf *out, struct ctrun_error *
         .waiting = &agent->waiting,
         .group = agent->group,
         .ha_plan = &agent->ha_plan,
+        .straggler = agent_straggler(agent),
         .is_linked = link_is_up(agent->link),
         .born_ms = agent->born_ms,
         .min_nodes = agent->min_nodes,

@@ -148,6 +148,19 @@ static int add_ha(struct ct_buf *out, const struct report *report)
                          report->is_linked ? plan->survives : 0);
 }
 
+static int add_straggler(struct ct_buf *out, const struct straggler_told *told)
+{
+    int rc = ct_buf_printf(out,
+                           ",\"straggler\":{\"rank\":%d,\"late_us\":%lld,"
+                           "\"late_permille\":%d,\"steps\":%d",
+                           told->rank, (long long)(told->found.late_ns / 1000),
+                           (int)(told->found.share * 1000), told->found.steps);
+
+    if (rc == 0)
+        rc = add_text(out, "differs", told->differs);
+    return rc < 0 ? rc : ct_buf_printf(out, "}");
+}
+
 int report_format(struct ct_buf *out, const struct report *report)
 {
     const struct ct_start *start = report->start;
@@ -180,6 +193,8 @@ int report_format(struct ct_buf *out, const struct report *report)
         rc = add_waiting(out, report->waiting);
     if (rc == 0 && report->options->ha.nodes > 0)
         rc = add_ha(out, report);
+    if (rc == 0 && report->straggler)
+        rc = add_straggler(out, report->straggler);
     if (rc == 0)
         rc = add_workers(out, report);
     return rc < 0 ? rc : ct_buf_printf(out, "}");

@@ -308,6 +308,7 @@ bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop)
 
 void agent_start_hang(struct agent *agent)
 {
+    agent_start_stragglers(agent);
     if (!agent->hang)
         return;
     stacks_cancel(agent->hang->stacks);
@@ -320,21 +321,24 @@ void agent_start_hang(struct agent *agent)
 int agent_open_hang(struct agent *agent, struct ctrun_error *err)
 {
     struct hang_watch *watch;
+    int rc;
 
     if (agent->options->hang_timeout_ms == 0)
-        return 0;
+        return agent_open_stragglers(agent, err);
     if (!(watch = ct_zalloc(sizeof *watch)))
         return ct_fail(err, -ENOMEM, "hang timeout: out of memory");
     agent->hang = watch;
     watch->agent = agent;
     watch->timer = loop_timer_open(agent->loop, on_time, watch);
-    return watch->timer && stacks_create(&watch->stacks, agent->loop) == 0
-               ? agent_open_stuck(agent, err)
-               : ct_fail(err, -ENOMEM, "hang timeout: out of memory");
+    if (!watch->timer || stacks_create(&watch->stacks, agent->loop) < 0)
+        return ct_fail(err, -ENOMEM, "hang timeout: out of memory");
+    rc = agent_open_stuck(agent, err);
+    return rc < 0 ? rc : agent_open_stragglers(agent, err);
 }
 
 void agent_close_hang(struct agent *agent)
 {
+    agent_close_stragglers(agent);
     if (!agent->hang)
         return;
     agent_close_stuck(agent);

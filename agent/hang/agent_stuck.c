@@ -226,6 +226,19 @@ static void discount_look(struct stuck_mind *mind)
         mind->bytes = traffic.bytes;
 }
 
+void agent_settle_look(struct agent *agent)
+{
+    if (agent->stuck)
+        (void)sample_all(agent->stuck, ct_now_ms());
+}
+
+void agent_discount_look(struct agent *agent)
+{
+    for (uint32_t i = 0; agent->stuck && i < agent->options->join.slots; i++)
+        if (agent->stuck->minds[i].pid != 0)
+            discount_look(&agent->stuck->minds[i]);
+}
+
 /* For the other nodes. */
 static void tell_moved(struct stuck_watch *watch)
 {
@@ -372,7 +385,7 @@ char *agent_take_dump(const struct agent *agent, int local_rank)
 
 const struct recorder_folder *agent_recorder(const struct agent *agent)
 {
-    return agent->stuck ? agent->stuck->folder : NULL;
+    return agent->stuck ? agent->stuck->folder : agent_straggler_recorder(agent);
 }
 
 /* ---- Life ---------------------------------------------------------------------------- */

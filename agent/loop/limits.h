@@ -167,6 +167,11 @@ enum {
                                1024, /* of all workers, until the next look */
     WORKER_LOOK_ALL_MS = 3000,       /* then with those that were seen by then */
 
+    /* Stragglers: a look comes when what the last one took is one part in so many of the time since. */
+    STRAGGLER_COST_PARTS = 200,
+    STRAGGLER_PERIOD_MIN_MS = 1000,
+    STRAGGLER_PERIOD_MAX_MS = 60000,
+
     /* File timer. */
     FILE_TIMER_TIMERS_MAX = 1024,     /* scopes that are open at once: a few a worker */
     FILE_TIMER_LINE_MAX_BYTES = 4096, /* PIPE_BUF: what a writer can put down whole */

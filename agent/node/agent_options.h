@@ -112,6 +112,7 @@ struct agent_options {
                           bool is_teed);
     struct restart_delay_options restart_delay;
     uint64_t hang_timeout_ms; /* without a step; 0: nobody looks */
+    bool finds_stragglers;    /* who is late in collectives */
     uint64_t
         stuck_limit_ms; /* in uninterruptible sleep: then we leave; 0: not looked at */
     const char *timer_file; /* named pipe to make and read; NULL: none */

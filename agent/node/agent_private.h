@@ -14,6 +14,7 @@
  *     agent_reachability.c         the proof that group rank 0 can be reached, before workers start
  *     agent_start.c       the start of the workers
  *     agent_hang.c        workers that tell no more steps
+ *     agent_straggler.c   the rank that the others wait for
  *     agent_hold.c        checkpoints that are held for workers
  *     agent_failure.c     a failure is told
  *     agent_allocation.c  the end of the time that the batch system has given
@@ -52,6 +53,7 @@
 #include "agent/watch/file_timer.h"
 #include "agent/watch/hang.h"
 #include "agent/watch/live_stack.h"
+#include "agent/watch/straggler.h"
 #include "agent/worker/worker_group.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
@@ -120,11 +122,12 @@ struct agent {
     struct signals *signals;
     struct link *link;
     struct worker_group *group;
-    struct file_timer *file_timer;     /* NULL: no file timer */
-    struct dstate_watch *dstate_watch; /* NULL: not wanted */
-    struct hang_watch *hang;           /* NULL: not wanted */
-    struct stuck_watch *stuck;         /* NULL: not wanted */
-    struct own_watch *own;             /* NULL: not wanted */
+    struct file_timer *file_timer;      /* NULL: no file timer */
+    struct dstate_watch *dstate_watch;  /* NULL: not wanted */
+    struct hang_watch *hang;            /* NULL: not wanted */
+    struct stuck_watch *stuck;          /* NULL: not wanted */
+    struct straggler_watch *stragglers; /* NULL: not wanted */
+    struct own_watch *own;              /* NULL: not wanted */
     struct bill_watch bill;
     struct restart_delay delay;
     struct loop_timer *delay_timer;
@@ -430,9 +433,22 @@ bool agent_stuck_waits(const struct agent *agent, int local_rank);
 char *agent_take_dump(const struct agent *agent, int local_rank);
 /* Where torch's servers in the workers listen; NULL: nowhere. */
 const struct recorder_folder *agent_recorder(const struct agent *agent);
+/* Before and after its workers are asked by somebody else: what that costs them is no progress. */
+void agent_settle_look(struct agent *agent);
+void agent_discount_look(struct agent *agent);
 void agent_start_stuck(struct agent *agent);
 int agent_open_stuck(struct agent *agent, struct ctrun_error *err);
 void agent_close_stuck(struct agent *agent);
+
+/* ---- agent_straggler.c ------------------------------------------------------------------ */
+
+/* The rank that is told now; NULL: none. Borrowed until the loop runs on. */
+const struct straggler_told *agent_straggler(const struct agent *agent);
+/* The folder that is open for them alone; NULL: none is. */
+const struct recorder_folder *agent_straggler_recorder(const struct agent *agent);
+void agent_start_stragglers(struct agent *agent);
+int agent_open_stragglers(struct agent *agent, struct ctrun_error *err);
+void agent_close_stragglers(struct agent *agent);
 
 int agent_open_file_timer(struct agent *agent, struct ctrun_error *err);
 int agent_open_dstate_watch(struct agent *agent, struct ctrun_error *err);

@@ -262,6 +262,14 @@ void worker_group_set_progress(struct worker_group *group, int rank,
                                              progress->metric_count);
 }
 
+void worker_group_set_late(struct worker_group *group, int local_rank, double seconds)
+{
+    const struct ct_metric late = {CT_METRIC_LATE, seconds};
+
+    group->has_metrics |= worker_metrics_set(&group->workers[local_rank].metrics, &late,
+                                             1);
+}
+
 bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *out)
 {
     out->generation = group->start.generation;

@@ -121,6 +121,8 @@ void worker_group_set_progress(struct worker_group *group, int rank,
                                const struct worker_socket_progress *progress);
 /* Worker `rank` of `generation` has said its first word. */
 void worker_group_set_hello(struct worker_group *group, int rank, uint64_t generation);
+/* Worker `local_rank` is so late in collectives, on the average: a metric of its own (CT_METRIC_LATE). */
+void worker_group_set_late(struct worker_group *group, int local_rank, double seconds);
 /* What workers told of themselves since the last call, as much as one message holds; false: nothing. */
 bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *out);
 /* Everything that they told in this round is new again. */

@@ -95,6 +95,7 @@ static int resolve_patience(struct stop_config *out, const struct options *optio
         return ct_fail(err, CTRUN_E_USAGE, "--hang-timeout=%s: 0 to %d seconds",
                        hang->text, GRACE_MAX_S);
     out->hang_timeout_ms = (uint64_t)hang->integer * 1000;
+    out->finds_stragglers = options->values[OPTION_STRAGGLERS].is_on;
     if (survivor->integer < 0 || survivor->integer > GRACE_MAX_S)
         return ct_fail(err, CTRUN_E_USAGE, "--survivor-grace=%s: 0 to %d seconds",
                        survivor->text, GRACE_MAX_S);

@@ -97,6 +97,15 @@ static void print_run(const struct json_status *status)
         printf("  waiting for nodes: %u of %u are here%s%s\n", status->joined,
                status->min_nodes, *status->missing ? "; missing " : "",
                status->missing);
+    if (status->straggler >= 0)
+        printf(
+            "  the others wait for rank %d: %.1f ms late on the average, %.1f %% of a "
+            "step (last %d steps); differs in: %s\n",
+            status->straggler, status->straggler_ms, status->straggler_percent,
+            status->straggler_steps,
+            *status->straggler_differs
+                ? status->straggler_differs
+                : "nothing seen of CPU time and clock, hypervisor, pages from disk");
     if (status->worker_count > 0)
         printf("  %s%5s %5s %8s  %-10s%s %12s %9s %11s  %s\n",
                *status->workers[0].role ? head : "", "RANK", "LOCAL", "PID", "STATE",

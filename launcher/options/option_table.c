@@ -193,6 +193,12 @@ const struct option option_table[OPTION_COUNT] = {
                    "a rank that reports steps, and none for so long, counts as failed;"
                    " 0: off"),
          .env = "CTRUN_HANG_TIMEOUT", .fallback = "0"},
+    [OPTION_STRAGGLERS] = {OWN_FLAG(
+                               "stragglers", FAILURE,
+                               "name the rank of a node that the others wait for in"
+                               " collectives, in ctrunctl status, events and"
+                               " metrics"),
+                           .env = "CTRUN_STRAGGLERS"},
     [OPTION_RESTART_DELAY] =
         {OWN_TAKES(TEXT, "restart-delay", FAILURE, "SECONDS[,MAX]",
                    "wait between a failure and the restart; doubles up to MAX with each"

@@ -47,6 +47,16 @@ static int read_workers(struct json_status *out, const cJSON *list)
     return 0;
 }
 
+static void read_straggler(struct json_status *out, const cJSON *item)
+{
+    out->straggler = (int)json_get_i64(item, "rank", -1);
+    out->straggler_steps = json_get_int(item, "steps");
+    out->straggler_ms = (double)json_get_u64(item, "late_us") / 1000;
+    out->straggler_percent = (double)json_get_u64(item, "late_permille") / 10;
+    json_get_text(item, "differs", out->straggler_differs,
+                  sizeof out->straggler_differs);
+}
+
 int json_status_read(struct json_status *out, const char *text, size_t length)
 {
     cJSON *root = json_parse(text, length);
@@ -74,6 +84,7 @@ int json_status_read(struct json_status *out, const char *text, size_t length)
     out->max_nodes = json_get_unsigned(root, "max_nodes");
     out->ha_nodes = json_get_unsigned(json_get(root, "ha"), "nodes");
     out->ha_survives = json_get_unsigned(json_get(root, "ha"), "survives");
+    read_straggler(out, json_get(root, "straggler"));
     out->is_waiting = cJSON_IsObject(waiting);
     out->joined = json_get_unsigned(waiting, "joined");
     json_get_text(waiting, "missing", out->missing, sizeof out->missing);

@@ -47,7 +47,11 @@ struct json_status {
     bool is_waiting;
     unsigned ha_nodes; /* members of the run's own etcd; 0: it has none */
     unsigned ha_survives;
-    struct json_worker *workers; /* owned */
+    int straggler; /* rank; -1: none is told */
+    int straggler_steps;
+    double straggler_ms, straggler_percent; /* of a step */
+    char straggler_differs[256];            /* in what; may be empty */
+    struct json_worker *workers;            /* owned */
     size_t worker_count;
 };
 

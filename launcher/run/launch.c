@@ -218,6 +218,7 @@ static int run_agent(struct launch *launch)
         .ranks_prefix = config->output.collapses ? ranks_prefix : NULL,
         .own_ranks_ms = OWN_RANKS_MS,
         .hang_timeout_ms = config->stop.hang_timeout_ms,
+        .finds_stragglers = config->stop.finds_stragglers,
         .restart_delay = {.first_ms = config->stop.delay_ms,
                           .max_ms = config->stop.delay_max_ms,
                           .settled_ms = config->stop.min_uptime_ms},

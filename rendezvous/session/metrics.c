@@ -187,7 +187,12 @@ static void add_told(struct page *page, const struct told *told, bool is_first)
     const char *name = told->metric->name;
 
     if (is_first)
-        head(page, name, "gauge", "Told by the ranks of the run.");
+        head(page, name, "gauge",
+             strcmp(name, CT_METRIC_LATE) == 0
+                 ? "How much later than the others of its node a rank enters "
+                   "collectives, on "
+                   "the average."
+                 : "Told by the ranks of the run.");
     ct_metric_format(value, told->metric->value);
     escape(run, told->run->id);
     if (page->rc == 0)

@@ -112,7 +112,8 @@ size_t rank_metrics_take(struct rank_metrics *metrics, const struct ct_metrics *
         const struct ct_metric_told *told = &message->list[i];
 
         if (told->rank < first || told->rank >= first + slots ||
-            !ct_metric_is_name(told->name, sizeof told->name) ||
+            (!ct_metric_is_name(told->name, sizeof told->name) &&
+             strncmp(told->name, CT_METRIC_LATE, sizeof told->name) != 0) ||
             !take_one(metrics, told))
             left_out++;
     }

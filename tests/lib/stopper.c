@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stopper READY: the loop at the top of ctrun.h, for ever: a collective a step until the run is to
- * end. Each rank makes the file READY.RANK after some steps, and prints after how many it stopped. */
+/* stopper READY [RANK MS]: the loop at the top of ctrun.h, for ever: a collective a step until the run is to
+ * end. That rank comes so much later to each step. Each rank makes the file READY.RANK after some steps, and prints after how many it stopped. */
+#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -13,13 +15,18 @@ int main(int argc, char **argv)
     uint64_t step;
     char path[512];
     FILE *ready;
+    int late_ms = 0;
 
-    if (argc != 2 || ctrun_open(&session, NULL, &err) < 0 ||
+    if ((argc != 2 && argc != 4) || ctrun_open(&session, NULL, &err) < 0 ||
         ctrun_group_open(&world, session, NULL, &err) < 0)
         return 2;
+    if (argc == 4 && ctrun_rank(session) == atoi(argv[2]))
+        late_ms = atoi(argv[3]);
     for (step = 0; !ctrun_should_stop(session); step++) {
         float one = 1;
 
+        if (late_ms > 0)
+            (void)poll(NULL, 0, late_ms);
         if (ctrun_all_reduce(world, &one, &one, 1, CTRUN_F32, CTRUN_SUM, NULL, &err) <
             0) {
             printf("rank %d step %llu: %s\n", ctrun_rank(session),

@@ -13,6 +13,9 @@ enum {
     CT_METRIC_VALUE_MAX = 32, /* of its text, with the NUL */
 };
 
+/* The one that an agent tells of a rank: --stragglers. */
+#define CT_METRIC_LATE "ctrun_rank_late_seconds"
+
 struct ct_metric {
     char name[CT_METRIC_NAME_MAX];
     double value; /* NaN and infinities, too */

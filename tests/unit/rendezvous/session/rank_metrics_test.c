@@ -48,6 +48,23 @@ static void the_last_value_of_a_rank_s_own_names_stays(void **state)
     assert_int_equal(all, 0);
 }
 
+static void
+how_late_a_rank_is_is_told_by_its_agent_and_no_other_name_of_ours(void **state)
+{
+    size_t all = 0;
+    struct rank_metrics metrics = {.all = &all};
+
+    (void)state;
+    begin(4);
+    tell(8, CT_METRIC_LATE, 0.5);
+    tell(8, "ctrun_rank_late_second", 1);
+    tell(8, CT_METRIC_LATE "s", 1);
+    assert_int_equal(rank_metrics_take(&metrics, &message, 8, 1), 2);
+    assert_int_equal(metrics.count, 1);
+    assert_string_equal(metrics.ranks[0].list[0].name, CT_METRIC_LATE);
+    rank_metrics_clear(&metrics);
+}
+
 static void a_later_world_replaces_them_and_an_earlier_one_is_not_heard(void **state)
 {
     size_t all = 5; /* of another run */
@@ -112,6 +129,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_value_of_a_rank_s_own_names_stays),
+        cmocka_unit_test(
+            how_late_a_rank_is_is_told_by_its_agent_and_no_other_name_of_ours),
         cmocka_unit_test(a_later_world_replaces_them_and_an_earlier_one_is_not_heard),
         cmocka_unit_test(
             there_is_room_for_so_many_and_those_that_are_here_still_change),

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --stragglers: the rank that the others of this node wait for, step after step (agent/watch/straggler.h).
+ *
+ *     timer ──> the calls of programs of the SDK, from memory that they share with us; else of torch's recorders
+ *               (worker_look.h) ──> who is late ──> ctrunctl status, an event, a metric of each rank
+ *
+ * To answer takes a recorder time of its process: the next look comes when that was half a percent of the time in
+ * between. Nothing is stopped, and nothing is printed: late is not wrong. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/node/agent_private.h"
+#include "agent/postmortem/flight.h"
+#include "agent/recorder/worker_look.h"
+#include "agent/watch/rank_load.h"
+#include "agent/worker/worker.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/hash.h"
+#include "worker_sdk/base/small_file.h"
+
+/* Where calls of the SDK are read. */
+struct flight_room {
+    struct ct_flight raw;
+    struct flight flight;
+    struct straggler_call calls[CT_FLIGHT_ENTRIES];
+    char stat[RANK_LOAD_STAT_MAX];
+};
+
+struct straggler_watch {
+    struct agent *agent;
+    struct loop_timer *timer;
+    struct recorder_folder
+        *folder;              /* NULL: --hang-timeout has one, or none could be made */
+    struct worker_look *look; /* NULL: none is under way */
+    struct straggler *straggler;
+    struct flight_room *room;
+    uint64_t period_ms;
+    int answered;             /* so many recorders did, the last time */
+    int flights;              /* so many ranks have given calls of the SDK */
+    struct rank_load *before; /* by local rank, at the last look */
+    struct rank_rates *rates;
+    struct straggler_told told;
+};
+
+static bool is_watched(const struct agent *agent)
+{
+    return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
+           agent->stop.reason == 0;
+}
+
+/* ---- What is told ------------------------------------------------------------------------ */
+
+static void emit(const struct straggler_watch *watch, const char *name)
+{
+    const struct agent *agent = watch->agent;
+    const struct straggler_told *told = &watch->told;
+    struct ct_event event;
+
+    ct_event_begin(&event, name);
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_int(&event, "rank", told->rank);
+    ct_event_int(&event, "local_rank", told->found.rank);
+    ct_event_str(&event, "host", agent->options->hello.host);
+    ct_event_int(&event, "late_us", (int64_t)(told->found.late_ns / 1000));
+    ct_event_int(&event, "late_permille", (int64_t)(told->found.share * 1000));
+    ct_event_int(&event, "steps", told->found.steps);
+    ct_event_str(&event, "differs", told->differs);
+    ct_event_end(&event);
+}
+
+static void find_differences(struct straggler_watch *watch)
+{
+    const int count = worker_group_count(watch->agent->group);
+
+    rank_load_differs(watch->told.differs, watch->rates, count, watch->told.found.rank);
+}
+
+static void tell(struct straggler_watch *watch, const struct lateness *found)
+{
+    const struct agent *agent = watch->agent;
+    const int rank = worker_group_worker(agent->group, found->rank)->rank;
+    const bool is_new = !watch->told.is_told || watch->told.rank != rank;
+
+    watch->told = (struct straggler_told){
+        .is_told = true, .rank = rank, .found = *found};
+    find_differences(watch);
+    if (is_new)
+        emit(watch, "straggler");
+}
+
+/* One that has been told stays so until it is half as late as would be needed to tell it. */
+static bool still_is(const struct straggler_watch *watch, const struct lateness *found)
+{
+    return watch->told.is_told && found->rank == watch->told.found.rank &&
+           found->late_ns >= LATENESS_NS_MIN / 2.0 &&
+           found->share >= LATENESS_SHARE_MIN / 2;
+}
+
+static void judge(struct straggler_watch *watch)
+{
+    struct agent *agent = watch->agent;
+    struct lateness found;
+    const int rc = straggler_find(watch->straggler, &found);
+    double late_ns;
+
+    if (rc < 0)
+        return; /* the next look has more memory, or not */
+    for (int i = 0; i < worker_group_count(agent->group); i++)
+        if (straggler_late_ns(watch->straggler, i, &late_ns))
+            worker_group_set_late(agent->group, i, late_ns / 1e9);
+    if (!agent->sends_metrics) {
+        agent->sends_metrics = true;
+        loop_timer_set(agent->metrics_timer, AGENT_STEP_LOOK_MS);
+    }
+    if (rc > 0 || still_is(watch, &found)) {
+        tell(watch, &found);
+    } else if (watch->told.is_told) {
+        emit(watch, "straggler_over");
+        watch->told.is_told = false;
+    }
+}
+
+const struct straggler_told *agent_straggler(const struct agent *agent)
+{
+    return agent->stragglers && agent->stragglers->told.is_told
+               ? &agent->stragglers->told
+               : NULL;
+}
+
+/* ---- Looks ------------------------------------------------------------------------------- */
+
+/* What may make one slow, since the last look. */
+static void look_at_loads(struct straggler_watch *watch)
+{
+    const struct worker_group *group = watch->agent->group;
+
+    (void)ct_small_file_read(watch->room->stat, sizeof watch->room->stat, "/proc/stat");
+    for (int i = 0; i < worker_group_count(group); i++) {
+        const struct worker *worker = worker_group_worker(group, i);
+        struct rank_load load = {0};
+
+        if (worker->state == WORKER_RUNNING)
+            rank_load_look(&load, worker->pid, watch->room->stat);
+        rank_load_rates(&watch->rates[i], &watch->before[i], &load);
+        watch->before[i] = load;
+    }
+}
+
+/* Torch's calls are in another clock, and in groups of other names. */
+static void take_flight(void *context, int rank, int fd)
+{
+    struct straggler_watch *watch = context;
+    struct flight_room *room = watch->room;
+    const int local = rank - (int)watch->agent->start.rank_base;
+    int count = 0;
+
+    if (local < 0 || local >= worker_group_count(watch->agent->group) ||
+        pread(fd, &room->raw, sizeof room->raw, 0) != sizeof room->raw ||
+        flight_decode(&room->raw, sizeof room->raw, &room->flight) < 0)
+        return;
+    for (int i = 0; i < room->flight.call_count; i++) {
+        const struct flight_call *call = &room->flight.calls[i];
+        const char *name = call->group >= 0 ? room->flight.groups[call->group].name
+                                            : "";
+
+        if (call->sequence > 0 && call->sequence <= INT64_MAX && *name)
+            room->calls[count++] = (struct straggler_call){
+                .group = ct_hash(name, strlen(name)),
+                .number = (int64_t)call->sequence,
+                .entered_ns = call->begin_ns,
+                .shape = ct_hash_add(ct_hash(call->name, strlen(call->name)),
+                                     &call->count, sizeof call->count)};
+    }
+    if (count > 0 && straggler_give(watch->straggler, local, room->calls, count) == 0)
+        watch->flights++;
+}
+
+/* One that made no step waits, or computes: to ask it often tells nothing. */
+static void plan_next(struct straggler_watch *watch, bool has_answered, int steps,
+                      uint64_t took_ms)
+{
+    uint64_t period_ms = took_ms * STRAGGLER_COST_PARTS;
+
+    if (has_answered && steps <= 0 && period_ms < 2 * watch->period_ms)
+        period_ms = 2 * watch->period_ms;
+    watch->period_ms = period_ms < STRAGGLER_PERIOD_MIN_MS   ? STRAGGLER_PERIOD_MIN_MS
+                       : period_ms > STRAGGLER_PERIOD_MAX_MS ? STRAGGLER_PERIOD_MAX_MS
+                                                             : period_ms;
+    loop_timer_set(watch->timer, watch->period_ms);
+}
+
+static void on_seen(void *context, struct worker_seen *list, int count)
+{
+    struct straggler_watch *watch = context;
+    uint64_t took_ms = 0;
+    int answered = 0, before, steps = 0;
+
+    watch->look = NULL;
+    if (!is_watched(watch->agent))
+        return;
+    agent_discount_look(watch->agent);
+    for (int i = 0; i < count; i++) {
+        answered += list[i].has_recorder;
+        if (list[i].took_ms > 0 && (took_ms == 0 || list[i].took_ms < took_ms))
+            took_ms = list[i].took_ms; /* those behind waited for us to read this one */
+        (void)straggler_give(watch->straggler, list[i].local_rank, list[i].calls,
+                             list[i].call_count);
+    }
+    /* Without one that was slow to answer it would be another group. */
+    before = watch->answered;
+    watch->answered = answered;
+    if (answered >= before && answered > 0 &&
+        (steps = straggler_take(watch->straggler)) > 0)
+        judge(watch);
+    plan_next(watch, answered > 0, steps, took_ms);
+}
+
+static bool start_look(struct straggler_watch *watch)
+{
+    const struct agent *agent = watch->agent;
+    const int most = worker_group_count(agent->group);
+    struct worker_seen *list;
+    int count = 0;
+
+    if (!agent_recorder(agent) || !(list = ct_zalloc_array((size_t)most, sizeof *list)))
+        return false;
+    for (int i = 0; i < most; i++) {
+        const struct worker *worker = worker_group_worker(agent->group, i);
+
+        if (worker->state == WORKER_RUNNING)
+            list[count++] = (struct worker_seen){
+                .pid = worker->pid, .local_rank = i, .wants_calls = true};
+    }
+    if (count < 2) {
+        free(list);
+        return false;
+    }
+    agent_settle_look(watch->agent);
+    watch->look = worker_look_start(agent->loop, agent_recorder(agent), list, count,
+                                    on_seen, watch);
+    return watch->look != NULL;
+}
+
+static void on_time(void *context)
+{
+    struct straggler_watch *watch = context;
+    const struct agent *agent = watch->agent;
+    int steps;
+
+    if (!is_watched(agent))
+        return;
+    look_at_loads(watch);
+    watch->flights = 0;
+    worker_socket_each_flight(agent->worker_socket, agent->start.generation,
+                              take_flight, watch);
+    if (watch->flights > 1) {
+        if ((steps = straggler_take(watch->straggler)) > 0)
+            judge(watch);
+        plan_next(watch, true, steps, 0);
+    } else if (!start_look(watch)) {
+        plan_next(watch, false, 0, 0);
+    }
+}
+
+/* ---- Life -------------------------------------------------------------------------------- */
+
+void agent_start_stragglers(struct agent *agent)
+{
+    struct straggler_watch *watch = agent->stragglers;
+
+    if (!watch)
+        return;
+    worker_look_cancel(watch->look);
+    watch->look = NULL;
+    straggler_forget(watch->straggler);
+    watch->told.is_told = false;
+    watch->answered = 0;
+    plan_next(watch, false, 0, 0);
+}
+
+const struct recorder_folder *agent_straggler_recorder(const struct agent *agent)
+{
+    return agent->stragglers ? agent->stragglers->folder : NULL;
+}
+
+int agent_open_stragglers(struct agent *agent, struct ctrun_error *err)
+{
+    const size_t slots = agent->options->join.slots;
+    struct straggler_watch *watch;
+    struct ctrun_error why;
+
+    if (!agent->options->finds_stragglers)
+        return 0;
+    if (!(watch = ct_zalloc(sizeof *watch)))
+        return ct_fail(err, -ENOMEM, "stragglers: out of memory");
+    agent->stragglers = watch;
+    watch->agent = agent;
+    if (!(watch->before = ct_zalloc_array(slots, sizeof *watch->before)) ||
+        !(watch->rates = ct_zalloc_array(slots, sizeof *watch->rates)) ||
+        !(watch->room = ct_zalloc(sizeof *watch->room)) ||
+        !(watch->straggler = straggler_create((int)slots)) ||
+        !(watch->timer = loop_timer_open(agent->loop, on_time, watch)))
+        return ct_fail(err, -ENOMEM, "stragglers: out of memory");
+    if (!agent_recorder(agent) && recorder_folder_open(&watch->folder, &why) < 0)
+        ct_warn("--stragglers without torch's flight recorder: %s", why.text);
+    return 0;
+}
+
+void agent_close_stragglers(struct agent *agent)
+{
+    struct straggler_watch *watch = agent->stragglers;
+
+    if (!watch)
+        return;
+    agent->stragglers = NULL;
+    worker_look_cancel(watch->look);
+    loop_timer_close(watch->timer);
+    recorder_folder_close(watch->folder);
+    straggler_destroy(watch->straggler);
+    free(watch->room);
+    free(watch->before);
+    free(watch->rates);
+    free(watch);
+}

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--stragglers: the rank that the others of its node wait for, in ctrunctl status, events and metrics.
+
+Of torch with a stand-in (tests/lib/fake_torch.py) whose recorder has calls of made-up times; of the SDK with real
+ones. How sure it is of whom: tests/unit/agent/watch/straggler_test.c. A real torch: tests/interop/test_stragglers_torch.py."""
+import json
+import re
+import signal
+import sys
+import time
+import urllib.request
+
+import ctrun
+import fake_torch
+import pytest
+
+# steps of 100 ms; each rank differs by up to 10 % from one to the next, and rank SLOW is later by LATE ms.
+TORCH = """import os, random, sys
+from torch._C import _distributed_c10d
+import torch.distributed.distributed_c10d
+rank, begin, slow, late = int(os.environ["RANK"]), *map(int, sys.argv[1:])
+chance, now = [random.Random(seed) for seed in range(8)], begin
+for number in range(1, 131):
+    own = [100 + each.uniform(-10, 10) + late * (r == slow) for r, each in enumerate(chance)]
+    _distributed_c10d.entries.append(dict(
+        pg_id=0, process_group=["0", "default_pg"], collective_seq_id=number, profiling_name="gloo:all_reduce",
+        time_created_ns=now + int(own[rank] * 1e6), input_sizes=[[3]], input_dtypes=["Float"], state="completed",
+        is_p2p=False))
+    now += int(max(own) * 1e6)
+os.read(os.pipe()[0], 1)
+"""
+
+
+def start_torch(box, slow, late, *options, recorder="", alone="--standalone"):
+    env = {"PYTHON_EXEC": sys.executable, "PYTHONPATH": fake_torch.install(box.dir), "FAKE_RECORDER": recorder}
+    return box.start_ctrun(alone, "--nproc-per-node=8", "--stragglers", *options, box.write("train.py", TORCH),
+                           str(time.time_ns()), str(slow), str(late), env=env)
+
+
+@pytest.fixture
+def job(box):
+    """Starts one with start_torch() or box.start_ctrun(); ended after the test."""
+    runs = []
+
+    def start(run):
+        runs.append(run)
+        return run
+    yield start
+    for run in runs:
+        run.signal(signal.SIGTERM)
+        run.wait()
+
+
+def status(box, *words):
+    return box.run(ctrun.program("ctrunctl"), "status", *words)
+
+
+def test_the_rank_is_named_in_status_events_and_metrics(box, job):
+    job(start_torch(box, 5, 20))
+    [event] = box.wait_event("straggler")
+    assert (event["rank"], event["local_rank"]) == (5, 5), event
+    assert 15000 < event["late_us"] < 25000 and 100 < event["late_permille"] < 250 and event["steps"] == 100, event
+    [run] = json.loads(status(box, "--json").out)["runs"]
+    told = run["straggler"]
+    assert told["rank"] == 5 and told["late_us"] == event["late_us"], told
+    assert re.search(r"^  the others wait for rank 5: \d+\.\d ms late on the average, \d+\.\d % of a step "
+                     r"\(last 100 steps\); differs in: .", status(box).out, re.M), status(box)
+    late = {worker["rank"]: worker["metrics"]["ctrun_rank_late_seconds"] for worker in run["workers"]}
+    assert late[5] == max(late.values()) > 0.015 and sorted(late) == list(range(8)), late
+    assert all(abs(seconds) < 0.005 for rank, seconds in late.items() if rank != 5), late
+
+
+def test_a_server_has_the_metric_of_each_rank(box, job):
+    daemon = job(box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0"))
+    where = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")[1]
+    job(start_torch(box, 2, 30, f"--rdzv-endpoint={where}", "--rdzv-id=j",
+                    "--rdzv-backend=c10d", "--rdzv-conf=is_host=0", alone="--nnodes=1"))
+
+    def page():
+        text = urllib.request.urlopen(f"http://{where}/metrics", timeout=10).read().decode()
+        return text if text.count("ctrun_rank_late_seconds{") == 8 else None
+    text = ctrun.wait_until(page, "the metric of eight ranks is there")
+    found = {int(rank): float(value) for rank, value in
+             re.findall(r'^ctrun_rank_late_seconds\{run="j",rank="(\d)"\} (\S+)$', text, re.M)}
+    assert found[2] == max(found.values()) > 0.02, text
+
+
+def test_nobody_is_named_where_all_differ_alike(box, job):
+    job(start_torch(box, 0, 0))
+    box.wait_workers(8)
+
+    def told():
+        [run] = json.loads(status(box, "--json").out)["runs"]
+        return run if any("metrics" in worker for worker in run["workers"]) else None
+    assert "straggler" not in ctrun.wait_until(told, "it was looked")
+    assert not box.events("straggler") and "the others wait" not in status(box).out
+
+
+def test_a_recorder_that_answers_nonsense_costs_nothing_but_the_name(box, job):
+    run = job(start_torch(box, 5, 20, "--log-dir=logs", recorder="garbage"))
+    box.wait_workers(8)
+    answer = ctrun.wait_until(lambda: status(box).out, "the agent answers")
+    assert not box.events("straggler") and run.code is None and "running" in answer, answer
+
+
+def test_a_program_of_the_sdk_is_seen_without_a_recorder(box, job):
+    """Rank 1 is late by 20 ms; that makes it the one that the others wait for on any machine."""
+    job(box.start_ctrun("--standalone", "--nproc-per-node=3", "--stragglers", "--no-python", ctrun.program("stopper"),
+                        box.path("up"), "1", "20"))
+    [event] = box.wait_event("straggler", seconds=60, rank=1)
+    assert event["late_us"] > 10000, event
