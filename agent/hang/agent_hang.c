@@ -318,13 +318,17 @@ void agent_start_hang(struct agent *agent)
     agent_start_stuck(agent);
 }
 
-int agent_open_hang(struct agent *agent, struct ctrun_error *err)
+const struct recorder_folder *agent_recorder(const struct agent *agent)
+{
+    return agent->recorder;
+}
+
+static int open_watch(struct agent *agent, struct ctrun_error *err)
 {
     struct hang_watch *watch;
-    int rc;
 
     if (agent->options->hang_timeout_ms == 0)
-        return agent_open_stragglers(agent, err);
+        return 0;
     if (!(watch = ct_zalloc(sizeof *watch)))
         return ct_fail(err, -ENOMEM, "hang timeout: out of memory");
     agent->hang = watch;
@@ -332,17 +336,34 @@ int agent_open_hang(struct agent *agent, struct ctrun_error *err)
     watch->timer = loop_timer_open(agent->loop, on_time, watch);
     if (!watch->timer || stacks_create(&watch->stacks, agent->loop) < 0)
         return ct_fail(err, -ENOMEM, "hang timeout: out of memory");
-    rc = agent_open_stuck(agent, err);
+    return agent_open_stuck(agent, err);
+}
+
+int agent_open_hang(struct agent *agent, struct ctrun_error *err)
+{
+    struct ctrun_error why;
+    const int rc = open_watch(agent, err);
+
+    if ((agent->hang || agent->options->finds_stragglers) &&
+        recorder_folder_open(&agent->recorder, &why) < 0)
+        ct_warn("torch's flight recorder cannot be read: %s", why.text);
     return rc < 0 ? rc : agent_open_stragglers(agent, err);
 }
 
-void agent_close_hang(struct agent *agent)
+static void close_watch(struct agent *agent)
 {
-    agent_close_stragglers(agent);
     if (!agent->hang)
         return;
     agent_close_stuck(agent);
     loop_timer_close(agent->hang->timer);
     stacks_destroy(agent->hang->stacks);
     free(agent->hang);
+}
+
+void agent_close_hang(struct agent *agent)
+{
+    agent_close_stragglers(agent);
+    close_watch(agent);
+    recorder_folder_close(agent->recorder);
+    agent->recorder = NULL;
 }

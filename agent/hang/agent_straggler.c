@@ -32,8 +32,6 @@ struct flight_room {
 struct straggler_watch {
     struct agent *agent;
     struct loop_timer *timer;
-    struct recorder_folder
-        *folder;              /* NULL: --hang-timeout has one, or none could be made */
     struct worker_look *look; /* NULL: none is under way */
     struct straggler *straggler;
     struct flight_room *room;
@@ -225,7 +223,7 @@ static bool start_look(struct straggler_watch *watch)
     struct worker_seen *list;
     int count = 0;
 
-    if (!agent_recorder(agent) || !(list = ct_zalloc_array((size_t)most, sizeof *list)))
+    if (!agent->recorder || !(list = ct_zalloc_array((size_t)most, sizeof *list)))
         return false;
     for (int i = 0; i < most; i++) {
         const struct worker *worker = worker_group_worker(agent->group, i);
@@ -239,8 +237,8 @@ static bool start_look(struct straggler_watch *watch)
         return false;
     }
     agent_settle_look(watch->agent);
-    watch->look = worker_look_start(agent->loop, agent_recorder(agent), list, count,
-                                    on_seen, watch);
+    watch->look = worker_look_start(agent->loop, agent->recorder, list, count, on_seen,
+                                    watch);
     return watch->look != NULL;
 }
 
@@ -281,16 +279,10 @@ void agent_start_stragglers(struct agent *agent)
     plan_next(watch, false, 0, 0);
 }
 
-const struct recorder_folder *agent_straggler_recorder(const struct agent *agent)
-{
-    return agent->stragglers ? agent->stragglers->folder : NULL;
-}
-
 int agent_open_stragglers(struct agent *agent, struct ctrun_error *err)
 {
     const size_t slots = agent->options->join.slots;
     struct straggler_watch *watch;
-    struct ctrun_error why;
 
     if (!agent->options->finds_stragglers)
         return 0;
@@ -304,8 +296,6 @@ int agent_open_stragglers(struct agent *agent, struct ctrun_error *err)
         !(watch->straggler = straggler_create((int)slots)) ||
         !(watch->timer = loop_timer_open(agent->loop, on_time, watch)))
         return ct_fail(err, -ENOMEM, "stragglers: out of memory");
-    if (!agent_recorder(agent) && recorder_folder_open(&watch->folder, &why) < 0)
-        ct_warn("--stragglers without torch's flight recorder: %s", why.text);
     return 0;
 }
 
@@ -318,7 +308,6 @@ void agent_close_stragglers(struct agent *agent)
     agent->stragglers = NULL;
     worker_look_cancel(watch->look);
     loop_timer_close(watch->timer);
-    recorder_folder_close(watch->folder);
     straggler_destroy(watch->straggler);
     free(watch->room);
     free(watch->before);

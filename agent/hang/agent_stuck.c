@@ -312,8 +312,8 @@ static void start_look(struct stuck_watch *watch, uint64_t now_ms)
             list[count++].local_rank = i;
         }
     if (count > 0)
-        watch->look = worker_look_start(watch->agent->loop, watch->folder, list, count,
-                                        on_seen, watch);
+        watch->look = worker_look_start(watch->agent->loop, watch->agent->recorder,
+                                        list, count, on_seen, watch);
     else
         free(list);
     if (!watch->look)
@@ -383,11 +383,6 @@ char *agent_take_dump(const struct agent *agent, int local_rank)
     return dump;
 }
 
-const struct recorder_folder *agent_recorder(const struct agent *agent)
-{
-    return agent->stuck ? agent->stuck->folder : agent_straggler_recorder(agent);
-}
-
 /* ---- Life ---------------------------------------------------------------------------- */
 
 void agent_start_stuck(struct agent *agent)
@@ -410,7 +405,6 @@ int agent_open_stuck(struct agent *agent, struct ctrun_error *err)
 {
     const size_t slots = agent->options->join.slots;
     struct stuck_watch *watch = ct_zalloc(sizeof *watch);
-    struct ctrun_error why;
 
     if (!watch)
         return ct_fail(err, -ENOMEM, "hang timeout: out of memory");
@@ -421,8 +415,6 @@ int agent_open_stuck(struct agent *agent, struct ctrun_error *err)
         !(watch->local = ct_zalloc_array(slots + 1, sizeof *watch->local)) ||
         !(watch->timer = loop_timer_open(agent->loop, on_time, watch)))
         return ct_fail(err, -ENOMEM, "hang timeout: out of memory");
-    if (recorder_folder_open(&watch->folder, &why) < 0)
-        ct_warn("--hang-timeout without torch's flight recorder: %s", why.text);
     return 0;
 }
 
@@ -435,7 +427,6 @@ void agent_close_stuck(struct agent *agent)
     agent->stuck = NULL;
     worker_look_cancel(watch->look);
     loop_timer_close(watch->timer);
-    recorder_folder_close(watch->folder);
     for (uint32_t i = 0; watch->minds && i < agent->options->join.slots; i++)
         forget(&watch->minds[i]);
     free(watch->minds);

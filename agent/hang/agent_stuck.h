@@ -30,9 +30,8 @@ struct stuck_mind {
 struct stuck_watch {
     struct agent *agent;
     struct loop_timer *timer;
-    struct recorder_folder *folder; /* NULL: none could be made */
-    struct worker_look *look;       /* NULL: none is under way */
-    uint64_t look_ms;               /* when the next one is due */
+    struct worker_look *look; /* NULL: none is under way */
+    uint64_t look_ms;         /* when the next one is due */
     uint64_t clock_ms; /* the wall clock was set: before that its times say nothing */
     int64_t wall_ahead_ms;
     uint64_t unread_ms; /* no look since then could read any of them; 0: one could */

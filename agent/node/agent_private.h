@@ -122,9 +122,11 @@ struct agent {
     struct signals *signals;
     struct link *link;
     struct worker_group *group;
-    struct file_timer *file_timer;      /* NULL: no file timer */
-    struct dstate_watch *dstate_watch;  /* NULL: not wanted */
-    struct hang_watch *hang;            /* NULL: not wanted */
+    struct file_timer *file_timer;     /* NULL: no file timer */
+    struct dstate_watch *dstate_watch; /* NULL: not wanted */
+    struct hang_watch *hang;           /* NULL: not wanted */
+    struct recorder_folder
+        *recorder; /* where torch's servers in the workers listen; NULL: nowhere */
     struct stuck_watch *stuck;          /* NULL: not wanted */
     struct straggler_watch *stragglers; /* NULL: not wanted */
     struct own_watch *own;              /* NULL: not wanted */
@@ -415,6 +417,8 @@ void agent_close_own(struct agent *agent);
 bool agent_make_evidence_path(char *dst, size_t size, const struct worker *worker,
                               const char *name);
 void agent_start_hang(struct agent *agent);
+/* Where torch's servers in the workers listen; NULL: nowhere. */
+const struct recorder_folder *agent_recorder(const struct agent *agent);
 int agent_open_hold(struct agent *agent, struct ctrun_error *err);
 int agent_open_hang(struct agent *agent, struct ctrun_error *err);
 void agent_close_hang(struct agent *agent);
@@ -431,8 +435,6 @@ bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *told,
 bool agent_stuck_waits(const struct agent *agent, int local_rank);
 /* What its flight recorder said then: the caller's to free. NULL: nothing. */
 char *agent_take_dump(const struct agent *agent, int local_rank);
-/* Where torch's servers in the workers listen; NULL: nowhere. */
-const struct recorder_folder *agent_recorder(const struct agent *agent);
 /* Before and after its workers are asked by somebody else: what that costs them is no progress. */
 void agent_settle_look(struct agent *agent);
 void agent_discount_look(struct agent *agent);
@@ -444,8 +446,6 @@ void agent_close_stuck(struct agent *agent);
 
 /* The rank that is told now; NULL: none. Borrowed until the loop runs on. */
 const struct straggler_told *agent_straggler(const struct agent *agent);
-/* The folder that is open for them alone; NULL: none is. */
-const struct recorder_folder *agent_straggler_recorder(const struct agent *agent);
 void agent_start_stragglers(struct agent *agent);
 int agent_open_stragglers(struct agent *agent, struct ctrun_error *err);
 void agent_close_stragglers(struct agent *agent);

@@ -20,8 +20,8 @@ int main(int argc, char **argv)
     if ((argc != 2 && argc != 4) || ctrun_open(&session, NULL, &err) < 0 ||
         ctrun_group_open(&world, session, NULL, &err) < 0)
         return 2;
-    if (argc == 4 && ctrun_rank(session) == atoi(argv[2]))
-        late_ms = atoi(argv[3]);
+    if (argc == 4 && ctrun_rank(session) == strtol(argv[2], NULL, 10))
+        late_ms = (int)strtol(argv[3], NULL, 10);
     for (step = 0; !ctrun_should_stop(session); step++) {
         float one = 1;
 
