@@ -69,6 +69,7 @@ static void close_all(struct agent *agent)
     agent_close_store(agent);
     file_timer_close(agent->file_timer);
     dstate_watch_destroy(agent->dstate_watch);
+    agent_close_stacks(agent);
     agent_close_hang(agent);
     agent_close_own(agent);
     agent_close_bill(agent);

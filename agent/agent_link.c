@@ -51,6 +51,7 @@ static void on_message(void *context, const struct ct_message *message)
         break;
     case CT_MESSAGE_RESIZE: agent_on_resize(agent, message->resize); break;
     case CT_MESSAGE_DRAIN: agent_on_drain(agent, message->drain); break;
+    case CT_MESSAGE_STACKS: agent_on_stacks(agent, message->stacks); break;
     case CT_MESSAGE_WAY: agent_on_way(agent, message->way); break;
     case CT_MESSAGE_RESTART: agent_on_restart(agent, message->restart); break;
     case CT_MESSAGE_STOP: agent_on_stop(agent, message->stop); break;

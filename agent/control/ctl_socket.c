@@ -180,7 +180,8 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
         break;
     case CT_CTL_WHY: rc = options->on_why(options->context, &text, &err); break;
     case CT_CTL_STACKS:
-        rc = options->on_stacks(options->context, request->rank, &text, &err);
+        rc = options->on_stacks(options->context, request->rank, take_ticket(client),
+                                &err);
         break;
     case CT_CTL_RESIZE:
         rc = options->on_resize(options->context, (uint32_t)request->signal,

@@ -24,11 +24,10 @@ struct ctl_socket_options {
     int (*on_signal)(void *context, int signal, int rank, bool is_forced, pid_t sender,
                      struct ct_buf *out, struct ctrun_error *err);
     int (*on_why)(void *context, struct ct_buf *out, struct ctrun_error *err);
-    int (*on_stacks)(void *context, int rank, struct ct_buf *out,
-                     struct ctrun_error *err);
     int (*on_resize)(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err);
     /* Here, and below, 0 means that the answer comes with ctl_socket_answer() and this ticket. */
+    int (*on_stacks)(void *context, int rank, uint32_t ticket, struct ctrun_error *err);
     int (*on_drain)(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err);
     int (*on_restart)(void *context, const char *reason, uint32_t ticket, pid_t sender,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where workers of this node are, for ctrunctl stacks and for a hang. Read on a thread of its own, for
+/* Where workers of this node are, for ctrunctl stacks (agent_stacks_all.c) and for a hang. Read on a thread of its own, for
  * the file systems of workers may hang. */
 #include <errno.h>
 #include <stdlib.h>
@@ -60,51 +60,27 @@ static struct stacks_job *make_job(const struct agent *agent, int rank)
     return job;
 }
 
-static int format(struct ct_buf *out, const struct ct_buf *text)
+int agent_write_stacks(const struct agent *agent, int rank, struct ct_buf *out,
+                       struct ctrun_error *err)
 {
-    /* Plain text has nothing that JSON writes as more than two characters but for what is rare. */
-    const size_t size = 2 * ct_buf_length(text) + 64;
-    char *const plain = ct_zalloc(ct_buf_length(text) + 1);
-    uint8_t *const quoted = ct_zalloc(size);
-    struct ct_writer writer;
-    int rc = -ENOMEM;
-
-    if (plain && quoted) {
-        memcpy(plain, ct_buf_data(text), ct_buf_length(text));
-        ct_writer_init(&writer, quoted, size);
-        ct_json_write_str(&writer, plain);
-        rc = ct_write_end(&writer);
-        if (rc >= 0)
-            rc = ct_buf_printf(out, "{\"stacks\":%.*s}", (int)writer.length,
-                               (const char *)quoted);
-    }
-    free(plain);
-    free(quoted);
-    return rc;
-}
-
-int agent_show_stacks(void *context, int rank, struct ct_buf *out,
-                      struct ctrun_error *err)
-{
-    const struct agent *agent = context;
     struct stacks_job *job = make_job(agent, rank);
-    int rc;
+    int count, rc;
 
     if (!job)
         return ct_fail(err, -ENOMEM, "out of memory");
-    if (job->count == 0) {
-        free_job(job);
-        return rank >= 0
-                   ? ct_fail(err, -ESRCH, "rank %d does not run on this node", rank)
-                   : ct_fail(err, -ESRCH, "no worker is running: the run is %s",
-                             agent_state_name(agent->state));
+    count = job->count;
+    if (count > 0) {
+        rc = blocking_call(write_stacks, free_job, job, STACKS_WRITE_MS);
+        if (rc < 0)
+            return ct_fail(err, rc, "a file system of the workers does not answer");
+        rc = job->rc < 0 ? job->rc
+                         : ct_buf_append(out, ct_buf_data(&job->text),
+                                         ct_buf_length(&job->text));
+        if (rc < 0)
+            count = ct_fail(err, rc, "stacks: %s", strerror(-rc));
     }
-    rc = blocking_call(write_stacks, free_job, job, STACKS_WRITE_MS);
-    if (rc < 0)
-        return ct_fail(err, rc, "a file system of the workers does not answer");
-    rc = job->rc < 0 ? job->rc : format(out, &job->text);
     free_job(job);
-    return rc < 0 ? ct_fail(err, rc, "stacks: %s", strerror(-rc)) : 0;
+    return count;
 }
 
 /* ---- Files --------------------------------------------------------------------------- */

@@ -144,6 +144,7 @@ enum {
         5000,       /* debuggers: reading the symbols of a framework takes long */
     PLACE_MS = 200, /* the frames of one Python */
     STACKS_TEXT_MAX_BYTES = 4 * 1024 * 1024, /* of an answer to ctrunctl */
+    STACKS_GATHER_MS = 2500,                 /* for other nodes to tell theirs */
     STACKS_DEBUGGERS_MAX = 16,
     STACKS_THREADS_MAX = 256,
 

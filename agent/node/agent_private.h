@@ -127,6 +127,7 @@ struct agent {
     struct hang_watch *hang;           /* NULL: not wanted */
     struct recorder_folder
         *recorder; /* where torch's servers in the workers listen; NULL: nowhere */
+    struct stacks_request *stacks;      /* NULL: nobody asks for stacks */
     struct stuck_watch *stuck;          /* NULL: not wanted */
     struct straggler_watch *stragglers; /* NULL: not wanted */
     struct own_watch *own;              /* NULL: not wanted */
@@ -358,9 +359,15 @@ void agent_on_restart(struct agent *agent, const struct ct_restart *message);
 /* The round is stopped because somebody asked for a new one. */
 void agent_note_restart(const struct ct_stop *stop);
 /* For ctrunctl; context: struct agent. */
-/* Appends the answer to ctrunctl stacks; rank -1: of all workers of this node. 0 or a code. */
-int agent_show_stacks(void *context, int rank, struct ct_buf *out,
+/* ctrunctl stacks: 0, and the answer comes by the ticket; or a code. rank -1: of all nodes. */
+int agent_show_stacks(void *context, int rank, uint32_t ticket,
                       struct ctrun_error *err);
+/* Another node asks, or answers. */
+void agent_on_stacks(struct agent *agent, const struct ct_stacks *message);
+void agent_close_stacks(struct agent *agent);
+/* Where workers of this node are: how many, or a code. rank -1: all of them. */
+int agent_write_stacks(const struct agent *agent, int rank, struct ct_buf *out,
+                       struct ctrun_error *err);
 enum {
     AGENT_PLACE_MAX = LIVE_PLACE_MAX
 };

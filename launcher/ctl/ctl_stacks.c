@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl stacks: where the workers of a run are at this moment. */
+/* ctrunctl stacks: where the workers of a run are at this moment, on all of its nodes. */
 #include "launcher/ctl/ctl_run.h"
 #include "worker_sdk/base/str.h"
 
@@ -25,7 +25,7 @@ const struct ctl_verb ctl_stacks = {
     .name = "stacks",
     .words = "[RANK]",
     .word_max = 1,
-    .help = "print where the workers of this node are: the frames of each thread of a "
+    .help = "print where the workers of all nodes are: the frames of each thread of a "
             "Python\n"
             "CPython 3.9 to 3.13, read from outside: nothing is stopped, installed or "
             "called. The\n"

@@ -463,6 +463,11 @@ static void on_signal(struct peer *peer, const struct ct_message *message)
     relay_signal(peer, message->signal);
 }
 
+static void on_stacks(struct peer *peer, const struct ct_message *message)
+{
+    relay_stacks(peer, message->stacks);
+}
+
 static void on_ha_report(struct peer *peer, const struct ct_message *message)
 {
     ha_relay_on_report(&peer->dispatch->ha, peer, message->ha_report);
@@ -544,6 +549,7 @@ static const struct {
     {STAGE_MEMBER, CT_MESSAGE_METRICS, on_metrics},
     {STAGE_MEMBER, CT_MESSAGE_PEER, on_peer},
     {STAGE_MEMBER, CT_MESSAGE_SIGNAL, on_signal},
+    {STAGE_MEMBER, CT_MESSAGE_STACKS, on_stacks},
     {STAGE_MEMBER, CT_MESSAGE_FAILURE, on_failure},
     {STAGE_MEMBER, CT_MESSAGE_STOPPED, on_stopped},
     {STAGE_MEMBER, CT_MESSAGE_LEAVE, on_leave},

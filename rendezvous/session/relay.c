@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session/relay.h"
 
+#include <stdlib.h>
+
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
 void relay_signal(const struct peer *peer, const struct ct_signal *message)
@@ -19,4 +22,90 @@ void relay_signal(const struct peer *peer, const struct ct_signal *message)
             member_is_in_world(member))
             peer_send(member->link.peer, &out);
     }
+}
+
+/* ---- Stacks ------------------------------------------------------------------------------ */
+
+static bool is_meant(const struct member *member, uint64_t asker, int32_t rank)
+{
+    const int64_t first = member->start.rank_base;
+
+    return member->link.id != asker && member_is_in_world(member) &&
+           (rank < 0 || (rank >= first && rank < first + member->join.slots));
+}
+
+static uint32_t count_meant(const struct round *round, uint64_t asker, int32_t rank)
+{
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < round->members.count; i++)
+        count += is_meant(round->members.list[i], asker, rank);
+    return count;
+}
+
+/* Who is away is told as asked, too: that nothing comes of it, the asker says. */
+static void ask(struct peer *peer, const struct ct_stacks *message,
+                struct ct_stacks *stacks)
+{
+    const struct round *round = peer->run->round;
+    const uint32_t meant = count_meant(round, peer->id, message->rank);
+    const uint32_t asked = meant < CT_STACKS_NODES_MAX ? meant : CT_STACKS_NODES_MAX;
+    const uint32_t share = asked > 0 ? CT_STACKS_ALL_MAX_BYTES / asked : 0;
+    const struct ct_message out = {CT_MESSAGE_STACKS, .stacks = stacks};
+    uint32_t left = asked;
+
+    *stacks = (struct ct_stacks){.what = CT_STACKS_ASKED,
+                                 .ticket = message->ticket,
+                                 .nodes = asked,
+                                 .left_out = meant - asked};
+    if (asked == 0)
+        peer_send(peer, &out);
+    for (size_t i = 0; i < round->members.count && left > 0; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (!is_meant(member, peer->id, message->rank))
+            continue;
+        left--;
+        stacks->what = CT_STACKS_ASKED;
+        stacks->node = member->start.group_rank;
+        (void)ct_copy(stacks->host, sizeof stacks->host, member->link.host);
+        peer_send(peer, &out);
+        stacks->what = CT_STACKS_ASK;
+        stacks->asker = peer->id;
+        stacks->rank = message->rank;
+        stacks->most = share < CT_STACKS_NODE_MAX_BYTES ? share
+                                                        : CT_STACKS_NODE_MAX_BYTES;
+        if (member->link.peer)
+            peer_send(member->link.peer, &out);
+    }
+}
+
+/* Whose answer it is, we know better than it says. */
+static void answer(const struct peer *peer, const struct ct_stacks *message,
+                   struct ct_stacks *stacks)
+{
+    const struct round *round = peer->run->round;
+    const struct member *from = member_find(&round->members, peer->id);
+    const struct member *to = member_find(&round->members, message->asker);
+    const struct ct_message out = {CT_MESSAGE_STACKS, .stacks = stacks};
+
+    if (!from || !to || !to->link.peer || !member_is_in_world(from))
+        return;
+    *stacks = *message;
+    stacks->node = from->start.group_rank;
+    (void)ct_copy(stacks->host, sizeof stacks->host, from->link.host);
+    peer_send(to->link.peer, &out);
+}
+
+void relay_stacks(struct peer *peer, const struct ct_stacks *message)
+{
+    struct ct_stacks *stacks = ct_zalloc(sizeof *stacks);
+
+    if (!stacks)
+        return; /* who asked waits for it only so long */
+    if (message->what == CT_STACKS_ASK)
+        ask(peer, message, stacks);
+    else if (message->what == CT_STACKS_TEXT || message->what == CT_STACKS_END)
+        answer(peer, message, stacks);
+    free(stacks);
 }

@@ -9,4 +9,7 @@
 /* A signal that `peer` got, to every other member of its world. */
 void relay_signal(const struct peer *peer, const struct ct_signal *message);
 
+/* A question where workers are, to those of the world that are meant; or an answer, to who asked. */
+void relay_stacks(struct peer *peer, const struct ct_stacks *message);
+
 #endif

@@ -101,7 +101,7 @@ def test_all_ranks_of_the_node_and_json(box):
     assert [line.split(":")[0] for line in found.out.splitlines() if line.startswith("rank")] == [
         "rank 0", "rank 1", "rank 2"]
     assert json.loads(stacks(box, "--json").out)["stacks"].startswith("rank 0: pid ")
-    assert stacks(box, "7").code != 0 and "rank 7 does not run on this node" in stacks(box, "7").err
+    assert stacks(box, "7").code != 0 and "rank 7: the world has ranks 0 to 2" in stacks(box, "7").err
     assert stacks(box, "x").code == 2
     run.signal(signal.SIGTERM)
     run.wait()
@@ -145,3 +145,44 @@ def test_control_characters_in_names_do_not_reach_the_terminal(box):
     assert "\x1b" not in found
     run.signal(signal.SIGTERM)
     run.wait()
+
+
+def two_nodes(box, *command):
+    port = ctrun.free_port()
+    return [box.start_ctrun("--nnodes=2", f"--node-rank={node}", "--nproc-per-node=2", "--rdzv-backend=c10d",
+                            f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=stacks", f"--rdzv-conf=is_host={1 - node}",
+                            "--no-python", *command, env=control(box, node)) for node in range(2)]
+
+
+def control(box, node):
+    """As on a machine of its own: ctrunctl asks every agent of its machine how it is."""
+    return {"CTRUN_CONTROL_DIR": str(box.path(f"ctl{node}"))}
+
+
+def told(box, node, *words):
+    answer = box.run(ctrun.program("ctrunctl"), "stacks", *words, env=control(box, node))
+    assert answer.code == 0, answer
+    return [line for line in answer.out.splitlines() if re.match(r"node|rank|the other", line)]
+
+
+def test_all_nodes_answer_and_one_that_is_stuck_is_said_to_be_missing(box):
+    runs = two_nodes(box, *script(box, sys.executable))
+    wait_inside(box, 4)
+    lines = told(box, 1)
+    assert [line.split(":")[0] for line in lines if line.startswith("rank")] == [f"rank {n}" for n in range(4)], lines
+    assert re.fullmatch(r"node 0 \(\S+\):", lines[0]) and re.fullmatch(r"node 1 \(\S+\):", lines[3]), lines
+    assert all("Python 3" in line for line in lines if line.startswith("rank")), lines
+    [node, rank] = told(box, 1, "1")  # of the other node
+    assert node.startswith("node 0 (") and rank.startswith("rank 1: pid "), (node, rank)
+    [rank] = told(box, 1, "2")
+    assert rank.startswith("rank 2: pid "), rank
+    [agent] = {e["pid"] for e in box.events("worker_started", rank=2)}
+    os.kill(agent, signal.SIGSTOP)
+    lines = told(box, 0)
+    os.kill(agent, signal.SIGCONT)
+    assert [line.split(":")[0] for line in lines[1:3]] == ["rank 0", "rank 1"], lines
+    assert re.fullmatch(r"node 1 \(\S+\): no answer in \d+\.\d s", lines[3]), lines
+    for run in runs:
+        run.signal(signal.SIGTERM)
+    for run in runs:
+        run.wait()

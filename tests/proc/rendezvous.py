@@ -53,6 +53,8 @@ KINDS = {
     "CLOSE": (19, (("exit_code", "B"), ("reason", "s"))),
     "STOPPING": (20, (("generation", "Q"), ("grace_ms", "Q"))),
     "PEER": (25, (("port", "H"),)),
+    "STACKS": (60, (("what", "B"), ("ticket", "I"), ("asker", "Q"), ("rank", "i"), ("most", "I"), ("nodes", "I"),
+                    ("left_out", "I"), ("node", "I"), ("host", "s"), ("text", "s"))),
     "METRICS": (47, (("generation", "Q"), ("list", (("rank", "i"), ("name", "s"), ("value", "d"))))),
 }
 NAMES = {number: name for name, (number, _) in KINDS.items()}

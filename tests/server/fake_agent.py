@@ -16,7 +16,8 @@ CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
  SUCCEEDED, VERDICT, LEAVE, RETIRED_19, STOPPING, RESUME, RESUMED, TICKET) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
-PEER, MEMBERS, OFFER, SEALED, SIGNAL, METRICS = 25, 28, 29, 30, 40, 47
+PEER, MEMBERS, OFFER, SEALED, SIGNAL, METRICS, STACKS = 25, 28, 29, 30, 40, 47, 60
+STACKS_ASK, STACKS_ASKED, STACKS_TEXT, STACKS_END = 1, 2, 3, 4
 FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and for people
 JOINING, RUNNING, STOPPING_NOW, STOPPED_ALREADY, SUCCEEDED_ALREADY = 1, 2, 3, 4, 5  # what RESUME says
 FACT_JOINED, FACT_MISSING = 19, 20
@@ -121,6 +122,9 @@ def decode(kind, body):
         out = dict(zip(names, r.take("QBBII")), cause=r.failure(), culprit_fate=r.take("B")[0], culprit=r.text())
     elif kind == SIGNAL:
         out = dict(zip(("generation", "signal", "count"), r.take("QiI")), host=r.text())
+    elif kind == STACKS:
+        names = ("what", "ticket", "asker", "rank", "most", "nodes", "left_out", "node")
+        out = dict(zip(names, r.take("BIQiIIII")), host=r.text(), text=r.text())
     elif kind == VERDICT:
         names = ("generation", "outcome", "exit_code", "restart_count", "more_failed",
                  "more_stopped", "count")
@@ -194,6 +198,9 @@ class Agent:
     def heartbeat(self, generation=0, sequence=1, step=-1, quiet_ms=0):
         tail = struct.pack("<Q", quiet_ms) if quiet_ms else b""
         self.send(HEARTBEAT, struct.pack("<QQq", generation, sequence, step) + tail)
+
+    def stacks(self, what, ticket=5, asker=0, rank=-1, node=99, host="liar", said=""):
+        self.send(STACKS, struct.pack("<BIQiIIII", what, ticket, asker, rank, 0, 0, 0, node) + text(host) + text(said))
 
     def metrics(self, generation, *values):
         """values: (rank, name, number)"""

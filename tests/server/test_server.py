@@ -120,6 +120,31 @@ def test_a_signal_goes_to_the_others_of_its_world_only(daemon):
     assert (heard["generation"], heard["count"], heard["host"]) == (1, 2, "n0")
 
 
+def test_stacks_are_asked_of_the_others_and_answers_go_to_who_asked(daemon):
+    agents, _ = daemon.world(3)
+    agents[1].stacks(wire.STACKS_ASK, ticket=5, rank=-1)
+    asked = [agents[1].read_kind(wire.STACKS) for _ in range(2)]
+    assert [(m["what"], m["ticket"], m["nodes"], m["node"], m["host"]) for m in asked] == [
+        (wire.STACKS_ASKED, 5, 2, 0, "n0"), (wire.STACKS_ASKED, 5, 2, 2, "n2")], asked
+    questions = [agents[node].read_kind(wire.STACKS) for node in (0, 2)]
+    assert all(q["what"] == wire.STACKS_ASK and q["rank"] == -1 and q["most"] == 192 << 10 for q in questions), questions
+    agents[2].stacks(wire.STACKS_END, ticket=5, asker=questions[1]["asker"], node=0, said="rank 2\n")
+    agents[0].stacks(wire.STACKS_END, ticket=5, asker=10 ** 9, said="to nobody")
+    answer = agents[1].read_kind(wire.STACKS)  # the node is the server's word
+    assert (answer["what"], answer["node"], answer["host"], answer["text"]) == (wire.STACKS_END, 2, "n2", "rank 2\n")
+
+
+def test_stacks_of_one_rank_are_asked_of_its_node_alone(daemon):
+    agents, _ = daemon.world(3)
+    agents[0].stacks(wire.STACKS_ASK, rank=2)
+    assert agents[0].read_kind(wire.STACKS)["node"] == 2
+    assert agents[2].read_kind(wire.STACKS)["rank"] == 2
+    agents[0].stacks(wire.STACKS_ASK, rank=77)
+    assert agents[0].read_kind(wire.STACKS)["nodes"] == 0
+    agents[0].stacks(wire.STACKS_ASK, ticket=6)
+    assert agents[1].read_kind(wire.STACKS)["ticket"] == 6  # the first that it hears
+
+
 def test_a_broken_connection_stops_the_others_and_the_rest_goes_on(daemon):
     agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=500)
     agents[1].close()

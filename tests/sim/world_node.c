@@ -799,6 +799,11 @@ void agent_on_drain(struct agent *agent, const struct ct_drain *message)
     (void)agent, (void)message;
 }
 
+void agent_on_stacks(struct agent *agent, const struct ct_stacks *message)
+{
+    (void)agent, (void)message;
+}
+
 void agent_on_restart(struct agent *agent, const struct ct_restart *message)
 {
     (void)agent, (void)message;

@@ -294,6 +294,13 @@ static const struct field drain_fields[] = {
     U8(ct_drain, is_answer), U32(ct_drain, told),   STR(ct_drain, hosts),
 };
 
+static const struct field stacks_fields[] = {
+    U8(ct_stacks, what),      U32(ct_stacks, ticket), U64(ct_stacks, asker),
+    U32(ct_stacks, rank),     U32(ct_stacks, most),   U32(ct_stacks, nodes),
+    U32(ct_stacks, left_out), U32(ct_stacks, node),   STR(ct_stacks, host),
+    TEXT(ct_stacks, text),
+};
+
 static const struct field restart_fields[] = {
     STR(ct_restart, reason),     U32(ct_restart, ticket),  U8(ct_restart, is_answer),
     U64(ct_restart, generation), STR(ct_restart, refusal),
@@ -482,6 +489,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_PEER] = LAYOUT("PEER", ct_peer, peer_fields),
     [CT_MESSAGE_RESIZE] = LAYOUT("RESIZE", ct_resize, resize_fields),
     [CT_MESSAGE_DRAIN] = LAYOUT("DRAIN", ct_drain, drain_fields),
+    [CT_MESSAGE_STACKS] = LAYOUT("STACKS", ct_stacks, stacks_fields),
     [CT_MESSAGE_RESTART] = LAYOUT("RESTART", ct_restart, restart_fields),
     [CT_MESSAGE_WAY] = LAYOUT("WAY", ct_way, way_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),

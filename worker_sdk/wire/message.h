@@ -13,6 +13,7 @@
  *            ◀─────────────────────── WAY        all do: begin. Or STOP, and a START on another network
  *     HEARTBEAT ────────────────────────▶        each second; HEARTBEAT_ACK comes back
  *     METRICS ──────────────────────────▶        what workers told of themselves, where it changed
+ *     STACKS ───────────────────────────▶        somebody asks where all workers are; passed on, and the answers
  *     FAILURE ──────────────────────────▶        a worker failed on its own account
  *            ◀─────────────────────── STOP       to all: end your workers, here is why
  *     STOPPING ─────────────────────────▶        at once: I live, and have your STOP
@@ -107,6 +108,7 @@ enum ct_message_kind {
         44, /* both ways: asked by one, who gets an answer; all get a STOP */
     CT_MESSAGE_WAY = 45, /* both ways: see "START" */
     CT_MESSAGE_METRICS = 47,
+    CT_MESSAGE_STACKS = 60, /* both ways: where the workers of other nodes are */
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
@@ -156,6 +158,10 @@ enum {
     CT_HA_MEMBERS_MAX = 8,
     CT_METRICS_TOLD_MAX = 255, /* in one message */
     CT_HA_SEED_BYTES = 32,
+    CT_STACKS_NODES_MAX = 256, /* are asked at once */
+    CT_STACKS_TEXT_MAX = 16384,
+    CT_STACKS_ALL_MAX_BYTES = 2 << 20, /* of all of them together */
+    CT_STACKS_NODE_MAX_BYTES = 192 << 10,
     CT_PAUSE_LEASES = 6, /* how long the paused are waited for, in lost_after_ms */
 };
 
@@ -483,6 +489,29 @@ struct ct_restart {
     char refusal[128];   /* and why */
 };
 
+/* Where the workers are. An agent ASKs; the server passes that on, tells who is ASKED, one message a node, and
+ * passes on what those answer: TEXT, and the last of it END. */
+enum ct_stacks_what {
+    CT_STACKS_ASK = 1,
+    CT_STACKS_ASKED = 2,
+    CT_STACKS_TEXT = 3,
+    CT_STACKS_END = 4,
+};
+
+struct ct_stacks {
+    uint8_t what;      /* enum ct_stacks_what */
+    uint32_t ticket;   /* of the request at its agent */
+    uint64_t asker;    /* the server's name for that agent; comes back with answers */
+    int32_t rank;      /* ASK: -1: all */
+    uint32_t most;     /* ASK: so many bytes are wanted of a node at most */
+    uint32_t nodes;    /* ASKED: how many are; 0: none, and `node` says nothing */
+    uint32_t left_out; /* ASKED: how many more there are */
+    uint32_t
+        node; /* rank of the node of ASKED, TEXT, END; filled in by the server, as is */
+    char host[CT_HOST_MAX];
+    char text[CT_STACKS_TEXT_MAX];
+};
+
 /* agent -> server: what START asks for is proven, or what is cut; server -> agent: begin */
 struct ct_way {
     uint64_t generation;
@@ -738,6 +767,7 @@ struct ct_message {
         const struct ct_drain *drain;
         const struct ct_restart *restart;
         const struct ct_way *way;
+        const struct ct_stacks *stacks;
         const struct ct_signal *signal;
         const struct ct_worker_hello *worker_hello;
         const struct ct_worker_step *worker_step;
@@ -765,6 +795,7 @@ union ct_message_room {
     struct ct_stopped stopped;
     struct ct_verdict verdict;
     struct ct_ctl_reply ctl_reply;
+    struct ct_stacks stacks;
 };
 
 /* Appends the message as one frame. 0, -EMSGSIZE, -ENOBUFS, -ENOMEM, -EINVAL (no such kind, no

@@ -381,6 +381,29 @@ static const struct {
      "02000000"
      "02000000"
      "6e32"},
+    {{.kind = CT_MESSAGE_STACKS,
+      .stacks = &(const struct ct_stacks){.what = CT_STACKS_END,
+                                          .ticket = 5,
+                                          .asker = 6,
+                                          .rank = -1,
+                                          .most = 7,
+                                          .nodes = 8,
+                                          .left_out = 9,
+                                          .node = 10,
+                                          .host = "n1",
+                                          .text = "a\nb"}},
+     "04"
+     "05000000"
+     "0600000000000000"
+     "ffffffff"
+     "07000000"
+     "08000000"
+     "09000000"
+     "0a000000"
+     "02000000"
+     "6e31"
+     "03000000"
+     "610a62"},
     {{.kind = CT_MESSAGE_RESTART,
       .restart = &(const struct ct_restart){.reason = "why",
                                             .ticket = 5,

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stacks of several nodes put together as they come: which nodes were asked, what each said, and who has not
+ * answered. Pure.
+ *
+ *     ASKED (a node) ... ── TEXT, TEXT, END of each, in any order between nodes ── all ended, or time is up */
+#ifndef AGENT_WATCH_STACKS_GATHER_H
+#define AGENT_WATCH_STACKS_GATHER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker_sdk/base/buf.h"
+#include "worker_sdk/wire/message.h"
+
+struct stacks_gather;
+
+/* For one request. NULL: no memory. */
+struct stacks_gather *stacks_gather_create(uint32_t ticket);
+void stacks_gather_destroy(struct stacks_gather *gather); /* NULL is fine */
+uint32_t stacks_gather_ticket(const struct stacks_gather *gather);
+/* Of another request, or of a node that was not asked: not heard. True once all that were asked have ended. */
+bool stacks_gather_take(struct stacks_gather *gather, const struct ct_stacks *message);
+/* What there is, a node after the other with a line of its own, `own` (of this node) among them; who is missing
+ * after waited_ms is said. 0 or a code of ct_buf. */
+int stacks_gather_write(const struct stacks_gather *gather, struct ct_buf *out,
+                        uint32_t own_node, const char *own_host,
+                        const struct ct_buf *own, uint64_t waited_ms);
+
+#endif
