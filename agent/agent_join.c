@@ -20,6 +20,8 @@ void agent_join(struct agent *agent)
         return;
     }
     agent->join = options->join;
+    if (agent->reload.number > 0 && agent->join.program)
+        agent->join.program = agent->reload.program;
     agent_close_store(agent);
     if (options->open_store &&
         options->open_store(options->context, &agent->join.store_port, &agent->store,

@@ -24,6 +24,7 @@ static void on_up(void *context, const struct ct_welcome *welcome)
     compare_clocks(agent, welcome->wall_ns);
     agent->lost_after_ms = welcome->lost_after_ms;
     agent_report_ha(agent);
+    agent_tell_reload(agent);
     agent_on_welcomed(agent);
 }
 
@@ -54,6 +55,7 @@ static void on_message(void *context, const struct ct_message *message)
     case CT_MESSAGE_STACKS: agent_on_stacks(agent, message->stacks); break;
     case CT_MESSAGE_WAY: agent_on_way(agent, message->way); break;
     case CT_MESSAGE_RESTART: agent_on_restart(agent, message->restart); break;
+    case CT_MESSAGE_RELOAD: agent_on_reload(agent, message->reload); break;
     case CT_MESSAGE_STOP: agent_on_stop(agent, message->stop); break;
     case CT_MESSAGE_VERDICT: agent_on_verdict(agent, message->verdict); break;
     case CT_MESSAGE_HA_PLAN: agent_on_ha_plan(agent, message->ha_plan); break;

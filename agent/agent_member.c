@@ -51,9 +51,7 @@ void agent_on_drain(struct agent *agent, const struct ct_drain *message)
         agent_drain(agent, message->reason, getpid());
 }
 
-/* A request that waited for the server to come back would surprise people minutes later: it is
- * refused at once. */
-static int need_link(const struct agent *agent, struct ctrun_error *err)
+int agent_need_link(const struct agent *agent, struct ctrun_error *err)
 {
     if (link_is_up(agent->link))
         return 0;
@@ -69,7 +67,7 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
                               ? agent->options->hello.node_unit
                               : 1;
     const struct ct_resize resize = {.min_nodes = min_nodes, .max_nodes = max_nodes};
-    int rc = need_link(agent, err);
+    int rc = agent_need_link(agent, err);
 
     if (rc < 0)
         return rc;
@@ -96,7 +94,7 @@ int agent_ask_drain(void *context, const char *words, uint32_t ticket,
     struct agent *agent = context;
     struct ct_drain drain = {.ticket = ticket};
     const char *blank = strchr(words, ' ');
-    int rc = need_link(agent, err);
+    int rc = agent_need_link(agent, err);
 
     if (rc < 0)
         return rc;
@@ -115,7 +113,7 @@ int agent_ask_restart(void *context, const char *reason, uint32_t ticket,
 {
     struct agent *agent = context;
     struct ct_restart restart = {.ticket = ticket};
-    int rc = need_link(agent, err);
+    int rc = agent_need_link(agent, err);
 
     if (rc < 0)
         return rc;

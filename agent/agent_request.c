@@ -105,6 +105,8 @@ static int on_ctl_status(void *context, struct ct_buf *out, struct ctrun_error *
         .group = agent->group,
         .ha_plan = &agent->ha_plan,
         .straggler = agent_straggler(agent),
+        .reload = agent->reload.number > 0 ? &agent->reload : NULL,
+        .reload_waits = agent->reload_waits,
         .is_linked = link_is_up(agent->link),
         .born_ms = agent->born_ms,
         .min_nodes = agent->min_nodes,
@@ -187,6 +189,13 @@ static int on_ctl_restart(void *context, const char *reason, uint32_t ticket,
     return agent_ask_restart(context, reason, ticket, err);
 }
 
+static int on_ctl_reload(void *context, const char *command, uint32_t ticket,
+                         pid_t sender, struct ctrun_error *err)
+{
+    agent_emit_request("reload", 0, -1, sender);
+    return agent_ask_reload(context, command, ticket, err);
+}
+
 void agent_open_ctl_socket(struct agent *agent)
 {
     const struct ctl_socket_options options = {
@@ -200,6 +209,7 @@ void agent_open_ctl_socket(struct agent *agent)
         .on_resize = agent_ask_resize,
         .on_drain = agent_ask_drain,
         .on_restart = on_ctl_restart,
+        .on_reload = on_ctl_reload,
         .on_stop = on_ctl_stop,
     };
     struct ctrun_error err;

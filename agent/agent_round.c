@@ -31,7 +31,7 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
                       false); /* the last words of the round before have its ranks */
     agent->start = *start;
     memset(&agent->stop, 0, sizeof agent->stop);
-    agent->is_gone = false;
+    agent->is_gone = agent->reload_waits = false;
     agent->waiting.max_nodes = 0;
     agent_set_state(agent, AGENT_RUNNING, "start");
     agent_bill_end_phase(agent, BILL_MEET);

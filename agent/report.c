@@ -161,6 +161,20 @@ static int add_straggler(struct ct_buf *out, const struct straggler_told *told)
     return rc < 0 ? rc : ct_buf_printf(out, "}");
 }
 
+/* What the workers run since then, or will from the next round on. */
+static int add_reload(struct ct_buf *out, const struct report *report)
+{
+    int rc = ct_buf_printf(out, ",\"reload\":{\"number\":%llu,\"is_used\":%s",
+                           (unsigned long long)report->reload->number,
+                           report->reload_waits ? "false" : "true");
+
+    if (rc == 0)
+        rc = add_text(out, "by", report->reload->by);
+    if (rc == 0)
+        rc = add_text(out, "command", report->reload->command);
+    return rc < 0 ? rc : ct_buf_printf(out, "}");
+}
+
 int report_format(struct ct_buf *out, const struct report *report)
 {
     const struct ct_start *start = report->start;
@@ -195,6 +209,8 @@ int report_format(struct ct_buf *out, const struct report *report)
         rc = add_ha(out, report);
     if (rc == 0 && report->straggler)
         rc = add_straggler(out, report->straggler);
+    if (rc == 0 && report->reload)
+        rc = add_reload(out, report);
     if (rc == 0)
         rc = add_workers(out, report);
     return rc < 0 ? rc : ct_buf_printf(out, "}");

@@ -16,6 +16,8 @@ struct report {
     uint64_t born_ms;
     const struct ct_ha_plan *ha_plan;       /* epoch 0: none came */
     const struct straggler_told *straggler; /* NULL: none is told */
+    const struct ct_reload *reload;         /* NULL: none was taken */
+    bool reload_waits;                      /* for the next round */
     bool is_linked;                         /* to the rendezvous, now */
     uint32_t min_nodes, max_nodes;          /* 0: those of the options */
 };

@@ -195,6 +195,13 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
         rc = options->on_restart(options->context, request->reason, take_ticket(client),
                                  client->pid, &err);
         break;
+    case CT_CTL_RELOAD:
+        if (request->command_count == 0)
+            rc = ct_fail(&err, -EINVAL, "reload: there is no command in it");
+        else
+            rc = options->on_reload(options->context, request->command[0].text,
+                                    take_ticket(client), client->pid, &err);
+        break;
     case CT_CTL_STOP: rc = ct_buf_printf(&text, "{\"stopping\":true}"); break;
     default:
         (void)ct_fail(&err, rc,
@@ -298,7 +305,7 @@ static int client_open(struct ctl_socket *ctl_socket, int fd, pid_t pid)
     ctl_socket->count++;
     client->ctl_socket = ctl_socket;
     client->pid = pid;
-    ct_buf_init(&client->in, WORKER_SOCKET_IN_MAX_BYTES);
+    ct_buf_init(&client->in, CTL_SOCKET_IN_MAX_BYTES);
     ct_buf_init(&client->out,
                 CTL_SOCKET_REPLY_MAX_BYTES + CTL_SOCKET_REPLY_MAX_BYTES / 8);
     ct_list_add(&ctl_socket->clients, &client->node);

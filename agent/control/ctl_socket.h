@@ -32,6 +32,8 @@ struct ctl_socket_options {
                     struct ctrun_error *err);
     int (*on_restart)(void *context, const char *reason, uint32_t ticket, pid_t sender,
                       struct ctrun_error *err);
+    int (*on_reload)(void *context, const char *command, uint32_t ticket, pid_t sender,
+                     struct ctrun_error *err);
     /* Called when the answer is on its way: may stop the loop. */
     void (*on_stop)(void *context, const char *reason, pid_t sender);
 };

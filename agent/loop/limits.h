@@ -195,8 +195,9 @@ enum {
     FLIGHT_WRITE_MS = 2000,
 
     /* ctrunctl's socket. */
-    CTL_SOCKET_CLIENTS_MAX = 16,  /* people and their scripts */
-    CTL_SOCKET_CLIENT_MS = 10000, /* from connect to the last byte of the answer */
+    CTL_SOCKET_IN_MAX_BYTES = 8192, /* a request with the longest command */
+    CTL_SOCKET_CLIENTS_MAX = 16,    /* people and their scripts */
+    CTL_SOCKET_CLIENT_MS = 10000,   /* from connect to the last byte of the answer */
     CTL_SOCKET_LATER_MS =
         5000, /* for the rendezvous to answer what it was asked for a client */
     CTL_SOCKET_REPLY_MAX_BYTES = 16 * 1024 *

@@ -159,6 +159,10 @@ struct agent_options {
     /* What a line of the file timer says; 0, or a negative errno. Needed with timer_file. */
     int (*parse_timer)(void *context, const char *line, size_t length,
                        struct agent_timer *out);
+    /* Another command line for the workers, from the next plan of a new generation on. With is_taken false it is only looked at.
+     * *program: a hash of what it executes; 0: not known. 0, or a code and why this node cannot. */
+    int (*reload)(void *context, const struct ct_reload *reload, bool is_taken,
+                  uint64_t *program, struct ctrun_error *err);
     /* For people, each may be NULL: server not reached yet, every ten seconds (`why` is the last
      * attempt's trouble), waiting for nodes, round started, stopped, restarting. */
     void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);

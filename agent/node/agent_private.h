@@ -153,9 +153,12 @@ struct agent {
     struct ct_way way_told; /* for its generation; 0: none was */
     bool is_held;           /* workers wait for the server's WAY */
 
-    struct ct_start start; /* of the current or last round; generation 0: none yet */
-    struct ct_stop stop;   /* for start.generation; reason 0: none came */
-    struct ct_failure failure; /* the last one that was told */
+    struct ct_start start;   /* of the current or last round; generation 0: none yet */
+    struct ct_reload reload; /* the last one that was taken; number 0: none */
+    bool reload_waits;       /* no round has begun since */
+    struct ct_reload asked_reload; /* what is sent; of no meaning after that */
+    struct ct_stop stop;           /* for start.generation; reason 0: none came */
+    struct ct_failure failure;     /* the last one that was told */
     uint64_t calls_saved;      /* generation of the round whose last calls are saved */
     struct ct_failure calls;   /* of it, only its facts: where the workers stood */
     struct ct_stopped stopped; /* the last one that was sent */
@@ -354,6 +357,8 @@ void agent_say_again(struct agent *agent, const struct ct_resumed *resumed);
 
 void agent_on_resize(struct agent *agent, const struct ct_resize *message);
 void agent_on_drain(struct agent *agent, const struct ct_drain *message);
+/* A request that waited for the server to come back would surprise people minutes later: refused at once. */
+int agent_need_link(const struct agent *agent, struct ctrun_error *err);
 /* The answer to who asked. */
 void agent_on_restart(struct agent *agent, const struct ct_restart *message);
 /* The round is stopped because somebody asked for a new one. */
@@ -379,6 +384,15 @@ int agent_ask_drain(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err);
 int agent_ask_restart(void *context, const char *reason, uint32_t ticket,
                       struct ctrun_error *err);
+
+/* ---- agent_reload.c --------------------------------------------------------------------- */
+
+/* For ctrunctl. */
+int agent_ask_reload(struct agent *agent, const char *command, uint32_t ticket,
+                     struct ctrun_error *err);
+void agent_on_reload(struct agent *agent, const struct ct_reload *message);
+/* A server may have begun anew: what this node has taken. Nothing when it has taken none. */
+void agent_tell_reload(struct agent *agent);
 
 /* ---- The others ------------------------------------------------------------------------- */
 

@@ -185,6 +185,7 @@ int program_resolve(struct program *out, const struct options *options,
     char line[128];
 
     *out = (struct program){.args = options->program, .mode = PROGRAM_PYTHON};
+    out->is_no_python = options->values[OPTION_NO_PYTHON].is_on;
     out->local_rank_at = options->is_launch && !options->values[OPTION_USE_ENV].is_on
                              ? 1
                              : -1; /* behind the script's name */
@@ -222,4 +223,16 @@ int program_resolve(struct program *out, const struct options *options,
     case WHAT_NOTHING: break;
     }
     return set_native(out, name, env, err);
+}
+
+int program_resolve_like(struct program *out, const struct program *like, char **words,
+                         char *const *env, struct ctrun_error *err)
+{
+    struct options options = {.program = words, .is_launch = like->local_rank_at >= 0};
+
+    options.values[OPTION_MODULE].is_on = like->mode == PROGRAM_MODULE;
+    options.values[OPTION_RUN_PATH].is_on = like->mode == PROGRAM_RUN_PATH;
+    options.values[OPTION_NO_PYTHON].is_on = like->is_no_python;
+    options.values[OPTION_USE_ENV].is_on = like->is_no_python;
+    return program_resolve(out, &options, env, err);
 }

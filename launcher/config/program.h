@@ -37,6 +37,7 @@ struct program {
         *head[PROGRAM_HEAD_MAX]; /* "-u", "-m": taken as they are; NULL at the end */
     char **args;       /* the user's words; $local_rank is replaced. Borrowed */
     int local_rank_at; /* --local-rank=N comes before this one of args; -1: not at all */
+    bool is_no_python; /* --no-python was said */
     const char *name;  /* title of the failure summary. Borrowed */
 };
 
@@ -44,5 +45,8 @@ struct program {
  * at files and at PATH and PYTHON_EXEC of env. */
 int program_resolve(struct program *out, const struct options *options,
                     char *const *env, struct ctrun_error *err);
+/* Other words in the place of those of `like`, with what was said about it. `words` is kept. */
+int program_resolve_like(struct program *out, const struct program *like, char **words,
+                         char *const *env, struct ctrun_error *err);
 
 #endif

@@ -125,6 +125,10 @@ int ctl_parse(struct ctl_call *out, const struct ctl_verb *verb, int argc, char 
         } else if (!is_over && argv[i][0] == '-' && argv[i][1]) {
             if ((rc = take_option(out, argc, argv, &i, err)) < 0)
                 return rc;
+        } else if (verb->takes_command) {
+            out->command = argv + i;
+            out->word_count = argc - i;
+            break;
         } else if (out->word_count < verb->word_max) {
             out->words[out->word_count++] = argv[i];
         } else {

@@ -7,6 +7,7 @@
 #ifndef LAUNCHER_CTL_CTL_H
 #define LAUNCHER_CTL_CTL_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "worker_sdk/base/error.h"
@@ -31,6 +32,8 @@ struct ctl_verb {
     const char *words; /* placeholder of its words; "" when it takes none */
     int word_min;
     int word_max;
+    bool
+        takes_command; /* its words are a command line: no option of ours behind the first */
     const char *help;
     const struct ctl_option *options;
     const char
@@ -39,7 +42,7 @@ struct ctl_verb {
 };
 
 extern const struct ctl_verb ctl_explain, ctl_kv, ctl_why, ctl_stacks;
-extern const struct ctl_verb ctl_resize, ctl_drain, ctl_restart;
+extern const struct ctl_verb ctl_reload, ctl_resize, ctl_drain, ctl_restart;
 extern const struct ctl_verb ctl_status, ctl_signal, ctl_stop, ctl_logs, ctl_doctor;
 extern const struct ctl_verb ctl_install;
 
@@ -50,6 +53,7 @@ struct ctl_call {
         *values[CTL_OPTIONS_MAX]; /* by the verb's table; NULL: not given; a flag: "" */
     const char *words[CTL_WORDS_MAX];
     int word_count;
+    char **command; /* of a verb that takes one; NULL at its end */
     bool wants_help;
 };
 

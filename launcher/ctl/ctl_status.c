@@ -4,6 +4,7 @@
 
 #include "launcher/ctl/ctl_run.h"
 #include "launcher/report/messages.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -72,6 +73,19 @@ static bool has_restarts(const struct json_status *status)
     return false;
 }
 
+/* As it was typed, but for what a terminal would obey. */
+static void print_reload(const struct json_status *status)
+{
+    char shown[sizeof status->command];
+
+    if (!*status->command)
+        return;
+    (void)ct_copy(shown, sizeof shown, status->command); /* same size */
+    ct_make_plain(shown, false);
+    printf("  reloaded, %s: %s\n",
+           status->is_command_used ? "runs" : "from the next round on", shown);
+}
+
 static void print_run(const struct json_status *status)
 {
     const bool with_restarts = has_restarts(status);
@@ -93,6 +107,7 @@ static void print_run(const struct json_status *status)
                status->ha_nodes);
     else if (status->ha_nodes > 0)
         printf("  does not survive the loss of the rendezvous' node yet\n");
+    print_reload(status);
     if (status->is_waiting)
         printf("  waiting for nodes: %u of %u are here%s%s\n", status->joined,
                status->min_nodes, *status->missing ? "; missing " : "",

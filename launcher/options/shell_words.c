@@ -113,6 +113,55 @@ int shell_words_split(char ***out, const char *text, struct ctrun_error *err)
     return 0;
 }
 
+char *shell_words_quote(const char *word)
+{
+    char *quoted = ct_zalloc(4 * strlen(word) + 3);
+    char *at = quoted;
+
+    if (!quoted)
+        return NULL;
+    *at++ = '\'';
+    for (; *word; word++) {
+        if (*word == '\'') {
+            memcpy(at, "'\\''", 4);
+            at += 4;
+        } else {
+            *at++ = *word;
+        }
+    }
+    *at = '\'';
+    return quoted;
+}
+
+/* Nothing in it means anything to a shell. */
+static bool is_simple(const char *word)
+{
+    static const char simple[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                 "0123456789-_./=:,+@%";
+
+    return *word && word[strspn(word, simple)] == '\0';
+}
+
+int shell_words_join(char *dst, size_t size, const char *const *words)
+{
+    size_t used = 0;
+
+    *dst = '\0';
+    for (; *words; words++) {
+        char *quoted = is_simple(*words) ? NULL : shell_words_quote(*words);
+        const int n = is_simple(*words) || quoted
+                          ? ct_format(dst + used, size - used, "%s%s", used ? " " : "",
+                                      quoted ? quoted : *words)
+                          : -1;
+
+        free(quoted);
+        if (n < 0)
+            return -E2BIG;
+        used += (size_t)n;
+    }
+    return 0;
+}
+
 void shell_words_free(char **words)
 {
     free(words);

@@ -5,11 +5,17 @@
 #ifndef LAUNCHER_OPTIONS_SHELL_WORDS_H
 #define LAUNCHER_OPTIONS_SHELL_WORDS_H
 
+#include <stddef.h>
+
 #include "worker_sdk/base/error.h"
 
 /* *out: the words, NULL at the end; free with shell_words_free(). 0, CTRUN_E_USAGE (a quote is
  * not closed, a backslash escapes nothing), -ENOMEM. */
 int shell_words_split(char ***out, const char *text, struct ctrun_error *err);
+/* 'word' for any shell, with a quote in it as '\''. The caller frees; NULL when memory is short. */
+char *shell_words_quote(const char *word);
+/* The words in one text, which shell_words_split() cuts into them again; quoted where it must be. 0, -E2BIG. */
+int shell_words_join(char *dst, size_t size, const char *const *words);
 void shell_words_free(char **words); /* NULL is fine */
 
 #endif

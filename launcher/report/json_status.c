@@ -61,6 +61,7 @@ int json_status_read(struct json_status *out, const char *text, size_t length)
 {
     cJSON *root = json_parse(text, length);
     const cJSON *waiting = json_get(root, "waiting");
+    const cJSON *reload = json_get(root, "reload");
     int rc;
 
     *out = (struct json_status){0};
@@ -85,6 +86,8 @@ int json_status_read(struct json_status *out, const char *text, size_t length)
     out->ha_nodes = json_get_unsigned(json_get(root, "ha"), "nodes");
     out->ha_survives = json_get_unsigned(json_get(root, "ha"), "survives");
     read_straggler(out, json_get(root, "straggler"));
+    json_get_text(reload, "command", out->command, sizeof out->command);
+    out->is_command_used = cJSON_IsTrue(json_get(reload, "is_used"));
     out->is_waiting = cJSON_IsObject(waiting);
     out->joined = json_get_unsigned(waiting, "joined");
     json_get_text(waiting, "missing", out->missing, sizeof out->missing);

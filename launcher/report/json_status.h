@@ -45,7 +45,10 @@ struct json_status {
     unsigned min_nodes;
     unsigned max_nodes;
     bool is_waiting;
-    unsigned ha_nodes; /* members of the run's own etcd; 0: it has none */
+    char
+        command[CT_COMMAND_MAX]; /* the last `ctrunctl reload`; empty: there was none */
+    bool is_command_used;        /* by the workers of this round */
+    unsigned ha_nodes;           /* members of the run's own etcd; 0: it has none */
     unsigned ha_survives;
     int straggler; /* rank; -1: none is told */
     int straggler_steps;

@@ -86,6 +86,7 @@ static int plan(void *context, const struct ct_start *start, int local_rank,
     struct logdir *dir;
     int rc;
 
+    launch_use_reload(launch);
     launch_free_ports(launch);
     make_folders(launch, start->generation, start->restart_count);
     if ((rc = find_folder(launch, config->run.task.local_id + local_rank, &dir, err)) <
@@ -227,6 +228,7 @@ static int run_agent(struct launch *launch)
         .context = launch,
         .parse_timer = parse_timer,
         .restarts_alone = launch_restarts_alone,
+        .reload = launch_on_reload,
         .signals_are_exact = host_slot_get()->is_given,
     };
     fill_workers(launch, &options->workers);
@@ -275,6 +277,7 @@ int launch_run(struct config *config)
     }
     launch_notice_beginning(config);
     launch->config = config;
+    launch->program = &config->work.program;
     failure_hints_use(config->stop.rules.list, config->stop.rules.count);
     launch->group_rank = launch->master_port_fd = launch->jax_port_fd = -1;
     launch->born_ms = ct_now_ms();
@@ -303,6 +306,7 @@ int launch_run(struct config *config)
     logdir_blocking_close(&launch->logdir);
     torch_events_deinit(&launch->torch_events);
     role_restarts_deinit(&launch->role_restarts);
+    launch_deinit_reload(launch);
     free(launch);
     return code;
 }

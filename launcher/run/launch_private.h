@@ -6,6 +6,7 @@
  *     launch_pmi.c     how the nodes find it through srun's PMI
  *     launch_notices.c     what people hear meanwhile
  *     launch_bill.c    what starts and restarts have cost
+ *     launch_reload.c  another program for the next rounds
  *     launch_restart.c a worker that is started again alone
  *     launch_exit.c    the exit code and error file of the launcher itself
  *     launch_end.c     what they hear at the end, summary.json, the exit code */
@@ -28,8 +29,17 @@
 #include "launcher/run/warm.h"
 #include "rendezvous/server/server.h"
 
+/* What the workers are to run; words NULL: as before. */
+struct launch_reload {
+    char **words; /* owned; the program's are borrowed from here */
+    struct program program;
+};
+
 struct launch {
     const struct config *config;
+    struct program *program;     /* the config's */
+    struct launch_reload reload; /* from the next round on */
+    char **used_words;           /* owned: those of *program, once it was reloaded */
     struct hosts hosts;
     struct addresses addresses;
     struct addresses reached; /* those of the embedded server */
@@ -70,6 +80,15 @@ struct launch {
 /* agent_options.restarts_alone; context: struct launch. */
 bool launch_restarts_alone(void *context, const struct ct_start *start,
                            const struct ct_failure *failure);
+
+/* ---- launch_reload.c ------------------------------------------------------------------- */
+
+/* agent_options.reload; context: struct launch. */
+int launch_on_reload(void *context, const struct ct_reload *message, bool is_taken,
+                     uint64_t *program, struct ctrun_error *err);
+/* A round begins. */
+void launch_use_reload(struct launch *launch);
+void launch_deinit_reload(struct launch *launch);
 
 /* ---- launch_bill.c --------------------------------------------------------------------- */
 

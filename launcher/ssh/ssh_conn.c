@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/options/shell_words.h"
 #include "launcher/ssh/ssh_spawn.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
@@ -26,31 +27,10 @@ enum {
 
 /* ---- Words ------------------------------------------------------------------------------- */
 
-/* 'text' for any shell, with a quote in it as '\''. The caller frees. */
-static char *quote(const char *text)
-{
-    char *quoted = ct_zalloc(4 * strlen(text) + 3);
-    char *at = quoted;
-
-    if (!quoted)
-        return NULL;
-    *at++ = '\'';
-    for (; *text; text++) {
-        if (*text == '\'') {
-            memcpy(at, "'\\''", 4);
-            at += 4;
-        } else {
-            *at++ = *text;
-        }
-    }
-    *at = '\'';
-    return quoted;
-}
-
 /* What the login shell over there gets; every shell knows exec and these quotes. */
 static char *remote_command(const struct ssh_job *job)
 {
-    char *path = quote(job->program);
+    char *path = shell_words_quote(job->program);
     const size_t size = (path ? strlen(path) : 0) + 32;
     char *command = path ? ct_zalloc(size) : NULL;
 

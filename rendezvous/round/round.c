@@ -89,6 +89,7 @@ static void tick(struct round *round, uint64_t now_ms)
 {
     round_expire_leases(round, now_ms);
     round_expire_away(round, now_ms);
+    round_expire_offer(round, now_ms);
     if (now_ms >= round->fence_ms)
         round->fence_ms = 0;
     if (round->state == ROUND_STOPPING && now_ms >= round->join_deadline_ms)
@@ -108,6 +109,8 @@ uint64_t round_next_ms(const struct round *round)
     uint64_t next_ms = round_next_lease_ms(round);
 
     earlier(&next_ms, ct_lease_next_ms(&round->away));
+    if (round->offer.number > 0)
+        earlier(&next_ms, round->offer_deadline_ms);
     switch (round->state) {
     case ROUND_FORMING:
         earlier(&next_ms, round->waiting_due_ms);

@@ -115,21 +115,24 @@ struct round_command {
 };
 
 enum round_action_kind {
-    ROUND_SEND_START,   /* the member's `start` */
-    ROUND_SEND_WAITING, /* round->waiting */
-    ROUND_SEND_STOP,    /* round->stop */
-    ROUND_SEND_VERDICT, /* round->verdict */
-    ROUND_SEND_REFUSE,  /* round->refuse; then close the connection */
-    ROUND_SEND_RESIZE,  /* round->resize */
-    ROUND_SEND_DRAIN,   /* round->drain */
-    ROUND_SEND_DRAINED, /* round->drained, to who asked */
-    ROUND_SEND_RESTART, /* round->restart, to who asked */
-    ROUND_SEND_WAY,     /* round->way: all have proven theirs */
-    ROUND_SEND_PEER,    /* something that its host has to acknowledge */
-    ROUND_DROP,         /* close the connection: it is a member no more */
-    ROUND_CHANGED,      /* `from` became `to`; for logs and events */
-    ROUND_SEND_RESUMED, /* round->resumed */
-    ROUND_REMOVED,      /* `id` is a member no more; for the journal */
+    ROUND_SEND_START,    /* the member's `start` */
+    ROUND_SEND_WAITING,  /* round->waiting */
+    ROUND_SEND_STOP,     /* round->stop */
+    ROUND_SEND_VERDICT,  /* round->verdict */
+    ROUND_SEND_REFUSE,   /* round->refuse; then close the connection */
+    ROUND_SEND_RESIZE,   /* round->resize */
+    ROUND_SEND_DRAIN,    /* round->drain */
+    ROUND_SEND_DRAINED,  /* round->drained, to who asked */
+    ROUND_SEND_RESTART,  /* round->restart, to who asked */
+    ROUND_SEND_OFFER,    /* round->offer */
+    ROUND_SEND_RELOAD,   /* round->reload */
+    ROUND_SEND_RELOADED, /* round->reloaded, to who asked */
+    ROUND_SEND_WAY,      /* round->way: all have proven theirs */
+    ROUND_SEND_PEER,     /* something that its host has to acknowledge */
+    ROUND_DROP,          /* close the connection: it is a member no more */
+    ROUND_CHANGED,       /* `from` became `to`; for logs and events */
+    ROUND_SEND_RESUMED,  /* round->resumed */
+    ROUND_REMOVED,       /* `id` is a member no more; for the journal */
     ROUND_FORGET, /* no member is left: destroy the round. Always the last action */
 };
 
@@ -163,6 +166,9 @@ struct round {
     struct ct_resize resize;
     struct ct_drain drain, drained;
     struct ct_restart restart;
+    struct ct_reload reload; /* the last one that all have agreed on; number 0: none */
+    struct ct_reload offer;  /* all are being asked; number 0: none */
+    struct ct_reload reloaded;
     struct ct_way way;
     struct ct_resumed resumed;
     struct ct_list news; /* struct member: changed since the journal took it */
@@ -188,6 +194,8 @@ struct round {
     bool culprit_is_kept;     /* it would have made room, but it serves */
     struct networks networks; /* that do not reach all nodes */
     struct host_list missing;
+    uint64_t offered_by; /* the member that asked for `offer` */
+    uint64_t offer_deadline_ms;
     struct contacts contacts; /* of the missing ones, and of those that were refused */
     struct ct_lease_queue leases; /* of members that cannot be told from paused */
     struct ct_lease_queue direct_leases; /* of the others: a fifth shorter */

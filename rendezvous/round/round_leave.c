@@ -9,6 +9,7 @@
 static void remove_member(struct round *round, struct member *member)
 {
     round_set_asked(round, member, false);
+    round_drop_offer(round, member, "is gone");
     round->counts[member->state]--;
     round->missing_survivors -= round_is_missing_survivor(member);
     round_push(round, ROUND_REMOVED)->id = member->link.id;

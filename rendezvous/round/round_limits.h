@@ -25,6 +25,8 @@ enum {
     ROUND_HEARTBEAT_MS = 1000,
     ROUND_LOST_AFTER_MS = 5000,
     ROUND_JOIN_TIMEOUT_MS = 600000, /* torchrun's */
+    /* For all to say whether they can run another program: ctrunctl waits a second longer. */
+    ROUND_OFFER_MS = 4000,
     /* Deaths on two nodes that are closer together than this have no order: a busy machine sees
      * one so late. */
     FAILURE_DOUBT_MS = 100,

@@ -141,6 +141,7 @@ static void on_join(struct round *round, struct member *member,
     round->fingerprint = join->fingerprint;
     member->join = *join;
     round_change_member(round, member, MEMBER_READY);
+    round_tell_reload(round, member);
     host_list_remove(&round->missing, member->link.host);
     contacts_remove(&round->contacts, member->link.host);
     if (round->state == ROUND_FORMING && member->is_excluded) {
@@ -272,6 +273,7 @@ static void on_leave(struct round *round, struct member *member,
 
     /* The generation of the message cannot matter: it leaves. */
     round_set_survivor(round, member, false);
+    round_drop_offer(round, member, "leaves");
     switch (before) {
     case MEMBER_RUNNING:
     case MEMBER_STOPPING:
@@ -303,7 +305,7 @@ void round_on_message(struct round *round, struct member *member,
         [CT_MESSAGE_SUCCEEDED] = on_succeeded, [CT_MESSAGE_LEAVE] = on_leave,
         [CT_MESSAGE_STOPPING] = on_stopping,   [CT_MESSAGE_RESIZE] = round_on_resize,
         [CT_MESSAGE_DRAIN] = round_on_drain,   [CT_MESSAGE_RESTART] = round_on_restart,
-        [CT_MESSAGE_WAY] = round_on_way,
+        [CT_MESSAGE_WAY] = round_on_way,       [CT_MESSAGE_RELOAD] = round_on_reload,
     };
     size_t kind = (size_t)message->kind;
 

@@ -8,6 +8,7 @@
  *     round_resume.c    broken connections, members that come back, restart of the server
  *     round_pause.c     leases that are over: paused, lost
  *     round_asked.c     what people ask for: another size, that nodes leave, a new round
+ *     round_reload.c    another program for the next rounds, that all nodes can run
  *     round_way.c       ways between nodes, proven before workers start
  *     round_leave.c     members that are lost, refused, excluded
  *     round_forming.c   waiting for members; the start of a world
@@ -141,6 +142,18 @@ void round_on_drain(struct round *round, struct member *member,
                     const struct ct_message *message, uint64_t now_ms);
 void round_on_restart(struct round *round, struct member *member,
                       const struct ct_message *message, uint64_t now_ms);
+
+/* round_reload.c */
+
+void round_on_reload(struct round *round, struct member *member,
+                     const struct ct_message *message, uint64_t now_ms);
+/* A member that joins gets what it may not know. */
+void round_tell_reload(struct round *round, struct member *member);
+/* It leaves, or cannot answer: nothing is agreed on without it. */
+void round_drop_offer(struct round *round, const struct member *member,
+                      const char *why);
+/* Who was asked has been silent for too long. */
+void round_expire_offer(struct round *round, uint64_t now_ms);
 
 /* round_way.c */
 

@@ -26,6 +26,7 @@ void round_part(struct round *round, struct member *member,
         return;
     }
     member->is_away = true;
+    round_drop_offer(round, member, "has lost its connection");
     member->link.peer = NULL;
     (void)ct_format(member->parted, sizeof member->parted, "%s",
                     command->reason); /* cut is fine */
@@ -146,6 +147,8 @@ int round_resume(struct round *round, const struct round_command *command,
         .is_in_world = has_run && member_is_in_world(member),
     };
     round_push_to(round, ROUND_SEND_RESUMED, member);
+    member->told_reload = 0; /* it may have been lost on the way */
+    round_tell_reload(round, member);
     if (!has_run && member_is_in_world(member))
         stop_unstarted(round, member, now_ms);
     else

@@ -414,6 +414,13 @@ static void execute(struct run *run, const struct round_action *action)
     case ROUND_SEND_RESTART:
         send_action(action, CT_MESSAGE_RESTART, &round->restart);
         break;
+    case ROUND_SEND_OFFER: send_action(action, CT_MESSAGE_RELOAD, &round->offer); break;
+    case ROUND_SEND_RELOAD:
+        send_action(action, CT_MESSAGE_RELOAD, &round->reload);
+        break;
+    case ROUND_SEND_RELOADED:
+        send_action(action, CT_MESSAGE_RELOAD, &round->reloaded);
+        break;
     case ROUND_SEND_WAY: send_action(action, CT_MESSAGE_WAY, &round->way); break;
     case ROUND_SEND_PEER: pause_send_peer(action->peer); break;
     case ROUND_DROP:

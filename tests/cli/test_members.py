@@ -195,3 +195,82 @@ def test_restart_is_refused_when_nothing_runs_or_the_run_ends(box, cluster):
     assert answer.code == 1 and "the run is ending" in answer.err, answer
     box.write("leave", "")
     assert deaf.wait() == 143
+
+
+# ---- reload ----
+
+def loops(box, name, word):
+    """A program that writes what it is called with into a file of its generation, and waits."""
+    return box.write(name, "#!/bin/sh\n"
+                     f"echo {word} \"$@\" > {box.path('ran')}.$CTRUN_GENERATION.$RANK\n"
+                     "exec sleep 600\n", 0o755)
+
+
+def ran(box, generation, rank):
+    path = box.path(f"ran.{generation}.{rank}")
+    ctrun.wait_until(lambda: path.exists() and path.read_text(), lambda: path, 20)
+    return path.read_text().split()
+
+
+def test_a_reload_counts_from_the_next_round_on_for_all_nodes(box, cluster):
+    old, new = loops(box, "old.sh", "old"), loops(box, "new.sh", "new")
+    cluster.start(2, "2", "--max-restarts=1", program=[old, "--lr=1"])
+    cluster.world(1, 2)
+    assert ran(box, 1, 0) == ran(box, 1, 1) == ["old", "--lr=1"]
+    answer = ctl(box, "reload", "--json", "--", str(new), "--lr=2", "it's", run=cluster.runs[1])
+    assert answer.code == 0 and json.loads(answer.out) == {"taken": True, "number": 1}, answer
+    events = box.wait_event("reloaded", count=2)
+    assert {(e["number"], e["generation"], e["command"]) for e in events} == {
+        (1, 1, f"{new} --lr=2 'it'\\''s'")}
+    shown = ctl(box, "status", run=cluster.runs[0]).out
+    assert f"reloaded, from the next round on: {new} --lr=2" in shown, shown
+    assert not box.events("round_stopped")  # workers keep running
+    # A failure is what begins the next round: the decision to restart keeps the new words.
+    [first] = [w["worker_pid"] for w in box.events("worker_started", rank=0)]
+    os.kill(first, signal.SIGKILL)
+    cluster.world(2, 2)
+    assert ran(box, 2, 0) == ran(box, 2, 1) == ["new", "--lr=2", "it's"]
+    status = json.loads(ctl(box, "status", "--json", run=cluster.runs[0]).out)
+    assert status["runs"][0]["reload"]["is_used"] is True, status
+    answer = ctl(box, "reload", "--now", str(old), run=cluster.runs[0])
+    assert answer.code == 0, answer
+    cluster.world(3, 2)
+    assert ran(box, 3, 0) == ran(box, 3, 1) == ["old"]
+    for event in box.events():
+        schema.check(event, "events")
+
+
+def test_a_reload_that_cannot_be_changes_nothing(box, cluster):
+    cluster.start(1, "1", program=[loops(box, "old.sh", "old")])
+    cluster.world(1, 1)
+    [run] = cluster.runs
+    host = os.uname().nodename
+    for words, why in [((box.path("none.py"),), f"{host}: {box.path('none.py')}: no such file"),
+                       (("sh", "-c", "x" * 4096), "the command is longer than"),
+                       (("sh", "-c", "\x1b[31m"), "control characters")]:
+        answer = ctl(box, "reload", "--", *map(str, words), run=run)
+        assert answer.code != 0 and why in answer.err, answer
+        assert answer.err.count("\n") == 1, answer
+    assert ctl(box, "restart", run=run).code == 0
+    cluster.world(2, 1)
+    assert ran(box, 2, 0) == ["old"]
+    assert not box.events("reloaded")
+
+
+def test_a_node_that_joins_later_runs_what_was_reloaded(box, cluster):
+    old, new = loops(box, "old.sh", "old"), loops(box, "new.sh", "new")
+    cluster.start(1, "1:2", program=[old])
+    cluster.world(1, 1)
+    assert ctl(box, "reload", str(new), run=cluster.runs[0]).code == 0
+    cluster.add()
+    cluster.world(2, 2)
+    assert ran(box, 2, 0) == ran(box, 2, 1) == ["new"]
+
+
+def test_several_programs_are_not_reloaded(box):
+    run = box.start_ctrun("--role=a=1:sleep 600", "--role=b=1:sleep 600")
+    box.wait_workers(2)
+    answer = ctl(box, "reload", "true", run=run)
+    assert answer.code == 1 and "--role" in answer.err, answer
+    run.signal(signal.SIGTERM)
+    assert run.wait(30) == 143

@@ -321,6 +321,9 @@ static struct note describe(struct sim *sim, const struct round_action *action)
     case ROUND_SEND_RESIZE: note.kind = CT_MESSAGE_RESIZE; break;
     case ROUND_SEND_DRAIN: note.kind = CT_MESSAGE_DRAIN; break;
     case ROUND_SEND_WAY: /* nodes here have one address */
+    case ROUND_SEND_OFFER:
+    case ROUND_SEND_RELOAD:
+    case ROUND_SEND_RELOADED:
     case ROUND_SEND_RESTART:
     case ROUND_SEND_DRAINED: break; /* nobody asks here */
     case ROUND_SEND_RESUMED:

@@ -408,11 +408,16 @@ static const struct field worker_hold_reply_fields[] = {
     U64(ct_worker_hold_reply, mtime_ns), STR(ct_worker_hold_reply, text),
 };
 
+static const struct field command_fields[] = {
+    TEXT(ct_command, text),
+};
+
 static const struct field ctl_request_fields[] = {
     U8(ct_ctl_request, verb),
     I32(ct_ctl_request, signal),
     I32(ct_ctl_request, rank),
     STR(ct_ctl_request, reason),
+    TAIL(ct_ctl_request, command_count, command, 1, command_fields),
 };
 
 static const struct field ha_report_fields[] = {
@@ -454,6 +459,12 @@ static const struct field way_fields[] = {
     STR(ct_way, cut),
 };
 
+static const struct field reload_fields[] = {
+    U64(ct_reload, number),   U8(ct_reload, step), U32(ct_reload, ticket),
+    U64(ct_reload, program),  STR(ct_reload, by),  STR(ct_reload, text),
+    TEXT(ct_reload, command),
+};
+
 #define LAYOUT(text, s, list)                                                          \
     {                                                                                  \
         .name = (text), .size = sizeof(struct s), .fields = (list),                    \
@@ -491,6 +502,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_DRAIN] = LAYOUT("DRAIN", ct_drain, drain_fields),
     [CT_MESSAGE_STACKS] = LAYOUT("STACKS", ct_stacks, stacks_fields),
     [CT_MESSAGE_RESTART] = LAYOUT("RESTART", ct_restart, restart_fields),
+    [CT_MESSAGE_RELOAD] = LAYOUT("RELOAD", ct_reload, reload_fields),
     [CT_MESSAGE_WAY] = LAYOUT("WAY", ct_way, way_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,

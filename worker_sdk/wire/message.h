@@ -22,6 +22,7 @@
  *            ◀─────────────────────── VERDICT    the run is over: outcome, cause, exit code
  *     LEAVE  ───────────────────────────▶        I go (signal, drain); the run need not end
  *     CLOSE  ───────────────────────────▶        end the run for everyone
+ *     RELOAD ◀──────────────────────────▶        other words for the workers: see ct_reload
  *
  * A connection may break and the membership go on: with WELCOME comes a TICKET, and an agent that
  * connects again sends RESUME, which names it, in front of its HELLO.
@@ -109,6 +110,7 @@ enum ct_message_kind {
     CT_MESSAGE_WAY = 45, /* both ways: see "START" */
     CT_MESSAGE_METRICS = 47,
     CT_MESSAGE_STACKS = 60, /* both ways: where the workers of other nodes are */
+    CT_MESSAGE_RELOAD = 64, /* both ways: see ct_reload */
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
@@ -162,7 +164,8 @@ enum {
     CT_STACKS_TEXT_MAX = 16384,
     CT_STACKS_ALL_MAX_BYTES = 2 << 20, /* of all of them together */
     CT_STACKS_NODE_MAX_BYTES = 192 << 10,
-    CT_PAUSE_LEASES = 6, /* how long the paused are waited for, in lost_after_ms */
+    CT_COMMAND_MAX = 4096, /* a command line, as a shell would read it */
+    CT_PAUSE_LEASES = 6,   /* how long the paused are waited for, in lost_after_ms */
 };
 
 /* Why a worker ended; on the wire as u8. */
@@ -512,6 +515,29 @@ struct ct_stacks {
     char text[CT_STACKS_TEXT_MAX];
 };
 
+enum ct_reload_step {
+    CT_RELOAD_ASK = 1,    /* agent -> server: `command` is wanted, by its ctrunctl */
+    CT_RELOAD_OFFER = 2,  /* server -> every agent: could you? */
+    CT_RELOAD_ANSWER = 3, /* agent -> server: `program`, or `text`: why not */
+    /* server -> every agent: `number` is agreed on, and counts from your next START on.
+     * agent -> server, after WELCOME and RESUMED: this is the last one that I took */
+    CT_RELOAD_TAKE = 4,
+    CT_RELOAD_REPLY = 5, /* server -> who asked: it is taken, or `text`: why not */
+};
+
+/* Another program or other arguments for the workers of all nodes, from the next round on. The server
+ * keeps the last one for who comes later; one that has forgotten it learns it from its agents. */
+struct ct_reload {
+    uint64_t number; /* counts them, from 1; ASK: 0 */
+    uint8_t step;    /* enum ct_reload_step */
+    uint32_t ticket; /* ASK, REPLY: of the request */
+    uint64_t
+        program; /* ANSWER, TAKE: a hash of what is executed, as in JOIN; 0: not known */
+    char by[CT_HOST_MAX]; /* who asked, for people; the server fills it in */
+    char text[512];
+    char command[CT_COMMAND_MAX];
+};
+
 /* agent -> server: what START asks for is proven, or what is cut; server -> agent: begin */
 struct ct_way {
     uint64_t generation;
@@ -719,6 +745,11 @@ enum ct_ctl_verb {
     CT_CTL_WHY = 8,     /* the first cause of the last stop */
     CT_CTL_RESTART = 9, /* a new round: `reason` */
     CT_CTL_STACKS = 11, /* where the workers are: `rank` */
+    CT_CTL_RELOAD = 12, /* another command line for the workers: `command` */
+};
+
+struct ct_command {
+    char text[CT_COMMAND_MAX];
 };
 
 struct ct_ctl_request {
@@ -726,6 +757,8 @@ struct ct_ctl_request {
     int32_t signal;
     int32_t rank; /* -1: all of this node */
     char reason[128];
+    uint8_t command_count; /* 1; 0: none, left out on the wire */
+    struct ct_command command[1];
 };
 
 /* agent -> ctrunctl; a long text comes in pieces, which belong together up to is_last */
@@ -768,6 +801,7 @@ struct ct_message {
         const struct ct_restart *restart;
         const struct ct_way *way;
         const struct ct_stacks *stacks;
+        const struct ct_reload *reload;
         const struct ct_signal *signal;
         const struct ct_worker_hello *worker_hello;
         const struct ct_worker_step *worker_step;

@@ -77,11 +77,42 @@ static void no_memory_is_told(void **state)
     assert_null(words);
 }
 
+static void joined_words_are_the_same_words_again(void **state)
+{
+    static const char *const rows[][WORDS_MAX] = {
+        {"train.py", "--lr=1e-3", "-x", NULL},
+        {"", "a b", "it's", "'", "\"\\\n$x", NULL},
+        {NULL},
+    };
+    const char *const word[] = {"it's", NULL};
+    char text[128], small[8];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char **words;
+        size_t n = 0;
+
+        assert_int_equal(shell_words_join(text, sizeof text, rows[i]), 0);
+        assert_int_equal(shell_words_split(&words, text, NULL), 0);
+        for (; rows[i][n]; n++)
+            assert_string_equal(words[n], rows[i][n]);
+        assert_null(words[n]);
+        shell_words_free(words);
+    }
+    assert_int_equal(shell_words_join(text, sizeof text, rows[0]), 0);
+    assert_string_equal(text, "train.py --lr=1e-3 -x");
+    assert_int_equal(shell_words_join(small, sizeof small, word), -E2BIG);
+    ct_alloc_fail_at(1);
+    assert_int_equal(shell_words_join(text, sizeof text, word), -E2BIG);
+    ct_alloc_fail_at(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_cut_as_a_shell_does),
         cmocka_unit_test(what_is_not_closed_is_refused),
+        cmocka_unit_test(joined_words_are_the_same_words_again),
         cmocka_unit_test(no_memory_is_told),
     };
 

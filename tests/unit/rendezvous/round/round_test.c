@@ -766,6 +766,174 @@ static void a_cut_of_the_only_network_left_starts_the_workers(void **state)
     round_destroy(round);
 }
 
+/* ---- reload ---- */
+
+static void say_reload(struct round *round, uint64_t id, enum ct_reload_step step,
+                       uint64_t number, uint64_t program, const char *text)
+{
+    struct ct_reload message = {
+        .number = number, .step = (uint8_t)step, .ticket = 4, .program = program};
+
+    (void)ct_copy(message.text, sizeof message.text, text);
+    (void)ct_copy(message.command, sizeof message.command, "b.py --lr 2");
+    say(round, id, CT_MESSAGE_RELOAD, &message, 10);
+}
+
+static void answer_reload(struct round *round, uint64_t id, uint64_t program)
+{
+    say_reload(round, id, CT_RELOAD_ANSWER, round->offer.number, program, "");
+}
+
+/* A world of three, asked by the second. */
+static struct round *start_with_offer(void)
+{
+    struct round *round = start(2, 3, 1);
+
+    say_reload(round, 2, CT_RELOAD_ASK, 0, 0, "");
+    assert_int_equal(count_actions(round, ROUND_SEND_OFFER), 3);
+    assert_int_equal(round->offer.step, CT_RELOAD_OFFER);
+    assert_string_equal(round->offer.by, "n2");
+    return round;
+}
+
+static void assert_refused(struct round *round, const char *text)
+{
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOADED), 1);
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0);
+    assert_int_equal(round->reloaded.ticket, 4);
+    assert_string_equal(round->reloaded.text, text);
+    assert_int_equal(round->reload.number, 0);
+    assert_int_equal(round->offer.number, 0);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    round_destroy(round);
+}
+
+static void a_reload_is_taken_once_every_node_can(void **state)
+{
+    struct round *round = start_with_offer();
+
+    (void)state;
+    answer_reload(round, 1, 7);
+    answer_reload(round, 1, 7); /* counts once */
+    answer_reload(round, 2, 7);
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0);
+    answer_reload(round, 3, 7);
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 3);
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOADED), 1);
+    assert_string_equal(round->reloaded.text, "");
+    assert_int_equal(round->reloaded.number, 1);
+    assert_int_equal(round->reload.step, CT_RELOAD_TAKE);
+    assert_int_equal(round->reload.program, 7);
+    assert_string_equal(round->reload.command, "b.py --lr 2");
+    assert_int_equal(round->state, ROUND_RUNNING); /* it is for the next round */
+    round_destroy(round);
+}
+
+static void a_reload_that_a_node_cannot_run_changes_nothing(void **state)
+{
+    struct round *round = start_with_offer();
+
+    (void)state;
+    answer_reload(round, 1, 7);
+    say_reload(round, 3, CT_RELOAD_ANSWER, 1, 0, "b.py: no such file");
+    assert_refused(round, "n3: b.py: no such file");
+}
+
+static void a_reload_of_unlike_files_is_refused(void **state)
+{
+    struct round *round = start_with_offer();
+
+    (void)state;
+    answer_reload(round, 1, 7);
+    answer_reload(round, 2, 0); /* not known: not compared */
+    answer_reload(round, 3, 8);
+    assert_refused(round, "n3 has another file of that name than the nodes that were "
+                          "asked before it");
+}
+
+static void a_reload_does_not_wait_for_ever(void **state)
+{
+    struct round *round = start_with_offer();
+
+    (void)state;
+    answer_reload(round, 1, 7);
+    assert_true(round_next_ms(round) <= 10 + ROUND_OFFER_MS);
+    tick(round, 9 + ROUND_OFFER_MS);
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOADED), 0);
+    tick(round, 10 + ROUND_OFFER_MS);
+    assert_refused(round, "n2 does not answer");
+}
+
+static void a_reload_ends_with_a_node_that_leaves(void **state)
+{
+    struct round *round = start_with_offer();
+    const struct ct_leave leave = {.reason = "bye"};
+
+    (void)state;
+    answer_reload(round, 1, 7);
+    say(round, 3, CT_MESSAGE_LEAVE, &leave, 11);
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOADED), 1);
+    assert_string_equal(round->reloaded.text, "n3 leaves");
+    answer_reload(round, 2, 7); /* late */
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0);
+    round_destroy(round);
+}
+
+static void one_reload_at_a_time(void **state)
+{
+    struct round *round = start_with_offer();
+
+    (void)state;
+    say_reload(round, 1, CT_RELOAD_ASK, 0, 0, "");
+    assert_string_equal(round->reloaded.text, "another reload is being agreed on");
+    assert_int_equal(round->offer.number, 1); /* the first one goes on */
+    for (uint64_t id = 1; id <= 3; id++)
+        answer_reload(round, id, 0);
+    assert_int_equal(round->reload.number, 1);
+    round_destroy(round);
+}
+
+static void who_comes_later_gets_the_reload_before_its_start(void **state)
+{
+    struct round *round = start(1, 2, 1);
+    size_t told = 0, begun = 0;
+
+    (void)state;
+    gone(round, 2, 5);
+    stopped(round, 1, 6);
+    join(round, 1, 6);
+    say_reload(round, 1, CT_RELOAD_ASK, 0, 0, "");
+    answer_reload(round, 1, 7);
+    assert_int_equal(round->reload.number, 1);
+    add(round, 3, 20);
+    join(round, 3, 20);
+    for (size_t i = 0; i < round->action_count; i++) {
+        told += round->actions[i].kind == ROUND_SEND_RELOAD &&
+                round->actions[i].id == 3;
+        begun += round->actions[i].kind == ROUND_SEND_START && !told;
+    }
+    assert_int_equal(told, 1);
+    assert_int_equal(begun, 0);
+    join(round, 1, 21);
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0); /* it knows */
+    round_destroy(round);
+}
+
+static void a_server_that_has_forgotten_the_reload_learns_it(void **state)
+{
+    struct round *round = start(2, 2, 1);
+
+    (void)state;
+    say_reload(round, 1, CT_RELOAD_TAKE, 5, 7, "");
+    assert_int_equal(round->reload.number, 5);
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 1); /* to the other */
+    say_reload(round, 2, CT_RELOAD_TAKE, 5, 7, "");
+    say_reload(round, 2, CT_RELOAD_TAKE, 4, 7, "");
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0);
+    assert_int_equal(round->reload.number, 5);
+    round_destroy(round);
+}
+
 static void ask_restart(struct round *round, uint64_t id, uint64_t now_ms)
 {
     const struct ct_restart message = {.reason = "new data", .ticket = 4};
@@ -1212,6 +1380,14 @@ int main(void)
         cmocka_unit_test(workers_start_once_all_have_proven_their_ways),
         cmocka_unit_test(a_cut_network_costs_a_round_and_no_restart),
         cmocka_unit_test(a_cut_of_the_only_network_left_starts_the_workers),
+        cmocka_unit_test(a_reload_is_taken_once_every_node_can),
+        cmocka_unit_test(a_reload_that_a_node_cannot_run_changes_nothing),
+        cmocka_unit_test(a_reload_of_unlike_files_is_refused),
+        cmocka_unit_test(a_reload_does_not_wait_for_ever),
+        cmocka_unit_test(a_reload_ends_with_a_node_that_leaves),
+        cmocka_unit_test(one_reload_at_a_time),
+        cmocka_unit_test(who_comes_later_gets_the_reload_before_its_start),
+        cmocka_unit_test(a_server_that_has_forgotten_the_reload_learns_it),
         cmocka_unit_test(a_restart_that_is_asked_for_stops_all_and_costs_none),
         cmocka_unit_test(a_restart_is_refused_when_nothing_runs_or_the_run_ends),
         cmocka_unit_test(a_node_that_stopped_by_itself_brings_a_new_round),

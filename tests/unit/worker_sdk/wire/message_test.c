@@ -499,6 +499,24 @@ static const struct {
      "ffffffff"
      "01000000"
      "72"},
+    {{.kind = CT_MESSAGE_RELOAD,
+      .reload = &(const struct ct_reload){.number = 3,
+                                          .step = CT_RELOAD_TAKE,
+                                          .ticket = 5,
+                                          .program = 9,
+                                          .by = "n1",
+                                          .text = "no",
+                                          .command = "a\nb"}},
+     "0300000000000000"
+     "04"
+     "05000000"
+     "0900000000000000"
+     "02000000"
+     "6e31"
+     "02000000"
+     "6e6f"
+     "03000000"
+     "610a62"},
     {{.kind = CT_MESSAGE_CTL_REPLY,
       .ctl_reply = &(
           const struct ct_ctl_reply){.code = -22, .is_last = 1, .text = "{}"}},
@@ -668,8 +686,8 @@ static void a_body_cut_or_lengthened_anywhere_is_refused(void **state)
     }
 }
 
-/* The list at the end of JOIN, HELLO and START is left out when empty, so its own end is no cut. */
-static void roles_are_a_tail_of_join_and_start(void **state)
+/* The list at the end of JOIN, HELLO, START and CTL_REQUEST is left out when empty, so its own end is no cut. */
+static void what_was_added_is_a_tail_of_join_hello_start_and_requests(void **state)
 {
     const struct {
         struct ct_message message;
@@ -703,6 +721,14 @@ static void roles_are_a_tail_of_join_and_start(void **state)
          "01"
          "07000000"
          "09000000"},
+        {{.kind = CT_MESSAGE_CTL_REQUEST,
+          .ctl_request = &(const struct ct_ctl_request){.verb = CT_CTL_RELOAD,
+                                                        .command_count = 1,
+                                                        .command = {{"a b"}}}},
+         1 + 4 + 4 + 4,
+         "01"
+         "03000000"
+         "612062"},
     };
     struct ct_message back;
 
@@ -920,7 +946,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_body_that_its_reader_has_no_room_for_is_refused),
         cmocka_unit_test(every_kind_has_its_golden_bytes),
-        cmocka_unit_test(roles_are_a_tail_of_join_and_start),
+        cmocka_unit_test(what_was_added_is_a_tail_of_join_hello_start_and_requests),
         cmocka_unit_test(ages_are_a_tail_of_failures),
         cmocka_unit_test(more_roles_than_there_is_room_for_are_refused),
         cmocka_unit_test(every_kind_survives_a_round_trip),

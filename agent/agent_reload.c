@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Other words for the workers, from the next round on: asked for by our ctrunctl, looked at when the server
+ * offers them, taken when it says that all nodes can. */
+#include <errno.h>
+
+#include "agent/node/agent_private.h"
+
+int agent_ask_reload(struct agent *agent, const char *command, uint32_t ticket,
+                     struct ctrun_error *err)
+{
+    struct ct_reload *reload = &agent->asked_reload;
+    int rc = agent_need_link(agent, err);
+
+    if (rc < 0)
+        return rc;
+    if (agent->result->signal || agent->drained_by)
+        return ct_fail(err, -ESRCH, "the run is ending on this node");
+    *reload = (struct ct_reload){.step = CT_RELOAD_ASK, .ticket = ticket};
+    if (ct_copy(reload->command, sizeof reload->command, command) < 0)
+        return ct_fail(err, -EINVAL, "the command is too long"); /* fits */
+    link_send(agent->link, &(struct ct_message){CT_MESSAGE_RELOAD, .reload = reload});
+    return 0;
+}
+
+static int look(struct agent *agent, const struct ct_reload *message, bool is_taken,
+                uint64_t *program, struct ctrun_error *err)
+{
+    const struct agent_options *options = agent->options;
+
+    *program = 0;
+    if (!options->reload)
+        return ct_fail(err, -ENOSYS, "this node takes no other program");
+    return options->reload(options->context, message, is_taken, program, err);
+}
+
+static void answer_offer(struct agent *agent, const struct ct_reload *message)
+{
+    struct ct_reload *answer = &agent->asked_reload;
+    struct ctrun_error err;
+    uint64_t program;
+    const int rc = look(agent, message, false, &program, &err);
+
+    *answer = (struct ct_reload){.number = message->number,
+                                 .step = CT_RELOAD_ANSWER,
+                                 .program = rc < 0 ? 0 : program};
+    if (rc < 0)
+        (void)ct_format(answer->text, sizeof answer->text, "%s",
+                        err.text); /* cut is fine */
+    link_send(agent->link, &(struct ct_message){CT_MESSAGE_RELOAD, .reload = answer});
+}
+
+static void emit(const struct agent *agent)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "reloaded");
+    ct_event_int(&event, "number", (int64_t)agent->reload.number);
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_str(&event, "by", agent->reload.by);
+    ct_event_str(&event, "command", agent->reload.command);
+    ct_event_end(&event);
+}
+
+/* Where it cannot, this node has come later than the others, and cannot be of a round with them. */
+static void take(struct agent *agent, const struct ct_reload *message)
+{
+    struct ctrun_error err;
+    uint64_t program;
+    int rc;
+
+    if (message->number <= agent->reload.number)
+        return;
+    rc = look(agent, message, true, &program, &err);
+    if (rc == 0 && program && message->program && program != message->program)
+        rc = ct_fail(&err, CTRUN_E_OTHER_JOB,
+                     "the file of that name is another one here than on the nodes that "
+                     "were asked");
+    if (rc < 0) {
+        (void)ct_wrap(&err, "the run has a new command line (ctrunctl reload on %s)",
+                      message->by);
+        agent_send_leave(agent, err.text);
+        agent_fail(agent, &err);
+        return;
+    }
+    agent->reload = *message;
+    agent->reload.program = program;
+    agent->reload_waits = true;
+    emit(agent);
+}
+
+static void answer_ctl(struct agent *agent, const struct ct_reload *message)
+{
+    char text[64];
+
+    if (!agent->ctl_socket)
+        return;
+    (void)ct_format(text, sizeof text, "{\"taken\":true,\"number\":%llu}",
+                    (unsigned long long)message->number);
+    ctl_socket_answer(agent->ctl_socket, message->ticket, *message->text ? -EINVAL : 0,
+                      *message->text ? message->text : text);
+}
+
+void agent_on_reload(struct agent *agent, const struct ct_reload *message)
+{
+    switch (message->step) {
+    case CT_RELOAD_OFFER: answer_offer(agent, message); break;
+    case CT_RELOAD_TAKE: take(agent, message); break;
+    case CT_RELOAD_REPLY: answer_ctl(agent, message); break;
+    default: ct_warn("reload ignored step=%d", message->step); break;
+    }
+}
+
+void agent_tell_reload(struct agent *agent)
+{
+    struct ct_reload *reload = &agent->asked_reload;
+
+    if (agent->reload.number == 0)
+        return;
+    *reload = agent->reload;
+    reload->step = CT_RELOAD_TAKE;
+    link_send(agent->link, &(struct ct_message){CT_MESSAGE_RELOAD, .reload = reload});
+}
