@@ -138,6 +138,20 @@ void agent_on_restart(struct agent *agent, const struct ct_restart *message)
                       message->generation ? text : message->refusal);
 }
 
+void agent_note_samples(const struct ct_stop *stop)
+{
+    const char *text = ct_facts_find(&stop->cause.facts, CT_FACT_AGAIN);
+    struct ct_event event;
+
+    if (!text)
+        return;
+    ct_event_begin(&event, "same_samples");
+    ct_event_int(&event, "generation", (int64_t)stop->generation);
+    ct_event_int(&event, "rank", stop->cause.rank);
+    ct_event_str(&event, "text", text);
+    ct_event_end(&event);
+}
+
 void agent_note_restart(const struct ct_stop *stop)
 {
     struct ct_event event;

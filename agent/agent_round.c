@@ -180,6 +180,7 @@ static void take_decision(struct agent *agent, const struct ct_stop *message)
 {
     agent->stop = *message;
     agent_bill_end_phase(agent, BILL_DECIDE);
+    agent_note_samples(message);
     if (agent->options->on_stop)
         agent->options->on_stop(agent->options->context, message);
     if (agent->state == AGENT_STOPPING && !agent->is_gone &&
@@ -230,6 +231,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
     if (message->reason != CT_STOP_UNDECIDED)
         agent_bill_end_phase(agent, BILL_DECIDE);
     agent_note_restart(message);
+    agent_note_samples(message);
     if (agent->options->on_stop)
         agent->options->on_stop(agent->options->context, message);
     agent_send_stopping(agent);

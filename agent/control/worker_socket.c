@@ -218,6 +218,23 @@ static int read_metrics(int page, uint64_t count,
     return found;
 }
 
+/* NULL: it has told none, or was writing when it died. */
+static const struct ct_samples *read_samples(int page, struct ct_samples *out)
+{
+    struct ct_progress_samples raw;
+
+    if (pread(page, &raw, sizeof raw, offsetof(struct ct_progress, samples)) !=
+            (ssize_t)sizeof raw ||
+        raw.sequence == 0 || raw.sequence % 2 != 0 || raw.count == 0 ||
+        raw.count > CT_SAMPLES_MAX || raw.total < raw.count)
+        return NULL;
+    out->total = raw.total;
+    out->count = (uint8_t)raw.count;
+    for (uint32_t i = 0; i < raw.count; i++)
+        out->list[i].id = raw.ids[i];
+    return out;
+}
+
 /* pread(): whoever has the memory may make it shorter under a mapping. */
 static void tell_progress(const struct connection *connection)
 {
@@ -226,6 +243,7 @@ static void tell_progress(const struct connection *connection)
     struct ct_metric metrics[CT_METRICS_MAX];
     struct ct_progress page;
     struct worker_socket_progress progress;
+    struct ct_samples samples;
 
     if (connection->progress < 0 || !options->on_progress ||
         pread(connection->progress, &page, offsetof(struct ct_progress, metrics), 0) !=
@@ -238,6 +256,7 @@ static void tell_progress(const struct connection *connection)
         .waits = page.waits > 0,
         .metric_count = read_metrics(connection->progress, page.metric_count, metrics),
         .metrics = metrics,
+        .samples = read_samples(connection->progress, &samples),
     };
     options->on_progress(options->context, connection->rank, connection->generation,
                          &progress);

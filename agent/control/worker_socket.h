@@ -22,6 +22,8 @@ struct worker_socket_progress {
     bool waits;       /* it is in a collective, send or recv */
     int metric_count; /* those told so far, names checked; borrowed */
     const struct ct_metric *metrics;
+    const struct ct_samples
+        *samples; /* only count and list; NULL: none were told; borrowed */
 };
 
 struct worker_socket_options {

@@ -2,11 +2,21 @@
 /* A failure here is told to the server, and the others of this node are stopped for it. */
 #include "agent/node/agent_private.h"
 
+static void send_samples(struct agent *agent)
+{
+    struct ct_samples samples;
+
+    if (worker_group_get_samples(agent->group, &agent->failure, &samples))
+        link_send(agent->link,
+                  &(struct ct_message){CT_MESSAGE_SAMPLES, .samples = &samples});
+}
+
 void agent_send_failure(struct agent *agent)
 {
     struct ct_failure failure = agent->failure; /* its age is that of this moment */
     const struct ct_message message = {CT_MESSAGE_FAILURE, .failure = &failure};
 
+    send_samples(agent);
     worker_group_set_age(&failure);
     link_send(agent->link, &message);
 }

@@ -361,6 +361,8 @@ void agent_on_drain(struct agent *agent, const struct ct_drain *message);
 int agent_need_link(const struct agent *agent, struct ctrun_error *err);
 /* The answer to who asked. */
 void agent_on_restart(struct agent *agent, const struct ct_restart *message);
+/* The root cause was working on what an earlier one was. */
+void agent_note_samples(const struct ct_stop *stop);
 /* The round is stopped because somebody asked for a new one. */
 void agent_note_restart(const struct ct_stop *stop);
 /* For ctrunctl; context: struct agent. */

@@ -95,6 +95,21 @@ static void emit_started(const struct worker *worker, const struct worker_place 
                                           worker->pid);
 }
 
+static void emit_samples(struct ct_event *event, const struct ct_samples *samples)
+{
+    char list[CT_SAMPLES_MAX * 21 + 3] = "[";
+    size_t used = 1;
+
+    if (!samples)
+        return;
+    for (int i = 0; i < samples->count; i++)
+        used += (size_t)ct_format(list + used, sizeof list - used, "%s%llu",
+                                  i ? "," : "",
+                                  (unsigned long long)samples->list[i].id); /* fits */
+    (void)ct_format(list + used, sizeof list - used, "]");
+    ct_event_raw(event, "samples", list);
+}
+
 static void emit_ended(const struct worker *worker, const struct worker_place *place)
 {
     const struct ct_failure *failure = &worker->failure;
@@ -112,6 +127,7 @@ static void emit_ended(const struct worker *worker, const struct worker_place *p
     ct_event_int(&event, "step", failure->step);
     if (worker_metrics_format(metrics, worker->metrics) > 0)
         ct_event_raw(&event, "metrics", metrics);
+    emit_samples(&event, worker->samples);
     emit_role(&event, worker, place);
     ct_event_end(&event);
     ct_info("worker ended rank=%d pid=%d cause=%s code=%d generation=%llu",
@@ -600,6 +616,7 @@ void worker_deinit(struct worker *worker)
     throttle_close(worker->throttle);
     free(worker->remains);
     worker_metrics_destroy(worker->metrics);
+    free(worker->samples);
     agent_worker_plan_deinit(&worker->plan);
     memset(worker, 0, sizeof *worker);
 }

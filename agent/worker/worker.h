@@ -59,6 +59,7 @@ struct worker {
     uint64_t stepped_ms;            /* when */
     bool waits;                     /* in a collective, send or recv of the SDK */
     struct worker_metrics *metrics; /* owned; NULL: it has told none */
+    struct ct_samples *samples; /* owned: what it works on; NULL: it has told none */
     struct agent_worker_plan plan;
     struct throttle *throttle; /* NULL: no limit */
     struct output *out;        /* NULL before the start */

@@ -258,6 +258,11 @@ void worker_group_set_progress(struct worker_group *group, int rank,
         worker->stepped_ms = progress->step_ms;
     }
     worker->waits = progress->waits;
+    if (progress->samples && !worker->samples)
+        worker->samples = ct_zalloc(sizeof *worker->samples);
+    if (progress->samples &&
+        worker->samples) /* else memory is short: it goes on without */
+        *worker->samples = *progress->samples;
     group->has_metrics |= worker_metrics_set(&worker->metrics, progress->metrics,
                                              progress->metric_count);
 }
@@ -268,6 +273,23 @@ void worker_group_set_late(struct worker_group *group, int local_rank, double se
 
     group->has_metrics |= worker_metrics_set(&group->workers[local_rank].metrics, &late,
                                              1);
+}
+
+bool worker_group_get_samples(const struct worker_group *group,
+                              const struct ct_failure *failure, struct ct_samples *out)
+{
+    for (int i = 0; i < group->count; i++) {
+        const struct worker *worker = &group->workers[i];
+
+        if (failure->rank < 0 || worker->rank != failure->rank || !worker->samples ||
+            failure->generation != group->start.generation)
+            continue;
+        *out = *worker->samples;
+        out->generation = failure->generation;
+        out->rank = failure->rank;
+        return true;
+    }
+    return false;
 }
 
 bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *out)

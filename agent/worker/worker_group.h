@@ -125,6 +125,9 @@ void worker_group_set_hello(struct worker_group *group, int rank, uint64_t gener
 void worker_group_set_late(struct worker_group *group, int local_rank, double seconds);
 /* What workers told of themselves since the last call, as much as one message holds; false: nothing. */
 bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *out);
+/* What the worker that failed was working on; false: it has not told. */
+bool worker_group_get_samples(const struct worker_group *group,
+                              const struct ct_failure *failure, struct ct_samples *out);
 /* Everything that they told in this round is new again. */
 void worker_group_renew_metrics(struct worker_group *group);
 /* Process `pid` of the worker `rank` waits to hear who goes on; false: that is no worker which could. */

@@ -28,6 +28,7 @@ static const char *const labels[CT_FACT_LAST + 1] = {
     [CT_FACT_WORKS] = "works",
     [CT_FACT_WORLD] = "world",
     [CT_FACT_CALLS] = "calls",
+    [CT_FACT_AGAIN] = "again",
 };
 
 const char *fact_label(uint8_t key)

@@ -240,6 +240,9 @@ static void on_stop(void *context, const struct ct_stop *stop)
                       "%s", text);
     else
         ct_info("%s", text); /* a second STOP or the summary says it better */
+    if (!is_quiet && !stop->is_final &&
+        ct_facts_find(&stop->cause.facts, CT_FACT_AGAIN))
+        messages_warn(0, "%s", ct_facts_find(&stop->cause.facts, CT_FACT_AGAIN));
     if (!is_quiet && messages_format_culprit(text, sizeof text, stop))
         messages_notice("%s", text);
 }

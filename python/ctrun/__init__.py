@@ -20,15 +20,16 @@ Any thread may call anything; calls on one object wait for each other. After for
 session of its own: let only the process that ctrun started call should_stop()."""
 import ctypes
 import io
+import itertools
 import os
 import threading
 from types import TracebackType
-from typing import NamedTuple, Optional, Sequence, SupportsFloat, Type, Union
+from typing import Iterable, NamedTuple, Optional, Sequence, SupportsFloat, SupportsInt, Type, Union
 
 from ._hold import Hold, find
 from ._library import Error, call, library, take_bytes
 
-__all__ = ["Error", "Hold", "Run", "Store", "held", "hold", "hold_wait", "library_version", "metric", "run", "should_stop", "step", "store"]
+__all__ = ["Error", "Hold", "Run", "Store", "batch", "held", "hold", "hold_wait", "library_version", "metric", "run", "should_stop", "step", "store"]
 __version__ = "0.1.0"
 
 
@@ -95,6 +96,17 @@ def metric(name: str, value: SupportsFloat) -> None:
     begin with "ctrun" or "__" are others'. Raises Error for any other. Never blocks."""
     with _lock:
         call("ctrun_metric", _open(), _encode(name), float(value))
+
+
+def batch(ids: Iterable[SupportsInt]) -> None:
+    """Tells the agent which samples this rank works on from now on: ids that a later try uses as well,
+    from 0 to 2^64 - 1; a tensor of them does. When this rank fails, and some of them were in work at an
+    earlier failure of this run, too, that is said, with the ids. The first 64 are kept. Never blocks."""
+    first = [int(i) for i in itertools.islice(ids, 65)]
+    if any(not 0 <= i < 1 << 64 for i in first):
+        raise ValueError("batch: a sample's id is not from 0 to 2^64 - 1")
+    with _lock:
+        library().ctrun_batch(_open(), (ctypes.c_uint64 * len(first))(*first), len(first))
 
 
 def hold(path: Union[str, "os.PathLike[str]"]) -> Hold:

@@ -43,6 +43,7 @@ _FUNCTIONS: List[Any] = [
     ("ctrun_generation", _u64, [_p]),
     ("ctrun_step", None, [_p, _u64]),
     ("ctrun_metric", _int, [_p, _key, ctypes.c_double, _err]),
+    ("ctrun_batch", None, [_p, ctypes.POINTER(_u64), _size]),
     ("ctrun_should_stop", ctypes.c_bool, [_p]),
     ("ctrun_world_changes", ctypes.c_bool, [_p]),
     ("ctrun_world_next", _int, [_p, _u64, ctypes.POINTER(_int), _int, ctypes.POINTER(ctypes.c_uint32), _err]),

@@ -61,6 +61,7 @@
 #include "rendezvous/round/hang_views.h"
 #include "rendezvous/round/host_list.h"
 #include "rendezvous/round/networks.h"
+#include "rendezvous/round/poison.h"
 #include "worker_sdk/base/lease.h"
 
 enum round_state {
@@ -190,6 +191,7 @@ struct round {
     bool is_end; /* the command that is being obeyed is the last word of its world */
     uint64_t waited_ms, rtt_ms; /* of the command that is being obeyed */
     struct crash_loop crash_loop;
+    struct poison poison;
     uint64_t culprit_id;      /* the member of the last root cause */
     bool culprit_is_kept;     /* it would have made room, but it serves */
     struct networks networks; /* that do not reach all nodes */

@@ -188,6 +188,14 @@ static bool has_moved(const struct round *round, const struct member *reporter,
     return false;
 }
 
+static void on_samples(struct round *round, struct member *member,
+                       const struct ct_message *message, uint64_t now_ms)
+{
+    (void)now_ms;
+    if (message->samples->generation == round->generation && member_is_in_world(member))
+        poison_add(&round->poison, message->samples);
+}
+
 static void on_failure(struct round *round, struct member *member,
                        const struct ct_message *message, uint64_t now_ms)
 {
@@ -306,6 +314,7 @@ void round_on_message(struct round *round, struct member *member,
         [CT_MESSAGE_STOPPING] = on_stopping,   [CT_MESSAGE_RESIZE] = round_on_resize,
         [CT_MESSAGE_DRAIN] = round_on_drain,   [CT_MESSAGE_RESTART] = round_on_restart,
         [CT_MESSAGE_WAY] = round_on_way,       [CT_MESSAGE_RELOAD] = round_on_reload,
+        [CT_MESSAGE_SAMPLES] = on_samples,
     };
     size_t kind = (size_t)message->kind;
 

@@ -24,8 +24,10 @@ void round_close(struct round *round, const char *why)
         verdict->failure_count = failures_copy(&round->failures, verdict->failures,
                                                CT_FAILURES_MAX);
     }
-    if (verdict->failure_count > 0)
+    if (verdict->failure_count > 0) {
         hang_views_tell(&round->hang_views, &verdict->failures[0]);
+        poison_tell(&round->poison, &verdict->failures[0]);
+    }
     for (size_t i = 0; i < round->members.count; i++) {
         const struct member *member = round->members.list[i];
 
@@ -47,6 +49,7 @@ static void fill_stop(struct round *round, enum ct_stop_reason reason,
     if (cause) {
         round->stop.cause = *cause;
         round_tell_excluded(round, &round->stop);
+        poison_tell(&round->poison, &round->stop.cause);
     }
 }
 
@@ -123,6 +126,8 @@ static void charge(struct round *round, const struct ct_failure *failure)
     const bool is_loop = crash_loop_take(&round->crash_loop, failure) &&
                          round->settings.max_restarts > CRASH_LOOP_FEW_RESTARTS;
 
+    if (!failures_is_victim(failure))
+        poison_take(&round->poison, failure);
     if (round->outcome)
         return; /* it ends anyhow */
     if (failure->cause == CT_CAUSE_UNKILLABLE || crash_loop_is_hopeless(failure) ||

@@ -357,3 +357,40 @@ for n in range(1000000):
     assert re.search(rf"^  it is in   : load_batch \({script}:7\)$", run.err, re.M), run
     [text] = [path.read_text() for path in box.dir.glob("*/attempt_0/1/stack.txt")]
     assert re.search(rf"    load_batch \({script}:7\)\n    <module> \({script}:10\)", text), text
+
+
+POISON = """import os, signal
+r = ctrun.run()
+for step, ids in enumerate([[1, 2], [3, 4], [7, 70 + r.restart_count]]):
+    ctrun.batch(ids if r.rank == 0 else [9])
+    ctrun.step(step)
+if r.rank == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+signal.pause()
+"""
+
+
+def test_samples_that_were_in_work_at_two_deaths_are_named(box):
+    run = launch(box, POISON, "--max-restarts=1", "--shutdown-timeout=1")
+    assert run.code == 128 + signal.SIGKILL, run
+    text = ("the same sample (7) was in work at both deaths: of rank 0 in generation 1, of rank 0 "
+            "now")
+    assert re.search("again *: " + re.escape(text), run.err), run
+    [event] = box.events("same_samples")
+    assert (event["generation"], event["rank"], event["text"]) == (2, 0, text), event
+    ended = [e for e in box.events("worker_ended") if e["rank"] == 0]
+    assert [e["samples"] for e in ended] == [[7, 70], [7, 71]], ended
+    for event in box.events():
+        schema.check(event, "events")
+
+
+def test_ids_that_are_none_are_refused_and_long_batches_cut(box):
+    run = alone(box, """
+for ids in [range(10 ** 9)], [[0, 2 ** 64 - 1]], [[]], [[-1]], [[2 ** 64]], [["x"]]:
+    try:
+        print("said", ctrun.batch(*ids))
+    except ValueError as error:
+        print("said", error)
+""")
+    assert [line.split(":")[0] for line in re.findall(r"said (.*)", run.out)] == [
+        "None", "None", "None", "batch", "batch", "invalid literal for int() with base 10"], run

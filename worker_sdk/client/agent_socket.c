@@ -242,23 +242,50 @@ void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step)
     pthread_mutex_unlock(&agent->lock);
 }
 
+/* Makes sure that the agent has the page. With the lock held. */
+static void show_page(struct ct_agent_socket *agent)
+{
+    const uint64_t now = ct_now_ms();
+
+    if (!agent->has_progress && now >= agent->next_send_ms)
+        hand_over(agent, now);
+}
+
+/* Before a value is written: it stays on that page. */
+static bool opens_page(const struct ct_agent_socket *agent)
+{
+    if (agent->has_progress || (agent->fd < 0 && !agent->name[0]))
+        return false;
+    (void)ct_progress_open();
+    return true;
+}
+
 int ct_agent_socket_metric(struct ct_agent_socket *agent, const char *name,
                            double value)
 {
-    uint64_t now;
+    bool is_opened;
     int rc;
 
     pthread_mutex_lock(&agent->lock);
-    if (agent->has_progress || (agent->fd < 0 && !agent->name[0])) {
-        rc = ct_progress_metric(name, value);
-    } else {
-        (void)ct_progress_open(); /* before the value: it stays on that page */
-        rc = ct_progress_metric(name, value);
-        if ((now = ct_now_ms()) >= agent->next_send_ms)
-            hand_over(agent, now);
-    }
+    is_opened = opens_page(agent);
+    rc = ct_progress_metric(name, value);
+    if (is_opened)
+        show_page(agent);
     pthread_mutex_unlock(&agent->lock);
     return rc;
+}
+
+void ct_agent_socket_samples(struct ct_agent_socket *agent, const uint64_t *ids,
+                             size_t count)
+{
+    bool is_opened;
+
+    pthread_mutex_lock(&agent->lock);
+    is_opened = opens_page(agent);
+    ct_progress_samples(ids, count);
+    if (is_opened)
+        show_page(agent);
+    pthread_mutex_unlock(&agent->lock);
 }
 
 void ct_agent_socket_deinit(struct ct_agent_socket *agent)

@@ -59,6 +59,9 @@ void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step);
 /* See ct_progress_metric(); the agent reads it from the page. */
 int ct_agent_socket_metric(struct ct_agent_socket *agent, const char *name,
                            double value);
+/* See ct_progress_samples(). */
+void ct_agent_socket_samples(struct ct_agent_socket *agent, const uint64_t *ids,
+                             size_t count);
 /* False when there is no agent, or no longer. */
 bool ct_agent_socket_is_there(struct ct_agent_socket *agent);
 /* Hands the crash record (crash.h) over, now or when there is a connection. fd stays the caller's

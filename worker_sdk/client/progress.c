@@ -15,6 +15,18 @@ static int page_fd = -1;
 static pid_t owner;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
+/* A reader takes nothing while the number is odd, or when it has changed meanwhile. */
+static void write_samples(struct ct_progress_samples *to, const uint64_t *ids,
+                          size_t count, uint64_t total)
+{
+    atomic_fetch_add_explicit(&to->sequence, 1, memory_order_acq_rel);
+    to->count = (uint32_t)count;
+    to->total = total;
+    if (count > 0)
+        memcpy(to->ids, ids, count * sizeof *ids);
+    atomic_fetch_add_explicit(&to->sequence, 1, memory_order_release);
+}
+
 static int make_page(void)
 {
     void *memory;
@@ -26,6 +38,8 @@ static int make_page(void)
     made = memory;
     made->magic = CT_PROGRESS_MAGIC;
     made->waits = atomic_load(&page->waits);
+    write_samples(&made->samples, page->samples.ids, page->samples.count,
+                  page->samples.total);
     page = made; /* another thread may still be at the old one: it is never unmapped */
     page_fd = fd;
     owner = getpid();
@@ -97,6 +111,14 @@ int ct_progress_metric(const char *name, double value)
     rc = add_metric(page, name, ct_metric_to_bits(value));
     pthread_mutex_unlock(&mutex);
     return rc;
+}
+
+void ct_progress_samples(const uint64_t *ids, size_t count)
+{
+    pthread_mutex_lock(&mutex);
+    write_samples(&page->samples, ids, count < CT_SAMPLES_MAX ? count : CT_SAMPLES_MAX,
+                  count);
+    pthread_mutex_unlock(&mutex);
 }
 
 void ct_progress_begin_wait(void)

@@ -4,6 +4,7 @@
 #ifndef CT_CLIENT_PROGRESS_H
 #define CT_CLIENT_PROGRESS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Its descriptor, which stays ours; made by the first call. Or a negative errno. */
@@ -12,6 +13,8 @@ void ct_progress_step(uint64_t step, uint64_t now_ms);
 /* Keeps the last value of each name, which is a valid one (wire/metric.h). 0, or -ENOSPC: it is one name
  * too many. */
 int ct_progress_metric(const char *name, double value);
+/* Keeps the ids of what is being worked on, the first CT_SAMPLES_MAX of them. */
+void ct_progress_samples(const uint64_t *ids, size_t count);
 /* Around a call that waits for other ranks. */
 void ct_progress_begin_wait(void);
 void ct_progress_end_wait(void);

@@ -18,6 +18,7 @@
 #include "worker_sdk/base/cond.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
+#include "worker_sdk/client/progress.h"
 
 enum {
     THREADS_MAX = 256,
@@ -299,6 +300,7 @@ int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
         slot->is_made = false;
         loader->given++;
         loader->stats.batches++;
+        ct_progress_samples(slot->indices, slot->count);
         /* The batch counts as given, so that the next call goes on behind it, as the header
          * promises. */
         if ((rc = slot->rc) < 0)

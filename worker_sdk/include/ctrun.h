@@ -191,6 +191,12 @@ CTRUN_API void ctrun_step(struct ctrun_session *session, uint64_t step);
  * -ENOSPC (too many of them). */
 CTRUN_API int ctrun_metric(struct ctrun_session *session, const char *name,
                            double value, struct ctrun_error *err);
+/* Tells the agent which samples this rank works on from now on, by any ids that a later try uses as well. When
+ * this rank is the root cause of a failure, and some of them were in work at an earlier one of this run, too, that
+ * is said, with the ids. The first 64 of a batch are kept. ctrun_loader_next() does the same by itself, once the
+ * agent knows this process by ctrun_step() or ctrun_metric(). `ids` is copied. Never blocks, never fails. Any thread. */
+CTRUN_API void ctrun_batch(struct ctrun_session *session, const uint64_t *ids,
+                           size_t count);
 /* True once the run is to end (ctrunctl stop or drain, pre-emption, resize): save, then leave. All
  * ranks get true at the same call, counted from ctrun_open() or ctrun_group_shrink(), whichever of them was asked: call it
  * once a step on every rank, and none is left alone in a collective. A barrier after the save keeps

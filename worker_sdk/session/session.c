@@ -276,6 +276,11 @@ int ctrun_metric(struct ctrun_session *session, const char *name, double value,
     return 0;
 }
 
+void ctrun_batch(struct ctrun_session *session, const uint64_t *ids, size_t count)
+{
+    ct_agent_socket_samples(&session->agent, ids, count);
+}
+
 /* ---- The store ---- */
 
 int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,

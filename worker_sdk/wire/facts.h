@@ -33,7 +33,8 @@ enum ct_fact_key {
     CT_FACT_WORKS = 22,   /* the link to the rendezvous */
     CT_FACT_WORLD = 23,   /* all ranks, when one is stuck */
     CT_FACT_CALLS = 24,   /* where ranks of its node stand in their collectives */
-    CT_FACT_LAST = CT_FACT_CALLS,
+    CT_FACT_AGAIN = 25,   /* what was so at an earlier failure, too */
+    CT_FACT_LAST = CT_FACT_AGAIN,
 };
 
 enum {

@@ -459,6 +459,17 @@ static const struct field way_fields[] = {
     STR(ct_way, cut),
 };
 
+static const struct field sample_fields[] = {
+    U64(ct_sample, id),
+};
+
+static const struct field samples_fields[] = {
+    U64(ct_samples, generation),
+    I32(ct_samples, rank),
+    U64(ct_samples, total),
+    LIST(ct_samples, count, list, CT_SAMPLES_MAX, sample_fields),
+};
+
 static const struct field reload_fields[] = {
     U64(ct_reload, number),   U8(ct_reload, step), U32(ct_reload, ticket),
     U64(ct_reload, program),  STR(ct_reload, by),  STR(ct_reload, text),
@@ -502,6 +513,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_DRAIN] = LAYOUT("DRAIN", ct_drain, drain_fields),
     [CT_MESSAGE_STACKS] = LAYOUT("STACKS", ct_stacks, stacks_fields),
     [CT_MESSAGE_RESTART] = LAYOUT("RESTART", ct_restart, restart_fields),
+    [CT_MESSAGE_SAMPLES] = LAYOUT("SAMPLES", ct_samples, samples_fields),
     [CT_MESSAGE_RELOAD] = LAYOUT("RELOAD", ct_reload, reload_fields),
     [CT_MESSAGE_WAY] = LAYOUT("WAY", ct_way, way_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),

@@ -18,6 +18,7 @@
  *            ◀─────────────────────── STOP       to all: end your workers, here is why
  *     STOPPING ─────────────────────────▶        at once: I live, and have your STOP
  *     STOPPED ──────────────────────────▶        all my workers are gone; then JOIN again
+ *     SAMPLES ──────────────────────────▶        what a worker that failed was working on, in front of FAILURE
  *     SUCCEEDED ────────────────────────▶        all my workers ended with 0
  *            ◀─────────────────────── VERDICT    the run is over: outcome, cause, exit code
  *     LEAVE  ───────────────────────────▶        I go (signal, drain); the run need not end
@@ -110,6 +111,7 @@ enum ct_message_kind {
     CT_MESSAGE_WAY = 45, /* both ways: see "START" */
     CT_MESSAGE_METRICS = 47,
     CT_MESSAGE_STACKS = 60, /* both ways: where the workers of other nodes are */
+    CT_MESSAGE_SAMPLES = 65,
     CT_MESSAGE_RELOAD = 64, /* both ways: see ct_reload */
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
@@ -159,6 +161,7 @@ enum {
     CT_PROOF_BYTES = 32,
     CT_HA_MEMBERS_MAX = 8,
     CT_METRICS_TOLD_MAX = 255, /* in one message */
+    CT_SAMPLES_MAX = 64,       /* of a batch that are told */
     CT_HA_SEED_BYTES = 32,
     CT_STACKS_NODES_MAX = 256, /* are asked at once */
     CT_STACKS_TEXT_MAX = 16384,
@@ -401,6 +404,19 @@ struct ct_metrics {
     uint64_t generation;
     uint8_t count;
     struct ct_metric_told list[CT_METRICS_TOLD_MAX];
+};
+
+struct ct_sample {
+    uint64_t id;
+};
+
+/* agent -> server, in front of the FAILURE of that rank: what it was working on, as it told by itself */
+struct ct_samples {
+    uint64_t generation;
+    int32_t rank;   /* global */
+    uint64_t total; /* of its batch */
+    uint8_t count;  /* of them the first ones */
+    struct ct_sample list[CT_SAMPLES_MAX];
 };
 
 enum ct_stop_reason {
@@ -802,6 +818,7 @@ struct ct_message {
         const struct ct_way *way;
         const struct ct_stacks *stacks;
         const struct ct_reload *reload;
+        const struct ct_samples *samples;
         const struct ct_signal *signal;
         const struct ct_worker_hello *worker_hello;
         const struct ct_worker_step *worker_step;

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "worker_sdk/wire/message.h"
 #include "worker_sdk/wire/metric.h"
 
 enum {
@@ -19,6 +20,14 @@ struct ct_progress_metric {
     _Atomic uint64_t bits;         /* of a double */
 };
 
+/* What this process is working on. `sequence` is odd while it is written. */
+struct ct_progress_samples {
+    _Atomic uint32_t sequence; /* 0: nothing was told */
+    uint32_t count;            /* of `ids` */
+    uint64_t total;            /* of the batch, with those that find no room here */
+    uint64_t ids[CT_SAMPLES_MAX];
+};
+
 /* Whoever reads it reads what stands in front of `metrics` first. */
 struct ct_progress {
     uint32_t magic;
@@ -27,6 +36,7 @@ struct ct_progress {
     _Atomic uint64_t step_ms;      /* when, CLOCK_MONOTONIC; 0: none was */
     _Atomic uint64_t metric_count; /* of those below */
     struct ct_progress_metric metrics[CT_METRICS_MAX];
+    struct ct_progress_samples samples;
 };
 
 #endif

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,7 +14,9 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/progress.h"
 #include "worker_sdk/include/ctrun.h"
+#include "worker_sdk/wire/progress.h"
 
 enum {
     COUNT = 1003,
@@ -121,6 +124,27 @@ static void batches_come_in_order_from_any_number_of_threads(void **state)
         assert_int_equal(stats.batches, (COUNT + BATCH - 1) / BATCH);
         ctrun_loader_close(rig->loader);
         rig->loader = NULL;
+    }
+}
+
+/* What an agent would read after this process' death. */
+static void what_is_worked_on_is_on_the_page_of_the_process(void **state)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct rig *rig = *state;
+    struct ct_progress_samples page;
+    const int fd = ct_progress_open();
+
+    open_loader(rig);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ctrun_loader_next(rig->loader, &batch, NULL), 1);
+        assert_int_equal(
+            pread(fd, &page, sizeof page, offsetof(struct ct_progress, samples)),
+            sizeof page);
+        assert_int_equal(page.sequence % 2, 0);
+        assert_int_equal(page.total, BATCH);
+        assert_int_equal(page.count, BATCH);
+        assert_memory_equal(page.ids, batch.indices, BATCH * sizeof *page.ids);
     }
 }
 
@@ -394,6 +418,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         story(batches_come_in_order_from_any_number_of_threads),
+        story(what_is_worked_on_is_on_the_page_of_the_process),
         story(an_epoch_begins_anew_or_where_it_was_left),
         story(no_more_than_depth_batches_are_made_ahead),
         story(what_cannot_be_fetched_is_told_when_it_is_due),

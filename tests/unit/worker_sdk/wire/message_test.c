@@ -499,6 +499,16 @@ static const struct {
      "ffffffff"
      "01000000"
      "72"},
+    {{.kind = CT_MESSAGE_SAMPLES,
+      .samples =
+          &(const struct ct_samples){
+              .generation = 7, .rank = 2, .total = 70, .count = 2, .list = {{5}, {6}}}},
+     "0700000000000000"
+     "02000000"
+     "4600000000000000"
+     "02"
+     "0500000000000000"
+     "0600000000000000"},
     {{.kind = CT_MESSAGE_RELOAD,
       .reload = &(const struct ct_reload){.number = 3,
                                           .step = CT_RELOAD_TAKE,
