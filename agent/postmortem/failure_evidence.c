@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/postmortem/failure_evidence.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "agent/postmortem/core_file.h"
 #include "agent/postmortem/crash.h"
@@ -143,6 +145,25 @@ static bool add_signal(struct ct_failure *failure,
     return is_explained;
 }
 
+/* The driver tells the kernel's log, not the program. Of a machine with such devices, where the log may be
+ * read. */
+static void add_kernel_words(struct ct_failure *failure,
+                             const struct failure_evidence *evidence)
+{
+    char line[LINE_MAX_BYTES];
+    int fd;
+
+    if (ct_facts_find(&failure->facts, CT_FACT_HARDWARE) ||
+        (access("/dev/nvidiactl", F_OK) < 0 &&
+         access("/sys/class/infiniband", F_OK) < 0) ||
+        (fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)) < 0)
+        return;
+    if (kmsg_find_line(fd, line, sizeof line, evidence->started_ms,
+                       failure_hints_is_hardware))
+        facts_add(failure, CT_FACT_HARDWARE, "%s", line);
+    close(fd);
+}
+
 /* In the node where it happened, right after the end was seen: /proc of the worker is gone, its
  * cgroup, files and streams are not. Causes that are no end of a program need nothing. */
 void failure_evidence_add(struct ct_failure *failure,
@@ -174,4 +195,5 @@ void failure_evidence_add(struct ct_failure *failure,
     if (evidence->crash_record >= 0)
         is_told |= crash_explain(failure, evidence->crash_record);
     failure_hints_add(failure, is_told, evidence->last_lines);
+    add_kernel_words(failure, evidence);
 }

@@ -8,13 +8,15 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "agent/postmortem/facts.h"
 #include "worker_sdk/base/str.h"
 
 enum {
-    NAME_MAX_BYTES = 200
+    NAME_MAX_BYTES = 200,
+    HARDWARE_LINE_MAX = 200
 };
 
 struct row {
@@ -26,28 +28,33 @@ struct row {
     const char *rest;   /* behind it */
     const char *remedy; /* NULL: the summary has one */
     bool is_last;       /* programs get over it: it counts as the last word only */
+    bool is_hardware;   /* a machine that says it is broken, or may be */
 };
 
 #define WORDS(BEFORE, AFTER, LIKELY, REST, REMEDY)                                     \
     {                                                                                  \
-        CT_CAUSE_NONE, 0, BEFORE, AFTER, LIKELY, REST, REMEDY, false                   \
+        CT_CAUSE_NONE, 0, BEFORE, AFTER, LIKELY, REST, REMEDY, false, false            \
     }
 #define SAID(WORD, LIKELY, REMEDY) WORDS(WORD, "", LIKELY, "", REMEDY)
 #define SAID_LAST(WORD, LIKELY, REMEDY)                                                \
     {                                                                                  \
-        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, true                           \
+        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, true, false                    \
+    }
+#define BROKEN(WORD, LIKELY, REMEDY)                                                   \
+    {                                                                                  \
+        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, false, true                    \
     }
 #define SIGNAL(NUMBER, LIKELY, REMEDY)                                                 \
     {                                                                                  \
-        CT_CAUSE_SIGNAL, NUMBER, NULL, NULL, LIKELY, "", REMEDY, false                 \
+        CT_CAUSE_SIGNAL, NUMBER, NULL, NULL, LIKELY, "", REMEDY, false, false          \
     }
 #define EXIT(CODE, LIKELY, REMEDY)                                                     \
     {                                                                                  \
-        CT_CAUSE_EXIT, CODE, NULL, NULL, LIKELY, "", REMEDY, false                     \
+        CT_CAUSE_EXIT, CODE, NULL, NULL, LIKELY, "", REMEDY, false, false              \
     }
 #define EXEC(ERRNO, LIKELY)                                                            \
     {                                                                                  \
-        CT_CAUSE_EXEC, ERRNO, NULL, NULL, LIKELY, "", NULL, false                      \
+        CT_CAUSE_EXEC, ERRNO, NULL, NULL, LIKELY, "", NULL, false, false               \
     }
 
 static const struct row rows[] = {
@@ -109,17 +116,17 @@ static const struct row rows[] = {
          "smaller batches; is another process on the GPU (nvidia-smi)?"),
     SAID("CUBLAS_STATUS_ALLOC_FAILED", "cuBLAS got no GPU memory for its workspace",
          "smaller batches; is another process on the GPU (nvidia-smi)?"),
-    SAID("fallen off the bus", "the GPU does not answer on PCIe any more (Xid 79)",
-         "take the node out; power cycle it; its power, cooling and seat"),
-    SAID("Uncontained ECC error", "the GPU's memory is broken (Xid 95)",
-         "take the node out and have the GPU reset; nvidia-smi -q -d ECC"),
-    SAID("Contained ECC error", "the GPU's memory is broken in one page (Xid 94)",
-         "restart; the GPU wants a reset when it is idle: nvidia-smi -q -d "
-         "ROW_REMAPPER"),
-    SAID("Double Bit ECC", "the GPU's memory is broken (Xid 48)",
-         "take the node out and have the GPU reset; nvidia-smi -q -d ECC"),
-    SAID("waiting for RPC from GSP", "the GPU's own processor hangs (Xid 119)",
-         "take the node out and reset the GPU; a newer driver"),
+    BROKEN("fallen off the bus", "the GPU does not answer on PCIe any more (Xid 79)",
+           "take the node out; power cycle it; its power, cooling and seat"),
+    BROKEN("Uncontained ECC error", "the GPU's memory is broken (Xid 95)",
+           "take the node out and have the GPU reset; nvidia-smi -q -d ECC"),
+    BROKEN("Contained ECC error", "the GPU's memory is broken in one page (Xid 94)",
+           "restart; the GPU wants a reset when it is idle: nvidia-smi -q -d "
+           "ROW_REMAPPER"),
+    BROKEN("Double Bit ECC", "the GPU's memory is broken (Xid 48)",
+           "take the node out and have the GPU reset; nvidia-smi -q -d ECC"),
+    BROKEN("waiting for RPC from GSP", "the GPU's own processor hangs (Xid 119)",
+           "take the node out and reset the GPU; a newer driver"),
     WORDS("NVRM: Xid (", "\n", "the driver reports an error of a GPU: Xid (", "",
           "its number is in NVIDIA's list of Xid errors; dmesg and nvidia-smi -q"),
     SAID("CUDNN_STATUS_NOT_INITIALIZED",
@@ -145,8 +152,9 @@ static const struct row rows[] = {
     SAID("CUDA driver version is insufficient",
          "this node's driver is older than the program's CUDA",
          "a newer driver on this node, or a build for its CUDA (nvidia-smi)"),
-    SAID("uncorrectable ECC error", "the GPU's memory is broken",
-         "nvidia-smi -q -d ECC; take the node out and have the GPU reset or replaced"),
+    BROKEN(
+        "uncorrectable ECC error", "the GPU's memory is broken",
+        "nvidia-smi -q -d ECC; take the node out and have the GPU reset or replaced"),
     SAID("device-side assert triggered",
          "a check in a kernel failed: often a class or an index that is out of range",
          "CUDA_LAUNCH_BLOCKING=1 tells which call"),
@@ -200,6 +208,9 @@ static const struct row rows[] = {
         "ibv_modify_qp failed",
         "an InfiniBand connection could not be made: often the wrong GID or link layer",
         "NCCL_IB_HCA, NCCL_IB_GID_INDEX; ibstat and show_gids on both nodes"),
+    BROKEN("async event : port error",
+           "a port of InfiniBand has lost its link on this node",
+           "ibstat, cables; take the node out when it comes again"),
     SAID("with error 12, opcode",
          "the other side of an InfiniBand connection did not answer (retries used up)",
          "look at the rank that ended first; else ibstat, cables, NCCL_IB_TIMEOUT"),
@@ -458,6 +469,49 @@ bool failure_hints_find_in_line(const char *line, struct failure_hint *out)
     return own >= 0 || number >= 0;
 }
 
+/* Of NVIDIA's list: memory, NVLink, the bus, the GPU's own processor. Others are mostly of the program. */
+static bool is_broken_xid(const char *line)
+{
+    static const int numbers[] = {48, 64, 74, 79, 92, 94, 95, 119, 120, 140};
+    const char *at = strstr(line, "NVRM: Xid (");
+    int number = 0;
+
+    if (!at || !(at = strstr(at, "): ")) || sscanf(at, "): %5d", &number) != 1)
+        return false;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i] == number)
+            return true;
+    return false;
+}
+
+bool failure_hints_is_hardware(const char *line)
+{
+    for (int i = 0; i < own_count; i++)
+        if (own_rules[i].is_hardware && strstr(line, own_rules[i].words))
+            return true;
+    for (int i = 0; i < ROW_COUNT; i++)
+        if (rows[i].is_hardware && strstr(line, rows[i].before))
+            return true;
+    return is_broken_xid(line);
+}
+
+/* Its words are the evidence. */
+static bool add_hardware(struct ct_failure *failure, const char *text)
+{
+    char line[HARDWARE_LINE_MAX];
+    size_t length;
+
+    for (; *text; text += length + (text[length] != '\0')) {
+        length = strcspn(text, "\n");
+        (void)ct_format(line, sizeof line, "%.*s", (int)length, text); /* cut is fine */
+        if (!failure_hints_is_hardware(line))
+            continue;
+        facts_add(failure, CT_FACT_HARDWARE, "%s", line + strspn(line, " \t"));
+        return true;
+    }
+    return false;
+}
+
 int failure_hints_count(void)
 {
     return ROW_COUNT;
@@ -478,6 +532,9 @@ void failure_hints_add(struct ct_failure *failure, bool is_signal_told,
     const int number = find(failure, last_lines, &name);
     const struct row *row;
 
+    if (has_words(failure) && !add_hardware(failure, failure->exception) &&
+        !add_hardware(failure, failure->text))
+        (void)add_hardware(failure, last_lines);
     if (own >= 0) {
         facts_add(failure, CT_FACT_LIKELY, "%s", own_rules[own].likely);
         if (own_rules[own].remedy)

@@ -14,6 +14,7 @@ struct failure_rule {
     const char *words;
     const char *likely;
     const char *remedy;
+    bool is_hardware; /* a machine that says so is broken, or may be */
 };
 
 /* Looked at before the table, from now on; kept. Before other threads begin. */
@@ -31,6 +32,8 @@ struct failure_hint {
     const char *remedy; /* NULL: none is known */
 };
 
+/* The line is evidence of a broken machine, not only of a failed program. */
+bool failure_hints_is_hardware(const char *line);
 /* Rules of words alone. False: the line says nothing that is known. */
 bool failure_hints_find_in_line(const char *line, struct failure_hint *out);
 /* Numbers of rules are below this. */
@@ -40,7 +43,7 @@ int failure_hints_count(void);
 /* The first row that fits: its exception, then its text and the last lines of its output, then
  * signal or code; -1: none. */
 int failure_hints_find(const struct ct_failure *failure, const char *last_lines);
-/* Adds what it means to failure->facts. is_signal_told: what its signal was about is there
+/* Adds what it means to failure->facts, and the line that tells of broken hardware (CT_FACT_HARDWARE). is_signal_told: what its signal was about is there
  * already, and only words can say more. */
 void failure_hints_add(struct ct_failure *failure, bool is_signal_told,
                        const char *last_lines);

@@ -16,19 +16,26 @@ enum {
     CLOCK_SLACK_MS = 1000    /* the log's clock is not quite the monotonic one */
 };
 
-/* A record is "priority,sequence,microseconds,flags;text". The time keeps an older process with
- * the same pid out. */
-bool kmsg_is_kill(const char *record, pid_t pid, uint64_t since_ms, const char **text)
+/* A record is "priority,sequence,microseconds,flags;text". */
+static const char *find_text(const char *record, uint64_t since_ms)
 {
     unsigned long long us;
-    char mark[48];
+    const char *text;
 
     if (sscanf(record, "%*u,%*u,%llu,", &us) != 1 ||
-        us / 1000 + CLOCK_SLACK_MS < since_ms || !(*text = strchr(record, ';')))
-        return false;
-    ++*text;
+        us / 1000 + CLOCK_SLACK_MS < since_ms || !(text = strchr(record, ';')))
+        return NULL;
+    return text + 1;
+}
+
+/* The time keeps an older process with the same pid out. */
+bool kmsg_is_kill(const char *record, pid_t pid, uint64_t since_ms, const char **text)
+{
+    char mark[48];
+
+    *text = find_text(record, since_ms);
     (void)ct_format(mark, sizeof mark, "Killed process %d (", (int)pid);
-    return strstr(*text, mark) != NULL;
+    return *text && strstr(*text, mark) != NULL;
 }
 
 /* The first PID namespace has this inode in every kernel. */
@@ -41,30 +48,60 @@ static bool is_first_namespace(void)
     return strcmp(name, "pid:[4026531836]") == 0;
 }
 
+/* The next record, its first line; false: there is none. */
+static bool read_record(int fd, char record[RECORD_MAX_BYTES])
+{
+    ssize_t n;
+
+    do /* overwritten meanwhile: the next one is there */
+        n = read(fd, record, RECORD_MAX_BYTES - 1);
+    while (n < 0 && errno == EPIPE);
+    record[n > 0 ? n : 0] = '\0';
+    record[strcspn(record, "\n")] = '\0'; /* key=value lines follow */
+    return n > 0;
+}
+
+/* The log's clock stood still while the machine was suspended. */
+static uint64_t to_log_ms(uint64_t since_ms)
+{
+    const uint64_t suspended_ms = ct_suspended_ms();
+
+    return since_ms - (suspended_ms < since_ms ? suspended_ms : since_ms);
+}
+
 bool kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms)
 {
     char record[RECORD_MAX_BYTES];
-    const uint64_t suspended_ms = ct_suspended_ms(); /* its clock stood still */
     bool is_found = false;
     const int fd = is_first_namespace()
                        ? open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)
                        : -1;
 
-    since_ms -= suspended_ms < since_ms ? suspended_ms : since_ms;
+    since_ms = to_log_ms(since_ms);
     for (int i = 0; fd >= 0 && i < RECORDS_MAX && !is_found; i++) {
-        const ssize_t n = read(fd, record, sizeof record - 1);
         const char *text;
 
-        if (n < 0 && errno == EPIPE)
-            continue; /* overwritten meanwhile: the next one is there */
-        if (n <= 0)
+        if (!read_record(fd, record))
             break;
-        record[n] = '\0';
-        record[strcspn(record, "\n")] = '\0'; /* key=value lines follow */
         is_found = kmsg_is_kill(record, pid, since_ms, &text) &&
                    ct_format(dst, size, "%.150s", text) >= 0;
     }
     if (fd >= 0)
         close(fd);
     return is_found;
+}
+
+bool kmsg_find_line(int fd, char *dst, size_t size, uint64_t since_ms,
+                    bool (*fits)(const char *line))
+{
+    char record[RECORD_MAX_BYTES];
+
+    since_ms = to_log_ms(since_ms);
+    for (int i = 0; i < RECORDS_MAX && read_record(fd, record); i++) {
+        const char *text = find_text(record, since_ms);
+
+        if (text && fits(text))
+            return ct_format(dst, size, "%.150s", text) >= 0;
+    }
+    return false;
 }

@@ -13,6 +13,7 @@
 #include "worker_sdk/base/signal_name.h"
 
 enum {
+    EXCLUDE_MAX = 1000,   /* failures */
     GRACE_MS = 30 * 1000, /* torchrun's */
     GRACE_MAX_S = 30 * 24 * 3600,
     BEFORE_MAX_S = 30 * 24 * 3600,
@@ -89,6 +90,7 @@ static int resolve_patience(struct stop_config *out, const struct options *optio
 {
     const struct option_value *option = &options->values[OPTION_MIN_UPTIME];
     const struct option_value *hang = &options->values[OPTION_HANG_TIMEOUT];
+    const struct option_value *exclude = &options->values[OPTION_EXCLUDE_AFTER];
     const struct option_value *survivor = &options->values[OPTION_SURVIVOR_GRACE];
 
     if (hang->integer < 0 || hang->integer > GRACE_MAX_S)
@@ -104,6 +106,10 @@ static int resolve_patience(struct stop_config *out, const struct options *optio
         return ct_fail(err, CTRUN_E_USAGE, "--min-uptime=%s: 0 to %d seconds",
                        option->text, GRACE_MAX_S);
     out->min_uptime_ms = (uint64_t)option->integer * 1000;
+    if (exclude->integer < 0 || exclude->integer > EXCLUDE_MAX)
+        return ct_fail(err, CTRUN_E_USAGE, "--exclude-node-after=%s: 0 to %d failures",
+                       exclude->text, EXCLUDE_MAX);
+    out->exclude_after = (uint64_t)exclude->integer;
     return 0;
 }
 

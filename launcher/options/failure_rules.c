@@ -47,24 +47,40 @@ static int begin_rule(struct failure_rules *rules, const char *words,
     return 0;
 }
 
+static int take_kind(struct failure_rule *rule, const char *value,
+                     struct ctrun_error *err)
+{
+    if (strcmp(value, "hardware") != 0)
+        return ct_fail(err, CTRUN_E_USAGE, "kind = \"%.40s\": want hardware", value);
+    if (rule->is_hardware)
+        return ct_fail(err, CTRUN_E_USAGE, "`kind` stands twice in a rule");
+    rule->is_hardware = true;
+    return 0;
+}
+
 static int take(struct failure_rules *rules, const struct config_file_entry *entry,
                 struct ctrun_error *err)
 {
     const int rc = check_value(entry, err);
     struct failure_rule *rule;
     const char **field;
+    bool is_kind;
 
     if (rc < 0)
         return rc;
     if (strcmp(entry->name, "words") == 0)
         return begin_rule(rules, entry->value, err);
-    if (strcmp(entry->name, "likely") != 0 && strcmp(entry->name, "do") != 0)
-        return ct_fail(err, CTRUN_E_USAGE, "no `%.40s`: words, likely or do",
+    is_kind = strcmp(entry->name, "kind") == 0;
+    if (!is_kind && strcmp(entry->name, "likely") != 0 &&
+        strcmp(entry->name, "do") != 0)
+        return ct_fail(err, CTRUN_E_USAGE, "no `%.40s`: words, likely, do or kind",
                        entry->name);
     if (rules->count == 0)
         return ct_fail(err, CTRUN_E_USAGE, "`%s` stands before the first `words`",
                        entry->name);
     rule = &rules->list[rules->count - 1];
+    if (is_kind)
+        return take_kind(rule, entry->value, err);
     field = *entry->name == 'l' ? &rule->likely : &rule->remedy;
     if (*field)
         return ct_fail(err, CTRUN_E_USAGE, "`%s` stands twice in a rule", entry->name);

@@ -5,6 +5,7 @@
  *     words  = "GPFS: Stale NFS"
  *     likely = "the shared file system lost its server"     # what it means
  *     do     = "mmlsmount on this node; tell the site"      # may be left out
+ *     kind   = \"hardware\"   # counts for --exclude-node-after; may be left out
  */
 #ifndef LAUNCHER_OPTIONS_FAILURE_RULES_H
 #define LAUNCHER_OPTIONS_FAILURE_RULES_H

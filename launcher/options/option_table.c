@@ -205,6 +205,11 @@ const struct option option_table[OPTION_COUNT] = {
                    " failure without progress in between, less a random part; default"
                    " MAX: 300"),
          .env = "CTRUN_RESTART_DELAY", .fallback = "0"},
+    [OPTION_EXCLUDE_AFTER] =
+        {OWN_TAKES(INT, "exclude-node-after", FAILURE, "K",
+                   "a node goes after K failures with evidence of broken hardware (Xid,"
+                   " ECC, InfiniBand port), if enough others are left; 0: never"),
+         .env = "CTRUN_EXCLUDE_NODE_AFTER", .fallback = "2"},
     [OPTION_BUDGET] =
         {OWN_TAKES(FLOAT, "budget", FAILURE, "SECONDS",
                    "a restart that takes longer, from the failure to the first step, is"

@@ -29,6 +29,7 @@ static const char *const labels[CT_FACT_LAST + 1] = {
     [CT_FACT_WORLD] = "world",
     [CT_FACT_CALLS] = "calls",
     [CT_FACT_AGAIN] = "again",
+    [CT_FACT_HARDWARE] = "hardware",
 };
 
 const char *fact_label(uint8_t key)

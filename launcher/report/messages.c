@@ -415,6 +415,24 @@ void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
         (void)ct_copy(dst, size, "new round: the set of nodes changes");
 }
 
+/* Its last evidence, and why it may stay all the same. */
+static void format_broken(char *dst, size_t size, const struct ct_stop *stop)
+{
+    const char *evidence = ct_facts_find(&stop->cause.facts, CT_FACT_HARDWARE);
+    const char *stays = stop->culprit_fate == CT_CULPRIT_BROKEN_KEPT
+                            ? "but is not excluded: it serves the rendezvous"
+                        : stop->culprit_fate == CT_CULPRIT_BROKEN_NEEDED
+                            ? "but is not excluded: without it fewer nodes than the "
+                              "minimum of --nnodes would be left"
+                            : "and is excluded";
+
+    (void)ct_format(
+        dst, size,
+        "%s has had as many hardware faults as --exclude-node-after allows, "
+        "%s; the last one: %s",
+        stop->culprit, stays, evidence ? evidence : "not told");
+}
+
 bool messages_format_culprit(char *dst, size_t size, const struct ct_stop *stop)
 {
     switch ((enum ct_culprit_fate)stop->culprit_fate) {
@@ -433,6 +451,9 @@ bool messages_format_culprit(char *dst, size_t size, const struct ct_stop *stop)
             "spare take its place",
             stop->culprit);
         return true;
+    case CT_CULPRIT_BROKEN:
+    case CT_CULPRIT_BROKEN_KEPT:
+    case CT_CULPRIT_BROKEN_NEEDED: format_broken(dst, size, stop); return true;
     case CT_CULPRIT_NONE: break;
     }
     return false;

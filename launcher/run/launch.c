@@ -140,6 +140,7 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     out->hello.max_nodes = (uint32_t)config->run.nodes.max;
     out->hello.node_unit = config->run.node_unit;
     out->hello.max_restarts = config->run.max_restarts;
+    out->hello.exclude_after = config->stop.exclude_after;
     out->hello.join_timeout_ms = config->rdzv.join_timeout_ms;
     out->hello.last_call_ms = config->rdzv.last_call_ms;
     out->hello.heartbeat_ms = config->rdzv.heartbeat_ms;

@@ -28,6 +28,9 @@
  * connection or of this server costs nothing. A round that was restored from a journal gives all
  * of them a whole lease, and starts no world before that is over.
  *
+ * A node whose hardware was the root cause so often, by words of its own, is excluded when enough others are left
+ * (round_exclude.c), and no agent of that host joins again.
+ *
  * A node that fails first in two rounds running makes room for a standby, if there is one; not the
  * node that serves, with which the run would end while workers elsewhere live.
  *
@@ -64,6 +67,10 @@
 #include "rendezvous/round/poison.h"
 #include "worker_sdk/base/lease.h"
 
+enum {
+    ROUND_FAULTS_MAX = 64 /* hosts with hardware faults that are remembered */
+};
+
 enum round_state {
     ROUND_FORMING,
     ROUND_RUNNING,
@@ -81,7 +88,8 @@ struct round_settings {
     uint64_t join_timeout_ms;
     uint64_t last_call_ms;
     uint64_t lost_after_ms;
-    uint32_t node_unit; /* worlds have a multiple of so many nodes; 0: as 1 */
+    uint64_t exclude_after; /* hardware faults of a node; 0: never */
+    uint32_t node_unit;     /* worlds have a multiple of so many nodes; 0: as 1 */
     uint64_t
         pause_ms; /* since a paused member was last heard of; below lost_after_ms: none */
     uint64_t instance;       /* random, of this founding of the run */
@@ -192,6 +200,12 @@ struct round {
     uint64_t waited_ms, rtt_ms; /* of the command that is being obeyed */
     struct crash_loop crash_loop;
     struct poison poison;
+    struct round_fault {
+        char host[CT_HOST_MAX];
+        uint32_t count; /* root causes that told of broken hardware; 0: free */
+        bool is_out;    /* no agent of it may join again */
+    } faults[ROUND_FAULTS_MAX];
+    uint8_t broken_fate;      /* enum ct_culprit_fate, of the last one; 0: none is */
     uint64_t culprit_id;      /* the member of the last root cause */
     bool culprit_is_kept;     /* it would have made room, but it serves */
     struct networks networks; /* that do not reach all nodes */

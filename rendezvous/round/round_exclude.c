@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A node whose worker failed first in two rounds running makes room for a spare: what is wrong may
  * be the machine. Without a spare it stays, and so does the node that serves, whose end would be the
- * run's. It is refused when it offers itself again, and its launcher ends. */
+ * run's. It is refused when it offers itself again, and its launcher ends.
+ *
+ * One whose failures tell of broken hardware goes after `exclude_after` of them, spare or not, as long as min
+ * nodes are left; later agents of that host are refused, too. */
+#include <string.h>
+
+#include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/str.h"
 
@@ -51,6 +57,88 @@ bool round_exclude(struct round *round, const struct ct_failure *failure)
     return true;
 }
 
+/* ---- Broken hardware ---- */
+
+const char round_broken_text[] =
+    "the hardware of this node failed as often as --exclude-node-after allows; the "
+    "reports of its failures have the evidence";
+
+static struct round_fault *find_fault(struct round *round, const char *host)
+{
+    struct round_fault *free_one = NULL;
+
+    for (int i = 0; i < ROUND_FAULTS_MAX; i++) {
+        struct round_fault *fault = &round->faults[i];
+
+        if (fault->count > 0 && strcmp(fault->host, host) == 0)
+            return fault;
+        if (fault->count == 0 && !free_one)
+            free_one = fault;
+    }
+    if (free_one)
+        (void)ct_copy(free_one->host, sizeof free_one->host, host); /* same size */
+    return free_one;
+}
+
+/* Several agents may be of one machine. */
+static bool serves(const struct round *round, const char *host)
+{
+    for (size_t i = 0; i < round->members.count; i++)
+        if (round->members.list[i]->link.serves &&
+            strcmp(round->members.list[i]->link.host, host) == 0)
+            return true;
+    return false;
+}
+
+/* Nodes of the next world, if that host goes: members of this one and standbys. */
+static size_t count_others(const struct round *round, const char *host)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        count += strcmp(member->link.host, host) != 0 && !member->is_excluded &&
+                 member->state != MEMBER_LEAVING && member->state != MEMBER_LEFT &&
+                 (member->start.generation == round->generation ||
+                  member->state == MEMBER_READY);
+    }
+    return count;
+}
+
+bool round_exclude_broken(struct round *round, const struct ct_failure *failure)
+{
+    struct member *culprit = find_culprit(round, failure);
+    struct round_fault *fault;
+
+    round->broken_fate = CT_CULPRIT_NONE;
+    if (!culprit || round->settings.exclude_after == 0 || failures_is_victim(failure) ||
+        !ct_facts_find(&failure->facts, CT_FACT_HARDWARE) ||
+        !(fault = find_fault(round, culprit->link.host)) ||
+        ++fault->count < round->settings.exclude_after)
+        return false;
+    round->culprit_id = culprit->link.id;
+    round->broken_fate = serves(round, fault->host) ? CT_CULPRIT_BROKEN_KEPT
+                         : round_world_size(round, count_others(round, fault->host)) ==
+                                 0
+                             ? CT_CULPRIT_BROKEN_NEEDED
+                             : CT_CULPRIT_BROKEN;
+    if (round->broken_fate != CT_CULPRIT_BROKEN)
+        return false;
+    fault->is_out = true;
+    culprit->is_excluded = true;
+    round_note(round, culprit);
+    return true;
+}
+
+bool round_is_broken_host(const struct round *round, const char *host)
+{
+    for (int i = 0; i < ROUND_FAULTS_MAX; i++)
+        if (round->faults[i].is_out && strcmp(round->faults[i].host, host) == 0)
+            return true;
+    return false;
+}
+
 struct member *round_find_excluded(const struct round *round)
 {
     for (size_t i = 0; i < round->members.count; i++)
@@ -61,8 +149,9 @@ struct member *round_find_excluded(const struct round *round)
 
 static const struct member *find_kept(const struct round *round)
 {
-    return round->culprit_is_kept ? member_find(&round->members, round->culprit_id)
-                                  : NULL;
+    return round->culprit_is_kept || round->broken_fate
+               ? member_find(&round->members, round->culprit_id)
+               : NULL;
 }
 
 void round_tell_excluded(const struct round *round, struct ct_stop *stop)
@@ -73,7 +162,9 @@ void round_tell_excluded(const struct round *round, struct ct_stop *stop)
 
     if (!culprit)
         return;
-    stop->culprit_fate = excluded ? CT_CULPRIT_EXCLUDED : CT_CULPRIT_KEPT;
+    stop->culprit_fate = round->broken_fate ? round->broken_fate
+                         : excluded         ? CT_CULPRIT_EXCLUDED
+                                            : CT_CULPRIT_KEPT;
     (void)ct_copy(stop->culprit, sizeof stop->culprit,
                   culprit->link.host); /* same size */
 }

@@ -119,9 +119,11 @@ void round_refuse_excluded(struct round *round, uint64_t now_ms)
         return;
     (void)ct_copy(host, sizeof host, member->link.host); /* same size */
     round_set_survivor(round, member, false);
-    round_refuse(
-        round, member, CTRUN_E_EXCLUDED,
-        "this node failed first in two rounds running, and a spare has taken its place",
-        now_ms);
+    round_refuse(round, member, CTRUN_E_EXCLUDED,
+                 round_is_broken_host(round, host)
+                     ? round_broken_text
+                     : "this node failed first in two rounds running, and a spare has "
+                       "taken its place",
+                 now_ms);
     host_list_remove(&round->missing, host); /* nobody waits for it */
 }

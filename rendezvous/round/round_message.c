@@ -132,6 +132,10 @@ static void on_join(struct round *round, struct member *member,
         refuse_unlike(round, member, now_ms);
         return;
     }
+    if (!member->is_excluded && round_is_broken_host(round, member->link.host)) {
+        round_refuse(round, member, CTRUN_E_EXCLUDED, round_broken_text, now_ms);
+        return;
+    }
     if (member->join.slots == 0 && (other = find_other_job(round, member, join))) {
         refuse_other_job(round, member, other, now_ms);
         return;

@@ -121,6 +121,12 @@ void round_close_if_succeeded(struct round *round);
 
 /* Notes whose failure was the root cause. True when that node is to make room for a spare. */
 bool round_exclude(struct round *round, const struct ct_failure *failure);
+/* Notes that it tells of broken hardware. True when that node is to go; what becomes of it is told by
+ * round_tell_excluded(). */
+bool round_exclude_broken(struct round *round, const struct ct_failure *failure);
+extern const char round_broken_text[];
+/* No agent of this host may join. */
+bool round_is_broken_host(const struct round *round, const char *host);
 /* NULL: none is. */
 struct member *round_find_excluded(const struct round *round);
 /* Adds it to what everybody is told. */

@@ -125,6 +125,7 @@ static void charge(struct round *round, const struct ct_failure *failure)
 {
     const bool is_loop = crash_loop_take(&round->crash_loop, failure) &&
                          round->settings.max_restarts > CRASH_LOOP_FEW_RESTARTS;
+    const bool is_broken = round_exclude_broken(round, failure);
 
     if (!failures_is_victim(failure))
         poison_take(&round->poison, failure);
@@ -133,7 +134,7 @@ static void charge(struct round *round, const struct ct_failure *failure)
     if (failure->cause == CT_CAUSE_UNKILLABLE || crash_loop_is_hopeless(failure) ||
         round->restart_count >= round->settings.max_restarts)
         round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(failure));
-    else if (round_exclude(round, failure))
+    else if (is_broken || round_exclude(round, failure))
         round->restart_count++; /* before the loop: the next try is another machine's */
     else if (is_loop)
         round_decide(round, CT_OUTCOME_CRASH_LOOP, failures_exit_code(failure));

@@ -459,3 +459,55 @@ def test_t24_d_the_node_that_serves_makes_room_for_nobody(box):
     for run in runs[:2]:
         assert "failed first in two rounds running, but is not excluded: it serves the rendezvous" in run.err, run
         assert "E_EXCLUDED" not in run.err, run
+
+
+# ---- broken hardware ----
+
+ECC = "echo 'CUDA error: uncorrectable ECC error encountered' >&2; exit 3"
+BROKEN = "has had as many hardware faults as --exclude-node-after allows"
+
+
+def test_a_broken_node_that_is_needed_stays_and_every_fault_has_its_evidence(box):
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")
+    run = box.ctrun("--nnodes=1", f"--rdzv-endpoint={found.group(1)}", "--rdzv-backend=c10d",
+                    "--max-restarts=2", "--tee=3", "--no-python", "sh", "-c", ECC)
+    host = os.uname().nodename
+    assert run.code == 3, run
+    assert re.search("  hardware *: CUDA error: uncorrectable ECC error encountered\n", run.err), run
+    told = (f"{host} {BROKEN}, but is not excluded: without it fewer nodes than the minimum of "
+            "--nnodes would be left; the last one: CUDA error: uncorrectable ECC error encountered")
+    assert run.err.count(told) == 2, run  # at the second and the third
+    assert box.ctrun("--exclude-node-after=-1", "true").code == 2
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
+def test_faults_of_programs_and_option_0_exclude_nobody(box):
+    for words, option in [(ECC, "--exclude-node-after=0"), ("echo 'CUDA out of memory' >&2; exit 3",
+                                                           "--exclude-node-after=1")]:
+        run = box.ctrun("--max-restarts=1", option, "--tee=3", "--no-python", "sh", "-c", words)
+        assert run.code == 3 and BROKEN not in run.err, run
+
+
+def test_a_node_with_broken_hardware_leaves_the_others(box):
+    """Hosts are told apart by name: each node has one of its own."""
+    if box.run("unshare", "--uts", "hostname", "probe").code:
+        pytest.skip("no UTS namespace can be made here")
+    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")
+    command = (f"[ $(hostname) = sick ] && {{ {ECC}; }}; [ $WORLD_SIZE = 1 ] && exit 0;"
+               "exec sleep 60")
+    runs = [box.start("unshare", "--uts", "sh", "-c", 'hostname "$1"; shift; exec "$@"', "sh", name,
+                      ctrun.program("ctrun"), "--nnodes=1:2", "--rdzv-backend=c10d",
+                      f"--rdzv-endpoint={found.group(1)}", "--rdzv-conf=last_call_timeout=60",
+                      "--rdzv-id=J", "--max-restarts=5", "--exclude-node-after=2", "--shutdown-timeout=1",
+                      "--no-python", "sh", "-c", command)
+            for name in ("well", "sick")]
+    assert [run.wait() for run in runs] == [0, 76], runs
+    assert f"sick {BROKEN}, and is excluded; the last one: CUDA error: uncorrectable ECC" in runs[0].err, runs[0]
+    assert "error[E_EXCLUDED]" in head(runs[1]) and "--exclude-node-after" in runs[1].err, runs[1]
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0

@@ -159,6 +159,7 @@ BODIES = {
                    "ctrunctl kv delete n'", None),
     "ctl-stop": ("with_run 'ctrunctl stop'", None),
     "ctl-restart": ("with_run 'ctrunctl restart'", None),
+    "ctl-reload": ("with_run \"ctrunctl reload --now sh -c 'exit 0'\" 'ctrunctl status'", None),
     "ctl-resize": ("with_run 'ctrunctl resize 1'", None),
     "ctl-drain": ("with_run 'ctrunctl drain'", None),
     "ctl-follow": ("with_run 'ctrunctl logs -f & touch done; wait $!'", None),

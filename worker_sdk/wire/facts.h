@@ -24,17 +24,18 @@ enum ct_fact_key {
     CT_FACT_CORE = 13,
     CT_FACT_IS_IN = 14, /* the function or system call that a stuck one is in */
     CT_FACT_SO = 15,
-    CT_FACT_NOW = 16,     /* what ctrun does about it */
-    CT_FACT_DO = 17,      /* what helps */
-    CT_FACT_WAS = 18,     /* where a lost node was: address, ranks */
-    CT_FACT_JOINED = 19,  /* the nodes that were there */
-    CT_FACT_MISSING = 20, /* one node each */
-    CT_FACT_TRIED = 21,   /* addresses of group rank 0 that do not answer either */
-    CT_FACT_WORKS = 22,   /* the link to the rendezvous */
-    CT_FACT_WORLD = 23,   /* all ranks, when one is stuck */
-    CT_FACT_CALLS = 24,   /* where ranks of its node stand in their collectives */
-    CT_FACT_AGAIN = 25,   /* what was so at an earlier failure, too */
-    CT_FACT_LAST = CT_FACT_AGAIN,
+    CT_FACT_NOW = 16,      /* what ctrun does about it */
+    CT_FACT_DO = 17,       /* what helps */
+    CT_FACT_WAS = 18,      /* where a lost node was: address, ranks */
+    CT_FACT_JOINED = 19,   /* the nodes that were there */
+    CT_FACT_MISSING = 20,  /* one node each */
+    CT_FACT_TRIED = 21,    /* addresses of group rank 0 that do not answer either */
+    CT_FACT_WORKS = 22,    /* the link to the rendezvous */
+    CT_FACT_WORLD = 23,    /* all ranks, when one is stuck */
+    CT_FACT_CALLS = 24,    /* where ranks of its node stand in their collectives */
+    CT_FACT_AGAIN = 25,    /* what was so at an earlier failure, too */
+    CT_FACT_HARDWARE = 26, /* words that tell of a broken machine */
+    CT_FACT_LAST = CT_FACT_HARDWARE,
 };
 
 enum {

@@ -129,6 +129,7 @@ static const struct field hello_fields[] = {
     U64(ct_hello, instance),
     U64(ct_hello, generation),
     TAIL(ct_hello, job_count, job, 1, job_fields),
+    TAIL_U64(ct_hello, exclude_after, sizeof(struct ct_hello), 1),
 };
 
 static const struct field challenge_fields[] = {

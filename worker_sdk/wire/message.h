@@ -256,6 +256,8 @@ struct ct_hello {
     uint64_t generation; /* ... of that START */
     uint8_t job_count;   /* 1; 0: not told, left out on the wire */
     struct ct_job job[1];
+    uint64_t
+        exclude_after; /* hardware faults of a node; 0: never, left out on the wire */
 };
 
 /* server -> agent */
@@ -429,11 +431,15 @@ enum ct_stop_reason {
     CT_STOP_NETWORK = 7,   /* it does not reach all nodes, see WAY; costs nothing */
 };
 
-/* What becomes of a node that failed first in two rounds running. */
+/* What becomes of a node that failed first in two rounds running, or again and again of its hardware. */
 enum ct_culprit_fate {
     CT_CULPRIT_NONE = 0,     /* there is no such node */
     CT_CULPRIT_EXCLUDED = 1, /* a spare takes its place */
     CT_CULPRIT_KEPT = 2,     /* it serves the rendezvous */
+    /* Of one whose hardware failed so often, with evidence. */
+    CT_CULPRIT_BROKEN = 3,        /* excluded */
+    CT_CULPRIT_BROKEN_KEPT = 4,   /* it serves the rendezvous */
+    CT_CULPRIT_BROKEN_NEEDED = 5, /* without it fewer than min nodes would be left */
 };
 
 struct ct_stop {

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <sys/socket.h>
+#include <unistd.h>
 #include "agent/postmortem/oom_counter.h"
 #include "agent/postmortem/core_file.h"
 #include "agent/postmortem/facts.h"
@@ -175,9 +177,41 @@ static void version_1_counts_in_files_of_other_names(void **state)
     assert_int_equal(test_remove_tree(root), 0);
 }
 
+static bool is_xid(const char *line)
+{
+    return strstr(line, "Xid") != NULL;
+}
+
+static void the_kernels_words_of_that_time_are_found(void **state)
+{
+    static const char *const records[] = {
+        "6,1,1000000,-;NVRM: Xid (PCI:0000:3b:00): 31, long before",
+        "6,2,9000000,-;usb 1-1: new device",
+        "6,3,9000001,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n "
+        "X=1",
+        "6,4,9000002,-;NVRM: Xid (PCI:0000:3b:00): 48, later",
+    };
+    char line[160];
+    int fds[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
+    for (size_t i = 0; i < sizeof records / sizeof *records; i++)
+        assert_int_equal(send(fds[0], records[i], strlen(records[i]), 0),
+                         (ssize_t)strlen(records[i]));
+    close(fds[0]);
+    assert_true(kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid));
+    assert_string_equal(line,
+                        "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
+    assert_true(kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid));
+    assert_false(kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid)); /* the end */
+    close(fds[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_kernels_words_of_that_time_are_found),
         cmocka_unit_test(facts_are_lines_and_what_does_not_fit_is_left_out_whole),
         cmocka_unit_test(sizes_are_for_people),
         cmocka_unit_test(a_core_file_is_found_or_its_absence_explained),

@@ -112,6 +112,7 @@ static const struct example examples[] = {
     {EXIT, 1, "NCCL WARN Call to ibv_reg_mr failed", "limit of locked memory"},
     {EXIT, 1, "NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",
      "wrong GID"},
+    {EXIT, 1, "NET/IB : mlx5_0:1 Got async event : port error", "lost its link"},
     {EXIT, 1,
      "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4> with error 12, opcode 0",
      "did not answer"},
@@ -303,8 +304,8 @@ static void an_exception_says_more_than_what_was_got_over_before(void **state)
 static void rules_of_a_file_come_before_the_table(void **state)
 {
     static const struct failure_rule rules[] = {
-        {"quota", "the project's quota", "ask the site"},
-        {"boom", "it went boom", NULL},
+        {"quota", "the project's quota", "ask the site", false},
+        {"boom", "it went boom", NULL, false},
     };
     struct ct_failure failure = fail_as(
         &(struct example){EXIT, 1, "OSError: [Errno 122] Disk quota exceeded", NULL});
@@ -328,7 +329,7 @@ static void rules_of_a_file_come_before_the_table(void **state)
 
 static void a_line_of_a_log_is_known_by_its_words(void **state)
 {
-    static const struct failure_rule rule = {"custom", "ours", "call us"};
+    static const struct failure_rule rule = {"custom", "ours", "call us", false};
     struct failure_hint first, second;
 
     (void)state;
@@ -351,9 +352,41 @@ static void a_line_of_a_log_is_known_by_its_words(void **state)
     failure_hints_use(NULL, 0);
 }
 
+static void broken_hardware_is_told_apart_from_programs(void **state)
+{
+    static const char *const broken[] = {
+        "NVRM: Xid (PCI:0000:3b:00): 79, pid=812, GPU has fallen off the bus.",
+        "NVRM: Xid (PCI:0000:3b:00): 74, NVLink: fatal error",
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        "NET/IB : mlx5_0:1 Got async event : port error",
+    };
+    static const char *const fine[] = {
+        "NVRM: Xid (PCI:0000:3b:00): 31, pid=812, Ch 00000008, MMU Fault",
+        "NVRM: Xid (PCI:0000:3b:00): 43, Reset Channel Verif Error",
+        "NVRM: Xid (PCI:0000:3b:00)", "torch.OutOfMemoryError: CUDA out of memory", ""};
+    const struct failure_rule own = {
+        .words = "lane 7 down", .likely = "x", .is_hardware = true};
+    struct ct_failure failure = {.cause = CT_CAUSE_EXIT, .code = 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
+        assert_true(failure_hints_is_hardware(broken[i]));
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++)
+        assert_false(failure_hints_is_hardware(fine[i]));
+    failure_hints_add(&failure, false,
+                      "step 3\n  NET/IB : x Got async event : port error\nbye");
+    assert_string_equal(ct_facts_find(&failure.facts, CT_FACT_HARDWARE),
+                        "NET/IB : x Got async event : port error");
+    failure_hints_use(&own, 1);
+    assert_true(failure_hints_is_hardware("switch: lane 7 down"));
+    failure_hints_use(NULL, 0);
+    assert_false(failure_hints_is_hardware("switch: lane 7 down"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(broken_hardware_is_told_apart_from_programs),
         cmocka_unit_test(each_row_has_an_example_that_finds_it),
         cmocka_unit_test(what_is_not_in_the_table_is_left_alone),
         cmocka_unit_test(where_the_signal_is_told_already_only_words_say_more),

@@ -648,6 +648,113 @@ static void a_node_that_fails_first_and_tells_late_makes_room_as_well(void **sta
     round_destroy(round);
 }
 
+/* A failure of member `id`, which is node id - 1, with evidence. */
+static void fail_of_hardware(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    struct ct_failure message = {.generation = round->generation,
+                                 .cause = CT_CAUSE_EXIT,
+                                 .code = (int32_t)now_ms % 100,
+                                 .rank = (int32_t)id - 1,
+                                 .node_rank = (int32_t)id - 1};
+
+    assert_true(ct_facts_add(&message.facts, CT_FACT_HARDWARE, "Xid 79"));
+    say(round, id, CT_MESSAGE_FAILURE, &message, now_ms);
+    for (uint64_t other = 1; other <= 3; other++)
+        if (other != id && member_find(&round->members, other))
+            answer(round, other, now_ms);
+    stopped(round, id, now_ms);
+    join(round, id, now_ms);
+    for (uint64_t other = 1; other <= 3; other++)
+        if (other != id && member_find(&round->members, other)) {
+            stopped(round, other, now_ms);
+            join(round, other, now_ms);
+        }
+}
+
+static struct round *start_three(uint32_t min, uint64_t exclude_after)
+{
+    struct round *round = start(min, 3, 9);
+
+    round->settings.exclude_after = exclude_after;
+    return round;
+}
+
+static void a_node_with_broken_hardware_goes_without_a_spare(void **state)
+{
+    struct round *round = start_three(2, 2);
+    const struct ct_join back = {.slots = 1, .node_rank_hint = -1, .store_port = 9};
+
+    (void)state;
+    fail_of_hardware(round, 2, 10);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_NONE);
+    assert_int_equal(round->generation, 2);
+    fail_of_hardware(round, 2, 20);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_BROKEN);
+    assert_string_equal(round->stop.culprit, "n2");
+    assert_int_equal(round->refuse.code, CTRUN_E_EXCLUDED);
+    assert_non_null(strstr(round->refuse.text, "--exclude-node-after"));
+    assert_int_equal(round->members.count, 2);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->restart_count, 2);
+    /* Another agent of that host is not let in, one of another is. */
+    for (uint64_t id = 4; id <= 5; id++) {
+        struct member_link link = {.id = id};
+
+        (void)ct_format(link.host, sizeof link.host, "n%d", id == 4 ? 2 : 9);
+        assert_int_equal(
+            round_step(round, &(struct round_command){.kind = ROUND_ADD, .link = &link},
+                       30),
+            0);
+        say(round, id, CT_MESSAGE_JOIN, &back, 30);
+        assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), id == 4);
+    }
+    round_destroy(round);
+}
+
+static void a_broken_node_that_is_needed_stays_and_that_is_said(void **state)
+{
+    struct round *round = start_three(3, 1);
+
+    (void)state;
+    fail_of_hardware(round, 3, 10);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_BROKEN_NEEDED);
+    assert_string_equal(round->stop.culprit, "n3");
+    assert_int_equal(round->members.count, 3);
+    assert_int_equal(round->generation, 2);
+    round_destroy(round);
+}
+
+static void a_broken_node_that_serves_stays(void **state)
+{
+    struct round *round = start_three(2, 1);
+
+    (void)state;
+    round->members.list[0]->link.serves = true;
+    fail_of_hardware(round, 1, 10);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_BROKEN_KEPT);
+    assert_int_equal(round->members.count, 3);
+    round_destroy(round);
+}
+
+static void faults_are_counted_for_each_node_and_only_where_they_count(void **state)
+{
+    struct round *round = start_three(2, 2);
+
+    (void)state;
+    fail_of_hardware(round, 2, 10);
+    fail_of_hardware(round, 3, 20); /* another one */
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_NONE);
+    fail_of_hardware(round, 2, 30);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_BROKEN);
+    round_destroy(round);
+    round = start_three(2, 0);
+    for (uint64_t now_ms = 10; now_ms < 60; now_ms += 10)
+        fail_of_hardware(round, 2, now_ms);
+    assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_NONE);
+    assert_int_equal(round->members.count, 3);
+    round_destroy(round);
+}
+
 static void without_a_spare_the_node_stays_and_a_crash_loop_is_one(void **state)
 {
     struct round *round = start(2, 2, 5);
@@ -1380,6 +1487,10 @@ int main(void)
         cmocka_unit_test(workers_start_once_all_have_proven_their_ways),
         cmocka_unit_test(a_cut_network_costs_a_round_and_no_restart),
         cmocka_unit_test(a_cut_of_the_only_network_left_starts_the_workers),
+        cmocka_unit_test(a_node_with_broken_hardware_goes_without_a_spare),
+        cmocka_unit_test(a_broken_node_that_is_needed_stays_and_that_is_said),
+        cmocka_unit_test(a_broken_node_that_serves_stays),
+        cmocka_unit_test(faults_are_counted_for_each_node_and_only_where_they_count),
         cmocka_unit_test(a_reload_is_taken_once_every_node_can),
         cmocka_unit_test(a_reload_that_a_node_cannot_run_changes_nothing),
         cmocka_unit_test(a_reload_of_unlike_files_is_refused),

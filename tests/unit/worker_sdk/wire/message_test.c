@@ -801,6 +801,34 @@ static void ages_are_a_tail_of_failures(void **state)
     }
 }
 
+/* Behind the job, which must be there then. */
+static void exclude_after_is_a_tail_of_hello(void **state)
+{
+    static const struct ct_hello hello = {.job_count = 1, .exclude_after = 0x0201};
+    const struct ct_message message = {CT_MESSAGE_HELLO, .hello = &hello};
+    struct ct_message back;
+    struct ct_frame frame;
+    struct ct_buf buf;
+
+    (void)state;
+    encode(&buf, &message);
+    decode_frame(&buf, &frame);
+    assert_int_equal(frame.body[frame.length - 8], 1);
+    assert_int_equal(frame.body[frame.length - 7], 2);
+    assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room), 0);
+    assert_int_equal(back.hello->exclude_after, 0x0201);
+    assert_encodes_to(&back, &buf);
+    for (int cut = 1; cut < 8; cut++) {
+        frame.length--;
+        assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room),
+                         -EBADMSG);
+    }
+    frame.length--;
+    assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room), 0);
+    assert_int_equal(back.hello->exclude_after, 0);
+    ct_buf_deinit(&buf);
+}
+
 static void more_roles_than_there_is_room_for_are_refused(void **state)
 {
     static struct ct_join join = {.roles = {.count = CT_ROLES_MAX + 1}};
@@ -958,6 +986,7 @@ int main(void)
         cmocka_unit_test(every_kind_has_its_golden_bytes),
         cmocka_unit_test(what_was_added_is_a_tail_of_join_hello_start_and_requests),
         cmocka_unit_test(ages_are_a_tail_of_failures),
+        cmocka_unit_test(exclude_after_is_a_tail_of_hello),
         cmocka_unit_test(more_roles_than_there_is_room_for_are_refused),
         cmocka_unit_test(every_kind_survives_a_round_trip),
         cmocka_unit_test(decoded_fields_are_those_encoded),
