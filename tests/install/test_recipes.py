@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recipes of other packagers (RPM, Spack, conda, Lmod, container): each as its own tool reads it,
-where that tool is, and all of the tree's version and files."""
+where that tool is, and all of the tree's version and files. The spec is built, out of what is compiled
+already; CTRUN_TEST_PACKAGES=1 has it compiled, which takes minutes."""
 import ast
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +15,27 @@ import pytest
 PACKAGING = ctrun.ROOT / "packaging"
 VERSION = re.search(r"project\(ctrun VERSION ([\d.]+)", (ctrun.ROOT / "CMakeLists.txt").read_text())[1]
 SPEC = PACKAGING / "rpm/ctrun.spec"
+IN_FULL = os.environ.get("CTRUN_TEST_PACKAGES") == "1"
+# Fedora's macros, as far as the spec uses them, and what its rpmbuild and CMake do to files.
+MACROS = r"""
+%debug_package %{{nil}}
+%_libdir %{{_prefix}}/{lib}
+%_unitdir %{{_prefix}}/lib/systemd/system
+%systemd_post true
+%systemd_preun true
+%systemd_postun_with_restart true
+%cmake {configure}
+%cmake_build {compile}
+%cmake_install DESTDIR=%{{buildroot}} cmake --install {build} --prefix %{{_prefix}} --strip; \
+    rm -f %{{buildroot}}%{{_libdir}}/*-*.so; chmod 755 %{{buildroot}}%{{_libdir}}/*.so.*; gzip -9n %{{buildroot}}%{{_mandir}}/man*/*
+"""
+# Rules of other distributions: Fedora wants no group, no packager and no ldconfig, takes SPDX's names of
+# licences, has them and the links of build ids in library packages, too, and packages depend on a release
+# of each other. rpmlint 2.4 finds no manual page at all.
+OTHERS_RULES = ["no-packager-tag", "no-group-tag", "no-signature", "invalid-license", "library-without-ldconfig",
+                "missing-hash-section", "manpage-not-compressed bz2", "no-major-in-name", "requires-on-release",
+                "static-library-without-debuginfo", "outside-libdir-files /usr/share/licenses",
+                "non-versioned-file-in-library-package /usr/lib/.build-id", "no-manual-page-for-binary"]
 
 
 def tool(*words):
@@ -32,6 +56,50 @@ def test_rpmlint_finds_nothing_in_the_spec():
     assert run.returncode == 0 and " 0 errors, 0 warnings" in run.stdout, run.stdout + run.stderr
 
 
+@pytest.fixture(scope="module")
+def rpms(tmp_path_factory):
+    """{name: file} of `rpmbuild -ba`, whose %check has run a job."""
+    folder = tmp_path_factory.mktemp("rpm")
+    (folder / "SOURCES").mkdir()
+    made = subprocess.run(["python3", "-Bc", "import backend, sys; backend.build_sdist(sys.argv[1])", folder / "SOURCES"],
+                          env={**os.environ, "PYTHONPATH": str(PACKAGING / "wheel")}, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    lib = re.search(r"^CMAKE_INSTALL_LIBDIR:PATH=(.*)", (ctrun.BUILD / "CMakeCache.txt").read_text(), re.M)[1]
+    words = {"configure": f"cmake -B {folder}/b -DCMAKE_INSTALL_LIBDIR={lib}", "compile": f"cmake --build {folder}/b",
+             "build": f"{folder}/b"} if IN_FULL else {"configure": "true", "compile": "true", "build": ctrun.BUILD}
+    (folder / "macros").write_text(MACROS.format(lib=lib, **words))
+    run = tool("rpmbuild", "-ba", "--nodeps", f"--load={folder}/macros", "--define", f"_topdir {folder}", SPEC)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return {path.name.rsplit("-", 2)[0] + ".src" * path.name.endswith(".src.rpm"): path for path in folder.rglob("*.rpm")}
+
+
+def test_the_spec_builds_its_packages(rpms):
+    assert sorted(rpms) == ["ctrun", "ctrun-devel", "ctrun-libs", "ctrun.src"]
+
+
+def test_rpmlint_finds_nothing_in_what_the_spec_builds(box, rpms):
+    rules = box.write("rpmlintrc", (PACKAGING / "rpm/rpmlintrc").read_text() +
+                      "".join(f'addFilter("{rule}")\n' for rule in OTHERS_RULES))
+    run = tool("rpmlint", "-r", rules, *rpms.values())
+    assert run.returncode == 0 and " 0 errors, 0 warnings" in run.stdout, run.stdout + run.stderr
+
+
+def test_rpms_are_installed_and_erased_without_a_trace(box, rpms):
+    if os.geteuid():
+        pytest.skip("rpm --root needs root")
+    root = box.path("root")
+    root.mkdir()
+    rpm = ["rpm", "--root", root, "--dbpath", "/db", "--noscripts", "--nodeps"]
+    names = [name for name in rpms if not name.endswith(".src")]
+    run = box.run(*rpm, "-i", *(rpms[name] for name in names))
+    assert run.code == 0, run
+    told = box.run(root / "usr/bin/ctrun", "--version")
+    assert told.code == 0 and VERSION in told.out, told
+    run = box.run(*rpm, "-e", *names)
+    assert run.code == 0, run
+    assert not [path for path in root.rglob("*ctrun*") if "db" not in path.relative_to(root).parts]
+
+
 def test_the_files_of_the_spec_are_those_that_are_installed(box):
     """Each pattern finds something, and each file has a pattern."""
     names = {"_bindir": "bin", "_mandir": "share/man", "_datadir": "share", "_unitdir": "lib/systemd/system",
@@ -39,7 +107,7 @@ def test_the_files_of_the_spec_are_those_that_are_installed(box):
     assert box.run("cmake", "--install", ctrun.BUILD, "--prefix", box.path("tree")).code == 0, box.runs[-1]
     libraries = next(box.path("tree").glob("lib*/**/libctrun.a")).parent
     patterns = [re.sub(r"%\{(\w+)\}", lambda match: names[match[1]], line.split()[-1])
-                for line in SPEC.read_text().splitlines() if re.match(r"(%exclude )?%\{_", line)]
+                for line in SPEC.read_text().splitlines() if re.match(r"(%exclude )?%\{_", line)]  # not %dir
     left = {path for path in box.path("tree").rglob("*") if not path.is_dir()}
     for pattern in patterns:
         pattern = pattern.replace("LIB", str(libraries.relative_to(box.path("tree"))))
@@ -63,13 +131,46 @@ def test_spacks_recipe_is_python_and_names_options_that_exist():
     assert set(re.findall(r'[+~](\w+)"', text)) <= variants
 
 
-def test_condas_recipe_is_yaml_of_this_version_with_the_licence():
-    yaml = pytest.importorskip("yaml", reason="no python3-yaml here")
-    text = (PACKAGING / "conda/meta.yaml").read_text()
-    assert f'set version = "{VERSION}"' in text
-    recipe = yaml.safe_load(re.sub(r"\{\{.*?\}\}", "x", re.sub(r"\{%.*?%\}", "", text)))
-    assert (PACKAGING / "conda" / recipe["source"]["path"] / "CMakeLists.txt").exists()
-    assert (ctrun.ROOT / recipe["about"]["license_file"]).exists()
+@pytest.fixture(scope="module")
+def rattler():
+    """A Python with rattler-build in it, conda's builder on PyPI. Loaded at the first use, and kept in the
+    build folder."""
+    there = ctrun.BUILD / "rattler"
+    if not there.exists():
+        new = there.with_name(f"{there.name}.{os.getpid()}")
+        for words in ((ctrun.DEBIAN_PYTHON, "-m", "venv", new),
+                      (new / "bin/python", "-m", "pip", "install", "-q", "py-rattler-build")):
+            made = subprocess.run(words, capture_output=True, text=True)
+            if made.returncode:
+                shutil.rmtree(new, ignore_errors=True)
+                pytest.skip(f"no py-rattler-build here: {(made.stdout + made.stderr).strip().splitlines()[-1:]}")
+        new.rename(there)
+    return there / "bin/python"
+
+
+def rendered(python, recipe):
+    """The recipe as conda's builder reads it, without loading anything."""
+    code = """if True:
+        import json, sys
+        from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
+        where = PlatformConfig(**{f"{name}_platform": "linux-64" for name in ("target", "build", "host")})
+        versions = VariantConfig.from_yaml("c_compiler: [gcc]\\npython: ['3.12']")
+        made, = Stage0Recipe.from_file(sys.argv[1]).render(versions, RenderConfig(where))
+        print(json.dumps(made.recipe.to_dict(), default=str))
+    """
+    return subprocess.run([python, "-c", code, recipe], capture_output=True, text=True)
+
+
+def test_condas_builder_takes_the_recipe_and_would_not_take_nonsense(box, rattler):
+    path = PACKAGING / "conda/recipe.yaml"
+    run = rendered(rattler, path)
+    assert run.returncode == 0, run.stderr
+    recipe = json.loads(run.stdout)
+    assert recipe["package"] == {"name": "ctrun", "version": VERSION}
+    assert (path.parent / recipe["source"][0]["path"] / "CMakeLists.txt").exists()
+    assert [name for name in recipe["about"]["license_file"] if not (ctrun.ROOT / name).exists()] == []
+    wrong = box.write("recipe.yaml", path.read_text().replace("requirements:", "requires:"))
+    assert rendered(rattler, wrong).returncode != 0, "it takes anything"
 
 
 @pytest.mark.parametrize("lib, is_there", [("lib64", "true"), ("lib", "false")])
