@@ -7,6 +7,9 @@
  *                            └── nothing to prove                              │ WAY comes back
  *                                        └──────────> agent_start_workers <────┘
  *
+ * Where the network was typed nobody holds: the sample is tried while the workers start and run, and
+ * whom this node does not reach is a warning.
+ *
  * A STOP ends it at any time. A server that says nothing holds nobody for longer than
  * AGENT_HOLD_MS. */
 #include <errno.h>
@@ -29,10 +32,29 @@ static void emit_way(const struct ct_start *start, const struct ct_addr *local)
     ct_event_end(&event);
 }
 
+/* Its callbacks come later, never before it returns. */
+static void try_peers(struct agent *agent)
+{
+    const struct ct_start *start = &agent->start;
+
+    for (int i = 0; i < start->peer_count; i++) {
+        struct ct_addr addr;
+
+        if (ct_addr_parse(start->peers[i].addr, start->peers[i].port, &addr) < 0)
+            continue;
+        if (ct_addr_is_link_local(&addr))
+            addr.v6.sin6_scope_id = agent->local.v6.sin6_scope_id;
+        reachability_find(agent->peers[i], &addr, 1, start->peers[i].host);
+        agent->peers_missing++;
+    }
+}
+
 /* `local`: NULL when it is not known. */
 static void start(struct agent *agent, const struct ct_addr *local)
 {
     agent_cancel_ways(agent);
+    if (agent->start.ways == CT_WAYS_TELL)
+        try_peers(agent);
     if (local)
         emit_way(&agent->start, local);
     if (agent->options->on_way)
@@ -99,30 +121,28 @@ static void on_peer_found(void *context, const struct ct_addr *ctl_socket,
 
     (void)ctl_socket;
     (void)local;
-    if (--agent->peers_missing == 0)
+    if (--agent->peers_missing == 0 && agent->start.ways == CT_WAYS_PROVE)
         hold(agent, "");
 }
 
 static void on_peer_failed(void *context, const char *text, const char *tried)
 {
+    struct agent *agent = context;
+
     (void)tried; /* it has one address */
-    hold(context, text);
+    if (agent->start.ways == CT_WAYS_PROVE) {
+        hold(agent, text);
+        return;
+    }
+    emit_cut(agent, text);
+    ct_warn("%s %s, on the network of %s, which was typed: if workers hang, give the "
+            "address on another one (ctrunctl doctor --net)",
+            agent->options->hello.host, text, agent->start.master_addr);
 }
 
 static void find_peers(struct agent *agent)
 {
-    const struct ct_start *start = &agent->start;
-
-    for (int i = 0; i < start->peer_count; i++) {
-        struct ct_addr addr;
-
-        if (ct_addr_parse(start->peers[i].addr, start->peers[i].port, &addr) < 0)
-            continue;
-        if (ct_addr_is_link_local(&addr))
-            addr.v6.sin6_scope_id = agent->local.v6.sin6_scope_id;
-        reachability_find(agent->peers[i], &addr, 1, start->peers[i].host);
-        agent->peers_missing++;
-    }
+    try_peers(agent);
     if (agent->peers_missing == 0)
         hold(agent, "");
 }

@@ -101,6 +101,17 @@ static bool is_cut(const struct networks *networks, const struct member *first,
     return false;
 }
 
+/* The address whose network all use: `master`, or, where that is a name, the one at which the others
+ * have found the server, for a name is typed with the static back end alone, and leads to it. */
+static const char *find_network(const char *master, struct member *const *world,
+                                size_t count)
+{
+    struct ct_addr addr;
+
+    return count > 1 && ct_addr_parse(master, 0, &addr) < 0 ? world[1]->link.reached_at
+                                                            : master;
+}
+
 /* `master`, then the first node's other addresses that may lead to it. */
 static int list_candidates(const char **out, const char *master,
                            struct member *const *world, size_t count)
@@ -109,7 +120,7 @@ static int list_candidates(const char **out, const char *master,
     struct ct_addr addr;
     int n = 0;
 
-    if (count < 2 || join->local_addr[0] || !parse(&addr, master))
+    if (count < 2 || !parse(&addr, master))
         return 0;
     out[n++] = master;
     for (int i = 0; i < join->addr_count; i++)
@@ -127,7 +138,9 @@ static enum ct_ways choose(const struct networks *networks, char *master,
     int n;
 
     master_choose(master, world, count);
-    n = list_candidates(candidates, master, world, count);
+    n = list_candidates(candidates, find_network(master, world, count), world, count);
+    if (world[0]->join.local_addr[0])
+        return n > 1 ? CT_WAYS_TELL : CT_WAYS_FREE;
     for (int i = 0; n > 1 && i < n; i++) {
         if (is_cut(networks, world[0], candidates[i]))
             continue;
@@ -190,7 +203,8 @@ void networks_choose(const struct networks *networks, struct member **world,
         memcpy(start->master_addr, master, sizeof master);
         start->ways = (uint8_t)ways;
         start->peer_count = 0;
-        if (ways == CT_WAYS_PROVE && i > 0 && parse(&addr, master))
+        if ((ways == CT_WAYS_PROVE || ways == CT_WAYS_TELL) && i > 0 &&
+            parse(&addr, find_network(master, world, count)))
             add_peers(world, count, i, &addr);
     }
 }

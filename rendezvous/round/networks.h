@@ -5,7 +5,10 @@
  * Nobody knows a network by name: the address of a node that shares most leading bits with
  * MASTER_ADDR is taken for the one beside it. Each node proves that it reaches MASTER_ADDR and, over
  * the addresses beside it, a sample of the others: all pairs up to 8 nodes, 4 a node above. Where one
- * does not, that network is cut for this run, and the next round is told another. Pure. */
+ * does not, that network is cut for this run, and the next round is told another.
+ *
+ * An address that was typed (--local-addr of the first node, --master-addr) stays: then the sample is
+ * tried while the workers run, and who is not reached is only told. Pure. */
 #ifndef RENDEZVOUS_ROUND_NETWORKS_H
 #define RENDEZVOUS_ROUND_NETWORKS_H
 

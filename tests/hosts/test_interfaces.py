@@ -110,6 +110,23 @@ def test_where_no_network_reaches_all_the_first_is_used_and_told(box, lab):
     assert "no network of node1 reaches all nodes from all: the first one is used" in runs[0].err
 
 
+@pytest.mark.parametrize("address", ["10.77.0.11", "node1"])
+def test_a_cut_on_a_network_that_was_typed_is_told_while_the_workers_run(box, lab, address):
+    """MASTER_ADDR stays what was typed: no other network is tried."""
+    hosts = lab(3, nics=2)
+    hosts.sh("node2", CUT.format("eth0", "10.77.0.13"))
+    runs = [hosts.start(f"node{rank + 1}", ctrun.program("ctrun"), "--nnodes=3", f"--node-rank={rank}",
+                        f"--master-addr={address}", "--master-port=29611", "sh", "-c",
+                        "echo at $MASTER_ADDR; exec sleep 600") for rank in range(3)]
+    reason = box.wait_event("way_cut")[0]["reason"].split(" (")[0].rsplit(":", 1)[0]
+    assert reason in {"cannot reach node3 on 10.77.0.13", "cannot reach node2 on 10.77.0.12"}
+    ctrun.wait_until(lambda: any("which was typed: if workers hang" in run.err for run in runs), "a warning")
+    ctrun.wait_until(lambda: all(run.out == f"at {address}\n" for run in runs), "all workers run")
+    for run in runs:
+        run.signal(15)
+    assert [run.wait(60) for run in runs] == [143] * 3, runs
+
+
 def test_a_master_port_where_nobody_listens_yet_is_a_way_to_its_host(box, traps):
     script = box.write("serve.py", SERVER)
     runs = [traps.start(node, ctrun.program("ctrun"), "--nnodes=2",

@@ -338,6 +338,8 @@ enum ct_ways {
     CT_WAYS_PROVE =
         1, /* reach master_addr itself and all peers, say WAY, and wait for it */
     CT_WAYS_NONE_REACHES_ALL = 2, /* as FREE: each network has been found cut */
+    CT_WAYS_TELL =
+        3, /* as FREE: the network was typed; warn when a peer is not reached */
 };
 
 struct ct_start_peer {

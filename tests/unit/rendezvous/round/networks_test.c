@@ -95,15 +95,41 @@ static void without_a_choice_there_is_nothing_to_prove(void **state)
     (void)ct_copy(members[0].join.local_addr, sizeof members[0].join.local_addr,
                   "10.78.0.1"); /* its user has said it */
     networks_choose(&networks, world, 3);
+    members[0].join.addr_count = 1; /* docker0, which all have */
+    networks_choose(&networks, world, 3);
     assert_string_equal(members[1].start.master_addr, "10.78.0.1");
     assert_int_equal(members[1].start.ways, CT_WAYS_FREE);
     set_world(3);
-    members[0].join.addr_count = 1; /* docker0, which all have */
+    members[0].join.addr_count = 1;
     networks_choose(&networks, world, 3);
     assert_int_equal(members[1].start.ways, CT_WAYS_FREE);
     set_world(1);
     networks_choose(&networks, world, 1);
     assert_int_equal(members[0].start.ways, CT_WAYS_FREE);
+}
+
+static void a_network_that_was_typed_stays_and_the_sample_is_tried_on_it(void **state)
+{
+    struct networks networks = {0};
+    struct ct_join *first = &members[0].join;
+
+    (void)state;
+    set_world(3);
+    assert_true(networks_cut(&networks, "10.78.0.1"));
+    (void)ct_copy(first->local_addr, sizeof first->local_addr, "10.78.0.1");
+    networks_choose(&networks, world, 3);
+    assert_string_equal(members[2].start.master_addr, "10.78.0.1");
+    assert_int_equal(members[2].start.ways, CT_WAYS_TELL);
+    assert_string_equal(members[2].start.peers[0].addr, "10.78.0.2");
+    (void)ct_copy(first->local_addr, sizeof first->local_addr, "n1"); /* static */
+    (void)ct_copy(members[1].link.reached_at, CT_ADDR_TEXT_MAX, "10.77.0.1");
+    networks_choose(&networks, world, 3);
+    assert_string_equal(members[2].start.master_addr, "n1");
+    assert_int_equal(members[2].start.ways, CT_WAYS_TELL);
+    assert_string_equal(members[2].start.peers[0].addr, "10.77.0.2");
+    (void)ct_copy(first->local_addr, sizeof first->local_addr, "127.0.0.1");
+    networks_choose(&networks, world, 3);
+    assert_int_equal(members[2].start.ways, CT_WAYS_FREE);
 }
 
 /* By group rank: true when i is to reach k. */
@@ -144,6 +170,7 @@ int main(void)
         cmocka_unit_test(another_first_node_does_not_use_the_cut_network_either),
         cmocka_unit_test(when_all_are_cut_the_first_is_told_and_nothing_to_prove),
         cmocka_unit_test(without_a_choice_there_is_nothing_to_prove),
+        cmocka_unit_test(a_network_that_was_typed_stays_and_the_sample_is_tried_on_it),
         cmocka_unit_test(all_pairs_are_proven_up_to_eight_nodes_and_four_a_node_above),
     };
 
