@@ -154,6 +154,34 @@ def test_static_programs_refuse_a_certificate_of_another_address(box, programs, 
     assert run.code == 77 and f"127.0.0.2:{proxy.port}" in run.err and "CN_MISMATCH" in run.err, run
 
 
+def test_libraries_that_are_compiled_at_two_places_and_times_are_equal(box):
+    """Three of them: each source file costs two compiler calls. CTRUN_TEST_PACKAGES=1 has whole wheels."""
+    libraries()
+    small = ["cjson", "zlib", "libuv1"]
+    made = []
+    for name, keeps in (("one", True), ("another/place", False)):
+        sources, build = box.path(f"{name}/sources"), box.path(f"{name}/build")
+        sources.mkdir(parents=True)
+        for each in KEPT.glob("sources/*-[0-9]*/"):
+            if each.name.rpartition("-")[0] in small:
+                shutil.copytree(each, sources / each.name, copy_function=shutil.copy2 if keeps else shutil.copyfile)
+            else:
+                (sources / each.name).symlink_to(each)
+        work("cmake", "-G", "Ninja", "-S", ctrun.ROOT / "packaging/wheel/libraries", "-B", build,
+             "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS_RELEASE=-O0", f"-DCTRUN_SOURCES={sources}")
+        work("ninja", "-C", build, "cjson", "z", "uv_a", CCACHE_DISABLE="1")
+        made.append({path.name: path.read_bytes() for path in build.glob("*.a")})
+    assert sorted(made[0]) == ["libcjson.a", "libuv_a.a", "libz.a"]
+    assert [name for name in made[0] if made[0][name] != made[1][name]] == []
+
+
+def test_nothing_in_the_wheel_names_the_folder_that_it_was_built_in(wheel):
+    folders = [b"/tmp/tmp." if os.environ.get("CTRUN_TEST_WHEEL") else str(KEPT).encode(), str(ctrun.ROOT).encode()]
+    with zipfile.ZipFile(wheel) as opened:
+        named = [(name, folder) for name in opened.namelist() for folder in folders if folder in opened.read(name)]
+    assert named == []
+
+
 def test_without_the_archive_the_cure_is_told(box):
     run = box.run("cmake", "-S", ctrun.ROOT, "-B", box.path("build"), "-G", "Ninja",
                   "-DCTRUN_STATIC=ON", "-DCTRUN_CUDA=OFF", "-DCJSON_ARCHIVE=CJSON_ARCHIVE-NOTFOUND",
