@@ -109,10 +109,10 @@ bool agent_survives(void *context, const struct ct_failure *failure)
     const int left = worker_group_list_late(agent->group, late);
     char text[192];
 
-    if (!may_go_on(agent) || left == 0)
-        return false;
     if (worker_group_is_new(agent->group, failure->rank))
         return true; /* they never had it */
+    if (!may_go_on(agent) || left == 0)
+        return false;
     if (!is_undecided(agent))
         agent->survival.since_ms = ct_now_ms();
     agent->survival.losses++;

@@ -178,6 +178,22 @@ def test_all_are_started_again_where_none_of_the_world_is_left(box):
     assert not box.events("world_grown") and "restart 1/1: rank 0 " in run.err, run
 
 
+def test_one_that_dies_while_the_others_save_is_nobodys_loss(box):
+    """The run is asked to stop, the others stand still, and the new one is killed: that is not what the run ends of."""
+    run = start(box, 3, 1, gated(box))
+    wait_step(run, 1000)
+    others = lose(box, 1)
+    let(box)
+    box.wait_event("rank_ready")
+    stop = box.run(ctrun.program("ctrunctl"), "stop")
+    assert stop.code == 0, stop
+    os.kill(pids(box)[1], signal.SIGKILL)
+    box.wait_event("worker_ended", 2)
+    go_on(others)
+    assert run.wait(60) == 128 + signal.SIGTERM, run
+    assert int(END.search(run.out)[1]) < STEPS and "stopped as asked" in run.err, run
+
+
 @pytest.mark.parametrize("words, text", [
     (("--survive-replace=1",), "--survive-replace=1: only with --survive=sdk"),
     (("--survive=sdk", "--survive-replace=-1"), "--survive-replace=-1: 0 to "),
