@@ -109,3 +109,64 @@ def test_the_compiler_finds_only_the_headers_that_a_folder_may_use(source, heade
     done = subprocess.run([*words, "-include", header, "-fsyntax-only"], cwd=ctrun.BUILD, capture_output=True, text=True)
     assert (done.returncode == 0) == is_found, done
     assert is_found or f"{header}: No such file" in done.stderr
+
+
+HEADER = """#include <stddef.h>
+#define CTRUN_API __attribute__((visibility("default")))
+struct ctrun_error { int code; char text[8]; };
+struct ctrun_stats { size_t size; int waits; };
+enum ctrun_op { CTRUN_SUM, CTRUN_MAX };
+CTRUN_API int ctrun_send(int count, enum ctrun_op op, struct ctrun_error *err);
+CTRUN_API int ctrun_get_stats(struct ctrun_stats *out, struct ctrun_error *err);
+"""
+BODIES = """#include "worker_sdk/include/ctrun.h"
+int ctrun_send(int count, enum ctrun_op op, struct ctrun_error *err) { return count + (int)op + err->code; }
+int ctrun_get_stats(struct ctrun_stats *out, struct ctrun_error *err) { return out->waits + err->code; }
+"""
+
+
+def abi(root, *options, changes=()):
+    """What abi.py says of a library with these changes."""
+    texts = []
+    for text in (HEADER, BODIES):
+        for old, new in changes:
+            text = text.replace(old, new)
+        texts.append(text)
+    (root / "worker_sdk/include").mkdir(parents=True, exist_ok=True)
+    (root / "tests/lint").mkdir(parents=True, exist_ok=True)
+    (root / "worker_sdk/include/ctrun.h").write_text(texts[0])
+    (root / "bodies.c").write_text(texts[1])
+    subprocess.run([os.environ.get("CC", "cc"), "-g", "-shared", "-fPIC", f"-I{root}", root / "bodies.c",
+                    "-o", root / "libctrun.so"], check=True)
+    return run(LINT / "abi.py", *options, root, root / "libctrun.so")
+
+
+@pytest.mark.skipif(not shutil.which("abidiff"), reason="abigail-tools is not installed")
+@pytest.mark.parametrize("is_fine, old, new", [
+    (True, "", ""),
+    (True, "int waits;", "int waits; long later;"),
+    (True, "CTRUN_API int ctrun_send", "CTRUN_API void ctrun_more(void);\nCTRUN_API int ctrun_send"),
+    (True, "int ctrun_get_stats(struct ctrun_stats *out, struct ctrun_error *err) {",
+     "int ctrun_get_stats(struct ctrun_stats *out, struct ctrun_error *err) { out->size = 3;"),
+    (False, "int waits;", "int later, waits;"),
+    (False, "int waits;", "long waits;"),
+    (False, "int waits;", "int waits, later;"),  # older programs have something else there
+    (False, "int waits;", ""),
+    (False, "struct ctrun_stats { size_t size; int waits; };", "struct ctrun_stats { size_t size; float waits; long later; };"),
+    (False, "char text[8];", "char text[8]; int line;"),  # it has no size
+    (False, "int count", "long count"),
+    (False, "ctrun_send(int count, ", "ctrun_send("),
+    (False, "ctrun_get_stats", "ctrun_ask_stats"),
+    (False, "CTRUN_SUM, CTRUN_MAX", "CTRUN_MAX, CTRUN_SUM"),
+])
+def test_a_change_that_breaks_older_programs_is_a_complaint(tmp_path, is_fine, old, new):
+    recorded = abi(tmp_path, "--record")
+    assert recorded.returncode == 0, recorded
+    changes = [(old, new)] if old else []
+    if "waits" in old and "waits" not in new:
+        changes.append(("out->waits", "0"))
+    if "count" in old and "count" not in new:
+        changes.append(("return count", "return 0"))
+    done = abi(tmp_path, changes=changes)
+    assert (done.returncode == 0) == is_fine, done
+    assert is_fine or "older programs would break" in done.stdout, done
