@@ -114,6 +114,14 @@ int ctrun_records_fetch(void *context, const uint64_t *indices, size_t count, vo
     const struct ctrun_records *records = context;
     int rc = 0;
 
+    /* The disk gets all of them at once, not one behind the other. Advice again; of what is cached it costs
+     * a microsecond. */
+    for (size_t i = 0; i < count && count > 1; i++)
+        if (indices[i] < records->count)
+            (void)posix_fadvise(
+                records->fd,
+                (off_t)(records->header_bytes + indices[i] * records->record_bytes),
+                (off_t)records->record_bytes, POSIX_FADV_WILLNEED);
     for (size_t i = 0; i < count && rc == 0; i++)
         rc = read_record(records, indices[i], (char *)out + i * records->record_bytes,
                          err);
