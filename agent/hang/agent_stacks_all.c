@@ -146,10 +146,13 @@ int agent_show_stacks(void *context, int rank, uint32_t ticket, struct ctrun_err
 
     if (rc < 0)
         return rc;
-    if ((rc = begin(agent, ticket, err)) == 0 && (agent->stacks->asks = asks))
+    if ((rc = begin(agent, ticket, err)) < 0) {
+        agent_close_stacks(agent);
+        return rc;
+    }
+    if ((agent->stacks->asks = asks))
         ask(agent, rank, ticket);
-    if (rc == 0)
-        rc = agent_write_stacks(agent, rank, &agent->stacks->own, err);
+    rc = agent_write_stacks(agent, rank, &agent->stacks->own, err);
     if (rc == 0 && !asks)
         rc = rank < 0 ? ct_fail(err, -ESRCH, "no worker is running: the run is %s",
                                 agent_state_name(agent->state))
