@@ -60,9 +60,12 @@ def test_the_rank_is_named_in_status_events_and_metrics(box, job):
     event = box.wait_event("straggler")[0]
     assert (event["rank"], event["local_rank"]) == (5, 5), event
     assert 15000 < event["late_us"] < 25000 and 100 < event["late_permille"] < 250 and event["steps"] == 100, event
-    [run] = json.loads(status(box, "--json").out)["runs"]
-    told = run["straggler"]
-    assert told["rank"] == 5 and told["late_us"] == event["late_us"], told
+
+    def told_of_all():
+        [run] = json.loads(status(box, "--json").out)["runs"]
+        return run if all("metrics" in worker for worker in run["workers"]) else None
+    run = ctrun.wait_until(told_of_all, "all eight were up at a look", 60)
+    assert run["straggler"]["rank"] == 5, run
     assert re.search(r"^  the others wait for rank 5: \d+\.\d ms late on the average, \d+\.\d % of a step "
                      r"\(last 100 steps\); differs in: .", status(box).out, re.M), status(box)
     late = {worker["rank"]: worker["metrics"]["ctrun_rank_late_seconds"] for worker in run["workers"]}
