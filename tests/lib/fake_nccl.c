@@ -831,6 +831,7 @@ EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 
     ENTER_NCCL();
     memset(id, 0, sizeof *id);
+    fake_nccl.ids++;
     fd = memfd_create("fake-nccl", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, sizeof(struct world)) < 0)
         return ncclSystemError;

@@ -34,6 +34,7 @@ struct fake_nccl {
     bool no_memory;      /* cudaMalloc() of a megabyte and more fails */
     /* What happened. */
     int aborts, destroys, calls;
+    int ids;        /* that were made */
     int roots;      /* ids that the last communicator was made of */
     int registered; /* blocks that are */
     int blocks;     /* memory, events, streams and communicators that were not freed */

@@ -3,6 +3,7 @@
  * shared memory, too, and has the same bits there. */
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,8 +62,8 @@ struct trainer {
     struct ctrun_group *group;
     struct ctrun_ddp *ddp;
     struct ctrun_zero *zero;
-    cudaStream_t stream;
-    float *values, *grads; /* one block each, of the host or of the device */
+    cudaStream_t stream, first; /* of the gradients; of the group's options */
+    float *values, *grads;      /* one block each, of the host or of the device */
     struct ctrun_param params[PARAMS + 1];
     struct how how;
 };
@@ -74,26 +75,38 @@ struct copy {
     size_t bytes;
 };
 
+static int
+    copy_yields; /* how slow it is: what does not wait for it is through before */
+
 static void run_copy(void *context)
 {
     struct copy *copy = context;
     void *from = (void *)(uintptr_t)copy->from; /* only read */
+
+    for (int i = 0; i < copy_yields; i++)
+        sched_yield();
 
     memcpy(fake_device(copy->to) ? fake_device(copy->to) : copy->to,
            fake_device(from) ? fake_device(from) : from, copy->bytes);
     free(copy);
 }
 
-static void put(const struct trainer *t, void *to, const void *from, size_t bytes)
+static void put_on(const struct trainer *t, cudaStream_t stream, void *to,
+                   const void *from, size_t bytes)
 {
     struct copy *copy = malloc(sizeof *copy);
 
     CHECK(copy);
     *copy = (struct copy){to, from, bytes};
     if (t->is_device)
-        fake_launch(t->stream, run_copy, copy);
+        fake_launch(stream, run_copy, copy);
     else
         run_copy(copy);
+}
+
+static void put(const struct trainer *t, void *to, const void *from, size_t bytes)
+{
+    put_on(t, t->stream, to, from, bytes);
 }
 
 static void fetch(const struct trainer *t, void *to, const void *from, size_t bytes)
@@ -168,8 +181,10 @@ static int open_trainer(struct trainer *t, int rank, bool is_device,
     options.backend = is_device ? "nccl" : "host";
     if (is_device)
         CHECK(cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) ==
-              cudaSuccess);
-    options.stream = t->stream;
+                  cudaSuccess &&
+              cudaStreamCreateWithFlags(&t->first, cudaStreamNonBlocking) ==
+                  cudaSuccess);
+    options.stream = t->first;
     t->values = room(t, ALL + 1);
     t->grads = room(t, 2 * ALL);
     for (int i = 0; i < ALL; i++)
@@ -193,6 +208,7 @@ static void close_trainer(struct trainer *t)
     }
     CHECK(cudaFree(t->values) == cudaSuccess && cudaFree(t->grads) == cudaSuccess);
     CHECK(cudaStreamDestroy(t->stream) == cudaSuccess);
+    CHECK(cudaStreamDestroy(t->first) == cudaSuccess);
     CHECK(fake_nccl.blocks == 0);
 }
 
@@ -315,7 +331,8 @@ static void tell(int rank, bool is_device, const struct how *story, float *out)
     CHECK_OK(open_trainer(&t, rank, is_device, &how, &err));
     for (int step = 1; step <= STEPS; step++, out += ALL) {
         mean[step] = (float)(100 * rank + step);
-        put(&t, t.values + ALL, &mean[step], sizeof *mean);
+        put_on(&t, step == 1 ? t.first : t.stream, t.values + ALL, &mean[step],
+               sizeof *mean);
         CHECK_OK(make_step(&t, rank, step, &err));
         fetch_grads(&t, out);
         fetch(&t, &buffer, t.values + ALL, sizeof buffer);
@@ -331,6 +348,7 @@ static int compare(int rank, void *context)
     const struct how *how = context;
 
     tell(rank, false, how, host_grads);
+    copy_yields = how->use_hook ? 500 : 0;
     fake_nccl.late_us = 30;
     tell(rank, true, how, device_grads);
     for (int i = 0; i < STEPS; i++)
@@ -395,7 +413,9 @@ static void powersgd_has_the_bits_of_the_host(void **state)
     how.nan_step = 4; /* is forgotten after its step */
     how.powersgd.epsilon = 1e-3;
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);
-    how.powersgd.no_warm_start = how.powersgd.no_error_feedback = true;
+    how.powersgd.no_error_feedback = true; /* the NaN is in what starts the next step */
+    assert_int_equal(ranks_run(RANKS, compare, &how), 0);
+    how.powersgd.no_warm_start = true;
     how.nan_step = 0;
     how.ddp.divide_by_caller = true;
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);
@@ -463,26 +483,67 @@ static void memory_for_gradients_that_does_not_fit_is_refused(void **state)
     assert_int_equal(ranks_run(RANKS, misplace, NULL), 0);
 }
 
-/* The fake has room for 256 pieces of memory. */
+/* Rank 0 forgets one; a device tells it a call later. */
+static int forget(int rank, void *context)
+{
+    for (int is_device = 0; is_device < 2; is_device++) {
+        struct how how = *(const struct how *)context;
+        struct ctrun_error err;
+        struct trainer t;
+
+        if (how.use_hook) {
+            how.ddp.hook = take_largest;
+            how.ddp.hook_context = &t;
+        }
+        CHECK_OK(open_trainer(&t, rank, is_device, &how, &err));
+        CHECK_OK(make_step(&t, rank, 1, &err));
+        CHECK(make_step(&t, rank, how.forget_step, &err) ==
+              (is_device ? 0 : CTRUN_E_USAGE));
+        CHECK(!is_device || make_step(&t, rank, 3, &err) == CTRUN_E_USAGE);
+        CHECK(strstr(err.text, "for rank 0: 1 (bias)"));
+        CHECK_OK(make_step(&t, rank, 3, &err));
+        close_trainer(&t);
+    }
+    return 0;
+}
+
+static void a_forgotten_gradient_is_told_beside_hooks_and_own_memory(void **state)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .forget_step = 2};
+
+    (void)state;
+    how.layout = IN_ONE_ARRAY;
+    assert_int_equal(ranks_run(RANKS, forget, &how), 0);
+    how.layout = IN_BUCKETS;
+    how.use_hook = true;
+    assert_int_equal(ranks_run(RANKS, forget, &how), 0);
+}
+
+/* The fake has room for 256 pieces of memory, 200 of which are others'. */
 static int make_many(int rank, void *context)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     struct ctrun_zero_options options = CTRUN_ZERO_OPTIONS_INIT;
     struct ctrun_error err;
+    float *others[200];
     struct trainer t;
 
     (void)context;
     options.whole_params = true;
     CHECK_OK(open_trainer(&t, rank, true, &how, &err));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        others[i] = room(&t, 1);
     for (int i = 0; i < 90; i++) {
         ctrun_ddp_destroy(t.ddp);
         ctrun_zero_destroy(t.zero);
         t.how.powersgd = (struct ctrun_powersgd_options)CTRUN_POWERSGD_OPTIONS_INIT;
-        t.how.powersgd.size = i % 3 ? sizeof t.how.powersgd : 0;
-        t.how.ddp.reduce_dtype = i % 3 ? CTRUN_F32 : CTRUN_F16;
+        t.how.powersgd.size = i % 2 ? sizeof t.how.powersgd : 0;
+        t.how.ddp.reduce_dtype = i % 2 ? CTRUN_F32 : CTRUN_F16;
         CHECK_OK(make_ddp(&t, &err));
         CHECK_OK(ctrun_zero_create(&t.zero, t.group, t.params, PARAMS, &options, &err));
     }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        CHECK(cudaFree(others[i]) == cudaSuccess);
     close_trainer(&t);
     return 0;
 }
@@ -598,7 +659,7 @@ static int forget_while_joined(int rank, void *context)
         CHECK_OK(ctrun_ddp_backward_begin(t.ddp, NULL, &err));
         CHECK_OK(ctrun_ddp_grad_ready(t.ddp, 0, t.stream, &err));
         CHECK_OK(ctrun_ddp_backward_end(t.ddp, t.stream, &err));
-        CHECK(make_step(&t, rank, 3, &err) == CTRUN_E_USAGE);
+        CHECK(ctrun_ddp_forward_begin(t.ddp, &err) == CTRUN_E_USAGE);
         CHECK(strstr(err.text, "for rank 1: 1 (bias), 2 (small)"));
         CHECK_OK(make_step(&t, rank, 3, &err));
     }
@@ -612,6 +673,40 @@ static void a_forgotten_gradient_in_a_join_is_told_by_the_next_forward(void **st
 {
     (void)state;
     assert_int_equal(ranks_run(RANKS, forget_while_joined, NULL), 0);
+}
+
+/* What a stream gets behind a share sees the values of the others. */
+static int share(int rank, void *context)
+{
+    const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_zero_options zero = CTRUN_ZERO_OPTIONS_INIT;
+    float mine[ALL], values[ALL];
+    struct ctrun_error err;
+    struct trainer t;
+
+    (void)context;
+    zero.whole_params = true; /* rank 0 has the matrix, rank 1 the others */
+    CHECK_OK(open_trainer(&t, rank, true, &how, &err));
+    CHECK_OK(ctrun_zero_create(&t.zero, t.group, t.params, PARAMS, &zero, &err));
+    for (int i = 0; i < ALL; i++)
+        mine[i] = (float)(1000 * rank + i);
+    fake_nccl.late_us = 3000;
+    put(&t, t.values, mine, sizeof mine);
+    options.stream = t.stream;
+    CHECK_OK(ctrun_zero_share(t.zero, &options, &err));
+    fetch(&t, values, t.values, sizeof values);
+    for (int i = 0; i < ALL; i++)
+        CHECK(values[i] == (float)(i < N * M ? i : 1000 + i));
+    fake_nccl.late_us = 0;
+    close_trainer(&t);
+    return 0;
+}
+
+static void a_share_is_made_in_the_order_of_the_stream(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, share, NULL), 0);
 }
 
 /* The state of the optimizer may be on the host or on the device. */
@@ -746,6 +841,7 @@ struct meeting {
     int version;
     const char *ranks_per_root;
     int roots;
+    const char *makers; /* by rank: 'x' makes an id */
 };
 
 static int meet_at_roots(int rank, void *context)
@@ -761,6 +857,7 @@ static int meet_at_roots(int rank, void *context)
     options.timeout_ms = TIMEOUT_MS;
     group = ranks_open(rank, NULL, &options);
     CHECK(fake_nccl.roots == meeting->roots);
+    CHECK(fake_nccl.ids == (meeting->makers[rank] == 'x'));
     CHECK_OK(ctrun_all_reduce(group, &sum, &sum, 1, CTRUN_I32, CTRUN_SUM, NULL, &err));
     CHECK(sum == 10);
     ctrun_group_close(group);
@@ -771,7 +868,11 @@ static int meet_at_roots(int rank, void *context)
 static void many_ranks_meet_at_several_roots(void **state)
 {
     static const struct meeting meetings[] = {
-        {0, "2", 3}, {0, "4", 2}, {0, "5", 1}, {22200, "2", 1}}; /* the last is older */
+        {0, "2", 3, "xx.x."},
+        {0, "4", 2, "x.x.."},
+        {0, "5", 1, "x...."},
+        {22200, "2", 1, "x...."} /* an older one */
+    };
 
     (void)state;
     for (size_t i = 0; i < sizeof meetings / sizeof *meetings; i++) {
@@ -794,11 +895,14 @@ int main(void)
         cmocka_unit_test_setup(a_driver_that_takes_no_kernels_is_told, begin),
         cmocka_unit_test_setup(memory_for_gradients_that_does_not_fit_is_refused,
                                begin),
+        cmocka_unit_test_setup(a_forgotten_gradient_is_told_beside_hooks_and_own_memory,
+                               begin),
         cmocka_unit_test_setup(an_object_frees_the_memory_that_it_took, begin),
         cmocka_unit_test_setup(ranks_without_data_join_in_the_steps_of_the_others,
                                begin),
         cmocka_unit_test_setup(
             a_forgotten_gradient_in_a_join_is_told_by_the_next_forward, begin),
+        cmocka_unit_test_setup(a_share_is_made_in_the_order_of_the_stream, begin),
         cmocka_unit_test_setup(the_state_of_zero_moves_between_host_and_device, begin),
         cmocka_unit_test_setup(many_ranks_meet_at_several_roots, begin),
         cmocka_unit_test_setup(a_fault_at_any_call_is_an_error_and_leaves_nothing,
