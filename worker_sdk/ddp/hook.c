@@ -44,9 +44,13 @@ int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
     if (hook->start &&
         !(hook->slices = ct_zalloc_array(layout->slot_count, sizeof *hook->slices)))
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
-    if (options->powersgd)
-        return ct_powersgd_init(&hook->powersgd, group, layout, params,
-                                options->powersgd, err);
+    if (options->powersgd) {
+        rc = ct_powersgd_init(&hook->powersgd, group, layout, params, options->powersgd,
+                              err);
+        return rc == 0 && ct_group_is_device(group)
+                   ? ct_powersgd_device_init(&hook->powersgd, err)
+                   : rc;
+    }
     if (!as_half)
         return 0;
     /* collective, and every rank comes here: reduce_dtype is among the options that
@@ -184,6 +188,20 @@ static int start_users(struct ct_hook *hook, struct ct_layout *layout, size_t b,
     return rc < 0 ? rc : 0;
 }
 
+static int start_powersgd(struct ct_hook *hook, struct ct_layout *layout, size_t b,
+                          enum ctrun_op op, void *stream, struct ctrun_error *err)
+{
+    struct ct_bucket *bucket = &layout->buckets[b];
+
+    if (!ct_powersgd_begin(&hook->powersgd, layout, b, op))
+        return ct_group_all_reduce_start(hook->group, bucket->data, bucket->data,
+                                         bucket->elements, CTRUN_F32, op, stream,
+                                         &bucket->work, err);
+    return ct_group_is_device(hook->group)
+               ? ct_powersgd_device_run(&hook->powersgd, layout, b, stream, err)
+               : ct_powersgd_start(&hook->powersgd, layout, b, err);
+}
+
 int ct_hook_start(struct ct_hook *hook, struct ct_layout *layout, size_t b,
                   enum ctrun_op op, void *stream, struct ctrun_error *err)
 {
@@ -192,7 +210,7 @@ int ct_hook_start(struct ct_hook *hook, struct ct_layout *layout, size_t b,
     if (hook->start)
         return start_users(hook, layout, b, stream, err);
     if (hook->powersgd.slots)
-        return ct_powersgd_start(&hook->powersgd, layout, b, op, stream, err);
+        return start_powersgd(hook, layout, b, op, stream, err);
     return ct_group_is_device(hook->group) ? run_halves(hook, bucket, op, stream, err)
                                            : start_halves(hook, bucket, op, err);
 }

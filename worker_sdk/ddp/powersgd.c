@@ -195,7 +195,7 @@ int ct_powersgd_init(struct ct_powersgd *powersgd, struct ctrun_group *group,
     if ((rc = ctrun_group_alloc(group, q * sizeof(float), &memory, err)) < 0)
         return rc;
     powersgd->q = memory;
-    return ct_group_is_device(group) ? ct_powersgd_device_init(powersgd, err) : 0;
+    return 0;
 }
 
 void ct_powersgd_deinit(struct ct_powersgd *powersgd)
@@ -287,30 +287,27 @@ static void compress(struct ct_powersgd *powersgd, struct ct_slot *slot, size_t 
     multiply(shape, grad, q, powersgd->p + shape->p);
 }
 
-static bool is_due(const struct ct_powersgd *powersgd)
+bool ct_powersgd_begin(struct ct_powersgd *powersgd, const struct ct_layout *layout,
+                       size_t b, enum ctrun_op op)
 {
-    return powersgd->step >= powersgd->options.start_step;
+    /* buckets start in ascending order: one that is not behind the last one begins a step */
+    powersgd->step += b <= powersgd->bucket;
+    powersgd->bucket = b;
+    powersgd->is_sum = op == CTRUN_SUM;
+    if (powersgd->step < powersgd->options.start_step)
+        return false;
+    if (!powersgd->is_placed)
+        place(powersgd, layout);
+    return true;
 }
 
 int ct_powersgd_start(struct ct_powersgd *powersgd, struct ct_layout *layout, size_t b,
-                      enum ctrun_op op, void *stream, struct ctrun_error *err)
+                      struct ctrun_error *err)
 {
     const struct ct_bucket_plan *plan = &layout->plan;
     struct ct_bucket *bucket = &layout->buckets[b];
     size_t length = 0, first = plan->members[plan->starts[b]];
 
-    /* buckets start in ascending order: one that is not behind the last one begins a step */
-    powersgd->step += b <= powersgd->bucket;
-    powersgd->bucket = b;
-    powersgd->is_sum = op == CTRUN_SUM;
-    if (!is_due(powersgd))
-        return ct_group_all_reduce_start(powersgd->group, bucket->data, bucket->data,
-                                         bucket->elements, CTRUN_F32, op, stream,
-                                         &bucket->work, err);
-    if (!powersgd->is_placed)
-        place(powersgd, layout);
-    if (ct_group_is_device(powersgd->group))
-        return ct_powersgd_device_run(powersgd, layout, b, stream, err);
     for (size_t i = plan->starts[b]; i < plan->starts[b + 1]; i++) {
         compress(powersgd, &layout->slots[plan->members[i]], plan->members[i]);
         length += ct_low_rank_p(&powersgd->slots[plan->members[i]]);

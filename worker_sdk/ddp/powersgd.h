@@ -42,14 +42,18 @@ int ct_powersgd_init(struct ct_powersgd *powersgd, struct ctrun_group *group,
                      const struct ctrun_powersgd_options *options,
                      struct ctrun_error *err);
 void ct_powersgd_deinit(struct ct_powersgd *powersgd);
-/* Starts bucket b, which is one of F32: the flag goes along. op: CTRUN_AVG or CTRUN_SUM. */
+/* Before bucket b, one of F32, starts: whether it is compressed, or takes the plain way still. op: CTRUN_AVG or
+ * CTRUN_SUM. */
+bool ct_powersgd_begin(struct ct_powersgd *powersgd, const struct ct_layout *layout,
+                       size_t b, enum ctrun_op op);
+/* Starts it: the flag goes along. */
 int ct_powersgd_start(struct ct_powersgd *powersgd, struct ct_layout *layout, size_t b,
-                      enum ctrun_op op, void *stream, struct ctrun_error *err);
+                      struct ctrun_error *err);
 /* After bucket->work, where bucket->is_hooked: the rest, which waits for the other ranks. */
 int ct_powersgd_finish(struct ct_powersgd *powersgd, const struct ct_layout *layout,
                        size_t b, struct ctrun_error *err);
 
-/* ---- Between powersgd.c and powersgd_device.c ---- */
+/* ---- On a device: powersgd_device.c ---- */
 
 enum {
     CT_WORD_ALWAYS,    /* 1 */
