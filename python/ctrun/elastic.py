@@ -40,7 +40,7 @@ from ._library import call, library
 
 __all__ = ["attach"]
 
-MEET = timedelta(seconds=5)       # to connect to those that the agent has named
+MEET = timedelta(seconds=3)       # to connect to those that the agent has named
 PATIENCE = 1800.0                 # for the others to ask, in seconds: one may be writing a checkpoint
 TRIES = 5                         # of one step by the same ranks: then it is not the others
 _original: Any = getattr(dist, "init_process_group", None)
@@ -90,7 +90,13 @@ class _World:
         self._await(epoch, "ready", ranks)
 
     def _form(self, uuid: int, handles: List[str]) -> None:
-        dist._reconfigure(uuid=uuid, handles=handles, timeout=MEET).wait()
+        """One of them may die before it has told its address, for which Gloo waits as long as the store does."""
+        patience = self.store.timeout
+        self.store.set_timeout(MEET)
+        try:
+            dist._reconfigure(uuid=uuid, handles=handles, timeout=MEET).wait()
+        finally:
+            self.store.set_timeout(patience)
 
     def _key(self, epoch: int, what: str, rank: int) -> str:
         return f"ctrun/elastic/{epoch}/{what}/{rank}"
