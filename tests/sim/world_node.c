@@ -149,6 +149,13 @@ int worker_group_get_failures(const struct worker_group *group, struct ct_failur
 }
 
 /* Workers of this simulation tell no numbers and commit no checkpoints. */
+bool worker_group_get_samples(const struct worker_group *group,
+                              const struct ct_failure *failure, struct ct_samples *out)
+{
+    (void)group, (void)failure, (void)out;
+    return false;
+}
+
 bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *out)
 {
     (void)group, (void)out;
@@ -807,6 +814,21 @@ void agent_on_stacks(struct agent *agent, const struct ct_stacks *message)
 void agent_on_restart(struct agent *agent, const struct ct_restart *message)
 {
     (void)agent, (void)message;
+}
+
+void agent_note_samples(const struct ct_stop *stop)
+{
+    (void)stop;
+}
+
+void agent_on_reload(struct agent *agent, const struct ct_reload *message)
+{
+    (void)agent, (void)message;
+}
+
+void agent_tell_reload(struct agent *agent)
+{
+    (void)agent;
 }
 
 void agent_note_restart(const struct ct_stop *stop)
