@@ -74,6 +74,7 @@ static void close_all(struct agent *agent)
     agent_close_own(agent);
     agent_close_bill(agent);
     loop_timer_close(agent->delay_timer);
+    agent_close_gpu(agent);
     worker_socket_close(agent->worker_socket);
     loop_timer_close(agent->step_timer);
     loop_timer_close(agent->metrics_timer);

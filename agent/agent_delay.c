@@ -45,7 +45,7 @@ void agent_join_later(struct agent *agent)
     const uint64_t delay_ms = choose_delay(agent);
 
     if (delay_ms == 0) {
-        agent_join(agent);
+        agent_join_when_free(agent);
         return;
     }
     tell(agent, delay_ms);
@@ -58,7 +58,7 @@ static void on_delay_timer(void *context)
     struct agent *agent = context;
 
     if (agent->state == AGENT_STOPPING && agent->is_gone && !agent->stop.is_final)
-        agent_join(agent);
+        agent_join_when_free(agent);
 }
 
 int agent_open_delay(struct agent *agent, struct ctrun_error *err)

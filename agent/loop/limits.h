@@ -195,6 +195,7 @@ enum {
     FLIGHT_WRITE_MS = 2000,
 
     /* ctrunctl's socket. */
+    AGENT_GPU_ANSWER_MS = 2000,     /* after --gpu-wait: then the driver hangs */
     CTL_SOCKET_IN_MAX_BYTES = 8192, /* a request with the longest command */
     CTL_SOCKET_CLIENTS_MAX = 16,    /* people and their scripts */
     CTL_SOCKET_CLIENT_MS = 10000,   /* from connect to the last byte of the answer */

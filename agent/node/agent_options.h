@@ -54,6 +54,18 @@ struct agent_result {
     struct ctrun_error error; /* code != 0: the agent itself failed (rendezvous, ...) */
 };
 
+enum agent_gpu_kind {
+    AGENT_GPU_FREE, /* the last word */
+    AGENT_GPU_HELD, /* it is being waited for */
+    AGENT_GPU_LATE, /* the last word: it was for too long */
+};
+
+/* What comes from the descriptor of wait_for_gpus(), a SOCK_SEQPACKET socket. */
+struct agent_gpu_word {
+    enum agent_gpu_kind kind;
+    char text[192]; /* who holds how much of which GPU */
+};
+
 /* This node's part in an etcd of the run's own (--ha). */
 struct agent_ha {
     unsigned
@@ -159,6 +171,11 @@ struct agent_options {
     /* What a line of the file timer says; 0, or a negative errno. Needed with timer_file. */
     int (*parse_timer)(void *context, const char *line, size_t length,
                        struct agent_timer *out);
+    /* Before each restart: a descriptor, taken, that words come from until one is the last, within gpu_wait_ms; -1: there
+     * is nothing to wait for. May be NULL. Each word goes to on_gpu(). */
+    uint64_t gpu_wait_ms;
+    int (*wait_for_gpus)(void *context);
+    void (*on_gpu)(void *context, const struct agent_gpu_word *word);
     /* Another command line for the workers, from the next plan of a new generation on. With is_taken false it is only looked at.
      * *program: a hash of what it executes; 0: not known. 0, or a code and why this node cannot. */
     int (*reload)(void *context, const struct ct_reload *reload, bool is_taken,

@@ -134,6 +134,8 @@ struct agent {
     struct bill_watch bill;
     struct restart_delay delay;
     struct loop_timer *delay_timer;
+    struct loop_watch *gpu_watch; /* GPU memory is being waited for; else NULL */
+    struct loop_timer *gpu_timer;
     uint64_t round_ms; /* when its workers were started */
     struct {
         struct loop_timer
@@ -303,9 +305,15 @@ void agent_bill_look(struct agent *agent);
 
 /* ---- agent_delay.c ---------------------------------------------------------------------- */
 
-/* agent_join(), at once or after --restart-delay. */
+/* agent_join(), at once or after --restart-delay and --gpu-wait. */
 void agent_join_later(struct agent *agent);
 int agent_open_delay(struct agent *agent, struct ctrun_error *err);
+
+/* ---- agent_gpu.c ------------------------------------------------------------------------ */
+
+/* agent_join(), at once or when the memory of the GPUs is free. */
+void agent_join_when_free(struct agent *agent);
+void agent_close_gpu(struct agent *agent);
 
 /* ---- agent_signal.c --------------------------------------------------------------------- */
 

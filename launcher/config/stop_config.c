@@ -152,6 +152,22 @@ static int resolve_delay(struct stop_config *out, const struct options *options,
     return 0;
 }
 
+/* As in resolve_delay(): a node that waits has not joined yet. */
+static int resolve_gpu_wait(struct stop_config *out, const struct options *options,
+                            uint64_t join_timeout_ms, struct ctrun_error *err)
+{
+    const struct option_value *option = &options->values[OPTION_GPU_WAIT];
+    const uint64_t limit_ms = join_timeout_ms / 2;
+
+    if (option->integer < 0 || option->integer > GRACE_MAX_S)
+        return ct_fail(err, CTRUN_E_USAGE, "--gpu-wait=%s: 0 to %d seconds",
+                       option->text, GRACE_MAX_S);
+    out->gpu_wait_ms = (uint64_t)option->integer * 1000;
+    if (out->gpu_wait_ms > limit_ms)
+        out->gpu_wait_ms = limit_ms;
+    return 0;
+}
+
 static int resolve_budget(struct stop_config *out, const struct options *options,
                           struct ctrun_error *err)
 {
@@ -294,6 +310,7 @@ int stop_config_resolve(struct stop_config *out, const struct options *options,
         (rc = resolve_patience(out, options, err)) < 0 ||
         (rc = resolve_budget(out, options, err)) < 0 ||
         (rc = resolve_delay(out, options, join_timeout_ms, err)) < 0 ||
+        (rc = resolve_gpu_wait(out, options, join_timeout_ms, err)) < 0 ||
         (rc = resolve_survival(out, options, run, err)) < 0 ||
         (rc = resolve_requeue(out, options, err)) < 0)
         return rc;

@@ -25,6 +25,7 @@ static bool find_functions(struct nvml *nvml)
         {"nvmlDeviceGetDeviceHandleFromMigDeviceHandle", &nvml->parent, true},
         {"nvmlDeviceGetName", &nvml->name, false},
         {"nvmlDeviceGetMemoryInfo", &nvml->memory, false},
+        {"nvmlDeviceGetComputeRunningProcesses_v3", &nvml->processes, true},
         {"nvmlDeviceGetPciInfo_v3", &nvml->pci, false},
         {"nvmlDeviceGetUUID", &nvml->uuid, false},
     };

@@ -26,6 +26,13 @@ struct nvml_memory {
     unsigned long long used;
 };
 
+struct nvml_process { /* nvmlProcessInfo_t of version 2 and 3 */
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned gpu_instance;
+    unsigned compute_instance;
+};
+
 struct nvml {
     void *library;
     int (*init)(void);
@@ -38,6 +45,8 @@ struct nvml {
     int (*parent)(void *mig, void **device); /* NULL: a driver from before MIG */
     int (*name)(void *device, char *name, unsigned size);
     int (*memory)(void *device, struct nvml_memory *memory);
+    /* NULL: a driver from before 510. *count: room, then how many there are. */
+    int (*processes)(void *device, unsigned *count, struct nvml_process *list);
     int (*pci)(void *device, struct nvml_pci *out);
     int (*uuid)(void *device, char *text, unsigned size);
 };

@@ -205,6 +205,13 @@ const struct option option_table[OPTION_COUNT] = {
                    " failure without progress in between, less a random part; default"
                    " MAX: 300"),
          .env = "CTRUN_RESTART_DELAY", .fallback = "0"},
+    [OPTION_GPU_WAIT] =
+        {OWN_TAKES(
+             INT,
+             "gpu-wait", FAILURE, "SECONDS",
+             "before a restart, wait at most so long until the GPUs of this node hold"
+             " no more than before the first start; 0: do not look"),
+         .env = "CTRUN_GPU_WAIT", .fallback = "10"},
     [OPTION_EXCLUDE_AFTER] =
         {OWN_TAKES(INT, "exclude-node-after", FAILURE, "K",
                    "a node goes after K failures with evidence of broken hardware (Xid,"

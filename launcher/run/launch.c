@@ -230,6 +230,9 @@ static int run_agent(struct launch *launch)
         .parse_timer = parse_timer,
         .restarts_alone = launch_restarts_alone,
         .reload = launch_on_reload,
+        .gpu_wait_ms = config->stop.gpu_wait_ms,
+        .wait_for_gpus = launch_wait_for_gpus,
+        .on_gpu = launch_on_gpu,
         .signals_are_exact = host_slot_get()->is_given,
     };
     fill_workers(launch, &options->workers);
@@ -290,6 +293,7 @@ int launch_run(struct config *config)
                            config->stop.exit_style);
     }
     preflight_warn(config);
+    launch_begin_gpu(launch);
     if (config->rdzv.backend == CONFIG_LOCAL) /* the first round is near, and known */
         make_folders(launch, 1, 0);
     if (torch_events_init(&launch->torch_events, config) < 0)
@@ -308,6 +312,7 @@ int launch_run(struct config *config)
     torch_events_deinit(&launch->torch_events);
     role_restarts_deinit(&launch->role_restarts);
     launch_deinit_reload(launch);
+    launch_end_gpu(launch);
     free(launch);
     return code;
 }

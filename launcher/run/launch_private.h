@@ -8,6 +8,7 @@
  *     launch_bill.c    what starts and restarts have cost
  *     launch_reload.c  another program for the next rounds
  *     launch_restart.c a worker that is started again alone
+ *     launch_gpu.c     whether the memory of GPUs is free again
  *     launch_exit.c    the exit code and error file of the launcher itself
  *     launch_end.c     what they hear at the end, summary.json, the exit code */
 #ifndef LAUNCHER_RUN_LAUNCH_PRIVATE_H
@@ -39,6 +40,7 @@ struct launch {
     const struct config *config;
     struct program *program;     /* the config's */
     struct launch_reload reload; /* from the next round on */
+    struct launch_gpu *gpu;      /* NULL: no GPU memory is waited for */
     char **used_words;           /* owned: those of *program, once it was reloaded */
     struct hosts hosts;
     struct addresses addresses;
@@ -89,6 +91,15 @@ int launch_on_reload(void *context, const struct ct_reload *message, bool is_tak
 /* A round begins. */
 void launch_use_reload(struct launch *launch);
 void launch_deinit_reload(struct launch *launch);
+
+/* ---- launch_gpu.c ---------------------------------------------------------------------- */
+
+/* Before the first workers, beside what follows; nothing where no GPU can be asked. */
+void launch_begin_gpu(struct launch *launch);
+void launch_end_gpu(struct launch *launch);
+/* agent_options.wait_for_gpus and on_gpu; context: struct launch. */
+int launch_wait_for_gpus(void *context);
+void launch_on_gpu(void *context, const struct agent_gpu_word *word);
 
 /* ---- launch_bill.c --------------------------------------------------------------------- */
 

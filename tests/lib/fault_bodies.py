@@ -160,6 +160,11 @@ BODIES = {
                    "ctrunctl kv delete n'", None),
     "ctl-stop": ("with_run 'ctrunctl stop'", None),
     "ctl-restart": ("with_run 'ctrunctl restart'", None),
+    "gpu-wait": ("export LD_LIBRARY_PATH=$TESTS/../unit/fake_nvml FAKE_NVML_HELD=held FAKE_NVML_ASKED=asked; "
+                 "ctrun --gpu-wait=1 --max-restarts=2 --no-python sh -c '"
+                 "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; n=0; "
+                 "while [ ! -e asked ] && [ $n -lt 250 ]; do sleep 0.02; n=$((n + 1)); done; "
+                 'echo "1 20480" >held; exit $((3 + TORCHELASTIC_RESTART_COUNT))\'', None),
     "ctl-reload": ("with_run \"ctrunctl reload --now sh -c 'exit 0'\" 'ctrunctl status'", None),
     "ctl-resize": ("with_run 'ctrunctl resize 1'", None),
     "ctl-drain": ("with_run 'ctrunctl drain'", None),

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "launcher/doctor/doctor.h"
+#include "launcher/hardware/gpu_memory.h"
 #include "launcher/hardware/gpus.h"
 #include "tests/lib/test.h"
 
@@ -52,9 +53,48 @@ static void a_driver_that_refuses_is_told_in_its_words(void **state)
     assert_int_equal(unsetenv("FAKE_NVML_REFUSES"), 0);
 }
 
+/* `used` MiB on each of two GPUs; who holds all of the second one, 0: nobody. */
+static struct gpu_memory memory_of(unsigned first, unsigned second, unsigned pid)
+{
+    struct gpu_memory memory = {.count = 2};
+
+    memory.list[0].used = (unsigned long long)first << 20;
+    memory.list[1].gpu = 1;
+    memory.list[1].used = (unsigned long long)second << 20;
+    memory.list[1].holder_count = pid > 0;
+    memory.list[1].holders[0].pid = pid;
+    return memory;
+}
+
+static void memory_that_is_held_is_more_than_before_and_has_a_holder(void **state)
+{
+    const struct gpu_memory before = memory_of(1000, 3000, 7);
+    const struct {
+        struct gpu_memory now;
+        int gpu; /* -1: none is held */
+        unsigned pid;
+    } rows[] = {
+        {memory_of(1000, 3000, 7), -1, 0},
+        {memory_of(500, 3000 + GPU_MEMORY_SLACK_MIB, 8), -1, 0}, /* the driver's own */
+        {memory_of(1000, 3001 + GPU_MEMORY_SLACK_MIB, 8), 1, 8},
+        {memory_of(1000, 9000, 7), 1, 0}, /* who was there before is not blamed */
+        {memory_of(9000, 4000, 8), 0, 0}, /* the most counts */
+    };
+    struct gpu_memory_held held;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(gpu_memory_find_held(&held, &before, &rows[i].now),
+                         rows[i].gpu >= 0);
+        assert_int_equal(held.pid, rows[i].pid);
+        assert_true(rows[i].gpu < 0 || held.gpu == rows[i].gpu);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_that_is_held_is_more_than_before_and_has_a_holder),
         cmocka_unit_test(gpus_are_found_in_the_order_of_the_bus),
         cmocka_unit_test(a_driver_from_before_mig_has_no_mig_devices),
         cmocka_unit_test(a_driver_that_refuses_is_told_in_its_words),

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --gpu-wait: this node offers itself for the next round once the memory of its GPUs is free, or after the limit. Whoever
+ * started the agent looks, on a thread, and sends words; silence of the driver ends the wait as well. */
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "agent/node/agent_private.h"
+
+static void close_wait(struct agent *agent)
+{
+    loop_watch_close(agent->gpu_watch);
+    agent->gpu_watch = NULL;
+    if (agent->gpu_timer)
+        loop_timer_stop(agent->gpu_timer);
+}
+
+/* Unless something else has ended the pause meanwhile. */
+static void go_on(struct agent *agent)
+{
+    close_wait(agent);
+    if (agent->state == AGENT_STOPPING && agent->is_gone && !agent->stop.is_final)
+        agent_join(agent);
+}
+
+static void tell(const struct agent *agent, const struct agent_gpu_word *word)
+{
+    const struct agent_options *options = agent->options;
+    struct ct_event event;
+
+    if (word->kind != AGENT_GPU_FREE) {
+        ct_event_begin(&event, "gpu_memory_held");
+        ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+        ct_event_int(&event, "is_over", word->kind == AGENT_GPU_LATE);
+        ct_event_str(&event, "text", word->text);
+        ct_event_end(&event);
+    }
+    if (options->on_gpu)
+        options->on_gpu(options->context, word);
+}
+
+static void on_word(void *context, unsigned events)
+{
+    struct agent *agent = context;
+    struct agent_gpu_word word;
+    const ssize_t n = recv(loop_watch_fd(agent->gpu_watch), &word, sizeof word, 0);
+
+    (void)events;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n == sizeof word) {
+        word.text[sizeof word.text - 1] = '\0';
+        tell(agent, &word);
+    }
+    if (n != sizeof word || word.kind != AGENT_GPU_HELD)
+        go_on(agent);
+}
+
+static void on_gpu_timer(void *context)
+{
+    struct agent *agent = context;
+    const struct agent_gpu_word word = {.kind = AGENT_GPU_LATE,
+                                        .text = "the GPU driver does not answer"};
+
+    tell(agent, &word);
+    go_on(agent);
+}
+
+void agent_join_when_free(struct agent *agent)
+{
+    const struct agent_options *options = agent->options;
+    const int fd = options->wait_for_gpus && !agent->gpu_watch
+                       ? options->wait_for_gpus(options->context)
+                       : -1;
+
+    if (!agent->gpu_timer)
+        agent->gpu_timer = loop_timer_open(agent->loop, on_gpu_timer, agent);
+    if (fd >= 0)
+        agent->gpu_watch = loop_watch_open(agent->loop, fd, on_word, agent);
+    if (!agent->gpu_watch || !agent->gpu_timer) {
+        close_wait(agent);
+        agent_join(agent);
+        return;
+    }
+    loop_watch_for(agent->gpu_watch, LOOP_READ);
+    loop_timer_set(agent->gpu_timer, options->gpu_wait_ms + AGENT_GPU_ANSWER_MS);
+}
+
+void agent_close_gpu(struct agent *agent)
+{
+    close_wait(agent);
+    loop_timer_close(agent->gpu_timer);
+}

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--gpu-wait: a restart waits until the memory of the GPUs is free, over a driver's library of ours."""
+import os
+import re
+import signal
+
+import ctrun
+import pytest
+import schema
+
+FAKE = ctrun.BUILD / "tests" / "unit" / "fake_nvml"
+pytestmark = pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/gpus"), reason="there is a driver here")
+
+# Rounds end by files; in the second one this process takes GPU memory that it does not give back.
+SCRIPT = """
+[ $TORCHELASTIC_RESTART_COUNT = 0 ] && while [ ! -e asked ]; do sleep 0.02; done
+[ $TORCHELASTIC_RESTART_COUNT = 1 ] && { echo "$PPID 20480" >held.new; mv held.new held; }
+[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0
+exit $((3 + TORCHELASTIC_RESTART_COUNT))
+"""
+
+
+def start(box, *words):
+    return box.start_ctrun("--max-restarts=3", *words, "--no-python", "sh", "-c", SCRIPT, env={
+        "LD_LIBRARY_PATH": str(FAKE), "FAKE_NVML_HELD": str(box.path("held")),
+        "FAKE_NVML_ASKED": str(box.path("asked"))})
+
+
+def test_a_restart_waits_for_gpu_memory_and_names_its_holder(box):
+    run = start(box, "--gpu-wait=600")
+    [held] = box.wait_event("gpu_memory_held")
+    assert re.fullmatch(r"pid \d+ \(ctrun-agent\) still holds 20\.0 GiB of GPU 0000:17:00\.0", held["text"]), held
+    assert (held["generation"], held["is_over"]) == (2, 0), held
+    assert f"waiting up to 5 min 0 s for GPU memory (--gpu-wait): {held['text']}\n" in run.err, run
+    assert len(box.events("round_started")) == 2
+    box.path("held").unlink()
+    assert run.wait() == 0, run
+    assert len(box.events("gpu_memory_held")) == 1
+    for event in box.events():
+        schema.check(event, "events")
+
+
+def test_the_wait_has_an_end(box):
+    run = start(box, "--gpu-wait=1")
+    assert run.wait() == 0, run
+    first, last = box.events("gpu_memory_held")
+    assert (first["is_over"], last["is_over"]) == (0, 1)
+    assert f"starting all the same: {last['text']}\n" in run.err, run
+
+
+def test_a_signal_ends_the_wait(box):
+    run = start(box, "--gpu-wait=600")
+    box.wait_event("gpu_memory_held")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143, run
+
+
+def test_0_does_not_look(box):
+    box.write("asked", "")
+    run = start(box, "--gpu-wait=0")
+    assert run.wait() == 0 and not box.events("gpu_memory_held"), run
+    assert box.ctrun("--gpu-wait=-1", "true").code == 2
