@@ -192,6 +192,18 @@ static bool has_moved(const struct round *round, const struct member *reporter,
     return false;
 }
 
+static void on_reload(struct round *round, struct member *member,
+                      const struct ct_message *message, uint64_t now_ms)
+{
+    const uint8_t step = message->reload->step;
+
+    if (step == CT_RELOAD_ASK || step == CT_RELOAD_ANSWER || step == CT_RELOAD_TAKE)
+        round_on_reload(round, member, message, now_ms);
+    else
+        round_refuse(round, member, CTRUN_E_PROTOCOL,
+                     "a RELOAD that agents do not send", now_ms);
+}
+
 static void on_samples(struct round *round, struct member *member,
                        const struct ct_message *message, uint64_t now_ms)
 {
@@ -317,7 +329,7 @@ void round_on_message(struct round *round, struct member *member,
         [CT_MESSAGE_SUCCEEDED] = on_succeeded, [CT_MESSAGE_LEAVE] = on_leave,
         [CT_MESSAGE_STOPPING] = on_stopping,   [CT_MESSAGE_RESIZE] = round_on_resize,
         [CT_MESSAGE_DRAIN] = round_on_drain,   [CT_MESSAGE_RESTART] = round_on_restart,
-        [CT_MESSAGE_WAY] = round_on_way,       [CT_MESSAGE_RELOAD] = round_on_reload,
+        [CT_MESSAGE_WAY] = round_on_way,       [CT_MESSAGE_RELOAD] = on_reload,
         [CT_MESSAGE_SAMPLES] = on_samples,
     };
     size_t kind = (size_t)message->kind;

@@ -160,10 +160,7 @@ void round_on_reload(struct round *round, struct member *member,
     case CT_RELOAD_ASK: offer(round, member, reload, now_ms); break;
     case CT_RELOAD_ANSWER: on_answer(round, member, reload); break;
     case CT_RELOAD_TAKE: learn(round, member, reload); break;
-    default:
-        round_refuse(round, member, CTRUN_E_PROTOCOL,
-                     "a RELOAD that agents do not send", now_ms);
-        break;
+    default: break; /* round_message.c refuses it */
     }
 }
 
