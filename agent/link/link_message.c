@@ -192,8 +192,8 @@ static void pass_start(struct link *link, const struct ct_start *start)
     link->options.on_message(link->options.context, &message);
 }
 
-/* A message that waited for us while we were paused, or that a deposed server sends, may be of a
- * world that is no more: nothing is started before the server has answered a heartbeat of late. */
+/* A message that waited for us while we were paused, or that a server without its lease sends, may
+ * be of a world that is no more: nothing is started before the server has answered a heartbeat of late. */
 static void take_start(struct link *link, const struct ct_start *start)
 {
     if (node_lease_is_fresh(&link->lease, ct_now_ms())) {

@@ -20,8 +20,8 @@ bool node_lease_welcome(struct node_lease *lease, const struct node_lease_terms 
                                               : NODE_LEASE_HEARTBEAT_MS;
     lease->greeted_ms = lease->confirmed_ms = greeted_ms;
     lease->acked_ms = 0;
-    /* Of an elected server the welcome proves nothing: it may be deposed. It has to acknowledge a
-     * heartbeat before the last tenth of the lease, which is for the end of the workers. */
+    /* Of an elected server the welcome proves nothing: it may have lost its lease. It has to
+     * acknowledge a heartbeat before the last tenth of the lease, which is for the end of the workers. */
     if (!lease->is_replaceable || workers == NODE_LEASE_NO_WORKERS)
         lease->proven_ms = greeted_ms;
     else if (workers == NODE_LEASE_RUNNING)

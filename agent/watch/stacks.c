@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files are written aside: a hang is often that of a file system, and perhaps of this very one.
- * Debuggers are started as workers are, each with the file as its output, and watched by their
+/* Files are written by a call with a time limit: a hang is often that of a file system, and perhaps
+ * of this very one. Debuggers are started as workers are, each with the file as its output, and watched by their
  * pidfds; whoever reaps children finds them to be none of its own. */
 #include "agent/watch/stacks.h"
 

@@ -108,7 +108,7 @@ static bool send_record(const char *head, size_t head_length, const char *text,
 
 bool host_slot_say(enum messages_level level, const char *text, size_t length)
 {
-    const char head[SEAT_WORDS_HEAD_BYTES] = {SEAT_WORDS, (char)level};
+    const char head[HOST_SLOT_WORDS_HEAD_BYTES] = {HOST_SLOT_WORDS, (char)level};
 
     return send_record(head, sizeof head, text, length);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The place of this ctrun in a --hosts run, given by the process that started it: in
- * CTRUN_SEAT, "PLACE/TOTAL/ENDPOINT/RUN_ID", and on descriptor 3 a socket for what the launcher
+ * CTRUN_HOST_SLOT, "PLACE/TOTAL/ENDPOINT/RUN_ID", and on descriptor 3 a socket for what the launcher
  * itself has to say, a record each, apart from the workers' output. One per process. */
 #ifndef LAUNCHER_CONFIG_HOST_SLOT_H
 #define LAUNCHER_CONFIG_HOST_SLOT_H
@@ -14,12 +14,12 @@
 #define HOST_SLOT_CHANNEL 3
 
 /* What a record is, in its first byte; a level (enum messages_level) and the text follow WORDS. */
-enum seat_record {
+enum host_slot_record {
     HOST_SLOT_STARTED = 1, /* our first round has begun */
-    SEAT_WORDS = 2,
+    HOST_SLOT_WORDS = 2,
 };
 enum {
-    SEAT_WORDS_HEAD_BYTES = 2
+    HOST_SLOT_WORDS_HEAD_BYTES = 2
 };
 
 struct host_slot {
@@ -31,7 +31,7 @@ struct host_slot {
     char hosts[1024]; /* for --dry-run: all of them, as a hostlist; perhaps cut */
 };
 
-/* Takes CTRUN_SEAT out of the environment, for our children. False when it is malformed. */
+/* Takes CTRUN_HOST_SLOT out of the environment, for our children. False when it is malformed. */
 bool host_slot_take_env(void);
 /* As if it had been given: for --dry-run. */
 void host_slot_set(const struct host_slot *slot);

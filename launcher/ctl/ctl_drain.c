@@ -40,7 +40,7 @@ const struct ctl_verb ctl_drain = {
         "itself\n"
         "HOST is the name that `ctrunctl status` shows there. The others go on "
         "without it, or\n"
-        "with a standby in its place, as long as the minimum is there; it costs no "
+        "with a spare in its place, as long as the minimum is there; it costs no "
         "restart.",
     .options = options,
     .run = run,

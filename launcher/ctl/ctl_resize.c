@@ -30,13 +30,12 @@ const struct ctl_verb ctl_resize = {
     .words = "N|MIN:MAX",
     .word_min = 1,
     .word_max = 1,
-    .help =
-        "change how many nodes a live run may have\n"
-        "Fewer than run now: the last ones become standbys. More: standbys and nodes "
-        "that\n"
-        "come are taken in. Either way the workers start anew, which costs no "
-        "restart.\n"
-        "A minimum counts from the next round on.",
+    .help = "change how many nodes a live run may have\n"
+            "Fewer than run now: the last ones become spares. More: spares and nodes "
+            "that\n"
+            "come are taken in. Either way the workers start anew, which costs no "
+            "restart.\n"
+            "A minimum counts from the next round on.",
     .options = options,
     .run = run,
 };

@@ -14,9 +14,9 @@
  * each renewal writes the key once more, too: who watches it knows that time without what etcd took
  * to end the lease (a new leader of etcd begins all leases anew).
  *
- * PREFIX/RUN_ID/journal is what the next host must know. It is written in transactions that
- * fail once the writer's key is gone: a deposed host writes nothing. It outlives its host by ten
- * minutes.
+ * PREFIX/RUN_ID/journal is what the next server must know. It is written in transactions that
+ * fail once the writer's key is gone: a server that has lost its lease writes nothing. It outlives
+ * its server by ten minutes.
  *
  * A watch that is cut is taken up again at the next member from the revision seen last; one
  * that was compacted meanwhile begins with a new look. A member that has lost its leader keeps
@@ -49,7 +49,8 @@ struct election_options {
                       uint64_t heard_ms, uint64_t until_ms);
     /* A renewal that began at asked_ms has succeeded: we are host, and were so then. */
     void (*on_renewed)(void *context, uint64_t asked_ms, uint64_t until_ms);
-    void (*on_deposed)(void *context);
+    void (*on_lost)(
+        void *context); /* the lease is over, or the key gone: no longer elected */
     /* The journal of that number, or a later one, is safe. */
     void (*on_written)(void *context, uint64_t sequence);
 };

@@ -182,7 +182,7 @@ static void on_renewed(void *context, uint64_t asked_ms, uint64_t until_ms)
     server_poke(candidate->server);
 }
 
-static void on_deposed(void *context)
+static void on_lost(void *context)
 {
     struct leader_candidate *candidate = context;
     bool serves;
@@ -345,7 +345,7 @@ int leader_candidate_start(struct leader_candidate *candidate, struct server *se
         .on_host = on_host,
         .on_elected = on_elected,
         .on_renewed = on_renewed,
-        .on_deposed = on_deposed,
+        .on_lost = on_lost,
         .on_written = on_written,
     };
     const uint64_t began_ms = ct_now_ms();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This node's part in the election of the rendezvous host: its server listens from the beginning
- * and turns everybody away until it is elected; its agent is told where the host is.
+ * and turns everybody away until it is elected; its agent is told where the server is.
  *
  *     leader_candidate_create ── server with its gate and sink ── leader_candidate_start ── leader_candidate_stop
  *
  *     election's thread: elected ── server_lead     renewed, written ── gate, server_poke
- *                        deposed ── server_yield    host known ── leader_candidate_find_servers
+ *                        lease lost ── server_yield    server known ── leader_candidate_find_servers
  *     server's thread:   a step of the run ── sink ── election_write
  *
  * With --ha the first server serves before there is an etcd:

@@ -35,7 +35,7 @@ const struct option option_table[OPTION_COUNT] = {
 
     [OPTION_NODE_UNIT] = {OWN_TAKES(INT, "node-unit", SIZE, "N",
                                     "a world has a multiple of so many nodes; the rest"
-                                    " wait as standbys"),
+                                    " wait as spares"),
                           .env = "CTRUN_NODE_UNIT", .fallback = "1"},
     [OPTION_MODULE] = {FLAG("module", PROGRAM, "run PROGRAM as python -m PROGRAM"),
                        .letter = 'm', .env = "PET_MODULE"},

@@ -315,11 +315,10 @@ void messages_format_span(char *dst, uint64_t ms)
 void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *waiting,
                              uint64_t waited_ms)
 {
-    if (waiting->is_standby)
+    if (waiting->is_spare)
         (void)ct_format(
-            dst, size,
-            "run is full (%u/%u): standby #%u, will take over for a lost node",
-            waiting->joined, waiting->max_nodes, waiting->is_standby);
+            dst, size, "run is full (%u/%u): spare #%u, will take over for a lost node",
+            waiting->joined, waiting->max_nodes, waiting->is_spare);
     else
         (void)ct_format(dst, size, "waiting %llu s: %u/%u nodes%s%s",
                         (unsigned long long)(waited_ms / 1000), waiting->joined,

@@ -101,7 +101,7 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     say_held(launch, waiting);
     if (waited_ms < launch->said_ms) /* a new round waits from zero */
         launch->said_ms = 0;
-    if (!waiting->is_standby && waited_ms - launch->said_ms < SAY_EVERY_MS)
+    if (!waiting->is_spare && waited_ms - launch->said_ms < SAY_EVERY_MS)
         return;
     launch->said_ms = waited_ms;
     if (launch->config->run.task.is_quiet)

@@ -111,22 +111,22 @@ static void *make_folders(void *context)
     return NULL;
 }
 
-static void drop_job(struct logdir_blocking *aside)
+static void drop_job(struct logdir_blocking *blocking)
 {
-    if (aside->job)
-        leave(aside->job);
-    aside->job = NULL;
+    if (blocking->job)
+        leave(blocking->job);
+    blocking->job = NULL;
 }
 
-void logdir_blocking_begin(struct logdir_blocking *aside,
+void logdir_blocking_begin(struct logdir_blocking *blocking,
                            const struct logdir_request *request)
 {
-    if (aside->job && aside->job->request.generation == request->generation)
+    if (blocking->job && blocking->job->request.generation == request->generation)
         return;
-    drop_job(aside);
-    aside->job = create_job(&aside->dir, request);
-    if (aside->job && blocking_call_start(make_folders, aside->job) < 0)
-        (void)make_folders(aside->job); /* at our own risk */
+    drop_job(blocking);
+    blocking->job = create_job(&blocking->dir, request);
+    if (blocking->job && blocking_call_start(make_folders, blocking->job) < 0)
+        (void)make_folders(blocking->job); /* at our own risk */
 }
 
 /* Waits until `count` folders are made, or no more will be. -ETIMEDOUT: too long. */
@@ -151,19 +151,19 @@ static int wait_for(struct logdir_job *job, int count)
 }
 
 /* Takes over what the thread has opened; it changes that no more. */
-static void take_dir(struct logdir_blocking *aside)
+static void take_dir(struct logdir_blocking *blocking)
 {
-    const struct logdir_job *job = aside->job;
+    const struct logdir_job *job = blocking->job;
 
-    aside->dir = job->dir;
-    aside->dir.made_first = job->request.first;
-    aside->dir.made_count = job->request.count;
+    blocking->dir = job->dir;
+    blocking->dir.made_first = job->request.first;
+    blocking->dir.made_count = job->request.count;
 }
 
-int logdir_blocking_wait(struct logdir_blocking *aside, int local_rank,
+int logdir_blocking_wait(struct logdir_blocking *blocking, int local_rank,
                          struct ctrun_error *err)
 {
-    struct logdir_job *job = aside->job;
+    struct logdir_job *job = blocking->job;
     const char *name;
     int rc;
 
@@ -171,8 +171,8 @@ int logdir_blocking_wait(struct logdir_blocking *aside, int local_rank,
         return ct_fail(err, -ENOMEM, "log directory: out of memory");
     rc = wait_for(job, local_rank - job->request.first + 1);
     if (rc == 0) {
-        if (aside->dir.generation != job->request.generation)
-            take_dir(aside);
+        if (blocking->dir.generation != job->request.generation)
+            take_dir(blocking);
         return 0;
     }
     if (rc == -ETIMEDOUT) {
@@ -188,13 +188,13 @@ int logdir_blocking_wait(struct logdir_blocking *aside, int local_rank,
 }
 
 /* What was begun is dir, if no round was waited for. -ETIMEDOUT: it is not done. */
-static int settle(struct logdir_blocking *aside)
+static int settle(struct logdir_blocking *blocking)
 {
-    struct logdir_job *job = aside->job;
+    struct logdir_job *job = blocking->job;
     const int rc = job ? wait_for(job, job->request.count) : 0;
 
-    if (job && rc == 0 && !aside->dir.is_open)
-        take_dir(aside);
+    if (job && rc == 0 && !blocking->dir.is_open)
+        take_dir(blocking);
     return rc;
 }
 
@@ -245,20 +245,20 @@ static void write_file(void *context)
 
 /* The errand is freed by whoever is last: by this call when the thread came back in time, else
  * by the thread, through free_errand. */
-static int write_blocking(struct logdir_blocking *aside, struct errand *errand,
+static int write_blocking(struct logdir_blocking *blocking, struct errand *errand,
                           struct ctrun_error *err)
 {
-    int rc = settle(aside);
+    int rc = settle(blocking);
 
     if (rc == -ETIMEDOUT)
         free_errand(errand);
-    else if (aside->dir.is_open) /* by settle() */
-        errand->dir = aside->dir;
+    else if (blocking->dir.is_open) /* by settle() */
+        errand->dir = blocking->dir;
     if (rc != -ETIMEDOUT)
         rc = blocking_call(write_file, free_errand, errand, WAIT_MS);
     if (rc == -ETIMEDOUT)
         return ct_fail(err, rc, "the file system of the log directory does not answer");
-    aside->dir = errand->dir;
+    blocking->dir = errand->dir;
     rc = errand->rc;
     if (rc < 0 && err)
         *err = errand->err;
@@ -266,11 +266,11 @@ static int write_blocking(struct logdir_blocking *aside, struct errand *errand,
     return rc;
 }
 
-int logdir_blocking_write(struct logdir_blocking *aside,
+int logdir_blocking_write(struct logdir_blocking *blocking,
                           const struct logdir_request *request, const char *name,
                           void *data, size_t length, struct ctrun_error *err)
 {
-    struct errand *errand = create_errand(&aside->dir);
+    struct errand *errand = create_errand(&blocking->dir);
 
     if (!errand) {
         free(data);
@@ -284,7 +284,7 @@ int logdir_blocking_write(struct logdir_blocking *aside,
         free_errand(errand);
         return ct_fail(err, -ENOMEM, "%s: out of memory", name);
     }
-    return write_blocking(aside, errand, err);
+    return write_blocking(blocking, errand, err);
 }
 
 static void tidy_dir(void *context)
@@ -295,16 +295,17 @@ static void tidy_dir(void *context)
 }
 
 /* What cannot be tidied in time is left as it is: an empty folder does no harm. */
-void logdir_blocking_tidy(struct logdir_blocking *aside)
+void logdir_blocking_tidy(struct logdir_blocking *blocking)
 {
-    struct errand *errand = aside->dir.is_open ? create_errand(&aside->dir) : NULL;
+    struct errand *errand = blocking->dir.is_open ? create_errand(&blocking->dir)
+                                                  : NULL;
 
     if (!errand || blocking_call(tidy_dir, free_errand, errand, WAIT_MS) < 0)
         return;
-    aside->has_files = errand->has_files;
-    aside->dir.is_open = errand->dir.is_open;
-    if (!aside->dir.is_open)
-        drop_job(aside); /* its folders are gone */
+    blocking->has_files = errand->has_files;
+    blocking->dir.is_open = errand->dir.is_open;
+    if (!blocking->dir.is_open)
+        drop_job(blocking); /* its folders are gone */
     free_errand(errand);
 }
 
@@ -315,15 +316,15 @@ static void close_dir(void *context)
     logdir_close(&errand->dir);
 }
 
-void logdir_blocking_close(struct logdir_blocking *aside)
+void logdir_blocking_close(struct logdir_blocking *blocking)
 {
     struct errand *errand = NULL;
 
-    (void)settle(aside); /* folders that were made for nothing have to go, too */
-    drop_job(aside);
-    if (aside->dir.is_open && aside->dir.is_temporary)
-        errand = create_errand(&aside->dir);
-    aside->dir.is_open = false;
+    (void)settle(blocking); /* folders that were made for nothing have to go, too */
+    drop_job(blocking);
+    if (blocking->dir.is_open && blocking->dir.is_temporary)
+        errand = create_errand(&blocking->dir);
+    blocking->dir.is_open = false;
     if (errand && blocking_call(close_dir, free_errand, errand, WAIT_MS) == 0)
         free_errand(errand);
 }

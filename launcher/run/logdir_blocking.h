@@ -27,19 +27,19 @@ struct logdir_blocking {
 };
 
 /* Begins to make the folders of a round, unless that was done; a round before it is over. */
-void logdir_blocking_begin(struct logdir_blocking *aside,
+void logdir_blocking_begin(struct logdir_blocking *blocking,
                            const struct logdir_request *request);
 /* The folder of this local rank is there, and dir is that round's. 0 or a code. */
-int logdir_blocking_wait(struct logdir_blocking *aside, int local_rank,
+int logdir_blocking_wait(struct logdir_blocking *blocking, int local_rank,
                          struct ctrun_error *err);
 /* logdir_write(), after logdir_open() when there is none yet; for the end of a run. Takes data,
  * which is on the heap; name is kept. */
-int logdir_blocking_write(struct logdir_blocking *aside,
+int logdir_blocking_write(struct logdir_blocking *blocking,
                           const struct logdir_request *request, const char *name,
                           void *data, size_t length, struct ctrun_error *err);
 /* logdir_tidy(), once; false when nobody answers. */
-void logdir_blocking_tidy(struct logdir_blocking *aside);
+void logdir_blocking_tidy(struct logdir_blocking *blocking);
 /* logdir_close(), as far as somebody answers. */
-void logdir_blocking_close(struct logdir_blocking *aside);
+void logdir_blocking_close(struct logdir_blocking *blocking);
 
 #endif

@@ -108,9 +108,9 @@ static ssize_t read_channel(struct ssh_node *node)
             ;
     if (*text == HOST_SLOT_STARTED)
         tell(node, SSH_STARTED, 0, NULL, 0);
-    else if (*text == SEAT_WORDS && n > SEAT_WORDS_HEAD_BYTES)
-        tell(node, SSH_WORDS, text[1], text + SEAT_WORDS_HEAD_BYTES,
-             (size_t)n - SEAT_WORDS_HEAD_BYTES);
+    else if (*text == HOST_SLOT_WORDS && n > HOST_SLOT_WORDS_HEAD_BYTES)
+        tell(node, SSH_WORDS, text[1], text + HOST_SLOT_WORDS_HEAD_BYTES,
+             (size_t)n - HOST_SLOT_WORDS_HEAD_BYTES);
     return n;
 }
 

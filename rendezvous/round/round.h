@@ -10,7 +10,7 @@
  *
  * The first round starts when max nodes have joined, or last_call_ms after the min-th did. Later
  * ones start when every survivor of the last world has joined again (and min are there):
- * whoever waits as a newcomer or standby by then fills the places up to max. There is no last
+ * whoever waits as a newcomer or spare by then fills the places up to max. There is no last
  * call, so that a lost node costs its lease and nothing more.
  *
  * Silence of lost_after_ms is a lost node, unless its host still acknowledges what we send:
@@ -31,7 +31,7 @@
  * A node whose hardware was the root cause so often, by words of its own, is excluded when enough others are left
  * (round_exclude.c), and no agent of that host joins again.
  *
- * A node that fails first in two rounds running makes room for a standby, if there is one; not the
+ * A node that fails first in two rounds running makes room for a spare, if there is one; not the
  * node that serves, with which the run would end while workers elsewhere live.
  *
  * Of failures that were told before it was decided what follows, the root cause is the one that
@@ -150,7 +150,7 @@ struct round_action {
     uint64_t id; /* of the member */
     void *peer;  /* its link's; valid even when it is a member no more */
     enum round_state from, to;
-    uint32_t place;  /* WAITING: of a standby, from 1; else 0 */
+    uint32_t place;  /* WAITING: of a spare, from 1; else 0 */
     const char *why; /* static text */
 };
 

@@ -24,7 +24,7 @@ static struct member *find_culprit(const struct round *round,
     return NULL;
 }
 
-/* A standby: READY, and not one of this world that is already back. */
+/* A spare: READY, and not one of this world that is already back. */
 static bool has_spare(const struct round *round)
 {
     for (size_t i = 0; i < round->members.count; i++) {

@@ -75,8 +75,7 @@ static void fill_start(struct round *round, struct member **world, size_t count)
     world_layout_describe(world, count);
 }
 
-static void push_standby(struct round *round, const struct member *member,
-                         uint32_t place)
+static void push_spare(struct round *round, const struct member *member, uint32_t place)
 {
     struct round_action *action = round_push(round, ROUND_SEND_WAITING);
 
@@ -87,27 +86,27 @@ static void push_standby(struct round *round, const struct member *member,
         .joined = round->world_count,
         .min_nodes = round->settings.min_nodes,
         .max_nodes = round->settings.max_nodes,
-        .is_standby = 1,
+        .is_spare = 1,
     };
 }
 
-void round_tell_standby(struct round *round, const struct member *member)
+void round_tell_spare(struct round *round, const struct member *member)
 {
     uint32_t place = 0;
 
     for (size_t i = 0; i < round->members.count; i++)
         place += round->members.list[i]->state == MEMBER_READY &&
                  round->members.list[i]->link.id <= member->link.id;
-    push_standby(round, member, place);
+    push_spare(round, member, place);
 }
 
-static void tell_standbys(struct round *round)
+static void tell_spares(struct round *round)
 {
     uint32_t place = 0;
 
     for (size_t i = 0; i < round->members.count; i++) {
         if (round->members.list[i]->state == MEMBER_READY)
-            push_standby(round, round->members.list[i], ++place);
+            push_spare(round, round->members.list[i], ++place);
     }
 }
 
@@ -143,7 +142,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
         world[i]->has_ways = false;
         round_push_to(round, ROUND_SEND_START, world[i]);
     }
-    tell_standbys(round);
+    tell_spares(round);
 }
 
 /* The first world starts when it is full, or some time after it could start

@@ -4,7 +4,7 @@
 #define RENDEZVOUS_ROUND_ROUND_LIMITS_H
 
 enum {
-    /* --nnodes; standbys come on top. */
+    /* --nnodes; spares come on top. */
     ROUND_NODES_MAX = 65535,
     /* Workers of one node: the sum over all nodes stays below 2^32. */
     ROUND_SLOTS_MAX = 65535,

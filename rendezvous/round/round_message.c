@@ -160,7 +160,7 @@ static void on_join(struct round *round, struct member *member,
         if (round_has_wrong_size(round) && !round->is_finishing)
             round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
         else
-            round_tell_standby(round, member);
+            round_tell_spare(round, member);
     }
 }
 

@@ -136,7 +136,7 @@ void round_tell_excluded(const struct round *round, struct ct_stop *stop);
 
 void round_begin_forming(struct round *round, uint64_t now_ms);
 void round_send_waiting_if_due(struct round *round, uint64_t now_ms);
-void round_tell_standby(struct round *round, const struct member *member);
+void round_tell_spare(struct round *round, const struct member *member);
 void round_start_if_complete(struct round *round, uint64_t now_ms);
 void round_expire_forming(struct round *round, uint64_t now_ms);
 

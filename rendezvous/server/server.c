@@ -471,7 +471,7 @@ static void wire(struct server *server, const struct server_options *options)
     if (options)
         server->dispatch.runs.held_from_ms = options->held_from_ms;
     server->dispatch.gate = options ? options->gate : NULL;
-    server->dispatch.is_standby = server->dispatch.gate != NULL;
+    server->dispatch.is_candidate = server->dispatch.gate != NULL;
     /* A site's etcd elects another server; the run's own may not be there yet. */
     server->dispatch.is_in_agent = server->run_id &&
                                    (!server->dispatch.gate || options->ha);

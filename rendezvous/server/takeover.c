@@ -58,7 +58,7 @@ int takeover_begin(struct dispatch *dispatch, uint64_t term, const void *journal
     journal_book_deinit(&book);
     if (rc < 0)
         return ct_fail(err, rc, "the journal of the previous server cannot be read");
-    dispatch->is_standby = false;
+    dispatch->is_candidate = false;
     dispatch->term = term;
     dispatch->runs.is_elected = term > 0;
     dispatch->runs.began_ms = ct_now_ms();

@@ -693,7 +693,7 @@ static const struct conn_user agent_conn = {
 void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *data,
                    size_t length)
 {
-    const bool is_silent = dispatch->is_standby && dispatch->ha.plan.epoch == 0;
+    const bool is_silent = dispatch->is_candidate && dispatch->ha.plan.epoch == 0;
     struct peer *peer = is_silent ? NULL : ct_zalloc(sizeof *peer);
 
     if (!peer) {
@@ -701,7 +701,7 @@ void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *
         return;
     }
     peer->dispatch = dispatch;
-    peer->gate = dispatch->is_standby ? NULL : dispatch->gate;
+    peer->gate = dispatch->is_candidate ? NULL : dispatch->gate;
     peer->refused = &dispatch->refused;
     peer->conn = conn;
     ct_buf_init(&peer->in, CONN_IN_MAX_BYTES);
@@ -729,7 +729,7 @@ void dispatch_yield(struct dispatch *dispatch)
 {
     struct ct_list *it;
 
-    dispatch->is_standby = true;
+    dispatch->is_candidate = true;
     dispatch->ha.plan.epoch = 0;
     if (dispatch->gate)
         gate_drop(dispatch->gate);

@@ -24,7 +24,7 @@ struct dispatch {
     char host[CT_HOST_MAX];  /* this machine's name, for people */
     struct admission_rules rules;
     struct gate *gate;  /* kept; NULL: whatever is said goes out at once */
-    bool is_standby;    /* another node hosts: agents are turned away */
+    bool is_candidate;  /* another node serves: agents are turned away */
     bool is_in_agent;   /* and without that agent the run may be lost */
     uint64_t term;      /* of WELCOME; 0: nobody was ever elected */
     struct ha_relay ha; /* its hooks; zeroed: the run has no etcd of its own */

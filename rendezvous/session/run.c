@@ -367,8 +367,7 @@ static void send_waiting(struct run *run, const struct round_action *action)
 {
     struct ct_waiting waiting = run->round->waiting;
 
-    waiting.is_standby = (uint8_t)(action->place < UINT8_MAX ? action->place
-                                                             : UINT8_MAX);
+    waiting.is_spare = (uint8_t)(action->place < UINT8_MAX ? action->place : UINT8_MAX);
     send_action(action, CT_MESSAGE_WAITING, &waiting);
 }
 

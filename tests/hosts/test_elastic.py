@@ -66,13 +66,13 @@ def test_t19_nodes_that_never_come_are_waited_for_aloud_and_end_all(box, lab):
     assert time.monotonic() - began > 11
 
 
-def test_t20_the_node_too_many_waits_as_a_standby_and_takes_over(box, lab, worlds):
+def test_t20_the_node_too_many_waits_as_a_spare_and_takes_over(box, lab, worlds):
     hosts = lab(3)
     words = ["--nnodes=2:2", SHORT, "--rdzv-id=t20", *worlds.program]
     runs = [start(hosts, f"node{n}", *words) for n in (1, 2)]
     wait_world(worlds, runs, "node1", "node2")
     runs.append(start(hosts, "node3", *words))
-    ctrun.wait_until(lambda: "run is full (2/2): standby #1" in runs[2].err,
+    ctrun.wait_until(lambda: "run is full (2/2): spare #1" in runs[2].err,
                      lambda: f"{runs[2]}", 10)
     hosts.cut_power("node2")
     wait_world(worlds, runs, "node1", "node3", seconds=10)

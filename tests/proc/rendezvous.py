@@ -28,7 +28,7 @@ KINDS = {
                  ("store_port", "H"), ("fingerprint", "Q"), ("role", "s"), ("local_addr", "s"),
                  ("addrs", (("addr", "s"),)), ("program", "Q"), ("knows_gloo_scale", "B"))),
     "WAITING": (9, (("joined", "I"), ("min_nodes", "I"), ("max_nodes", "I"), ("left_ms", "Q"),
-                    ("held_ms", "Q"), ("is_standby", "B"), ("missing", "s"))),
+                    ("held_ms", "Q"), ("is_spare", "B"), ("missing", "s"))),
     "START": (10, (("generation", "Q"), ("restart_count", "I"), ("group_rank", "I"),
                    ("group_world_size", "I"), ("rank_base", "I"), ("world_size", "I"),
                    ("role_rank_base", "I"), ("role_world_size", "I"), ("master_port", "H"),

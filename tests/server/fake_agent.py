@@ -94,7 +94,7 @@ def decode(kind, body):
     elif kind == REFUSE:
         out = dict(zip(("code", "version"), r.take("iB")), text=r.text())
     elif kind == WAITING:
-        out = dict(zip(("joined", "min", "max", "left_ms", "held_ms", "is_standby"), r.take("IIIQQB")),
+        out = dict(zip(("joined", "min", "max", "left_ms", "held_ms", "is_spare"), r.take("IIIQQB")),
                    missing=r.text())
     elif kind == START:
         names = ("generation", "restart_count", "group_rank", "group_world_size", "rank_base",

@@ -234,15 +234,15 @@ def test_a_newcomer_is_taken_in(daemon):
     assert second.expect(wire.START)["group_rank"] == 1
 
 
-def test_a_standby_is_told_so_and_takes_over(daemon):
+def test_a_spare_is_told_so_and_takes_over(daemon):
     agents, _ = daemon.world(2)
     spare = daemon.agent("spare").hello().join()
     assert spare.read()[0] == wire.WELCOME
     assert spare.read()[0] == wire.TICKET
     kind, waiting = spare.read()
-    assert kind == wire.WAITING and waiting["is_standby"] == 1
+    assert kind == wire.WAITING and waiting["is_spare"] == 1
     behind = [daemon.agent("behind").hello().join() for _ in range(2)]
-    assert [agent.read_kind(wire.WAITING)["is_standby"] for agent in behind] == [2, 3]
+    assert [agent.read_kind(wire.WAITING)["is_spare"] for agent in behind] == [2, 3]
     agents[0].leave(1)
     agents[0].stopped(1)
     assert agents[1].expect(wire.STOP)["reason"] == wire.STOP_MEMBERSHIP
@@ -250,7 +250,7 @@ def test_a_standby_is_told_so_and_takes_over(daemon):
     agents[1].join()
     assert agents[1].expect(wire.START)["group_rank"] == 0
     assert spare.expect(wire.START)["group_rank"] == 1
-    places = (iter(lambda: agent.read_kind(wire.WAITING)["is_standby"], None) for agent in behind)
+    places = (iter(lambda: agent.read_kind(wire.WAITING)["is_spare"], None) for agent in behind)
     assert [next(filter(None, place)) for place in places] == [1, 2]  # 0: while nobody has one
 
 
@@ -262,7 +262,7 @@ def test_another_job_is_refused_and_a_node_that_comes_back_is_not(daemon):
     other = daemon.agent().hello(**alone).join()
     assert other.expect(wire.REFUSE)["code"] == wire.E_OTHER_JOB
     back = daemon.agent().hello(instance=instance, generation=1, **alone).join()
-    assert back.expect(wire.WAITING)["is_standby"] == 1
+    assert back.expect(wire.WAITING)["is_spare"] == 1
     many = daemon.agent().hello(**{**alone, "job": ("a.py", "uid 1", 1, 1)})
     assert many.expect(wire.REFUSE)["code"] == wire.E_WRONG_RUN
 

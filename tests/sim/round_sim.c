@@ -250,7 +250,7 @@ static void a_replacement_in_time_continues_the_run(void **state)
     sim_deinit(&sim);
 }
 
-static void a_standby_takes_the_place_of_a_lost_node(void **state)
+static void a_spare_takes_the_place_of_a_lost_node(void **state)
 {
     struct sim sim;
 
@@ -260,7 +260,7 @@ static void a_standby_takes_the_place_of_a_lost_node(void **state)
     sim_join_at(&sim, 0, 1);
     sim_join_at(&sim, 5000, 2);
     sim_run(&sim, 19000);
-    assert_true(sim.nodes[2].is_standby);
+    assert_true(sim.nodes[2].is_spare);
     assert_int_equal(sim.nodes[2].starts, 0);
     assert_int_equal(sim.nodes[0].starts, 1);
     sim_fault_at(&sim, 20000, 0, SIM_POWER_OFF, 0);
@@ -620,11 +620,11 @@ static void a_resize_down_ends_the_world_and_keeps_the_oldest(void **state)
     assert_int_equal(sim.nodes[0].start.group_world_size, 2);
     assert_int_equal(sim.nodes[1].start.group_rank, 1);
     assert_int_equal(sim.nodes[0].start.restart_count, 0);
-    assert_true(sim.nodes[2].is_standby);
+    assert_true(sim.nodes[2].is_spare);
     sim_deinit(&sim);
 }
 
-static void a_resize_up_takes_the_standbys_in(void **state)
+static void a_resize_up_takes_the_spares_in(void **state)
 {
     struct sim sim;
 
@@ -654,7 +654,7 @@ static void a_resize_that_changes_nothing_disturbs_nobody(void **state)
     sim_deinit(&sim);
 }
 
-static void a_drained_node_leaves_and_a_standby_comes(void **state)
+static void a_drained_node_leaves_and_a_spare_comes(void **state)
 {
     struct sim sim;
 
@@ -747,7 +747,7 @@ static void worlds_have_whole_units_only(void **state)
     sim_join_at(&sim, 60000, 4);
     sim_run(&sim, 45000);
     assert_int_equal(sim.nodes[0].start.group_world_size, 2); /* of three */
-    assert_true(sim.nodes[2].is_standby);
+    assert_true(sim.nodes[2].is_spare);
     sim_run(&sim, 59000);
     assert_int_equal(sim.nodes[3].start.group_world_size, 4);
     sim_run(&sim, 65000);
@@ -988,7 +988,7 @@ int main(void)
         cmocka_unit_test(a_server_that_is_away_for_too_long_finds_no_worker),
         cmocka_unit_test(too_few_nodes_wait_for_a_replacement_then_give_up),
         cmocka_unit_test(a_replacement_in_time_continues_the_run),
-        cmocka_unit_test(a_standby_takes_the_place_of_a_lost_node),
+        cmocka_unit_test(a_spare_takes_the_place_of_a_lost_node),
         cmocka_unit_test(the_restart_budget_is_one_for_the_whole_run),
         cmocka_unit_test(the_first_failure_at_the_server_is_the_root_cause),
         cmocka_unit_test(who_failed_first_is_the_root_cause_though_it_tells_last),
@@ -1006,9 +1006,9 @@ int main(void)
         cmocka_unit_test(hints_come_first_then_the_endpoint_then_arrival),
         cmocka_unit_test(one_to_a_thousand_nodes_cost_a_few_messages_each),
         cmocka_unit_test(a_resize_down_ends_the_world_and_keeps_the_oldest),
-        cmocka_unit_test(a_resize_up_takes_the_standbys_in),
+        cmocka_unit_test(a_resize_up_takes_the_spares_in),
         cmocka_unit_test(a_resize_that_changes_nothing_disturbs_nobody),
-        cmocka_unit_test(a_drained_node_leaves_and_a_standby_comes),
+        cmocka_unit_test(a_drained_node_leaves_and_a_spare_comes),
         cmocka_unit_test(a_drained_run_ends_everywhere),
         cmocka_unit_test(a_restart_that_is_asked_for_keeps_ranks_and_budget),
         cmocka_unit_test(a_restart_that_was_asked_for_outlives_the_server),

@@ -311,7 +311,7 @@ static struct note describe(struct sim *sim, const struct round_action *action)
         break;
     case ROUND_SEND_WAITING:
         note.kind = CT_MESSAGE_WAITING;
-        note.flag = round->waiting.is_standby;
+        note.flag = round->waiting.is_spare;
         break;
     case ROUND_SEND_REFUSE:
         note.kind = CT_MESSAGE_REFUSE;
@@ -877,7 +877,7 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
         break;
     case CT_MESSAGE_WAITING:
         node->waits++;
-        node->is_standby = note->flag;
+        node->is_spare = note->flag;
         break;
     case CT_MESSAGE_REFUSE:
         node->refused = (int)note->code;

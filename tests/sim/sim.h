@@ -81,7 +81,7 @@ struct sim_node {
     uint64_t down_ms;
     uint32_t starts;           /* STARTs it got */
     uint32_t waits;            /* WAITINGs */
-    bool is_standby;           /* said the last WAITING */
+    bool is_spare;             /* said the last WAITING */
     int refused;               /* code of a REFUSE */
     struct ct_start start;     /* the last */
     struct ct_verdict verdict; /* outcome 0: none */

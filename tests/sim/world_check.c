@@ -286,7 +286,7 @@ static const struct round *served_round(int id)
     for (int i = 0; i < world.node_count; i++) {
         const struct world_node *node = &world.nodes[i];
         const struct run *run = node->dispatch && node->is_up &&
-                                        !node->dispatch->is_standby
+                                        !node->dispatch->is_candidate
                                     ? run_find(&node->dispatch->runs, world_run_id(id))
                                     : NULL;
 
@@ -338,7 +338,7 @@ static struct count count_nodes(int run, uint64_t instance)
               !has_agent(node) ? "not there" : agent_state_name(node->agent.state),
               (unsigned long long)node->own_instance,
               (unsigned long long)node->live_generation,
-              node->dispatch && !node->dispatch->is_standby ? ", serves" : "");
+              node->dispatch && !node->dispatch->is_candidate ? ", serves" : "");
         if (!has_agent(node)) {
             count.has_old |= node->has_ended &&
                              world.now_us - node->ended_us <

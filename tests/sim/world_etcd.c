@@ -618,8 +618,8 @@ static void tell_host(struct election *election, int host)
 
 static void step_down(struct election *election)
 {
-    TRACE("node%d: deposed", election->node->index);
-    election->options.on_deposed(election->options.context);
+    TRACE("node%d: has lost its lease", election->node->index);
+    election->options.on_lost(election->options.context);
     tell_host(election, -1);
     election->state = LOOKING;
 }

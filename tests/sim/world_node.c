@@ -416,7 +416,7 @@ static void open_server(struct world_node *node)
     if (node->candidate) {
         dispatch->gate = leader_candidate_gate(node->candidate);
         dispatch->runs.journal = leader_candidate_sink(node->candidate);
-        dispatch->is_standby = true;
+        dispatch->is_candidate = true;
     }
     dispatch_init(dispatch);
     if (node->has_mark && !world.has_daemon) /* as the launcher does (ctl_dir.h) */

@@ -760,7 +760,7 @@ static void the_founder_returns_before_another_is_elected(enum world_mutant muta
     world_boot(&world.nodes[3]);
     world_boot(&world.nodes[4]);
     pass(0.3);
-    assert_true(world_serves(&world.nodes[0]) && world.nodes[0].dispatch->is_standby);
+    assert_true(world_serves(&world.nodes[0]) && world.nodes[0].dispatch->is_candidate);
     pass(8);
     assert_int_equal(count_running(), 3);
     assert_int_equal(world.instances, 1);

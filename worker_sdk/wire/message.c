@@ -183,7 +183,7 @@ static const struct field join_fields[] = {
 
 static const struct field waiting_fields[] = {
     U32(ct_waiting, joined),  U32(ct_waiting, min_nodes), U32(ct_waiting, max_nodes),
-    U64(ct_waiting, left_ms), U64(ct_waiting, held_ms),   U8(ct_waiting, is_standby),
+    U64(ct_waiting, left_ms), U64(ct_waiting, held_ms),   U8(ct_waiting, is_spare),
     STR(ct_waiting, missing),
 };
 

@@ -328,7 +328,7 @@ struct ct_waiting {
     uint32_t max_nodes;
     uint64_t left_ms; /* until the join deadline */
     uint64_t held_ms; /* no world before: another server's workers may live; 0: none */
-    uint8_t is_standby; /* the run is full; our place in the reserve, from 1 */
+    uint8_t is_spare; /* the run is full; our place in the reserve, from 1 */
     char missing[CT_MISSING_MAX]; /* names that were seen before and are not here now */
 };
 

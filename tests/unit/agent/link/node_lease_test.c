@@ -58,7 +58,7 @@ static void a_start_counts_after_an_acknowledgement_of_its_server_only(void **st
     assert_false(node_lease_is_fresh(&lease, 1101)); /* the next server's own */
 }
 
-static void a_deposed_server_is_not_listened_to(void **state)
+static void a_server_that_has_lost_its_lease_is_not_listened_to(void **state)
 {
     struct node_lease lease = begin(true);
 
@@ -190,7 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_deadline_counts_from_when_the_heartbeat_was_sent),
         cmocka_unit_test(a_start_counts_after_an_acknowledgement_of_its_server_only),
-        cmocka_unit_test(a_deposed_server_is_not_listened_to),
+        cmocka_unit_test(a_server_that_has_lost_its_lease_is_not_listened_to),
         cmocka_unit_test(a_welcome_renews_nothing_where_another_server_may_be_elected),
         cmocka_unit_test(what_comes_after_the_deadline_renews_nothing_there),
         cmocka_unit_test(only_a_single_server_is_waited_for),

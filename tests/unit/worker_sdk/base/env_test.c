@@ -69,7 +69,7 @@ static void takes_few_allocations(void **state)
     ct_env_deinit(&env);
 }
 
-/* Below and above what is set aside for what is added. */
+/* Below and above what is kept for what is added. */
 static void long_values_are_replaced_and_removed(void **state)
 {
     static char value[5000];

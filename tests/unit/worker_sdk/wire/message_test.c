@@ -200,7 +200,7 @@ static const struct {
                                             .max_nodes = 3,
                                             .left_ms = 9,
                                             .held_ms = 8,
-                                            .is_standby = 1,
+                                            .is_spare = 1,
                                             .missing = "n2"}},
      "01000000"
      "02000000"
