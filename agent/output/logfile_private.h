@@ -43,6 +43,9 @@ struct logfile {
     void *context;
 };
 
+/* Two threads: the loop fills queues and never waits for a disk, the writer's thread empties them. The
+ * mutex protects the lists, the targets' queues, `busy`, `is_ending`, `is_ended` and `is_stalled`; the
+ * thread lets it go while it writes. has_told is the thread's own, what follows `progress` the loop's. */
 struct logfile_writer {
     pthread_mutex_t mutex;
     pthread_cond_t work; /* for the thread */

@@ -67,7 +67,9 @@ struct election {
     pthread_t thread;
     bool has_thread;
     atomic_bool is_stopping;
-    pthread_mutex_t mutex; /* what follows */
+    /* What follows, and nothing before: that is the thread's own once it runs. The server's thread
+     * writes what follows (election_write), the election's reads it. */
+    pthread_mutex_t mutex;
     pthread_cond_t changed;
     uint8_t *journal; /* owned; head and what was given; NULL: nothing to write yet */
     size_t journal_length;

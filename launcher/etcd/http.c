@@ -29,6 +29,8 @@ struct http_client {
     char why[CURL_ERROR_SIZE];
     const struct http_request *request; /* the one under way */
     bool has_enough;
+    /* Any thread sets it: the only member that others touch, but `multi` to wake it, which libcurl
+     * allows from anywhere. */
     atomic_bool is_woken;
 };
 

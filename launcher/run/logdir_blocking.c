@@ -16,6 +16,8 @@ enum {
 
 /* ---- Folders of a round ------------------------------------------------------------------ */
 
+/* Of two threads: the owner and make_folders(). What is asked (request, base, tmpdir, run_id) is set
+ * before the thread starts and never changed; what is made is written under the mutex. */
 struct logdir_job {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
