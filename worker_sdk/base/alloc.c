@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* 0: none is to fail; n: the n-th from now. Of threads that allocate at once each takes one number, so
+ * exactly one fails. */
 static atomic_size_t fail_countdown;
 
 /* True when this very allocation is the one that a test wants to fail. */

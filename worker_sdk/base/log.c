@@ -11,6 +11,8 @@ enum {
     LOG_LINE_MAX = 1024
 }; /* longer lines are cut: a log line is for people */
 
+/* The lock is held while the sink runs: lines of several threads come one after the other, and a sink
+ * that was replaced is not called again. A sink that logs itself would wait for ever. */
 static struct {
     pthread_mutex_t lock;
     ctrun_log_fn *sink;

@@ -11,6 +11,8 @@
 #include "worker_sdk/wire/flight.h"
 
 static struct ct_flight *_Atomic record; /* NULL until somebody asks for it */
+/* The mutex is for making it, and for these two; those who write calls take `record` alone. A child of
+ * fork finds its parent's here, which `owner` tells. */
 static int record_fd = -1;
 static pid_t owner;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -66,7 +68,7 @@ uint32_t ct_flight_add_group(const char *name, int me, int size)
     return id;
 }
 
-/* A slot is written anew by who has its number; a torn one is seen by its number, before and behind. */
+/* A slot is written by the thread that has its number, which is 0 meanwhile. */
 uint64_t ct_flight_begin(const struct ct_flight_call *call)
 {
     struct ct_flight *to = atomic_load_explicit(&record, memory_order_acquire);

@@ -39,6 +39,8 @@ struct ct_crash {
     uint64_t address; /* si_addr; for a signal that was sent (code <= 0): si_pid */
     uint64_t stack;   /* the stack pointer; 0: unknown */
     char thread[CT_CRASH_THREAD_MAX]; /* its name */
+    /* Each is raised after the frame or the line is there: a handler that crashes or is killed in the
+     * middle leaves what it had. */
     _Atomic uint32_t frame_count;
     _Atomic uint32_t modules_length;
     uint64_t frames[CT_CRASH_FRAMES_MAX]; /* where it was, then return addresses */

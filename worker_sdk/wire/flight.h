@@ -27,6 +27,8 @@ struct ct_flight_group {
     char name[CT_FLIGHT_GROUP_MAX]; /* the same on all its members */
 };
 
+/* Written by one thread while the agent may be copying it: a copy whose number is 0 was being written. One
+ * that was taken just as its slot went from one call to the next may be a mix of the two. */
 struct ct_flight_entry {
     _Atomic uint64_t number;
     uint64_t begin_ns;       /* CLOCK_BOOTTIME, as ct_now_ns() */
