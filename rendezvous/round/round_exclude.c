@@ -90,7 +90,7 @@ static bool serves(const struct round *round, const char *host)
     return false;
 }
 
-/* Nodes of the next world, if that host goes: members of this one and standbys. */
+/* Nodes of the next world, if that host goes: members of this one and spares. */
 static size_t count_others(const struct round *round, const char *host)
 {
     size_t count = 0;
