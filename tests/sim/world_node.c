@@ -201,6 +201,12 @@ bool worker_group_is_new(const struct worker_group *group, int rank)
     return false;
 }
 
+bool worker_group_has_asked(const struct worker_group *group)
+{
+    (void)group;
+    return false;
+}
+
 void worker_group_look_soon(struct worker_group *group)
 {
     (void)group;
