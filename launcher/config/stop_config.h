@@ -29,10 +29,10 @@ struct stop_config {
     uint64_t budget_ms;              /* of a restart; 0: any */
     uint64_t hang_timeout_ms;        /* without a step; 0: nobody looks */
     bool finds_stragglers;
-    uint64_t gpu_wait_ms;            /* --gpu-wait; 0: not at all */
-    uint64_t exclude_after;          /* --exclude-node-after; 0: never */
-    uint64_t min_uptime_ms;          /* a failure before is an early one; 0: none is */
-    uint64_t stuck_limit_ms;         /* in uninterruptible sleep; 0: not looked at */
+    uint64_t gpu_wait_ms;    /* --gpu-wait; 0: not at all */
+    uint64_t exclude_after;  /* --exclude-node-after; 0: never */
+    uint64_t min_uptime_ms;  /* a failure before is an early one; 0: none is */
+    uint64_t stuck_limit_ms; /* in uninterruptible sleep; 0: not looked at */
     int signals[CONFIG_SIGNALS_MAX];
     size_t signal_count;
     const char *signals_text;   /* as given, for TORCHELASTIC_SIGNALS_TO_HANDLE */
