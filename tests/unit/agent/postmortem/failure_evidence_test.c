@@ -187,8 +187,8 @@ static void the_kernels_words_of_that_time_are_found(void **state)
     static const char *const records[] = {
         "6,1,1000000,-;NVRM: Xid (PCI:0000:3b:00): 31, long before",
         "6,2,9000000,-;usb 1-1: new device",
-        "6,3,9000001,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n "
-        "X=1",
+        ("6,3,9000001,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n "
+         "X=1"),
         "6,4,9000002,-;NVRM: Xid (PCI:0000:3b:00): 48, later",
     };
     char line[160];
