@@ -176,25 +176,6 @@ static void add_others(struct ct_failure *failure, const struct agent *agent,
                   agent->options->join.roles.count > 0 ? " and role" : "");
 }
 
-void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
-                      const struct worker *worker)
-{
-    *out = (struct ct_failure){
-        .generation = agent->start.generation,
-        .cause = CT_CAUSE_HANG,
-        .rank = worker->rank,
-        .local_rank = worker->local_rank,
-        .node_rank = (int32_t)agent->start.group_rank,
-        .pid = worker->pid,
-        .restart_count = agent->start.restart_count,
-        .wall_ns = ct_wall_ns(),
-        .uptime_ms = ct_now_ms() - worker->started_ms,
-        .step = -1,
-    };
-    (void)ct_copy(out->host, sizeof out->host, agent->options->hello.host);
-    worker_add_role(out, worker, &agent->options->join, &agent->start);
-}
-
 static void fill_failure(struct hang_watch *watch, const struct worker *worker,
                          const struct hang_report *report, uint64_t silent_ms)
 {

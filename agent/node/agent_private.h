@@ -14,6 +14,7 @@
  *     agent_reachability.c         the proof that group rank 0 can be reached, before workers start
  *     agent_start.c       the start of the workers
  *     agent_hang.c        workers that tell no more steps
+ *     agent_hang_failure.c  what is told of any stuck worker
  *     agent_straggler.c   the rank that the others wait for
  *     agent_hold.c        checkpoints that are held for workers
  *     agent_failure.c     a failure is told
@@ -435,9 +436,6 @@ bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop);
 /* The same: a rank of this node that is further behind than the one that is named is told before the
  * answer. */
 bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop);
-/* The failure of a worker that is stuck, but for what was seen of it; its step is unknown (-1). */
-void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
-                      const struct worker *worker);
 /* The way to group rank 0 is known, or not needed: now the workers. */
 void agent_start_workers(struct agent *agent);
 void agent_start_own(struct agent *agent);
@@ -453,6 +451,12 @@ const struct recorder_folder *agent_recorder(const struct agent *agent);
 int agent_open_hold(struct agent *agent, struct ctrun_error *err);
 int agent_open_hang(struct agent *agent, struct ctrun_error *err);
 void agent_close_hang(struct agent *agent);
+
+/* ---- agent_hang_failure.c ---------------------------------------------------------------- */
+
+/* The failure of a worker that is stuck, but for what was seen of it; its step is unknown (-1). */
+void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
+                      const struct worker *worker);
 
 /* ---- agent_stuck.c ---------------------------------------------------------------------- */
 

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every failure of a stuck worker says. */
+#include "agent/node/agent_private.h"
+#include "agent/worker/worker.h"
+
+void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
+                      const struct worker *worker)
+{
+    *out = (struct ct_failure){
+        .generation = agent->start.generation,
+        .cause = CT_CAUSE_HANG,
+        .rank = worker->rank,
+        .local_rank = worker->local_rank,
+        .node_rank = (int32_t)agent->start.group_rank,
+        .pid = worker->pid,
+        .restart_count = agent->start.restart_count,
+        .wall_ns = ct_wall_ns(),
+        .uptime_ms = ct_now_ms() - worker->started_ms,
+        .step = -1,
+    };
+    (void)ct_copy(out->host, sizeof out->host, agent->options->hello.host);
+    worker_add_role(out, worker, &agent->options->join, &agent->start);
+}
