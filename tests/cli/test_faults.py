@@ -40,6 +40,7 @@ ELSEWHERE = {
     "launcher/net/route.c": ("route_test.c", "no_memory_for_an_entry_is_told"),
     "launcher/config/jax_env.c": ("jax_env_test.c", "no_memory_for_a_variable_is_told"),
     "agent/watch/own_ranks.c": ("own_ranks_test.c", "no_memory_is_told_and_nobody_is_blamed"),
+    "agent/recorder/json_recorder.c": ("json_recorder_test.c", "no_memory_for_the_calls_is_told"),
     "agent/process/child.c": ("child_test.c", "a_cgroup_that_is_none_is_refused_and_nobody_is_born"),
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
 
 #define ENTRY(number, more)                                                            \
     "{\"pg_id\":0,\"process_group\":[\"0\",\"default_pg\"],\"is_p2p\":false,"          \
@@ -167,6 +168,19 @@ static void collectives_are_given_in_their_order_and_nothing_else(void **state)
     assert_null(calls);
 }
 
+static void no_memory_for_the_calls_is_told(void **state)
+{
+    static const char text[] = "{\"entries\":[" ENTRY(6,
+                                                      "\"state\":\"completed\"") "]}";
+    struct straggler_call *calls;
+
+    (void)state;
+    ct_alloc_fail_at(1);
+    assert_int_equal(json_recorder_read_calls(&calls, "", text, strlen(text)), -ENOMEM);
+    assert_null(calls);
+    ct_alloc_fail_at(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +191,7 @@ int main(void)
         cmocka_unit_test(what_is_no_answer_is_refused),
         cmocka_unit_test(texts_are_made_plain_and_cut),
         cmocka_unit_test(collectives_are_given_in_their_order_and_nothing_else),
+        cmocka_unit_test(no_memory_for_the_calls_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
