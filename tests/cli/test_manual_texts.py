@@ -77,6 +77,9 @@ def test_an_example_is_accepted_as_it_is_shown(box, cluster, page, text):
         run = box.ctrun("--failure-rules", box.write("rules", text + "\n"), "--print-config", "train.py")
         assert run.code == 0, run
         return
+    if text.startswith("import "):
+        compile(text, page, "exec")
+        return
     text = text.replace("--stage=/nfs/venv,", "--stage=")  # is not here
     script = box.write("x.sh", text + "\n")
     assert box.run("bash", "-n", script).code == 0
