@@ -195,7 +195,7 @@ def test_one_that_dies_while_the_others_save_is_nobodys_loss(box):
 
 
 @pytest.mark.parametrize("words, text", [
-    (("--survive-replace=1",), "--survive-replace=1: only with --survive=sdk"),
+    (("--survive-replace=1",), "--survive-replace=1: only with --survive"),
     (("--survive=sdk", "--survive-replace=-1"), "--survive-replace=-1: 0 to "),
 ])
 def test_what_it_cannot_do_is_refused(box, words, text):
