@@ -24,8 +24,9 @@ set(CTRUN_FRAME_MAX_BYTES 32768)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND NOT CTRUN_SANITIZE)
     add_compile_options($<$<COMPILE_LANGUAGE:C>:-Wframe-larger-than=${CTRUN_FRAME_MAX_BYTES}>)
 endif()
-# Code that waits for most of its time: its size is what a node pays for.
-set(CTRUN_SMALL $<$<NOT:$<CONFIG:Debug>>:-Os>)
+# Code that waits for most of its time: its size is what a node pays for. In a release nobody unwinds its stack but
+# debuggers, which have tables of their own.
+set(CTRUN_SMALL $<$<NOT:$<CONFIG:Debug>>:-Os> $<$<CONFIG:Release>:-fno-asynchronous-unwind-tables>)
 if(CTRUN_SANITIZE)
     add_compile_options(-fsanitize=${CTRUN_SANITIZE} -fno-omit-frame-pointer
                         -fno-sanitize-recover=all)
