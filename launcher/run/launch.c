@@ -183,6 +183,31 @@ static void fill_workers(struct launch *launch, struct worker_options *out)
     };
 }
 
+/* When workers are stopped, looked at and started again. */
+static void fill_stop(struct agent_options *options, const struct stop_config *stop)
+{
+    options->grace_ms = stop->grace_ms;
+    options->signal_grace_ms = stop->signal_grace_ms;
+    options->survivor_grace_ms = stop->survivor_grace_ms;
+    options->survive_ms = stop->survive_ms;
+    options->frees_peers = stop->frees_peers;
+    options->survive_replace = stop->survive_replace;
+    options->end_s = stop->end_s;
+    options->stop_before_end_s = stop->stop_before_end_s;
+    options->end_grace_ms = stop->end_grace_ms;
+    options->end_signal = stop->end_signal;
+    options->keeps_signals = stop->keeps_signals;
+    options->signals = stop->signals;
+    options->signal_count = stop->signal_count;
+    options->hang_timeout_ms = stop->hang_timeout_ms;
+    options->finds_stragglers = stop->finds_stragglers;
+    options->restart_delay.first_ms = stop->delay_ms;
+    options->restart_delay.max_ms = stop->delay_max_ms;
+    options->restart_delay.settled_ms = stop->min_uptime_ms;
+    options->stuck_limit_ms = stop->stuck_limit_ms;
+    options->gpu_wait_ms = stop->gpu_wait_ms;
+}
+
 /* `options`, and what it points to in `config` and `launch`, is borrowed by the agent until
  * agent_run() returns. */
 static int run_agent(struct launch *launch)
@@ -204,37 +229,18 @@ static int run_agent(struct launch *launch)
         .tries_ports = config->rdzv.place_count > 1 && !config->rdzv.pmi.is_used,
         .hosts_server = launch->hosts_rendezvous && !launch->ha,
         .connect_timeout_ms = config->rdzv.connect_timeout_ms,
-        .grace_ms = config->stop.grace_ms,
-        .signal_grace_ms = config->stop.signal_grace_ms,
-        .survivor_grace_ms = config->stop.survivor_grace_ms,
-        .survive_ms = config->stop.survive_ms,
-        .frees_peers = config->stop.frees_peers,
-        .survive_replace = config->stop.survive_replace,
-        .end_s = config->stop.end_s,
-        .stop_before_end_s = config->stop.stop_before_end_s,
-        .end_grace_ms = config->stop.end_grace_ms,
-        .end_signal = config->stop.end_signal,
-        .keeps_signals = config->stop.keeps_signals,
-        .signals = config->stop.signals,
-        .signal_count = config->stop.signal_count,
         .ranks_prefix = config->output.collapses ? ranks_prefix : NULL,
         .own_ranks_ms = OWN_RANKS_MS,
-        .hang_timeout_ms = config->stop.hang_timeout_ms,
-        .finds_stragglers = config->stop.finds_stragglers,
-        .restart_delay = {.first_ms = config->stop.delay_ms,
-                          .max_ms = config->stop.delay_max_ms,
-                          .settled_ms = config->stop.min_uptime_ms},
-        .stuck_limit_ms = config->stop.stuck_limit_ms,
         .timer_file = *config->work.timer_file ? config->work.timer_file : NULL,
         .context = launch,
         .parse_timer = parse_timer,
         .restarts_alone = launch_restarts_alone,
         .reload = launch_on_reload,
-        .gpu_wait_ms = config->stop.gpu_wait_ms,
         .wait_for_gpus = launch_wait_for_gpus,
         .on_gpu = launch_on_gpu,
         .signals_are_exact = host_slot_get()->is_given,
     };
+    fill_stop(options, &config->stop);
     fill_workers(launch, &options->workers);
     warm = warm_init(&launch->warm, config, &err);
     if (warm > 0)
