@@ -9,39 +9,20 @@ import re
 import signal
 
 import ctrun
+import elastic
 import pytest
 import schema
+from elastic import PROGRAM as ELASTIC
+from elastic import END, last_step, pids, result, wait_step
 
-ELASTIC = ctrun.program("07_elastic")
 STEPS = 4000
 PACE = 400  # microseconds of a step, at least
 KILLS = int(os.environ.get("CTRUN_TEST_KILLS", 0))
-END = re.compile(r"after (\d+) steps \((.*), (.*)\)")
-
-
-def result(run):
-    steps, slope, offset = END.search(run.out).groups()
-    return int(steps), float(slope), float(offset)
 
 
 def start(box, world, replace, *program, steps=STEPS):
     return box.start_ctrun("--standalone", f"--nproc-per-node={world}", "--survive=sdk",
                            f"--survive-replace={replace}", *(program or (ELASTIC,)), steps, PACE)
-
-
-def last_step(run):
-    return max((int(n) for n in re.findall(r"^step (\d+),", run.out, re.M)), default=0)
-
-
-def wait_step(run, step):
-    ctrun.wait_until(lambda: last_step(run) >= step or run.process.poll() is not None,
-                     lambda: f"step {step}\n{run}", 60)
-    assert run.process.poll() is None, run
-
-
-def pids(box):
-    """Of each rank the last one."""
-    return {e["rank"]: e["worker_pid"] for e in box.events("worker_started")}
 
 
 def gated(box):
@@ -75,12 +56,7 @@ def go_on(others):
 
 @pytest.fixture(scope="module")
 def undisturbed():
-    """What one rank comes to."""
-    box = ctrun.Box()
-    run = box.ctrun("--standalone", ELASTIC, str(STEPS))
-    assert run.code == 0, run
-    yield result(run)
-    assert box.close() == []
+    return elastic.undisturbed(STEPS)
 
 
 def check(run, undisturbed):

@@ -7,43 +7,22 @@ import signal
 import sys
 
 import ctrun
+import elastic
 import pytest
 import schema
+from elastic import PROGRAM as ELASTIC
+from elastic import pids, result, wait_step
 
 STEPS = 30000 if ctrun.SLOW == 1 else 6000
-ELASTIC = ctrun.program("07_elastic")
-END = re.compile(r"after (\d+) steps \((.*), (.*)\)")
-
-
-def result(run):
-    steps, slope, offset = END.search(run.out).groups()
-    return int(steps), float(slope), float(offset)
 
 
 def start(box, world, *options, steps=STEPS):
     return box.start_ctrun("--standalone", f"--nproc-per-node={world}", *options, ELASTIC, steps)
 
 
-def wait_step(run, step):
-    def have():
-        seen = [int(n) for n in re.findall(r"^step (\d+),", run.out, re.M)]
-        return max(seen, default=0) >= step or run.process.poll() is not None
-    ctrun.wait_until(have, lambda: f"step {step}\n{run}", 60)
-    assert run.process.poll() is None, run
-
-
-def pids(box):
-    return {e["rank"]: e["worker_pid"] for e in box.events("worker_started")}
-
-
 @pytest.fixture(scope="module")
 def undisturbed():
-    """What one rank comes to."""
-    box = ctrun.Box()
-    run = box.ctrun("--standalone", ELASTIC, str(STEPS))
-    assert run.code == 0, run
-    yield result(run)
-    assert box.close() == []
+    return elastic.undisturbed(STEPS)
 
 
 def test_survivors_go_on_and_come_to_the_same(box, undisturbed):
