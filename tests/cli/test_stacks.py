@@ -148,10 +148,15 @@ def test_control_characters_in_names_do_not_reach_the_terminal(box):
 
 
 def two_nodes(box, *command):
-    port = ctrun.free_port()
-    return [box.start_ctrun("--nnodes=2", f"--node-rank={node}", "--nproc-per-node=2", "--rdzv-backend=c10d",
-                            f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=stacks", f"--rdzv-conf=is_host={1 - node}",
-                            "--no-python", *command, env=control(box, node)) for node in range(2)]
+    """The one that joins first is node 0."""
+    port, runs = ctrun.free_port(), []
+    for node in range(2):
+        runs.append(box.start_ctrun("--nnodes=2", f"--node-rank={node}", "--nproc-per-node=2", "--rdzv-backend=c10d",
+                                    f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=stacks",
+                                    f"--rdzv-conf=is_host={1 - node}", "--no-python", *command, env=control(box, node)))
+        if node == 0:
+            ctrun.wait_until(lambda: "1 of 2 nodes are here" in runs[0].err, lambda: f"the first has joined\n{runs[0]}")
+    return runs
 
 
 def control(box, node):
