@@ -156,10 +156,15 @@ class Stack:
 
     def __init__(self, script, line):
         self.script = script
-        self.kind, self.hash, self.program, *self.offsets = line.split()
+        self.kind, self.program, *self.offsets = line.split()
 
     def key(self):
         return [(self.program, offset) for offset in self.offsets]
+
+    def fault(self, count):
+        """FAULT for the calls with the innermost `count` callers: who called those may differ from
+        run to run."""
+        return ":".join(["at", self.kind, self.program, *self.offsets[:count]])
 
     def describe(self):
         places = Lines([self]).of
@@ -189,11 +194,12 @@ class Lines:
                 self.of[program, offset] = (in_tree(path), function, number)
 
     def owner(self, stack):
-        """The innermost unit and function that are not of the floor below; None: there are none."""
-        for key in stack.key():
+        """The innermost unit and function that are not of the floor below, and the fault that lets
+        just its call fail; None: there are none."""
+        for count, key in enumerate(stack.key(), 1):
             unit, function, _ = self.of[key]
             if unit.split("/")[0] in FOLDERS:
-                return unit, function
+                return unit, function, stack.fault(count)
         return None
 
 
@@ -213,7 +219,7 @@ class Choice:
                 if not owner or (stack.script in fault_bodies.LONG) != is_long:
                     continue
                 if not is_long or owner[0] not in units:
-                    found.setdefault((stack.kind, *owner), stack)
+                    found.setdefault((stack.kind, *owner[:2]), stack)
                     units.add(owner[0])
         return list(found.values())
 
@@ -223,8 +229,13 @@ class Choice:
 
     def rest(self, units, tried):
         """All others of these units: what a script did in its first run it may not do in the next."""
-        return [stack for stack, owner in self.owners.items()
-                if owner and owner[0] in units and stack not in tried]
+        tried = {self.fault(stack) for stack in tried}
+        left = {self.fault(stack): stack for stack, owner in self.owners.items()
+                if owner and owner[0] in units}
+        return [stack for fault, stack in left.items() if fault not in tried]
+
+    def fault(self, stack):
+        return stack.script, self.owners[stack][2]
 
 
 # ---- The units that make calls which can fail
@@ -309,8 +320,7 @@ def test_each_function_that_makes_a_call_may_fail(bench):
               and not (bench.without & fault_bodies.ONLY.get(unit, set()))}
     with concurrent.futures.ThreadPoolExecutor(3 * os.cpu_count()) as threads:  # most of them wait
         def fail(stacks):
-            return list(threads.map(lambda stack: Case(bench, stack.script, f"at:{stack.hash}", stack),
-                                    stacks))
+            return list(threads.map(lambda stack: Case(bench, *choice.fault(stack), stack), stacks))
 
         plain = list(threads.map(lambda name: Case(bench, name, "list"), scripts(bench)))
         wrong = {case.what: (case.late, case.left, case.text) for case in plain

@@ -2,8 +2,8 @@
 /* Loaded in front of a program (LD_PRELOAD), lets one of its calls fail:
  *
  *     FAULT=KIND:N   the N-th call of KIND; KIND is memory, open, read, write or socket
- *     FAULT=at:HASH  the first call whose callers have this hash
- *     FAULT=list     none: the file lists each group of callers once: KIND HASH PROGRAM OFFSET...
+ *     FAULT=at:KIND:PROGRAM:OFFSET...  the first call of KIND whose innermost callers these are
+ *     FAULT=list     none: the file lists each group of callers once: KIND PROGRAM OFFSET...
  *     FAULT_FILE     that list, or a file that is made when the call fails, with its callers;
  *                    FAULT_FILE.crash is made when a process of the program crashes
  *
@@ -67,7 +67,8 @@ static enum {
     LIST
 } mode;
 static enum kind chosen;
-static uint64_t chosen_hash;
+static uintptr_t chosen_callers[CALLERS_MAX]; /* AT: innermost first */
+static int chosen_count;
 static struct shared *shared;
 static char file[4096];
 static uintptr_t load, text_begin, text_end; /* of the program */
@@ -123,6 +124,32 @@ static int find_program(struct dl_phdr_info *info, size_t size, void *context)
     return 1; /* the first is the program */
 }
 
+static enum kind kind_of(const char *words)
+{
+    enum kind kind = 0;
+
+    while (kind < KINDS - 1 && strncmp(names[kind], words, strlen(names[kind])) != 0)
+        kind++;
+    return kind;
+}
+
+/* KIND:PROGRAM:OFFSET:... False when it is about another program. */
+static bool choose_callers(const char *words)
+{
+    const char *program = strchrnul(words, ':') + 1;
+    const size_t length = strcspn(program, ":");
+    const char *next = program + length;
+    char *end;
+
+    if (strlen(program_invocation_short_name) != length ||
+        strncmp(program, program_invocation_short_name, length) != 0)
+        return false;
+    chosen = kind_of(words);
+    for (; *next == ':' && chosen_count < CALLERS_MAX; next = end)
+        chosen_callers[chosen_count++] = strtoull(next + 1, &end, 16);
+    return true;
+}
+
 __attribute__((constructor)) static void begin(int argc, char **argv)
 {
     const char *fault = getenv("FAULT");
@@ -142,12 +169,9 @@ __attribute__((constructor)) static void begin(int argc, char **argv)
     if (strcmp(fault, "list") == 0) {
         mode = LIST;
     } else if (strncmp(fault, "at:", 3) == 0) {
-        chosen_hash = strtoull(fault + 3, NULL, 16);
-        mode = AT;
+        mode = choose_callers(fault + 3) ? AT : OFF;
     } else {
-        while (chosen < KINDS - 1 &&
-               strncmp(names[chosen], fault, strlen(names[chosen])) != 0)
-            chosen++;
+        chosen = kind_of(fault);
         atomic_store(&shared->left, strtol(strchrnul(fault, ':') + 1, NULL, 10));
         mode = COUNT;
     }
@@ -183,8 +207,6 @@ static struct callers callers_get(enum kind kind)
         if ((uintptr_t)frames[i] >= text_begin && (uintptr_t)frames[i] < text_end)
             callers.offset[callers.count++] = (uintptr_t)frames[i] - load;
     hash_add(&callers.hash, &kind, sizeof kind);
-    hash_add(&callers.hash, program_invocation_short_name,
-             strlen(program_invocation_short_name));
     hash_add(&callers.hash, callers.offset,
              sizeof callers.offset[0] * (size_t)callers.count);
     return callers;
@@ -194,8 +216,7 @@ static struct callers callers_get(enum kind kind)
 static bool tell(enum kind kind, const struct callers *callers, int flags)
 {
     char line[64 + 20 * CALLERS_MAX];
-    int length = snprintf(line, sizeof line, "%s %llx %s", names[kind],
-                          (unsigned long long)callers->hash,
+    int length = snprintf(line, sizeof line, "%s %s", names[kind],
                           program_invocation_short_name);
     const int fd = (int)syscall(SYS_openat, AT_FDCWD, file,
                                 flags | O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -223,11 +244,20 @@ static bool is_new(uint64_t hash)
     }
 }
 
+static bool is_chosen_by(const struct callers *callers)
+{
+    return callers->count >= chosen_count &&
+           memcmp(callers->offset, chosen_callers,
+                  sizeof chosen_callers[0] * (size_t)chosen_count) == 0;
+}
+
 static bool is_chosen(enum kind kind)
 {
     struct callers callers;
 
-    if (mode == COUNT && (kind != chosen || atomic_fetch_sub(&shared->left, 1) != 1))
+    if (mode != LIST && kind != chosen)
+        return false;
+    if (mode == COUNT && atomic_fetch_sub(&shared->left, 1) != 1)
         return false;
     callers = callers_get(kind);
     if (mode == LIST) {
@@ -235,8 +265,7 @@ static bool is_chosen(enum kind kind)
             (void)tell(kind, &callers, O_APPEND);
         return false;
     }
-    return (mode == COUNT || callers.hash == chosen_hash) &&
-           tell(kind, &callers, O_EXCL);
+    return (mode == COUNT || is_chosen_by(&callers)) && tell(kind, &callers, O_EXCL);
 }
 
 static bool fails(enum kind kind, const void *caller)
