@@ -283,17 +283,10 @@ static struct exchange_wait find_wait(struct ct_exchange *exchange,
 static int fail_late(const struct exchange_wait *self, struct ctrun_error *err)
 {
     const struct ct_exchange *exchange = self->exchange;
-    char text[CT_CALL_TEXT_MAX];
-    char who[CT_PEER_TEXT_MAX];
-    int i = 0;
+    const int member = exchange->tcp->mesh->awaited;
 
-    while (i < exchange->size - 1 && !waits(exchange, i, false) &&
-           !waits(exchange, i, true))
-        i++;
-    ct_call_format(text, self->wait.call);
-    ct_peer_format(who, &exchange->peers[i]);
-    return ct_fail(err, CTRUN_E_TIMEOUT, "%s: data %s %s stopped half-way", text,
-                   waits(exchange, i, false) ? "from" : "to", who);
+    return ct_host_tcp_fail_late(exchange->tcp, waits(exchange, member, false),
+                                 self->wait.call, err);
 }
 
 /* Sleeps in poll(), unless something came for us while we send. */
@@ -308,6 +301,8 @@ static int idle(struct exchange_wait *self, struct ctrun_error *err)
     for (int i = 0; i < exchange->size; i++) {
         bool in = waits(exchange, i, false);
         bool out = waits(exchange, i, true);
+        if (in || out)
+            tcp->mesh->awaited = i;
         if (exchange->local_of[i] >= 0)
             is_local = is_local || in || out;
         else if (in || out)

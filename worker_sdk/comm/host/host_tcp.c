@@ -128,9 +128,10 @@ static int collect_swaps(struct ct_host_tcp *tcp, size_t total)
         const struct ct_swap *swap = &tcp->swaps[i];
         short events = (short)((swap->sent < total ? POLLOUT : 0) |
                                (swap->got < total ? POLLIN : 0));
-        if (i != tcp->mesh->me && events)
-            tcp->polls[n++] = (struct pollfd){.fd = tcp->mesh->data[i],
-                                              .events = events};
+        if (i == tcp->mesh->me || !events)
+            continue;
+        tcp->polls[n++] = (struct pollfd){.fd = tcp->mesh->data[i], .events = events};
+        tcp->mesh->awaited = i;
     }
     return n;
 }

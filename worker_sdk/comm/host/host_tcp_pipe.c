@@ -9,6 +9,10 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
 
+enum {
+    ANSWER_MS = 1000, /* for those who are alive to say so, on a busy machine */
+};
+
 static size_t at_most_a_block(size_t bytes)
 {
     return bytes < CT_BLOCK_BYTES ? bytes : CT_BLOCK_BYTES;
@@ -104,6 +108,48 @@ int ct_host_tcp_fail_broken(struct ct_host_tcp *tcp, int member,
 
     ct_call_format(text, call);
     return rc == CTRUN_E_PEER_LOST ? ct_wrap(err, "%s", text) : rc;
+}
+
+/* Of those who wait in a row only the first is to blame, and a process that is stopped answers nobody.
+ * 0: *silent is that member, -1 where all answer; or why the group is over. */
+static int find_silent(struct ct_host_tcp *tcp, int *silent, struct ctrun_error *err)
+{
+    const uint64_t end_ms = ct_deadline_ms(ANSWER_MS);
+    int rc = 0;
+
+    ct_mesh_ask(tcp->mesh);
+    while (rc == 0 && (*silent = ct_mesh_find_silent(tcp->mesh)) >= 0 &&
+           ct_left_ms(end_ms) > 0) {
+        struct pollfd entry = {.fd = tcp->mesh->watch, .events = POLLIN};
+
+        (void)poll(&entry, 1, CT_SLICE_MS);
+        if (tcp->watch.check)
+            rc = tcp->watch.check(tcp->watch.context, err);
+        if (rc == 0)
+            rc = ct_mesh_check(tcp->mesh, 0, err);
+    }
+    return rc;
+}
+
+int ct_host_tcp_fail_late(struct ct_host_tcp *tcp, bool is_in,
+                          const struct ct_call *call, struct ctrun_error *err)
+{
+    const int member = tcp->mesh->awaited;
+    char text[CT_CALL_TEXT_MAX];
+    char who[CT_PEER_TEXT_MAX];
+    char other[CT_PEER_TEXT_MAX] = "";
+    int silent;
+    int rc;
+
+    if ((rc = find_silent(tcp, &silent, err)) < 0)
+        return rc;
+    ct_call_format(text, call);
+    ct_peer_format(who, &tcp->mesh->peers[member]);
+    if (silent >= 0 && silent != member)
+        ct_peer_format(other, &tcp->mesh->peers[silent]);
+    return ct_fail(err, CTRUN_E_TIMEOUT, "%s: data %s %s stopped half-way%s%s%s", text,
+                   is_in ? "from" : "to", who, *other ? ": " : "", other,
+                   *other ? " does not answer" : "");
 }
 
 int ct_host_tcp_idle(struct ct_host_tcp *tcp, int n, const struct ct_call *call,

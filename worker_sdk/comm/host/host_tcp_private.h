@@ -65,7 +65,11 @@ int ct_host_tcp_take_mail(struct ct_host_tcp *tcp, int n, bool *moved);
 /* The connection to `member` broke: says so in the words of whoever knows why. */
 int ct_host_tcp_fail_broken(struct ct_host_tcp *tcp, int member,
                             const struct ct_call *call, struct ctrun_error *err);
-/* Sleeps until one of the first n polls is ready, at most slice_ms. 0, or the reason to stop;
+/* The call's deadline has passed while it waited for data from mesh->awaited, or to it: names it,
+ * and the member that does not answer where that is another. Negative. Blocks for a second. */
+int ct_host_tcp_fail_late(struct ct_host_tcp *tcp, bool is_in,
+                          const struct ct_call *call, struct ctrun_error *err);
+/* Sleeps until one of the first n polls is ready, at most slice_ms; mesh->awaited is set before. 0, or the reason to stop;
  * what has come by then still counts: a peer that is through with this call may have failed in
  * the next, and this one can be finished. */
 int ct_host_tcp_idle(struct ct_host_tcp *tcp, int n, const struct ct_call *call,

@@ -103,16 +103,10 @@ static bool is_done(const struct scatter *scatter)
 
 static int fail_timeout(const struct scatter *scatter)
 {
-    char text[CT_CALL_TEXT_MAX];
-    char who[CT_PEER_TEXT_MAX] = "";
-    int member = 0;
+    const int member = scatter->tcp->mesh->awaited;
 
-    while (member < scatter->tcp->mesh->size - 1 && !events_of(scatter, member))
-        member++;
-    ct_call_format(text, scatter->call);
-    ct_peer_format(who, &scatter->tcp->mesh->peers[member]);
-    return ct_fail(scatter->err, CTRUN_E_TIMEOUT, "%s: data %s %s stopped half-way",
-                   text, events_of(scatter, member) & POLLIN ? "from" : "to", who);
+    return ct_host_tcp_fail_late(scatter->tcp, events_of(scatter, member) & POLLIN,
+                                 scatter->call, scatter->err);
 }
 
 static int idle(struct scatter *scatter)
@@ -120,10 +114,12 @@ static int idle(struct scatter *scatter)
     struct ct_host_tcp *tcp = scatter->tcp;
     int n = 0;
 
-    for (int i = 0; i < scatter->tcp->mesh->size; i++)
-        if (events_of(scatter, i))
+    for (int i = scatter->tcp->mesh->size - 1; i >= 0; i--)
+        if (events_of(scatter, i)) {
             tcp->polls[n++] = (struct pollfd){.fd = tcp->mesh->data[i],
                                               .events = events_of(scatter, i)};
+            tcp->mesh->awaited = i;
+        }
     return ct_host_tcp_idle(tcp, n, scatter->call, CT_SLICE_MS, scatter->err);
 }
 

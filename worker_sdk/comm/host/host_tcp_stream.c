@@ -23,14 +23,8 @@ struct stream {
 
 static int fail_stream_timeout(const struct stream *stream, struct ctrun_error *err)
 {
-    char text[CT_CALL_TEXT_MAX];
-    char who[CT_PEER_TEXT_MAX];
-    bool is_in = stream->may_recv(stream);
-
-    ct_call_format(text, stream->call);
-    ct_peer_format(who, &stream->tcp->mesh->peers[is_in ? stream->from : stream->to]);
-    return ct_fail(err, CTRUN_E_TIMEOUT, "%s: %s %s stopped half-way", text,
-                   is_in ? "data from" : "data to", who);
+    return ct_host_tcp_fail_late(stream->tcp, stream->may_recv(stream), stream->call,
+                                 err);
 }
 
 /* What may move now, for poll(). */
@@ -39,6 +33,7 @@ static int collect_stream(const struct stream *stream)
     struct ct_host_tcp *tcp = stream->tcp;
     int n = 0;
 
+    tcp->mesh->awaited = stream->may_recv(stream) ? stream->from : stream->to;
     if (stream->may_send(stream))
         tcp->polls[n++] = (struct pollfd){.fd = tcp->mesh->data[stream->to],
                                           .events = POLLOUT};

@@ -18,11 +18,19 @@ enum {
     NOTE_BYTES = 512,
 };
 
-/* A control message: code, then text. Code 0 is the goodbye of an orderly close. */
+/* A control message: code, then text. A failure's code is negative. */
+enum {
+    NOTE_LEFT = 0, /* the goodbye of an orderly close */
+    NOTE_ASK = 1, /* whom do you wait for? We wait for the member in the text's place */
+    NOTE_ANSWER = 2, /* for the member in the text's place */
+};
+
 struct mesh_note {
     unsigned char bytes[NOTE_BYTES];
     size_t length;
     bool has_left;
+    bool has_answered;
+    int awaited; /* by that member: -1: none */
 };
 
 static int watch_controls(struct ct_mesh *mesh, struct ctrun_error *err)
@@ -53,6 +61,7 @@ int ct_mesh_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
                              .data = ct_zalloc_array(size, sizeof(int)),
                              .control = ct_zalloc_array(size, sizeof(int)),
                              .notes = ct_zalloc_array(size, sizeof(struct mesh_note)),
+                             .awaited = -1,
                              .watch = -1,
                              .wake = -1};
     for (size_t i = 0; mesh->data && mesh->control && i < size; i++)
@@ -87,8 +96,17 @@ void ct_mesh_close(struct ct_mesh *mesh)
 
 /* ---- Control ---------------------------------------------------------------------------- */
 
-/* May be called by another thread while ours is inside a call (abort): one send() a peer, of a
- * fixed size, so that notes never mix. */
+/* One send(), of a fixed size, so that notes of two threads never mix. */
+static void send_note(const struct ct_mesh *mesh, int member,
+                      const unsigned char bytes[NOTE_BYTES])
+{
+    if (mesh->control[member] >=
+        0) /* the buffer of a control connection is never full */
+        (void)send(mesh->control[member], bytes, NOTE_BYTES,
+                   MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* May be called by another thread while ours is inside a call (abort). */
 void ct_mesh_tell(struct ct_mesh *mesh, int code, const char *text)
 {
     unsigned char bytes[NOTE_BYTES] = {0};
@@ -98,10 +116,18 @@ void ct_mesh_tell(struct ct_mesh *mesh, int code, const char *text)
     ct_write_u32(&out, (uint32_t)code);
     (void)ct_copy((char *)bytes + 4, sizeof bytes - 4, text); /* cut when too long */
     for (int i = 0; mesh->control && i < mesh->size; i++)
-        if (mesh->control[i] >=
-            0) /* the buffer of a control connection is never full */
-            (void)send(mesh->control[i], bytes, sizeof bytes,
-                       MSG_NOSIGNAL | MSG_DONTWAIT);
+        send_note(mesh, i, bytes);
+}
+
+static void tell_awaited(const struct ct_mesh *mesh, int member, uint32_t code)
+{
+    unsigned char bytes[NOTE_BYTES] = {0};
+    struct ct_writer out;
+
+    ct_writer_init(&out, bytes, 8);
+    ct_write_u32(&out, code);
+    ct_write_u32(&out, (uint32_t)mesh->awaited);
+    send_note(mesh, member, bytes);
 }
 
 void ct_mesh_wake(struct ct_mesh *mesh)
@@ -155,13 +181,19 @@ static void read_note(struct ct_mesh *mesh, int member)
         return;
     note->length = 0;
     note->bytes[NOTE_BYTES - 1] = '\0';
-    ct_reader_init(&in, note->bytes, 4);
-    if ((code = (int)ct_read_u32(&in)) >= 0) {
+    ct_reader_init(&in, note->bytes, 8);
+    code = (int)ct_read_u32(&in);
+    if (code == NOTE_ASK || code == NOTE_ANSWER) {
+        note->has_answered = true;
+        note->awaited = (int)ct_read_u32(&in);
+        if (code == NOTE_ASK)
+            tell_awaited(mesh, member, NOTE_ANSWER);
+    } else if (code >= 0) {
         note->has_left = true;
-        return;
+    } else {
+        ct_fail(&reason, code, "%s", (const char *)note->bytes + 4);
+        keep_reason(mesh, &reason);
     }
-    ct_fail(&reason, code, "%s", (const char *)note->bytes + 4);
-    keep_reason(mesh, &reason);
 }
 
 int ct_mesh_check(struct ct_mesh *mesh, uint64_t grace_ms, struct ctrun_error *err)
@@ -195,4 +227,24 @@ int ct_mesh_explain(struct ct_mesh *mesh, int member, struct ctrun_error *err)
     return ct_fail(err, CTRUN_E_PEER_LOST, "%s %s", who,
                    mesh->notes[member].has_left ? "has left the group"
                                                 : "closed its connection");
+}
+
+void ct_mesh_ask(struct ct_mesh *mesh)
+{
+    for (int i = 0; i < mesh->size; i++)
+        tell_awaited(mesh, i, NOTE_ASK);
+}
+
+int ct_mesh_find_silent(const struct ct_mesh *mesh)
+{
+    int member = mesh->awaited;
+
+    for (int steps = 0; steps < mesh->size; steps++) {
+        if (member < 0 || member >= mesh->size || member == mesh->me)
+            return -1;
+        if (!mesh->notes[member].has_answered)
+            return member;
+        member = mesh->notes[member].awaited;
+    }
+    return -1;
 }

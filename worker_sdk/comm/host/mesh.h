@@ -3,7 +3,8 @@
  *
  * Control tells death and reasons: whoever fails sends its code and sentence to all before it
  * closes; a connection that ends without a word is a death (keep-alive notices a power cut
- * after 20 s). It is separate so that a reason gets through when data are stuck half-way.
+ * after 20 s). It is separate so that a reason gets through when data are stuck half-way, and so
+ * that who waits in vain can ask whom the others wait for: one that is stopped does not answer.
  *
  * Opening: each member listens on a port of its own from before the meeting. The higher member
  * connects to the lower, trying the addresses it announced: loopback if both are in the same
@@ -24,8 +25,9 @@ struct ct_mesh {
     struct ctrun_error reason; /* the first that came; code 0: none */
     uint64_t reason_ms;        /* when */
     struct mesh_note *notes;   /* what came on control, by member */
-    int watch; /* epoll over control and wake: readable when there is news */
-    int wake;  /* eventfd: ct_mesh_wake() */
+    int awaited; /* the member whose data we wait for, told to who asks; -1: none */
+    int watch;   /* epoll over control and wake: readable when there is news */
+    int wake;    /* eventfd: ct_mesh_wake() */
 };
 
 /* Opens the listener and fills in self->addrs. */
@@ -55,6 +57,10 @@ enum {
 int ct_mesh_check(struct ct_mesh *mesh, uint64_t grace_ms, struct ctrun_error *err);
 /* The data connection to member has ended: gives the reason some time to arrive. Negative. */
 int ct_mesh_explain(struct ct_mesh *mesh, int member, struct ctrun_error *err);
+/* Asks all members whom they wait for; ct_mesh_check() of theirs answers. Never blocks. */
+void ct_mesh_ask(struct ct_mesh *mesh);
+/* Follows the answers from mesh->awaited on: the first member that gave none; -1: all did. */
+int ct_mesh_find_silent(const struct ct_mesh *mesh);
 /* Sends code and text to all members. Any thread; never blocks. */
 void ct_mesh_tell(struct ct_mesh *mesh, int code, const char *text);
 /* Makes `watch` readable for good. Any thread. */

@@ -17,10 +17,11 @@
 enum {
     SIZE = 4,
     VICTIM = 2,
-    COUNT = 20000,  /* for each rank */
-    CALLS = 1,      /* counter: those that rank 0 has made */
-    FAILED = 2,     /* ... of ranks that had an error */
-    STOP_MS = 3000, /* the others are not to be late on a busy machine */
+    COUNT = 20000,     /* for each rank */
+    MANY = 50 * COUNT, /* ... in a call that is always somewhere on its ring */
+    CALLS = 1,         /* counter: those that rank 0 has made */
+    FAILED = 2,        /* ... of ranks that had an error */
+    STOP_MS = 3000,    /* the others are not to be late on a busy machine */
 };
 
 enum kind {
@@ -36,7 +37,8 @@ enum kind {
     GATHER,
     SCATTER,
     RING,
-    KINDS
+    KINDS,
+    LONG_GATHER = KINDS,
 };
 
 static _Atomic uint64_t *death_ns; /* shared */
@@ -63,7 +65,7 @@ static int pass_on(struct ctrun_group *group, const float *in, float *out,
 
 static int make_call(struct ctrun_group *group, enum kind kind, struct ctrun_error *err)
 {
-    static float in[SIZE * COUNT], out[SIZE * COUNT];
+    static float in[SIZE * MANY], out[SIZE * MANY];
     static const size_t counts[SIZE] = {COUNT, COUNT, COUNT, COUNT};
     static const size_t starts[SIZE] = {0, COUNT, 2 * COUNT, 3 * COUNT};
     const struct ctrun_parts parts = {sizeof parts, counts, starts};
@@ -82,6 +84,8 @@ static int make_call(struct ctrun_group *group, enum kind kind, struct ctrun_err
     case REDUCE_SCATTER:
         return ctrun_reduce_scatter(group, in, out, COUNT, CTRUN_F32, CTRUN_SUM, NULL,
                                     err);
+    case LONG_GATHER:
+        return ctrun_all_gather(group, in, out, MANY, CTRUN_F32, NULL, err);
     case BARRIER: return ctrun_barrier(group, NULL, err);
     case ALL_TO_ALL:
         return ctrun_all_to_all(group, in, out, COUNT, CTRUN_F32, NULL, err);
@@ -128,7 +132,7 @@ static void run_scene(struct scene *scene)
     struct ranks *ranks = ranks_start(SIZE, call_on, scene);
     int statuses[SIZE];
 
-    ranks_await(CALLS, 3 + (unsigned)scene->kind);
+    ranks_await(CALLS, 3 + (unsigned)scene->kind % KINDS);
     *death_ns = ct_now_ns();
     kill(ranks_pid(ranks, VICTIM), scene->is_stop ? SIGSTOP : SIGKILL);
     if (scene->is_stop) {
@@ -167,11 +171,21 @@ static void a_rank_that_is_stopped_in_any_call_is_named(void **state)
         }
 }
 
+/* Two of the others wait for each other's data, which are with the one that is stopped. */
+static void a_rank_that_is_stopped_is_named_by_all_who_wait_in_a_row(void **state)
+{
+    struct scene scene = {WIRE_TCP, LONG_GATHER, true};
+
+    (void)state;
+    run_scene(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_is_killed_in_any_call_is_named),
         cmocka_unit_test(a_rank_that_is_stopped_in_any_call_is_named),
+        cmocka_unit_test(a_rank_that_is_stopped_is_named_by_all_who_wait_in_a_row),
     };
     death_ns = mmap(NULL, sizeof *death_ns, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
