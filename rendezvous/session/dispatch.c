@@ -468,6 +468,11 @@ static void on_stacks(struct peer *peer, const struct ct_message *message)
     relay_stacks(peer, message->stacks);
 }
 
+static void on_chaos(struct peer *peer, const struct ct_message *message)
+{
+    relay_chaos(peer, message->chaos);
+}
+
 static void on_ha_report(struct peer *peer, const struct ct_message *message)
 {
     ha_relay_on_report(&peer->dispatch->ha, peer, message->ha_report);
@@ -550,6 +555,7 @@ static const struct {
     {STAGE_MEMBER, CT_MESSAGE_PEER, on_peer},
     {STAGE_MEMBER, CT_MESSAGE_SIGNAL, on_signal},
     {STAGE_MEMBER, CT_MESSAGE_STACKS, on_stacks},
+    {STAGE_MEMBER, CT_MESSAGE_CHAOS, on_chaos},
     {STAGE_MEMBER, CT_MESSAGE_FAILURE, on_failure},
     {STAGE_MEMBER, CT_MESSAGE_STOPPED, on_stopped},
     {STAGE_MEMBER, CT_MESSAGE_LEAVE, on_leave},

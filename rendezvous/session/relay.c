@@ -109,3 +109,67 @@ void relay_stacks(struct peer *peer, const struct ct_stacks *message)
         answer(peer, message, stacks);
     free(stacks);
 }
+
+/* ---- Chaos ------------------------------------------------------------------------------- */
+
+static bool has_target(const struct member *member, const struct ct_fault *fault)
+{
+    const int64_t first = member->start.rank_base;
+
+    switch ((enum ct_fault_kind)fault->kind) {
+    case CT_FAULT_KILL:
+    case CT_FAULT_STOP:
+        return fault->target >= first && fault->target < first + member->join.slots;
+    case CT_FAULT_CUT:
+    case CT_FAULT_SLOW:
+    case CT_FAULT_FULL: return fault->target == (int64_t)member->start.group_rank;
+    case CT_FAULT_END: return true;
+    }
+    return false;
+}
+
+/* The last one that is meant and cannot be told, says the answer. */
+static void inject(struct peer *peer, const struct ct_chaos *message)
+{
+    const struct round *round = peer->run->round;
+    const char *refusal = "no node of this round has it";
+    struct ct_chaos chaos = *message;
+    const struct ct_message out = {CT_MESSAGE_CHAOS, .chaos = &chaos};
+    bool is_told = false;
+
+    chaos.asker = peer->id;
+    (void)ct_copy(chaos.host, sizeof chaos.host, peer->host); /* same size */
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (member->link.id == peer->id || !member_is_in_world(member) ||
+            !has_target(member, &message->fault))
+            continue;
+        if (member->link.peer)
+            peer_send(member->link.peer, &out);
+        else
+            refusal = "its node is not connected to the rendezvous";
+        is_told |= member->link.peer != NULL;
+    }
+    if (is_told || message->fault.kind == CT_FAULT_END)
+        return;
+    chaos.is_answer = 1;
+    (void)ct_copy(chaos.text, sizeof chaos.text, refusal);
+    peer_send(peer, &out);
+}
+
+void relay_chaos(struct peer *peer, const struct ct_chaos *message)
+{
+    const struct round *round = peer->run->round;
+    const struct member *to = member_find(&round->members, message->asker);
+    struct ct_chaos chaos = *message;
+
+    if (!message->is_answer) {
+        inject(peer, message);
+        return;
+    }
+    (void)ct_copy(chaos.host, sizeof chaos.host, peer->host);
+    if (to && to->link.peer)
+        peer_send(to->link.peer,
+                  &(struct ct_message){CT_MESSAGE_CHAOS, .chaos = &chaos});
+}

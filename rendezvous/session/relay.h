@@ -12,4 +12,7 @@ void relay_signal(const struct peer *peer, const struct ct_signal *message);
 /* A question where workers are, to those of the world that are meant; or an answer, to who asked. */
 void relay_stacks(struct peer *peer, const struct ct_stacks *message);
 
+/* A fault that is asked for, to the node that has its target; or what became of it, to who asked. */
+void relay_chaos(struct peer *peer, const struct ct_chaos *message);
+
 #endif

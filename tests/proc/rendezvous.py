@@ -55,6 +55,8 @@ KINDS = {
     "PEER": (25, (("port", "H"),)),
     "STACKS": (60, (("what", "B"), ("ticket", "I"), ("asker", "Q"), ("rank", "i"), ("most", "I"), ("nodes", "I"),
                     ("left_out", "I"), ("node", "I"), ("host", "s"), ("text", "s"))),
+    "CHAOS": (66, (("is_answer", "B"), ("ticket", "I"), ("asker", "Q"), ("kind", "B"), ("target", "i"), ("signal", "i"),
+                   ("for_ms", "I"), ("by_ms", "I"), ("line", "I"), ("host", "s"), ("text", "s"))),
     "METRICS": (47, (("generation", "Q"), ("list", (("rank", "i"), ("name", "s"), ("value", "d"))))),
 }
 NAMES = {number: name for name, (number, _) in KINDS.items()}

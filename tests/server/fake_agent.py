@@ -16,7 +16,8 @@ CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
  SUCCEEDED, VERDICT, LEAVE, RETIRED_19, STOPPING, RESUME, RESUMED, TICKET) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
-PEER, MEMBERS, OFFER, SEALED, SIGNAL, METRICS, STACKS = 25, 28, 29, 30, 40, 47, 60
+PEER, MEMBERS, OFFER, SEALED, SIGNAL, METRICS, STACKS, CHAOS = 25, 28, 29, 30, 40, 47, 60, 66
+FAULT_KILL, FAULT_STOP, FAULT_CUT, FAULT_SLOW, FAULT_FULL, FAULT_END = 1, 2, 3, 4, 5, 6
 STACKS_ASK, STACKS_ASKED, STACKS_TEXT, STACKS_END = 1, 2, 3, 4
 FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and for people
 JOINING, RUNNING, STOPPING_NOW, STOPPED_ALREADY, SUCCEEDED_ALREADY = 1, 2, 3, 4, 5  # what RESUME says
@@ -125,6 +126,9 @@ def decode(kind, body):
     elif kind == STACKS:
         names = ("what", "ticket", "asker", "rank", "most", "nodes", "left_out", "node")
         out = dict(zip(names, r.take("BIQiIIII")), host=r.text(), text=r.text())
+    elif kind == CHAOS:
+        names = ("is_answer", "ticket", "asker", "kind", "target", "signal", "for_ms", "by_ms", "line")
+        out = dict(zip(names, r.take("BIQBiiIII")), host=r.text(), text=r.text())
     elif kind == VERDICT:
         names = ("generation", "outcome", "exit_code", "restart_count", "more_failed",
                  "more_stopped", "count")
@@ -201,6 +205,10 @@ class Agent:
 
     def stacks(self, what, ticket=5, asker=0, rank=-1, node=99, host="liar", said=""):
         self.send(STACKS, struct.pack("<BIQiIIII", what, ticket, asker, rank, 0, 0, 0, node) + text(host) + text(said))
+
+    def chaos(self, kind, target, ticket=5, asker=0, is_answer=0, said=""):
+        self.send(CHAOS, struct.pack("<BIQBiiIII", is_answer, ticket, asker, kind, target, 9, 0, 0, 3) + text("liar")
+                  + text(said))
 
     def metrics(self, generation, *values):
         """values: (rank, name, number)"""

@@ -145,6 +145,22 @@ def test_stacks_of_one_rank_are_asked_of_its_node_alone(daemon):
     assert agents[1].read_kind(wire.STACKS)["ticket"] == 6  # the first that it hears
 
 
+def test_a_fault_goes_to_the_node_that_has_its_target_and_its_answer_to_who_asked(daemon):
+    agents, _ = daemon.world(3)
+    for kind in (wire.FAULT_KILL, wire.FAULT_CUT):  # by rank; by rank of the node
+        agents[1].chaos(kind, 2, ticket=7, asker=99)
+        asked = agents[2].read_kind(wire.CHAOS)
+        assert (asked["is_answer"], asked["kind"], asked["target"], asked["line"], asked["host"]) == (0, kind, 2, 3, "n1")
+        agents[2].chaos(kind, 2, ticket=asked["ticket"], asker=asked["asker"], is_answer=1, said="no")
+        answer = agents[1].read_kind(wire.CHAOS)
+        assert (answer["is_answer"], answer["ticket"], answer["host"], answer["text"]) == (1, 7, "n2", "no")
+    agents[1].chaos(wire.FAULT_KILL, 3, ticket=8)
+    answer = agents[1].read_kind(wire.CHAOS)
+    assert (answer["is_answer"], answer["ticket"], answer["text"]) == (1, 8, "no node of this round has it")
+    agents[1].chaos(wire.FAULT_END, -1)
+    assert [agents[node].read_kind(wire.CHAOS)["kind"] for node in (0, 2)] == [wire.FAULT_END] * 2
+
+
 def test_a_broken_connection_stops_the_others_and_the_rest_goes_on(daemon):
     agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=500)
     agents[1].close()

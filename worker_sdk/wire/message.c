@@ -302,6 +302,17 @@ static const struct field stacks_fields[] = {
     TEXT(ct_stacks, text),
 };
 
+static const struct field fault_fields[] = {
+    U8(ct_fault, kind),    I32(ct_fault, target), I32(ct_fault, signal),
+    U32(ct_fault, for_ms), U32(ct_fault, by_ms),  U32(ct_fault, line),
+};
+
+static const struct field chaos_fields[] = {
+    U8(ct_chaos, is_answer), U32(ct_chaos, ticket),
+    U64(ct_chaos, asker),    STRUCT(ct_chaos, fault, fault_fields),
+    STR(ct_chaos, host),     TEXT(ct_chaos, text),
+};
+
 static const struct field restart_fields[] = {
     STR(ct_restart, reason),     U32(ct_restart, ticket),  U8(ct_restart, is_answer),
     U64(ct_restart, generation), STR(ct_restart, refusal),
@@ -419,6 +430,7 @@ static const struct field ctl_request_fields[] = {
     I32(ct_ctl_request, rank),
     STR(ct_ctl_request, reason),
     TAIL(ct_ctl_request, command_count, command, 1, command_fields),
+    TAIL(ct_ctl_request, fault_count, fault, 1, fault_fields),
 };
 
 static const struct field ha_report_fields[] = {
@@ -515,6 +527,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_STACKS] = LAYOUT("STACKS", ct_stacks, stacks_fields),
     [CT_MESSAGE_RESTART] = LAYOUT("RESTART", ct_restart, restart_fields),
     [CT_MESSAGE_SAMPLES] = LAYOUT("SAMPLES", ct_samples, samples_fields),
+    [CT_MESSAGE_CHAOS] = LAYOUT("CHAOS", ct_chaos, chaos_fields),
     [CT_MESSAGE_RELOAD] = LAYOUT("RELOAD", ct_reload, reload_fields),
     [CT_MESSAGE_WAY] = LAYOUT("WAY", ct_way, way_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),

@@ -112,6 +112,7 @@ enum ct_message_kind {
     CT_MESSAGE_METRICS = 47,
     CT_MESSAGE_STACKS = 60, /* both ways: where the workers of other nodes are */
     CT_MESSAGE_SAMPLES = 65,
+    CT_MESSAGE_CHAOS = 66, /* both ways: a fault, and what became of it; see ct_chaos */
     CT_MESSAGE_RELOAD = 64, /* both ways: see ct_reload */
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
@@ -539,6 +540,42 @@ struct ct_stacks {
     char text[CT_STACKS_TEXT_MAX];
 };
 
+/* What ctrunctl chaos asks for; on the wire as u8. */
+enum ct_fault_kind {
+    CT_FAULT_KILL = 1, /* `signal` to the process of a rank */
+    CT_FAULT_STOP = 2, /* the process of a rank does not run, for_ms long */
+    CT_FAULT_CUT =
+        3, /* a node's agent has no connection to the rendezvous, for_ms long */
+    CT_FAULT_SLOW = 4, /* what it says there leaves by_ms late, for_ms long */
+    CT_FAULT_FULL = 5, /* it can write no log file of a worker, for_ms long */
+    CT_FAULT_END = 6,  /* all that lasts ends now, on all nodes */
+};
+
+enum {
+    CT_FAULT_FOR_MAX_MS = 3600 * 1000,
+    CT_FAULT_BY_MAX_MS = 60 * 1000,
+};
+
+struct ct_fault {
+    uint8_t kind;   /* enum ct_fault_kind */
+    int32_t target; /* KILL, STOP: a rank; else the rank of a node */
+    int32_t signal;
+    uint32_t for_ms;
+    uint32_t by_ms;
+    uint32_t line; /* of the plan */
+};
+
+/* An agent asks for its ctrunctl; the server passes that on to the node that has the target, and its answer
+ * back. END goes to all others, and nobody answers. */
+struct ct_chaos {
+    uint8_t is_answer;
+    uint32_t ticket; /* of the request at its agent */
+    uint64_t asker;  /* the server's name for that agent; comes back with the answer */
+    struct ct_fault fault;
+    char host[CT_HOST_MAX]; /* who says it; filled in by the server */
+    char text[192]; /* what the plan says; answer: why not, empty: it was done */
+};
+
 enum ct_reload_step {
     CT_RELOAD_ASK = 1,    /* agent -> server: `command` is wanted, by its ctrunctl */
     CT_RELOAD_OFFER = 2,  /* server -> every agent: could you? */
@@ -770,6 +807,7 @@ enum ct_ctl_verb {
     CT_CTL_RESTART = 9, /* a new round: `reason` */
     CT_CTL_STACKS = 11, /* where the workers are: `rank` */
     CT_CTL_RELOAD = 12, /* another command line for the workers: `command` */
+    CT_CTL_CHAOS = 13,  /* a `fault`; `command` is what the plan says */
 };
 
 struct ct_command {
@@ -783,6 +821,8 @@ struct ct_ctl_request {
     char reason[128];
     uint8_t command_count; /* 1; 0: none, left out on the wire */
     struct ct_command command[1];
+    uint8_t fault_count; /* the same; not without a command */
+    struct ct_fault fault[1];
 };
 
 /* agent -> ctrunctl; a long text comes in pieces, which belong together up to is_last */
@@ -827,6 +867,7 @@ struct ct_message {
         const struct ct_stacks *stacks;
         const struct ct_reload *reload;
         const struct ct_samples *samples;
+        const struct ct_chaos *chaos;
         const struct ct_signal *signal;
         const struct ct_worker_hello *worker_hello;
         const struct ct_worker_step *worker_step;

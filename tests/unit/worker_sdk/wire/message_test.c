@@ -527,6 +527,26 @@ static const struct {
      "6e6f"
      "03000000"
      "610a62"},
+    {{.kind = CT_MESSAGE_CHAOS,
+      .chaos = &(const struct ct_chaos){.is_answer = 1,
+                                        .ticket = 5,
+                                        .asker = 9,
+                                        .fault = {CT_FAULT_SLOW, -2, 3, 4, 6, 7},
+                                        .host = "n1",
+                                        .text = "no"}},
+     "01"
+     "05000000"
+     "0900000000000000"
+     "04"
+     "feffffff"
+     "03000000"
+     "04000000"
+     "06000000"
+     "07000000"
+     "02000000"
+     "6e31"
+     "02000000"
+     "6e6f"},
     {{.kind = CT_MESSAGE_CTL_REPLY,
       .ctl_reply = &(
           const struct ct_ctl_reply){.code = -22, .is_last = 1, .text = "{}"}},
@@ -760,6 +780,38 @@ static void what_was_added_is_a_tail_of_join_hello_start_and_requests(void **sta
     }
 }
 
+/* Behind the command, left out without one. */
+static void a_fault_is_the_tail_of_a_request(void **state)
+{
+    const struct ct_message message = {.kind = CT_MESSAGE_CTL_REQUEST,
+                                       .ctl_request = &(const struct ct_ctl_request){
+                                           .verb = CT_CTL_CHAOS,
+                                           .command_count = 1,
+                                           .command = {{"kill"}},
+                                           .fault_count = 1,
+                                           .fault = {{CT_FAULT_KILL, 2, 9, 0, 0, 3}}}};
+    const size_t length = 1 + 1 + 5 * 4; /* its count, and the fault */
+    size_t whole;
+    struct ct_message back;
+    struct ct_frame frame;
+    struct ct_buf buf;
+
+    (void)state;
+    encode(&buf, &message);
+    decode_frame(&buf, &frame);
+    assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room), 0);
+    assert_int_equal(back.ctl_request->fault[0].target, 2);
+    assert_encodes_to(&back, &buf);
+    whole = frame.length;
+    frame.length = whole - length;
+    assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room), 0);
+    assert_int_equal(back.ctl_request->fault_count, 0);
+    while (++frame.length < whole)
+        assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room),
+                         -EBADMSG);
+    ct_buf_deinit(&buf);
+}
+
 /* Left out when all are 0, as before there were any. */
 static void ages_are_a_tail_of_failures(void **state)
 {
@@ -984,6 +1036,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_body_that_its_reader_has_no_room_for_is_refused),
         cmocka_unit_test(every_kind_has_its_golden_bytes),
+        cmocka_unit_test(a_fault_is_the_tail_of_a_request),
         cmocka_unit_test(what_was_added_is_a_tail_of_join_hello_start_and_requests),
         cmocka_unit_test(ages_are_a_tail_of_failures),
         cmocka_unit_test(exclude_after_is_a_tail_of_hello),
