@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <signal.h>
-#include <strings.h>
-
 #include "launcher/ctl/ctl.h"
 #include "worker_sdk/base/nearest.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
-#include "worker_sdk/base/signal_name.h"
 
 enum {
     HELP_COLUMN = 24,
@@ -165,19 +160,6 @@ int ctl_number(const struct ctl_call *call, const char *name, int *out,
         return ct_fail(err, CTRUN_E_USAGE, "--%s %s: not a number", name, text);
     *out = (int)value;
     return 0;
-}
-
-int ctl_parse_signal(const char *text)
-{
-    const char *name = strncasecmp(text, "SIG", 3) == 0 ? text + 3 : text;
-    uint64_t number;
-
-    if (ct_parse_u64(text, 1, NSIG - 1, &number) == 0)
-        return (int)number;
-    for (int i = 1; i < NSIG; i++)
-        if (ct_signal_name(i) && strcasecmp(ct_signal_name(i), name) == 0)
-            return i;
-    return -EINVAL;
 }
 
 /* ---- Help -------------------------------------------------------------------------------- */

@@ -94,8 +94,6 @@ int ctl_number(const struct ctl_call *call, const char *name, int *out,
 void ctl_print_help(FILE *out, const struct ctl_verb *verb);
 /* The word of `words` (NULL at the end) that is closest to `word`; NULL when none is close. */
 const char *ctl_nearest(const char *word, const char *const *words);
-/* SIGTERM, TERM, 15; -EINVAL. */
-int ctl_parse_signal(const char *text);
 
 /* Prints a completion script; verbs ends with NULL, shell may be NULL. The exit code. */
 int ctl_completion_print(const struct ctl_verb *const *verbs, const char *shell);

@@ -2,6 +2,7 @@
 /* ctrunctl signal: a signal to the workers, without any other consequence than
  * what they make of it. */
 #include "launcher/ctl/ctl_run.h"
+#include "worker_sdk/base/signal_name.h"
 
 static const struct ctl_option options[] = {
     CTL_RANK,
@@ -14,7 +15,7 @@ static const struct ctl_option options[] = {
 static int run(const struct ctl_call *call)
 {
     struct ct_ctl_request request = {.verb = CT_CTL_SIGNAL,
-                                     .signal = ctl_parse_signal(call->words[0])};
+                                     .signal = ct_signal_parse(call->words[0])};
     struct ctrun_error err;
     int rank;
 

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/base/signal_name.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <strings.h>
+
+#include "worker_sdk/base/str.h"
 
 static const char *const names[] = {
 #define NAME(name) [SIG##name] = #name
@@ -22,4 +26,17 @@ const char *ct_signal_name(int signal)
     const int count = (int)(sizeof names / sizeof *names);
 
     return signal > 0 && signal < count ? names[signal] : NULL;
+}
+
+int ct_signal_parse(const char *text)
+{
+    const char *name = strncasecmp(text, "SIG", 3) == 0 ? text + 3 : text;
+    uint64_t number;
+
+    if (ct_parse_u64(text, 1, NSIG - 1, &number) == 0)
+        return (int)number;
+    for (int i = 1; i < NSIG; i++)
+        if (ct_signal_name(i) && strcasecmp(ct_signal_name(i), name) == 0)
+            return i;
+    return -EINVAL;
 }

@@ -5,5 +5,7 @@
 
 /* "TERM" for SIGTERM; NULL for a number without a name, as those of real-time signals are. */
 const char *ct_signal_name(int signal);
+/* SIGTERM, term, 15; -EINVAL. */
+int ct_signal_parse(const char *text);
 
 #endif
