@@ -196,6 +196,13 @@ static int on_ctl_reload(void *context, const char *command, uint32_t ticket,
     return agent_ask_reload(context, command, ticket, err);
 }
 
+static int on_ctl_chaos(void *context, const struct ct_fault *fault, const char *text,
+                        uint32_t ticket, pid_t sender, struct ctrun_error *err)
+{
+    agent_emit_request("chaos", fault->signal, fault->target, sender);
+    return agent_ask_chaos(context, fault, text, ticket, err);
+}
+
 void agent_open_ctl_socket(struct agent *agent)
 {
     const struct ctl_socket_options options = {
@@ -210,6 +217,7 @@ void agent_open_ctl_socket(struct agent *agent)
         .on_drain = agent_ask_drain,
         .on_restart = on_ctl_restart,
         .on_reload = on_ctl_reload,
+        .on_chaos = on_ctl_chaos,
         .on_stop = on_ctl_stop,
     };
     struct ctrun_error err;

@@ -159,6 +159,24 @@ static int refuse_version(struct client *client, uint8_t theirs)
     return ct_message_encode(&client->out, &message);
 }
 
+/* Done at once, or asked of another node. */
+static int inject(struct client *client, const struct ct_ctl_request *request,
+                  struct ct_buf *text, struct ctrun_error *err)
+{
+    const struct ctl_socket_options *options = &client->ctl_socket->options;
+    int rc;
+
+    if (request->fault_count == 0)
+        return ct_fail(err, -EINVAL, "chaos: there is no fault in it");
+    rc = options->on_chaos(options->context, &request->fault[0],
+                           request->command[0].text, take_ticket(client), client->pid,
+                           err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    client->ticket = 0;
+    return ct_buf_printf(text, "{\"done\":true}");
+}
+
 /* Does what is asked and queues the answer.
  * `text` and `err` are copied into frames before this returns; what is asked of the rendezvous
  * is answered later, by ticket. */
@@ -202,6 +220,7 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
             rc = options->on_reload(options->context, request->command[0].text,
                                     take_ticket(client), client->pid, &err);
         break;
+    case CT_CTL_CHAOS: rc = inject(client, request, &text, &err); break;
     case CT_CTL_STOP: rc = ct_buf_printf(&text, "{\"stopping\":true}"); break;
     default:
         (void)ct_fail(&err, rc,

@@ -34,6 +34,9 @@ struct ctl_socket_options {
                       struct ctrun_error *err);
     int (*on_reload)(void *context, const char *command, uint32_t ticket, pid_t sender,
                      struct ctrun_error *err);
+    /* 1: the answer comes with the ticket; 0: it is done. */
+    int (*on_chaos)(void *context, const struct ct_fault *fault, const char *text,
+                    uint32_t ticket, pid_t sender, struct ctrun_error *err);
     /* Called when the answer is on its way: may stop the loop. */
     void (*on_stop)(void *context, const char *reason, pid_t sender);
 };

@@ -20,4 +20,5 @@ void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
     };
     (void)ct_copy(out->host, sizeof out->host, agent->options->hello.host);
     worker_add_role(out, worker, &agent->options->join, &agent->start);
+    (void)worker_add_chaos(out, worker);
 }

@@ -36,7 +36,9 @@ int link_open(struct link **out, const struct link_options *options,
     link->talk = loop_timer_open(options->loop, link_on_talk, link);
     link->heartbeat = loop_timer_open(options->loop, link_on_heartbeat, link);
     link->silence = loop_timer_open(options->loop, link_on_silence, link);
-    if (!link->attempt || !link->talk || !link->heartbeat || !link->silence) {
+    link->slow = loop_timer_open(options->loop, link_on_ripe, link);
+    if (!link->slow || !link->attempt || !link->talk || !link->heartbeat ||
+        !link->silence) {
         link_close(link, 0);
         return ct_fail(err, -ENOMEM, "link: out of memory");
     }
@@ -123,6 +125,7 @@ void link_close(struct link *link, uint64_t timeout_ms)
     loop_timer_close(link->talk);
     loop_timer_close(link->heartbeat);
     loop_timer_close(link->silence);
+    loop_timer_close(link->slow);
     ct_buf_deinit(&link->in);
     ct_buf_deinit(&link->out);
     handshake_wipe(&link->handshake);

@@ -103,6 +103,10 @@ void link_set_moved(struct link *link, uint64_t moved_ms);
 /* Queues the message; lost without a word when the link is not UP (its end was or will be
  * told). */
 void link_send(struct link *link, const struct ct_message *message);
+/* For ctrunctl chaos: the connection breaks, and none is made until is_cut is false. */
+void link_cut(struct link *link, bool is_cut);
+/* The same: what is said leaves by_ms later, and up to twice that where more was said just before; 0: at once. */
+void link_slow(struct link *link, uint64_t by_ms);
 /* Sends what is queued, waiting at most timeout_ms, and frees. NULL is fine. */
 void link_close(struct link *link, uint64_t timeout_ms);
 

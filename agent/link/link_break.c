@@ -55,6 +55,7 @@ void link_drop_socket(struct link *link)
     link->socket = NULL;
     ct_buf_consume(&link->in, ct_buf_length(&link->in));
     ct_buf_consume(&link->out, ct_buf_length(&link->out));
+    link_forget_held(link);
 }
 
 /* All timers are stopped and the state is DOWN before the callback, which may
@@ -199,9 +200,11 @@ void link_fail_connection(struct link *link, int rc, const char *what)
 
 bool link_flush(struct link *link)
 {
-    while (ct_buf_length(&link->out) > 0) {
+    size_t length;
+
+    while ((length = link_sendable(link)) > 0) {
         const ssize_t n = send(loop_watch_fd(link->socket), ct_buf_data(&link->out),
-                               ct_buf_length(&link->out), MSG_NOSIGNAL);
+                               length, MSG_NOSIGNAL);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -212,9 +215,10 @@ bool link_flush(struct link *link)
         if (n < 0)
             break;
         ct_buf_consume(&link->out, (size_t)n);
+        link_sent(link, (size_t)n);
     }
-    loop_watch_for(link->socket,
-                   LOOP_READ | (ct_buf_length(&link->out) > 0 ? LOOP_WRITE : 0u));
+    loop_watch_for(link->socket, LOOP_READ | (length > 0 ? LOOP_WRITE : 0u));
+    link_hold_back(link);
     return true;
 }
 

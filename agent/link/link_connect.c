@@ -85,6 +85,10 @@ static void try_server(struct link *link)
 
     if (link->options.find_servers)
         find_servers(link);
+    if (link->is_cut) {
+        link_fail_attempt(link, -ENETDOWN, LINK_CUT);
+        return;
+    }
     if (link->server_count == 0) {
         link_fail_attempt(link, -EDESTADDRREQ, "connect");
         return;

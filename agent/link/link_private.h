@@ -8,6 +8,7 @@
  *     link_socket.c    the connection and its bytes
  *     link_message.c   what the server says
  *     link_lease.c     heartbeats, and a server that is silent
+ *     link_chaos.c     a connection that is cut or slow because somebody wants it so
  *     link_break.c     the end of a connection or an attempt, and what is tried next */
 #ifndef AGENT_LINK_LINK_PRIVATE_H
 #define AGENT_LINK_LINK_PRIVATE_H
@@ -16,6 +17,8 @@
 #include "agent/link/link.h"
 #include "agent/link/node_lease.h"
 #include "worker_sdk/base/buf.h"
+
+#define LINK_CUT "cut by ctrunctl chaos"
 
 enum link_state {
     LINK_DOWN,
@@ -62,6 +65,10 @@ struct link {
     bool was_up, was_silent;  /* the connection that is being given up */
     uint64_t tried_ms;        /* ... for how long it was tried to resume */
     bool is_direct;           /* nothing between the server's kernel and ours */
+    bool is_cut;              /* no connection is made */
+    uint64_t slow_ms;         /* what is queued is held back so long; 0: not */
+    struct loop_timer *slow;  /* until the first `young` bytes of `out` may leave */
+    size_t young, ripe;       /* ... and so many may now */
     bool has_held; /* a START that waits for an acknowledgement: see is_fresh() */
     struct ct_start held;
 };
@@ -81,6 +88,17 @@ void link_fail_attempt(struct link *link, int rc, const char *what);
 void link_turn_away(struct link *link, const char *why);
 /* Writes what is queued. False when the connection has failed (and link is another). */
 bool link_flush(struct link *link);
+
+/* ---- link_chaos.c ------------------------------------------------------------------------ */
+
+/* How many of the queued bytes may leave now; so many have; what is left waits for its time. */
+size_t link_sendable(const struct link *link);
+void link_sent(struct link *link, size_t count);
+void link_hold_back(struct link *link);
+/* There is nothing in the queue any more. */
+void link_forget_held(struct link *link);
+/* Timer; context: struct link. */
+void link_on_ripe(void *context);
 
 /* ---- link_lease.c ------------------------------------------------------------------------ */
 

@@ -178,6 +178,7 @@ struct agent_options {
     void (*on_gpu)(void *context, const struct agent_gpu_word *word);
     /* Another command line for the workers, from the next plan of a new generation on. With is_taken false it is only looked at.
      * *program: a hash of what it executes; 0: not known. 0, or a code and why this node cannot. */
+    bool allows_chaos; /* ctrunctl chaos may inject faults here */
     int (*reload)(void *context, const struct ct_reload *reload, bool is_taken,
                   uint64_t *program, struct ctrun_error *err);
     /* For people, each may be NULL: server not reached yet, every ten seconds (`why` is the last

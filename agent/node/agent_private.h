@@ -6,6 +6,7 @@
  *     agent.c             opens and closes everything, runs the loop
  *     agent_link.c        what the server says; a link that breaks
  *     agent_request.c     what people ask: signals and ctrunctl
+ *     agent_chaos.c       faults that people ask for
  *     agent_round.c       the rounds
  *     agent_failover.c    a server that is lost, and found again; failover.h decides
  *     agent_resume.c      what is said once more then
@@ -132,6 +133,14 @@ struct agent {
     struct stuck_watch *stuck;          /* NULL: not wanted */
     struct straggler_watch *stragglers; /* NULL: not wanted */
     struct own_watch *own;              /* NULL: not wanted */
+    struct {                            /* ctrunctl chaos; agent_chaos.c */
+        struct loop_timer
+            *timer; /* to the end of the first that lasts; NULL: not allowed */
+        struct {
+            uint64_t until_ms; /* 0: it does not last */
+            uint32_t line;
+        } lasting[CT_FAULT_END]; /* by its kind; a STOP stands in its worker */
+    } chaos;
     struct bill_watch bill;
     struct restart_delay delay;
     struct loop_timer *delay_timer;
@@ -404,6 +413,15 @@ int agent_ask_reload(struct agent *agent, const char *command, uint32_t ticket,
 void agent_on_reload(struct agent *agent, const struct ct_reload *message);
 /* A server may have begun anew: what this node has taken. Nothing when it has taken none. */
 void agent_tell_reload(struct agent *agent);
+
+/* ---- agent_chaos.c ---------------------------------------------------------------------- */
+
+int agent_open_chaos(struct agent *agent, struct ctrun_error *err);
+/* For ctrunctl; `text` is what the plan says. 1: the answer comes by the ticket; 0: it is done; or a code. */
+int agent_ask_chaos(struct agent *agent, const struct ct_fault *fault, const char *text,
+                    uint32_t ticket, struct ctrun_error *err);
+/* Another node asks, or answers. */
+void agent_on_chaos(struct agent *agent, const struct ct_chaos *message);
 
 /* ---- The others ------------------------------------------------------------------------- */
 

@@ -36,6 +36,9 @@ int logfile_writer_create(struct logfile_writer **out, struct loop *loop);
 /* Waits until everything is written, but no longer than LOGFILE_FLUSH_MS. NULL is fine. */
 void logfile_writer_destroy(struct logfile_writer *writer);
 
+/* For ctrunctl chaos: while is_full nothing can be written, as on a full disk. How many files are open. */
+int logfile_writer_set_full(struct logfile_writer *writer, bool is_full);
+
 /* A path that is open already is shared: what is pushed in one call stays together. 0 or a
  * code; that a file cannot be opened is found out later and is no error here. */
 int logfile_open(struct logfile_writer *writer, struct logfile **out,

@@ -60,6 +60,7 @@ struct logfile_writer {
     struct ct_list ready;
     struct ct_list roomy;
     const char *busy;              /* the path that the thread is at; NULL: none */
+    atomic_bool is_full;           /* every write fails */
     atomic_uint_fast64_t progress; /* writes that came back */
 
     struct loop_watch *wake; /* eventfd: somebody is roomy */

@@ -33,7 +33,8 @@ static int write_all(struct logfile_writer *writer, struct logfile_target *targe
 {
     while (length > 0) {
         const size_t part = length < LOGFILE_WRITE_BYTES ? length : LOGFILE_WRITE_BYTES;
-        const ssize_t n = write(target->fd, data, part);
+        const ssize_t n = atomic_load(&writer->is_full) ? (errno = ENOSPC, -1)
+                                                        : write(target->fd, data, part);
 
         if (n < 0 && errno == EINTR)
             continue;

@@ -128,6 +128,19 @@ int logfile_writer_create(struct logfile_writer **out, struct loop *loop)
     return 0;
 }
 
+int logfile_writer_set_full(struct logfile_writer *writer, bool is_full)
+{
+    const struct ct_list *at;
+    int count = 0;
+
+    atomic_store(&writer->is_full, is_full);
+    pthread_mutex_lock(&writer->mutex);
+    ct_list_for_each(at, &writer->targets)
+        count++;
+    pthread_mutex_unlock(&writer->mutex);
+    return count;
+}
+
 /* True when the thread has written everything and is gone. */
 static bool end_thread(struct logfile_writer *writer)
 {

@@ -461,6 +461,7 @@ bool worker_has_raised(struct worker *worker, const struct worker_place *place)
         return false;
     begin_failure(worker, place);
     failure->cause = CT_CAUSE_RAISED;
+    (void)worker_add_chaos(failure, worker); /* a handler that raises */
     written_ns = find_error_file(worker);
     failure->local_rank += place->options->local_id;
     if (failure->error_file[0])
@@ -498,6 +499,7 @@ void worker_end(struct worker *worker, const struct worker_place *place,
     };
     char last_lines[CT_REASON_MAX] = "";
     uint64_t written_ns = 0;
+    bool is_chaos = false;
 
     worker->state = WORKER_ENDED;
     output_drain(worker->out);
@@ -511,6 +513,8 @@ void worker_end(struct worker *worker, const struct worker_place *place,
     begin_failure(worker, place);
     exit_cause_classify(&evidence, &worker->failure);
     if (worker->failure.cause != CT_CAUSE_NONE)
+        is_chaos = worker_add_chaos(&worker->failure, worker);
+    if (worker->failure.cause != CT_CAUSE_NONE)
         written_ns = find_error_file(worker);
     if (worker->timer_signal)
         blame_timer(worker);
@@ -522,7 +526,7 @@ void worker_end(struct worker *worker, const struct worker_place *place,
     death.started_ms = worker->started_ms;
     death.memory = &worker->memory;
     death.has_core_raised = worker->plan.bind.raises_core;
-    if (!worker->timer_signal)
+    if (!worker->timer_signal && !is_chaos)
         failure_evidence_add(&worker->failure, &death);
     emit_ended(worker, place);
 }
@@ -597,6 +601,49 @@ void worker_signal(struct worker *worker, int signal)
     (void)kill(-worker->pid, signal); /* its own group since before execve() */
     if (signal != SIGKILL)
         (void)kill(-worker->pid, SIGCONT);
+}
+
+int worker_inject(struct worker *worker, const struct ct_fault *fault)
+{
+    const bool is_stop = fault->kind == CT_FAULT_STOP;
+    const int signal = is_stop ? SIGSTOP : fault->signal;
+
+    if (kill(worker->pid, signal) < 0)
+        return -errno;
+    worker->chaos.signal = signal;
+    worker->chaos.line = fault->line;
+    worker->chaos.at_ms = ct_now_ms();
+    if (is_stop)
+        worker->chaos.until_ms = ct_deadline_ms(fault->for_ms);
+    return 0;
+}
+
+void worker_resume(struct worker *worker)
+{
+    worker->chaos.until_ms = 0;
+    (void)kill(worker->pid, SIGCONT);
+}
+
+bool worker_add_chaos(struct ct_failure *failure, const struct worker *worker)
+{
+    const bool is_it = failure->cause == CT_CAUSE_SIGNAL &&
+                       failure->code == worker->chaos.signal;
+    const char *name = ct_signal_name(worker->chaos.signal);
+    const uint64_t age_ms = ct_now_ms() - worker->chaos.at_ms;
+
+    if (worker->chaos.signal == 0 || failure->cause == CT_CAUSE_STOPPED)
+        return false;
+    failure->may_loop = 0; /* nor would it fail so again */
+    if (is_it)
+        facts_add(failure, CT_FACT_CHAOS, "killed by ctrunctl chaos (plan line %u)",
+                  worker->chaos.line);
+    else
+        facts_add(failure, CT_FACT_CHAOS,
+                  "ctrunctl chaos sent it %s%s %llu.%llu s before (plan line %u)",
+                  name ? "SIG" : "a signal", name ? name : "",
+                  (unsigned long long)age_ms / 1000,
+                  (unsigned long long)age_ms / 100 % 10, worker->chaos.line);
+    return is_it;
 }
 
 void worker_resize(struct worker *worker)

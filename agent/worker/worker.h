@@ -40,9 +40,15 @@ struct worker {
     bool is_freed;    /* an error in its collective is our doing: it may end of it */
     int timer_signal; /* sent because its file timer ran out; 0: none did */
     char timer_text[256]; /* which one */
-    bool asks;            /* --survive: it waits to hear who goes on */
-    bool is_lost;         /* --survive: it failed, and the others may go on */
-    bool is_survived;     /* and they do */
+    struct {              /* what ctrunctl chaos has done to it */
+        int signal;       /* 0: nothing */
+        uint32_t line;    /* of its plan */
+        uint64_t at_ms;
+        uint64_t until_ms; /* it is stopped until then; 0: it is not */
+    } chaos;
+    bool asks;        /* --survive: it waits to hear who goes on */
+    bool is_lost;     /* --survive: it failed, and the others may go on */
+    bool is_survived; /* and they do */
     bool is_new; /* --survive-replace: it waits, or will, until the others take it in */
     bool has_raised; /* told as a failure for its error file, before it had ended */
     int restarts;    /* alone, in this round */
@@ -121,6 +127,12 @@ void worker_add_role(struct ct_failure *failure, const struct worker *worker,
 void worker_expire(struct worker *worker, const char *scope, int signal);
 /* Sends signal to its process group (and SIGCONT, so that a stopped one can act on it). */
 void worker_signal(struct worker *worker, int signal);
+/* KILL or STOP of ctrunctl chaos; 0 or a negative errno. */
+int worker_inject(struct worker *worker, const struct ct_fault *fault);
+/* It goes on after a STOP. */
+void worker_resume(struct worker *worker);
+/* What was done to it becomes a part of its failure. True: that is what it died of. */
+bool worker_add_chaos(struct ct_failure *failure, const struct worker *worker);
 /* Our terminal has another size. */
 void worker_resize(struct worker *worker);
 void worker_deinit(struct worker *worker);

@@ -194,6 +194,53 @@ int worker_group_signal_rank(struct worker_group *group, int rank, int signal)
     return -ESRCH;
 }
 
+int worker_group_inject(struct worker_group *group, const struct ct_fault *fault,
+                        struct ctrun_error *err)
+{
+    if (group->policy.phase != POLICY_IDLE)
+        return ct_fail(err, -ESRCH, "the workers are being stopped");
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+        int rc;
+
+        if (worker->state != WORKER_RUNNING || worker->rank != fault->target)
+            continue;
+        if (fault->kind == CT_FAULT_STOP && worker->chaos.until_ms)
+            return ct_fail(err, -EALREADY, "it is stopped already (plan line %u)",
+                           worker->chaos.line);
+        rc = worker_inject(worker, fault);
+        return rc < 0 ? ct_fail(err, rc, "pid %d: %s", (int)worker->pid, strerror(-rc))
+                      : 0;
+    }
+    return ct_fail(err, -ESRCH, "it does not run");
+}
+
+uint64_t worker_group_resume(struct worker_group *group, uint64_t now_ms,
+                             void (*told)(void *context, const struct worker *worker),
+                             void *context)
+{
+    uint64_t next_ms = 0;
+
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+
+        if (worker->state != WORKER_RUNNING || worker->chaos.until_ms == 0)
+            continue;
+        if (worker->chaos.until_ms <= now_ms) {
+            worker_resume(worker);
+            told(context, worker);
+        } else if (next_ms == 0 || worker->chaos.until_ms < next_ms) {
+            next_ms = worker->chaos.until_ms;
+        }
+    }
+    return next_ms;
+}
+
+int worker_group_set_full(struct worker_group *group, bool is_full)
+{
+    return logfile_writer_set_full(group->files, is_full);
+}
+
 int worker_group_list_victims(const struct worker_group *group, int rank, int signal,
                               char list[WORKER_GROUP_VICTIMS_MAX_BYTES])
 {

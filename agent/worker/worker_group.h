@@ -105,6 +105,16 @@ void worker_group_expire(struct worker_group *group, pid_t pid, const char *scop
                          int signal);
 /* The same for the worker `rank` alone; -ESRCH when it does not run here. */
 int worker_group_signal_rank(struct worker_group *group, int rank, int signal);
+/* KILL or STOP of ctrunctl chaos, with `target` the rank. 0, or a code and why not. */
+int worker_group_inject(struct worker_group *group, const struct ct_fault *fault,
+                        struct ctrun_error *err);
+/* Those that a STOP has stopped until `now_ms` or earlier go on; `told` hears of each. When the next one is to; 0: there
+ * is none. */
+uint64_t worker_group_resume(struct worker_group *group, uint64_t now_ms,
+                             void (*told)(void *context, const struct worker *worker),
+                             void *context);
+/* logfile_writer_set_full() */
+int worker_group_set_full(struct worker_group *group, bool is_full);
 /* How many running workers would die of the signal, which they were not written for; they are listed:
  * "rank 3 (pid 812), rank 4 (pid 813) and 2 more". rank -1: all of this node are looked at. */
 int worker_group_list_victims(const struct worker_group *group, int rank, int signal,

@@ -224,6 +224,7 @@ static int resolve_requeue(struct stop_config *out, const struct options *option
 {
     const struct option_value *code = &options->values[OPTION_REQUEUE_EXIT];
 
+    out->allows_chaos = options->values[OPTION_ALLOW_CHAOS].is_on;
     out->keeps_signals = strcmp(option_text(options, OPTION_SIGNAL_SCOPE), "node") == 0;
     if (code->text && (code->integer < 1 || code->integer > 255))
         return ct_fail(err, CTRUN_E_USAGE,

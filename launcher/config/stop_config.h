@@ -36,6 +36,7 @@ struct stop_config {
     int signals[CONFIG_SIGNALS_MAX];
     size_t signal_count;
     const char *signals_text;   /* as given, for TORCHELASTIC_SIGNALS_TO_HANDLE */
+    bool allows_chaos;          /* --allow-chaos */
     bool keeps_signals;         /* --signal-scope=node */
     int64_t end_s;              /* of the job's time, seconds since 1970; 0: unknown */
     uint64_t stop_before_end_s; /* 0: nothing is done before it */

@@ -274,6 +274,10 @@ const struct option option_table[OPTION_COUNT] = {
                    "a SIGUSR1 or SIGUSR2 reaches the workers of the whole job,"
                    " or only those of this node"),
          .env = "CTRUN_SIGNAL_SCOPE", .fallback = "job", .choices = "job node"},
+    [OPTION_ALLOW_CHAOS] = {OWN_FLAG("allow-chaos", FAILURE,
+                                     "ctrunctl chaos may inject faults into this run;"
+                                     " on every node"),
+                            .env = "CTRUN_ALLOW_CHAOS"},
     [OPTION_REQUEUE_EXIT] =
         {OWN_TAKES(INT, "requeue-exit", FAILURE, "CODE",
                    "exit code when a signal ends the run and all workers of this"

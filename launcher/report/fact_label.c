@@ -30,6 +30,7 @@ static const char *const labels[CT_FACT_LAST + 1] = {
     [CT_FACT_CALLS] = "calls",
     [CT_FACT_AGAIN] = "again",
     [CT_FACT_HARDWARE] = "hardware",
+    [CT_FACT_CHAOS] = "chaos",
 };
 
 const char *fact_label(uint8_t key)

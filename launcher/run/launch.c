@@ -197,6 +197,7 @@ static void fill_stop(struct agent_options *options, const struct stop_config *s
     options->end_grace_ms = stop->end_grace_ms;
     options->end_signal = stop->end_signal;
     options->keeps_signals = stop->keeps_signals;
+    options->allows_chaos = stop->allows_chaos;
     options->signals = stop->signals;
     options->signal_count = stop->signal_count;
     options->hang_timeout_ms = stop->hang_timeout_ms;

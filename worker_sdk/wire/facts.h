@@ -35,7 +35,8 @@ enum ct_fact_key {
     CT_FACT_CALLS = 24,    /* where ranks of its node stand in their collectives */
     CT_FACT_AGAIN = 25,    /* what was so at an earlier failure, too */
     CT_FACT_HARDWARE = 26, /* words that tell of a broken machine */
-    CT_FACT_LAST = CT_FACT_HARDWARE,
+    CT_FACT_CHAOS = 27,    /* what ctrunctl chaos did to it */
+    CT_FACT_LAST = CT_FACT_CHAOS,
 };
 
 enum {

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Faults that ctrunctl chaos asks for. Each is done by the agent of the node that has its target; what lasts ends by
+ * a timer here, whatever becomes of who asked. */
+#include <errno.h>
+#include <signal.h>
+
+#include "agent/node/agent_private.h"
+#include "agent/worker/worker.h"
+
+static const char *const names[] = {
+    [CT_FAULT_KILL] = "kill", [CT_FAULT_STOP] = "stop", [CT_FAULT_CUT] = "cut",
+    [CT_FAULT_SLOW] = "slow", [CT_FAULT_FULL] = "full", [CT_FAULT_END] = "end"};
+
+/* ---- What is told ------------------------------------------------------------------------ */
+
+static void emit_done(const struct agent *agent, const struct ct_fault *fault,
+                      const char *by, const char *text)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "chaos");
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_str(&event, "fault", names[fault->kind]);
+    ct_event_int(&event, "line", fault->line);
+    ct_event_int(&event, "target", fault->target);
+    ct_event_int(&event, "signal", fault->signal);
+    ct_event_int(&event, "for_ms", fault->for_ms);
+    ct_event_int(&event, "by_ms", fault->by_ms);
+    ct_event_str(&event, "by", by);
+    ct_event_str(&event, "text", text);
+    ct_event_end(&event);
+    ct_warn("ctrunctl chaos on %s: %s (plan line %u)", by, text, fault->line);
+}
+
+static void emit_over(const struct agent *agent, enum ct_fault_kind kind, uint32_t line,
+                      int target)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "chaos_over");
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_str(&event, "fault", names[kind]);
+    ct_event_int(&event, "line", line);
+    ct_event_int(&event, "target", target);
+    ct_event_end(&event);
+}
+
+/* ---- What lasts -------------------------------------------------------------------------- */
+
+static void on_resumed(void *context, const struct worker *worker)
+{
+    emit_over(context, CT_FAULT_STOP, worker->chaos.line, worker->rank);
+}
+
+static void end_lasting(struct agent *agent, enum ct_fault_kind kind)
+{
+    agent->chaos.lasting[kind].until_ms = 0;
+    if (kind == CT_FAULT_CUT)
+        link_cut(agent->link, false);
+    else if (kind == CT_FAULT_SLOW)
+        link_slow(agent->link, 0);
+    else
+        (void)worker_group_set_full(agent->group, false);
+    emit_over(agent, kind, agent->chaos.lasting[kind].line,
+              (int)agent->start.group_rank);
+}
+
+/* What was to last until `now_ms` ends; the timer is set to what ends next. */
+static void end_until(struct agent *agent, uint64_t now_ms)
+{
+    uint64_t next_ms = worker_group_resume(agent->group, now_ms, on_resumed, agent);
+
+    for (enum ct_fault_kind kind = CT_FAULT_CUT; kind <= CT_FAULT_FULL; kind++) {
+        const uint64_t until_ms = agent->chaos.lasting[kind].until_ms;
+
+        if (until_ms != 0 && until_ms <= now_ms)
+            end_lasting(agent, kind);
+        else if (until_ms != 0 && (next_ms == 0 || until_ms < next_ms))
+            next_ms = until_ms;
+    }
+    if (next_ms != 0)
+        loop_timer_set(agent->chaos.timer, (uint64_t)ct_left_ms(next_ms));
+}
+
+static void on_timer(void *context)
+{
+    end_until(context, ct_now_ms());
+}
+
+int agent_open_chaos(struct agent *agent, struct ctrun_error *err)
+{
+    if (!agent->options->allows_chaos)
+        return 0;
+    agent->chaos.timer = loop_timer_open(agent->loop, on_timer, agent);
+    return agent->chaos.timer ? 0 : ct_fail(err, -ENOMEM, "agent: out of memory");
+}
+
+/* ---- One fault --------------------------------------------------------------------------- */
+
+static bool is_of_rank(const struct ct_fault *fault)
+{
+    return fault->kind == CT_FAULT_KILL || fault->kind == CT_FAULT_STOP;
+}
+
+static bool stops_for_good(int signal)
+{
+    return signal == SIGSTOP || signal == SIGTSTP || signal == SIGTTIN ||
+           signal == SIGTTOU;
+}
+
+/* It may come from anybody who is in the run. */
+static int check(const struct agent *agent, const struct ct_fault *fault,
+                 struct ctrun_error *err)
+{
+    if (!agent->options->allows_chaos)
+        return ct_fail(err, -EPERM, "%s was started without --allow-chaos",
+                       agent->options->hello.host);
+    if (fault->kind < CT_FAULT_KILL || fault->kind > CT_FAULT_END ||
+        fault->for_ms > CT_FAULT_FOR_MAX_MS || fault->by_ms > CT_FAULT_BY_MAX_MS ||
+        (fault->kind == CT_FAULT_KILL &&
+         (fault->signal < 1 || fault->signal >= NSIG || stops_for_good(fault->signal))))
+        return ct_fail(err, -EINVAL, "a malformed fault");
+    if (fault->kind == CT_FAULT_CUT && !link_is_up(agent->link))
+        return ct_fail(err, -ENOTCONN, "it is not connected to the rendezvous");
+    return 0;
+}
+
+static int fill_disk(struct agent *agent, struct ctrun_error *err)
+{
+    if (worker_group_set_full(agent->group, true) > 0)
+        return 0;
+    (void)worker_group_set_full(agent->group, false);
+    return ct_fail(err, -ENOENT,
+                   "its workers have no log files: start the run with -r3 or -t3");
+}
+
+/* The connection may be another one after this. `by` and `text`: who asked, and what the plan says. */
+static int inject(struct agent *agent, const struct ct_fault *fault, const char *by,
+                  const char *text, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    if (fault->kind == CT_FAULT_END) {
+        end_until(agent, UINT64_MAX);
+        return 0;
+    }
+    if (is_of_rank(fault))
+        rc = worker_group_inject(agent->group, fault, err);
+    else if (fault->kind == CT_FAULT_FULL)
+        rc = fill_disk(agent, err);
+    if (rc < 0)
+        return rc;
+    emit_done(agent, fault, by, text);
+    if (!is_of_rank(fault)) {
+        agent->chaos.lasting[fault->kind].until_ms = ct_deadline_ms(fault->for_ms);
+        agent->chaos.lasting[fault->kind].line = fault->line;
+    }
+    end_until(agent, ct_now_ms());
+    if (fault->kind == CT_FAULT_SLOW)
+        link_slow(agent->link, fault->by_ms);
+    else if (fault->kind == CT_FAULT_CUT)
+        link_cut(agent->link, true);
+    return 0;
+}
+
+/* ---- Who has it -------------------------------------------------------------------------- */
+
+static bool is_ours(const struct agent *agent, const struct ct_fault *fault)
+{
+    const int64_t first = agent->start.rank_base;
+
+    if (!is_of_rank(fault))
+        return fault->kind == CT_FAULT_END ||
+               fault->target == (int64_t)agent->start.group_rank;
+    return fault->target >= first && fault->target < first + agent->options->join.slots;
+}
+
+int agent_ask_chaos(struct agent *agent, const struct ct_fault *fault, const char *text,
+                    uint32_t ticket, struct ctrun_error *err)
+{
+    struct ct_chaos chaos = {.ticket = ticket, .fault = *fault};
+    const struct ct_message message = {CT_MESSAGE_CHAOS, .chaos = &chaos};
+    const bool is_all = fault->kind == CT_FAULT_END;
+    int rc = check(agent, fault, err);
+
+    if (rc < 0)
+        return rc;
+    (void)ct_copy(chaos.text, sizeof chaos.text, text); /* cut is fine */
+    if (agent->start.generation == 0)
+        return is_all ? 0 : ct_fail(err, -ESRCH, "no round has begun yet");
+    if (is_all) /* who does not hear it has its timers */
+        link_send(agent->link, &message);
+    if (is_ours(agent, fault))
+        return inject(agent, fault, agent->options->hello.host, chaos.text, err);
+    if ((rc = agent_need_link(agent, err)) < 0)
+        return rc;
+    link_send(agent->link, &message);
+    return 1;
+}
+
+/* A CUT is answered first: there is no way to do so afterwards. */
+static void inject_for(struct agent *agent, const struct ct_chaos *message)
+{
+    struct ct_chaos answer = *message;
+    const struct ct_message out = {CT_MESSAGE_CHAOS, .chaos = &answer};
+    const bool is_cut = message->fault.kind == CT_FAULT_CUT;
+    struct ctrun_error err;
+    int rc = check(agent, &message->fault, &err);
+
+    if (rc == 0 && !is_ours(agent, &message->fault))
+        rc = ct_fail(&err, -ESRCH, "it is not of this node any more");
+    answer.is_answer = 1;
+    answer.text[0] = '\0';
+    if (rc == 0 && is_cut)
+        link_send(agent->link, &out);
+    if (rc == 0)
+        rc = inject(agent, &message->fault, message->host, message->text, &err);
+    if (rc < 0)
+        (void)ct_copy(answer.text, sizeof answer.text, err.text); /* cut is fine */
+    if ((rc < 0 || !is_cut) && message->fault.kind != CT_FAULT_END)
+        link_send(agent->link, &out);
+}
+
+void agent_on_chaos(struct agent *agent, const struct ct_chaos *message)
+{
+    if (!message->is_answer)
+        inject_for(agent, message);
+    else if (agent->ctl_socket)
+        ctl_socket_answer(agent->ctl_socket, message->ticket,
+                          *message->text ? -EINVAL : 0,
+                          *message->text ? message->text : "{\"done\":true}");
+}
