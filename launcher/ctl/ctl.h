@@ -44,7 +44,7 @@ struct ctl_verb {
 extern const struct ctl_verb ctl_explain, ctl_kv, ctl_why, ctl_stacks;
 extern const struct ctl_verb ctl_reload, ctl_resize, ctl_drain, ctl_restart;
 extern const struct ctl_verb ctl_status, ctl_signal, ctl_stop, ctl_logs, ctl_doctor;
-extern const struct ctl_verb ctl_install;
+extern const struct ctl_verb ctl_install, ctl_chaos;
 
 /* One command line, parsed; everything is borrowed from argv and the environment. */
 struct ctl_call {

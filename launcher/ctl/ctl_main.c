@@ -8,9 +8,9 @@
 #include "worker_sdk/wire/contract.h"
 
 static const struct ctl_verb *const verbs[] = {
-    &ctl_status, &ctl_signal,  &ctl_stop,   &ctl_restart, &ctl_reload,
-    &ctl_resize, &ctl_drain,   &ctl_logs,   &ctl_kv,      &ctl_why,
-    &ctl_stacks, &ctl_explain, &ctl_doctor, &ctl_install, NULL};
+    &ctl_status, &ctl_signal, &ctl_stop,    &ctl_restart, &ctl_reload, &ctl_resize,
+    &ctl_drain,  &ctl_logs,   &ctl_kv,      &ctl_why,     &ctl_stacks, &ctl_explain,
+    &ctl_chaos,  &ctl_doctor, &ctl_install, NULL};
 
 enum {
     VERB_COUNT = sizeof verbs / sizeof *verbs - 1

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctrunctl chaos: the faults of a plan, one after the other, asked of the agents when their time has come. What lasts
+ * ends by a timer of its agent; whoever interrupts us has it end at once. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "agent/error_file/json.h"
+#include "launcher/ctl/ctl_run.h"
+#include "launcher/options/chaos_plan.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/base/whole_file.h"
+#include "worker_sdk/wire/contract.h"
+
+static const struct ctl_option options[] = {
+    {.name = "dry-run", .help = "print the schedule; nothing is done"},
+    {.name = "seed", .value = "N", .help = "instead of the plan's"},
+    {.name = "ranks",
+     .value = "N",
+     .help = "--dry-run: of a world of so many ranks; default: the run's"},
+    {.name = "nodes", .value = "N", .help = "--dry-run: ... on so many nodes"},
+    CTL_RUN,
+    CTL_USER,
+    CTL_JSON,
+    {0}};
+
+struct chaos {
+    const struct ctl_call *call;
+    const char *name; /* of the plan */
+    struct chaos_plan plan;
+    struct chaos_step *steps; /* owned */
+    int count;
+    int failed; /* faults that could not be injected */
+};
+
+static int read_plan(struct chaos *chaos, struct ctrun_error *err)
+{
+    const char *seed = ctl_value(chaos->call, "seed");
+    size_t length;
+    char *text;
+    int rc = ct_whole_file_read(chaos->name, CHAOS_PLAN_FILE_MAX_BYTES, &text, &length,
+                                NULL);
+
+    if (rc < 0)
+        return ct_fail(err, CTRUN_E_USAGE, "%.300s: %s", chaos->name,
+                       rc == -EBADMSG ? "it is no regular file" : strerror(-rc));
+    rc = chaos_plan_parse(&chaos->plan, text, length, chaos->name, err);
+    free(text);
+    if (rc == 0 && seed && ct_parse_u64(seed, 0, UINT64_MAX, &chaos->plan.seed) < 0)
+        rc = ct_fail(err, CTRUN_E_USAGE, "--seed %s: not a number", seed);
+    return rc;
+}
+
+static int make_schedule(struct chaos *chaos, unsigned ranks, unsigned nodes,
+                         struct ctrun_error *err)
+{
+    if (ranks == 0 || nodes == 0)
+        return ct_fail(err, -ESRCH, "no round of it has begun yet");
+    chaos->count = chaos_plan_schedule(&chaos->steps, &chaos->plan, chaos->name, ranks,
+                                       nodes, err);
+    return chaos->count;
+}
+
+/* ---- What is told ------------------------------------------------------------------------ */
+
+/* `why`: it was not done, and why; NULL: it was, or will be. */
+static void tell(const struct chaos *chaos, const struct chaos_step *step,
+                 const char *why)
+{
+    const bool is_dry = ctl_value(chaos->call, "dry-run");
+    char text[CHAOS_STEP_TEXT_MAX];
+
+    chaos_plan_format(text, &step->fault);
+    if (!ctl_value(chaos->call, "json")) {
+        printf("%6llu.%03llu s  %s:%u: %s%s%s\n",
+               (unsigned long long)step->at_ms / 1000,
+               (unsigned long long)step->at_ms % 1000, chaos->name, step->fault.line,
+               text, why ? ": not done: " : "", why ? why : "");
+    } else {
+        printf("{\"at_ms\":%llu,\"line\":%u,\"fault\":",
+               (unsigned long long)step->at_ms, step->fault.line);
+        json_print_text(stdout, text);
+        if (!is_dry)
+            printf(",\"done\":%s,\"why\":", why ? "false" : "true");
+        if (!is_dry)
+            json_print_text(stdout, why ? why : "");
+        fputs("}\n", stdout);
+    }
+    fflush(stdout);
+}
+
+static int show(struct chaos *chaos, struct ctrun_error *err)
+{
+    struct ctl_runs runs = {0};
+    int ranks, nodes;
+    int rc = ctl_number(chaos->call, "ranks", &ranks, err);
+
+    if (rc < 0 || (rc = ctl_number(chaos->call, "nodes", &nodes, err)) < 0)
+        return rc;
+    if (ranks < 0 && (rc = ctl_runs_find_one(&runs, chaos->call, err)) >= 0) {
+        ranks = (int)runs.list[0].status.world_size;
+        nodes = nodes < 0 ? (int)runs.list[0].status.nodes : nodes;
+    }
+    ctl_runs_deinit(&runs);
+    if (rc >= 0)
+        rc = make_schedule(chaos, (unsigned)ranks, nodes < 0 ? 1 : (unsigned)nodes,
+                           err);
+    for (int i = 0; i < rc; i++)
+        tell(chaos, &chaos->steps[i], NULL);
+    return rc;
+}
+
+/* ---- Injection --------------------------------------------------------------------------- */
+
+static int ask(const struct ctl_run *run, const struct ct_fault *fault,
+               struct ctrun_error *err)
+{
+    struct ct_ctl_request request = {.verb = CT_CTL_CHAOS,
+                                     .rank = -1,
+                                     .command_count = 1,
+                                     .fault_count = 1,
+                                     .fault = {*fault}};
+    char text[CHAOS_STEP_TEXT_MAX];
+    struct ct_buf answer;
+    int rc;
+
+    chaos_plan_format(text, fault);
+    (void)ct_copy(request.command[0].text, sizeof request.command[0].text, text);
+    ct_buf_init(&answer, 4096);
+    rc = ctl_run_ask(run, &request, &answer, err);
+    ct_buf_deinit(&answer);
+    return rc;
+}
+
+/* All that lasts ends; the answer is also whether faults are allowed. */
+static int end_all(const struct ctl_run *run, struct ctrun_error *err)
+{
+    return ask(run, &(struct ct_fault){.kind = CT_FAULT_END, .target = -1}, err);
+}
+
+/* Its socket is gone, or nobody listens there. */
+static bool has_ended(int rc)
+{
+    return rc == -ENOENT || rc == -ECONNREFUSED;
+}
+
+/* A signal that ended the wait, or 0. */
+static int wait_until(int signals, uint64_t until_ms)
+{
+    struct signalfd_siginfo info;
+    struct pollfd ready = {.fd = signals, .events = POLLIN};
+
+    do {
+        if (poll(&ready, 1, ct_left_ms(until_ms)) > 0 &&
+            read(signals, &info, sizeof info) == (ssize_t)sizeof info)
+            return (int)info.ssi_signo;
+    } while (ct_left_ms(until_ms) > 0);
+    return 0;
+}
+
+/* Until the last one is over. The signal that ended it, 0, or a code. */
+static int inject(struct chaos *chaos, const struct ctl_run *run, int signals,
+                  struct ctrun_error *err)
+{
+    const uint64_t start_ms = ct_now_ms();
+    uint64_t over_ms = 0;
+    int rc = 0;
+
+    for (int i = 0; i < chaos->count; i++) {
+        const struct chaos_step *step = &chaos->steps[i];
+
+        if ((rc = wait_until(signals, start_ms + step->at_ms)) > 0)
+            return rc;
+        rc = ask(run, &step->fault, err);
+        if (has_ended(rc)) {
+            fprintf(stderr, "ctrunctl: run %s has ended; %d of %d faults were left\n",
+                    run->status.run_id, chaos->count - i, chaos->count);
+            return 0;
+        }
+        chaos->failed += rc < 0;
+        tell(chaos, step, rc < 0 ? err->text : NULL);
+        if (rc == 0 && step->at_ms + step->fault.for_ms > over_ms)
+            over_ms = step->at_ms + step->fault.for_ms;
+    }
+    return wait_until(signals, start_ms + over_ms);
+}
+
+/* They are read from a descriptor: none is lost between two waits. */
+static int open_signals(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    return sigprocmask(SIG_BLOCK, &set, NULL) < 0 ? -1
+                                                  : signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+static int do_plan(struct chaos *chaos, int *code, struct ctrun_error *err)
+{
+    struct ctl_runs runs;
+    const int signals = open_signals();
+    int rc = ctl_runs_find_one(&runs, chaos->call, err);
+
+    if (rc >= 0 && signals < 0)
+        rc = ct_fail(err, -errno, "signals: %s", strerror(errno));
+    if (rc >= 0)
+        rc = make_schedule(chaos, runs.list[0].status.world_size,
+                           runs.list[0].status.nodes, err);
+    if (rc >= 0 && (rc = end_all(&runs.list[0], err)) == 0 &&
+        (rc = inject(chaos, &runs.list[0], signals, err)) > 0) {
+        *code = 128 + rc;
+        rc = end_all(&runs.list[0], err);
+        rc = has_ended(rc) ? 0 : rc;
+    }
+    if (signals >= 0)
+        close(signals);
+    ctl_runs_deinit(&runs);
+    return rc;
+}
+
+static int run(const struct ctl_call *call)
+{
+    static struct chaos chaos;
+    struct ctrun_error err;
+    int code = CT_EXIT_OK;
+    int rc;
+
+    chaos = (struct chaos){.call = call, .name = call->words[0]};
+    rc = read_plan(&chaos, &err);
+    if (rc == 0)
+        rc = ctl_value(call, "dry-run") ? show(&chaos, &err)
+                                        : do_plan(&chaos, &code, &err);
+    free(chaos.steps);
+    if (rc < 0)
+        return ctl_fail(&err);
+    return code == CT_EXIT_OK && chaos.failed > 0 ? CT_EXIT_FAILURE : code;
+}
+
+const struct ctl_verb ctl_chaos = {
+    .name = "chaos",
+    .words = "PLAN",
+    .word_min = 1,
+    .word_max = 1,
+    .help = "inject the faults of a plan into a run that has --allow-chaos\n"
+            "PLAN is a file; a line is one of\n"
+            "  seed N | end TIME\n"
+            "  at TIME|every TIME kill rank=N|any [signal=NAME]\n"
+            "  at TIME|every TIME stop rank=N|any for=TIME\n"
+            "  at TIME|every TIME cut  node=N|any for=TIME\n"
+            "  at TIME|every TIME slow node=N|any by=TIME for=TIME\n"
+            "  at TIME|every TIME full node=N|any for=TIME\n"
+            "with TIME as 500ms, 10s, 2m, and behind at and every also from..to. The "
+            "same plan, seed\n"
+            "and world make the same schedule. Ctrl-C ends all that lasts. Exit code 1 "
+            "when a fault\n"
+            "could not be injected.",
+    .options = options,
+    .run = run,
+};
