@@ -130,7 +130,7 @@ static int fill_disk(struct agent *agent, struct ctrun_error *err)
     if (worker_group_set_full(agent->group, true) > 0)
         return 0;
     (void)worker_group_set_full(agent->group, false);
-    return ct_fail(err, -ENOENT,
+    return ct_fail(err, -ESRCH,
                    "its workers have no log files: start the run with -r3 or -t3");
 }
 

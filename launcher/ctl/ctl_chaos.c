@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/error_file/json.h"
@@ -14,6 +15,10 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/whole_file.h"
 #include "worker_sdk/wire/contract.h"
+
+enum {
+    LOOK_MS = 500 /* whether the run is still there */
+};
 
 static const struct ctl_option options[] = {
     {.name = "dry-run", .help = "print the schedule; nothing is done"},
@@ -142,22 +147,43 @@ static int end_all(const struct ctl_run *run, struct ctrun_error *err)
 }
 
 /* Its socket is gone, or nobody listens there. */
-static bool has_ended(int rc)
+static bool has_ended(const struct ctl_run *run)
 {
-    return rc == -ENOENT || rc == -ECONNREFUSED;
+    struct ctrun_error err;
+    const int dir = ctl_dir_open(run->dir, false, &err);
+    int fd;
+
+    if (dir < 0)
+        return dir == -ENOENT;
+    fd = ctl_dir_connect(dir, run->name, SOCK_STREAM);
+    close(dir);
+    if (fd >= 0)
+        close(fd);
+    return fd == -ENOENT || fd == -ECONNREFUSED;
 }
 
-/* A signal that ended the wait, or 0. */
-static int wait_until(int signals, uint64_t until_ms)
+/* A signal that ended the wait, 0, or -ESRCH: the run is over. */
+static int wait_until(const struct ctl_run *run, int signals, uint64_t until_ms)
 {
     struct signalfd_siginfo info;
     struct pollfd ready = {.fd = signals, .events = POLLIN};
 
     do {
-        if (poll(&ready, 1, ct_left_ms(until_ms)) > 0 &&
+        const int left_ms = ct_left_ms(until_ms);
+
+        if (poll(&ready, 1, left_ms < LOOK_MS ? left_ms : LOOK_MS) > 0 &&
             read(signals, &info, sizeof info) == (ssize_t)sizeof info)
             return (int)info.ssi_signo;
+        if (has_ended(run))
+            return -ESRCH;
     } while (ct_left_ms(until_ms) > 0);
+    return 0;
+}
+
+static int tell_ended(const struct chaos *chaos, const struct ctl_run *run, int left)
+{
+    fprintf(stderr, "ctrunctl: run %s has ended; %d of %d faults were left\n",
+            run->status.run_id, left, chaos->count);
     return 0;
 }
 
@@ -172,20 +198,19 @@ static int inject(struct chaos *chaos, const struct ctl_run *run, int signals,
     for (int i = 0; i < chaos->count; i++) {
         const struct chaos_step *step = &chaos->steps[i];
 
-        if ((rc = wait_until(signals, start_ms + step->at_ms)) > 0)
+        if ((rc = wait_until(run, signals, start_ms + step->at_ms)) > 0)
             return rc;
-        rc = ask(run, &step->fault, err);
-        if (has_ended(rc)) {
-            fprintf(stderr, "ctrunctl: run %s has ended; %d of %d faults were left\n",
-                    run->status.run_id, chaos->count - i, chaos->count);
-            return 0;
-        }
+        if (rc == 0)
+            rc = ask(run, &step->fault, err);
+        if (rc < 0 && has_ended(run))
+            return tell_ended(chaos, run, chaos->count - i);
         chaos->failed += rc < 0;
         tell(chaos, step, rc < 0 ? err->text : NULL);
         if (rc == 0 && step->at_ms + step->fault.for_ms > over_ms)
             over_ms = step->at_ms + step->fault.for_ms;
     }
-    return wait_until(signals, start_ms + over_ms);
+    rc = wait_until(run, signals, start_ms + over_ms);
+    return rc > 0 ? rc : 0;
 }
 
 /* They are read from a descriptor: none is lost between two waits. */
@@ -216,7 +241,7 @@ static int do_plan(struct chaos *chaos, int *code, struct ctrun_error *err)
         (rc = inject(chaos, &runs.list[0], signals, err)) > 0) {
         *code = 128 + rc;
         rc = end_all(&runs.list[0], err);
-        rc = has_ended(rc) ? 0 : rc;
+        rc = rc < 0 && has_ended(&runs.list[0]) ? 0 : rc;
     }
     if (signals >= 0)
         close(signals);
