@@ -165,6 +165,8 @@ BODIES = {
                  "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; n=0; "
                  "while [ ! -e asked ] && [ $n -lt 250 ]; do sleep 0.02; n=$((n + 1)); done; "
                  'echo "1 20480" >held; exit $((3 + TORCHELASTIC_RESTART_COUNT))\'', None),
+    "ctl-chaos": ("export CTRUN_ALLOW_CHAOS=1; printf 'at 0s stop rank=1 for=20ms\\nat 10ms cut node=0 for=50ms\\n"
+                  "at 20ms full node=0 for=10ms\\n' >plan; with_run 'ctrunctl chaos plan' 'ctrunctl chaos --dry-run plan'", 0),
     "ctl-reload": ("with_run \"ctrunctl reload --now sh -c 'exit 0'\" 'ctrunctl status'", None),
     "ctl-resize": ("with_run 'ctrunctl resize 1'", None),
     "ctl-drain": ("with_run 'ctrunctl drain'", None),
