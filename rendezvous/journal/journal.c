@@ -263,6 +263,26 @@ static bool is_calm(const struct round *round)
            round->failures.consequence_count == 0;
 }
 
+/* Without a loss there is none: most runs never have one. */
+static void add_world(struct batch *batch, struct journal_mark *mark,
+                      const struct round *round)
+{
+    const size_t at = ct_buf_length(batch->out);
+    uint8_t bytes[4 + sizeof round->lost];
+    struct ct_writer out;
+
+    if (round->world.epoch == 0 && round->loss.losses == 0)
+        return;
+    ct_writer_init(&out, bytes, sizeof bytes);
+    ct_write_u32(&out, round->loss.losses);
+    ct_write_raw(&out, round->lost, sizeof round->lost);
+    (void)begin_record(batch, JOURNAL_WORLD);
+    append_message(batch, CT_MESSAGE_WORLD, &round->world);
+    append_fixed(batch, &out);
+    end_record(batch, at);
+    (void)forget_same(batch, at, &mark->world_sum); /* fine either way */
+}
+
 static void add_round(struct batch *batch, struct journal_mark *mark,
                       const struct round *round)
 {
@@ -270,6 +290,7 @@ static void add_round(struct batch *batch, struct journal_mark *mark,
 
     add_state(batch, round);
     (void)forget_same(batch, at, &mark->state_sum); /* fine either way */
+    add_world(batch, mark, round);
     if (is_calm(round) && mark->calm_generation == round->generation)
         return; /* as with most heartbeats: the 5 KiB are not written to be taken back */
     mark->calm_generation = is_calm(round) ? round->generation : 0;
@@ -310,7 +331,7 @@ int journal_note_whole(struct journal_mark *mark, const struct journal_run *run,
 
     begin(&batch, run->id, JOURNAL_WHOLE);
     add_settings(&batch, run);
-    mark->state_sum = mark->trouble_sum = mark->calm_generation = 0;
+    mark->state_sum = mark->trouble_sum = mark->world_sum = mark->calm_generation = 0;
     add_round(&batch, mark, round);
     for (size_t i = 0; i < round->members.count && batch.rc == 0; i++) {
         if (is_kept(round, round->members.list[i]))

@@ -58,7 +58,7 @@ struct journal_mark {
     bool is_kept; /* there is something to be ended */
     uint64_t generation;
     uint64_t limits;
-    uint64_t state_sum, trouble_sum;
+    uint64_t state_sum, trouble_sum, world_sum;
     uint64_t
         calm_generation; /* it runs, and has no failure that was not told; 0: else */
     uint64_t batch_sum;  /* of the last batch */

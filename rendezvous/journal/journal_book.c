@@ -136,6 +136,22 @@ static int read_trouble(struct round *round, struct ct_reader *in)
     return ct_read_end(in);
 }
 
+static int read_world(struct round *round, struct ct_reader *in)
+{
+    const uint8_t *lost;
+
+    if (read_message(in, CT_MESSAGE_WORLD, &round->world, sizeof round->world) < 0)
+        return -EBADMSG;
+    round->loss = (struct ct_loss){.generation = round->world.generation,
+                                   .losses = ct_read_u32(in),
+                                   .rank = -1,
+                                   .text = "a rank is lost"};
+    if (!(lost = ct_read_raw(in, sizeof round->lost)))
+        return -EBADMSG;
+    memcpy(round->lost, lost, sizeof round->lost);
+    return ct_read_end(in);
+}
+
 struct standing {
     uint64_t id;
     uint8_t state;
@@ -246,6 +262,7 @@ static int read_record(struct journal_book *book, struct journal_entry *entry,
     case JOURNAL_SETTINGS: return read_settings(entry, in);
     case JOURNAL_STATE: return read_state(entry->round, in);
     case JOURNAL_TROUBLE: return read_trouble(entry->round, in);
+    case JOURNAL_WORLD: return read_world(entry->round, in);
     case JOURNAL_MEMBER: return read_member(book, entry->round, in);
     case JOURNAL_STANDING: return change_member(entry->round, in);
     case JOURNAL_GONE: return remove_member(entry->round, in);

@@ -14,6 +14,7 @@ enum journal_kind {
     JOURNAL_MEMBER = 4,   /* all of a member: standing, key, names, JOIN, START */
     JOURNAL_STANDING = 5, /* id, state, is_survivor, is_asked, is_excluded */
     JOURNAL_GONE = 6,     /* id */
+    JOURNAL_WORLD = 8,    /* WORLD, losses told since, ranks that are lost */
     JOURNAL_AFTER = 7,    /* ct_hash() of the run's batch before this one */
 };
 

@@ -48,6 +48,7 @@ struct member {
     bool is_survivor;  /* of the last world, expected in the next one */
     bool is_excluded;  /* makes room for a spare when it joins again */
     bool has_ways;     /* proven, in this world */
+    bool is_still;     /* its ranks wait for the next round->world */
     bool is_asked;     /* its answer to an undecided STOP is missing */
     int64_t step;      /* smallest step of its workers; -1: none */
     uint64_t moved_ms; /* at least one made progress, by our clock; 0: not told */

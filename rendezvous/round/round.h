@@ -48,6 +48,9 @@
  * cause, and the failure its consequence. Live members answer within a round trip; a second STOP
  * tells them the decision.
  *
+ * With --survive a rank that is lost is told by a LOSS, not as a failure, and the others may go on in the
+ * same generation (round_running.c): an epoch counts who does.
+ *
  * With fewer than min nodes the run waits for a replacement until the join
  * deadline. A run without members is forgotten, once no worker of it can be alive.
  *
@@ -137,6 +140,8 @@ enum round_action_kind {
     ROUND_SEND_RELOAD,   /* round->reload */
     ROUND_SEND_RELOADED, /* round->reloaded, to who asked */
     ROUND_SEND_WAY,      /* round->way: all have proven theirs */
+    ROUND_SEND_LOSS,     /* round->loss */
+    ROUND_SEND_WORLD,    /* round->world */
     ROUND_SEND_PEER,     /* something that its host has to acknowledge */
     ROUND_DROP,          /* close the connection: it is a member no more */
     ROUND_CHANGED,       /* `from` became `to`; for logs and events */
@@ -179,10 +184,14 @@ struct round {
     struct ct_reload offer;  /* all are being asked; number 0: none */
     struct ct_reload reloaded;
     struct ct_way way;
+    struct ct_loss loss;   /* the last one; losses 0: none in this generation */
+    struct ct_world world; /* who goes on in it; epoch 0: all that were started */
     struct ct_resumed resumed;
     struct ct_list news; /* struct member: changed since the journal took it */
 
     /* Inside. */
+    uint8_t lost[CT_WORLD_BYTES];  /* ranks of this generation; a bit each */
+    uint8_t still[CT_WORLD_BYTES]; /* ... of members that wait for the next `world` */
     size_t action_capacity;
     struct member **scratch; /* as many as members, and more */
     size_t scratch_capacity;

@@ -128,6 +128,10 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
     round->is_finishing = false;
     round->started_ms = now_ms;
     round->join_deadline_ms = UINT64_MAX;
+    round->loss = (struct ct_loss){0};
+    round->world = (struct ct_world){.generation = round->generation};
+    memset(round->lost, 0, sizeof round->lost);
+    memset(round->still, 0, sizeof round->still);
     failures_clear(&round->failures);
     round->hang_views = (struct hang_views){0};
     host_list_clear(&round->missing);
@@ -139,7 +143,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
         round_change_member(round, world[i], MEMBER_RUNNING);
         world[i]->step = -1;
         world[i]->moved_ms = 0;
-        world[i]->has_ways = false;
+        world[i]->has_ways = world[i]->is_still = false;
         round_push_to(round, ROUND_SEND_START, world[i]);
     }
     tell_spares(round);

@@ -10,13 +10,14 @@ static void refuse_unlike(struct round *round, struct member *member, uint64_t n
 {
     char text[CT_REASON_MAX];
 
-    (void)ct_format(text, sizeof text,
-                    "this node was not started like the others: compare --nnodes, "
-                    "--max-restarts, --rdzv-backend, --jax and " CT_ENV_NO_SHARED_STORE
-                    "; the run has --nnodes=%u:%u "
-                    "--max-restarts=%u",
-                    round->settings.min_nodes, round->settings.max_nodes,
-                    round->settings.max_restarts); /* fits */
+    (void)ct_format(
+        text, sizeof text,
+        "this node was not started like the others: compare --nnodes, "
+        "--max-restarts, --rdzv-backend, --jax, --survive and " CT_ENV_NO_SHARED_STORE
+        "; the run has --nnodes=%u:%u "
+        "--max-restarts=%u",
+        round->settings.min_nodes, round->settings.max_nodes,
+        round->settings.max_restarts); /* fits */
     round_refuse(round, member, CTRUN_E_FINGERPRINT, text, now_ms);
 }
 
@@ -285,6 +286,7 @@ static void on_succeeded(struct round *round, struct member *member,
         return; /* when STOPPING it counts for nothing: everyone runs again */
     round_change_member(round, member, MEMBER_SUCCEEDED);
     round->is_finishing = true;
+    round_leave_world(round, member);
     round_close_if_succeeded(round);
 }
 
@@ -330,7 +332,8 @@ void round_on_message(struct round *round, struct member *member,
         [CT_MESSAGE_STOPPING] = on_stopping,   [CT_MESSAGE_RESIZE] = round_on_resize,
         [CT_MESSAGE_DRAIN] = round_on_drain,   [CT_MESSAGE_RESTART] = round_on_restart,
         [CT_MESSAGE_WAY] = round_on_way,       [CT_MESSAGE_RELOAD] = on_reload,
-        [CT_MESSAGE_SAMPLES] = on_samples,
+        [CT_MESSAGE_SAMPLES] = on_samples,     [CT_MESSAGE_LOSS] = round_on_loss,
+        [CT_MESSAGE_STILL] = round_on_still,
     };
     size_t kind = (size_t)message->kind;
 

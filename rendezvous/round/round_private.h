@@ -9,7 +9,7 @@
  *     round_pause.c     leases that are over: paused, lost
  *     round_asked.c     what people ask for: another size, that nodes leave, a new round
  *     round_reload.c    another program for the next rounds, that all nodes can run
- *     round_way.c       ways between nodes, proven before workers start
+ *     round_running.c   a world at work: ways between its nodes; who goes on when a rank is lost
  *     round_leave.c     members that are lost, refused, excluded
  *     round_forming.c   waiting for members; the start of a world
  *     round_stopping.c  the end of a world; the end of the run
@@ -161,10 +161,18 @@ void round_drop_offer(struct round *round, const struct member *member,
 /* Who was asked has been silent for too long. */
 void round_expire_offer(struct round *round, uint64_t now_ms);
 
-/* round_way.c */
+/* round_running.c */
 
 void round_on_way(struct round *round, struct member *member,
                   const struct ct_message *message, uint64_t now_ms);
+void round_on_loss(struct round *round, struct member *member,
+                   const struct ct_message *message, uint64_t now_ms);
+void round_on_still(struct round *round, struct member *member,
+                    const struct ct_message *message, uint64_t now_ms);
+/* Its ranks have all ended: nobody waits for them. */
+void round_leave_world(struct round *round, struct member *member);
+/* What a member that comes back may have missed. */
+void round_tell_world(struct round *round, const struct member *member);
 
 /* round_absent.c */
 

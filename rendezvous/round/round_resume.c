@@ -120,6 +120,8 @@ static void repay(struct round *round, const struct member *member,
         round_push_to(round, ROUND_SEND_VERDICT, member);
     else if (member->state == MEMBER_RUNNING && is_unstarted(member, resume))
         round_push_to(round, ROUND_SEND_START, member);
+    else if (member->state == MEMBER_RUNNING)
+        round_tell_world(round, member);
     else if (is_stopped &&
              (member->state == MEMBER_STOPPING || member->state == MEMBER_CONNECTED ||
               member->state == MEMBER_READY))
@@ -165,6 +167,9 @@ static bool is_world(const struct round *round)
                       counts[MEMBER_STOPPING] + counts[MEMBER_LEAVING];
 
     if (in_world > round->world_count || round->generation == 0 ||
+        round->world.losses > round->loss.losses ||
+        (round->loss.losses + round->world.epoch > 0 &&
+         round->world.generation != round->generation) ||
         round->is_undecided != (round->asked_count > 0) ||
         (round->is_undecided && round->state != ROUND_STOPPING))
         return false;

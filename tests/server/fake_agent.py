@@ -17,6 +17,7 @@ CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
  SUCCEEDED, VERDICT, LEAVE, RETIRED_19, STOPPING, RESUME, RESUMED, TICKET) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 PEER, MEMBERS, OFFER, SEALED, SIGNAL, METRICS, STACKS, CHAOS = 25, 28, 29, 30, 40, 47, 60, 66
+LOSS, STILL, WORLD = 56, 57, 58
 FAULT_KILL, FAULT_STOP, FAULT_CUT, FAULT_SLOW, FAULT_FULL, FAULT_END = 1, 2, 3, 4, 5, 6
 STACKS_ASK, STACKS_ASKED, STACKS_TEXT, STACKS_END = 1, 2, 3, 4
 FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and for people
@@ -54,6 +55,18 @@ def failure(generation, cause=CAUSE_EXIT, code=1, rank=0, node_rank=0, pid=1, ho
 def join(slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default", local="", program=0):
     return (struct.pack("<IiBHQ", slots, hint, is_endpoint, port, fingerprint) + text(role) + text(local)
             + b"\0" + struct.pack("<QB", program, 0))
+
+
+def bits(ranks):
+    return sum(1 << rank for rank in ranks).to_bytes(512, "little")
+
+
+def loss(generation, rank, why="gone"):
+    return struct.pack("<QIi", generation, 0, rank) + text(why)
+
+
+def still(generation, epoch, ranks):
+    return struct.pack("<QI", generation, epoch) + bits(ranks)
 
 
 class Reader:
@@ -105,6 +118,12 @@ def decode(kind, body):
         out |= {"layout": r.text(), "unlike": r.text(), "ways": r.take("B")[0]}
         out["peers"] = [(r.text(), r.text(), r.take("H")[0]) for _ in range(r.take("B")[0])]
         out["uses_gloo_scale"] = r.take("B")[0]
+    elif kind == LOSS:
+        out = dict(zip(("generation", "losses", "rank"), r.take("QIi")), text=r.text())
+    elif kind == WORLD:
+        out = dict(zip(("generation", "epoch", "losses"), r.take("QII")))
+        ranks = int.from_bytes(r.raw(512), "little")
+        out["ranks"] = [rank for rank in range(4096) if ranks >> rank & 1]
     elif kind == MEMBERS:
         out = dict(zip(("generation", "is_last", "count"), r.take("QBB")))
         out["keys"] = [r.raw(16) for _ in range(out["count"])]

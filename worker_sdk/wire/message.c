@@ -404,6 +404,26 @@ static const struct field worker_world_fields[] = {
     BYTES(ct_worker_world, ranks),
 };
 
+static const struct field loss_fields[] = {
+    U64(ct_loss, generation),
+    U32(ct_loss, losses),
+    I32(ct_loss, rank),
+    TEXT(ct_loss, text),
+};
+
+static const struct field still_fields[] = {
+    U64(ct_still, generation),
+    U32(ct_still, epoch),
+    BYTES(ct_still, ranks),
+};
+
+static const struct field world_fields[] = {
+    U64(ct_world, generation),
+    U32(ct_world, epoch),
+    U32(ct_world, losses),
+    BYTES(ct_world, ranks),
+};
+
 static const struct field worker_grow_fields[] = {
     U32(ct_worker_grow, epoch),
 };
@@ -529,6 +549,9 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_SAMPLES] = LAYOUT("SAMPLES", ct_samples, samples_fields),
     [CT_MESSAGE_CHAOS] = LAYOUT("CHAOS", ct_chaos, chaos_fields),
     [CT_MESSAGE_RELOAD] = LAYOUT("RELOAD", ct_reload, reload_fields),
+    [CT_MESSAGE_LOSS] = LAYOUT("LOSS", ct_loss, loss_fields),
+    [CT_MESSAGE_STILL] = LAYOUT("STILL", ct_still, still_fields),
+    [CT_MESSAGE_WORLD] = LAYOUT("WORLD", ct_world, world_fields),
     [CT_MESSAGE_WAY] = LAYOUT("WAY", ct_way, way_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,

@@ -24,6 +24,9 @@
  *     LEAVE  ───────────────────────────▶        I go (signal, drain); the run need not end
  *     CLOSE  ───────────────────────────▶        end the run for everyone
  *     RELOAD ◀──────────────────────────▶        other words for the workers: see ct_reload
+ *     LOSS   ◀──────────────────────────▶        --survive: a rank is lost, the others may go on; to all
+ *     STILL  ───────────────────────────▶        my ranks that live do nothing until they know who goes on
+ *            ◀─────────────────────── WORLD      to all, when all have said so: these ranks do
  *
  * A connection may break and the membership go on: with WELCOME comes a TICKET, and an agent that
  * connects again sends RESUME, which names it, in front of its HELLO.
@@ -32,7 +35,7 @@
  *            ◀─────────────────────── WELCOME, RESUMED, then what was missed: START, STOP, VERDICT;
  *                                     or REFUSE E_LEADER_LOST: this membership has ended
  *
- * The agent then says again what may have been lost: FAILURE, STOPPING, STOPPED, SUCCEEDED, JOIN;
+ * The agent then says again what may have been lost: FAILURE, STOPPING, STOPPED, SUCCEEDED, JOIN, LOSS, STILL;
  * each counts once however often it comes. Who has not resumed when its lease ends is lost.
  *
  * HEARTBEAT goes out from WELCOME on, in every state: an agent that sends nothing at all for
@@ -110,6 +113,9 @@ enum ct_message_kind {
         44, /* both ways: asked by one, who gets an answer; all get a STOP */
     CT_MESSAGE_WAY = 45, /* both ways: see "START" */
     CT_MESSAGE_METRICS = 47,
+    CT_MESSAGE_LOSS = 56, /* 56 to 58: see "LOSS" */
+    CT_MESSAGE_STILL = 57,
+    CT_MESSAGE_WORLD = 58,
     CT_MESSAGE_STACKS = 60, /* both ways: where the workers of other nodes are */
     CT_MESSAGE_SAMPLES = 65,
     CT_MESSAGE_CHAOS = 66, /* both ways: a fault, and what became of it; see ct_chaos */
@@ -735,7 +741,7 @@ struct ct_worker_should_stop {
 struct ct_worker_node_lost {
     char text[192];
 };
-/* agent -> worker: a rank of this node is lost, and the others may go on without it */
+/* agent -> worker: a rank is lost, and the others may go on without it */
 struct ct_worker_rank_lost {
     uint32_t losses; /* of this round so far, this one included */
     char text[192];
@@ -756,6 +762,29 @@ struct ct_worker_world {
     uint32_t epoch;                /* counts them, from 1 */
     uint32_t losses;               /* that it takes account of */
     uint8_t ranks[CT_WORLD_BYTES]; /* a bit each, the lowest first */
+};
+
+/* --survive over several nodes: the generation stays, an epoch counts who goes on in it.
+ * agent -> server: a rank of this node is lost; server -> agents of the world: the same, counted */
+struct ct_loss {
+    uint64_t generation;
+    uint32_t
+        losses; /* of this generation so far, this one included; to the server: 0 */
+    int32_t rank;
+    char text[192];
+};
+/* agent -> server: all ranks of this node that live have asked who goes on, and nothing of a lost one lives */
+struct ct_still {
+    uint64_t generation;
+    uint32_t epoch; /* of the last WORLD that they had; 0: none */
+    uint8_t ranks[CT_WORLD_BYTES];
+};
+/* server -> agents of the world, once each has said STILL: these ranks go on, and no others; none: nobody does */
+struct ct_world {
+    uint64_t generation;
+    uint32_t epoch;  /* counts them, from 1 */
+    uint32_t losses; /* that it takes account of */
+    uint8_t ranks[CT_WORLD_BYTES];
 };
 
 /* agent -> server: this node in the run's own etcd (launcher/ha/) */
@@ -867,6 +896,9 @@ struct ct_message {
         const struct ct_stacks *stacks;
         const struct ct_reload *reload;
         const struct ct_samples *samples;
+        const struct ct_loss *loss;
+        const struct ct_still *still;
+        const struct ct_world *world;
         const struct ct_chaos *chaos;
         const struct ct_signal *signal;
         const struct ct_worker_hello *worker_hello;

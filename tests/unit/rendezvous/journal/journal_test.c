@@ -579,6 +579,54 @@ static void batches_without_their_beginning_or_with_bad_bytes_are_refused(void *
     end(&rig);
 }
 
+/* Each node has two ranks. */
+static void stand_still(struct rig *rig, uint64_t id, uint32_t epoch, uint8_t ranks)
+{
+    const struct ct_still still = {.generation = 1, .epoch = epoch, .ranks = {ranks}};
+
+    say(rig, id, CT_MESSAGE_STILL, &still);
+}
+
+static void lose(struct rig *rig, uint64_t id, int32_t rank)
+{
+    const struct ct_loss loss = {.generation = 1, .rank = rank, .text = "gone"};
+
+    say(rig, id, CT_MESSAGE_LOSS, &loss);
+}
+
+static void who_goes_on_is_kept_and_told_again(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    lose(&rig, 2, 3);
+    stand_still(&rig, 1, 0, 0x03);
+    crash(&rig); /* what the first node has said is forgotten, the loss is not */
+    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_RUNNING), 0);
+    assert_true(was_sent(&rig, ROUND_SEND_LOSS, 1));
+    assert_false(was_sent(&rig, ROUND_SEND_WORLD, 1));
+    note(&rig);
+    lose(&rig, 2, 3);
+    assert_int_equal(rig.round->loss.losses, 1);
+    stand_still(&rig, 2, 0, 0x04);
+    stand_still(&rig, 3, 0, 0x30);
+    assert_int_equal(rig.round->world.epoch, 0);
+    stand_still(&rig, 1, 0, 0x03);
+    assert_int_equal(rig.round->world.epoch, 1);
+    crash(&rig);
+    assert_int_equal(rig.round->world.epoch, 1);
+    assert_int_equal(rig.round->world.ranks[0], 0x37);
+    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_RUNNING), 0);
+    assert_true(was_sent(&rig, ROUND_SEND_WORLD, 2));
+    assert_false(was_sent(&rig, ROUND_SEND_LOSS, 2));
+    note(&rig);
+    stand_still(&rig, 2, 0, 0x04); /* said again, and decided already */
+    for (uint64_t id = 1; id <= 3; id++)
+        assert_false(rig.round->members.list[id - 1]->is_still);
+    end(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -599,6 +647,7 @@ int main(void)
         cmocka_unit_test(a_join_that_is_said_again_crosses_the_start),
         cmocka_unit_test(a_verdict_that_was_not_sent_waits_for_those_who_come_back),
         cmocka_unit_test(a_second_connection_takes_the_place_of_the_first),
+        cmocka_unit_test(who_goes_on_is_kept_and_told_again),
         cmocka_unit_test(frames_hold_whole_batches_only),
         cmocka_unit_test(batches_without_their_beginning_or_with_bad_bytes_are_refused),
     };

@@ -873,6 +873,175 @@ static void a_cut_of_the_only_network_left_starts_the_workers(void **state)
     round_destroy(round);
 }
 
+/* ---- a rank is lost, and the others go on ---- */
+
+static void lose(struct round *round, uint64_t id, int32_t rank)
+{
+    const struct ct_loss message = {
+        .generation = round->generation, .rank = rank, .text = "gone"};
+
+    say(round, id, CT_MESSAGE_LOSS, &message, 10);
+}
+
+/* Member `id` has rank id - 1. */
+static void stand_still(struct round *round, uint64_t id, uint32_t epoch, bool has_rank)
+{
+    struct ct_still message = {.generation = round->generation, .epoch = epoch};
+
+    if (has_rank)
+        message.ranks[0] = (uint8_t)(1u << (id - 1));
+    say(round, id, CT_MESSAGE_STILL, &message, 10);
+}
+
+static void assert_world(const struct round *round, uint32_t epoch, uint8_t ranks,
+                         size_t told)
+{
+    assert_int_equal(count_actions(round, ROUND_SEND_WORLD), told);
+    assert_int_equal(round->world.epoch, epoch);
+    assert_int_equal(round->world.ranks[0], ranks);
+    assert_int_equal(round->state, ROUND_RUNNING);
+}
+
+static void who_goes_on_is_told_once_every_node_stands_still(void **state)
+{
+    struct round *round = start(2, 3, 0);
+
+    (void)state;
+    lose(round, 2, 1);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 3);
+    assert_int_equal(round->loss.losses, 1);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 1, 0, true); /* counts once */
+    stand_still(round, 2, 0, false);
+    assert_world(round, 0, 0, 0);
+    stand_still(round, 3, 0, true);
+    assert_world(round, 1, 5, 3);
+    assert_int_equal(round->world.losses, 1);
+    assert_int_equal(round->generation, 1);
+    stand_still(round, 1, 0, true); /* of before */
+    stand_still(round, 2, 1, false);
+    stand_still(round, 3, 1, true);
+    assert_world(round, 1, 5, 0);
+    stand_still(round, 1, 1, true); /* none is lost: they lost sight of each other */
+    assert_world(round, 2, 5, 3);
+    round_destroy(round);
+}
+
+static void a_loss_takes_back_that_its_node_stands_still(void **state)
+{
+    struct round *round = start(2, 3, 0);
+
+    (void)state;
+    lose(round, 2, 1);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, false);
+    lose(round, 1, 0);
+    stand_still(round, 3, 0, true);
+    assert_world(round, 0, 0, 0);
+    stand_still(round, 1, 0, false);
+    assert_world(round, 1, 4, 3);
+    assert_int_equal(round->world.losses, 2);
+    round_destroy(round);
+}
+
+static void a_loss_that_is_told_again_counts_once(void **state)
+{
+    struct round *round = start(2, 2, 0);
+
+    (void)state;
+    lose(round, 2, 1);
+    stand_still(round, 2, 0, false);
+    lose(round, 2, 1);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 0);
+    stand_still(round, 1, 0, true);
+    assert_world(round, 1, 1, 2);
+    round_destroy(round);
+}
+
+static void a_node_that_has_succeeded_is_not_waited_for(void **state)
+{
+    struct round *round = start(2, 3, 0);
+    const struct ct_succeeded succeeded = {.generation = 1};
+
+    (void)state;
+    lose(round, 2, 1);
+    stand_still(round, 2, 0, false);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 3, 0, true);
+    assert_world(round, 1, 5, 3);
+    stand_still(round, 1, 1, true);
+    say(round, 2, CT_MESSAGE_SUCCEEDED, &succeeded, 10); /* nobody is left there */
+    assert_world(round, 1, 5, 0);
+    say(round, 3, CT_MESSAGE_SUCCEEDED, &succeeded, 10);
+    assert_world(round, 2, 1, 1);
+    round_destroy(round);
+}
+
+static void a_lost_node_stops_those_that_wait(void **state)
+{
+    struct round *round = start(2, 3, 0);
+
+    (void)state;
+    lose(round, 2, 1);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, false);
+    gone(round, 3, 10);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
+    stand_still(round, 1, 0, true);
+    lose(round, 1, 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_WORLD), 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 0);
+    round_destroy(round);
+}
+
+static void a_new_world_knows_of_no_loss(void **state)
+{
+    struct round *round = start(2, 2, 0);
+
+    (void)state;
+    lose(round, 2, 1);
+    stand_still(round, 2, 0, false);
+    stand_still(round, 1, 0, true);
+    report(round, 1, CT_CAUSE_NODE_LOST, 20);
+    stopped(round, 1, 30);
+    stopped(round, 2, 30);
+    join(round, 1, 40);
+    join(round, 2, 40);
+    assert_int_equal(round->generation, 2);
+    assert_world(round, 0, 0, 0);
+    assert_int_equal(round->loss.losses, 0);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, true); /* the one that was lost */
+    assert_world(round, 1, 3, 2);
+    round_destroy(round);
+}
+
+static void ranks_of_other_nodes_are_refused(void **state)
+{
+    static const int32_t bad[] = {-1, 0, 2, 1 << 20, INT32_MAX};
+    struct round *round;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        round = start(2, 3, 0);
+        lose(round, 2, bad[i]);
+        assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+        assert_int_equal(round->loss.losses, 0);
+        round_destroy(round);
+    }
+    for (uint64_t id = 1; id <= 2; id++) { /* of another node; lost */
+        const struct ct_still still = {.generation = 1, .ranks = {2}};
+
+        round = start(2, 3, 0);
+        lose(round, 2, 1);
+        say(round, id, CT_MESSAGE_STILL, &still, 10);
+        assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+        assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
+        round_destroy(round);
+    }
+}
+
 /* ---- reload ---- */
 
 static void say_reload(struct round *round, uint64_t id, enum ct_reload_step step,
@@ -1491,6 +1660,13 @@ int main(void)
         cmocka_unit_test(a_broken_node_that_is_needed_stays_and_that_is_said),
         cmocka_unit_test(a_broken_node_that_serves_stays),
         cmocka_unit_test(faults_are_counted_for_each_node_and_only_where_they_count),
+        cmocka_unit_test(who_goes_on_is_told_once_every_node_stands_still),
+        cmocka_unit_test(a_loss_takes_back_that_its_node_stands_still),
+        cmocka_unit_test(a_loss_that_is_told_again_counts_once),
+        cmocka_unit_test(a_node_that_has_succeeded_is_not_waited_for),
+        cmocka_unit_test(a_lost_node_stops_those_that_wait),
+        cmocka_unit_test(a_new_world_knows_of_no_loss),
+        cmocka_unit_test(ranks_of_other_nodes_are_refused),
         cmocka_unit_test(a_reload_is_taken_once_every_node_can),
         cmocka_unit_test(a_reload_that_a_node_cannot_run_changes_nothing),
         cmocka_unit_test(a_reload_of_unlike_files_is_refused),

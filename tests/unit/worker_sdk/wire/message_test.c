@@ -547,6 +547,31 @@ static const struct {
      "6e31"
      "02000000"
      "6e6f"},
+    {{.kind = CT_MESSAGE_LOSS,
+      .loss =
+          &(const struct ct_loss){
+              .generation = 7, .losses = 2, .rank = 3, .text = "gone"}},
+     "0700000000000000"
+     "02000000"
+     "03000000"
+     "04000000"
+     "676f6e65"},
+    {{.kind = CT_MESSAGE_STILL,
+      .still = &(const struct ct_still){.generation = 7,
+                                        .epoch = 1,
+                                        .ranks = {6, [CT_WORLD_BYTES - 1] = 0x80}}},
+     "0700000000000000"
+     "01000000"
+     "06" ZEROS_510 "80"},
+    {{.kind = CT_MESSAGE_WORLD,
+      .world = &(const struct ct_world){.generation = 7,
+                                        .epoch = 2,
+                                        .losses = 1,
+                                        .ranks = {7, [CT_WORLD_BYTES - 1] = 0x80}}},
+     "0700000000000000"
+     "02000000"
+     "01000000"
+     "07" ZEROS_510 "80"},
     {{.kind = CT_MESSAGE_CTL_REPLY,
       .ctl_reply = &(
           const struct ct_ctl_reply){.code = -22, .is_last = 1, .text = "{}"}},
