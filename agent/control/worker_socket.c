@@ -43,6 +43,7 @@ struct worker_socket {
     char loss[192];                       /* empty: no node of the round is lost */
     struct ct_worker_rank_lost rank_lost; /* the last one; losses 0: none */
     uint32_t epoch;                       /* of the last world that was told */
+    bool was_used;                        /* a worker has spoken, in this round */
     bool has_new;                         /* somebody waits for the next one */
     char name[WORKER_SOCKET_NAME_MAX];
     int dir; /* where it is file[]; -1: its name is abstract */
@@ -423,7 +424,7 @@ static int take_message(struct connection *connection, const struct ct_message *
 
     switch ((int)message->kind) {
     case CT_MESSAGE_WORKER_HELLO:
-        connection->is_known = true;
+        connection->is_known = worker_socket->was_used = true;
         connection->rank = message->worker_hello->rank;
         connection->generation = message->worker_hello->generation;
         loop_timer_stop(connection->hello_timer);
@@ -850,6 +851,11 @@ bool worker_socket_is_used(const struct worker_socket *worker_socket)
     return false;
 }
 
+bool worker_socket_was_used(const struct worker_socket *worker_socket)
+{
+    return worker_socket->was_used;
+}
+
 void worker_socket_each_flight(const struct worker_socket *worker_socket,
                                uint64_t generation, worker_socket_flight_fn *fn,
                                void *context)
@@ -933,6 +939,6 @@ void worker_socket_begin_round(struct worker_socket *worker_socket, int workers)
     worker_socket->is_stopping = false;
     worker_socket->loss[0] = '\0';
     worker_socket->rank_lost.losses = worker_socket->epoch = 0;
-    worker_socket->has_new = false;
+    worker_socket->has_new = worker_socket->was_used = false;
     worker_socket->count_max = workers * WORKER_SOCKET_CONNECTIONS_PER_WORKER + 16;
 }

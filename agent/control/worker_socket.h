@@ -52,7 +52,7 @@ const char *worker_socket_name(const struct worker_socket *worker_socket);
 int worker_socket_ask_to_stop(struct worker_socket *worker_socket, const char *reason);
 /* Tells every worker of this round that a node of it is lost, so that none waits for it. */
 void worker_socket_tell_loss(struct worker_socket *worker_socket, const char *text);
-/* Tells every worker of this round that a rank of this node is lost, the `losses`th, and may go on without. */
+/* Tells every worker of this round that a rank is lost, the `losses`th, and may go on without. */
 void worker_socket_tell_rank_loss(struct worker_socket *worker_socket, uint32_t losses,
                                   const char *text);
 /* Tells those who asked that the ranks of `world` go on, and no others. */
@@ -62,6 +62,8 @@ void worker_socket_tell_world(struct worker_socket *worker_socket,
 void worker_socket_tell_grow(struct worker_socket *worker_socket);
 /* Whether any worker speaks to us: only they can go on when a rank is lost. */
 bool worker_socket_is_used(const struct worker_socket *worker_socket);
+/* ... or has, in this round. */
+bool worker_socket_was_used(const struct worker_socket *worker_socket);
 /* Each record of calls of a worker of `generation`, also of those that are dead; fd is borrowed for the call. */
 typedef void worker_socket_flight_fn(void *context, int rank, int fd);
 void worker_socket_each_flight(const struct worker_socket *worker_socket,

@@ -20,7 +20,8 @@
  * Who is a member is decided here alone, when all that might take themselves for one stand still: so two worlds
  * never live at once, growing or shrinking. The generation stays: no process of another one exists.
  *
- * One node alone: nobody else has a part in what is decided. */
+ * So it is on one node. Where a run may have several, the server decides in place of this agent, by the same rule:
+ * agent_world.c. */
 #include <errno.h>
 #include <string.h>
 
@@ -30,20 +31,6 @@
 static bool is_undecided(const struct agent *agent)
 {
     return worker_group_find_loss(agent->group) != NULL;
-}
-
-static void emit_loss(const struct ct_failure *failure, int left)
-{
-    struct ct_event event;
-
-    ct_event_begin(&event, "rank_lost");
-    ct_event_int(&event, "generation", (int64_t)failure->generation);
-    ct_event_int(&event, "rank", failure->rank);
-    ct_event_int(&event, "worker_pid", failure->pid);
-    ct_event_str(&event, "cause", ct_cause_name(failure->cause));
-    ct_event_int(&event, "code", failure->code);
-    ct_event_int(&event, "left", left);
-    ct_event_end(&event);
 }
 
 static void emit_grown(const struct agent *agent, int joined, int size)
@@ -81,24 +68,11 @@ static void emit_ready(const struct agent *agent, int rank)
     ct_event_end(&event);
 }
 
-static void emit_world(const struct agent *agent, int left, uint64_t after_ms)
-{
-    struct ct_event event;
-
-    ct_event_begin(&event, "world_shrunk");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_int(&event, "epoch", agent->survival.epoch);
-    ct_event_int(&event, "losses", agent->survival.losses);
-    ct_event_int(&event, "left", left);
-    ct_event_int(&event, "after_ms", (int64_t)after_ms);
-    ct_event_end(&event);
-}
-
 /* Not where the round is about to end anyway. */
 static bool may_go_on(const struct agent *agent)
 {
     return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
-           agent->stop.reason == 0 && worker_socket_is_used(agent->worker_socket);
+           agent->stop.reason == 0;
 }
 
 bool agent_survives(void *context, const struct ct_failure *failure)
@@ -111,7 +85,11 @@ bool agent_survives(void *context, const struct ct_failure *failure)
 
     if (worker_group_is_new(agent->group, failure->rank))
         return true; /* they never had it */
-    if (!may_go_on(agent) || left == 0)
+    if (!may_go_on(agent))
+        return false;
+    if (agent_shares_world(agent))
+        return agent_lose_rank(agent, failure);
+    if (left == 0 || !worker_socket_is_used(agent->worker_socket))
         return false;
     if (!is_undecided(agent))
         agent->survival.since_ms = ct_now_ms();
@@ -122,9 +100,7 @@ bool agent_survives(void *context, const struct ct_failure *failure)
     worker_socket_tell_rank_loss(agent->worker_socket, agent->survival.losses, text);
     loop_timer_set(agent->survival.timer, options->survive_ms);
     agent_cut_now(agent);
-    emit_loss(failure, left);
-    if (options->on_rank_lost)
-        options->on_rank_lost(options->context, failure, left);
+    agent_tell_lost(agent, failure, left);
     return true;
 }
 
@@ -144,11 +120,8 @@ static void decide(struct agent *agent)
     loop_timer_stop(agent->survival.timer);
     agent_stop_cutting(agent);
     worker_socket_tell_world(agent->worker_socket, &world);
-    if (is_loss || joined == 0) {
-        emit_world(agent, left - joined, after_ms);
-        if (options->on_shrunk)
-            options->on_shrunk(options->context, left - joined, after_ms);
-    }
+    if (is_loss || joined == 0)
+        agent_tell_shrunk(agent, left - joined, after_ms);
     if (joined > 0) {
         emit_grown(agent, joined, left);
         if (options->on_grown)
@@ -162,8 +135,8 @@ bool agent_replaces(void *context, const struct ct_failure *failure)
     struct agent *agent = context;
     const struct agent_options *options = agent->options;
 
-    if (!may_go_on(agent) || is_undecided(agent) ||
-        agent->survival.replaced >= options->survive_replace)
+    if (!may_go_on(agent) || !worker_socket_is_used(agent->worker_socket) ||
+        is_undecided(agent) || agent->survival.replaced >= options->survive_replace)
         return false;
     agent->survival.replaced++;
     emit_replacing(agent, failure);
@@ -187,7 +160,12 @@ static void on_time(void *context)
     char late[WORKER_GROUP_VICTIMS_MAX_BYTES];
 
     (void)worker_group_list_late(agent->group, late);
-    if (loss && *late)
+    if (loss && !*late)
+        facts_add(loss, CT_FACT_NOW,
+                  "not survived: within %llu s it was not known of all nodes that "
+                  "their ranks had called ctrun_group_shrink()",
+                  (unsigned long long)agent->options->survive_ms / 1000);
+    else if (loss)
         facts_add(loss, CT_FACT_NOW,
                   "not survived: within %llu s these ranks did not call "
                   "ctrun_group_shrink(): %s",
@@ -202,7 +180,9 @@ void agent_on_fewer(void *context)
 
     if (agent->state != AGENT_RUNNING)
         return;
-    if (worker_group_list_late(agent->group, late) == 0)
+    if (agent_shares_world(agent))
+        agent_say_still(agent);
+    else if (worker_group_list_late(agent->group, late) == 0)
         give_up(agent);
     else if (!*late)
         decide(agent);
@@ -226,7 +206,10 @@ bool agent_on_ask(void *context, int rank, uint64_t generation, pid_t pid)
 
 void agent_begin_survival(struct agent *agent)
 {
-    agent->survival.losses = agent->survival.epoch = 0;
+    if (agent_shares_world(agent))
+        agent_begin_world(agent);
+    else
+        agent->survival.losses = agent->survival.epoch = 0;
     agent_stop_cutting(agent);
 }
 

@@ -100,7 +100,7 @@ struct agent_options {
     uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
     uint64_t survivor_grace_ms;  /* before that, where a rank is gone; 0: none */
     /* --survive: when a worker fails the others may go on, where all have asked how within this time; 0:
-     * never. One node only. */
+     * never. */
     uint64_t survive_ms;
     bool
         frees_peers; /* with it: their connections to each other are shut down, for their groups are not the SDK's */

@@ -152,7 +152,13 @@ struct agent {
             *timer;      /* runs while a loss is not decided; NULL: not wanted */
         uint32_t losses; /* in this round, and decisions */
         uint32_t epoch;
-        uint32_t replaced;            /* in the whole run */
+        uint32_t replaced;   /* in the whole run */
+        uint64_t generation; /* several nodes: the round that the rest is about, */
+        uint32_t decided;    /* losses that the last decision took account of, */
+        int left;            /* ranks that may go on, as far as we know, */
+        char text[192];      /* the last loss, */
+        struct ct_still
+            still; /* what was said of the next decision; generation 0: nothing */
         uint64_t since_ms;            /* the first loss that was not decided */
         struct loop_timer *cut_timer; /* NULL: connections of ranks are left alone */
         uint64_t cut_ms; /* until the next cut, or the last time; 0: idle */
@@ -283,6 +289,24 @@ bool agent_on_ask(void *context, int rank, uint64_t generation, pid_t pid);
 int agent_open_survival(struct agent *agent, struct ctrun_error *err);
 /* A round begins. */
 void agent_begin_survival(struct agent *agent);
+
+/* ---- agent_world.c ---------------------------------------------------------------------- */
+
+/* Whether the server decides who goes on, and not this agent alone. */
+bool agent_shares_world(const struct agent *agent);
+/* A worker of ours is lost; false: the others cannot go on. */
+bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure);
+/* Fewer may be waited for here: says so when it is nobody. */
+void agent_say_still(struct agent *agent);
+/* After a break. */
+void agent_say_survival_again(struct agent *agent);
+/* The workers of a round are about to be started. */
+void agent_begin_world(struct agent *agent);
+void agent_on_loss(struct agent *agent, const struct ct_loss *message);
+void agent_on_world(struct agent *agent, const struct ct_world *message);
+/* For events, and people: a worker of ours is lost and `left` may go on; so many do. */
+void agent_tell_lost(struct agent *agent, const struct ct_failure *failure, int left);
+void agent_tell_shrunk(struct agent *agent, int left, uint64_t after_ms);
 
 /* ---- agent_cut.c ------------------------------------------------------------------------ */
 

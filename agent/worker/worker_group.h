@@ -146,6 +146,13 @@ bool worker_group_ask(struct worker_group *group, int rank, pid_t pid);
  * *joined of them were new. 0: not yet. */
 int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes,
                          int *joined);
+/* Several nodes: sets the bits of those that run, and returns how many they are, where each waits to hear who goes on
+ * and nothing of a lost one lives; else -1. */
+int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
+                            size_t bytes);
+/* ... and these are told to go on. on_success where none is here. */
+void worker_group_take_world(struct worker_group *group, const uint8_t *ranks,
+                             size_t bytes);
 /* That rank is new, or was when it ended. */
 bool worker_group_is_new(const struct worker_group *group, int rank);
 /* Whether any that is not new waits to hear who goes on. */

@@ -47,6 +47,47 @@ static bool is_decided(const struct worker_group *group)
     return true;
 }
 
+static void set_rank(uint8_t *ranks, int rank)
+{
+    ranks[rank / 8] |= (uint8_t)(1u << rank % 8);
+}
+
+int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
+                            size_t bytes)
+{
+    int count = 0;
+
+    memset(ranks, 0, bytes);
+    if (!is_decided(group))
+        return -1;
+    for (int i = 0; i < group->count; i++) {
+        const struct worker *worker = &group->workers[i];
+
+        if (!runs(worker) || (size_t)worker->rank >= bytes * 8)
+            continue;
+        set_rank(ranks, worker->rank);
+        count++;
+    }
+    return count;
+}
+
+void worker_group_take_world(struct worker_group *group, const uint8_t *ranks,
+                             size_t bytes)
+{
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+        const bool is_in = (size_t)worker->rank < bytes * 8 &&
+                           ranks[worker->rank / 8] & 1u << worker->rank % 8;
+
+        if (is_in)
+            worker->asks = false;
+        else
+            worker->is_survived = worker->is_lost;
+    }
+    group->has_world = true;
+    worker_group_look_soon(group);
+}
+
 int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes,
                          int *joined)
 {
@@ -63,7 +104,7 @@ int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t byte
             continue;
         *joined += worker->is_new;
         worker->is_new = worker->asks = false;
-        ranks[worker->rank / 8] |= (uint8_t)(1u << worker->rank % 8);
+        set_rank(ranks, worker->rank);
         count++;
     }
     for (int i = 0; count > 0 && i < group->count; i++)

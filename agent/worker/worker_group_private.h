@@ -43,6 +43,8 @@ struct worker_group {
         bool is_set; /* who catches the signal is to be freed, a moment after it */
         struct worker_group_loss of;
     } loss;
+    bool
+        has_world; /* told by other nodes; whether anybody of it runs here is to be looked at */
     bool has_told_refusal; /* that survivors cannot be freed */
 };
 

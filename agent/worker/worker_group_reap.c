@@ -146,6 +146,15 @@ static void go_on(struct worker_group *group)
         worker_group_replace(group);
 }
 
+/* Nobody may be left at work; once. */
+static bool is_news(struct worker_group *group, int ended)
+{
+    const bool has_world = group->has_world;
+
+    group->has_world = false;
+    return has_world || ended > 0;
+}
+
 void worker_group_reap(struct worker_group *group)
 {
     struct worker *first = NULL; /* failed in this call */
@@ -174,7 +183,7 @@ void worker_group_reap(struct worker_group *group)
         worker_group_continue_stop(group);
     else if (first && (first = worker_group_find_final(group, first)))
         tell_first(group, &first->failure);
-    else if (worker_group_continue_restarts(group) && ended > 0 &&
+    else if (worker_group_continue_restarts(group) && is_news(group, ended) &&
              !worker_group_is_at_work(group) && !worker_group_find_loss(group))
         group->options.on_success(group->options.context);
     else if (group->policy.phase == POLICY_IDLE && group->options.on_fewer)

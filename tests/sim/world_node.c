@@ -195,6 +195,32 @@ int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t byte
     return 0;
 }
 
+int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
+                            size_t bytes)
+{
+    (void)group, (void)ranks, (void)bytes;
+    return -1;
+}
+
+void worker_group_take_world(struct worker_group *group, const uint8_t *ranks,
+                             size_t bytes)
+{
+    (void)group, (void)ranks, (void)bytes;
+}
+
+int worker_group_count(const struct worker_group *group)
+{
+    (void)group;
+    return 0;
+}
+
+const struct worker *worker_group_worker(const struct worker_group *group,
+                                         int local_rank)
+{
+    (void)group, (void)local_rank;
+    return NULL;
+}
+
 bool worker_group_is_new(const struct worker_group *group, int rank)
 {
     (void)group, (void)rank;
@@ -890,6 +916,12 @@ void worker_socket_tell_world(struct worker_socket *control,
 }
 
 bool worker_socket_is_used(const struct worker_socket *control)
+{
+    (void)control;
+    return false;
+}
+
+bool worker_socket_was_used(const struct worker_socket *control)
 {
     (void)control;
     return false;

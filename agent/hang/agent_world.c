@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --survive over several nodes: who goes on is decided by the server (rendezvous/round/round_running.c), by the words
+ * of all agents.
+ *
+ *     here                                         said to the server
+ *     a worker fails                               LOSS; its others hear of it when it comes back from there
+ *     all workers that run ask, and nothing of     STILL, with those that run
+ *     a lost one lives
+ *     a LOSS comes                                 (all workers hear of it)
+ *     a WORLD comes                                (those that asked hear it; it is the next one)
+ *     survive_ms without one after a LOSS of ours  FAILURE: the first of our losses that is not decided
+ *
+ * STILL is true until the next WORLD: the workers do nothing before. Only a LOSS of ours takes it back; so where that
+ * and a WORLD cross, the lost one is in that world, and the next one follows. */
+#include <string.h>
+
+#include "agent/node/agent_private.h"
+#include "agent/worker/worker.h"
+
+bool agent_shares_world(const struct agent *agent)
+{
+    return agent->options->hello.max_nodes > 1;
+}
+
+static void emit_loss(const struct ct_failure *failure, int left)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "rank_lost");
+    ct_event_int(&event, "generation", (int64_t)failure->generation);
+    ct_event_int(&event, "rank", failure->rank);
+    ct_event_int(&event, "worker_pid", failure->pid);
+    ct_event_str(&event, "cause", ct_cause_name(failure->cause));
+    ct_event_int(&event, "code", failure->code);
+    ct_event_int(&event, "left", left);
+    ct_event_end(&event);
+}
+
+static void emit_world(const struct agent *agent, int left, uint64_t after_ms)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "world_shrunk");
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_int(&event, "epoch", agent->survival.epoch);
+    ct_event_int(&event, "losses", agent->survival.losses);
+    ct_event_int(&event, "left", left);
+    ct_event_int(&event, "after_ms", (int64_t)after_ms);
+    ct_event_end(&event);
+}
+
+void agent_tell_lost(struct agent *agent, const struct ct_failure *failure, int left)
+{
+    const struct agent_options *options = agent->options;
+
+    emit_loss(failure, left);
+    if (options->on_rank_lost)
+        options->on_rank_lost(options->context, failure, left);
+}
+
+void agent_tell_shrunk(struct agent *agent, int left, uint64_t after_ms)
+{
+    const struct agent_options *options = agent->options;
+
+    emit_world(agent, left, after_ms);
+    if (options->on_shrunk)
+        options->on_shrunk(options->context, left, after_ms);
+}
+
+/* What is known may be older than the workers: other nodes start theirs sooner. */
+static void renew(struct agent *agent)
+{
+    const struct ct_start *start = &agent->start;
+
+    if (agent->survival.generation == start->generation)
+        return;
+    agent->survival.generation = start->generation;
+    agent->survival.losses = agent->survival.epoch = agent->survival.decided = 0;
+    agent->survival.left = (int)start->world_size;
+    agent->survival.still.generation = 0;
+}
+
+static bool is_undecided(const struct agent *agent)
+{
+    return worker_group_find_loss(agent->group) ||
+           agent->survival.losses > agent->survival.decided;
+}
+
+static void send_loss(struct agent *agent, const struct ct_failure *failure)
+{
+    struct ct_loss loss = {.generation = failure->generation, .rank = failure->rank};
+
+    (void)ct_format(loss.text, sizeof loss.text,
+                    "rank %d (pid %d on %.64s) is lost: %s %d", failure->rank,
+                    (int)failure->pid, failure->host, ct_cause_name(failure->cause),
+                    failure->code);
+    link_send(agent->link, &(struct ct_message){CT_MESSAGE_LOSS, .loss = &loss});
+}
+
+static void send_still(struct agent *agent)
+{
+    link_send(agent->link,
+              &(struct ct_message){CT_MESSAGE_STILL, .still = &agent->survival.still});
+}
+
+bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure)
+{
+    renew(agent);
+    if (agent->start.world_size > CT_WORLD_BYTES * 8 || agent->survival.left <= 1 ||
+        !worker_socket_was_used(agent->worker_socket))
+        return false;
+    if (!is_undecided(agent))
+        agent->survival.since_ms = ct_now_ms();
+    agent->survival.left--;
+    agent->survival.still.generation = 0;
+    loop_timer_set(agent->survival.timer, agent->options->survive_ms);
+    send_loss(agent, failure);
+    agent_tell_lost(agent, failure, agent->survival.left);
+    return true;
+}
+
+void agent_say_still(struct agent *agent)
+{
+    struct ct_still *said = &agent->survival.still;
+    struct ct_still still = {.generation = agent->start.generation};
+    int count;
+
+    renew(agent);
+    still.epoch = agent->survival.epoch;
+    count = worker_group_list_still(agent->group, still.ranks, sizeof still.ranks);
+    if (count < 0 || (count == 0 && !worker_group_find_loss(agent->group)))
+        return; /* somebody is at work, or all have ended */
+    if (said->generation == still.generation && said->epoch == still.epoch &&
+        memcmp(said->ranks, still.ranks, sizeof still.ranks) == 0)
+        return;
+    *said = still;
+    send_still(agent);
+}
+
+void agent_say_survival_again(struct agent *agent)
+{
+    if (!agent->options->survive_ms || !agent_shares_world(agent))
+        return;
+    renew(agent);
+    for (int i = 0; i < worker_group_count(agent->group); i++) {
+        const struct worker *worker = worker_group_worker(agent->group, i);
+
+        if (worker->is_lost && !worker->is_survived)
+            send_loss(agent, &worker->failure);
+    }
+    if (agent->survival.still.generation != 0)
+        send_still(agent);
+}
+
+void agent_begin_world(struct agent *agent)
+{
+    renew(agent);
+    if (agent->survival.losses > 0)
+        worker_socket_tell_rank_loss(agent->worker_socket, agent->survival.losses,
+                                     agent->survival.text);
+}
+
+static bool is_own(const struct agent *agent, int32_t rank)
+{
+    const uint32_t base = agent->start.rank_base;
+
+    return rank >= 0 && (uint32_t)rank >= base &&
+           (uint32_t)rank - base < agent->options->join.slots;
+}
+
+static bool is_for_us(const struct agent *agent, uint64_t generation)
+{
+    return agent->options->survive_ms && agent->state == AGENT_RUNNING &&
+           generation == agent->start.generation;
+}
+
+void agent_on_loss(struct agent *agent, const struct ct_loss *message)
+{
+    if (!is_for_us(agent, message->generation))
+        return;
+    renew(agent);
+    if (message->losses <= agent->survival.losses)
+        return; /* told again after a break */
+    if (!is_undecided(agent))
+        agent->survival.since_ms = ct_now_ms();
+    agent->survival.losses = message->losses;
+    agent->survival.left -= !is_own(agent, message->rank);
+    (void)ct_copy(agent->survival.text, sizeof agent->survival.text,
+                  message->text); /* same size */
+    worker_socket_tell_rank_loss(agent->worker_socket, message->losses, message->text);
+    if (worker_group_find_loss(agent->group))
+        loop_timer_set(agent->survival.timer, agent->options->survive_ms);
+    agent_say_still(agent);
+}
+
+static int count_ranks(const uint8_t ranks[CT_WORLD_BYTES])
+{
+    int count = 0;
+
+    for (int i = 0; i < CT_WORLD_BYTES; i++)
+        count += __builtin_popcount(ranks[i]);
+    return count;
+}
+
+/* The losses that it takes account of are over; where nobody is left one of them is the failure. */
+static void take_world(struct agent *agent, const struct ct_world *message)
+{
+    struct ct_worker_world world = {.epoch = message->epoch, .losses = message->losses};
+    struct ct_failure *loss = worker_group_find_loss(agent->group);
+
+    if (agent->survival.left == 0) {
+        if (loss)
+            agent_tell_failure(agent, loss);
+        return;
+    }
+    memcpy(world.ranks, message->ranks, sizeof world.ranks);
+    worker_group_take_world(agent->group, world.ranks, sizeof world.ranks);
+    if (!worker_group_find_loss(agent->group))
+        loop_timer_stop(agent->survival.timer);
+    worker_socket_tell_world(agent->worker_socket, &world);
+}
+
+void agent_on_world(struct agent *agent, const struct ct_world *message)
+{
+    uint64_t after_ms;
+
+    if (!is_for_us(agent, message->generation))
+        return;
+    renew(agent);
+    if (message->epoch <= agent->survival.epoch)
+        return;
+    after_ms = is_undecided(agent) ? ct_now_ms() - agent->survival.since_ms : 0;
+    agent->survival.epoch = message->epoch;
+    agent->survival.decided = message->losses;
+    if (message->losses > agent->survival.losses)
+        agent->survival.losses = message->losses;
+    agent->survival.left = count_ranks(message->ranks);
+    agent->survival.still.generation = 0;
+    take_world(agent, message);
+    if (agent->survival.left > 0)
+        agent_tell_shrunk(agent, agent->survival.left, after_ms);
+}

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--survive=sdk over several nodes: a rank of one is lost, and those of all go on in their processes."""
+import os
+import re
+import signal
+
+import ctrun
+import elastic
+import pytest
+import schema
+from elastic import PROGRAM as ELASTIC
+from elastic import pids, result, wait_step
+
+STEPS = 4000
+CONF = "is_host=0,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return elastic.undisturbed(STEPS)
+
+
+class Nodes:
+    """A ctrund with a journal, and nodes 127.0.0.N that meet there; the ranks are in the order of N."""
+
+    def __init__(self, box):
+        self.box, self.runs, self.port = box, [], 0
+        self.journal = box.path("journal")
+        self.journal.mkdir()
+        self.begin_server()
+
+    def begin_server(self):
+        self.daemon = self.box.start(ctrun.program("ctrund"), f"--listen=127.0.0.1:{self.port}",
+                                     "--journal", self.journal)
+        line = ctrun.wait_until(lambda: self.daemon.out if "\n" in self.daemon.out else None,
+                                lambda: f"ctrund tells its port\n{self.daemon}")
+        self.port = int(line.strip().rpartition(":")[2])
+
+    def start(self, count, per_node, *options, pace_us=500):
+        """Each word of `options` is for all nodes."""
+        for number in range(1, count + 1):
+            self.runs.append(self.box.start_ctrun(
+                f"--nnodes={count}", f"--nproc-per-node={per_node}", "--rdzv-backend=c10d",
+                f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=J", f"--local-addr=127.0.0.{number}",
+                f"--rdzv-conf={CONF}", "--shutdown-timeout=1", "--survive=sdk", *options, ELASTIC, STEPS, pace_us))
+            if number < count:
+                self.box.wait_event("agent_state", number, to="joining")
+        wait_step(self.runs[0], 1000)
+        return self.runs
+
+    def kill(self, *ranks, how=signal.SIGKILL):
+        of = pids(self.box)
+        for rank in ranks:
+            os.kill(of[rank], how)
+
+
+@pytest.fixture
+def nodes(box):
+    nodes = Nodes(box)
+    yield nodes
+    nodes.daemon.signal(signal.SIGTERM)
+
+
+def check_result(run, undisturbed):
+    steps, slope, offset = result(run)
+    assert steps == STEPS
+    assert abs(slope - undisturbed[1]) < 1e-11 and abs(offset - undisturbed[2]) < 1e-11, (run, undisturbed)
+
+
+def test_ranks_of_both_nodes_go_on_and_come_to_the_same(box, nodes, undisturbed):
+    """One of the other node; then both of that with the worker store, which its agent keeps."""
+    runs = nodes.start(2, 2)
+    nodes.kill(3)
+    told = box.wait_event("world_shrunk", 2)
+    assert {(e["epoch"], e["losses"], e["left"]) for e in told} == {(1, 1, 3)}, told
+    assert all("3 ranks go on, " in run.err for run in runs), runs
+    wait_step(runs[0], 2000)
+    nodes.kill(0, 1)
+    assert [run.wait(60) for run in runs] == [0, 0], runs
+    check_result(runs[1], undisturbed)
+    assert sorted(e["rank"] for e in box.events("rank_lost")) == [0, 1, 3]
+    assert len(box.events("worker_started")) == 4 and len(box.events("round_started")) == 2
+    last = box.events("world_shrunk")[-1]
+    assert (last["losses"], last["left"]) == (3, 1), last
+    for event in box.events():
+        schema.check(event, "events")
+
+
+def test_the_last_rank_of_all_is_a_failure(box, nodes):
+    runs = nodes.start(2, 1)
+    nodes.kill(0, 1)
+    assert [run.wait(60) for run in runs] == [137, 137], runs
+
+
+def test_a_rank_that_does_not_ask_ends_it_as_without(box, nodes):
+    """It is on another node than the one that is lost."""
+    runs = nodes.start(2, 1, "--survive-timeout=1")
+    nodes.kill(0, how=signal.SIGSTOP)
+    nodes.kill(1)
+    assert [run.wait(60) for run in runs] == [137, 137], runs
+    assert "within 1 s it was not known of all nodes that their ranks had called" in runs[1].err, runs
+    assert not box.events("world_shrunk")
+
+
+def test_a_server_that_begins_again_meanwhile_decides(box, nodes, undisturbed):
+    """It finds in its journal that a rank is lost, and is told again who waits."""
+    runs = nodes.start(2, 2)
+    nodes.kill(0, how=signal.SIGSTOP)
+    nodes.kill(3)
+    box.wait_event("rank_lost")
+    nodes.daemon.signal(signal.SIGKILL)
+    nodes.daemon.wait()
+    nodes.kill(0, how=signal.SIGCONT)
+    nodes.begin_server()
+    box.wait_event("link_state", 4, to="up")
+    told = box.wait_event("world_shrunk", 2)
+    assert {(e["epoch"], e["losses"], e["left"]) for e in told} == {(1, 1, 3)}, told
+    assert [run.wait(60) for run in runs] == [0, 0], runs
+    check_result(runs[0], undisturbed)
+    assert len(box.events("worker_started")) == 4
+
+
+def test_all_nodes_have_to_be_started_with_it(box, nodes):
+    words = ("--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{nodes.port}",
+             "--rdzv-id=J", f"--rdzv-conf={CONF}")
+    first = box.start_ctrun(*words, "--survive=sdk", ELASTIC)
+    box.wait_event("agent_state", to="joining")
+    second = box.ctrun(*words, ELASTIC)
+    assert second.code == 77 and "--survive" in second.err and "E_FINGERPRINT" in second.err, second
+    first.signal(signal.SIGTERM)
+    first.wait(60)
