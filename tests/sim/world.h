@@ -5,6 +5,7 @@
  *
  *     world.c        true time, the nodes' clocks, timers, connections, kernels
  *     world_node.c   a node: the program that is started, its workers, its guard; faults
+ *     world_ranks.c  --survive: ranks that are lost, and those that ask who goes on
  *     world_etcd.c   etcd, and the thread that calls it (launcher/etcd/election.h)
  *     world_ha.c     --ha: how a run gets an etcd of its own, and keeps it
  *     world_check.c  what must hold, after each step, by the true time
@@ -36,6 +37,8 @@ enum {
     WORLD_MS = 1000,              /* of true time */
     WORLD_DIE_MAX_MS = 2000,      /* SIGKILL to death, ROUND_KILL_MS */
     WORLD_WAKE_FD = 500,          /* of --ha */
+    WORLD_RANKS = 3,              /* of a node, with --survive */
+    WORLD_SURVIVE_MS = 3000,
 };
 
 enum world_mutant {
@@ -48,6 +51,9 @@ enum world_mutant {
     MUTANT_INSTANCE_IGNORED,
     MUTANT_JOURNAL_OF_ANY_TERM,
     MUTANT_OLD_LEADER,
+    MUTANT_STILL_AT_ONCE,
+    MUTANT_REMAINS_IGNORED,
+    MUTANT_STILL_OF_ANY_EPOCH,
     MUTANTS
 };
 
@@ -107,6 +113,13 @@ struct world_conn {
     struct world_conn *next;
 };
 
+/* A rank of a node. What is left of one that has died works on until the agent has ended it. */
+struct world_rank {
+    bool works; /* else it is gone, or waits to hear who goes on */
+    uint32_t epoch, losses;
+    uint64_t ranks; /* with whom; a bit each */
+};
+
 struct world_node {
     int index, run;
     /* The machine. */
@@ -140,6 +153,8 @@ struct world_node {
     uint64_t live_deadline_ms;               /* the page's, when it was last armed */
     uint64_t dies_us;                        /* 0: nobody has killed them */
     bool has_slept; /* since the command was started: the agent's timers may be late */
+    struct world_rank ranks[WORLD_RANKS]; /* with --survive */
+    bool is_stopping;                     /* the agent has them ended */
     bool is_excepted; /* what ctrun-architecture(7) says is not covered */
     /* Large, and made anew with each program: no story begins with clearing them. */
     struct agent_options options;
@@ -153,6 +168,7 @@ struct world {
     bool has_etcd;
     bool has_ha;      /* with has_etcd: the run's own */
     int etcd_members; /* on the first nodes; 0: elsewhere, where none is ever lost */
+    bool survives;    /* --survive */
     bool has_daemon;  /* the first node is a ctrund, without a journal */
     uint32_t min_nodes, max_nodes;
     uint64_t lease_ms, last_call_ms, window_ms, founding_ms;
@@ -178,7 +194,7 @@ struct world {
     struct world_check *check;
     /* What was seen. */
     const char *broken; /* the first thing that did not hold */
-    uint32_t worlds, kills, elections, instances;
+    uint32_t worlds, kills, elections, instances, shrinks;
     uint64_t exceptions;
     struct world_node
         nodes[WORLD_NODES_MAX]; /* last: they are not cleared as a whole */
@@ -238,6 +254,16 @@ void world_stand(struct world_node *node);
 /* ctrunctl resize, on that node; the first one of a story. */
 void world_resize(struct world_node *node, uint32_t min_nodes, uint32_t max_nodes);
 
+/* ---- world_ranks.c ----------------------------------------------------------------------- */
+
+void world_ranks_start(struct world_node *node);
+/* A rank of the node dies, unless it is its last one. */
+void world_lose(struct world_node *node);
+/* Ranks that live and are at work. */
+int world_count_ranks(void);
+/* The program is gone. */
+void world_ranks_end(struct world_node *node);
+
 /* ---- world_etcd.c ------------------------------------------------------------------------ */
 
 void world_etcd_begin(void);
@@ -280,6 +306,8 @@ void world_check_live(struct world_node *node);
 /* The guard is stopped beyond the deadline, and the agent is, too, or late: not covered. */
 void world_note_exception(struct world_node *node);
 void world_check_dead(struct world_node *node);
+/* That rank of the node begins to work. */
+void world_check_rank(struct world_node *node, int local_rank);
 /* What leaves the server, and a heartbeat that came to it; of that connection. */
 void world_check_sent(struct world_node *node, const struct world_node *client,
                       const void *conn, const struct ct_frame *frame);

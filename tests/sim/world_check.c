@@ -2,6 +2,7 @@
 /* What must hold, by the true time: the numbers are those of ctrun-architecture(7). */
 #include <string.h>
 
+#include "agent/worker/worker_group_private.h"
 #include "rendezvous/round/round_limits.h"
 #include "rendezvous/session/session_limits.h"
 #include "tests/lib/test.h"
@@ -89,6 +90,39 @@ void world_check_start(struct world_node *node)
         world_break("5: an agent has two instances");
     node->own_instance = node->live_instance;
     world_check_live(node);
+}
+
+/* ---- 9: one world of a generation: who goes on when a rank is lost ------------------------ */
+
+void world_check_rank(struct world_node *node, int local_rank)
+{
+    const struct world_rank *rank = &node->ranks[local_rank];
+
+    if (is_excepted(node))
+        return;
+    for (int i = 0; i < world.node_count; i++) {
+        struct world_node *other = &world.nodes[i];
+
+        if (other->live_generation != node->live_generation ||
+            other->live_instance != node->live_instance || is_excepted(other))
+            continue;
+        for (int k = 0; k < WORLD_RANKS; k++) {
+            const struct world_rank *mate = &other->ranks[k];
+
+            if (mate->epoch == rank->epoch && mate->ranks != rank->ranks)
+                world_break("9: two worlds of one epoch");
+            if (mate->works && mate->epoch != rank->epoch)
+                world_break("9: ranks of two epochs are at work");
+        }
+    }
+}
+
+static void check_ranks(const struct world_node *node)
+{
+    for (int i = 0; world.survives && i < WORLD_RANKS; i++)
+        if (node->agent.state == AGENT_RUNNING && node->live_generation &&
+            node->group->workers[i].state == WORKER_RUNNING && !node->ranks[i].works)
+            world_break("9: a rank waits though the network is whole");
 }
 
 /* ---- 2: deadlines ------------------------------------------------------------------------ */
@@ -367,6 +401,9 @@ static void check_run(int run)
 
     TRACE("whole: %u of instance %llx live, %u run; MIN %u, MAX %u", count.live,
           (unsigned long long)instance, count.running, min, max);
+    for (int i = 0; i < world.node_count; i++)
+        if (has_agent(&world.nodes[i]))
+            check_ranks(&world.nodes[i]);
     for (int i = 0; i < world.node_count && world_traces(); i++)
         if (world.nodes[i].is_up && world.nodes[i].dispatch &&
             run_find(&world.nodes[i].dispatch->runs, "job"))

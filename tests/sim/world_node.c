@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/watch/stacks.h"
+#include "agent/worker/worker_group_private.h"
 #include "rendezvous/server/takeover.h"
 #include "tests/sim/world.h"
 #include "worker_sdk/base/alloc.h"
@@ -19,11 +20,10 @@ enum {
 
 /* ---- Workers ----------------------------------------------------------------------------- */
 
-struct worker_group {
-    struct world_node *node;
-    struct worker_group_options options;
-    bool is_stopping;
-};
+static struct world_node *node_of_group(const struct worker_group *group)
+{
+    return ct_list_entry(group->options.context, struct world_node, agent);
+}
 
 static void reap_workers(struct world_node *node)
 {
@@ -47,13 +47,15 @@ static void tell_gone(void *context)
 {
     struct worker_group *group = context;
 
-    if (group->node->live_generation)
+    struct world_node *node = node_of_group(group);
+
+    if (node->live_generation)
         return;
-    if (!group->is_stopping && atomic_load(&group->node->page.has_cut))
+    if (!node->is_stopping && atomic_load(&node->page.has_cut))
         group->options.on_fenced(group->options.context);
-    if (!group->is_stopping)
+    if (!node->is_stopping)
         return;
-    group->is_stopping = false;
+    node->is_stopping = false;
     group->options.on_gone(group->options.context, 0);
 }
 
@@ -74,8 +76,9 @@ int worker_group_create(struct worker_group **out,
 {
     struct worker_group *group = world_alloc(sizeof *group);
 
-    *group = (struct worker_group){world.current, *options, false};
+    group->options = *options;
     world.current->group = *out = group;
+    world.current->is_stopping = false;
     return 0;
 }
 
@@ -86,7 +89,7 @@ void worker_group_reset(struct worker_group *group, const struct ct_start *start
 
 void worker_group_start(struct worker_group *group, const struct ct_start *start)
 {
-    struct world_node *node = group->node;
+    struct world_node *node = node_of_group(group);
 
     node->live_instance = node->agent.link->welcomed;
     node->live_generation = start->generation;
@@ -97,13 +100,15 @@ void worker_group_start(struct worker_group *group, const struct ct_start *start
           (unsigned long long)start->generation,
           (unsigned long long)node->live_instance);
     world_check_start(node);
+    if (world.survives)
+        world_ranks_start(node);
 }
 
 void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms)
 {
-    struct world_node *node = group->node;
+    struct world_node *node = node_of_group(group);
 
-    group->is_stopping = true;
+    node->is_stopping = true;
     if (!node->live_generation) {
         tell_gone(group);
         return;
@@ -163,77 +168,6 @@ bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *ou
 }
 
 void worker_group_renew_metrics(struct worker_group *group)
-{
-    (void)group;
-}
-
-struct ct_failure *worker_group_find_loss(struct worker_group *group)
-{
-    (void)group;
-    return NULL;
-}
-
-int worker_group_list_late(const struct worker_group *group,
-                           char list[WORKER_GROUP_VICTIMS_MAX_BYTES])
-{
-    (void)group;
-    *list = '\0';
-    return 0;
-}
-
-bool worker_group_ask(struct worker_group *group, int rank, pid_t pid)
-{
-    (void)group, (void)rank, (void)pid;
-    return false;
-}
-
-int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes,
-                         int *joined)
-{
-    (void)group, (void)ranks, (void)bytes;
-    *joined = 0;
-    return 0;
-}
-
-int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
-                            size_t bytes)
-{
-    (void)group, (void)ranks, (void)bytes;
-    return -1;
-}
-
-void worker_group_take_world(struct worker_group *group, const uint8_t *ranks,
-                             size_t bytes)
-{
-    (void)group, (void)ranks, (void)bytes;
-}
-
-int worker_group_count(const struct worker_group *group)
-{
-    (void)group;
-    return 0;
-}
-
-const struct worker *worker_group_worker(const struct worker_group *group,
-                                         int local_rank)
-{
-    (void)group, (void)local_rank;
-    return NULL;
-}
-
-bool worker_group_is_new(const struct worker_group *group, int rank)
-{
-    (void)group, (void)rank;
-    return false;
-}
-
-bool worker_group_has_asked(const struct worker_group *group)
-{
-    (void)group;
-    return false;
-}
-
-void worker_group_look_soon(struct worker_group *group)
 {
     (void)group;
 }
@@ -563,7 +497,8 @@ static void fill_options(struct world_node *node)
                    node->index);
     if (world.has_ha)
         world_ha_fill(options);
-    options->join.slots = 1;
+    options->join.slots = world.survives ? WORLD_RANKS : 1;
+    options->survive_ms = world.survives ? WORLD_SURVIVE_MS : 0;
     options->join.store_port = 1024;
     options->join.node_rank_hint = -1;
     (void)snprintf(options->join.role, sizeof options->join.role, "default");
@@ -582,7 +517,8 @@ static void start_agent(void *context)
     agent->options = &node->options;
     agent->result = &node->result;
     agent->born_ms = ct_now_ms();
-    if (agent_open_worker_group(agent, &err) < 0 || agent_open_link(agent, &err) < 0 ||
+    if (agent_open_worker_group(agent, &err) < 0 ||
+        agent_open_survival(agent, &err) < 0 || agent_open_link(agent, &err) < 0 ||
         (world.has_ha && agent_open_ha(agent, &err) < 0))
         abort();
     if (world.mutant == MUTANT_PATIENT_AGENT)
@@ -599,6 +535,8 @@ static void start_program(struct world_node *node)
     node->own_instance = 0;
     node->has_slept = false;
     node->agent.link = NULL;
+    node->agent.survival.timer = NULL;
+    node->group = NULL;
     memset(&node->page, 0, sizeof node->page);
     node->fence_fd = -1;
     world.current = node;
@@ -655,6 +593,7 @@ static void free_program(struct world_node *node)
     if (node->agent.link)
         link_close(node->agent.link, 0);
     node->agent.link = NULL;
+    world_ranks_end(node);
     world_election_drop(node);
     if (node->dispatch) {
         dispatch_yield(node->dispatch);
@@ -898,30 +837,12 @@ void worker_socket_refresh(struct worker_socket *control)
     (void)control;
 }
 
-void worker_socket_tell_rank_loss(struct worker_socket *control, uint32_t losses,
-                                  const char *text)
-{
-    (void)control, (void)losses, (void)text;
-}
-
 void worker_socket_tell_grow(struct worker_socket *control)
 {
     (void)control;
 }
 
-void worker_socket_tell_world(struct worker_socket *control,
-                              const struct ct_worker_world *told)
-{
-    (void)control, (void)told;
-}
-
 bool worker_socket_is_used(const struct worker_socket *control)
-{
-    (void)control;
-    return false;
-}
-
-bool worker_socket_was_used(const struct worker_socket *control)
 {
     (void)control;
     return false;

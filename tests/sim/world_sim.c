@@ -57,9 +57,14 @@ static void break_something(void)
     struct world_node *node = &world.nodes[i];
     const uint64_t for_us = lease_us(0.05) +
                             world_draw(lease_us(world_draw(3) ? 0.8 : 3.0));
+    const bool is_rank = world.survives && world_draw(2) == 0;
     const uint64_t what = world_draw(17);
 
     TRACE("fault %d: node%d, %d, %.1f s", (int)what, i, k, (double)for_us / 1e6);
+    if (is_rank) {
+        world_lose(node);
+        return;
+    }
     switch (what) {
     case 0:
     case 1: world.cut[i][k] = true; break;
@@ -165,6 +170,7 @@ static const char *play(uint64_t seed, enum world_mutant mutant)
     const bool has_etcd = mutant ? mutant != MUTANT_INSTANCE_IGNORED : seed % 4 != 0;
 
     world_begin(seed, mutant, has_etcd, 3 + (int)(seed % 3));
+    world.survives = mutant ? mutant >= MUTANT_STILL_AT_ONCE : seed % 5 == 3;
     world.has_ha = has_etcd && !mutant && seed % 8 == 5;
     if (has_etcd && !mutant && !world.has_ha)
         world.etcd_members = (int[]){0, 0, 1, 3}[world_draw(4)];
@@ -199,7 +205,7 @@ static void no_seed_makes_two_worlds(void **state)
     const char *from = getenv("CTRUN_SIM_SEED"), *many = getenv("CTRUN_SIM_SEEDS");
     const uint64_t first = from ? strtoull(from, NULL, 10) : 1;
     const uint64_t count = many ? strtoull(many, NULL, 10) : from ? 1 : SEEDS;
-    uint64_t worlds = 0, elections = 0, exceptions = 0;
+    uint64_t worlds = 0, elections = 0, exceptions = 0, shrinks = 0;
 
     (void)state;
     for (uint64_t seed = first; seed < first + count; seed++) {
@@ -208,16 +214,19 @@ static void no_seed_makes_two_worlds(void **state)
         worlds += world.worlds;
         elections += world.elections;
         exceptions += world.exceptions;
+        shrinks += world.shrinks;
         if (broken)
             fail_msg("%s at %.3f s: CTRUN_SIM_SEED=%llu CTRUN_SIM_TRACE=1 tells how",
                      broken, (double)world.now_us / 1e6, (unsigned long long)seed);
     }
     print_message(
         "%llu stories: %llu worlds, %llu elections, %llu times agent and guard "
-        "were both stopped\n",
+        "were both stopped, %llu times a node heard who goes on\n",
         (unsigned long long)count, (unsigned long long)worlds,
-        (unsigned long long)elections, (unsigned long long)exceptions);
+        (unsigned long long)elections, (unsigned long long)exceptions,
+        (unsigned long long)shrinks);
     assert_true(from || worlds > 2 * count); /* there was something to see */
+    assert_true(from || shrinks > count / 5);
     assert_true(world_check_failovers() || from || many);
 }
 
@@ -822,6 +831,65 @@ static void a_founder_keeps_a_run_that_all_have_left(enum world_mutant mutant)
     assert_int_equal(world.instances, 1);
 }
 
+static void begin_ranks(enum world_mutant mutant)
+{
+    world_begin(1, mutant, true, 4);
+    world.survives = true;
+    go(3, 3, 3, 5000);
+    if (!mutant)
+        assert_int_equal(world_count_ranks(), 9);
+}
+
+static void assert_shrunk(enum world_mutant mutant, int ranks)
+{
+    if (mutant)
+        return;
+    assert_int_equal(world_count_ranks(), ranks);
+    assert_int_equal(world.worlds, 1);
+    world_check_whole();
+}
+
+static void ranks_of_two_nodes_are_lost_at_once(enum world_mutant mutant)
+{
+    begin_ranks(mutant);
+    world_lose(&world.nodes[1]);
+    world_lose(&world.nodes[2]);
+    pass(1);
+    assert_shrunk(mutant, 7);
+    world_lose(&world.nodes[0]);
+    pass(1);
+    assert_shrunk(mutant, 6);
+}
+
+static void a_rank_is_lost_while_its_node_is_cut_off(enum world_mutant mutant)
+{
+    begin_ranks(mutant);
+    cut_off(2, true);
+    world_lose(&world.nodes[2]);
+    pass(0.15);
+    cut_off(2, false);
+    pass(2);
+    assert_shrunk(mutant, 8);
+}
+
+/* In each moment of it: whoever leads next knows what was told. */
+static void the_host_dies_while_it_is_decided_who_goes_on(enum world_mutant mutant)
+{
+    for (uint64_t ms = 20; ms < 2000 && !world.broken; ms += 60) {
+        if (ms > 20)
+            world_end();
+        begin_ranks(mutant);
+        world_lose(&world.nodes[1]);
+        world_run(world.now_us + ms * WORLD_MS);
+        world_kill(&world.nodes[0]);
+        pass(5);
+        world_boot(&world.nodes[0]);
+        pass(6);
+        if (!mutant)
+            world_check_whole();
+    }
+}
+
 typedef void story_fn(enum world_mutant mutant);
 
 static story_fn *const stories[] = {
@@ -857,6 +925,9 @@ static story_fn *const stories[] = {
     a_search_ends_before_the_workers_do,
     the_founder_returns_before_another_is_elected,
     a_server_is_found_and_lost_again,
+    ranks_of_two_nodes_are_lost_at_once,
+    a_rank_is_lost_while_its_node_is_cut_off,
+    the_host_dies_while_it_is_decided_who_goes_on,
 };
 
 enum {
@@ -939,6 +1010,9 @@ int main(void)
         STORY(29, a_search_ends_before_the_workers_do),
         STORY(30, the_founder_returns_before_another_is_elected),
         STORY(31, a_server_is_found_and_lost_again),
+        STORY(32, ranks_of_two_nodes_are_lost_at_once),
+        STORY(33, a_rank_is_lost_while_its_node_is_cut_off),
+        STORY(34, the_host_dies_while_it_is_decided_who_goes_on),
         cmocka_unit_test(each_mutant_is_found),
         cmocka_unit_test(no_seed_makes_two_worlds),
     };
