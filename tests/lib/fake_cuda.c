@@ -17,13 +17,13 @@
 
 enum {
     STATEMENTS = 256,
-    KERNELS = 32,
+    KERNELS = 64,
     WORDS = 5,
     WORD = 24,
     PARAMS = 8,
     REGISTERS = 128,
     BLOCK = 256,
-    SHARED_BYTES = 1024,
+    SHARED_BYTES = 2048,
 };
 
 static _Noreturn void die(const char *why, const char *what)
@@ -245,7 +245,7 @@ static size_t size_of(const char *type)
 
 static bool is(const char *a, const char *b)
 {
-    return strcmp(a, b) == 0;
+    return a[0] == b[0] && strcmp(a, b) == 0; /* most differ there */
 }
 
 static uint64_t count_f32(const char *op, float a, float b)
@@ -259,7 +259,11 @@ static uint64_t count_f32(const char *op, float a, float b)
 
 static uint64_t count_f64(const char *op, double a, double b)
 {
-    return bits_of(is(op, "add") ? a + b : is(op, "mul") ? a * b : NAN);
+    return bits_of(is(op, "add")    ? a + b
+                   : is(op, "mul")  ? a * b
+                   : is(op, "div")  ? a / b
+                   : is(op, "sqrt") ? sqrt(a)
+                                    : NAN);
 }
 
 static uint64_t count_integer(const struct statement *s, uint64_t a, uint64_t b)
@@ -294,13 +298,15 @@ static uint64_t convert(const struct statement *s, uint64_t a)
         return bits_of((double)a);
     if (s->type[0] != 'u' || s->from[0] != 'u')
         die("unknown conversion", s->type);
-    return is(s->type, "u16") ? (uint16_t)a : a;
+    return is(s->type, "u16") ? (uint16_t)a : is(s->type, "u32") ? (uint32_t)a : a;
 }
 
 static bool compare(const struct statement *s, uint64_t a, uint64_t b)
 {
     if (is(s->type, "f32") && is(s->how, "eq"))
         return f32_of(a) == f32_of(b);
+    if (is(s->type, "f64") && is(s->how, "ge"))
+        return f64_of(a) >= f64_of(b);
     if (s->type[0] != 'u')
         die("unknown comparison", s->type);
     return is(s->how, "ge")   ? a >= b
@@ -328,6 +334,16 @@ static void load(uint64_t *to, const unsigned char *from, size_t bytes)
 {
     *to = 0;
     memcpy(to, from, bytes);
+}
+
+/* Blocks run one after the other. */
+static void add_to(unsigned char *at, uint64_t value)
+{
+    uint64_t sum;
+
+    memcpy(&sum, at, sizeof sum);
+    sum += value;
+    memcpy(at, &sum, sizeof sum);
 }
 
 static size_t param_of(const char *name)
@@ -369,6 +385,8 @@ static bool run_one(const struct launch *launch, struct thread *thread,
         load(to, address(s, a, shared), size_of(s->type));
     else if (is(s->op, "st"))
         memcpy(address(s, get(thread, &s->of[0]), shared), &a, size_of(s->type));
+    else if (is(s->op, "red"))
+        add_to(address(s, get(thread, &s->of[0]), shared), a);
     else if (is(s->type, "f32"))
         *to = count_f32(s->op, f32_of(a), f32_of(b));
     else if (is(s->type, "f64"))

@@ -122,6 +122,63 @@
     "mul.lo.u64 %x13, %x12, %x6;\n" body "add.u64 %x12, %x12, 256;\nbra row_" name     \
     ";\nrows_" name ":\n"
 
+/* Multiplies by %d0, or by what stands at %x2. */
+#define SCALED(name, shift, body)                                                      \
+    BEGIN(name)                                                                        \
+    "setp.eq.u64 %p1, %x2, 0;\n@%p1 bra by;\nld.global.f64 %d0, [%x2];\n"              \
+    "setp.ge.f64 %p1, %d0, 0d3FF0000000000000;\n@%p1 bra done;\nby:\n" EACH AT(        \
+        "%x9", "%x0", shift)                                                           \
+    body END
+/* load: the bits with the exponent in %r4; all of `exponent` are set in NaN and infinity. Threads that find one
+ * store the same. */
+#define MARK(name, shift, load, exponent)                                              \
+    IN_PLACE(name, shift,                                                              \
+             load "and.b32 %r4, %r4, " exponent ";\nsetp.ne.u32 %p1, %r4, " exponent   \
+                  ";\n@%p1 bra finite;\n"                                              \
+                  "ld.global.u32 %r4, [%x2];\nsetp.ne.u32 %p1, %r4, 0;\n"              \
+                  "@%p1 bra finite;\ncvt.u32.u64 %r4, %x6;\n"                          \
+                  "st.global.u32 [%x2], %r4;\nfinite:\n")
+/* Each thread every so many elements, then pairs of a block's 256 parts. load: the next in %d2, from %x9. */
+#define SQUARES(name, shift, load)                                                     \
+    BEGIN(name)                                                                        \
+    ".shared .align 8 .b8 parts[2048];\n"                                              \
+    "mov.u32 %r5, parts;\nshl.b32 %r6, %r2, 3;\nadd.u32 %r6, %r6, %r5;\n"              \
+    "mov.f64 %d1, 0d0000000000000000;\n"                                               \
+    "more:\nsetp.ge.u64 %p1, %x7, %x4;\n@%p1 bra made;\n" AT("%x9", "%x0", shift) load \
+        "mul.rn.f64 %d2, %d2, %d2;\nadd.rn.f64 %d1, %d1, %d2;\n"                       \
+        "add.u64 %x7, %x7, %x8;\nbra more;\n"                                          \
+        "made:\nst.shared.f64 [%r6], %d1;\nbar.sync 0;\nmov.u32 %r7, 128;\n"           \
+        "half:\nsetp.ge.u32 %p2, %r2, %r7;\n@%p2 bra wait;\n"                          \
+        "shl.b32 %r8, %r7, 3;\nadd.u32 %r8, %r8, %r6;\n"                               \
+        "ld.shared.f64 %d2, [%r8];\nld.shared.f64 %d1, [%r6];\n"                       \
+        "add.rn.f64 %d1, %d1, %d2;\nst.shared.f64 [%r6], %d1;\n"                       \
+        "wait:\nbar.sync 0;\nshr.u32 %r7, %r7, 1;\nsetp.ne.u32 %p2, %r7, 0;\n"         \
+        "@%p2 bra half;\nsetp.ne.u32 %p2, %r2, 0;\n@%p2 bra done;\n"                   \
+        "cvt.u64.u32 %x9, %r0;\nshl.b64 %x9, %x9, 3;\nadd.u64 %x9, %x9, %x1;\n"        \
+        "st.global.f64 [%x9], %d1;\ndone:\nret;\n}\n"
+/* splitmix64, by Sebastiano Vigna: %x10 of the state %x9. */
+#define SPLITMIX_NUMBERS                                                               \
+    "mov.u64 %x16, 0x9e3779b97f4a7c15;\nmov.u64 %x17, 0xbf58476d1ce4e5b9;\n"           \
+    "mov.u64 %x18, 0x94d049bb133111eb;\n"
+#define SPLITMIX                                                                       \
+    "shr.u64 %x10, %x9, 30;\nxor.b64 %x10, %x10, %x9;\nmul.lo.u64 %x10, %x10, %x17;\n" \
+    "shr.u64 %x11, %x10, 27;\nxor.b64 %x10, %x10, %x11;\n"                             \
+    "mul.lo.u64 %x10, %x10, %x18;\nshr.u64 %x11, %x10, 31;\nxor.b64 %x10, %x10, "      \
+    "%x11;\n"
+/* The sum of a number for each element and its place: in whatever order it is added up, it is the same. One bit
+ * changes it for certain. */
+#define DIGEST(name, shift, bits)                                                      \
+    BEGIN(name)                                                                        \
+    SPLITMIX_NUMBERS                                                                   \
+    "mov.u64 %x12, 0;\n"                                                               \
+    "more:\nsetp.ge.u64 %p1, %x7, %x4;\n@%p1 bra made;\n" AT(                          \
+        "%x9", "%x0",                                                                  \
+        shift) "ld.global.u" bits                                                      \
+               " %x9, [%x9];\nadd.u64 %x11, %x7, 1;\nmul.lo.u64 %x11, %x11, %x16;\n"   \
+               "add.u64 %x9, %x9, %x11;\n" SPLITMIX                                    \
+               "add.u64 %x12, %x12, %x10;\nadd.u64 %x7, %x7, %x8;\nbra more;\n"        \
+               "made:\nred.global.add.u64 [%x1], %x12;\nret;\n}\n"
+
 /* clang-format off */
 static const char ptx[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"
@@ -130,14 +187,59 @@ static const char ptx[] =
     CONVERT("FROM_F16", "1", LOAD_HALF, F32_OF_F16, "2", STORE_F32)
     CONVERT("FROM_BF16", "1", LOAD_HALF, F32_OF_BF16, "2", STORE_F32)
 
-    IN_PLACE("SCALE_F16", "1",
-             LOAD_HALF F32_OF_F16 SCALE F16_OF_F32 "st.global.u16 [%x9], %h0;\n")
-    IN_PLACE("SCALE_BF16", "1",
-             LOAD_HALF F32_OF_BF16 SCALE BF16_OF_F32 "st.global.u16 [%x9], %h0;\n")
-    IN_PLACE("SCALE_F32", "2", LOAD_F32 SCALE "st.global.f32 [%x9], %f0;\n")
-    IN_PLACE("SCALE_F64", "3",
-             "ld.global.f64 %d1, [%x9];\nmul.rn.f64 %d1, %d1, %d0;\n"
-             "st.global.f64 [%x9], %d1;\n")
+    SCALED("SCALE_F16", "1",
+           LOAD_HALF F32_OF_F16 SCALE F16_OF_F32 "st.global.u16 [%x9], %h0;\n")
+    SCALED("SCALE_BF16", "1",
+           LOAD_HALF F32_OF_BF16 SCALE BF16_OF_F32 "st.global.u16 [%x9], %h0;\n")
+    SCALED("SCALE_F32", "2", LOAD_F32 SCALE "st.global.f32 [%x9], %f0;\n")
+    SCALED("SCALE_F64", "3",
+           "ld.global.f64 %d1, [%x9];\nmul.rn.f64 %d1, %d1, %d0;\n"
+           "st.global.f64 [%x9], %d1;\n")
+
+    MARK("MARK_F16", "1", LOAD_HALF "cvt.u32.u16 %r4, %h0;\n", "31744")
+    MARK("MARK_BF16", "1", LOAD_HALF "cvt.u32.u16 %r4, %h0;\n", "32640")
+    MARK("MARK_F32", "2", "ld.global.u32 %r4, [%x9];\n", "2139095040")
+    MARK("MARK_F64", "3",
+         "ld.global.u64 %x10, [%x9];\nshr.u64 %x10, %x10, 32;\n"
+         "cvt.u32.u64 %r4, %x10;\n", "2146435072")
+    BEGIN("RAISE")
+    EACH
+    "ld.global.u32 %r4, [%x0];\nsetp.eq.u32 %p1, %r4, 0;\n@%p1 bra done;\n"
+    "cvt.u16.u64 %h0, %x5;\ncvt.u32.u64 %r4, %x5;\n"
+    "setp.eq.u64 %p1, %x6, 2;\n@%p1 st.global.u16 [%x1], %h0;\n"
+    "setp.eq.u64 %p1, %x6, 4;\n@%p1 st.global.u32 [%x1], %r4;\n"
+    "setp.eq.u64 %p1, %x6, 8;\n@%p1 st.global.u64 [%x1], %x5;\n" END
+
+    SQUARES("SQUARES_F16", "1", LOAD_HALF F32_OF_F16 "cvt.f64.f32 %d2, %f0;\n")
+    SQUARES("SQUARES_BF16", "1", LOAD_HALF F32_OF_BF16 "cvt.f64.f32 %d2, %f0;\n")
+    SQUARES("SQUARES_F32", "2", LOAD_F32 "cvt.f64.f32 %d2, %f0;\n")
+    SQUARES("SQUARES_F64", "3", "ld.global.f64 %d2, [%x9];\n")
+    BEGIN("ADD_UP")
+    EACH
+    "mov.f64 %d1, 0d0000000000000000;\nmov.u64 %x11, 0;\nmov.u64 %x12, %x0;\n"
+    "more:\nsetp.ge.u64 %p1, %x11, %x4;\n@%p1 bra made;\n"
+    "ld.global.f64 %d2, [%x12];\nadd.rn.f64 %d1, %d1, %d2;\n"
+    "add.u64 %x12, %x12, 8;\nadd.u64 %x11, %x11, 1;\nbra more;\n"
+    "made:\nst.global.f64 [%x2], %d1;\n" END
+    /* As clip.c has it: %d1 is the norm, %d2 the factor. */
+    BEGIN("CLIP")
+    EACH
+    "mov.f64 %d1, 0d0000000000000000;\nmov.u64 %x11, 0;\nmov.u64 %x12, %x0;\n"
+    "more:\nsetp.ge.u64 %p1, %x11, %x4;\n@%p1 bra made;\nadd.u64 %x11, %x11, 1;\n"
+    "ld.global.u64 %x13, [%x12];\nshr.u64 %x13, %x13, 52;\n"
+    "and.b64 %x13, %x13, 2047;\nsetp.eq.u64 %p1, %x13, 2047;\n@%p1 bra bad;\n"
+    "ld.global.f64 %d2, [%x12];\nadd.rn.f64 %d1, %d1, %d2;\n"
+    "add.u64 %x12, %x12, 8;\nbra more;\n"
+    "bad:\ncvt.u32.u64 %r4, %x11;\nmov.f64 %d2, 0d3FF0000000000000;\nbra store;\n"
+    "made:\nmov.u32 %r4, 0;\nsqrt.rn.f64 %d1, %d1;\n"
+    "add.rn.f64 %d2, %d1, 0d3EB0C6F7A0B5ED8D;\ndiv.rn.f64 %d2, %d0, %d2;\n"
+    "store:\nst.global.u32 [%x2], %r4;\nst.global.f64 [%x1], %d1;\n"
+    "add.u64 %x9, %x1, 8;\nst.global.f64 [%x9], %d2;\n" END
+
+    DIGEST("DIGEST_8", "0", "8")
+    DIGEST("DIGEST_16", "1", "16")
+    DIGEST("DIGEST_32", "2", "32")
+    DIGEST("DIGEST_64", "3", "64")
 
     IN_PLACE("DIVIDE", "2",
              LOAD_F32
@@ -152,27 +254,20 @@ static const char ptx[] =
              "ld.global.f32 %f1, [%x10];\nsub.rn.f32 %f0, %f0, %f1;\n"
              "st.global.f32 [%x9], %f0;\n")
 
-    IN_PLACE("MARK_NAN", "2",
-             "ld.global.u32 %r4, [%x9];\nand.b32 %r4, %r4, 2139095040;\n"
-             "setp.ne.u32 %p1, %r4, 2139095040;\n@%p1 bra finite;\n"
-             "mov.u32 %r4, 1;\nst.global.u32 [%x2], %r4;\nfinite:\n")
     BEGIN("CLEAR_IF")
     "ld.global.u32 %r4, [%x2];\nsetp.eq.u32 %p1, %r4, 0;\n@%p1 bra done;\n"
     "mov.f32 %f0, 0f00000000;\n"
     EACH AT("%x9", "%x0", "2") "st.global.f32 [%x9], %f0;\n" END
 
-    /* splitmix64 (by Sebastiano Vigna), twelve numbers an element: as powersgd.c draws on a host */
+    /* Twelve numbers an element: as powersgd.c draws on a host. */
     BEGIN("DRAW_IF")
     "ld.global.u32 %r4, [%x2];\nsetp.eq.u32 %p1, %r4, 0;\n@%p1 bra done;\n"
-    "mov.u64 %x16, 0x9e3779b97f4a7c15;\nmov.u64 %x17, 0xbf58476d1ce4e5b9;\n"
-    "mov.u64 %x18, 0x94d049bb133111eb;\n"
+    SPLITMIX_NUMBERS
     EACH
     "mul.lo.u64 %x9, %x7, 12;\nmul.lo.u64 %x9, %x9, %x16;\nadd.u64 %x9, %x9, %x5;\n"
     "mov.f64 %d1, 0dC018000000000000;\nmov.u32 %r4, 0;\n"
     "again:\nadd.u64 %x9, %x9, %x16;\n"
-    "shr.u64 %x10, %x9, 30;\nxor.b64 %x10, %x10, %x9;\nmul.lo.u64 %x10, %x10, %x17;\n"
-    "shr.u64 %x11, %x10, 27;\nxor.b64 %x10, %x10, %x11;\nmul.lo.u64 %x10, %x10, %x18;\n"
-    "shr.u64 %x11, %x10, 31;\nxor.b64 %x10, %x10, %x11;\nshr.u64 %x10, %x10, 11;\n"
+    SPLITMIX "shr.u64 %x10, %x10, 11;\n"
     "cvt.rn.f64.u64 %d2, %x10;\nmul.rn.f64 %d2, %d2, 0d3CA0000000000000;\n"
     "add.rn.f64 %d1, %d1, %d2;\nadd.u32 %r4, %r4, 1;\nsetp.lt.u32 %p1, %r4, 12;\n"
     "@%p1 bra again;\ncvt.rn.f32.f64 %f0, %d1;\n"

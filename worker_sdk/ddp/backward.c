@@ -11,17 +11,6 @@
 #include "worker_sdk/ddp/clip.h"
 #include "worker_sdk/ddp/reducer.h"
 
-/* Lets the last bucket tell all ranks that this step is wrong here, and why: the first reason counts. */
-static void raise_flag(struct ctrun_ddp *ddp, int code, const char *text)
-{
-    ddp->has_flag_up = true;
-    ddp->flag[0] = ddp->world_size == 1; /* there is no bucket that could tell */
-    if (ddp->report.code)
-        return;
-    ddp->report.code = code;
-    (void)ct_copy(ddp->report.text, sizeof ddp->report.text, text);
-}
-
 /* What hooks have left to do, once all works are done. */
 static int finish_hooks(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
@@ -33,6 +22,19 @@ static int finish_hooks(struct ctrun_ddp *ddp, void *stream, struct ctrun_error 
         ddp->layout.buckets[b].is_hooked = false;
     }
     return rc;
+}
+
+/* A collective failed: takes back what runs, so that memory is ours again. */
+static int break_down(struct ctrun_ddp *ddp, int rc)
+{
+    (void)ct_ddp_wait(ddp, NULL); /* the first failure is known already */
+    ddp->state = DDP_BROKEN;
+    return rc;
+}
+
+static bool looks_on_device(const struct ctrun_ddp *ddp)
+{
+    return ddp->options.check_finite && ct_group_is_device(ddp->group);
 }
 
 int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
@@ -53,6 +55,9 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
                        "ddp: flags of used parameters need the option find_unused");
     if ((rc = ct_ddp_look_back(ddp, err)) < 0)
         return rc;
+    if (looks_on_device(ddp) &&
+        (rc = ct_checks_begin(&ddp->checks, ddp->stream, err)) < 0)
+        return break_down(ddp, rc);
     for (size_t s = 0; s < ddp->layout.slot_count; s++) {
         struct ct_slot *slot = &ddp->layout.slots[s];
 
@@ -76,14 +81,6 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
     ct_stats_begin_backward(&ddp->stats);
     ddp->state = DDP_BACKWARD;
     return 0;
-}
-
-/* A collective failed: takes back what runs, so that memory is ours again. */
-static int break_down(struct ctrun_ddp *ddp, int rc)
-{
-    (void)ct_ddp_wait(ddp, NULL); /* the first failure is known already */
-    ddp->state = DDP_BROKEN;
-    return rc;
 }
 
 /* The flag, beside a user's hook or gradients in the caller's memory. */
@@ -157,6 +154,8 @@ static int launch_bucket(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *er
         return 0; /* one rank's average is its gradient */
     if (is_last)
         rc = ct_layout_set_flag(layout, ddp->has_flag_up, ddp->stream, err);
+    if (rc == 0 && is_last && looks_on_device(ddp))
+        rc = ct_checks_raise_flag(&ddp->checks, layout, ddp->stream, err);
     if (rc == 0)
         rc = launch_gradients(ddp, b, err);
     if (rc == 0 && is_last && (ddp->hook.start || layout->is_callers))
@@ -298,12 +297,20 @@ static int count_firing(struct ctrun_ddp *ddp, struct ct_slot *slot,
     return --slot->left == 0;
 }
 
-static void tell_not_finite(struct ctrun_ddp *ddp, size_t p)
+/* A device remembers which it was; ct_ddp_check_flag() asks it. */
+static int look_at_gradient(struct ctrun_ddp *ddp, size_t s, struct ctrun_error *err)
 {
-    char text[CT_DDP_REPORT_BYTES];
+    int rc = 0;
 
-    (void)ct_format(text, sizeof text, "%zu '%.64s'", p, ddp->params[p].name);
-    raise_flag(ddp, CTRUN_E_DIVERGED, text);
+    if (!ddp->options.check_finite)
+        return 0;
+    if (!ct_group_is_device(ddp->group)) {
+        if (!ct_is_finite(&ddp->layout.slots[s]))
+            ct_ddp_note_not_finite(ddp, s);
+        return 0;
+    }
+    rc = ct_checks_look_at(&ddp->checks, &ddp->layout, s, ddp->stream, err);
+    return rc < 0 ? break_down(ddp, rc) : 0;
 }
 
 int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
@@ -327,10 +334,8 @@ int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
     if (!ddp->is_sync)
         return 0;
     ct_stats_on_ready(&ddp->stats, &ddp->layout, ddp->slot_of[p]);
-    if (ddp->options.check_finite && !ct_is_finite(slot))
-        tell_not_finite(ddp, p);
-    if (!is_complete)
-        return 0;
+    if ((rc = look_at_gradient(ddp, ddp->slot_of[p], err)) < 0 || !is_complete)
+        return rc;
     if (!ddp->has_seen_grad && (rc = mark_unused(ddp, err)) < 0)
         return rc;
     ddp->has_seen_grad = true;
@@ -371,7 +376,7 @@ static int complete(struct ctrun_ddp *ddp, struct ctrun_error *err)
     ct_ddp_list_missing(ddp, missing, sizeof missing);
     if (!missing[0])
         return 0;
-    raise_flag(ddp, CTRUN_E_USAGE, missing);
+    ct_ddp_raise_flag(ddp, CTRUN_E_USAGE, missing);
     for (size_t s = 0; s < ddp->layout.slot_count; s++)
         if (!ddp->layout.slots[s].is_ready &&
             (rc = ct_ddp_mark_ready(ddp, &ddp->layout.slots[s], err)) < 0)
@@ -415,6 +420,8 @@ static int finish_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *
     if (rc == 0 && ddp->world_size > 1)
         rc = ct_group_copy(ddp->group, ddp->flag, layout->flag,
                            ct_layout_flag_bytes(layout), ddp->stream, err);
+    else if (rc == 0 && looks_on_device(ddp)) /* nobody raised a flag */
+        rc = ct_ddp_ask_device(ddp, err);
     if (rc < 0) {
         ddp->state = DDP_BROKEN;
         return rc;

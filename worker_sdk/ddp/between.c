@@ -22,6 +22,32 @@ int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream, struct ctrun_error 
     return rc < 0 ? rc : ct_group_hold_back(ddp->group, stream, err);
 }
 
+/* With `norm` the host waits for it; else nobody does, and the next backward is told of NaN. */
+static int clip_on_device(struct ctrun_ddp *ddp, double max_norm, double *norm,
+                          struct ctrun_error *err)
+{
+    int rc = 0;
+
+    if (ddp->checks.clip_work) { /* one more in the same step */
+        rc = ctrun_work_wait(ddp->checks.clip_work, err);
+        ddp->checks.clip_work = NULL;
+    }
+    if (rc == 0)
+        rc = ct_checks_clip(&ddp->checks, &ddp->layout, max_norm, ddp->stream, err);
+    if (rc == 0)
+        rc = ct_group_hold_back(ddp->group, ddp->stream, err);
+    if (rc == 0 && norm)
+        rc = ct_ddp_wait(ddp, err);
+    if (rc < 0) {
+        ddp->state = DDP_BROKEN;
+        return rc;
+    }
+    if (!norm)
+        return 0;
+    *norm = ddp->checks.found.norm;
+    return ct_ddp_check_clip(ddp, err);
+}
+
 int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm, double *norm,
                              struct ctrun_error *err)
 {
@@ -31,17 +57,14 @@ int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm, double *nor
     if (!(max_norm > 0))
         return ct_fail(err, -EINVAL, "ddp: clip to a norm of %g: more than 0",
                        max_norm);
-    if (ct_group_is_device(ddp->group))
-        return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "ddp: clipping needs a group of the host");
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
     if (ddp->state != DDP_IDLE)
         return ct_fail(err, CTRUN_E_USAGE, "ddp: clipping comes after backward_end");
-    if ((bad = ct_clip(&ddp->layout, max_norm, &found)) >= 0) {
-        size_t p = ddp->layout.slots[bad].param;
-        return ct_fail(err, CTRUN_E_DIVERGED,
-                       "ddp: the gradient of parameter %zu '%s' is not finite", p,
-                       ddp->params[p].name);
-    }
+    if (ct_group_is_device(ddp->group))
+        return clip_on_device(ddp, max_norm, norm, err);
+    if ((bad = ct_clip(&ddp->layout, max_norm, &found)) >= 0)
+        return ct_ddp_fail_clip(ddp, (size_t)bad, err);
     if (norm)
         *norm = found;
     return 0;
@@ -55,10 +78,9 @@ int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return ct_ddp_fail_broken(err);
     if (ddp->state == DDP_BACKWARD)
         return ct_ddp_fail_unfinished(ddp, err);
-    if (ct_group_is_device(ddp->group))
-        return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "ddp: comparing replicas needs a group of the host");
-    rc = ct_ddp_compare_replicas(ddp->group, ddp->params, ddp->param_count, err);
+    rc = ct_ddp_compare_replicas(ddp->group, ddp->params, ddp->param_count,
+                                 ct_group_is_device(ddp->group) ? &ddp->checks : NULL,
+                                 ddp->stream, err);
     if (rc < 0 && rc != CTRUN_E_MISMATCH && rc != -ENOMEM)
         ddp->state = DDP_BROKEN;
     return rc;

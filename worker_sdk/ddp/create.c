@@ -134,6 +134,10 @@ static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
     if (rc < 0)
         return rc;
     ddp->layout.arena = arena;
+    if (ct_group_is_device(ddp->group) &&
+        (rc = ct_checks_init(&ddp->checks, ddp->group, ddp->layout.slot_count,
+                             ddp->param_count, err)) < 0)
+        return rc;
     if ((rc = ct_hook_init(&ddp->hook, ddp->group, &ddp->layout, ddp->params,
                            &ddp->options, err)) < 0)
         return rc;
@@ -168,11 +172,6 @@ static int take_arguments(struct ctrun_ddp *ddp, const struct ctrun_param *param
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
                                   "CTRUN_PARAM_INIT", err)) < 0)
         return (void)ct_wrap(err, "ddp: params"), rc;
-    if (ddp->options.check_finite && ct_group_is_device(ddp->group)) {
-        free(list);
-        return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "ddp: check_finite needs a group of the host");
-    }
     ddp->params = list;
     ddp->param_count = count;
     return params_check(ddp->params, count, err);
@@ -214,6 +213,7 @@ void ctrun_ddp_destroy(struct ctrun_ddp *ddp)
     ct_layout_deinit(&ddp->layout);
     ct_join_end(&ddp->join);
     ct_hook_deinit(&ddp->hook);
+    ct_checks_deinit(&ddp->checks);
     ct_stats_deinit(&ddp->stats);
     free(ddp->params);
     free(ddp->slot_of);

@@ -17,7 +17,7 @@
 int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     struct ctrun_work **const works[] = {&ddp->used_work, &ddp->hooked_flag_work,
-                                         &ddp->flag_work};
+                                         &ddp->flag_work, &ddp->checks.clip_work};
     int rc = 0;
 
     for (size_t b = 0; b < ddp->layout.bucket_count; b++) {
@@ -110,23 +110,6 @@ static int share_plan(struct ctrun_ddp *ddp, struct ct_bucket_plan *plan,
     return 0;
 }
 
-static bool flag_came_up(const struct ctrun_ddp *ddp)
-{
-    static const uint8_t zero[CT_FLAG_BYTES] = {0};
-
-    return memcmp(ddp->flag, zero, ct_layout_flag_bytes(&ddp->layout)) != 0;
-}
-
-/* After the reductions of a step: collective when something was wrong anywhere. */
-int ct_ddp_check_flag(struct ctrun_ddp *ddp, struct ctrun_error *err)
-{
-    if (!flag_came_up(ddp))
-        return 0;
-    memset(ddp->flag, 0, sizeof ddp->flag);
-    ddp->order_length = 0; /* not the order of a good step */
-    return ct_ddp_tell(ddp->group, &ddp->report, err);
-}
-
 /* How the last step ended, where backward_end() did not wait for it. */
 int ct_ddp_look_back(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
@@ -134,7 +117,9 @@ int ct_ddp_look_back(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
     if (rc < 0)
         ddp->state = DDP_BROKEN;
-    return rc < 0 ? rc : ct_ddp_check_flag(ddp, err);
+    if (rc < 0 || (rc = ct_ddp_check_flag(ddp, err)) < 0)
+        return rc;
+    return ct_ddp_check_clip(ddp, err);
 }
 
 static int rebuild(struct ctrun_ddp *ddp, struct ctrun_error *err)

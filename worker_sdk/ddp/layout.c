@@ -226,23 +226,24 @@ size_t ct_layout_flag_bytes(const struct ct_layout *layout)
     return ctrun_dtype_size(flag_dtype(layout));
 }
 
+/* 1.0 in each type. */
+uint64_t ct_layout_flag_up(const struct ct_layout *layout)
+{
+    switch (flag_dtype(layout)) {
+    case CTRUN_F64: return UINT64_C(0x3ff0000000000000);
+    case CTRUN_F16: return 0x3c00;
+    case CTRUN_BF16: return 0x3f80;
+    default: return 0x3f800000;
+    }
+}
+
 int ct_layout_set_flag(struct ct_layout *layout, bool is_up, void *stream,
                        struct ctrun_error *err)
 {
-    static const float f32 = 1;
-    static const double f64 = 1;
-    /* 1.0 as bits: C has no type for these two. */
-    static const uint16_t f16 = 0x3c00;
-    static const uint16_t bf16 = 0x3f80;
-    enum ctrun_dtype dtype = flag_dtype(layout);
-    const void *one = dtype == CTRUN_F64   ? (const void *)&f64
-                      : dtype == CTRUN_F32 ? (const void *)&f32
-                      : dtype == CTRUN_F16 ? (const void *)&f16
-                                           : (const void *)&bf16;
+    const size_t bytes = ct_layout_flag_bytes(layout);
+    const uint64_t one = ct_layout_flag_up(layout); /* its first bytes: little-endian */
 
     if (!is_up)
-        return ct_group_clear(layout->group, layout->flag, ctrun_dtype_size(dtype),
-                              stream, err);
-    return ct_group_copy(layout->group, layout->flag, one, ctrun_dtype_size(dtype),
-                         stream, err);
+        return ct_group_clear(layout->group, layout->flag, bytes, stream, err);
+    return ct_group_copy(layout->group, layout->flag, &one, bytes, stream, err);
 }

@@ -86,5 +86,7 @@ enum {
     CT_FLAG_BYTES = 8
 };
 size_t ct_layout_flag_bytes(const struct ct_layout *layout);
+/* What they are then, the lowest first. */
+uint64_t ct_layout_flag_up(const struct ct_layout *layout);
 
 #endif

@@ -53,13 +53,15 @@ static int add_error(const struct run *run, const struct ct_low_rank *shape,
                      const void *grad, struct ctrun_error *err)
 {
     const uint64_t count = shape->n * shape->m;
-    struct ct_device_args args = {
-        .a = shape->error, .c = run->powersgd->words + CT_WORD_BAD_ERROR, .n = count};
+    struct ct_device_args args = {.a = shape->error,
+                                  .c = run->powersgd->words + CT_WORD_BAD_ERROR,
+                                  .n = count,
+                                  .k = 1};
     int rc;
 
     if (!shape->error)
         return 0;
-    if ((rc = compute(run, CT_DEVICE_MARK_NAN, &args, err)) < 0 ||
+    if ((rc = compute(run, CT_DEVICE_MARK_F32, &args, err)) < 0 ||
         (rc = compute(run, CT_DEVICE_CLEAR_IF, &args, err)) < 0)
         return rc;
     args = (struct ct_device_args){.a = grad, .b = shape->error, .n = count};
@@ -77,8 +79,9 @@ static int make_q(const struct run *run, size_t s, struct ctrun_error *err)
                                   .c = powersgd->words +
                                        (is_new ? CT_WORD_ALWAYS : CT_WORD_BAD_Q),
                                   .n = ct_low_rank_q(shape),
-                                  .m = ct_powersgd_seed(powersgd, s)};
-    int rc = is_new ? 0 : compute(run, CT_DEVICE_MARK_NAN, &args, err);
+                                  .m = ct_powersgd_seed(powersgd, s),
+                                  .k = 1};
+    int rc = is_new ? 0 : compute(run, CT_DEVICE_MARK_F32, &args, err);
 
     if (rc < 0 || (rc = compute(run, CT_DEVICE_DRAW_IF, &args, err)) < 0)
         return rc;

@@ -17,6 +17,7 @@
 #ifndef CT_DDP_REDUCER_H
 #define CT_DDP_REDUCER_H
 
+#include "worker_sdk/ddp/device_checks.h"
 #include "worker_sdk/ddp/hook.h"
 #include "worker_sdk/ddp/join.h"
 #include "worker_sdk/ddp/layout.h"
@@ -45,6 +46,7 @@ struct ctrun_ddp {
     size_t buffer_count;
     struct ct_layout layout;
     struct ct_hook hook;
+    struct ct_device_checks checks; /* of a device */
     struct ct_join join;
     enum ddp_state state;
     bool is_no_sync;    /* asked for, from the next forward on */
@@ -80,6 +82,16 @@ int ct_ddp_fail_unfinished(const struct ctrun_ddp *ddp, struct ctrun_error *err)
 int ct_ddp_fail_broken(struct ctrun_error *err);
 /* After the reductions of a step: collective when something was wrong anywhere. */
 int ct_ddp_check_flag(struct ctrun_ddp *ddp, struct ctrun_error *err);
+/* Lets the last bucket tell all ranks that this step is wrong here, and why: the first reason counts. */
+void ct_ddp_raise_flag(struct ctrun_ddp *ddp, int code, const char *text);
+/* Lets all ranks know, by the flag and the report, that the gradient of a slot is not finite here. */
+void ct_ddp_note_not_finite(struct ctrun_ddp *ddp, size_t s);
+/* Notes the gradient that was not finite on a device, if there is one. Waits. */
+int ct_ddp_ask_device(struct ctrun_ddp *ddp, struct ctrun_error *err);
+/* CTRUN_E_DIVERGED of a clipping that met slot s. */
+int ct_ddp_fail_clip(const struct ctrun_ddp *ddp, size_t s, struct ctrun_error *err);
+/* The clipping that was not waited for: 0, or its CTRUN_E_DIVERGED. Its work is done. */
+int ct_ddp_check_clip(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* How the last step ended, where backward_end() did not wait for it. */
 int ct_ddp_look_back(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* What all ranks do together before a forward, those that have no data left as well. */

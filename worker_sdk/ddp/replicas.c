@@ -110,15 +110,19 @@ static int explain(struct ctrun_group *group, const struct ctrun_param *params,
 }
 
 int ct_ddp_compare_replicas(struct ctrun_group *group, const struct ctrun_param *params,
-                            size_t count, struct ctrun_error *err)
+                            size_t count, struct ct_device_checks *checks, void *stream,
+                            struct ctrun_error *err)
 {
     uint64_t *mine = ct_zalloc_array(count, sizeof *mine);
     uint64_t *all = ct_zalloc_array((size_t)ctrun_group_size(group), sizeof *all);
     uint64_t whole = CT_HASH_START;
     int rc = mine && all ? 0 : ct_fail(err, -ENOMEM, "ddp: out of memory");
 
+    if (rc == 0 && checks)
+        rc = ct_checks_digest(checks, params, stream, mine, err);
     for (size_t p = 0; rc == 0 && p < count; p++) {
-        mine[p] = digest(&params[p]);
+        if (!checks)
+            mine[p] = digest(&params[p]);
         whole = ct_hash_add(whole, &mine[p], sizeof mine[p]);
     }
     if (rc == 0)

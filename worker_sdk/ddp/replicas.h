@@ -4,11 +4,13 @@
 #ifndef CT_DDP_REPLICAS_H
 #define CT_DDP_REPLICAS_H
 
-#include "worker_sdk/include/ctrun.h"
+#include "worker_sdk/ddp/device_checks.h"
 
 /* Buffers may differ. Collective: 8 bytes of each rank, and 8 more for each parameter where there is a
- * difference. CTRUN_E_MISMATCH on all ranks. */
+ * difference. CTRUN_E_MISMATCH on all ranks. checks: those of a device, behind what `stream` has; NULL: the
+ * parameters are memory of the host. */
 int ct_ddp_compare_replicas(struct ctrun_group *group, const struct ctrun_param *params,
-                            size_t count, struct ctrun_error *err);
+                            size_t count, struct ct_device_checks *checks, void *stream,
+                            struct ctrun_error *err);
 
 #endif

@@ -712,8 +712,8 @@ struct ctrun_ddp_options {
     const struct ctrun_powersgd_options *powersgd; /* read by create; NULL: none */
     bool
         check_finite; /* a gradient with NaN or infinity that is ready on any rank fails the step on
-                        * all: CTRUN_E_DIVERGED by backward_end() names rank and parameter. Reads
-                        * every gradient once more; not with nccl */
+                        * all: CTRUN_E_DIVERGED by backward_end() names rank and parameter; on an
+                        * nccl group told as the end of a step is. Reads every gradient once more */
     bool
         static_graph; /* every step has the gradients of the first, each as often: a parameter may
                         * be ready several times, and some on no rank or on some ranks only. The first
@@ -767,13 +767,15 @@ CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
 /* Scales all gradients so that the norm of all of them together is max_norm at most, as torch's
  * clip_grad_norm_ does: after backward_end(), on each rank by itself, with the same bits on all. *norm, which may
  * be NULL, is the norm before. CTRUN_E_DIVERGED names the first parameter whose gradient is not
- * finite; then nothing is scaled. CTRUN_E_UNSUPPORTED on an nccl group. */
+ * finite; then nothing is scaled. Norms of a host and of a device differ in their last bits.
+ * On an nccl group it comes in the order of backward_end()'s stream. Where norm is NULL the host waits for
+ * nothing, and CTRUN_E_DIVERGED is told by the next backward_begin(); else it waits for the device. */
 CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
                                        double *norm, struct ctrun_error *err);
 /* Whether all ranks still have the same parameters, bit by bit; buffers may differ. Collective, between
  * steps; reads all parameters once and sends 8 bytes. CTRUN_E_MISMATCH, on all ranks, names those that
  * are not as most (of two halves: not as the one with rank 0), and the first parameter that differs.
- * CTRUN_E_UNSUPPORTED on an nccl group. */
+ * On an nccl group the parameters are read as backward_end()'s stream has them, and the host waits. */
 CTRUN_API int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err);
 
 /* Uneven inputs: after join_begin() each rank makes as many steps as it has data for, then calls

@@ -8,10 +8,18 @@
 /* Their names, and how many elements each makes. A word is a uint32_t.
  *
  *     TO_, FROM_           b (n) = a (n), converted between f32 and halves, to nearest even
- *     SCALE_               a (n) *= by, in f64, rounded at the end
+ *     SCALE_               a (n) *= by, in f64, rounded at the end; where there is a c, by the f64 there instead, and
+ *                          only if it is less than 1
+ *     MARK_                the word c becomes k if it is 0, and any of a (n) is NaN or infinite
+ *     RAISE                b, of k bytes, becomes m unless the word a is 0
+ *     SQUARES_             the squares of a (n), added up in f64: b has as many parts as ct_device_parts() says
+ *     ADD_UP               the f64 c = the sum of a (n), in f64, one after the other
+ *     CLIP                 a (n) are sums of squares in f64. The two f64 at b become the norm of all of them, and by
+ *                          what to multiply, so that it is `by` at most. The word c becomes the number, from 1 on, of
+ *                          the first sum that is not finite, and then the factor is 1; else 0
+ *     DIGEST_              adds to the u64 b a hash of a (n), of which each element has so many bits
  *     DIVIDE               a (n) /= by; from here on all is f32
  *     ADD_BOTH, SUBTRACT   a (n) += b (n), and b becomes the same; a (n) -= b (n)
- *     MARK_NAN             the word c becomes 1 if any of a (n) is NaN or infinite
  *     CLEAR_IF, DRAW_IF    unless the word c is 0: a (n) becomes 0, or nearly normal numbers from the state m
  *     MULTIPLY             c (n, k) = a (n, m) b (m, k)
  *     MULTIPLY_TRANSPOSED  c (m, k) = a' b, with a (n, m) and b (n, k)
@@ -27,10 +35,24 @@
     X(SCALE_BF16, args->n)                                                             \
     X(SCALE_F32, args->n)                                                              \
     X(SCALE_F64, args->n)                                                              \
+    X(MARK_F16, args->n)                                                               \
+    X(MARK_BF16, args->n)                                                              \
+    X(MARK_F32, args->n)                                                               \
+    X(MARK_F64, args->n)                                                               \
+    X(RAISE, 1)                                                                        \
+    X(SQUARES_F16, ct_device_spread(args->n))                                          \
+    X(SQUARES_BF16, ct_device_spread(args->n))                                         \
+    X(SQUARES_F32, ct_device_spread(args->n))                                          \
+    X(SQUARES_F64, ct_device_spread(args->n))                                          \
+    X(ADD_UP, 1)                                                                       \
+    X(CLIP, 1)                                                                         \
+    X(DIGEST_8, ct_device_spread(args->n))                                             \
+    X(DIGEST_16, ct_device_spread(args->n))                                            \
+    X(DIGEST_32, ct_device_spread(args->n))                                            \
+    X(DIGEST_64, ct_device_spread(args->n))                                            \
     X(DIVIDE, args->n)                                                                 \
     X(ADD_BOTH, args->n)                                                               \
     X(SUBTRACT, args->n)                                                               \
-    X(MARK_NAN, args->n)                                                               \
     X(CLEAR_IF, args->n)                                                               \
     X(DRAW_IF, args->n)                                                                \
     X(MULTIPLY, args->n * args->k)                                                     \
@@ -46,8 +68,23 @@ enum ct_device_kernel {
 };
 
 enum {
-    CT_DEVICE_BLOCK = 256 /* threads; sums over a column are made of as many parts */
+    CT_DEVICE_BLOCK = 256, /* threads; sums over a column are made of as many parts */
+    CT_DEVICE_PARTS_MAX = 256, /* of one sum: blocks */
 };
+
+/* Threads that make a sum of n elements: the same on every device, so that its bits are, too. */
+static inline uint64_t ct_device_spread(uint64_t n)
+{
+    const uint64_t most = (uint64_t)CT_DEVICE_PARTS_MAX * CT_DEVICE_BLOCK;
+
+    return n < most ? n : most;
+}
+
+/* Blocks of them. */
+static inline uint64_t ct_device_parts(uint64_t n)
+{
+    return (ct_device_spread(n) + CT_DEVICE_BLOCK - 1) / CT_DEVICE_BLOCK;
+}
 
 /* Pointers are memory of the device. */
 struct ct_device_args {

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What DDP asks of gradients and parameters on a device, which the host cannot read: whether they are finite, how
+ * long they are together, whether they are those of the other ranks. All of it is kernels in the order of the group's
+ * stream; a few bytes come back.
+ *
+ * Sums are made alike on every device, so that all ranks get the same bits. */
+#ifndef CT_DDP_DEVICE_CHECKS_H
+#define CT_DDP_DEVICE_CHECKS_H
+
+#include "worker_sdk/ddp/layout.h"
+
+/* What a clipping found. */
+struct ct_clip_found {
+    double norm;  /* of all gradients */
+    double by;    /* what they were multiplied by, if less than 1 */
+    uint32_t bad; /* 0, or the slot that is not finite plus 1: nothing was scaled */
+    uint32_t pad;
+};
+
+struct ct_device_checks {
+    struct ctrun_group *group;    /* kept */
+    uint8_t *memory;              /* the group's; NULL: it is one of the host */
+    struct ct_clip_found found;   /* of the last clipping, once clip_work is done */
+    struct ctrun_work *clip_work; /* that was not looked at yet */
+    size_t slot_count, param_count;
+};
+
+/* Memory of the group. Collective. deinit accepts a zeroed one; nothing of it runs any more. */
+int ct_checks_init(struct ct_device_checks *checks, struct ctrun_group *group,
+                   size_t slot_count, size_t param_count, struct ctrun_error *err);
+void ct_checks_deinit(struct ct_device_checks *checks);
+
+/* Below, what is put on the group's stream comes behind what `stream` has by then; nobody waits, unless it says so.
+ *
+ * Forgets which gradient was not finite. */
+int ct_checks_begin(struct ct_device_checks *checks, void *stream,
+                    struct ctrun_error *err);
+/* Remembers slot s if its gradient is not finite, and none was before it. */
+int ct_checks_look_at(struct ct_device_checks *checks, const struct ct_layout *layout,
+                      size_t s, void *stream, struct ctrun_error *err);
+/* Raises the layout's flag if one was not finite. */
+int ct_checks_raise_flag(struct ct_device_checks *checks, struct ct_layout *layout,
+                         void *stream, struct ctrun_error *err);
+/* *slot: the one that was not finite, or -1. Waits. */
+int ct_checks_find(struct ct_device_checks *checks, void *stream, long *slot,
+                   struct ctrun_error *err);
+/* ct_clip() of clip.h; `found` is there once clip_work is done. */
+int ct_checks_clip(struct ct_device_checks *checks, const struct ct_layout *layout,
+                   double max_norm, void *stream, struct ctrun_error *err);
+/* A hash of each parameter, 0 for buffers. Waits. */
+int ct_checks_digest(struct ct_device_checks *checks, const struct ctrun_param *params,
+                     void *stream, uint64_t *out, struct ctrun_error *err);
+
+#endif
