@@ -5,8 +5,10 @@
 usage: loader.py [TURNS]     default 3
 
 Ours with one thread that reads ahead, and with none; torch's DataLoader with one worker process and with
-none, for each torch at hand. The file is dropped from the kernel's cache before each turn where that is
-possible; shares are medians over the turns."""
+none, for each torch at hand. Each on the machine as it is, and beside one process a core that computes. The file
+is dropped from the kernel's cache before each turn where that is possible; shares are medians over the turns."""
+import contextlib
+import itertools
 import json
 import os
 import statistics
@@ -61,6 +63,18 @@ def contestants():
     return found
 
 
+@contextlib.contextmanager
+def busy(cores):
+    """So many processes compute meanwhile."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
 def drop_cache(path):
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
@@ -76,16 +90,17 @@ def main():
         with open(path, "wb") as file:
             for _ in range(RECORDS // 100):
                 file.write(os.urandom(RECORD) * 100)
-        for _ in range(turns):
-            for name, (command, threads) in programs.items():
-                drop_cache(path)
-                words = [*command, path, *map(str, (RECORD, BATCH, STEPS, COMPUTE_US, threads))]
+        for _, cores, (name, (command, threads)) in itertools.product(
+                range(turns), (0, os.cpu_count()), programs.items()):
+            drop_cache(path)
+            words = [*command, path, *map(str, (RECORD, BATCH, STEPS, COMPUTE_US, threads))]
+            with busy(cores):
                 done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
-                samples.setdefault(name, []).append(json.loads(done.stdout.splitlines()[-1]))
+            samples.setdefault(name + ", busy" * (cores > 0), []).append(json.loads(done.stdout.splitlines()[-1]))
     print(f"{RECORDS * RECORD >> 20} MiB of records, batches of {BATCH}, median of {turns} turns")
     for name, said in samples.items():
         wait, step = (statistics.median(one[key] for one in said) for key in ("wait_share", "step_ms"))
-        print(f"  {name:24} waits {100 * wait:7.3f} % of a step of {step:6.2f} ms")
+        print(f"  {name:30} waits {100 * wait:7.3f} % of a step of {step:6.2f} ms")
 
 
 main()

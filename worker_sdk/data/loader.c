@@ -7,10 +7,16 @@
  *
  * Batch n lies in slot n % slots. A thread takes up batch `begun` when that is less than free_from + slots,
  * so that memory is bounded; next() waits until slot `given` is made. What a thread failed of is told when
- * its batch is due: the order of all that next() gives does not depend on the threads. */
+ * its batch is due: the order of all that next() gives does not depend on the threads.
+ *
+ * next() takes the lock only to wait, or to wake: where a batch is made it costs no system call but one to wake
+ * the threads each time that half of the slots have become free. The threads are SCHED_BATCH, so that one that is
+ * woken does not take the processor from the step at once: it has until the made batches are used up. */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "worker_sdk/base/alloc.h"
@@ -29,7 +35,8 @@ struct slot {
     uint64_t *indices; /* borrowed from the loader's */
     uint8_t *data;     /* likewise, or the caller's */
     size_t count;
-    bool is_made;
+    /* Stored by its thread under the lock when all else of the slot is there, and loaded by next() without it. */
+    atomic_bool is_made;
     int rc;
     struct ctrun_error err;
 };
@@ -42,14 +49,19 @@ struct ctrun_loader {
     uint8_t *memory;   /* owned; NULL: the caller's */
     pthread_t *threads;
     int thread_count;
-    pthread_mutex_t
-        lock; /* of all below, and of the slots but for those that are being made */
-    pthread_cond_t room; /* a thread may go on */
+    uint64_t given;             /* the caller's alone */
+    _Atomic uint64_t free_from; /* stored by the caller alone */
+    _Atomic uint64_t total;     /* stored under the lock */
+    /* Threads that sleep, or are about to. They add themselves before they look at free_from for the last time,
+     * and next() looks here after it has stored free_from: one of the two sees the other. */
+    atomic_int sleepers;
+    _Atomic uint64_t batches, waits, wait_ns; /* statistics of next() */
+    pthread_mutex_t lock;                     /* of all below */
+    pthread_cond_t room;                      /* a thread may go on */
     pthread_cond_t made; /* a batch is there, or a thread has nothing in hand */
-    uint64_t begun, given, free_from, total;
+    uint64_t begun, fetch_ns;
     int busy; /* threads that make a batch */
     bool is_closing;
-    struct ctrun_loader_stats stats;
 };
 
 /* ---- The threads ---- */
@@ -72,35 +84,56 @@ static void make(struct ctrun_loader *loader, uint64_t number, struct slot *slot
         ct_wrap(&slot->err, "loader: batch %llu", (unsigned long long)number);
 }
 
-/* A slot belongs to the thread that took its number until is_made is set under the lock; from
- * then on to next(), and from the call after that to whoever takes up number + slots. So make()
- * needs no lock. */
+/* Holds the lock. */
+static bool has_work(struct ctrun_loader *loader)
+{
+    return loader->begun < atomic_load(&loader->total) &&
+           loader->begun < atomic_load(&loader->free_from) + loader->slot_count;
+}
+
+/* Holds the lock, but for the making. */
+static void make_next(struct ctrun_loader *loader)
+{
+    const uint64_t number = loader->begun++;
+    struct slot *slot = &loader->slots[number % loader->slot_count];
+    uint64_t begin_ns;
+
+    loader->busy++;
+    pthread_mutex_unlock(&loader->lock);
+    begin_ns = ct_now_ns();
+    make(loader, number, slot);
+    pthread_mutex_lock(&loader->lock);
+    loader->fetch_ns += ct_now_ns() - begin_ns;
+    atomic_store(&slot->is_made, true);
+    loader->busy--;
+    /* to all: next() waits for one certain batch, set_epoch() for the last busy thread */
+    pthread_cond_broadcast(&loader->made);
+}
+
+/* Holds the lock. */
+static void sleep_until_room(struct ctrun_loader *loader)
+{
+    atomic_fetch_add(&loader->sleepers, 1);
+    while (!loader->is_closing && !has_work(loader))
+        pthread_cond_wait(&loader->room, &loader->lock);
+    atomic_fetch_sub(&loader->sleepers, 1);
+}
+
+/* A slot belongs to the thread that took its number until is_made is set; from then on to next(),
+ * and from the call after that to whoever takes up number + slots. So make() needs no lock. */
 static void *run_thread(void *context)
 {
+    const struct sched_param none = {.sched_priority = 0};
     struct ctrun_loader *loader = context;
 
+    /* Where it is refused, threads are as any other. */
+    (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     pthread_mutex_lock(&loader->lock);
-    while (!loader->is_closing) {
-        if (loader->begun < loader->total &&
-            loader->begun < loader->free_from + loader->slot_count) {
-            const uint64_t number = loader->begun++;
-            struct slot *slot = &loader->slots[number % loader->slot_count];
-            uint64_t begin_ns;
-
-            loader->busy++;
-            pthread_mutex_unlock(&loader->lock);
-            begin_ns = ct_now_ns();
-            make(loader, number, slot);
-            pthread_mutex_lock(&loader->lock);
-            loader->stats.fetch_ns += ct_now_ns() - begin_ns;
-            slot->is_made = true;
-            loader->busy--;
-            /* to all: next() waits for one certain batch, set_epoch() for the last busy thread */
-            pthread_cond_broadcast(&loader->made);
-        } else {
-            pthread_cond_wait(&loader->room, &loader->lock);
-        }
-    }
+    while (!loader->is_closing)
+        if (has_work(loader))
+            make_next(loader);
+        else
+            sleep_until_room(loader);
     pthread_mutex_unlock(&loader->lock);
     return NULL;
 }
@@ -164,16 +197,17 @@ static int start_threads(struct ctrun_loader *loader)
     return -rc;
 }
 
-/* Of the epoch that the sampler has. */
+/* Of the epoch that the sampler has. Holds the lock, or is alone. */
 static void begin(struct ctrun_loader *loader)
 {
     const size_t length = ctrun_sampler_length(loader->options.sampler);
 
-    loader->total = length / loader->options.batch +
-                    (length % loader->options.batch != 0);
-    loader->begun = loader->given = loader->free_from = 0;
+    loader->begun = loader->given = 0;
     for (size_t i = 0; i < loader->slot_count; i++)
-        loader->slots[i].is_made = false;
+        atomic_store(&loader->slots[i].is_made, false);
+    atomic_store(&loader->free_from, 0);
+    atomic_store(&loader->total, length / loader->options.batch +
+                                     (length % loader->options.batch != 0));
     pthread_cond_broadcast(&loader->room);
 }
 
@@ -196,7 +230,6 @@ int ctrun_loader_open(struct ctrun_loader **out,
     pthread_cond_init(&loader->room, NULL);
     ct_cond_init(&loader->made);
     loader->options = options;
-    loader->stats = (struct ctrun_loader_stats)CTRUN_LOADER_STATS_INIT;
     if (make_slots(loader) < 0) {
         rc = ct_fail(err, -ENOMEM, "loader: out of memory for %d batches of %zu bytes",
                      options.depth + 1, options.batch_bytes);
@@ -247,7 +280,7 @@ int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch, size_t s
     pthread_mutex_lock(&loader->lock);
     /* After a failure below the loader stays at the end of the epoch before: next() gives what
      * is made and then 0. */
-    loader->total = loader->begun; /* no thread takes up another one */
+    atomic_store(&loader->total, loader->begun); /* no thread takes up another one */
     while (rc == 0 && loader->busy > 0)
         if (!ct_cond_wait(&loader->made, &loader->lock, deadline_ms))
             rc = ct_fail(err, CTRUN_E_TIMEOUT,
@@ -261,54 +294,65 @@ int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch, size_t s
     return rc;
 }
 
-static int wait_for(struct ctrun_loader *loader, const struct slot *slot,
+static int wait_for(struct ctrun_loader *loader, struct slot *slot,
                     struct ctrun_error *err)
 {
     const uint64_t begin_ns = ct_now_ns();
     const uint64_t deadline_ms = ct_deadline_ms(loader->options.timeout_ms);
     int rc = 0;
 
-    if (slot->is_made)
-        return 0;
-    loader->stats.waits++;
-    while (rc == 0 && !slot->is_made)
+    pthread_mutex_lock(&loader->lock);
+    while (rc == 0 && !atomic_load(&slot->is_made))
         if (!ct_cond_wait(&loader->made, &loader->lock, deadline_ms))
             rc = ct_fail(err, CTRUN_E_TIMEOUT,
                          "loader: batch %llu was not made within %llu ms",
                          (unsigned long long)loader->given,
                          (unsigned long long)loader->options.timeout_ms);
-    loader->stats.wait_ns += ct_now_ns() - begin_ns;
+    pthread_mutex_unlock(&loader->lock);
+    atomic_fetch_add(&loader->waits, 1);
+    atomic_fetch_add(&loader->wait_ns, ct_now_ns() - begin_ns);
     return rc;
+}
+
+/* The batch before is given back. To wake threads once for some slots is cheaper than for each; what they have
+ * made lasts until then, or else they are woken for this one. */
+static void give_back(struct ctrun_loader *loader, const struct slot *next)
+{
+    const bool is_due = loader->given % ((loader->slot_count + 1) / 2) == 0 ||
+                        !atomic_load(&next->is_made);
+
+    atomic_store(&loader->free_from, loader->given);
+    if (!is_due || atomic_load(&loader->sleepers) == 0)
+        return;
+    pthread_mutex_lock(&loader->lock); /* who is about to sleep has it until it does */
+    pthread_mutex_unlock(&loader->lock);
+    pthread_cond_broadcast(&loader->room);
 }
 
 int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
                       struct ctrun_error *err)
 {
+    struct slot *slot = &loader->slots[loader->given % loader->slot_count];
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
-    struct slot *slot;
     int rc = 0;
 
-    pthread_mutex_lock(&loader->lock);
     /* Also when this call fails: the caller's batch is its own only until it calls again. */
-    loader->free_from = loader->given; /* the one before is given back */
-    pthread_cond_broadcast(&loader->room);
-    slot = &loader->slots[loader->given % loader->slot_count];
-    if (loader->given < loader->total && (rc = wait_for(loader, slot, err)) == 0) {
+    give_back(loader, slot);
+    if (loader->given < atomic_load(&loader->total)) {
+        if (!atomic_load(&slot->is_made) && (rc = wait_for(loader, slot, err)) < 0)
+            return rc;
         batch.data = slot->data;
         batch.indices = slot->indices;
         batch.count = slot->count;
-        slot->is_made = false;
+        atomic_store(&slot->is_made, false);
         loader->given++;
-        loader->stats.batches++;
+        atomic_fetch_add(&loader->batches, 1);
         ct_progress_samples(slot->indices, slot->count);
         /* The batch counts as given, so that the next call goes on behind it, as the header
          * promises. */
         if ((rc = slot->rc) < 0)
-            rc = ct_fail(err, rc, "%s", slot->err.text);
+            return ct_fail(err, rc, "%s", slot->err.text);
     }
-    pthread_mutex_unlock(&loader->lock);
-    if (rc < 0)
-        return rc;
     rc = ct_sized_write(out, &batch, sizeof batch, "CTRUN_BATCH_INIT", err);
     return rc < 0 ? rc : batch.count > 0;
 }
@@ -316,11 +360,13 @@ int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
 int ctrun_loader_get_stats(struct ctrun_loader *loader, struct ctrun_loader_stats *out,
                            struct ctrun_error *err)
 {
-    int rc;
+    struct ctrun_loader_stats stats = CTRUN_LOADER_STATS_INIT;
 
+    stats.batches = atomic_load(&loader->batches);
+    stats.waits = atomic_load(&loader->waits);
+    stats.wait_ns = atomic_load(&loader->wait_ns);
     pthread_mutex_lock(&loader->lock);
-    rc = ct_sized_write(out, &loader->stats, sizeof loader->stats,
-                        "CTRUN_LOADER_STATS_INIT", err);
+    stats.fetch_ns = loader->fetch_ns;
     pthread_mutex_unlock(&loader->lock);
-    return rc;
+    return ct_sized_write(out, &stats, sizeof stats, "CTRUN_LOADER_STATS_INIT", err);
 }

@@ -1074,7 +1074,8 @@ struct ctrun_batch {
     }
 /* The epoch's next batch, in the sampler's order however many threads there are. It is the caller's, to
  * change, too, until the next call. Returns 1; 0 behind the epoch's end; what fetch returned for this batch, the
- * next call goes on behind it; or CTRUN_E_TIMEOUT. Blocks while the batch is not made. */
+ * next call goes on behind it; or CTRUN_E_TIMEOUT. Blocks while the batch is not made. One thread at a time, also
+ * with set_epoch() and close(). */
 CTRUN_API int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
                                 struct ctrun_error *err);
 struct ctrun_loader_stats { /* since it was opened */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/progress.h"
 #include "worker_sdk/include/ctrun.h"
@@ -28,13 +30,18 @@ struct source {
     _Atomic unsigned fetched; /* batches */
     uint64_t bad;             /* this sample cannot be fetched */
     pthread_mutex_t gate;     /* held: no fetch ends */
+    _Atomic int policy;       /* of the thread that fetched last */
 };
 
 static int fetch(void *context, const uint64_t *indices, size_t count, void *out,
                  struct ctrun_error *err)
 {
     struct source *source = context;
+    struct sched_param parameter;
+    int policy;
 
+    if (pthread_getschedparam(pthread_self(), &policy, &parameter) == 0)
+        atomic_store(&source->policy, policy);
     atomic_fetch_add(&source->fetched, 1);
     pthread_mutex_lock(&source->gate);
     pthread_mutex_unlock(&source->gate);
@@ -125,6 +132,56 @@ static void batches_come_in_order_from_any_number_of_threads(void **state)
         ctrun_loader_close(rig->loader);
         rig->loader = NULL;
     }
+}
+
+static void batches_come_in_order_at_any_depth(void **state)
+{
+    struct rig *rig = *state;
+
+    for (rig->options.depth = 1; rig->options.depth <= 9; rig->options.depth++) {
+        rig->options.threads = 1 + rig->options.depth % 3;
+        open_loader(rig);
+        assert_int_equal(drain(rig, 0), COUNT);
+        ctrun_loader_close(rig->loader);
+        rig->loader = NULL;
+    }
+}
+
+static void await_fetched(struct rig *rig, unsigned count)
+{
+    const uint64_t end_ms = ct_deadline_ms(RANKS_DEADLINE_MS);
+
+    while (atomic_load(&rig->source.fetched) < count) {
+        if (ct_now_ms() >= end_ms)
+            fail_msg("%u batches, not %u", atomic_load(&rig->source.fetched), count);
+        sched_yield();
+    }
+}
+
+/* Threads that sleep are woken while batches are left, not first when one is lacking. */
+static void threads_go_on_before_all_is_used_up(void **state)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct rig *rig = *state;
+
+    rig->options.depth = 5;
+    open_loader(rig);
+    await_fetched(rig, 6);
+    for (unsigned taken = 1; taken <= 30; taken++) {
+        assert_int_equal(ctrun_loader_next(rig->loader, &batch, NULL), 1);
+        if (taken % 3 == 1)
+            await_fetched(rig, taken + 5);
+    }
+}
+
+/* One that is woken would take the processor from the step. */
+static void threads_do_not_take_the_processor_from_the_step(void **state)
+{
+    struct rig *rig = *state;
+
+    open_loader(rig);
+    await_fetched(rig, 1);
+    assert_int_equal(rig->source.policy, SCHED_BATCH);
 }
 
 /* What an agent would read after this process' death. */
@@ -418,6 +475,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         story(batches_come_in_order_from_any_number_of_threads),
+        story(batches_come_in_order_at_any_depth),
+        story(threads_go_on_before_all_is_used_up),
+        story(threads_do_not_take_the_processor_from_the_step),
         story(what_is_worked_on_is_on_the_page_of_the_process),
         story(an_epoch_begins_anew_or_where_it_was_left),
         story(no_more_than_depth_batches_are_made_ahead),
