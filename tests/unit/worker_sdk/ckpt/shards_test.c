@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sharded checkpoints: what one world saved any other loads, and whoever dies or fails at whichever
- * system call, the newest complete checkpoint is whole. */
+/* Sharded checkpoints: what one world saved any other loads, and whoever dies, stops or fails at whichever
+ * system call, in the call or in its thread, the newest complete checkpoint is whole, and the others are told who.
+ *
+ * CTRUN_TEST_STRIKES=1 strikes at every call of the thread and of a load, too, not at some. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,13 +19,16 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/include/ctrun.h"
 
 /* ---- The system calls that change a disk, each of which may be the last ------------------- */
 
 static struct {
     unsigned at; /* the n-th from now; 0: none */
-    int error;   /* it fails with that; 0: SIGKILL in front of it */
+    int error;   /* it fails with that; 0: a signal in front of it */
+    int signal;  /* 0: SIGKILL */
+    bool reads;  /* those are counted that read a file, not those that change one */
     unsigned count;
     char trace[8192]; /* "write fsync ...", and the file's name after a rename */
 } fault;
@@ -36,9 +41,9 @@ static bool is_struck(const char *name)
     if (++fault.count != fault.at)
         return false;
     if (!fault.error)
-        (void)kill(getpid(), SIGKILL);
+        (void)kill(getpid(), fault.signal ? fault.signal : SIGKILL);
     errno = fault.error;
-    return true;
+    return fault.error != 0; /* who was stopped goes on */
 }
 
 static bool is_file(int fd)
@@ -52,9 +57,9 @@ ssize_t __real_write(int fd, const void *data, size_t length);
 ssize_t __wrap_write(int fd, const void *data, size_t length);
 ssize_t __wrap_write(int fd, const void *data, size_t length)
 {
-    if (!is_file(fd))
+    if (fault.reads || !is_file(fd))
         return __real_write(fd, data, length);
-    if (length > 1 && fault.at == fault.count + 1 && !fault.error)
+    if (length > 1 && fault.at == fault.count + 1 && !fault.error && !fault.signal)
         (void)__real_write(fd, data, length / 2); /* in the middle of it */
     return is_struck("write") ? -1 : __real_write(fd, data, length);
 }
@@ -64,7 +69,7 @@ ssize_t __wrap_write(int fd, const void *data, size_t length)
     int __wrap_##name parameters;                                                      \
     int __wrap_##name parameters                                                       \
     {                                                                                  \
-        return is_struck(#name) ? -1 : __real_##name arguments;                        \
+        return !fault.reads && is_struck(#name) ? -1 : __real_##name arguments;        \
     }
 WRAP(fsync, (int fd), (fd))
 WRAP(mkdir, (const char *path, mode_t mode), (path, mode))
@@ -80,6 +85,24 @@ int __wrap_rename(const char *from, const char *to)
     return is_struck(strstr(to, "manifest") ? "NAME" : "rename")
                ? -1
                : __real_rename(from, to);
+}
+
+ssize_t __real_read(int fd, void *to, size_t length);
+ssize_t __wrap_read(int fd, void *to, size_t length);
+ssize_t __wrap_read(int fd, void *to, size_t length)
+{
+    return fault.reads && is_file(fd) && is_struck("read")
+               ? -1
+               : __real_read(fd, to, length);
+}
+
+ssize_t __real_pread(int fd, void *to, size_t length, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t length, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t length, off_t at)
+{
+    return fault.reads && is_file(fd) && is_struck("pread")
+               ? -1
+               : __real_pread(fd, to, length, at);
 }
 
 /* ---- A model in pieces -------------------------------------------------------------------- */
@@ -214,9 +237,10 @@ struct job {
     struct ctrun_shards_options options;
     int victim; /* the rank that `at` is for; -1: none */
     unsigned at;
-    int error;
-    int expected; /* of the last save, on the ranks that live */
+    int error, signal;
 };
+
+static struct ctrun_error told; /* of the last save in this process */
 
 /* In a rank of `size`. */
 static int run_job(struct ctrun_group *group, int rank, int size, const struct job *job)
@@ -232,27 +256,24 @@ static int run_job(struct ctrun_group *group, int rank, int size, const struct j
         fault.count = 0;
         fault.at = step == job->last && rank == job->victim ? job->at : 0;
         fault.error = job->error;
+        fault.signal = job->signal;
         rc = save(shards, &part, step, &err);
         if (rc == 0)
             rc = ctrun_shards_wait(shards, &err);
     }
+    told = err;
     ctrun_shards_close(shards);
     return rc;
 }
 
 static int body(int rank, void *context)
 {
-    const struct job *job = context;
     const int size = ranks_place(rank, "a").world_size;
-    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
-    struct ctrun_group *group;
-    int rc;
+    struct ctrun_group *group = ranks_open(rank, "a", NULL);
+    const int rc = run_job(group, rank, size, context);
 
-    options.timeout_ms = 20000;
-    group = ranks_open(rank, "a", &options);
-    rc = run_job(group, rank, size, job);
     ctrun_group_close(group);
-    return rc != job->expected;
+    return rc != 0;
 }
 
 /* The newest checkpoint, as each rank of a world of `size` loads it. Returns its step. */
@@ -437,27 +458,223 @@ static void a_process_killed_at_any_call_leaves_the_newest_complete_one(void **s
     assert_true(calls > 10);
 }
 
-static void a_rank_killed_at_any_call_leaves_the_newest_complete_one(void **state)
+/* ---- A rank of two is struck: the other one is told, and what there was stays ------------- */
+
+enum {
+    STOP_MS =
+        1000, /* the deadline of who waits for the stopped rank, and for nobody else */
+    UNHARMED = 10, /* exit codes of ranks, beside 0: it was told who */
+    STRUCK = 11,
+    SAVE_CALLS = 20, /* more than there are: the last strikes find nobody */
+    LOAD_CALLS = 24,
+    STRIKES_MAX = 4 * LOAD_CALLS
+};
+
+struct strike {
+    struct job job;
+    ranks_fn *body;
+    char directory[sizeof directory];
+    struct ranks *ranks;
+};
+
+/* What a rank exits with. */
+static int judge(const struct job *job, int rank, int rc)
+{
+    const int expected = job->signal == SIGSTOP ? CTRUN_E_TIMEOUT : CTRUN_E_PEER_LOST;
+    const char *name = job->victim ? "rank 1 (" : "rank 0 (";
+
+    if (rank == job->victim)
+        return STRUCK; /* it was stopped, and has gone on */
+    if (rc == expected && strstr(told.text, name))
+        return 0;
+    if (rc < 0)
+        fprintf(stderr, "rank %d got %d: %s\n", rank, rc, told.text);
+    return rc == 0 ? UNHARMED : 1;
+}
+
+static struct ctrun_group *open_two(int rank)
+{
+    return ranks_open(rank, "a", NULL);
+}
+
+/* From here on. */
+static void expect_a_strike(struct ctrun_group *group, int rank, const struct job *job)
+{
+    if (rank != job->victim && job->signal == SIGSTOP)
+        group->timeout_ms = STOP_MS;
+}
+
+static int save_and_judge(int rank, void *context)
+{
+    const struct job *job = context;
+    struct job first = job_of(job->first, job->first), last = *job;
+    struct ctrun_group *group = open_two(rank);
+    int rc;
+
+    last.first = last.last;
+    CHECK(run_job(group, rank, 2, &first) == 0);
+    expect_a_strike(group, rank, job);
+    rc = run_job(group, rank, 2, &last);
+    ctrun_group_close(group);
+    return judge(job, rank, rc);
+}
+
+/* Each rank of two loads its part of what three have saved, and meets the other after each tensor. */
+static int load_and_judge(int rank, void *context)
+{
+    const struct job *job = context;
+    struct ctrun_group *group = open_two(rank);
+    struct ctrun_checkpoint *checkpoint;
+    struct ctrun_error err;
+    struct part part;
+    int rc = 0;
+
+    expect_a_strike(group, rank, job);
+    fault.count = 0;
+    fault.reads = true;
+    fault.signal = job->signal;
+    fault.at = rank == job->victim ? job->at : 0;
+    CHECK_OK(ctrun_checkpoint_open(&checkpoint, directory, &err));
+    cut(&part, rank, 2);
+    for (int t = 0; t < TENSORS && rc == 0; t++) {
+        CHECK_OK(ctrun_checkpoint_load(checkpoint, &part.tensors[t], &err));
+        rc = ctrun_barrier(group, NULL, &told);
+    }
+    fault.at = 0;
+    ctrun_checkpoint_close(checkpoint);
+    ctrun_group_close(group);
+    return judge(job, rank, rc);
+}
+
+static void start_strike(struct strike *strike)
+{
+    (void)ct_copy(strike->directory, sizeof strike->directory, directory);
+    strike->ranks = ranks_start(2, strike->body, &strike->job);
+}
+
+static int on_temporary(const char *path, const struct stat *st, int type,
+                        struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return strstr(path, ".tmp") != NULL;
+}
+
+/* Returns false where the victim was through before. */
+static bool finish_strike(struct strike *strike)
+{
+    const int victim = strike->job.victim;
+    const bool saves = strike->body == save_and_judge;
+    const pid_t pid = ranks_pid(strike->ranks, victim);
+    int status, statuses[2];
+
+    (void)ct_copy(directory, sizeof directory, strike->directory);
+    assert_int_equal(waitpid(ranks_pid(strike->ranks, !victim), &status, 0),
+                     ranks_pid(strike->ranks, !victim));
+    if (!WIFEXITED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != UNHARMED))
+        fail_msg("rank %d, strike at %u: status %#x", !victim, strike->job.at,
+                 (unsigned)status);
+    assert_in_range(load_all(3), status && saves ? 2 : 1, 2);
+    if (strike->job.signal == SIGSTOP) {
+        siginfo_t info;
+
+        assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT),
+                         0);
+        (void)kill(pid, SIGCONT);
+    }
+    (void)ranks_finish(strike->ranks, statuses);
+    if (strike->job.signal != SIGSTOP && status == 0)
+        assert_int_equal(WTERMSIG(statuses[victim]), SIGKILL);
+    else
+        assert_int_equal(WEXITSTATUS(statuses[victim]), STRUCK);
+    assert_in_range(load_all(3), 1, 2);
+    if (saves)
+        save_alone(3, 3);
+    assert_int_equal(nftw(directory, on_temporary, 8, FTW_PHYS), 0);
+    assert_int_equal(clear(NULL), 0);
+    return status == 0;
+}
+
+static struct {
+    struct strike list[STRIKES_MAX];
+    unsigned count;
+} strikes;
+
+/* At the calls 1, 1 + stride and so on, of one rank and of the other. */
+static void add_strikes(int number, bool is_async, ranks_fn *strike_body,
+                        unsigned stride)
+{
+    const unsigned last = strike_body == save_and_judge ? SAVE_CALLS : LOAD_CALLS;
+    struct job saved = job_of(1, 1);
+
+    for (unsigned i = 0; i < 2 * last; i += stride) {
+        struct strike *strike = &strikes.list[strikes.count++];
+
+        *strike = (struct strike){.job = job_of(1, 2), .body = strike_body};
+        strike->job.victim = (int)(i % 2);
+        strike->job.at = 1 + i / 2;
+        strike->job.signal = number;
+        strike->job.options.async = is_async;
+        if (strike_body == load_and_judge)
+            assert_int_equal(ranks_run(3, body, &saved), 0);
+        start_strike(strike);
+        assert_int_equal(setup(NULL), 0);
+    }
+}
+
+/* They went on at the same time: mostly they wait. */
+static void finish_strikes(void)
+{
+    unsigned struck = 0, last = 0;
+    char fresh[sizeof directory];
+
+    (void)ct_copy(fresh, sizeof fresh, directory);
+    for (unsigned i = 0; i < strikes.count; i++) {
+        const bool was_struck = finish_strike(&strikes.list[i]);
+
+        struck += was_struck;
+        if (was_struck && strikes.list[i].job.at > last)
+            last = strikes.list[i].job.at;
+    }
+    assert_true(struck >= strikes.count / 4);
+    assert_true(last < strikes.list[strikes.count - 1].job.at); /* none is left out */
+    strikes.count = 0;
+    (void)ct_copy(directory, sizeof directory, fresh);
+}
+
+static void a_rank_killed_at_any_call_is_named_and_harms_nothing(void **state)
 {
     (void)state;
-    for (int victim = 0; victim < 2; victim++) {
-        bool is_over = false;
+    add_strikes(SIGKILL, false, save_and_judge, 1);
+    finish_strikes();
+}
 
-        for (unsigned at = 1; !is_over; at++) {
-            struct job job = job_of(1, 2);
-            int statuses[2];
+static void a_rank_stopped_at_any_call_is_named_and_harms_nothing(void **state)
+{
+    (void)state;
+    add_strikes(SIGSTOP, false, save_and_judge, 1);
+    finish_strikes();
+}
 
-            job.victim = victim;
-            job.at = at;
-            job.expected = CTRUN_E_PEER_LOST;
-            (void)ranks_finish(ranks_start(2, body, &job), statuses);
-            is_over = !WIFSIGNALED(statuses[victim]);
-            assert_in_range(load_all(3), is_over ? 2 : 1, 2);
-            if (!is_over)
-                assert_int_equal(statuses[!victim], 0);
-            start_anew();
-        }
-    }
+static void a_rank_killed_or_stopped_in_the_background_is_named(void **state)
+{
+    const unsigned stride = getenv("CTRUN_TEST_STRIKES") ? 1 : 5;
+
+    (void)state;
+    add_strikes(SIGKILL, true, save_and_judge, stride);
+    add_strikes(SIGSTOP, true, save_and_judge, stride);
+    finish_strikes();
+}
+
+static void a_rank_killed_or_stopped_while_it_loads_is_named(void **state)
+{
+    const unsigned stride = getenv("CTRUN_TEST_STRIKES") ? 1 : 3;
+
+    (void)state;
+    add_strikes(SIGKILL, false, load_and_judge, stride);
+    add_strikes(SIGSTOP, false, load_and_judge, stride);
+    finish_strikes();
 }
 
 /* Every call may fail: either the save says so on all ranks, or it did not matter. */
@@ -748,7 +965,10 @@ int main(void)
         story(what_all_ranks_have_is_spread_over_them),
         story(pieces_that_are_no_whole_tensor_are_refused_on_every_rank),
         story(a_process_killed_at_any_call_leaves_the_newest_complete_one),
-        story(a_rank_killed_at_any_call_leaves_the_newest_complete_one),
+        story(a_rank_killed_at_any_call_is_named_and_harms_nothing),
+        story(a_rank_stopped_at_any_call_is_named_and_harms_nothing),
+        story(a_rank_killed_or_stopped_in_the_background_is_named),
+        story(a_rank_killed_or_stopped_while_it_loads_is_named),
         story(a_failing_call_is_told_and_harms_nothing),
         story(the_manifest_is_named_after_everything_is_on_the_disk),
         story(the_newest_stay),
