@@ -8,7 +8,8 @@
 enum {
     INTERPRETERS_MAX = 16,
     STEPS_MAX = 4096, /* of a list that leads nowhere */
-    OWNED_BY_C = 3,   /* a frame that only leads from C back into Python */
+    OWNED_BY_C = 3,   /* and above: a frame that only leads from C back into Python */
+    TAG_BITS = 3,     /* of a reference in a frame, from 3.14 on */
     STATE_KIND = 0x1c,
     STATE_COMPACT = 0x20,
     STATE_ASCII = 0x40
@@ -91,13 +92,13 @@ static int read_line(struct walk *walk, uint64_t code, int64_t at)
 static bool read_frame(struct walk *walk, uint64_t frame, struct python_frame *out)
 {
     const struct python_offsets *o = walk->offsets;
-    const uint64_t code = read_word(walk, frame + o->frame_code);
+    const uint64_t code = read_word(walk, frame + o->frame_code) & ~(uint64_t)TAG_BITS;
     uint8_t owner = 0;
     int64_t at;
 
     if (o->frame_owner && (!walk->memory->read(walk->memory->context,
                                                frame + o->frame_owner, &owner, 1) ||
-                           owner == OWNED_BY_C))
+                           owner >= OWNED_BY_C))
         return false;
     if (code == 0 ||
         !read_text(walk, read_word(walk, code + o->code_filename), out->file,

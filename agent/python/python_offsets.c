@@ -52,39 +52,63 @@ const struct python_offsets *python_offsets_find(int minor)
     return NULL;
 }
 
-/* ---- 3.13 -------------------------------------------------------------------------------- */
+/* ---- 3.13 and later -------------------------------------------------------------------- */
 
-/* Numbers of 8 bytes behind the cookie, as 3.13 numbers them. */
 enum field {
-    FIELD_VERSION = 0,
-    FIELD_FREE_THREADED = 1,
-    FIELD_INTERPRETERS = 4,
-    FIELD_INTERPRETER_NEXT = 7,
-    FIELD_THREADS = 8,
-    FIELD_THREAD_NEXT = 20,
-    FIELD_THREAD_FRAME = 22,
-    FIELD_THREAD_NATIVE_ID = 24,
-    FIELD_FRAME_PREVIOUS = 28,
-    FIELD_FRAME_CODE = 29,
-    FIELD_FRAME_INSTR = 30,
-    FIELD_FRAME_OWNER = 32,
-    FIELD_CODE_FILENAME = 34,
-    FIELD_CODE_QUALNAME = 36,
-    FIELD_CODE_LINES = 37,
-    FIELD_CODE_FIRSTLINENO = 38,
-    FIELD_CODE_START = 42,
-    FIELD_BYTES_SIZE = 64,
-    FIELD_BYTES_DATA = 65,
-    FIELD_TEXT_STATE = 67,
-    FIELD_TEXT_LENGTH = 68,
-    FIELD_TEXT_ASCII = 69
+    FIELD_INTERPRETERS,
+    FIELD_INTERPRETER_NEXT,
+    FIELD_THREADS,
+    FIELD_THREAD_NEXT,
+    FIELD_THREAD_FRAME,
+    FIELD_THREAD_NATIVE_ID,
+    FIELD_FRAME_PREVIOUS,
+    FIELD_FRAME_CODE,
+    FIELD_FRAME_INSTR,
+    FIELD_FRAME_OWNER,
+    FIELD_CODE_FILENAME,
+    FIELD_CODE_QUALNAME,
+    FIELD_CODE_LINES,
+    FIELD_CODE_FIRSTLINENO,
+    FIELD_CODE_START,
+    FIELD_BYTES_SIZE,
+    FIELD_BYTES_DATA,
+    FIELD_TEXT_STATE,
+    FIELD_TEXT_LENGTH,
+    FIELD_TEXT_ASCII,
+    FIELDS
 };
 
-static uint16_t take(const uint8_t *runtime, enum field field, bool *is_good)
+/* Where each version has them: numbers of 8 bytes behind the cookie. The version and whether it is without
+ * a global lock are the first two of each. */
+static const struct layout {
+    int minor;
+    uint8_t at[FIELDS];
+} layouts[] = {
+    {13, {4, 7, 8, 20, 22, 24, 28, 29, 30, 32, 34, 36, 37, 38, 42, 64, 65, 67, 68, 69}},
+    {14, {4, 7, 8, 23, 25, 27, 31, 32, 33, 35, 39, 41, 42, 43, 47, 74, 75, 77, 78, 79}},
+};
+
+static uint64_t read_number(const uint8_t *runtime, size_t index)
 {
     uint64_t value;
 
-    memcpy(&value, runtime + PYTHON_COOKIE_BYTES + 8 * (size_t)field, sizeof value);
+    memcpy(&value, runtime + PYTHON_COOKIE_BYTES + 8 * index, sizeof value);
+    return value;
+}
+
+static const struct layout *find_layout(const uint8_t *runtime)
+{
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        if (read_number(runtime, 0) >> 16 == (0x0300u | (unsigned)layouts[i].minor))
+            return &layouts[i];
+    return NULL;
+}
+
+static uint16_t take(const uint8_t *runtime, const struct layout *layout,
+                     enum field field, bool *is_good)
+{
+    const uint64_t value = read_number(runtime, layout->at[field]);
+
     *is_good &= value <= UINT16_MAX;
     return (uint16_t)value;
 }
@@ -92,39 +116,39 @@ static uint16_t take(const uint8_t *runtime, enum field field, bool *is_good)
 bool python_offsets_read(struct python_offsets *out, const uint8_t *runtime,
                          size_t length)
 {
+    const struct layout *layout;
     bool is_good = true;
-    uint64_t version;
 
     if (length < PYTHON_DEBUG_OFFSETS_BYTES ||
-        memcmp(runtime, "xdebugpy", PYTHON_COOKIE_BYTES) != 0)
+        memcmp(runtime, "xdebugpy", PYTHON_COOKIE_BYTES) != 0 ||
+        !(layout = find_layout(runtime)) || read_number(runtime, 1) != 0)
         return false;
-    memcpy(&version, runtime + PYTHON_COOKIE_BYTES, sizeof version);
-    if (version >> 16 != 0x030d)
-        return false;
+#define TAKE(name) take(runtime, layout, FIELD_##name, &is_good)
     *out = (struct python_offsets){
-        .minor = 13,
+        .minor = layout->minor,
         .lines = PYTHON_LOCATIONS,
-        .interpreters = take(runtime, FIELD_INTERPRETERS, &is_good),
-        .interpreter_next = take(runtime, FIELD_INTERPRETER_NEXT, &is_good),
-        .threads = take(runtime, FIELD_THREADS, &is_good),
-        .thread_next = take(runtime, FIELD_THREAD_NEXT, &is_good),
-        .thread_frame = take(runtime, FIELD_THREAD_FRAME, &is_good),
-        .thread_native_id = take(runtime, FIELD_THREAD_NATIVE_ID, &is_good),
-        .frame_previous = take(runtime, FIELD_FRAME_PREVIOUS, &is_good),
-        .frame_code = take(runtime, FIELD_FRAME_CODE, &is_good),
-        .frame_instr = take(runtime, FIELD_FRAME_INSTR, &is_good),
-        .frame_owner = take(runtime, FIELD_FRAME_OWNER, &is_good),
-        .code_name = take(runtime, FIELD_CODE_QUALNAME, &is_good),
-        .code_filename = take(runtime, FIELD_CODE_FILENAME, &is_good),
-        .code_firstlineno = take(runtime, FIELD_CODE_FIRSTLINENO, &is_good),
-        .code_lines = take(runtime, FIELD_CODE_LINES, &is_good),
-        .code_start = take(runtime, FIELD_CODE_START, &is_good),
-        .text_length = take(runtime, FIELD_TEXT_LENGTH, &is_good),
-        .text_state = take(runtime, FIELD_TEXT_STATE, &is_good),
-        .text_ascii = take(runtime, FIELD_TEXT_ASCII, &is_good),
-        .bytes_size = take(runtime, FIELD_BYTES_SIZE, &is_good),
-        .bytes_data = take(runtime, FIELD_BYTES_DATA, &is_good),
+        .interpreters = TAKE(INTERPRETERS),
+        .interpreter_next = TAKE(INTERPRETER_NEXT),
+        .threads = TAKE(THREADS),
+        .thread_next = TAKE(THREAD_NEXT),
+        .thread_frame = TAKE(THREAD_FRAME),
+        .thread_native_id = TAKE(THREAD_NATIVE_ID),
+        .frame_previous = TAKE(FRAME_PREVIOUS),
+        .frame_code = TAKE(FRAME_CODE),
+        .frame_instr = TAKE(FRAME_INSTR),
+        .frame_owner = TAKE(FRAME_OWNER),
+        .code_name = TAKE(CODE_QUALNAME),
+        .code_filename = TAKE(CODE_FILENAME),
+        .code_firstlineno = TAKE(CODE_FIRSTLINENO),
+        .code_lines = TAKE(CODE_LINES),
+        .code_start = TAKE(CODE_START),
+        .text_length = TAKE(TEXT_LENGTH),
+        .text_state = TAKE(TEXT_STATE),
+        .text_ascii = TAKE(TEXT_ASCII),
+        .bytes_size = TAKE(BYTES_SIZE),
+        .bytes_data = TAKE(BYTES_DATA),
     };
+#undef TAKE
     out->text_compact = (uint16_t)(out->text_ascii + 16); /* utf8_length and utf8 */
-    return is_good && take(runtime, FIELD_FREE_THREADED, &is_good) == 0;
+    return is_good;
 }

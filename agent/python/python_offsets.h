@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where CPython keeps its threads and frames in memory: a table of the versions that do not say it,
- * 3.9 to 3.12, and what 3.13 says itself at the start of _PyRuntime. The figures are those of
+ * 3.9 to 3.12, and what 3.13 and 3.14 say themselves at the start of _PyRuntime. The figures are those of
  * offsetof() over each version's own headers, for 64 bits; they hold for all its patch releases. */
 #ifndef AGENT_PYTHON_PYTHON_OFFSETS_H
 #define AGENT_PYTHON_PYTHON_OFFSETS_H
@@ -11,8 +11,8 @@
 
 enum {
     PYTHON_COOKIE_BYTES = 8,
-    /* From the start of _PyRuntime, of 3.13: what python_offsets_read() needs. */
-    PYTHON_DEBUG_OFFSETS_BYTES = 576
+    /* From the start of _PyRuntime, of 3.13 and 3.14: what python_offsets_read() needs. */
+    PYTHON_DEBUG_OFFSETS_BYTES = 656
 };
 
 enum python_lines {
@@ -39,7 +39,8 @@ struct python_offsets {
 
 /* Of 3.MINOR; NULL: not known, or its memory says it. Static. */
 const struct python_offsets *python_offsets_find(int minor);
-/* From _PyRuntime's first bytes in a 3.13. False: there are none of a version that is known. */
+/* From _PyRuntime's first bytes in a 3.13 or 3.14. False: there are none of a version that is known, or it is one
+ * without a global lock. */
 bool python_offsets_read(struct python_offsets *out, const uint8_t *runtime,
                          size_t length);
 

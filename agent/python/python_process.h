@@ -14,7 +14,7 @@ struct python_process {
     struct python_offsets offsets;
 };
 
-/* Finds the Python in the process: 3.9 to 3.13, a program or a library. 0; -ENOEXEC: there is none;
+/* Finds the Python in the process: 3.9 to 3.14, a program or a library. 0; -ENOEXEC: there is none;
  * -ENOTSUP: of another version, or without a global lock; -EPERM: this kernel lets us not read the
  * memory; -ESRCH: it has ended; -ENOMEM. Reads files of the process: may block with its file system. */
 int python_process_find(struct python_process *out, pid_t pid);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ctrunctl stacks: where live workers are, with the lines of the script, and nothing is stopped.
 
-Each CPython is read that is here: python3.9 to python3.13 in PATH, and those in the folders of
+Each CPython is read that is here: python3.9 to python3.14 in PATH, and those in the folders of
 CTRUN_TEST_PYTHONS (separated by colons)."""
 import json
 import os
@@ -14,7 +14,7 @@ import sys
 import ctrun
 import pytest
 
-MINORS = range(9, 14)
+MINORS = range(9, 15)
 FOLDERS = os.environ.get("CTRUN_TEST_PYTHONS", "") + ":" + os.environ.get("PATH", "")
 
 SCRIPT = """
