@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "agent/loop/blocking_call.h"
@@ -15,6 +13,7 @@
 #include "agent/postmortem/crash_record.h"
 #include "agent/postmortem/elf_symbols.h"
 #include "agent/postmortem/facts.h"
+#include "agent/postmortem/module_file.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
@@ -39,35 +38,14 @@ bool crash_is_told(int fd)
 
 /* ---- Functions, on a thread of their own --------------------------------------------------- */
 
-static bool read_file(void *context, uint64_t offset, void *dst, size_t length)
-{
-    return offset <= INT64_MAX &&
-           pread(*(const int *)context, dst, length, (off_t)offset) == (ssize_t)length;
-}
-
-/* The file that was mapped, not another one that has its name by now. -1: none. */
-static int open_module(const struct crash_module *module)
-{
-    struct stat info;
-    int fd;
-
-    if (module->path[0] != '/' ||
-        (fd = open(module->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) < 0)
-        return -1;
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_ino == module->inode)
-        return fd;
-    close(fd);
-    return -1;
-}
-
 static void resolve_module(struct crash_record *record, int number)
 {
     const struct crash_module *module = &record->modules[number];
     struct elf_place places[CT_CRASH_FRAMES_MAX];
     int frames[CT_CRASH_FRAMES_MAX];
     int count = 0;
-    int fd = open_module(module);
-    const struct elf_source source = {.context = &fd, .read = read_file};
+    int fd = module_file_open(0, module->path, module->inode);
+    const struct elf_source source = {.context = &fd, .read = module_file_read};
 
     if (fd < 0)
         return;

@@ -2,17 +2,16 @@
 #include "agent/python/python_process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "agent/postmortem/elf_symbols.h"
+#include "agent/postmortem/module_file.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -37,12 +36,6 @@ static bool read_memory(void *context, uint64_t address, void *dst, size_t lengt
                                .iov_len = length};
 
     return process_vm_readv(*pid, &to, 1, &from, 1, 0) == (ssize_t)length;
-}
-
-static bool read_file(void *context, uint64_t offset, void *dst, size_t length)
-{
-    return offset <= INT64_MAX &&
-           pread(*(const int *)context, dst, length, (off_t)offset) == (ssize_t)length;
 }
 
 /* "python3.11", "libpython3.11.so.1.0" and their like; 0: another name. */
@@ -82,28 +75,11 @@ static bool is_forbidden(int error)
     return error == EACCES || error == EPERM;
 }
 
-/* As that process sees the path, and only when it is the file that is mapped. A descriptor, -EPERM or
- * -ENOEXEC. */
-static int open_module(pid_t pid, const struct module *module)
-{
-    char path[PATH_MAX + 32];
-    struct stat info;
-    int fd;
-
-    if (ct_format(path, sizeof path, "/proc/%d/root%s", (int)pid, module->path) < 0 ||
-        (fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) < 0)
-        return is_forbidden(errno) ? -EPERM : -ENOEXEC;
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_ino == module->inode)
-        return fd;
-    close(fd);
-    return -ENOEXEC;
-}
-
 static int find_runtime(struct python_process *out, const struct module *module)
 {
     uint64_t address, base;
-    int fd = open_module(out->pid, module);
-    const struct elf_source source = {.context = &fd, .read = read_file};
+    int fd = module_file_open(out->pid, module->path, module->inode);
+    const struct elf_source source = {.context = &fd, .read = module_file_read};
     int rc;
 
     if (fd < 0)

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cursor over bytes of call frame information. Sticky: what is read beyond the end is 0, and is_bad stays. */
+#ifndef AGENT_NATIVE_CFI_BYTES_H
+#define AGENT_NATIVE_CFI_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cfi_bytes {
+    const uint8_t *at, *end; /* borrowed */
+    bool is_bad;
+};
+
+/* Little-endian, 1 to 8 bytes. */
+uint64_t cfi_bytes_take(struct cfi_bytes *in, size_t size);
+int64_t cfi_bytes_take_signed(struct cfi_bytes *in, size_t size);
+/* LEB128; bits beyond 64 are dropped. */
+uint64_t cfi_bytes_take_uleb(struct cfi_bytes *in);
+int64_t cfi_bytes_take_sleb(struct cfi_bytes *in);
+/* The next `length` bytes as a cursor of their own. */
+struct cfi_bytes cfi_bytes_take_part(struct cfi_bytes *in, uint64_t length);
+/* A pointer of the encoding (DW_EH_PE_*) whose first byte is at `address`: absolute, or counted from itself. */
+uint64_t cfi_bytes_take_pointer(struct cfi_bytes *in, uint8_t encoding,
+                                uint64_t address);
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/native/native_copy.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <time.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/small_file.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    PAGE_BYTES = 4096,
+    PAGES_MAX = NATIVE_STACK_MAX_BYTES / PAGE_BYTES,
+    TRIES = 3, /* of a thread that runs now and then */
+    STOP_MS =
+        100, /* until then it runs on: only a busy machine or the kernel keeps it */
+    STOP_PAUSE_NS = 20000
+};
+
+/* ---- The stack --------------------------------------------------------------------------- */
+
+/* A page each, so that what is behind the end of the stack costs no more than itself. */
+static int copy_stack(struct native_copy *out, pid_t pid)
+{
+    struct iovec from[PAGES_MAX];
+    const struct iovec to = {.iov_base = out->bytes, .iov_len = sizeof out->bytes};
+    uint64_t at = out->frame.values[CFI_RSP];
+    size_t left = sizeof out->bytes;
+    ssize_t length;
+    int count = 0;
+
+    out->start = at;
+    while (left > 0 && count < PAGES_MAX) {
+        size_t part = PAGE_BYTES - at % PAGE_BYTES;
+
+        part = part < left ? part : left;
+        /* An address of that process. */
+        from[count++] = (struct iovec){(void *)(uintptr_t)at, part};
+        at += part;
+        left -= part;
+    }
+    length = process_vm_readv(pid, &to, 1, from, (unsigned long)count, 0);
+    out->length = length > 0 ? (size_t)length : 0;
+    return length > 0 ? 0 : length < 0 ? -errno : -EFAULT;
+}
+
+bool native_copy_read(void *context, uint64_t address, uint64_t *word)
+{
+    const struct native_copy *copy = context;
+
+    if (address < copy->start || address - copy->start > copy->length ||
+        copy->length - (address - copy->start) < sizeof *word)
+        return false;
+    memcpy(word, copy->bytes + (address - copy->start), sizeof *word);
+    return true;
+}
+
+/* ---- Asleep ------------------------------------------------------------------------------ */
+
+struct sleeper {
+    char call[256];     /* number, arguments, stack and place */
+    char switches[128]; /* how often it was given a processor */
+};
+
+static int look(struct sleeper *out, pid_t pid, pid_t thread)
+{
+    char path[64], status[4096];
+    const char *switches;
+    ssize_t rc;
+
+    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/syscall", (int)pid,
+                    (int)thread);
+    if ((rc = ct_small_file_read(out->call, sizeof out->call, path)) < 0)
+        return rc == -EACCES ? -EPERM : rc == -ENOENT ? -ENOSYS : (int)rc;
+    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/status", (int)pid,
+                    (int)thread);
+    if ((rc = ct_small_file_read(status, sizeof status, path)) < 0)
+        return (int)rc;
+    switches = strstr(status, "voluntary_ctxt_switches");
+    if (!switches)
+        return -ENOSYS;
+    (void)ct_copy(out->switches, sizeof out->switches, switches); /* to the end */
+    return 0;
+}
+
+/* The last two numbers; false for "running". */
+static bool parse_call(struct cfi_frame *out, const char *call)
+{
+    const char *place = strrchr(call, ' ');
+    const char *stack = place;
+
+    if (!place)
+        return false;
+    while (stack > call && stack[-1] != ' ')
+        stack--;
+    *out = (struct cfi_frame){.known = 1u << CFI_RSP | 1u << CFI_RIP};
+    out->values[CFI_RSP] = strtoull(stack, NULL, 16);
+    out->values[CFI_RIP] = strtoull(place + 1, NULL, 16);
+    return out->values[CFI_RSP] != 0 && out->values[CFI_RIP] != 0;
+}
+
+int native_copy_asleep(struct native_copy *out, pid_t pid, pid_t thread)
+{
+    struct sleeper before, after;
+    int rc = look(&before, pid, thread);
+
+    for (int i = 0; rc == 0 && i < TRIES; i++) {
+        if (!parse_call(&out->frame, before.call))
+            return -EAGAIN;
+        if ((rc = copy_stack(out, pid)) < 0 || (rc = look(&after, pid, thread)) < 0)
+            return rc;
+        if (strcmp(before.call, after.call) == 0 &&
+            strcmp(before.switches, after.switches) == 0)
+            return 0;
+        before = after;
+    }
+    return rc < 0 ? rc : -EAGAIN;
+}
+
+/* ---- Stopped ----------------------------------------------------------------------------- */
+
+struct stop {
+    struct native_copy *out;
+    pid_t pid, thread;
+    int rc;
+};
+
+#if defined(__x86_64__)
+static void take_registers(struct cfi_frame *out, const struct user_regs_struct *from)
+{
+    *out = (struct cfi_frame){
+        .values = {from->rax, from->rdx, from->rcx, from->rbx, from->rsi, from->rdi,
+                   from->rbp, from->rsp, from->r8, from->r9, from->r10, from->r11,
+                   from->r12, from->r13, from->r14, from->r15, from->rip},
+        .known = (1u << CFI_REGISTERS) - 1};
+}
+
+static int copy_now(struct native_copy *out, pid_t pid, pid_t thread)
+{
+    struct user_regs_struct registers;
+    struct iovec to = {.iov_base = &registers, .iov_len = sizeof registers};
+
+    if (ptrace(PTRACE_GETREGSET, thread, (void *)NT_PRSTATUS, &to) < 0)
+        return -errno;
+    if (to.iov_len != sizeof registers)
+        return -ENOTSUP; /* a program of 32 bits */
+    take_registers(&out->frame, &registers);
+    return copy_stack(out, pid);
+}
+#else
+static int copy_now(struct native_copy *out, pid_t pid, pid_t thread)
+{
+    (void)out, (void)pid, (void)thread;
+    return -ENOTSUP;
+}
+#endif
+
+/* Its stop is not waited for: that would take events from whoever reaps our children. Until it has stopped there
+ * is no such traced thread (ESRCH). */
+static int copy_when_stopped(const struct stop *stop)
+{
+    const struct timespec pause = {.tv_nsec = STOP_PAUSE_NS};
+    const uint64_t until_ms = ct_deadline_ms(STOP_MS);
+    int rc;
+
+    if (ptrace(PTRACE_INTERRUPT, stop->thread, NULL, NULL) < 0)
+        return -errno;
+    while ((rc = copy_now(stop->out, stop->pid, stop->thread)) == -ESRCH &&
+           ct_left_ms(until_ms) > 0)
+        (void)nanosleep(&pause, NULL);
+    return rc == -ESRCH ? -ETIMEDOUT : rc;
+}
+
+static void *stop_and_copy(void *context)
+{
+    struct stop *stop = context;
+
+    if (ptrace(PTRACE_SEIZE, stop->thread, NULL, NULL) < 0) {
+        stop->rc = -errno;
+        return NULL;
+    }
+    stop->rc = copy_when_stopped(stop);
+    /* Of one that has not stopped this fails, and the end of our thread lets it go. */
+    (void)ptrace(PTRACE_DETACH, stop->thread, NULL, NULL);
+    return NULL;
+}
+
+/* The tracer is a thread of its own: whatever goes wrong, its end lets go of the other. */
+int native_copy_stopped(struct native_copy *out, pid_t pid, pid_t thread)
+{
+    struct stop stop = {.out = out, .pid = pid, .thread = thread};
+    pthread_t tracer;
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the caller's */
+    rc = pthread_create(&tracer, NULL, stop_and_copy, &stop);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return -rc;
+    (void)pthread_join(tracer, NULL);
+    return stop.rc;
+}

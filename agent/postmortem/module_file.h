@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of a module that a process has mapped, to be read as an ELF file. */
+#ifndef AGENT_POSTMORTEM_MODULE_FILE_H
+#define AGENT_POSTMORTEM_MODULE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* As the process `pid` sees the path, 0: as we do; and only when it is the file that was mapped, not another one that
+ * has its name by now. A descriptor, -EPERM or -ENOEXEC. */
+int module_file_open(pid_t pid, const char *path, uint64_t inode);
+/* For struct elf_source; context: a pointer to the descriptor. */
+bool module_file_read(void *context, uint64_t offset, void *dst, size_t length);
+
+#endif
