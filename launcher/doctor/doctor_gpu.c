@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Driver and NCCL as they are found at run time. */
+/* Driver, NCCL and cuDNN as they are found at run time. */
 #include <dlfcn.h>
 
 #include "launcher/doctor/doctor.h"
@@ -81,6 +81,33 @@ static void look_at_nccl(struct doctor *doctor, bool is_needed)
         (void)doctor_add(doctor, DOCTOR_OK, "NCCL", "%s", version);
 }
 
+/* PyTorch's wheels bring their own, which this does not see. */
+static void look_at_cudnn(struct doctor *doctor)
+{
+    void *library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
+    size_t (*get_version)(void) = NULL;
+    size_t version, unit;
+
+    if (!library)
+        library = dlopen("libcudnn.so.8", RTLD_LAZY | RTLD_LOCAL);
+    if (!library) {
+        (void)doctor_add(doctor, DOCTOR_OK, "cuDNN",
+                         "none in the library path: no ctrun-mnist on a GPU "
+                         "(PyTorch brings its own)");
+        return;
+    }
+    *(void **)&get_version = dlsym(library, "cudnnGetVersion"); /* POSIX's conversion */
+    version = get_version ? get_version() : 0;
+    unit = version >= 90000 ? 10000
+                            : 1000; /* of the first number: since 9, and before */
+    if (version > 0)
+        (void)doctor_add(doctor, DOCTOR_OK, "cuDNN", "%zu.%zu.%zu", version / unit,
+                         version % unit / 100, version % 100);
+    else
+        (void)doctor_add(doctor, DOCTOR_OK, "cuDNN", "of an unknown version");
+    dlclose(library);
+}
+
 void doctor_gpu_versions(char *driver, char *nccl, size_t size)
 {
     struct nvml nvml;
@@ -119,6 +146,10 @@ void doctor_gpus(struct doctor *doctor)
                                   "%d in /dev, but no libnvidia-ml.so.1", nodes),
                        "install the driver's libraries, in a container its runtime "
                        "(docker --gpus all)");
-    if (doctor_can_load())
+    if (doctor_can_load()) {
         look_at_nccl(doctor, nodes > 0);
+        look_at_cudnn(doctor);
+    } else
+        (void)doctor_add(doctor, DOCTOR_OK, "NCCL, cuDNN",
+                         "unknown: a static program cannot load them");
 }

@@ -416,6 +416,20 @@ def test_doctor_names_libraries_that_cannot_be_loaded(box):
         assert option in told[what] and ("none: no " in told[what] or "built without" in told[what]), run
 
 
+@pytest.mark.parametrize("number, told", [(91301, "9.13.1"), (8907, "8.9.7"), (0, "unknown version"),
+                                          (None, "none in the library path")])
+def test_doctor_names_cudnn_or_that_it_is_missing(box, number, told):
+    library = box.path("libcudnn.so.9" if number != 8907 else "libcudnn.so.8")
+    for name in ("libcudnn.so.9", "libcudnn.so.8"):
+        box.write(name, "not a library")
+    if number is not None:
+        source = box.write("cudnn.c", f"unsigned long cudnnGetVersion(void) {{ return {number}; }}\n")
+        assert box.run("cc", "-shared", "-fPIC", "-o", library, source).code == 0, box.runs[-1]
+    run = ctl(box, "doctor", "--json", env={"LD_LIBRARY_PATH": str(box.dir)})
+    said, = [each["value"] for each in json.loads(run.out)["findings"] if each["what"] == "cuDNN"]
+    assert told in said, run
+
+
 def test_doctor_says_why_it_cannot_listen(box):
     """4 descriptors: the store takes the last one."""
     run = box.ctrun("--no-python", "sh", "-c", f"ulimit -n 4; exec {ctrun.program('ctrunctl')} doctor --net")
