@@ -6,6 +6,7 @@ pkg_check_modules(cjson REQUIRED IMPORTED_TARGET libcjson)
 pkg_check_modules(zlib REQUIRED IMPORTED_TARGET zlib)
 # For hosts and images with another libc: ctrun, ctrunctl and ctrund out of archives alone. What is
 # loaded at run time (NVML, MUNGE) is not for them: that needs this very libc.
+# One program in fact: ctrunctl and ctrund start the ctrun that lies beside them.
 option(CTRUN_STATIC "ctrun, ctrunctl and ctrund without shared libraries" OFF)
 set(CURL_ARCHIVES "" CACHE STRING "CTRUN_STATIC: libcurl.a and Mbed TLS of packaging/wheel/libraries; none: no backend etcd")
 add_library(ctrun_uv INTERFACE)

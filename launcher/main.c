@@ -16,6 +16,7 @@
 #include "launcher/config/host_slot.h"
 #include "launcher/config/token.h"
 #include "launcher/ha/ha_keeper.h"
+#include "launcher/main.h"
 #include "launcher/options/completion.h"
 #include "launcher/options/help.h"
 #include "launcher/options/option_file.h"
@@ -178,7 +179,7 @@ static bool is_run(const struct options *options)
            !options->values[OPTION_DRY_RUN].is_on;
 }
 
-int main(int argc, char **argv)
+int main_ctrun(int argc, char **argv)
 {
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
     struct ct_auth_token *token = ct_secret_zalloc(sizeof *token);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "rendezvous/journal/journal_file.h"
+#include "rendezvous/main.h"
 #include "rendezvous/notify.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/server/server_limits.h"
@@ -380,7 +381,7 @@ static int run_daemon(struct config *config, int argc, char **argv)
     return exit_code(rc);
 }
 
-int main(int argc, char **argv)
+int main_ctrund(int argc, char **argv)
 {
     /* It holds the token, which no core file is to have. */
     struct config *config = ct_secret_zalloc(sizeof *config);

@@ -99,5 +99,7 @@ const char *ctl_nearest(const char *word, const char *const *words);
 int ctl_completion_print(const struct ctl_verb *const *verbs, const char *shell);
 /* Says it on stderr; returns the exit code that goes with it. */
 int ctl_fail(const struct ctrun_error *err);
+/* ctrunctl as a function, like main_ctrun() of launcher/main.h. */
+int ctl_main(int argc, char **argv);
 
 #endif

@@ -69,7 +69,7 @@ static int run_verb(const struct ctl_verb *verb, int argc, char **argv)
     return fflush(stdout) == 0 ? code : CT_EXIT_FAILURE;
 }
 
-int main(int argc, char **argv)
+int ctl_main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "--help";
 

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import zipfile
 
@@ -137,6 +138,32 @@ def test_a_job_runs_where_there_is_musl_alone(box, programs):
     assert told["libcurl"] == "inside of ctrun" and "built without it" in told["MUNGE"], run
     assert "unknown" in told["NCCL, cuDNN"], run
     assert root.run("/ctrund", "--version").code == 0, box.runs[-1]
+
+
+def test_the_other_names_are_stubs_that_start_the_ctrun_beside_them(box, programs):
+    """Whatever the link is called that leads to them; and ps and pgrep find them by their own names."""
+    sizes = [(programs / name).stat().st_size for name in PROGRAMS]
+    assert sizes[0] > 1 << 20 and max(sizes[1:]) < 1 << 16, sizes
+    link = box.path("other-name")
+    link.symlink_to(programs / "ctrund")
+    daemon = box.start(link, "--listen=127.0.0.1:0")
+    ctrun.wait_until(lambda: "listening on" in daemon.out, lambda: f"a port: {daemon}")
+    told = pathlib.Path(f"/proc/{daemon.pid}")
+    assert (told / "comm").read_text() == "ctrund\n"
+    assert (told / "cmdline").read_bytes().split(b"\0")[:2] == [str(programs / "ctrund").encode(), b"--listen=127.0.0.1:0"]
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+    run = box.run(programs / "ctrunctl", "no-such-verb")
+    assert run.code == 2 and "ctrunctl: error[E_USAGE]" in run.err, run
+
+
+def test_a_stub_that_lies_alone_says_what_is_missing(box, programs):
+    alone = box.path("alone")
+    alone.mkdir()
+    shutil.copy(programs / "ctrunctl", alone)
+    run = box.run(alone / "ctrunctl", "status")
+    assert run.code == 126 and run.out == "" and run.err.count("\n") == 1, run
+    assert f"ctrunctl: cannot start {alone}/ctrun, which must lie beside it" in run.err, run
 
 
 def test_static_programs_meet_in_an_etcd_with_certificates_and_passwords(box, programs, etcd):

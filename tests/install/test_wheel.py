@@ -109,7 +109,7 @@ def test_a_wheel_for_every_linux_is_small_and_its_programs_need_no_library(box, 
     paths = [next(box.path("x").glob(f"*.data/scripts/{name}")) for name in ("ctrun", "ctrunctl", "ctrund")]
     for path in paths:
         assert "(NEEDED)" not in box.run("readelf", "-d", path).out
-    assert sum(path.stat().st_size for path in paths) <= 6 * MEBIBYTE, "packaging/oci has them"
+    assert sum(path.stat().st_size for path in paths) <= 4 * MEBIBYTE, "packaging/oci has them"
 
 
 def test_libctrun_of_the_wheel_works_with_musl(box, wheel):
