@@ -38,18 +38,21 @@ static struct agent_store_marks look_at_store(const struct agent *agent, int *ra
     return marks;
 }
 
-/* When the last of all workers here has said its first word to us; false: not all have. */
+/* When the last of all workers here had imported its program, as far as its first word to us shows it; false: not
+ * all have said one. */
 static bool find_hello(const struct agent *agent, uint64_t *at_ms, int *rank)
 {
     *at_ms = 0;
     for (int i = 0; i < worker_group_count(agent->group); i++) {
         const struct worker *worker = worker_group_worker(agent->group, i);
+        const uint64_t end_ms = bill_import_end(worker->hello_ms,
+                                                worker->first_step_ms);
 
-        if (worker->hello_ms == 0)
+        if (end_ms == 0)
             return false;
-        if (worker->hello_ms < *at_ms)
+        if (end_ms < *at_ms)
             continue;
-        *at_ms = worker->hello_ms;
+        *at_ms = end_ms;
         *rank = worker->rank;
     }
     return true;

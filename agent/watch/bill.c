@@ -24,6 +24,14 @@ void bill_end_phase(struct bill *bill, enum bill_phase phase, uint64_t at_ms, in
 {
     bill->end_ms[phase] = at_ms > bill->begun_ms ? at_ms : bill->begun_ms;
     bill->rank[phase] = rank;
+    /* Who has imported was started, however late the agent came to note that. */
+    if (phase == BILL_IMPORT && bill->end_ms[BILL_START] > bill->end_ms[phase])
+        bill->end_ms[BILL_START] = bill->end_ms[phase];
+}
+
+uint64_t bill_import_end(uint64_t hello_ms, uint64_t first_step_ms)
+{
+    return first_step_ms > 0 && first_step_ms < hello_ms ? first_step_ms : hello_ms;
 }
 
 unsigned bill_known(const struct bill *bill)

@@ -51,8 +51,13 @@ struct bill_sum {
 /* A restart whose failure is known to be of `at_ms` begins with BILL_DETECT, one that is only known to be
  * seen then with BILL_DECIDE, a first start with BILL_MEET. */
 void bill_begin(struct bill *bill, enum bill_phase first, uint64_t at_ms);
-/* The last call counts; rank -1: not told. A time before the beginning counts as the beginning. */
+/* The last call counts; rank -1: not told. A time before the beginning counts as the beginning. BILL_IMPORT is
+ * that of all workers: it moves an end of BILL_START that is later. */
 void bill_end_phase(struct bill *bill, enum bill_phase phase, uint64_t at_ms, int rank);
+/* When one worker had imported its program: at its first word to the agent (0: none came), or at its first step
+ * (0: none told) when that is earlier. The worker dates its steps, the agent a word only when it reads it: without
+ * this the import could end after the step that needs it. 0: not known. */
+uint64_t bill_import_end(uint64_t hello_ms, uint64_t first_step_ms);
 /* Bits of the phases whose end is known. */
 unsigned bill_known(const struct bill *bill);
 void bill_add_up(struct bill_sum *out, const struct bill *bill);

@@ -108,6 +108,41 @@ static void no_time_lies_before_the_beginning(void **state)
                 "stop and meet and start and import and init and first step 0.005");
 }
 
+static void an_import_ends_no_later_than_the_first_step_of_its_rank(void **state)
+{
+    static const struct {
+        uint64_t hello_ms, first_step_ms;
+    } workers[] = {{AT + 12, AT + 10}, {AT + 31, AT + 30}, {AT + 5, AT + 20}};
+    struct bill bill;
+    uint64_t import_ms = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
+        const uint64_t end_ms = bill_import_end(workers[i].hello_ms,
+                                                workers[i].first_step_ms);
+
+        import_ms = end_ms > import_ms ? end_ms : import_ms;
+    }
+    bill_begin(&bill, BILL_IMPORT, AT);
+    bill_end_phase(&bill, BILL_FIRST_STEP, AT + 30, 1);
+    bill_end_phase(&bill, BILL_IMPORT, import_ms, 1);
+    expect_text(&bill, "import 0.030, init and first step 0.000");
+    assert_int_equal(bill_import_end(AT + 4, 0), AT + 4); /* no step was told */
+    assert_int_equal(bill_import_end(0, AT + 4), 0);      /* no word */
+}
+
+static void who_has_imported_was_started(void **state)
+{
+    struct bill bill;
+
+    (void)state;
+    bill_begin(&bill, BILL_START, AT);
+    bill_end_phase(&bill, BILL_START, AT + 9, -1);
+    bill_end_phase(&bill, BILL_FIRST_STEP, AT + 7, 0);
+    bill_end_phase(&bill, BILL_IMPORT, AT + 6, 0);
+    expect_text(&bill, "start 0.006, import 0.000, init and first step 0.001");
+}
+
 static void the_longest_part_is_found(void **state)
 {
     struct bill bill;
@@ -169,6 +204,8 @@ int main(void)
         cmocka_unit_test(what_nothing_tells_is_unknown_and_no_time),
         cmocka_unit_test(what_ends_first_comes_first),
         cmocka_unit_test(no_time_lies_before_the_beginning),
+        cmocka_unit_test(an_import_ends_no_later_than_the_first_step_of_its_rank),
+        cmocka_unit_test(who_has_imported_was_started),
         cmocka_unit_test(the_longest_part_is_found),
         cmocka_unit_test(lost_steps_are_those_that_are_made_again),
         cmocka_unit_test(programs_are_told_the_same),
