@@ -17,12 +17,12 @@
  *     R                    it is ready                                  template -> agent
  *     N why                it cannot be forked, and ends
  *     number + 5 fds       a worker: its number in the batch; its argv and environment (a memfd: their
- *                          counts, then all of them, each with its 0), the gate, stdin, stdout, stderr
+ *                          counts, then all of them, each with its 0), the start barrier, stdin, stdout, stderr
  *     E                    the end of a batch                           agent -> template
  *     W number rc          that worker exists, or fork() gave rc        worker -> agent
  *     D status             all of the batch are children of the agent   template -> agent
  *
- * Who a W comes from the kernel says. The gate is a pipe: with a byte a worker begins its program, at its
+ * Who a W comes from the kernel says. The barrier is a pipe: with a byte a worker begins its program, at its
  * end it ends. So all of a batch begin, or none. */
 #ifndef AGENT_PROCESS_TEMPLATE_H
 #define AGENT_PROCESS_TEMPLATE_H

@@ -175,7 +175,7 @@ def serve(agent):
 
 def wait_for_agent(agent, parent, number, fds):
     """Its streams, its session; then until the agent has all of the batch. Returns its argv and environment."""
-    request, gate, *streams = fds
+    request, barrier, *streams = fds
     os.setsid()
     for place, fd in enumerate(streams):
         os.dup2(fd, place)
@@ -186,9 +186,9 @@ def wait_for_agent(agent, parent, number, fds):
         words = file.read().split(b"\0")
     tell(agent, b"W", struct.pack("=ii", number, 0))
     agent.close()
-    if os.read(gate, 1) != b"g":
+    if os.read(barrier, 1) != b"g":
         os._exit(SIGKILLED)
-    os.close(gate)
+    os.close(barrier)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(SIGKILLED)  # it died before

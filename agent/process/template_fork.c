@@ -23,16 +23,16 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    FDS = 5 /* that go with a worker: its memory, the gate, its three streams */
+    FDS = 5 /* that go with a worker: its memory, the barrier, its three streams */
 };
 
-/* One call of template_fork(), on the caller's stack. The read end of the gate goes to every
+/* One call of template_fork(), on the caller's stack. The read end of the barrier goes to every
  * worker; the write end stays here alone, so that closing it ends all that have not begun. */
 struct batch {
     int socket;
     struct template_worker *workers;
     int count;
-    int gate[2];
+    int barrier[2];
     uint64_t deadline_ms;
     int there;      /* so many workers have told that they are there */
     pid_t template; /* who has told that they are our children; 0: nobody has yet */
@@ -110,7 +110,7 @@ static int send_worker(const struct batch *batch, int number)
 {
     const struct template_worker *worker = &batch->workers[number];
     const int memory = write_request(worker);
-    const int fds[FDS] = {memory, batch->gate[0], worker->fds[0], worker->fds[1],
+    const int fds[FDS] = {memory, batch->barrier[0], worker->fds[0], worker->fds[1],
                           worker->fds[2]};
     union {
         char bytes[CMSG_SPACE(sizeof fds)];
@@ -243,15 +243,15 @@ static int check_children(const struct batch *batch, struct ctrun_error *err)
 }
 
 /* A byte for each: every worker reads one. */
-static int open_gate(const struct batch *batch)
+static int open_barrier(const struct batch *batch)
 {
     for (int i = 0; i < batch->count; i++)
-        if (write(batch->gate[1], "g", 1) != 1)
+        if (write(batch->barrier[1], "g", 1) != 1)
             return -errno;
     return 0;
 }
 
-/* The gate opens last, when all are known to be there and ours. An error before leaves it shut. */
+/* The barrier opens last, when all are known to be there and ours. An error before leaves it shut. */
 static int run_batch(struct batch *batch, struct ctrun_error *err)
 {
     int rc = 0;
@@ -266,7 +266,7 @@ static int run_batch(struct batch *batch, struct ctrun_error *err)
         rc = take_reply(batch, err);
     if (rc == 0)
         rc = check_children(batch, err);
-    if (rc == 0 && (rc = open_gate(batch)) < 0)
+    if (rc == 0 && (rc = open_barrier(batch)) < 0)
         rc = ct_fail(err, rc, "pipe: %s", strerror(-rc));
     return rc;
 }
@@ -284,10 +284,11 @@ int template_fork(int socket, struct template_worker *workers, int count,
         return 0;
     for (int i = 0; i < count; i++)
         workers[i].pid = 0;
-    if (pipe2(batch.gate, O_CLOEXEC) < 0)
+    if (pipe2(batch.barrier, O_CLOEXEC) < 0)
         return ct_fail(err, -errno, "pipe: %s", strerror(errno));
     rc = run_batch(&batch, err);
-    close(batch.gate[0]);
-    close(batch.gate[1]); /* after an error, workers that wait read its end and exit */
+    close(batch.barrier[0]);
+    close(
+        batch.barrier[1]); /* after an error, workers that wait read its end and exit */
     return rc;
 }

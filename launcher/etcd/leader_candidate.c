@@ -8,7 +8,7 @@
 #include "launcher/etcd/election.h"
 #include "launcher/report/messages.h"
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/session/gate.h"
+#include "rendezvous/session/output_commit.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
@@ -26,7 +26,7 @@ struct leader_candidate {
     bool is_own; /* the etcd: the run's */
     struct election *election;
     struct server *server;
-    struct gate gate;
+    struct output_commit commit;
     struct journal_sink sink;
 
     pthread_mutex_t mutex; /* what follows */
@@ -70,13 +70,13 @@ static int store_locked(struct leader_candidate *candidate, unsigned flags,
         candidate->is_cut |= rc < 0;
         return 0;
     }
-    atomic_store(&candidate->gate.wanted, ++candidate->sequence);
+    atomic_store(&candidate->commit.wanted, ++candidate->sequence);
     return rc < 0 ? rc
                   : election_write(candidate->election, candidate->sequence,
                                    ct_buf_data(journal), ct_buf_length(journal));
 }
 
-/* On the server's thread. What the step has to say waits at the gate until etcd has it. */
+/* On the server's thread. What the step has to send waits in the output commit until etcd has it. */
 static int store(void *context, const char *run_id, unsigned flags,
                  const uint8_t *batch, size_t length)
 {
@@ -105,8 +105,8 @@ static void on_host(void *context, const struct etcd_host *host)
     pthread_mutex_unlock(&candidate->mutex);
 }
 
-/* The gate opens when the journal of now is in etcd: the server's thread reads the
- * gate without the mutex, so what is wanted goes up before what is kept goes down,
+/* What is held goes out when the journal of now is in etcd: the server's thread reads the
+ * output commit without the mutex, so what is wanted goes up before what is kept goes down,
  * and the lease comes last. */
 static int write_journal(struct leader_candidate *candidate, uint64_t until_ms)
 {
@@ -114,25 +114,25 @@ static int write_journal(struct leader_candidate *candidate, uint64_t until_ms)
     int rc = 0;
 
     candidate->is_elsewhere = true;
-    atomic_store(&candidate->gate.renewed_ms, 0);
-    atomic_store(&candidate->gate.wanted, ++candidate->sequence);
+    atomic_store(&candidate->commit.renewed_ms, 0);
+    atomic_store(&candidate->commit.wanted, ++candidate->sequence);
     if (ct_buf_length(journal) > 0)
         rc = election_write(candidate->election, candidate->sequence,
                             ct_buf_data(journal), ct_buf_length(journal));
-    atomic_store(&candidate->gate.kept,
+    atomic_store(&candidate->commit.kept,
                  ct_buf_length(journal) > 0 ? 0 : candidate->sequence);
-    atomic_store(&candidate->gate.until_ms, until_ms);
+    atomic_store(&candidate->commit.until_ms, until_ms);
     candidate->leads = rc == 0;
     return rc;
 }
 
-/* Nobody else can serve this run: the gate stands open, without a lease. */
+/* Nobody else can serve this run: nothing is held, and there is no lease. */
 static void speak_freely(struct leader_candidate *candidate)
 {
     candidate->is_elsewhere = candidate->leads = false;
-    atomic_store(&candidate->gate.kept, UINT64_MAX);
-    atomic_store(&candidate->gate.until_ms, UINT64_MAX);
-    atomic_store(&candidate->gate.renewed_ms, UINT64_MAX);
+    atomic_store(&candidate->commit.kept, UINT64_MAX);
+    atomic_store(&candidate->commit.until_ms, UINT64_MAX);
+    atomic_store(&candidate->commit.renewed_ms, UINT64_MAX);
 }
 
 /* What the predecessor has written becomes ours: under our lease, and no longer the word of one
@@ -177,8 +177,8 @@ static void on_renewed(void *context, uint64_t asked_ms, uint64_t until_ms)
 {
     struct leader_candidate *candidate = context;
 
-    atomic_store(&candidate->gate.renewed_ms, asked_ms);
-    atomic_store(&candidate->gate.until_ms, until_ms);
+    atomic_store(&candidate->commit.renewed_ms, asked_ms);
+    atomic_store(&candidate->commit.until_ms, until_ms);
     server_poke(candidate->server);
 }
 
@@ -190,8 +190,8 @@ static void on_lost(void *context)
     pthread_mutex_lock(&candidate->mutex);
     serves = candidate->serves;
     candidate->leads = false;
-    atomic_store(&candidate->gate.until_ms, 0);
-    atomic_store(&candidate->gate.renewed_ms, 0);
+    atomic_store(&candidate->commit.until_ms, 0);
+    atomic_store(&candidate->commit.renewed_ms, 0);
     if (serves)
         speak_freely(candidate); /* nobody else can have been elected */
     pthread_mutex_unlock(&candidate->mutex);
@@ -205,7 +205,7 @@ static void on_written(void *context, uint64_t sequence)
 {
     struct leader_candidate *candidate = context;
 
-    atomic_store(&candidate->gate.kept, sequence);
+    atomic_store(&candidate->commit.kept, sequence);
     server_poke(candidate->server);
 }
 
@@ -235,9 +235,9 @@ int leader_candidate_create(struct leader_candidate **out, const struct config *
     candidate->etcd = config->rdzv.etcd;
     candidate->is_elsewhere = true;
     candidate->sink = (struct journal_sink){.context = candidate, .store = store};
-    gate_init(&candidate->gate);
-    candidate->gate.on_owed = on_owed;
-    candidate->gate.context = candidate;
+    output_commit_init(&candidate->commit);
+    candidate->commit.on_owed = on_owed;
+    candidate->commit.context = candidate;
     ct_buf_init(&candidate->journal, JOURNAL_MAX_BYTES);
     pthread_mutex_init(&candidate->mutex, NULL);
     *out = candidate;
@@ -267,28 +267,28 @@ void leader_candidate_serve(struct leader_candidate *candidate, struct server *s
 
 void leader_candidate_stand_down(struct leader_candidate *candidate)
 {
-    struct gate *gate = &candidate->gate;
+    struct output_commit *commit = &candidate->commit;
 
     pthread_mutex_lock(&candidate->mutex);
     candidate->serves = candidate->leads = candidate->is_cut = false;
     candidate->is_elsewhere = true;
     ct_buf_consume(&candidate->journal, ct_buf_length(&candidate->journal));
-    atomic_store(&gate->until_ms, 0);
-    atomic_store(&gate->renewed_ms, 0);
-    atomic_store(&gate->kept, candidate->sequence);
-    atomic_store(&gate->wanted, candidate->sequence);
+    atomic_store(&commit->until_ms, 0);
+    atomic_store(&commit->renewed_ms, 0);
+    atomic_store(&commit->kept, candidate->sequence);
+    atomic_store(&commit->wanted, candidate->sequence);
     pthread_mutex_unlock(&candidate->mutex);
 }
 
 /* From then on etcd decides who serves; only when all that was said is in it. */
 bool leader_candidate_commit(struct leader_candidate *candidate)
 {
-    const struct gate *gate = &candidate->gate;
+    const struct output_commit *commit = &candidate->commit;
     bool is_done;
 
     pthread_mutex_lock(&candidate->mutex);
     is_done = candidate->leads &&
-              atomic_load(&gate->kept) >= atomic_load(&gate->wanted);
+              atomic_load(&commit->kept) >= atomic_load(&commit->wanted);
     if (is_done)
         candidate->serves = false;
     pthread_mutex_unlock(&candidate->mutex);
@@ -322,9 +322,9 @@ bool leader_candidate_leads(struct leader_candidate *candidate)
     return leads;
 }
 
-struct gate *leader_candidate_gate(struct leader_candidate *candidate)
+struct output_commit *leader_candidate_output_commit(struct leader_candidate *candidate)
 {
-    return &candidate->gate;
+    return &candidate->commit;
 }
 
 const struct journal_sink *leader_candidate_sink(struct leader_candidate *candidate)

@@ -2,16 +2,16 @@
 /* This node's part in the election of the rendezvous host: its server listens from the beginning
  * and turns everybody away until it is elected; its agent is told where the server is.
  *
- *     leader_candidate_create ── server with its gate and sink ── leader_candidate_start ── leader_candidate_stop
+ *     leader_candidate_create ── server with its output commit and sink ── leader_candidate_start ── leader_candidate_stop
  *
- *     election's thread: elected ── server_lead     renewed, written ── gate, server_poke
+ *     election's thread: elected ── server_lead     renewed, written ── output commit, server_poke
  *                        lease lost ── server_yield    server known ── leader_candidate_find_servers
  *     server's thread:   a step of the run ── sink ── election_write
  *
  * With --ha the first server serves before there is an etcd:
  *
  *     leader_candidate_create ── leader_candidate_serve ── leader_candidate_use, _start ── it is elected: from now on the
- *     gate and the journal are etcd's ── leader_candidate_commit ── and from now on for good */
+ *     output commit and the journal are etcd's ── leader_candidate_commit ── and from now on for good */
 #ifndef LAUNCHER_ETCD_LEADER_CANDIDATE_H
 #define LAUNCHER_ETCD_LEADER_CANDIDATE_H
 
@@ -42,7 +42,8 @@ void leader_candidate_revert(struct leader_candidate *candidate);
 /* Elected, and not by leader_candidate_serve() alone. Any thread. */
 bool leader_candidate_leads(struct leader_candidate *candidate);
 /* For server_options; they live as long as the candidate. */
-struct gate *leader_candidate_gate(struct leader_candidate *candidate);
+struct output_commit *
+leader_candidate_output_commit(struct leader_candidate *candidate);
 const struct journal_sink *leader_candidate_sink(struct leader_candidate *candidate);
 /* The server, kept, listens at that port. Reaches etcd, saying so every ten seconds, for as long
  * as the configuration allows. 0, CTRUN_E_UNREACHABLE, _AUTH, _USAGE. */

@@ -41,7 +41,8 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
                                       AGENT_DESCRIPTORS_PER_WORKER *
                                           (size_t)launch->config->run.nproc),
         .ha = launch->ha ? ha_hooks(launch->ha) : NULL,
-        .gate = launch->candidate ? leader_candidate_gate(launch->candidate) : NULL,
+        .commit = launch->candidate ? leader_candidate_output_commit(launch->candidate)
+                                    : NULL,
         .journal = launch->candidate ? leader_candidate_sink(launch->candidate) : NULL,
     };
     int rc;
@@ -392,7 +393,7 @@ static void leave_mark(struct launch *launch)
 }
 
 /* Threads first, memory afterwards: the server's thread ends before the candidate
- * whose gate and journal it uses, and its memory stays until the candidate's thread,
+ * whose output commit and journal it uses, and its memory stays until the candidate's thread,
  * which calls it, has ended too. */
 void launch_close_server(struct launch *launch)
 {

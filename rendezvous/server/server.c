@@ -15,7 +15,7 @@
 #include "rendezvous/server/endpoint.h"
 #include "rendezvous/server/server_limits.h"
 #include "rendezvous/server/takeover.h"
-#include "rendezvous/session/gate.h"
+#include "rendezvous/session/output_commit.h"
 #include "rendezvous/session/ha_relay.h"
 #include "rendezvous/session/run_restore.h"
 #include "rendezvous/store/store.h"
@@ -380,8 +380,8 @@ static void on_wake(uv_async_t *wake)
     struct server *server = wake->data;
 
     run_calls(server, false);
-    if (server->dispatch.gate)
-        gate_release(server->dispatch.gate);
+    if (server->dispatch.commit)
+        output_commit_release(server->dispatch.commit);
     if (atomic_load(&server->is_stopping))
         drain(server);
 }
@@ -470,11 +470,11 @@ static void wire(struct server *server, const struct server_options *options)
     server->dispatch.runs.has_ha = server->dispatch.ha.hooks != NULL;
     if (options)
         server->dispatch.runs.held_from_ms = options->held_from_ms;
-    server->dispatch.gate = options ? options->gate : NULL;
-    server->dispatch.is_candidate = server->dispatch.gate != NULL;
+    server->dispatch.commit = options ? options->commit : NULL;
+    server->dispatch.is_candidate = server->dispatch.commit != NULL;
     /* A site's etcd elects another server; the run's own may not be there yet. */
     server->dispatch.is_in_agent = server->run_id &&
-                                   (!server->dispatch.gate || options->ha);
+                                   (!server->dispatch.commit || options->ha);
     server->dispatch.runs.on_start = on_start;
     server->dispatch.runs.on_forget = on_forget;
     server->dispatch.sum_stores = sum_stores;

@@ -18,7 +18,7 @@
 #include "worker_sdk/net/port_range.h"
 #include "worker_sdk/wire/auth.h"
 
-struct gate;
+struct output_commit;
 struct ha_hooks;
 struct journal_book;
 struct journal_sink;
@@ -46,8 +46,8 @@ struct server_options {
     /* Runs of a server before this one, restored; server_create() takes them. May be NULL. */
     struct journal_book *book;
     /* Kept; NULL: it serves from the beginning. Else agents are turned away until server_lead(),
-     * and what they are told waits at the gate. */
-    struct gate *gate;
+     * and what is sent to them waits in it until it may be sent. */
+    struct output_commit *commit;
     const char *const
         *expected; /* kept: hosts that should come, for people; may be NULL */
     size_t expected_count;
@@ -80,7 +80,7 @@ void server_join(struct server *server);
 uint64_t server_outlived_from_ms(const struct server *server);
 void server_destroy(struct server *server);
 
-/* With a gate. Serves from now on, in a term above those of all servers before, and goes on with
+/* With an output commit. Serves from now on, in a term above those of all servers before, and goes on with
  * what the journal (frames of journal.h, length 0: nothing) tells; no heartbeat that was sent after
  * `heard_ms` has been acknowledged. 0, -EBADMSG, -ENOMEM. */
 int server_lead(struct server *server, uint64_t term, const void *journal,
@@ -90,7 +90,7 @@ void server_yield(struct server *server);
 /* The plan of the run's own etcd from now on: told to all its agents. */
 struct ct_ha_plan;
 void server_tell_ha(struct server *server, const struct ct_ha_plan *plan);
-/* The gate may have opened. Any thread, does not wait. */
+/* What is held may go out by now. Any thread, does not wait. */
 void server_poke(struct server *server);
 
 /* Accepts agents (and, on the same port, HTTP and TCPStore clients) at addr; port 0 chooses.

@@ -8,7 +8,7 @@
 #include <sys/random.h>
 
 #include "rendezvous/net/conn_limits.h"
-#include "rendezvous/session/gate.h"
+#include "rendezvous/session/output_commit.h"
 #include "rendezvous/session/ha_relay.h"
 #include "rendezvous/session/endpoint_owner.h"
 #include "rendezvous/session/pause.h"
@@ -300,7 +300,8 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
 
     if (refuse_foreign(peer, hello))
         return;
-    if (dispatch->gate && !peer->gate) { /* it came while another node was the host */
+    if (dispatch->commit &&
+        !peer->commit) { /* it came while another node was the host */
         ha_relay_tell_where(&dispatch->ha, peer);
         conn_finish(peer->conn);
         return;
@@ -493,7 +494,7 @@ static void on_metrics(struct peer *peer, const struct ct_message *message)
 
 static void on_heartbeat(struct peer *peer, const struct ct_message *message)
 {
-    gate_acknowledge(peer->gate, &peer->outbox, message->heartbeat);
+    output_commit_acknowledge(peer->commit, &peer->outbox, message->heartbeat);
     on_round(peer, message);
 }
 
@@ -707,7 +708,7 @@ void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *
         return;
     }
     peer->dispatch = dispatch;
-    peer->gate = dispatch->is_candidate ? NULL : dispatch->gate;
+    peer->commit = dispatch->is_candidate ? NULL : dispatch->commit;
     peer->refused = &dispatch->refused;
     peer->conn = conn;
     ct_buf_init(&peer->in, CONN_IN_MAX_BYTES);
@@ -737,8 +738,8 @@ void dispatch_yield(struct dispatch *dispatch)
 
     dispatch->is_candidate = true;
     dispatch->ha.plan.epoch = 0;
-    if (dispatch->gate)
-        gate_drop(dispatch->gate);
+    if (dispatch->commit)
+        output_commit_drop(dispatch->commit);
     ct_list_for_each(it, &dispatch->pool->conns) {
         struct conn *conn = ct_list_entry(it, struct conn, node);
 

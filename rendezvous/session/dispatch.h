@@ -23,10 +23,10 @@ struct dispatch {
     const char *only_run_id; /* kept; NULL: any run */
     char host[CT_HOST_MAX];  /* this machine's name, for people */
     struct admission_rules rules;
-    struct gate *gate;  /* kept; NULL: whatever is said goes out at once */
-    bool is_candidate;  /* another node serves: agents are turned away */
-    bool is_in_agent;   /* and without that agent the run may be lost */
-    uint64_t term;      /* of WELCOME; 0: nobody was ever elected */
+    struct output_commit *commit; /* kept; NULL: whatever is said goes out at once */
+    bool is_candidate;            /* another node serves: agents are turned away */
+    bool is_in_agent;             /* and without that agent the run may be lost */
+    uint64_t term;                /* of WELCOME; 0: nobody was ever elected */
     struct ha_relay ha; /* its hooks; zeroed: the run has no etcd of its own */
     /* Adds the numbers of all stores to *sum. May be NULL. */
     void (*sum_stores)(void *context, struct store_stats *sum);

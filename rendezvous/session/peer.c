@@ -6,7 +6,7 @@
 
 void peer_send(struct peer *peer, const struct ct_message *message)
 {
-    gate_send(peer->gate, &peer->outbox, message);
+    output_commit_send(peer->commit, &peer->outbox, message);
 }
 
 void peer_refuse(struct peer *peer, int code, const char *text)

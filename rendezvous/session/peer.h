@@ -3,7 +3,7 @@
 #ifndef RENDEZVOUS_SESSION_PEER_H
 #define RENDEZVOUS_SESSION_PEER_H
 
-#include "rendezvous/session/gate.h"
+#include "rendezvous/session/output_commit.h"
 #include "worker_sdk/base/seldom.h"
 
 struct admission;
@@ -12,8 +12,8 @@ struct run;
 
 struct peer {
     struct dispatch *dispatch; /* for its own use */
-    struct gate
-        *gate; /* kept; NULL: none, or it is told where the run is, and leaves */
+    struct output_commit
+        *commit; /* kept; NULL: none, or it is told where the run is, and leaves */
     struct ct_seldom *refused; /* kept: log lines about those that were */
     struct conn *conn;         /* that of `outbox` */
     struct outbox outbox;
@@ -32,7 +32,7 @@ struct peer {
     bool has_reported; /* for the run's own etcd: it is told the plan */
 };
 
-/* Queues the message, behind the gate if there is one; closes the connection of an agent that does not read. */
+/* Queues the message, held first if there is an output commit; closes the connection of an agent that does not read. */
 void peer_send(struct peer *peer, const struct ct_message *message);
 /* The last message that this agent gets. code: enum ctrun_code or -errno. */
 void peer_refuse(struct peer *peer, int code, const char *text);

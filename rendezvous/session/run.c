@@ -331,7 +331,7 @@ static void send_action(const struct round_action *action, enum ct_message_kind 
     struct peer *peer = action->peer;
     const struct ct_message out = {kind, .body = body};
 
-    gate_send(peer->gate, &peer->outbox, &out);
+    output_commit_send(peer->commit, &peer->outbox, &out);
 }
 
 /* The host of the worker store learns who may use it. */

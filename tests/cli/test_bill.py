@@ -158,7 +158,7 @@ def test_each_node_bills_what_it_saw_and_one_tells_it(box, meeting):  # noqa: F8
     assert len(told) == 1 and " s on this node: " in told[0], runs
 
 
-def test_with_hosts_one_line_is_told_and_the_budget_is_a_gate(box):
+def test_with_hosts_one_line_is_told_and_the_budget_is_a_limit(box):
     run = box.ctrun("--hosts=a,b", "--max-restarts=1", "--budget=0.001", *VICTIM, "@r0", "step", "1", "exit", "3", "@r1",
                     "step", "2", env={"CTRUN_HOSTS_ENV": "TMPDIR", "CTRUN_SSH": fake_ssh.local(box)})
     assert run.code == 78 and len(lines(run)) == 1 and " s on this node: " in lines(run)[0], run

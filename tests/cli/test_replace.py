@@ -25,16 +25,16 @@ def start(box, world, replace, *program, steps=STEPS):
                            f"--survive-replace={replace}", *(program or (ELASTIC,)), steps, PACE)
 
 
-def gated(box):
+def waiting(box):
     """The program; a new rank begins when it is let()."""
-    os.mkfifo(box.path("gate"))
-    return box.write("gated", f'#!/bin/sh\n[ "$CTRUN_MAY_GROW" = new ] && read _ < {box.path("gate")}\n'
+    os.mkfifo(box.path("fifo"))
+    return box.write("waiting", f'#!/bin/sh\n[ "$CTRUN_MAY_GROW" = new ] && read _ < {box.path("fifo")}\n'
                               f'exec {ELASTIC} "$@"\n', 0o755)
 
 
 def let(box):
-    with open(box.path("gate"), "w", encoding="ascii") as gate:
-        gate.write("\n")
+    with open(box.path("fifo"), "w", encoding="ascii") as fifo:
+        fifo.write("\n")
 
 
 def lose(box, rank):
@@ -67,7 +67,7 @@ def check(run, undisturbed):
 
 
 def test_a_lost_rank_comes_again_and_all_come_to_the_same(box, undisturbed):
-    run = start(box, 3, 1, gated(box))
+    run = start(box, 3, 1, waiting(box))
     wait_step(run, 1000)
     others = lose(box, 1)
     let(box)
@@ -85,7 +85,7 @@ def test_a_lost_rank_comes_again_and_all_come_to_the_same(box, undisturbed):
 
 
 def test_one_that_dies_while_it_waits_is_nobodys_loss(box, undisturbed):
-    run = start(box, 3, 2, gated(box))
+    run = start(box, 3, 2, waiting(box))
     wait_step(run, 1000)
     others = lose(box, 2)
     let(box)
@@ -101,7 +101,7 @@ def test_one_that_dies_while_it_waits_is_nobodys_loss(box, undisturbed):
 
 
 def test_a_member_that_dies_while_another_waits_is_left_out_of_the_same_answer(box, undisturbed):
-    run = start(box, 3, 1, gated(box))
+    run = start(box, 3, 1, waiting(box))
     wait_step(run, 1000)
     others = lose(box, 0)
     let(box)
@@ -115,7 +115,7 @@ def test_a_member_that_dies_while_another_waits_is_left_out_of_the_same_answer(b
 
 
 def test_the_limit_is_kept(box, undisturbed):
-    run = start(box, 3, 1, gated(box))
+    run = start(box, 3, 1, waiting(box))
     wait_step(run, 1000)
     others = lose(box, 1)
     let(box)
@@ -143,7 +143,7 @@ def test_a_run_that_ends_waits_for_nobody(box, undisturbed):
 def test_all_are_started_again_where_none_of_the_world_is_left(box):
     """The new one alone is no world."""
     run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", "--survive-replace=1",
-                          "--max-restarts=1", gated(box), STEPS, PACE)
+                          "--max-restarts=1", waiting(box), STEPS, PACE)
     wait_step(run, 1000)
     lose(box, 1)  # rank 0 stands still
     let(box)
@@ -156,7 +156,7 @@ def test_all_are_started_again_where_none_of_the_world_is_left(box):
 
 def test_one_that_dies_while_the_others_save_is_nobodys_loss(box):
     """The run is asked to stop, the others stand still, and the new one is killed: that is not what the run ends of."""
-    run = start(box, 3, 1, gated(box))
+    run = start(box, 3, 1, waiting(box))
     wait_step(run, 1000)
     others = lose(box, 1)
     let(box)

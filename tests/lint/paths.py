@@ -28,7 +28,7 @@ PATHS = {
   rendezvous/round/round_message.c     round_on_message
   rendezvous/round/round_stopping.c    round_fail
   rendezvous/round/failures.c          failures_exit_code
-  rendezvous/session/gate.c            gate_send
+  rendezvous/session/output_commit.c            output_commit_send
 = agent/link/link_socket.c             link_on_socket
   agent/link/link_message.c            link_on_message
   agent/agent_link.c                   on_message
@@ -56,7 +56,7 @@ PATHS = {
   rendezvous/round/master.c            master_choose
   rendezvous/round/world_layout.c      world_layout_describe
   rendezvous/session/roster.c          roster_next
-  rendezvous/session/gate.c            gate_send
+  rendezvous/session/output_commit.c            output_commit_send
 = agent/link/link_socket.c             link_on_socket
   agent/link/link_message.c            link_on_message
   agent/agent_link.c                   on_message

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The product in virtual time: the agent's state, its link and its lease, the rendezvous server
- * with its rounds, journal, gate and candidate run as they are, byte for byte over connections.
+ * with its rounds, journal, output commit and candidate run as they are, byte for byte over connections.
  * Only what is below them is simulated:
  *
  *     world.c        true time, the nodes' clocks, timers, connections, kernels
@@ -26,7 +26,7 @@
 #include "launcher/etcd/leader_candidate.h"
 #include "launcher/etcd/election.h"
 #include "rendezvous/session/dispatch.h"
-#include "rendezvous/session/gate.h"
+#include "rendezvous/session/output_commit.h"
 #include "rendezvous/session/run.h"
 #include "worker_sdk/net/tcp.h"
 #include "worker_sdk/wire/contract.h"

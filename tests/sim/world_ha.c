@@ -160,8 +160,8 @@ static void wake(void *context)
 static void tell(struct world_ha *ha, const struct ct_ha_plan *plan)
 {
     ha_relay_tell(&ha->node->dispatch->ha, &ha->node->dispatch->runs, plan);
-    if (ha->node->dispatch->gate)
-        gate_release(ha->node->dispatch->gate);
+    if (ha->node->dispatch->commit)
+        output_commit_release(ha->node->dispatch->commit);
 }
 
 /* ---- This node's member, and following --------------------------------------------------- */

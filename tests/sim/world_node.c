@@ -347,8 +347,8 @@ static void release(void *context)
     struct world_node *node = context;
 
     if (world.mutant == MUTANT_ACK_BEFORE_RENEWAL)
-        atomic_store(&node->dispatch->gate->renewed_ms, UINT64_MAX);
-    gate_release(node->dispatch->gate);
+        atomic_store(&node->dispatch->commit->renewed_ms, UINT64_MAX);
+    output_commit_release(node->dispatch->commit);
 }
 
 void server_poke(struct server *server)
@@ -356,15 +356,15 @@ void server_poke(struct server *server)
     world_call(node_of(server), 0, release, node_of(server));
 }
 
-void __wrap_gate_acknowledge(struct gate *gate, struct outbox *to,
-                             const struct ct_heartbeat *heartbeat);
-void __real_gate_acknowledge(struct gate *gate, struct outbox *to,
-                             const struct ct_heartbeat *heartbeat);
-void __wrap_gate_acknowledge(struct gate *gate, struct outbox *to,
-                             const struct ct_heartbeat *heartbeat)
+void __wrap_output_commit_acknowledge(struct output_commit *commit, struct outbox *to,
+                                      const struct ct_heartbeat *heartbeat);
+void __real_output_commit_acknowledge(struct output_commit *commit, struct outbox *to,
+                                      const struct ct_heartbeat *heartbeat);
+void __wrap_output_commit_acknowledge(struct output_commit *commit, struct outbox *to,
+                                      const struct ct_heartbeat *heartbeat)
 {
     world_check_arrived(world.current, to->conn, heartbeat->sequence);
-    __real_gate_acknowledge(gate, to, heartbeat);
+    __real_output_commit_acknowledge(commit, to, heartbeat);
 }
 
 static void open_server(struct world_node *node)
@@ -380,7 +380,7 @@ static void open_server(struct world_node *node)
     dispatch->only_run_id = world.has_daemon ? NULL : "job";
     (void)snprintf(dispatch->host, sizeof dispatch->host, "node%d", node->index);
     if (node->candidate) {
-        dispatch->gate = leader_candidate_gate(node->candidate);
+        dispatch->commit = leader_candidate_output_commit(node->candidate);
         dispatch->runs.journal = leader_candidate_sink(node->candidate);
         dispatch->is_candidate = true;
     }

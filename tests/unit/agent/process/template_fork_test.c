@@ -20,7 +20,7 @@ enum {
     MEMORY = 0,
     GATE = 1,
     RAN = 7,    /* exit codes of a worker */
-    CLOSED = 9, /* the gate */
+    CLOSED = 9, /* the barrier */
     WRONG = 11,
 };
 
@@ -62,7 +62,7 @@ static void say(int socket, char kind, int first, int second)
     (void)!send(socket, text, kind == 'D' ? 5 : sizeof text, MSG_NOSIGNAL);
 }
 
-/* What is in its memory, and what it hears at the gate. */
+/* What is in its memory, and what it hears at the barrier. */
 static _Noreturn void be_worker(int socket, int number, const int fds[FDS])
 {
     static const char expected[] = "\3\0\0\0\2\0\0\0python3\0\0a b\0RANK=0\0EMPTY=";

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/session/output_commit.h"
+
+#include <string.h>
+
+#include "rendezvous/net/conn_limits.h"
+#include "worker_sdk/base/clock.h"
+
+void output_commit_init(struct output_commit *commit)
+{
+    atomic_init(&commit->until_ms, 0);
+    atomic_init(&commit->kept, 0);
+    atomic_init(&commit->wanted, 0);
+    atomic_init(&commit->renewed_ms, 0);
+    ct_list_init(&commit->held);
+    ct_list_init(&commit->owed);
+    commit->on_owed = NULL;
+}
+
+/* On the server's thread, which alone raises `wanted`: so it cannot rise between the two loads. */
+bool output_commit_may_send(const struct output_commit *commit)
+{
+    return atomic_load(&commit->kept) >= atomic_load(&commit->wanted) &&
+           ct_now_ms() < atomic_load(&commit->until_ms);
+}
+
+/* ---- What goes to one agent -------------------------------------------------------------- */
+
+void outbox_init(struct outbox *outbox, struct conn *conn)
+{
+    *outbox = (struct outbox){.conn = conn};
+    ct_buf_init(&outbox->held, CONN_OUT_MAX_BYTES);
+    ct_list_init(&outbox->held_node);
+    ct_list_init(&outbox->owed_node);
+}
+
+void outbox_deinit(struct outbox *outbox)
+{
+    ct_seal_wipe(&outbox->seal);
+    ct_list_remove(&outbox->held_node);
+    ct_list_remove(&outbox->owed_node);
+    ct_buf_deinit(&outbox->held);
+}
+
+/* Behind something that is held everything is held, also when it could be sent by now: an agent
+ * gets its messages in order. */
+bool output_commit_hold(struct output_commit *commit, struct outbox *to,
+                        const struct ct_message *message)
+{
+    const bool has_held = ct_buf_length(&to->held) > 0;
+
+    if (!has_held && output_commit_may_send(commit))
+        return false;
+    if (ct_seal_encode(&to->seal, &to->held, message) < 0)
+        conn_close(to->conn, "too much was held back for it");
+    else if (!has_held)
+        ct_list_add(&commit->held, &to->held_node);
+    return true;
+}
+
+void output_commit_send(struct output_commit *commit, struct outbox *to,
+                        const struct ct_message *message)
+{
+    struct conn *conn = to->conn;
+
+    if (conn->state != CONN_OPEN)
+        return;
+    if (commit && message->kind != CT_MESSAGE_REFUSE &&
+        output_commit_hold(commit, to, message))
+        return;
+    if (ct_seal_encode(&to->seal, conn->out, message) < 0)
+        conn_close(conn, "it does not read what we send");
+    else
+        conn_flush(conn);
+}
+
+static void empty(struct outbox *outbox)
+{
+    ct_list_remove(&outbox->held_node);
+    ct_buf_consume(&outbox->held, ct_buf_length(&outbox->held));
+}
+
+static void release(struct outbox *outbox)
+{
+    struct conn *conn = outbox->conn;
+
+    if (conn->state == CONN_OPEN) {
+        if (ct_buf_append(conn->out, ct_buf_data(&outbox->held),
+                          ct_buf_length(&outbox->held)) < 0)
+            conn_close(conn, "it does not read what we send");
+        else
+            conn_flush(conn);
+    }
+    empty(outbox);
+}
+
+/* ---- Acknowledgements -------------------------------------------------------------------- */
+
+static void send_ack(struct output_commit *commit, struct outbox *to,
+                     const struct ct_heartbeat *heartbeat)
+{
+    output_commit_send(
+        commit, to,
+        &(struct ct_message){CT_MESSAGE_HEARTBEAT_ACK, .heartbeat = heartbeat});
+}
+
+void output_commit_acknowledge(struct output_commit *commit, struct outbox *to,
+                               const struct ct_heartbeat *heartbeat)
+{
+    const bool is_waiting = to->owed[0].arrived_ms > 0;
+
+    if (!commit) {
+        send_ack(commit, to, heartbeat);
+        return;
+    }
+    /* The oldest stays, since a renewal may be due for it, and the newest replaces those
+     * between: they say the same. */
+    to->owed[is_waiting] = (struct output_commit_owed){ct_now_ms(), *heartbeat};
+    if (!is_waiting)
+        ct_list_add(&commit->owed, &to->owed_node);
+    if (commit->on_owed)
+        commit->on_owed(commit->context);
+}
+
+/* False when something is still owed. */
+static bool pay(struct output_commit *commit, struct outbox *to, uint64_t renewed_ms)
+{
+    while (to->owed[0].arrived_ms > 0 &&
+           output_commit_may_acknowledge(to->owed[0].arrived_ms, renewed_ms)) {
+        send_ack(commit, to, &to->owed[0].heartbeat);
+        to->owed[0] = to->owed[1];
+        to->owed[1] = (struct output_commit_owed){0};
+    }
+    return to->owed[0].arrived_ms == 0;
+}
+
+static void pay_all(struct output_commit *commit)
+{
+    const uint64_t renewed_ms = atomic_load(&commit->renewed_ms);
+    bool is_left = false;
+    struct ct_list *it, *keep;
+
+    ct_list_for_each_safe(it, keep, &commit->owed) {
+        struct outbox *to = ct_list_entry(it, struct outbox, owed_node);
+
+        if (pay(commit, to, renewed_ms))
+            ct_list_remove(&to->owed_node);
+        else
+            is_left = true;
+    }
+    if (is_left && commit->on_owed)
+        commit->on_owed(commit->context);
+}
+
+void output_commit_release(struct output_commit *commit)
+{
+    pay_all(commit);
+    while (!ct_list_is_empty(&commit->held) && output_commit_may_send(commit))
+        release(ct_list_entry(commit->held.next, struct outbox, held_node));
+}
+
+void output_commit_drop(struct output_commit *commit)
+{
+    while (!ct_list_is_empty(&commit->held))
+        empty(ct_list_entry(commit->held.next, struct outbox, held_node));
+    while (!ct_list_is_empty(&commit->owed)) {
+        struct outbox *to = ct_list_entry(commit->owed.next, struct outbox, owed_node);
+
+        memset(to->owed, 0, sizeof to->owed);
+        ct_list_remove(&to->owed_node);
+    }
+}
