@@ -198,7 +198,7 @@ static void on_lost(void *context)
     if (serves)
         server_poke(candidate->server);
     else
-        server_yield(candidate->server);
+        server_step_down(candidate->server);
 }
 
 static void on_written(void *context, uint64_t sequence)

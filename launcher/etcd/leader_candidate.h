@@ -5,7 +5,7 @@
  *     leader_candidate_create ── server with its output commit and sink ── leader_candidate_start ── leader_candidate_stop
  *
  *     election's thread: elected ── server_lead     renewed, written ── output commit, server_poke
- *                        lease lost ── server_yield    server known ── leader_candidate_find_servers
+ *                        lease lost ── server_step_down    server known ── leader_candidate_find_servers
  *     server's thread:   a step of the run ── sink ── election_write
  *
  * With --ha the first server serves before there is an etcd:
@@ -32,7 +32,7 @@ void leader_candidate_set_members(struct leader_candidate *candidate,
                                   const struct etcd_config *etcd);
 /* Serves without an etcd: whatever the server, kept, has to say may be said. Before server_lead(). */
 void leader_candidate_serve(struct leader_candidate *candidate, struct server *server);
-/* No more: it has founded nothing, and may be elected from now on. server_yield() is next. */
+/* No more: it has founded nothing, and may be elected from now on. server_step_down() is next. */
 void leader_candidate_stand_down(struct leader_candidate *candidate);
 /* This node is elected, what it says is bound to the lease, and the journal is in etcd. From now on
  * other nodes may be told: it serves for as long as it is elected. False: not yet. */

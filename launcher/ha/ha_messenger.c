@@ -199,7 +199,7 @@ void ha_take_found(struct ha *ha)
     ha->state = HA_WAITING;
     ha->made = (struct ct_ha_plan){0};
     leader_candidate_stand_down(ha->options.candidate);
-    server_yield(ha->server);
+    server_step_down(ha->server);
     server_tell_ha(ha->server, &found);
     ha_on_plan(ha, &found);
 }

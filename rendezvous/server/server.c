@@ -293,17 +293,17 @@ int server_lead(struct server *server, uint64_t term, const void *journal,
     return call(server, &args);
 }
 
-static int yield_on_loop(struct server *server, struct call *call)
+static int step_down_on_loop(struct server *server, struct call *call)
 {
     (void)call;
     if (!server->is_closed)
-        dispatch_yield(&server->dispatch);
+        dispatch_step_down(&server->dispatch);
     return 0;
 }
 
-void server_yield(struct server *server)
+void server_step_down(struct server *server)
 {
-    struct call args = {.function = yield_on_loop};
+    struct call args = {.function = step_down_on_loop};
 
     (void)call(server, &args); /* cannot fail */
 }

@@ -86,7 +86,7 @@ void server_destroy(struct server *server);
 int server_lead(struct server *server, uint64_t term, const void *journal,
                 size_t length, uint64_t heard_ms, struct ctrun_error *err);
 /* Another node serves: all runs are forgotten without a word, agents are turned away. */
-void server_yield(struct server *server);
+void server_step_down(struct server *server);
 /* The plan of the run's own etcd from now on: told to all its agents. */
 struct ct_ha_plan;
 void server_tell_ha(struct server *server, const struct ct_ha_plan *plan);

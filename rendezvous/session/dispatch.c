@@ -732,7 +732,7 @@ bool dispatch_has_verdicts_to_deliver(const struct dispatch *dispatch)
     return false;
 }
 
-void dispatch_yield(struct dispatch *dispatch)
+void dispatch_step_down(struct dispatch *dispatch)
 {
     struct ct_list *it;
 

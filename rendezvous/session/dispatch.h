@@ -46,7 +46,7 @@ void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *
 /* True while agents of a run that has its verdict are still connected: they read it. */
 bool dispatch_has_verdicts_to_deliver(const struct dispatch *dispatch);
 /* Another node hosts now: runs are forgotten, agents are turned away, nothing is said. */
-void dispatch_yield(struct dispatch *dispatch);
+void dispatch_step_down(struct dispatch *dispatch);
 /* After all connections are gone: frees what is left. The loop must run once more. */
 void dispatch_close(struct dispatch *dispatch);
 

@@ -27,6 +27,8 @@ NAMES = {  # as a part of a name or as a word: say
     "standbys": "spares",
     "seat_record": "host_slot_record",
     "ctrun_seat": "CTRUN_HOST_SLOT",
+    "server_yield": "server_step_down",
+    "dispatch_yield": "dispatch_step_down",
     "depose": "has lost its lease",
     "deposed": "has lost its lease",
     "election_praise": "election_log_up",
@@ -65,7 +67,7 @@ os.chdir(sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__fi
 git = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
 names = git.stdout.splitlines() if git.returncode == 0 else [
     os.path.relpath(os.path.join(root, name), ".") for root, _, found in os.walk(".") for name in found]
-SAY = NAMES | PRODUCT
+SAY = {**NAMES, **PRODUCT}
 
 
 def pattern_of(names):

@@ -393,7 +393,7 @@ static void take_found(struct world_ha *ha)
     ha->step = STEP_WAITING;
     ha->made = (struct ct_ha_plan){0};
     leader_candidate_stand_down(ha->node->candidate);
-    dispatch_yield(ha->node->dispatch);
+    dispatch_step_down(ha->node->dispatch);
     ha_relay_tell(&ha->node->dispatch->ha, &ha->node->dispatch->runs, &found);
     ha->plan = found;
 }

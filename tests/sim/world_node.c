@@ -337,9 +337,9 @@ int server_lead(struct server *server, uint64_t term, const void *journal,
     return rc;
 }
 
-void server_yield(struct server *server)
+void server_step_down(struct server *server)
 {
-    dispatch_yield(node_of(server)->dispatch);
+    dispatch_step_down(node_of(server)->dispatch);
 }
 
 static void release(void *context)
@@ -596,7 +596,7 @@ static void free_program(struct world_node *node)
     world_ranks_end(node);
     world_election_drop(node);
     if (node->dispatch) {
-        dispatch_yield(node->dispatch);
+        dispatch_step_down(node->dispatch);
         world_settle();
         dispatch_close(node->dispatch);
         world_settle();
