@@ -63,7 +63,7 @@ static void close_all(struct agent *agent)
     ctl_socket_close(agent->ctl_socket); /* first: nobody finds us while we end */
     allocation_close(agent->allocation);
     loop_timer_close(agent->drain_timer);
-    agent_close_ways(agent);
+    agent_close_reachability(agent);
     loop_timer_close(agent->countdown);
     agent_close_ha(agent);
     link_close(agent->link, AGENT_HURRY_MS);

@@ -54,7 +54,9 @@ static void on_message(void *context, const struct ct_message *message)
     case CT_MESSAGE_DRAIN: agent_on_drain(agent, message->drain); break;
     case CT_MESSAGE_STACKS: agent_on_stacks(agent, message->stacks); break;
     case CT_MESSAGE_CHAOS: agent_on_chaos(agent, message->chaos); break;
-    case CT_MESSAGE_WAY: agent_on_way(agent, message->way); break;
+    case CT_MESSAGE_REACHABILITY:
+        agent_on_reachability(agent, message->reachability);
+        break;
     case CT_MESSAGE_RESTART: agent_on_restart(agent, message->restart); break;
     case CT_MESSAGE_RELOAD: agent_on_reload(agent, message->reload); break;
     case CT_MESSAGE_LOSS: agent_on_loss(agent, message->loss); break;

@@ -2,9 +2,9 @@
 /* Before workers start: the address of group rank 0 that works from this node; and where nodes could
  * meet on several networks, the proof that they do on that one.
  *
- *     agent_find_reachability ── way to rank 0 ──> ways to a sample of the others ──> WAY, hold
- *                            │                        └── one fails ──> WAY with why, hold
- *                            └── nothing to prove                              │ WAY comes back
+ *     agent_find_reachability ── rank 0 answers ──> a sample of the others, too ──> REACHABILITY, hold
+ *                            │                        └── one does not ──> REACHABILITY with why, hold
+ *                            └── nothing to prove                              │ REACHABILITY comes back
  *                                        └──────────> agent_start_workers <────┘
  *
  * Where the network was typed nobody holds: the sample is tried while the workers start and run, and
@@ -18,7 +18,7 @@
 #include "agent/node/agent_private.h"
 #include "agent/postmortem/facts.h"
 
-static void emit_way(const struct ct_start *start, const struct ct_addr *local)
+static void emit_found(const struct ct_start *start, const struct ct_addr *local)
 {
     struct ct_event event;
     char addr[CT_ADDR_TEXT_MAX];
@@ -52,13 +52,13 @@ static void try_peers(struct agent *agent)
 /* `local`: NULL when it is not known. */
 static void start(struct agent *agent, const struct ct_addr *local)
 {
-    agent_cancel_ways(agent);
-    if (agent->start.ways == CT_WAYS_TELL)
+    agent_cancel_reachability(agent);
+    if (agent->start.reach == CT_REACH_TELL)
         try_peers(agent);
     if (local)
-        emit_way(&agent->start, local);
-    if (agent->options->on_way)
-        agent->options->on_way(agent->options->context, &agent->start, local);
+        emit_found(&agent->start, local);
+    if (agent->options->on_reachable)
+        agent->options->on_reachable(agent->options->context, &agent->start, local);
     agent_start_workers(agent);
 }
 
@@ -76,23 +76,25 @@ static void emit_cut(const struct agent *agent, const char *why)
 }
 
 /* Once said it counts for this round, also after a resume. */
-void agent_send_way(struct agent *agent)
+void agent_send_reachability(struct agent *agent)
 {
-    if (agent->way_told.generation == agent->start.generation)
+    if (agent->reachability_told.generation == agent->start.generation)
         link_send(agent->link,
-                  &(struct ct_message){CT_MESSAGE_WAY, .way = &agent->way_told});
+                  &(struct ct_message){CT_MESSAGE_REACHABILITY,
+                                       .reachability = &agent->reachability_told});
 }
 
 static void hold(struct agent *agent, const char *cut)
 {
-    agent_cancel_ways(agent);
+    agent_cancel_reachability(agent);
     agent->is_held = true;
-    agent->way_told = (struct ct_way){.generation = agent->start.generation};
-    (void)ct_format(agent->way_told.cut, sizeof agent->way_told.cut, "%s",
-                    cut); /* cut is fine */
+    agent->reachability_told = (struct ct_reachability){
+        .generation = agent->start.generation};
+    (void)ct_format(agent->reachability_told.cut, sizeof agent->reachability_told.cut,
+                    "%s", cut); /* cut is fine */
     if (*cut)
-        emit_cut(agent, agent->way_told.cut);
-    agent_send_way(agent);
+        emit_cut(agent, agent->reachability_told.cut);
+    agent_send_reachability(agent);
     loop_timer_set(agent->hold_timer, AGENT_HOLD_MS);
 }
 
@@ -106,9 +108,9 @@ static void on_hold_over(void *context)
     start(agent, agent->local.length > 0 ? &agent->local : NULL);
 }
 
-void agent_on_way(struct agent *agent, const struct ct_way *way)
+void agent_on_reachability(struct agent *agent, const struct ct_reachability *told)
 {
-    if (!agent->is_held || way->generation != agent->start.generation)
+    if (!agent->is_held || told->generation != agent->start.generation)
         return;
     loop_timer_stop(agent->hold_timer);
     start(agent, agent->local.length > 0 ? &agent->local : NULL);
@@ -121,7 +123,7 @@ static void on_peer_found(void *context, const struct ct_addr *ctl_socket,
 
     (void)ctl_socket;
     (void)local;
-    if (--agent->peers_missing == 0 && agent->start.ways == CT_WAYS_PROVE)
+    if (--agent->peers_missing == 0 && agent->start.reach == CT_REACH_PROVE)
         hold(agent, "");
 }
 
@@ -130,7 +132,7 @@ static void on_peer_failed(void *context, const char *text, const char *tried)
     struct agent *agent = context;
 
     (void)tried; /* it has one address */
-    if (agent->start.ways == CT_WAYS_PROVE) {
+    if (agent->start.reach == CT_REACH_PROVE) {
         hold(agent, text);
         return;
     }
@@ -155,16 +157,16 @@ static void on_found(void *context, const struct ct_addr *ctl_socket,
     struct agent *agent = context;
     const struct ct_start *told = &agent->start;
     char found[CT_ADDR_TEXT_MAX], text[CT_HOST_MAX + 2 * CT_ADDR_TEXT_MAX + 64];
-    const bool is_other = !ct_addr_is_same_host(ctl_socket, &agent->first_way);
+    const bool is_other = !ct_addr_is_same_host(ctl_socket, &agent->first_addr);
 
     ct_addr_format_host(found, ctl_socket);
     (void)ct_format(text, sizeof text, "cannot reach %s on %s, but on %s",
                     told->master_host, told->master_addr, found);
     agent->local = *local;
-    if (is_other && told->ways == CT_WAYS_PROVE)
+    if (is_other && told->reach == CT_REACH_PROVE)
         hold(agent, text);
     memcpy(agent->start.master_addr, found, sizeof found);
-    if (told->ways != CT_WAYS_PROVE)
+    if (told->reach != CT_REACH_PROVE)
         start(agent, local);
     else if (!is_other)
         find_peers(agent);
@@ -226,14 +228,14 @@ void agent_find_reachability(struct agent *agent)
                                   : 0;
     const int count = reachability_list(list, &agent->start, scope_id);
 
-    agent_cancel_ways(agent);
-    if (agent->start.ways == CT_WAYS_NONE_REACHES_ALL && agent->start.group_rank == 0)
+    agent_cancel_reachability(agent);
+    if (agent->start.reach == CT_REACH_NONE_REACHES_ALL && agent->start.group_rank == 0)
         ct_warn("no network of %s reaches all nodes from all: the first one is used",
                 agent->start.master_host);
     if (count > 0) {
-        agent->first_way = list[0];
+        agent->first_addr = list[0];
         reachability_find(agent->reachability, list, count, agent->start.master_host);
-    } else if (agent->start.ways == CT_WAYS_PROVE) {
+    } else if (agent->start.reach == CT_REACH_PROVE) {
         agent->local = (struct ct_addr){0}; /* link-local, of an interface not known */
         hold(agent, "");
     } else {
@@ -266,7 +268,7 @@ int agent_open_reachability(struct agent *agent, struct ctrun_error *err)
     return rc < 0 ? ct_fail(err, -ENOMEM, "agent: out of memory") : 0;
 }
 
-void agent_close_ways(struct agent *agent)
+void agent_close_reachability(struct agent *agent)
 {
     reachability_close(agent->reachability);
     for (int i = 0; i < CT_START_PEERS_MAX; i++)

@@ -49,7 +49,7 @@ void agent_say_again(struct agent *agent, const struct ct_resumed *resumed)
     case AGENT_STOPPING: say_again(agent); break;
     case AGENT_SUCCEEDED: agent_send_succeeded(agent); break;
     case AGENT_RUNNING:
-        agent_send_way(agent);
+        agent_send_reachability(agent);
         agent_say_survival_again(agent);
         break;
     case AGENT_CONNECTING:

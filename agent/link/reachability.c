@@ -15,7 +15,7 @@
 #include "worker_sdk/base/str.h"
 
 struct attempt {
-    struct reachability *way;
+    struct reachability *search;
     struct ct_addr addr;
     struct loop_watch *watch; /* NULL: not begun in this pass, or it failed */
     int rc;                   /* of the last failure */
@@ -75,75 +75,75 @@ int reachability_list(struct ct_addr *out, const struct ct_start *start,
 
 /* ---- Trying ------------------------------------------------------------------------------ */
 
-static void drop_all(struct reachability *way)
+static void drop_all(struct reachability *search)
 {
-    for (int i = 0; i < way->count; i++) {
-        loop_watch_close(way->attempts[i].watch);
-        way->attempts[i].watch = NULL;
+    for (int i = 0; i < search->count; i++) {
+        loop_watch_close(search->attempts[i].watch);
+        search->attempts[i].watch = NULL;
     }
 }
 
-void reachability_cancel(struct reachability *way)
+void reachability_cancel(struct reachability *search)
 {
-    drop_all(way);
-    loop_timer_stop(way->timer);
-    way->count = 0;
+    drop_all(search);
+    loop_timer_stop(search->timer);
+    search->count = 0;
 }
 
-static bool is_pending(const struct reachability *way)
+static bool is_pending(const struct reachability *search)
 {
-    for (int i = 0; i < way->begun; i++)
-        if (way->attempts[i].watch)
+    for (int i = 0; i < search->begun; i++)
+        if (search->attempts[i].watch)
             return true;
     return false;
 }
 
-/* Nothing touches `way` after the callback, here and in finish(): it may begin another search. */
-static void give_up(struct reachability *way)
+/* Nothing touches `search` after the callback, here and in finish(): it may begin another search. */
+static void give_up(struct reachability *search)
 {
-    const struct attempt *first = &way->attempts[0];
-    const uint64_t took_ms = ct_now_ms() - way->began_ms;
+    const struct attempt *first = &search->attempts[0];
+    const uint64_t took_ms = ct_now_ms() - search->began_ms;
     char text[CT_REASON_MAX];
     char tried[CT_REASON_MAX] = "";
     char addr[CT_ADDR_TEXT_MAX];
 
     ct_addr_format(addr, &first->addr);
     (void)ct_format(text, sizeof text,
-                    "cannot reach %s on %s (%s, %d tries in %llu.%llu s)", way->host,
-                    addr, strerror(-first->rc), way->passes,
+                    "cannot reach %s on %s (%s, %d tries in %llu.%llu s)", search->host,
+                    addr, strerror(-first->rc), search->passes,
                     (unsigned long long)(took_ms / 1000),
                     (unsigned long long)(took_ms % 1000 / 100));
-    for (int i = 1; i < way->count; i++) {
+    for (int i = 1; i < search->count; i++) {
         const size_t used = strlen(tried);
 
-        ct_addr_format_host(addr, &way->attempts[i].addr);
+        ct_addr_format_host(addr, &search->attempts[i].addr);
         (void)ct_format(tried + used, sizeof tried - used, "%s%s (%s)",
                         i == 1 ? "" : ", ", addr,
-                        strerror(-way->attempts[i].rc)); /* cut is fine */
+                        strerror(-search->attempts[i].rc)); /* cut is fine */
     }
-    reachability_cancel(way);
-    way->options.on_failed(way->options.context, text, tried);
+    reachability_cancel(search);
+    search->options.on_failed(search->options.context, text, tried);
 }
 
 /* The pause grows with each pass: n times REACHABILITY_PAUSE_MS after the n-th. */
-static void end_pass(struct reachability *way)
+static void end_pass(struct reachability *search)
 {
-    for (int i = 0; i < way->count; i++)
-        if (way->attempts[i].watch)
-            way->attempts[i].rc = -ETIMEDOUT;
-    drop_all(way);
-    way->passes++;
-    way->begun = 0;
-    if (way->passes == way->options.passes)
-        give_up(way);
+    for (int i = 0; i < search->count; i++)
+        if (search->attempts[i].watch)
+            search->attempts[i].rc = -ETIMEDOUT;
+    drop_all(search);
+    search->passes++;
+    search->begun = 0;
+    if (search->passes == search->options.passes)
+        give_up(search);
     else
-        loop_timer_set(way->timer, REACHABILITY_PAUSE_MS * (uint64_t)way->passes);
+        loop_timer_set(search->timer, REACHABILITY_PAUSE_MS * (uint64_t)search->passes);
 }
 
 /* Of a host at which nobody has to listen yet. */
-static bool is_answer(const struct reachability *way, int rc)
+static bool is_answer(const struct reachability *search, int rc)
 {
-    return rc == -ECONNREFUSED && way->options.may_refuse;
+    return rc == -ECONNREFUSED && search->options.may_refuse;
 }
 
 static void on_answer(void *context, unsigned events);
@@ -163,7 +163,7 @@ static int begin(struct attempt *attempt)
         close(fd);
         return rc;
     }
-    attempt->watch = loop_watch_open(attempt->way->options.loop, fd, on_answer,
+    attempt->watch = loop_watch_open(attempt->search->options.loop, fd, on_answer,
                                      attempt);
     if (!attempt->watch)
         return -ENOMEM;
@@ -188,50 +188,51 @@ static struct ct_addr local_end(const struct ct_addr *remote)
 
 static void finish(struct attempt *attempt)
 {
-    struct reachability *way = attempt->way;
+    struct reachability *search = attempt->search;
     const struct ct_addr remote = attempt->addr;
     struct ct_addr local = {.length = sizeof local.v6};
 
-    if (way->options.may_refuse)
+    if (search->options.may_refuse)
         local = local_end(&remote);
     else if (getsockname(loop_watch_fd(attempt->watch), &local.any, &local.length) < 0)
         local = (struct ct_addr){0};
-    reachability_cancel(way);
-    way->options.on_found(way->options.context, &remote, &local);
+    reachability_cancel(search);
+    search->options.on_found(search->options.context, &remote, &local);
 }
 
 /* Begins the next attempt that does not fail at once; then the timer is for the one after it, or
  * for the end of the pass. */
-static void go_on(struct reachability *way)
+static void go_on(struct reachability *search)
 {
-    while (way->begun < way->count) {
-        struct attempt *attempt = &way->attempts[way->begun++];
+    while (search->begun < search->count) {
+        struct attempt *attempt = &search->attempts[search->begun++];
 
         attempt->rc = begin(attempt);
-        if (is_answer(way, attempt->rc)) {
+        if (is_answer(search, attempt->rc)) {
             finish(attempt);
             return;
         }
         if (attempt->rc == 0)
             break;
     }
-    if (way->begun < way->count)
-        loop_timer_set(way->timer, REACHABILITY_STAGGER_MS);
+    if (search->begun < search->count)
+        loop_timer_set(search->timer, REACHABILITY_STAGGER_MS);
     else
         /* All have begun: the pass has that long from here, twice as long as the one before. */
-        loop_timer_set(way->timer, is_pending(way) ? (uint64_t)REACHABILITY_ATTEMPT_MS
-                                                         << way->passes
-                                                   : 0);
+        loop_timer_set(search->timer,
+                       is_pending(search)
+                           ? (uint64_t)REACHABILITY_ATTEMPT_MS << search->passes
+                           : 0);
 }
 
 static void on_timer(void *context)
 {
-    struct reachability *way = context;
+    struct reachability *search = context;
 
-    if (way->begun < way->count)
-        go_on(way);
+    if (search->begun < search->count)
+        go_on(search);
     else
-        end_pass(way);
+        end_pass(search);
 }
 
 static void on_answer(void *context, unsigned events)
@@ -243,30 +244,31 @@ static void on_answer(void *context, unsigned events)
     (void)events;
     if (getsockopt(loop_watch_fd(attempt->watch), SOL_SOCKET, SO_ERROR, &error,
                    &length) == 0 &&
-        (error == 0 || is_answer(attempt->way, -error))) {
+        (error == 0 || is_answer(attempt->search, -error))) {
         finish(attempt);
         return;
     }
     attempt->rc = error ? -error : -EIO;
     loop_watch_close(attempt->watch);
     attempt->watch = NULL;
-    ct_debug("way: an address does not answer: %s", strerror(-attempt->rc));
-    if (attempt->way->begun < attempt->way->count || !is_pending(attempt->way))
-        loop_timer_set(attempt->way->timer, 0); /* the next one, or the end, at once */
+    ct_debug("reachability: an address does not answer: %s", strerror(-attempt->rc));
+    if (attempt->search->begun < attempt->search->count || !is_pending(attempt->search))
+        loop_timer_set(attempt->search->timer,
+                       0); /* the next one, or the end, at once */
 }
 
-void reachability_find(struct reachability *way, const struct ct_addr *addrs, int count,
-                       const char *host)
+void reachability_find(struct reachability *search, const struct ct_addr *addrs,
+                       int count, const char *host)
 {
-    reachability_cancel(way);
+    reachability_cancel(search);
     for (int i = 0; i < count && i < REACHABILITY_ADDRS_MAX; i++)
-        way->attempts[i] = (struct attempt){.way = way, .addr = addrs[i]};
-    way->count = count < REACHABILITY_ADDRS_MAX ? count : REACHABILITY_ADDRS_MAX;
-    way->begun = 0;
-    way->passes = 0;
-    way->began_ms = ct_now_ms();
-    (void)ct_copy(way->host, sizeof way->host, host); /* same size */
-    loop_timer_set(way->timer, 0);
+        search->attempts[i] = (struct attempt){.search = search, .addr = addrs[i]};
+    search->count = count < REACHABILITY_ADDRS_MAX ? count : REACHABILITY_ADDRS_MAX;
+    search->begun = 0;
+    search->passes = 0;
+    search->began_ms = ct_now_ms();
+    (void)ct_copy(search->host, sizeof search->host, host); /* same size */
+    loop_timer_set(search->timer, 0);
 }
 
 /* ---- Life -------------------------------------------------------------------------------- */
@@ -274,27 +276,27 @@ void reachability_find(struct reachability *way, const struct ct_addr *addrs, in
 int reachability_open(struct reachability **out,
                       const struct reachability_options *options)
 {
-    struct reachability *way = ct_zalloc(sizeof *way);
+    struct reachability *search = ct_zalloc(sizeof *search);
 
-    if (!way)
+    if (!search)
         return -ENOMEM;
-    way->options = *options;
-    if (way->options.passes == 0)
-        way->options.passes = REACHABILITY_PASSES;
-    way->timer = loop_timer_open(options->loop, on_timer, way);
-    if (!way->timer) {
-        free(way);
+    search->options = *options;
+    if (search->options.passes == 0)
+        search->options.passes = REACHABILITY_PASSES;
+    search->timer = loop_timer_open(options->loop, on_timer, search);
+    if (!search->timer) {
+        free(search);
         return -ENOMEM;
     }
-    *out = way;
+    *out = search;
     return 0;
 }
 
-void reachability_close(struct reachability *way)
+void reachability_close(struct reachability *search)
 {
-    if (!way)
+    if (!search)
         return;
-    reachability_cancel(way);
-    loop_timer_close(way->timer);
-    free(way);
+    reachability_cancel(search);
+    loop_timer_close(search->timer);
+    free(search);
 }

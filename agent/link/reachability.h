@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way from this node to group rank 0: which of its addresses the workers here can use,
+/* How this node reaches group rank 0: which of its addresses the workers here can use,
  * proven by a connection to the worker store before any of them starts.
  *
  *     reachability_find ── address, 250 ms later the next beside it, ... ──first that answers──> on_found
@@ -27,9 +27,8 @@ struct reachability;
 struct reachability_options {
     struct loop *loop;
     void *context;
-    bool
-        may_refuse; /* nobody listens yet: "connection refused" is an answer of the host */
-    int passes;     /* 0: REACHABILITY_PASSES */
+    bool may_refuse; /* nobody listens yet: "connection refused" is an answer, too */
+    int passes;      /* 0: REACHABILITY_PASSES */
     /* `local` is where our end of the connection was. */
     void (*on_found)(void *context, const struct ct_addr *remote,
                      const struct ct_addr *local);
@@ -50,10 +49,10 @@ int reachability_list(struct ct_addr *out, const struct ct_start *start,
 int reachability_open(struct reachability **out,
                       const struct reachability_options *options);
 /* Calls one of the functions later, never before it returns. count > 0. `host` is copied. */
-void reachability_find(struct reachability *way, const struct ct_addr *addrs, int count,
-                       const char *host);
+void reachability_find(struct reachability *search, const struct ct_addr *addrs,
+                       int count, const char *host);
 void reachability_cancel(
-    struct reachability *way); /* nothing is called any more; harmless when idle */
-void reachability_close(struct reachability *way); /* NULL is fine */
+    struct reachability *search); /* nothing is called any more; harmless when idle */
+void reachability_close(struct reachability *search); /* NULL is fine */
 
 #endif

@@ -151,7 +151,7 @@ static void stop_hang(struct agent *agent)
     stacks_cancel(agent->hang->stacks);
 }
 
-void agent_cancel_ways(struct agent *agent)
+void agent_cancel_reachability(struct agent *agent)
 {
     reachability_cancel(agent->reachability);
     for (int i = 0; i < CT_START_PEERS_MAX; i++)
@@ -175,7 +175,7 @@ static void stop_watching(struct agent *agent, enum agent_after after, const cha
     } else if (after > agent->after) {
         agent->after = after;
     }
-    agent_cancel_ways(agent);
+    agent_cancel_reachability(agent);
     dstate_watch_stop(agent->dstate_watch);
     stop_hang(agent);
     if (agent->survival.timer)

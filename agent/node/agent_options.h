@@ -134,7 +134,7 @@ struct agent_options {
     int (*open_store)(void *context, uint16_t *port, uint64_t *store,
                       struct ctrun_error *err);
     void (*close_store)(void *context, uint64_t store);
-    /* No agent serves at master_port: that the host refuses a connection proves the way to it. */
+    /* No agent serves at master_port: a connection that is refused proves that the node can be reached. */
     bool master_may_refuse;
     /* Group rank 0's agent only: `met_fd` (an eventfd, kept until the store is closed) is written
      * once `world` ranks have met in it; and what it has seen. Both or none. */
@@ -151,10 +151,10 @@ struct agent_options {
      * May be NULL. */
     void (*on_members)(void *context, uint64_t store, const struct ct_members *members);
     /* Before on_start: how the workers of this node reach group rank 0. start->master_addr is
-     * the address that works from here, `local` this node's on that way; NULL: the world is one
-     * host, or the way is not known. May be NULL. */
-    void (*on_way)(void *context, const struct ct_start *start,
-                   const struct ct_addr *local);
+     * the address that works from here, `local` our end of that connection; NULL: the world is one
+     * host, or no address is known. May be NULL. */
+    void (*on_reachable)(void *context, const struct ct_start *start,
+                         const struct ct_addr *local);
     /* A worker whose plan says may_restart has failed, and nothing is being stopped: true when it
      * is to be started again alone, in the same round; false: its failure is told as any
      * other's. May be NULL: none is. */

@@ -166,10 +166,10 @@ struct agent {
     struct reachability *reachability;
     struct reachability *peers[CT_START_PEERS_MAX]; /* to those of start.peers */
     int peers_missing;                              /* of them have not answered yet */
-    struct ct_addr first_way, local; /* to group rank 0: the best, and our end */
+    struct ct_addr first_addr, local; /* to group rank 0: the best, and our end */
     struct loop_timer *hold_timer;
-    struct ct_way way_told; /* for its generation; 0: none was */
-    bool is_held;           /* workers wait for the server's WAY */
+    struct ct_reachability reachability_told; /* for its generation; 0: none was */
+    bool is_held; /* workers wait for the server's REACHABILITY */
 
     struct ct_start start;   /* of the current or last round; generation 0: none yet */
     struct ct_reload reload; /* the last one that was taken; number 0: none */
@@ -223,7 +223,7 @@ struct hang_watch {
 /* ---- agent_node.c ----------------------------------------------------------------------- */
 
 /* No workers follow from what was being found; harmless when idle. */
-void agent_cancel_ways(struct agent *agent);
+void agent_cancel_reachability(struct agent *agent);
 const char *agent_state_name(enum agent_state state);
 void agent_set_state(struct agent *agent, enum agent_state state, const char *why);
 void agent_end(struct agent *agent, const char *why);
@@ -456,12 +456,12 @@ void agent_flush_dedup(struct agent *agent, bool is_end);
 void agent_close_dedup(struct agent *agent);
 int agent_open_link(struct agent *agent, struct ctrun_error *err);
 int agent_open_reachability(struct agent *agent, struct ctrun_error *err);
-void agent_close_ways(struct agent *agent);
+void agent_close_reachability(struct agent *agent);
 /* Finds out how the workers of this round reach group rank 0, then agent_start_workers(). */
 void agent_find_reachability(struct agent *agent);
 /* What was proven, again; nothing if that is not so far. */
-void agent_send_way(struct agent *agent);
-void agent_on_way(struct agent *agent, const struct ct_way *way);
+void agent_send_reachability(struct agent *agent);
+void agent_on_reachability(struct agent *agent, const struct ct_reachability *told);
 /* True where another server may take this one's place, and find_servers() tells which. */
 bool agent_may_find(const struct agent *agent);
 /* Says what this node is in the run's own etcd; nothing without one. */
@@ -478,7 +478,7 @@ bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop);
 /* The same: a rank of this node that is further behind than the one that is named is told before the
  * answer. */
 bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop);
-/* The way to group rank 0 is known, or not needed: now the workers. */
+/* The address of group rank 0 is known, or not needed: now the workers. */
 void agent_start_workers(struct agent *agent);
 void agent_start_own(struct agent *agent);
 void agent_stop_own(struct agent *agent);

@@ -115,8 +115,8 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
 }
 
 /* Once a run, unless it changes. */
-static void on_way(void *context, const struct ct_start *start,
-                   const struct ct_addr *local)
+static void on_reachable(void *context, const struct ct_start *start,
+                         const struct ct_addr *local)
 {
     struct launch *launch = context;
     char text[256];
@@ -458,7 +458,7 @@ void launch_fill_words(struct agent_options *options)
     options->on_break = on_break;
     options->on_back = on_back;
     options->on_waiting = on_waiting;
-    options->on_way = on_way;
+    options->on_reachable = on_reachable;
     options->on_start = on_start;
     options->on_no_steps = on_no_steps;
     options->workers.on_leftovers = on_leftovers;

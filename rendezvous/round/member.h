@@ -47,7 +47,7 @@ struct member {
     enum member_state state;
     bool is_survivor;  /* of the last world, expected in the next one */
     bool is_excluded;  /* makes room for a spare when it joins again */
-    bool has_ways;     /* proven, in this world */
+    bool has_proven;   /* proven, in this world */
     bool is_still;     /* its ranks wait for the next round->world */
     bool is_asked;     /* its answer to an undecided STOP is missing */
     int64_t step;      /* smallest step of its workers; -1: none */

@@ -130,8 +130,8 @@ static int list_candidates(const char **out, const char *master,
     return n;
 }
 
-static enum ct_ways choose(const struct networks *networks, char *master,
-                           struct member *const *world, size_t count)
+static enum ct_reach choose(const struct networks *networks, char *master,
+                            struct member *const *world, size_t count)
 {
     const char *candidates[CANDIDATES_MAX];
     char choice[CT_HOST_MAX];
@@ -140,15 +140,15 @@ static enum ct_ways choose(const struct networks *networks, char *master,
     master_choose(master, world, count);
     n = list_candidates(candidates, find_network(master, world, count), world, count);
     if (world[0]->join.local_addr[0])
-        return n > 1 ? CT_WAYS_TELL : CT_WAYS_FREE;
+        return n > 1 ? CT_REACH_TELL : CT_REACH_FREE;
     for (int i = 0; n > 1 && i < n; i++) {
         if (is_cut(networks, world[0], candidates[i]))
             continue;
         (void)ct_copy(choice, sizeof choice, candidates[i]); /* shorter */
         memcpy(master, choice, sizeof choice);
-        return CT_WAYS_PROVE;
+        return CT_REACH_PROVE;
     }
-    return n > 1 ? CT_WAYS_NONE_REACHES_ALL : CT_WAYS_FREE;
+    return n > 1 ? CT_REACH_NONE_REACHES_ALL : CT_REACH_FREE;
 }
 
 /* ---- The sample -------------------------------------------------------------------------- */
@@ -171,7 +171,7 @@ static void add_peer(struct ct_start *start, const struct member *peer,
     start->peer_count++;
 }
 
-/* The ways to the first one are proven anyhow: the others are a ring. Its two neighbours on either
+/* That the first one is reached is proven anyhow: the others are a ring. Its two neighbours on either
  * side, for they count from both ends, and one across. */
 static void add_peers(struct member **world, size_t count, size_t self,
                       const struct ct_addr *master)
@@ -194,16 +194,16 @@ void networks_choose(const struct networks *networks, struct member **world,
                      size_t count)
 {
     char master[CT_HOST_MAX];
-    const enum ct_ways ways = choose(networks, master, world, count);
+    const enum ct_reach reach = choose(networks, master, world, count);
     struct ct_addr addr;
 
     for (size_t i = 0; i < count; i++) {
         struct ct_start *start = &world[i]->start;
 
         memcpy(start->master_addr, master, sizeof master);
-        start->ways = (uint8_t)ways;
+        start->reach = (uint8_t)reach;
         start->peer_count = 0;
-        if ((ways == CT_WAYS_PROVE || ways == CT_WAYS_TELL) && i > 0 &&
+        if ((reach == CT_REACH_PROVE || reach == CT_REACH_TELL) && i > 0 &&
             parse(&addr, find_network(master, world, count)))
             add_peers(world, count, i, &addr);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The network that all nodes of a world use among themselves, where they have several: that of
- * MASTER_ADDR, for each node tells its workers the interface of its way there.
+ * MASTER_ADDR, for each node tells its workers the interface from which it gets there.
  *
  * Nobody knows a network by name: the address of a node that shares most leading bits with
  * MASTER_ADDR is taken for the one beside it. Each node proves that it reaches MASTER_ADDR and, over
@@ -26,7 +26,7 @@ struct networks {
 
 /* False: there is no room for another, or it is there. */
 bool networks_cut(struct networks *networks, const char *master);
-/* Fills master_addr, ways and peers of each member's start, whose ranks are assigned. count > 0,
+/* Fills master_addr, reach and peers of each member's start, whose ranks are assigned. count > 0,
  * in the world's order. */
 void networks_choose(const struct networks *networks, struct member **world,
                      size_t count);

@@ -127,26 +127,26 @@ struct round_command {
 };
 
 enum round_action_kind {
-    ROUND_SEND_START,    /* the member's `start` */
-    ROUND_SEND_WAITING,  /* round->waiting */
-    ROUND_SEND_STOP,     /* round->stop */
-    ROUND_SEND_VERDICT,  /* round->verdict */
-    ROUND_SEND_REFUSE,   /* round->refuse; then close the connection */
-    ROUND_SEND_RESIZE,   /* round->resize */
-    ROUND_SEND_DRAIN,    /* round->drain */
-    ROUND_SEND_DRAINED,  /* round->drained, to who asked */
-    ROUND_SEND_RESTART,  /* round->restart, to who asked */
-    ROUND_SEND_OFFER,    /* round->offer */
-    ROUND_SEND_RELOAD,   /* round->reload */
-    ROUND_SEND_RELOADED, /* round->reloaded, to who asked */
-    ROUND_SEND_WAY,      /* round->way: all have proven theirs */
-    ROUND_SEND_LOSS,     /* round->loss */
-    ROUND_SEND_WORLD,    /* round->world */
-    ROUND_SEND_PEER,     /* something that its host has to acknowledge */
-    ROUND_DROP,          /* close the connection: it is a member no more */
-    ROUND_CHANGED,       /* `from` became `to`; for logs and events */
-    ROUND_SEND_RESUMED,  /* round->resumed */
-    ROUND_REMOVED,       /* `id` is a member no more; for the journal */
+    ROUND_SEND_START,        /* the member's `start` */
+    ROUND_SEND_WAITING,      /* round->waiting */
+    ROUND_SEND_STOP,         /* round->stop */
+    ROUND_SEND_VERDICT,      /* round->verdict */
+    ROUND_SEND_REFUSE,       /* round->refuse; then close the connection */
+    ROUND_SEND_RESIZE,       /* round->resize */
+    ROUND_SEND_DRAIN,        /* round->drain */
+    ROUND_SEND_DRAINED,      /* round->drained, to who asked */
+    ROUND_SEND_RESTART,      /* round->restart, to who asked */
+    ROUND_SEND_OFFER,        /* round->offer */
+    ROUND_SEND_RELOAD,       /* round->reload */
+    ROUND_SEND_RELOADED,     /* round->reloaded, to who asked */
+    ROUND_SEND_REACHABILITY, /* round->reachability: all have proven theirs */
+    ROUND_SEND_LOSS,         /* round->loss */
+    ROUND_SEND_WORLD,        /* round->world */
+    ROUND_SEND_PEER,         /* something that its host has to acknowledge */
+    ROUND_DROP,              /* close the connection: it is a member no more */
+    ROUND_CHANGED,           /* `from` became `to`; for logs and events */
+    ROUND_SEND_RESUMED,      /* round->resumed */
+    ROUND_REMOVED,           /* `id` is a member no more; for the journal */
     ROUND_FORGET, /* no member is left: destroy the round. Always the last action */
 };
 
@@ -183,7 +183,7 @@ struct round {
     struct ct_reload reload; /* the last one that all have agreed on; number 0: none */
     struct ct_reload offer;  /* all are being asked; number 0: none */
     struct ct_reload reloaded;
-    struct ct_way way;
+    struct ct_reachability reachability;
     struct ct_loss loss;   /* the last one; losses 0: none in this generation */
     struct ct_world world; /* who goes on in it; epoch 0: all that were started */
     struct ct_resumed resumed;

@@ -143,7 +143,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
         round_change_member(round, world[i], MEMBER_RUNNING);
         world[i]->step = -1;
         world[i]->moved_ms = 0;
-        world[i]->has_ways = world[i]->is_still = false;
+        world[i]->has_proven = world[i]->is_still = false;
         round_push_to(round, ROUND_SEND_START, world[i]);
     }
     tell_spares(round);

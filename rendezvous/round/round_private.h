@@ -163,8 +163,8 @@ void round_expire_offer(struct round *round, uint64_t now_ms);
 
 /* round_running.c */
 
-void round_on_way(struct round *round, struct member *member,
-                  const struct ct_message *message, uint64_t now_ms);
+void round_on_reachability(struct round *round, struct member *member,
+                           const struct ct_message *message, uint64_t now_ms);
 void round_on_loss(struct round *round, struct member *member,
                    const struct ct_message *message, uint64_t now_ms);
 void round_on_still(struct round *round, struct member *member,

@@ -25,7 +25,7 @@ static bool is_proven(const struct round *round)
     for (size_t i = 0; i < round->members.count; i++) {
         const struct member *member = round->members.list[i];
 
-        if (member->state == MEMBER_RUNNING && !member->has_ways)
+        if (member->state == MEMBER_RUNNING && !member->has_proven)
             return false;
     }
     return true;
@@ -34,28 +34,28 @@ static bool is_proven(const struct round *round)
 /* Those who know already are told again after a resume, which does no harm. */
 static void go(struct round *round)
 {
-    round->way = (struct ct_way){.generation = round->generation};
+    round->reachability = (struct ct_reachability){.generation = round->generation};
     for (size_t i = 0; i < round->members.count; i++)
         if (round->members.list[i]->state == MEMBER_RUNNING)
-            round_push_to(round, ROUND_SEND_WAY, round->members.list[i]);
+            round_push_to(round, ROUND_SEND_REACHABILITY, round->members.list[i]);
 }
 
-void round_on_way(struct round *round, struct member *member,
-                  const struct ct_message *message, uint64_t now_ms)
+void round_on_reachability(struct round *round, struct member *member,
+                           const struct ct_message *message, uint64_t now_ms)
 {
-    const struct ct_way *way = message->way;
+    const struct ct_reachability *told = message->reachability;
     const struct ct_failure cut = round_name_node(round, member, CT_CAUSE_NONE,
-                                                  way->cut);
+                                                  told->cut);
 
     if (round->state != ROUND_RUNNING || member->state != MEMBER_RUNNING ||
-        way->generation != round->generation || member->start.ways != CT_WAYS_PROVE)
+        told->generation != round->generation || member->start.reach != CT_REACH_PROVE)
         return;
-    if (way->cut[0] && !round->is_finishing &&
+    if (told->cut[0] && !round->is_finishing &&
         networks_cut(&round->networks, member->start.master_addr)) {
         round_stop_world(round, CT_STOP_NETWORK, &cut, now_ms);
         return;
     }
-    member->has_ways = true;
+    member->has_proven = true;
     if (is_proven(round))
         go(round);
 }

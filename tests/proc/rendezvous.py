@@ -33,7 +33,7 @@ KINDS = {
                    ("group_world_size", "I"), ("rank_base", "I"), ("world_size", "I"),
                    ("role_rank_base", "I"), ("role_world_size", "I"), ("master_port", "H"),
                    ("master_addr", "s"), ("master_host", "s"), ("addrs", (("addr", "s"),)),
-                   ("layout", "s"), ("unlike", "s"), ("ways", "B"),
+                   ("layout", "s"), ("unlike", "s"), ("reach", "B"),
                    ("peers", (("host", "s"), ("addr", "s"), ("port", "H"))),
                    ("uses_gloo_scale", "B"))),
     "HEARTBEAT": (11, HEARTBEAT),
@@ -186,7 +186,7 @@ class Rendezvous:
         self.send("START", generation=self.generation, restart_count=self.restarts, group_rank=0,
                   group_world_size=1, rank_base=0, world_size=self.workers, role_rank_base=0,
                   role_world_size=self.workers, master_port=29500, master_addr="127.0.0.1",
-                  master_host="n0", addrs=(), layout=str(self.workers), unlike="", ways=0,
+                  master_host="n0", addrs=(), layout=str(self.workers), unlike="", reach=0,
                   peers=(), uses_gloo_scale=0)
 
     def stop_round(self, generation=None, reason=1, is_final=0, cause=None):

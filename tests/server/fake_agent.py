@@ -115,7 +115,7 @@ def decode(kind, body):
                  "world_size", "role_rank_base", "role_world_size", "master_port")
         out = dict(zip(names, r.take("QIIIIIIIH")), master_addr=r.text(), master_host=r.text())
         out["addrs"] = [r.text() for _ in range(r.take("B")[0])]
-        out |= {"layout": r.text(), "unlike": r.text(), "ways": r.take("B")[0]}
+        out |= {"layout": r.text(), "unlike": r.text(), "reach": r.take("B")[0]}
         out["peers"] = [(r.text(), r.text(), r.take("H")[0]) for _ in range(r.take("B")[0])]
         out["uses_gloo_scale"] = r.take("B")[0]
     elif kind == LOSS:

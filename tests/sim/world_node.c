@@ -658,14 +658,14 @@ int agent_open_reachability(struct agent *agent, struct ctrun_error *err)
     return 0;
 }
 
-void agent_send_way(struct agent *agent)
+void agent_send_reachability(struct agent *agent)
 {
     (void)agent;
 }
 
-void agent_on_way(struct agent *agent, const struct ct_way *way)
+void agent_on_reachability(struct agent *agent, const struct ct_reachability *told)
 {
-    (void)agent, (void)way;
+    (void)agent, (void)told;
 }
 
 void dstate_watch_start(struct dstate_watch *stuck)

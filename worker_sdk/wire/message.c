@@ -208,7 +208,7 @@ static const struct field start_fields[] = {
     LIST(ct_start, addr_count, addrs, CT_MESSAGE_ADDRS_MAX, addr_fields),
     STR(ct_start, layout),
     STR(ct_start, unlike),
-    U8(ct_start, ways),
+    U8(ct_start, reach),
     LIST(ct_start, peer_count, peers, CT_START_PEERS_MAX, start_peer_fields),
     U8(ct_start, uses_gloo_scale),
     TAIL(ct_start, role_count, roles, CT_ROLES_MAX, role_place_fields),
@@ -487,9 +487,9 @@ struct layout {
     size_t field_count;
 };
 
-static const struct field way_fields[] = {
-    U64(ct_way, generation),
-    STR(ct_way, cut),
+static const struct field reachability_fields[] = {
+    U64(ct_reachability, generation),
+    STR(ct_reachability, cut),
 };
 
 static const struct field sample_fields[] = {
@@ -552,7 +552,8 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_LOSS] = LAYOUT("LOSS", ct_loss, loss_fields),
     [CT_MESSAGE_STILL] = LAYOUT("STILL", ct_still, still_fields),
     [CT_MESSAGE_WORLD] = LAYOUT("WORLD", ct_world, world_fields),
-    [CT_MESSAGE_WAY] = LAYOUT("WAY", ct_way, way_fields),
+    [CT_MESSAGE_REACHABILITY] = LAYOUT("REACHABILITY", ct_reachability,
+                                       reachability_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),
     [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
                                        worker_hello_fields),

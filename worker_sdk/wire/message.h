@@ -9,8 +9,8 @@
  *            ◀─────────────────────── WAITING    who is missing, when it changes, for people
  *            ◀─────────────────────── MEMBERS    to group rank 0: who may use its store
  *            ◀─────────────────────── START      the round is complete: ranks, store, count
- *     WAY    ───────────────────────────▶        I reach the sample of nodes in START; or not, and why
- *            ◀─────────────────────── WAY        all do: begin. Or STOP, and a START on another network
+ *     REACHABILITY ─────────────────────▶        I reach the sample of nodes in START; or not, and why
+ *            ◀────────────── REACHABILITY        all do: begin. Or STOP, and a START on another network
  *     HEARTBEAT ────────────────────────▶        each second; HEARTBEAT_ACK comes back
  *     METRICS ──────────────────────────▶        what workers told of themselves, where it changed
  *     STACKS ───────────────────────────▶        somebody asks where all workers are; passed on, and the answers
@@ -111,7 +111,7 @@ enum ct_message_kind {
         40, /* either way: the run was sent a signal, all nodes pass it on */
     CT_MESSAGE_RESTART =
         44, /* both ways: asked by one, who gets an answer; all get a STOP */
-    CT_MESSAGE_WAY = 45, /* both ways: see "START" */
+    CT_MESSAGE_REACHABILITY = 45, /* both ways: see "START" */
     CT_MESSAGE_METRICS = 47,
     CT_MESSAGE_LOSS = 56, /* 56 to 58: see "LOSS" */
     CT_MESSAGE_STILL = 57,
@@ -193,7 +193,7 @@ enum ct_cause {
     CT_CAUSE_HANG = 10,  /* stuck: no step for too long; `code` says how sure that is */
     CT_CAUSE_EARLY = 11, /* ended with 0 while others still ran: no failure, but told */
     CT_CAUSE_UNREACHABLE =
-        12, /* no way from this node to group rank 0: agent/link/reachability.h */
+        12, /* this node does not reach group rank 0: agent/link/reachability.h */
     CT_CAUSE_RAISED =
         13, /* has written its error file, and was still ending when told */
     CT_CAUSE_LAST = CT_CAUSE_RAISED,
@@ -340,19 +340,19 @@ struct ct_waiting {
 };
 
 /* What a node has to do before its workers start. */
-enum ct_ways {
-    CT_WAYS_FREE = 0, /* find its way to group rank 0, on whatever network */
-    CT_WAYS_PROVE =
-        1, /* reach master_addr itself and all peers, say WAY, and wait for it */
-    CT_WAYS_NONE_REACHES_ALL = 2, /* as FREE: each network has been found cut */
-    CT_WAYS_TELL =
+enum ct_reach {
+    CT_REACH_FREE = 0, /* find an address of group rank 0, on whatever network */
+    CT_REACH_PROVE =
+        1, /* reach master_addr itself and all peers, send REACHABILITY, and wait for it */
+    CT_REACH_NONE_REACHES_ALL = 2, /* as FREE: each network has been found cut */
+    CT_REACH_TELL =
         3, /* as FREE: the network was typed; warn when a peer is not reached */
 };
 
 struct ct_start_peer {
     char host[64]; /* for people */
     char addr[CT_ADDR_TEXT_MAX];
-    uint16_t port; /* that the host refuses it proves the way, too */
+    uint16_t port; /* a connection that is refused proves it, too */
 };
 
 struct ct_start {
@@ -367,10 +367,10 @@ struct ct_start {
     uint16_t master_port;
     char master_addr[CT_HOST_MAX];
     char master_host[CT_HOST_MAX]; /* group rank 0's node, for people */
-    uint8_t addr_count; /* its other addresses: where master_addr is no way */
+    uint8_t addr_count; /* its other addresses: where master_addr is not reached */
     char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX];
     char layout[CT_LAYOUT_MAX]; /* "8+8+7": workers of each node; for people */
-    uint8_t ways;               /* enum ct_ways */
+    uint8_t reach;              /* enum ct_reach */
     uint8_t peer_count;
     struct ct_start_peer peers[CT_START_PEERS_MAX];
     char unlike[256]; /* to group rank 0: nodes with another program; for people */
@@ -437,7 +437,8 @@ enum ct_stop_reason {
     /* 4 went with message 19 */
     CT_STOP_UNDECIDED = 5, /* a worker failed; a second STOP tells what follows */
     CT_STOP_ASKED = 6,     /* for a new round, by RESTART; costs nothing */
-    CT_STOP_NETWORK = 7,   /* it does not reach all nodes, see WAY; costs nothing */
+    CT_STOP_NETWORK =
+        7, /* it does not reach all nodes, see REACHABILITY; costs nothing */
 };
 
 /* What becomes of a node that failed first in two rounds running, or again and again of its hardware. */
@@ -606,7 +607,7 @@ struct ct_reload {
 };
 
 /* agent -> server: what START asks for is proven, or what is cut; server -> agent: begin */
-struct ct_way {
+struct ct_reachability {
     uint64_t generation;
     char cut[256]; /* "cannot reach node3 on ..."; empty: nothing */
 };
@@ -892,7 +893,7 @@ struct ct_message {
         const struct ct_resize *resize;
         const struct ct_drain *drain;
         const struct ct_restart *restart;
-        const struct ct_way *way;
+        const struct ct_reachability *reachability;
         const struct ct_stacks *stacks;
         const struct ct_reload *reload;
         const struct ct_samples *samples;

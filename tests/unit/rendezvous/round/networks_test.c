@@ -44,7 +44,7 @@ static void the_next_network_is_told_when_one_is_cut(void **state)
     set_world(3);
     networks_choose(&networks, world, 3);
     assert_string_equal(start->master_addr, "10.77.0.1");
-    assert_int_equal(start->ways, CT_WAYS_PROVE);
+    assert_int_equal(start->reach, CT_REACH_PROVE);
     assert_int_equal(start->peer_count, 1);
     assert_string_equal(start->peers[0].addr, "10.77.0.2");
     assert_string_equal(start->peers[0].host, "n2");
@@ -54,7 +54,7 @@ static void the_next_network_is_told_when_one_is_cut(void **state)
     assert_false(networks_cut(&networks, "10.77.0.1"));
     networks_choose(&networks, world, 3);
     assert_string_equal(start->master_addr, "10.78.0.1");
-    assert_int_equal(start->ways, CT_WAYS_PROVE);
+    assert_int_equal(start->reach, CT_REACH_PROVE);
     assert_string_equal(start->peers[0].addr, "10.78.0.2");
 }
 
@@ -79,7 +79,7 @@ static void when_all_are_cut_the_first_is_told_and_nothing_to_prove(void **state
     assert_true(networks_cut(&networks, "10.78.0.1"));
     networks_choose(&networks, world, 3);
     assert_string_equal(members[1].start.master_addr, "10.77.0.1");
-    assert_int_equal(members[1].start.ways, CT_WAYS_NONE_REACHES_ALL);
+    assert_int_equal(members[1].start.reach, CT_REACH_NONE_REACHES_ALL);
     assert_int_equal(members[1].start.peer_count, 0);
     assert_true(networks_cut(&networks, "a"));
     assert_true(networks_cut(&networks, "b"));
@@ -98,14 +98,14 @@ static void without_a_choice_there_is_nothing_to_prove(void **state)
     members[0].join.addr_count = 1; /* docker0, which all have */
     networks_choose(&networks, world, 3);
     assert_string_equal(members[1].start.master_addr, "10.78.0.1");
-    assert_int_equal(members[1].start.ways, CT_WAYS_FREE);
+    assert_int_equal(members[1].start.reach, CT_REACH_FREE);
     set_world(3);
     members[0].join.addr_count = 1;
     networks_choose(&networks, world, 3);
-    assert_int_equal(members[1].start.ways, CT_WAYS_FREE);
+    assert_int_equal(members[1].start.reach, CT_REACH_FREE);
     set_world(1);
     networks_choose(&networks, world, 1);
-    assert_int_equal(members[0].start.ways, CT_WAYS_FREE);
+    assert_int_equal(members[0].start.reach, CT_REACH_FREE);
 }
 
 static void a_network_that_was_typed_stays_and_the_sample_is_tried_on_it(void **state)
@@ -119,17 +119,17 @@ static void a_network_that_was_typed_stays_and_the_sample_is_tried_on_it(void **
     (void)ct_copy(first->local_addr, sizeof first->local_addr, "10.78.0.1");
     networks_choose(&networks, world, 3);
     assert_string_equal(members[2].start.master_addr, "10.78.0.1");
-    assert_int_equal(members[2].start.ways, CT_WAYS_TELL);
+    assert_int_equal(members[2].start.reach, CT_REACH_TELL);
     assert_string_equal(members[2].start.peers[0].addr, "10.78.0.2");
     (void)ct_copy(first->local_addr, sizeof first->local_addr, "n1"); /* static */
     (void)ct_copy(members[1].link.reached_at, CT_ADDR_TEXT_MAX, "10.77.0.1");
     networks_choose(&networks, world, 3);
     assert_string_equal(members[2].start.master_addr, "n1");
-    assert_int_equal(members[2].start.ways, CT_WAYS_TELL);
+    assert_int_equal(members[2].start.reach, CT_REACH_TELL);
     assert_string_equal(members[2].start.peers[0].addr, "10.77.0.2");
     (void)ct_copy(first->local_addr, sizeof first->local_addr, "127.0.0.1");
     networks_choose(&networks, world, 3);
-    assert_int_equal(members[2].start.ways, CT_WAYS_FREE);
+    assert_int_equal(members[2].start.reach, CT_REACH_FREE);
 }
 
 /* By group rank: true when i is to reach k. */

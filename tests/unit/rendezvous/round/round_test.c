@@ -817,16 +817,16 @@ static struct round *start_with_networks(void)
         say(round, id, CT_MESSAGE_JOIN, &message, 0);
     }
     assert_int_equal(round->state, ROUND_RUNNING);
-    assert_int_equal(round->members.list[0]->start.ways, CT_WAYS_PROVE);
+    assert_int_equal(round->members.list[0]->start.reach, CT_REACH_PROVE);
     return round;
 }
 
-static void say_way(struct round *round, uint64_t id, const char *cut)
+static void say_reachability(struct round *round, uint64_t id, const char *cut)
 {
-    struct ct_way message = {.generation = round->generation};
+    struct ct_reachability message = {.generation = round->generation};
 
     (void)ct_copy(message.cut, sizeof message.cut, cut);
-    say(round, id, CT_MESSAGE_WAY, &message, 10);
+    say(round, id, CT_MESSAGE_REACHABILITY, &message, 10);
 }
 
 static void workers_start_once_all_have_proven_their_ways(void **state)
@@ -834,13 +834,13 @@ static void workers_start_once_all_have_proven_their_ways(void **state)
     struct round *round = start_with_networks();
 
     (void)state;
-    say_way(round, 1, "");
-    assert_int_equal(count_actions(round, ROUND_SEND_WAY), 0);
-    say_way(round, 2, "");
-    assert_int_equal(count_actions(round, ROUND_SEND_WAY), 2);
-    assert_int_equal(round->way.generation, 1);
-    say_way(round, 1, ""); /* it came back, and may have missed it */
-    assert_int_equal(count_actions(round, ROUND_SEND_WAY), 2);
+    say_reachability(round, 1, "");
+    assert_int_equal(count_actions(round, ROUND_SEND_REACHABILITY), 0);
+    say_reachability(round, 2, "");
+    assert_int_equal(count_actions(round, ROUND_SEND_REACHABILITY), 2);
+    assert_int_equal(round->reachability.generation, 1);
+    say_reachability(round, 1, ""); /* it came back, and may have missed it */
+    assert_int_equal(count_actions(round, ROUND_SEND_REACHABILITY), 2);
     round_destroy(round);
 }
 
@@ -849,8 +849,8 @@ static void a_cut_network_costs_a_round_and_no_restart(void **state)
     struct round *round = start_with_networks();
 
     (void)state;
-    say_way(round, 1, "");
-    say_way(round, 2, "cannot reach n1");
+    say_reachability(round, 1, "");
+    say_reachability(round, 2, "cannot reach n1");
     assert_int_equal(round->state, ROUND_STOPPING);
     assert_int_equal(count_actions(round, ROUND_SEND_STOP), 2);
     assert_int_equal(round->stop.reason, CT_STOP_NETWORK);
@@ -866,10 +866,10 @@ static void a_cut_of_the_only_network_left_starts_the_workers(void **state)
 
     (void)state;
     assert_true(networks_cut(&round->networks, "10.77.0.1")); /* as another would say */
-    say_way(round, 1, "cannot reach n2");
+    say_reachability(round, 1, "cannot reach n2");
     assert_int_equal(round->state, ROUND_RUNNING);
-    say_way(round, 2, "");
-    assert_int_equal(count_actions(round, ROUND_SEND_WAY), 2);
+    say_reachability(round, 2, "");
+    assert_int_equal(count_actions(round, ROUND_SEND_REACHABILITY), 2);
     round_destroy(round);
 }
 

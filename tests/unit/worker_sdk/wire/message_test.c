@@ -226,7 +226,7 @@ static const struct {
                                         .addrs = {"::2"},
                                         .layout = "8+7",
                                         .unlike = "n1",
-                                        .ways = CT_WAYS_PROVE,
+                                        .reach = CT_REACH_PROVE,
                                         .peer_count = 1,
                                         .peers = {{"n1", "::1", 9}},
                                         .uses_gloo_scale = 1}},
@@ -258,8 +258,8 @@ static const struct {
      "3a3a31"
      "0900"
      "01"},
-    {{.kind = CT_MESSAGE_WAY,
-      .way = &(const struct ct_way){.generation = 7, .cut = "no"}},
+    {{.kind = CT_MESSAGE_REACHABILITY,
+      .reachability = &(const struct ct_reachability){.generation = 7, .cut = "no"}},
      "0700000000000000"
      "02000000"
      "6e6f"},
