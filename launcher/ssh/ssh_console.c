@@ -18,57 +18,57 @@ enum {
 };
 
 struct side {
-    struct console *console;
+    struct console *out;
     struct console_source source;
     bool is_full;
 };
 
 struct ssh_console {
     struct ssh_console_options options;
-    struct ssh_message_dedup *echo;
+    struct ssh_message_dedup *dedup;
     struct side sides[2]; /* stdout, stderr */
     bool is_full;
 };
 
 /* ---- Room -------------------------------------------------------------------------------- */
 
-static void check_room(struct ssh_console *screen)
+static void check_room(struct ssh_console *console)
 {
-    const bool is_full = screen->sides[0].is_full || screen->sides[1].is_full;
+    const bool is_full = console->sides[0].is_full || console->sides[1].is_full;
 
-    if (is_full == screen->is_full)
+    if (is_full == console->is_full)
         return;
-    screen->is_full = is_full;
-    screen->options.on_full(screen->options.context, is_full);
+    console->is_full = is_full;
+    console->options.on_full(console->options.context, is_full);
 }
 
 static void on_out_room(void *context)
 {
-    struct ssh_console *screen = context;
+    struct ssh_console *console = context;
 
-    screen->sides[0].is_full = false;
-    check_room(screen);
+    console->sides[0].is_full = false;
+    check_room(console);
 }
 
 static void on_err_room(void *context)
 {
-    struct ssh_console *screen = context;
+    struct ssh_console *console = context;
 
-    screen->sides[1].is_full = false;
-    check_room(screen);
+    console->sides[1].is_full = false;
+    check_room(console);
 }
 
-static void push(struct ssh_console *screen, struct side *side)
+static void push(struct ssh_console *console, struct side *side)
 {
-    console_push(side->console, &side->source);
+    console_push(side->out, &side->source);
     side->is_full = ct_buf_length(&side->source.queue) > HIGH_BYTES;
-    check_room(screen);
+    check_room(console);
 }
 
 /* ---- Showing ----------------------------------------------------------------------------- */
 
 /* Every whole line, and every state of a progress bar, with its host in front. */
-static void show_lines(struct ssh_console *screen, struct side *side, const char *host,
+static void show_lines(struct ssh_console *console, struct side *side, const char *host,
                        const char *text, size_t length)
 {
     struct ct_buf *queue = &side->source.queue;
@@ -77,7 +77,7 @@ static void show_lines(struct ssh_console *screen, struct side *side, const char
         size_t part = lines_first(text, length, length);
 
         part = part ? part : length;
-        if (screen->options.job->total > 1)
+        if (console->options.job->total > 1)
             (void)ct_buf_printf(queue, "%s: ", host);
         (void)ct_buf_append(queue, text, part);
         if (!strchr("\n\r", text[part - 1]))
@@ -85,31 +85,31 @@ static void show_lines(struct ssh_console *screen, struct side *side, const char
         text += part;
         length -= part;
     }
-    push(screen, side);
+    push(console, side);
 }
 
-void ssh_console_show(struct ssh_console *screen, const struct ssh_message *message)
+void ssh_console_show(struct ssh_console *console, const struct ssh_message *message)
 {
-    struct side *err = &screen->sides[1];
+    struct side *err = &console->sides[1];
     char stamp[MESSAGES_STAMP_MAX];
 
     if (message->kind == SSH_OUTPUT) {
-        show_lines(screen, &screen->sides[message->code == 2],
-                   ssh_job_host(screen->options.job, message->host), message->data,
+        show_lines(console, &console->sides[message->code == 2],
+                   ssh_job_host(console->options.job, message->host), message->data,
                    message->length);
-    } else if (ssh_message_dedup_is_new(screen->echo, message->host, message->data,
+    } else if (ssh_message_dedup_is_new(console->dedup, message->host, message->data,
                                         message->length)) {
         messages_stamp(stamp);
         (void)ct_buf_printf(&err->source.queue, "%s", stamp);
         (void)ct_buf_append(&err->source.queue, message->data, message->length);
-        push(screen, err);
+        push(console, err);
     }
 }
 
-void ssh_console_say(struct ssh_console *screen, enum messages_level level,
+void ssh_console_say(struct ssh_console *console, enum messages_level level,
                      const char *fmt, ...)
 {
-    struct side *err = &screen->sides[1];
+    struct side *err = &console->sides[1];
     char text[LINE_MAX_BYTES], stamp[MESSAGES_STAMP_MAX];
     va_list args;
 
@@ -120,7 +120,7 @@ void ssh_console_say(struct ssh_console *screen, enum messages_level level,
     va_end(args);
     messages_stamp(stamp);
     (void)ct_buf_printf(&err->source.queue, "%sctrun: %s\n", stamp, text);
-    push(screen, err);
+    push(console, err);
 }
 
 /* ---- Life -------------------------------------------------------------------------------- */
@@ -128,38 +128,37 @@ void ssh_console_say(struct ssh_console *screen, enum messages_level level,
 int ssh_console_open(struct ssh_console **out,
                      const struct ssh_console_options *options)
 {
-    struct ssh_console *screen = ct_zalloc(sizeof *screen);
+    struct ssh_console *console = ct_zalloc(sizeof *console);
 
-    if (!screen)
+    if (!console)
         return -ENOMEM;
-    screen->options = *options;
-    console_source_init(&screen->sides[0].source, on_out_room, screen);
-    console_source_init(&screen->sides[1].source, on_err_room, screen);
+    console->options = *options;
+    console_source_init(&console->sides[0].source, on_out_room, console);
+    console_source_init(&console->sides[1].source, on_err_room, console);
     for (int i = 0; i < 2; i++)
-        screen->sides[i].source.queue.max = QUEUE_MAX_BYTES;
-    screen->echo = ssh_message_dedup_create(options->job->total);
-    screen->sides[1].console = console_open(options->loop, STDERR_FILENO);
-    screen->sides[0].console = console_is_same(STDOUT_FILENO, STDERR_FILENO)
-                                   ? screen->sides[1].console
-                                   : console_open(options->loop, STDOUT_FILENO);
-    *out = screen;
-    return screen->echo && screen->sides[0].console && screen->sides[1].console
-               ? 0
-               : -ENOMEM;
+        console->sides[i].source.queue.max = QUEUE_MAX_BYTES;
+    console->dedup = ssh_message_dedup_create(options->job->total);
+    console->sides[1].out = console_open(options->loop, STDERR_FILENO);
+    console->sides[0].out = console_is_same(STDOUT_FILENO, STDERR_FILENO)
+                                ? console->sides[1].out
+                                : console_open(options->loop, STDOUT_FILENO);
+    *out = console;
+    return console->dedup && console->sides[0].out && console->sides[1].out ? 0
+                                                                            : -ENOMEM;
 }
 
-void ssh_console_close(struct ssh_console *screen)
+void ssh_console_close(struct ssh_console *console)
 {
-    if (!screen)
+    if (!console)
         return;
     for (int i = 1; i >= 0; i--)
-        if (screen->sides[i].console)
-            console_flush(screen->sides[i].console, FLUSH_MS);
+        if (console->sides[i].out)
+            console_flush(console->sides[i].out, FLUSH_MS);
     for (int i = 0; i < 2; i++)
-        console_source_deinit(&screen->sides[i].source);
-    if (screen->sides[0].console != screen->sides[1].console)
-        console_close(screen->sides[0].console);
-    console_close(screen->sides[1].console);
-    ssh_message_dedup_destroy(screen->echo);
-    free(screen);
+        console_source_deinit(&console->sides[i].source);
+    if (console->sides[0].out != console->sides[1].out)
+        console_close(console->sides[0].out);
+    console_close(console->sides[1].out);
+    ssh_message_dedup_destroy(console->dedup);
+    free(console);
 }

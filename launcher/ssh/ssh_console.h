@@ -24,13 +24,13 @@ struct ssh_console_options {
 int ssh_console_open(struct ssh_console **out,
                      const struct ssh_console_options *options);
 /* OUTPUT or WORDS. */
-void ssh_console_show(struct ssh_console *screen, const struct ssh_message *message);
+void ssh_console_show(struct ssh_console *console, const struct ssh_message *message);
 /* One line of our own; comes out in its turn. */
-__attribute__((format(printf, 3, 4))) void ssh_console_say(struct ssh_console *screen,
+__attribute__((format(printf, 3, 4))) void ssh_console_say(struct ssh_console *console,
                                                            enum messages_level level,
                                                            const char *fmt, ...);
 /* Writes what waits, waiting for its reader for some seconds. NULL is fine. */
-void ssh_console_close(struct ssh_console *screen);
+void ssh_console_close(struct ssh_console *console);
 
 /* ---- Pure */
 
@@ -40,8 +40,8 @@ struct ssh_message_dedup;
 struct ssh_message_dedup *ssh_message_dedup_create(uint32_t hosts);
 /* True when `text`, by its first line, is new: host `place` says it more often than any other
  * has before. */
-bool ssh_message_dedup_is_new(struct ssh_message_dedup *echo, uint32_t place,
+bool ssh_message_dedup_is_new(struct ssh_message_dedup *dedup, uint32_t place,
                               const char *text, size_t length);
-void ssh_message_dedup_destroy(struct ssh_message_dedup *echo); /* NULL is fine */
+void ssh_message_dedup_destroy(struct ssh_message_dedup *dedup); /* NULL is fine */
 
 #endif

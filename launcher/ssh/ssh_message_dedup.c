@@ -8,10 +8,10 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    ECHOES = 64 /* different messages that are remembered; then the oldest goes */
+    LINES_MAX = 64 /* different messages that are remembered; then the oldest goes */
 };
 
-struct echo {
+struct message {
     uint64_t hash;
     uint32_t shown;
     uint16_t *said; /* by host */
@@ -20,23 +20,23 @@ struct echo {
 struct ssh_message_dedup {
     uint32_t hosts;
     size_t next;
-    struct echo list[ECHOES];
+    struct message list[LINES_MAX];
 };
 
 struct ssh_message_dedup *ssh_message_dedup_create(uint32_t hosts)
 {
-    struct ssh_message_dedup *echo = ct_zalloc(sizeof *echo);
+    struct ssh_message_dedup *dedup = ct_zalloc(sizeof *dedup);
 
-    if (echo)
-        echo->hosts = hosts;
-    return echo;
+    if (dedup)
+        dedup->hosts = hosts;
+    return dedup;
 }
 
-void ssh_message_dedup_destroy(struct ssh_message_dedup *echo)
+void ssh_message_dedup_destroy(struct ssh_message_dedup *dedup)
 {
-    for (size_t i = 0; echo && i < ECHOES; i++)
-        free(echo->list[i].said);
-    free(echo);
+    for (size_t i = 0; dedup && i < LINES_MAX; i++)
+        free(dedup->list[i].said);
+    free(dedup);
 }
 
 static size_t ends_at(const char *text, size_t length)
@@ -46,20 +46,20 @@ static size_t ends_at(const char *text, size_t length)
     return end ? (size_t)(end - text) : length;
 }
 
-bool ssh_message_dedup_is_new(struct ssh_message_dedup *echo, uint32_t place,
+bool ssh_message_dedup_is_new(struct ssh_message_dedup *dedup, uint32_t place,
                               const char *text, size_t length)
 {
     const uint64_t hash = ct_hash(text, ends_at(text, length));
-    struct echo *found = NULL;
+    struct message *found = NULL;
 
-    for (size_t i = 0; i < ECHOES && !found; i++)
-        if (echo->list[i].said && echo->list[i].hash == hash)
-            found = &echo->list[i];
+    for (size_t i = 0; i < LINES_MAX && !found; i++)
+        if (dedup->list[i].said && dedup->list[i].hash == hash)
+            found = &dedup->list[i];
     if (!found) {
-        found = &echo->list[echo->next++ % ECHOES];
+        found = &dedup->list[dedup->next++ % LINES_MAX];
         free(found->said);
-        *found = (struct echo){
-            .hash = hash, .said = ct_zalloc_array(echo->hosts, sizeof *found->said)};
+        *found = (struct message){
+            .hash = hash, .said = ct_zalloc_array(dedup->hosts, sizeof *found->said)};
     }
     if (!found->said)
         return true; /* out of memory: better twice than never */

@@ -201,7 +201,7 @@ int ssh_node_open(struct ssh_node **out, const struct ssh_node_options *options,
         ct_buf_init(&node->streams[i].rest, 4 * READ_BYTES);
     }
     if (fill_env(&env, options->job, options->place, endpoint) == 0 &&
-        ssh_stage_receive_apply(options->intake, &env, &argv) >= 0) {
+        ssh_stage_receive_apply(options->receive, &env, &argv) >= 0) {
         spawn = (struct ssh_spawn){.path = options->job->program,
                                    .argv = argv,
                                    .env = env.list,

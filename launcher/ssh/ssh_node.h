@@ -13,9 +13,9 @@ struct ssh_node;
 
 struct ssh_node_options {
     struct loop *loop;
-    const struct ssh_job *job;              /* kept */
-    uint32_t place;                         /* of this host */
-    const struct ssh_stage_receive *intake; /* NULL: nothing was staged */
+    const struct ssh_job *job;               /* kept */
+    uint32_t place;                          /* of this host */
+    const struct ssh_stage_receive *receive; /* NULL: nothing was staged */
     void *context;
     /* OUTPUT, WORDS, STARTED; ENDED is the last one. */
     void (*on_message)(void *context, const struct ssh_message *message);

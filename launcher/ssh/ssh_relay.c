@@ -32,7 +32,7 @@ struct relay {
     struct ct_buf to;
     struct ct_buf pieces; /* of the job */
     struct ssh_job job;
-    struct ssh_subtree *part;
+    struct ssh_subtree *subtree;
     bool is_over;
     int code;
 };
@@ -67,8 +67,8 @@ static void flush(struct relay *relay)
         loop_watch_for(relay->up, 0);
     /* Two marks: between them nothing changes, so that streams are not paused and resumed with
      * each message. */
-    if (relay->part && ct_buf_length(&relay->to) < UP_LOW_BYTES)
-        ssh_subtree_pause(relay->part, false);
+    if (relay->subtree && ct_buf_length(&relay->to) < UP_LOW_BYTES)
+        ssh_subtree_pause(relay->subtree, false);
     if (relay->is_over && ct_buf_length(&relay->to) == 0)
         leave(relay, CT_EXIT_OK);
 }
@@ -87,8 +87,8 @@ static void on_report(void *context, const struct ssh_message *message)
         leave(relay, CT_EXIT_FAILURE);
         return;
     }
-    if (relay->part && ct_buf_length(&relay->to) > UP_HIGH_BYTES)
-        ssh_subtree_pause(relay->part, true);
+    if (relay->subtree && ct_buf_length(&relay->to) > UP_HIGH_BYTES)
+        ssh_subtree_pause(relay->subtree, true);
     flush(relay);
 }
 
@@ -110,7 +110,7 @@ static void on_room(void *context)
 
 /* ---- Down -------------------------------------------------------------------------------- */
 
-/* Says that this host cannot take part; the rest of its part is called by whoever is above. */
+/* Says that this host cannot take part; the rest of its subtree is called by whoever is above. */
 static void refuse(struct relay *relay, int code, const char *why)
 {
     const struct ssh_message message = {.kind = SSH_FAILED,
@@ -148,16 +148,16 @@ static void begin(struct relay *relay)
         if (ct_starts_with(*entry, CT_ENV_EVENTS "="))
             (void)ct_event_open(*entry + strlen(CT_ENV_EVENTS "="));
     options.here = relay->job.first;
-    if (ssh_subtree_create(&relay->part, &options) < 0)
+    if (ssh_subtree_create(&relay->subtree, &options) < 0)
         leave(relay, CT_EXIT_FAILURE);
     else
-        ssh_subtree_start(relay->part);
+        ssh_subtree_start(relay->subtree);
 }
 
 static int take_message(struct relay *relay, const struct ssh_message *message)
 {
     if (message->kind == SSH_JOB) {
-        if (relay->part || relay->is_over)
+        if (relay->subtree || relay->is_over)
             return -EPROTO;
         if (ct_buf_append(&relay->pieces, message->data, message->length) < 0)
             return -ENOMEM;
@@ -168,8 +168,8 @@ static int take_message(struct relay *relay, const struct ssh_message *message)
     /* those go up: from above they are a fault */
     if (message->kind >= SSH_READY)
         return -EPROTO;
-    if (relay->part)
-        ssh_subtree_tell(relay->part, message);
+    if (relay->subtree)
+        ssh_subtree_tell(relay->subtree, message);
     return 0;
 }
 
@@ -213,7 +213,7 @@ static void on_down(void *context, unsigned events)
     ct_buf_commit(&relay->from, (size_t)n);
     if (take_frames(relay) < 0)
         leave(relay, CT_EXIT_FAILURE);
-    else if (relay->part && ssh_subtree_is_full(relay->part))
+    else if (relay->subtree && ssh_subtree_is_full(relay->subtree))
         loop_watch_for(relay->down, 0);
 }
 
@@ -226,10 +226,10 @@ static void on_signal(void *context, int signal, pid_t sender)
     const struct ssh_message message = {.kind = SSH_SIGNAL, .code = signal};
 
     (void)sender;
-    if (signal != SIGCHLD && relay->part)
-        ssh_subtree_tell(relay->part, &message);
-    else if (signal == SIGCHLD && relay->part)
-        ssh_subtree_reap(relay->part);
+    if (signal != SIGCHLD && relay->subtree)
+        ssh_subtree_tell(relay->subtree, &message);
+    else if (signal == SIGCHLD && relay->subtree)
+        ssh_subtree_reap(relay->subtree);
     else if (signal != SIGCHLD)
         leave(relay, CT_EXIT_SIGNAL + signal);
 }
@@ -258,7 +258,7 @@ static int open_all(struct relay *relay)
 
 static void close_all(struct relay *relay)
 {
-    ssh_subtree_destroy(relay->part);
+    ssh_subtree_destroy(relay->subtree);
     signals_close(relay->signals);
     loop_watch_close(relay->down);
     loop_watch_close(relay->up);

@@ -38,8 +38,8 @@ struct root {
     struct loop *loop;
     struct signals *signals;
     struct loop_timer *deadline; /* for what has to end, or to answer */
-    struct ssh_console *screen;
-    struct ssh_subtree *part;
+    struct ssh_console *console;
+    struct ssh_subtree *subtree;
     struct ssh_stage *stage; /* NULL: nothing is staged */
     uint32_t server;         /* place of the host that serves */
     bool has_started;        /* a round began somewhere */
@@ -65,7 +65,7 @@ static uint32_t count(const struct root *root, enum ssh_host_state state)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < root->job->total; i++)
-        n += ssh_subtree_state(root->part, i) == state;
+        n += ssh_subtree_state(root->subtree, i) == state;
     return n;
 }
 
@@ -98,7 +98,7 @@ static void tell(struct root *root, enum ssh_kind kind, uint32_t place, int code
                                         .data = text,
                                         .length = strlen(text)};
 
-    (void)ssh_subtree_tell(root->part, &message);
+    (void)ssh_subtree_tell(root->subtree, &message);
 }
 
 /* ---- Before the run ---------------------------------------------------------------------- */
@@ -114,7 +114,7 @@ static void begin(struct root *root)
 {
     uint32_t first = 0;
 
-    while (ssh_subtree_state(root->part, first) != SSH_HOST_READY)
+    while (ssh_subtree_state(root->subtree, first) != SSH_HOST_READY)
         first++;
     if (!root->options->serves) {
         go(root, "");
@@ -150,7 +150,7 @@ static void on_stage_fail(void *context, const struct ctrun_error *err)
 {
     struct root *root = context;
 
-    ssh_console_say(root->screen, MESSAGES_ERROR, "error[%s]: %s",
+    ssh_console_say(root->console, MESSAGES_ERROR, "error[%s]: %s",
                     ct_error_name(err->code), err->text);
     end(root, status_of(err->code));
 }
@@ -159,7 +159,7 @@ static void on_stage_say(void *context, const char *text)
 {
     const struct root *root = context;
 
-    ssh_console_say(root->screen, MESSAGES_NEWS, "%s", text);
+    ssh_console_say(root->console, MESSAGES_NEWS, "%s", text);
 }
 
 /* Everybody was called: there may be enough. */
@@ -173,7 +173,7 @@ static void check_called(struct root *root)
         return;
     if (ready + missing < root->options->min_nodes) {
         if (ready + missing > 0)
-            ssh_console_say(root->screen, MESSAGES_NEWS,
+            ssh_console_say(root->console, MESSAGES_NEWS,
                             "%u of %u hosts %s missing; --nnodes=MIN:MAX would go on "
                             "with fewer",
                             lost, root->job->total, lost == 1 ? "is" : "are");
@@ -185,7 +185,7 @@ static void check_called(struct root *root)
 
 static void take_failed(struct root *root, const struct ssh_message *message)
 {
-    ssh_console_say(root->screen, MESSAGES_ERROR, "error[%s]: %s: %.*s",
+    ssh_console_say(root->console, MESSAGES_ERROR, "error[%s]: %s: %.*s",
                     ct_error_name(message->code), host(root, message->host),
                     (int)message->length, (const char *)message->data);
     if (root->code == 0 &&
@@ -216,7 +216,7 @@ static void check_enough(struct root *root, uint32_t place, const char *what)
     expect_end(root, root->options->grace_ms + SLACK_MS);
     if (root->has_started)
         return; /* the rendezvous knows */
-    ssh_console_say(root->screen, MESSAGES_NEWS,
+    ssh_console_say(root->console, MESSAGES_NEWS,
                     "%s %s before the run began: stopping the others",
                     host(root, place), what);
     tell(root, SSH_SIGNAL, 0, SIGTERM, "");
@@ -241,7 +241,7 @@ static void take_ended(struct root *root, const struct ssh_message *message)
 static void take_lost(struct root *root, const struct ssh_message *message)
 {
     if (root->signal == 0)
-        ssh_console_say(root->screen, MESSAGES_ERROR, "error[%s]: %s is lost: %.*s",
+        ssh_console_say(root->console, MESSAGES_ERROR, "error[%s]: %s is lost: %.*s",
                         ct_error_name(message->code), host(root, message->host),
                         (int)message->length, (const char *)message->data);
     if (root->state == ROOT_RUNNING)
@@ -275,7 +275,7 @@ static void on_message(void *context, const struct ssh_message *message)
         if (!is_news(root, message))
             break;
         __attribute__((fallthrough));
-    case SSH_OUTPUT: ssh_console_show(root->screen, message); break;
+    case SSH_OUTPUT: ssh_console_show(root->console, message); break;
     case SSH_STARTED: root->has_started = true; break;
     case SSH_NEED:
     case SSH_STAGING:
@@ -306,7 +306,7 @@ static void on_over(void *context)
     const struct root *root = context;
 
     if (root->signal)
-        ssh_console_say(root->screen, MESSAGES_NEWS,
+        ssh_console_say(root->console, MESSAGES_NEWS,
                         "stopped by SIG%s (%d); nothing is left on any host",
                         ct_signal_name(root->signal), root->signal);
     loop_stop(root->loop);
@@ -316,7 +316,7 @@ static void on_full(void *context, bool is_full)
 {
     const struct root *root = context;
 
-    ssh_subtree_pause(root->part, is_full);
+    ssh_subtree_pause(root->subtree, is_full);
 }
 
 /* Who has not ended in time. Their processes see the connection end and are killed there. */
@@ -326,18 +326,18 @@ static void on_deadline(void *context)
     char list[1024] = "";
 
     for (uint32_t i = 0; i < root->job->total; i++)
-        if (ssh_subtree_state(root->part, i) == SSH_HOST_READY) {
+        if (ssh_subtree_state(root->subtree, i) == SSH_HOST_READY) {
             const size_t used = strlen(list);
 
             (void)ct_format(list + used, sizeof list - used, "%s%s", used ? "," : "",
                             host(root, i));
         }
     if (root->state == ROOT_SERVING)
-        ssh_console_say(root->screen, MESSAGES_ERROR,
+        ssh_console_say(root->console, MESSAGES_ERROR,
                         "error[E_TIMEOUT]: the first host did not "
                         "report the address of the rendezvous in time");
     else if (*list)
-        ssh_console_say(root->screen, MESSAGES_ERROR,
+        ssh_console_say(root->console, MESSAGES_ERROR,
                         "error[E_TIMEOUT]: %s did not report its end in time; closing "
                         "the connection and killing what still runs there",
                         list);
@@ -400,7 +400,7 @@ static void on_signal(void *context, int signal, pid_t sender)
     char text[SIGNAL_SENDER_TEXT_MAX];
 
     if (signal == SIGCHLD) {
-        ssh_subtree_reap(root->part);
+        ssh_subtree_reap(root->subtree);
         return;
     }
     if (is_copy(root, signal))
@@ -409,12 +409,12 @@ static void on_signal(void *context, int signal, pid_t sender)
         root->interrupts += signal == SIGINT;
         signal_sender_describe(text, signal, sender, root->interrupts);
         root->interrupts -= signal == SIGINT;
-        ssh_console_say(root->screen, MESSAGES_NEWS, "%s", text);
+        ssh_console_say(root->console, MESSAGES_NEWS, "%s", text);
         end_by_signal(root, signal);
         return;
     }
     signal_sender_describe_passed(text, signal, sender);
-    ssh_console_say(root->screen, MESSAGES_NEWS, "%s", text);
+    ssh_console_say(root->console, MESSAGES_NEWS, "%s", text);
     if (root->state == ROOT_RUNNING)
         tell(root, SSH_SIGNAL, 0, signal, "");
 }
@@ -437,7 +437,7 @@ static int open_stage(struct root *root, struct ctrun_error *err)
     const struct ssh_stage_options stage = {.loop = root->loop,
                                             .job = root->job,
                                             .plan = root->options->stage,
-                                            .part = root->part,
+                                            .subtree = root->subtree,
                                             .context = root,
                                             .on_say = on_stage_say,
                                             .on_over = on_stage_over,
@@ -449,19 +449,19 @@ static int open_stage(struct root *root, struct ctrun_error *err)
 
 static int open_all(struct root *root, struct ctrun_error *err)
 {
-    const struct ssh_console_options screen = {
+    const struct ssh_console_options console = {
         .loop = root->loop, .job = root->job, .context = root, .on_full = on_full};
-    const struct ssh_subtree_options part = {.loop = root->loop,
-                                             .job = root->job,
-                                             .here = root->options->here,
-                                             .context = root,
-                                             .on_message = on_message,
-                                             .on_room = on_room,
-                                             .on_over = on_over};
+    const struct ssh_subtree_options subtree = {.loop = root->loop,
+                                                .job = root->job,
+                                                .here = root->options->here,
+                                                .context = root,
+                                                .on_message = on_message,
+                                                .on_room = on_room,
+                                                .on_over = on_over};
 
     if (!(root->deadline = loop_timer_open(root->loop, on_deadline, root)) ||
-        ssh_console_open(&root->screen, &screen) < 0 ||
-        ssh_subtree_create(&root->part, &part) < 0 || open_signals(root) < 0)
+        ssh_console_open(&root->console, &console) < 0 ||
+        ssh_subtree_create(&root->subtree, &subtree) < 0 || open_signals(root) < 0)
         return ct_fail(err, -ENOMEM, "--hosts: out of memory");
     return root->options->stage->scan ? open_stage(root, err) : 0;
 }
@@ -485,7 +485,7 @@ static int root_main(void *context)
     if (loop_create(&root.loop) < 0)
         return code;
     if (open_all(&root, &err) == 0) {
-        ssh_subtree_start(root.part);
+        ssh_subtree_start(root.subtree);
         loop_run(root.loop);
         code = exit_code(&root);
     } else {
@@ -493,8 +493,8 @@ static int root_main(void *context)
     }
     signals_close(root.signals);
     ssh_stage_close(root.stage);
-    ssh_subtree_destroy(root.part);
-    ssh_console_close(root.screen);
+    ssh_subtree_destroy(root.subtree);
+    ssh_console_close(root.console);
     loop_timer_close(root.deadline);
     (void)loop_destroy(root.loop);
     return code;

@@ -79,7 +79,7 @@ static uint32_t hosts_total(const struct ssh_stage *stage)
 /* It is one of those that get everything. */
 static bool is_there(const struct ssh_stage *stage, uint32_t place)
 {
-    return ssh_subtree_state(stage->options.part, place) == SSH_HOST_READY;
+    return ssh_subtree_state(stage->options.subtree, place) == SSH_HOST_READY;
 }
 
 /* Told once: what comes later, of this or of another host, finds OVER. */
@@ -189,7 +189,7 @@ static int send_piece(struct ssh_stage *stage, struct ctrun_error *err)
                        n < 0 ? strerror(errno)
                              : "became shorter while it was being staged");
     message.length = STAGE_PIECE_HEAD_BYTES + (size_t)n;
-    stage->sent += (uint64_t)n * ssh_subtree_tell(stage->options.part, &message);
+    stage->sent += (uint64_t)n * ssh_subtree_tell(stage->options.subtree, &message);
     stage->offset += (uint32_t)n;
     stage->read += (uint64_t)n;
     if (stage->offset == stage_chunk_size(stage->entry, stage->chunk)) {
@@ -206,7 +206,7 @@ static void send_more(struct ssh_stage *stage)
     struct ctrun_error err;
 
     while (stage->state == STAGE_SENDING && stage->chunk < stage->needs.size) {
-        if (ssh_subtree_is_full(stage->options.part))
+        if (ssh_subtree_is_full(stage->options.subtree))
             return; /* ssh_stage_room() goes on */
         if (ct_left_ms(until_ms) == 0) {
             loop_timer_set(stage->step, 0);
@@ -266,14 +266,14 @@ static void offer_more(struct ssh_stage *stage)
     struct ssh_message message = {.kind = SSH_STAGE};
 
     while (stage->state == STAGE_OFFERING &&
-           !ssh_subtree_is_full(stage->options.part)) {
+           !ssh_subtree_is_full(stage->options.subtree)) {
         message.data = ct_buf_data(&stage->offer);
         message.length = ct_buf_length(&stage->offer);
         message.code = message.length <= PIECE_BYTES;
         if (!message.code)
             message.length = PIECE_BYTES;
         stage->state = message.code ? STAGE_ASKING : STAGE_OFFERING;
-        (void)ssh_subtree_tell(stage->options.part, &message);
+        (void)ssh_subtree_tell(stage->options.subtree, &message);
         ct_buf_consume(&stage->offer, message.length);
     }
     if (stage->state != STAGE_ASKING)

@@ -52,7 +52,7 @@ struct ssh_stage_options {
     struct loop *loop;
     const struct ssh_job *job;   /* kept */
     struct ssh_stage_plan *plan; /* kept */
-    struct ssh_subtree *part;    /* kept */
+    struct ssh_subtree *subtree; /* kept */
     void *context;
     /* A line for people. */
     void (*on_say)(void *context, const char *text);

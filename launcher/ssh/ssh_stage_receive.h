@@ -28,15 +28,15 @@ struct ssh_stage_receive_options {
 struct ssh_stage_receive *
 ssh_stage_receive_open(const struct ssh_stage_receive_options *options);
 /* STAGE or PIECE. */
-void ssh_stage_receive_take(struct ssh_stage_receive *intake,
-                            const struct ssh_message *message);
+void ssh_stage_receive_on_message(struct ssh_stage_receive *receive,
+                                  const struct ssh_message *message);
 /* No more news: the run begins. NULL is fine. */
-void ssh_stage_receive_rest(struct ssh_stage_receive *intake);
+void ssh_stage_receive_rest(struct ssh_stage_receive *receive);
 /* The environment and the command line of this host's ctrun with the copies. 0: as they were;
  * 1: *argv has become a list of borrowed words, which the caller frees; -ENOMEM. NULL is fine. */
-int ssh_stage_receive_apply(const struct ssh_stage_receive *intake, struct ct_env *env,
+int ssh_stage_receive_apply(const struct ssh_stage_receive *receive, struct ct_env *env,
                             char ***argv);
 /* The copies may be changed by others from now on. NULL is fine. */
-void ssh_stage_receive_close(struct ssh_stage_receive *intake);
+void ssh_stage_receive_close(struct ssh_stage_receive *receive);
 
 #endif

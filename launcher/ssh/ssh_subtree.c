@@ -23,7 +23,7 @@ struct ssh_subtree {
     enum ssh_host_state *states;
     struct ct_list conns;
     struct ssh_node *node;
-    struct ssh_stage_receive *intake; /* NULL: nothing was staged */
+    struct ssh_stage_receive *receive; /* NULL: nothing was staged */
     struct ssh_serve *serve;
     bool has_gone; /* GO was told */
     bool is_paused;
@@ -38,12 +38,12 @@ static bool is_final(enum ssh_host_state state)
     return state >= SSH_HOST_FAILED;
 }
 
-enum ssh_host_state ssh_subtree_state(const struct ssh_subtree *part, uint32_t place)
+enum ssh_host_state ssh_subtree_state(const struct ssh_subtree *subtree, uint32_t place)
 {
-    return part->states[place - part->options.job->first];
+    return subtree->states[place - subtree->options.job->first];
 }
 
-static void emit(const struct ssh_subtree *part, const struct ssh_message *message)
+static void emit(const struct ssh_subtree *subtree, const struct ssh_message *message)
 {
     static const char *const names[] = {
         [SSH_READY] = "ready", [SSH_FAILED] = "failed", [SSH_STARTED] = "started",
@@ -55,28 +55,28 @@ static void emit(const struct ssh_subtree *part, const struct ssh_message *messa
         return;
     ct_event_begin(&event, "host_state");
     ct_event_str(&event, "state", names[message->kind]);
-    ct_event_str(&event, "host", ssh_job_host(part->options.job, message->host));
+    ct_event_str(&event, "host", ssh_job_host(subtree->options.job, message->host));
     ct_event_int(&event, "place", message->host);
     ct_event_int(&event, "code", message->code);
     ct_event_end(&event);
 }
 
-static void check_over(struct ssh_subtree *part)
+static void check_over(struct ssh_subtree *subtree)
 {
-    if (part->is_over || part->is_starting || !ct_list_is_empty(&part->conns))
+    if (subtree->is_over || subtree->is_starting || !ct_list_is_empty(&subtree->conns))
         return;
-    for (uint32_t i = 0; i < part->count; i++)
-        if (!is_final(part->states[i]))
+    for (uint32_t i = 0; i < subtree->count; i++)
+        if (!is_final(subtree->states[i]))
             return;
-    part->is_over = true;
-    part->options.on_over(part->options.context);
+    subtree->is_over = true;
+    subtree->options.on_over(subtree->options.context);
 }
 
-static struct ssh_conn *find_branch(const struct ssh_subtree *part, uint32_t place)
+static struct ssh_conn *find_conn(const struct ssh_subtree *subtree, uint32_t place)
 {
     struct ct_list *it;
 
-    ct_list_for_each(it, &part->conns) {
+    ct_list_for_each(it, &subtree->conns) {
         struct ssh_conn *conn = ct_list_entry(it, struct ssh_conn, node);
 
         if (place >= conn->first && place - conn->first < conn->count)
@@ -87,9 +87,9 @@ static struct ssh_conn *find_branch(const struct ssh_subtree *part, uint32_t pla
 
 /* What a host of a connection needs has to go through that connection. Malformed, or out of memory: the
  * host gets nothing, and whoever waits for it says so. */
-static void note_needs(struct ssh_subtree *part, const struct ssh_message *message)
+static void note_needs(struct ssh_subtree *subtree, const struct ssh_message *message)
 {
-    struct ssh_conn *conn = find_branch(part, message->host);
+    struct ssh_conn *conn = find_conn(subtree, message->host);
 
     if (!conn)
         return; /* this host: it tells what it needs for those above */
@@ -103,9 +103,9 @@ static void note_needs(struct ssh_subtree *part, const struct ssh_message *messa
  * on. */
 static void on_message(void *context, const struct ssh_message *message)
 {
-    struct ssh_subtree *part = context;
+    struct ssh_subtree *subtree = context;
     enum ssh_host_state *state =
-        &part->states[message->host - part->options.job->first];
+        &subtree->states[message->host - subtree->options.job->first];
 
     if (is_final(*state))
         return;
@@ -114,7 +114,7 @@ static void on_message(void *context, const struct ssh_message *message)
     case SSH_FAILED: *state = SSH_HOST_FAILED; break;
     case SSH_ENDED: *state = SSH_HOST_ENDED; break;
     case SSH_LOST: *state = SSH_HOST_LOST; break;
-    case SSH_NEED: note_needs(part, message); break;
+    case SSH_NEED: note_needs(subtree, message); break;
     case SSH_JOB:
     case SSH_STAGE:
     case SSH_PIECE:
@@ -128,12 +128,12 @@ static void on_message(void *context, const struct ssh_message *message)
     case SSH_WORDS:
     case SSH_STARTED: break;
     }
-    emit(part, message);
-    part->options.on_message(part->options.context, message);
+    emit(subtree, message);
+    subtree->options.on_message(subtree->options.context, message);
 }
 
-static void tell(struct ssh_subtree *part, enum ssh_kind kind, uint32_t place, int code,
-                 const char *text)
+static void tell(struct ssh_subtree *subtree, enum ssh_kind kind, uint32_t place,
+                 int code, const char *text)
 {
     const struct ssh_message message = {.kind = kind,
                                         .host = place,
@@ -141,135 +141,137 @@ static void tell(struct ssh_subtree *part, enum ssh_kind kind, uint32_t place, i
                                         .data = text,
                                         .length = strlen(text)};
 
-    on_message(part, &message);
+    on_message(subtree, &message);
 }
 
 /* ---- Branches ---------------------------------------------------------------------------- */
 
-static void spread(struct ssh_subtree *part, uint32_t first, uint32_t count);
+static void spread(struct ssh_subtree *subtree, uint32_t first, uint32_t count);
 
-static void on_branch_over(void *context, struct ssh_conn *conn, int code,
-                           const char *why)
+static void on_conn_over(void *context, struct ssh_conn *conn, int code,
+                         const char *why)
 {
-    struct ssh_subtree *part = context;
+    struct ssh_subtree *subtree = context;
     /* copied: the connection is closed below */
     const uint32_t first = conn->first;
     const uint32_t count = conn->count;
 
-    part->is_starting = true; /* it is not over before the rest was called */
+    subtree->is_starting = true; /* it is not over before the rest was called */
     if (conn->is_open) {
         for (uint32_t i = first; i < first + count; i++)
-            tell(part, SSH_LOST, i, code, why); /* but for those that have ended */
+            tell(subtree, SSH_LOST, i, code, why); /* but for those that have ended */
         ssh_conn_close(conn);
     } else {
-        tell(part, SSH_FAILED, first, code, why);
+        tell(subtree, SSH_FAILED, first, code, why);
         ssh_conn_close(conn);
-        spread(part, first + 1, count - 1);
+        spread(subtree, first + 1, count - 1);
     }
-    part->is_starting = false;
-    part->options.on_room(part->options.context); /* it may have been the full one */
-    check_over(part);
+    subtree->is_starting = false;
+    subtree->options.on_room(
+        subtree->options.context); /* it may have been the full one */
+    check_over(subtree);
 }
 
-static void call(struct ssh_subtree *part, uint32_t first, uint32_t count)
+static void call(struct ssh_subtree *subtree, uint32_t first, uint32_t count)
 {
     struct ctrun_error err = {.text = "out of memory"};
-    struct ssh_conn *conn = ssh_conn_open(&part->conn, first, count, &err);
+    struct ssh_conn *conn = ssh_conn_open(&subtree->conn, first, count, &err);
 
     if (conn) {
-        ct_list_add(&part->conns, &conn->node);
-        ssh_conn_pause(conn, part->is_paused);
+        ct_list_add(&subtree->conns, &conn->node);
+        ssh_conn_pause(conn, subtree->is_paused);
         return;
     }
     for (uint32_t i = first; i < first + count; i++)
-        tell(part, SSH_FAILED, i, CTRUN_E_EXEC, err.text);
+        tell(subtree, SSH_FAILED, i, CTRUN_E_EXEC, err.text);
 }
 
-static void spread(struct ssh_subtree *part, uint32_t first, uint32_t count)
+static void spread(struct ssh_subtree *subtree, uint32_t first, uint32_t count)
 {
-    const uint32_t fanout = part->options.job->fanout;
+    const uint32_t fanout = subtree->options.job->fanout;
     const uint32_t pieces = count < fanout ? count : fanout;
 
     for (uint32_t i = 0; i < pieces; i++) {
         const uint32_t begin = (uint32_t)((uint64_t)count * i / pieces);
         const uint32_t end = (uint32_t)((uint64_t)count * (i + 1) / pieces);
 
-        call(part, first + begin, end - begin);
+        call(subtree, first + begin, end - begin);
     }
 }
 
 /* ---- This host --------------------------------------------------------------------------- */
 
-static void go(struct ssh_subtree *part, const struct ssh_message *message)
+static void go(struct ssh_subtree *subtree, const struct ssh_message *message)
 {
-    const struct ssh_node_options options = {.loop = part->options.loop,
-                                             .job = part->options.job,
-                                             .place = part->options.here,
-                                             .intake = part->intake,
-                                             .context = part,
+    const struct ssh_node_options options = {.loop = subtree->options.loop,
+                                             .job = subtree->options.job,
+                                             .place = subtree->options.here,
+                                             .receive = subtree->receive,
+                                             .context = subtree,
                                              .on_message = on_message};
     char endpoint[SSH_TEXT_MAX];
     struct ctrun_error err;
 
-    part->has_gone = true;
-    ssh_stage_receive_rest(part->intake);
+    subtree->has_gone = true;
+    ssh_stage_receive_rest(subtree->receive);
     (void)ct_format(endpoint, sizeof endpoint, "%.*s", (int)message->length,
                     (const char *)message->data);
-    if (ssh_node_open(&part->node, &options, endpoint, &err) < 0)
-        tell(part, SSH_LOST, part->options.here, err.code, err.text);
+    if (ssh_node_open(&subtree->node, &options, endpoint, &err) < 0)
+        tell(subtree, SSH_LOST, subtree->options.here, err.code, err.text);
     else
-        ssh_node_pause(part->node, part->is_paused);
+        ssh_node_pause(subtree->node, subtree->is_paused);
 }
 
-static void serve(struct ssh_subtree *part)
+static void serve(struct ssh_subtree *subtree)
 {
-    const uint32_t place = part->options.here;
+    const uint32_t place = subtree->options.here;
     char endpoint[SSH_TEXT_MAX];
     struct ctrun_error err;
 
-    if (ssh_serve_open(&part->serve, part->options.job, place, endpoint,
+    if (ssh_serve_open(&subtree->serve, subtree->options.job, place, endpoint,
                        sizeof endpoint, &err) < 0)
-        tell(part, SSH_LOST, place, err.code, err.text);
+        tell(subtree, SSH_LOST, place, err.code, err.text);
     else
-        tell(part, SSH_SERVING, place, 0, endpoint);
+        tell(subtree, SSH_SERVING, place, 0, endpoint);
 }
 
-static void on_intake(void *context, const struct ssh_message *message)
+static void on_receive(void *context, const struct ssh_message *message)
 {
     on_message(context, message);
     if (message->kind == SSH_FAILED)
         check_over(context);
 }
 
-static void take_in(struct ssh_subtree *part, const struct ssh_message *message)
+static void on_stage(struct ssh_subtree *subtree, const struct ssh_message *message)
 {
-    const struct ssh_stage_receive_options options = {.loop = part->options.loop,
-                                                      .job = part->options.job,
-                                                      .place = part->options.here,
-                                                      .context = part,
-                                                      .on_message = on_intake};
+    const struct ssh_stage_receive_options options = {.loop = subtree->options.loop,
+                                                      .job = subtree->options.job,
+                                                      .place = subtree->options.here,
+                                                      .context = subtree,
+                                                      .on_message = on_receive};
 
-    if (!part->intake && !part->has_gone &&
-        !(part->intake = ssh_stage_receive_open(&options)))
-        tell(part, SSH_FAILED, part->options.here, CTRUN_E_STAGE, "out of memory");
-    if (part->intake)
-        ssh_stage_receive_take(part->intake, message);
+    if (!subtree->receive && !subtree->has_gone &&
+        !(subtree->receive = ssh_stage_receive_open(&options)))
+        tell(subtree, SSH_FAILED, subtree->options.here, CTRUN_E_STAGE,
+             "out of memory");
+    if (subtree->receive)
+        ssh_stage_receive_on_message(subtree->receive, message);
 }
 
-static void tell_here(struct ssh_subtree *part, const struct ssh_message *message)
+static void tell_here(struct ssh_subtree *subtree, const struct ssh_message *message)
 {
-    const uint32_t place = part->options.here;
+    const uint32_t place = subtree->options.here;
 
-    if (ssh_subtree_state(part, place) != SSH_HOST_READY)
+    if (ssh_subtree_state(subtree, place) != SSH_HOST_READY)
         return;
-    if (message->kind == SSH_GO && !part->has_gone)
-        go(part, message);
+    if (message->kind == SSH_GO && !subtree->has_gone)
+        go(subtree, message);
     else if (message->kind == SSH_SERVE && message->host == place)
-        serve(part);
+        serve(subtree);
     else if (message->kind == SSH_SIGNAL)
-        ssh_node_signal(part->node, message->code);
+        ssh_node_signal(subtree->node, message->code);
     else if (message->kind == SSH_STAGE || message->kind == SSH_PIECE)
-        take_in(part, message);
+        on_stage(subtree, message);
 }
 
 /* Does anybody in that connection need it? */
@@ -282,11 +284,11 @@ static bool is_wanted(const struct ssh_conn *conn, const struct ssh_message *mes
             stage_set_has(&conn->needs, piece.chunk));
 }
 
-bool ssh_subtree_is_full(const struct ssh_subtree *part)
+bool ssh_subtree_is_full(const struct ssh_subtree *subtree)
 {
     struct ct_list *it;
 
-    ct_list_for_each(it, &part->conns)
+    ct_list_for_each(it, &subtree->conns)
         if (ct_list_entry(it, struct ssh_conn, node)->is_full)
             return true;
     return false;
@@ -294,19 +296,20 @@ bool ssh_subtree_is_full(const struct ssh_subtree *part)
 
 static void on_room(void *context)
 {
-    const struct ssh_subtree *part = context;
+    const struct ssh_subtree *subtree = context;
 
-    if (!ssh_subtree_is_full(part))
-        part->options.on_room(part->options.context);
+    if (!ssh_subtree_is_full(subtree))
+        subtree->options.on_room(subtree->options.context);
 }
 
-uint32_t ssh_subtree_tell(struct ssh_subtree *part, const struct ssh_message *message)
+uint32_t ssh_subtree_tell(struct ssh_subtree *subtree,
+                          const struct ssh_message *message)
 {
     struct ct_list *it;
     struct ct_list *keep;
     uint32_t count = 0;
 
-    ct_list_for_each_safe(it, keep, &part->conns) {
+    ct_list_for_each_safe(it, keep, &subtree->conns) {
         struct ssh_conn *conn = ct_list_entry(it, struct ssh_conn, node);
 
         if (conn->is_open && is_wanted(conn, message)) {
@@ -314,22 +317,22 @@ uint32_t ssh_subtree_tell(struct ssh_subtree *part, const struct ssh_message *me
             count++;
         }
     }
-    if (part->options.here != SSH_NOWHERE)
-        tell_here(part, message);
-    check_over(part);
+    if (subtree->options.here != SSH_NOWHERE)
+        tell_here(subtree, message);
+    check_over(subtree);
     return count;
 }
 
-void ssh_subtree_pause(struct ssh_subtree *part, bool is_paused)
+void ssh_subtree_pause(struct ssh_subtree *subtree, bool is_paused)
 {
     struct ct_list *it;
 
-    if (part->is_paused == is_paused)
+    if (subtree->is_paused == is_paused)
         return;
-    part->is_paused = is_paused;
-    ct_list_for_each(it, &part->conns)
+    subtree->is_paused = is_paused;
+    ct_list_for_each(it, &subtree->conns)
         ssh_conn_pause(ct_list_entry(it, struct ssh_conn, node), is_paused);
-    ssh_node_pause(part->node, is_paused);
+    ssh_node_pause(subtree->node, is_paused);
 }
 
 /* ---- Life -------------------------------------------------------------------------------- */
@@ -337,67 +340,67 @@ void ssh_subtree_pause(struct ssh_subtree *part, bool is_paused)
 int ssh_subtree_create(struct ssh_subtree **out,
                        const struct ssh_subtree_options *options)
 {
-    struct ssh_subtree *part = ct_zalloc(sizeof *part);
+    struct ssh_subtree *subtree = ct_zalloc(sizeof *subtree);
 
-    if (!part)
+    if (!subtree)
         return -ENOMEM;
-    part->options = *options;
-    part->count = ssh_job_count(options->job);
-    part->conn = (struct ssh_conn_options){.loop = options->loop,
-                                           .job = options->job,
-                                           .context = part,
-                                           .on_message = on_message,
-                                           .on_over = on_branch_over,
-                                           .on_room = on_room};
-    ct_list_init(&part->conns);
-    if (!(part->states = ct_zalloc_array(part->count, sizeof *part->states))) {
-        free(part);
+    subtree->options = *options;
+    subtree->count = ssh_job_count(options->job);
+    subtree->conn = (struct ssh_conn_options){.loop = options->loop,
+                                              .job = options->job,
+                                              .context = subtree,
+                                              .on_message = on_message,
+                                              .on_over = on_conn_over,
+                                              .on_room = on_room};
+    ct_list_init(&subtree->conns);
+    if (!(subtree->states = ct_zalloc_array(subtree->count, sizeof *subtree->states))) {
+        free(subtree);
         return -ENOMEM;
     }
-    *out = part;
+    *out = subtree;
     return 0;
 }
 
-void ssh_subtree_start(struct ssh_subtree *part)
+void ssh_subtree_start(struct ssh_subtree *subtree)
 {
-    const uint32_t first = part->options.job->first;
-    const uint32_t here = part->options.here;
+    const uint32_t first = subtree->options.job->first;
+    const uint32_t here = subtree->options.here;
 
-    part->is_starting = true;
+    subtree->is_starting = true;
     if (here == SSH_NOWHERE) {
-        spread(part, first, part->count);
+        spread(subtree, first, subtree->count);
     } else {
-        tell(part, SSH_READY, here, 0, "");
-        spread(part, first, here - first);
-        spread(part, here + 1, first + part->count - here - 1);
+        tell(subtree, SSH_READY, here, 0, "");
+        spread(subtree, first, here - first);
+        spread(subtree, here + 1, first + subtree->count - here - 1);
     }
-    part->is_starting = false;
-    check_over(part);
+    subtree->is_starting = false;
+    check_over(subtree);
 }
 
-void ssh_subtree_reap(struct ssh_subtree *part)
+void ssh_subtree_reap(struct ssh_subtree *subtree)
 {
     struct ct_list *it;
     struct ct_list *keep;
 
-    ct_list_for_each_safe(it, keep, &part->conns)
+    ct_list_for_each_safe(it, keep, &subtree->conns)
         ssh_conn_reap(ct_list_entry(it, struct ssh_conn, node));
-    ssh_node_reap(part->node);
-    check_over(part);
+    ssh_node_reap(subtree->node);
+    check_over(subtree);
 }
 
-void ssh_subtree_destroy(struct ssh_subtree *part)
+void ssh_subtree_destroy(struct ssh_subtree *subtree)
 {
     struct ct_list *it;
     struct ct_list *keep;
 
-    if (!part)
+    if (!subtree)
         return;
-    ct_list_for_each_safe(it, keep, &part->conns)
+    ct_list_for_each_safe(it, keep, &subtree->conns)
         ssh_conn_close(ct_list_entry(it, struct ssh_conn, node));
-    ssh_node_close(part->node);
-    ssh_stage_receive_close(part->intake);
-    ssh_serve_close(part->serve);
-    free(part->states);
-    free(part);
+    ssh_node_close(subtree->node);
+    ssh_stage_receive_close(subtree->receive);
+    ssh_serve_close(subtree->serve);
+    free(subtree->states);
+    free(subtree);
 }

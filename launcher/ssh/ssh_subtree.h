@@ -43,17 +43,19 @@ struct ssh_subtree_options {
 int ssh_subtree_create(struct ssh_subtree **out,
                        const struct ssh_subtree_options *options);
 /* READY for this host, and the calls. on_over() may come at once. */
-void ssh_subtree_start(struct ssh_subtree *part);
+void ssh_subtree_start(struct ssh_subtree *subtree);
 /* SERVE, GO, SIGNAL or STAGE, for this host and all others; PIECE, for those who need it. Returns
  * the number of connections that it went to. */
-uint32_t ssh_subtree_tell(struct ssh_subtree *part, const struct ssh_message *message);
+uint32_t ssh_subtree_tell(struct ssh_subtree *subtree,
+                          const struct ssh_message *message);
 /* True when a connection takes nothing for now: PIECEs and STAGEs should wait. */
-bool ssh_subtree_is_full(const struct ssh_subtree *part);
-void ssh_subtree_pause(struct ssh_subtree *part, bool is_paused);
+bool ssh_subtree_is_full(const struct ssh_subtree *subtree);
+void ssh_subtree_pause(struct ssh_subtree *subtree, bool is_paused);
 /* To be called after a SIGCHLD. */
-void ssh_subtree_reap(struct ssh_subtree *part);
-enum ssh_host_state ssh_subtree_state(const struct ssh_subtree *part, uint32_t place);
+void ssh_subtree_reap(struct ssh_subtree *subtree);
+enum ssh_host_state ssh_subtree_state(const struct ssh_subtree *subtree,
+                                      uint32_t place);
 /* Kills what is left here; what is elsewhere sees the connections end. NULL is fine. */
-void ssh_subtree_destroy(struct ssh_subtree *part);
+void ssh_subtree_destroy(struct ssh_subtree *subtree);
 
 #endif

@@ -51,7 +51,9 @@ NAMES = {  # as a part of a name or as a word: say
     "diagnosis_add": "failure_hints_add",
     "evidence_add": "failure_evidence_add",
 }
-PRODUCT = {  # the same, but a test may use the word for something of its own
+PRODUCT = {  # the same, in the product alone: a test or the SDK may have the word for something of its own
+    "intake": "receive",
+    "screen": "console",
     "gate": "output_commit (held until it may be sent), start barrier, limit",
 }
 PHRASES = {
@@ -87,7 +89,7 @@ found = []
 for name in sorted(names):
     if not name.endswith(ENDS) or name in OURS or not os.path.isfile(name):
         continue
-    part = anywhere if name.startswith("tests/") else in_product
+    part = in_product if name.startswith(("agent/", "launcher/", "rendezvous/", "man/")) else anywhere
     if match := part.search(name):
         found.append(f"{name}: '{match[0]}' is retired: say {SAY[match[0].lower()]}")
     with open(name, encoding="utf-8") as file:

@@ -132,30 +132,30 @@ static void the_environment_is_chosen_by_name_and_prefix(void **state)
     free(chosen);
 }
 
-static bool says(struct ssh_message_dedup *echo, uint32_t place, const char *text)
+static bool says(struct ssh_message_dedup *dedup, uint32_t place, const char *text)
 {
-    return ssh_message_dedup_is_new(echo, place, text, strlen(text));
+    return ssh_message_dedup_is_new(dedup, place, text, strlen(text));
 }
 
 static void equal_words_of_many_hosts_are_shown_once(void **state)
 {
-    struct ssh_message_dedup *echo = ssh_message_dedup_create(3);
+    struct ssh_message_dedup *dedup = ssh_message_dedup_create(3);
 
     (void)state;
-    assert_non_null(echo);
-    assert_true(says(echo, 1, "ctrun: restart 1/3\n"));
-    assert_false(says(echo, 0, "ctrun: restart 1/3\n"));
-    assert_false(says(echo, 2, "ctrun: restart 1/3\n"));
-    assert_true(says(echo, 2, "ctrun: restart 1/3\n")); /* it says so again */
-    assert_false(says(echo, 1, "ctrun: restart 1/3\n"));
-    assert_true(says(echo, 1, "ctrun: error[E_EXIT]: rank 1\n  log: /tmp/a\n"));
-    assert_false(says(echo, 0, "ctrun: error[E_EXIT]: rank 1\n  log: /tmp/b\n"));
+    assert_non_null(dedup);
+    assert_true(says(dedup, 1, "ctrun: restart 1/3\n"));
+    assert_false(says(dedup, 0, "ctrun: restart 1/3\n"));
+    assert_false(says(dedup, 2, "ctrun: restart 1/3\n"));
+    assert_true(says(dedup, 2, "ctrun: restart 1/3\n")); /* it says so again */
+    assert_false(says(dedup, 1, "ctrun: restart 1/3\n"));
+    assert_true(says(dedup, 1, "ctrun: error[E_EXIT]: rank 1\n  log: /tmp/a\n"));
+    assert_false(says(dedup, 0, "ctrun: error[E_EXIT]: rank 1\n  log: /tmp/b\n"));
     for (int i = 0; i < 200; i++) {
         char text[] = {(char)('0' + i % 64), (char)('0' + i / 64), '\0'};
 
-        assert_true(says(echo, 0, text)); /* the oldest are forgotten */
+        assert_true(says(dedup, 0, text)); /* the oldest are forgotten */
     }
-    ssh_message_dedup_destroy(echo);
+    ssh_message_dedup_destroy(dedup);
 }
 
 int main(void)
