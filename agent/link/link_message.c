@@ -173,7 +173,7 @@ static void take_plan(struct link *link, const struct ct_message *message)
         return;
     }
     link->options.on_message(link->options.context, message);
-    link_turn_away(link, "another node is the host");
+    link_turn_away(link, "another node is the rendezvous server");
 }
 
 static bool is_of_handshake(int kind)

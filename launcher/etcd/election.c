@@ -10,12 +10,12 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/cond.h"
 
-/* Somebody is host, maybe. 1: yes, and we know all up to seen_revision; 0: nobody. */
+/* Is a server elected? 1: yes, and we know all up to seen_revision; 0: none. */
 static int look(struct election *election, uint64_t deadline_ms,
                 struct ctrun_error *err)
 {
     struct json_etcd_reply reply;
-    int rc = json_etcd_range(etcd_body(election->etcd), election->host_key);
+    int rc = json_etcd_range(etcd_body(election->etcd), election->leader_key);
 
     if (rc < 0 ||
         (rc = etcd_do(election->etcd, ETCD_RANGE, deadline_ms, &reply, err)) < 0)
@@ -27,7 +27,7 @@ static int look(struct election *election, uint64_t deadline_ms,
     if (rc == 1) {
         election->seen_revision = reply.revision;
         election_see(&election->sight, reply.kvs[0].mod_revision, ct_now_ms());
-        election_tell_host(election, &reply.kvs[0]);
+        election_tell_leader(election, &reply.kvs[0]);
     }
     json_etcd_reply_deinit(&reply);
     return rc;
@@ -44,13 +44,14 @@ static void *run(void *context)
         int rc = look(election, ct_deadline_ms(ELECTION_CALL_MS), &err);
 
         if (rc == 1)
-            election_set_state(election, ELECTION_WATCHING, "another node is host");
+            election_set_state(election, ELECTION_WATCHING, "another node is elected");
         else if (rc == 0 && election_has_missed_end(election))
-            election_set_state(election, ELECTION_WATCHING, "the host's end is read");
+            election_set_state(election, ELECTION_WATCHING,
+                               "the elected server's end is read");
         else if (rc == 0)
             rc = election_campaign(election, &err);
         if (rc < 0 && rc != -ECANCELED)
-            election_log_down(election, "the host is not known", &err);
+            election_log_down(election, "which server is elected is not known", &err);
         else if (rc >= 0)
             election_log_up(election);
         election_watch(election);
@@ -68,11 +69,11 @@ static int fill(struct election *election, const struct election_options *option
 
     election->options = *options;
     election->ttl_ms = (uint64_t)options->config->lease_ttl_s * 1000;
-    if (ct_format(election->host_key, sizeof election->host_key, "%s/%s/host", prefix,
-                  options->run_id) < 0 ||
+    if (ct_format(election->leader_key, sizeof election->leader_key, "%s/%s/host",
+                  prefix, options->run_id) < 0 ||
         ct_format(election->journal_key, sizeof election->journal_key, "%s/%s/journal",
                   prefix, options->run_id) < 0 ||
-        etcd_host_format(election->self, sizeof election->self, &options->self) < 0)
+        server_record_format(election->self, sizeof election->self, &options->self) < 0)
         return ct_fail(err, CTRUN_E_USAGE, "etcd: run id or prefix is too long");
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which node of a run hosts its rendezvous, decided in etcd; and the run's journal, kept there.
+/* Which node of a run serves its rendezvous, decided in etcd; and the run's journal, kept there.
  *
  *     LOOKING ──somebody's key──> WATCHING ──key gone, watch compacted, time──┐
  *      ▲ │                                                                    │
@@ -8,7 +8,7 @@
  *
  * The key PREFIX/RUN_ID/host holds the winner's addresses and lives as long as its lease. While
  * LEADING the lease is renewed six times per TTL. For half a TTL after the last renewal that
- * etcd confirmed (counted from when it was asked) the host may speak to the agents; then it
+ * etcd confirmed (counted from when it was asked) the winner may speak to the agents; then it
  * falls silent until the next one, by its own clock. So a successor, which cannot win before
  * the whole TTL is over, knows when the last word of its predecessor was. In an etcd of the run's own
  * each renewal writes the key once more, too: who watches it knows that time without what etcd took
@@ -27,27 +27,27 @@
 #define LAUNCHER_ETCD_ELECTION_H
 
 #include "launcher/config/etcd_config.h"
-#include "launcher/net/etcd_host.h"
+#include "launcher/net/server_record.h"
 
 struct election;
 
 struct election_options {
     const struct etcd_config *config; /* kept */
     const char *run_id;               /* kept */
-    struct etcd_host self;
+    struct server_record self;
     bool
         ends_with_run; /* this etcd is the run's own: nothing has to be left there in order, and
                          * it forgets old revisions, so that each renewal may write the key */
     void *context; /* kept */
-    /* Who hosts now; count 0: nobody. */
-    void (*on_host)(void *context, const struct etcd_host *host);
+    /* Who is elected now; count 0: nobody. */
+    void (*on_leader)(void *context, const struct server_record *leader);
     /* We won. The journal is as it was written last (length 0: a new run). The
      * predecessor's last renewal began at `heard_ms` at the latest, by our clock: no heartbeat
      * that was sent later was acknowledged. We may speak until `until_ms`. Terms grow with each
      * winner. */
     int (*on_elected)(void *context, uint64_t term, const void *journal, size_t length,
                       uint64_t heard_ms, uint64_t until_ms);
-    /* A renewal that began at asked_ms has succeeded: we are host, and were so then. */
+    /* A renewal that began at asked_ms has succeeded: we are elected, and were so then. */
     void (*on_renewed)(void *context, uint64_t asked_ms, uint64_t until_ms);
     void (*on_lost)(
         void *context); /* the lease is over, or the key gone: no longer elected */

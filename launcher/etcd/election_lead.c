@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Winning, and what a host owes etcd: a lease that is renewed, a journal that is written. */
+/* Winning, and what the elected server owes etcd: a lease that is renewed, a journal that is written. */
 #include <string.h>
 
 #include "launcher/etcd/election_private.h"
@@ -32,11 +32,11 @@ static int grant(struct election *election, int64_t ttl_s, int64_t *lease,
 /* Writes the key, if the guard holds. */
 static int put_key(struct election *election, int64_t create_revision)
 {
-    const struct json_etcd_op put = {.key = election->host_key,
+    const struct json_etcd_op put = {.key = election->leader_key,
                                      .value = election->self,
                                      .length = strlen(election->self),
                                      .lease = election->lease};
-    const struct json_etcd_guard guard = {.key = election->host_key,
+    const struct json_etcd_guard guard = {.key = election->leader_key,
                                           .create_revision = create_revision};
 
     return json_etcd_txn(etcd_body(election->etcd), &guard, &put, 1);
@@ -112,17 +112,17 @@ static int keep_alive(struct election *election, int64_t lease, bool *is_gone,
     return 0;
 }
 
-/* The last renewal of the host before us began then at the latest, by our clock: a lease ago, if the
+/* The last renewal of the server before us began then at the latest, by our clock: a lease ago, if the
  * lease has run out. It has not when somebody deleted the key, or when we have never seen it. Asked
- * once we have the key: a host of which we know nothing may have been there until then. */
+ * once we have the key: a server of which we know nothing may have been there until then. */
 static uint64_t find_heard_ms(struct election *election)
 {
     struct ctrun_error err;
     bool is_gone = false;
     int64_t raft_term;
 
-    if (election->host_lease != 0 && election->host_lease != election->lease)
-        (void)keep_alive(election, election->host_lease, &is_gone, &raft_term, &err);
+    if (election->leader_lease != 0 && election->leader_lease != election->lease)
+        (void)keep_alive(election, election->leader_lease, &is_gone, &raft_term, &err);
     return is_gone ? election_heard_ms(ct_now_ms(), election->ttl_ms) : ct_now_ms();
 }
 
@@ -202,10 +202,10 @@ int election_campaign(struct election *election, struct ctrun_error *err)
         revoke_lease(election, ct_deadline_ms(ELECTION_CALL_MS));
         return rc;
     }
-    (void)ct_copy(election->host, sizeof election->host,
+    (void)ct_copy(election->leader, sizeof election->leader,
                   election->self); /* same size */
-    election->options.on_host(election->options.context, &election->options.self);
-    election->seen_revision = 0; /* we are the host that was there last */
+    election->options.on_leader(election->options.context, &election->options.self);
+    election->seen_revision = 0; /* we are the server that was elected last */
     election_set_state(election, ELECTION_LEADING, "elected");
     return 1;
 }
@@ -215,7 +215,7 @@ int election_campaign(struct election *election, struct ctrun_error *err)
 static void step_down(struct election *election, const char *why)
 {
     election->options.on_lost(election->options.context);
-    election_tell_host(election, NULL);
+    election_tell_leader(election, NULL);
     election_set_state(election, ELECTION_LOOKING, why);
 }
 
@@ -227,7 +227,7 @@ static int check_key(struct election *election, int64_t raft_term, bool *is_gone
     const bool writes = election->options.ends_with_run;
     struct json_etcd_reply reply;
     int rc = writes ? put_key(election, election->term)
-                    : json_etcd_range(etcd_body(election->etcd), election->host_key);
+                    : json_etcd_range(etcd_body(election->etcd), election->leader_key);
 
     if (rc < 0 || (rc = etcd_do(election->etcd, writes ? ETCD_TXN : ETCD_RANGE,
                                 call_deadline(election), &reply, err)) < 0)
@@ -310,7 +310,7 @@ static int put_journal(struct election *election, const struct ct_buf *journal,
                                     .value = is_over ? NULL : ct_buf_data(journal),
                                     .length = ct_buf_length(journal),
                                     .lease = election->journal_lease};
-    const struct json_etcd_guard guard = {.key = election->host_key,
+    const struct json_etcd_guard guard = {.key = election->leader_key,
                                           .create_revision = election->term,
                                           .unchanged = election->journal_key,
                                           .revision = election->revision};
@@ -400,9 +400,9 @@ void election_resign(struct election *election)
     const uint64_t deadline_ms = ct_deadline_ms(
         election->options.ends_with_run ? RESIGN_OWN_MS : RESIGN_MS);
     struct json_etcd_op ops[2] = {{.key = election->journal_key},
-                                  {.key = election->host_key}};
+                                  {.key = election->leader_key}};
     struct json_etcd_reply reply;
-    const struct json_etcd_guard guard = {.key = election->host_key,
+    const struct json_etcd_guard guard = {.key = election->leader_key,
                                           .create_revision = election->term};
     const bool has_journal = election->journal != NULL;
 

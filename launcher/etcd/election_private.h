@@ -4,7 +4,7 @@
  *     election.c        life, the thread
  *     election_lead.c   winning, renewing, the journal, resigning
  *     election_watch.c  waiting for the place to become free
- *     election_state.c  states, waiting, who hosts
+ *     election_state.c  states, waiting, who is elected
  *
  * Each needs only those below it. */
 #ifndef LAUNCHER_ETCD_ELECTION_PRIVATE_H
@@ -44,20 +44,20 @@ struct election {
     struct election_options options;
     struct etcd *etcd;
     enum election_state state;
-    char host_key[JSON_ETCD_KEY_MAX];
+    char leader_key[JSON_ETCD_KEY_MAX];
     char journal_key[JSON_ETCD_KEY_MAX];
-    char self[ETCD_HOST_TEXT_MAX];
+    char self[SERVER_RECORD_TEXT_MAX];
     uint64_t ttl_ms;
     int64_t lease;
     int64_t term;                /* LEADING: when our key was created, a revision */
     int64_t revision;            /* LEADING: of the store, as far as we know */
-    int64_t host_lease;          /* of the host that was there last; 0: none was seen */
+    int64_t leader_lease;        /* of the server elected last; 0: none was seen */
     int64_t seen_revision;       /* everything up to it is known; 0: nothing is */
-    struct election_sight sight; /* of the host that was there last */
+    struct election_sight sight; /* of the server elected last */
     bool says_watch;             /* the next watch is worth an event */
     bool is_silent;              /* this one has had no answer at all */
     bool is_unwell;              /* etcd does not answer, and people know */
-    char host[ETCD_HOST_TEXT_MAX]; /* what was said last of who hosts */
+    char leader[SERVER_RECORD_TEXT_MAX]; /* what was told last of who is elected */
     uint64_t renewed_ms; /* when the last renewal that was confirmed was asked for */
     uint64_t renew_ms;   /* when the next one is due */
     int64_t journal_lease;
@@ -89,12 +89,12 @@ void election_sleep(struct election *election, uint64_t until_ms, bool wants_wri
 void election_log_down(struct election *election, const char *what,
                        const struct ctrun_error *why);
 void election_log_up(struct election *election);
-/* kv NULL: nobody hosts. */
-void election_tell_host(struct election *election, const struct json_etcd_kv *kv);
+/* kv NULL: nobody is elected. */
+void election_tell_leader(struct election *election, const struct json_etcd_kv *kv);
 
 /* election_lead.c */
 
-/* Tries to become host. 1: LEADING; 0: another one was quicker; or a code. */
+/* Tries to be elected. 1: LEADING; 0: another one was quicker; or a code. */
 int election_campaign(struct election *election, struct ctrun_error *err);
 /* CTRUN_E_VERSION where the run's journal is one that we could not go on with. */
 int election_check_journal(struct election *election, uint64_t deadline_ms,
@@ -106,7 +106,7 @@ void election_resign(struct election *election);
 
 /* election_watch.c */
 
-/* A host was there and is not any more; a watch from then on tells of its last renewal. */
+/* A server was elected and is not any more; a watch from then on tells of its last renewal. */
 bool election_has_missed_end(const struct election *election);
 /* While WATCHING. */
 void election_watch(struct election *election);

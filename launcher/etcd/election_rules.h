@@ -13,7 +13,7 @@ enum {
     ELECTION_CLOCK_ERROR = 20, /* one in so many, of etcd's clock */
 };
 
-/* After a renewal that was asked for at asked_ms and has succeeded, the host may speak until then:
+/* After a renewal that was asked for at asked_ms and has succeeded, the elected server may speak until then:
  * nobody can be elected before. */
 static inline uint64_t election_speaks_until_ms(uint64_t asked_ms, uint64_t ttl_ms)
 {
@@ -38,7 +38,7 @@ static inline uint64_t election_heard_ms(uint64_t now_ms, uint64_t ttl_ms)
     return now_ms > silence_ms ? now_ms - silence_ms : 0;
 }
 
-/* What a node that watches the host's key knows, where each renewal writes that key once more. */
+/* What a node that watches the elected server's key knows, where each renewal writes that key once more. */
 struct election_sight {
     int64_t revision;    /* of the newest change */
     uint64_t changed_ms; /* when that was received */
@@ -54,7 +54,7 @@ static inline void election_see(struct election_sight *sight, int64_t revision,
 }
 
 /* The same, by what was seen, which does not count the time that etcd took to end the lease. It holds
- * unless another host came and went unseen: that one wrote the journal before it spoke. */
+ * unless another server came and went unseen: that one wrote the journal before it spoke. */
 static inline uint64_t election_sight_heard_ms(const struct election_sight *sight,
                                                int64_t journal_revision,
                                                uint64_t heard_ms)

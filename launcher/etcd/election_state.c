@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an election is at, and who hosts: told to people and to its user. */
+/* What an election is at, and who is elected: told to people and to its user. */
 #include <string.h>
 
 #include "launcher/etcd/election_private.h"
@@ -61,23 +61,23 @@ void election_log_up(struct election *election)
     election->is_unwell = false;
 }
 
-/* ---- Who hosts ----------------------------------------------------------------------- */
+/* ---- Who is elected ------------------------------------------------------------------ */
 
-void election_tell_host(struct election *election, const struct json_etcd_kv *kv)
+void election_tell_leader(struct election *election, const struct json_etcd_kv *kv)
 {
     const char *text = kv ? (const char *)kv->value : "";
-    struct etcd_host host = {0};
+    struct server_record leader = {0};
 
     if (kv && kv->lease != 0)
-        election->host_lease = kv->lease;
-    if (strcmp(text, election->host) == 0)
+        election->leader_lease = kv->lease;
+    if (strcmp(text, election->leader) == 0)
         return;
-    if (kv && etcd_host_parse(&host, text, kv->length) < 0)
+    if (kv && server_record_parse(&leader, text, kv->length) < 0)
         ct_warn("etcd: %s does not hold the address of a rendezvous server",
-                election->host_key);
+                election->leader_key);
     else if (kv)
-        ct_info("etcd: the rendezvous is on host=%s run=%s", host.name,
+        ct_info("etcd: the rendezvous is on host=%s run=%s", leader.name,
                 election->options.run_id);
-    (void)ct_copy(election->host, sizeof election->host, text); /* cut: no host's */
-    election->options.on_host(election->options.context, &host);
+    (void)ct_copy(election->leader, sizeof election->leader, text); /* cut: nobody's */
+    election->options.on_leader(election->options.context, &leader);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching the host's key: until it is deleted, the watch is cut for good, or some time has gone. */
+/* Watching the elected server's key: until it is deleted, the watch is cut for good, or some time has gone. */
 #include "launcher/etcd/election_private.h"
 
 static void emit_watch(const struct election *election, const char *what)
@@ -39,7 +39,7 @@ static bool on_watched(void *context, const struct json_etcd_reply *reply)
             election->sight.end_revision = kv->mod_revision;
         else
             election_see(&election->sight, kv->mod_revision, ct_now_ms());
-        election_tell_host(election, kv->is_deleted ? NULL : kv);
+        election_tell_leader(election, kv->is_deleted ? NULL : kv);
         if (i + 1 == reply->count && kv->is_deleted) {
             election_set_state(election, ELECTION_LOOKING,
                                "no rendezvous server is elected");
@@ -61,7 +61,7 @@ void election_watch(struct election *election)
     int cuts = 0;
 
     while (election->state == ELECTION_WATCHING && !election_is_stopping(election)) {
-        int rc = json_etcd_watch(etcd_body(election->etcd), election->host_key,
+        int rc = json_etcd_watch(etcd_body(election->etcd), election->leader_key,
                                  election->seen_revision + 1);
 
         election->is_silent = true;

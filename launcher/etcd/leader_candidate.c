@@ -30,7 +30,7 @@ struct leader_candidate {
     struct journal_sink sink;
 
     pthread_mutex_t mutex; /* what follows */
-    struct etcd_host host;
+    struct server_record leader;
     struct ct_buf journal; /* this run's batches since the last whole one, framed */
     uint64_t sequence;
     bool serves;       /* without having been elected; nobody else knows of the etcd */
@@ -96,12 +96,12 @@ static int store(void *context, const char *run_id, unsigned flags,
 
 /* ---- What the election says, on its thread ------------------------------------------- */
 
-static void on_host(void *context, const struct etcd_host *host)
+static void on_leader(void *context, const struct server_record *leader)
 {
     struct leader_candidate *candidate = context;
 
     pthread_mutex_lock(&candidate->mutex);
-    candidate->host = *host;
+    candidate->leader = *leader;
     pthread_mutex_unlock(&candidate->mutex);
 }
 
@@ -342,7 +342,7 @@ int leader_candidate_start(struct leader_candidate *candidate, struct server *se
         .ends_with_run = candidate->is_own,
         .run_id = config->run.run_id,
         .context = candidate,
-        .on_host = on_host,
+        .on_leader = on_leader,
         .on_elected = on_elected,
         .on_renewed = on_renewed,
         .on_lost = on_lost,
@@ -353,7 +353,7 @@ int leader_candidate_start(struct leader_candidate *candidate, struct server *se
     int rc;
 
     candidate->server = server;
-    etcd_host_fill(&options.self, config->run.host, addresses, port);
+    server_record_fill(&options.self, config->run.host, addresses, port);
     for (;;) {
         const uint64_t left_ms = (uint64_t)ct_left_ms(deadline_ms);
 
@@ -374,9 +374,9 @@ size_t leader_candidate_find_servers(struct leader_candidate *candidate,
     size_t count;
 
     pthread_mutex_lock(&candidate->mutex);
-    count = candidate->host.count < max ? candidate->host.count : max;
+    count = candidate->leader.count < max ? candidate->leader.count : max;
     for (size_t i = 0; i < count; i++)
-        out[i] = candidate->host.addrs[i];
+        out[i] = candidate->leader.addrs[i];
     pthread_mutex_unlock(&candidate->mutex);
     return count;
 }

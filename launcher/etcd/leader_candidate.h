@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This node's part in the election of the rendezvous host: its server listens from the beginning
+/* This node's part in the election of the rendezvous server: its server listens from the beginning
  * and turns everybody away until it is elected; its agent is told where the server is.
  *
  *     leader_candidate_create ── server with its output commit and sink ── leader_candidate_start ── leader_candidate_stop
@@ -50,7 +50,7 @@ const struct journal_sink *leader_candidate_sink(struct leader_candidate *candid
 int leader_candidate_start(struct leader_candidate *candidate, struct server *server,
                            const struct addresses *addresses, uint16_t port,
                            struct ctrun_error *err);
-/* Where the host is now; 0: nobody is. Any thread. */
+/* Where the elected server is now; 0: nobody is elected. Any thread. */
 size_t leader_candidate_find_servers(struct leader_candidate *candidate,
                                      struct ct_addr *out, size_t max);
 /* The server must have ended (server_join), but be there: gives the place up. */

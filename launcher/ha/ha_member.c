@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "launcher/ha/ha_private.h"
-#include "launcher/net/etcd_host.h"
+#include "launcher/net/server_record.h"
 
 /* ---- Saying it -------------------------------------------------------------------------- */
 
@@ -55,7 +55,7 @@ static bool choose_addr(struct ha *ha, char out[CT_ADDR_TEXT_MAX])
     const struct addresses *addresses = ha->options.addresses;
     char local[CT_ADDR_TEXT_MAX];
     struct ct_addr number;
-    struct etcd_host host;
+    struct server_record host;
 
     pthread_mutex_lock(&ha->mutex);
     (void)ct_copy(local, sizeof local, ha->local); /* same size */
@@ -67,7 +67,7 @@ static bool choose_addr(struct ha *ha, char out[CT_ADDR_TEXT_MAX])
     if (!local[0] || ct_addr_parse(local, 0, &number) < 0)
         return false;
     if (ct_addr_is_loopback(&number) && !ha->endpoint->is_loopback) {
-        etcd_host_fill(&host, ha->options.config->run.host, addresses, ha->port);
+        server_record_fill(&host, ha->options.config->run.host, addresses, ha->port);
         if (host.count > 0)
             number = host.addrs[0];
     }

@@ -52,10 +52,10 @@ static int serve(struct launch *launch, struct config *config,
         goto done;
     if ((rc = launch_serve_anywhere(launch, &port, err)) < 0)
         goto done;
-    etcd_host_fill(&card->host, config->run.host, &launch->addresses, port);
+    server_record_fill(&card->server, config->run.host, &launch->addresses, port);
     if (config->rdzv.pmi.makes_token)
         card->token = config->rdzv.token;
-    hosts_set(&launch->hosts, card->host.addrs, card->host.count);
+    hosts_set(&launch->hosts, card->server.addrs, card->server.count);
     launch->hosts.is_mine = true;
     config->rdzv.endpoint.port = port;
     if ((rc = pmi_card_format(text, card)) < 0)
@@ -87,8 +87,8 @@ static int find(struct launch *launch, struct config *config, struct pmi_client 
                      "the value that task 0 has set cannot be read; is it another "
                      "version of ctrun?");
     if (rc == 0) {
-        hosts_set(&launch->hosts, card->host.addrs, card->host.count);
-        config->rdzv.endpoint.port = ct_addr_port(&card->host.addrs[0]);
+        hosts_set(&launch->hosts, card->server.addrs, card->server.count);
+        config->rdzv.endpoint.port = ct_addr_port(&card->server.addrs[0]);
         if (card->token.length > 0) { /* the server has nothing else */
             config->rdzv.token = card->token;
             config->rdzv.uses_munge = false;

@@ -37,14 +37,14 @@ static int parse_token(struct ct_auth_token *out, const char *text, size_t lengt
 
 int pmi_card_format(char dst[PMI2_VALUE_MAX], const struct pmi_card *card)
 {
-    struct etcd_host host = card->host;
-    char text[ETCD_HOST_TEXT_MAX];
+    struct server_record server = card->server;
+    char text[SERVER_RECORD_TEXT_MAX];
     char token[2 * CT_AUTH_TOKEN_MAX_BYTES + 2];
     int rc;
 
     format_token(token, &card->token);
-    for (; host.count > 0; host.count--) {
-        if ((rc = etcd_host_format(text, sizeof text, &host)) < 0)
+    for (; server.count > 0; server.count--) {
+        if ((rc = server_record_format(text, sizeof text, &server)) < 0)
             return rc;
         exchange(text, '\n', '|');
         if (strpbrk(text, ";\n"))
@@ -65,5 +65,5 @@ int pmi_card_parse(struct pmi_card *out, const char *text)
         parse_token(&out->token, text, (size_t)(bar - text)) < 0)
         return -EBADMSG;
     exchange(host, '|', '\n');
-    return etcd_host_parse(&out->host, host, strlen(host));
+    return server_record_parse(&out->server, host, strlen(host));
 }

@@ -6,7 +6,7 @@
 #ifndef LAUNCHER_RUN_PMI_CARD_H
 #define LAUNCHER_RUN_PMI_CARD_H
 
-#include "launcher/net/etcd_host.h"
+#include "launcher/net/server_record.h"
 #include "launcher/pmi/pmi2.h"
 #include "worker_sdk/wire/auth.h"
 
@@ -14,7 +14,7 @@
 
 struct pmi_card {
     struct ct_auth_token token; /* empty: nothing to tell */
-    struct etcd_host host;
+    struct server_record server;
 };
 
 /* 0, or -ENAMETOOLONG, -EINVAL: a name or token that does not fit. Addresses that do not fit are

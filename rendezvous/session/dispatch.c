@@ -301,7 +301,7 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
     if (refuse_foreign(peer, hello))
         return;
     if (dispatch->commit &&
-        !peer->commit) { /* it came while another node was the host */
+        !peer->commit) { /* it came while another node was elected */
         ha_relay_tell_where(&dispatch->ha, peer);
         conn_finish(peer->conn);
         return;
@@ -704,7 +704,8 @@ void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *
     struct peer *peer = is_silent ? NULL : ct_zalloc(sizeof *peer);
 
     if (!peer) {
-        conn_close(conn, is_silent ? "another node is the host" : "out of memory");
+        conn_close(conn, is_silent ? "another node is the rendezvous server"
+                                   : "out of memory");
         return;
     }
     peer->dispatch = dispatch;
@@ -746,7 +747,7 @@ void dispatch_step_down(struct dispatch *dispatch)
         if (conn->user != &agent_conn)
             continue;
         ((struct peer *)conn->context)->run = NULL;
-        conn_close(conn, "another node is the host");
+        conn_close(conn, "another node is the rendezvous server");
     }
     runs_close(&dispatch->runs); /* another one decides from here on */
 }

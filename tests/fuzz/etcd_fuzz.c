@@ -3,22 +3,22 @@
 #include <stdlib.h>
 
 #include "launcher/etcd/json_etcd.h"
-#include "launcher/net/etcd_host.h"
+#include "launcher/net/server_record.h"
 #include "worker_sdk/base/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_host(const char *text, size_t length)
 {
-    struct etcd_host host, again;
-    char written[ETCD_HOST_TEXT_MAX];
+    struct server_record host, again;
+    char written[SERVER_RECORD_TEXT_MAX];
     int written_length;
 
-    if (etcd_host_parse(&host, text, length) < 0)
+    if (server_record_parse(&host, text, length) < 0)
         return;
-    written_length = etcd_host_format(written, sizeof written, &host);
+    written_length = server_record_format(written, sizeof written, &host);
     if (written_length < 0 ||
-        etcd_host_parse(&again, written, (size_t)written_length) < 0 ||
+        server_record_parse(&again, written, (size_t)written_length) < 0 ||
         again.count != host.count || strcmp(again.name, host.name) != 0)
         abort();
 }

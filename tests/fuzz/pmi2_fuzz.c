@@ -38,7 +38,7 @@ static void try_card(const char *text)
     if (pmi_card_parse(&again, written) < 0 ||
         again.token.length != card.token.length ||
         memcmp(again.token.bytes, card.token.bytes, card.token.length) != 0 ||
-        again.host.count != card.host.count)
+        again.server.count != card.server.count)
         abort();
 }
 

@@ -60,7 +60,7 @@ struct call {
     bool is_there, is_answered, is_lost;
     int64_t raft_term; /* of who has answered */
     /* What is sent, what comes back. */
-    uint64_t term, lease, host_lease, sequence, generation, revision;
+    uint64_t term, lease, leader_lease, sequence, generation, revision;
     bool is_over, has_key, is_ours, is_stale, is_gone, has_resigned;
     uint64_t written; /* the revision of the journal */
     int64_t changed;  /* of the key */
@@ -84,7 +84,7 @@ struct election {
     int64_t kept_term;
     uint64_t kept_ms; /* when it began to renew, by its clock */
     uint64_t number;
-    uint64_t ttl_ms, lease, host_lease, term;
+    uint64_t ttl_ms, lease, leader_lease, term;
     struct election_sight sight;
     int host; /* that was told; -1: none */
     uint64_t renewed_ms, renew_ms;
@@ -415,7 +415,7 @@ static void read_journal(struct call *call)
     call->revision = the_etcd.revision;
     call->written = the_etcd.written;
     call->has_resigned = the_etcd.has_resigned;
-    call->is_gone = call->host_lease != the_etcd.lease || !the_etcd.has_key;
+    call->is_gone = call->leader_lease != the_etcd.lease || !the_etcd.has_key;
 }
 
 static void obey(struct election *election)
@@ -434,7 +434,7 @@ static void obey(struct election *election)
     call->owner = the_etcd.owner;
     call->changed = the_etcd.changed;
     if (call->request == REQUEST_LOOK && call->has_key)
-        call->host_lease = the_etcd.lease;
+        call->leader_lease = the_etcd.lease;
 }
 
 bool world_etcd_proved(uint64_t term, uint64_t since_us)
@@ -488,7 +488,7 @@ static struct call *begin_call(struct election *election, enum request request,
     if (the_etcd.has_balancer)
         election->member = balance();
     call->term = election->term;
-    call->host_lease = election->host_lease;
+    call->leader_lease = election->leader_lease;
     push_call(election, trip_us());
     loop_timer_set(election->timer, limit_ms);
     return call;
@@ -601,7 +601,7 @@ void world_on_etcd(struct world_event *event)
 
 static void tell_host(struct election *election, int host)
 {
-    struct etcd_host told = {0};
+    struct server_record told = {0};
 
     if (host >= 0) {
         told.count = 1;
@@ -612,7 +612,7 @@ static void tell_host(struct election *election, int host)
             .length = sizeof(struct sockaddr_in)};
     }
     if (host != election->host)
-        election->options.on_host(election->options.context, &told);
+        election->options.on_leader(election->options.context, &told);
     election->host = host;
 }
 
@@ -633,7 +633,7 @@ static uint64_t heard_ms(const struct election *election)
 
     if (call->has_resigned)
         return ct_now_ms();
-    if (election->host_lease != 0 && call->is_gone)
+    if (election->leader_lease != 0 && call->is_gone)
         by_lease_ms = election_heard_ms(asked_ms, election->ttl_ms);
     if (!election->options.ends_with_run)
         return by_lease_ms;
@@ -691,7 +691,7 @@ static void take_answer(struct election *election)
     switch (call->request) {
     case REQUEST_LOOK:
         if (call->has_key) {
-            election->host_lease = call->host_lease;
+            election->leader_lease = call->leader_lease;
             election_see(&election->sight, call->changed, ct_now_ms());
             tell_host(election, call->owner);
             election->state = WATCHING;
@@ -900,8 +900,8 @@ void election_stop(struct election *election)
     world_election_drop(election->node);
 }
 
-void etcd_host_fill(struct etcd_host *out, const char *name,
-                    const struct addresses *addresses, uint16_t port)
+void server_record_fill(struct server_record *out, const char *name,
+                        const struct addresses *addresses, uint16_t port)
 {
     (void)name, (void)addresses, (void)port;
     memset(out, 0, sizeof *out);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "launcher/etcd/json_etcd.h"
-#include "launcher/net/etcd_host.h"
+#include "launcher/net/server_record.h"
 #include "tests/lib/test.h"
 
 static void assert_request(int rc, struct ct_buf *out, const char *expected)
@@ -171,17 +171,17 @@ static void answers_that_are_none_are_refused(void **state)
 static void a_host_reads_back_as_it_was_written(void **state)
 {
     static const char text[] = "ctrun 1\nnode3\n41234\n10.0.0.13\nfd00::13\n";
-    struct etcd_host host;
-    char again[ETCD_HOST_TEXT_MAX];
+    struct server_record host;
+    char again[SERVER_RECORD_TEXT_MAX];
     char addr[CT_ADDR_TEXT_MAX];
 
     (void)state;
-    assert_int_equal(etcd_host_parse(&host, text, sizeof text - 1), 0);
+    assert_int_equal(server_record_parse(&host, text, sizeof text - 1), 0);
     assert_string_equal(host.name, "node3");
     assert_int_equal(host.count, 2);
     ct_addr_format(addr, &host.addrs[1]);
     assert_string_equal(addr, "[fd00::13]:41234");
-    assert_true(etcd_host_format(again, sizeof again, &host) > 0);
+    assert_true(server_record_format(again, sizeof again, &host) > 0);
     assert_string_equal(again, text);
 }
 
@@ -196,9 +196,9 @@ static void what_is_no_host_of_ours_is_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct etcd_host host;
+        struct server_record host;
 
-        if (etcd_host_parse(&host, bad[i], strlen(bad[i])) != -EBADMSG)
+        if (server_record_parse(&host, bad[i], strlen(bad[i])) != -EBADMSG)
             fail_msg("'%s' was taken for a host", bad[i]);
     }
 }

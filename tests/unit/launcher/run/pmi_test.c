@@ -128,14 +128,14 @@ static void what_is_no_answer_is_refused(void **state)
 
 static void fill(struct pmi_card *card, int addrs)
 {
-    *card = (struct pmi_card){.host.name = "node1"};
+    *card = (struct pmi_card){.server.name = "node1"};
     for (int i = 0; i < addrs; i++) {
         char text[64];
 
         (void)snprintf(text, sizeof text, "fd00:1111:2222:3333:4444:5555:6666:%04x",
                        i + 0x1000);
         assert_int_equal(
-            ct_addr_parse(text, 41234, &card->host.addrs[card->host.count++]), 0);
+            ct_addr_parse(text, 41234, &card->server.addrs[card->server.count++]), 0);
     }
 }
 
@@ -152,8 +152,8 @@ static void a_card_reads_back(void **state)
                               "fd00:1111:2222:3333:4444:5555:6666:1001|");
     assert_int_equal(pmi_card_parse(&again, text), 0);
     assert_int_equal(again.token.length, 0);
-    assert_int_equal(again.host.count, 2);
-    assert_int_equal(ct_addr_port(&again.host.addrs[1]), 41234);
+    assert_int_equal(again.server.count, 2);
+    assert_int_equal(ct_addr_port(&again.server.addrs[1]), 41234);
     card.token.length = 32;
     memset(card.token.bytes, 0xaf, 32);
     assert_int_equal(pmi_card_format(text, &card), 0);
@@ -176,14 +176,14 @@ static void a_card_that_is_too_long_has_fewer_addresses(void **state)
     card.token.length = 200;
     assert_int_equal(pmi_card_format(text, &card), 0);
     assert_int_equal(pmi_card_parse(&again, text), 0);
-    assert_in_range(again.host.count, 10, CT_ADDRS_MAX - 1);
+    assert_in_range(again.server.count, 10, CT_ADDRS_MAX - 1);
     card.token.length = CT_AUTH_TOKEN_MAX_BYTES;
-    memset(card.host.name, 'n', sizeof card.host.name - 1);
+    memset(card.server.name, 'n', sizeof card.server.name - 1);
     assert_int_equal(pmi_card_format(text, &card), 0);
-    card.host.count = 0;
+    card.server.count = 0;
     assert_int_equal(pmi_card_format(text, &card), -ENAMETOOLONG);
     fill(&card, 1);
-    card.host.name[1] = ';';
+    card.server.name[1] = ';';
     assert_int_equal(pmi_card_format(text, &card), -EINVAL);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/net/etcd_host.h"
+#include "launcher/net/server_record.h"
 
 #include <errno.h>
 
@@ -7,15 +7,15 @@
 
 static const char first_line[] = "ctrun 1";
 
-static bool has(const struct etcd_host *host, const struct ct_addr *addr)
+static bool has(const struct server_record *record, const struct ct_addr *addr)
 {
-    for (size_t i = 0; i < host->count; i++)
-        if (ct_addr_is_same_host(&host->addrs[i], addr))
+    for (size_t i = 0; i < record->count; i++)
+        if (ct_addr_is_same_host(&record->addrs[i], addr))
             return true;
     return false;
 }
 
-static void add(struct etcd_host *out, const struct ct_addr *addr, uint16_t port)
+static void add(struct server_record *out, const struct ct_addr *addr, uint16_t port)
 {
     if (out->count == CT_ADDRS_MAX || has(out, addr))
         return;
@@ -23,12 +23,12 @@ static void add(struct etcd_host *out, const struct ct_addr *addr, uint16_t port
     ct_addr_set_port(&out->addrs[out->count++], port);
 }
 
-void etcd_host_fill(struct etcd_host *out, const char *name,
-                    const struct addresses *addresses, uint16_t port)
+void server_record_fill(struct server_record *out, const char *name,
+                        const struct addresses *addresses, uint16_t port)
 {
     struct ct_addr number;
 
-    *out = (struct etcd_host){0};
+    *out = (struct server_record){0};
     (void)ct_copy(out->name, sizeof out->name, name); /* cut: for people */
     if (addresses->local[0] && ct_addr_parse(addresses->local, port, &number) == 0)
         add(out, &number, port);
@@ -40,16 +40,16 @@ void etcd_host_fill(struct etcd_host *out, const char *name,
         add(out, &addresses->list[i].addr, port); /* a machine without a network */
 }
 
-int etcd_host_format(char *dst, size_t size, const struct etcd_host *host)
+int server_record_format(char *dst, size_t size, const struct server_record *record)
 {
     char text[CT_ADDR_TEXT_MAX];
-    int used = ct_format(dst, size, "%s\n%s\n%d\n", first_line, host->name,
-                         host->count ? ct_addr_port(&host->addrs[0]) : 0);
+    int used = ct_format(dst, size, "%s\n%s\n%d\n", first_line, record->name,
+                         record->count ? ct_addr_port(&record->addrs[0]) : 0);
 
-    for (size_t i = 0; used >= 0 && i < host->count; i++) {
+    for (size_t i = 0; used >= 0 && i < record->count; i++) {
         int n;
 
-        ct_addr_format_host(text, &host->addrs[i]);
+        ct_addr_format_host(text, &record->addrs[i]);
         n = ct_format(dst + used, size - (size_t)used, "%s\n", text);
         used = n < 0 ? n : used + n;
     }
@@ -65,14 +65,14 @@ static bool take_line(const char **cursor, char *dst, size_t size)
     return line && ct_format(dst, size, "%.*s", (int)length, line) >= 0;
 }
 
-int etcd_host_parse(struct etcd_host *out, const char *text, size_t length)
+int server_record_parse(struct server_record *out, const char *text, size_t length)
 {
     const char *cursor = text;
     char line[CT_HOST_MAX];
     uint64_t port;
 
-    *out = (struct etcd_host){0};
-    if (length >= ETCD_HOST_TEXT_MAX || strlen(text) != length ||
+    *out = (struct server_record){0};
+    if (length >= SERVER_RECORD_TEXT_MAX || strlen(text) != length ||
         !take_line(&cursor, line, sizeof line) || strcmp(line, first_line) != 0 ||
         !take_line(&cursor, out->name, sizeof out->name) ||
         !take_line(&cursor, line, sizeof line) ||
@@ -84,7 +84,8 @@ int etcd_host_parse(struct etcd_host *out, const char *text, size_t length)
 
         if (ct_addr_parse(line, (int)port, &addr) == 0)
             ct_addr_format_host(again, &addr);
-        if (*again && strcmp(again, line) == 0) /* as etcd_host_format() writes it */
+        if (*again &&
+            strcmp(again, line) == 0) /* as server_record_format() writes it */
             add(out, &addr, (uint16_t)port);
     }
     return out->count > 0 ? 0 : -EBADMSG;
