@@ -45,8 +45,9 @@ struct root {
     bool has_started;        /* a round began somewhere */
     bool is_ending;          /* the deadline runs */
     bool has_succeeded;
-    int code;   /* of the first host that ended badly */
-    int signal; /* the first one that ends the run */
+    bool is_over_budget; /* a host has succeeded, but for its --budget */
+    int code;            /* of the first host that ended badly */
+    int signal;          /* the first one that ends the run */
     int interrupts;
     int last_signal;
     uint64_t last_signal_ms;
@@ -234,6 +235,7 @@ static void take_ended(struct root *root, const struct ssh_message *message)
     }
     if (root->code == 0)
         root->code = message->code;
+    root->is_over_budget |= message->code == CT_EXIT_BUDGET;
     (void)ct_format(what, sizeof what, "ended with %d", message->code);
     check_enough(root, message->host, what);
 }
@@ -466,9 +468,11 @@ static int open_all(struct root *root, struct ctrun_error *err)
     return root->options->stage->scan ? open_stage(root, err) : 0;
 }
 
+/* Hosts that ended badly are forgotten when the run has succeeded without them. */
 static int exit_code(const struct root *root)
 {
-    const int status = root->has_succeeded ? CT_EXIT_OK : root->code;
+    const int success = root->is_over_budget ? CT_EXIT_BUDGET : CT_EXIT_OK;
+    const int status = root->has_succeeded ? success : root->code;
     const struct exit_end how = {.signal = status ? 0 : root->signal, .status = status};
 
     return exit_status(&how, root->options->exit_style);
