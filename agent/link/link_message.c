@@ -164,7 +164,7 @@ static void take_welcome(struct link *link, const struct ct_welcome *message)
 
 /* It is not the host, and tells how to find it: a new node, or one of the run that was not there when
  * all others were told. */
-static void take_plan(struct link *link, const struct ct_message *message)
+static void on_plan(struct link *link, const struct ct_message *message)
 {
     struct ctrun_error err;
 
@@ -248,7 +248,7 @@ void link_on_message(struct link *link, const struct ct_message *message)
     else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_WELCOME)
         take_welcome(link, message->welcome);
     else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_HA_PLAN)
-        take_plan(link, message);
+        on_plan(link, message);
     else if (link->state == LINK_GREETING && is_of_handshake((int)message->kind))
         take_proof(link, message);
     else if (link->state == LINK_UP && link->is_resuming)

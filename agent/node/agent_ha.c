@@ -55,7 +55,7 @@ void agent_on_ha_plan(struct agent *agent, const struct ct_ha_plan *plan)
         agent->ha_instance = link_instance(agent->link, &generation);
     agent_report_ha(
         agent); /* one that is not let in has told nothing of this node yet */
-    agent->options->ha.take_plan(agent->options->context, plan);
+    agent->options->ha.on_plan(agent->options->context, plan);
 }
 
 /* The launcher has something new. */

@@ -75,7 +75,7 @@ struct agent_ha {
      * link_instance() says. False: nothing yet. */
     bool (*fill_report)(void *context, const struct ct_addr *local, uint64_t instance,
                         uint64_t generation, struct ct_ha_report *out);
-    void (*take_plan)(void *context, const struct ct_ha_plan *plan);
+    void (*on_plan)(void *context, const struct ct_ha_plan *plan);
     /* True once find_servers() knows where the rendezvous is, whoever serves; for good. */
     bool (*finds)(void *context);
 };

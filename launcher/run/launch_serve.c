@@ -131,7 +131,7 @@ static bool fill_ha_report(void *context, const struct ct_addr *local,
     return ha_fill_report(launch->ha, local, instance, generation, out);
 }
 
-static void take_ha_plan(void *context, const struct ct_ha_plan *plan)
+static void on_ha_plan(void *context, const struct ct_ha_plan *plan)
 {
     struct launch *launch = context;
 
@@ -370,7 +370,7 @@ void launch_fill_stores(const struct launch *launch, struct agent_options *optio
             .nodes = (unsigned)launch->config->rdzv.ha.nodes,
             .wake_fd = ha_wake_fd(launch->ha),
             .fill_report = fill_ha_report,
-            .take_plan = take_ha_plan,
+            .on_plan = on_ha_plan,
             .finds = ha_finds_servers};
     options->master_may_refuse = launch->config->rdzv.worker_serves;
     options->open_store = open_store;

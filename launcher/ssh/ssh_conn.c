@@ -174,7 +174,7 @@ static int send_job(struct ssh_conn *conn)
 /* ---- From the other side ----------------------------------------------------------------- */
 
 /* Drops what stands before the greeting, and the greeting. False: it is not there yet. */
-static bool take_greeting(struct ssh_conn *conn)
+static bool on_greeting(struct ssh_conn *conn)
 {
     static const char greeting[] = SSH_GREETING;
     const size_t length = sizeof greeting - 1;
@@ -192,7 +192,7 @@ static bool take_greeting(struct ssh_conn *conn)
     return true;
 }
 
-static void take_message(struct ssh_conn *conn, const struct ssh_message *message)
+static void on_message(struct ssh_conn *conn, const struct ssh_message *message)
 {
     if (message->host < conn->first || message->host - conn->first >= conn->count ||
         message->kind < SSH_READY) {
@@ -207,12 +207,12 @@ static void take_message(struct ssh_conn *conn, const struct ssh_message *messag
     conn->options->on_message(conn->options->context, message);
 }
 
-static void take_bytes(struct ssh_conn *conn)
+static void on_bytes(struct ssh_conn *conn)
 {
     struct ssh_message message;
     struct ct_frame frame;
 
-    if (!conn->is_greeted && !take_greeting(conn))
+    if (!conn->is_greeted && !on_greeting(conn))
         return;
     while (!*conn->why) {
         const int taken = ct_frame_decode(ct_buf_data(&conn->from),
@@ -224,7 +224,7 @@ static void take_bytes(struct ssh_conn *conn)
             give_up(conn, CTRUN_E_PROTOCOL, "protocol error: a malformed message");
             return;
         }
-        take_message(conn, &message);
+        on_message(conn, &message);
         ct_buf_consume(&conn->from, (size_t)taken);
     }
 }
@@ -244,7 +244,7 @@ static ssize_t read_out(struct ssh_conn *conn)
         return errno == EINTR ? 1 : -errno;
     ct_buf_commit(&conn->from, (size_t)n);
     if (n > 0)
-        take_bytes(conn);
+        on_bytes(conn);
     return n;
 }
 

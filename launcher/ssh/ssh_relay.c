@@ -154,7 +154,7 @@ static void begin(struct relay *relay)
         ssh_subtree_start(relay->subtree);
 }
 
-static int take_message(struct relay *relay, const struct ssh_message *message)
+static int on_message(struct relay *relay, const struct ssh_message *message)
 {
     if (message->kind == SSH_JOB) {
         if (relay->subtree || relay->is_over)
@@ -184,7 +184,7 @@ static int take_frames(struct relay *relay)
         int rc = ssh_message_decode(&frame, &message);
 
         if (rc == 0)
-            rc = take_message(relay, &message);
+            rc = on_message(relay, &message);
         if (rc < 0)
             return rc;
         ct_buf_consume(&relay->from, (size_t)taken);

@@ -184,7 +184,7 @@ static void check_called(struct root *root)
     }
 }
 
-static void take_failed(struct root *root, const struct ssh_message *message)
+static void on_failed(struct root *root, const struct ssh_message *message)
 {
     ssh_console_say(root->console, MESSAGES_ERROR, "error[%s]: %s: %.*s",
                     ct_error_name(message->code), host(root, message->host),
@@ -195,7 +195,7 @@ static void take_failed(struct root *root, const struct ssh_message *message)
     check_called(root);
 }
 
-static void take_serving(struct root *root, const struct ssh_message *message)
+static void on_serving(struct root *root, const struct ssh_message *message)
 {
     char endpoint[512];
 
@@ -223,7 +223,7 @@ static void check_enough(struct root *root, uint32_t place, const char *what)
     tell(root, SSH_SIGNAL, 0, SIGTERM, "");
 }
 
-static void take_ended(struct root *root, const struct ssh_message *message)
+static void on_ended(struct root *root, const struct ssh_message *message)
 {
     char what[64];
 
@@ -240,7 +240,7 @@ static void take_ended(struct root *root, const struct ssh_message *message)
     check_enough(root, message->host, what);
 }
 
-static void take_lost(struct root *root, const struct ssh_message *message)
+static void on_lost(struct root *root, const struct ssh_message *message)
 {
     if (root->signal == 0)
         ssh_console_say(root->console, MESSAGES_ERROR, "error[%s]: %s is lost: %.*s",
@@ -271,8 +271,8 @@ static void on_message(void *context, const struct ssh_message *message)
 
     switch (message->kind) {
     case SSH_READY: check_called(root); break;
-    case SSH_FAILED: take_failed(root, message); break;
-    case SSH_SERVING: take_serving(root, message); break;
+    case SSH_FAILED: on_failed(root, message); break;
+    case SSH_SERVING: on_serving(root, message); break;
     case SSH_WORDS:
         if (!is_news(root, message))
             break;
@@ -282,8 +282,8 @@ static void on_message(void *context, const struct ssh_message *message)
     case SSH_NEED:
     case SSH_STAGING:
     case SSH_STAGED: break;
-    case SSH_ENDED: take_ended(root, message); break;
-    case SSH_LOST: take_lost(root, message); break;
+    case SSH_ENDED: on_ended(root, message); break;
+    case SSH_LOST: on_lost(root, message); break;
     case SSH_JOB:
     case SSH_SERVE:
     case SSH_GO:

@@ -243,7 +243,7 @@ static void check_asked(struct ssh_stage *stage)
 
 /* The union of what hosts need: a chunk is read once, and the hosts between pass it on to who
  * needs it. */
-static void take_needs(struct ssh_stage *stage, const struct ssh_message *message)
+static void on_needs(struct ssh_stage *stage, const struct ssh_message *message)
 {
     struct host *host = &stage->hosts[message->host];
     struct ctrun_error err;
@@ -457,7 +457,7 @@ void ssh_stage_take(struct ssh_stage *stage, const struct ssh_message *message)
         return;
     host->heard_ms = ct_now_ms();
     if (message->kind == SSH_NEED) {
-        take_needs(stage, message);
+        on_needs(stage, message);
     } else if (message->kind == SSH_STAGING) {
         ct_reader_init(&in, message->data, message->length);
         host->done = ct_read_u64(&in);

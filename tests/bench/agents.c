@@ -88,7 +88,7 @@ static void answer_stop(struct swarm *swarm, struct swarm_conn *conn)
     join(swarm, conn);
 }
 
-static void take_start(const struct ct_start *start, int count)
+static void on_start(const struct ct_start *start, int count)
 {
     const int expected = count - (will_lose && start->generation > 1);
 
@@ -106,7 +106,7 @@ static void on_message(struct swarm *swarm, struct swarm_conn *conn)
     if (in.kind == CT_MESSAGE_WELCOME)
         join(swarm, conn);
     else if (in.kind == CT_MESSAGE_START)
-        take_start(in.start, swarm->count);
+        on_start(in.start, swarm->count);
     else if (in.kind == CT_MESSAGE_REFUSE)
         errx(1, "agent %d: %s", conn->index, in.refuse->text);
     seen.messages += in.kind != CT_MESSAGE_HEARTBEAT_ACK &&

@@ -812,7 +812,7 @@ static bool is_fresh(const struct sim *sim, const struct sim_node *node)
            sim->settings.lost_after_ms;
 }
 
-static void take_start(struct sim *sim, struct sim_node *node, const struct note *note)
+static void on_start(struct sim *sim, struct sim_node *node, const struct note *note)
 {
     if (is_fresh(sim, node)) {
         start(sim, node, &note->start, note->world);
@@ -823,7 +823,7 @@ static void take_start(struct sim *sim, struct sim_node *node, const struct note
     node->held_world = note->world;
 }
 
-static void take_ack(struct sim *sim, struct sim_node *node, uint64_t sent_ms)
+static void on_ack(struct sim *sim, struct sim_node *node, uint64_t sent_ms)
 {
     if (sent_ms > node->answered_ms)
         node->answered_ms = sent_ms;
@@ -853,7 +853,7 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
         return;
     }
     switch ((int)note->kind) {
-    case CT_MESSAGE_START: take_start(sim, node, note); break;
+    case CT_MESSAGE_START: on_start(sim, node, note); break;
     case CT_MESSAGE_STOP:
         if (node->stop.generation == note->stop->generation) { /* the decision */
             if (node->stop.reason != CT_STOP_UNDECIDED && node->resumes == 0)
@@ -889,7 +889,7 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
         break;
     case NOTE_END: begin_resume(sim, node); break;
     case CT_MESSAGE_RESUMED: say_again(sim, node, &note->resumed); break;
-    case CT_MESSAGE_HEARTBEAT_ACK: take_ack(sim, node, note->generation); break;
+    case CT_MESSAGE_HEARTBEAT_ACK: on_ack(sim, node, note->generation); break;
     case CT_MESSAGE_PEER:
     case CT_MESSAGE_RESIZE: break;
     case CT_MESSAGE_DRAIN: leave(sim, node); break;

@@ -128,7 +128,7 @@ static bool fill_report(void *context, const struct ct_addr *local, uint64_t ins
     return true;
 }
 
-static void take_plan(void *context, const struct ct_ha_plan *plan)
+static void on_plan(void *context, const struct ct_ha_plan *plan)
 {
     has[((struct world_node *)context)->index].plan = *plan;
 }
@@ -443,6 +443,6 @@ void world_ha_fill(struct agent_options *options)
     options->ha = (struct agent_ha){.nodes = MEMBERS,
                                     .wake_fd = WORLD_WAKE_FD,
                                     .fill_report = fill_report,
-                                    .take_plan = take_plan,
+                                    .on_plan = on_plan,
                                     .finds = finds};
 }

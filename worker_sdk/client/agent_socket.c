@@ -301,7 +301,7 @@ void ct_agent_socket_deinit(struct ct_agent_socket *agent)
     pthread_mutex_destroy(&agent->lock);
 }
 
-static void take_loss(struct ct_agent_socket *agent, const struct ct_frame *frame)
+static void on_loss(struct ct_agent_socket *agent, const struct ct_frame *frame)
 {
     struct ct_worker_node_lost lost;
     struct ct_message message;
@@ -313,7 +313,7 @@ static void take_loss(struct ct_agent_socket *agent, const struct ct_frame *fram
 }
 
 /* An older one may come behind: a worker that connects late is told again. */
-static void take_rank_loss(struct ct_agent_socket *agent, const struct ct_frame *frame)
+static void on_rank_loss(struct ct_agent_socket *agent, const struct ct_frame *frame)
 {
     struct ct_worker_rank_lost lost;
     struct ct_message message;
@@ -324,7 +324,7 @@ static void take_rank_loss(struct ct_agent_socket *agent, const struct ct_frame 
         agent->rank_lost = lost;
 }
 
-static void take_world(struct ct_agent_socket *agent, const struct ct_frame *frame)
+static void on_world(struct ct_agent_socket *agent, const struct ct_frame *frame)
 {
     struct ct_worker_world world;
     struct ct_message message;
@@ -335,7 +335,7 @@ static void take_world(struct ct_agent_socket *agent, const struct ct_frame *fra
         agent->world = world;
 }
 
-static void take_grow(struct ct_agent_socket *agent, const struct ct_frame *frame)
+static void on_grow(struct ct_agent_socket *agent, const struct ct_frame *frame)
 {
     struct ct_worker_grow grow;
     struct ct_message message;
@@ -359,13 +359,13 @@ static void read_frames(struct ct_agent_socket *agent)
         if (frame.kind == CT_MESSAGE_WORKER_SHOULD_STOP)
             agent->should_stop = true;
         else if (frame.kind == CT_MESSAGE_WORKER_NODE_LOST)
-            take_loss(agent, &frame);
+            on_loss(agent, &frame);
         else if (frame.kind == CT_MESSAGE_WORKER_RANK_LOST)
-            take_rank_loss(agent, &frame);
+            on_rank_loss(agent, &frame);
         else if (frame.kind == CT_MESSAGE_WORKER_WORLD)
-            take_world(agent, &frame);
+            on_world(agent, &frame);
         else if (frame.kind == CT_MESSAGE_WORKER_GROW)
-            take_grow(agent, &frame);
+            on_grow(agent, &frame);
         ct_buf_consume(&agent->in, (size_t)n);
     }
     if (n < 0)
