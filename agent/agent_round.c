@@ -77,7 +77,7 @@ static void on_success(void *context)
     if (agent->drained_by != 0)
         agent_drained(agent); /* they left early because we asked them to: no success */
     else
-        agent_stop(agent, AFTER_SUCCEED, SIGTERM, AGENT_LEFTOVER_MS,
+        agent_stop(agent, AFTER_SUCCEED, SIGTERM, AGENT_ORPHAN_MS,
                    "all workers succeeded");
 }
 

@@ -29,7 +29,7 @@
 #include "agent/guard/fence.h"
 #include "agent/loop/limits.h"
 #include "agent/process/run_cgroup.h"
-#include "agent/process/leftovers.h"
+#include "agent/process/orphans.h"
 #include "agent/process/reap.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
@@ -258,7 +258,7 @@ static int wait_for(pid_t child, const struct reap_keep *keep, const sigset_t *s
 
 static void note_process(void *context, const struct reap_process *process)
 {
-    leftovers_note(context, process->pid);
+    orphans_note(context, process->pid);
 }
 
 /* Whoever sent the signal to us wanted this; the agent was not ready for it, or was told not to
@@ -299,20 +299,20 @@ static void tell_end(int status, int left, const struct reap_process *survivor)
 static void sweep(const struct reap_keep *keep, const char *who, int status)
 {
     const bool is_told = getpid() == first && WIFEXITED(status); /* by the second */
-    struct leftovers leftovers = {0};
+    struct orphans orphans = {0};
     struct reap_process survivor = {0};
     int left;
 
     if (WIFSIGNALED(status))
-        (void)reap_scan(keep, note_process, &leftovers);
+        (void)reap_scan(keep, note_process, &orphans);
     left = reap_kill_all(
         keep, WIFEXITED(status) ? GUARD_AFTER_AGENT_MS : AGENT_KILL_WAIT_MS, &survivor);
     if (!is_told)
         tell_end(status, left, &survivor);
     if (WIFSIGNALED(status))
         tell_death(who, WTERMSIG(status), left);
-    if (leftovers.count > 0)
-        fprintf(stderr, "  killed     : %s\n", leftovers_text(&leftovers));
+    if (orphans.count > 0)
+        fprintf(stderr, "  killed     : %s\n", orphans_text(&orphans));
 }
 
 static int handed_over = -1;

@@ -79,8 +79,8 @@ int handshake_begin(struct handshake *handshake, const struct ct_resume *resume,
     return rc < 0 ? rc : ct_message_encode(out, &message);
 }
 
-static int take_offer(struct handshake *handshake, const struct ct_offer *offer,
-                      struct ctrun_error *err)
+static int on_offer(struct handshake *handshake, const struct ct_offer *offer,
+                    struct ctrun_error *err)
 {
     if (handshake->has_offer || !ct_auth_nonce_is_zero(handshake->server_nonce))
         return ct_fail(err, -EPROTO, "second offer");
@@ -96,9 +96,9 @@ static int take_offer(struct handshake *handshake, const struct ct_offer *offer,
     return ct_munge_read(&handshake->session, offer->credential, err);
 }
 
-static int take_challenge(struct handshake *handshake,
-                          const struct ct_challenge *challenge, struct ct_buf *out,
-                          struct ctrun_error *err)
+static int on_challenge(struct handshake *handshake,
+                        const struct ct_challenge *challenge, struct ct_buf *out,
+                        struct ctrun_error *err)
 {
     static const uint8_t none[CT_OFFER_KEY_BYTES];
     struct ct_proof proof;
@@ -127,8 +127,8 @@ static int take_challenge(struct handshake *handshake,
 }
 
 /* Made with the server's name in it (auth.h): our own proof, sent back to us, is none. */
-static int take_proof(struct handshake *handshake, const struct ct_proof *message,
-                      struct ctrun_error *err)
+static int on_proof(struct handshake *handshake, const struct ct_proof *message,
+                    struct ctrun_error *err)
 {
     const struct ct_auth_scope scope = scope_of(handshake);
 
@@ -148,15 +148,15 @@ static int take_proof(struct handshake *handshake, const struct ct_proof *messag
 }
 
 /* Each of these comes once: what comes twice, or out of turn, ends the connection. Nothing that
- * the server says counts before take_proof() has checked its proof. */
+ * the server says counts before on_proof() has checked its proof. */
 int handshake_take(struct handshake *handshake, const struct ct_message *message,
                    struct ct_buf *out, struct ctrun_error *err)
 {
     switch ((int)message->kind) {
-    case CT_MESSAGE_OFFER: return take_offer(handshake, message->offer, err);
+    case CT_MESSAGE_OFFER: return on_offer(handshake, message->offer, err);
     case CT_MESSAGE_CHALLENGE:
-        return take_challenge(handshake, message->challenge, out, err);
-    case CT_MESSAGE_SERVER_PROOF: return take_proof(handshake, message->proof, err);
+        return on_challenge(handshake, message->challenge, out, err);
+    case CT_MESSAGE_SERVER_PROOF: return on_proof(handshake, message->proof, err);
     default: return ct_fail(err, -EPROTO, "%s", ct_message_name((int)message->kind));
     }
 }

@@ -15,7 +15,7 @@ enum {
     /* Stopping. */
     AGENT_KILL_WAIT_MS =
         10000, /* a process that survives SIGKILL longer is in the kernel */
-    AGENT_LEFTOVER_MS =
+    AGENT_ORPHAN_MS =
         200, /* what a dead worker left (tee, loaders) may end by itself */
     AGENT_HELPER_MS =
         2000, /* what a worker started and has not taken with it when it was asked to end */

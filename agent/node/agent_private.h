@@ -88,7 +88,7 @@ struct bill_watch {
 
 /* What follows a stop. A later one in this list overrules an earlier one. */
 enum agent_after {
-    AFTER_SUCCEED, /* only leftovers had to go */
+    AFTER_SUCCEED, /* only orphans had to go */
     AFTER_REJOIN,  /* report, then do what the server's STOP says */
     AFTER_RETURN,  /* the link is lost: look for the server again */
     AFTER_END,

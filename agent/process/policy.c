@@ -23,7 +23,7 @@ void policy_begin(struct policy *policy, int signal, uint64_t grace_ms, uint64_t
         .phase = POLICY_ASKED,
         .signal = signal,
         .ask_ms = now_ms,
-        .leftover_deadline_ms = later(now_ms, earlier_of(grace_ms, AGENT_LEFTOVER_MS)),
+        .orphan_deadline_ms = later(now_ms, earlier_of(grace_ms, AGENT_ORPHAN_MS)),
         .grace_deadline_ms = later(now_ms, grace_ms),
     };
 }
@@ -61,7 +61,7 @@ void policy_extend(struct policy *policy, uint64_t grace_ms, uint64_t now_ms)
 
 bool policy_wants_census(const struct policy *policy, uint64_t now_ms)
 {
-    return policy->phase == POLICY_ASKED && now_ms >= policy->leftover_deadline_ms;
+    return policy->phase == POLICY_ASKED && now_ms >= policy->orphan_deadline_ms;
 }
 
 /* Their worker was to end them, and is gone. */
@@ -80,7 +80,7 @@ static unsigned ask_helpers(struct policy *policy, const struct policy_census *c
     return POLICY_KILL_HELPERS;
 }
 
-/* In the order of the times: ask_ms, the rest of the sessions one scan later, leftovers,
+/* In the order of the times: ask_ms, the rest of the sessions one scan later, orphans,
  * helpers, the end of the grace. *wake_ms is the earliest of those to come. */
 static unsigned ask(struct policy *policy, const struct policy_census *census,
                     uint64_t now_ms, uint64_t *wake_ms)
@@ -104,12 +104,12 @@ static unsigned ask(struct policy *policy, const struct policy_census *census,
     if (policy->is_signalled && !policy->is_rest_signalled)
         *wake_ms = earlier_of(*wake_ms, policy->rest_ms);
     actions |= ask_helpers(policy, census, now_ms, wake_ms);
-    if (now_ms < policy->leftover_deadline_ms) {
-        *wake_ms = earlier_of(*wake_ms, policy->leftover_deadline_ms);
-    } else if (census->leftovers > 0) {
+    if (now_ms < policy->orphan_deadline_ms) {
+        *wake_ms = earlier_of(*wake_ms, policy->orphan_deadline_ms);
+    } else if (census->orphans > 0) {
         *wake_ms = earlier_of(*wake_ms,
                               later(now_ms, AGENT_RESCAN_MS)); /* until gone */
-        actions |= POLICY_KILL_LEFTOVERS;
+        actions |= POLICY_KILL_ORPHANS;
     }
     return actions;
 }
@@ -121,7 +121,7 @@ unsigned policy_next(struct policy *policy, const struct policy_census *census,
     if (policy->phase != POLICY_ASKED && policy->phase != POLICY_KILLING)
         return 0;
     /* Before any deadline: when nobody is left, a grace that is over does not matter. */
-    if (census->asked == 0 && census->leftovers == 0) {
+    if (census->asked == 0 && census->orphans == 0) {
         policy->phase = POLICY_DONE;
         return 0;
     }

@@ -27,7 +27,7 @@ enum policy_action {
     POLICY_SIGNAL = 1u << 0, /* to the process group of each running worker */
     POLICY_SIGNAL_REST =
         1u << 1, /* to the other groups of their sessions (job control) */
-    POLICY_KILL_LEFTOVERS =
+    POLICY_KILL_ORPHANS =
         1u << 2,               /* SIGKILL to all that is in no asked worker's session */
     POLICY_KILL_ALL = 1u << 3, /* SIGKILL to everything */
     POLICY_KILL_HELPERS =
@@ -36,20 +36,20 @@ enum policy_action {
 };
 
 struct policy_census {
-    int workers;   /* that run; always known */
-    int asked;     /* workers that we stop, and others in their sessions */
-    int leftovers; /* every other process below us */
+    int workers; /* that run; always known */
+    int asked;   /* workers that we stop, and others in their sessions */
+    int orphans; /* every other process below us */
 };
 /* Both 0 must be proven; other counts are only looked at when policy_wants_census(). */
 
 struct policy {
     enum policy_phase phase;
-    int signal;             /* 0: there is nobody to ask, only leftovers */
+    int signal;             /* 0: there is nobody to ask, only orphans */
     bool is_signalled;      /* the groups were */
     uint64_t ask_ms;        /* not before: they may end by themselves */
     bool is_rest_signalled; /* the sessions were */
     uint64_t rest_ms;
-    uint64_t leftover_deadline_ms;
+    uint64_t orphan_deadline_ms;
     uint64_t helper_deadline_ms; /* 0: a worker runs */
     uint64_t grace_deadline_ms;
     uint64_t kill_deadline_ms;

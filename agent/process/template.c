@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "agent/loop/limits.h"
-#include "agent/process/leftovers_kill.h"
+#include "agent/process/orphans.h"
 #include "agent/process/spawn.h"
 #include "agent/process/template_source.h"
 #include "worker_sdk/base/alloc.h"
@@ -87,10 +87,10 @@ static void settle(struct template *template, enum template_state state,
 /* With what it was about to make. It is reaped as every child is. */
 static void kill_all(struct template *template)
 {
-    struct leftovers_kill below = {.session = template->pid};
+    struct orphans_pass below = {.session = template->pid};
 
     if (template->pid > 0)
-        (void)leftovers_kill(&below, NULL);
+        (void)orphans_kill(&below, NULL);
     loop_watch_close(template->watch);
     template->watch = NULL;
 }

@@ -69,7 +69,7 @@ struct worker_options {
     int (*plan)(void *context, const struct ct_start *start, int local_rank,
                 struct agent_worker_plan *out, struct ctrun_error *err);
     /* What the workers of the round that is ending had left behind, killed with them. */
-    void (*on_leftovers)(void *context, const char *processes);
+    void (*on_orphans)(void *context, const char *processes);
     /* With rate_limit: so much of what this rank wrote was not shown, since it was told last. */
     void (*on_left_out)(void *context, int rank, uint64_t lines, uint64_t bytes);
     /* For events: a worker runs; it has ended (cause CT_CAUSE_NONE: well). */

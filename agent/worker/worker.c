@@ -661,7 +661,7 @@ void worker_deinit(struct worker *worker)
     output_finish(worker->out);
     output_finish(worker->err);
     throttle_close(worker->throttle);
-    free(worker->remains);
+    free(worker->orphans);
     worker_metrics_destroy(worker->metrics);
     free(worker->samples);
     agent_worker_plan_deinit(&worker->plan);

@@ -27,7 +27,7 @@ enum worker_state {
     WORKER_ENDED
 };
 
-struct leftovers_kill;
+struct orphans_pass;
 
 struct worker {
     enum worker_state state;
@@ -52,8 +52,8 @@ struct worker {
     bool is_new; /* --survive-replace: it waits, or will, until the others take it in */
     bool has_raised; /* told as a failure for its error file, before it had ended */
     int restarts;    /* alone, in this round */
-    struct leftovers_kill
-        *remains;        /* RESTARTING: what it left; owned; NULL: not looked yet */
+    struct orphans_pass
+        *orphans;        /* RESTARTING: what it left; owned; NULL: not looked yet */
     uint64_t gone_by_ms; /* when that must be gone */
     uint64_t started_ms;
     struct memory_curve memory;

@@ -87,7 +87,7 @@ static void clear(struct worker_group *group)
     group->is_waiting = false;
     group->has_metrics = group->has_world = false;
     memset(&group->policy, 0, sizeof group->policy);
-    memset(&group->leftovers, 0, sizeof group->leftovers);
+    memset(&group->orphans, 0, sizeof group->orphans);
 }
 
 void worker_group_destroy(struct worker_group *group)

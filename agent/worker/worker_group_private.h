@@ -14,7 +14,7 @@
 #define AGENT_WORKER_WORKER_GROUP_PRIVATE_H
 
 #include "agent/postmortem/oom_counter.h"
-#include "agent/process/leftovers.h"
+#include "agent/process/orphans.h"
 #include "agent/process/policy.h"
 #include "agent/process/shm.h"
 #include "agent/worker/worker_group.h"
@@ -36,7 +36,7 @@ struct worker_group {
     struct loop_timer *restart_timer; /* the next look at what one has left behind */
     struct oom_counter cgroup;
     char oom_proof[320]; /* of this round; empty: none */
-    struct leftovers leftovers;
+    struct orphans orphans;
     struct shm_watch shm; /* what they hold in /dev/shm */
     bool has_metrics;     /* there may be new ones */
     struct {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One worker is started again alone while the others go on, or is lost and they go on without it: once all
- * that the dead one has left is dead, too (leftovers_kill.h). A lost one may be replaced when they do. */
+ * that the dead one has left is dead, too (orphans.h). A lost one may be replaced when they do. */
 #include "agent/control/worker_socket.h"
 #include "agent/loop/limits.h"
-#include "agent/process/leftovers_kill.h"
+#include "agent/process/orphans.h"
 #include "agent/worker/worker_group_private.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
@@ -51,19 +51,19 @@ struct worker *worker_group_find_final(struct worker_group *group, struct worker
 /* True when nothing of it is left. */
 static bool is_reaped(const struct worker_group *group, struct worker *worker)
 {
-    struct leftovers named = {0};
+    struct orphans named = {0};
     int alive;
 
-    if (worker->remains)
-        return leftovers_kill(worker->remains, NULL) == 0;
+    if (worker->orphans)
+        return orphans_kill(worker->orphans, NULL) == 0;
     worker->gone_by_ms = 0;
-    if (!(worker->remains = ct_zalloc(sizeof *worker->remains)))
+    if (!(worker->orphans = ct_zalloc(sizeof *worker->orphans)))
         return false; /* it is over */
-    worker->remains->session = worker->pid;
+    worker->orphans->session = worker->pid;
     worker->gone_by_ms = ct_deadline_ms(AGENT_KILL_WAIT_MS);
-    alive = leftovers_kill(worker->remains, &named);
+    alive = orphans_kill(worker->orphans, &named);
     if (named.count > 0)
-        leftovers_emit(&named, group->start.generation, leftovers_text(&named));
+        orphans_emit(&named, group->start.generation, orphans_text(&named));
     return alive == 0;
 }
 

@@ -55,7 +55,7 @@ static void count_process(void *context, const struct reap_process *process)
     if (is_asked_session(walk->group, process->session))
         walk->census.asked++;
     else
-        walk->census.leftovers++;
+        walk->census.orphans++;
 }
 
 static void visit_nobody(void *context, const struct reap_process *process)
@@ -84,7 +84,7 @@ static struct policy_census take_census(const struct worker_group *group,
         return walk.census;
     if (policy_wants_census(&group->policy, now_ms))
         (void)reap_scan(&group->keep, count_process, &walk);
-    if (walk.census.leftovers == 0 && walk.census.asked == 0)
+    if (walk.census.orphans == 0 && walk.census.asked == 0)
         walk.census.asked = 1; /* a zombie, or not counted: somebody is there */
     return walk.census;
 }
@@ -105,7 +105,7 @@ static void signal_process(void *context, const struct reap_process *process)
         if (is_asked && process->group != process->session)
             (void)kill(process->pid, walk->signal);
         break;
-    case POLICY_KILL_LEFTOVERS:
+    case POLICY_KILL_ORPHANS:
         if (!is_asked)
             (void)kill(process->pid, SIGKILL);
         break;
@@ -124,12 +124,12 @@ static void signal_running(struct worker_group *group, int signal)
             worker_signal(&group->workers[i], signal);
 }
 
-static void note_leftover(void *context, const struct reap_process *process)
+static void note_orphan(void *context, const struct reap_process *process)
 {
     struct worker_group *group = context;
 
     if (!is_asked_session(group, process->session))
-        leftovers_note(&group->leftovers, process->pid);
+        orphans_note(&group->orphans, process->pid);
 }
 
 struct helper_walk {
@@ -144,7 +144,7 @@ static void note_helper(void *context, const struct reap_process *process)
     if (saves_for_worker(walk->group, process))
         walk->saving++;
     else
-        leftovers_note(&walk->group->leftovers, process->pid);
+        orphans_note(&walk->group->orphans, process->pid);
 }
 
 static bool is_anybody_saving(struct worker_group *group)
@@ -155,15 +155,15 @@ static bool is_anybody_saving(struct worker_group *group)
     return walk.saving > 0;
 }
 
-static void tell_leftovers(struct worker_group *group)
+static void tell_orphans(struct worker_group *group)
 {
-    const char *text = leftovers_text(&group->leftovers);
+    const char *text = orphans_text(&group->orphans);
 
-    if (group->leftovers.count == 0)
+    if (group->orphans.count == 0)
         return;
-    leftovers_emit(&group->leftovers, group->start.generation, text);
-    if (group->options.workers->on_leftovers)
-        group->options.workers->on_leftovers(group->options.workers->context, text);
+    orphans_emit(&group->orphans, group->start.generation, text);
+    if (group->options.workers->on_orphans)
+        group->options.workers->on_orphans(group->options.workers->context, text);
     else
         ct_warn("killed processes that workers left behind: %s", text);
 }
@@ -179,14 +179,14 @@ static bool spares_template(const struct worker_group *group)
 static void act(struct worker_group *group, unsigned actions,
                 const struct policy_census *census)
 {
-    static const unsigned walks[] = {POLICY_SIGNAL_REST, POLICY_KILL_LEFTOVERS,
+    static const unsigned walks[] = {POLICY_SIGNAL_REST, POLICY_KILL_ORPHANS,
                                      POLICY_KILL_HELPERS, POLICY_KILL_ALL};
 
     if (actions & POLICY_SIGNAL)
         signal_running(group, group->policy.signal);
     /* Noted before it is killed: afterwards nobody can say what it was. */
-    if (actions & POLICY_KILL_LEFTOVERS)
-        (void)reap_scan(&group->keep, note_leftover, group);
+    if (actions & POLICY_KILL_ORPHANS)
+        (void)reap_scan(&group->keep, note_orphan, group);
     if (actions & POLICY_SIGNAL_REST && group->loss.is_set) {
         group->loss.is_set = false;
         (void)worker_group_free_survivors(group, group->policy.signal, &group->loss.of);
@@ -199,7 +199,7 @@ static void act(struct worker_group *group, unsigned actions,
      * the cgroup or where there is none. */
     if (!spares_template(group) &&
         (actions & POLICY_KILL_ALL ||
-         (actions & POLICY_KILL_LEFTOVERS && census->workers + census->asked == 0)))
+         (actions & POLICY_KILL_ORPHANS && census->workers + census->asked == 0)))
         (void)run_cgroup_kill();
     for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) {
         struct signal_walk walk = {group, walks[i], group->policy.signal};
@@ -228,7 +228,7 @@ static void end_stop(struct worker_group *group)
     /* Idle from here on: on_gone may start the next round before it returns. */
     memset(&group->policy, 0, sizeof group->policy);
     group->loss.is_set = false;
-    tell_leftovers(group);
+    tell_orphans(group);
     (void)shm_watch_remove(&group->shm);
     group->options.on_gone(group->options.context,
                            is_stuck && survivors == 0 ? 1 : survivors);

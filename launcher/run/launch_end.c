@@ -188,12 +188,12 @@ static void report(struct launch *launch, const struct summary *summary)
         return;
     }
     if (!launch->config->output.has_table) {
-        launch_notice_leftovers(launch); /* the cause comes last */
+        launch_notice_orphans(launch); /* the cause comes last */
         messages_print(&block);
         return;
     }
     messages_print(&block);
-    launch_notice_leftovers(launch);
+    launch_notice_orphans(launch);
     summary_torchrun_format(&block, summary);
     messages_print(&block);
 }
@@ -315,7 +315,7 @@ int launch_end(struct launch *launch, struct agent_result *result)
         launch_explain(launch, &result->error);
     else
         end_by_verdict(launch, &result->verdict);
-    launch_notice_leftovers(launch);
+    launch_notice_orphans(launch);
     code = requeue_code(launch, result,
                         exit_status(&end, launch->config->stop.exit_style));
     write_summary(launch, result, &end, code);

@@ -159,22 +159,22 @@ static void say_input(const struct launch *launch, const struct ct_start *start)
                       rank, start->world_size - 1);
 }
 
-static void on_leftovers(void *context, const char *processes)
+static void on_orphans(void *context, const char *processes)
 {
     struct launch *launch = context;
 
-    free(launch->leftovers);
+    free(launch->orphans);
     /* kept, and printed behind the first cause: what was left behind is a consequence of it */
-    launch->leftovers = ct_strdup(processes);
+    launch->orphans = ct_strdup(processes);
 }
 
-void launch_notice_leftovers(struct launch *launch)
+void launch_notice_orphans(struct launch *launch)
 {
-    if (launch->leftovers)
+    if (launch->orphans)
         messages_warn(0, "killed processes that workers left behind: %s",
-                      launch->leftovers);
-    free(launch->leftovers);
-    launch->leftovers = NULL;
+                      launch->orphans);
+    free(launch->orphans);
+    launch->orphans = NULL;
 }
 
 static void on_start(void *context, const struct ct_start *start)
@@ -186,7 +186,7 @@ static void on_start(void *context, const struct ct_start *start)
 
     launch->group_rank = (int)start->group_rank;
     launch->is_one_of_many = start->group_world_size > 1;
-    launch_notice_leftovers(launch);
+    launch_notice_orphans(launch);
     role_restarts_begin_round(&launch->role_restarts);
     notice_start(launch->config, start, is_first, launch->said_layout);
     say_omp(launch);
@@ -461,7 +461,7 @@ void launch_fill_words(struct agent_options *options)
     options->on_reachable = on_reachable;
     options->on_start = on_start;
     options->on_no_steps = on_no_steps;
-    options->workers.on_leftovers = on_leftovers;
+    options->workers.on_orphans = on_orphans;
     options->on_stop = on_stop;
     options->on_bill = launch_on_bill;
     options->on_delay = on_delay;

@@ -73,7 +73,7 @@ struct launch {
     bool hosts_rendezvous;   /* in this process */
     int master_port_fd; /* keeps the port that worker 0 is to serve at; -1: none is kept */
     int jax_port_fd;    /* the same for JAX's coordinator, with --jax */
-    char *leftovers;    /* that were killed, to be told behind the cause; NULL: none */
+    char *orphans;      /* that were killed, to be told behind the cause; NULL: none */
     bool has_returned; /* the rendezvous was lost: tell the new place */
 };
 
@@ -138,7 +138,7 @@ int launch_meet_by_pmi(struct launch *launch, struct config *config,
 void launch_notice_beginning(const struct config *config);
 void launch_fill_words(struct agent_options *options);
 /* What workers had left behind: a consequence, for which the first cause is waited. */
-void launch_notice_leftovers(struct launch *launch);
+void launch_notice_orphans(struct launch *launch);
 
 /* ---- launch_end.c ---------------------------------------------------------------------- */
 

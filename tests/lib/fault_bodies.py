@@ -58,7 +58,7 @@ TWO = "ctrun --nproc-per-node=2 --no-python"
 # name: (script, what it ends with when nothing fails; None: either)
 BODIES = {
     "run": (f"{TWO} true", 0),
-    "leftovers": ("ctrun --shutdown-timeout=1 --no-python sh -c 'setsid sleep 60 & exit 3'", 3),
+    "orphans": ("ctrun --shutdown-timeout=1 --no-python sh -c 'setsid sleep 60 & exit 3'", 3),
     "logs": (f"{TWO} --log-dir=D -r3 -t3 --log-max-size=1M --log-rate-limit=1M --collapse "
              "--duplicate-stdout-filters=o sh -c 'echo out; echo err >&2'", 0),
     "failure": (f"{TWO} --max-restarts=1 --log-dir=D sh -c "

@@ -43,8 +43,6 @@ NAMES = {  # as a part of a name or as a word: say
     "take_ended": "on_ended",
     "take_lost": "on_lost",
     "take_plan": "on_plan",
-    "take_offer": "on_offer",
-    "take_piece": "on_piece",
     "depose": "has lost its lease",
     "deposed": "has lost its lease",
     "election_praise": "election_log_up",
@@ -61,6 +59,8 @@ NAMES = {  # as a part of a name or as a word: say
     "evidence_add": "failure_evidence_add",
 }
 PRODUCT = {  # the same, in the product alone: a test or the SDK may have the word for something of its own
+    "leftover": "orphan",
+    "leftovers": "orphans",
     "intake": "receive",
     "screen": "console",
     "gate": "output_commit (held until it may be sent), start barrier, limit",
@@ -79,6 +79,7 @@ PHRASES = {
     "seldom understand each other": "may not work together",
 }
 ENDS = (".c", ".h", ".cu", ".cuh", ".in", ".py", ".sh", ".md", ".txt", ".cmake", ".1", ".3", ".7", ".8")
+KEPT = re.compile("leftovers_killed")  # an event: those who read them know it by that name
 OURS = ("tests/lint/words.py",)
 
 os.chdir(sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "../.."))
@@ -106,7 +107,7 @@ for name in sorted(names):
     small = text.lower()
     if not any(word.lower() in small for word in (*SAY, *PHRASES)):  # the patterns take seconds for all files
         continue
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(KEPT.sub("", text).splitlines(), 1):
         found += [f"{name}:{number}: '{m[0]}' is retired: say {SAY[m[0].lower()]}"
                   for m in part.finditer(line)]
         found += [f"{name}:{number}: '{m[0]}' is retired: say {PHRASES[m[0]]}"

@@ -163,21 +163,21 @@ def way(request):
     return request.param
 
 
-@pytest.mark.parametrize("leftover", ["child", "group", "orphan", "holder"])
-def test_what_a_failed_worker_leaves_behind_is_killed(node, leftover, way):
-    run = node.run("@1", leftover, "exit", "5", "@all", "hang", options=["--grace", "600000"],
+@pytest.mark.parametrize("kind", ["child", "group", "orphan", "holder"])
+def test_what_a_failed_worker_leaves_behind_is_killed(node, kind, way):
+    run = node.run("@1", kind, "exit", "5", "@all", "hang", options=["--grace", "600000"],
                    env=way)
     assert run.code == 5
     node.box.wait_gone(1)
     for event in node.box.events("leftovers_killed"):  # none that ended with its worker
         assert re.fullmatch(r"pid \d+ \(victim\)(, pid \d+ \(victim\))*", event["processes"]), event
-    if leftover == "orphan":  # it has a session of its own
+    if kind == "orphan":  # it has a session of its own
         assert [event["count"] for event in node.box.events("leftovers_killed")] == [1]
 
 
-@pytest.mark.parametrize("leftover", ["child", "orphan", "holder"])
-def test_what_a_successful_worker_leaves_behind_is_killed(node, leftover, way):
-    run = node.run(leftover, "exit", "0", env=way)
+@pytest.mark.parametrize("kind", ["child", "orphan", "holder"])
+def test_what_a_successful_worker_leaves_behind_is_killed(node, kind, way):
+    run = node.run(kind, "exit", "0", env=way)
     assert run.code == 0
     node.box.wait_gone(1)
 

@@ -5,11 +5,11 @@
 #include "agent/process/policy.h"
 #include "tests/lib/test.h"
 
-static unsigned next(struct policy *policy, int asked, int leftovers, uint64_t now_ms,
+static unsigned next(struct policy *policy, int asked, int orphans, uint64_t now_ms,
                      uint64_t *wake_ms)
 {
     const struct policy_census census = {
-        .workers = asked, .asked = asked, .leftovers = leftovers};
+        .workers = asked, .asked = asked, .orphans = orphans};
 
     return policy_next(policy, &census, now_ms, wake_ms);
 }
@@ -43,9 +43,9 @@ survivors_are_asked_after_their_grace_and_have_the_whole_other_then(void **state
     policy_begin(&policy, SIGTERM, 30000, 1000);
     policy_postpone(&policy, 5000);
     assert_int_equal(next(&policy, 2, 0, 1000, &wake_ms), 0);
-    assert_int_equal(wake_ms, 1000 + AGENT_LEFTOVER_MS);
-    assert_int_equal(next(&policy, 2, 1, 1000 + AGENT_LEFTOVER_MS, &wake_ms),
-                     POLICY_KILL_LEFTOVERS);
+    assert_int_equal(wake_ms, 1000 + AGENT_ORPHAN_MS);
+    assert_int_equal(next(&policy, 2, 1, 1000 + AGENT_ORPHAN_MS, &wake_ms),
+                     POLICY_KILL_ORPHANS);
     assert_int_equal(next(&policy, 2, 0, 5999, &wake_ms), 0);
     assert_int_equal(wake_ms, 6000);
     assert_int_equal(next(&policy, 2, 0, 6000, &wake_ms), POLICY_SIGNAL);
@@ -89,7 +89,7 @@ static void grace_0_asks_nobody(void **state)
     assert_int_equal(next(&policy, 2, 0, 1000, &wake_ms), POLICY_KILL_ALL);
 }
 
-static void leftovers_have_a_moment_while_workers_have_the_grace(void **state)
+static void orphans_have_a_moment_while_workers_have_the_grace(void **state)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -97,14 +97,14 @@ static void leftovers_have_a_moment_while_workers_have_the_grace(void **state)
     (void)state;
     policy_begin(&policy, SIGTERM, 30000, 0);
     (void)next(&policy, 1, 1, 0, &wake_ms);
-    assert_false(policy_wants_census(&policy, AGENT_LEFTOVER_MS - 1));
-    assert_int_equal(next(&policy, 1, 1, AGENT_LEFTOVER_MS - 1, &wake_ms),
+    assert_false(policy_wants_census(&policy, AGENT_ORPHAN_MS - 1));
+    assert_int_equal(next(&policy, 1, 1, AGENT_ORPHAN_MS - 1, &wake_ms),
                      POLICY_SIGNAL_REST);
-    assert_int_equal(wake_ms, AGENT_LEFTOVER_MS);
-    assert_true(policy_wants_census(&policy, AGENT_LEFTOVER_MS));
-    assert_int_equal(next(&policy, 1, 1, AGENT_LEFTOVER_MS, &wake_ms),
-                     POLICY_KILL_LEFTOVERS);
-    assert_int_equal(next(&policy, 1, 0, AGENT_LEFTOVER_MS + 1, &wake_ms), 0);
+    assert_int_equal(wake_ms, AGENT_ORPHAN_MS);
+    assert_true(policy_wants_census(&policy, AGENT_ORPHAN_MS));
+    assert_int_equal(next(&policy, 1, 1, AGENT_ORPHAN_MS, &wake_ms),
+                     POLICY_KILL_ORPHANS);
+    assert_int_equal(next(&policy, 1, 0, AGENT_ORPHAN_MS + 1, &wake_ms), 0);
     assert_int_equal(wake_ms, 30000);
 }
 
@@ -132,7 +132,7 @@ static void what_workers_left_in_their_sessions_has_a_short_grace(void **state)
     assert_int_equal(policy.phase, POLICY_DONE);
 }
 
-static void only_leftovers_are_not_asked(void **state)
+static void only_orphans_are_not_asked(void **state)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -140,8 +140,8 @@ static void only_leftovers_are_not_asked(void **state)
     (void)state;
     policy_begin(&policy, 0, 30000, 0);
     assert_int_equal(next(&policy, 0, 2, 0, &wake_ms), 0);
-    assert_int_equal(next(&policy, 0, 2, AGENT_LEFTOVER_MS, &wake_ms),
-                     POLICY_KILL_LEFTOVERS);
+    assert_int_equal(next(&policy, 0, 2, AGENT_ORPHAN_MS, &wake_ms),
+                     POLICY_KILL_ORPHANS);
 }
 
 static void what_survives_sigkill_is_given_up(void **state)
@@ -215,9 +215,9 @@ int main(void)
         cmocka_unit_test(who_is_in_a_hurry_asks_survivors_at_once),
         cmocka_unit_test(nobody_left_ends_it_at_once),
         cmocka_unit_test(grace_0_asks_nobody),
-        cmocka_unit_test(leftovers_have_a_moment_while_workers_have_the_grace),
+        cmocka_unit_test(orphans_have_a_moment_while_workers_have_the_grace),
         cmocka_unit_test(what_workers_left_in_their_sessions_has_a_short_grace),
-        cmocka_unit_test(only_leftovers_are_not_asked),
+        cmocka_unit_test(only_orphans_are_not_asked),
         cmocka_unit_test(what_survives_sigkill_is_given_up),
         cmocka_unit_test(two_reasons_to_stop_are_one_signal_and_the_longer_time),
         cmocka_unit_test(hurrying_shortens_the_grace_and_asks_again),

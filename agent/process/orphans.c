@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/process/orphans.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/process/process_name.h"
+#include "agent/process/reap.h"
+#include "worker_sdk/base/event.h"
+#include "worker_sdk/base/str.h"
+
+void orphans_note(struct orphans *orphans, pid_t pid)
+{
+    char name[PROCESS_NAME_MAX];
+    const size_t used = strlen(orphans->text);
+
+    for (int i = 0; i < orphans->count; i++)
+        if (orphans->pids[i] == pid)
+            return;
+    if (orphans->count == ORPHANS_COUNTED_MAX)
+        return;
+    orphans->pids[orphans->count++] = pid;
+    if (orphans->count <= ORPHANS_NAMED_MAX)
+        (void)ct_format(orphans->text + used, sizeof orphans->text - used,
+                        "%spid %d (%s)", used ? ", " : "", (int)pid,
+                        process_name(name, pid));
+}
+
+const char *orphans_text(struct orphans *orphans)
+{
+    const size_t used = strlen(orphans->text);
+    const int more = orphans->count - ORPHANS_NAMED_MAX;
+
+    if (more > 0)
+        (void)ct_format(orphans->text + used, sizeof orphans->text - used,
+                        " and %d more", more);
+    return orphans->text;
+}
+
+void orphans_emit(const struct orphans *orphans, uint64_t generation, const char *text)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "leftovers_killed");
+    ct_event_int(&event, "generation", (int64_t)generation);
+    ct_event_int(&event, "count", orphans->count);
+    ct_event_str(&event, "processes", text);
+    ct_event_end(&event);
+}
+
+/* ---- Of one dead worker ------------------------------------------------------------------ */
+
+struct walk {
+    const struct orphans_pass *before;
+    struct orphans_pass now;
+    struct orphans *named;
+    int alive;
+};
+
+static bool has_pid(const struct orphans_pass *pass, pid_t pid)
+{
+    for (int i = 0; i < pass->count; i++)
+        if (pass->pids[i] == pid)
+            return true;
+    return false;
+}
+
+/* Who was killed in the pass before may still be dying, an orphan by now. */
+static bool is_own(const struct walk *walk, const struct reap_process *process)
+{
+    return process->session == walk->now.session ||
+           has_pid(&walk->now, process->parent) ||
+           (process->parent == getpid() && has_pid(walk->before, process->pid));
+}
+
+static void note_process(void *context, const struct reap_process *process)
+{
+    struct walk *walk = context;
+
+    if (!is_own(walk, process))
+        return;
+    if (walk->named)
+        orphans_note(walk->named, process->pid);
+    if (walk->now.count < ORPHANS_PASS_MAX)
+        walk->now.pids[walk->now.count++] = process->pid;
+    walk->alive++;
+}
+
+int orphans_kill(struct orphans_pass *pass, struct orphans *named)
+{
+    struct walk walk = {.before = pass, .named = named};
+
+    walk.now.session = pass->session;
+    (void)reap_scan(NULL, note_process, &walk);
+    /* Not on the way: children of one that is dead could not be told any more. */
+    for (int i = 0; i < walk.now.count; i++)
+        (void)kill(walk.now.pids[i], SIGKILL); /* gone meanwhile: fine */
+    *pass = walk.now;
+    return walk.alive;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/process/orphans.h"
+
+static void a_process_is_named_once(void **state)
+{
+    struct orphans orphans = {0};
+    char start[32];
+
+    (void)state;
+    assert_string_equal(orphans_text(&orphans), "");
+    orphans_note(&orphans, getpid());
+    orphans_note(&orphans, getpid());
+    assert_int_equal(orphans.count, 1);
+    (void)snprintf(start, sizeof start, "pid %d (unit_orphan", (int)getpid());
+    assert_memory_equal(orphans_text(&orphans), start, strlen(start));
+    assert_null(strchr(orphans_text(&orphans), ','));
+}
+
+static void many_of_them_are_counted(void **state)
+{
+    struct orphans orphans = {0};
+    const char *text;
+
+    (void)state;
+    for (int i = 0; i < 2 * ORPHANS_COUNTED_MAX; i++)
+        orphans_note(&orphans, 1 << 24 | i); /* above every pid: no names */
+    assert_int_equal(orphans.count, ORPHANS_COUNTED_MAX);
+    text = orphans_text(&orphans);
+    assert_memory_equal(text, "pid 16777216 (), pid 16777217 (), ", 34);
+    assert_non_null(strstr(text, "pid 16777231 () and 48 more"));
+    assert_true(strlen(text) < ORPHANS_TEXT_MAX - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_is_named_once),
+        cmocka_unit_test(many_of_them_are_counted),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
