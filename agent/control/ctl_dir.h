@@ -3,7 +3,7 @@
  * RUN-PID.worker for their workers. $XDG_RUNTIME_DIR/ctrun, or /tmp/ctrun-UID; CTRUN_CONTROL_DIR
  * names another.
  *
- * A folder counts only when it is ours and closed to everybody else: in /tmp a stranger may
+ * A folder counts only when it is ours and closed to everybody else: in /tmp another user may
  * have made one with that name. Then it is /tmp/ctrun-UID-XXXXXX, which nobody can guess, and which
  * is found by its owner. Sockets are reached through the open folder
  * (/proc/self/fd/N/NAME), so that what was checked is what is used, and no path is too long. */

@@ -3,7 +3,7 @@
  *
  *     ACCEPTED ──request──────────────────> REPLYING ──last byte taken──> closed
  *        │  └────── WAITING ──answer, time is up ──┘
- *        └── stranger, bad message, CTRUN_E_VERSION, time is up ──> closed
+ *        └── another user, bad message, CTRUN_E_VERSION, time is up ──> closed
  *
  * Who may speak is decided by the kernel's word on the peer: our user, or root. Nothing waits
  * for a client, however slowly it reads. */

@@ -38,7 +38,7 @@ struct worker_socket {
     int count;
     int count_max;
     bool is_stopping;
-    struct ct_seldom strangers, refused, malformed, silent;
+    struct ct_seldom foreign, refused, malformed, silent;
     char reason[128];
     char loss[192];                       /* empty: no node of the round is lost */
     struct ct_worker_rank_lost rank_lost; /* the last one; losses 0: none */
@@ -587,7 +587,7 @@ static bool let_in(struct worker_socket *worker_socket, int fd, pid_t *pid)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
         return false;
     if (peer.uid != getuid()) {
-        ct_log_seldom(&worker_socket->strangers, CTRUN_LOG_WARN,
+        ct_log_seldom(&worker_socket->foreign, CTRUN_LOG_WARN,
                       "worker socket: refused another user's process uid=%u pid=%d",
                       peer.uid, peer.pid);
         return false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A guard sleeps in sigtimedwait(): no descriptor, no thread. It wakes for a signal to pass on,
- * for a stranger's orphan to reap (as pid 1 of a container it gets all of them), for the end of
+ * for an orphan of another program to reap (as pid 1 of a container it gets all of them), for the end of
  * its child or its parent, or, in a run of several nodes, when the agent's lease should have been
  * renewed: a timer of the kernel sends FENCE_SIGNAL then, at once when a suspended machine wakes up.
  * Both guards run the same loop.

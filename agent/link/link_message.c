@@ -89,7 +89,7 @@ static void welcome(struct link *link, const struct ct_welcome *message)
     link->options.on_up(link->options.context, message);
 }
 
-/* A stranger at a port that was derived, not given: the server of ours is at another one. */
+/* Another program at a port that was derived, not given: the server of ours is at another one. */
 static bool is_passed_over(const struct link *link, int code)
 {
     return link->options.tries_ports && link->instance == 0 &&

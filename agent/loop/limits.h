@@ -179,7 +179,7 @@ enum {
     FILE_TIMER_TIMEOUT_MAX_S = 10 * 365 * 24 * 3600,
 
     /* Workers' socket. */
-    WORKER_SOCKET_HELLO_MS = 5000, /* a stranger who says nothing is shown the door */
+    WORKER_SOCKET_HELLO_MS = 5000, /* a client that sends nothing is closed */
     WORKER_SOCKET_IN_MAX_BYTES = 4096,
     WORKER_SOCKET_CONNECTIONS_PER_WORKER = 4,
 

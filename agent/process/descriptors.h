@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many descriptors this process may have: as many as the system lets it, so that strangers who
+/* How many descriptors this process may have: as many as the system lets it, so that clients of others who
  * hold connections to it do not keep it from starting workers; workers have the user's own limit.
  *
  * And room for them, made while it is cheap. The kernel's table of them doubles whenever it

@@ -9,7 +9,7 @@
  *
  * A connection is one between ranks when its other end is held by another worker of this node, or is an
  * address of another node of the job. All else is left alone: the worker store's, by its port; those
- * between processes of one worker; those to strangers; every one of a rank that has a GPU open, because
+ * between processes of one worker; those to other processes; every one of a rank that has a GPU open, because
  * there NCCL has connections, and threads that end the process when one breaks. */
 #ifndef AGENT_PROCESS_PEER_SOCKETS_H
 #define AGENT_PROCESS_PEER_SOCKETS_H

@@ -28,7 +28,7 @@ bool worker_group_ask(struct worker_group *group, int rank, pid_t pid)
         worker->asks = true;
         return true;
     }
-    return false; /* of one that has ended, or a stranger to it */
+    return false; /* of one that has ended, or never was one of it */
 }
 
 static bool is_member(const struct worker *worker)

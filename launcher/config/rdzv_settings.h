@@ -67,9 +67,9 @@ struct rdzv_settings {
     enum config_is_host is_host;
     struct ct_auth_token token; /* empty: nobody proves anything, but by MUNGE */
     bool uses_munge;
-    bool accepts_strangers; /* --auth=none: it was said, not forgotten */
-    bool wants_seal;        /* --encrypt */
-    bool guards_stores; /* the worker store is for nodes and user of this run alone */
+    bool accepts_anybody; /* --auth=none: it was said, not forgotten */
+    bool wants_seal;      /* --encrypt */
+    bool guards_stores;   /* the worker store is for nodes and user of this run alone */
     bool
         worker_serves; /* TORCH_DISABLE_SHARE_RDZV_TCP_STORE: worker 0, at MASTER_PORT */
     uint64_t join_timeout_ms;

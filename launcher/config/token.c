@@ -58,7 +58,7 @@ static int choose(struct config *config, const struct options *options,
     if (strcmp(auth, "none") == 0) {
         if (option_has_text(options, OPTION_RDZV_TOKEN_FILE) || from_env->length > 0)
             ct_warn("--auth=none: the token is not used");
-        config->rdzv.accepts_strangers = true;
+        config->rdzv.accepts_anybody = true;
         return 0;
     }
     if (strcmp(auth, "munge") == 0)

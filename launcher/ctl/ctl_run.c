@@ -228,7 +228,7 @@ static int find_user(const struct ctl_call *call, uid_t *uid, struct ctrun_error
     return rc;
 }
 
-/* root may open every folder, and a stranger may have made one of that user's name. */
+/* root may open every folder, and another user may have made one of that user's name. */
 static int open_folder(const char *path, uid_t uid, struct ctrun_error *err)
 {
     const int dir = ctl_dir_open(path, false, err);

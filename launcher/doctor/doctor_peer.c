@@ -20,7 +20,7 @@ enum {
 };
 
 /* Reads until the server hangs up.
- * HTTP/1.1 without keep-alive handling: our server closes after its reply, and a stranger that
+ * HTTP/1.1 without keep-alive handling: our server closes after its reply, and another program that
  * does not is left at the deadline. */
 static void ask(int fd, struct ct_buf *answer)
 {

@@ -47,7 +47,7 @@ static void name_socket(char name[CTL_DIR_NAME_MAX], const struct batch_place *p
 
 /* ---- The first task ------------------------------------------------------------------ */
 
-/* One of the others: the folder is closed to strangers. True when it was one of ours, with its CPUs in `cpus`.
+/* One of the others: the folder is closed to other users. True when it was one of ours, with its CPUs in `cpus`.
  * SEQPACKET: a hello comes whole or not at all. The descriptor stays open until merge_close():
  * its end tells the other task that this one was killed. */
 static bool accept_one(struct merge *merge, int listener, uint64_t deadline_ms,

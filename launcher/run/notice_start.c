@@ -31,7 +31,7 @@ static void format_world(char *dst, size_t size, int nodes, const char *layout,
 static void say_open(const struct config *config)
 {
     if (config->rdzv.token.length == 0 && !config->rdzv.uses_munge &&
-        !config->rdzv.accepts_strangers && messages_is_shown(MESSAGES_NEWS))
+        !config->rdzv.accepts_anybody && messages_is_shown(MESSAGES_NEWS))
         messages_warn(
             0, "no token: whoever reaches the rendezvous can take part in this "
                "run and stop it; give every node the same --rdzv-token-file, or "

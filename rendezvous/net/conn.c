@@ -59,7 +59,7 @@ static size_t descriptors_max(void)
                : SERVER_OWN_DESCRIPTORS;
 }
 
-/* Members always find room, whatever strangers and workers hold. */
+/* Members always find room, whatever workers and clients without a proof hold. */
 static void share(struct conn_pool *pool, size_t max)
 {
     pool->count_max = max;
@@ -323,7 +323,7 @@ static struct conn *take_spare(struct conn_pool *pool)
 
 /* Also without memory a connection is taken, by a spare, and closed: while it waits
  * in the listener nobody else gets in. `user` is cleared where the caller never had
- * the connection: on_close() would tell it of a stranger. */
+ * the connection: on_close() would tell it of a client that is not its own. */
 struct conn *conn_accept(struct conn_pool *pool, uv_stream_t *listener,
                          const struct conn_user *user, void *context)
 {
@@ -410,7 +410,7 @@ void conn_note(struct conn *conn, enum reject_kind kind)
     uint64_t more;
 
     if (conn->remote.any.sa_family == AF_UNSPEC)
-        return; /* it was gone before we saw whose it was: no stranger, a reset */
+        return; /* it was gone before we saw whose it was: not a rejected one, a reset */
     if (!rejects_note(&conn->pool->rejects, kind, ct_now_ms(), &more) ||
         kind == REJECT_GONE)
         return; /* who looks whether the port is open, and leaves, is no news */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Nodes that came and are not here: when they were seen last, and why they are away. For people.
  *
- * Keeps the first CONTACTS_MAX and counts the rest, for strangers may invent any number. Pure. */
+ * Keeps the first CONTACTS_MAX and counts the rest, for anybody may invent any number of names. Pure. */
 #ifndef RENDEZVOUS_ROUND_CONTACTS_H
 #define RENDEZVOUS_ROUND_CONTACTS_H
 

@@ -52,7 +52,7 @@ static void add_run(cJSON *list, const struct run *run, bool has_names)
 
 char *status_format(const struct dispatch *dispatch)
 {
-    /* HTTP proves nothing: where agents have to, strangers get numbers only. */
+    /* HTTP proves nothing: where agents have to, others get numbers only. */
     const bool has_names = !admission_has_secret(&dispatch->rules);
     cJSON *root = cJSON_CreateObject();
     cJSON *runs;

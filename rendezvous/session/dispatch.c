@@ -363,7 +363,7 @@ static void on_hello(struct peer *peer, const struct ct_message *message)
     if (hello->job_count > 0 &&
         hello->instance == 0) /* else it was of the run before */
         peer->job = hello->job[0];
-    /* Whose run this is, a stranger hears only where nobody has to prove anything. */
+    /* Whose run this is, an unproven client hears only where nobody has to prove anything. */
     if (!admission_has_secret(&dispatch->rules) && refuse_foreign(peer, hello))
         return;
     if (why) {

@@ -350,7 +350,7 @@ static void send_roster(struct run *run, const struct round_action *action)
     }
 }
 
-/* The others learn it where one message holds it: who is a rank, and who a stranger. */
+/* The others learn it where one message holds it: who is a rank, and who is not. */
 static void send_hosts(struct run *run, const struct round_action *action)
 {
     struct ct_members members;

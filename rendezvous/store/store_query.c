@@ -190,7 +190,7 @@ int store_query_ping(struct store_client *client,
 }
 
 /* torch 1.13 has no Python call that watches; its C++ one sees a registration that stays
- * silent. Its own server sends such news to strangers who got the same descriptor later. */
+ * silent. Its own server sends such news to other clients that got the same descriptor later. */
 int store_query_watch_key(struct store_client *client,
                           const struct ct_tcpstore_request *request)
 {

@@ -61,6 +61,8 @@ NAMES = {  # as a part of a name or as a word: say
 PRODUCT = {  # the same, in the product alone: a test or the SDK may have the word for something of its own
     "leftover": "orphan",
     "leftovers": "orphans",
+    "stranger": "client, process or user that does not belong to the run",
+    "strangers": "clients, processes or users that do not belong to the run",
     "intake": "receive",
     "screen": "console",
     "gate": "output_commit (held until it may be sent), start barrier, limit",
