@@ -91,7 +91,7 @@ static bool sample_all(struct stuck_watch *watch, uint64_t now_ms)
 
 /* ---- What they are in -------------------------------------------------------------------- */
 
-int64_t agent_stuck_entered(void *context, int index, const char *group)
+static int64_t entered(void *context, int index, const char *group)
 {
     const struct stuck_watch *watch = context;
     const int local = watch->local[index];
@@ -135,7 +135,8 @@ static void fill_rank(struct stuck_rank *out, const struct stuck_watch *watch,
     mind->waits = out->waits;
 }
 
-int agent_stuck_list(struct stuck_watch *watch)
+/* The workers that run, into watch->ranks and ->local; their number. */
+static int list_running(struct stuck_watch *watch)
 {
     int count = 0;
 
@@ -167,7 +168,7 @@ static void tell(struct stuck_watch *watch, int count)
     struct ct_failure failure;
     const struct ct_message message = {CT_MESSAGE_FAILURE, .failure = &failure};
 
-    if (!stuck_look(watch->ranks, count, agent_stuck_entered, watch, &report))
+    if (!stuck_look(watch->ranks, count, entered, watch, &report))
         return;
     agent_stuck_fill(&failure, watch, count, &report);
     failure.code = code_of(&report);
@@ -199,7 +200,7 @@ static void judge(struct stuck_watch *watch)
 {
     const uint64_t now_ms = ct_now_ms();
     const uint64_t part_ms = limit_ms(watch) / STUCK_LOOK_PARTS;
-    const int count = agent_stuck_list(watch);
+    const int count = list_running(watch);
     const uint64_t due_ms = stuck_due_ms(watch->ranks, count, limit_ms(watch));
 
     watch->look_ms = now_ms +
@@ -242,7 +243,7 @@ void agent_discount_look(struct agent *agent)
 /* For the other nodes. */
 static void tell_moved(struct stuck_watch *watch)
 {
-    const int count = agent_stuck_list(watch);
+    const int count = list_running(watch);
     uint64_t moved_ms = 0;
 
     for (int i = 0; i < count; i++)
@@ -357,11 +358,10 @@ bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *told,
     if (!watch)
         return false;
     (void)sample_all(watch, ct_now_ms());
-    count = agent_stuck_list(watch);
+    count = list_running(watch);
     watch->local[count] = -1;
     watch->ranks[count] = (struct stuck_rank){.state = 'S', .waits = true};
-    if (count == 0 ||
-        !stuck_look(watch->ranks, count + 1, agent_stuck_entered, watch, &report) ||
+    if (count == 0 || !stuck_look(watch->ranks, count + 1, entered, watch, &report) ||
         watch->local[report.suspect] < 0 || code_of(&report) <= told->code)
         return false;
     agent_stuck_fill(out, watch, count + 1, &report);

@@ -41,10 +41,6 @@ struct stuck_watch {
     int *local;               /* their local ranks */
 };
 
-/* The workers that run, into watch->ranks and ->local; their number. */
-int agent_stuck_list(struct stuck_watch *watch);
-int64_t agent_stuck_entered(void *context, int index, const char *group);
-
 /* ---- agent_stuck_tell.c ----------------------------------------------------------------- */
 
 /* The failure of the suspect among `count` of watch->ranks; -1 in watch->local: it stands for ranks of other

@@ -46,7 +46,7 @@ void link_set_state(struct link *link, enum link_state state, const char *why)
 /* The fence first: the descriptor may be another's as soon as it is closed. Bytes
  * that were not sent or not read are dropped; what they said is said again after
  * RESUMED. */
-void link_drop_socket(struct link *link)
+static void drop_socket(struct link *link)
 {
     fence_set_socket(-1);
     link->is_direct = false;
@@ -65,7 +65,7 @@ void link_go_down(struct link *link, const struct ctrun_error *why)
     const struct ctrun_error copy =
         *why; /* may be link->why, and the callback may connect */
 
-    link_drop_socket(link);
+    drop_socket(link);
     loop_timer_stop(link->attempt);
     loop_timer_stop(link->talk);
     loop_timer_stop(link->heartbeat);
@@ -119,7 +119,7 @@ void link_fail_attempt(struct link *link, int rc, const char *what)
                       "no rendezvous server is known yet: none has been elected");
     }
     ct_debug("link: attempt failed: %s", link->why.text);
-    link_drop_socket(link);
+    drop_socket(link);
     if (ct_left_ms(link->deadline_ms) == 0 ||
         (link->server_count == 0 && !link->options.find_servers)) {
         link_go_down(link, &link->why);
@@ -159,7 +159,7 @@ static bool can_resume(const struct link *link)
  * is nothing to come back to. */
 static void begin_resume(struct link *link, const struct ctrun_error *why)
 {
-    link_drop_socket(link);
+    drop_socket(link);
     loop_timer_stop(link->heartbeat);
     link->is_resuming = true;
     link->why = *why;

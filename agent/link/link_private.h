@@ -78,8 +78,6 @@ struct link {
 void link_set_state(struct link *link, enum link_state state, const char *why);
 /* The end of this connection, and of the attempts to make it again. The callback may connect. */
 void link_go_down(struct link *link, const struct ctrun_error *why);
-/* Of the attempt or connection, with what it had received and not sent. */
-void link_drop_socket(struct link *link);
 /* While UP a broken connection ends the link, or is made again; before it only the attempt. */
 void link_fail_connection(struct link *link, int rc, const char *what);
 /* The attempt failed: next address at once, and after the last one a pause. */

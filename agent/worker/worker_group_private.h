@@ -55,9 +55,6 @@ void worker_group_on_timer(void *context);
 
 /* ---- worker_group_stop.c ---------------------------------------------------------------- */
 
-/* worker_group_stop(), but they are asked delay_ms later. */
-void worker_group_begin_stop(struct worker_group *group, int signal, uint64_t grace_ms,
-                             uint64_t delay_ms);
 /* The next step of a stop that is under way. */
 void worker_group_continue_stop(struct worker_group *group);
 

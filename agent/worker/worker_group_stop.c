@@ -252,8 +252,8 @@ void worker_group_continue_stop(struct worker_group *group)
 }
 
 /* A stop that has begun is never weakened: a second one may only hurry it. */
-void worker_group_begin_stop(struct worker_group *group, int signal, uint64_t grace_ms,
-                             uint64_t delay_ms)
+static void begin_stop(struct worker_group *group, int signal, uint64_t grace_ms,
+                       uint64_t delay_ms)
 {
     const uint64_t now_ms = ct_now_ms();
 
@@ -272,7 +272,7 @@ void worker_group_begin_stop(struct worker_group *group, int signal, uint64_t gr
 
 void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms)
 {
-    worker_group_begin_stop(group, signal, grace_ms, 0);
+    begin_stop(group, signal, grace_ms, 0);
 }
 
 void worker_group_stop_survivors(struct worker_group *group, int signal,
@@ -284,7 +284,7 @@ void worker_group_stop_survivors(struct worker_group *group, int signal,
     if (is_first && loss->grace_ms > 0 && worker_group_free_survivors(group, 0, loss)) {
         for (int i = 0; i < group->count; i++)
             group->workers[i].is_freed = group->workers[i].state == WORKER_RUNNING;
-        worker_group_begin_stop(group, signal, grace_ms, loss->grace_ms);
+        begin_stop(group, signal, grace_ms, loss->grace_ms);
         return;
     }
     if (is_first && loss->grace_ms == 0) {

@@ -10,7 +10,8 @@ static const char user[] = "root";
 
 /* ---- Text ---------------------------------------------------------------------------- */
 
-void ha_cluster_format_url(char *dst, size_t size, const char *addr, uint16_t port)
+/* "https://10.0.0.1:2380" of a member. */
+static void format_url(char *dst, size_t size, const char *addr, uint16_t port)
 {
     const bool is_v6 = strchr(addr, ':');
 
@@ -33,7 +34,7 @@ int ha_cluster_format(char *dst, size_t size, const struct ct_ha_plan *plan)
         char url[CT_ADDR_TEXT_MAX + 24], name[HA_NAME_MAX];
         int n;
 
-        ha_cluster_format_url(url, sizeof url, member->addr, member->peer_port);
+        format_url(url, sizeof url, member->addr, member->peer_port);
         ha_cluster_format_name(name, member->key);
         n = ct_format(dst + used, size - used, "%s%s=%s", i ? "," : "", name, url);
         if (n < 0)
@@ -208,7 +209,7 @@ int ha_cluster_add(struct etcd *etcd, const struct ct_ha_member *member,
     char url[CT_ADDR_TEXT_MAX + 24];
     int rc;
 
-    ha_cluster_format_url(url, sizeof url, member->addr, member->peer_port);
+    format_url(url, sizeof url, member->addr, member->peer_port);
     if ((rc = json_etcd_member_add(etcd_body(etcd), url)) < 0 ||
         (rc = etcd_do(etcd, ETCD_MEMBER_ADD, deadline_ms, &reply, err)) < 0)
         return rc;

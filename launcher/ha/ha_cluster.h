@@ -7,8 +7,6 @@
 #include "launcher/etcd/etcd.h"
 #include "worker_sdk/wire/message.h"
 
-/* "https://10.0.0.1:2380" of a member. */
-void ha_cluster_format_url(char *dst, size_t size, const char *addr, uint16_t port);
 /* Its name in etcd. dst has HA_NAME_MAX bytes. */
 void ha_cluster_format_name(char *dst, uint64_t key);
 /* "NAME=URL,..." of all of them. 0 or -ENAMETOOLONG. */

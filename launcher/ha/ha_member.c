@@ -10,7 +10,8 @@
 
 /* ---- Saying it -------------------------------------------------------------------------- */
 
-void ha_wake_agent(struct ha *ha)
+/* The report has changed. */
+static void wake_agent(struct ha *ha)
 {
     const uint64_t one = 1;
 
@@ -94,7 +95,7 @@ static void reserve(struct ha *ha)
     self.follows = ha->self.follows;
     ha->self = self;
     pthread_mutex_unlock(&ha->mutex);
-    ha_wake_agent(ha);
+    wake_agent(ha);
 }
 
 /* ---- Certificates ----------------------------------------------------------------------- */
@@ -225,7 +226,7 @@ static void look_whether_it_runs(struct ha *ha, const struct ct_ha_member *self)
     pthread_mutex_lock(&ha->mutex);
     ha->self.is_running = true;
     pthread_mutex_unlock(&ha->mutex);
-    ha_wake_agent(ha);
+    wake_agent(ha);
 }
 
 bool ha_keep_member(struct ha *ha, const struct ct_ha_plan *plan)
@@ -295,6 +296,6 @@ bool ha_follow(struct ha *ha, const struct ct_ha_plan *plan)
     ha->finds = true;
     ha->self.follows = plan->epoch;
     pthread_mutex_unlock(&ha->mutex);
-    ha_wake_agent(ha);
+    wake_agent(ha);
     return false;
 }

@@ -98,8 +98,6 @@ bool ha_keep_member(struct ha *ha, const struct ct_ha_plan *plan);
 bool ha_follow(struct ha *ha, const struct ct_ha_plan *plan);
 /* Certificates and etcd_config for that plan. False: they cannot be made. */
 bool ha_certify(struct ha *ha, const struct ct_ha_plan *plan);
-/* The report has changed. */
-void ha_wake_agent(struct ha *ha);
 
 /* ---- ha_messenger.c ---------------------------------------------------------------------- */
 

@@ -57,8 +57,9 @@ static void take(struct nic_hint *out, const struct nic *nic)
     out->near[out->count++].has_link = nic->has_link;
 }
 
-bool nic_hint_find(struct nic_hint *out, const char *sysfs, const char *gpu,
-                   const struct nics *nics)
+/* Of one GPU; false when its place on the bus cannot be read. */
+static bool find_hint(struct nic_hint *out, const char *sysfs, const char *gpu,
+                      const struct nics *nics)
 {
     const enum nic_kind common = common_kind(nics);
     const int best = best_class(nics, common);
@@ -103,8 +104,8 @@ int nic_hints_fill(struct nic_hints *out, const char *sysfs, const struct gpus *
     nics_read(nics, sysfs);
     for (out->count = 0; out->count < count; out->count++)
         if (first + out->count < gpus->count)
-            (void)nic_hint_find(&out->list[out->count], sysfs,
-                                gpus->pci[first + out->count], nics);
+            (void)find_hint(&out->list[out->count], sysfs,
+                            gpus->pci[first + out->count], nics);
     free(nics);
     return 0;
 }

@@ -35,9 +35,6 @@ struct nic_hints {
     bool sets_env;         /* --nic-affinity */
 };
 
-/* Of one GPU; false when its place on the bus cannot be read. */
-bool nic_hint_find(struct nic_hint *out, const char *sysfs, const char *gpu,
-                   const struct nics *nics);
 /* Worker i has gpus->pci[first + i]. Those that have none get none. 0, -ENOMEM. */
 int nic_hints_fill(struct nic_hints *out, const char *sysfs, const struct gpus *gpus,
                    int first, int count);

@@ -32,6 +32,23 @@ static void judge(struct hosts *hosts, size_t count)
     }
 }
 
+/* As many of the addresses as there is room for, at each of these ports: the first port of all
+ * addresses comes first. */
+static void set_places(struct hosts *hosts, const uint16_t *ports, int count)
+{
+    const size_t most = CT_ADDRS_MAX / (size_t)count;
+    const size_t hosts_count = hosts->count < most ? hosts->count : most;
+
+    for (int p = count - 1; p >= 0; p--)
+        for (size_t i = 0; i < hosts_count; i++) {
+            struct ct_addr *addr = &hosts->addrs[(size_t)p * hosts_count + i];
+
+            *addr = hosts->addrs[i];
+            ct_addr_set_port(addr, ports[p]);
+        }
+    hosts->count = hosts_count * (size_t)count;
+}
+
 int hosts_resolve(struct hosts *out, const struct config *config,
                   struct ctrun_error *err)
 {
@@ -43,7 +60,7 @@ int hosts_resolve(struct hosts *out, const struct config *config,
 
     judge(out, count > 0 ? (size_t)count : 0);
     if (count > 0 && config->rdzv.place_count > 1)
-        hosts_set_places(out, config->rdzv.places, config->rdzv.place_count);
+        set_places(out, config->rdzv.places, config->rdzv.place_count);
     return count < 0 ? count : 0;
 }
 
@@ -67,21 +84,6 @@ enum hosts_role hosts_role(const struct hosts *hosts, const struct config *confi
     case CONFIG_HOST_AUTO: break;
     }
     return hosts->is_mine ? HOSTS_SERVE_OR_JOIN : HOSTS_CLIENT;
-}
-
-void hosts_set_places(struct hosts *hosts, const uint16_t *ports, int count)
-{
-    const size_t most = CT_ADDRS_MAX / (size_t)count;
-    const size_t hosts_count = hosts->count < most ? hosts->count : most;
-
-    for (int p = count - 1; p >= 0; p--)
-        for (size_t i = 0; i < hosts_count; i++) {
-            struct ct_addr *addr = &hosts->addrs[(size_t)p * hosts_count + i];
-
-            *addr = hosts->addrs[i];
-            ct_addr_set_port(addr, ports[p]);
-        }
-    hosts->count = hosts_count * (size_t)count;
 }
 
 void hosts_set_port(struct hosts *hosts, uint16_t port)

@@ -32,9 +32,6 @@ enum hosts_role {
 };
 enum hosts_role hosts_role(const struct hosts *hosts, const struct config *config);
 
-/* As many of the addresses as there is room for, at each of these ports: the first port of all
- * addresses comes first. */
-void hosts_set_places(struct hosts *hosts, const uint16_t *ports, int count);
 /* Sets the port of all addresses, once it is known. */
 void hosts_set_port(struct hosts *hosts, uint16_t port);
 
