@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* All of it is owned. A zeroed or half-filled plan is fine, and so is a second call. */
 void agent_worker_plan_deinit(struct agent_worker_plan *plan)
 {
     for (char **arg = plan->argv; arg && *arg; arg++)

@@ -135,6 +135,7 @@ static int start_all(struct worker_group *group)
     return failed;
 }
 
+/* The callback comes last: it may stop the group, or start the next round. */
 static void start_round(struct worker_group *group)
 {
     char proof[sizeof group->oom_proof];
@@ -173,6 +174,7 @@ void worker_group_start(struct worker_group *group, const struct ct_start *start
         start_round(group);
 }
 
+/* Whoever is RUNNING has not been reaped: the pid is its own, also when it is dead already. */
 void worker_group_signal(struct worker_group *group, int signal)
 {
     for (int i = 0; i < group->count; i++)

@@ -24,8 +24,9 @@ enum {
     LOOK_EVERY_MS = 100
 };
 
+/* Freed by its last user. Until is_ready only look_first() writes what follows it; from then on nobody does. */
 struct launch_gpu {
-    _Atomic int users;
+    _Atomic int users;     /* the launch, and each thread that has it */
     _Atomic bool is_ready; /* what follows is there */
     uint64_t limit_ms;
     char *visible; /* owned; NULL: CUDA_VISIBLE_DEVICES is not set */
@@ -34,6 +35,7 @@ struct launch_gpu {
     struct gpu_memory before;
 };
 
+/* Owned by its thread, with the descriptor: the agent has the other end, and may close it at any time. */
 struct job {
     struct launch_gpu *gpu;
     int fd;

@@ -91,6 +91,7 @@ static void on_stream(void *context, unsigned events)
     struct stream *stream = context;
 
     (void)events;
+    /* At its end it is only watched no more: ssh_node_close() closes it. */
     if (read_stream(stream) == 0)
         loop_watch_for(stream->watch, 0);
 }

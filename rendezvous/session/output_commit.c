@@ -74,6 +74,7 @@ void output_commit_send(struct output_commit *commit, struct outbox *to,
         conn_flush(conn);
 }
 
+/* Off the list, so that a loop over it ends, also when the connection was closed meanwhile. */
 static void empty(struct outbox *outbox)
 {
     ct_list_remove(&outbox->held_node);
@@ -122,7 +123,7 @@ void output_commit_acknowledge(struct output_commit *commit, struct outbox *to,
         commit->on_owed(commit->context);
 }
 
-/* False when something is still owed. */
+/* False when something is still owed. A renewal that began after the newest heartbeat answers both. */
 static bool pay(struct output_commit *commit, struct outbox *to, uint64_t renewed_ms)
 {
     while (to->owed[0].arrived_ms > 0 &&
@@ -155,6 +156,7 @@ static void pay_all(struct output_commit *commit)
 void output_commit_release(struct output_commit *commit)
 {
     pay_all(commit);
+    /* Asked anew for each agent: the lease may run out between two. */
     while (!ct_list_is_empty(&commit->held) && output_commit_may_send(commit))
         release(ct_list_entry(commit->held.next, struct outbox, held_node));
 }

@@ -13,6 +13,8 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
+/* Any thread writes, each event by one write() to a file opened with O_APPEND: lines never mix, and no lock is
+ * needed. Nobody replaces or closes it while another thread may write: the number could be another file's. */
 static atomic_int event_fd = -1;
 
 int ct_event_open(const char *path)

@@ -23,6 +23,9 @@ enum {
     WAIT_SLICE_MS = 100            /* another thread may have read what we wait for */
 };
 
+/* Every static function here is called with agent->lock held, or by init and deinit, beside which no other
+ * thread calls. Nothing here waits, so the lock is never held for long. */
+
 /* The connection is over, for good: a new one would be to the agent of another life. */
 static void give_up(struct ct_agent_socket *agent, const char *why)
 {

@@ -9,6 +9,8 @@
 #include "worker_sdk/client/shared.h"
 #include "worker_sdk/wire/progress.h"
 
+/* The mutex is for what takes several stores: the page's making, a new name, samples. A step, a wait and a new value
+ * of a known name are one atomic store each, and take no lock. */
 static struct ct_progress unshared; /* until somebody asks for the page */
 static struct ct_progress *_Atomic page = &unshared;
 static int page_fd = -1;
@@ -64,6 +66,7 @@ void ct_progress_step(uint64_t step, uint64_t now_ms)
 {
     struct ct_progress *to = page;
 
+    /* The time comes last: it is what says that there is a step. */
     atomic_store_explicit(&to->step, step, memory_order_relaxed);
     atomic_store_explicit(&to->step_ms, now_ms, memory_order_release);
 }
@@ -90,6 +93,7 @@ static int add_metric(struct ct_progress *to, const char *name, uint64_t bits)
         memcpy(metric->name, name, strlen(name)); /* behind it there are zeros */
     }
     metric->bits = bits;
+    /* The name is whole before it is counted: readers, and find_metric() without the lock, see no half of it. */
     if (metric == &to->metrics[count])
         atomic_store_explicit(&to->metric_count, count + 1, memory_order_release);
     return 0;

@@ -62,7 +62,8 @@ static int take_all(struct ct_segment *segment, int member)
 {
     struct ct_ring *ring = ring_between(segment, member, segment->me);
     uint64_t at = atomic_load(&ring->taken);
-    uint64_t end = atomic_load(&ring->written);
+    uint64_t end = atomic_load(
+        &ring->written); /* once: who goes on sending ends no loop */
 
     while (at < end) {
         size_t piece = ring_piece(at, end - at, CT_RING_BYTES);
@@ -101,6 +102,7 @@ size_t ct_ring_put(struct ct_segment *segment, int member, const void *data,
                                   bytes - done);
         if (piece == 0)
             break;
+        /* before `written`: the receiver may read as soon as that is stored */
         memcpy(ring->data + at % CT_RING_BYTES, (const unsigned char *)data + done,
                piece);
         atomic_store(&ring->written, at + piece);
@@ -125,6 +127,7 @@ size_t ct_ring_take(struct ct_segment *segment, int member, void *data, size_t b
         size_t piece = ring_piece(at, atomic_load(&ring->written) - at, bytes - done);
         if (piece == 0)
             break;
+        /* before `taken`: the sender may write there as soon as that is stored */
         memcpy((unsigned char *)data + done, ring->data + at % CT_RING_BYTES, piece);
         atomic_store(&ring->taken, at + piece);
         ct_segment_wake(segment, member);
