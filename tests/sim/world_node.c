@@ -792,6 +792,11 @@ void agent_note_samples(const struct ct_stop *stop)
     (void)stop;
 }
 
+void agent_on_chaos(struct agent *agent, const struct ct_chaos *message)
+{
+    (void)agent, (void)message;
+}
+
 void agent_on_reload(struct agent *agent, const struct ct_reload *message)
 {
     (void)agent, (void)message;
