@@ -13,7 +13,7 @@
 #include "worker_sdk/base/alloc.h"
 
 struct stacks_job {
-    struct python_room room;
+    struct live_room room;
     struct ct_buf text;
     int rc;
     int count;

@@ -18,31 +18,10 @@ enum {
 
 struct output {
     struct ct_buf *out;
+    struct live_native *native;
     pid_t pid;
     int rc;
 };
-
-static const char *state_name(pid_t pid, uint64_t thread)
-{
-    char path[64];
-    char stat[512];
-    const char *state;
-
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%llu/stat", (int)pid,
-                    (unsigned long long)thread);
-    (void)ct_small_file_read(stat, sizeof stat, path);
-    state = strrchr(stat, ')');
-    switch (state && state[1] ? state[2] : 'X') {
-    case 'R': return "running";
-    case 'S': return "sleeping";
-    case 'D': return "in the kernel, cannot be interrupted";
-    case 'T':
-    case 't': return "stopped";
-    case 'X': return "gone";
-    case 'Z': return "ended";
-    default: return "idle";
-    }
-}
 
 /* ---- Python ------------------------------------------------------------------------------ */
 
@@ -60,15 +39,17 @@ static void write_thread(void *context, const struct python_thread *thread)
 {
     struct output *output = context;
     struct ct_buf *out = output->out;
-    char text[FRAME_MAX_BYTES];
+    char text[FRAME_MAX_BYTES], state[LIVE_STATE_MAX];
 
     if (output->rc < 0)
         return;
+    live_state_format(state, output->pid, thread->native_id);
     output->rc = thread->native_id
                      ? ct_buf_printf(out, "  thread %llu, %s\n",
-                                     (unsigned long long)thread->native_id,
-                                     state_name(output->pid, thread->native_id))
+                                     (unsigned long long)thread->native_id, state)
                      : ct_buf_printf(out, "  a thread\n");
+    if (output->rc == 0)
+        output->rc = live_native_write(out, output->native, thread->native_id);
     for (int i = 0; i < thread->count && output->rc == 0; i++) {
         format_frame(text, sizeof text, &thread->frames[i]);
         output->rc = ct_buf_printf(out, "    %s\n", text);
@@ -107,38 +88,50 @@ static int write_process(struct ct_buf *out, int rank, pid_t pid, int why)
 {
     char path[64];
     char name[64];
-    char wait[64];
+    char state[LIVE_STATE_MAX];
 
     (void)ct_format(path, sizeof path, "/proc/%d/comm", (int)pid);
     (void)ct_small_file_line(name, sizeof name, path);
-    (void)ct_format(path, sizeof path, "/proc/%d/wchan", (int)pid);
-    (void)ct_small_file_line(wait, sizeof wait, path);
     ct_make_plain(name, false);
-    return ct_buf_printf(out, "rank %d: pid %d, %s, %s%s%s%s%s\n", rank, (int)pid,
-                         *name ? name : "?", state_name(pid, (uint64_t)pid),
-                         *wait && strcmp(wait, "0") != 0 ? " in " : "",
-                         *wait && strcmp(wait, "0") != 0 ? wait : "",
+    live_state_format(state, pid, (uint64_t)pid);
+    return ct_buf_printf(out, "rank %d: pid %d, %s, %s%s%s\n", rank, (int)pid,
+                         *name ? name : "?", state,
                          why == -ENOEXEC   ? "; no Python"
                          : why == -ENOTSUP ? "; a Python whose frames ctrun cannot read"
                                            : "; its memory cannot be read: ",
                          why == -ENOEXEC || why == -ENOTSUP ? "" : strerror(-why));
 }
 
-int live_stack_write(struct ct_buf *out, int rank, pid_t pid, struct python_room *room)
+static int write_python(struct ct_buf *out, int rank,
+                        const struct python_process *python, struct live_room *room)
 {
-    struct output output = {.out = out};
+    struct output output = {.out = out, .native = &room->native, .pid = python->pid};
+    char state[LIVE_STATE_MAX];
+    int why;
+
+    live_state_format(state, python->pid, (uint64_t)python->pid);
+    why = live_native_read(&room->native, python->pid);
+    output.rc = ct_buf_printf(out, "rank %d: pid %d, Python 3.%d, %s\n", rank,
+                              (int)python->pid, python->offsets.minor, state);
+    if (output.rc == 0 &&
+        python_process_walk(python, &room->python, write_thread, &output) == 0)
+        output.rc = ct_buf_printf(out, "  no thread of it runs Python\n");
+    why = live_native_write_others(out, &room->native, why);
+    return output.rc < 0 ? output.rc : why;
+}
+
+int live_stack_write(struct ct_buf *out, int rank, pid_t pid, struct live_room *room)
+{
     struct python_process python;
     int rc = find_python(&python, pid);
+    const bool is_readable = rc == -ENOEXEC || rc == -ENOTSUP;
 
-    if (rc < 0)
-        return write_process(out, rank, pid, rc);
-    output.pid = python.pid;
-    output.rc = ct_buf_printf(out, "rank %d: pid %d, Python 3.%d\n", rank,
-                              (int)python.pid, python.offsets.minor);
-    if (output.rc == 0 &&
-        python_process_walk(&python, room, write_thread, &output) == 0)
-        output.rc = ct_buf_printf(out, "  no thread of it runs Python\n");
-    return output.rc;
+    if (rc == 0)
+        return write_python(out, rank, &python, room);
+    if ((rc = write_process(out, rank, pid, rc)) < 0 || !is_readable)
+        return rc;
+    return live_native_write_others(out, &room->native,
+                                    live_native_read(&room->native, pid));
 }
 
 /* ---- One place --------------------------------------------------------------------------- */

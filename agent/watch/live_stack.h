@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a live process is, for people: its state, and the frames of a Python in it (agent/python). */
+/* Where a live process is, for people: its state, the frames of a Python in it (agent/python), and its C frames
+ * (live_native.h). */
 #ifndef AGENT_WATCH_LIVE_STACK_H
 #define AGENT_WATCH_LIVE_STACK_H
 
@@ -7,23 +8,34 @@
 #include <sys/types.h>
 
 #include "agent/python/python_process.h"
+#include "agent/watch/live_native.h"
 #include "worker_sdk/base/buf.h"
 
 enum {
     LIVE_PLACE_MAX = 512
 };
 
+/* Where it works. On the heap, zeroed. */
+struct live_room {
+    struct python_room python;
+    struct live_native native;
+};
+
 /* Appends
  *
- *     rank 1: pid 4711, Python 3.11
+ *     rank 1: pid 4711, Python 3.11, sleeping
  *       thread 4711, sleeping
+ *         in __futex_abstimed_wait_common (libc.so.6)
+ *         in PyThread_acquire_lock_timed (python3.11)
  *         load (/home/me/train.py:3)
  *         <module> (/home/me/train.py:9)
+ *       3 threads, 4712 4713 4714, sleeping
+ *         in ...
  *
  * The Python is that of the process or, where it is a shell or its like, of its only child, and so on.
- * Without one: the name of the program, its state and what it waits for in the kernel. 0 or a code of
+ * Without one: the name of the program, its state, what it waits for in the kernel, and its C frames. 0 or a code of
  * ct_buf. May block with the file systems of the process. */
-int live_stack_write(struct ct_buf *out, int rank, pid_t pid, struct python_room *room);
+int live_stack_write(struct ct_buf *out, int rank, pid_t pid, struct live_room *room);
 
 /* Where the oldest thread of a Python is, as "load (/home/me/train.py:3)"; empty: not known. */
 struct live_place {

@@ -30,7 +30,7 @@ enum {
 /* Belongs to the thread that writes until it is back; then its descriptors are given to
  * debuggers, and it is freed. */
 struct stacks_job {
-    struct python_room room;
+    struct live_room room;
     int count, target_count;
     int fds[STACKS_MAX]; /* appended to by debuggers; -1: not opened */
     struct stacks_target *targets;
@@ -93,7 +93,7 @@ static void write_thread(int to, pid_t pid, const char *thread)
 
 /* What nobody could read is not written: the rest of the file says what is known. */
 static void write_python(int to, const struct stacks_target *target,
-                         struct python_room *room)
+                         struct live_room *room)
 {
     struct ct_buf text;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saves where the threads of processes are, before they are ended for hanging: what /proc says and
- * the frames of a Python (live_stack.h) at once, and a debugger's view (py-spy for Python where it is installed, else gdb) for as long as
+ * the frames of Python and C (live_stack.h) at once, and a debugger's view (py-spy for Python where it is installed, else gdb) for as long as
  * there is time. */
 #ifndef AGENT_WATCH_STACKS_H
 #define AGENT_WATCH_STACKS_H

@@ -68,8 +68,16 @@ static pid_t reap_one(struct worker_group *group, int *status, struct rusage *us
 {
     siginfo_t info = {0};
 
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
-        return 0;
+    for (;;) {
+        info.si_pid = 0;
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+            info.si_pid == 0)
+            return 0;
+        if (info.si_code != CLD_TRAPPED)
+            break;
+        /* Not ended: a thread of ours has stopped it to read its stack (agent/native). */
+        (void)waitid(P_PID, (id_t)info.si_pid, &info, WSTOPPED | WNOHANG | __WALL);
+    }
     worker_socket_catch_up(
         group->options.worker_socket,
         info.si_code == CLD_EXITED && info.si_status == 0 ? info.si_pid : 0);

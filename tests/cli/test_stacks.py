@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ctrunctl stacks: where live workers are, with the lines of the script, and nothing is stopped.
+"""ctrunctl stacks: where live workers are, with the lines of the script and the C frames above them.
 
 Each CPython is read that is here: python3.9 to python3.14 in PATH, and those in the folders of
 CTRUN_TEST_PYTHONS (separated by colons)."""
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -15,6 +16,9 @@ import ctrun
 import pytest
 
 MINORS = range(9, 15)
+TAKES_LOCK = r"    in (PyThread_acquire_lock_timed|_PySemaphore_Wait) \("  # of CPython, exported
+NATIVE = platform.machine() == "x86_64"  # where C frames are read
+native = pytest.mark.skipif(not NATIVE, reason="C frames are read on x86-64")
 FOLDERS = os.environ.get("CTRUN_TEST_PYTHONS", "") + ":" + os.environ.get("PATH", "")
 
 SCRIPT = """
@@ -85,9 +89,18 @@ def test_the_frames_of_each_version_are_read(box, minor):
         return found.out if wanted[0] in found.out else None
     text = ctrun.wait_until(have, lambda: f"{wanted[0]}\n{stacks(box, '1')}")
     lines = text.splitlines()
-    pid = re.fullmatch(rf"rank 1: pid (\d+), Python 3\.{minor}", lines[0])[1]
-    assert lines[1] == (f"  thread {pid}, sleeping" if minor >= 11 else "  a thread")
-    assert lines[2:7] == wanted
+    pid = re.fullmatch(rf"rank 1: pid (\d+), Python 3\.{minor}, sleeping.*", lines[0])[1]
+    assert re.fullmatch(rf"  thread {pid}, sleeping.*" if minor >= 11 else "  a thread", lines[1])
+    at = lines.index(wanted[0])
+    assert lines[at:at + 5] == wanted
+    inner = "\n".join(lines[2:at])
+    if not NATIVE:
+        assert not inner
+    elif minor >= 11:  # the first that names its threads as the kernel does
+        assert re.search(r"^    in .*libc\.so", lines[2]) and re.search(TAKES_LOCK, inner), text
+        assert "_PyEval_EvalFrameDefault" not in inner, text
+    else:
+        assert at == 2 and f"\n  thread {pid} (" in text and re.search(TAKES_LOCK, text), text
     assert any(re.fullmatch(rf"    beside(\.<locals>\.<listcomp>)? \({re.escape(where)}:19\)", line)
                for line in lines), text
     run.signal(signal.SIGTERM)
@@ -115,6 +128,77 @@ def test_a_python_below_a_shell_is_found_and_other_programs_are_named(box):
     found = stacks(box).out
     assert re.search(r"^rank 0: pid \d+, Python 3", found, re.M) and "deep (" in found
     assert re.search(r"^rank 1: pid \d+, sleep, sleeping.*; no Python$", found, re.M)
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+RUNS = "import sys\nopen(sys.argv[1] + '.0', 'w').close()\nsum(iter(int, 1))\n"
+
+
+def shown(box, *patterns):
+    """The text that has a line of each; what is read meanwhile may be of a moment before."""
+    def have():
+        text = stacks(box).out
+        return text if all(re.search(p, text, re.M) for p in patterns) else None
+    return ctrun.wait_until(have, lambda: f"{patterns}\n{stacks(box)}")
+
+
+@native
+def test_a_worker_that_runs_in_c_is_read_and_goes_on(box):
+    run = start(box, *script(box, sys.executable, RUNS), count=1)
+    wait_inside(box, 1)
+    text = shown(box, r"^rank 0: pid \d+, Python 3.*, running$", r"^    in .*python3",
+                 rf"^    <module> \({re.escape(str(box.path('where.py')))}:3\)$")
+    pid = int(re.match(r"rank 0: pid (\d+)", text)[1])
+    used = cpu_ticks(pid)
+    ctrun.wait_until(lambda: cpu_ticks(pid) > used, "it runs on")
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+def cpu_ticks(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[11])
+
+
+@native
+def test_a_thread_that_somebody_else_traces_is_said_to_be_so(box):
+    run = start(box, *script(box, sys.executable, RUNS), count=1)
+    wait_inside(box, 1)
+    pid = re.match(r"rank 0: pid (\d+)", stacks(box).out)[1]
+    tracer = box.start(sys.executable, "-c", "import ctypes, signal, sys\n"
+                       "if ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), None, None): sys.exit(7)\n"
+                       "open(sys.argv[2], 'w').close()\nsignal.pause()\n", pid, box.path("traced"))
+    ctrun.wait_until(lambda: box.path("traced").exists() or tracer.process.poll() is not None, "it is traced")
+    if not box.path("traced").exists():
+        run.signal(signal.SIGTERM)
+        run.wait()
+        pytest.skip("ptrace() is refused here")
+    shown(box, rf"could not be stopped: Operation not permitted, traced by pid {tracer.pid}$",
+          rf"^    <module> \({re.escape(str(box.path('where.py')))}:3\)$")
+    tracer.signal(signal.SIGTERM)
+    tracer.wait()
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+def test_stopped_and_uninterruptible_workers_are_told_apart(box):
+    box.write("stuck.py", "import os, sys\nos.mkfifo('pipe')\nopen(sys.argv[1] + '.1', 'w').close()\n"
+              "os.posix_spawn('/bin/true', ['true'], os.environ,\n"
+              "               file_actions=[(os.POSIX_SPAWN_OPEN, 0, 'pipe', os.O_RDONLY, 0)])\n")
+    line = " ".join(map(str, script(box, sys.executable)))
+    run = start(box, "sh", "-c", f"test $RANK = 1 && exec {ctrun.DEBIAN_PYTHON} stuck.py {box.path('up')}; exec {line}")
+    wait_inside(box, 2)
+    pid = int(re.search(r"^rank 0: pid (\d+)", stacks(box).out, re.M)[1])
+    os.kill(pid, signal.SIGSTOP)
+    where = re.escape(str(box.path("where.py")))
+    text = shown(box, r"^rank 0: pid \d+, Python 3\.\d+, stopped \(T\)$", rf"load \({where}:7\)$",
+                 r"^rank 1: pid \d+, Python 3\.\d+, cannot be interrupted \(D\)")
+    if NATIVE:  # neither needs to be stopped for it
+        assert re.search(r"\(D\).*\n    in .*libc\.so", text), text
+        assert re.search(TAKES_LOCK, text), text
+    os.kill(pid, signal.SIGCONT)
+    os.close(os.open(box.path("pipe"), os.O_WRONLY))
     run.signal(signal.SIGTERM)
     run.wait()
 

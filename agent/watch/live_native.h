@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C frames of a live process, for people (agent/native). */
+#ifndef AGENT_WATCH_LIVE_NATIVE_H
+#define AGENT_WATCH_LIVE_NATIVE_H
+
+#include <stdbool.h>
+
+#include "agent/native/native_stack.h"
+#include "agent/watch/live_state.h"
+#include "worker_sdk/base/buf.h"
+
+/* On the heap, zeroed. */
+struct live_native {
+    struct native_room room;
+    bool is_told[NATIVE_THREADS_MAX]; /* by the index of the thread */
+    char states[NATIVE_THREADS_MAX][LIVE_STATE_MAX];
+};
+
+/* Reads the process; the other functions are for it then. As native_stack_read(). Blocks with the file systems of the
+ * process. */
+int live_native_read(struct live_native *native, pid_t pid);
+/* Appends the frames of that thread, "    in futex_wait (libc.so.6)", and what is not known of it; of one that runs
+ * Python up to where its interpreter begins. Nothing for a thread that was not seen. 0 or a code of ct_buf. */
+int live_native_write(struct ct_buf *out, struct live_native *native, uint64_t thread);
+/* Appends all threads that have not been appended, those that are at the same place together; and where `why`, the answer of
+ * live_native_read(), is a failure, that there are no C frames. Forgets the process. */
+int live_native_write_others(struct ct_buf *out, struct live_native *native, int why);
+
+#endif
