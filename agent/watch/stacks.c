@@ -92,7 +92,7 @@ static void write_thread(int to, pid_t pid, const char *thread)
 }
 
 /* What nobody could read is not written: the rest of the file says what is known. */
-static void write_python(int to, const struct stacks_target *target,
+static void write_frames(int to, const struct stacks_target *target,
                          struct live_room *room)
 {
     struct ct_buf text;
@@ -140,6 +140,8 @@ static void write_dump(const struct stacks_target *target)
     close(fd);
 }
 
+/* What /proc says of all is written first: frames are read with files of the workers, whose file system may be what
+ * hangs. */
 static void write_files(void *context)
 {
     struct stacks_job *job = context;
@@ -149,10 +151,12 @@ static void write_files(void *context)
                            O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
         if (job->fds[i] >= 0) {
             write_process(job->fds[i], &job->targets[i]);
-            write_python(job->fds[i], &job->targets[i], &job->room);
             write_dump(&job->targets[i]);
         }
     }
+    for (int i = 0; i < job->count; i++)
+        if (job->fds[i] >= 0)
+            write_frames(job->fds[i], &job->targets[i], &job->room);
 }
 
 static void free_targets(struct stacks_target *targets, int count)

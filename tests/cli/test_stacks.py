@@ -162,6 +162,17 @@ def cpu_ticks(pid):
 
 
 @native
+def test_threads_without_python_that_are_at_one_place_are_one_entry(box):
+    run = start(box, *script(box, sys.executable, "import ctypes\nlibc, ids = ctypes.CDLL(None), (ctypes.c_ulong * 3)()\n"
+                             "for i in range(3):\n"
+                             "    libc.pthread_create(ctypes.byref(ids, 8 * i), None, libc.pause, None)\n" + SCRIPT), count=1)
+    wait_inside(box, 1)
+    shown(box, r"^  3 threads, \d+ \d+ \d+, sleeping.*\n    in pause \(libc\.so\S*\)$")
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+@native
 def test_a_thread_that_somebody_else_traces_is_said_to_be_so(box):
     run = start(box, *script(box, sys.executable, RUNS), count=1)
     wait_inside(box, 1)
