@@ -3,7 +3,7 @@
  * STUB_NAME (entry_all.c). A wheel and an image keep no links. STUB_IS_BARE: without a libc, which would
  * be most of the file. */
 #include <fcntl.h>
-#include <limits.h>
+#include <linux/limits.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 
