@@ -184,7 +184,7 @@ bool ct_addr_is_loopback(const struct ct_addr *addr)
 bool ct_addr_is_same_host(const struct ct_addr *a, const struct ct_addr *b)
 {
     struct in_addr a4;
-    struct in_addr b4;
+    struct in_addr b4 = {0}; /* gcc 11 does not see that both are set */
     bool a_is_v4 = as_v4(a, &a4);
 
     if (a_is_v4 != as_v4(b, &b4))
