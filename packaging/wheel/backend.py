@@ -32,7 +32,7 @@ PROGRAMS = ["ctrun", "ctrunctl", "ctrund"]
 LIBC = re.compile(r"lib(c|m|dl|rt|pthread)\.so|ld-linux")  # what manylinux lets a file need
 LEFT_OUT = ("tests/", ".ci/")  # of the sdist
 
-# A wheel has no symbolic links, and a second copy of ctrun would be a megabyte.
+# A wheel has no symbolic links, and a second copy of ctrun would be more than a megabyte.
 LAUNCH = """#!python
 import os, sys
 here = os.path.dirname(os.path.abspath(__file__))
