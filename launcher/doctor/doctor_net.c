@@ -195,7 +195,7 @@ static int await_all(struct net *net, const char *what)
         (void)key_of(text, what, i);
         if (ctrun_store_wait(net->store, &key, 1, OTHERS_MS, &net->err) < 0) {
             doctor_set_fix(doctor_add(net->doctor, DOCTOR_FAIL, "nodes",
-                                      "node %d of %d does not come: %.300s", i,
+                                      "node %d of %d did not join: %.300s", i,
                                       net->count, net->err.text),
                            "start it on every node; see what that one says");
             return -1;

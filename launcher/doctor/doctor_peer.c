@@ -57,7 +57,8 @@ static void look_at_server(struct doctor *doctor, int fd, const char *address)
     else
         doctor_set_fix(
             doctor_add(doctor, DOCTOR_FAIL, "rendezvous",
-                       "%s: something answers that is no server of ctrun", address),
+                       "%s: another program answers there, not a server of ctrun",
+                       address),
             "another program has this port (torchrun's store, perhaps): choose "
             "another, or stop it");
     ct_buf_deinit(&answer);

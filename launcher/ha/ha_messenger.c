@@ -189,7 +189,7 @@ void ha_take_found(struct ha *ha)
     if (found.epoch == 0 || !ha->is_founder || ha->finds || ha->state >= HA_TELLING)
         return;
     messages_notice(
-        "run '%s' lives: its rendezvous is on another node, and this node joins "
+        "run '%s' is running: its rendezvous is on another node, and this node joins "
         "there",
         ha->options.config->run.run_id);
     if (ha->state != HA_WAITING)

@@ -276,7 +276,8 @@ void messages_explain_leader_lost(struct messages_block *block,
     messages_add(
         block, "do",
         "start again; with --ha or --rdzv-backend=etcd a run survives the loss of "
-        "any node, with ctrund on another host that of each node of the job");
+        "any node; with ctrund on another host it survives the loss of any node of "
+        "the job");
 }
 
 void messages_explain_no_ha(struct messages_block *block, const struct ctrun_error *err,
@@ -393,8 +394,9 @@ void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
                         cause->cause == CT_CAUSE_NONE ? "" : " ",
                         cause->cause == CT_CAUSE_NONE ? "" : what);
     else if (stop->reason == CT_STOP_UNDECIDED)
-        (void)ct_format(dst, size, "stopping: %s %s; are all nodes still there?", who,
-                        what);
+        (void)ct_format(dst, size,
+                        "stopping: %s %s; asking whether all nodes are still there",
+                        who, what);
     else if (stop->reason == CT_STOP_FAILURE)
         (void)ct_format(dst, size, "restart %u/%u: %s %s%s%s", stop->restart_count,
                         stop->max_restarts, who, what, *cause->exception ? ": " : "",

@@ -83,9 +83,9 @@ static void say_held(struct launch *launch, const struct ct_waiting *waiting)
 
     if (is_due && !launch->has_said_held && !launch->config->run.task.is_quiet)
         messages_notice(
-            "workers that another rendezvous server of run '%s' has started "
-            "may still live: none start here for up to %.1f s",
-            launch->config->run.run_id, (double)waiting->held_ms / 1000);
+            "no worker starts here for up to %.1f s: those of another rendezvous "
+            "server of run '%s' may still run",
+            (double)waiting->held_ms / 1000, launch->config->run.run_id);
     launch->has_said_held |= is_due;
 }
 

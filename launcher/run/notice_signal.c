@@ -22,7 +22,7 @@ static void describe_room(char *dst, const struct config *config, int signal)
     if (signal == SIGINT)
         return;
     if (config->stop.end_s)
-        (void)ct_format(why, sizeof why, "; the job's time is over in %lld s",
+        (void)ct_format(why, sizeof why, "; the job's time ends in %lld s",
                         (long long)config_time_left(config));
     else if (config->stop.signal_grace_ms != config->stop.grace_ms)
         (void)ct_format(why, sizeof why, "; Slurm kills after %u s",

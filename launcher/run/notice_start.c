@@ -51,7 +51,7 @@ void notice_start(const struct config *config, const struct ct_start *start,
                  task->is_rank ? task->node_count : (int)start->group_world_size,
                  layout, start->world_size);
     if (!*said)
-        messages_notice("run '%s': %s; see it by: ctrunctl status", config->run.run_id,
+        messages_notice("run '%s': %s; to see it: ctrunctl status", config->run.run_id,
                         world);
     else if (strcmp(said, layout) != 0)
         messages_notice("%s", world);

@@ -5,7 +5,7 @@
 
 #include "launcher/config/config.h"
 
-/* "run 'x': 3 nodes, 8+8+7 = 23 workers; see it by: ctrunctl status", on the first node alone; later
+/* "run 'x': 3 nodes, 8+8+7 = 23 workers; to see it: ctrunctl status", on the first node alone; later
  * only the numbers, and only when they differ from `said`, which is replaced and has CT_LAYOUT_MAX
  * bytes. One node says it on a terminal only. Warnings: a node with another program; nodes that
  * prove nothing to each other, in the first world of this node and not with --quiet. */

@@ -170,8 +170,7 @@ static void on_offer(struct ssh_stage_receive *receive,
     struct ctrun_error err;
 
     if (ct_buf_append(&receive->offer, message->data, message->length) < 0) {
-        (void)ct_fail(&err, CTRUN_E_STAGE,
-                      "the list of files does not fit into memory");
+        (void)ct_fail(&err, CTRUN_E_STAGE, "out of memory for the list of files");
         fail(receive, &err);
     } else if (message->code) {
         begin(receive);
@@ -185,7 +184,7 @@ static void on_piece(struct ssh_stage_receive *receive,
     struct ctrun_error err;
 
     if (stage_piece_decode(&piece, message->data, message->length) < 0) {
-        (void)ct_fail(&err, CTRUN_E_STAGE, "what came is no piece of a file");
+        (void)ct_fail(&err, CTRUN_E_STAGE, "received a malformed piece of a file");
         fail(receive, &err);
     } else if (stage_store_put(receive->store, piece.chunk, piece.offset, piece.data,
                                piece.length, &err) < 0) {

@@ -78,7 +78,7 @@ static int end_chunk(struct stage_store *store, const struct stage_entry *entry,
         return ct_fail(
             err, CTRUN_E_STAGE,
             "%.800s: what was received does not match its checksum: it was changed "
-            "while it was being staged, or on its way",
+            "while it was being staged or sent",
             entry->path);
     stage_set_remove(&store->needs, store->chunk);
     if (stage_set_next(&store->needs, entry->first_chunk) <

@@ -98,7 +98,7 @@ def two_nodes(box, *words):
 
 def test_a_run_of_several_nodes_tells_once_how_to_see_it(box):
     first, other = two_nodes(box, "true")
-    assert first.err.count("ctrun: run 'exp': 2 nodes, 1+1 = 2 workers; see it by: ctrunctl status\n") == 1
+    assert first.err.count("ctrun: run 'exp': 2 nodes, 1+1 = 2 workers; to see it: ctrunctl status\n") == 1
     assert "ctrunctl status" not in other.err, other
 
 
@@ -112,7 +112,7 @@ def test_quiet_leaves_warnings_and_errors_only(box):
 
 def test_a_run_on_a_terminal_tells_how_to_see_it_and_one_in_a_pipe_is_quiet(box):
     line = f"{ctrun.program('ctrun')} --nproc-per-node=2 --rdzv-id=exp --standalone true"
-    assert "2 workers; see it by: ctrunctl status" in box.run("script", "-qec", line, "/dev/null").out
+    assert "2 workers; to see it: ctrunctl status" in box.run("script", "-qec", line, "/dev/null").out
     assert box.run(*line.split()).err == ""
 
 
