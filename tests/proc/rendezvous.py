@@ -102,6 +102,8 @@ def decode_fields(fields, data, at):
 
 def take_tail(name, fields, tail):
     """How long ago each failure was, and how long nobody of the node has made progress; left out when not known."""
+    if name == "HELLO":
+        return  # the job of a whole ctrun, which these tests do not look at
     if name == "HEARTBEAT" and tail:
         (fields["quiet_ms"],) = struct.unpack("<Q", tail)
         assert fields["quiet_ms"] > 0

@@ -322,3 +322,22 @@ def test_resuming_needs_the_token_too(box):
     agent.close()
     daemon.run.signal(15)
     assert daemon.run.wait() == 0
+
+
+def test_who_goes_on_without_a_lost_rank_is_told_by_the_next_server(phoenix):
+    agents, tickets = phoenix.world(2)
+    agents[1].send(wire.LOSS, wire.loss(1, 1))
+    for agent in agents:
+        loss = agent.read_kind(wire.LOSS)
+        assert (loss["generation"], loss["losses"], loss["rank"], loss["text"]) == (1, 1, 1, "gone")
+    agents[0].send(wire.STILL, wire.still(1, 0, [0]))
+    agents[1].send(wire.STILL, wire.still(1, 0, []))
+    world = {"generation": 1, "epoch": 1, "losses": 1, "ranks": [0]}
+    assert [agent.read_kind(wire.WORLD) for agent in agents] == [world, world]
+    phoenix.kill()
+    phoenix.begin()
+    again = phoenix.agent("n0").resume(tickets[0], 1)
+    again.expect(wire.RESUMED)
+    assert again.read_kind(wire.WORLD) == world
+    again.send(wire.STILL, wire.still(1, 1, [1]))  # not its own
+    assert again.read_kind(wire.REFUSE)["code"] == wire.E_PROTOCOL

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--survive=sdk over several nodes: what an agent says to its rendezvous, and hears from it."""
+import sys
+
+import ctrun
+import rendezvous
+
+WORKER = r"""
+import os, signal, socket, struct
+rank, name = int(os.environ["RANK"]), os.environ["CTRUN_AGENT_SOCKET"]
+agent = socket.socket(socket.AF_UNIX)
+agent.connect("\0" + name[1:] if name[0] == "@" else name)
+def say(kind, body):
+    agent.sendall(b"\xc7\x52\x03" + struct.pack("<BI", kind, len(body)) + body)
+def hear(kind):
+    while True:
+        head = agent.recv(8, socket.MSG_WAITALL)
+        body = agent.recv(struct.unpack("<I", head[4:])[0], socket.MSG_WAITALL)
+        if head[3] == kind:
+            return body
+say(32, struct.pack("<iQ", rank, int(os.environ["CTRUN_GENERATION"])))
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+losses, length = struct.unpack_from("<II", hear(38))
+say(39, struct.pack("<I", 0))
+world = hear(46)
+print(losses, struct.unpack_from("<II", world), [i for i in range(4096) if world[8 + i // 8] >> i % 8 & 1])
+"""
+
+
+def bits(*ranks):
+    return sum(1 << rank for rank in ranks).to_bytes(512, "little")
+
+
+def test_a_lost_rank_is_told_and_the_answer_of_all_nodes_is_waited_for(box):
+    with rendezvous.Rendezvous(workers=2) as server:
+        run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d",
+                              f"--rdzv-endpoint={server.address}", "--rdzv-id=J", "--rdzv-conf=is_host=0",
+                              "--survive=sdk", box.write("worker.py", WORKER), env={"PYTHON_EXEC": sys.executable})
+        loss, = server.wait_for("LOSS")
+        assert (loss["generation"], loss["losses"], loss["rank"]) == (1, 0, 1), loss
+        assert "rank 1 (pid " in loss["text"] and "signal 9" in loss["text"]
+        assert not server.received("STILL")
+        server.send("LOSS", **{**loss, "generation": 2, "losses": 7})  # not of this round
+        server.send("LOSS", **{**loss, "losses": 3})
+        still, = server.wait_for("STILL")
+        assert still == {"generation": 1, "epoch": 0, "ranks": bits(0)}
+        server.send("WORLD", generation=2, epoch=9, losses=3, ranks=bits(0))
+        server.send("WORLD", generation=1, epoch=2, losses=3, ranks=bits(0, 5))
+        assert run.wait(60) == 0, run
+        assert run.out == "3 (2, 3) [0, 5]\n"
+        assert not server.received("FAILURE")
+
+
+def test_nobody_is_left(box):
+    """The ranks of other nodes are lost, too: the first loss is a failure as any."""
+    with rendezvous.Rendezvous(workers=2) as server:
+        run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d",
+                              f"--rdzv-endpoint={server.address}", "--rdzv-id=J", "--rdzv-conf=is_host=0",
+                              "--survive=sdk", box.write("worker.py", WORKER), env={"PYTHON_EXEC": sys.executable})
+        server.wait_for("LOSS")
+        server.send("WORLD", generation=1, epoch=1, losses=2, ranks=bits())
+        failure, = server.wait_for("FAILURE")
+        assert (failure["cause"], failure["code"], failure["rank"]) == (rendezvous.SIGNAL, 9, 1), failure
+        assert run.wait(60) == 137, run
