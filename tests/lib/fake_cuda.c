@@ -439,7 +439,7 @@ EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
     const char *at = image;
     CUmodule module;
 
-    if (fake_enter() || fake_nccl.no_driver)
+    if (fake_enter() || fake_nccl.no_driver || fake_spoils_capture())
         return CUDA_ERROR_UNKNOWN;
     if (!(module = calloc(1, sizeof *module)))
         die("no memory", "module");
@@ -494,6 +494,6 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
     *launch = (struct launch){.function = function, .grid = grid_x, .block = block_x};
     for (int i = 0; i < PARAMS; i++)
         memcpy(&launch->params[i], params[i], sizeof launch->params[i]);
-    fake_launch(stream, run_launch, launch);
+    fake_launch_copy(stream, run_launch, launch, sizeof *launch);
     return CUDA_SUCCESS;
 }

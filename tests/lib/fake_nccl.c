@@ -83,6 +83,62 @@ EXPORT bool fake_enter(void)
             return ncclSystemError;                                                    \
     } while (0)
 
+/* ---- Captures --------------------------------------------------------------------------- */
+
+enum {
+    CAPTURES = 2, /* at the same time */
+    CAPTURED_STREAMS = 8,
+};
+
+struct step;
+/* What the streams of a capture got, in the order of the calls, which is one that their events allow. Played by one
+ * stream. */
+struct graph {
+    int users;
+    struct step *first, **last;
+};
+
+static struct capture {
+    unsigned long id; /* 0: there is none here */
+    enum cudaStreamCaptureMode mode;
+    pthread_t thread;
+    bool is_invalid;
+    struct graph *graph;
+    struct CUstream_st
+        *streams[CAPTURED_STREAMS]; /* the first one is what it began with */
+} captures[CAPTURES];
+
+static _Thread_local enum cudaStreamCaptureMode thread_mode;
+
+/* Whether a call that might concern any stream is not permitted, by the mode of this thread. Lock held. */
+static bool spoils(struct capture *capture)
+{
+    const bool is_own = pthread_equal(capture->thread, pthread_self());
+
+    return capture->id && thread_mode != cudaStreamCaptureModeRelaxed &&
+           ((is_own && capture->mode != cudaStreamCaptureModeRelaxed) ||
+            (!is_own && capture->mode == cudaStreamCaptureModeGlobal &&
+             thread_mode == cudaStreamCaptureModeGlobal));
+}
+
+EXPORT bool fake_spoils_capture(void)
+{
+    bool any = false;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < CAPTURES; i++)
+        if (spoils(&captures[i]))
+            any = captures[i].is_invalid = true;
+    pthread_mutex_unlock(&lock);
+    return any;
+}
+
+#define PERMITTED()                                                                    \
+    do {                                                                               \
+        if (fake_spoils_capture())                                                     \
+            return cudaErrorStreamCaptureUnsupported;                                  \
+    } while (0)
+
 /* ---- Memory ----------------------------------------------------------------------------- */
 
 static struct memory {
@@ -150,6 +206,7 @@ EXPORT cudaError_t cudaMalloc(void **out, size_t bytes)
     void *device, *host;
 
     ENTER_CUDA();
+    PERMITTED();
     if (fake_nccl.no_memory && bytes >= LARGE)
         return cudaErrorMemoryAllocation;
     fd = memfd_create("fake-device", MFD_CLOEXEC);
@@ -170,6 +227,7 @@ EXPORT cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 
     (void)flags;
     ENTER_CUDA();
+    PERMITTED();
     if (!(data = malloc(bytes)))
         return cudaErrorMemoryAllocation;
     return keep(out, NULL, data, bytes);
@@ -182,6 +240,7 @@ static cudaError_t forget(void *data)
 
     if (!data)
         return cudaSuccess;
+    PERMITTED();
     cudaDeviceSynchronize();
     pthread_mutex_lock(&lock);
     if (!(found = find_memory(data)))
@@ -231,6 +290,9 @@ struct record {
 
 struct CUevent_st {
     struct record *last; /* NULL: never recorded */
+    /* Of a record in a capture: which one, and how many steps of each of its streams come before. */
+    unsigned long capture;
+    unsigned seen[CAPTURED_STREAMS];
 };
 
 struct step {
@@ -243,6 +305,7 @@ struct step {
     struct record *record;
     fake_kernel *kernel;
     void *context;
+    size_t context_bytes; /* of one that is copied for each run; 0: it is not */
     /* Of a collective. */
     ncclComm_t comm;
     int kind, root;
@@ -257,6 +320,10 @@ struct CUstream_st {
     struct step *first, **last;
     bool is_busy, is_over;
     pthread_t thread;
+    struct capture *capture; /* that it is part of */
+    int place;               /* in it */
+    unsigned steps;          /* that it has there */
+    unsigned seen[CAPTURED_STREAMS];
 };
 
 static struct CUstream_st *streams;
@@ -327,10 +394,44 @@ static void put(cudaStream_t on, struct step what)
     step->next = NULL;
     pthread_mutex_lock(&lock);
     stream = stream_of(on);
-    *stream->last = step;
-    stream->last = &step->next;
+    if (stream->capture) {
+        *stream->capture->graph->last = step;
+        stream->capture->graph->last = &step->next;
+        stream->seen[stream->place] = ++stream->steps;
+    } else {
+        *stream->last = step;
+        stream->last = &step->next;
+    }
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
+}
+
+static bool is_invalid(cudaStream_t stream)
+{
+    bool is;
+
+    pthread_mutex_lock(&lock);
+    is = stream && stream->capture && stream->capture->is_invalid;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
+#define VALID(stream)                                                                  \
+    do {                                                                               \
+        if (is_invalid(stream))                                                        \
+            return cudaErrorStreamCaptureInvalidated;                                  \
+    } while (0)
+
+/* A wait for a stream that is captured would never end. */
+static bool waits_for_capture(cudaStream_t stream)
+{
+    bool does;
+
+    pthread_mutex_lock(&lock);
+    if ((does = stream && stream->capture))
+        stream->capture->is_invalid = true;
+    pthread_mutex_unlock(&lock);
+    return does;
 }
 
 EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
@@ -371,6 +472,8 @@ static void wait_for_stream(const struct CUstream_st *stream)
 
 EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    if (waits_for_capture(stream))
+        return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&lock);
     wait_for_stream(stream_of(stream));
     pthread_mutex_unlock(&lock);
@@ -379,6 +482,7 @@ EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 EXPORT cudaError_t cudaDeviceSynchronize(void)
 {
+    PERMITTED();
     pthread_mutex_lock(&lock);
     for (const struct CUstream_st *s = streams; s; s = s->next)
         wait_for_stream(s);
@@ -431,17 +535,80 @@ static void await(struct step *step)
     pthread_mutex_unlock(&lock);
 }
 
+/* In a capture: what the event stands for. False: the stream is not captured. */
+static bool capture_record(cudaEvent_t event, cudaStream_t stream)
+{
+    bool is_captured;
+
+    pthread_mutex_lock(&lock);
+    if ((is_captured = stream && stream->capture)) {
+        event->capture = stream->capture->id;
+        memcpy(event->seen, stream->seen, sizeof event->seen);
+    }
+    pthread_mutex_unlock(&lock);
+    return is_captured;
+}
+
+/* Lock held. */
+static void join_capture(struct CUstream_st *stream, struct capture *capture)
+{
+    int place = 0;
+
+    while (place < CAPTURED_STREAMS && capture->streams[place])
+        place++;
+    if (place == CAPTURED_STREAMS)
+        die("too many streams in a capture");
+    capture->streams[place] = stream;
+    stream->capture = capture;
+    stream->place = place;
+    stream->steps = 0;
+    memset(stream->seen, 0, sizeof stream->seen);
+}
+
+/* A stream that waits for an event of a capture becomes part of it; one that is part of it waits for no other
+ * event. 0, 1: nothing to do with captures, or what is wrong. */
+static int capture_wait(struct CUstream_st *stream, cudaEvent_t event)
+{
+    struct capture *capture = stream ? stream->capture : NULL;
+    int rc = 0;
+
+    pthread_mutex_lock(&lock);
+    if (!event->capture && !capture) {
+        rc = 1;
+    } else if (capture && event->capture != capture->id) {
+        capture->is_invalid = true;
+        rc = cudaErrorStreamCaptureIsolation;
+    } else if (!capture) {
+        for (int i = 0; i < CAPTURES; i++)
+            if (captures[i].id == event->capture)
+                capture = &captures[i];
+        if (!capture || !stream)
+            rc = cudaErrorCapturedEvent;
+        else
+            join_capture(stream, capture);
+    }
+    for (int i = 0; rc == 0 && i < CAPTURED_STREAMS; i++)
+        if (stream->seen[i] < event->seen[i])
+            stream->seen[i] = event->seen[i];
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
 EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     struct record *record;
 
     ENTER_CUDA();
+    VALID(stream);
+    if (capture_record(event, stream))
+        return cudaSuccess;
     if (!(record = calloc(1, sizeof *record)))
         die("no memory");
     record->users = 2; /* the event and the step */
     pthread_mutex_lock(&lock);
     drop(event->last);
     event->last = record;
+    event->capture = 0;
     pthread_mutex_unlock(&lock);
     put(stream, (struct step){.run = fire, .record = record});
     return cudaSuccess;
@@ -451,9 +618,13 @@ EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                        unsigned flags)
 {
     struct record *record;
+    int captured;
 
     (void)flags;
     ENTER_CUDA();
+    VALID(stream);
+    if ((captured = capture_wait(stream, event)) != 1)
+        return (cudaError_t)captured;
     pthread_mutex_lock(&lock);
     if ((record = event->last))
         record->users++;
@@ -468,7 +639,11 @@ EXPORT cudaError_t cudaEventQuery(cudaEvent_t event)
     bool has_fired;
 
     ENTER_CUDA();
+    PERMITTED();
+    if (event->capture)
+        return cudaErrorCapturedEvent;
     pthread_mutex_lock(&lock);
+    fake_nccl.queries++;
     has_fired = !event->last || event->last->has_fired;
     pthread_mutex_unlock(&lock);
     return has_fired ? cudaSuccess : cudaErrorNotReady;
@@ -484,6 +659,7 @@ EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
 {
     (void)kind;
     ENTER_CUDA();
+    VALID(stream);
     put(stream, (struct step){.run = copy, .to = to, .from = from, .bytes = bytes});
     return cudaSuccess;
 }
@@ -497,14 +673,17 @@ EXPORT cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes,
                                    cudaStream_t stream)
 {
     ENTER_CUDA();
+    VALID(stream);
     put(stream, (struct step){.run = fill, .to = to, .value = value, .bytes = bytes});
     return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaMemset(void *to, int value, size_t bytes)
 {
-    cudaError_t rc = cudaMemsetAsync(to, value, bytes, NULL);
+    cudaError_t rc;
 
+    PERMITTED();
+    rc = cudaMemsetAsync(to, value, bytes, NULL);
     return rc == cudaSuccess ? cudaStreamSynchronize(NULL) : rc;
 }
 
@@ -513,9 +692,209 @@ static void run_kernel(struct step *step)
     step->kernel(step->context);
 }
 
+EXPORT void fake_launch_copy(void *stream, fake_kernel *kernel, void *context,
+                             size_t bytes)
+{
+    put(stream, (struct step){.run = run_kernel,
+                              .kernel = kernel,
+                              .context = context,
+                              .context_bytes = bytes});
+}
+
 EXPORT void fake_launch(void *stream, fake_kernel *kernel, void *context)
 {
-    put(stream, (struct step){.run = run_kernel, .kernel = kernel, .context = context});
+    fake_launch_copy(stream, kernel, context, 0);
+}
+
+/* ---- Graphs ----------------------------------------------------------------------------- */
+
+static void keep_comm(struct ncclComm *comm);
+static void put_away(struct ncclComm *comm);
+
+EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
+                                         enum cudaStreamCaptureStatus *out)
+{
+    ENTER_CUDA();
+    pthread_mutex_lock(&lock);
+    *out = !stream || !stream->capture   ? cudaStreamCaptureStatusNone
+           : stream->capture->is_invalid ? cudaStreamCaptureStatusInvalidated
+                                         : cudaStreamCaptureStatusActive;
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    const enum cudaStreamCaptureMode before = thread_mode;
+
+    thread_mode = *mode;
+    *mode = before;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
+                                          enum cudaStreamCaptureMode mode)
+{
+    static unsigned long ids;
+    struct capture *capture = captures;
+    struct graph *graph = calloc(1, sizeof *graph);
+
+    if (!graph)
+        die("no memory");
+    *graph = (struct graph){.users = 1, .last = &graph->first};
+    pthread_mutex_lock(&lock);
+    while (capture < captures + CAPTURES && capture->id)
+        capture++;
+    if (capture == captures + CAPTURES || stream->capture)
+        die("too many captures");
+    *capture = (struct capture){
+        .id = ++ids, .mode = mode, .thread = pthread_self(), .graph = graph};
+    join_capture(stream, capture);
+    fake_nccl.blocks++;
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+static void free_messages(struct step *step)
+{
+    while (step->group) {
+        struct step *one = step->group;
+
+        step->group = one->group;
+        free(one);
+    }
+}
+
+static void drop_graph(struct graph *graph)
+{
+    fake_count_blocks(-1);
+    if (--graph->users > 0)
+        return;
+    while (graph->first) {
+        struct step *step = graph->first;
+
+        graph->first = step->next;
+        if (step->comm)
+            put_away(step->comm);
+        free_messages(step);
+        if (step->context_bytes)
+            free(step->context);
+        free(step);
+    }
+    free(graph);
+}
+
+/* Every stream's steps are among those that the first one has waited for. */
+static bool is_joined(const struct capture *capture)
+{
+    const struct CUstream_st *first = capture->streams[0];
+
+    for (int i = 1; i < CAPTURED_STREAMS; i++)
+        if (capture->streams[i] && first->seen[i] < capture->streams[i]->steps)
+            return false;
+    return true;
+}
+
+EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
+{
+    cudaError_t rc = cudaSuccess;
+    struct capture was;
+
+    *out = NULL;
+    pthread_mutex_lock(&lock);
+    if (!stream->capture || stream->capture->streams[0] != stream) {
+        pthread_mutex_unlock(&lock);
+        return cudaErrorStreamCaptureUnmatched;
+    }
+    was = *stream->capture;
+    *stream->capture = (struct capture){.id = 0};
+    for (int i = 0; i < CAPTURED_STREAMS && was.streams[i]; i++)
+        was.streams[i]->capture = NULL;
+    pthread_mutex_unlock(&lock);
+    if (was.is_invalid)
+        rc = cudaErrorStreamCaptureInvalidated;
+    else if (!is_joined(&was))
+        rc = cudaErrorStreamCaptureUnjoined;
+    if (rc != cudaSuccess)
+        drop_graph(was.graph);
+    else
+        memcpy(out, &was.graph, sizeof was.graph);
+    return rc;
+}
+
+static struct graph *graph_of(const void *handle)
+{
+    struct graph *graph;
+
+    memcpy(&graph, &handle, sizeof graph);
+    return graph;
+}
+
+EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
+                                        unsigned long long flags)
+{
+    struct graph *own = graph_of(graph);
+
+    (void)flags;
+    PERMITTED();
+    own->users++;
+    fake_count_blocks(1);
+    memcpy(out, &own, sizeof own);
+    return cudaSuccess;
+}
+
+/* What a step frees when it has run is its own. */
+static void play_step(const struct step *step)
+{
+    struct step own = *step;
+
+    own.group = NULL;
+    for (struct step *one = step->group, **last = &own.group; one; one = one->group) {
+        if (!(*last = malloc(sizeof **last)))
+            die("no memory");
+        **last = *one;
+        (*last)->done = 0;
+        (*last)->group = NULL;
+        last = &(*last)->group;
+    }
+    if (own.comm)
+        keep_comm(own.comm);
+    if (step->run == run_kernel && !step->context_bytes)
+        die("a kernel that cannot be captured");
+    if (step->context_bytes) {
+        if (!(own.context = malloc(step->context_bytes)))
+            die("no memory");
+        memcpy(own.context, step->context, step->context_bytes);
+    }
+    own.run(&own);
+}
+
+static void play(struct step *step)
+{
+    const struct graph *graph = step->context;
+
+    for (const struct step *one = graph->first; one; one = one->next)
+        play_step(one);
+}
+
+EXPORT cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
+{
+    ENTER_CUDA();
+    put(stream, (struct step){.run = play, .context = graph_of(graph)});
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    drop_graph(graph_of(graph));
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+    cudaDeviceSynchronize(); /* it may be playing */
+    drop_graph(graph_of(graph));
+    return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaGetDevice(int *device)
@@ -534,7 +913,9 @@ EXPORT const char *cudaGetErrorString(cudaError_t code)
 {
     return code == cudaErrorNoDevice         ? "no fake device"
            : code == cudaErrorIllegalAddress ? "an illegal fake address"
-                                             : "a fake CUDA error";
+           : code == cudaErrorStreamCaptureUnsupported
+               ? "operation not permitted when a fake stream is capturing"
+               : "a fake CUDA error";
 }
 
 /* ---- The ranks of a communicator, in memory that they share ------------------------------ */
@@ -585,7 +966,12 @@ static void leave_call(ncclComm_t comm)
     atomic_flag_clear(&comm->is_inside);
 }
 
-static void put_away(ncclComm_t comm)
+static void keep_comm(struct ncclComm *comm)
+{
+    atomic_fetch_add(&comm->users, 1);
+}
+
+static void put_away(struct ncclComm *comm)
 {
     if (atomic_fetch_sub(&comm->users, 1) > 1)
         return;
@@ -807,12 +1193,7 @@ static void run_group(struct step *step)
         is_sick = is_sick || is_strange(one);
     if (!is_sick && !comm->is_aborted)
         move(step->group);
-    while (step->group) {
-        struct step *one = step->group;
-
-        step->group = one->group;
-        free(one);
-    }
+    free_messages(step);
     put_away(comm);
 }
 
@@ -989,7 +1370,9 @@ static ncclResult_t put_call(struct step step, cudaStream_t stream)
 {
     ncclComm_t comm = step.comm;
 
-    atomic_fetch_add(&comm->users, 1);
+    if (is_invalid(stream))
+        return ncclUnhandledCudaError;
+    keep_comm(comm);
     comm->polls = fake_nccl.call_polls;
     put(stream, step);
     return comm->polls ? ncclInProgress : ncclSuccess;

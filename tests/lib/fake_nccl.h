@@ -8,6 +8,8 @@
  *   - a dead rank is an asynchronous error of the communicator, the kernel spins on; an abort ends
  *     it, its event fires and the stream goes on
  *   - memory of the host given to NCCL is an illegal address: every later CUDA call fails
+ *   - a stream that is captured runs nothing: what it gets is a list, which a graph plays as often as it is launched.
+ *     What CUDA does not permit meanwhile fails so, and invalidates the capture
  *   - two threads inside NCCL with one communicator, or a call with one that was aborted: abort()
  *
  * The library has the CUDA runtime's name, so that a program that links it has it loaded already
@@ -17,6 +19,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "worker_sdk/comm/nccl_api.h"
 
 struct fake_nccl {
     int version; /* ncclGetVersion(); 0: a recent one */
@@ -34,10 +38,11 @@ struct fake_nccl {
     bool no_memory;      /* cudaMalloc() of a megabyte and more fails */
     /* What happened. */
     int aborts, destroys, calls;
-    int ids;        /* that were made */
-    int roots;      /* ids that the last communicator was made of */
-    int registered; /* blocks that are */
-    int blocks;     /* memory, events, streams and communicators that were not freed */
+    _Atomic int queries; /* calls of cudaEventQuery() */
+    int ids;             /* that were made */
+    int roots;           /* ids that the last communicator was made of */
+    int registered;      /* blocks that are */
+    int blocks; /* memory, events, streams and communicators that were not freed */
 };
 
 extern struct fake_nccl fake_nccl;
@@ -50,9 +55,13 @@ void *fake_device(void *at);
 /* Puts a kernel on the stream. */
 typedef void fake_kernel(void *context);
 void fake_launch(void *stream, fake_kernel *kernel, void *context);
+/* The same for one that may be captured: `context`, of malloc(), is the kernel's to free; each run gets a copy. */
+void fake_launch_copy(void *stream, fake_kernel *kernel, void *context, size_t bytes);
 
 /* For fake_cuda.c. Every call that can fail begins with the first: true, and it fails. */
 bool fake_enter(void);
+/* A call that a capture does not permit: true, and it is invalid. */
+bool fake_spoils_capture(void);
 void fake_count_blocks(int change);
 
 #endif

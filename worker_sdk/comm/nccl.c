@@ -11,6 +11,10 @@
  * A call whose end no thread of the program waits for is watched by a thread of ours: it may be
  * what cudaStreamSynchronize() waits for.
  *
+ * A stream that is being captured takes the group's along, by the event that joins the two: a call is then
+ * recorded, and no ticket of it is watched. What runs when the graph is launched, and when, only the caller knows: DDP
+ * puts a call of its own behind each launch (ctrun_ddp_replayed()).
+ *
  * Device memory is that of the device that is current when the group is opened. Memory of the
  * host goes through a pinned buffer and one of the device. An abort is local: NCCL itself tells
  * the peers, when it can; else their own deadline ends their calls. */
@@ -63,6 +67,8 @@ enum {
     X(cudaDeviceSynchronize)                                                           \
     X(cudaStreamCreateWithFlags)                                                       \
     X(cudaStreamWaitEvent)                                                             \
+    X(cudaStreamIsCapturing)                                                           \
+    X(cudaThreadExchangeStreamCaptureMode)                                             \
     X(cudaStreamDestroy)                                                               \
     X(cudaEventCreateWithFlags)                                                        \
     X(cudaEventRecord)                                                                 \
@@ -104,9 +110,10 @@ struct block {
 
 /* A call on its way. */
 struct ticket {
-    struct ct_list node; /* in `running`, in their order, or in `spare` */
+    struct ct_list node; /* in `running`, in their order, in `recorded` or in `spare` */
     cudaEvent_t done;
     struct ct_call call;
+    bool is_captured; /* it is part of a graph: no event tells when it has run */
     bool is_released; /* its caller does not ask any more */
     bool is_done;
     /* What lies on the host goes through these, `room` bytes each; kept for the next call. */
@@ -126,8 +133,9 @@ struct nccl {
     struct ct_nccl_kernels kernels;
     struct ct_verdict verdict;
     struct ct_loss_watch losses;
-    pthread_mutex_t lock; /* also of the two lists and is_closing */
+    pthread_mutex_t lock; /* also of the lists and is_closing */
     struct ct_list running;
+    struct ct_list recorded; /* into a graph, until they are spent */
     struct ct_list spare;
     pthread_cond_t released; /* a call has nobody who waits for it */
     bool is_closing;
@@ -364,6 +372,7 @@ static void nccl_close(void *self)
     else if (nccl->comm)
         (void)api.ncclCommAbort(nccl->comm);
     free_tickets(&nccl->running);
+    free_tickets(&nccl->recorded);
     free_tickets(&nccl->spare);
     if (nccl->scratch)
         (void)api.cudaFree(nccl->scratch);
@@ -506,6 +515,7 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
     pthread_mutex_init(&nccl->lock, NULL);
     ct_cond_init(&nccl->released);
     ct_list_init(&nccl->running);
+    ct_list_init(&nccl->recorded);
     ct_list_init(&nccl->spare);
     nccl->losses = setup->losses;
     nccl->size = setup->size;
@@ -755,6 +765,78 @@ static cudaError_t join(struct nccl *nccl, cudaStream_t stream)
                              : rc;
 }
 
+/* ---- Captures --------------------------------------------------------------------------- */
+
+static bool is_host_memory(const void *at, size_t bytes)
+{
+    bool is_on_device = true;
+
+    return bytes && find_place(at, &is_on_device) == cudaSuccess && !is_on_device;
+}
+
+/* What a graph cannot have; those of messages check_messages() has refused. */
+static int check_captured(struct nccl *nccl, const struct ct_call *call,
+                          struct ctrun_error *err)
+{
+    const char *name = ct_call_name(call->kind);
+    const size_t in = ct_call_in_bytes(call, nccl->size);
+
+    if (call->is_awaited)
+        return ct_fail(
+            err, CTRUN_E_UNSUPPORTED,
+            "nccl: %s: its stream is being captured, and the host cannot wait "
+            "for it: start it with a work, and ctrun_work_wait_on()",
+            name);
+    if (call->kind == CT_CALL_COMPUTE && !nccl->kernels.module)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "nccl: its stream is being captured, and the driver has not "
+                       "loaded our kernels: run once what you capture");
+    if (call->kind != CT_CALL_CLEAR && !is_exchange(call) &&
+        ((gives(nccl, call) && is_host_memory(call->in, in)) ||
+         is_host_memory(call->out, out_bytes(nccl, call))))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "nccl: %s: its stream is being captured: give memory of the "
+                       "device",
+                       name);
+    return 0;
+}
+
+/* Whether the call is to be recorded, and can be. */
+static int find_capture(struct nccl *nccl, const struct ct_call *call,
+                        cudaStream_t stream, bool *is_captured, struct ctrun_error *err)
+{
+    enum cudaStreamCaptureStatus of = cudaStreamCaptureStatusNone, own = of;
+    const char *name = ct_call_name(call->kind);
+    struct ctrun_error why;
+    cudaError_t code = api.cudaStreamIsCapturing(stream, &of);
+
+    if (code == cudaSuccess)
+        code = api.cudaStreamIsCapturing(nccl->stream, &own);
+    if (code != cudaSuccess)
+        return fail_group(nccl, cuda_fail(&why, name, code), &why, err);
+    if (of == cudaStreamCaptureStatusInvalidated)
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "nccl: %s: the capture of its stream is invalid since a call that "
+            "CUDA does not permit in one: end it, and begin another",
+            name);
+    if (of == cudaStreamCaptureStatusNone && own != cudaStreamCaptureStatusNone)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "nccl: %s: the group is part of the capture of another stream: "
+                       "end that first",
+                       name);
+    *is_captured = of == cudaStreamCaptureStatusActive;
+    return *is_captured ? check_captured(nccl, call, err) : 0;
+}
+
+static int fail_captured(struct ctrun_error *err)
+{
+    return ct_fail(
+        err, CTRUN_E_USAGE,
+        "nccl: the call is being captured into a graph: a stream can wait for "
+        "it, by ctrun_work_wait_on(), and the host cannot");
+}
+
 static int put_on_stream(struct nccl *nccl, struct ticket *ticket, cudaStream_t stream,
                          struct ctrun_error *err)
 {
@@ -794,7 +876,8 @@ static int put_on_stream(struct nccl *nccl, struct ticket *ticket, cudaStream_t 
          (code = api.cudaMemcpyAsync(ticket->pinned, out, ticket->fetched,
                                      cudaMemcpyDeviceToHost, nccl->stream)) !=
              cudaSuccess) ||
-        (code = api.cudaEventRecord(ticket->done, nccl->stream)) != cudaSuccess)
+        (!ticket->is_captured &&
+         (code = api.cudaEventRecord(ticket->done, nccl->stream)) != cudaSuccess))
         return cuda_fail(err, name, code);
     return 0;
 }
@@ -824,11 +907,27 @@ static struct ticket *take_ticket(struct nccl *nccl, struct ctrun_error *err)
     return NULL;
 }
 
-/* From `running`, or from nowhere, to `spare`. Lock held. */
+/* To `spare`. Lock held. */
 static void spend(struct nccl *nccl, struct ticket *ticket)
 {
     ct_list_remove(&ticket->node);
     ct_list_add(&nccl->spare, &ticket->node);
+}
+
+/* The stream comes behind all that the group's own has in the capture. */
+static int release_captured(struct nccl *nccl, struct ticket *ticket,
+                            void *const *stream, struct ctrun_error *err)
+{
+    cudaError_t code = cudaSuccess;
+
+    pthread_mutex_lock(&nccl->lock);
+    spend(nccl, ticket);
+    pthread_mutex_unlock(&nccl->lock);
+    if (stream &&
+        ((code = api.cudaEventRecord(nccl->joined, nccl->stream)) != cudaSuccess ||
+         (code = api.cudaStreamWaitEvent(*stream, nccl->joined, 0)) != cudaSuccess))
+        return cuda_fail(err, "stream wait", code);
+    return 0;
 }
 
 static int nccl_enqueue(void *self, const struct ct_call *call, void *stream,
@@ -837,22 +936,30 @@ static int nccl_enqueue(void *self, const struct ct_call *call, void *stream,
     struct nccl *nccl = self;
     struct ctrun_error why = {.text = ""};
     struct ticket *ticket;
+    bool is_captured;
     int rc = ct_verdict_get(&nccl->verdict, err);
 
     if (rc < 0)
         return rc;
     (void)api.cudaSetDevice(nccl->device); /* of this thread; a failure shows below */
-    if ((rc = check_messages(call, err)) < 0)
+    if ((rc = check_messages(call, err)) < 0 ||
+        (rc = find_capture(nccl, call, stream, &is_captured, err)) < 0)
         return rc;
     if (!(ticket = take_ticket(nccl, &why)))
         return fail_group(nccl, why.code, &why, err);
     ticket->call = *call;
     ticket->is_released = ticket->is_done = false;
+    ticket->is_captured = is_captured;
     ticket->fetched = 0;
     pthread_mutex_lock(&nccl->lock); /* before it runs: its buffers are in use then */
-    ct_list_add(&nccl->running, &ticket->node);
+    ct_list_add(is_captured ? &nccl->recorded : &nccl->running, &ticket->node);
     pthread_mutex_unlock(&nccl->lock);
-    if ((rc = put_on_stream(nccl, ticket, stream, &why)) < 0)
+    rc = put_on_stream(nccl, ticket, stream, &why);
+    if (rc < 0 && is_captured) { /* nothing has run */
+        (void)release_captured(nccl, ticket, NULL, NULL);
+        return ct_fail(err, rc, "%s", why.text);
+    }
+    if (rc < 0)
         return fail_group(nccl, rc, &why, err);
     *out = ticket;
     return 0;
@@ -881,16 +988,18 @@ static int nccl_poll(void *self, void *opaque, bool wait, struct ctrun_error *er
     struct ticket *ticket = opaque;
     struct nccl *nccl = self;
     struct ctrun_error why = {.text = ""};
-    int rc = wait_for_device(nccl, ticket, wait, &why);
+    int rc = ticket->is_captured ? 0 : wait_for_device(nccl, ticket, wait, &why);
 
-    if (rc < 0)
+    if (ticket->is_captured)
+        rc = fail_captured(err);
+    else if (rc < 0)
         rc = fail_group(nccl, rc, &why, err);
     else if (rc > 0 && ticket->fetched)
         memcpy(ticket->call.out, ticket->pinned, ticket->fetched);
     if (rc == 0)
         return 0;
     pthread_mutex_lock(&nccl->lock);
-    if (rc > 0)
+    if (rc > 0 || ticket->is_captured)
         spend(nccl, ticket); /* else close frees it: the device may still be at it */
     pthread_mutex_unlock(&nccl->lock);
     return rc;
@@ -935,8 +1044,11 @@ static void *watch(void *context)
 {
     struct nccl *nccl = context;
     struct ctrun_error why = {.text = ""};
+    /* The queries of this thread are no business of somebody's capture, which they would invalidate. */
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     int rc = 0;
 
+    (void)api.cudaThreadExchangeStreamCaptureMode(&mode);
     (void)api.cudaSetDevice(nccl->device);
     pthread_mutex_lock(&nccl->lock);
     while (rc >= 0 && !nccl->is_closing) {
@@ -976,6 +1088,8 @@ static int nccl_release(void *self, void *opaque, void *const *stream,
     cudaError_t code;
     int rc = 0;
 
+    if (ticket->is_captured)
+        return release_captured(nccl, ticket, stream, err);
     if (ticket->fetched)
         rc = ct_fail(&why, CTRUN_E_UNSUPPORTED,
                      "nccl: a stream cannot wait for memory of the host: use "

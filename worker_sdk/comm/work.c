@@ -324,12 +324,14 @@ static int prepare(struct ctrun_group *group, struct ct_call *call, uint64_t tim
     return 0;
 }
 
-static int run_on_device(struct ctrun_group *group, const struct ct_call *call,
-                         void *stream, struct ctrun_error *err)
+static int run_on_device(struct ctrun_group *group, struct ct_call *call, void *stream,
+                         struct ctrun_error *err)
 {
     void *ticket;
-    int rc = group->backend->enqueue(group->self, call, stream, &ticket, err);
+    int rc;
 
+    call->is_awaited = true;
+    rc = group->backend->enqueue(group->self, call, stream, &ticket, err);
     if (rc == 0)
         rc = group->backend->poll(group->self, ticket, true, err);
     return rc < 0 ? rc : 0;

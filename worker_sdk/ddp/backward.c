@@ -28,7 +28,8 @@ static int finish_hooks(struct ctrun_ddp *ddp, void *stream, struct ctrun_error 
 static int break_down(struct ctrun_ddp *ddp, int rc)
 {
     (void)ct_ddp_wait(ddp, NULL); /* the first failure is known already */
-    ddp->state = DDP_BROKEN;
+    /* What was only recorded has left nothing half done. */
+    ddp->state = ddp->is_capturing ? DDP_IDLE : DDP_BROKEN;
     return rc;
 }
 
@@ -53,7 +54,7 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
     if (used && (!ddp->options.find_unused || ddp->options.static_graph))
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: flags of used parameters need the option find_unused");
-    if ((rc = ct_ddp_look_back(ddp, err)) < 0)
+    if (!ddp->is_capturing && (rc = ct_ddp_look_back(ddp, err)) < 0)
         return rc;
     if (looks_on_device(ddp) &&
         (rc = ct_checks_begin(&ddp->checks, ddp->stream, err)) < 0)
@@ -376,6 +377,10 @@ static int complete(struct ctrun_ddp *ddp, struct ctrun_error *err)
     ct_ddp_list_missing(ddp, missing, sizeof missing);
     if (!missing[0])
         return 0;
+    if (ddp->is_capturing) /* a graph cannot tell the others */
+        return ct_fail(err, break_down(ddp, CTRUN_E_USAGE),
+                       "ddp: a captured step needs all gradients; there are none of %s",
+                       missing);
     ct_ddp_raise_flag(ddp, CTRUN_E_USAGE, missing);
     for (size_t s = 0; s < ddp->layout.slot_count; s++)
         if (!ddp->layout.slots[s].is_ready &&
@@ -457,7 +462,9 @@ static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *e
     ct_stats_end_step(&ddp->stats, false);
     if (rc == 0)
         rc = ct_group_hold_back(ddp->group, stream, err);
-    if (rc == 0)
+    if (rc == 0 && ddp->is_capturing)
+        ddp->has_capture = true; /* ctrun_ddp_replayed() fetches */
+    else if (rc == 0)
         rc = ct_group_fetch_start(ddp->group, ddp->flag, layout->flag,
                                   ct_layout_flag_bytes(layout), &ddp->flag_work, err);
     return rc < 0 ? break_down(ddp, rc) : 0;
@@ -483,7 +490,8 @@ int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream, struct ctrun_err
     if (rc < 0 || (rc = complete(ddp, err)) < 0)
         return rc;
     ddp->state = DDP_IDLE;
-    if (!has_map(ddp) && ddp->world_size > 1 && ct_group_is_device(ddp->group))
+    if (ddp->is_capturing ||
+        (!has_map(ddp) && ddp->world_size > 1 && ct_group_is_device(ddp->group)))
         return leave_step(ddp, stream, err);
     rc = finish_step(ddp, stream, err);
     ddp->has_graph = ddp->options.static_graph && (ddp->has_graph || rc == 0);

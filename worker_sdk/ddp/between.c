@@ -28,14 +28,24 @@ static int clip_on_device(struct ctrun_ddp *ddp, double max_norm, double *norm,
 {
     int rc = 0;
 
-    if (ddp->checks.clip_work) { /* one more in the same step */
-        rc = ctrun_work_wait(ddp->checks.clip_work, err);
-        ddp->checks.clip_work = NULL;
+    if (ddp->is_capturing && norm)
+        return ct_fail(
+            err, CTRUN_E_UNSUPPORTED,
+            "ddp: a clipping that is captured cannot tell the norm: give NULL");
+    if (ddp->checks.found_work) { /* one more in the same step */
+        rc = ctrun_work_wait(ddp->checks.found_work, err);
+        ddp->checks.found_work = NULL;
     }
     if (rc == 0)
         rc = ct_checks_clip(&ddp->checks, &ddp->layout, max_norm, ddp->stream, err);
     if (rc == 0)
         rc = ct_group_hold_back(ddp->group, ddp->stream, err);
+    if (ddp->is_capturing) { /* ctrun_ddp_replayed() fetches */
+        ddp->has_clip = ddp->has_clip || rc == 0;
+        return rc;
+    }
+    if (rc == 0)
+        rc = ct_checks_fetch(&ddp->checks, ddp->stream, err);
     if (rc == 0 && norm)
         rc = ct_ddp_wait(ddp, err);
     if (rc < 0) {
@@ -78,6 +88,9 @@ int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return ct_ddp_fail_broken(err);
     if (ddp->state == DDP_BACKWARD)
         return ct_ddp_fail_unfinished(ddp, err);
+    if (ddp->is_capturing)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: replicas are compared when nothing is captured");
     rc = ct_ddp_compare_replicas(ddp->group, ddp->params, ddp->param_count,
                                  ct_group_is_device(ddp->group) ? &ddp->checks : NULL,
                                  ddp->stream, err);

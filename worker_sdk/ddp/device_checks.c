@@ -6,9 +6,8 @@
 
 /* Memory of the device: this, a sum of squares for each slot, a digest for each parameter. */
 struct on_device {
-    struct ct_clip_found found;
+    struct ct_device_found found;
     double parts[CT_DEVICE_PARTS_MAX]; /* of the sum that is being made */
-    uint64_t bad; /* 0, or the slot whose gradient is not finite plus 1 */
 };
 
 static struct on_device *whole(const struct ct_device_checks *checks)
@@ -69,19 +68,30 @@ static uint64_t elements_of(const struct ct_slot *slot)
 
 /* ---- Finite? ----------------------------------------------------------------------------- */
 
+static int forget(struct ct_device_checks *checks, void *stream,
+                  struct ctrun_error *err)
+{
+    const size_t from = offsetof(struct ct_device_found, bad_norm);
+
+    return ct_group_clear(checks->group, checks->memory + from,
+                          sizeof(struct ct_device_found) - from, stream, err);
+}
+
 int ct_checks_begin(struct ct_device_checks *checks, void *stream,
                     struct ctrun_error *err)
 {
-    return ct_group_clear(checks->group, &whole(checks)->bad, sizeof whole(checks)->bad,
-                          stream, err);
+    checks->has_found = false;
+    return forget(checks, stream, err);
 }
 
 int ct_checks_look_at(struct ct_device_checks *checks, const struct ct_layout *layout,
                       size_t s, void *stream, struct ctrun_error *err)
 {
     const struct ct_slot *slot = &layout->slots[s];
-    const struct ct_device_args args = {
-        .a = slot->grad, .c = &whole(checks)->bad, .n = elements_of(slot), .k = s + 1};
+    const struct ct_device_args args = {.a = slot->grad,
+                                        .c = &whole(checks)->found.bad_grad,
+                                        .n = elements_of(slot),
+                                        .k = s + 1};
 
     return ct_group_compute(checks->group, of_dtype(CT_DEVICE_MARK_F16, slot->dtype),
                             &args, stream, err);
@@ -90,7 +100,7 @@ int ct_checks_look_at(struct ct_device_checks *checks, const struct ct_layout *l
 int ct_checks_raise_flag(struct ct_device_checks *checks, struct ct_layout *layout,
                          void *stream, struct ctrun_error *err)
 {
-    const struct ct_device_args args = {.a = &whole(checks)->bad,
+    const struct ct_device_args args = {.a = &whole(checks)->found.bad_grad,
                                         .b = layout->flag,
                                         .m = ct_layout_flag_up(layout),
                                         .k = ct_layout_flag_bytes(layout)};
@@ -102,11 +112,16 @@ int ct_checks_find(struct ct_device_checks *checks, void *stream, long *slot,
                    struct ctrun_error *err)
 {
     uint64_t bad = 0;
-    int rc = ct_group_copy(checks->group, &bad, &whole(checks)->bad, sizeof bad, stream,
-                           err);
+    int rc = 0;
 
+    if (checks->has_found)
+        bad = checks->found.bad_grad;
+    else
+        rc = ct_group_copy(checks->group, &bad, &whole(checks)->found.bad_grad,
+                           sizeof bad, stream, err);
+    checks->found.bad_grad = 0; /* it is told once */
     *slot = (long)bad - 1;
-    return rc;
+    return rc == 0 && bad && !checks->has_found ? forget(checks, stream, err) : rc;
 }
 
 /* ---- How long? --------------------------------------------------------------------------- */
@@ -144,7 +159,7 @@ int ct_checks_clip(struct ct_device_checks *checks, const struct ct_layout *layo
 {
     const struct ct_device_args args = {.a = squares(checks),
                                         .b = &whole(checks)->found,
-                                        .c = &whole(checks)->found.bad,
+                                        .c = &whole(checks)->found.bad_norm,
                                         .n = layout->slot_count,
                                         .by = max_norm};
     int rc = ct_group_clear(checks->group, squares(checks),
@@ -158,10 +173,17 @@ int ct_checks_clip(struct ct_device_checks *checks, const struct ct_layout *layo
     for (size_t s = 0; rc == 0 && s < layout->slot_count; s++)
         if (layout->slots[s].is_present)
             rc = scale(checks, &layout->slots[s], stream, err);
-    return rc == 0 ? ct_group_fetch_start(checks->group, &checks->found,
-                                          &whole(checks)->found, sizeof checks->found,
-                                          &checks->clip_work, err)
-                   : rc;
+    return rc;
+}
+
+int ct_checks_fetch(struct ct_device_checks *checks, void *stream,
+                    struct ctrun_error *err)
+{
+    int rc = ct_group_fetch_start(checks->group, &checks->found, &whole(checks)->found,
+                                  sizeof checks->found, &checks->found_work, err);
+
+    checks->has_found = rc == 0;
+    return rc < 0 ? rc : forget(checks, stream, err);
 }
 
 /* ---- Those of the others? ---------------------------------------------------------------- */

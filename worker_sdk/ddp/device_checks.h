@@ -9,19 +9,24 @@
 
 #include "worker_sdk/ddp/layout.h"
 
-/* What a clipping found. */
-struct ct_clip_found {
-    double norm;  /* of all gradients */
-    double by;    /* what they were multiplied by, if less than 1 */
-    uint32_t bad; /* 0, or the slot that is not finite plus 1: nothing was scaled */
+/* What a device has found. */
+struct ct_device_found {
+    double norm; /* of all gradients, by the last clipping */
+    double by;   /* what they were multiplied by, if less than 1 */
+    uint32_t
+        bad_norm; /* 0, or the slot that is not finite plus 1: nothing was scaled */
     uint32_t pad;
+    uint64_t
+        bad_grad; /* 0, or the first slot plus 1 whose gradient was ready and not finite */
 };
 
 struct ct_device_checks {
-    struct ctrun_group *group;    /* kept */
-    uint8_t *memory;              /* the group's; NULL: it is one of the host */
-    struct ct_clip_found found;   /* of the last clipping, once clip_work is done */
-    struct ctrun_work *clip_work; /* that was not looked at yet */
+    struct ctrun_group *group;     /* kept */
+    uint8_t *memory;               /* the group's; NULL: it is one of the host */
+    struct ct_device_found found;  /* of the last fetch, once found_work is done */
+    struct ctrun_work *found_work; /* that was not looked at yet */
+    bool
+        has_found; /* bad_grad was fetched since the step began: the device has forgotten it */
     size_t slot_count, param_count;
 };
 
@@ -41,12 +46,15 @@ int ct_checks_look_at(struct ct_device_checks *checks, const struct ct_layout *l
 /* Raises the layout's flag if one was not finite. */
 int ct_checks_raise_flag(struct ct_device_checks *checks, struct ct_layout *layout,
                          void *stream, struct ctrun_error *err);
-/* *slot: the one that was not finite, or -1. Waits. */
+/* *slot: the one that was not finite, or -1. Waits, unless it was fetched. */
 int ct_checks_find(struct ct_device_checks *checks, void *stream, long *slot,
                    struct ctrun_error *err);
-/* ct_clip() of clip.h; `found` is there once clip_work is done. */
+/* ct_clip() of clip.h. */
 int ct_checks_clip(struct ct_device_checks *checks, const struct ct_layout *layout,
                    double max_norm, void *stream, struct ctrun_error *err);
+/* `found` is there once found_work is done. */
+int ct_checks_fetch(struct ct_device_checks *checks, void *stream,
+                    struct ctrun_error *err);
 /* A hash of each parameter, 0 for buffers. Waits. */
 int ct_checks_digest(struct ct_device_checks *checks, const struct ctrun_param *params,
                      void *stream, uint64_t *out, struct ctrun_error *err);

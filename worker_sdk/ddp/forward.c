@@ -17,7 +17,7 @@
 int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     struct ctrun_work **const works[] = {&ddp->used_work, &ddp->hooked_flag_work,
-                                         &ddp->flag_work, &ddp->checks.clip_work};
+                                         &ddp->flag_work, &ddp->checks.found_work};
     int rc = 0;
 
     for (size_t b = 0; b < ddp->layout.bucket_count; b++) {
@@ -117,6 +117,8 @@ int ct_ddp_look_back(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
     if (rc < 0)
         ddp->state = DDP_BROKEN;
+    if (rc == 0 && ddp->world_size == 1 && ddp->checks.has_found)
+        rc = ct_ddp_ask_device(ddp, err); /* nobody raises a flag in a graph */
     if (rc < 0 || (rc = ct_ddp_check_flag(ddp, err)) < 0)
         return rc;
     return ct_ddp_check_clip(ddp, err);
@@ -161,6 +163,11 @@ int ct_ddp_begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
     int root = 0;
     int rc;
 
+    if (ddp->is_capturing) { /* ctrun_ddp_capture_begin() has seen that there is nothing to do */
+        ddp->is_sync = turn == CT_TURN_SYNC;
+        ddp->state = DDP_FORWARD;
+        return 0;
+    }
     /* In a join before the others are told what comes: a rank without data has no backward_begin() of its own
      * to be told by that a gradient was forgotten, and all ranks are told together. */
     if ((may_rebuild || ddp->join.is_on) && (rc = ct_ddp_look_back(ddp, err)) < 0)
@@ -199,7 +206,7 @@ int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return ct_ddp_fail_unfinished(ddp, err);
     rc = ct_ddp_begin_forward(ddp, ddp->is_no_sync ? CT_TURN_LOCAL : CT_TURN_SYNC, err);
     if (rc == 0)
-        ddp->stats.iterations += ddp->is_sync;
+        ddp->stats.iterations += ddp->is_sync && !ddp->is_capturing;
     return rc;
 }
 

@@ -54,7 +54,11 @@ struct ctrun_ddp {
     bool was_local;     /* the forward before did not */
     bool has_seen_grad; /* in this backward */
     bool has_rebuilt;
-    bool has_graph;     /* static graph: the first step has shown it */
+    bool has_graph; /* static graph: the first step has shown it */
+    /* A step that is recorded into a CUDA graph (capture.c): nothing of it runs, nothing can be waited for. */
+    bool is_capturing;
+    bool has_capture;   /* one was recorded to its end */
+    bool has_clip;      /* with a clipping */
     size_t next_bucket; /* the first that was not launched in this backward */
     size_t *order;      /* owned; slots as they became ready in this backward */
     size_t order_length;

@@ -16,6 +16,8 @@ int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
     if (ddp->join.is_on)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: join: call ctrun_ddp_join_end() for the one before");
+    if (ddp->is_capturing)
+        return ct_fail(err, CTRUN_E_USAGE, "ddp: join: not in a capture");
     if (ddp->options.static_graph)
         return ct_fail(err, CTRUN_E_UNSUPPORTED, "ddp: join: not with static_graph");
     return ct_join_begin(&ddp->join, ddp->group, options, err);

@@ -52,10 +52,10 @@ int ct_ddp_check_flag(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
     if (!flag_came_up(ddp))
         return 0;
-    if (ddp->options.check_finite && ct_group_is_device(ddp->group) &&
-        (rc = ct_ddp_ask_device(ddp, err)) < 0)
+    if (ddp->options.check_finite && ddp->world_size > 1 &&
+        ct_group_is_device(ddp->group) && (rc = ct_ddp_ask_device(ddp, err)) < 0)
         return rc;
-    ddp->checks.found.bad = 0; /* what was clipped had no meaning */
+    ddp->checks.found.bad_norm = 0; /* what was clipped had no meaning */
     memset(ddp->flag, 0, sizeof ddp->flag);
     ddp->order_length = 0; /* not the order of a good step */
     return ct_ddp_tell(ddp->group, &ddp->report, err);
@@ -72,8 +72,8 @@ int ct_ddp_fail_clip(const struct ctrun_ddp *ddp, size_t s, struct ctrun_error *
 
 int ct_ddp_check_clip(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
-    const uint32_t bad = ddp->checks.found.bad;
+    const uint32_t bad = ddp->checks.found.bad_norm;
 
-    ddp->checks.found.bad = 0;
+    ddp->checks.found.bad_norm = 0;
     return bad ? ct_ddp_fail_clip(ddp, bad - 1, err) : 0;
 }

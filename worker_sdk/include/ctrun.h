@@ -778,6 +778,41 @@ CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
  * On an nccl group the parameters are read as backward_end()'s stream has them, and the host waits. */
 CTRUN_API int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err);
 
+/* A step in a CUDA graph, on an nccl group: the caller's kernels and what DDP puts on streams are recorded once, and
+ * launched together from then on:
+ *
+ *     ... two steps at least, with all that the graph is to have ...
+ *     ctrun_ddp_capture_begin(ddp, stream, &err);
+ *     cudaStreamBeginCapture(stream, ...);
+ *     ... one step: forward_begin to backward_end, clip_grad_norm (norm NULL), zero_grad, the optimizer's kernels ...
+ *     cudaStreamEndCapture(stream, &graph);
+ *     ctrun_ddp_capture_end(ddp, &err);
+ *     for each further step:
+ *         cudaGraphLaunch(exec, stream);
+ *         ctrun_ddp_replayed(ddp, stream, &err);
+ *
+ * Ranks capture the same, and launch it equally often. Gradients stay where they are: the addresses in the graph hold
+ * as long as the object lives, and the graph is destroyed before it. Steps without a graph may come in between, and
+ * other calls on the group behind replayed(). The record of calls (ctrunctl why) has those of a graph once, from its
+ * capture.
+ *
+ * capture_begin() comes before cudaStreamBeginCapture(), between steps; it waits for the last step. CTRUN_E_UNSUPPORTED:
+ * find_unused, static_graph, powersgd, buffers, a join, a group of the host; CTRUN_E_USAGE: too early, or in a step.
+ * What fails in the capture has run nothing: the object and the group live; end the capture and throw the graph away. So do
+ * other calls on the group with a stream that is being captured: they need a work, and a stream that waits for it
+ * (ctrun_work_wait_on()); memory of the host and the host's own waits are CTRUN_E_UNSUPPORTED. A gradient that is
+ * missing in the captured step is CTRUN_E_USAGE by its backward_end(). */
+CTRUN_API int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
+                                      struct ctrun_error *err);
+/* Local, never blocks. CTRUN_E_USAGE: no capture has begun; or the step in it has not ended: it is dropped. */
+CTRUN_API int ctrun_ddp_capture_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
+/* Behind each launch, with its stream. Waits for the launch before, and returns how that ended, as backward_begin()
+ * does of a step: CTRUN_E_DIVERGED (check_finite, clip_grad_norm) with which the next one may go on, the group's failure
+ * (CTRUN_E_PEER_LOST, CTRUN_E_TIMEOUT, ...) after which the graph must not be launched again. CTRUN_E_USAGE: nothing was
+ * captured, or in a step. A launch has the group's time from here on. */
+CTRUN_API int ctrun_ddp_replayed(struct ctrun_ddp *ddp, void *stream,
+                                 struct ctrun_error *err);
+
 /* Uneven inputs: after join_begin() each rank makes as many steps as it has data for, then calls
  * join_end(), which takes part in the others' steps with zeros until all are there. Then everybody
  * gets the parameters and buffers of the highest rank of those that made the last step. Each forward

@@ -73,6 +73,7 @@ struct ct_call {
         parts; /* ALL_GATHER_V: a hash of the counts, which all give alike; else 0 */
     enum ct_device_kernel kernel; /* COMPUTE */
     struct ct_device_args args;   /* of the kernel */
+    bool is_awaited;              /* the host waits for it at once */
     bool is_complete;             /* all messages are through */
     struct ct_call *next;         /* which runs at the same time; see move() */
 };
@@ -135,7 +136,9 @@ struct ct_backend_ops {
     void (*nudge)(void *self);
     /* Device back ends have these three instead of begin and advance, and run is NULL. A call is put
      * behind what `stream` has by now and behind the calls before it; nothing waits. in and out are
-     * memory of the device or of the host. */
+     * memory of the device or of the host. A stream that is being captured into a graph takes the group's along:
+     * then the call is recorded, and nothing can wait for it but a stream. What cannot be recorded fails, and the group
+     * lives. */
     int (*enqueue)(void *self, const struct ct_call *call, void *stream, void **ticket,
                    struct ctrun_error *err);
     /* 1 done, and what goes to the host is there; 0 not yet; with `wait` until the call's deadline.
@@ -155,7 +158,7 @@ struct ct_backend_ops {
     void (*close)(void *self);
 };
 enum {
-    CT_BACKEND_VERSION = 6
+    CT_BACKEND_VERSION = 7
 };
 
 /* plugin.c: finds libctrun-nccl.so. Fails with CTRUN_E_UNSUPPORTED, saying what is missing. */

@@ -24,6 +24,13 @@ size_t nccl_values_theirs(struct nccl_value *values);
     VALUE(cudaSuccess), VALUE(cudaErrorMemoryAllocation), VALUE(cudaErrorNoDevice),    \
         VALUE(cudaErrorInvalidDevice), VALUE(cudaErrorNotReady),                       \
         VALUE(cudaErrorIllegalAddress), VALUE(cudaErrorUnknown),                       \
+        VALUE(cudaErrorStreamCaptureUnsupported),                                      \
+        VALUE(cudaErrorStreamCaptureInvalidated),                                      \
+        VALUE(cudaErrorStreamCaptureUnmatched), VALUE(cudaErrorStreamCaptureUnjoined), \
+        VALUE(cudaErrorStreamCaptureIsolation), VALUE(cudaErrorCapturedEvent),         \
+        VALUE(cudaStreamCaptureStatusNone), VALUE(cudaStreamCaptureStatusActive),      \
+        VALUE(cudaStreamCaptureStatusInvalidated), VALUE(cudaStreamCaptureModeGlobal), \
+        VALUE(cudaStreamCaptureModeThreadLocal), VALUE(cudaStreamCaptureModeRelaxed),  \
         VALUE(cudaMemoryTypeUnregistered), VALUE(cudaMemoryTypeHost),                  \
         VALUE(cudaMemoryTypeDevice), VALUE(cudaMemoryTypeManaged),                     \
         VALUE(cudaMemcpyHostToDevice), VALUE(cudaMemcpyDeviceToHost),                  \
@@ -31,13 +38,13 @@ size_t nccl_values_theirs(struct nccl_value *values);
         VALUE(cudaStreamNonBlocking), VALUE(cudaEventDisableTiming),                   \
         VALUE(cudaHostAllocDefault), VALUE(sizeof(struct cudaPointerAttributes)),      \
         VALUE(offsetof(struct cudaPointerAttributes, hostPointer)),                    \
-        VALUE(ncclSuccess), VALUE(ncclSystemError), VALUE(ncclInvalidArgument),        \
-        VALUE(ncclInvalidUsage), VALUE(ncclRemoteError), VALUE(ncclInProgress),        \
-        VALUE(ncclInt8), VALUE(ncclUint8), VALUE(ncclInt32), VALUE(ncclUint32),        \
-        VALUE(ncclInt64), VALUE(ncclUint64), VALUE(ncclFloat16), VALUE(ncclFloat32),   \
-        VALUE(ncclFloat64), VALUE(ncclBfloat16), VALUE(ncclSum), VALUE(ncclProd),      \
-        VALUE(ncclMax), VALUE(ncclMin), VALUE(ncclAvg), VALUE(sizeof(ncclUniqueId)),   \
-        VALUE(offsetof(ncclConfig_t, version)),                                        \
+        VALUE(ncclSuccess), VALUE(ncclUnhandledCudaError), VALUE(ncclSystemError),     \
+        VALUE(ncclInvalidArgument), VALUE(ncclInvalidUsage), VALUE(ncclRemoteError),   \
+        VALUE(ncclInProgress), VALUE(ncclInt8), VALUE(ncclUint8), VALUE(ncclInt32),    \
+        VALUE(ncclUint32), VALUE(ncclInt64), VALUE(ncclUint64), VALUE(ncclFloat16),    \
+        VALUE(ncclFloat32), VALUE(ncclFloat64), VALUE(ncclBfloat16), VALUE(ncclSum),   \
+        VALUE(ncclProd), VALUE(ncclMax), VALUE(ncclMin), VALUE(ncclAvg),               \
+        VALUE(sizeof(ncclUniqueId)), VALUE(offsetof(ncclConfig_t, version)),           \
         VALUE(offsetof(ncclConfig_t, blocking)),                                       \
         VALUE(offsetof(ncclConfig_t, netName)),                                        \
         VALUE(offsetof(ncclConfig_t, splitShare)),                                     \

@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps of DDP in CUDA graphs, over the fakes of tests/lib. */
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/lib/fake_nccl.h"
+#include "tests/lib/ranks.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/comm/nccl_api.h"
+
+enum {
+    N = 40, /* elements of each parameter */
+    PARAMS = 3,
+    RANKS = 2,
+    STEPS = 9,
+    TIMEOUT_MS = 30000,
+};
+
+static int begin(void **state)
+{
+    (void)state;
+    fake_nccl = (struct fake_nccl){0};
+    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
+    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+    return 0;
+}
+
+/* ---- A trainer all of whose work is kernels ------------------------------------------------ */
+
+struct how {
+    struct ctrun_ddp_options ddp;
+    bool in_own_memory;
+    bool clips;
+};
+
+struct trainer {
+    const struct how *how;
+    int rank;
+    struct ctrun_group *group;
+    struct ctrun_ddp *ddp;
+    cudaStream_t stream;
+    float *values[PARAMS], *grads[PARAMS];
+    float *poison; /* what it holds is added to the gradients of parameter 1 */
+};
+
+struct kernel {
+    float *value, *grad, *poison;
+    float factor;
+};
+
+/* grad = factor * value - 1 + poison */
+static void make_grad(void *context)
+{
+    struct kernel *kernel = context;
+    const float *value = fake_device(kernel->value);
+    const float *poison = kernel->poison ? fake_device(kernel->poison) : NULL;
+    float *grad = fake_device(kernel->grad);
+
+    for (int i = 0; i < N; i++)
+        grad[i] = kernel->factor * value[i] - 1 + (poison ? *poison : 0);
+    free(kernel);
+}
+
+/* value -= grad / 8 */
+static void update(void *context)
+{
+    struct kernel *kernel = context;
+    float *value = fake_device(kernel->value);
+    const float *grad = fake_device(kernel->grad);
+
+    for (int i = 0; i < N; i++)
+        value[i] -= grad[i] / 8;
+    free(kernel);
+}
+
+static void launch(struct trainer *t, fake_kernel *run, size_t p)
+{
+    struct kernel *kernel = malloc(sizeof *kernel);
+
+    CHECK(kernel);
+    *kernel = (struct kernel){.value = t->values[p],
+                              .grad = ctrun_ddp_grad(t->ddp, p),
+                              .poison = p == 1 ? t->poison : NULL,
+                              .factor = (float)(t->rank + 1) / (float)(p + 1)};
+    fake_launch_copy(t->stream, run, kernel, sizeof *kernel);
+}
+
+static void copy(struct trainer *t, void *to, const void *from, size_t bytes)
+{
+    CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, t->stream) ==
+              cudaSuccess &&
+          cudaStreamSynchronize(t->stream) == cudaSuccess);
+}
+
+static float *room(size_t count)
+{
+    void *out;
+
+    CHECK(cudaMalloc(&out, count * sizeof(float)) == cudaSuccess);
+    return out;
+}
+
+static void open_trainer(struct trainer *t, int rank, const struct how *how)
+{
+    static const char *const names[PARAMS] = {"a", "b", "c"};
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_param params[PARAMS];
+    struct ctrun_error err;
+    float first[N] = {0};
+
+    *t = (struct trainer){.how = how, .rank = rank};
+    options.backend = "nccl";
+    options.timeout_ms = TIMEOUT_MS;
+    CHECK(cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) == cudaSuccess);
+    options.stream = t->stream;
+    t->poison = room(1);
+    copy(t, t->poison, first, sizeof *first);
+    for (size_t p = 0; p < PARAMS; p++) {
+        for (int i = 0; i < N; i++)
+            first[i] = (float)(i % 7) / 4 + (float)p;
+        t->values[p] = room(N);
+        t->grads[p] = room(N);
+        copy(t, t->values[p], first, sizeof first);
+        params[p] = (struct ctrun_param)CTRUN_PARAM_INIT;
+        params[p].name = names[p];
+        params[p].data = t->values[p];
+        params[p].dims = 1;
+        params[p].sizes[0] = N;
+        params[p].grad = how->in_own_memory ? t->grads[p] : NULL;
+    }
+    t->group = ranks_open(rank, NULL, &options);
+    CHECK_OK(ctrun_ddp_create(&t->ddp, t->group, params, PARAMS, &how->ddp, &err));
+}
+
+static void close_trainer(struct trainer *t)
+{
+    ctrun_ddp_destroy(t->ddp);
+    ctrun_group_close(t->group);
+    for (size_t p = 0; p < PARAMS; p++)
+        CHECK(cudaFree(t->values[p]) == cudaSuccess &&
+              cudaFree(t->grads[p]) == cudaSuccess);
+    CHECK(cudaFree(t->poison) == cudaSuccess);
+    CHECK(cudaStreamDestroy(t->stream) == cudaSuccess);
+    CHECK(fake_nccl.blocks == 0);
+}
+
+/* Bit p of `forgotten`: this rank has no gradient of p. */
+static int make_step_without(struct trainer *t, unsigned forgotten,
+                             struct ctrun_error *err)
+{
+    int rc = ctrun_ddp_forward_begin(t->ddp, err);
+
+    if (rc == 0)
+        rc = ctrun_ddp_backward_begin(t->ddp, NULL, err);
+    for (size_t p = PARAMS; rc == 0 && p-- > 0;) {
+        if (forgotten & 1u << p)
+            continue;
+        launch(t, make_grad, p);
+        rc = ctrun_ddp_grad_ready(t->ddp, p, t->stream, err);
+    }
+    if (rc == 0)
+        rc = ctrun_ddp_backward_end(t->ddp, t->stream, err);
+    if (rc == 0 && t->how->clips)
+        rc = ctrun_ddp_clip_grad_norm(t->ddp, 2, NULL, err);
+    for (size_t p = 0; rc == 0 && p < PARAMS; p++)
+        launch(t, update, p);
+    return rc;
+}
+
+static int make_step(struct trainer *t, struct ctrun_error *err)
+{
+    return make_step_without(t, 0, err);
+}
+
+static void begin_capture(struct trainer *t)
+{
+    struct ctrun_error err;
+
+    CHECK_OK(ctrun_ddp_capture_begin(t->ddp, t->stream, &err));
+    CHECK(cudaStreamBeginCapture(t->stream, cudaStreamCaptureModeGlobal) ==
+          cudaSuccess);
+}
+
+static cudaGraphExec_t end_capture(struct trainer *t)
+{
+    cudaGraphExec_t exec;
+    cudaGraph_t graph;
+    struct ctrun_error err;
+
+    CHECK(cudaStreamEndCapture(t->stream, &graph) == cudaSuccess);
+    CHECK_OK(ctrun_ddp_capture_end(t->ddp, &err));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    return exec;
+}
+
+static cudaGraphExec_t capture(struct trainer *t)
+{
+    struct ctrun_error err;
+
+    begin_capture(t);
+    CHECK_OK(make_step(t, &err));
+    return end_capture(t);
+}
+
+static int replay(struct trainer *t, cudaGraphExec_t graph, struct ctrun_error *err)
+{
+    CHECK(cudaGraphLaunch(graph, t->stream) == cudaSuccess);
+    return ctrun_ddp_replayed(t->ddp, t->stream, err);
+}
+
+/* ---- The same bits ------------------------------------------------------------------------- */
+
+/* Two steps, the others from a graph, but for the last. */
+static void train(int rank, const struct how *how, bool in_graph, float *out)
+{
+    cudaGraphExec_t graph = NULL;
+    struct ctrun_error err;
+    struct trainer t;
+    int step = 0;
+
+    open_trainer(&t, rank, how);
+    for (; step < 2; step++)
+        CHECK_OK(make_step(&t, &err));
+    if (in_graph)
+        graph = capture(&t);
+    for (; step < STEPS - 1; step++)
+        CHECK_OK(in_graph ? replay(&t, graph, &err) : make_step(&t, &err));
+    CHECK_OK(make_step(&t, &err));
+    CHECK_OK(ctrun_ddp_check_replicas(t.ddp, &err));
+    for (size_t p = 0; p < PARAMS; p++)
+        copy(&t, out + p * N, t.values[p], N * sizeof *out);
+    if (graph)
+        CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);
+    close_trainer(&t);
+}
+
+static int compare(int rank, void *context)
+{
+    static float plain[PARAMS * N], graphed[PARAMS * N];
+
+    fake_nccl.late_us = 20;
+    train(rank, context, false, plain);
+    train(rank, context, true, graphed);
+    CHECK(memcmp(plain, graphed, sizeof plain) == 0);
+    CHECK(plain[0] > 0 && plain[0] < 1.5f); /* it went somewhere */
+    return 0;
+}
+
+static void a_step_in_a_graph_has_the_bits_of_one_without(void **state)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+
+    (void)state;
+    how.ddp.first_bucket_bytes = 4 * N; /* two buckets */
+    assert_int_equal(ranks_run(RANKS, compare, &how), 0);
+    how.ddp.check_finite = how.clips = true;
+    assert_int_equal(ranks_run(RANKS, compare, &how), 0);
+    assert_int_equal(ranks_run(1, compare, &how), 0);
+    how.ddp.reduce_dtype = CTRUN_BF16;
+    how.in_own_memory = true;
+    assert_int_equal(ranks_run(RANKS, compare, &how), 0);
+}
+
+/* ---- What cannot be captured --------------------------------------------------------------- */
+
+static void check_refused(int rc, const struct ctrun_error *err, int code,
+                          const char *text)
+{
+    if (rc == code && strstr(err->text, text))
+        return;
+    fprintf(stderr, "%d %s; expected %d %s\n", rc, err->text, code, text);
+    exit(1);
+}
+
+static int ask_too_much(int rank, void *context)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .clips = true};
+    struct ctrun_error err;
+    cudaGraphExec_t graph;
+    struct ctrun_work *work;
+    struct trainer t;
+    float host = 1;
+    double norm;
+
+    (void)context;
+    open_trainer(&t, rank, &how);
+    check_refused(ctrun_ddp_capture_begin(t.ddp, t.stream, &err), &err, CTRUN_E_USAGE,
+                  "a capture comes after two steps");
+    CHECK_OK(make_step(&t, &err));
+    CHECK(ctrun_ddp_capture_begin(t.ddp, t.stream, &err) == CTRUN_E_USAGE);
+    CHECK_OK(make_step(&t, &err));
+    check_refused(ctrun_ddp_replayed(t.ddp, t.stream, &err), &err, CTRUN_E_USAGE,
+                  "no step was captured");
+    check_refused(ctrun_ddp_capture_end(t.ddp, &err), &err, CTRUN_E_USAGE,
+                  "has not begun");
+    begin_capture(&t);
+    check_refused(ctrun_ddp_capture_begin(t.ddp, t.stream, &err), &err, CTRUN_E_USAGE,
+                  "between steps");
+    check_refused(ctrun_ddp_check_replicas(t.ddp, &err), &err, CTRUN_E_USAGE,
+                  "when nothing is captured");
+    check_refused(ctrun_ddp_join_begin(t.ddp, NULL, &err), &err, CTRUN_E_USAGE,
+                  "not in a capture");
+    CHECK_OK(make_step(&t, &err));
+    check_refused(ctrun_ddp_clip_grad_norm(t.ddp, 1, &norm, &err), &err,
+                  CTRUN_E_UNSUPPORTED, "give NULL");
+    check_refused(ctrun_barrier(t.group, NULL, &err), &err, CTRUN_E_UNSUPPORTED,
+                  "barrier: its stream is being captured, and the host cannot wait");
+    check_refused(ctrun_all_reduce(t.group, &host, &host, 1, CTRUN_F32, CTRUN_SUM,
+                                   IN_BACKGROUND(&work), &err),
+                  &err, CTRUN_E_UNSUPPORTED, "give memory of the device");
+    CHECK_OK(ctrun_all_reduce(t.group, t.poison, t.poison, 1, CTRUN_F32, CTRUN_SUM,
+                              IN_BACKGROUND(&work), &err));
+    check_refused(ctrun_work_wait(work, &err), &err, CTRUN_E_USAGE,
+                  "by ctrun_work_wait_on()");
+    CHECK_OK(ctrun_all_reduce(t.group, t.poison, t.poison, 1, CTRUN_F32, CTRUN_SUM,
+                              IN_BACKGROUND(&work), &err));
+    CHECK_OK(ctrun_work_wait_on(work, t.stream, &err));
+    graph = end_capture(&t); /* nothing of it was invalid */
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(replay(&t, graph, &err));
+    CHECK_OK(make_step(&t, &err));
+    CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);
+    close_trainer(&t);
+    return 0;
+}
+
+static void what_cannot_be_captured_is_refused_and_nothing_breaks(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, ask_too_much, NULL), 0);
+}
+
+static int refuse_options(int rank, void *context)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ctrun_powersgd_options powersgd = CTRUN_POWERSGD_OPTIONS_INIT;
+    const char *const texts[] = {"find_unused", "static_graph", "powersgd"};
+
+    (void)context;
+    for (int i = 0; i < 3; i++) {
+        struct ctrun_error err;
+        struct trainer t;
+
+        how.ddp = (struct ctrun_ddp_options)CTRUN_DDP_OPTIONS_INIT;
+        how.ddp.find_unused = i == 0;
+        how.ddp.static_graph = i == 1;
+        how.ddp.powersgd = i == 2 ? &powersgd : NULL;
+        open_trainer(&t, rank, &how);
+        check_refused(ctrun_ddp_capture_begin(t.ddp, t.stream, &err), &err,
+                      CTRUN_E_UNSUPPORTED, texts[i]);
+        close_trainer(&t);
+    }
+    return 0;
+}
+
+static void options_that_need_the_host_are_named(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, refuse_options, NULL), 0);
+}
+
+/* The program does what CUDA does not permit, or leaves the step half done. */
+static int spoil(int rank, void *context)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ctrun_error err;
+    cudaGraph_t graph;
+    struct trainer t;
+    void *memory;
+
+    (void)context;
+    how.ddp.first_bucket_bytes = 4 * N; /* one travels before the other is complete */
+    open_trainer(&t, rank, &how);
+    CHECK_OK(make_step(&t, &err));
+    CHECK_OK(make_step(&t, &err));
+    begin_capture(&t);
+    CHECK(cudaMalloc(&memory, 16) == cudaErrorStreamCaptureUnsupported);
+    check_refused(make_step(&t, &err), &err, CTRUN_E_USAGE, "is invalid since a call");
+    CHECK(cudaStreamEndCapture(t.stream, &graph) == cudaErrorStreamCaptureInvalidated);
+    CHECK_OK(ctrun_ddp_capture_end(t.ddp, &err));
+    begin_capture(&t);
+    check_refused(make_step_without(&t, 1u << 1, &err), &err, CTRUN_E_USAGE,
+                  "a captured step needs all gradients; there are none of 1 (b)");
+    CHECK(cudaStreamEndCapture(t.stream, &graph) == cudaErrorStreamCaptureUnjoined);
+    CHECK_OK(ctrun_ddp_capture_end(t.ddp, &err));
+    begin_capture(&t);
+    CHECK_OK(ctrun_ddp_forward_begin(t.ddp, &err));
+    CHECK(cudaStreamSynchronize(t.stream) == cudaErrorStreamCaptureUnsupported);
+    CHECK(cudaStreamEndCapture(t.stream, &graph) == cudaErrorStreamCaptureInvalidated);
+    check_refused(ctrun_ddp_capture_end(t.ddp, &err), &err, CTRUN_E_USAGE,
+                  "has not ended");
+    for (int i = 0; i < 2; i++) /* the object and the group live */
+        CHECK_OK(make_step(&t, &err));
+    CHECK_OK(ctrun_ddp_check_replicas(t.ddp, &err));
+    close_trainer(&t);
+    return 0;
+}
+
+static void a_capture_that_went_wrong_leaves_the_object_alive(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, spoil, NULL), 0);
+}
+
+/* ---- How a launch ended -------------------------------------------------------------------- */
+
+static int diverge(int rank, void *context)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    const bool by_clip = *(const bool *)context;
+    const float nothing = 0, bad = NAN;
+    const char *want = "ddp: on rank 0 the gradient of parameter 1 'b' is not finite";
+    float values[N];
+    cudaGraphExec_t graph;
+    struct ctrun_error err;
+    struct trainer t;
+
+    how.ddp.check_finite = !by_clip;
+    how.clips = by_clip;
+    if (by_clip)
+        want = "ddp: the gradient of parameter 1 'b' is not finite";
+    open_trainer(&t, rank, &how);
+    CHECK_OK(make_step(&t, &err));
+    CHECK_OK(make_step(&t, &err));
+    graph = capture(&t);
+    CHECK_OK(replay(&t, graph, &err));
+    copy(&t, values, t.values[1], sizeof values);
+    for (int i = 0; i < 2; i++) {
+        copy(&t, t.poison, rank == 0 ? &bad : &nothing, sizeof bad);
+        CHECK_OK(replay(&t, graph, &err));
+        copy(&t, t.poison, &nothing, sizeof bad);
+        copy(&t, t.values[1], values, sizeof values);
+        CHECK(replay(&t, graph, &err) == CTRUN_E_DIVERGED);
+        CHECK(strcmp(err.text, want) == 0);
+        CHECK_OK(replay(&t, graph, &err)); /* it is told once */
+    }
+    CHECK_OK(make_step(&t, &err));
+    CHECK_OK(make_step(&t, &err));
+    CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);
+    close_trainer(&t);
+    return 0;
+}
+
+static void a_launch_with_nan_is_told_by_the_next(void **state)
+{
+    bool by_clip = false;
+
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, diverge, &by_clip), 0);
+    assert_int_equal(ranks_run(1, diverge, &by_clip), 0);
+    by_clip = true;
+    assert_int_equal(ranks_run(RANKS, diverge, &by_clip), 0);
+}
+
+static int lose_a_rank(int rank, void *context)
+{
+    const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ctrun_error err;
+    cudaGraphExec_t graph;
+    struct trainer t;
+
+    (void)context;
+    open_trainer(&t, rank, &how);
+    CHECK_OK(make_step(&t, &err));
+    CHECK_OK(make_step(&t, &err));
+    graph = capture(&t);
+    CHECK_OK(replay(&t, graph, &err));
+    CHECK(cudaStreamSynchronize(t.stream) == cudaSuccess);
+    if (rank == 1)
+        _exit(0);
+    CHECK_OK(replay(&t, graph, &err));
+    /* Nobody asks the group, and yet this ends. */
+    CHECK(cudaStreamSynchronize(t.stream) == cudaSuccess);
+    CHECK(ctrun_ddp_replayed(t.ddp, t.stream, &err) == CTRUN_E_PEER_LOST);
+    CHECK(ctrun_ddp_replayed(t.ddp, t.stream, &err) == CTRUN_E_ABORTED);
+    CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);
+    close_trainer(&t);
+    return 0;
+}
+
+static void a_lost_rank_ends_a_launch(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, lose_a_rank, NULL), 0);
+}
+
+/* ---- The group's own thread ---------------------------------------------------------------- */
+
+static _Atomic bool gate;
+
+static void run_gate(void *context)
+{
+    (void)context;
+    while (!gate)
+        sched_yield();
+}
+
+/* A call is on its way that the thread asks about again and again, while a stream is captured. */
+static int watch_meanwhile(int rank, void *context)
+{
+    const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_error err;
+    cudaGraphExec_t graph;
+    struct ctrun_work *work;
+    cudaStream_t other;
+    struct trainer t;
+    int before;
+
+    (void)context;
+    open_trainer(&t, rank, &how);
+    CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
+    CHECK_OK(make_step(&t, &err));
+    CHECK_OK(make_step(&t, &err));
+    CHECK_OK(ctrun_ddp_capture_begin(t.ddp, t.stream, &err));
+    fake_launch(other, run_gate, NULL);
+    options.stream = other;
+    options.work = &work;
+    CHECK_OK(ctrun_all_reduce(t.group, t.poison, t.poison, 1, CTRUN_F32, CTRUN_SUM,
+                              &options, &err));
+    CHECK_OK(ctrun_work_wait_on(work, other, &err));
+    CHECK(cudaStreamBeginCapture(t.stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    CHECK_OK(make_step(&t, &err));
+    before = fake_nccl.queries;
+    while (fake_nccl.queries < before + 3)
+        sched_yield(); /* ranks_run() has a deadline */
+    graph = end_capture(&t);
+    gate = true;
+    CHECK(cudaStreamSynchronize(other) == cudaSuccess);
+    CHECK_OK(replay(&t, graph, &err));
+    CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);
+    CHECK(cudaStreamDestroy(other) == cudaSuccess);
+    close_trainer(&t);
+    return 0;
+}
+
+static void the_watch_over_calls_spoils_no_capture(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(RANKS, watch_meanwhile, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_step_in_a_graph_has_the_bits_of_one_without, begin),
+        cmocka_unit_test_setup(what_cannot_be_captured_is_refused_and_nothing_breaks,
+                               begin),
+        cmocka_unit_test_setup(options_that_need_the_host_are_named, begin),
+        cmocka_unit_test_setup(a_capture_that_went_wrong_leaves_the_object_alive,
+                               begin),
+        cmocka_unit_test_setup(a_launch_with_nan_is_told_by_the_next, begin),
+        cmocka_unit_test_setup(a_lost_rank_ends_a_launch, begin),
+        cmocka_unit_test_setup(the_watch_over_calls_spoils_no_capture, begin),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

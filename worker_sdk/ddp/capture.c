@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step in a CUDA graph: recorded once, and launched by the caller as often as there are steps.
+ *
+ * What a step puts on streams is the same in each, once the buckets are final and nothing of it needs a word of the
+ * host's. How a launch ended, the flag of layout.h included, is fetched behind it by ctrun_ddp_replayed(), which also
+ * puts a call there that the group watches: a rank that is lost in a graph ends it as it ends a step. */
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/comm/comm.h"
+#include "worker_sdk/ddp/reducer.h"
+
+/* What makes each step another one, or asks the host. */
+static int check_options(const struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    const struct ctrun_ddp_options *options = &ddp->options;
+    const char *what = !ct_group_is_device(ddp->group) ? "a group of the host"
+                       : options->find_unused          ? "find_unused"
+                       : options->static_graph         ? "static_graph"
+                       : options->powersgd             ? "powersgd"
+                       : ddp->buffer_count             ? "buffers (is_buffer)"
+                       : ddp->join.is_on               ? "a join"
+                                                       : NULL;
+
+    return what ? ct_fail(err, CTRUN_E_UNSUPPORTED,
+                          "ddp: a step with %s cannot be captured", what)
+                : 0;
+}
+
+int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
+                            struct ctrun_error *err)
+{
+    const bool is_final = ddp->has_rebuilt || ddp->layout.is_callers;
+    int rc;
+
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
+    if ((rc = check_options(ddp, err)) < 0)
+        return rc;
+    if (ddp->state != DDP_IDLE || ddp->is_capturing)
+        return ct_fail(err, CTRUN_E_USAGE, "ddp: a capture begins between steps");
+    if (!is_final || ddp->stats.iterations == 0)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: a capture comes after two steps: the second one lays the "
+                       "buckets out anew, and NCCL connects in the first");
+    if ((rc = ct_ddp_look_back(ddp, err)) < 0)
+        return rc;
+    ddp->stream = stream;
+    ddp->is_capturing = true;
+    return 0;
+}
+
+int ctrun_ddp_capture_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    const bool is_whole = ddp->state == DDP_IDLE;
+
+    if (!ddp->is_capturing)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: the end of a capture that has not begun: call "
+                       "ctrun_ddp_capture_begin() first");
+    if (!is_whole)
+        (void)ct_ddp_wait(ddp, NULL); /* frees the works of what was recorded */
+    ddp->is_capturing = false;
+    ddp->state = DDP_IDLE;
+    return is_whole ? 0
+                    : ct_fail(err, CTRUN_E_USAGE,
+                              "ddp: the step that was captured has not ended: call "
+                              "ctrun_ddp_backward_end() first");
+}
+
+/* The group's stream is behind `stream` here; its calls are watched, which a graph's are not. */
+static int fetch_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    if (ddp->world_size > 1) /* the next launch overwrites both */
+        rc = ct_group_fetch_start(ddp->group, ddp->flag, ddp->layout.flag,
+                                  ct_layout_flag_bytes(&ddp->layout), &ddp->flag_work,
+                                  err);
+    if (rc == 0 && (ddp->has_clip || ddp->options.check_finite))
+        rc = ct_checks_fetch(&ddp->checks, ddp->stream, err);
+    return rc == 0 ? ct_group_hold_back(ddp->group, ddp->stream, err) : rc;
+}
+
+int ctrun_ddp_replayed(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
+{
+    int rc, ended;
+
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
+    if (!ddp->has_capture || ddp->is_capturing || ddp->state != DDP_IDLE)
+        return ct_fail(err, CTRUN_E_USAGE, "ddp: replayed: %s",
+                       ddp->has_capture ? "it comes between steps, behind a launch"
+                                        : "no step was captured");
+    /* Before anything that the group does for the launch before: what all ranks do together then comes behind this
+     * launch on all of them. */
+    if ((rc = ct_group_clear(ddp->group, NULL, 0, stream, err)) < 0) {
+        ddp->state = DDP_BROKEN;
+        return rc;
+    }
+    ddp->stream = stream;
+    rc = ct_ddp_look_back(ddp, err);
+    if (ddp->state == DDP_BROKEN)
+        return rc;
+    ddp->report = (struct ct_ddp_report){.code = 0};
+    if ((ended = fetch_end(ddp, rc < 0 ? NULL : err)) < 0)
+        ddp->state = DDP_BROKEN;
+    ddp->stats.iterations++;
+    return rc < 0 ? rc : ended;
+}
