@@ -43,7 +43,7 @@ struct trainer {
     int rank;
     struct ctrun_group *group;
     struct ctrun_ddp *ddp;
-    cudaStream_t stream;
+    cudaStream_t stream, other; /* of the gradients; of the group's options */
     float *values[PARAMS], *grads[PARAMS];
     float *poison; /* what it holds is added to the gradients of parameter 1 */
 };
@@ -117,7 +117,8 @@ static void open_trainer(struct trainer *t, int rank, const struct how *how)
     options.backend = "nccl";
     options.timeout_ms = TIMEOUT_MS;
     CHECK(cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) == cudaSuccess);
-    options.stream = t->stream;
+    CHECK(cudaStreamCreateWithFlags(&t->other, cudaStreamNonBlocking) == cudaSuccess);
+    options.stream = t->other;
     t->poison = room(1);
     copy(t, t->poison, first, sizeof *first);
     for (size_t p = 0; p < PARAMS; p++) {
@@ -146,6 +147,7 @@ static void close_trainer(struct trainer *t)
               cudaFree(t->grads[p]) == cudaSuccess);
     CHECK(cudaFree(t->poison) == cudaSuccess);
     CHECK(cudaStreamDestroy(t->stream) == cudaSuccess);
+    CHECK(cudaStreamDestroy(t->other) == cudaSuccess);
     CHECK(fake_nccl.blocks == 0);
 }
 
@@ -281,6 +283,7 @@ static void check_refused(int rc, const struct ctrun_error *err, int code,
 static int ask_too_much(int rank, void *context)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .clips = true};
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
     struct ctrun_error err;
     cudaGraphExec_t graph;
     struct ctrun_work *work;
@@ -307,19 +310,25 @@ static int ask_too_much(int rank, void *context)
     check_refused(ctrun_ddp_join_begin(t.ddp, NULL, &err), &err, CTRUN_E_USAGE,
                   "not in a capture");
     CHECK_OK(make_step(&t, &err));
+    options.stream = t.stream;
+    options.work = &work;
     check_refused(ctrun_ddp_clip_grad_norm(t.ddp, 1, &norm, &err), &err,
                   CTRUN_E_UNSUPPORTED, "give NULL");
-    check_refused(ctrun_barrier(t.group, NULL, &err), &err, CTRUN_E_UNSUPPORTED,
+    check_refused(ctrun_barrier(t.group, NULL, &err), &err, CTRUN_E_USAGE,
+                  "part of the capture of another stream");
+    options.work = NULL;
+    check_refused(ctrun_barrier(t.group, &options, &err), &err, CTRUN_E_UNSUPPORTED,
                   "barrier: its stream is being captured, and the host cannot wait");
+    options.work = &work;
     check_refused(ctrun_all_reduce(t.group, &host, &host, 1, CTRUN_F32, CTRUN_SUM,
-                                   IN_BACKGROUND(&work), &err),
+                                   &options, &err),
                   &err, CTRUN_E_UNSUPPORTED, "give memory of the device");
     CHECK_OK(ctrun_all_reduce(t.group, t.poison, t.poison, 1, CTRUN_F32, CTRUN_SUM,
-                              IN_BACKGROUND(&work), &err));
+                              &options, &err));
     check_refused(ctrun_work_wait(work, &err), &err, CTRUN_E_USAGE,
                   "by ctrun_work_wait_on()");
     CHECK_OK(ctrun_all_reduce(t.group, t.poison, t.poison, 1, CTRUN_F32, CTRUN_SUM,
-                              IN_BACKGROUND(&work), &err));
+                              &options, &err));
     CHECK_OK(ctrun_work_wait_on(work, t.stream, &err));
     graph = end_capture(&t); /* nothing of it was invalid */
     for (int i = 0; i < 3; i++)
@@ -415,7 +424,9 @@ static int diverge(int rank, void *context)
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     const bool by_clip = *(const bool *)context;
     const float nothing = 0, bad = NAN;
-    const char *want = "ddp: on rank 0 the gradient of parameter 1 'b' is not finite";
+    const char *wants[] = {
+        "ddp: on rank 0 the gradient of parameter 1 'b' is not finite",
+        "ddp: on rank 1 the gradient of parameter 1 'b' is not finite"};
     float values[N];
     cudaGraphExec_t graph;
     struct ctrun_error err;
@@ -424,20 +435,20 @@ static int diverge(int rank, void *context)
     how.ddp.check_finite = !by_clip;
     how.clips = by_clip;
     if (by_clip)
-        want = "ddp: the gradient of parameter 1 'b' is not finite";
+        wants[0] = wants[1] = "ddp: the gradient of parameter 1 'b' is not finite";
     open_trainer(&t, rank, &how);
     CHECK_OK(make_step(&t, &err));
     CHECK_OK(make_step(&t, &err));
     graph = capture(&t);
     CHECK_OK(replay(&t, graph, &err));
     copy(&t, values, t.values[1], sizeof values);
-    for (int i = 0; i < 2; i++) {
-        copy(&t, t.poison, rank == 0 ? &bad : &nothing, sizeof bad);
+    for (int i = 0; i < ctrun_group_size(t.group); i++) {
+        copy(&t, t.poison, rank == i ? &bad : &nothing, sizeof bad);
         CHECK_OK(replay(&t, graph, &err));
         copy(&t, t.poison, &nothing, sizeof bad);
         copy(&t, t.values[1], values, sizeof values);
         CHECK(replay(&t, graph, &err) == CTRUN_E_DIVERGED);
-        CHECK(strcmp(err.text, want) == 0);
+        CHECK(strcmp(err.text, wants[i]) == 0);
         CHECK_OK(replay(&t, graph, &err)); /* it is told once */
     }
     CHECK_OK(make_step(&t, &err));
