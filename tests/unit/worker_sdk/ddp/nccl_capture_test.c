@@ -21,10 +21,13 @@ enum {
     TIMEOUT_MS = 30000,
 };
 
+static uint64_t timeout_ms;
+
 static int begin(void **state)
 {
     (void)state;
     fake_nccl = (struct fake_nccl){0};
+    timeout_ms = TIMEOUT_MS;
     setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
     setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
     return 0;
@@ -115,7 +118,7 @@ static void open_trainer(struct trainer *t, int rank, const struct how *how)
 
     *t = (struct trainer){.how = how, .rank = rank};
     options.backend = "nccl";
-    options.timeout_ms = TIMEOUT_MS;
+    options.timeout_ms = timeout_ms;
     CHECK(cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) == cudaSuccess);
     CHECK(cudaStreamCreateWithFlags(&t->other, cudaStreamNonBlocking) == cudaSuccess);
     options.stream = t->other;
@@ -501,6 +504,93 @@ static void a_lost_rank_ends_a_launch(void **state)
     assert_int_equal(ranks_run(RANKS, lose_a_rank, NULL), 0);
 }
 
+/* ---- Faults ------------------------------------------------------------------------------ */
+
+static int launch_twice(struct trainer *t, cudaGraphExec_t graph,
+                        struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        if (cudaGraphLaunch(graph, t->stream) != cudaSuccess) /* the program's own */
+            return err->code = -EIO;
+        rc = ctrun_ddp_replayed(t->ddp, t->stream, err);
+    }
+    return rc;
+}
+
+/* Captures a step and launches it, in spite of a fault of any call. */
+static int go_through(struct trainer *t, struct ctrun_error *err)
+{
+    struct ctrun_error ended;
+    cudaGraphExec_t graph;
+    cudaGraph_t made;
+    int rc = ctrun_ddp_capture_begin(t->ddp, t->stream, err);
+
+    if (rc < 0)
+        return rc;
+    CHECK(cudaStreamBeginCapture(t->stream, cudaStreamCaptureModeGlobal) ==
+          cudaSuccess);
+    rc = make_step(t, err);
+    if (cudaStreamEndCapture(t->stream, &made) != cudaSuccess) {
+        CHECK(rc < 0);
+        (void)ctrun_ddp_capture_end(t->ddp, &ended);
+        return rc;
+    }
+    CHECK(cudaGraphInstantiate(&graph, made, 0) == cudaSuccess);
+    CHECK(cudaGraphDestroy(made) == cudaSuccess);
+    CHECK(ctrun_ddp_capture_end(t->ddp, &ended) == 0 || rc < 0);
+    if (rc == 0)
+        rc = launch_twice(t, graph, err);
+    CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);
+    return rc;
+}
+
+struct fault {
+    struct how how;
+    int at; /* the n-th call of rank 0 */
+};
+
+/* 2: there were fewer calls. */
+static int live_with_fault(int rank, void *context)
+{
+    const struct fault *fault = context;
+    struct ctrun_error err = {.text = ""};
+    struct trainer t;
+    int rc, calls;
+
+    timeout_ms = 3000; /* of a rank whose peer has left without a word */
+    open_trainer(&t, rank, &fault->how);
+    CHECK_OK(make_step(&t, &err));
+    CHECK_OK(make_step(&t, &err));
+    (void)fake_fail_at(rank == 0 ? fault->at : 0);
+    rc = go_through(&t, &err);
+    calls = fake_fail_at(0);
+    CHECK(rc == 0 || (rc < 0 && err.code == rc));
+    close_trainer(&t);
+    return rank == 0 && calls < fault->at ? 2 : 0;
+}
+
+static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
+{
+    const char *every = getenv("CTRUN_TEST_EVERY_FAULT");
+    struct fault fault = {.how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .clips = true}};
+    int statuses[RANKS] = {0};
+
+    (void)state;
+    if (!every)
+        print_message("every 53rd call only; CTRUN_TEST_EVERY_FAULT=1: each\n");
+    fault.how.ddp.check_finite = true;
+    do {
+        fault.at += every ? 1 : 53;
+        (void)ranks_finish(ranks_start(RANKS, live_with_fault, &fault), statuses);
+        if (statuses[1] != 0 || (statuses[0] != 0 && statuses[0] != 2 << 8))
+            fail_msg("fault %d: %x %x", fault.at, (unsigned)statuses[0],
+                     (unsigned)statuses[1]);
+    } while (statuses[0] == 0);
+    assert_in_range(fault.at, 106, 5000);
+}
+
 /* ---- The group's own thread ---------------------------------------------------------------- */
 
 static _Atomic bool gate;
@@ -568,6 +658,8 @@ int main(void)
                                begin),
         cmocka_unit_test_setup(a_launch_with_nan_is_told_by_the_next, begin),
         cmocka_unit_test_setup(a_lost_rank_ends_a_launch, begin),
+        cmocka_unit_test_setup(a_fault_at_any_call_is_an_error_and_leaves_nothing,
+                               begin),
         cmocka_unit_test_setup(the_watch_over_calls_spoils_no_capture, begin),
     };
 
