@@ -127,11 +127,11 @@ def test_each_node_decides_for_itself_and_the_rest_of_the_plan_is_done(box):
 
 
 def test_who_is_killed_by_a_plan_is_not_blamed_and_it_is_no_crash_loop(box):
-    run = start(box, "--max-restarts=3")
-    for restart in range(4):
+    run = start(box, "--max-restarts=4")
+    for restart in range(5):
         box.wait_workers(2, restart=restart)
         assert chaos(box, "at 0s kill rank=1").code == 0
-        if restart < 3:
+        if restart < 4:
             box.wait_event("round_started", generation=restart + 2)
             why = box.run(CTL, "why").out
             assert "chaos      : killed by ctrunctl chaos (plan line 1)" in why, why
@@ -141,7 +141,7 @@ def test_who_is_killed_by_a_plan_is_not_blamed_and_it_is_no_crash_loop(box):
     events = box.events("chaos")
     schema.check(events[0], "events")
     host = os.uname().nodename
-    assert [(e["fault"], e["target"], e["signal"], e["line"], e["by"]) for e in events] == [("kill", 1, 9, 1, host)] * 4
+    assert [(e["fault"], e["target"], e["signal"], e["line"], e["by"]) for e in events] == [("kill", 1, 9, 1, host)] * 5
 
 
 def test_a_worker_that_makes_something_of_the_signal_is_told_with_it(box):
