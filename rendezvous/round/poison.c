@@ -92,8 +92,8 @@ void poison_take(struct poison *poison, const struct ct_failure *root)
     poison->text[0] = '\0';
     poison->generation = root->generation;
     poison->rank = root->rank;
-    if (!now)
-        return;
+    if (!now || ct_facts_find(&root->facts, CT_FACT_CHAOS))
+        return; /* nobody knows, or it is known to be another reason */
     compare(poison, now);
     poison->deaths[poison->death_count++ % POISON_DEATHS_MAX] = *now;
 }

@@ -67,6 +67,24 @@ static void other_samples_and_none_are_not_named(void **state)
     assert_string_equal(die(&poison, 5, -1), ""); /* a node has none */
 }
 
+static void who_was_killed_by_ctrunctl_chaos_does_not_count(void **state)
+{
+    struct ct_failure failure = {.generation = 1, .rank = 0};
+    struct poison poison = {0};
+
+    (void)state;
+    assert_true(ct_facts_add(&failure.facts, CT_FACT_CHAOS, "killed"));
+    tell(&poison, 1, 0, 10, 4);
+    poison_take(&poison, &failure);
+    tell(&poison, 2, 0, 10, 4);
+    assert_string_equal(die(&poison, 2, 0), "");
+    failure.generation = 3;
+    tell(&poison, 3, 0, 10, 4);
+    poison_take(&poison, &failure);
+    poison_tell(&poison, &failure);
+    assert_null(ct_facts_find(&failure.facts, CT_FACT_AGAIN));
+}
+
 static void what_a_victim_works_on_is_not_that_of_the_root_cause(void **state)
 {
     struct poison poison = {0};
@@ -123,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_samples_at_two_deaths_are_named),
         cmocka_unit_test(other_samples_and_none_are_not_named),
+        cmocka_unit_test(who_was_killed_by_ctrunctl_chaos_does_not_count),
         cmocka_unit_test(what_a_victim_works_on_is_not_that_of_the_root_cause),
         cmocka_unit_test(deaths_are_forgotten_after_so_many),
         cmocka_unit_test(many_ids_are_cut_and_full_facts_make_room),
