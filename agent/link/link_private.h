@@ -8,8 +8,9 @@
  *     link_socket.c    the connection and its bytes
  *     link_message.c   what the server says
  *     link_lease.c     heartbeats, and a server that is silent
- *     link_chaos.c     a connection that is cut or slow because somebody wants it so
- *     link_break.c     the end of a connection or an attempt, and what is tried next */
+ *     link_chaos.c     a connection that is cut or slow by ctrunctl chaos
+ *     link_break.c     the end of a connection or an attempt, and what is tried next
+ *     link_delay.c     bytes that leave late */
 #ifndef AGENT_LINK_LINK_PRIVATE_H
 #define AGENT_LINK_LINK_PRIVATE_H
 
@@ -87,7 +88,7 @@ void link_turn_away(struct link *link, const char *why);
 /* Writes what is queued. False when the connection has failed (and link is another). */
 bool link_flush(struct link *link);
 
-/* ---- link_chaos.c ------------------------------------------------------------------------ */
+/* ---- link_delay.c ------------------------------------------------------------------------ */
 
 /* How many of the queued bytes may leave now; so many have; what is left waits for its time. */
 size_t link_sendable(const struct link *link);
@@ -95,6 +96,9 @@ void link_sent(struct link *link, size_t count);
 void link_hold_back(struct link *link);
 /* There is nothing in the queue any more. */
 void link_forget_held(struct link *link);
+
+/* ---- link_chaos.c ------------------------------------------------------------------------ */
+
 /* Timer; context: struct link. */
 void link_on_ripe(void *context);
 

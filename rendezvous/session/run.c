@@ -421,7 +421,9 @@ static void execute(struct run *run, const struct round_action *action)
     case ROUND_SEND_RELOADED:
         send_action(action, CT_MESSAGE_RELOAD, &round->reloaded);
         break;
-    case ROUND_SEND_REACHABILITY: send_action(action, CT_MESSAGE_REACHABILITY, &round->reachability); break;
+    case ROUND_SEND_REACHABILITY:
+        send_action(action, CT_MESSAGE_REACHABILITY, &round->reachability);
+        break;
     case ROUND_SEND_LOSS: send_action(action, CT_MESSAGE_LOSS, &round->loss); break;
     case ROUND_SEND_WORLD: send_action(action, CT_MESSAGE_WORLD, &round->world); break;
     case ROUND_SEND_PEER: pause_send_peer(action->peer); break;
