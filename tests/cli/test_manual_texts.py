@@ -45,6 +45,7 @@ def cluster(box):
     for name in ("train", "serve"):
         box.write(name, "#!/bin/sh\n", 0o755)
     box.write("train.py", "")
+    box.write("plan", "at 1s kill rank=0\n")
     folder = pathlib.Path(ctrun.program("ctrun")).parent
     return {"PATH": f"{box.path('bin')}:{folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
 
@@ -76,6 +77,11 @@ def test_an_example_is_accepted_as_it_is_shown(box, cluster, page, text):
     if text.startswith("words "):
         run = box.ctrun("--failure-rules", box.write("rules", text + "\n"), "--print-config", "train.py")
         assert run.code == 0, run
+        return
+    if text.startswith("seed "):  # a plan that cannot be read is E_USAGE
+        run = box.run(ctrun.program("ctrunctl"), "chaos", box.write("plan", text + "\n"),
+                      env={"CTRUN_CONTROL_DIR": str(box.path("control"))})
+        assert run.code == 1 and "E_NOT_FOUND" in run.err, run
         return
     if text.startswith("import "):
         compile(text, page, "exec")
