@@ -164,7 +164,7 @@ def test_a_node_that_starts_anew_at_the_endpoint_finds_the_run(box, ha_job, toke
     for size in (3, 4):
         job.start(1)
         generation = job.wait_world(size, after=generation, seconds=30)
-    assert "run 'job' lives" in job.nodes[2].err, job.nodes[2]
+    assert "run 'job' is running" in job.nodes[2].err, job.nodes[2]
     job.finish()
 
 
@@ -207,7 +207,7 @@ def test_a_founder_that_returns_before_another_is_elected_joins_the_run_that_liv
     begun = {(event["generation"], event["pid"]) for event in box.events("round_changed", to="running")}
     assert len(begun) == len({generation for generation, _ in begun}), begun
     assert {pid for generation, pid in begun if generation > 1} <= elected, begun  # the founder alone founds nothing
-    assert "run 'job' lives" in job.nodes[2].err, job.nodes
+    assert "run 'job' is running" in job.nodes[2].err, job.nodes
     job.finish()
 
 
