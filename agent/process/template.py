@@ -23,6 +23,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import warnings
 
 WITH_TORCH = ("torch.distributed", "torch._dynamo")  # what the first step of torch would import
@@ -72,6 +73,18 @@ def is_safe_path():
     return getattr(sys.flags, "safe_path", False)
 
 
+def thread_names():
+    """Of the threads of this process; one may end while they are read."""
+    names = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
+                names.append(file.read().strip())
+        except OSError:
+            pass
+    return names
+
+
 def find_obstacle():
     """What a worker could not be forked with; empty: nothing."""
     if sys.version_info < (3, 8):
@@ -80,13 +93,14 @@ def find_obstacle():
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
-    threads = os.listdir("/proc/self/task")
-    if len(threads) > 1:
-        names = []
-        for thread in threads:
-            with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
-                names.append(file.read().strip())
-        return f"{len(threads)} threads after the imports ({', '.join(sorted(names))})"
+    names = thread_names()
+    for _ in range(100):  # a thread that was joined is listed until the kernel has ended it
+        if len(names) == 1:
+            break
+        time.sleep(0.01)
+        names = thread_names()
+    if len(names) > 1:
+        return f"{len(names)} threads after the imports ({', '.join(sorted(names))})"
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda and cuda.is_initialized():
         return "CUDA is initialized by the imports"

@@ -410,6 +410,15 @@ os.register_at_fork(before=lambda: (event.set(), thread.join()))
     assert ended.code == 0 and starts(box) == ["fork"], ended
 
 
+def test_a_thread_that_ends_while_they_are_counted_is_no_obstacle(box):
+    box.write("module.py", """import os
+listdir = os.listdir
+os.listdir = lambda path='.': listdir(path) + (["4194305"] if path == "/proc/self/task" else [])  # no pid is larger
+""")
+    ended = run(box, box.write("s.py", "print('worker')"))
+    assert ended.code == 0 and starts(box) == ["fork"], ended
+
+
 @pytest.mark.parametrize("words", [["true"], ["--no-python", sys.executable, "-c", "pass"]])
 def test_a_program_that_python_does_not_run_has_none(box, words):
     ended = run(box, *words)
