@@ -300,18 +300,31 @@ static void on_hello_timeout(void *context)
     connection_close(connection);
 }
 
-/* Never waits: a worker that reads nothing must not hold up the agent's loop. */
-static void send_message(struct connection *connection,
+/* Never waits: a worker that reads nothing must not hold up the agent's loop. False: it was not sent. */
+static bool send_message(struct connection *connection,
                          const struct ct_message *message)
 {
     struct ct_buf out;
+    bool is_sent;
 
     ct_buf_init(&out, WORKER_SOCKET_IN_MAX_BYTES);
-    if (ct_message_encode(&out, message) == 0 &&
-        send(loop_watch_fd(connection->socket), ct_buf_data(&out), ct_buf_length(&out),
-             MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-        ct_debug("worker socket: %s rank=%d", strerror(errno), connection->rank);
+    is_sent = ct_message_encode(&out, message) == 0 &&
+              send(loop_watch_fd(connection->socket), ct_buf_data(&out),
+                   ct_buf_length(&out),
+                   MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)ct_buf_length(&out);
+    if (!is_sent)
+        ct_debug("worker socket: %s was not sent rank=%d",
+                 ct_message_name((int)message->kind), connection->rank);
     ct_buf_deinit(&out); /* a worker that does not read gets SIGTERM all the same */
+    return is_sent;
+}
+
+/* The worker waits for this message: without it, it reads the end of the connection. That is closed here when the
+ * agent's loop reads the same. */
+static void end_wait(const struct connection *connection)
+{
+    ct_warn("worker socket: a reply could not be sent rank=%d", connection->rank);
+    (void)shutdown(loop_watch_fd(connection->socket), SHUT_RDWR);
 }
 
 /* With a descriptor, unless it is -1. False: not all of it is on its way. */
@@ -323,8 +336,6 @@ static bool send_reply(const struct connection *connection, struct ct_buf *out, 
                            fd) == (ssize_t)length;
 }
 
-/* A worker that gets no answer hears the end of the connection, rather than wait; it is closed when that is
- * read here. */
 void worker_socket_reply_hold(void *context, void *peer,
                               const struct ct_worker_hold_reply *reply, int fd)
 {
@@ -335,10 +346,8 @@ void worker_socket_reply_hold(void *context, void *peer,
 
     (void)context;
     ct_buf_init(&out, WORKER_SOCKET_IN_MAX_BYTES);
-    if (ct_message_encode(&out, &message) < 0 || !send_reply(connection, &out, fd)) {
-        ct_warn("worker socket: a reply could not be sent rank=%d", connection->rank);
-        (void)shutdown(loop_watch_fd(connection->socket), SHUT_RDWR);
-    }
+    if (ct_message_encode(&out, &message) < 0 || !send_reply(connection, &out, fd))
+        end_wait(connection);
     ct_buf_deinit(&out);
 }
 
@@ -349,7 +358,7 @@ static void send_should_stop(struct connection *connection)
                                        .worker_should_stop = &stop};
 
     (void)ct_copy(stop.reason, sizeof stop.reason, connection->worker_socket->reason);
-    send_message(connection, &message);
+    (void)send_message(connection, &message);
 }
 
 static void send_loss(struct connection *connection)
@@ -359,31 +368,32 @@ static void send_loss(struct connection *connection)
                                        .worker_node_lost = &lost};
 
     (void)ct_copy(lost.text, sizeof lost.text, connection->worker_socket->loss);
-    send_message(connection, &message);
+    (void)send_message(connection, &message);
 }
 
 static void send_rank_loss(struct connection *connection)
 {
-    send_message(connection,
-                 &(struct ct_message){
-                     CT_MESSAGE_WORKER_RANK_LOST,
-                     .worker_rank_lost = &connection->worker_socket->rank_lost});
+    (void)send_message(connection,
+                       &(struct ct_message){
+                           CT_MESSAGE_WORKER_RANK_LOST,
+                           .worker_rank_lost = &connection->worker_socket->rank_lost});
 }
 
 static void send_grow(struct connection *connection)
 {
     const struct ct_worker_grow grow = {.epoch = connection->worker_socket->epoch};
 
-    send_message(connection,
-                 &(struct ct_message){CT_MESSAGE_WORKER_GROW, .worker_grow = &grow});
+    (void)send_message(
+        connection, &(struct ct_message){CT_MESSAGE_WORKER_GROW, .worker_grow = &grow});
 }
 
 static void send_world(struct connection *connection,
                        const struct ct_worker_world *world)
 {
     connection->asks = false;
-    send_message(connection,
-                 &(struct ct_message){CT_MESSAGE_WORKER_WORLD, .worker_world = world});
+    if (!send_message(connection, &(struct ct_message){CT_MESSAGE_WORKER_WORLD,
+                                                       .worker_world = world}))
+        end_wait(connection);
 }
 
 /* Who cannot go on hears it by a world without anybody, which is for nobody else. */
