@@ -134,13 +134,17 @@ class Case:
         path = pathlib.Path(f"{self.file}{suffix}")
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def _is_of_message(self):
+        """The message itself could not be written."""
+        return bool(self.stacks) and self.stacks[0].kind == "write" and "messages_print" in self.stacks[0].describe()
+
     def complaint(self):
         """What is wrong with how it ended; empty when nothing is."""
         if self.late or self.left:
             what = self.late or self.left
         elif self.crash or "the agent died of" in self.err or "LeakSanitizer" in self.err:
             what = f"it crashed: {self.crash}"
-        elif self.code and not (self.out + self.err).strip():
+        elif self.code and not (self.out + self.err).strip() and not self._is_of_message():
             what = "it says nothing"
         elif not self.code and self.expected:
             what = "a failed run is called a success"
