@@ -43,7 +43,7 @@ void orphans_emit(const struct orphans *orphans, uint64_t generation, const char
 {
     struct ct_event event;
 
-    ct_event_begin(&event, "leftovers_killed");
+    ct_event_begin(&event, "orphans_killed");
     ct_event_int(&event, "generation", (int64_t)generation);
     ct_event_int(&event, "count", orphans->count);
     ct_event_str(&event, "processes", text);

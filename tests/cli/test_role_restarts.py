@@ -125,7 +125,7 @@ def test_its_children_are_dead_before_the_next_one_starts_and_no_other_s(box, se
     assert run.code == 0, run
     assert not box.path("child_lives").exists() and box.path("other_lives").exists()
     child = int(box.path("child").read_text())
-    killed = box.events("leftovers_killed")
+    killed = box.events("orphans_killed")
     assert len(killed) == 1 and f"pid {child} (" in killed[0]["processes"], killed
     assert "killed processes that workers left" not in run.err
 
@@ -140,7 +140,7 @@ def test_who_has_left_its_session_is_found_by_its_parents(box):
     assert run.code == 0, run
     assert box.path("deep").exists() and not box.path("lives").exists()
     assert f"pid {int(box.path('deep').read_text())} (" in (
-        box.events("leftovers_killed")[0]["processes"])
+        box.events("orphans_killed")[0]["processes"])
 
 
 def test_a_crash_is_told_and_its_worker_starts_again(box):

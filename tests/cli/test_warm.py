@@ -280,7 +280,7 @@ def test_what_a_worker_leaves_behind_is_killed_and_the_template_stays(box):
     os.kill(pids[0], signal.SIGKILL)
     assert started.wait() == 0, started
     assert len(importers(box)) == 1 and starts(box) == ["fork"] * 4
-    assert "sleep" in " ".join(event["processes"] for event in box.events("leftovers_killed"))
+    assert "sleep" in " ".join(event["processes"] for event in box.events("orphans_killed"))
 
 
 def test_a_role_that_restarts_alone_is_forked(box):

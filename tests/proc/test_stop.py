@@ -169,10 +169,10 @@ def test_what_a_failed_worker_leaves_behind_is_killed(node, kind, way):
                    env=way)
     assert run.code == 5
     node.box.wait_gone(1)
-    for event in node.box.events("leftovers_killed"):  # none that ended with its worker
+    for event in node.box.events("orphans_killed"):  # none that ended with its worker
         assert re.fullmatch(r"pid \d+ \(victim\)(, pid \d+ \(victim\))*", event["processes"]), event
     if kind == "orphan":  # it has a session of its own
-        assert [event["count"] for event in node.box.events("leftovers_killed")] == [1]
+        assert [event["count"] for event in node.box.events("orphans_killed")] == [1]
 
 
 @pytest.mark.parametrize("kind", ["child", "orphan", "holder"])
@@ -204,7 +204,7 @@ def test_a_helper_that_ignores_the_stop_is_killed_soon_after_its_worker_has_ende
                         options=["--grace", "600000"], env=way)
     run.signal(signal.SIGTERM)
     assert run.wait() == 143
-    (killed,) = node.box.events("leftovers_killed")
+    (killed,) = node.box.events("orphans_killed")
     assert killed["count"] >= 2 and "(sh)" in killed["processes"], killed
 
 
