@@ -24,7 +24,7 @@ static void emit_found(const struct ct_start *start, const struct ct_addr *local
     char addr[CT_ADDR_TEXT_MAX];
 
     ct_addr_format_host(addr, local);
-    ct_event_begin(&event, "way_found");
+    ct_event_begin(&event, "master_reached");
     ct_event_int(&event, "generation", (int64_t)start->generation);
     ct_event_int(&event, "group_rank", start->group_rank);
     ct_event_str(&event, "master_addr", start->master_addr);
@@ -68,7 +68,7 @@ static void emit_cut(const struct agent *agent, const char *why)
 {
     struct ct_event event;
 
-    ct_event_begin(&event, "way_cut");
+    ct_event_begin(&event, "node_unreachable");
     ct_event_int(&event, "generation", (int64_t)agent->start.generation);
     ct_event_str(&event, "master_addr", agent->start.master_addr);
     ct_event_str(&event, "reason", why);

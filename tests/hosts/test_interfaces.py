@@ -94,7 +94,7 @@ def test_a_cut_between_two_other_nodes_moves_all_to_another_network(box, lab):
         assert [line[1:2] + line[3:] for line in told(run)] == [
             ["10.78.0.11", "=hsn0", "hsn0"]], "in one round only"
         assert "new round on another network: node" in run.err, run
-    assert {event["reason"].split(" (")[0].rsplit(":", 1)[0] for event in box.events("way_cut")} <= {
+    assert {event["reason"].split(" (")[0].rsplit(":", 1)[0] for event in box.events("node_unreachable")} <= {
         "cannot reach node3 on 10.77.0.13", "cannot reach node2 on 10.77.0.12"}
     assert {event["restart_count"] for event in box.events("round_started")} == {0}
 
@@ -118,7 +118,7 @@ def test_a_cut_on_a_network_that_was_typed_is_told_while_the_workers_run(box, la
     runs = [hosts.start(f"node{rank + 1}", ctrun.program("ctrun"), "--nnodes=3", f"--node-rank={rank}",
                         f"--master-addr={address}", "--master-port=29611", "sh", "-c",
                         "echo at $MASTER_ADDR; exec sleep 600") for rank in range(3)]
-    reason = box.wait_event("way_cut")[0]["reason"].split(" (")[0].rsplit(":", 1)[0]
+    reason = box.wait_event("node_unreachable")[0]["reason"].split(" (")[0].rsplit(":", 1)[0]
     assert reason in {"cannot reach node3 on 10.77.0.13", "cannot reach node2 on 10.77.0.12"}
     ctrun.wait_until(lambda: any("which was typed: if workers hang" in run.err for run in runs), "a warning")
     ctrun.wait_until(lambda: all(run.out == f"at {address}\n" for run in runs), "all workers run")
