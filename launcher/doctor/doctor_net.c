@@ -17,9 +17,9 @@
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    OTHERS_MS = 120000, /* for all nodes to come here */
+    OTHERS_MS = 120000, /* for all nodes to join */
     REACHABILITY_MS = 3000,
-    BATCH = 128, /* ways that are tried at once */
+    BATCH = 128, /* probes that run at the same time */
     RESULT_MAX_BYTES = 4 << 20,
     FINDINGS_MAX_BYTES = 64 * 1024, /* DOCTOR_FINDINGS_MAX of them */
     KEY_MAX = 64,
@@ -30,12 +30,12 @@ struct net {
     struct ctrun_store *store;
     struct doctor_node *nodes;
     struct doctor_node mine;
-    struct doctor_way *ways;
-    size_t way_count;
+    struct doctor_probe *probes;
+    size_t probe_count;
     int self;
     int count;
     int listener;
-    pthread_t thread; /* looks at this while is_answering */
+    pthread_t thread; /* reads this while is_answering */
     bool is_answering;
     struct ctrun_error err;
 };
@@ -64,7 +64,7 @@ static int complain_memory(struct net *net)
     return complain(net, "memory");
 }
 
-/* One worker of each node; a launcher that knows no groups has one worker a node. */
+/* One worker of each node; a launcher that sets no GROUP_RANK starts one worker a node. */
 static int read_place(struct net *net)
 {
     const char *host = getenv(CT_ENV_MASTER_ADDR);
@@ -86,12 +86,12 @@ static int read_place(struct net *net)
     return 0;
 }
 
-/* ---- Our own door ------------------------------------------------------------------------ */
+/* ---- Our listener ------------------------------------------------------------------------ */
 
-/* Says who we are to everybody who comes, until the listener is shut down.
- * Runs on a thread of its own while the main one tries the ways to others. It reads listener and
+/* Sends our nonce on every connection, until the listener is shut down.
+ * Runs on a thread of its own while the main thread probes other nodes. It reads only listener and
  * nonce, which do not change between pthread_create() and pthread_join(). EMFILE is tried again:
- * the batches of the main thread give descriptors back. */
+ * the main thread closes descriptors after each batch. */
 static void *answer(void *context)
 {
     const struct net *net = context;
@@ -135,7 +135,7 @@ static int open_listener(void)
 }
 
 /* 0, or a negative errno. */
-static int begin_to_answer(struct net *net, struct ct_addr *bound)
+static int start_answering(struct net *net, struct ct_addr *bound)
 {
     int rc;
 
@@ -148,13 +148,13 @@ static int begin_to_answer(struct net *net, struct ct_addr *bound)
     return 0;
 }
 
-static int open_door(struct net *net)
+static int open_listening(struct net *net)
 {
     struct ct_addr bound = {.length = sizeof bound.v6};
     int rc = net->listener = open_listener();
 
     if (rc >= 0)
-        rc = begin_to_answer(net, &bound);
+        rc = start_answering(net, &bound);
     if (rc < 0) {
         (void)ct_fail(&net->err, rc, "listen: %s", strerror(-rc));
         return complain(net, "listen");
@@ -177,7 +177,7 @@ static void describe_self(struct net *net)
             ct_addr_format_host(mine->addrs[mine->addr_count++], &nics[i].addr);
 }
 
-/* ---- Telling ----------------------------------------------------------------------------- */
+/* ---- Nodes ------------------------------------------------------------------------------- */
 
 static const char *key_of(char key[KEY_MAX], const char *what, int node)
 {
@@ -185,7 +185,7 @@ static const char *key_of(char key[KEY_MAX], const char *what, int node)
     return key;
 }
 
-/* Waits until all nodes have told `what`. The first that has not is named. */
+/* Waits until all nodes have published `what`. The error names the first node that has not. */
 static int await_all(struct net *net, const char *what)
 {
     char text[KEY_MAX];
@@ -197,15 +197,16 @@ static int await_all(struct net *net, const char *what)
             doctor_set_fix(doctor_add(net->doctor, DOCTOR_FAIL, "nodes",
                                       "node %d of %d did not join: %.300s", i,
                                       net->count, net->err.text),
-                           "start it on every node; see what that one says");
+                           "start it on every node; look at the output of that node");
             return -1;
         }
     }
     return 0;
 }
 
-/* All wait for one key, which the last to come writes: so all look at their clock at once. */
-static int tell_node(struct net *net)
+/* All wait for one key, which the last node to arrive writes, so that all read their clocks at the
+ * same moment. */
+static int publish_node(struct net *net)
 {
     static const char *const tick = "ctrun-doctor/tick";
     char text[DOCTOR_TEXT_MAX];
@@ -247,20 +248,20 @@ static int read_nodes(struct net *net)
     return 0;
 }
 
-/* ---- Trying ------------------------------------------------------------------------------ */
+/* ---- Probes ------------------------------------------------------------------------------ */
 
 struct attempt {
-    struct doctor_way *way;
+    struct doctor_probe *probe;
     uint64_t nonce;
-    int fd; /* -1: over */
+    int fd; /* -1: finished */
     bool is_connected;
     uint64_t began_ms;
 };
 
 static void finish(struct attempt *attempt, int error)
 {
-    attempt->way->error = error;
-    attempt->way->took_ms = (int)(ct_now_ms() - attempt->began_ms);
+    attempt->probe->error = error;
+    attempt->probe->took_ms = (int)(ct_now_ms() - attempt->began_ms);
     if (attempt->fd >= 0)
         close(attempt->fd);
     attempt->fd = -1;
@@ -273,7 +274,7 @@ static void start(struct attempt *attempt, const struct doctor_node *node)
     attempt->began_ms = ct_now_ms();
     attempt->nonce = node->nonce;
     attempt->fd = -1;
-    if (ct_addr_parse(node->addrs[attempt->way->addr], node->port, &addr) < 0) {
+    if (ct_addr_parse(node->addrs[attempt->probe->addr], node->port, &addr) < 0) {
         finish(attempt, EINVAL);
         return;
     }
@@ -284,7 +285,7 @@ static void start(struct attempt *attempt, const struct doctor_node *node)
         finish(attempt, errno);
 }
 
-/* The connection stands, or something came. */
+/* The connection is established or failed, or its nonce has arrived. */
 static void go_on(struct attempt *attempt)
 {
     socklen_t length = sizeof(int);
@@ -308,7 +309,7 @@ static void go_on(struct attempt *attempt)
                         : 0);
 }
 
-/* poll() ignores negative descriptors, so that attempts which are over keep their slot. All of a
+/* poll() ignores negative descriptors, so finished attempts keep their slot. All of a
  * batch share one deadline: a path that drops packets costs a batch REACHABILITY_MS once. */
 static void try_batch(struct attempt *attempts, size_t count)
 {
@@ -336,7 +337,7 @@ static void try_batch(struct attempt *attempts, size_t count)
 }
 
 /* To every address of every other node. */
-static int try_ways(struct net *net)
+static int run_probes(struct net *net)
 {
     struct attempt attempts[BATCH];
     size_t total = 0;
@@ -346,16 +347,16 @@ static int try_ways(struct net *net)
         /* addr_count is checked by doctor_node_parse(): other nodes' texts never make an array
          * longer than DOCTOR_NODE_ADDRS */
         total += i == net->self ? 0 : (size_t)net->nodes[i].addr_count;
-    if (!(net->ways = ct_zalloc_array(total + 1, sizeof *net->ways)))
+    if (!(net->probes = ct_zalloc_array(total + 1, sizeof *net->probes)))
         return complain_memory(net);
     for (int to = 0; to < net->count; to++)
         for (int a = 0; to != net->self && a < net->nodes[to].addr_count; a++) {
-            struct doctor_way *way = &net->ways[net->way_count++];
+            struct doctor_probe *probe = &net->probes[net->probe_count++];
 
-            *way = (struct doctor_way){.from = net->self, .to = to, .addr = a};
-            attempts[in_batch] = (struct attempt){.way = way};
+            *probe = (struct doctor_probe){.from = net->self, .to = to, .addr = a};
+            attempts[in_batch] = (struct attempt){.probe = probe};
             start(&attempts[in_batch++], &net->nodes[to]);
-            if (in_batch == BATCH || net->way_count == total) {
+            if (in_batch == BATCH || net->probe_count == total) {
                 try_batch(attempts, in_batch);
                 in_batch = 0;
             }
@@ -365,27 +366,28 @@ static int try_ways(struct net *net)
 
 /* ---- Results ----------------------------------------------------------------------------- */
 
-static int tell_ways(struct net *net)
+static int publish_probes(struct net *net)
 {
     struct ct_buf text;
     char key[KEY_MAX];
     int rc = 0;
 
     ct_buf_init(&text, RESULT_MAX_BYTES);
-    for (size_t i = 0; i < net->way_count && rc == 0; i++)
-        rc = ct_buf_printf(&text, "%d %d %d %d,", net->ways[i].to, net->ways[i].addr,
-                           net->ways[i].error, net->ways[i].took_ms);
+    for (size_t i = 0; i < net->probe_count && rc == 0; i++)
+        rc = ct_buf_printf(&text, "%d %d %d %d,", net->probes[i].to,
+                           net->probes[i].addr, net->probes[i].error,
+                           net->probes[i].took_ms);
     if (rc < 0)
         rc = ct_fail(&net->err, rc, "out of memory");
     else
-        rc = ctrun_store_set(net->store, key_of(key, "ways", net->self),
+        rc = ctrun_store_set(net->store, key_of(key, "probes", net->self),
                              ct_buf_data(&text), ct_buf_length(&text), &net->err);
     ct_buf_deinit(&text);
     return rc < 0 ? complain(net, "store") : 0;
 }
 
-/* What each node finds on itself; looked at when nobody measures ways any more. */
-static int tell_findings(struct net *net)
+/* The findings of this node about itself, made after its probes, so that they do not slow them. */
+static int publish_findings(struct net *net)
 {
     struct doctor *own = ct_zalloc(sizeof *own);
     char *text = ct_zalloc(FINDINGS_MAX_BYTES);
@@ -421,45 +423,45 @@ static int read_findings(struct net *net)
     return 0;
 }
 
-/* The text is another node's: indices are checked before they are kept, since
- * doctor_check_ways() uses them without a look. */
-static int add_ways(struct net *net, int from, const char *text)
+/* The text comes from another node: indices are checked here, since doctor_check_probes() uses
+ * them unchecked. */
+static int add_probes(struct net *net, int from, const char *text)
 {
     const char *rest = text;
     size_t length;
 
     for (const char *item; (item = ct_next_field(&rest, ',', &length)) && length > 0;) {
-        struct doctor_way way = {.from = from};
-        struct doctor_way *ways;
+        struct doctor_probe probe = {.from = from};
+        struct doctor_probe *probes;
 
-        if (sscanf(item, "%d %d %d %d", &way.to, &way.addr, &way.error, &way.took_ms) !=
-                4 ||
-            way.to < 0 || way.to >= net->count || way.addr < 0 ||
-            way.addr >= net->nodes[way.to].addr_count)
+        if (sscanf(item, "%d %d %d %d", &probe.to, &probe.addr, &probe.error,
+                   &probe.took_ms) != 4 ||
+            probe.to < 0 || probe.to >= net->count || probe.addr < 0 ||
+            probe.addr >= net->nodes[probe.to].addr_count)
             return -EBADMSG;
-        ways = ct_realloc_array(net->ways, net->way_count + 1, sizeof *ways);
-        if (!ways)
+        probes = ct_realloc_array(net->probes, net->probe_count + 1, sizeof *probes);
+        if (!probes)
             return -ENOMEM;
-        net->ways = ways;
-        net->ways[net->way_count++] = way;
+        net->probes = probes;
+        net->probes[net->probe_count++] = probe;
     }
     return 0;
 }
 
-static int judge(struct net *net)
+static int evaluate(struct net *net)
 {
     char key[KEY_MAX];
 
-    if (await_all(net, "ways") < 0 || await_all(net, "findings") < 0)
+    if (await_all(net, "probes") < 0 || await_all(net, "findings") < 0)
         return -1;
     for (int i = 1; i < net->count; i++) {
         void *text;
         size_t length;
-        int rc = ctrun_store_get(net->store, key_of(key, "ways", i), &text, &length,
+        int rc = ctrun_store_get(net->store, key_of(key, "probes", i), &text, &length,
                                  &net->err);
 
         if (rc == 0) {
-            rc = add_ways(net, i, text);
+            rc = add_probes(net, i, text);
             free(text);
             if (rc < 0)
                 (void)ct_fail(&net->err, rc, "node %d sent a malformed message", i);
@@ -470,12 +472,13 @@ static int judge(struct net *net)
     doctor_check_nodes(net->doctor, net->nodes, net->count);
     if (read_findings(net) < 0)
         return -1;
-    doctor_check_ways(net->doctor, net->nodes, net->count, net->ways, net->way_count);
+    doctor_check_probes(net->doctor, net->nodes, net->count, net->probes,
+                        net->probe_count);
     return 0;
 }
 
-/* Nobody leaves before the first node has judged: the others' doors must stay open, and the
- * store with it. */
+/* No node leaves before node 0 has evaluated: all listeners must stay open until then, and the
+ * store too. */
 static int leave(struct net *net)
 {
     static const char *const over = "ctrun-doctor/over";
@@ -486,30 +489,29 @@ static int leave(struct net *net)
     return rc < 0 ? complain(net, "store") : 0;
 }
 
-/* Every wait is at most OTHERS_MS, so that a node which never comes is a finding and no hang.
- * What is opened or allocated here belongs to `net`; doctor_net() frees it, however far this
- * came. */
+/* Every wait is at most OTHERS_MS, so a node that never joins is a finding, not a hang.
+ * What is opened or allocated here belongs to `net`; doctor_net() frees it in every case. */
 static int run(struct net *net)
 {
     int rc = 0;
 
-    if (read_place(net) < 0 || open_door(net) < 0)
+    if (read_place(net) < 0 || open_listening(net) < 0)
         return -1;
     describe_self(net);
     if (!(net->nodes = ct_zalloc_array((size_t)net->count, sizeof *net->nodes)))
         return complain_memory(net);
-    if (tell_node(net) < 0 || read_nodes(net) < 0 || try_ways(net) < 0 ||
-        tell_ways(net) < 0 || tell_findings(net) < 0)
+    if (publish_node(net) < 0 || read_nodes(net) < 0 || run_probes(net) < 0 ||
+        publish_probes(net) < 0 || publish_findings(net) < 0)
         return -1;
     if (net->self == 0)
-        rc = judge(net);
+        rc = evaluate(net);
     return leave(net) < 0 ? -1 : rc;
 }
 
 bool doctor_net(struct doctor *doctor)
 {
     struct net *net;
-    bool is_judge;
+    bool is_evaluator;
 
     if (get_number(CT_ENV_LOCAL_RANK) > 0)
         return false;
@@ -518,15 +520,15 @@ bool doctor_net(struct doctor *doctor)
         return false;
     }
     net->doctor = doctor;
-    is_judge = run(net) == 0 && net->self == 0;
+    is_evaluator = run(net) == 0 && net->self == 0;
     ctrun_store_close(net->store);
     free(net->nodes);
-    free(net->ways);
+    free(net->probes);
     if (net->is_answering) {
         (void)shutdown(net->listener, SHUT_RDWR); /* accept() fails then */
         (void)pthread_join(net->thread, NULL);
         close(net->listener);
     }
     free(net);
-    return is_judge;
+    return is_evaluator;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl doctor --net: every node of a run against every other one, before a training does
- * it. Each node tells its addresses through the worker store, connects to all of the others'
- * and tells what happened; the first one judges.
+/* ctrunctl doctor --net: tests the network between all nodes of a run before a training
+ * uses it. Each node publishes its addresses in the worker store, connects to the addresses of all
+ * other nodes and publishes the results; node 0 reads them and makes the findings.
  *
- *     node i:  TOLD ──all told──> TICK ──> tries all ways ──> DONE ──all done──> (node 0 judges)
+ *     node i:  address published ──all have──> tick ──> probes ──> results published
+ *                                                              ──all have──> node 0 evaluates
  */
 #ifndef LAUNCHER_DOCTOR_DOCTOR_NET_H
 #define LAUNCHER_DOCTOR_DOCTOR_NET_H
@@ -14,13 +15,13 @@ enum {
     DOCTOR_NODES_MAX = 1024,
     DOCTOR_NODE_ADDRS = 8,
     DOCTOR_TEXT_MAX = 2048,
-    DOCTOR_SOMEBODY_ELSE = 1, /* error of a way: it led to another machine */
+    DOCTOR_SOMEBODY_ELSE = 1, /* error of a probe: another machine answered */
 };
 
-/* One node, as it tells itself. */
+/* One node, as it describes itself. */
 struct doctor_node {
     char host[128];
-    uint64_t nonce; /* what its listener says: it is really this node */
+    uint64_t nonce; /* sent by its listener: proves that it is this node */
     int port;
     int64_t clock_ms; /* at the tick, since 1970 */
     char version[32]; /* of ctrun */
@@ -30,8 +31,8 @@ struct doctor_node {
     int addr_count;
 };
 
-/* From one node to an address of another. */
-struct doctor_way {
+/* One attempt to connect from a node to an address of another. */
+struct doctor_probe {
     int from;
     int to;
     int addr;
@@ -39,24 +40,25 @@ struct doctor_way {
     int took_ms;
 };
 
-/* Runs as a worker of a run (any launcher's that sets the usual environment). Returns true when
- * this node is the one that judges: doctor has its findings. False with findings: it went wrong. */
+/* Runs as a worker of a run (any launcher's that sets the usual environment). Returns true on
+ * node 0: doctor has the findings of all nodes. False with findings: the test itself failed. */
 bool doctor_net(struct doctor *doctor);
 
 /* ---- Pure */
 
-/* What travels; dst has DOCTOR_TEXT_MAX bytes. */
+/* A node as text for the worker store; dst has DOCTOR_TEXT_MAX bytes. */
 void doctor_node_format(char *dst, const struct doctor_node *node);
 int doctor_node_parse(struct doctor_node *out, const char *text);
-/* What is not well with one node, a line each: level, what, value, fix. Cut where it does not
- * fit. */
+/* The warnings and failures of one node, a line each: level, what, value, fix. Lines that do not
+ * fit are left out. */
 void doctor_findings_format(char *dst, size_t size, const struct doctor *doctor);
-/* Adds the findings of a node; what others have as well is told once, with their names. */
+/* Adds the findings of a node; a finding that several nodes have is kept once, with their names. */
 void doctor_add_findings(struct doctor *doctor, const char *host, const char *text);
 void doctor_check_nodes(struct doctor *doctor, const struct doctor_node *nodes,
                         int count);
-/* `ways` are in the order of `from`. */
-void doctor_check_ways(struct doctor *doctor, const struct doctor_node *nodes,
-                       int count, const struct doctor_way *ways, size_t way_count);
+/* `probes` are sorted by `from`. */
+void doctor_check_probes(struct doctor *doctor, const struct doctor_node *nodes,
+                         int count, const struct doctor_probe *probes,
+                         size_t probe_count);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the nodes of a run told of each other, judged. Pure. */
+/* Findings from what the nodes of a run published about each other. Pure. */
 #include <errno.h>
 #include <inttypes.h>
 
@@ -11,9 +11,9 @@ enum {
     CLOCK_FAIL_MS = 60000,
 };
 
-/* ---- On the way -------------------------------------------------------------------------- */
+/* ---- A node as text ---------------------------------------------------------------------- */
 
-/* Tabs between the fields; what is in them has none. */
+/* Fields are separated by tabs and contain none. */
 void doctor_node_format(char *dst, const struct doctor_node *node)
 {
     int used = ct_format(dst, DOCTOR_TEXT_MAX,
@@ -29,9 +29,9 @@ void doctor_node_format(char *dst, const struct doctor_node *node)
     }
 }
 
-/* False when the field is missing or does not fit: texts of other nodes are cut nowhere in
- * silence. */
-static bool take(const char **rest, char separator, char *dst, size_t size)
+/* False when the field is missing or does not fit: a field of another node is never silently
+ * truncated. */
+static bool read_field(const char **rest, char separator, char *dst, size_t size)
 {
     size_t length;
     const char *field = ct_next_field(rest, separator, &length);
@@ -48,20 +48,20 @@ int doctor_node_parse(struct doctor_node *out, const char *text)
     const char *rest = text;
 
     *out = (struct doctor_node){0};
-    if (!take(&rest, '\t', out->host, sizeof out->host) ||
-        !take(&rest, '\t', nonce, sizeof nonce) ||
-        !take(&rest, '\t', port, sizeof port) ||
-        !take(&rest, '\t', clock, sizeof clock) ||
-        !take(&rest, '\t', out->version, sizeof out->version) ||
-        !take(&rest, '\t', out->driver, sizeof out->driver) ||
-        !take(&rest, '\t', out->nccl, sizeof out->nccl) ||
+    if (!read_field(&rest, '\t', out->host, sizeof out->host) ||
+        !read_field(&rest, '\t', nonce, sizeof nonce) ||
+        !read_field(&rest, '\t', port, sizeof port) ||
+        !read_field(&rest, '\t', clock, sizeof clock) ||
+        !read_field(&rest, '\t', out->version, sizeof out->version) ||
+        !read_field(&rest, '\t', out->driver, sizeof out->driver) ||
+        !read_field(&rest, '\t', out->nccl, sizeof out->nccl) ||
         ct_parse_u64(nonce, 0, UINT64_MAX, &out->nonce) < 0 ||
         ct_parse_u64(port, 1, 65535, &number) < 0 ||
         ct_parse_i64(clock, INT64_MIN, INT64_MAX, &out->clock_ms) < 0)
         return -EBADMSG;
     out->port = (int)number;
     while (out->addr_count < DOCTOR_NODE_ADDRS &&
-           take(&rest, ',', out->addrs[out->addr_count], sizeof *out->addrs))
+           read_field(&rest, ',', out->addrs[out->addr_count], sizeof *out->addrs))
         out->addr_count += *out->addrs[out->addr_count] != '\0';
     return 0;
 }
@@ -137,45 +137,45 @@ void doctor_check_nodes(struct doctor *doctor, const struct doctor_node *nodes,
                DOCTOR_FAIL, "NCCL refuses other versions of itself: install one");
 }
 
-/* ---- Ways -------------------------------------------------------------------------------- */
+/* ---- Reachability ------------------------------------------------------------------------ */
 
 static const char *error_text(int error)
 {
     return error == DOCTOR_SOMEBODY_ELSE ? "another machine answers" : strerror(error);
 }
 
-/* All ways from one node to another. */
+/* All probes from one node to another. */
 struct pair {
     bool works;
     char bad[384]; /* addresses that do not */
 };
 
-/* `ways` are those of one node. */
-static void look_at_pair(struct pair *out, const struct doctor_node *nodes,
-                         const struct doctor_way *ways, size_t count, int to)
+/* `probes` are those of one node. */
+static void check_pair(struct pair *out, const struct doctor_node *nodes,
+                       const struct doctor_probe *probes, size_t count, int to)
 {
     *out = (struct pair){0};
     for (size_t i = 0; i < count; i++) {
-        const struct doctor_way *way = &ways[i];
+        const struct doctor_probe *probe = &probes[i];
         const size_t used = strlen(out->bad);
 
-        if (way->to != to)
+        if (probe->to != to)
             continue;
-        out->works |= way->error == 0;
-        if (way->error != 0)
+        out->works |= probe->error == 0;
+        if (probe->error != 0)
             (void)ct_format(out->bad + used, sizeof out->bad - used, "%s%s: %s",
-                            used ? "; " : "", nodes[to].addrs[way->addr],
-                            error_text(way->error));
+                            used ? "; " : "", nodes[to].addrs[probe->addr],
+                            error_text(probe->error));
     }
 }
 
-static void tell_pair(struct doctor *doctor, const struct doctor_node *nodes, int from,
-                      int to, const struct pair *pair)
+static void report_pair(struct doctor *doctor, const struct doctor_node *nodes,
+                        int from, int to, const struct pair *pair)
 {
     struct doctor_finding *finding = doctor_add(
         doctor, pair->works ? DOCTOR_WARN : DOCTOR_FAIL, "reachability",
         "%s -> %s: %.300s", nodes[from].host, nodes[to].host,
-        *pair->bad ? pair->bad : "it has no address but loopback");
+        *pair->bad ? pair->bad : "it has only loopback addresses");
 
     if (pair->works)
         doctor_set_fix(finding, "other addresses work: keep libraries off this one by "
@@ -185,33 +185,34 @@ static void tell_pair(struct doctor *doctor, const struct doctor_node *nodes, in
                                 "name a network that both are in: --net");
 }
 
-void doctor_check_ways(struct doctor *doctor, const struct doctor_node *nodes,
-                       int count, const struct doctor_way *ways, size_t way_count)
+void doctor_check_probes(struct doctor *doctor, const struct doctor_node *nodes,
+                         int count, const struct doctor_probe *probes,
+                         size_t probe_count)
 {
     int slowest_ms = 0;
     int good = 0;
 
-    for (size_t i = 0; i < way_count; i++)
-        if (ways[i].error == 0 && ways[i].took_ms > slowest_ms)
-            slowest_ms = ways[i].took_ms;
-    /* A pair looks at the ways of `from` alone: 1024 nodes have a million pairs. */
+    for (size_t i = 0; i < probe_count; i++)
+        if (probes[i].error == 0 && probes[i].took_ms > slowest_ms)
+            slowest_ms = probes[i].took_ms;
+    /* A pair looks at the probes of `from` alone: 1024 nodes have a million pairs. */
     for (int from = 0; from < count; from++) {
         size_t of_from = 0;
 
-        while (of_from < way_count && ways[of_from].from == from)
+        while (of_from < probe_count && probes[of_from].from == from)
             of_from++;
         for (int to = 0; to < count; to++) {
             struct pair pair;
 
             if (from == to)
                 continue;
-            look_at_pair(&pair, nodes, ways, of_from, to);
+            check_pair(&pair, nodes, probes, of_from, to);
             good += pair.works;
             if (!pair.works || *pair.bad)
-                tell_pair(doctor, nodes, from, to, &pair);
+                report_pair(doctor, nodes, from, to, &pair);
         }
-        ways += of_from;
-        way_count -= of_from;
+        probes += of_from;
+        probe_count -= of_from;
     }
     (void)doctor_add(doctor, DOCTOR_OK, "reachability",
                      "%d of %d network paths between nodes work; slowest in %d ms",
@@ -239,8 +240,8 @@ void doctor_findings_format(char *dst, size_t size, const struct doctor *doctor)
     }
 }
 
-/* The value is not compared: it differs from node to node, and the cure is what makes two
- * findings one. */
+/* The value is not compared, since it differs between nodes: findings with the same remedy are
+ * the same finding. */
 static struct doctor_finding *find_same(struct doctor *doctor, int level,
                                         const char *what, const char *fix)
 {
@@ -279,10 +280,10 @@ void doctor_add_findings(struct doctor *doctor, const char *host, const char *te
     char fix[256];
     uint64_t number;
 
-    while (take(&rest, '\t', level, sizeof level) &&
-           take(&rest, '\t', what, sizeof what) &&
-           take(&rest, '\t', value, sizeof value) &&
-           take(&rest, '\n', fix, sizeof fix) &&
+    while (read_field(&rest, '\t', level, sizeof level) &&
+           read_field(&rest, '\t', what, sizeof what) &&
+           read_field(&rest, '\t', value, sizeof value) &&
+           read_field(&rest, '\n', fix, sizeof fix) &&
            ct_parse_u64(level, DOCTOR_WARN, DOCTOR_FAIL, &number) == 0)
         add_finding(doctor, host, (int)number, what, value, fix);
 }

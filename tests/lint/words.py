@@ -38,7 +38,7 @@ NAMES = {  # as a part of a name or as a word: say
     "way_found": "master_reached",
     "way_cut": "node_unreachable",
     "leftovers_killed": "orphans_killed",
-    "doctor_way": "doctor_reach",
+    "doctor_way": "doctor_probe",
     "first_way": "first_addr",
     "etcd_host": "server_record",
     "host_key": "leader_key",

@@ -148,9 +148,9 @@ static void nodes_that_differ_are_named(void **state)
     assert_int_equal(find_with(&doctor, "ctrun", "2 on c")->level, DOCTOR_WARN);
 }
 
-static void a_way_that_is_closed_is_named_with_its_fix(void **state)
+static void an_address_that_is_not_reached_is_named_with_its_fix(void **state)
 {
-    static const struct doctor_way ways[] = {
+    static const struct doctor_probe probes[] = {
         {0, 1, 0, 0, 3},      {0, 1, 1, DOCTOR_SOMEBODY_ELSE, 1},
         {0, 2, 0, 0, 1},      {1, 0, 0, 0, 1},
         {1, 2, 0, 110, 3000}, {2, 0, 0, 0, 1},
@@ -160,7 +160,7 @@ static void a_way_that_is_closed_is_named_with_its_fix(void **state)
     const struct doctor_finding *finding;
 
     (void)state;
-    doctor_check_ways(&doctor, three, 3, ways, sizeof ways / sizeof *ways);
+    doctor_check_probes(&doctor, three, 3, probes, sizeof probes / sizeof *probes);
     finding = find_with(&doctor, "reachability",
                         "b -> c: 10.0.0.3: Connection timed out");
     assert_int_equal(finding->level, DOCTOR_FAIL);
@@ -220,7 +220,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_that_differ_are_named),
-        cmocka_unit_test(a_way_that_is_closed_is_named_with_its_fix),
+        cmocka_unit_test(an_address_that_is_not_reached_is_named_with_its_fix),
         cmocka_unit_test(what_many_nodes_suffer_from_is_told_once_with_their_names),
         cmocka_unit_test(a_node_reads_what_it_wrote_and_nothing_else),
         cmocka_unit_test(a_name_that_is_loopback_is_a_trap),
