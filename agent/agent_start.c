@@ -9,7 +9,7 @@ void agent_start_workers(struct agent *agent)
     agent_emit_round(agent, "round_started");
     if (agent->options->on_start)
         agent->options->on_start(agent->options->context, start);
-    if (!agent->options->hosts_server && agent->lost_after_ms > 0)
+    if (!agent->options->serves_rendezvous && agent->lost_after_ms > 0)
         fence_arm(link_deadline_ms(agent->link),
                   agent->options->find_servers ? 0 : agent->lost_after_ms / 5 * 2);
     file_timer_clear(agent->file_timer);

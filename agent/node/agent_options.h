@@ -95,7 +95,7 @@ struct agent_options {
     bool uses_munge;                   /* proves itself so, instead of by a token */
     bool wants_seal;                   /* encrypts the link to the rendezvous */
     bool
-        hosts_server; /* in this process: while we are paused nobody can start a world */
+        serves_rendezvous; /* in this process: while we are paused nobody can start a world */
     uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */
     uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
     uint64_t survivor_grace_ms;  /* before that, where a rank is gone; 0: none */

@@ -219,7 +219,7 @@ const struct ha_hooks *ha_hooks(struct ha *ha)
 }
 
 int ha_start(struct ha *ha, struct server *server, uint16_t port, bool is_founder,
-             const struct addresses *reached, const struct hosts *endpoint,
+             const struct addresses *reached, const struct rdzv_endpoint *endpoint,
              struct ctrun_error *err)
 {
     sigset_t all, before;

@@ -32,7 +32,7 @@ const struct ha_hooks *ha_hooks(struct ha *ha);
  * that is a number, or this machine's loopback, is the one address that it listens at. `endpoint`,
  * kept, is where all nodes begin. 0 or a code. */
 int ha_start(struct ha *ha, struct server *server, uint16_t port, bool is_founder,
-             const struct addresses *reached, const struct hosts *endpoint,
+             const struct addresses *reached, const struct rdzv_endpoint *endpoint,
              struct ctrun_error *err);
 /* For agent_options.ha; any thread. */
 int ha_wake_fd(const struct ha *ha);

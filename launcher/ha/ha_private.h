@@ -47,7 +47,7 @@ struct ha {
     bool is_founder;
     bool owns_endpoint;
     const struct addresses *reached; /* where a founder listens; of others not set */
-    const struct hosts *endpoint;
+    const struct rdzv_endpoint *endpoint;
     int wake_fd;
     pthread_t thread;
     bool has_thread;

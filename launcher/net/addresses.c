@@ -25,7 +25,7 @@ static int list_nics(struct addresses *out, const struct config *config,
         return out->count < 0 ? ct_fail(err, out->count, "addresses of this node: %s",
                                         strerror(-out->count))
                               : 0;
-    hosts_format_own(have, sizeof have);
+    rdzv_endpoint_format_own(have, sizeof have);
     return ct_fail(err, CTRUN_E_USAGE, "--net=%s: %s has nothing there; it has %s",
                    config->rdzv.net_text, config->run.host, have);
 }
@@ -94,26 +94,26 @@ static bool is_localhost(const char *host)
 }
 
 /* Loopback names have a v4 and a v6 address; clients try both, v4 works everywhere. */
-static struct ct_addr choose_loopback(const struct hosts *hosts)
+static struct ct_addr choose_loopback(const struct rdzv_endpoint *endpoint)
 {
-    for (size_t i = 0; i < hosts->count; i++)
-        if (hosts->addrs[i].any.sa_family == AF_INET)
-            return hosts->addrs[i];
-    return hosts->addrs[0];
+    for (size_t i = 0; i < endpoint->count; i++)
+        if (endpoint->addrs[i].any.sa_family == AF_INET)
+            return endpoint->addrs[i];
+    return endpoint->addrs[0];
 }
 
-struct ct_addr addresses_choose_bind(const struct hosts *hosts,
+struct ct_addr addresses_choose_bind(const struct rdzv_endpoint *endpoint,
                                      const struct config *config)
 {
     struct ct_addr number;
     const bool is_number = ct_addr_parse(config->rdzv.endpoint.host, 0, &number) == 0;
 
-    if (is_number && hosts->is_mine)
-        return hosts->addrs[0];
-    if (hosts->is_loopback &&
+    if (is_number && endpoint->is_mine)
+        return endpoint->addrs[0];
+    if (endpoint->is_loopback &&
         (is_localhost(config->rdzv.endpoint.host) || config->run.nodes.max == 1))
-        return choose_loopback(hosts);
-    if (hosts->is_loopback)
+        return choose_loopback(endpoint);
+    if (endpoint->is_loopback)
         ct_info("'%s' is loopback on this machine; serving at all of its addresses",
                 config->rdzv.endpoint.host);
     number = (struct ct_addr){.v6.sin6_family = AF_INET6, .length = sizeof number.v6};

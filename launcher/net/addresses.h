@@ -12,7 +12,7 @@
 #define LAUNCHER_NET_ADDRESSES_H
 
 #include "launcher/config/config.h"
-#include "launcher/net/hosts.h"
+#include "launcher/net/rdzv_endpoint.h"
 
 struct addresses {
     char local[CT_HOST_MAX]; /* what others are told; empty: as the server sees us */
@@ -30,7 +30,7 @@ void addresses_fill_join(const struct addresses *addresses, const struct config 
 /* Where the embedded server listens: at the endpoint alone when that is a number of ours, else
  * at all addresses, because nodes may know its name by another one. A name that is loopback
  * here, as Debian's /etc/hosts has it for the machine's own, is no loopback elsewhere. */
-struct ct_addr addresses_choose_bind(const struct hosts *hosts,
+struct ct_addr addresses_choose_bind(const struct rdzv_endpoint *endpoint,
                                      const struct config *config);
 /* The addresses at which others reach what listens at `bound`: `all`, unless it is a single one. */
 void addresses_narrow(struct addresses *out, const struct addresses *all,

@@ -157,7 +157,7 @@ static void fill_options(struct launch *launch, struct agent_options *out)
         out->join.program = config_program_hash(config);
     out->join.knows_gloo_scale = config_knows_gloo_scale(config);
     out->join.node_rank_hint = config->run.node_rank;
-    out->join.is_endpoint = launch->hosts.is_mine;
+    out->join.is_endpoint = launch->endpoint.is_mine;
     (void)ct_copy(out->join.role, sizeof out->join.role, config->run.role);
     out->join.roles = config->run.roles;
     addresses_fill_join(&launch->addresses, config, &out->join);
@@ -222,13 +222,13 @@ static int run_agent(struct launch *launch)
     if (!options)
         return launch_fail(config, &err);
     *options = (struct agent_options){
-        .server = launch->hosts.addrs,
-        .server_count = launch->hosts.count,
+        .server = launch->endpoint.addrs,
+        .server_count = launch->endpoint.count,
         .token = &config->rdzv.token,
         .uses_munge = config->rdzv.uses_munge,
         .wants_seal = config->rdzv.wants_seal,
         .tries_ports = config->rdzv.place_count > 1 && !config->rdzv.pmi.is_used,
-        .hosts_server = launch->hosts_rendezvous && !launch->ha,
+        .serves_rendezvous = launch->serves_rendezvous && !launch->ha,
         .connect_timeout_ms = config->rdzv.connect_timeout_ms,
         .ranks_prefix = config->output.collapses ? ranks_prefix : NULL,
         .own_ranks_ms = OWN_RANKS_MS,
@@ -264,7 +264,7 @@ static int meet(struct launch *launch, struct config *config, struct ctrun_error
 
     if (rc == 0 && config->rdzv.pmi.is_used)
         rc = launch_meet_by_pmi(launch, config, err);
-    if (rc == 0 && (rc = hosts_resolve(&launch->hosts, config, err)) == 0)
+    if (rc == 0 && (rc = rdzv_endpoint_resolve(&launch->endpoint, config, err)) == 0)
         rc = launch_host_rendezvous(launch, err);
     return rc < 0 ? rc : launch_start_ha(launch, err);
 }

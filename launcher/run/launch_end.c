@@ -48,10 +48,11 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
     }
     if (err->code == CTRUN_E_PORT_BUSY) {
         (void)port_owner_describe(launch->config->rdzv.endpoint.port, owner);
-        hosts_explain_busy(&block, &launch->hosts, launch->config, owner);
+        rdzv_endpoint_explain_busy(&block, &launch->endpoint, launch->config, owner);
     } else if (err->code == CTRUN_E_UNREACHABLE || err->code == CTRUN_E_DNS ||
                err->code == CTRUN_E_NO_HOST) {
-        hosts_explain_unreachable(&block, &launch->hosts, launch->config, err);
+        rdzv_endpoint_explain_unreachable(&block, &launch->endpoint, launch->config,
+                                          err);
     } else if (err->code == CTRUN_E_LEADER_LOST && launch->ha) {
         messages_explain_no_ha(&block, err, ha_why_not(launch->ha));
     } else if (err->code == CTRUN_E_LEADER_LOST) {

@@ -42,10 +42,10 @@ static void on_connecting(void *context, const char *why, uint64_t waited_ms)
         (unsigned long long)(waited_ms / 1000), launch->config->rdzv.endpoint.host,
         launch->config->rdzv.endpoint.port,
         launch->config->rdzv.place_count > 1 ? ", nor at the next ones" : "", why);
-    if (launch->has_said_own || launch->hosts.is_mine)
+    if (launch->has_said_own || launch->endpoint.is_mine)
         return;
     launch->has_said_own = true;
-    hosts_format_own(own, sizeof own);
+    rdzv_endpoint_format_own(own, sizeof own);
     messages_notice("this node, %s, does not own that address; it has %s",
                     launch->config->run.host, own);
 }
@@ -66,14 +66,14 @@ static void on_back(void *context)
 /* Once a run, by the node that serves: who waits for the others knows at once what for. */
 static void say_place(struct launch *launch, const struct ct_waiting *waiting)
 {
-    if (launch->has_said_place || !launch->hosts_rendezvous ||
+    if (launch->has_said_place || !launch->serves_rendezvous ||
         host_slot_get()->is_given || waiting->joined >= waiting->min_nodes)
         return;
     launch->has_said_place = true;
     messages_notice("run '%s': %u of %u nodes are here, they meet at %s port %d",
                     launch->config->run.run_id, waiting->joined, waiting->min_nodes,
                     launch->config->rdzv.endpoint.host,
-                    ct_addr_port(&launch->hosts.addrs[0]));
+                    ct_addr_port(&launch->endpoint.addrs[0]));
 }
 
 /* Once, when nothing else is waited for: no line tells of others that are missing. */
@@ -109,8 +109,8 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     messages_format_waiting(text, sizeof text, waiting, waited_ms);
     messages_notice("%s", text);
     if (waiting->joined < waiting->min_nodes &&
-        hosts_format_loopback_hint(text, sizeof text, &launch->hosts, launch->config) >
-            0)
+        rdzv_endpoint_format_loopback_hint(text, sizeof text, &launch->endpoint,
+                                           launch->config) > 0)
         messages_warn(CTRUN_E_LOOPBACK, "%s", text);
 }
 

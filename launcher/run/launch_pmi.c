@@ -55,8 +55,8 @@ static int serve(struct launch *launch, struct config *config,
     server_record_fill(&card->server, config->run.host, &launch->addresses, port);
     if (config->rdzv.pmi.makes_token)
         card->token = config->rdzv.token;
-    hosts_set(&launch->hosts, card->server.addrs, card->server.count);
-    launch->hosts.is_mine = true;
+    rdzv_endpoint_set(&launch->endpoint, card->server.addrs, card->server.count);
+    launch->endpoint.is_mine = true;
     config->rdzv.endpoint.port = port;
     if ((rc = pmi_card_format(text, card)) < 0)
         rc = ct_fail(err, rc, "the addresses of %s: %s", config->run.host,
@@ -87,7 +87,7 @@ static int find(struct launch *launch, struct config *config, struct pmi_client 
                      "the value that task 0 has set cannot be read; is it another "
                      "version of ctrun?");
     if (rc == 0) {
-        hosts_set(&launch->hosts, card->server.addrs, card->server.count);
+        rdzv_endpoint_set(&launch->endpoint, card->server.addrs, card->server.count);
         config->rdzv.endpoint.port = ct_addr_port(&card->server.addrs[0]);
         if (card->token.length > 0) { /* the server has nothing else */
             config->rdzv.token = card->token;

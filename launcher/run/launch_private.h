@@ -18,7 +18,7 @@
 #include "launcher/etcd/leader_candidate.h"
 #include "launcher/ha/ha.h"
 #include "launcher/net/addresses.h"
-#include "launcher/net/hosts.h"
+#include "launcher/net/rdzv_endpoint.h"
 #include "launcher/net/route.h"
 #include "launcher/report/bills.h"
 #include "launcher/report/last_failure.h"
@@ -42,7 +42,7 @@ struct launch {
     struct launch_reload reload; /* from the next round on */
     struct launch_gpu *gpu;      /* NULL: no GPU memory is waited for */
     char **used_words;           /* owned: those of *program, once it was reloaded */
-    struct hosts hosts;
+    struct rdzv_endpoint endpoint;
     struct addresses addresses;
     struct addresses reached; /* those of the embedded server */
     struct route route;       /* of this round */
@@ -70,7 +70,7 @@ struct launch {
     char said_layout[CT_LAYOUT_MAX];
     bool is_ending;          /* a signal has ended the run here */
     struct last_failure why; /* the first cause of the last stop */
-    bool hosts_rendezvous;   /* in this process */
+    bool serves_rendezvous;  /* in this process */
     int master_port_fd; /* keeps the port that worker 0 is to serve at; -1: none is kept */
     int jax_port_fd;    /* the same for JAX's coordinator, with --jax */
     char *orphans;      /* that were killed, to be told behind the cause; NULL: none */

@@ -105,8 +105,8 @@ int launch_prepare_ha(struct launch *launch, struct ctrun_error *err)
 int launch_start_ha(struct launch *launch, struct ctrun_error *err)
 {
     struct ct_addr addr = where_to_listen(launch);
-    const bool is_founder = launch->hosts_rendezvous;
-    uint16_t port = (uint16_t)ct_addr_port(&launch->hosts.addrs[0]);
+    const bool is_founder = launch->serves_rendezvous;
+    uint16_t port = (uint16_t)ct_addr_port(&launch->endpoint.addrs[0]);
     int rc;
 
     if (!launch->ha)
@@ -119,7 +119,7 @@ int launch_start_ha(struct launch *launch, struct ctrun_error *err)
     }
     return rc < 0 ? rc
                   : ha_start(launch->ha, launch->server, port, is_founder,
-                             &launch->reached, &launch->hosts, err);
+                             &launch->reached, &launch->endpoint, err);
 }
 
 static bool fill_ha_report(void *context, const struct ct_addr *local,
@@ -168,7 +168,7 @@ int launch_serve_anywhere(struct launch *launch, uint16_t *port,
     if (rc < 0)
         return rc;
     ct_info("serving the rendezvous run=%s port=%d", launch->config->run.run_id, *port);
-    launch->hosts_rendezvous = true;
+    launch->serves_rendezvous = true;
     return 0;
 }
 
@@ -190,29 +190,30 @@ static int listen_at_a_place(struct launch *launch, struct ct_addr *addr,
 
 int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err)
 {
-    enum hosts_role role = hosts_role(&launch->hosts, launch->config);
+    enum rdzv_endpoint_role role = rdzv_endpoint_role(&launch->endpoint,
+                                                      launch->config);
     struct ct_addr addr;
     uint16_t port;
     int rc;
 
     if (launch->config->rdzv.backend == CONFIG_ETCD)
         return stand_for_host(launch, err);
-    if (role == HOSTS_CLIENT)
+    if (role == RDZV_ENDPOINT_CLIENT)
         return 0;
     if ((rc = need_server(launch, err)) < 0)
         return rc;
-    addr = addresses_choose_bind(&launch->hosts, launch->config);
+    addr = addresses_choose_bind(&launch->endpoint, launch->config);
     rc = listen_at_a_place(launch, &addr, &port, err);
     if (rc == 0) {
         addresses_narrow(&launch->reached, &launch->addresses, &addr);
         ct_info("serving the rendezvous run=%s port=%d", launch->config->run.run_id,
                 port);
-        hosts_set_port(&launch->hosts, port);
-        launch->hosts_rendezvous = true;
+        rdzv_endpoint_set_port(&launch->endpoint, port);
+        launch->serves_rendezvous = true;
         return 0;
     }
-    if (rc == CTRUN_E_PORT_BUSY && role == HOSTS_SERVE_OR_JOIN &&
-        hosts_find_ctrun(&launch->hosts)) {
+    if (rc == CTRUN_E_PORT_BUSY && role == RDZV_ENDPOINT_SERVE_OR_JOIN &&
+        rdzv_endpoint_find_ctrun(&launch->endpoint)) {
         ct_info("the rendezvous is served by another ctrun on this machine");
         return 0;
     }
@@ -262,7 +263,7 @@ static int open_one_store(void *context, uint16_t *port, uint64_t *store,
 
     if (launch->config->rdzv.backend ==
         CONFIG_STATIC) { /* the endpoint itself: see server.h */
-        *port = (uint16_t)ct_addr_port(&launch->hosts.addrs[0]);
+        *port = (uint16_t)ct_addr_port(&launch->endpoint.addrs[0]);
         *store = 0;
         return 0;
     }
@@ -398,7 +399,7 @@ static void leave_mark(struct launch *launch)
 void launch_close_server(struct launch *launch)
 {
     ha_stop(launch->ha);
-    if (launch->hosts_rendezvous)
+    if (launch->serves_rendezvous)
         leave_mark(launch);
     if (launch->candidate && launch->server)
         server_join(launch->server);

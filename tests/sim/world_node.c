@@ -477,7 +477,7 @@ static void fill_options(struct world_node *node)
         .server = &founder,
         .server_count = 1,
         .find_servers = world.has_etcd ? find_servers : NULL,
-        .hosts_server = node->dispatch && !world.has_etcd,
+        .serves_rendezvous = node->dispatch && !world.has_etcd,
         .connect_timeout_ms = world.window_ms,
         .grace_ms = GRACE_MS,
         .context = node,

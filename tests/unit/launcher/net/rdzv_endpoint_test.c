@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "launcher/net/hosts.h"
+#include "launcher/net/rdzv_endpoint.h"
 #include "launcher/run/logdir.h"
 #include "worker_sdk/wire/frame.h"
 
@@ -28,43 +28,44 @@ static void set_endpoint(enum config_backend backend, const char *text)
 
 static void who_owns_the_address_serves(void **state)
 {
-    struct hosts hosts;
+    struct rdzv_endpoint endpoint;
 
     (void)state;
     set_endpoint(CONFIG_C10D, "127.0.0.1:1");
-    assert_int_equal(hosts_resolve(&hosts, &config, NULL), 0);
-    assert_true(hosts.is_mine && hosts.is_loopback);
-    assert_int_equal(hosts_role(&hosts, &config), HOSTS_SERVE_OR_JOIN);
+    assert_int_equal(rdzv_endpoint_resolve(&endpoint, &config, NULL), 0);
+    assert_true(endpoint.is_mine && endpoint.is_loopback);
+    assert_int_equal(rdzv_endpoint_role(&endpoint, &config),
+                     RDZV_ENDPOINT_SERVE_OR_JOIN);
     config.rdzv.is_host = CONFIG_HOST_NO;
-    assert_int_equal(hosts_role(&hosts, &config), HOSTS_CLIENT);
+    assert_int_equal(rdzv_endpoint_role(&endpoint, &config), RDZV_ENDPOINT_CLIENT);
     set_endpoint(CONFIG_C10D, "203.0.113.7:1"); /* RFC 5737 */
-    assert_int_equal(hosts_resolve(&hosts, &config, NULL), 0);
-    assert_false(hosts.is_mine || hosts.is_loopback);
-    assert_int_equal(hosts_role(&hosts, &config), HOSTS_CLIENT);
+    assert_int_equal(rdzv_endpoint_resolve(&endpoint, &config, NULL), 0);
+    assert_false(endpoint.is_mine || endpoint.is_loopback);
+    assert_int_equal(rdzv_endpoint_role(&endpoint, &config), RDZV_ENDPOINT_CLIENT);
     config.rdzv.is_host = CONFIG_HOST_YES;
-    assert_int_equal(hosts_role(&hosts, &config), HOSTS_SERVE);
+    assert_int_equal(rdzv_endpoint_role(&endpoint, &config), RDZV_ENDPOINT_SERVE);
 }
 
 static void static_goes_by_node_rank_alone(void **state)
 {
-    struct hosts hosts;
+    struct rdzv_endpoint endpoint;
 
     (void)state;
     set_endpoint(CONFIG_STATIC, "127.0.0.1:1");
-    assert_int_equal(hosts_resolve(&hosts, &config, NULL), 0);
-    assert_int_equal(hosts_role(&hosts, &config), HOSTS_SERVE);
+    assert_int_equal(rdzv_endpoint_resolve(&endpoint, &config, NULL), 0);
+    assert_int_equal(rdzv_endpoint_role(&endpoint, &config), RDZV_ENDPOINT_SERVE);
     config.run.node_rank = 1;
-    assert_int_equal(hosts_role(&hosts, &config), HOSTS_CLIENT);
+    assert_int_equal(rdzv_endpoint_role(&endpoint, &config), RDZV_ENDPOINT_CLIENT);
 }
 
 static void a_name_that_never_resolves_is_a_dns_error(void **state)
 {
-    struct hosts hosts;
+    struct rdzv_endpoint endpoint;
 
     (void)state;
     set_endpoint(CONFIG_C10D, "no-such-host.invalid:1");
-    assert_int_equal(hosts_resolve(&hosts, &config, NULL), CTRUN_E_DNS);
-    assert_int_equal(hosts.count, 0);
+    assert_int_equal(rdzv_endpoint_resolve(&endpoint, &config, NULL), CTRUN_E_DNS);
+    assert_int_equal(endpoint.count, 0);
 }
 
 /* ---- What answers at a port ---------------------------------------------------------- */
@@ -111,7 +112,7 @@ int connect(int fd, const struct sockaddr *addr, socklen_t length)
 
 static bool probe(const void *answer, size_t length, bool is_late)
 {
-    struct hosts there = {.count = 1};
+    struct rdzv_endpoint there = {.count = 1};
     struct ct_addr addr;
     struct peer peer = {.answer = answer, .length = length};
     bool is_ctrun;
@@ -125,7 +126,7 @@ static bool probe(const void *answer, size_t length, bool is_late)
         late = &peer;
     else
         begin(&peer);
-    is_ctrun = hosts_find_ctrun(&there);
+    is_ctrun = rdzv_endpoint_find_ctrun(&there);
     (void)shutdown(peer.listener, SHUT_RDWR); /* whoever was not asked */
     assert_int_equal(pthread_join(peer.thread, NULL), 0);
     close(peer.listener);
@@ -149,7 +150,7 @@ static void only_a_frame_in_return_is_a_ctrun(void **state)
 
 static void a_repeated_restart_count_gets_a_directory_of_its_own(void **state)
 {
-    char base[] = "/tmp/hosts_test_XXXXXX";
+    char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir;
     struct stat info;
     char *path;
@@ -177,7 +178,7 @@ static void a_repeated_restart_count_gets_a_directory_of_its_own(void **state)
 
 static void what_was_written_stays(void **state)
 {
-    char base[] = "/tmp/hosts_test_XXXXXX";
+    char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir;
     char *path;
     FILE *file;
@@ -219,7 +220,7 @@ static void remove_file(const struct logdir *dir, int local_rank)
 
 static void tidying_removes_folders_that_stayed_empty(void **state)
 {
-    char base[] = "/tmp/hosts_test_XXXXXX";
+    char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir;
 
     (void)state;
@@ -234,7 +235,7 @@ static void tidying_removes_folders_that_stayed_empty(void **state)
 
 static void tidying_sees_and_keeps_what_was_written(void **state)
 {
-    char base[] = "/tmp/hosts_test_XXXXXX";
+    char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir;
 
     (void)state;
@@ -253,7 +254,7 @@ static void tidying_sees_and_keeps_what_was_written(void **state)
 
 static void tidying_keeps_what_an_earlier_attempt_wrote(void **state)
 {
-    char base[] = "/tmp/hosts_test_XXXXXX";
+    char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir, earlier;
 
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/net/hosts.h"
+#include "launcher/net/rdzv_endpoint.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -17,40 +17,42 @@
 
 enum {
     PROBE_MS = 2000,
-    OWNER_MS = 300, /* for a line of an error: that one should come soon */
+    OWNER_MS = 300, /* for one line of an error, which must not be late */
     FREE_PORT_TRIES = 100,
 };
 
-static void judge(struct hosts *hosts, size_t count)
+/* Sets what follows from the first `count` addresses. */
+static void derive(struct rdzv_endpoint *endpoint, size_t count)
 {
-    hosts->count = count;
-    hosts->is_mine = false;
-    hosts->is_loopback = count > 0;
+    endpoint->count = count;
+    endpoint->is_mine = false;
+    endpoint->is_loopback = count > 0;
     for (size_t i = 0; i < count; i++) {
-        hosts->is_loopback &= ct_addr_is_loopback(&hosts->addrs[i]);
-        hosts->is_mine |= ct_nic_is_mine(&hosts->addrs[i]);
+        endpoint->is_loopback &= ct_addr_is_loopback(&endpoint->addrs[i]);
+        endpoint->is_mine |= ct_nic_is_mine(&endpoint->addrs[i]);
     }
 }
 
-/* As many of the addresses as there is room for, at each of these ports: the first port of all
- * addresses comes first. */
-static void set_places(struct hosts *hosts, const uint16_t *ports, int count)
+/* Lists as many addresses as there is room for at each of these ports, sorted by port.
+ * In place: the first port comes last, since its addresses are the ones read. */
+static void expand_ports(struct rdzv_endpoint *endpoint, const uint16_t *ports,
+                         int count)
 {
     const size_t most = CT_ADDRS_MAX / (size_t)count;
-    const size_t hosts_count = hosts->count < most ? hosts->count : most;
+    const size_t addr_count = endpoint->count < most ? endpoint->count : most;
 
     for (int p = count - 1; p >= 0; p--)
-        for (size_t i = 0; i < hosts_count; i++) {
-            struct ct_addr *addr = &hosts->addrs[(size_t)p * hosts_count + i];
+        for (size_t i = 0; i < addr_count; i++) {
+            struct ct_addr *addr = &endpoint->addrs[(size_t)p * addr_count + i];
 
-            *addr = hosts->addrs[i];
+            *addr = endpoint->addrs[i];
             ct_addr_set_port(addr, ports[p]);
         }
-    hosts->count = hosts_count * (size_t)count;
+    endpoint->count = addr_count * (size_t)count;
 }
 
-int hosts_resolve(struct hosts *out, const struct config *config,
-                  struct ctrun_error *err)
+int rdzv_endpoint_resolve(struct rdzv_endpoint *out, const struct config *config,
+                          struct ctrun_error *err)
 {
     int count = config->rdzv.backend == CONFIG_ETCD
                     ? 0
@@ -58,44 +60,46 @@ int hosts_resolve(struct hosts *out, const struct config *config,
                                         config->rdzv.connect_timeout_ms, out->addrs,
                                         CT_ADDRS_MAX, err);
 
-    judge(out, count > 0 ? (size_t)count : 0);
+    derive(out, count > 0 ? (size_t)count : 0);
     if (count > 0 && config->rdzv.place_count > 1)
-        set_places(out, config->rdzv.places, config->rdzv.place_count);
+        expand_ports(out, config->rdzv.places, config->rdzv.place_count);
     return count < 0 ? count : 0;
 }
 
-void hosts_set(struct hosts *out, const struct ct_addr *addrs, size_t count)
+void rdzv_endpoint_set(struct rdzv_endpoint *out, const struct ct_addr *addrs,
+                       size_t count)
 {
     if (count > CT_ADDRS_MAX)
         count = CT_ADDRS_MAX;
     memcpy(out->addrs, addrs, count * sizeof *addrs);
-    judge(out, count);
+    derive(out, count);
 }
 
-enum hosts_role hosts_role(const struct hosts *hosts, const struct config *config)
+enum rdzv_endpoint_role rdzv_endpoint_role(const struct rdzv_endpoint *endpoint,
+                                           const struct config *config)
 {
     if (config->rdzv.backend == CONFIG_LOCAL)
-        return HOSTS_SERVE;
+        return RDZV_ENDPOINT_SERVE;
     if (config->rdzv.backend == CONFIG_STATIC)
-        return config->run.node_rank == 0 ? HOSTS_SERVE : HOSTS_CLIENT;
+        return config->run.node_rank == 0 ? RDZV_ENDPOINT_SERVE : RDZV_ENDPOINT_CLIENT;
     switch (config->rdzv.is_host) {
-    case CONFIG_HOST_YES: return HOSTS_SERVE;
-    case CONFIG_HOST_NO: return HOSTS_CLIENT;
+    case CONFIG_HOST_YES: return RDZV_ENDPOINT_SERVE;
+    case CONFIG_HOST_NO: return RDZV_ENDPOINT_CLIENT;
     case CONFIG_HOST_AUTO: break;
     }
-    return hosts->is_mine ? HOSTS_SERVE_OR_JOIN : HOSTS_CLIENT;
+    return endpoint->is_mine ? RDZV_ENDPOINT_SERVE_OR_JOIN : RDZV_ENDPOINT_CLIENT;
 }
 
-void hosts_set_port(struct hosts *hosts, uint16_t port)
+void rdzv_endpoint_set_port(struct rdzv_endpoint *endpoint, uint16_t port)
 {
-    for (size_t i = 0; i < hosts->count; i++)
-        ct_addr_set_port(&hosts->addrs[i], port);
+    for (size_t i = 0; i < endpoint->count; i++)
+        ct_addr_set_port(&endpoint->addrs[i], port);
 }
 
-/* ---- Who is there -------------------------------------------------------------------- */
+/* ---- Is a ctrun there ----------------------------------------------------------------- */
 
-/* A frame of a version that does not exist: our server answers that it cannot speak it.
- * 1: a ctrun; 0: not; -ECONNREFUSED: nobody listens. */
+/* Sends a frame header with a version that does not exist: a ctrun server answers with an error
+ * frame. 1: a ctrun; 0: something else; -ECONNREFUSED: nothing listens. */
 static int ask_for_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
 {
     const uint8_t question[CT_FRAME_HEADER_BYTES] = {CT_FRAME_MAGIC_0,
@@ -121,28 +125,28 @@ static int ask_for_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
            answer[1] == CT_FRAME_MAGIC_1;
 }
 
-/* 1 where one answers, -ECONNREFUSED where none does and somebody may be about to, 0. */
-static int find_ctrun(const struct hosts *hosts, uint64_t limit_ms)
+/* 1: a ctrun answers; -ECONNREFUSED: none yet, nothing listens; 0: none. */
+static int find_ctrun(const struct rdzv_endpoint *endpoint, uint64_t limit_ms)
 {
     int found = 0;
 
-    for (size_t i = 0; i < hosts->count && found <= 0; i++)
-        if (ct_nic_is_mine(&hosts->addrs[i])) {
-            const int rc = ask_for_ctrun(&hosts->addrs[i], limit_ms);
+    for (size_t i = 0; i < endpoint->count && found <= 0; i++)
+        if (ct_nic_is_mine(&endpoint->addrs[i])) {
+            const int rc = ask_for_ctrun(&endpoint->addrs[i], limit_ms);
 
             found = rc ? rc : found;
         }
     return found;
 }
 
-bool hosts_find_ctrun(const struct hosts *hosts)
+bool rdzv_endpoint_find_ctrun(const struct rdzv_endpoint *endpoint)
 {
     struct ct_retry retry;
     int found;
 
     ct_retry_init(&retry, ct_deadline_ms(PROBE_MS));
-    do /* who has bound the port may not listen yet */
-        found = find_ctrun(hosts, PROBE_MS);
+    do /* the port may be bound, but not listening yet */
+        found = find_ctrun(endpoint, PROBE_MS);
     while (found == -ECONNREFUSED && ct_retry_pause(&retry));
     return found > 0;
 }
@@ -182,7 +186,7 @@ static bool is_free(int port)
     bool is_bound;
     int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    if (fd >= 0) { /* of both families */
+    if (fd >= 0) { /* IPv6 and IPv4 */
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
         is_bound = bind(fd, (struct sockaddr *)&any, sizeof any) == 0;
     } else {
@@ -194,7 +198,7 @@ static bool is_free(int port)
     return is_bound;
 }
 
-/* The next port that nobody has on this machine now; 0: none near. */
+/* The next port that is free on this machine now; 0: none within FREE_PORT_TRIES. */
 static int find_free_port(int port)
 {
     for (int next = port + 1; next <= port + FREE_PORT_TRIES && next <= UINT16_MAX;
@@ -204,8 +208,9 @@ static int find_free_port(int port)
     return 0;
 }
 
-void hosts_explain_busy(struct messages_block *out, const struct hosts *hosts,
-                        const struct config *config, const char *owner)
+void rdzv_endpoint_explain_busy(struct messages_block *out,
+                                const struct rdzv_endpoint *endpoint,
+                                const struct config *config, const char *owner)
 {
     const int free_port = find_free_port(config->rdzv.endpoint.port);
     char hint[64] = "";
@@ -214,10 +219,10 @@ void hosts_explain_busy(struct messages_block *out, const struct hosts *hosts,
                    config->rdzv.endpoint.port, config->run.host);
     if (config->rdzv.place_count > 1)
         messages_add(out, "tried",
-                     "it and the other ports that are derived from the "
+                     "this port and the other ports derived from the "
                      "job; all of them are taken");
     messages_add(out, "by", "%s", owner);
-    if (find_ctrun(hosts, OWNER_MS) > 0)
+    if (find_ctrun(endpoint, OWNER_MS) > 0)
         messages_add(out, "is it ours",
                      "perhaps: a ctrun answers there, of another job or of this one "
                      "(run '%s')",
@@ -237,7 +242,7 @@ void hosts_explain_busy(struct messages_block *out, const struct hosts *hosts,
                      hint);
 }
 
-void hosts_format_own(char *dst, size_t size)
+void rdzv_endpoint_format_own(char *dst, size_t size)
 {
     struct ct_nic mine[CT_NICS_MAX];
     const int count = ct_nic_list(mine, CT_NICS_MAX);
@@ -253,7 +258,7 @@ void hosts_format_own(char *dst, size_t size)
     }
 }
 
-static void advise(struct messages_block *out, const struct hosts *hosts,
+static void advise(struct messages_block *out, const struct rdzv_endpoint *endpoint,
                    const struct config *config, bool is_nobody)
 {
     const bool is_static = config->rdzv.backend == CONFIG_STATIC;
@@ -269,9 +274,9 @@ static void advise(struct messages_block *out, const struct hosts *hosts,
         messages_add(
             out, "do",
             "start node rank 0 on the host of that address; check --node-rank");
-    else if (hosts->is_mine)
+    else if (endpoint->is_mine)
         messages_add(out, "do",
-                     "this node owns that address but may not serve: drop is_host=0, "
+                     "this node has that address but may not serve: remove is_host=0, "
                      "or start ctrund there");
     else
         messages_add(out, "do",
@@ -279,35 +284,37 @@ static void advise(struct messages_block *out, const struct hosts *hosts,
                      "or use an address of one of the nodes");
 }
 
-void hosts_explain_unreachable(struct messages_block *out, const struct hosts *hosts,
-                               const struct config *config,
-                               const struct ctrun_error *why)
+void rdzv_endpoint_explain_unreachable(struct messages_block *out,
+                                       const struct rdzv_endpoint *endpoint,
+                                       const struct config *config,
+                                       const struct ctrun_error *why)
 {
-    const bool is_nobody = why->code == CTRUN_E_NO_HOST && !hosts->is_mine;
+    const bool is_nobody = why->code == CTRUN_E_NO_HOST && !endpoint->is_mine;
     const int code = why->code == CTRUN_E_NO_HOST ? CTRUN_E_UNREACHABLE : why->code;
-    char endpoint[CT_HOST_MAX + 16];
+    char name[CT_HOST_MAX + 16];
     char text[512];
 
-    format_endpoint(endpoint, sizeof endpoint, config);
+    format_endpoint(name, sizeof name, config);
     if (is_nobody)
         messages_begin(out, CTRUN_E_NO_HOST, "no node serves the rendezvous at %s",
-                       endpoint);
+                       name);
     else
         messages_begin(out, code, "%s cannot reach the rendezvous at %s",
-                       config->run.host, endpoint);
+                       config->run.host, name);
     messages_add(out, "last try", "%s", why->text);
-    format_addrs(text, sizeof text, hosts->addrs, hosts->count);
-    messages_add(out, "asked for", "%s  (here: %s)", endpoint,
+    format_addrs(text, sizeof text, endpoint->addrs, endpoint->count);
+    messages_add(out, "asked for", "%s  (here: %s)", name,
                  *text ? text : "unknown name");
-    hosts_format_own(text, sizeof text);
+    rdzv_endpoint_format_own(text, sizeof text);
     messages_add(out, "this node", "%s, addresses %s", config->run.host, text);
-    advise(out, hosts, config, is_nobody);
+    advise(out, endpoint, config, is_nobody);
 }
 
-int hosts_format_loopback_hint(char *dst, size_t size, const struct hosts *hosts,
-                               const struct config *config)
+int rdzv_endpoint_format_loopback_hint(char *dst, size_t size,
+                                       const struct rdzv_endpoint *endpoint,
+                                       const struct config *config)
 {
-    if (config->run.nodes.max == 1 || !hosts->is_loopback)
+    if (config->run.nodes.max == 1 || !endpoint->is_loopback)
         return 0;
     return ct_format(
         dst, size,
