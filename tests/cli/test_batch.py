@@ -170,7 +170,7 @@ SLURM_LOCALID=0 "$@" && wait $!
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can be two users")
-def test_tasks_of_a_node_find_each_other_where_a_stranger_has_taken_their_folder(box):
+def test_tasks_of_a_node_find_each_other_where_another_user_has_taken_their_folder(box):
     ctrun.needs_mounts()
     step = {**STEP, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2",
             "SLURM_NODEID": "0", "SLURM_JOB_ID": str(os.getpid()), "CTRUN_CONTROL_DIR": "",

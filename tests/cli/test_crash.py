@@ -147,7 +147,7 @@ def test_a_wrong_value_is_refused_with_the_right_ones(box):
 
 def test_a_worker_below_a_shell_is_told_too(box):
     run = box.start_ctrun("--no-python", "sh", "-c", f"{ctrun.program('crasher')} segv go; exit $?")
-    # Who was reaped by the shell before the agent saw its connection cannot be told from a stranger.
+    # Who was reaped by the shell before the agent saw its connection cannot be told from a process outside the run.
     ctrun.wait_until(lambda: '"step":1,' in box.run(ctrun.program("ctrunctl"), "status", "--json").out,
                      "the agent has heard of it")
     box.write("go", "")

@@ -62,7 +62,7 @@ def test_a_port_that_is_taken_though_nobody_listens_there_is_blamed_on_nobody(bo
     assert run.code == 77 and "\n  by         : nobody who listens now: a connection has it" in run.err, run
 
 
-def test_a_port_that_another_run_of_the_same_name_has_is_not_told_as_a_strangers(box, endpoint):
+def test_a_port_that_another_run_of_the_same_name_has_is_not_reported_as_another_programs(box, endpoint):
     """Both have the default run id."""
     words = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=is_host=1", f"--rdzv-endpoint={endpoint}"]
     first = box.start_ctrun(*words, "true")

@@ -10,7 +10,7 @@ import stat
 import ctrun
 import fake_ssh
 import pytest
-import stranger
+import other_user
 
 MEGABYTE = 1 << 20
 
@@ -461,7 +461,7 @@ def is_ours(folder):
 
 @pytest.mark.parametrize("squat", ["mkdir -m 777 %s; touch %s/mine", "mkdir -m 700 %s",
                                    "touch %s", "ln -s /etc %s"])
-@stranger.needed
+@other_user.needed
 def test_a_squatter_of_the_folder_costs_another_folder(box, ssh, squat):
     """Its name can be guessed. The other one is found again, so that a second run sends nothing; those that
     only look like it are not used."""
@@ -470,8 +470,8 @@ def test_a_squatter_of_the_folder_costs_another_folder(box, ssh, squat):
     box.dir.chmod(0o755)
     place.chmod(0o1777)
     code = "import os, sys; sys.exit(os.system(sys.argv[1]))"
-    stranger.run(box, code, squat.replace("%s", str(name)))
-    stranger.run(box, code, squat.replace("%s", f"{name}-abcdef"))
+    other_user.run(box, code, squat.replace("%s", str(name)))
+    other_user.run(box, code, squat.replace("%s", f"{name}-abcdef"))
     for _ in range(2):
         done = run(box, ssh, "--hosts=b", f"--stage={source}", *SHOW)
         assert done.code == 0, done

@@ -59,13 +59,13 @@ def test_who_has_no_handler_is_ended_at_once_by_default(box):
     assert not box.events("survivors_freed")
 
 
-def test_connections_to_strangers_are_left_alone(box):
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
-        box.write("stranger", str(stranger.getsockname()[1]))
+def test_connections_to_other_programs_are_left_alone(box):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        box.write("other", str(other.getsockname()[1]))
         run = start(box, 3, "--survivor-grace=100")
         kill_last(box, 3)
         assert run.wait(60) == 128 + signal.SIGKILL, run
-    assert [raised(box, rank) for rank in (0, 1)] == [["store", "stranger"]] * 2
+    assert [raised(box, rank) for rank in (0, 1)] == [["store", "other"]] * 2
 
 
 def test_without_connections_nobody_is_waited_for(box):

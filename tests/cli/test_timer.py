@@ -92,9 +92,9 @@ def test_a_child_of_a_worker_stands_for_it(box):
     assert run.code == 137 and "scope child" in run.err, run
 
 
-def test_lines_of_strangers_and_rubbish_do_nothing(box):
-    stranger = box.start("sleep", "60")
-    worker = script(box, f"line {stranger.pid} x 0 9\nline 1 x 0 9\nline -1 x 0 9\nline 0 x 0 9\n"
+def test_lines_of_other_processes_and_rubbish_do_nothing(box):
+    other = box.start("sleep", "60")
+    worker = script(box, f"line {other.pid} x 0 9\nline 1 x 0 9\nline -1 x 0 9\nline 0 x 0 9\n"
                          "pipe=$TORCHELASTIC_TIMER_FILE\n"
                          "{ echo; echo not json; echo '[[[['; echo '{}'; "
                          "echo '{\"pid\": \"a\"}'; } >$pipe\n"
@@ -102,8 +102,8 @@ def test_lines_of_strangers_and_rubbish_do_nothing(box):
                          f"line $$ x 0 999\nset_timer after 0 10\nsleep 60\n")
     run = box.ctrun(worker, env=ON)
     assert run.code == 128 + 10, run  # it still reads what is meant for it
-    assert stranger.code is None
-    stranger.signal(9)
+    assert other.code is None
+    other.signal(9)
 
 
 def test_the_pipe_is_nobody_elses(box):

@@ -51,10 +51,10 @@ def test_a_node_with_another_token_or_none_is_refused_and_the_run_goes_on(box, d
     box.wait_event("agent_state", to="joining")
     for more, why in (([f"--rdzv-token-file={other}"], "your token is not the one of this rendezvous"),
                       ([], "asks for a token and you have none")):
-        stranger = box.ctrun(*arguments(port, *more), dump.program, env=dump.env)
-        assert stranger.code == 77, stranger
-        assert stranger.err.startswith("ctrun: error[E_AUTH]: ") and why in stranger.err, stranger
-        assert TOKEN not in stranger.err
+        other = box.ctrun(*arguments(port, *more), dump.program, env=dump.env)
+        assert other.code == 77, other
+        assert other.err.startswith("ctrun: error[E_AUTH]: ") and why in other.err, other
+        assert TOKEN not in other.err
     assert first.code is None and not dump.environments()
     second = box.start_ctrun(*arguments(port, f"--rdzv-token-file={token_file}"), dump.program,
                              env=dump.env)
@@ -66,10 +66,10 @@ def test_a_node_with_a_token_does_not_join_a_run_without(box, dump, token_file):
     port = launch.free_port()
     first = box.start_ctrun(*arguments(port), dump.program, env=dump.env)
     box.wait_event("agent_state", to="joining")
-    stranger = box.ctrun(*arguments(port, f"--rdzv-token-file={token_file}"), dump.program,
+    other = box.ctrun(*arguments(port, f"--rdzv-token-file={token_file}"), dump.program,
                          env=dump.env)
-    assert stranger.code == 77 and "error[E_AUTH]" in stranger.err, stranger
-    assert "you have a token and this rendezvous has none" in stranger.err
+    assert other.code == 77 and "error[E_AUTH]" in other.err, other
+    assert "you have a token and this rendezvous has none" in other.err
     first.signal(15)
     first.wait()
 
@@ -131,7 +131,7 @@ def test_a_server_cannot_have_its_own_question_answered_for_it(box, token_file):
     assert "could not prove" in run.err, run
 
 
-def test_a_run_of_one_node_lets_no_stranger_in(box):
+def test_a_run_of_one_node_lets_no_unknown_client_in(box):
     """Nobody asked for a token: the run has one of its own."""
     run = box.start_ctrun("--standalone", "sh", "-c", "while [ ! -e go ]; do sleep 0.01; done",
                           env={"LOGLEVEL": "INFO"})
@@ -141,9 +141,9 @@ def test_a_run_of_one_node_lets_no_stranger_in(box):
     hello = (struct.pack("<I", len(run_id)) + run_id + struct.pack("<I", 1) + b"x"
              + struct.pack("<iIIIQQQQ", 1, 1, 1, 0, 60000, 0, 1000, 60000) + bytes(32)
              + bytes(20))
-    with socket.create_connection(("127.0.0.1", port), timeout=20 * ctrun.SLOW) as stranger:
-        stranger.sendall(answer(1, hello))
-        refusal = stranger.recv(4096)
+    with socket.create_connection(("127.0.0.1", port), timeout=20 * ctrun.SLOW) as other:
+        other.sendall(answer(1, hello))
+        refusal = other.recv(4096)
         assert refusal[:4] == b"\xc7\x52\x03\x03" and b"asks for a token" in refusal, refusal
     box.write("go", "")
     assert run.wait() == 0, run
@@ -180,10 +180,10 @@ def test_whose_run_it_is_hears_only_who_has_the_token(box, token_file):
     port = launch.free_port()
     first = box.start_ctrun(*arguments(port, f"--rdzv-token-file={token_file}"), "true")
     box.wait_event("agent_state", to="joining")
-    words = ["--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=stranger", "true"]
-    stranger = box.ctrun(*words)
-    assert stranger.code == 77 and "error[E_AUTH]" in stranger.err, stranger
-    assert "run 'J'" not in stranger.err and "up " not in stranger.err, stranger
+    words = ["--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=other", "true"]
+    other = box.ctrun(*words)
+    assert other.code == 77 and "error[E_AUTH]" in other.err, other
+    assert "run 'J'" not in other.err and "up " not in other.err, other
     friend = box.ctrun(f"--rdzv-token-file={token_file}", *words)
     assert friend.code == 77 and "error[E_WRONG_RUN]" in friend.err, friend
     assert "run 'J'" in friend.err, friend

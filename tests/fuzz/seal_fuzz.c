@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two inputs in one: the bytes as what a stranger sends to an end of a sealed link, which must
+/* Two inputs in one: the bytes as what an unknown client sends to an end of a sealed link, which must
  * take none of it, and as messages between an agent and the admission of a server. */
 #include <stdlib.h>
 #include <string.h>

@@ -36,7 +36,7 @@ def end(runs):
         run.wait(30)
 
 
-def test_t13_a_stranger_is_refused_and_the_run_is_not_touched(box, lab, worlds):
+def test_t13_a_node_of_another_run_is_refused_and_the_run_is_not_touched(box, lab, worlds):
     hosts = lab(3)
     words = ["--nnodes=2:3", SHORT.replace("timeout=30", "timeout=1")]
     token = {"CTRUN_TOKEN": "a" * 32}
@@ -46,9 +46,9 @@ def test_t13_a_stranger_is_refused_and_the_run_is_not_touched(box, lab, worlds):
     for run_id, env, code in (("b", token, "E_WRONG_RUN"), ("a", {"CTRUN_TOKEN": "b" * 32},
                                                             "E_AUTH")):
         began = time.monotonic()
-        stranger = start(hosts, "node3", *words, f"--rdzv-id={run_id}", "true", env=env)
-        assert stranger.wait(20) == 77, stranger
-        assert f"error[{code}]" in stranger.err, stranger
+        other = start(hosts, "node3", *words, f"--rdzv-id={run_id}", "true", env=env)
+        assert other.wait(20) == 77, other
+        assert f"error[{code}]" in other.err, other
         assert time.monotonic() - began < 5 * ctrun.SLOW
     assert set(worlds.spans()) == {1}
     end(ours)

@@ -39,9 +39,9 @@ def test_another_user_and_who_proves_nothing_are_refused(box, cluster):
     # munged itself gives the credential to nobody else: what bob's ctrun would look at is no matter.
     for options, user, words in ((["--auth=munge"], "bob", ("MUNGE", "Unauthorized credential")),
                                  (["--auth=none"], "alice", ("asks for proof by MUNGE",))):
-        stranger = start(box, cluster, "node2", *options, user=user)
-        assert stranger.wait() == 77, stranger
-        assert "error[E_AUTH]" in stranger.err and all(w in stranger.err for w in words), stranger
+        other = start(box, cluster, "node2", *options, user=user)
+        assert other.wait() == 77, other
+        assert "error[E_AUTH]" in other.err and all(w in other.err for w in words), other
     second = start(box, cluster, "node2", "--auth=munge")
     assert [run.wait() for run in (first, second)] == [0, 0], (first, second)
 
@@ -69,11 +69,11 @@ def test_srun_alone_uses_munge(box, cluster):
                  if "ctrun" in line}
     ports = {place.rpartition(":")[2] for place in listening} - {store}
     assert len(ports) == 1, listening
-    stranger = cluster.start("node2", ctrun.program("ctrun"), "--nnodes=2", f"--rdzv-id={run_id}",
+    other = cluster.start("node2", ctrun.program("ctrun"), "--nnodes=2", f"--rdzv-id={run_id}",
                              f"--rdzv-endpoint=node1:{ports.pop()}", "--rdzv-conf=is_host=0",
                              "--no-python", "true")
-    assert stranger.wait() == 77, stranger
-    assert "asks for proof by MUNGE" in stranger.err, stranger
+    assert other.wait() == 77, other
+    assert "asks for proof by MUNGE" in other.err, other
     go.touch()
     assert run.wait() == 0, run
 

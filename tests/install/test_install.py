@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The installed tree runs from anywhere, and strangers' programs build against it."""
+"""The installed tree runs from anywhere, and programs of other projects build against it."""
 import os
 import pathlib
 import shlex

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ring.py FOLDER ADDRESS [handle]: a rank of a stand-in for a collective library. Each rank reads from
 the next one of a ring, for ever; when that fails, it writes FOLDER/raised.RANK: the time in ns, and
-which of its other connections (the worker store's, a stranger's where FOLDER/stranger names his port)
+which of its other connections (the worker store's, one to another program where FOLDER/other has its port)
 are alive. It ends only when all ranks but those in FOLDER/gone have written theirs: whoever waits for
 another survivor has no help from that one's end. ADDRESS is this host's; handle: has a handler for
 SIGTERM, which Python runs only when a system call is over for good."""
@@ -51,8 +51,8 @@ def main():
     previous = listener.accept()[0]
     others = {"store": socket.create_connection((os.environ["MASTER_ADDR"],
                                                  int(os.environ["MASTER_PORT"])))}
-    if (ROOT / "stranger").exists():
-        others["stranger"] = socket.create_connection(("127.0.0.1", int((ROOT / "stranger").read_text())))
+    if (ROOT / "other").exists():
+        others["other"] = socket.create_connection(("127.0.0.1", int((ROOT / "other").read_text())))
     write(f"ready.{RANK}", str(os.getpid()))
     try:
         following.recv(1)

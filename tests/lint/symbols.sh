@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# symbols.sh - names that reach strangers' programs begin with ours
+# symbols.sh - names that reach programs of other projects begin with ours
 #
 # usage: symbols.sh FILE...
 #

@@ -61,12 +61,15 @@ NAMES = {  # as a part of a name or as a word: say
     "cause_classify": "exit_cause_classify",
     "diagnosis_add": "failure_hints_add",
     "evidence_add": "failure_evidence_add",
+    "hosts_resolve": "rdzv_endpoint_resolve",
+    "hosts_rendezvous": "serves_rendezvous",
+    "hosts_server": "serves_rendezvous",
+    "stranger": "other user, unknown client, program or process outside the run",
+    "strangers": "other users, unknown clients, programs or processes outside the run",
 }
 PRODUCT = {  # the same, in the product alone: a test or the SDK may have the word for something of its own
     "leftover": "orphan",
     "leftovers": "orphans",
-    "stranger": "client, process or user that does not belong to the run",
-    "strangers": "clients, processes or users that do not belong to the run",
     "intake": "receive",
     "screen": "console",
     "gate": "output_commit (held until it may be sent), start barrier, limit",

@@ -261,7 +261,7 @@ def connect_to_agent(node):
     return run, client
 
 
-def test_a_stranger_is_not_heard_at_the_workers_socket(node):
+def test_a_message_of_an_unknown_process_is_ignored_at_the_workers_socket(node):
     run, client = connect_to_agent(node)
     hello = struct.pack("<iQ", 0, 1)  # as a worker would say it: rank, generation
     try:

@@ -156,7 +156,7 @@ def test_a_second_proof_is_refused(guarded):
     world_is_possible(guarded)
 
 
-def test_strangers_make_no_run(guarded):
+def test_unknown_clients_make_no_run(guarded):
     agents = [guarded.agent().hello(run=f"r{i}", nonce=b"n" * 32) for i in range(20)]
     for agent in agents:
         agent.expect(wire.CHALLENGE)
@@ -170,11 +170,11 @@ def test_who_never_proves_is_closed_in_time(guarded):
 
 
 def test_a_tcpstore_client_is_turned_away_where_a_token_is_asked_for(guarded):
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as stranger:
-        stranger.sendall(b"\x00" + b"\x3c\x85\xf7\xf3")  # VALIDATE
-        stranger.settimeout(10 * ctrun.SLOW)
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as client:
+        client.sendall(b"\x00" + b"\x3c\x85\xf7\xf3")  # VALIDATE
+        client.settimeout(10 * ctrun.SLOW)
         try:
-            assert stranger.recv(1) == b""
+            assert client.recv(1) == b""
         except ConnectionResetError:
             pass
 
@@ -198,7 +198,7 @@ def test_ctrund_takes_the_token_from_the_environment_and_hides_it(start_daemon):
         assert TOKEN not in environ.read()
 
 
-def test_strangers_are_told_no_name_of_a_run_or_a_host(guarded):
+def test_unknown_clients_are_told_no_name_of_a_run_or_a_host(guarded):
     agent = world_is_possible(guarded)
     agent.join()
     ctrun.wait_until(lambda: guarded.status()["runs"], "the run is there")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers at the port: noise, floods, and peers that are slow or silent cost little, are closed
+"""Unknown clients at the port: noise, floods, and peers that are slow or silent cost little, are closed
 in time, and are told in one line a kind (T25)."""
 import select
 import socket
@@ -151,7 +151,7 @@ def test_with_a_token_the_silent_are_closed_in_time(start_daemon):
         assert is_closed(silent)
 
 
-def test_strangers_that_fill_the_descriptors_do_not_keep_agents_out(start_daemon):
+def test_unknown_clients_that_fill_the_descriptors_do_not_keep_agents_out(start_daemon):
     daemon = start_daemon("--max-connections=100", env={"CTRUN_TOKEN": TOKEN.decode()})
     idle = [dial(daemon.port) for _ in range(500)]
     agents = [daemon.agent(f"n{i}") for i in range(2)]
@@ -208,7 +208,7 @@ def test_who_is_not_let_in_yet_cannot_make_us_keep_more_than_his_hello(start_dae
 
 def test_refusals_fill_no_log(daemon):
     for i in range(500):
-        agent = wire.Agent(daemon.port, f"stranger{i}")
+        agent = wire.Agent(daemon.port, f"other{i}")
         agent.hello(min_nodes=0)
         assert agent.expect(wire.REFUSE)
         agent.close()
@@ -265,17 +265,17 @@ def wait_deserted(daemon, *names):
 def test_runs_without_nodes_take_room_from_those_of_their_own_address(daemon):
     desert(daemon, "honest", "127.0.0.2")
     for i in range(200):
-        desert(daemon, f"stranger{i}")
-    wait_deserted(daemon, "stranger199")
+        desert(daemon, f"other{i}")
+    wait_deserted(daemon, "other199")
     desert(daemon, "one more")
     wait_runs(daemon, lambda runs: set(runs) == {"honest", "one more",
-                                                 *(f"stranger{i}" for i in range(200 - 63, 200))})
+                                                 *(f"other{i}" for i in range(200 - 63, 200))})
 
 
 def test_runs_without_nodes_are_few_whoever_makes_them(daemon):
     for i in range(1100):
-        desert(daemon, f"stranger{i}", f"127.0.1.{1 + i // 50}")
-    wait_deserted(daemon, "stranger1099")
+        desert(daemon, f"other{i}", f"127.0.1.{1 + i // 50}")
+    wait_deserted(daemon, "other1099")
     daemon.world(2)
     wait_runs(daemon, lambda runs: len(runs) == 1023 + 1 and runs["job"] == 2)
 
@@ -284,8 +284,8 @@ def test_a_run_that_made_room_goes_on_when_its_workers_are_dead(daemon):
     """Its lease is long enough for it to be there until it makes room."""
     desert(daemon, "first", lease=20000)
     for i in range(64):
-        desert(daemon, f"stranger{i}")
-    wait_deserted(daemon, "first", "stranger63")
+        desert(daemon, f"other{i}")
+    wait_deserted(daemon, "first", "other63")
     desert(daemon, "one more")
     wait_runs(daemon, lambda runs: "first" not in runs)
     again = daemon.agent().hello(run="first", min_nodes=1, max_nodes=1, lost_after=1000).join()
@@ -297,7 +297,7 @@ def test_a_run_that_made_room_goes_on_when_its_workers_are_dead(daemon):
 def test_one_address_does_not_take_all_runs(daemon):
     one_more, honest = daemon.agent(), daemon.agent(source="127.0.0.2")
     for i in range(1024):
-        daemon.agent().hello(run=f"stranger{i}", min_nodes=1)
+        daemon.agent().hello(run=f"other{i}", min_nodes=1)
     wait_runs(daemon, lambda runs: len(runs) == 1024)
     one_more.hello(run="one more")
     assert "too many runs of your address" in one_more.expect(wire.REFUSE)["text"]
@@ -326,8 +326,8 @@ def test_agents_that_come_and_go_do_not_fill_the_events(daemon, box):
     """Each of these runs is three events."""
     began = time.monotonic()
     for i in range(400):
-        desert(daemon, f"stranger{i}")
-    wait_deserted(daemon, "stranger399")
+        desert(daemon, f"other{i}")
+    wait_deserted(daemon, "other399")
     most = 256 * (1 + (time.monotonic() - began) // 10)  # CT_OFTEN_LINES in CT_SELDOM_MS
     assert 256 <= len(box.events("round_changed")) <= most
     assert box.events_path.stat().st_size < most * 300
@@ -337,8 +337,8 @@ def test_the_next_event_says_how_many_were_left_out(start_daemon, box):
     clock = Clock(box)
     daemon = start_daemon(env=clock.env)
     for i in range(300):
-        desert(daemon, f"stranger{i}")
-    wait_deserted(daemon, "stranger299")
+        desert(daemon, f"other{i}")
+    wait_deserted(daemon, "other299")
     told = len(box.events("round_changed"))
     clock.advance(10)
     desert(daemon, "later")

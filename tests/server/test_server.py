@@ -311,12 +311,12 @@ def test_a_join_timeout_names_who_came(daemon):
     assert (wire.FACT_JOINED, "lonely") in verdict["failures"][0]["facts"]
 
 
-def test_no_message_of_a_stranger_ends_a_run_with_success(daemon):
+def test_no_message_of_an_unknown_client_ends_a_run_with_success(daemon):
     """Message 19 did, for whoever knew the run id."""
     agents, _ = daemon.world(2)
-    stranger = daemon.agent("stranger").hello()
-    stranger.expect(wire.WELCOME)
-    for agent in (stranger, agents[0]):
+    client = daemon.agent("client").hello()
+    client.expect(wire.WELCOME)
+    for agent in (client, agents[0]):
         agent.send(wire.RETIRED_19, b"\x00" + wire.text("enough"))
         agent.heartbeat(sequence=9)
         assert agent.read_kind(wire.HEARTBEAT_ACK)["sequence"] == 9
@@ -356,7 +356,7 @@ def test_a_node_that_was_started_differently_is_refused(daemon):
     b"\xc7\x52\x03\x01\xff\xff\xff\xff",            # a length that is refused before it is read
     b"\xc7garbage",                                   # no frame after all
     wire.frame(wire.JOIN, b""),                       # JOIN before HELLO
-    wire.frame(wire.SUCCEEDED, struct.pack("<Q", 1)),  # a member's message from a stranger
+    wire.frame(wire.SUCCEEDED, struct.pack("<Q", 1)),  # a member's message from no member
 ])
 def test_garbage_is_refused_and_closed(daemon, data):
     agent = daemon.agent()
@@ -507,9 +507,9 @@ def test_metrics_show_what_ranks_told_until_the_next_world(daemon):
 
 
 def test_a_request_that_does_not_end_is_refused(daemon):
-    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as stranger:
-        stranger.sendall(b"GET /status HTTP/1.1\r\nCookie: " + b"x" * 9000)
-        assert stranger.recv(4096).startswith(b"HTTP/1.1 431 ")
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as client:
+        client.sendall(b"GET /status HTTP/1.1\r\nCookie: " + b"x" * 9000)
+        assert client.recv(4096).startswith(b"HTTP/1.1 431 ")
 
 
 def test_other_paths_are_not_found(daemon):

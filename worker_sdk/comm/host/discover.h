@@ -16,7 +16,7 @@ enum {
 
 /* Blocks until all have come. peers: setup->size entries; peers[setup->me] is filled in by the
  * caller and says who we are, the others are filled here. cookie: CT_COOKIE_BYTES, the same on
- * all members, unknown to strangers. On CTRUN_E_TIMEOUT err names the missing ranks. */
+ * all members, unknown to other programs. On CTRUN_E_TIMEOUT err names the missing ranks. */
 int ct_discover(struct ct_peer *peers, unsigned char *cookie,
                 const struct ct_backend_setup *setup, struct ctrun_error *err);
 

@@ -89,7 +89,7 @@ static void write_greeting(unsigned char *dst, const unsigned char *cookie, int 
     ct_write_u32(&out, (uint32_t)kind);
 }
 
-/* All bytes are compared, so that the time taken does not tell a stranger how much of the cookie
+/* All bytes are compared, so that the time taken does not tell another program how much of the cookie
  * it has guessed. */
 static bool is_greeting(const unsigned char *got, const unsigned char *want)
 {
@@ -218,7 +218,7 @@ static void drop_guest(struct opening *opening, int i)
     opening->guests[i] = opening->guests[--opening->guest_count];
 }
 
-/* The link a complete greeting belongs to, or -1 for a stranger. */
+/* The link a complete greeting belongs to, or -1 if it belongs to none. */
 static int link_of_greeting(const struct opening *opening,
                             const unsigned char *greeting)
 {

@@ -84,7 +84,7 @@ static void what_was_not_asked_is_not_heard(void **state)
     (void)take(gather, CT_STACKS_ASKED, 0, ""); /* twice the same */
     (void)take(gather, CT_STACKS_ASKED, 2, "");
     (void)take(gather, CT_STACKS_ASKED, 3, ""); /* more than the two */
-    assert_false(take(gather, CT_STACKS_END, 3, "stranger\n"));
+    assert_false(take(gather, CT_STACKS_END, 3, "other\n"));
     assert_false(take(gather, CT_STACKS_ASK, 0, "no\n"));
     assert_false(take(gather, CT_STACKS_END, 0, "a\n"));
     assert_false(take(gather, CT_STACKS_TEXT, 0, "more after its end\n"));

@@ -440,7 +440,7 @@ static void a_stop_and_a_start_that_were_lost_are_sent_again(void **state)
     end(&rig);
 }
 
-static void strangers_and_members_of_unknown_worlds_do_not_resume(void **state)
+static void unknown_clients_and_members_of_unknown_worlds_do_not_resume(void **state)
 {
     struct rig rig;
 
@@ -642,7 +642,7 @@ int main(void)
             the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node),
         cmocka_unit_test(a_verdict_is_delivered_by_the_next_server),
         cmocka_unit_test(a_stop_and_a_start_that_were_lost_are_sent_again),
-        cmocka_unit_test(strangers_and_members_of_unknown_worlds_do_not_resume),
+        cmocka_unit_test(unknown_clients_and_members_of_unknown_worlds_do_not_resume),
         cmocka_unit_test(a_short_break_costs_nothing_and_a_long_one_the_node),
         cmocka_unit_test(a_join_that_is_said_again_crosses_the_start),
         cmocka_unit_test(a_verdict_that_was_not_sent_waits_for_those_who_come_back),

@@ -147,7 +147,7 @@ static void a_member_that_finds_no_memory_is_not_added(void **state)
     round_destroy(round);
 }
 
-static void strangers_and_old_generations_change_nothing(void **state)
+static void unknown_members_and_old_generations_change_nothing(void **state)
 {
     static const enum ct_message_kind kinds[] = {CT_MESSAGE_SUCCEEDED,
                                                  CT_MESSAGE_STOPPED, CT_MESSAGE_FAILURE,
@@ -1376,15 +1376,15 @@ static void absent_nodes_without_names_are_counted(void **state)
     add(round, 1, 0);
     join(round, 1, 0);
     for (int i = 0; i < 20; i++) {
-        snprintf(name, sizeof name, "stranger%d", i);
+        snprintf(name, sizeof name, "other%d", i);
         round_note_refused(round, name, CTRUN_E_VERSION, 0);
     }
     for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 1000)
         say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
     tick(round, 60000);
     assert_int_equal(round->state, ROUND_CLOSED);
-    assert_non_null(strstr(facts_text(&round->verdict.failures[0].facts),
-                           "stranger3: last contact"));
+    assert_non_null(
+        strstr(facts_text(&round->verdict.failures[0].facts), "other3: last contact"));
     assert_non_null(strstr(facts_text(&round->verdict.failures[0].facts), " more\n"));
     round_destroy(round);
     round = create(3, 3, 0);
@@ -1629,7 +1629,7 @@ int main(void)
         cmocka_unit_test(
             a_server_that_knows_nothing_listens_before_it_founds_a_small_world),
         cmocka_unit_test(a_member_that_finds_no_memory_is_not_added),
-        cmocka_unit_test(strangers_and_old_generations_change_nothing),
+        cmocka_unit_test(unknown_members_and_old_generations_change_nothing),
         cmocka_unit_test(roles_that_are_not_those_of_the_workers_are_refused),
         cmocka_unit_test(a_join_that_makes_no_sense_is_refused_and_ends_the_member),
         cmocka_unit_test(the_fingerprint_goes_with_the_last_node_that_had_it),

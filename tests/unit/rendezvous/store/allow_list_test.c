@@ -162,7 +162,7 @@ static void a_roster_of_a_huge_world_keeps_the_address_of_each(void **state)
 
 /* ---- The others -------------------------------------------------------------------------- */
 
-static void strangers_of_one_kind_get_one_line_in_ten_seconds(void **state)
+static void unknown_clients_of_one_kind_get_one_line_in_ten_seconds(void **state)
 {
     struct rejects rejects = {0};
     uint64_t more = 99;
@@ -189,7 +189,7 @@ int main(void)
         cmocka_unit_test(a_list_ends_at_its_maximum),
         cmocka_unit_test(a_roster_names_every_address_of_every_member),
         cmocka_unit_test(a_roster_of_a_huge_world_keeps_the_address_of_each),
-        cmocka_unit_test(strangers_of_one_kind_get_one_line_in_ten_seconds),
+        cmocka_unit_test(unknown_clients_of_one_kind_get_one_line_in_ten_seconds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

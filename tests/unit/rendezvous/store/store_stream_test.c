@@ -33,7 +33,7 @@ static void validate_may_come_in_any_pieces(void **state)
     }
 }
 
-static void strangers_are_refused_at_their_first_bytes(void **state)
+static void unknown_clients_are_refused_at_their_first_bytes(void **state)
 {
     static const struct {
         const char *bytes;
@@ -456,7 +456,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(validate_may_come_in_any_pieces),
-        cmocka_unit_test(strangers_are_refused_at_their_first_bytes),
+        cmocka_unit_test(unknown_clients_are_refused_at_their_first_bytes),
         cmocka_unit_test(every_unknown_query_closes_only_its_connection),
         cmocka_unit_test(hundred_requests_in_one_segment_are_answered_in_order),
         cmocka_unit_test(lengths_are_refused_before_their_bytes_come),

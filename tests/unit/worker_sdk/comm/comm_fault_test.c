@@ -531,9 +531,9 @@ static void a_death_is_told_to_those_who_wait(void **state)
     }
 }
 
-/* ---- Strangers and leftovers ------------------------------------------------------------ */
+/* ---- Unknown clients and orphans ------------------------------------------------------ */
 
-static int with_a_stranger(int rank, void *context)
+static int with_an_unknown_client(int rank, void *context)
 {
     struct ctrun_group_options options = options_of(context, 30000);
     struct ct_group_place place = ranks_place(rank, NULL);
@@ -568,19 +568,19 @@ static int with_a_stranger(int rank, void *context)
     return 0;
 }
 
-static void strangers_do_not_get_into_the_mesh(void **state)
+static void unknown_clients_do_not_get_into_the_mesh(void **state)
 {
     struct scene scene = {WIRE_TCP, 0};
 
     (void)state;
-    assert_int_equal(ranks_run(SIZE, with_a_stranger, &scene), 0);
+    assert_int_equal(ranks_run(SIZE, with_an_unknown_client, &scene), 0);
 }
 
 enum {
-    SILENT_STRANGERS = 700, /* several times as many as may wait to greet */
+    SILENT_CLIENTS = 700, /* several times as many as may wait to greet */
 };
 
-static int behind_silent_strangers(int rank, void *context)
+static int behind_silent_clients(int rank, void *context)
 {
     struct ctrun_group_options options = options_of(context, 20000);
     struct ct_group_place place = ranks_place(rank, NULL);
@@ -595,7 +595,7 @@ static int behind_silent_strangers(int rank, void *context)
                                      ct_deadline_ms(30000), &err));
         CHECK(ct_peer_decode(&peer, hello, length) == 0);
         free(hello);
-        for (int i = 0; i < SILENT_STRANGERS; i++) {
+        for (int i = 0; i < SILENT_CLIENTS; i++) {
             const struct ct_addr *addr = &peer.addrs[peer.addr_count - 1];
             const int fd = socket(addr->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -608,12 +608,12 @@ static int behind_silent_strangers(int rank, void *context)
     return 0;
 }
 
-static void silent_strangers_do_not_keep_the_peers_out(void **state)
+static void silent_clients_do_not_keep_the_peers_out(void **state)
 {
     struct scene scene = {WIRE_TCP, 0};
 
     (void)state;
-    assert_int_equal(ranks_run(SIZE, behind_silent_strangers, &scene), 0);
+    assert_int_equal(ranks_run(SIZE, behind_silent_clients, &scene), 0);
 }
 
 static int count_fds(void)
@@ -712,8 +712,8 @@ int main(void)
                    "group_peer_killed_during_all_reduce"),
         cmocka_unit_test(a_death_is_told_to_those_who_wait),
         cmocka_unit_test(who_waits_for_a_lost_node_is_told),
-        cmocka_unit_test(strangers_do_not_get_into_the_mesh),
-        cmocka_unit_test(silent_strangers_do_not_keep_the_peers_out),
+        cmocka_unit_test(unknown_clients_do_not_get_into_the_mesh),
+        cmocka_unit_test(silent_clients_do_not_keep_the_peers_out),
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(damaged_hellos_are_refused),
     };

@@ -103,7 +103,7 @@ static int one_is_lost(void *context, uint32_t losses, bool leaves_node,
 }
 
 /* Nobody of this group died, but its ranks must come to ctrun_group_shrink(), too. */
-static int hears_of_a_stranger(int rank, void *context)
+static int receives_loss_of_a_non_member(int rank, void *context)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     struct ct_group_place place = ranks_place(rank, NULL);
@@ -127,13 +127,13 @@ static int hears_of_a_stranger(int rank, void *context)
     return 0;
 }
 
-static void the_loss_of_a_stranger_ends_the_groups_before_it(void **state)
+static void the_loss_of_a_non_member_ends_the_groups_before_it(void **state)
 {
     (void)state;
     for (int wire = 0; wire < WIRE_MIXED; wire++) {
         enum wire here = (enum wire)wire;
 
-        assert_int_equal(ranks_run(2, hears_of_a_stranger, &here), 0);
+        assert_int_equal(ranks_run(2, receives_loss_of_a_non_member, &here), 0);
     }
 }
 
@@ -420,7 +420,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_left_meets_under_new_numbers),
         cmocka_unit_test(a_lost_rank_can_be_no_member),
-        cmocka_unit_test(the_loss_of_a_stranger_ends_the_groups_before_it),
+        cmocka_unit_test(the_loss_of_a_non_member_ends_the_groups_before_it),
         cmocka_unit_test(who_is_behind_gets_the_state_of_who_is_ahead),
         cmocka_unit_test(different_states_are_told_on_all_ranks),
         cmocka_unit_test(a_new_rank_joins_and_gets_the_state),

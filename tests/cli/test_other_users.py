@@ -9,9 +9,9 @@ import sys
 import ctrun
 import launch
 import pytest
-import stranger
+import other_user
 
-pytestmark = stranger.needed
+pytestmark = other_user.needed
 
 
 def c10d(port, *more):
@@ -34,7 +34,7 @@ def test_idle_connections_do_not_keep_workers_from_starting_again(box, text):
                           "sh", "-c", TRY_AGAIN),
                     env={"GO": str(box.path("go")), "CTRUN_TOKEN": "a token of 32 letters, for tests"})
     box.wait_workers(4)
-    others = stranger.hold(box, port, 400, text)
+    others = other_user.hold(box, port, 400, text)
     box.write("go", "")
     assert run.wait() == 0, run
     assert run.out.split().count("150") == 4, "workers have the user's own limit"
@@ -61,7 +61,7 @@ def test_other_users_do_not_reach_the_worker_socket(box):
     [pid] = box.wait_workers(1).values()
     name = ctrun.environment(pid)["CTRUN_AGENT_SOCKET"]
     assert os.stat(name).st_mode & 0o777 == 0o600
-    assert stranger.run(box, KNOCK, name) == "1000\n"
+    assert other_user.run(box, KNOCK, name) == "1000\n"
     assert "worker socket" not in run.err, run
     run.signal(15)
     run.wait()
@@ -82,7 +82,7 @@ kill $!; wait
 def test_a_squatter_of_the_folder_below_tmp_costs_another_folder(box):
     """In a /tmp of its own. ctrunctl finds the run all the same, and the worker its agent."""
     ctrun.needs_mounts()
-    run = box.run("unshare", "-m", "sh", "-c", IN_A_SQUATTED_TMP, "sh", str(stranger.UID),
+    run = box.run("unshare", "-m", "sh", "-c", IN_A_SQUATTED_TMP, "sh", str(other_user.UID),
                   os.path.dirname(ctrun.program("ctrun")), "/var/tmp",
                   env={"CTRUN_CONTROL_DIR": "", "XDG_RUNTIME_DIR": "", "CTRUN_EVENTS": ""})
     ours = f"/tmp/ctrun-{os.geteuid()}-"
@@ -117,7 +117,7 @@ def test_the_workers_store_takes_no_other_user_of_this_machine(box, is_static, a
     where = f"--master-port={launch.free_port()}" if is_static else "--standalone"
     run = box.start_ctrun(where, f"--store-access={access}", "--nproc-per-node=2", "sleep", "600")
     port = ctrun.environment(next(iter(box.wait_workers(2).values())))["MASTER_PORT"]
-    assert stranger.run(box, PING, port).split() == [answer] * 2, run
+    assert other_user.run(box, PING, port).split() == [answer] * 2, run
     ours = box.run(sys.executable, "-c", COUNT_KEYS, port)
     assert ours.out == f"{keys}\n", ours
     told = run.err.count("it is another user's process on this machine")
@@ -163,7 +163,7 @@ def test_other_users_read_neither_logs_nor_events(box):
     made = [path for path in logs.rglob("*")] + [logs, box.events_path]
     assert any(path.name == "stdout.log" for path in made)
     assert {oct(path.stat().st_mode & 0o777) for path in made} <= {"0o700", "0o600"}
-    seen = stranger.run(box, LOOK, str(box.events_path), str(logs))
+    seen = other_user.run(box, LOOK, str(box.events_path), str(logs))
     assert seen == "refused\nrefused\n"
 
 

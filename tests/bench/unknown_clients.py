@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What strangers at the port cost those who belong there: an agent's heartbeat goes to a ctrund and
+"""What clients that do not belong to the run cost the agents at the same port: an agent's heartbeat goes to a ctrund and
 back while one flood after the other runs beside it.
 
-usage: strangers.py [--seconds N] [--token] [FLOOD ...]
+usage: unknown_clients.py [--seconds N] [--token] [FLOOD ...]
 
 With --token those of stock torchrun agents, which have none, are left out. One line a flood: how long the answer to a heartbeat took (median, 99 of 100, longest), how far the
 memory of ctrund grew, how much it wrote to its log, what the flood got done, and how much CPU time each of
