@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults that ctrunctl chaos asks for. Each is done by the agent of the node that has its target; what lasts ends by
- * a timer here, whatever becomes of who asked. */
+/* Faults that ctrunctl chaos requests. The agent of the target's node injects a fault. Lasting faults end by a timer of
+ * this agent, even if ctrunctl or the agent that forwarded the request is gone by then. */
 #include <errno.h>
 #include <signal.h>
 
@@ -11,7 +11,7 @@ static const char *const names[] = {
     [CT_FAULT_KILL] = "kill", [CT_FAULT_STOP] = "stop", [CT_FAULT_CUT] = "cut",
     [CT_FAULT_SLOW] = "slow", [CT_FAULT_FULL] = "full", [CT_FAULT_END] = "end"};
 
-/* ---- What is told ------------------------------------------------------------------------ */
+/* ---- Events ------------------------------------------------------------------------------ */
 
 static void emit_done(const struct agent *agent, const struct ct_fault *fault,
                       const char *by, const char *text)
@@ -45,7 +45,7 @@ static void emit_over(const struct agent *agent, enum ct_fault_kind kind, uint32
     ct_event_end(&event);
 }
 
-/* ---- What lasts -------------------------------------------------------------------------- */
+/* ---- Lasting faults ---------------------------------------------------------------------- */
 
 static void on_resumed(void *context, const struct worker *worker)
 {
@@ -65,7 +65,7 @@ static void end_lasting(struct agent *agent, enum ct_fault_kind kind)
               (int)agent->start.group_rank);
 }
 
-/* What was to last until `now_ms` ends; the timer is set to what ends next. */
+/* Ends all faults that are due at `now_ms` (UINT64_MAX: all) and sets the timer to the next one. */
 static void end_until(struct agent *agent, uint64_t now_ms)
 {
     uint64_t next_ms = worker_group_resume(agent->group, now_ms, on_resumed, agent);
@@ -108,7 +108,7 @@ static bool stops_for_good(int signal)
            signal == SIGTTOU;
 }
 
-/* It may come from anybody who is in the run. */
+/* The message may come from any agent of the run: every field is checked again here. */
 static int check(const struct agent *agent, const struct ct_fault *fault,
                  struct ctrun_error *err)
 {
@@ -121,7 +121,7 @@ static int check(const struct agent *agent, const struct ct_fault *fault,
          (fault->signal < 1 || fault->signal >= NSIG || stops_for_good(fault->signal))))
         return ct_fail(err, -EINVAL, "a malformed fault");
     if (fault->kind == CT_FAULT_CUT && !link_is_up(agent->link))
-        return ct_fail(err, -ENOTCONN, "it is not connected to the rendezvous");
+        return ct_fail(err, -ENOTCONN, "this node is not connected to the rendezvous");
     return 0;
 }
 
@@ -134,7 +134,8 @@ static int fill_disk(struct agent *agent, struct ctrun_error *err)
                    "its workers have no log files: start the run with -r3 or -t3");
 }
 
-/* The connection may be another one after this. `by` and `text`: who asked, and what the plan says. */
+/* After this the link may have another connection, or none. `by`: the host that sent the request;
+ * `text`: the line of the plan. The link is cut or slowed last, so that the event is emitted first. */
 static int inject(struct agent *agent, const struct ct_fault *fault, const char *by,
                   const char *text, struct ctrun_error *err)
 {
@@ -163,7 +164,7 @@ static int inject(struct agent *agent, const struct ct_fault *fault, const char 
     return 0;
 }
 
-/* ---- Who has it -------------------------------------------------------------------------- */
+/* ---- Whose target ------------------------------------------------------------------------ */
 
 static bool is_ours(const struct agent *agent, const struct ct_fault *fault)
 {
@@ -188,7 +189,7 @@ int agent_ask_chaos(struct agent *agent, const struct ct_fault *fault, const cha
     (void)ct_copy(chaos.text, sizeof chaos.text, text); /* cut is fine */
     if (agent->start.generation == 0)
         return is_all ? 0 : ct_fail(err, -ESRCH, "no round has begun yet");
-    if (is_all) /* who does not hear it has its timers */
+    if (is_all) /* an agent that misses it still has its timers */
         link_send(agent->link, &message);
     if (is_ours(agent, fault))
         return inject(agent, fault, agent->options->hello.host, chaos.text, err);
@@ -198,7 +199,7 @@ int agent_ask_chaos(struct agent *agent, const struct ct_fault *fault, const cha
     return 1;
 }
 
-/* A CUT is answered first: there is no way to do so afterwards. */
+/* A CUT is answered before it is injected: afterwards nothing can be sent. */
 static void inject_for(struct agent *agent, const struct ct_chaos *message)
 {
     struct ct_chaos answer = *message;
@@ -208,7 +209,7 @@ static void inject_for(struct agent *agent, const struct ct_chaos *message)
     int rc = check(agent, &message->fault, &err);
 
     if (rc == 0 && !is_ours(agent, &message->fault))
-        rc = ct_fail(&err, -ESRCH, "it is not of this node any more");
+        rc = ct_fail(&err, -ESRCH, "the target is no longer on this node");
     answer.is_answer = 1;
     answer.text[0] = '\0';
     if (rc == 0 && is_cut)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ctrunctl chaos does to the connection: it is cut, or messages leave late. */
+/* Faults of ctrunctl chaos in the connection: it is cut, or messages are sent late. */
 #include <errno.h>
 
 #include "agent/link/link_private.h"
@@ -8,7 +8,7 @@ void link_cut(struct link *link, bool is_cut)
 {
     link->is_cut = is_cut;
     if (!is_cut || !link->socket)
-        return; /* an attempt comes by itself */
+        return; /* the retry timer connects again */
     if (link->state == LINK_UP)
         link_fail_connection(link, -ENETDOWN, LINK_CUT);
     else

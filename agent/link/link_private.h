@@ -68,9 +68,9 @@ struct link {
     bool is_direct;           /* nothing between the server's kernel and ours */
     bool is_cut;              /* no connection is made */
     uint64_t slow_ms;         /* what is queued is held back so long; 0: not */
-    struct loop_timer *slow;  /* until the first `young` bytes of `out` may leave */
-    size_t young, ripe;       /* ... and so many may now */
-    bool has_held; /* a START that waits for an acknowledgement: see is_fresh() */
+    struct loop_timer *slow;  /* until the first `young` bytes of `out` may be sent */
+    size_t young, ripe; /* first bytes of `out`: wait for the timer; may be sent */
+    bool has_held;      /* a START that waits for an acknowledgement: see is_fresh() */
     struct ct_start held;
 };
 

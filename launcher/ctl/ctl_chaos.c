@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl chaos: the faults of a plan, one after the other, asked of the agents when their time has come. What lasts
- * ends by a timer of its agent; whoever interrupts us has it end at once. */
+/* ctrunctl chaos: sends the faults of a plan to the agents, each at its time. A lasting fault ends by a timer of its
+ * agent; when ctrunctl is interrupted it ends all of them at once. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -17,7 +17,7 @@
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    LOOK_MS = 500 /* whether the run is still there */
+    LOOK_MS = 500 /* how often it checks that the run is live */
 };
 
 static const struct ctl_option options[] = {
@@ -51,7 +51,7 @@ static int read_plan(struct chaos *chaos, struct ctrun_error *err)
 
     if (rc < 0)
         return ct_fail(err, CTRUN_E_USAGE, "%.300s: %s", chaos->name,
-                       rc == -EBADMSG ? "it is no regular file" : strerror(-rc));
+                       rc == -EBADMSG ? "not a regular file" : strerror(-rc));
     rc = chaos_plan_parse(&chaos->plan, text, length, chaos->name, err);
     free(text);
     if (rc == 0 && seed && ct_parse_u64(seed, 0, UINT64_MAX, &chaos->plan.seed) < 0)
@@ -63,15 +63,15 @@ static int make_schedule(struct chaos *chaos, unsigned ranks, unsigned nodes,
                          struct ctrun_error *err)
 {
     if (ranks == 0 || nodes == 0)
-        return ct_fail(err, -ESRCH, "no round of it has begun yet");
+        return ct_fail(err, -ESRCH, "no round of this run has begun yet");
     chaos->count = chaos_plan_schedule(&chaos->steps, &chaos->plan, chaos->name, ranks,
                                        nodes, err);
     return chaos->count;
 }
 
-/* ---- What is told ------------------------------------------------------------------------ */
+/* ---- Output ------------------------------------------------------------------------------ */
 
-/* `why`: it was not done, and why; NULL: it was, or will be. */
+/* Prints one fault. `why`: the reason why it was not injected; NULL: it was, or will be. */
 static void tell(const struct chaos *chaos, const struct chaos_step *step,
                  const char *why)
 {
@@ -140,13 +140,13 @@ static int ask(const struct ctl_run *run, const struct ct_fault *fault,
     return rc;
 }
 
-/* All that lasts ends; the answer is also whether faults are allowed. */
+/* Ends all lasting faults. Fails if the run was started without --allow-chaos, so it is the first request, too. */
 static int end_all(const struct ctl_run *run, struct ctrun_error *err)
 {
     return ask(run, &(struct ct_fault){.kind = CT_FAULT_END, .target = -1}, err);
 }
 
-/* Its socket is gone, or nobody listens there. */
+/* True when the socket of the run is gone or nothing listens there. */
 static bool has_ended(const struct ctl_run *run)
 {
     struct ctrun_error err;
@@ -162,7 +162,7 @@ static bool has_ended(const struct ctl_run *run)
     return fd == -ENOENT || fd == -ECONNREFUSED;
 }
 
-/* A signal that ended the wait, 0, or -ESRCH: the run is over. */
+/* The signal that ended the wait, 0, or -ESRCH: the run has ended. */
 static int wait_until(const struct ctl_run *run, int signals, uint64_t until_ms)
 {
     struct signalfd_siginfo info;
@@ -187,7 +187,7 @@ static int tell_ended(const struct chaos *chaos, const struct ctl_run *run, int 
     return 0;
 }
 
-/* Until the last one is over. The signal that ended it, 0, or a code. */
+/* Injects all faults and waits for the end of the last one. The signal that ended it, 0, or a code. */
 static int inject(struct chaos *chaos, const struct ctl_run *run, int signals,
                   struct ctrun_error *err)
 {
@@ -213,7 +213,7 @@ static int inject(struct chaos *chaos, const struct ctl_run *run, int signals,
     return rc > 0 ? rc : 0;
 }
 
-/* They are read from a descriptor: none is lost between two waits. */
+/* Signals are blocked and read from a descriptor, so that none is lost between two waits. */
 static int open_signals(void)
 {
     sigset_t set;
@@ -272,19 +272,20 @@ const struct ctl_verb ctl_chaos = {
     .words = "PLAN",
     .word_min = 1,
     .word_max = 1,
-    .help = "inject the faults of a plan into a run that has --allow-chaos\n"
-            "PLAN is a file; a line is one of\n"
-            "  seed N | end TIME\n"
-            "  at TIME|every TIME kill rank=N|any [signal=NAME]\n"
-            "  at TIME|every TIME stop rank=N|any for=TIME\n"
-            "  at TIME|every TIME cut  node=N|any for=TIME\n"
-            "  at TIME|every TIME slow node=N|any by=TIME for=TIME\n"
-            "  at TIME|every TIME full node=N|any for=TIME\n"
-            "with TIME as 500ms, 10s, 2m, and behind at and every also from..to. The "
-            "same plan, seed\n"
-            "and world make the same schedule. Ctrl-C ends all that lasts. Exit code 1 "
-            "when a fault\n"
-            "could not be injected.",
+    .help =
+        "inject the faults of a plan into a run that has --allow-chaos\n"
+        "PLAN is a file; each line is one of\n"
+        "  seed N | end TIME\n"
+        "  at TIME|every TIME kill rank=N|any [signal=NAME]\n"
+        "  at TIME|every TIME stop rank=N|any for=TIME\n"
+        "  at TIME|every TIME cut  node=N|any for=TIME\n"
+        "  at TIME|every TIME slow node=N|any by=TIME for=TIME\n"
+        "  at TIME|every TIME full node=N|any for=TIME\n"
+        "TIME is 500ms, 10s or 2m; after at and every also from..to. The "
+        "same plan, seed\n"
+        "and world make the same schedule. Ctrl-C ends all lasting faults. Exit code 1 "
+        "when a fault\n"
+        "could not be injected.",
     .options = options,
     .run = run,
 };
