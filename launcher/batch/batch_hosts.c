@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a batch system has given to a job, whoever starts the tasks in it. */
+/* The hosts that a batch system has allocated to a job, for every way to start its tasks. */
 #include <errno.h>
 
 #include "launcher/batch/batch.h"

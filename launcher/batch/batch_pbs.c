@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* OpenPBS, PBS Pro and Torque: what pbsdsh starts. One agent a node: a second task of a node is
- * refused, since nothing tells how many there are.
+ * refused, since their number is not known.
  *
  * Torque has PBS_NODENUM for the node and PBS_VNODENUM for the slot; in PBS Pro, which has no
  * PBS_VNODENUM, PBS_NODENUM is the line of the node file. The job script itself is task 1. */

@@ -9,8 +9,8 @@
  * script of it; CTRUN_E_BAD_ENVIRONMENT when its variables contradict each other, naming them. */
 int batch_find(struct batch_place *out, const struct batch_source *from,
                struct ctrun_error *err);
-/* When the job's time is over, in seconds since 1970: as CTRUN_END_TIME says, else as Slurm does; 0:
- * nobody does. CTRUN_E_BAD_ENVIRONMENT. */
+/* When the job's time is over, in seconds since 1970: from CTRUN_END_TIME, else from Slurm; 0: neither
+ * is set. CTRUN_E_BAD_ENVIRONMENT. */
 int batch_end(int64_t *end_s, const struct batch_source *from, struct ctrun_error *err);
 
 #endif

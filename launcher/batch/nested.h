@@ -13,7 +13,7 @@ enum {
 };
 
 /* True inside a worker whose launcher was started as the batch task `run_id`: the others of its
- * step are busy with that run, and nobody would come to meet us. */
+ * step are busy with that run, and would never join. */
 bool nested_is_in_task(char *const *env, const char *run_id);
 /* "inherited RANK, WORLD_SIZE, ... ignored: this is inside rank 3 of run exp-7, and a run of its
  * own"; empty when it is not. Returns dst. */

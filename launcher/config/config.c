@@ -122,7 +122,7 @@ static int resolve_sizes(struct config *out, const struct options *options,
     return 0;
 }
 
-/* Our place in the list of --nproc-per-node; -1: nobody has told it before the nodes meet. */
+/* Our place in the list of --nproc-per-node; -1: not known before the nodes meet. */
 static int place_in_list(const struct config *config)
 {
     if (config->run.node_rank >= 0)

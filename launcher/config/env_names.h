@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names of the environment that begin with CTRUN_. One that nobody reads is a misspelling, and
+/* The names of the environment that begin with CTRUN_. One that no program reads is a misspelling, and
  * would be ignored in silence. Pure. */
 #ifndef LAUNCHER_CONFIG_ENV_NAMES_H
 #define LAUNCHER_CONFIG_ENV_NAMES_H

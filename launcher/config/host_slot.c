@@ -31,7 +31,7 @@ static bool take_number(const char **at, int *out)
     return true;
 }
 
-/* Who started us may be killed together with its guard: then nobody else ends us. */
+/* The parent may be killed together with its guard: then no other process ends this one. */
 static void die_with_parent(void)
 {
     char byte;
@@ -41,8 +41,8 @@ static void die_with_parent(void)
         _exit(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
 }
 
-/* What made this run one of many hosts is told to us otherwise, and not meant for a ctrun that a
- * worker starts: that would go to all hosts again, from each rank, or have nobody to copy to. */
+/* Variables that made this run one of many hosts are removed: this process gets its place in another
+ * way, and a ctrun that a worker starts would start on all hosts again, from each rank. */
 static void drop_env(void)
 {
     static const char *const names[] = {HOST_SLOT_ENV, "CTRUN_HOSTS",

@@ -36,7 +36,7 @@ bool host_slot_take_env(void);
 /* As if it had been given: for --dry-run. */
 void host_slot_set(const struct host_slot *slot);
 const struct host_slot *host_slot_get(void);
-/* Says one message of the launcher: a messages_sink. False when there is no channel, or nobody at its
+/* Sends one message of the launcher: a messages_sink. False when there is no channel, or no process at its
  * end. */
 bool host_slot_say(enum messages_level level, const char *text, size_t length);
 /* Tells once that workers run. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether the tasks of `srun --mpi=pmi2 ctrun ...` find each other through srun's PMI: the serving
- * task takes a port that is free and tells the others its addresses, in place of a node name that
- * has to resolve and a port that all have derived from the job and somebody else may have.
+ * task chooses a free port and publishes its addresses, in place of a node name that
+ * has to resolve and a port that all derive from the job and that another program may use.
  *
  * A PMI's fence waits for all tasks of the step. So it is used where all of them are waited for in
  * any case, and every task comes: the tasks that sleep beside their node's agent, too.

@@ -17,7 +17,7 @@ static int resolve_munge(struct config *config, struct ctrun_error *err)
     return 0;
 }
 
-/* Slurm authenticates by MUNGE as a rule; a site without it goes on without. */
+/* Slurm authenticates by MUNGE as a rule; a site without it continues without. */
 static void try_munge(struct config *config)
 {
     struct ctrun_error why;

@@ -2,7 +2,7 @@
 /* ctrunctl install: copies ctrun, ctrunctl and ctrund from beside this very program into a folder, for
  * the container of a job that has none of them (an init container with a volume that both see).
  *
- * Each is written under another name and then renamed, so that nobody starts half of one, and one
+ * Each is written under another name and then renamed, so that no half-written program is started, and one
  * that is running there stays what it is. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl kv: the worker store of a run. The agent tells where it is, to those whom it serves;
+/* ctrunctl kv: the worker store of a run. The agent sends its address, to the users whom it serves;
  * the rest is an ordinary client of the store. */
 #include <errno.h>
 

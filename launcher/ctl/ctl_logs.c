@@ -73,7 +73,7 @@ static void drop_files(struct logs *logs)
 
 /* ---- Printing ---------------------------------------------------------------------------- */
 
-/* One file needs no name; several are told apart as tail(1) does. */
+/* One file needs no name; several get headings as in tail(1). */
 static void print_piece(struct logs *logs, const struct log_file *file,
                         const char *text, size_t length)
 {
@@ -116,7 +116,7 @@ static void print_lines(struct logs *logs, struct log_file *file, bool is_all)
     }
 }
 
-/* True when the file goes on in another, since it was renamed for its size. */
+/* True when the file was renamed for its size and output continues in a new one. */
 static bool take_next(const struct logs *logs, struct log_file *file)
 {
     if (logs->notify < 0 || log_follow_next(&file->fd, file->path) != 1)

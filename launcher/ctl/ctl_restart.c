@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl restart: all workers end and start anew, for nobody's fault. */
+/* ctrunctl restart: stops all workers and starts them again; it does not count as a failure. */
 #include "launcher/ctl/ctl_run.h"
 
 static const struct ctl_option options[] = {

@@ -23,7 +23,7 @@ struct ctl_runs {
 };
 
 /* Asks every run that --run and --user (where the verb has them) let through. Returns the
- * number of runs, or a code; one that does not answer is told on stderr and left out. */
+ * number of runs, or a code; one that does not answer is reported on stderr and left out. */
 int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
                   struct ctrun_error *err);
 /* The same, and it is an error when there is not exactly one. */

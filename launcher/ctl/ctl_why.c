@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl why: what stopped the workers the last time, while the run goes on; or, by the folder
+/* ctrunctl why: what stopped the workers the last time, while the run is live; or, by the folder
  * of its log files, what ended a run that is over. */
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --config: options from a file. It is read behind the command line and the environment, which
- * win; who finds nothing wrong with it hears nothing of it. */
+ * win; a file without errors prints nothing. */
 #ifndef LAUNCHER_OPTIONS_OPTION_FILE_H
 #define LAUNCHER_OPTIONS_OPTION_FILE_H
 

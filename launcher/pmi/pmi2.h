@@ -48,7 +48,7 @@ int pmi2_parse_length(const char text[PMI2_LENGTH_BYTES]);
 int pmi2_parse(struct pmi2_answer *out, char *body, size_t length);
 /* The first field of that name; NULL when there is none. */
 const char *pmi2_find(const struct pmi2_answer *answer, const char *key);
-/* 0 when it answers the request NAME and says that all is well, else -EPROTO. */
+/* 0 when it answers the request NAME with success, else -EPROTO. */
 int pmi2_check(const struct pmi2_answer *answer, const char *name);
 
 #endif

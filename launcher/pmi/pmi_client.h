@@ -5,7 +5,7 @@
  *     open ── put ── fence_begin ── fence_wait ── get ── close
  *
  * All processes of the job must come to a fence; what was put before it can be got behind it. A
- * server takes one client a process, once: after close() nobody can open it again. */
+ * server takes one client a process, once: after close() it cannot be opened again. */
 #ifndef LAUNCHER_PMI_PMI_CLIENT_H
 #define LAUNCHER_PMI_PMI_CLIENT_H
 
@@ -28,7 +28,7 @@ struct pmi_client {
 };
 
 /* Says hello; rank and size are the server's words. `job` and `rank` are PMI_JOBID and PMI_RANK.
- * 0, CTRUN_E_TIMEOUT, CTRUN_E_PROTOCOL (it speaks something else), or an errno: it is used up. */
+ * 0, CTRUN_E_TIMEOUT, CTRUN_E_PROTOCOL (another protocol), or an errno: it is used up. */
 int pmi_client_open(struct pmi_client *out, int fd, const char *job, int rank,
                     struct ctrun_error *err);
 int pmi_client_put(struct pmi_client *client, const char *key, const char *value,
@@ -38,7 +38,7 @@ int pmi_client_fence_begin(struct pmi_client *client, struct ctrun_error *err);
 /* CTRUN_E_TIMEOUT: not all are there yet, and it can be called again. */
 int pmi_client_fence_wait(struct pmi_client *client, uint64_t deadline_ms,
                           struct ctrun_error *err);
-/* *value is borrowed until the next call. -ENOENT: nobody has put it. */
+/* *value is borrowed until the next call. -ENOENT: no task has put it. */
 int pmi_client_get(struct pmi_client *client, const char *key, const char **value,
                    struct ctrun_error *err);
 /* Tells the server, waits for its word, closes the socket. */
