@@ -40,7 +40,7 @@ static int take_spec(struct config *out, const char *text, struct ctrun_error *e
         return rc;
     for (int i = 0; i < number; i++)
         if (strcmp(out->run.roles.list[i].name, role->name) == 0)
-            return ct_fail(err, CTRUN_E_USAGE, "--role=%.300s: %s comes twice", text,
+            return ct_fail(err, CTRUN_E_USAGE, "--role=%.300s: %s is given twice", text,
                            role->name);
     if ((rc = shell_words_split(&out->run.role_programs[number].words, command, err)) <
         0)

@@ -30,7 +30,6 @@ int rdzv_etcd_resolve(const struct rdzv_target *to, const struct options *option
                        "--rdzv-id: with --rdzv-backend=etcd every job needs a name of "
                        "its own, without slashes: all jobs share that etcd");
     if (strcmp(option_text(options, OPTION_RDZV_BACKEND), "etcd-v2") == 0)
-        ct_info(
-            "--rdzv-backend=etcd-v2: same as etcd; ctrun speaks etcd's v3 protocol");
+        ct_info("--rdzv-backend=etcd-v2: same as etcd; ctrun uses etcd's v3 protocol");
     return 0;
 }

@@ -90,7 +90,7 @@ int token_resolve(struct config *config, const struct options *options,
                               (config->rdzv.ha.nodes > 0 && config->rdzv.uses_munge);
     if (config->rdzv.wants_seal && !has_secret)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "--encrypt: without a secret it would keep nobody out; give "
+                       "--encrypt: without a secret it would protect nothing; give "
                        "--rdzv-token-file, CTRUN_TOKEN or --auth=munge on every node");
     if (!has_secret && !(config->rdzv.pmi.is_used && config->rdzv.pmi.makes_token))
         ct_info("no token: nodes are not authenticated; --rdzv-token-file makes them "

@@ -80,7 +80,7 @@ static int parse_restart(int64_t counts[CT_ROLES_MAX], const struct ct_role_list
         return ct_fail(err, CTRUN_E_USAGE, "--role-restarts=%.*s: N is 0 to %d", shown,
                        item, INT32_MAX);
     if (counts[number] != ROLE_SPEC_UNSET)
-        return ct_fail(err, CTRUN_E_USAGE, "--role-restarts=%.*s: %s comes twice",
+        return ct_fail(err, CTRUN_E_USAGE, "--role-restarts=%.*s: %s is given twice",
                        shown, item, roles->list[number].name);
     counts[number] = (int64_t)count;
     return 0;

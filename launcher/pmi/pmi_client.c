@@ -138,7 +138,7 @@ static int read_number(const struct pmi_client *client, const char *key, int *ou
     uint64_t value;
 
     if (!text || ct_parse_u64(text, 0, 1 << 24, &value) < 0)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "it tells no %s", key);
+        return ct_fail(err, CTRUN_E_PROTOCOL, "its answer has no number for %s", key);
     *out = (int)value;
     return 0;
 }

@@ -365,7 +365,7 @@ static void on_replacing(void *context, const struct ct_failure *failure,
 static void on_grown(void *context, int joined, int size)
 {
     (void)context;
-    messages_notice("%d rank%s taken in: %d go on", joined, joined == 1 ? "" : "s",
+    messages_notice("%d rank%s added: %d continue", joined, joined == 1 ? "" : "s",
                     size);
 }
 

@@ -76,7 +76,7 @@ def test_a_lost_rank_comes_again_and_all_come_to_the_same(box, undisturbed):
     grown = box.wait_event("world_grown")[0]
     assert (grown["epoch"], grown["joined"], grown["size"]) == (2, 1, 3), grown
     check(run, undisturbed)
-    assert "(--survive-replace)" in run.err and "1 rank taken in: 3 go on" in run.err, run
+    assert "(--survive-replace)" in run.err and "1 rank added: 3 continue" in run.err, run
     assert re.findall(r"^step \d+, (\d) ranks", run.out, re.M)[-1] == "3", run
     assert len(box.events("worker_started")) == 4 and len(box.events("round_started")) == 1
     assert len(box.events("rank_lost")) == len(box.events("world_shrunk")) == 1

@@ -293,9 +293,9 @@ def test_a_ctrun_below_a_worker_is_not_meant(box):
     (["--role=a=1:x", "--role-restarts==1"], "--role-restarts==1: is not NAME=N"),
     (["--role=a=1:x", "--role-restarts=a=-1"], "--role-restarts=a=-1: N is 0 to 2147483647"),
     (["--role=a=1:x", "--role-restarts=a=1x"], "--role-restarts=a=1x: N is 0 to"),
-    (["--role=a=1:x", "--role-restarts=a=1,a=2"], "--role-restarts=a=2: a comes twice"),
+    (["--role=a=1:x", "--role-restarts=a=1,a=2"], "--role-restarts=a=2: a is given twice"),
     (["--role=a=1:x", "--role-restarts=a=1", "--role-restarts=a=2"],
-     "--role-restarts=a=2: a comes twice"),
+     "--role-restarts=a=2: a is given twice"),
     (["--role-restarts=a=1", "true"], "--role-restarts=a=1: is for roles that --role=NAME=N:"),
     (["--role=a=1:x", *["--role-restarts=a=1"] * 9], "--role-restarts: a node has at most 8"),
 ])

@@ -178,7 +178,7 @@ def test_without_several_roles_a_template_s_role_rank_stays_as_typed(box):
     (["--role=t=0:x"], 2, "--role=t=0:x: a role has 1 to 4096 workers on each node"),
     (["--role=t=1:"], 2, "--role=t=1:: no command behind the ':'"),
     (["--role=t=1:x", "y"], 2, "y: each --role=NAME=N:COMMAND has its own program"),
-    (["--role=t=1:x", "--role=t=1:z"], 2, "--role=t=1:z: t comes twice"),
+    (["--role=t=1:x", "--role=t=1:z"], 2, "--role=t=1:z: t is given twice"),
     (["--role=t=1:x", "--role=y"], 2, "--role=y: the others are NAME=N:COMMAND, so must all be"),
     (["--role=y", "--role=t=1:x"], 2, "--role=y: the others are NAME=N:COMMAND, so must all be"),
     (["--role=t=four:x"], 2, "(the program to run); --role=t=four:x is not NAME=N:COMMAND"),

@@ -84,7 +84,7 @@ PHRASES = {
     "what is above a link": "a source that contains a link",
     "is the host of run": "no rendezvous server elected yet for run",
     "no word of the end": "did not report its end in time",
-    "comes twice; ": "is given twice; ",
+    "comes twice\"": "is given twice",
     "seldom understand each other": "may not work together",
 }
 ENDS = (".c", ".h", ".cu", ".cuh", ".in", ".py", ".sh", ".md", ".txt", ".cmake", ".1", ".3", ".7", ".8")

@@ -97,8 +97,8 @@ static void restarts_of_nobody_or_no_number_are_refused(void **state)
         {"a=", "a=: N is 0 to"},
         {"a=2147483648", "N is 0 to 2147483647"},
         {"a=99999999999999999999", "N is 0 to"},
-        {"a=1,b=1,a=1", "a=1: a comes twice"},
-        {"a=0,a=1", "a=1: a comes twice"},
+        {"a=1,b=1,a=1", "a=1: a is given twice"},
+        {"a=0,a=1", "a=1: a is given twice"},
     };
     int64_t counts[CT_ROLES_MAX];
     struct ctrun_error err;
