@@ -44,8 +44,8 @@ endif()
 
 # Only its header: the library is loaded when a run asks for it.
 find_path(MUNGE_INCLUDE_DIR munge.h)
-# Loaded when an etcd is asked for; only its headers are needed here.
-pkg_check_modules(curl QUIET IMPORTED_TARGET libcurl)
+# Loaded when an etcd is asked for; only its headers are needed here, of 7.68 or newer (curl_multi_wakeup).
+pkg_check_modules(curl QUIET IMPORTED_TARGET libcurl>=7.68)
 if(CTRUN_STATIC)
     set(MUNGE_INCLUDE_DIR "")
     add_compile_options(-ffunction-sections -fdata-sections) # what nobody calls is left out
@@ -96,7 +96,7 @@ function(ctrun_print_summary)
     if(MUNGE_INCLUDE_DIR)
         set(munge "yes (${MUNGE_INCLUDE_DIR}/munge.h)")
     endif()
-    set(etcd "no  (libcurl4-openssl-dev missing)")
+    set(etcd "no  (libcurl4-openssl-dev missing or older than 7.68)")
     if(curl_FOUND)
         set(etcd "yes (libcurl ${curl_VERSION}, loaded when used)")
     endif()

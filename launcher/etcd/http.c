@@ -202,7 +202,6 @@ static void set_options(struct http_client *client, const struct http_request *r
     client->why[0] = '\0';
     SET(CURLOPT_ERRORBUFFER, client->why);
     SET(CURLOPT_URL, request->url);
-    SET(CURLOPT_PROTOCOLS_STR, "http,https");
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_PROXY, ""); /* a site's proxy is for the world outside */
     SET(CURLOPT_NOSIGNAL, 1L);

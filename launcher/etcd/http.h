@@ -21,7 +21,7 @@ struct http_client_options {
 };
 
 struct http_request {
-    const char *url;
+    const char *url;  /* http:// or https:// */
     const char *host; /* of the url; its addresses are: */
     int port;
     const struct ct_addr *addrs;

@@ -11,7 +11,7 @@ int http_client_open(struct http_client **out,
     (void)options;
     return ct_fail(err, CTRUN_E_USAGE,
                    "this ctrun was built without libcurl; build it with "
-                   "libcurl4-openssl-dev installed (with CTRUN_STATIC: name "
+                   "libcurl4-openssl-dev 7.68 or newer (with CTRUN_STATIC: name "
                    "CURL_ARCHIVES), or use the wheel");
 }
 
