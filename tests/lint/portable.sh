@@ -1,11 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# portable.sh - the tree compiles with musl, and with the headers of glibc 2.28 and Linux 4.18 (RHEL 8)
+# portable.sh - the tree compiles with musl, with the headers of glibc 2.28 and Linux 4.18 (RHEL 8), and has nothing
+# that is newer than gcc 8
 #
 # usage: portable.sh [SOURCE_DIRECTORY]
 #
 # musl: each file of ours, by musl-gcc where there is one (musl-tools), with the libraries' headers of
-# this machine. Older systems: by name; what they lack stands in worker_sdk/base/kernel.h alone.
+# this machine. Older systems: by name; what they lack stands in worker_sdk/base/kernel.h alone. gcc 8: what C2x
+# brought is a warning of newer ones; attributes and builtins by name, from lists of what gcc 8's manual has.
 set -eu
 cd "${1:-$(dirname "$0")/../..}"
 bad=0
@@ -27,6 +29,14 @@ $(grep -rnwE --include='*.[ch]' \
     grep -vE '^worker_sdk/base/kernel\.h:|^[^:]*:[0-9]+:( \*|/\*|.*"[^"]*pidfd_open)' || true)
 EOF
 
+known='always_inline|constructor|fallthrough|format|noreturn|used|vector_size|visibility'
+builtins='(add|sub|mul)_overflow|clz(l|ll)?|cpu_supports|ctz(l|ll)?|expect|ia32_[a-z0-9_]+|popcount(l|ll)?|trap|unreachable'
+complain "not in the lists of what gcc 8 is known to have (look into its manual, then add it to portable.sh)" <<EOF
+$(grep -rnoE --include='*.[ch]' -e '__attribute__\(\([^()]*(\(|\))' -e '__(builtin|has)_[a-z0-9_]+|asm (goto|inline)' \
+    agent launcher rendezvous worker_sdk examples |
+    grep -vE "__attribute__\(\((($known)(, )?)+[()]$|__builtin_($builtins)$|__has_include$" || true)
+EOF
+
 if ! command -v musl-gcc >/dev/null; then
     echo "portable.sh: no musl-gcc here (musl-tools): by name alone" >&2
     exit $bad
@@ -44,8 +54,9 @@ find agent launcher rendezvous worker_sdk examples -name '*.c' ! -name '*dnnl*' 
     ! -name http_linked.c ! -name cert_host.c -print0 |
     xargs -0 -n 30 -P "$(nproc)" musl-gcc -std=gnu17 -D_GNU_SOURCE -DCNN_SIMD_ISA='"any"' -DSTUB_NAME='"any"' -DCTRUN_HAS_CURL=1 \
         -DCTRUN_HAS_MUNGE=1 -DCTRUN_IS_STATIC=0 -fsyntax-only \
-        -Wall -Wextra -Wno-unknown-pragmas -Werror -I. -Iworker_sdk/include -idirafter "$headers" >"$headers/log" 2>&1 || true
-complain 'musl does not take' <<EOF
-$(grep -E 'error' "$headers/log" || true)
+        -Wall -Wextra -Wc11-c2x-compat -Wno-unknown-pragmas -Werror -I. -Iworker_sdk/include -idirafter "$headers" >"$headers/log" 2>&1 || true
+# gcc 8 has "Pointers to Arrays with Qualifiers Work as Expected" among its extensions.
+complain 'musl or gcc 8 does not take' <<EOF
+$(grep -E ' error: ' "$headers/log" | grep -v 'pointers to arrays with different qualifiers' || true)
 EOF
 exit $bad

@@ -170,3 +170,23 @@ def test_a_change_that_breaks_older_programs_is_a_complaint(tmp_path, is_fine, o
     done = abi(tmp_path, changes=changes)
     assert (done.returncode == 0) == is_fine, done
     assert is_fine or "older programs would break" in done.stdout, done
+
+
+@pytest.mark.parametrize("line, complaint", [
+    ("__attribute__((access(read_only, 1))) int f(const int *);", "__attribute__((access("),
+    ("int f(void) { return __builtin_bit_cast(1); }", "__builtin_bit_cast"),
+    ("#if __has_builtin(x)\n#endif", "__has_builtin"),
+    ("int f(int) { return 0; }", "error:"),
+    ("_Static_assert(1);", "error:"),
+], ids=("attribute", "builtin", "has", "unnamed", "assert"))
+def test_what_gcc_8_does_not_have_is_a_complaint(tmp_path, line, complaint):
+    if complaint == "error:" and not shutil.which("musl-gcc"):
+        pytest.skip("no musl-gcc here (musl-tools)")
+    for name in ("agent", "launcher", "rendezvous", "worker_sdk", "examples"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.c").write_text("__attribute__((format(printf, 1, 2))) void say(const char *text, ...);\n")
+    sound = subprocess.run(["sh", LINT / "portable.sh", tmp_path], capture_output=True, text=True)
+    assert sound.returncode == 0, sound
+    (tmp_path / "agent" / "a.c").write_text(f"{line}\n")
+    done = subprocess.run(["sh", LINT / "portable.sh", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 1 and "agent/a.c:1:" in done.stdout and complaint in done.stdout, done
