@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""packaging/k8s: what the schemas of JobSet and of Kubeflow Trainer say (CTRUN_TEST_CRDS names a folder
-with their published CustomResourceDefinitions), and pods played here: the environment that these two
-give a container, and the command of the file."""
+"""packaging/k8s: what the schemas of Kubernetes say of the Jobs in it (kubernetes-validate of PyPI has them), and of
+all else those of JobSet and of Kubeflow Trainer (CTRUN_TEST_CRDS names a folder with their published
+CustomResourceDefinitions); and pods played here: the environment that these two give a container, and the
+command of the file."""
+import copy
+import json
 import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 
 import ctrun
+import pypi
 import pytest
 
 sys.path.insert(0, str(ctrun.ROOT / "tests" / "cli"))
 import launch  # noqa: E402
 
 yaml = pytest.importorskip("yaml", reason="no python3-yaml here")
-FILES = {path.name: list(yaml.safe_load_all(path.read_text()))[-1] for path in  # before it: services
-         sorted((ctrun.ROOT / "packaging/k8s").glob("*.yaml"))}
+OBJECTS = {path.name: list(yaml.safe_load_all(path.read_text())) for path in
+           sorted((ctrun.ROOT / "packaging/k8s").glob("*.yaml"))}
+FILES = {name: objects[-1] for name, objects in OBJECTS.items()}  # before it: services
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 SAYS = '#!/bin/sh\necho "said $RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR"\n'
 
@@ -83,6 +89,42 @@ def test_the_published_schema_takes_the_file(name):
     wrong = yaml.safe_load(yaml.safe_dump(FILES[name]))
     wrong["spec"]["nonsense"] = 1
     assert list(validator.iter_errors(wrong)), "the schema takes anything"
+
+
+# Reads objects, prints for each what is wrong with it by 1.29 (older ones want each rule to have both conditions and
+# codes) and by the last version that it has schemas of.
+VALIDATE = """if True:
+    import json, sys
+    import kubernetes_validate
+    def faults(each):
+        for version in ("1.29", kubernetes_validate.utils.latest_version()):
+            try:
+                kubernetes_validate.validate(each, version, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                yield f"{version}: {error.message}"
+    print(json.dumps([list(faults(each)) for each in json.load(sys.stdin)]))
+"""
+
+
+def faults(objects):
+    run = subprocess.run([pypi.python_with("kubernetes-validate"), "-c", VALIDATE], input=json.dumps(objects),
+                         capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def test_kubernetes_takes_the_jobs_and_services_and_would_not_take_nonsense():
+    """A JobSet and a ClusterTrainingRuntime have a Job each, made of what they say. In the latter's the plug-in puts what
+    is missing; a selector's and a template's labels are the API server's."""
+    objects = [each for found in OBJECTS.values() for each in found if each["apiVersion"] in ("v1", "batch/v1")]
+    objects += [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name.partition(".")[0]}, "spec": job(name)}
+                for name in FILES if FILES[name]["kind"] != "Job"]
+    assert [each["kind"] for each in objects] == ["Service", "Job", "Job", "Job"]
+    assert faults(objects) == [[]] * len(objects)
+    wrong = copy.deepcopy(objects)
+    for each in wrong:
+        each["spec"]["nonsense"] = 1
+    assert all(len(found) == 2 for found in faults(wrong)), "it takes anything"
 
 
 # ---- Exit codes ----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 
 import ctrun
+import pypi
 import pytest
 
 PACKAGING = ctrun.ROOT / "packaging"
@@ -133,19 +134,8 @@ def test_spacks_recipe_is_python_and_names_options_that_exist():
 
 @pytest.fixture(scope="module")
 def rattler():
-    """A Python with rattler-build in it, conda's builder on PyPI. Loaded at the first use, and kept in the
-    build folder."""
-    there = ctrun.BUILD / "rattler"
-    if not there.exists():
-        new = there.with_name(f"{there.name}.{os.getpid()}")
-        for words in ((ctrun.DEBIAN_PYTHON, "-m", "venv", new),
-                      (new / "bin/python", "-m", "pip", "install", "-q", "py-rattler-build")):
-            made = subprocess.run(words, capture_output=True, text=True)
-            if made.returncode:
-                shutil.rmtree(new, ignore_errors=True)
-                pytest.skip(f"no py-rattler-build here: {(made.stdout + made.stderr).strip().splitlines()[-1:]}")
-        new.rename(there)
-    return there / "bin/python"
+    """A Python with rattler-build in it, conda's builder on PyPI."""
+    return pypi.python_with("py-rattler-build")
 
 
 def rendered(python, recipe):
