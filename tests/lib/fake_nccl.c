@@ -21,7 +21,7 @@
 EXPORT struct fake_nccl fake_nccl;
 
 enum {
-    RECENT = 22800,
+    RECENT = 22809,
     LARGE = 1 << 20,
     RANKS = 8,
     CHUNK = 1 << 16,
@@ -938,6 +938,11 @@ struct world {
         _Atomic unsigned long written, taken; /* chunks */
         unsigned char data[CHUNK];
     } lines[RANKS][RANKS]; /* from, to */
+    struct {
+        ncclUniqueId id;      /* of what becomes of it */
+        _Atomic bool is_made; /* by the first rank that is left */
+        unsigned excluded;    /* that one's: a bit for each rank */
+    } next;
 };
 
 struct ncclComm {
@@ -949,7 +954,11 @@ struct ncclComm {
     int pidfds[RANKS];
     _Atomic int users; /* the owner, and steps on streams */
     _Atomic bool is_aborted;
-    _Atomic int lost; /* a rank is dead */
+    _Atomic bool is_revoked;
+    _Atomic bool is_stopping; /* kernels are to end */
+    unsigned excluded;        /* of a shrink that goes on */
+    ncclComm_t *next;         /* where what it makes goes; NULL: there is none */
+    _Atomic int lost;         /* a rank is dead */
     atomic_flag is_inside;
 };
 
@@ -982,6 +991,11 @@ static void put_away(struct ncclComm *comm)
     free(comm);
 }
 
+static bool is_ended(ncclComm_t comm)
+{
+    return comm->is_aborted || comm->is_stopping;
+}
+
 /* A short rest in a kernel that spins; looks whether the others live. False: it was aborted. */
 static bool spin(ncclComm_t comm)
 {
@@ -997,7 +1011,7 @@ static bool spin(ncclComm_t comm)
             comm->lost = true;
     }
     usleep(20);
-    return !comm->is_aborted;
+    return !is_ended(comm);
 }
 
 static bool meet(ncclComm_t comm)
@@ -1011,7 +1025,7 @@ static bool meet(ncclComm_t comm)
                 return false;
             else
                 sched_yield();
-    return !comm->is_aborted;
+    return !is_ended(comm);
 }
 
 enum {
@@ -1173,13 +1187,13 @@ static void run_collective(struct step *step)
 {
     ncclComm_t comm = step->comm;
 
-    while (fake_nccl.hangs && !comm->is_aborted)
+    while (fake_nccl.hangs && !is_ended(comm))
         usleep(20);
     if (is_strange(step))
         is_sick = true;
-    else if (!comm->is_aborted && (step->kind == SEND || step->kind == RECV))
+    else if (!is_ended(comm) && (step->kind == SEND || step->kind == RECV))
         move(step);
-    else if (!comm->is_aborted)
+    else if (!is_ended(comm))
         collect(step, step->from ? any(step->from) : NULL,
                 step->to ? any(step->to) : NULL);
     put_away(comm);
@@ -1191,7 +1205,7 @@ static void run_group(struct step *step)
 
     for (struct step *one = step->group; one; one = one->group)
         is_sick = is_sick || is_strange(one);
-    if (!is_sick && !comm->is_aborted)
+    if (!is_sick && !is_ended(comm))
         move(step->group);
     free_messages(step);
     put_away(comm);
@@ -1286,6 +1300,34 @@ EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank
     return init(out, size, rank, world);
 }
 
+/* The first rank that is left makes it, the others find it. */
+static ncclResult_t go_on_shrinking(ncclComm_t comm)
+{
+    struct world *world = comm->world;
+    int rank = 0, size = 0;
+    ncclResult_t made;
+
+    for (int i = 0; i < comm->size; i++) {
+        const bool is_left = !(comm->excluded & 1u << i);
+
+        rank += is_left && i < comm->rank;
+        size += is_left;
+    }
+    if (rank == 0 && !world->next.is_made) {
+        if ((made = ncclGetUniqueId(&world->next.id)) != ncclSuccess)
+            return made;
+        world->next.excluded = comm->excluded;
+        world->next.is_made = true;
+    }
+    if (!world->next.is_made)
+        return ncclInProgress;
+    if (world->next.excluded != comm->excluded)
+        die("the ranks shrink to different ones");
+    made = init(comm->next, size, rank, attach(&world->next.id, rank));
+    comm->next = NULL;
+    return made == ncclInProgress ? ncclSuccess : made;
+}
+
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
     begin_call(comm);
@@ -1297,8 +1339,12 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
                                                                : ncclSuccess;
     if (comm->polls > 0)
         comm->polls--;
-    if (comm->lost)
+    if (comm->lost && !comm->is_revoked)
         *state = ncclRemoteError;
+    if (comm->is_revoked && comm->users > 1)
+        *state = ncclInProgress; /* kernels are still at it */
+    if (comm->next && *state == ncclSuccess)
+        *state = go_on_shrinking(comm);
     if (fake_nccl.async_error)
         *state = (ncclResult_t)fake_nccl.async_error;
     leave_call(comm);
@@ -1328,9 +1374,54 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
     return end(comm, &fake_nccl.aborts);
 }
 
+/* What it leaves has forgotten that a rank is dead, and is for a shrink alone. */
+EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
+{
+    ENTER_NCCL();
+    if (fake_nccl.refuse_revoke)
+        return (ncclResult_t)fake_nccl.refuse_revoke;
+    begin_call(comm);
+    if (comm->is_revoked || flags != NCCL_REVOKE_DEFAULT)
+        die("revoked twice, or how?");
+    fake_nccl.revokes++;
+    comm->is_revoked = comm->is_stopping = true;
+    leave_call(comm);
+    return ncclInProgress;
+}
+
+/* A communicator that is not revoked and has an error does not shrink, as in 2.28.9. */
+EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count,
+                                   ncclComm_t *out, ncclConfig_t *config, int flags)
+{
+    ENTER_NCCL();
+    if (fake_nccl.refuse_shrink)
+        return (ncclResult_t)fake_nccl.refuse_shrink;
+    begin_call(comm);
+    if (flags != NCCL_SHRINK_ABORT || config->blocking != 0 || comm->next)
+        die("a shrink that is none of ours");
+    comm->is_stopping = true;
+    while (comm->users > 1)
+        usleep(20);
+    comm->is_stopping = comm->is_revoked; /* it lets nothing run again */
+    comm->excluded = 0;
+    for (int i = 0; i < count; i++)
+        comm->excluded |= 1u << excluded[i];
+    leave_call(comm);
+    *out = NULL;
+    if (count < 1 || comm->excluded & 1u << comm->rank)
+        return ncclInvalidArgument;
+    if (comm->lost && !comm->is_revoked)
+        return ncclRemoteError;
+    fake_nccl.shrinks++;
+    comm->next = out;
+    return ncclInProgress;
+}
+
 EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     begin_call(comm);
+    if (comm->is_revoked)
+        die("a revoked communicator is finalized");
     leave_call(comm);
     ENTER_NCCL();
     return (ncclResult_t)fake_nccl.finalize_code;
@@ -1387,6 +1478,8 @@ static ncclResult_t call(struct step step, size_t count, cudaStream_t stream)
     if (fake_nccl.refuse_call)
         return (ncclResult_t)fake_nccl.refuse_call;
     begin_call(comm);
+    if (comm->is_revoked)
+        die("a call with a communicator that is revoked");
     fake_nccl.calls++;
     step.run = run_collective;
     step.bytes = count * size_of(step.type);
@@ -1570,6 +1663,8 @@ EXPORT ncclResult_t ncclCommRegister(ncclComm_t comm, void *data, size_t bytes,
 EXPORT ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle)
 {
     begin_call(comm);
+    if (comm->is_revoked)
+        die("deregistered from a communicator that is revoked");
     mark(handle, false);
     comm->registered--;
     leave_call(comm);

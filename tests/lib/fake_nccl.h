@@ -7,6 +7,8 @@
  *     waits for a rank that does not come, or that is not alike on all ranks, spins for ever
  *   - a dead rank is an asynchronous error of the communicator, the kernel spins on; an abort ends
  *     it, its event fires and the stream goes on
+ *   - a revoked communicator is in progress until its kernels have ended; then it is of use to shrink, in which all
+ *     that are left must mean the same ranks, and the new one is there when the old one is not in progress any more
  *   - memory of the host given to NCCL is an illegal address: every later CUDA call fails
  *   - a stream that is captured runs nothing: what it gets is a list, which a graph plays as often as it is launched.
  *     What CUDA does not permit meanwhile fails so, and invalidates the capture
@@ -30,6 +32,8 @@ struct fake_nccl {
     bool hangs;          /* collectives spin until an abort */
     int refuse_init;     /* what ncclCommInitRankConfig() returns, if not 0 */
     int refuse_call;     /* what each collective returns */
+    int refuse_shrink;   /* what ncclCommShrink() returns */
+    int refuse_revoke;   /* what ncclCommRevoke() returns */
     int refuse_register; /* what ncclCommRegister() returns */
     int async_error;     /* what the communicator's state becomes after the next poll */
     int finalize_code;   /* what ncclCommFinalize() returns */
@@ -38,6 +42,7 @@ struct fake_nccl {
     bool no_memory;      /* cudaMalloc() of a megabyte and more fails */
     /* What happened. */
     int aborts, destroys, calls;
+    int revokes, shrinks;
     _Atomic int queries; /* calls of cudaEventQuery() */
     int ids;             /* that were made */
     int roots;           /* ids that the last communicator was made of */

@@ -61,6 +61,20 @@ static int find_members(struct ct_backend_setup *setup, int *ranks,
     return 0;
 }
 
+/* Those who join have no group before, so that nothing can be made of it. */
+static void find_old(struct ct_backend_setup *setup,
+                     const struct ct_backend_ops *backend)
+{
+    const struct ctrun_group *old = setup->place->old;
+
+    if (!old || old->backend != backend || setup->place->takes_all)
+        return;
+    setup->old = old->self;
+    setup->old_key = old->key;
+    setup->old_ranks = old->ranks;
+    setup->old_size = old->size;
+}
+
 /* A lost node is no concern of a group that keeps to this one. */
 static bool leaves_node(const struct ct_backend_setup *setup)
 {
@@ -144,6 +158,7 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
     if (setup.me < 0)
         goto free_all; /* not one of them */
     setup.key = group->key;
+    find_old(&setup, group->backend);
     if (leaves_node(&setup) || place->losses.sees_ranks)
         setup.losses = place->losses;
     setup.losses.leaves_node = leaves_node(&setup);

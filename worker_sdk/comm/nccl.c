@@ -42,6 +42,7 @@ enum {
     WATCH_MS = 50, /* between looks at calls that nobody waits for */
     ID_SLICE_MS =
         200, /* between looks whether a rank is lost, while the id is not there */
+    REVOKE_MS = 5000, /* for what runs to end, and else a new communicator is made */
     RANKS_PER_ROOT = 128,       /* CTRUN_NCCL_RANKS_PER_ROOT; torch's, too */
     NCCL_MEMORY_MIN = 64 << 10, /* NCCL gives 2 MiB at least */
 };
@@ -88,7 +89,9 @@ enum {
     X(ncclMemAlloc, 21900)                                                             \
     X(ncclMemFree, 21900)                                                              \
     X(ncclCommRegister, 21900)                                                         \
-    X(ncclCommDeregister, 21900)
+    X(ncclCommDeregister, 21900)                                                       \
+    X(ncclCommShrink, 22703)                                                           \
+    X(ncclCommRevoke, 22807)
 
 static struct {
 #define MEMBER(name)              __typeof__(name) *name;
@@ -105,7 +108,8 @@ struct block {
     struct block *next;
     void *data;
     bool is_nccls;
-    void *handle; /* NULL: it is not registered with the communicator */
+    bool is_given_back; /* and still registered with a communicator that is revoked */
+    void *handle;       /* NULL: it is not registered with the communicator */
 };
 
 /* A call on its way. */
@@ -125,6 +129,9 @@ struct ticket {
 
 struct nccl {
     ncclComm_t comm; /* NULL once aborted */
+    bool is_kept;    /* it may be followed by a smaller one, which is made of it */
+    bool is_stopped; /* by its end: comm is for ncclCommShrink() alone */
+    bool has_recorded;
     cudaStream_t stream;
     cudaEvent_t joined; /* of callers' streams */
     int device, size, me;
@@ -284,16 +291,65 @@ static int fail_late(const struct ticket *ticket, struct ctrun_error *err)
 
 /* ---- Opening and closing ---------------------------------------------------------------- */
 
+/* Lock held. */
+static bool is_idle(struct nccl *nccl)
+{
+    const bool is_empty = ct_list_is_empty(&nccl->running);
+    const struct ticket *last = is_empty ? NULL
+                                         : ct_list_entry(nccl->running.prev,
+                                                         struct ticket, node);
+
+    return !nccl->has_recorded &&
+           (is_empty || api.cudaEventQuery(last->done) == cudaSuccess);
+}
+
+/* Ends what runs on the communicator, so that ncclCommShrink() can follow. False: it is to be aborted. Lock held. */
+static bool stop_comm(struct nccl *nccl)
+{
+    ncclResult_t begun;
+
+    if (!nccl->is_kept || !api.ncclCommShrink)
+        return false;
+    if (!api.ncclCommRevoke) /* kernels would spin until then: the program may wait */
+        return is_idle(nccl);
+    begun = api.ncclCommRevoke(nccl->comm, NCCL_REVOKE_DEFAULT);
+    return begun == ncclSuccess || begun == ncclInProgress;
+}
+
 static void nccl_abort(void *self, int code, const char *text)
 {
     struct nccl *nccl = self;
 
     (void)ct_verdict_set(&nccl->verdict, code, text); /* the first reason stays */
     pthread_mutex_lock(&nccl->lock);
-    if (nccl->comm)
+    if (nccl->comm && !nccl->is_stopped && !(nccl->is_stopped = stop_comm(nccl))) {
         (void)api.ncclCommAbort(nccl->comm); /* nothing is left to do if it fails */
-    nccl->comm = NULL;
+        nccl->comm = NULL;
+    }
     pthread_mutex_unlock(&nccl->lock);
+}
+
+static void free_block(struct nccl *nccl, struct block *block);
+
+/* Of a communicator that was stopped: nothing can be made of it any more. */
+static void end_stopped(struct nccl *nccl)
+{
+    pthread_mutex_lock(&nccl->lock);
+    if (nccl->comm && nccl->is_stopped) {
+        (void)api.ncclCommAbort(nccl->comm);
+        nccl->comm = NULL;
+    }
+    pthread_mutex_unlock(&nccl->lock);
+    for (struct block **link = &nccl->blocks; *link;) {
+        struct block *block = *link;
+
+        if (block->is_given_back) {
+            *link = block->next;
+            free_block(nccl, block);
+        } else {
+            link = &block->next;
+        }
+    }
 }
 
 static void free_tickets(struct ct_list *list)
@@ -362,6 +418,7 @@ static void nccl_close(void *self)
 
     stop_thread(nccl);
     finish_running(nccl);
+    end_stopped(nccl);
     while (nccl->blocks) /* NCCL gives back what was registered before it ends */
         (void)nccl_free(nccl, nccl->blocks->data);
     begun = nccl->comm ? api.ncclCommFinalize(nccl->comm) : ncclSuccess;
@@ -462,7 +519,7 @@ static int share_ids(ncclUniqueId *ids, int count, const struct ct_backend_setup
     return rc;
 }
 
-static int init_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
+static int make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                      struct ctrun_error *err)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -483,6 +540,160 @@ static int init_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
     if (rc == 0 && begun != ncclSuccess && begun != ncclInProgress)
         rc = nccl_fail(err, "open", begun);
     return rc < 0 ? rc : settle(nccl, "open", setup->deadline_ms, err);
+}
+
+/* ---- What is left of a communicator ----------------------------------------------------- */
+
+/* Whether the old one can be made smaller. Waits until what ran on it has ended. */
+static bool may_shrink(struct nccl *nccl, const struct ct_backend_setup *setup)
+{
+    struct nccl *old = setup->old;
+    const uint64_t until_ms = ct_deadline_ms(REVOKE_MS);
+    long nap_ns = NAP_MIN_NS;
+
+    if (old->device != nccl->device || setup->size >= setup->old_size)
+        return false;
+    for (;;) {
+        ncclResult_t state = ncclSystemError;
+
+        pthread_mutex_lock(&old->lock);
+        if (old->comm && old->is_stopped &&
+            api.ncclCommGetAsyncError(old->comm, &state) != ncclSuccess)
+            state = ncclSystemError;
+        pthread_mutex_unlock(&old->lock);
+        if (state != ncclInProgress)
+            return state == ncclSuccess;
+        if (ct_now_ms() >= until_ms)
+            return false;
+        nap(&nap_ns);
+    }
+}
+
+/* What member i says, as our key `what` has it. */
+static int hear(const struct ct_backend_setup *setup, const char *what, int i,
+                char text[CT_BOOTSTRAP_KEY_MAX], struct ctrun_error *err)
+{
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    size_t length;
+    void *value;
+    int rc;
+
+    (void)ct_format(key, sizeof key, "%s/%s/%d", setup->key, what, i);
+    if ((rc = get_id(setup, key, &value, &length, err)) < 0)
+        return ct_wrap(err, "nccl: the word of rank %d", setup->ranks[i]);
+    if (length < CT_BOOTSTRAP_KEY_MAX)
+        memcpy(text, value, length);
+    text[length < CT_BOOTSTRAP_KEY_MAX ? length : 0] = '\0';
+    free(value);
+    return 0;
+}
+
+static int say(const struct ct_backend_setup *setup, const char *what, const char *text,
+               struct ctrun_error *err)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    char key[CT_BOOTSTRAP_KEY_MAX];
+
+    (void)ct_format(key, sizeof key, "%s/%s/%d", setup->key, what, setup->me);
+    return store->set(store->context, key, text, strlen(text), setup->deadline_ms, err);
+}
+
+/* The old one is made smaller if all have it still, and it is the same one; else all make a new one. */
+static int agree(bool *shrinks, const struct ct_backend_setup *setup, bool is_able,
+                 struct ctrun_error *err)
+{
+    const char *own = is_able ? setup->old_key : "none";
+    char text[CT_BOOTSTRAP_KEY_MAX];
+    int rc = 0;
+
+    *shrinks = is_able;
+    if (setup->size == 1)
+        return 0;
+    if (setup->me > 0) {
+        if ((rc = say(setup, "old", own, err)) == 0 &&
+            (rc = hear(setup, "way", 0, text, err)) == 0)
+            *shrinks = strcmp(text, "shrink") == 0;
+        return rc;
+    }
+    for (int i = 1; rc == 0 && i < setup->size; i++) {
+        rc = hear(setup, "old", i, text, err);
+        *shrinks = *shrinks && rc == 0 && strcmp(text, own) == 0;
+    }
+    return rc < 0 ? rc : say(setup, "way", *shrinks ? "shrink" : "new", err);
+}
+
+/* Members of the old one that are none of ours, as they are numbered there. */
+static int list_excluded(int *excluded, const struct ct_backend_setup *setup)
+{
+    int count = 0;
+
+    for (int i = 0, at = 0; i < setup->old_size; i++)
+        if (at < setup->size && setup->ranks[at] == setup->old_ranks[i])
+            at++;
+        else
+            excluded[count++] = i;
+    return count;
+}
+
+/* Until the new one is there. 1: it is; 0: not yet. */
+static int ask_shrunk(struct nccl *nccl, struct nccl *old, struct ctrun_error *err)
+{
+    ncclResult_t state = ncclSystemError;
+    int rc;
+
+    if ((rc = ct_loss_check(&nccl->losses, err)) < 0)
+        return rc;
+    pthread_mutex_lock(&old->lock);
+    if (api.ncclCommGetAsyncError(old->comm, &state) != ncclSuccess)
+        state = ncclSystemError;
+    pthread_mutex_unlock(&old->lock);
+    if (state == ncclInProgress)
+        return 0;
+    return state == ncclSuccess && nccl->comm ? 1 : nccl_fail(err, "shrink", state);
+}
+
+static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
+                       struct ctrun_error *err)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    struct nccl *old = setup->old;
+    int *excluded = ct_zalloc_array((size_t)setup->old_size, sizeof *excluded);
+    long nap_ns = NAP_MIN_NS;
+    ncclResult_t begun;
+    int rc = 0;
+
+    if (!excluded)
+        return ct_fail(err, -ENOMEM, "nccl: no memory");
+    config.blocking = 0;
+    pthread_mutex_lock(&old->lock);
+    begun = api.ncclCommShrink(old->comm, excluded, list_excluded(excluded, setup),
+                               &nccl->comm, &config, NCCL_SHRINK_ABORT);
+    pthread_mutex_unlock(&old->lock);
+    if (begun != ncclSuccess && begun != ncclInProgress)
+        rc = nccl_fail(err, "shrink", begun);
+    while (rc == 0 && (rc = ask_shrunk(nccl, old, err)) == 0) {
+        if (ct_now_ms() >= setup->deadline_ms)
+            rc = ct_fail(err, CTRUN_E_TIMEOUT, "nccl: shrink: no answer in time");
+        nap(&nap_ns);
+    }
+    free(excluded);
+    return rc < 0 ? rc : settle(nccl, "shrink", setup->deadline_ms, err);
+}
+
+/* In the end the old communicator is gone; it is kept while it is not known what the others can do. */
+static int init_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
+                     struct ctrun_error *err)
+{
+    bool shrinks = false;
+    int rc;
+
+    if (setup->old && api.ncclCommShrink &&
+        (rc = agree(&shrinks, setup, may_shrink(nccl, setup), err)) < 0)
+        return rc;
+    rc = shrinks ? shrink_comm(nccl, setup, err) : 0;
+    if (setup->old)
+        end_stopped(setup->old);
+    return shrinks ? rc : make_comm(nccl, setup, err);
 }
 
 static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
@@ -525,6 +736,7 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
         nccl_close(nccl);
         return rc;
     }
+    nccl->is_kept = setup->losses.sees_ranks && setup->size > 1;
     *out = nccl;
     return 0;
 }
@@ -953,6 +1165,7 @@ static int nccl_enqueue(void *self, const struct ct_call *call, void *stream,
     ticket->fetched = 0;
     pthread_mutex_lock(&nccl->lock); /* before it runs: its buffers are in use then */
     ct_list_add(is_captured ? &nccl->recorded : &nccl->running, &ticket->node);
+    nccl->has_recorded = nccl->has_recorded || is_captured;
     pthread_mutex_unlock(&nccl->lock);
     rc = put_on_stream(nccl, ticket, stream, &why);
     if (rc < 0 && is_captured) { /* nothing has run */
@@ -1185,11 +1398,15 @@ static int nccl_free(void *self, void *at)
     for (struct block **link = &nccl->blocks; *link; link = &(*link)->next) {
         struct block *block = *link;
 
-        if (block->data != at)
+        if (block->data != at || block->is_given_back)
             continue;
-        *link = block->next;
         (void)api.cudaSetDevice(nccl->device);
         finish_running(nccl);
+        if (block->handle && nccl->comm && nccl->is_stopped) {
+            block->is_given_back = true;
+            return 0;
+        }
+        *link = block->next;
         (void)api
             .cudaDeviceSynchronize(); /* a failure was somebody else's, who is told */
         free_block(nccl, block);

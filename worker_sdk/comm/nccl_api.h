@@ -181,6 +181,15 @@ ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id,
                                     int rank, ncclConfig_t *config);
+/* Since 2.27. *out is there once `comm` is not in progress any more. `excluded` are ranks of comm: one or more. */
+enum {
+    NCCL_SHRINK_ABORT = 1, /* first ends what runs on comm */
+    NCCL_REVOKE_DEFAULT = 0
+};
+ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count, ncclComm_t *out,
+                            ncclConfig_t *config, int flags);
+/* Since 2.28.7: ends what runs on comm, which is then of use for ncclCommShrink() and to be aborted. */
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
 /* Since 2.23: size / ids members meet at each. */
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank, int id_count,
                                       ncclUniqueId *ids, ncclConfig_t *config);

@@ -101,6 +101,7 @@ int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place
     if (!(left = ct_zalloc_array((size_t)old->size, sizeof *left)))
         return ct_fail(err, -ENOMEM, "shrink: no memory");
     there.is_new = old->lacks_state;
+    there.old = old;
     options.ranks = place->takes_all ? NULL : left;
     options.rank_count = place->takes_all ? 0 : list_left(left, old, place);
     rc = open_next(out, &there, old->root, &options, err);

@@ -372,8 +372,8 @@ CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
  * again then, as without --survive. Ranks that die meanwhile are left out, too. `old` is of no use any
  * more: its calls fail on all members, and it is still to be closed. options NULL: as old's;
  * its ranks are not looked at. It may be called without a loss, after ctrun_group_abort() say: then the same
- * ranks meet again. Of an nccl group the communicator is aborted, which ends its kernels, and the new group has one of
- * its own: any version of NCCL does. ctrun_group_open() and ctrun_group_split() know of the loss from here on,
+ * ranks meet again. Of an nccl group the kernels end, and NCCL makes the new communicator of the old one
+ * (ncclCommShrink); where a rank could not keep that, or NCCL is older than 2.28.7, all make another one. ctrun_group_open() and ctrun_group_split() know of the loss from here on,
  * and ctrun_should_stop() counts its calls from here.
  *
  * Ranks that wait to be taken in are members, too, of the first group that is made so at a time, if `old` was of

@@ -114,6 +114,12 @@ struct ct_backend_setup {
     uint64_t deadline_ms;
     struct ct_loss_watch
         losses; /* kept; of use while it waits; no check: none is needed */
+    /* Of ct_group_shrink(): what the group was before, if that was of this back end, whose it is to take from; its
+     * calls fail. Else NULL. All that had it know it by the same key. */
+    void *old;
+    const char *old_key;
+    const int *old_ranks;
+    int old_size;
 };
 
 struct ct_backend_ops {
@@ -158,7 +164,7 @@ struct ct_backend_ops {
     void (*close)(void *self);
 };
 enum {
-    CT_BACKEND_VERSION = 7
+    CT_BACKEND_VERSION = 8
 };
 
 /* plugin.c: finds libctrun-nccl.so. Fails with CTRUN_E_UNSUPPORTED, saying what is missing. */

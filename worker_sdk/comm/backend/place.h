@@ -67,7 +67,8 @@ struct ct_group_place {
     int rank_count;
     uint32_t epoch;
     bool is_new; /* this one joins others, or was to, and has nothing of their state */
-    bool takes_all; /* ct_group_shrink() takes in those who do so, too */
+    bool takes_all;                /* ct_group_shrink() takes in those who do so, too */
+    const struct ctrun_group *old; /* ct_group_shrink() fills it in */
     /* These three and epoch name the group: the same on all ranks, and never used before in this store.
      * sequence counts the groups that this session has set out to open, failed ones included:
      * ct_group_open() raises it once the arguments are right, so that a call that is refused

@@ -47,7 +47,8 @@ size_t nccl_values_theirs(struct nccl_value *values);
         VALUE(sizeof(ncclUniqueId)), VALUE(offsetof(ncclConfig_t, version)),           \
         VALUE(offsetof(ncclConfig_t, blocking)),                                       \
         VALUE(offsetof(ncclConfig_t, netName)),                                        \
-        VALUE(offsetof(ncclConfig_t, splitShare)),                                     \
+        VALUE(offsetof(ncclConfig_t, splitShare)), VALUE(NCCL_SHRINK_ABORT),           \
+        VALUE(NCCL_REVOKE_DEFAULT),                                                    \
         VALUE(((ncclConfig_t)NCCL_CONFIG_INITIALIZER).magic),                          \
         VALUE(((ncclConfig_t)NCCL_CONFIG_INITIALIZER).blocking)
 

@@ -3,6 +3,14 @@
 #include <nccl.h>
 #include <string.h>
 
+/* Of newer headers. */
+#ifndef NCCL_SHRINK_ABORT
+#define NCCL_SHRINK_ABORT 1
+#endif
+#ifndef NCCL_REVOKE_DEFAULT
+#define NCCL_REVOKE_DEFAULT 0
+#endif
+
 #include "tests/unit/worker_sdk/comm/nccl_values.h"
 
 size_t nccl_values_theirs(struct nccl_value *values)

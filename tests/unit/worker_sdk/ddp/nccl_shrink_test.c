@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* DDP on an NCCL group that loses a rank, over the fake of tests/lib/fake_nccl.h: who is left goes on with a
+ * communicator that NCCL has made of the old one, or with a new one, and with the bits of the host back end. */
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/lib/fake_nccl.h"
+#include "tests/lib/ranks.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/comm/nccl_api.h"
+
+enum {
+    RANKS = 3,
+    LOST = 1,  /* the rank */
+    THERE = 2, /* counter: ranks that are where it dies */
+    TOLD = 3,  /* counter: its death is known */
+    PARAMS = 2,
+    COUNT = 20000, /* floats of each: the group's memory is NCCL's own */
+    BYTES = COUNT * sizeof(float),
+    STEPS = 5,
+    DEATH = 2, /* the step in which it dies */
+    TIMEOUT_MS = 60000,
+    SHRINK_NCCL = 22703,
+};
+
+static const int left[] = {0, 2};
+
+/* For all ranks and the parent: what the agent would tell, and a rank that gives up. */
+static struct {
+    _Atomic uint32_t losses;
+    float values[2][PARAMS]
+                [COUNT]; /* that rank 0 had in the end: on the host, on the device */
+} * shared;
+
+static int look(void *context, uint32_t losses, bool leaves_node,
+                struct ctrun_error *err)
+{
+    (void)context;
+    (void)leaves_node;
+    return losses < shared->losses ? ct_fail(err, CTRUN_E_PEER_LOST, "a rank is lost")
+                                   : 0;
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    fake_nccl = (struct fake_nccl){0};
+    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
+    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return shared == MAP_FAILED ? -1 : 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    return munmap(shared, sizeof *shared);
+}
+
+struct job {
+    bool is_device;
+    bool is_there;
+    int rank;
+    struct ct_group_place place;
+    struct ctrun_group *group;
+    struct ctrun_ddp *ddp;
+    cudaStream_t stream;
+    float *values[PARAMS]; /* of the host, or of the device */
+    float host[PARAMS][COUNT];
+    float grads[PARAMS][COUNT];
+};
+
+/* Again, if that was the call that is to fail. */
+static void copy(const struct job *job, void *to, const void *from)
+{
+    cudaError_t code = cudaErrorUnknown;
+
+    for (int i = 0; job->is_device && code != cudaSuccess && i < 2; i++)
+        code = cudaMemcpyAsync(to, from, BYTES, cudaMemcpyDefault, job->stream);
+    CHECK(!job->is_device || code == cudaSuccess);
+    if (!job->is_device)
+        memcpy(to, from, BYTES);
+}
+
+static void finish(const struct job *job)
+{
+    CHECK(!job->is_device || cudaStreamSynchronize(job->stream) == cudaSuccess);
+}
+
+static int open_ddp(struct job *job, struct ctrun_error *err)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_param params[PARAMS] = {CTRUN_PARAM_INIT, CTRUN_PARAM_INIT};
+
+    for (int p = 0; p < PARAMS; p++) {
+        params[p].name = p ? "b" : "a";
+        params[p].data = job->values[p];
+        params[p].dims = 1;
+        params[p].sizes[0] = COUNT;
+    }
+    options.first_bucket_bytes = options.bucket_cap_bytes = BYTES; /* one each */
+    return ctrun_ddp_create(&job->ddp, job->group, params, PARAMS, &options, err);
+}
+
+static struct job *open_job(int rank, bool is_device)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct job *job = calloc(1, sizeof *job);
+    struct ctrun_error err;
+
+    CHECK(job);
+    job->is_device = is_device;
+    job->rank = rank;
+    options.backend = is_device ? "nccl" : "host";
+    options.timeout_ms = TIMEOUT_MS;
+    job->place = ranks_place(rank, NULL);
+    job->place.losses = (struct ct_loss_watch){.check = look, .sees_ranks = true};
+    CHECK_OK(ct_group_open(&job->group, &job->place, &options, &err));
+    if (is_device)
+        CHECK(cudaStreamCreateWithFlags(&job->stream, cudaStreamNonBlocking) ==
+              cudaSuccess);
+    for (int p = 0; p < PARAMS; p++) {
+        job->values[p] = job->host[p];
+        for (int i = 0; i < COUNT; i++)
+            job->host[p][i] = 1.0f / (float)(i + 1 + p);
+        if (!is_device)
+            continue;
+        CHECK(cudaMalloc((void **)&job->values[p], BYTES) == cudaSuccess);
+        copy(job, job->values[p], job->host[p]);
+    }
+    finish(job);
+    CHECK_OK(open_ddp(job, &err));
+    return job;
+}
+
+static void close_job(struct job *job)
+{
+    ctrun_ddp_destroy(job->ddp);
+    ctrun_group_close(job->group);
+    for (int p = 0; job->is_device && p < PARAMS; p++)
+        CHECK(cudaFree(job->values[p]) == cudaSuccess);
+    if (job->is_device)
+        CHECK(cudaStreamDestroy(job->stream) == cudaSuccess);
+    free(job);
+    CHECK(fake_nccl.blocks == 0 && fake_nccl.registered == 0);
+}
+
+static void make_gradient(struct job *job, int p, int step)
+{
+    for (int i = 0; i < COUNT; i++)
+        job->grads[p][i] = job->host[p][i] * 0.37f +
+                           (float)((job->rank + 1) * (i % 7 + 1)) / (float)(step + 3);
+    copy(job, ctrun_ddp_grad(job->ddp, (size_t)p), job->grads[p]);
+}
+
+/* From here on no step of the world's can end well: what this one has on its way waits for the lost rank. */
+static void tell_there(struct job *job)
+{
+    if (!job->is_there)
+        ranks_signal(THERE);
+    job->is_there = true;
+}
+
+static _Noreturn void await_death(struct job *job)
+{
+    tell_there(job);
+    for (;;)
+        pause();
+}
+
+/* The values are as they were where it fails. */
+static int train(struct job *job, int step, bool one_dies, struct ctrun_error *err)
+{
+    int rc;
+
+    if ((rc = ctrun_ddp_forward_begin(job->ddp, err)) < 0 ||
+        (rc = ctrun_ddp_backward_begin(job->ddp, NULL, err)) < 0)
+        return rc;
+    for (int p = PARAMS - 1; p >= 0; p--) {
+        if (one_dies && p == 0 && job->rank == LOST)
+            await_death(job); /* the others are in the sum of this one */
+        make_gradient(job, p, step);
+        if ((rc = ctrun_ddp_grad_ready(job->ddp, (size_t)p, job->stream, err)) < 0)
+            return rc;
+    }
+    if (one_dies)
+        tell_there(job);
+    if ((rc = ctrun_ddp_backward_end(job->ddp, job->stream, err)) < 0)
+        return rc;
+    for (int p = 0; p < PARAMS; p++)
+        copy(job, job->grads[p], ctrun_ddp_grad(job->ddp, (size_t)p));
+    finish(job); /* on the device a step that fails ends, too */
+    if ((rc = ctrun_barrier(job->group, NULL, err)) < 0)
+        return rc;
+    for (int p = 0; p < PARAMS; p++) {
+        for (int i = 0; i < COUNT; i++)
+            job->host[p][i] -= 0.1f * job->grads[p][i];
+        if (job->is_device)
+            copy(job, job->values[p], job->host[p]);
+    }
+    finish(job);
+    return 0;
+}
+
+static int shrink(struct job *job, struct ctrun_error *err)
+{
+    struct ctrun_group *next;
+    int rc;
+
+    ctrun_ddp_destroy(
+        job->ddp); /* its memory is registered with a communicator that is stopped */
+    job->ddp = NULL;
+    job->place.ranks = left;
+    job->place.rank_count = RANKS - 1;
+    job->place.epoch = job->place.losses.losses = 1;
+    rc = ct_group_shrink(&next, &job->place, job->group, NULL, err);
+    ctrun_group_close(job->group);
+    job->group = next;
+    return rc < 0 ? rc : open_ddp(job, err);
+}
+
+/* Whose step failed makes it again, with those who are left. */
+static void train_on(int rank, bool is_device)
+{
+    struct job *job = open_job(rank, is_device);
+    struct ctrun_error err = {.text = ""};
+
+    for (int step = 0; step < STEPS; step++) {
+        int rc = train(job, step, step == DEATH, &err);
+
+        CHECK((rc == CTRUN_E_PEER_LOST) == (step == DEATH));
+        if (rc == 0)
+            continue;
+        CHECK_OK(shrink(job, &err));
+        CHECK_OK(train(job, step, false, &err));
+    }
+    CHECK(ctrun_group_size(job->group) == RANKS - 1);
+    CHECK(ctrun_group_rank(job->group) == rank / 2);
+    if (rank == 0)
+        memcpy(shared->values[is_device], job->host, sizeof job->host);
+    close_job(job);
+}
+
+struct way {
+    bool is_device;
+    int version;
+    bool has_one; /* a rank that cannot revoke, `who` */
+    int who;
+    int shrinks, revokes;
+};
+
+static int lives_on(int rank, void *context)
+{
+    const struct way *way = context;
+
+    fake_nccl.version = way->version;
+    if (way->has_one && rank == way->who)
+        fake_nccl.refuse_revoke = ncclSystemError;
+    fake_nccl.late_us = 20;
+    train_on(rank, way->is_device);
+    CHECK(fake_nccl.shrinks == way->shrinks);
+    CHECK(fake_nccl.revokes == (way->has_one && rank == way->who ? 0 : way->revokes));
+    return 0;
+}
+
+/* Kills the rank as soon as all are there; the agent tells it, later. */
+static void lose_one(ranks_fn *body, void *context, int statuses[RANKS])
+{
+    struct ranks *ranks;
+
+    shared->losses = 0;
+    ranks = ranks_start(RANKS, body, context);
+    ranks_await(THERE, RANKS);
+    kill(ranks_pid(ranks, LOST), SIGKILL);
+    shared->losses = 1;
+    ranks_signal(TOLD);
+    (void)ranks_finish(ranks, statuses);
+    assert_int_equal(statuses[LOST], SIGKILL);
+}
+
+static void live_on(struct way way)
+{
+    int statuses[RANKS];
+
+    lose_one(lives_on, &way, statuses);
+    assert_int_equal(statuses[0], 0);
+    assert_int_equal(statuses[2], 0);
+}
+
+static void after_a_kill_it_goes_on_with_the_bits_of_the_host(void **state)
+{
+    (void)state;
+    live_on((struct way){.is_device = false});
+    live_on((struct way){.is_device = true, .shrinks = 1, .revokes = 1});
+    assert_memory_equal(shared->values[0], shared->values[1], sizeof shared->values[0]);
+}
+
+static void an_older_nccl_makes_a_new_communicator(void **state)
+{
+    (void)state;
+    live_on((struct way){.is_device = true, .version = 22602});
+    /* What has to be aborted at once does not shrink. */
+    live_on((struct way){.is_device = true, .version = SHRINK_NCCL});
+}
+
+static void all_make_a_new_one_if_one_of_them_has_to(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < RANKS; rank += 2) /* rank 0 decides for all */
+        live_on((struct way){
+            .is_device = true, .has_one = true, .who = rank, .revokes = 1});
+}
+
+/* ---- Nothing runs ------------------------------------------------------------------------ */
+
+static int waits_for_none(int rank, void *context)
+{
+    struct job *job;
+    struct ctrun_error err = {.text = ""};
+
+    (void)context;
+    fake_nccl.version = SHRINK_NCCL;
+    job = open_job(rank, true);
+    CHECK_OK(train(job, 0, false, &err));
+    tell_there(job);
+    if (rank == LOST)
+        await_death(job);
+    ranks_await(TOLD, 1);
+    ct_group_end(job->group, CTRUN_E_PEER_LOST, "rank 1 is lost");
+    CHECK_OK(shrink(job, &err));
+    CHECK_OK(train(job, 1, false, &err));
+    close_job(job);
+    CHECK(fake_nccl.shrinks == 1 && fake_nccl.revokes == 0);
+    return 0;
+}
+
+static void between_steps_it_shrinks_where_nothing_can_be_revoked(void **state)
+{
+    int statuses[RANKS];
+
+    (void)state;
+    lose_one(waits_for_none, NULL, statuses);
+    assert_int_equal(statuses[0], 0);
+    assert_int_equal(statuses[2], 0);
+}
+
+/* ---- Faults at each call ----------------------------------------------------------------- */
+
+/* The n-th call of rank 0 fails, from the death of the other on. 2: there were fewer. */
+static int falters(int rank, void *context)
+{
+    const int *n = context;
+    struct job *job = open_job(rank, true);
+    struct ctrun_error err = {.text = ""};
+    int calls, rc;
+
+    if (rank == 0)
+        (void)fake_fail_at(*n);
+    rc = train(job, 0, true, &err);
+    tell_there(job);
+    CHECK(rc < 0 && err.code == rc && err.text[0]);
+    if ((rc = shrink(job, &err)) == 0)
+        rc = train(job, 0, false, &err);
+    calls = fake_fail_at(0);
+    CHECK(rc == 0 || (rc < 0 && err.code == rc && err.text[0]));
+    if (rank == 0 && rc < 0)
+        shared->losses = 2; /* it ends, and the other hears of it */
+    close_job(job);
+    return rank == 0 && calls < *n ? 2 : 0;
+}
+
+static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
+{
+    int statuses[RANKS];
+    int n = 1;
+
+    (void)state;
+    do {
+        lose_one(falters, &n, statuses);
+        if (statuses[2] != 0 || (statuses[0] != 0 && statuses[0] != 2 << 8))
+            fail_msg("fault %d: %x %x", n, (unsigned)statuses[0],
+                     (unsigned)statuses[2]);
+        n += 8; /* they are much alike, and each costs three processes */
+    } while (statuses[0] == 0);
+    assert_in_range(n, 60, 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            after_a_kill_it_goes_on_with_the_bits_of_the_host, begin, end),
+        cmocka_unit_test_setup_teardown(an_older_nccl_makes_a_new_communicator, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(all_make_a_new_one_if_one_of_them_has_to, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(
+            between_steps_it_shrinks_where_nothing_can_be_revoked, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_fault_at_any_call_is_an_error_and_leaves_nothing, begin, end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
