@@ -19,6 +19,7 @@ SAYS = {
     "07_elastic": "y = 3.0",
     "08_pipeline": "f(0) = -1.0, f(0.5) = 0.5",
     "09_spawn": "{n} workers",
+    "11_data_parallel": "y = 3.0 x - 1.0, by 4 replicas",
 }
 
 

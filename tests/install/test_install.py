@@ -12,6 +12,7 @@ import pytest
 SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "packaging/schema"
 
 HELLO = ctrun.ROOT / "examples" / "01_hello.c"
+REPLICAS = ctrun.ROOT / "examples" / "11_data_parallel.c"
 
 
 @pytest.fixture
@@ -39,6 +40,9 @@ def test_pkg_config_builds_a_program_against_the_shared_library(box, tree):
     assert box.run("cc", HELLO, "-o", box.path("hello"), *flags).code == 0, box.runs[-1]
     library = next(tree.glob("lib*/**/libctrun.so")).parent
     says_hello(box, box.path("hello"), LD_LIBRARY_PATH=str(library))
+    assert box.run("cc", REPLICAS, "-o", box.path("replicas"), *flags).code == 0, box.runs[-1]
+    run = box.run(box.path("replicas"), env={"LD_LIBRARY_PATH": str(library)})
+    assert run.code == 0 and run.out == "y = 3.0 x - 1.0, by 4 replicas\n", run
 
 
 def test_pkg_config_builds_a_program_against_the_static_library(box, tree):

@@ -914,6 +914,65 @@ CTRUN_API int ctrun_fixed_sum_finish(struct ctrun_fixed_sum *sum, void *out,
                                      const struct ctrun_call_options *options,
                                      struct ctrun_error *err);
 
+/* ---- DataParallel: replicas of a model in one process ------------------------------------ */
+
+/* What torch.nn.DataParallel does, on the processors of one machine: a device is a thread with a replica of the
+ * model in memory of its own, and device 0 the caller's thread with the program's parameters. It needs no session
+ * and no group. DDP with a rank for each device copies no parameters in a step and exchanges gradients while
+ * backward runs: use this where it must be one process.
+ *
+ *     ctrun_dp_create(&dp, params, count, 4, &err);
+ *     in each step:
+ *         replicas = ctrun_dp_scatter(dp, samples, 0, NULL, NULL);
+ *         ctrun_dp_replicate(dp, replicas, &err);
+ *         ctrun_dp_apply(dp, replicas, forward_and_backward, batch, &err);
+ *         ctrun_dp_reduce(dp, replicas, &err);
+ *         update(params, grads of device 0); clear(grads of device 0);
+ *
+ * One call at a time, by any thread, and none but scatter, value and grad out of a replica: CTRUN_E_USAGE. After a
+ * fork() the child has none of the threads: it may call none of these. Devices of the host only. */
+struct ctrun_dp; /* opaque */
+/* Parameters as for ctrun_ddp_create(): copied, what they point to is kept. Those with no_grad are copied to the
+ * replicas, too, and get no gradient; what a replica writes to one stays there, but for device 0's. devices: 1
+ * to 1024. Every replica takes memory for all parameters and gradients. -EINVAL, -ENOMEM, -EAGAIN: no more
+ * threads. Blocks for no longer than that takes. */
+CTRUN_API int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
+                              size_t count, int devices, struct ctrun_error *err);
+/* Accepts NULL. */
+CTRUN_API void ctrun_dp_destroy(struct ctrun_dp *dp);
+/* Where device has parameter p, and the gradient that its replica is to add to; zeroed at first, unless it is the
+ * caller's (param.grad, device 0). Borrowed until destroy. NULL: there is no such device or parameter, or it gets no
+ * gradient. */
+CTRUN_API void *ctrun_dp_value(const struct ctrun_dp *dp, int device, size_t p);
+CTRUN_API void *ctrun_dp_grad(const struct ctrun_dp *dp, int device, size_t p);
+/* A batch in pieces of samples / devices, rounded up; the last one is shorter, and of few samples there are fewer
+ * pieces than devices. Returns how many; *first and *count: the device's samples, 0 of them where it has none.
+ * Either may be NULL. Pure; any thread. */
+CTRUN_API int ctrun_dp_scatter(const struct ctrun_dp *dp, size_t samples, int device,
+                               size_t *first, size_t *count);
+/* The parameters of device 0 go to the first `replicas` devices. Blocks until they are there. */
+CTRUN_API int ctrun_dp_replicate(struct ctrun_dp *dp, int replicas,
+                                 struct ctrun_error *err);
+/* Forward and backward of one piece. Negative: it failed, err says why. */
+typedef int ctrun_dp_fn(void *context, int device, struct ctrun_error *err);
+/* Calls fn for devices 0 to replicas - 1 at the same time, each in its thread, and blocks until all have returned,
+ * however long that takes. When some fail: the code of the lowest, and its sentence behind "in replica I on device
+ * D". */
+CTRUN_API int ctrun_dp_apply(struct ctrun_dp *dp, int replicas, ctrun_dp_fn *fn,
+                             void *context, struct ctrun_error *err);
+/* Gradients of device 0 += those of the other replicas, in their order, so that the bits do not depend on who was
+ * first; these are zeroes afterwards. A sum, no average: divide the loss by the samples of the whole batch. Blocks. */
+CTRUN_API int ctrun_dp_reduce(struct ctrun_dp *dp, int replicas,
+                              struct ctrun_error *err);
+struct ctrun_tensor; /* below */
+/* What replicas have made, one tensor each, as one, one behind the other along the first dimension; those without
+ * dimensions become a vector. It is written to `room`, and described in *out (CTRUN_TENSOR_INIT before), whose data
+ * is room. -ENOSPC: it needs more than room_bytes. CTRUN_E_MISMATCH: they differ in more than the first size.
+ * Any thread. */
+CTRUN_API int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count,
+                              void *room, size_t room_bytes, struct ctrun_tensor *out,
+                              struct ctrun_error *err);
+
 /* ---- ZeRO-1: each rank keeps the optimizer's state of a share of the parameters ---------- */
 
 /* Rajbhandari, Rasley, Ruwase, He: "ZeRO: memory optimizations toward training trillion parameter

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replicas of a model in one process: torch.nn.DataParallel on the processors of one machine. The caller is device
+ * 0, the others are threads that wait for a job:
+ *
+ *     caller:   job, replicas, round + 1 ──> its own part ──> waits until `left` is 0
+ *     thread i: sees the new round ──> its part, if i < replicas ──> left - 1
+ *
+ * The lock is not held while a job runs. What a job writes is its device's, or, in a sum, its share of the
+ * elements, so that no two write the same memory. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+#include "worker_sdk/comm/host/reduce.h"
+#include "worker_sdk/ddp/params.h"
+
+enum {
+    DEVICES_MAX = 1024,
+    LINE = 64, /* of a cache; no two devices write one */
+};
+
+typedef int job_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err);
+
+/* What apply() was given. */
+struct call {
+    ctrun_dp_fn *fn;
+    void *context;
+};
+
+struct device {
+    struct ctrun_dp *dp;
+    pthread_t thread;
+    unsigned char *block; /* of a replica: its values and gradients */
+    void **values, **grads;
+    int result;
+    struct ctrun_error err;
+};
+
+struct ctrun_dp {
+    struct ctrun_param *params; /* owned */
+    size_t count;
+    int devices;
+    int threads; /* that were started */
+    struct device *of;
+    _Atomic bool is_busy;
+    pthread_mutex_t lock; /* of all that follows */
+    pthread_cond_t changed;
+    job_fn *job;
+    struct call call;
+    int replicas, left;
+    uint64_t round;
+    bool is_over;
+};
+
+/* ---- Threads ---------------------------------------------------------------------------- */
+
+static void run_part(struct ctrun_dp *dp, int device)
+{
+    struct device *own = &dp->of[device];
+
+    own->err = (struct ctrun_error){.text = ""};
+    own->result = dp->job(dp, device, &own->err);
+}
+
+static void *wait_for_jobs(void *context)
+{
+    struct device *own = context;
+    struct ctrun_dp *dp = own->dp;
+    const int device = (int)(own - dp->of);
+    uint64_t seen = 0;
+
+    pthread_mutex_lock(&dp->lock);
+    for (;;) {
+        while (dp->round == seen && !dp->is_over)
+            pthread_cond_wait(&dp->changed, &dp->lock);
+        if (dp->is_over)
+            break;
+        seen = dp->round;
+        if (device >= dp->replicas)
+            continue;
+        pthread_mutex_unlock(&dp->lock);
+        run_part(dp, device);
+        pthread_mutex_lock(&dp->lock);
+        if (--dp->left == 0)
+            pthread_cond_broadcast(&dp->changed);
+    }
+    pthread_mutex_unlock(&dp->lock);
+    return NULL;
+}
+
+/* They take no signals: these are the program's. */
+static int start_threads(struct ctrun_dp *dp, struct ctrun_error *err)
+{
+    sigset_t all, before;
+    int rc = 0;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int i = 1; rc == 0 && i < dp->devices; i++) {
+        rc = pthread_create(&dp->of[i].thread, NULL, wait_for_jobs, &dp->of[i]);
+        dp->threads += rc == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc ? ct_fail(err, -rc, "data parallel: start a thread: %s", strerror(rc))
+              : 0;
+}
+
+/* On the first so many devices, at the same time. The error is that of the lowest one that failed. */
+static int run_job(struct ctrun_dp *dp, const char *name, job_fn *job, int replicas,
+                   struct call call, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    if (replicas < 0 || replicas > dp->devices)
+        return ct_fail(err, -EINVAL, "data parallel: %s: %d replicas on %d devices",
+                       name, replicas, dp->devices);
+    if (atomic_exchange(&dp->is_busy, true))
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "data parallel: %s: another call is under way: one at a time, "
+                       "and none out of a replica",
+                       name);
+    pthread_mutex_lock(&dp->lock);
+    dp->job = job;
+    dp->call = call;
+    dp->replicas = replicas;
+    dp->left = replicas > 0 ? replicas - 1 : 0;
+    dp->round++;
+    pthread_cond_broadcast(&dp->changed);
+    pthread_mutex_unlock(&dp->lock);
+    if (replicas > 0)
+        run_part(dp, 0);
+    pthread_mutex_lock(&dp->lock);
+    while (dp->left > 0)
+        pthread_cond_wait(&dp->changed, &dp->lock);
+    pthread_mutex_unlock(&dp->lock);
+    for (int i = 0; rc == 0 && i < replicas; i++)
+        if ((rc = dp->of[i].result) < 0 && err)
+            *err = dp->of[i].err;
+    dp->is_busy = false;
+    return rc;
+}
+
+/* ---- Memory ----------------------------------------------------------------------------- */
+
+/* Places on a block, each at the beginning of a line of the cache; block NULL: counts only. Returns the bytes. */
+static size_t place(struct ctrun_dp *dp, int device, unsigned char *block)
+{
+    size_t used = 0;
+
+    for (size_t p = 0; p < dp->count; p++) {
+        const struct ctrun_param *param = &dp->params[p];
+        const size_t bytes = (ct_ddp_param_bytes(param) + LINE - 1) / LINE * LINE;
+        void **at[] = {device ? &dp->of[device].values[p] : NULL,
+                       param->no_grad || (!device && param->grad)
+                           ? NULL
+                           : &dp->of[device].grads[p]};
+
+        for (int i = 0; i < 2; i++) {
+            if (at[i] && block)
+                *at[i] = block + used;
+            used += at[i] ? bytes : 0;
+        }
+        if (!device && block) {
+            dp->of[0].values[p] = param->data;
+            if (param->grad && !param->no_grad)
+                dp->of[0].grads[p] = param->grad;
+        }
+    }
+    return used;
+}
+
+static int make_device(struct ctrun_dp *dp, int device, struct ctrun_error *err)
+{
+    struct device *own = &dp->of[device];
+
+    own->dp = dp;
+    own->values = ct_zalloc_array(dp->count, sizeof *own->values);
+    own->grads = ct_zalloc_array(dp->count, sizeof *own->grads);
+    if (own->values && own->grads)
+        own->block = ct_zalloc(place(dp, device, NULL) + LINE);
+    if (!own->block)
+        return ct_fail(err, -ENOMEM, "data parallel: no memory for device %d", device);
+    (void)place(dp, device, own->block + LINE - (uintptr_t)own->block % LINE);
+    return 0;
+}
+
+static int check_params(const struct ctrun_dp *dp, struct ctrun_error *err)
+{
+    size_t bytes = 0;
+    int rc;
+
+    for (size_t p = 0; p < dp->count; p++) {
+        if ((rc = ct_ddp_param_check(&dp->params[p], p, err)) < 0)
+            return ct_wrap(err, "data parallel"), rc;
+        if (__builtin_add_overflow(
+                bytes, 2 * ct_ddp_param_bytes(&dp->params[p]) + 2 * LINE, &bytes) ||
+            bytes > SIZE_MAX / 4)
+            return ct_fail(err, -EINVAL, "data parallel: the parameters are too large");
+    }
+    return 0;
+}
+
+void ctrun_dp_destroy(struct ctrun_dp *dp)
+{
+    if (!dp)
+        return;
+    pthread_mutex_lock(&dp->lock);
+    dp->is_over = true;
+    pthread_cond_broadcast(&dp->changed);
+    pthread_mutex_unlock(&dp->lock);
+    for (int i = 1; i <= dp->threads; i++)
+        (void)pthread_join(dp->of[i].thread, NULL);
+    for (int i = 0; dp->of && i < dp->devices; i++) {
+        free(dp->of[i].values);
+        free(dp->of[i].grads);
+        free(dp->of[i].block);
+    }
+    pthread_cond_destroy(&dp->changed);
+    pthread_mutex_destroy(&dp->lock);
+    free(dp->of);
+    free(dp->params);
+    free(dp);
+}
+
+int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
+                    size_t count, int devices, struct ctrun_error *err)
+{
+    const struct ctrun_param defaults = CTRUN_PARAM_INIT;
+    struct ctrun_dp *dp;
+    void *list;
+    int rc;
+
+    *out = NULL;
+    if (devices < 1 || devices > DEVICES_MAX)
+        return ct_fail(err, -EINVAL, "data parallel: %d devices: 1 to %d", devices,
+                       DEVICES_MAX);
+    if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
+                                  "CTRUN_PARAM_INIT", err)) < 0)
+        return (void)ct_wrap(err, "data parallel: params"), rc;
+    if (!(dp = ct_zalloc(sizeof *dp))) {
+        free(list);
+        return ct_fail(err, -ENOMEM, "data parallel: no memory");
+    }
+    pthread_mutex_init(&dp->lock, NULL);
+    pthread_cond_init(&dp->changed, NULL);
+    dp->params = list;
+    dp->count = count;
+    dp->devices = devices;
+    if (!(dp->of = ct_zalloc_array((size_t)devices, sizeof *dp->of)))
+        rc = ct_fail(err, -ENOMEM, "data parallel: no memory");
+    else
+        rc = check_params(dp, err);
+    for (int i = 0; rc == 0 && i < devices; i++)
+        rc = make_device(dp, i, err);
+    if (rc == 0)
+        rc = start_threads(dp, err);
+    if (rc < 0) {
+        ctrun_dp_destroy(dp);
+        return rc;
+    }
+    *out = dp;
+    return 0;
+}
+
+void *ctrun_dp_value(const struct ctrun_dp *dp, int device, size_t p)
+{
+    return device >= 0 && device < dp->devices && p < dp->count
+               ? dp->of[device].values[p]
+               : NULL;
+}
+
+void *ctrun_dp_grad(const struct ctrun_dp *dp, int device, size_t p)
+{
+    return device >= 0 && device < dp->devices && p < dp->count
+               ? dp->of[device].grads[p]
+               : NULL;
+}
+
+/* ---- A step ----------------------------------------------------------------------------- */
+
+int ctrun_dp_scatter(const struct ctrun_dp *dp, size_t samples, int device,
+                     size_t *first, size_t *count)
+{
+    const size_t devices = (size_t)dp->devices;
+    const size_t each = samples / devices + (samples % devices > 0);
+    const size_t replicas = each ? samples / each + (samples % each > 0) : 0;
+    const bool has_one = device >= 0 && (size_t)device < replicas;
+
+    if (first)
+        *first = has_one ? (size_t)device * each : samples;
+    if (count)
+        *count = !has_one                         ? 0
+                 : (size_t)device + 1 == replicas ? samples - (size_t)device * each
+                                                  : each;
+    return (int)replicas;
+}
+
+static int take_values(struct ctrun_dp *dp, int device, struct ctrun_error *err)
+{
+    (void)err;
+    for (size_t p = 0; device > 0 && p < dp->count; p++) {
+        const size_t bytes = ct_ddp_param_bytes(&dp->params[p]);
+
+        if (bytes > 0)
+            memcpy(dp->of[device].values[p], dp->params[p].data, bytes);
+    }
+    return 0;
+}
+
+int ctrun_dp_replicate(struct ctrun_dp *dp, int replicas, struct ctrun_error *err)
+{
+    return run_job(dp, "replicate", take_values, replicas, (struct call){NULL, NULL},
+                   err);
+}
+
+static int call_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err)
+{
+    const int rc = dp->call.fn(dp->call.context, device, err);
+
+    if (rc >= 0)
+        return 0;
+    if (err->code != rc || !err->text[0])
+        (void)ct_fail(err, rc, "it returned %d without a reason", rc);
+    (void)ct_wrap(err, "in replica %d on device %d", device, device);
+    return rc;
+}
+
+int ctrun_dp_apply(struct ctrun_dp *dp, int replicas, ctrun_dp_fn *fn, void *context,
+                   struct ctrun_error *err)
+{
+    return run_job(dp, "apply", call_fn, replicas, (struct call){fn, context}, err);
+}
+
+/* A part of the elements of each gradient, of all replicas, in their order. */
+static int add_part(struct ctrun_dp *dp, int device, struct ctrun_error *err)
+{
+    const void *from[DEVICES_MAX];
+
+    (void)err;
+    for (size_t p = 0; p < dp->count; p++) {
+        const struct ctrun_param *param = &dp->params[p];
+        const struct ct_reduction how = {param->dtype, CTRUN_SUM, 1};
+        const size_t each = ctrun_dtype_size(param->dtype);
+        const size_t all = ct_ddp_param_bytes(param) / each;
+        const size_t part = all / (size_t)dp->replicas + 1;
+        const size_t begin = part * (size_t)device < all ? part * (size_t)device : all;
+        const size_t count = all - begin < part ? all - begin : part;
+        void *to;
+
+        if (param->no_grad || count == 0)
+            continue;
+        for (int i = 0; i < dp->replicas; i++)
+            from[i] = (unsigned char *)dp->of[i].grads[p] + begin * each;
+        to = (unsigned char *)dp->of[0].grads[p] + begin * each;
+        ct_reduce(&how, &to, 1, from, dp->replicas, count);
+        for (int i = 1; i < dp->replicas; i++)
+            memset((unsigned char *)dp->of[i].grads[p] + begin * each, 0, count * each);
+    }
+    return 0;
+}
+
+int ctrun_dp_reduce(struct ctrun_dp *dp, int replicas, struct ctrun_error *err)
+{
+    return run_job(dp, "reduce", add_part, replicas, (struct call){NULL, NULL}, err);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What replicas give, as one tensor. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/dtype.h"
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/base/sized.h"
+
+/* Bytes of one that may be gathered; -1: it cannot be one. */
+static int64_t bytes_of(const struct ctrun_tensor *piece)
+{
+    int64_t bytes = (int64_t)ctrun_dtype_size(piece->dtype);
+
+    if (bytes == 0 || piece->dims < 0 || piece->dims > CTRUN_MAX_DIMS)
+        return -1;
+    for (int d = 0; d < piece->dims; d++)
+        if (piece->sizes[d] < 0 ||
+            __builtin_mul_overflow(bytes, piece->sizes[d], &bytes))
+            return -1;
+    return bytes && !piece->data ? -1 : bytes;
+}
+
+/* They differ in the first size at most. */
+static bool fits(const struct ctrun_tensor *a, const struct ctrun_tensor *b)
+{
+    return a->dtype == b->dtype && a->dims == b->dims &&
+           (a->dims < 2 || memcmp(a->sizes + 1, b->sizes + 1,
+                                  (size_t)(a->dims - 1) * sizeof *a->sizes) == 0);
+}
+
+static int check_pieces(const struct ctrun_tensor *pieces, size_t count,
+                        int64_t *samples, int64_t *bytes, struct ctrun_error *err)
+{
+    *samples = *bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        const int64_t each = bytes_of(&pieces[i]);
+
+        if (each < 0)
+            return ct_fail(err, -EINVAL,
+                           "gather: what replica %zu gives has no type, size or data",
+                           i);
+        if (!fits(&pieces[i], &pieces[0]))
+            return ct_fail(err, CTRUN_E_MISMATCH,
+                           "gather: what replica %zu gives differs from replica 0's in "
+                           "more than the first size",
+                           i);
+        if (__builtin_add_overflow(*bytes, each, bytes) ||
+            __builtin_add_overflow(*samples, pieces[i].dims ? pieces[i].sizes[0] : 1,
+                                   samples))
+            return ct_fail(err, -EINVAL, "gather: too large");
+    }
+    return 0;
+}
+
+int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count, void *room,
+                    size_t room_bytes, struct ctrun_tensor *out,
+                    struct ctrun_error *err)
+{
+    const struct ctrun_tensor defaults = CTRUN_TENSOR_INIT;
+    struct ctrun_tensor whole = CTRUN_TENSOR_INIT;
+    const struct ctrun_tensor *all;
+    int64_t samples, bytes;
+    unsigned char *at = room;
+    void *list;
+    int rc;
+
+    if (count == 0)
+        return ct_fail(err, -EINVAL, "gather: no replica gives anything");
+    if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, pieces, count,
+                                  "CTRUN_TENSOR_INIT", err)) < 0)
+        return (void)ct_wrap(err, "gather"), rc;
+    all = list;
+    rc = check_pieces(all, count, &samples, &bytes, err);
+    if (rc == 0 && (uint64_t)bytes > room_bytes)
+        rc = ct_fail(err, -ENOSPC, "gather: %lld bytes into %zu", (long long)bytes,
+                     room_bytes);
+    if (rc == 0) {
+        whole.name = all[0].name;
+        whole.dtype = all[0].dtype;
+        whole.dims = all[0].dims ? all[0].dims : 1;
+        memcpy(whole.sizes, all[0].sizes, sizeof whole.sizes);
+        whole.sizes[0] = samples;
+        whole.data = room;
+        rc = ct_sized_write(out, &whole, sizeof whole, "CTRUN_TENSOR_INIT", err);
+    }
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        const size_t each = (size_t)bytes_of(&all[i]);
+
+        if (each > 0)
+            memcpy(at, all[i].data, each);
+        at += each;
+    }
+    free(list);
+    return rc;
+}
