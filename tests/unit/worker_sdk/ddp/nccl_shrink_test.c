@@ -384,7 +384,7 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
         if (statuses[2] != 0 || (statuses[0] != 0 && statuses[0] != 2 << 8))
             fail_msg("fault %d: %x %x", n, (unsigned)statuses[0],
                      (unsigned)statuses[2]);
-        n += 8; /* they are much alike, and each costs three processes */
+        n += 13; /* they are much alike, and each costs three processes */
     } while (statuses[0] == 0);
     assert_in_range(n, 60, 1000);
 }
