@@ -6,7 +6,10 @@
  *     idle ──a loss: cut──────────────────────> again and again ──all that run have asked──> idle
  *      └────one asks, a moment passes: cut──────────^
  *
- * Once is not enough: a rank may connect to one that has left, just behind a cut. */
+ * Once is not enough: a rank may connect to one that has left, just behind a cut.
+ *
+ * Over several nodes those that are waited for may all be elsewhere, and not know: it goes on until the server has
+ * decided. What is cut is of the world before: who meets in the next one hears of it after this agent has. */
 #include <errno.h>
 
 #include "agent/node/agent_private.h"
@@ -23,15 +26,17 @@ static void cut(struct agent *agent)
     loop_timer_set(agent->survival.cut_timer, agent->survival.cut_ms);
 }
 
-/* Somebody is waited for, and does not know. */
+/* Somebody is waited for, and may not know. */
 static bool is_awaited(const struct agent *agent)
 {
     char late[WORKER_GROUP_VICTIMS_MAX_BYTES];
+    const bool is_shared = agent_shares_world(agent);
 
     (void)worker_group_list_late(agent->group, late);
-    return agent->state == AGENT_RUNNING && *late &&
+    return agent->state == AGENT_RUNNING && (*late || is_shared) &&
            (worker_group_find_loss(agent->group) ||
-            worker_group_has_asked(agent->group));
+            worker_group_has_asked(agent->group) ||
+            (is_shared && agent->survival.losses > agent->survival.decided));
 }
 
 static void on_time(void *context)

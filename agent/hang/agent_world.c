@@ -3,7 +3,8 @@
  * of all agents.
  *
  *     here                                         said to the server
- *     a worker fails                               LOSS; its others hear of it when it comes back from there
+ *     a worker fails                               LOSS; its others hear of it when it comes back from there, and
+ *                                                  are freed from their collectives at once (--survive=torch)
  *     all workers that run ask, and nothing of     STILL, with those that run
  *     a lost one lives
  *     a LOSS comes                                 (all workers hear of it)
@@ -115,6 +116,7 @@ bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure)
     agent->survival.still.generation = 0;
     loop_timer_set(agent->survival.timer, agent->options->survive_ms);
     send_loss(agent, failure);
+    agent_cut_now(agent);
     agent_tell_lost(agent, failure, agent->survival.left);
     return true;
 }
@@ -188,6 +190,7 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
     (void)ct_copy(agent->survival.text, sizeof agent->survival.text,
                   message->text); /* same size */
     worker_socket_tell_rank_loss(agent->worker_socket, message->losses, message->text);
+    agent_cut_now(agent);
     if (worker_group_find_loss(agent->group))
         loop_timer_set(agent->survival.timer, agent->options->survive_ms);
     agent_say_still(agent);
@@ -217,6 +220,7 @@ static void take_world(struct agent *agent, const struct ct_world *message)
     worker_group_take_world(agent->group, world.ranks, sizeof world.ranks);
     if (!worker_group_find_loss(agent->group))
         loop_timer_stop(agent->survival.timer);
+    agent_stop_cutting(agent);
     worker_socket_tell_world(agent->worker_socket, &world);
 }
 

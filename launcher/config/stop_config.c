@@ -182,7 +182,7 @@ static int resolve_budget(struct stop_config *out, const struct options *options
     return 0;
 }
 
-/* PyTorch's groups, and what is started again, are known to one agent; and a rank that may be started again is not lost. */
+/* What is started again is known to one agent; and a rank that may be started again is not lost. */
 static int resolve_survival(struct stop_config *out, const struct options *options,
                             const struct run_config *run, struct ctrun_error *err)
 {
@@ -202,12 +202,11 @@ static int resolve_survival(struct stop_config *out, const struct options *optio
                    : ct_fail(err, CTRUN_E_USAGE,
                              "--survive-replace=%s: only with --survive",
                              replace->text);
-    if (run->nodes.max > 1 && (replace->integer > 0 || strcmp(who, "sdk") != 0))
+    if (run->nodes.max > 1 && replace->integer > 0)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "--survive%s=%s: for one node so far, and --nnodes allows %d: "
-                       "with several there is --survive=sdk, and --max-restarts",
-                       replace->integer > 0 ? "-replace" : "",
-                       replace->integer > 0 ? replace->text : who, run->nodes.max);
+                       "--survive-replace=%s: for one node so far, and --nnodes allows "
+                       "%d: with several there is --survive alone, and --max-restarts",
+                       replace->text, run->nodes.max);
     if (options->role_restarts_count > 0 ||
         option_has_text(options, OPTION_ROLE_RESTARTS))
         return ct_fail(err, CTRUN_E_USAGE,

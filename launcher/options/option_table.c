@@ -249,8 +249,7 @@ const struct option option_table[OPTION_COUNT] = {
                                   "when a rank is lost: none of the others goes on, or"
                                   " all do, in their processes, by"
                                   " ctrun_group_shrink() of the worker SDK (sdk) or by"
-                                  " ctrun.elastic in a PyTorch script (torch; one"
-                                  " node only)"),
+                                  " ctrun.elastic in a PyTorch script (torch)"),
                         .env = "CTRUN_SURVIVE", .fallback = "none",
                         .choices = "none sdk torch"},
     [OPTION_SURVIVE_TIMEOUT] =

@@ -125,7 +125,8 @@ def test_all_nodes_have_to_be_started_with_it(box, nodes):
              "--rdzv-id=J", f"--rdzv-conf={CONF}")
     first = box.start_ctrun(*words, "--survive=sdk", ELASTIC)
     box.wait_event("agent_state", to="joining")
-    second = box.ctrun(*words, ELASTIC)
-    assert second.code == 77 and "--survive" in second.err and "E_FINGERPRINT" in second.err, second
+    for other in ((), ("--survive=torch",)):
+        second = box.ctrun(*words, *other, ELASTIC)
+        assert second.code == 77 and "--survive" in second.err and "E_FINGERPRINT" in second.err, second
     first.signal(signal.SIGTERM)
     first.wait(60)

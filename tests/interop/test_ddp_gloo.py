@@ -2,21 +2,12 @@
 """An unmodified PyTorch script, DDP over gloo with env://, under ctrun: with Debian's torch 1.13 in
 every test run, and with the PyTorch of the interpreter that CTRUN_TEST_TORCH names."""
 import os
-import subprocess
 
 import ctrun
 import pytest
+from torch_job import interpreter
 
 SCRIPT = ctrun.ROOT / "examples" / "pytorch" / "ddp_gloo.py"
-
-
-def interpreter(kind):
-    python = ctrun.DEBIAN_PYTHON if kind == "debian" else os.environ.get("CTRUN_TEST_TORCH")
-    if not python:
-        pytest.skip("CTRUN_TEST_TORCH names no python with a newer torch")
-    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
-        pytest.skip(f"{python} has no torch")
-    return python
 
 
 @pytest.fixture(params=["debian", "newer"])

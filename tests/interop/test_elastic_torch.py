@@ -5,46 +5,8 @@ import os
 import signal
 
 import ctrun
-import schema
-from test_ddp_gloo import interpreter
+from torch_job import PACKAGE, SCRIPT, allow, check_events, check_steps, interpreter, logs
 
-SCRIPT = """import hashlib, os, sys, time
-import torch, torch.distributed as dist
-import ctrun.elastic
-from torch.nn.parallel import DistributedDataParallel
-folder, steps, rank = sys.argv[1], int(sys.argv[2]), int(os.environ["RANK"])
-dist.init_process_group("gloo")
-torch.manual_seed(rank)
-net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 4))
-model = DistributedDataParallel(net)
-optimizer = torch.optim.AdamW(model.parameters())
-first = ctrun.elastic.attach(model, optimizer)
-
-def digest():
-    told = hashlib.sha256()
-    for tensor in net.state_dict().values():
-        told.update(tensor.numpy().tobytes())
-    for state in optimizer.state.values():
-        for name in sorted(state):
-            told.update(state[name].numpy().tobytes())
-    return told.hexdigest()
-
-def may_step(step):
-    with open(f"{folder}/allowed") as file:
-        return step < int(file.read())
-
-with open(f"{folder}/steps.{rank}.{os.getpid()}", "w", buffering=1) as log:
-    for step in range(first, steps):
-        while not may_step(step):
-            time.sleep(0.005)
-        optimizer.zero_grad()
-        model(torch.randn(8, 8, generator=torch.Generator().manual_seed(step * 100 + rank))).square().sum().backward()
-        optimizer.step()
-        log.write(f"{step} {dist.get_world_size()} {digest()}\\n")
-dist.destroy_process_group()
-"""
-PACKAGE = {"PYTHONPATH": str(ctrun.ROOT / "python"), "CTRUN_LIBRARY": str(ctrun.BUILD / "lib" / "libctrun.so"),
-           "OMP_NUM_THREADS": "1"}
 RANKS, STEPS = 3, 400
 
 
@@ -52,22 +14,6 @@ def start(box, python, *options):
     allow(box, 50)
     return box.start_ctrun("--standalone", f"--nproc-per-node={RANKS}", "--survive=torch", *options,
                            box.write("train.py", SCRIPT), box.dir, STEPS, env={**PACKAGE, "PYTHON_EXEC": python})
-
-
-def allow(box, step):
-    path = box.path("allowed.new")
-    path.write_text(str(step))
-    path.rename(box.path("allowed"))
-
-
-def logs(box):
-    """{(rank, pid): [(step, world size, digest)]} of whole lines."""
-    found = {}
-    for path in box.path(".").glob("steps.*"):
-        lines = path.read_text().split("\n")[:-1]
-        found[tuple(int(n) for n in path.name.split(".")[1:])] = [
-            (int(step), int(world), digest) for step, world, digest in map(str.split, lines)]
-    return found
 
 
 def wait_step(box, run, rank, step):
@@ -80,19 +26,12 @@ def wait_step(box, run, rank, step):
 
 
 def check(box, run, killed, replaced):
-    """Each step is made once by each process, and comes to the same bits on all; newcomers begin where it stands."""
     assert run.wait(200) == 0, run
-    seen, made = {}, logs(box)
-    for (rank, pid), lines in made.items():
-        steps = [step for step, *_ in lines]
-        assert steps == list(range(steps[0], steps[0] + len(steps))), (rank, pid, steps)
-        assert pid in killed or steps[-1] == STEPS - 1, (rank, pid, steps[-1])
-        for step, _, digest in lines:
-            assert seen.setdefault(step, digest) == digest, (rank, pid, step, run)
-    assert len(seen) == STEPS and len(made) == RANKS + replaced, run
-    for event in box.events():
-        schema.check(event, "events")
-    return {world for lines in made.values() for _, world, _ in lines}
+    made = logs(box)
+    sizes = check_steps(made, STEPS, {who for who in made if who[1] in killed})
+    assert len(made) == RANKS + replaced, run
+    check_events(box)
+    return sizes
 
 
 def test_ranks_are_killed_and_no_step_is_lost(box):

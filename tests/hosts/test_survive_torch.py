@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--survive=torch on two hosts: ranks of both are freed from each other, and step on with PyTorch 2.15 without the one
+that is lost."""
+import sys
+
+import ctrun
+import torch_job
+
+# Ranks that no library tells of a loss. `free` ones sit in a read of each other's socket.
+HELD = r"""
+import os, socket, struct, sys, time
+rank, folder, how = int(os.environ["RANK"]), sys.argv[1], sys.argv[2]
+name = os.environ["CTRUN_AGENT_SOCKET"]
+agent = socket.socket(socket.AF_UNIX)
+agent.connect("\0" + name[1:] if name[0] == "@" else name)
+def say(kind, body):
+    agent.sendall(b"\xc7\x52\x03" + struct.pack("<BI", kind, len(body)) + body)
+def world():
+    while True:
+        head = agent.recv(8, socket.MSG_WAITALL)
+        body = agent.recv(struct.unpack("<I", head[4:])[0], socket.MSG_WAITALL)
+        if head[3] == 46:
+            return [i for i in range(4096) if body[8 + i // 8] >> i % 8 & 1]
+say(32, struct.pack("<iQ", rank, int(os.environ["CTRUN_GENERATION"])))
+path = folder + "/port"
+if rank == 0:
+    listener = socket.create_server(("", 0))
+    with open(path + ".new", "w") as file:
+        file.write(str(listener.getsockname()[1]))
+    os.rename(path + ".new", path)
+    peer = listener.accept()[0]
+else:
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    peer = socket.create_connection((os.environ["MASTER_ADDR"], int(open(path).read()))) if rank == 1 else None
+open(f"{folder}/ready.{rank}", "w").close()
+if rank == 2:
+    os.read(agent.fileno(), 1)  # for good
+if how == "lost" or rank == 1:
+    assert peer.recv(1) == b""  # the other one sends nothing, and lives
+say(39, struct.pack("<I", 0))
+print(f"rank {rank} goes on with {world()}", flush=True)
+"""
+RANKS, STEPS = 4, 150
+
+
+def start(box, lab, per_node, *words, env):
+    """Ranks in the order of the hosts. What is local to a host elsewhere is so here: their pids may be the same."""
+    hosts, runs = lab(2), []
+    for number, count in enumerate(per_node, 1):
+        own = box.path(f"node{number}")
+        own.mkdir()
+        runs.append(hosts.start(f"node{number}", ctrun.program("ctrun"), "--nnodes=2", f"--nproc-per-node={count}",
+                                "--rdzv-endpoint=node1:29400", "--rdzv-id=J", "--survive=torch", *words,
+                                env={**env, "TMPDIR": own, "CTRUN_CONTROL_DIR": own / "ctl"}))
+        box.wait_event("agent_state", number, to="joining")
+    return hosts, runs
+
+
+def kill(box, hosts, host, rank):
+    """What a template has forked has its pid in the event alone."""
+    pids = [event["worker_pid"] for event in box.events("worker_started") if event["rank"] == rank]
+    hosts.sh(host, f"kill -9 {pids[-1]}")
+
+
+def wait_ready(box, runs, count):
+    for rank in range(count):
+        ctrun.wait_until(lambda: box.path(f"ready.{rank}").exists() or any(run.process.poll() is not None for run in runs),
+                         lambda: f"rank {rank} waits\n{runs}", 60)
+
+
+def said(runs):
+    return sorted(line for run in runs for line in run.out.splitlines())
+
+
+def test_ranks_that_wait_for_each_other_are_freed_when_one_of_another_host_is_lost(box, lab):
+    hosts, runs = start(box, lab, (2, 1), box.write("held.py", HELD), box.dir, "lost", env={"PYTHON_EXEC": sys.executable})
+    wait_ready(box, runs, 3)
+    kill(box, hosts, "node2", 2)
+    assert [run.wait(60) for run in runs] == [0, 0], runs
+    assert said(runs) == ["rank 0 goes on with [0, 1]", "rank 1 goes on with [0, 1]"], runs
+    assert box.events("survivors_freed"), runs
+
+
+def test_one_that_asks_by_itself_frees_one_of_another_host(box, lab):
+    """All that is waited for is there, where nobody knows of it."""
+    _, runs = start(box, lab, (1, 1), box.write("held.py", HELD), box.dir, "asks", env={"PYTHON_EXEC": sys.executable})
+    assert [run.wait(60) for run in runs] == [0, 0], runs
+    assert said(runs) == ["rank 0 goes on with [0, 1]", "rank 1 goes on with [0, 1]"], runs
+    assert not box.events("rank_lost"), runs
+
+
+def has_made(box, runs, ranks, step):
+    """All of them, in any of their processes."""
+    def look():
+        made = {rank for (rank, _), lines in torch_job.logs(box).items() for s, *_ in lines if s >= step}
+        return set(ranks) <= made or any(run.process.poll() is not None for run in runs)
+    ctrun.wait_until(look, lambda: f"ranks {ranks} make step {step}\n{runs}", 200)
+
+
+def test_no_step_is_lost_when_ranks_of_two_hosts_are_killed(box, lab):
+    """One on the second; then rank 0, whose host has the store."""
+    torch_job.allow(box, 50)
+    hosts, runs = start(box, lab, (2, 2), "--warm", box.write("train.py", torch_job.SCRIPT), box.dir, STEPS,
+                 env={**torch_job.PACKAGE, "PYTHON_EXEC": torch_job.interpreter("newer")})
+    for number, (host, rank, others) in enumerate((("node2", 3, (0, 1, 2)), ("node1", 0, (1, 2))), 1):
+        has_made(box, runs, (rank, *others), 50 * number - 30)
+        kill(box, hosts, host, rank)
+        box.wait_event("world_shrunk", 2 * number, seconds=60)
+        torch_job.allow(box, 50 * (number + 1))
+        has_made(box, runs, others, 50 * number + 10)
+    assert [run.wait(200) for run in runs] == [0, 0], runs
+    made = torch_job.logs(box)
+    assert torch_job.check_steps(made, STEPS, {who for who in made if who[0] in (0, 3)}) == {2, 3, 4}
+    assert len(made) == RANKS and len(box.events("round_started")) == 2, runs
+    torch_job.check_events(box)

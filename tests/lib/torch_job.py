@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stock DDP script with the two lines of ctrun.elastic, which tells each step that it makes, and how far it may go."""
+import os
+import subprocess
+
+import ctrun
+import pytest
+import schema
+
+SCRIPT = """import hashlib, os, sys, time
+import torch, torch.distributed as dist
+import ctrun.elastic
+from torch.nn.parallel import DistributedDataParallel
+folder, steps, rank = sys.argv[1], int(sys.argv[2]), int(os.environ["RANK"])
+dist.init_process_group("gloo")
+torch.manual_seed(rank)
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 4))
+model = DistributedDataParallel(net)
+optimizer = torch.optim.AdamW(model.parameters())
+first = ctrun.elastic.attach(model, optimizer)
+
+def digest():
+    told = hashlib.sha256()
+    for tensor in net.state_dict().values():
+        told.update(tensor.numpy().tobytes())
+    for state in optimizer.state.values():
+        for name in sorted(state):
+            told.update(state[name].numpy().tobytes())
+    return told.hexdigest()
+
+def may_step(step):
+    with open(f"{folder}/allowed") as file:
+        return step < int(file.read())
+
+with open(f"{folder}/steps.{rank}.{os.getpid()}", "w", buffering=1) as log:
+    for step in range(first, steps):
+        while not may_step(step):
+            time.sleep(0.005)
+        optimizer.zero_grad()
+        model(torch.randn(8, 8, generator=torch.Generator().manual_seed(step * 100 + rank))).square().sum().backward()
+        optimizer.step()
+        log.write(f"{step} {dist.get_world_size()} {digest()}\\n")
+dist.destroy_process_group()
+"""
+PACKAGE = {"PYTHONPATH": str(ctrun.ROOT / "python"), "CTRUN_LIBRARY": str(ctrun.BUILD / "lib" / "libctrun.so"),
+           "OMP_NUM_THREADS": "1"}
+
+
+def interpreter(kind):
+    python = ctrun.DEBIAN_PYTHON if kind == "debian" else os.environ.get("CTRUN_TEST_TORCH")
+    if not python:
+        pytest.skip("CTRUN_TEST_TORCH names no python with a newer torch")
+    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+        pytest.skip(f"{python} has no torch")
+    return python
+
+
+def allow(box, step):
+    path = box.path("allowed.new")
+    path.write_text(str(step))
+    path.rename(box.path("allowed"))
+
+
+def logs(box):
+    """{(rank, pid): [(step, world size, digest)]} of whole lines; the pid is what the process takes for its own."""
+    found = {}
+    for path in box.path(".").glob("steps.*"):
+        lines = path.read_text().split("\n")[:-1]
+        found[tuple(int(n) for n in path.name.split(".")[1:])] = [
+            (int(step), int(world), digest) for step, world, digest in map(str.split, lines)]
+    return found
+
+
+def check_steps(made, steps, killed):
+    """Each step is made once by each process, and comes to the same bits on all; newcomers begin where it stands. The
+    sizes of the world that there were."""
+    seen = {}
+    for who, lines in made.items():
+        own = [step for step, *_ in lines]
+        assert own == list(range(own[0], own[0] + len(own))), (who, own)
+        assert who in killed or own[-1] == steps - 1, (who, own[-1])
+        for step, _, digest in lines:
+            assert seen.setdefault(step, digest) == digest, (who, step)
+    assert len(seen) == steps
+    return {world for lines in made.values() for _, world, _ in lines}
+
+
+def check_events(box):
+    for event in box.events():
+        schema.check(event, "events")
