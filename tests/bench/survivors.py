@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the moment when the agent knows that a rank is gone (its state changes to stopping) to the error
 in each survivor that waits for another survivor: rank 2 of 3 is killed again and again, ranks 0 and 1
-wait. One story reads from plain sockets; with a PYTHON that has torch, another sits in a Gloo recv.
+wait. One story reads from plain sockets; with a PYTHON that has torch, another sits in a Gloo recv. In a third one, where
+there can be a lab, each rank is on a host of its own, and the cable of the third is cut.
 
-usage: survivors.py [KILLS [PYTHON]]     default 100; Gloo gets a fifth of them"""
+usage: survivors.py [KILLS [CUTS [PYTHON]]]     default 100 and 100; Gloo gets a fifth of the kills"""
+import json
 import os
 import signal
 import statistics
 import sys
 
 from launchers import ctrun
+
+import lab
 
 RING = ctrun.ROOT / "tests" / "lib" / "ring.py"
 GLOO = """
@@ -61,17 +65,77 @@ def measure(kills, python, text):
         box.close()
 
 
+def stopping_ns(path):
+    """When the agent that writes there knew; None: not yet."""
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return next((event["time_ns"] for event in map(json.loads, lines)
+                 if event["event"] == "agent_state" and event["to"] == "stopping"), None)
+
+
+def cut_once(hosts, folder):
+    """Milliseconds of both survivors."""
+    folder.mkdir()
+    own, runs, found = [folder / f"node{n}" for n in (1, 2, 3)], [], []
+    for n, place in enumerate(own, 1):
+        place.mkdir()
+        runs.append(hosts.start(
+            f"node{n}", ctrun.program("ctrun"), "--nproc-per-node=1", "--nnodes=3", "--rdzv-endpoint=node1:29400",
+            f"--rdzv-id={folder.name}", "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2", "--survivor-grace=20",
+            RING, folder, hosts.ip(f"node{n}"),
+            env={"PYTHON_EXEC": sys.executable, "TMPDIR": place, "CTRUN_CONTROL_DIR": place / "ctl",
+                 "CTRUN_EVENTS": place / "events"}))
+        ctrun.wait_until(lambda: (place / "events").exists() and '"to":"joining"' in (place / "events").read_text(),
+                         lambda: f"node {n}\n{runs}", 60)  # the order of the ranks
+    for rank in range(3):
+        ctrun.wait_until((folder / "0" / f"ready.{rank}").exists, lambda: f"rank {rank}\n{runs}", 60)
+    (folder / "0" / "gone").write_text("2\n")
+    hosts.partition("node3")
+    for rank in (0, 1):
+        path = folder / "0" / f"raised.{rank}"
+        ctrun.wait_until(path.exists, lambda: f"{path}\n{runs}", 60)
+        known = ctrun.wait_until(lambda: stopping_ns(own[rank] / "events"), lambda: f"{own[rank]}\n{runs}", 60)
+        found.append(max(0, int(path.read_text().split()[0]) - known) / 1e6)
+    for run in runs:
+        run.signal(signal.SIGTERM)
+    hosts.heal()
+    for run in runs:
+        run.wait(60)
+    return found
+
+
+def measure_cuts(cuts):
+    box, hosts, found = ctrun.Box(), None, []
+    try:
+        hosts = lab.Lab(box, 3)
+        for number in range(cuts):
+            found += cut_once(hosts, box.path(f"cut{number}"))
+        return found
+    finally:
+        if hosts:
+            hosts.down()
+        box.close()
+
+
+def tell(name, found):
+    found = sorted(found)
+    print(f"  {name:14} {len(found)} survivors: median {statistics.median(found):.1f}, "
+          f"p95 {found[int(len(found) * 0.95)]:.1f}, worst {found[-1]:.1f}, "
+          f"at most 50 ms: {sum(ms <= 50 for ms in found)}; load {os.getloadavg()[0]:.1f}", flush=True)
+
+
 def main():
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    cuts = int(sys.argv[2]) if len(sys.argv) > 2 else 100
     print("the agent knows of a dead rank to the error in a survivor [ms]")
     stories = [("plain sockets", kills, sys.executable, RING.read_text())]
-    if len(sys.argv) > 2:
-        stories.append(("Gloo", max(1, kills // 5), sys.argv[2], GLOO))
+    if len(sys.argv) > 3:
+        stories.append(("Gloo", max(1, kills // 5), sys.argv[3], GLOO))
     for name, count, python, text in stories:
-        found = sorted(measure(count, python, text))
-        print(f"  {name:14} {len(found)} survivors: median {statistics.median(found):.1f}, "
-              f"p95 {found[int(len(found) * 0.95)]:.1f}, worst {found[-1]:.1f}, "
-              f"at most 50 ms: {sum(ms <= 50 for ms in found)}", flush=True)
+        tell(name, measure(count, python, text))
+    if lab.why_not():
+        print(f"  cable cut: {lab.why_not()}")
+    elif cuts > 0:
+        tell("cable cut", measure_cuts(cuts))
 
 
 main()
