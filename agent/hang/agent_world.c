@@ -18,11 +18,6 @@
 #include "agent/node/agent_private.h"
 #include "agent/worker/worker.h"
 
-bool agent_shares_world(const struct agent *agent)
-{
-    return agent->options->hello.max_nodes > 1;
-}
-
 static void emit_loss(const struct ct_failure *failure, int left)
 {
     struct ct_event event;

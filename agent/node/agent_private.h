@@ -293,7 +293,11 @@ void agent_begin_survival(struct agent *agent);
 /* ---- agent_world.c ---------------------------------------------------------------------- */
 
 /* Whether the server decides who goes on, and not this agent alone. */
-bool agent_shares_world(const struct agent *agent);
+static inline bool agent_shares_world(const struct agent *agent)
+{
+    return agent->options->hello.max_nodes > 1;
+}
+
 /* A worker of ours is lost; false: the others cannot go on. */
 bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure);
 /* Fewer may be waited for here: says so when it is nobody. */
