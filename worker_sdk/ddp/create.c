@@ -86,6 +86,25 @@ static int tables_create(struct ctrun_ddp *ddp)
     return 0;
 }
 
+/* Gradients travel together where they are neighbours on every rank. Collective. */
+static int cut_callers(struct ctrun_ddp *ddp, const uint64_t *limits,
+                       size_t limit_count, struct ctrun_error *err)
+{
+    const uint64_t mine = ct_layout_neighbours(&ddp->layout);
+    uint64_t *all = ct_zalloc_array((size_t)ddp->world_size, sizeof *all);
+    bool joins = true;
+    int rc = all ? ctrun_all_gather(ddp->group, &mine, all, sizeof mine, CTRUN_U8, NULL,
+                                    err)
+                 : ct_fail(err, -ENOMEM, "ddp: out of memory");
+
+    for (int r = 0; rc == 0 && r < ddp->world_size; r++)
+        joins = joins && all[r] == mine;
+    free(all);
+    if (rc == 0 && ct_layout_cut(&ddp->layout, limits, limit_count, joins) < 0)
+        rc = ct_fail(err, -ENOMEM, "ddp: out of memory");
+    return rc;
+}
+
 /* The buckets of the first step: one a dtype unless find_unused, the last layers in front.
  * As PyTorch has it: a rebuild follows after the first step, in the order in which gradients
  * were ready, unless find_unused. Reversed, because backward makes the gradients of the last
@@ -99,10 +118,7 @@ static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
     int rc;
 
     if (ddp->layout.is_callers)
-        return ct_layout_cut(&ddp->layout, limits, 2) < 0
-                   ? ct_fail(err, -ENOMEM, "ddp: out of memory")
-                   : 0;
-
+        return cut_callers(ddp, limits, 2, err);
     if (ddp->options.find_unused && !ddp->options.static_graph)
         rc = ct_layout_assign(&ddp->layout, &plan, NULL, limits, 2);
     else

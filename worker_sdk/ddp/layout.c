@@ -7,6 +7,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/params.h"
 
@@ -162,11 +163,24 @@ int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan, void 
     return rc;
 }
 
-/* Whether the slot goes on where the bucket's memory ends, at either side. */
-static bool is_beside(const struct ct_bucket *bucket, const struct ct_slot *slot)
+/* Whether b's memory ends where a's begins (-1), begins where it ends (1), or neither (0). */
+static int side_of(const struct ct_slot *a, const struct ct_slot *b)
 {
-    return bucket->dtype == slot->dtype && (slot->grad + slot->bytes == bucket->data ||
-                                            bucket->data + bucket->bytes == slot->grad);
+    if (a->dtype != b->dtype)
+        return 0;
+    return (a->grad + a->bytes == b->grad) - (b->grad + b->bytes == a->grad);
+}
+
+uint64_t ct_layout_neighbours(const struct ct_layout *layout)
+{
+    uint64_t digest = CT_HASH_START;
+
+    for (size_t s = 1; s < layout->slot_count; s++) {
+        int side = side_of(&layout->slots[s - 1], &layout->slots[s]);
+
+        digest = ct_hash_add(digest, &side, sizeof side);
+    }
+    return digest;
 }
 
 /* members: room for those of the bucket, which has `length`; the lowest address stays first. */
@@ -184,7 +198,8 @@ static void add_slot(struct ct_bucket *bucket, size_t *members, size_t length,
     bucket->elements = bucket->bytes / ctrun_dtype_size(slot->dtype);
 }
 
-int ct_layout_cut(struct ct_layout *layout, const uint64_t *limits, size_t limit_count)
+int ct_layout_cut(struct ct_layout *layout, const uint64_t *limits, size_t limit_count,
+                  bool joins)
 {
     struct ct_bucket *buckets = ct_zalloc_array(layout->slot_count, sizeof *buckets);
     struct ct_bucket_plan *plan = &layout->plan;
@@ -199,7 +214,8 @@ int ct_layout_cut(struct ct_layout *layout, const uint64_t *limits, size_t limit
         struct ct_slot *slot = &layout->slots[s];
         struct ct_bucket *bucket = &buckets[plan->count ? plan->count - 1 : 0];
 
-        if (length == 0 || bucket->bytes >= limits[limit] || !is_beside(bucket, slot)) {
+        if (length == 0 || !joins || bucket->bytes >= limits[limit] ||
+            side_of(slot, slot + 1) == 0) {
             limit += length > 0 && limit + 1 < limit_count;
             at += align_up(bucket->bytes);
             bucket = &buckets[plan->count++];

@@ -8,7 +8,8 @@
  * there so that nothing is copied to communicate; its size is enough for every assignment of the same
  * parameters, so that a rebuild needs no more of it.
  * Where the caller has its own memory for gradients (ctrun_param.grad) the slots are there and stay; a bucket is a
- * run of them without a gap. The arena has the flag alone, which travels by itself.
+ * run of them without a gap, where all ranks have the same runs: an allocator may set two gradients side by side
+ * on one rank by chance. The arena has the flag alone, which travels by itself.
  *
  * Behind the slots of the last bucket stands one element more, the flag: a rank that missed a
  * gradient adds 1 there, and so all ranks learn of it from the reduction that they do anyway. */
@@ -72,8 +73,12 @@ size_t ct_layout_arena_bytes(const struct ct_layout *layout);
 /* Assigns slots to buckets: order as for ct_bucket_assign(). */
 int ct_layout_assign(const struct ct_layout *layout, struct ct_bucket_plan *out,
                      const size_t *order, const uint64_t *limits, size_t limit_count);
-/* Cuts the caller's memory into buckets, the last parameters first. 0, -ENOMEM. */
-int ct_layout_cut(struct ct_layout *layout, const uint64_t *limits, size_t limit_count);
+/* Which gradients are neighbours in the caller's memory: equal on two ranks whose buckets can be equal. */
+uint64_t ct_layout_neighbours(const struct ct_layout *layout);
+/* Cuts the caller's memory into buckets, the last parameters first; one a gradient, unless `joins`.
+ * 0, -ENOMEM. */
+int ct_layout_cut(struct ct_layout *layout, const uint64_t *limits, size_t limit_count,
+                  bool joins);
 /* Lays the slots out by `plan` (taken, also on failure), gradients moving with them: waits, also for
  * what `stream` has. 0, or a negative code; with -ENOMEM the old layout stands. */
 int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan, void *stream,

@@ -54,19 +54,13 @@ static uint64_t digest_powersgd(uint64_t digest,
     return digest_u64(digest, options->seed);
 }
 
-/* Where each gradient is in the caller's memory, counted from the lowest: it decides what travels together. */
-static uint64_t digest_places(uint64_t digest, const struct ctrun_param *params,
-                              size_t count)
+/* All gradients are in the caller's memory, or none is (params.h). */
+static bool has_own_memory(const struct ctrun_param *params, size_t count)
 {
-    uintptr_t lowest = UINTPTR_MAX;
-
     for (size_t p = 0; p < count; p++)
-        if (!params[p].no_grad && params[p].grad && (uintptr_t)params[p].grad < lowest)
-            lowest = (uintptr_t)params[p].grad;
-    for (size_t p = 0; p < count && lowest != UINTPTR_MAX; p++)
-        if (!params[p].no_grad)
-            digest = digest_u64(digest, (uintptr_t)params[p].grad - lowest);
-    return digest;
+        if (!params[p].no_grad && params[p].grad)
+            return true;
+    return false;
 }
 
 static struct claim claim_make(const struct ctrun_param *params, size_t count,
@@ -84,7 +78,7 @@ static struct claim claim_make(const struct ctrun_param *params, size_t count,
     claim.options = digest_u64(claim.options, options->reduce_dtype);
     claim.options = digest_u64(claim.options, options->hook != NULL);
     claim.options = digest_powersgd(claim.options, options->powersgd);
-    claim.options = digest_places(claim.options, params, count);
+    claim.options = digest_u64(claim.options, has_own_memory(params, count));
     claim.params = CT_HASH_START;
     for (size_t p = 0; p < count; p++)
         claim.params = digest_u64(claim.params, digest_param(&params[p]));
@@ -223,8 +217,8 @@ static int compare_claims(struct ctrun_group *group, const struct claim *claims,
             return ct_fail(
                 err, CTRUN_E_MISMATCH,
                 "DDP expects same model across all ranks, but rank %d was given "
-                "other bucket sizes or options than rank 0, or memory for gradients "
-                "that is laid out otherwise",
+                "other bucket sizes or options than rank 0, or one of the two has its "
+                "own memory for gradients and the other has not",
                 r);
     return 0;
 }

@@ -632,8 +632,8 @@ struct ctrun_param {
                      * the last gradients has it, at first the group's */
     void *
         grad; /* kept; the caller's memory for the gradient, in all parameters that get one or in none;
-                * NULL: the library's. Where neighbours in the list are neighbours in memory, as in one
-                * array, they travel together; buckets are cut once, and nothing ever moves */
+                * NULL: the library's. Where neighbours in the list are neighbours in memory on every rank, as
+                * in one array, they travel together; buckets are cut once, and nothing ever moves */
 };
 #define CTRUN_PARAM_INIT                                                               \
     {                                                                                  \
