@@ -598,6 +598,8 @@ EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     struct record *record;
 
+    if (fake_nccl.on_record)
+        fake_nccl.on_record();
     ENTER_CUDA();
     VALID(stream);
     if (capture_record(event, stream))

@@ -40,6 +40,7 @@ struct fake_nccl {
     bool no_device;      /* there is no GPU */
     bool no_driver;      /* the driver takes no kernels */
     bool no_memory;      /* cudaMalloc() of a megabyte and more fails */
+    void (*on_record)(void); /* called by cudaEventRecord() before it does anything */
     /* What happened. */
     int aborts, destroys, calls;
     int revokes, shrinks;

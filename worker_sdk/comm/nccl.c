@@ -118,6 +118,7 @@ struct ticket {
     cudaEvent_t done;
     struct ct_call call;
     bool is_captured; /* it is part of a graph: no event tells when it has run */
+    bool is_placed;   /* all of it is on the stream, `done` too: before that the event is that of an earlier call */
     bool is_released; /* its caller does not ask any more */
     bool is_done;
     /* What lies on the host goes through these, `room` bytes each; kept for the next call. */
@@ -300,7 +301,8 @@ static bool is_idle(struct nccl *nccl)
                                                          struct ticket, node);
 
     return !nccl->has_recorded &&
-           (is_empty || api.cudaEventQuery(last->done) == cudaSuccess);
+           (is_empty ||
+            (last->is_placed && api.cudaEventQuery(last->done) == cudaSuccess));
 }
 
 /* Ends what runs on the communicator, so that ncclCommShrink() can follow. False: it is to be aborted. Lock held. */
@@ -1073,7 +1075,9 @@ static int put_on_stream(struct nccl *nccl, struct ticket *ticket, cudaStream_t 
             return rc;
     } else {
         pthread_mutex_lock(&nccl->lock);
-        if ((rc = ask_comm(nccl, name, err)) >= 0)
+        rc = nccl->is_stopped ? ct_verdict_get(&nccl->verdict, err)
+                              : ask_comm(nccl, name, err);
+        if (rc >= 0)
             begun = launch(nccl, call, in, out);
         pthread_mutex_unlock(&nccl->lock);
         if (rc < 0)
@@ -1091,6 +1095,9 @@ static int put_on_stream(struct nccl *nccl, struct ticket *ticket, cudaStream_t 
         (!ticket->is_captured &&
          (code = api.cudaEventRecord(ticket->done, nccl->stream)) != cudaSuccess))
         return cuda_fail(err, name, code);
+    pthread_mutex_lock(&nccl->lock);
+    ticket->is_placed = true;
+    pthread_mutex_unlock(&nccl->lock);
     return 0;
 }
 
@@ -1160,7 +1167,7 @@ static int nccl_enqueue(void *self, const struct ct_call *call, void *stream,
     if (!(ticket = take_ticket(nccl, &why)))
         return fail_group(nccl, why.code, &why, err);
     ticket->call = *call;
-    ticket->is_released = ticket->is_done = false;
+    ticket->is_placed = ticket->is_released = ticket->is_done = false;
     ticket->is_captured = is_captured;
     ticket->fetched = 0;
     pthread_mutex_lock(&nccl->lock); /* before it runs: its buffers are in use then */

@@ -348,6 +348,57 @@ static void between_steps_it_shrinks_where_nothing_can_be_revoked(void **state)
     assert_int_equal(statuses[2], 0);
 }
 
+/* ---- The loss is told within a call ------------------------------------------------------- */
+
+static struct {
+    struct ctrun_group *group;
+    int records, at; /* calls of cudaEventRecord(), and the one that it comes with */
+} told;
+
+static void tell_loss(void)
+{
+    if (++told.records == told.at)
+        ct_group_end(told.group, CTRUN_E_PEER_LOST, "rank 1 is lost");
+}
+
+/* Nobody else makes the call: what was put on the stream ends by an abort alone. */
+static int hears_within_a_call(int rank, void *context)
+{
+    const int *at = context;
+    struct job *job;
+    struct ctrun_error err = {.text = ""};
+
+    fake_nccl.version = SHRINK_NCCL;
+    job = open_job(rank, true);
+    CHECK_OK(train(job, 0, false, &err)); /* events that have fired before */
+    told.group = job->group;
+    told.at = *at;
+    if (rank == 0) {
+        fake_nccl.on_record = tell_loss;
+        CHECK(ctrun_barrier(job->group, NULL, &err) == CTRUN_E_PEER_LOST);
+        CHECK(told.records >= *at);
+        ranks_signal(TOLD);
+    } else {
+        ranks_await(TOLD, 1);
+        ct_group_end(job->group, CTRUN_E_PEER_LOST, "rank 1 is lost");
+    }
+    CHECK(fake_nccl.aborts == (rank == 0));
+    close_job(job);
+    return 0;
+}
+
+static void a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends(void **state)
+{
+    int statuses[RANKS];
+
+    (void)state;
+    for (int at = 1; at <= 2; at++) {
+        (void)ranks_finish(ranks_start(RANKS, hears_within_a_call, &at), statuses);
+        for (int rank = 0; rank < RANKS; rank++)
+            assert_int_equal(statuses[rank], 0);
+    }
+}
+
 /* ---- Faults at each call ----------------------------------------------------------------- */
 
 /* The n-th call of rank 0 fails, from the death of the other on. 2: there were fewer. */
@@ -400,6 +451,8 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(
             between_steps_it_shrinks_where_nothing_can_be_revoked, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends, begin, end),
         cmocka_unit_test_setup_teardown(
             a_fault_at_any_call_is_an_error_and_leaves_nothing, begin, end),
     };
