@@ -91,11 +91,11 @@ if os.environ["RANK"] == "0":
     assert run.code == 0, run
 
 
-def take_odd_ports(stack):
-    """A port after which the first, third and fifth are taken."""
+def take_ports(stack, *after):
+    """A port, below those of connections, behind which some are taken."""
     for base in random.Random(os.getpid()).sample(range(20000, 29000, 10), 100):
         with contextlib.ExitStack() as tried, contextlib.suppress(OSError):
-            for n in (1, 3, 5):
+            for n in after:
                 tried.enter_context(socket.create_server(("", base + n)))
             stack.push(tried.pop_all())
             return base
@@ -104,7 +104,7 @@ def take_odd_ports(stack):
 
 def test_a_store_whose_next_port_is_taken_is_not_used(box):
     with contextlib.ExitStack() as stack:
-        first = take_odd_ports(stack)
+        first = take_ports(stack, 1, 3, 5)
         run = box.ctrun("--nproc-per-node=1", f"--port-range={first}-{first + 9}", "--jax", box.write("tell.py", TELL),
                         env={"PYTHON_EXEC": sys.executable})
         assert run.code == 0, run
@@ -113,10 +113,10 @@ def test_a_store_whose_next_port_is_taken_is_not_used(box):
 
 
 def test_a_fixed_port_whose_next_one_is_taken_is_an_error(box):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        run = box.ctrun("--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={port - 1}", "--jax", "true")
-        assert run.code == 77 and re_line(run, f"--jax: port {port}, the one behind MASTER_PORT"), run
+    with contextlib.ExitStack() as stack:
+        port = take_ports(stack, 1)
+        run = box.ctrun("--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={port}", "--jax", "true")
+        assert run.code == 77 and re_line(run, f"--jax: port {port + 1}, the one behind MASTER_PORT"), run
 
 
 def re_line(run, words):
