@@ -118,7 +118,7 @@ struct ticket {
     cudaEvent_t done;
     struct ct_call call;
     bool is_captured; /* it is part of a graph: no event tells when it has run */
-    bool is_placed;   /* all of it is on the stream, `done` too: before that the event is that of an earlier call */
+    bool is_placed; /* `done` is on the stream; before that it is of an earlier call */
     bool is_released; /* its caller does not ask any more */
     bool is_done;
     /* What lies on the host goes through these, `room` bytes each; kept for the next call. */
