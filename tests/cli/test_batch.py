@@ -154,7 +154,9 @@ def test_merged_workers_have_the_cpus_of_all_tasks(box):
     assert [line.split()[1] in lists for line in runs[0].out.splitlines()] == [True, True], runs
 
 
+# The programs, $1, may lie below /tmp.
 IN_A_SQUATTED_TMP = """
+mount --bind "$1" /mnt && shift
 mount -t tmpfs -o mode=1777 none /tmp
 setpriv --reuid=65534 --clear-groups mkdir /tmp/ctrun-$(id -u)
 setpriv --reuid=65534 --clear-groups "$0" -c 'import signal, socket
@@ -175,8 +177,8 @@ def test_tasks_of_a_node_find_each_other_where_another_user_has_taken_their_fold
     step = {**STEP, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2",
             "SLURM_NODEID": "0", "SLURM_JOB_ID": str(os.getpid()), "CTRUN_CONTROL_DIR": "",
             "XDG_RUNTIME_DIR": "", "TMPDIR": "/var/tmp", "CTRUN_EVENTS": ""}
-    run = box.run("unshare", "-m", "sh", "-c", IN_A_SQUATTED_TMP, ctrun.DEBIAN_PYTHON, ctrun.program("ctrun"),
-                  "--nproc-per-node=2", "--no-python", "echo", "here", env=step, cwd="/")
+    run = box.run("unshare", "-m", "sh", "-c", IN_A_SQUATTED_TMP, ctrun.DEBIAN_PYTHON, str(ctrun.BUILD / "bin"),
+                  "/mnt/ctrun", "--nproc-per-node=2", "--no-python", "echo", "here", env=step, cwd="/")
     assert run.code == 0 and run.out == "here\nhere\n", run
 
 

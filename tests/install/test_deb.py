@@ -40,8 +40,8 @@ def pack(folder):
             pytest.skip(f"no {name} here (debhelper, fakeroot)")
     tree = folder / "ctrun"
     shutil.copytree(ctrun.ROOT / "packaging/debian", tree / "debian")
-    for name in ("README.md", "examples"):
-        (tree / name).symlink_to(ctrun.ROOT / name)
+    shutil.copy(ctrun.ROOT / "README.md", tree)
+    shutil.copytree(ctrun.ROOT / "examples", tree / "examples")
     staged = folder / "staged"
     subprocess.run(["cmake", "--install", ctrun.BUILD, "--prefix", "/usr"], check=True, capture_output=True,
                    env={**os.environ, "DESTDIR": str(staged)})
