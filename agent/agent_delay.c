@@ -26,7 +26,7 @@ static uint64_t choose_delay(struct agent *agent)
                               ct_now_ms() - agent->round_ms, random);
 }
 
-static void tell(const struct agent *agent, uint64_t delay_ms)
+static void report(const struct agent *agent, uint64_t delay_ms)
 {
     const struct agent_options *options = agent->options;
     struct ct_event event;
@@ -48,7 +48,7 @@ void agent_join_later(struct agent *agent)
         agent_join_when_free(agent);
         return;
     }
-    tell(agent, delay_ms);
+    report(agent, delay_ms);
     loop_timer_set(agent->delay_timer, delay_ms);
 }
 

@@ -154,7 +154,7 @@ void agent_on_resumed(void *context, const struct ct_resumed *resumed)
     ct_info("link resumed state=%s generation=%llu", agent_state_name(agent->state),
             (unsigned long long)agent->start.generation);
     agent_report_ha(agent);
-    agent_tell_reload(agent);
+    agent_send_reload(agent);
     if (step(agent, FAILOVER_RESUMED) & FAILOVER_SAY_AGAIN)
         agent_say_again(agent, resumed);
     if (agent->options->on_back && agent->state != AGENT_JOINING)

@@ -22,7 +22,7 @@ static void go_on(struct agent *agent)
         agent_join(agent);
 }
 
-static void tell(const struct agent *agent, const struct agent_gpu_word *word)
+static void report(const struct agent *agent, const struct agent_gpu_word *word)
 {
     const struct agent_options *options = agent->options;
     struct ct_event event;
@@ -49,7 +49,7 @@ static void on_word(void *context, unsigned events)
         return;
     if (n == sizeof word) {
         word.text[sizeof word.text - 1] = '\0';
-        tell(agent, &word);
+        report(agent, &word);
     }
     if (n != sizeof word || word.kind != AGENT_GPU_HELD)
         go_on(agent);
@@ -61,7 +61,7 @@ static void on_gpu_timer(void *context)
     const struct agent_gpu_word word = {.kind = AGENT_GPU_LATE,
                                         .text = "the GPU driver does not answer"};
 
-    tell(agent, &word);
+    report(agent, &word);
     go_on(agent);
 }
 

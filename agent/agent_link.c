@@ -10,9 +10,10 @@ static void compare_clocks(struct agent *agent, uint64_t theirs_ns)
 {
     const int64_t seconds = ((int64_t)ct_wall_ns() - (int64_t)theirs_ns) / 1000000000;
 
-    if (theirs_ns == 0 || agent->has_told_clock || llabs(seconds) < AGENT_CLOCK_TOLD_S)
+    if (theirs_ns == 0 || agent->has_warned_clock ||
+        llabs(seconds) < AGENT_CLOCK_WARN_S)
         return;
-    agent->has_told_clock = true;
+    agent->has_warned_clock = true;
     ct_warn("clock differs by %lld s (harmless): this node is %s the rendezvous",
             llabs(seconds), seconds > 0 ? "ahead of" : "behind");
 }
@@ -24,7 +25,7 @@ static void on_up(void *context, const struct ct_welcome *welcome)
     compare_clocks(agent, welcome->wall_ns);
     agent->lost_after_ms = welcome->lost_after_ms;
     agent_report_ha(agent);
-    agent_tell_reload(agent);
+    agent_send_reload(agent);
     agent_on_welcomed(agent);
 }
 

@@ -33,14 +33,14 @@ static void answer_drain(struct agent *agent, const struct ct_drain *message)
 
     if (!agent->ctl_socket)
         return;
-    if (message->told > 0)
+    if (message->sent_to > 0)
         (void)ct_format(text, sizeof text, "{\"asked\":true,\"nodes\":%u}",
-                        message->told);
+                        message->sent_to);
     else
         (void)ct_format(text, sizeof text, "no node of it is called '%s': it has %s",
                         message->host, message->hosts);
     ctl_socket_answer(agent->ctl_socket, message->ticket,
-                      message->told > 0 ? 0 : -ENOENT, text);
+                      message->sent_to > 0 ? 0 : -ENOENT, text);
 }
 
 void agent_on_drain(struct agent *agent, const struct ct_drain *message)

@@ -53,7 +53,7 @@ static void try_peers(struct agent *agent)
 static void start(struct agent *agent, const struct ct_addr *local)
 {
     agent_cancel_reachability(agent);
-    if (agent->start.reach == CT_REACH_TELL)
+    if (agent->start.reach == CT_REACH_WARN)
         try_peers(agent);
     if (local)
         emit_found(&agent->start, local);
@@ -78,22 +78,22 @@ static void emit_cut(const struct agent *agent, const char *why)
 /* Once said it counts for this round, also after a resume. */
 void agent_send_reachability(struct agent *agent)
 {
-    if (agent->reachability_told.generation == agent->start.generation)
+    if (agent->reachability_sent.generation == agent->start.generation)
         link_send(agent->link,
                   &(struct ct_message){CT_MESSAGE_REACHABILITY,
-                                       .reachability = &agent->reachability_told});
+                                       .reachability = &agent->reachability_sent});
 }
 
 static void hold(struct agent *agent, const char *cut)
 {
     agent_cancel_reachability(agent);
     agent->is_held = true;
-    agent->reachability_told = (struct ct_reachability){
+    agent->reachability_sent = (struct ct_reachability){
         .generation = agent->start.generation};
-    (void)ct_format(agent->reachability_told.cut, sizeof agent->reachability_told.cut,
+    (void)ct_format(agent->reachability_sent.cut, sizeof agent->reachability_sent.cut,
                     "%s", cut); /* cut is fine */
     if (*cut)
-        emit_cut(agent, agent->reachability_told.cut);
+        emit_cut(agent, agent->reachability_sent.cut);
     agent_send_reachability(agent);
     loop_timer_set(agent->hold_timer, AGENT_HOLD_MS);
 }
@@ -207,7 +207,7 @@ static void on_failed(void *context, const char *text, const char *tried)
     if (*tried)
         facts_add(&failure, CT_FACT_TRIED, "%s", tried);
     add_what_works(agent, &failure);
-    agent_tell_failure(agent, &failure);
+    agent_report_failure(agent, &failure);
 }
 
 /* A name was typed as the master's address: it is where the rendezvous is. */

@@ -110,7 +110,7 @@ void agent_on_reload(struct agent *agent, const struct ct_reload *message)
     }
 }
 
-void agent_tell_reload(struct agent *agent)
+void agent_send_reload(struct agent *agent)
 {
     struct ct_reload *reload = &agent->asked_reload;
 

@@ -42,7 +42,7 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
 
 static void on_failure(void *context, const struct ct_failure *failure)
 {
-    agent_tell_failure(context, failure);
+    agent_report_failure(context, failure);
 }
 
 static void on_started(void *context)
@@ -163,7 +163,7 @@ static void on_gone(void *context, int survivors)
 
 /* Ranks that are in a collective with a lost node cannot get out of it by themselves, and would
  * spend on it the grace that they may need to save. */
-static void tell_loss(struct agent *agent)
+static void send_loss(struct agent *agent)
 {
     const struct ct_failure *loss = &agent->stop.cause;
     char text[192];
@@ -172,7 +172,7 @@ static void tell_loss(struct agent *agent)
         return;
     (void)ct_format(text, sizeof text, "node %.64s is lost: %.100s", loss->host,
                     loss->text);
-    worker_socket_tell_loss(agent->worker_socket, text);
+    worker_socket_send_loss(agent->worker_socket, text);
 }
 
 /* The second STOP: what follows from the failure that the first one named. */
@@ -185,7 +185,7 @@ static void take_decision(struct agent *agent, const struct ct_stop *message)
         agent->options->on_stop(agent->options->context, message);
     if (agent->state == AGENT_STOPPING && !agent->is_gone &&
         message->reason == CT_STOP_NODE_LOST)
-        tell_loss(agent);
+        send_loss(agent);
 }
 
 /* Where all are asked at once they may still save together. */
@@ -221,9 +221,9 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
         worker_group_reap(
             agent->group); /* who was dead by now is told before the answer */
     if (agent->state == AGENT_RUNNING && message->reason == CT_STOP_UNDECIDED)
-        agent_tell_raised(agent);
+        agent_send_raised(agent);
     if (agent->state == AGENT_RUNNING)
-        (void)agent_tell_worse(agent, message);
+        (void)agent_send_worse(agent, message);
     if (agent->state == AGENT_ENDED)
         return;
     agent->stop = *message;
@@ -237,7 +237,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
     agent_send_stopping(agent);
     switch (agent->state) {
     case AGENT_RUNNING:
-        tell_loss(agent);
+        send_loss(agent);
         if (!agent_saves_stacks(agent, message))
             stop_round(agent, message);
         break;

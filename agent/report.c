@@ -148,16 +148,16 @@ static int add_ha(struct ct_buf *out, const struct report *report)
                          report->is_linked ? plan->survives : 0);
 }
 
-static int add_straggler(struct ct_buf *out, const struct straggler_told *told)
+static int add_straggler(struct ct_buf *out, const struct straggler_report *late)
 {
     int rc = ct_buf_printf(out,
                            ",\"straggler\":{\"rank\":%d,\"late_us\":%lld,"
                            "\"late_permille\":%d,\"steps\":%d",
-                           told->rank, (long long)(told->found.late_ns / 1000),
-                           (int)(told->found.share * 1000), told->found.steps);
+                           late->rank, (long long)(late->found.late_ns / 1000),
+                           (int)(late->found.share * 1000), late->found.steps);
 
     if (rc == 0)
-        rc = add_text(out, "differs", told->differs);
+        rc = add_text(out, "differs", late->differs);
     return rc < 0 ? rc : ct_buf_printf(out, "}");
 }
 

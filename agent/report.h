@@ -14,12 +14,12 @@ struct report {
     const struct ct_waiting *waiting; /* max_nodes 0: nobody is waited for */
     const struct worker_group *group;
     uint64_t born_ms;
-    const struct ct_ha_plan *ha_plan;       /* epoch 0: none came */
-    const struct straggler_told *straggler; /* NULL: none is told */
-    const struct ct_reload *reload;         /* NULL: none was taken */
-    bool reload_waits;                      /* for the next round */
-    bool is_linked;                         /* to the rendezvous, now */
-    uint32_t min_nodes, max_nodes;          /* 0: those of the options */
+    const struct ct_ha_plan *ha_plan;         /* epoch 0: none came */
+    const struct straggler_report *straggler; /* NULL: none is told */
+    const struct ct_reload *reload;           /* NULL: none was taken */
+    bool reload_waits;                        /* for the next round */
+    bool is_linked;                           /* to the rendezvous, now */
+    uint32_t min_nodes, max_nodes;            /* 0: those of the options */
 };
 
 /* Appends it. 0, -ENOBUFS, -ENOMEM. */

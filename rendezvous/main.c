@@ -275,7 +275,7 @@ static int resolve_token(struct config *config, struct ctrun_error *err)
     return rc < 0 ? rc : 0;
 }
 
-static void tell_manager(const char *state)
+static void notify_manager(const char *state)
 {
     int rc = notify_send(state);
 
@@ -305,13 +305,13 @@ static int listen_and_run(const struct config *config, struct ctrun_error *err)
     for (size_t i = 0; i < config->listen_count && rc == 0; i++)
         rc = listen_at(config, config->listen[i], err);
     if (rc == 0) {
-        tell_manager("READY=1"); /* it listens: who comes now is answered */
+        notify_manager("READY=1"); /* it listens: who comes now is answered */
         rc = server_run(server, err);
     }
     action.sa_handler = SIG_IGN; /* it is ending already */
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    tell_manager("STOPPING=1");
+    notify_manager("STOPPING=1");
     return rc;
 }
 

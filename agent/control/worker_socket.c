@@ -140,7 +140,7 @@ static void keep_crash(struct connection *connection)
     struct crash *earlier;
     struct crash *crash;
 
-    if (connection->crash_record < 0 || !crash_is_told(connection->crash_record) ||
+    if (connection->crash_record < 0 || !crash_is_recorded(connection->crash_record) ||
         !(crash = ct_zalloc(sizeof *crash)))
         return;
     crash->rank = connection->rank;
@@ -237,7 +237,7 @@ static const struct ct_samples *read_samples(int page, struct ct_samples *out)
 }
 
 /* pread(): whoever has the memory may make it shorter under a mapping. */
-static void tell_progress(const struct connection *connection)
+static void report_progress(const struct connection *connection)
 {
     const struct worker_socket_options *options = &connection->worker_socket->options;
     const uint64_t now_ms = ct_now_ms();
@@ -268,14 +268,14 @@ void worker_socket_refresh(struct worker_socket *worker_socket)
     struct ct_list *it;
 
     ct_list_for_each(it, &worker_socket->connections)
-        tell_progress(ct_list_entry(it, struct connection, node));
+        report_progress(ct_list_entry(it, struct connection, node));
 }
 
 /* Before the memory goes: the last step that it holds, and the crash record that its worker has
  * written, which outlives the connection. Frees the connection. */
 static void connection_close(struct connection *connection)
 {
-    tell_progress(connection);
+    report_progress(connection);
     close_fd(&connection->progress);
     hold_leave(connection->hold);
     keep_crash(connection);
@@ -469,7 +469,7 @@ static int take_message(struct connection *connection, const struct ct_message *
         close_fd(&connection->progress);
         connection->progress = connection->passed;
         connection->passed = -1;
-        tell_progress(connection);
+        report_progress(connection);
         return 0;
     case CT_MESSAGE_WORKER_FLIGHT:
         if (!connection->is_known || connection->passed < 0)
@@ -793,7 +793,7 @@ int worker_socket_ask_to_stop(struct worker_socket *worker_socket, const char *r
     return count;
 }
 
-void worker_socket_tell_loss(struct worker_socket *worker_socket, const char *text)
+void worker_socket_send_loss(struct worker_socket *worker_socket, const char *text)
 {
     struct ct_list *it;
 
@@ -807,7 +807,7 @@ void worker_socket_tell_loss(struct worker_socket *worker_socket, const char *te
     }
 }
 
-void worker_socket_tell_rank_loss(struct worker_socket *worker_socket, uint32_t losses,
+void worker_socket_send_rank_loss(struct worker_socket *worker_socket, uint32_t losses,
                                   const char *text)
 {
     struct ct_list *it;
@@ -823,7 +823,7 @@ void worker_socket_tell_rank_loss(struct worker_socket *worker_socket, uint32_t 
     }
 }
 
-void worker_socket_tell_world(struct worker_socket *worker_socket,
+void worker_socket_send_world(struct worker_socket *worker_socket,
                               const struct ct_worker_world *world)
 {
     struct ct_list *it;
@@ -838,7 +838,7 @@ void worker_socket_tell_world(struct worker_socket *worker_socket,
     }
 }
 
-void worker_socket_tell_grow(struct worker_socket *worker_socket)
+void worker_socket_send_grow(struct worker_socket *worker_socket)
 {
     struct ct_list *it;
 

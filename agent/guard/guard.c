@@ -263,7 +263,7 @@ static void note_process(void *context, const struct reap_process *process)
 
 /* Whoever sent the signal to us wanted this; the agent was not ready for it, or was told not to
  * handle it. */
-static void tell_death(const char *who, int signal, int left)
+static void print_death(const char *who, int signal, int left)
 {
     const char *name = ct_signal_name(signal) ? ct_signal_name(signal) : "?";
     const char *rest = left > 0 ? "" : "; nothing of the run is left";
@@ -275,7 +275,7 @@ static void tell_death(const char *who, int signal, int left)
                 signal, rest);
 }
 
-static void tell_end(int status, int left, const struct reap_process *survivor)
+static void report_end(int status, int left, const struct reap_process *survivor)
 {
     struct ct_event event;
 
@@ -298,7 +298,7 @@ static void tell_end(int status, int left, const struct reap_process *survivor)
  * system call. */
 static void sweep(const struct reap_keep *keep, const char *who, int status)
 {
-    const bool is_told = getpid() == first && WIFEXITED(status); /* by the second */
+    const bool is_reported = getpid() == first && WIFEXITED(status); /* by the second */
     struct orphans orphans = {0};
     struct reap_process survivor = {0};
     int left;
@@ -307,10 +307,10 @@ static void sweep(const struct reap_keep *keep, const char *who, int status)
         (void)reap_scan(keep, note_process, &orphans);
     left = reap_kill_all(
         keep, WIFEXITED(status) ? GUARD_AFTER_AGENT_MS : AGENT_KILL_WAIT_MS, &survivor);
-    if (!is_told)
-        tell_end(status, left, &survivor);
+    if (!is_reported)
+        report_end(status, left, &survivor);
     if (WIFSIGNALED(status))
-        tell_death(who, WTERMSIG(status), left);
+        print_death(who, WTERMSIG(status), left);
     if (orphans.count > 0)
         fprintf(stderr, "  killed     : %s\n", orphans_text(&orphans));
 }

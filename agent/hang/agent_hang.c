@@ -58,7 +58,7 @@ static void on_saved(void *context, bool is_saved)
     facts_add(&watch->failure, CT_FACT_DO,
               "look at that stack; --hang-timeout %llu if this pause is normal",
               (unsigned long long)(agent->options->hang_timeout_ms / 1000 * 3));
-    agent_tell_failure(agent, &watch->failure);
+    agent_report_failure(agent, &watch->failure);
 }
 
 static char state_of(pid_t pid)
@@ -86,7 +86,7 @@ static int list_ranks(struct hang_watch *watch, int role)
         watch->local[count] = i;
         ranks[count++] = (struct hang_rank){
             .step = worker->step,
-            .told_ms = worker->step >= 0 ? worker->stepped_ms : worker->started_ms,
+            .stepped_ms = worker->step >= 0 ? worker->stepped_ms : worker->started_ms,
             .state = state_of(worker->pid),
             .waits = worker->waits || agent_stuck_waits(agent, i)};
     }
@@ -227,7 +227,7 @@ static void on_time(void *context)
                       &wake_ms)) {
             fill_failure(
                 watch, worker_group_worker(agent->group, watch->local[report.suspect]),
-                &report, now_ms - ranks[report.suspect].told_ms);
+                &report, now_ms - ranks[report.suspect].stepped_ms);
             save(watch);
             return;
         }
@@ -237,31 +237,30 @@ static void on_time(void *context)
     loop_timer_set(watch->timer, next_ms - now_ms);
 }
 
-/* Another node has told a rank that is stuck: the one that holds us all up may be here. */
-static bool find_worse(struct hang_watch *watch, const struct ct_failure *told)
+/* Another node has reported a stuck rank: the one that holds us all up may be here. */
+static bool find_worse(struct hang_watch *watch, const struct ct_failure *theirs)
 {
     const struct agent *agent = watch->agent;
     const uint64_t now_ms = ct_now_ms();
     const struct hang_rank *ranks = watch->ranks;
     struct hang_report report;
     const struct hang_rank *suspect;
-    const int count = agent->options->join.roles.count > 0
-                          ? 0 /* its role is not told */
-                          : list_ranks(watch, 0);
+    const int count = agent->options->join.roles.count > 0 ? 0 /* its role is unknown */
+                                                           : list_ranks(watch, 0);
 
     if (count == 0)
         return false;
     hang_look(ranks, count, &report);
     suspect = &ranks[report.suspect];
-    if (suspect->step > told->step ||
-        (suspect->step == told->step && (int32_t)report.doubt <= told->code))
+    if (suspect->step > theirs->step ||
+        (suspect->step == theirs->step && (int32_t)report.doubt <= theirs->code))
         return false;
     fill_failure(watch, worker_group_worker(agent->group, watch->local[report.suspect]),
-                 &report, now_ms - suspect->told_ms);
+                 &report, now_ms - suspect->stepped_ms);
     return true;
 }
 
-bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop)
+bool agent_send_worse(struct agent *agent, const struct ct_stop *stop)
 {
     struct ct_failure failure;
     const struct ct_message message = {CT_MESSAGE_FAILURE, .failure = &failure};

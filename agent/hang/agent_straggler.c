@@ -40,7 +40,7 @@ struct straggler_watch {
     int flights;              /* so many ranks have given calls of the SDK */
     struct rank_load *before; /* by local rank, at the last look */
     struct rank_rates *rates;
-    struct straggler_told told;
+    struct straggler_report report;
 };
 
 static bool is_watched(const struct agent *agent)
@@ -49,23 +49,23 @@ static bool is_watched(const struct agent *agent)
            agent->stop.reason == 0;
 }
 
-/* ---- What is told ------------------------------------------------------------------------ */
+/* ---- What is reported -------------------------------------------------------------------- */
 
 static void emit(const struct straggler_watch *watch, const char *name)
 {
     const struct agent *agent = watch->agent;
-    const struct straggler_told *told = &watch->told;
+    const struct straggler_report *late = &watch->report;
     struct ct_event event;
 
     ct_event_begin(&event, name);
     ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_int(&event, "rank", told->rank);
-    ct_event_int(&event, "local_rank", told->found.rank);
+    ct_event_int(&event, "rank", late->rank);
+    ct_event_int(&event, "local_rank", late->found.rank);
     ct_event_str(&event, "host", agent->options->hello.host);
-    ct_event_int(&event, "late_us", (int64_t)(told->found.late_ns / 1000));
-    ct_event_int(&event, "late_permille", (int64_t)(told->found.share * 1000));
-    ct_event_int(&event, "steps", told->found.steps);
-    ct_event_str(&event, "differs", told->differs);
+    ct_event_int(&event, "late_us", (int64_t)(late->found.late_ns / 1000));
+    ct_event_int(&event, "late_permille", (int64_t)(late->found.share * 1000));
+    ct_event_int(&event, "steps", late->found.steps);
+    ct_event_str(&event, "differs", late->differs);
     ct_event_end(&event);
 }
 
@@ -73,26 +73,27 @@ static void find_differences(struct straggler_watch *watch)
 {
     const int count = worker_group_count(watch->agent->group);
 
-    rank_load_differs(watch->told.differs, watch->rates, count, watch->told.found.rank);
+    rank_load_differs(watch->report.differs, watch->rates, count,
+                      watch->report.found.rank);
 }
 
-static void tell(struct straggler_watch *watch, const struct lateness *found)
+static void report(struct straggler_watch *watch, const struct lateness *found)
 {
     const struct agent *agent = watch->agent;
     const int rank = worker_group_worker(agent->group, found->rank)->rank;
-    const bool is_new = !watch->told.is_told || watch->told.rank != rank;
+    const bool is_new = !watch->report.is_set || watch->report.rank != rank;
 
-    watch->told = (struct straggler_told){
-        .is_told = true, .rank = rank, .found = *found};
+    watch->report = (struct straggler_report){
+        .is_set = true, .rank = rank, .found = *found};
     find_differences(watch);
     if (is_new)
         emit(watch, "straggler");
 }
 
-/* One that has been told stays so until it is half as late as would be needed to tell it. */
+/* A reported rank stays reported until it is half as late as a report needs. */
 static bool still_is(const struct straggler_watch *watch, const struct lateness *found)
 {
-    return watch->told.is_told && found->rank == watch->told.found.rank &&
+    return watch->report.is_set && found->rank == watch->report.found.rank &&
            found->late_ns >= LATENESS_NS_MIN / 2.0 &&
            found->share >= LATENESS_SHARE_MIN / 2;
 }
@@ -114,17 +115,17 @@ static void judge(struct straggler_watch *watch)
         loop_timer_set(agent->metrics_timer, AGENT_STEP_LOOK_MS);
     }
     if (rc > 0 || still_is(watch, &found)) {
-        tell(watch, &found);
-    } else if (watch->told.is_told) {
+        report(watch, &found);
+    } else if (watch->report.is_set) {
         emit(watch, "straggler_over");
-        watch->told.is_told = false;
+        watch->report.is_set = false;
     }
 }
 
-const struct straggler_told *agent_straggler(const struct agent *agent)
+const struct straggler_report *agent_straggler(const struct agent *agent)
 {
-    return agent->stragglers && agent->stragglers->told.is_told
-               ? &agent->stragglers->told
+    return agent->stragglers && agent->stragglers->report.is_set
+               ? &agent->stragglers->report
                : NULL;
 }
 
@@ -274,7 +275,7 @@ void agent_start_stragglers(struct agent *agent)
     worker_look_cancel(watch->look);
     watch->look = NULL;
     straggler_forget(watch->straggler);
-    watch->told.is_told = false;
+    watch->report.is_set = false;
     watch->answered = 0;
     plan_next(watch, false, 0, 0);
 }

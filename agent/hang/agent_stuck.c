@@ -74,19 +74,19 @@ static void check_clock(struct stuck_watch *watch, uint64_t now_ms)
 static bool sample_all(struct stuck_watch *watch, uint64_t now_ms)
 {
     const struct worker_group *group = watch->agent->group;
-    bool tells_steps = false;
+    bool has_steps = false;
 
     check_clock(watch, now_ms);
     for (int i = 0; i < worker_group_count(group); i++) {
         const struct worker *worker = worker_group_worker(group, i);
 
-        tells_steps |= worker->step >= 0;
+        has_steps |= worker->step >= 0;
         if (worker->state == WORKER_RUNNING && !worker->is_new)
             sample(&watch->minds[i], worker, now_ms);
         else
             forget(&watch->minds[i]);
     }
-    return tells_steps;
+    return has_steps;
 }
 
 /* ---- What they are in -------------------------------------------------------------------- */
@@ -161,7 +161,7 @@ bool agent_is_stuck_failure(const struct ct_failure *failure)
     return failure->cause == CT_CAUSE_HANG && failure->code >= FAILURE_CODE;
 }
 
-static void tell(struct stuck_watch *watch, int count)
+static void send_suspect(struct stuck_watch *watch, int count)
 {
     struct agent *agent = watch->agent;
     struct stuck_report report;
@@ -208,7 +208,7 @@ static void judge(struct stuck_watch *watch)
     say_nobody(watch, now_ms);
     if (due_ms <= now_ms) {
         watch->look_ms = now_ms + STUCK_AGAIN_MS;
-        tell(watch, count);
+        send_suspect(watch, count);
     } else if (due_ms < watch->look_ms) {
         watch->look_ms = due_ms;
     }
@@ -241,7 +241,7 @@ void agent_discount_look(struct agent *agent)
 }
 
 /* For the other nodes. */
-static void tell_moved(struct stuck_watch *watch)
+static void send_moved(struct stuck_watch *watch)
 {
     const int count = list_running(watch);
     uint64_t moved_ms = 0;
@@ -282,7 +282,7 @@ static void on_seen(void *context, struct worker_seen *list, int count)
         mind->dump = list[i].dump;
         list[i].dump = NULL;
     }
-    tell_moved(watch);
+    send_moved(watch);
     judge(watch);
 }
 
@@ -336,7 +336,7 @@ static void on_time(void *context)
         else
             watch->unread_ms = 0; /* what it is by now is not known */
     }
-    tell_moved(watch);
+    send_moved(watch);
     period_ms = period_ms < STUCK_PERIOD_MIN_MS   ? STUCK_PERIOD_MIN_MS
                 : period_ms > STUCK_PERIOD_MAX_MS ? STUCK_PERIOD_MAX_MS
                                                   : period_ms;

@@ -41,7 +41,7 @@ struct stuck_watch {
     int *local;               /* their local ranks */
 };
 
-/* ---- agent_stuck_tell.c ----------------------------------------------------------------- */
+/* ---- agent_stuck_failure.c ----------------------------------------------------------------- */
 
 /* The failure of the suspect among `count` of watch->ranks; -1 in watch->local: it stands for ranks of other
  * nodes. */

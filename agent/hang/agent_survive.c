@@ -97,10 +97,10 @@ bool agent_survives(void *context, const struct ct_failure *failure)
     (void)ct_format(text, sizeof text, "rank %d (pid %d on %.64s) is lost: %s %d",
                     failure->rank, (int)failure->pid, failure->host,
                     ct_cause_name(failure->cause), failure->code);
-    worker_socket_tell_rank_loss(agent->worker_socket, agent->survival.losses, text);
+    worker_socket_send_rank_loss(agent->worker_socket, agent->survival.losses, text);
     loop_timer_set(agent->survival.timer, options->survive_ms);
     agent_cut_now(agent);
-    agent_tell_lost(agent, failure, left);
+    agent_report_lost(agent, failure, left);
     return true;
 }
 
@@ -119,9 +119,9 @@ static void decide(struct agent *agent)
     world.epoch = ++agent->survival.epoch;
     loop_timer_stop(agent->survival.timer);
     agent_stop_cutting(agent);
-    worker_socket_tell_world(agent->worker_socket, &world);
+    worker_socket_send_world(agent->worker_socket, &world);
     if (is_loss || joined == 0)
-        agent_tell_shrunk(agent, left - joined, after_ms);
+        agent_report_shrunk(agent, left - joined, after_ms);
     if (joined > 0) {
         emit_grown(agent, joined, left);
         if (options->on_grown)
@@ -150,7 +150,7 @@ static void give_up(struct agent *agent)
     struct ct_failure *loss = worker_group_find_loss(agent->group);
 
     if (loss && agent->state == AGENT_RUNNING)
-        agent_tell_failure(agent, loss);
+        agent_report_failure(agent, loss);
 }
 
 static void on_time(void *context)
@@ -198,7 +198,7 @@ bool agent_on_ask(void *context, int rank, uint64_t generation, pid_t pid)
     agent_on_fewer(agent);
     if (worker_group_is_new(agent->group, rank)) {
         emit_ready(agent, rank);
-        worker_socket_tell_grow(agent->worker_socket);
+        worker_socket_send_grow(agent->worker_socket);
     }
     agent_cut_soon(agent);
     return true;

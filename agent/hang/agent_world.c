@@ -45,7 +45,7 @@ static void emit_world(const struct agent *agent, int left, uint64_t after_ms)
     ct_event_end(&event);
 }
 
-void agent_tell_lost(struct agent *agent, const struct ct_failure *failure, int left)
+void agent_report_lost(struct agent *agent, const struct ct_failure *failure, int left)
 {
     const struct agent_options *options = agent->options;
 
@@ -54,7 +54,7 @@ void agent_tell_lost(struct agent *agent, const struct ct_failure *failure, int 
         options->on_rank_lost(options->context, failure, left);
 }
 
-void agent_tell_shrunk(struct agent *agent, int left, uint64_t after_ms)
+void agent_report_shrunk(struct agent *agent, int left, uint64_t after_ms)
 {
     const struct agent_options *options = agent->options;
 
@@ -112,7 +112,7 @@ bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure)
     loop_timer_set(agent->survival.timer, agent->options->survive_ms);
     send_loss(agent, failure);
     agent_cut_now(agent);
-    agent_tell_lost(agent, failure, agent->survival.left);
+    agent_report_lost(agent, failure, agent->survival.left);
     return true;
 }
 
@@ -153,7 +153,7 @@ void agent_begin_world(struct agent *agent)
 {
     renew(agent);
     if (agent->survival.losses > 0)
-        worker_socket_tell_rank_loss(agent->worker_socket, agent->survival.losses,
+        worker_socket_send_rank_loss(agent->worker_socket, agent->survival.losses,
                                      agent->survival.text);
 }
 
@@ -184,7 +184,7 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
     agent->survival.left -= !is_own(agent, message->rank);
     (void)ct_copy(agent->survival.text, sizeof agent->survival.text,
                   message->text); /* same size */
-    worker_socket_tell_rank_loss(agent->worker_socket, message->losses, message->text);
+    worker_socket_send_rank_loss(agent->worker_socket, message->losses, message->text);
     agent_cut_now(agent);
     if (worker_group_find_loss(agent->group))
         loop_timer_set(agent->survival.timer, agent->options->survive_ms);
@@ -208,7 +208,7 @@ static void take_world(struct agent *agent, const struct ct_world *message)
 
     if (agent->survival.left == 0) {
         if (loss)
-            agent_tell_failure(agent, loss);
+            agent_report_failure(agent, loss);
         return;
     }
     memcpy(world.ranks, message->ranks, sizeof world.ranks);
@@ -216,7 +216,7 @@ static void take_world(struct agent *agent, const struct ct_world *message)
     if (!worker_group_find_loss(agent->group))
         loop_timer_stop(agent->survival.timer);
     agent_stop_cutting(agent);
-    worker_socket_tell_world(agent->worker_socket, &world);
+    worker_socket_send_world(agent->worker_socket, &world);
 }
 
 void agent_on_world(struct agent *agent, const struct ct_world *message)
@@ -237,5 +237,5 @@ void agent_on_world(struct agent *agent, const struct ct_world *message)
     agent->survival.still.generation = 0;
     take_world(agent, message);
     if (agent->survival.left > 0)
-        agent_tell_shrunk(agent, agent->survival.left, after_ms);
+        agent_report_shrunk(agent, agent->survival.left, after_ms);
 }

@@ -25,7 +25,7 @@ enum {
     AGENT_RESCAN_MS = 20,    /* between looks at /proc while something has to die */
     AGENT_SIGNAL_DEDUP_MS =
         200, /* guard and slurmstepd both deliver: one signal, not two */
-    AGENT_CLOCK_TOLD_S = 10, /* a difference of clocks that confuses readers of logs */
+    AGENT_CLOCK_WARN_S = 10, /* a difference of clocks that confuses readers of logs */
     AGENT_COUNTDOWN_MS = 10000, /* between lines about the time that is left to save */
     AGENT_HURRY_MS = 2000,      /* grace that is left after the second Ctrl-C */
     SIGNALS_LATE_MS = 30000,    /* two consoles that are flushed, then the last files */
@@ -77,7 +77,8 @@ enum {
     AGENT_STEP_LOOK_MS = 300,   /* after a step was told: workers tell four a second */
     WORKER_FILE_CLOCK_MS =
         10, /* by so much a file's time may lag: the kernel's last tick */
-    THROTTLE_TELL_MS = 5000, /* between lines about what a rank's limit has left out */
+    THROTTLE_REPORT_MS =
+        5000,                /* between lines about what a rank's limit has left out */
     OUTPUT_FLUSH_MS = 10000, /* a console that takes nothing for so long is given up */
 
     /* Lines that are collapsed. */
@@ -94,7 +95,7 @@ enum {
     LOGFILE_STALL_MS = 5000, /* without a sign of life: workers are held back no more */
     LOGFILE_FLUSH_MS = 10000,       /* at the end of the run */
     LOGFILE_STALLED_FLUSH_MS = 500, /* when nothing came back before either */
-    LOGFILE_PATH_TOLD_BYTES = 512,
+    LOGFILE_PATH_SHOWN_BYTES = 512,
 
     AGENT_NODES_MAX = 65535, /* the server's, who needs not be asked to refuse more */
 

@@ -53,7 +53,7 @@ static enum cfi_result find_register(const struct step *step,
 
     switch (rule->how) {
     case CFI_SAME:
-        if (!rule->is_told && !(KEPT_BY_CALLS & 1u << number))
+        if (!rule->is_given && !(KEPT_BY_CALLS & 1u << number))
             return CFI_NO_REGISTER;
         return take_other(step, (uint64_t)number, out);
     case CFI_UNDEFINED: return CFI_NO_REGISTER;

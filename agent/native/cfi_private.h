@@ -27,7 +27,7 @@ enum cfi_how {
 
 struct cfi_rule {
     enum cfi_how how;
-    bool is_told;
+    bool is_given;
     int64_t offset; /* or the register */
     struct cfi_bytes expression;
 };

@@ -46,7 +46,7 @@ struct run {
 /* Of registers that we do not follow, such as those of vectors, the rule goes nowhere. */
 static void set(struct run *run, uint64_t number, struct cfi_rule rule)
 {
-    rule.is_told = true;
+    rule.is_given = true;
     if (number < CFI_REGISTERS)
         run->rules.registers[number] = rule;
 }

@@ -116,18 +116,18 @@ static uint64_t find_failure(const struct agent *agent, bool *is_dated)
 
 /* ---- The end of a bill --------------------------------------------------------------- */
 
-static void emit(const struct agent_bill *told, const struct bill_sum *sum)
+static void emit(const struct agent_bill *of, const struct bill_sum *sum)
 {
     uint8_t json[1024]; /* eight parts have less than half of it */
     struct ct_writer out;
     struct ct_event event;
 
     ct_event_begin(&event, "bill");
-    ct_event_str(&event, "of", told->is_restart ? "restart" : "start");
-    ct_event_int(&event, "generation", (int64_t)told->generation);
-    ct_event_int(&event, "restart_count", told->restart_count);
+    ct_event_str(&event, "of", of->is_restart ? "restart" : "start");
+    ct_event_int(&event, "generation", (int64_t)of->generation);
+    ct_event_int(&event, "restart_count", of->restart_count);
     ct_event_int(&event, "total_ms", (int64_t)sum->total_ms);
-    ct_event_int(&event, "is_whole", told->is_whole);
+    ct_event_int(&event, "is_whole", of->is_whole);
     ct_writer_init(&out, json, sizeof json);
     bill_write_parts(&out, sum);
     ct_write_u8(&out, 0);
@@ -136,8 +136,8 @@ static void emit(const struct agent_bill *told, const struct bill_sum *sum)
     bill_write_phases(&out, sum->unknown);
     ct_write_u8(&out, 0);
     ct_event_raw(&event, "unknown", ct_write_end(&out) < 0 ? "[]" : (const char *)json);
-    if (told->lost_steps >= 0)
-        ct_event_int(&event, "lost_steps", told->lost_steps);
+    if (of->lost_steps >= 0)
+        ct_event_int(&event, "lost_steps", of->lost_steps);
     ct_event_end(&event);
 }
 
@@ -146,7 +146,7 @@ static void emit(const struct agent_bill *told, const struct bill_sum *sum)
 static void take_marks(struct agent *agent)
 {
     struct bill_watch *watch = &agent->bill;
-    struct bill *bill = &watch->told.bill;
+    struct bill *bill = &watch->out.bill;
     int met_rank = -1;
     const struct agent_store_marks store = look_at_store(agent, &met_rank);
     uint64_t at_ms;
@@ -154,7 +154,7 @@ static void take_marks(struct agent *agent)
     int rank;
     const int steppers = find_first_steps(agent, &at_ms, &rank, &first);
 
-    watch->told.lost_steps = bill_lost_steps(watch->last_step, first);
+    watch->out.lost_steps = bill_lost_steps(watch->last_step, first);
     if (steppers > 0)
         bill_end_phase(bill, BILL_FIRST_STEP, at_ms, rank);
     if (store.met_ms > 0 && steppers > 0 && store.asked_ms >= store.met_ms &&
@@ -177,12 +177,12 @@ static void close_bill(struct agent *agent)
 
     watch->state = BILL_IS_DONE;
     take_marks(agent);
-    known = bill_known(&watch->told.bill);
-    watch->told.is_whole = (watch->shown & ~known) == 0;
+    known = bill_known(&watch->out.bill);
+    watch->out.is_whole = (watch->shown & ~known) == 0;
     watch->shown |= known >> BILL_START << BILL_START;
-    bill_add_up(&sum, &watch->told.bill);
-    emit(&watch->told, &sum);
-    agent->options->on_bill(agent->options->context, &watch->told);
+    bill_add_up(&sum, &watch->out.bill);
+    emit(&watch->out, &sum);
+    agent->options->on_bill(agent->options->context, &watch->out);
 }
 
 /* It goes as far as the rounds before have shown that it can: what a program never tells is not waited for. The
@@ -195,9 +195,9 @@ static bool is_due(const struct agent *agent)
     int rank;
     const int steppers = find_first_steps(agent, &at_ms, &rank, &first);
 
-    if (watch->steppers > 0 || !watch->told.is_restart)
-        return steppers >= (watch->told.is_restart ? watch->steppers
-                                                   : worker_group_count(agent->group));
+    if (watch->steppers > 0 || !watch->out.is_restart)
+        return steppers >= (watch->out.is_restart ? watch->steppers
+                                                  : worker_group_count(agent->group));
     if (!(watch->shown & 1u << BILL_IMPORT))
         return true;
     return watch->is_by_store ? look_at_store(agent, NULL).met_ms > 0
@@ -209,7 +209,7 @@ void agent_bill_look(struct agent *agent)
     const struct bill_watch *watch = &agent->bill;
 
     if (watch->state == BILL_IS_STARTED && agent->state == AGENT_RUNNING &&
-        bill_known(&watch->told.bill) & 1u << BILL_START && is_due(agent))
+        bill_known(&watch->out.bill) & 1u << BILL_START && is_due(agent))
         close_bill(agent);
 }
 
@@ -223,10 +223,10 @@ static void begin(struct agent *agent)
 
     watch->state = BILL_IS_STOPPED;
     watch->last_step = -1;
-    watch->told = (struct agent_bill){.is_restart = true};
-    bill_begin(&watch->told.bill, is_dated ? BILL_DETECT : BILL_DECIDE, at_ms);
+    watch->out = (struct agent_bill){.is_restart = true};
+    bill_begin(&watch->out.bill, is_dated ? BILL_DETECT : BILL_DECIDE, at_ms);
     if (is_dated)
-        bill_end_phase(&watch->told.bill, BILL_DETECT, ct_now_ms(), -1);
+        bill_end_phase(&watch->out.bill, BILL_DETECT, ct_now_ms(), -1);
 }
 
 void agent_bill_stop(struct agent *agent, bool is_end)
@@ -245,8 +245,8 @@ static void meet(struct agent *agent)
     struct bill_watch *watch = &agent->bill;
 
     watch->state = BILL_IS_STARTED;
-    watch->told.generation = agent->start.generation;
-    watch->told.restart_count = agent->start.restart_count;
+    watch->out.generation = agent->start.generation;
+    watch->out.restart_count = agent->start.restart_count;
     if (agent->has_store && agent->start.group_rank == 0 && options->watch_store)
         options->watch_store(options->context, agent->store, agent->start.world_size,
                              loop_watch_fd(watch->met));
@@ -259,7 +259,7 @@ void agent_bill_end_phase(struct agent *agent, enum bill_phase phase)
     if (watch->state != (phase == BILL_START ? BILL_IS_STARTED : BILL_IS_STOPPED) ||
         !is_wanted(agent))
         return;
-    bill_end_phase(&watch->told.bill, phase, ct_now_ms(), -1);
+    bill_end_phase(&watch->out.bill, phase, ct_now_ms(), -1);
     if (phase == BILL_STOP)
         watch->last_step = agent_last_step(agent);
     else if (phase == BILL_MEET)
@@ -292,8 +292,8 @@ int agent_open_bill(struct agent *agent, struct ctrun_error *err)
     loop_watch_for(watch->met, LOOP_READ);
     watch->state = BILL_IS_STOPPED;
     watch->last_step = -1;
-    watch->told = (struct agent_bill){.lost_steps = -1};
-    bill_begin(&watch->told.bill, BILL_MEET, agent->born_ms);
+    watch->out = (struct agent_bill){.lost_steps = -1};
+    bill_begin(&watch->out.bill, BILL_MEET, agent->born_ms);
     return 0;
 }
 

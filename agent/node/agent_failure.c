@@ -21,7 +21,7 @@ void agent_send_failure(struct agent *agent)
     link_send(agent->link, &message);
 }
 
-void agent_tell_failure(struct agent *agent, const struct ct_failure *failure)
+void agent_report_failure(struct agent *agent, const struct ct_failure *failure)
 {
     agent->failure = *failure;
     agent_save_calls(agent);
@@ -34,11 +34,11 @@ void agent_tell_failure(struct agent *agent, const struct ct_failure *failure)
                              agent->options->grace_ms, "a worker failed");
 }
 
-void agent_tell_raised(struct agent *agent)
+void agent_send_raised(struct agent *agent)
 {
     const struct ct_failure *raised = worker_group_find_raised(agent->group,
                                                                UINT64_MAX);
 
     if (raised)
-        agent_tell_failure(agent, raised);
+        agent_report_failure(agent, raised);
 }

@@ -124,10 +124,11 @@ static void write_files(void *context)
 
 /* ---- What is told -------------------------------------------------------------------- */
 
-static void tell(const struct flight_save *save, struct ct_failure *carrier)
+static void add_facts(const struct flight_save *save, struct ct_failure *carrier)
 {
     char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX];
-    const int count = flight_tell(lines, save->places, save->place_count, save->now_ns);
+    const int count = flight_format_places(lines, save->places, save->place_count,
+                                           save->now_ns);
 
     for (int i = 0; i < count; i++)
         facts_add(carrier, CT_FACT_CALLS, "%s", lines[i]);
@@ -177,7 +178,7 @@ void agent_save_calls(struct agent *agent)
     worker_socket_each_flight(agent->worker_socket, agent->start.generation, take,
                               save);
     if (save->place_count > 0)
-        tell(save, &agent->calls);
+        add_facts(save, &agent->calls);
     if (save->count == 0 || save->rc < 0 || flight_end_trace(&save->trace) < 0 ||
         !make_paths(save, agent)) {
         free_save(save);

@@ -15,7 +15,7 @@ struct own_watch {
     struct own_ranks first; /* of two looks */
     int looks;              /* pairs of this round */
     bool has_begun;         /* the first of a pair is done */
-    bool has_told;
+    bool has_reported;
 };
 
 static uint64_t limit_ms(const struct own_watch *watch)
@@ -53,12 +53,12 @@ static bool look(const struct agent *agent, struct own_ranks *out)
     return rc == 0 && out->worker != 0;
 }
 
-static void tell(struct own_watch *watch, const struct own_ranks *found)
+static void report(struct own_watch *watch, const struct own_ranks *found)
 {
     struct agent *agent = watch->agent;
     struct ct_event event;
 
-    watch->has_told = true;
+    watch->has_reported = true;
     ct_event_begin(&event, "own_ranks");
     ct_event_int(&event, "generation", (int64_t)agent->start.generation);
     ct_event_int(&event, "rank", worker_group_find_rank(agent->group, found->worker));
@@ -99,7 +99,7 @@ static void on_timer(void *context)
             return;
         }
         if (has_waited(watch, &found)) {
-            tell(watch, &found);
+            report(watch, &found);
             return;
         }
     }
@@ -112,7 +112,7 @@ void agent_start_own(struct agent *agent)
 {
     struct own_watch *watch = agent->own;
 
-    if (!watch || watch->has_told || agent->start.group_rank != 0)
+    if (!watch || watch->has_reported || agent->start.group_rank != 0)
         return;
     watch->has_begun = false;
     watch->looks = 0;

@@ -78,7 +78,7 @@ struct bill_watch {
         BILL_IS_STOPPED,
         BILL_IS_STARTED
     } state;
-    struct agent_bill told;
+    struct agent_bill out;
     unsigned shown;         /* phases whose end some round of this node has shown */
     bool is_by_store;       /* BILL_IMPORT among them, by the worker store */
     int steppers;           /* workers that have told steps in one round, at most */
@@ -168,7 +168,7 @@ struct agent {
     int peers_missing;                              /* of them have not answered yet */
     struct ct_addr first_addr, local; /* to group rank 0: the best, and our end */
     struct loop_timer *hold_timer;
-    struct ct_reachability reachability_told; /* for its generation; 0: none was */
+    struct ct_reachability reachability_sent; /* for its generation; 0: none was */
     bool is_held; /* workers wait for the server's REACHABILITY */
 
     struct ct_start start;   /* of the current or last round; generation 0: none yet */
@@ -191,7 +191,7 @@ struct agent {
     uint64_t join_ms;
     uint64_t born_ms;
     struct ct_waiting waiting; /* the last one; max_nodes 0: not waiting */
-    bool has_told_clock;
+    bool has_warned_clock;
     int interrupts; /* Ctrl-Cs that counted */
     int last_signal;
     uint64_t last_signal_ms;
@@ -268,9 +268,9 @@ int agent_open_worker_group(struct agent *agent, struct ctrun_error *err);
 /* Tells the server `agent->failure`, with its age of now. */
 void agent_send_failure(struct agent *agent);
 /* A worker failed, or what they all need. */
-void agent_tell_failure(struct agent *agent, const struct ct_failure *failure);
+void agent_report_failure(struct agent *agent, const struct ct_failure *failure);
 /* The same for a worker that has failed first, and is slow to end; if there is one. */
-void agent_tell_raised(struct agent *agent);
+void agent_send_raised(struct agent *agent);
 
 /* ---- agent_flight.c --------------------------------------------------------------------- */
 
@@ -309,8 +309,8 @@ void agent_begin_world(struct agent *agent);
 void agent_on_loss(struct agent *agent, const struct ct_loss *message);
 void agent_on_world(struct agent *agent, const struct ct_world *message);
 /* For events, and people: a worker of ours is lost and `left` may go on; so many do. */
-void agent_tell_lost(struct agent *agent, const struct ct_failure *failure, int left);
-void agent_tell_shrunk(struct agent *agent, int left, uint64_t after_ms);
+void agent_report_lost(struct agent *agent, const struct ct_failure *failure, int left);
+void agent_report_shrunk(struct agent *agent, int left, uint64_t after_ms);
 
 /* ---- agent_cut.c ------------------------------------------------------------------------ */
 
@@ -440,7 +440,7 @@ int agent_ask_reload(struct agent *agent, const char *command, uint32_t ticket,
                      struct ctrun_error *err);
 void agent_on_reload(struct agent *agent, const struct ct_reload *message);
 /* A server may have begun anew: what this node has taken. Nothing when it has taken none. */
-void agent_tell_reload(struct agent *agent);
+void agent_send_reload(struct agent *agent);
 
 /* ---- agent_chaos.c ---------------------------------------------------------------------- */
 
@@ -465,7 +465,7 @@ void agent_close_reachability(struct agent *agent);
 void agent_find_reachability(struct agent *agent);
 /* What was proven, again; nothing if that is not so far. */
 void agent_send_reachability(struct agent *agent);
-void agent_on_reachability(struct agent *agent, const struct ct_reachability *told);
+void agent_on_reachability(struct agent *agent, const struct ct_reachability *theirs);
 /* True where another server may take this one's place, and find_servers() tells which. */
 bool agent_may_find(const struct agent *agent);
 /* Says what this node is in the run's own etcd; nothing without one. */
@@ -481,7 +481,7 @@ void agent_open_ctl_socket(struct agent *agent);
 bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop);
 /* The same: a rank of this node that is further behind than the one that is named is told before the
  * answer. */
-bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop);
+bool agent_send_worse(struct agent *agent, const struct ct_stop *stop);
 /* The address of group rank 0 is known, or not needed: now the workers. */
 void agent_start_workers(struct agent *agent);
 void agent_start_own(struct agent *agent);
@@ -508,9 +508,9 @@ void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
 
 /* A rank that tells no steps: the failure is of one. */
 bool agent_is_stuck_failure(const struct ct_failure *failure);
-/* Another node has told `told`: fills in the failure of a rank of this node that is more likely what the
+/* Another node has told `theirs`: fills in the failure of a rank of this node that is more likely what the
  * others wait for. False: there is none. */
-bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *told,
+bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *theirs,
                            struct ct_failure *out);
 /* When this node was looked at last, the worker waited for others. */
 bool agent_stuck_waits(const struct agent *agent, int local_rank);
@@ -526,7 +526,7 @@ void agent_close_stuck(struct agent *agent);
 /* ---- agent_straggler.c ------------------------------------------------------------------ */
 
 /* The rank that is told now; NULL: none. Borrowed until the loop runs on. */
-const struct straggler_told *agent_straggler(const struct agent *agent);
+const struct straggler_report *agent_straggler(const struct agent *agent);
 void agent_start_stragglers(struct agent *agent);
 int agent_open_stragglers(struct agent *agent, struct ctrun_error *err);
 void agent_close_stragglers(struct agent *agent);

@@ -45,7 +45,7 @@ struct logfile {
 
 /* Two threads: the loop fills queues and never waits for a disk, the writer's thread empties them. The
  * mutex protects the lists, the targets' queues, `busy`, `is_ending`, `is_ended` and `is_stalled`; the
- * thread lets it go while it writes. has_told is the thread's own, what follows `progress` the loop's. */
+ * thread lets it go while it writes. has_reported is the thread's own, what follows `progress` the loop's. */
 struct logfile_writer {
     pthread_mutex_t mutex;
     pthread_cond_t work; /* for the thread */
@@ -55,7 +55,7 @@ struct logfile_writer {
     bool is_ending; /* the thread ends when nothing is ready */
     bool is_ended;
     bool is_stalled;
-    bool has_told; /* of a file that was given up: one line, not one a file */
+    bool has_reported; /* of a file that was given up: one line, not one a file */
     struct ct_list targets;
     struct ct_list ready;
     struct ct_list roomy;

@@ -80,7 +80,7 @@ static int write_taken(struct logfile_writer *writer, struct logfile_target *tar
     return rc;
 }
 
-static void tell_broken(struct logfile_writer *writer, const char *path, int rc)
+static void report_broken(struct logfile_writer *writer, const char *path, int rc)
 {
     struct ct_event event;
 
@@ -88,13 +88,13 @@ static void tell_broken(struct logfile_writer *writer, const char *path, int rc)
     ct_event_str(&event, "path", path);
     ct_event_str(&event, "why", strerror(-rc));
     ct_event_end(&event);
-    if (writer->has_told)
+    if (writer->has_reported)
         ct_info("log file %s: %s", path, strerror(-rc));
     else
         ct_warn(
             "log file %s: %s; workers keep running, but nothing more is written to it",
             path, strerror(-rc));
-    writer->has_told = true; /* the thread's own */
+    writer->has_reported = true; /* the thread's own */
 }
 
 void logfile_call_roomy(struct logfile_writer *writer, struct logfile_target *target)
@@ -146,7 +146,7 @@ static void serve(struct logfile_writer *writer, struct logfile_target *target)
         pthread_mutex_unlock(&writer->mutex);
         rc = write_taken(writer, target);
         if (rc < 0)
-            tell_broken(writer, target->path, rc);
+            report_broken(writer, target->path, rc);
         pthread_mutex_lock(&writer->mutex);
         writer->busy = NULL;
     }

@@ -65,7 +65,7 @@ static bool has_waiting(struct logfile_writer *writer)
     return false;
 }
 
-static void tell_stalled(const char *path)
+static void report_stalled(const char *path)
 {
     struct ct_event event;
 
@@ -83,7 +83,7 @@ static void on_stall(void *context)
     struct logfile_writer *writer = context;
     const bool is_moving = atomic_load(&writer->progress) != writer->seen_progress;
     bool is_waited_for;
-    char path[LOGFILE_PATH_TOLD_BYTES] = "";
+    char path[LOGFILE_PATH_SHOWN_BYTES] = "";
     struct ct_list *node;
 
     writer->is_stall_set = false;
@@ -98,7 +98,7 @@ static void on_stall(void *context)
     }
     pthread_mutex_unlock(&writer->mutex);
     if (*path)
-        tell_stalled(path);
+        report_stalled(path);
     else if (is_waited_for)
         logfile_watch_stall(writer);
 }

@@ -43,7 +43,7 @@ struct throttle *throttle_open(struct loop *loop, uint64_t bytes_per_s,
 static void leave_out(struct throttle *throttle, bool is_line, size_t length)
 {
     if (throttle->bytes == 0)
-        loop_timer_set(throttle->timer, THROTTLE_TELL_MS);
+        loop_timer_set(throttle->timer, THROTTLE_REPORT_MS);
     throttle->lines += is_line;
     throttle->bytes += length;
 }

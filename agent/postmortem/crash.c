@@ -26,7 +26,7 @@ enum {
 
 /* The memory is the worker's own, and may hold anything. F_GET_SEALS fails on what is no memfd,
  * such as a FIFO whose read would wait. */
-bool crash_is_told(int fd)
+bool crash_is_recorded(int fd)
 {
     struct ct_crash head;
     const size_t wanted = offsetof(struct ct_crash, frames);
@@ -177,18 +177,18 @@ bool crash_explain(struct ct_failure *failure, int fd)
 {
     struct crash_record *record = ct_zalloc(sizeof *record);
     struct ct_crash *raw = ct_zalloc(sizeof *raw);
-    bool is_told = false;
+    bool is_named = false;
 
     if (record && raw && pread(fd, raw, sizeof *raw, 0) == (ssize_t)sizeof *raw &&
         crash_record_decode(raw, sizeof *raw, record) == 0) {
         record = resolve_in_time(record);
         add_facts(failure, record);
         emit(failure, record);
-        is_told = true;
+        is_named = true;
     } else {
         ct_info("crash record: not readable rank=%d", failure->rank);
     }
     free(raw);
     free(record);
-    return is_told;
+    return is_named;
 }

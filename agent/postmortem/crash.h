@@ -8,7 +8,7 @@
 #include "worker_sdk/wire/message.h"
 
 /* True when `fd` is memory, not a file, and something has crashed in it. */
-bool crash_is_told(int fd);
+bool crash_is_recorded(int fd);
 /* Adds what the record says to the failure's facts, and emits the event worker_crashed. Waits
  * CRASH_RESOLVE_MS at most for the files of the modules; without them frames have numbers. False
  * when it is no record. */

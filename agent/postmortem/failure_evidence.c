@@ -169,11 +169,11 @@ static void add_kernel_words(struct ct_failure *failure,
 void failure_evidence_add(struct ct_failure *failure,
                           const struct failure_evidence *evidence)
 {
-    bool is_told = false;
+    bool is_named = false;
 
     switch ((enum ct_cause)failure->cause) {
     case CT_CAUSE_OOM: add_oom(failure, evidence); break;
-    case CT_CAUSE_SIGNAL: is_told = add_signal(failure, evidence); break;
+    case CT_CAUSE_SIGNAL: is_named = add_signal(failure, evidence); break;
     case CT_CAUSE_EXIT:
         if (*evidence->oom_proof)
             facts_add(failure, CT_FACT_PROOF,
@@ -193,7 +193,7 @@ void failure_evidence_add(struct ct_failure *failure,
     case CT_CAUSE_RAISED: return;
     }
     if (evidence->crash_record >= 0)
-        is_told |= crash_explain(failure, evidence->crash_record);
-    failure_hints_add(failure, is_told, evidence->last_lines);
+        is_named |= crash_explain(failure, evidence->crash_record);
+    failure_hints_add(failure, is_named, evidence->last_lines);
     add_kernel_words(failure, evidence);
 }

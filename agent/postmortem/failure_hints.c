@@ -524,7 +524,7 @@ int failure_hints_find(const struct ct_failure *failure, const char *last_lines)
     return find(failure, last_lines, &name);
 }
 
-void failure_hints_add(struct ct_failure *failure, bool is_signal_told,
+void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
                        const char *last_lines)
 {
     struct name name;
@@ -541,7 +541,7 @@ void failure_hints_add(struct ct_failure *failure, bool is_signal_told,
             facts_add(failure, CT_FACT_DO, "%s", own_rules[own].remedy);
         return;
     }
-    if (number < 0 || (is_signal_told && rows[number].cause == CT_CAUSE_SIGNAL))
+    if (number < 0 || (is_signal_named && rows[number].cause == CT_CAUSE_SIGNAL))
         return;
     row = &rows[number];
     facts_add(failure, CT_FACT_LIKELY, "%s%.*s%s", row->likely, name.length, name.at,

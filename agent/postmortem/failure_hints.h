@@ -43,9 +43,9 @@ int failure_hints_count(void);
 /* The first row that fits: its exception, then its text and the last lines of its output, then
  * signal or code; -1: none. */
 int failure_hints_find(const struct ct_failure *failure, const char *last_lines);
-/* Adds what it means to failure->facts, and the line that tells of broken hardware (CT_FACT_HARDWARE). is_signal_told: what its signal was about is there
- * already, and only words can say more. */
-void failure_hints_add(struct ct_failure *failure, bool is_signal_told,
+/* Adds what it means to failure->facts, and the line about broken hardware (CT_FACT_HARDWARE).
+ * is_signal_named: the cause of its signal is there already; only its words can say more. */
+void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
                        const char *last_lines);
 
 #endif

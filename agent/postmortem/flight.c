@@ -229,8 +229,8 @@ static size_t name_ranks(char line[FLIGHT_LINE_MAX], const struct flight_place *
 }
 
 /* What it left last, or that it has left nothing; returns its length. */
-static size_t tell_left(char *at, size_t room, const struct flight_place *place,
-                        uint64_t now_ns)
+static size_t format_left(char *at, size_t room, const struct flight_place *place,
+                          uint64_t now_ns)
 {
     if (place->left.sequence == 0)
         (void)ct_format(at, room, ": left no collective yet");
@@ -241,9 +241,9 @@ static size_t tell_left(char *at, size_t room, const struct flight_place *place,
     return strlen(at);
 }
 
-static void tell_place(char line[FLIGHT_LINE_MAX], size_t used,
-                       const struct flight_place *place,
-                       const struct flight_call *front, uint64_t now_ns)
+static void format_place(char line[FLIGHT_LINE_MAX], size_t used,
+                         const struct flight_place *place,
+                         const struct flight_call *front, uint64_t now_ns)
 {
     if (place->in.sequence > 0) {
         (void)ct_format(line + used, FLIGHT_LINE_MAX - used,
@@ -253,27 +253,27 @@ static void tell_place(char line[FLIGHT_LINE_MAX], size_t used,
                         seconds(place->in.begin_ns, now_ns));
         return;
     }
-    used += tell_left(line + used, FLIGHT_LINE_MAX - used, place, now_ns);
+    used += format_left(line + used, FLIGHT_LINE_MAX - used, place, now_ns);
     if (front && front->sequence > place->left.sequence)
         (void)ct_format(line + used, FLIGHT_LINE_MAX - used,
                         ", has not entered %s %llu", front->name,
                         (unsigned long long)front->sequence);
 }
 
-int flight_tell(char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX],
-                const struct flight_place *places, int count, uint64_t now_ns)
+int flight_format_places(char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX],
+                         const struct flight_place *places, int count, uint64_t now_ns)
 {
     int used = 0;
 
     for (int i = 0; i < count && used < FLIGHT_LINES_MAX; i++) {
-        bool is_told = false;
+        bool is_listed = false;
 
         for (int before = 0; before < i; before++)
-            is_told = is_told || stand_alike(&places[before], &places[i]);
-        if (is_told)
+            is_listed = is_listed || stand_alike(&places[before], &places[i]);
+        if (is_listed)
             continue;
-        tell_place(lines[used], name_ranks(lines[used], places, count, i), &places[i],
-                   find_front(places, count, places[i].group), now_ns);
+        format_place(lines[used], name_ranks(lines[used], places, count, i), &places[i],
+                     find_front(places, count, places[i].group), now_ns);
         used++;
     }
     return used;

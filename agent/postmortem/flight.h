@@ -64,7 +64,7 @@ enum {
     FLIGHT_LINES_MAX = 4,
     FLIGHT_LINE_MAX = 192
 };
-int flight_tell(char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX],
-                const struct flight_place *places, int count, uint64_t now_ns);
+int flight_format_places(char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX],
+                         const struct flight_place *places, int count, uint64_t now_ns);
 
 #endif

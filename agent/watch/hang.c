@@ -55,14 +55,14 @@ int hang_find(const struct hang_rank *ranks, int count, uint64_t limit_ms,
 {
     uint64_t due_ms;
 
-    /* nothing is due before: told_ms of a rank only grows */
+    /* nothing is due before: stepped_ms of a rank only grows */
     *wake_ms = now_ms + limit_ms;
     if (count == 0)
         return 0;
     hang_look(ranks, count, out);
     if (out->furthest < 0)
         return 0;
-    due_ms = ranks[out->suspect].told_ms + limit_ms + hesitation_ms(out, limit_ms);
+    due_ms = ranks[out->suspect].stepped_ms + limit_ms + hesitation_ms(out, limit_ms);
     if (now_ms >= due_ms)
         return 1;
     *wake_ms = due_ms;

@@ -18,8 +18,8 @@ enum hang_doubt {
 };
 
 struct hang_rank {
-    int64_t step;     /* the last one told; -1: none yet */
-    uint64_t told_ms; /* when; of none: when it started */
+    int64_t step;        /* the last one told; -1: none yet */
+    uint64_t stepped_ms; /* when; of none: when it started */
     char state;
     bool waits; /* in a collective, send or recv */
 };

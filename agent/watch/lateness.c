@@ -85,7 +85,7 @@ static double find_mean(const double *late, int steps, double *variance)
     return mean;
 }
 
-static bool is_told(const struct lateness *found, double variance)
+static bool is_significant(const struct lateness *found, double variance)
 {
     return found->steps >= LATENESS_STEPS_MIN && found->late_ns >= LATENESS_NS_MIN &&
            found->share >= LATENESS_SHARE_MIN &&
@@ -121,5 +121,5 @@ int lateness_find(const double *arrivals, const double *step_ns, int steps, int 
     memcpy(list, step_ns, (size_t)steps * sizeof *list);
     step = median(list, steps);
     out->share = step > 0 ? out->late_ns / step : 0;
-    return is_told(out, worst_variance);
+    return is_significant(out, worst_variance);
 }

@@ -107,7 +107,7 @@ int live_native_write(struct ct_buf *out, struct live_native *native, uint64_t t
 
     if (!found)
         return 0;
-    native->is_told[found - native->room.threads] = true;
+    native->is_written[found - native->room.threads] = true;
     return write_frames(out, native, found, false);
 }
 
@@ -144,8 +144,8 @@ static int write_group(struct ct_buf *out, struct live_native *native, int first
     int count = 0, rc;
 
     for (int i = first; i < native->room.count; i++)
-        if (!native->is_told[i] && is_alike(native, first, i)) {
-            native->is_told[i] = true;
+        if (!native->is_written[i] && is_alike(native, first, i)) {
+            native->is_written[i] = true;
             members[count++] = i;
         }
     if (count == 1)
@@ -175,11 +175,11 @@ int live_native_write_others(struct ct_buf *out, struct live_native *native, int
     int rc = why < 0 ? ct_buf_printf(out, "  no C frames: %s\n", why_text(why)) : 0;
 
     for (int i = 0; i < native->room.count; i++)
-        if (!native->is_told[i])
+        if (!native->is_written[i])
             live_state_format(native->states[i], pid_of(native),
                               (uint64_t)native->room.threads[i].id);
     for (int i = 0; i < native->room.count && rc == 0; i++)
-        if (!native->is_told[i] && (rc = write_group(out, native, i)) == 0)
+        if (!native->is_written[i] && (rc = write_group(out, native, i)) == 0)
             rc = write_frames(out, native, &native->room.threads[i], true);
     if (rc == 0 && native->room.is_cut)
         rc = ct_buf_printf(out, "  and more threads\n");
@@ -189,6 +189,6 @@ int live_native_write_others(struct ct_buf *out, struct live_native *native, int
 
 int live_native_read(struct live_native *native, pid_t pid)
 {
-    memset(native->is_told, 0, sizeof native->is_told);
+    memset(native->is_written, 0, sizeof native->is_written);
     return native_stack_read(&native->room, pid);
 }

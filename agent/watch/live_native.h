@@ -12,7 +12,7 @@
 /* On the heap, zeroed. */
 struct live_native {
     struct native_room room;
-    bool is_told[NATIVE_THREADS_MAX]; /* by the index of the thread */
+    bool is_written[NATIVE_THREADS_MAX]; /* by the index of the thread */
     char states[NATIVE_THREADS_MAX][LIVE_STATE_MAX];
 };
 

@@ -16,7 +16,7 @@ struct node {
 
 struct stacks_gather {
     uint32_t ticket;
-    bool is_told; /* who is asked */
+    bool is_complete; /* who is asked */
     uint32_t asked, left_out;
     uint32_t count; /* of `nodes`, by rising number; asked at most */
     struct node nodes[CT_STACKS_NODES_MAX];
@@ -49,7 +49,7 @@ static void add_node(struct stacks_gather *gather, const struct ct_stacks *messa
 {
     uint32_t at = gather->count;
 
-    gather->is_told = true;
+    gather->is_complete = true;
     gather->asked = message->nodes < CT_STACKS_NODES_MAX ? message->nodes
                                                          : CT_STACKS_NODES_MAX;
     gather->left_out = message->left_out;
@@ -95,7 +95,7 @@ bool stacks_gather_take(struct stacks_gather *gather, const struct ct_stacks *me
         add_text(gather, message);
     for (uint32_t i = 0; i < gather->count; i++)
         ended += gather->nodes[i].has_ended;
-    return gather->is_told && ended == gather->asked;
+    return gather->is_complete && ended == gather->asked;
 }
 
 /* ---- What is shown ----------------------------------------------------------------------- */
@@ -141,7 +141,7 @@ int stacks_gather_write(const struct stacks_gather *gather, struct ct_buf *out,
     }
     if (rc >= 0 && !has_own)
         rc = write_own(out, own_node, own_host, own);
-    if (rc >= 0 && !gather->is_told)
+    if (rc >= 0 && !gather->is_complete)
         rc = ct_buf_printf(out,
                            "the other nodes: no answer of the rendezvous in %.1f s\n",
                            (double)waited_ms / 1000);

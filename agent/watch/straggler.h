@@ -32,8 +32,8 @@ struct straggler_call {
 };
 
 /* Who is told now. */
-struct straggler_told {
-    bool is_told;
+struct straggler_report {
+    bool is_set;
     int rank;              /* global */
     struct lateness found; /* rank: the local one */
     char differs[256];     /* in what it is worse than the others; "": in nothing */

@@ -349,7 +349,7 @@ bool worker_group_take_metrics(struct worker_group *group, struct ct_metrics *ou
         return false;
     for (int i = 0; i < group->count; i++)
         worker_metrics_take(group->workers[i].metrics, group->workers[i].rank, out);
-    group->has_metrics = out->count == CT_METRICS_TOLD_MAX;
+    group->has_metrics = out->count == CT_METRICS_SENT_MAX;
     return out->count > 0;
 }
 

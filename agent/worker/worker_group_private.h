@@ -45,7 +45,7 @@ struct worker_group {
     } loss;
     bool
         has_world; /* told by other nodes; whether anybody of it runs here is to be looked at */
-    bool has_told_refusal; /* that survivors cannot be freed */
+    bool has_warned_refusal; /* that survivors cannot be freed */
 };
 
 /* ---- worker_group_reap.c ---------------------------------------------------------------- */

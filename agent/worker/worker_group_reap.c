@@ -139,7 +139,7 @@ static bool comes_before(const struct worker *a, const struct worker *b)
 }
 
 /* `ended` is the first that is known to have failed; another one may have raised before. */
-static void tell_first(struct worker_group *group, const struct ct_failure *ended)
+static void report_first(struct worker_group *group, const struct ct_failure *ended)
 {
     const struct ct_failure *raised = worker_group_find_raised(group,
                                                                ended->happened_ms);
@@ -190,7 +190,7 @@ void worker_group_reap(struct worker_group *group)
     if (group->policy.phase != POLICY_IDLE)
         worker_group_continue_stop(group);
     else if (first && (first = worker_group_find_final(group, first)))
-        tell_first(group, &first->failure);
+        report_first(group, &first->failure);
     else if (worker_group_continue_restarts(group) && is_news(group, ended) &&
              !worker_group_is_at_work(group) && !worker_group_find_loss(group))
         group->options.on_success(group->options.context);

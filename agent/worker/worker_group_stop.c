@@ -155,7 +155,7 @@ static bool is_anybody_saving(struct worker_group *group)
     return walk.saving > 0;
 }
 
-static void tell_orphans(struct worker_group *group)
+static void report_orphans(struct worker_group *group)
 {
     const char *text = orphans_text(&group->orphans);
 
@@ -228,7 +228,7 @@ static void end_stop(struct worker_group *group)
     /* Idle from here on: on_gone may start the next round before it returns. */
     memset(&group->policy, 0, sizeof group->policy);
     group->loss.is_set = false;
-    tell_orphans(group);
+    report_orphans(group);
     (void)shm_watch_remove(&group->shm);
     group->options.on_gone(group->options.context,
                            is_stuck && survivors == 0 ? 1 : survivors);

@@ -51,11 +51,11 @@ static void count_catching(void *context, const struct reap_process *process)
 }
 
 /* Told once: the kernel does not change its mind. option NULL: nobody asked for it. */
-static bool tell_refusal(struct worker_group *group, int error, const char *option)
+static bool report_refusal(struct worker_group *group, int error, const char *option)
 {
-    if (group->has_told_refusal || !error)
+    if (group->has_warned_refusal || !error)
         return false;
-    group->has_told_refusal = true;
+    group->has_warned_refusal = true;
     if (option)
         ct_warn("%s: ranks that wait for a lost one stay in their collective: "
                 "%s (it needs Linux 5.6 and the right to trace one's own "
@@ -92,7 +92,7 @@ bool worker_group_free_survivors(struct worker_group *group, int signal,
     (void)reap_scan(NULL, add_process, &walk);
     result = peer_sockets_cut(walk.sockets, &loss->job);
     peer_sockets_destroy(walk.sockets);
-    (void)tell_refusal(group, result.refused, signal ? NULL : "--survivor-grace");
+    (void)report_refusal(group, result.refused, signal ? NULL : "--survivor-grace");
     is_freed = result.cut + result.ended > 0 || (!signal && result.store > 0);
     if (is_freed || result.refused)
         emit(group, &result, signal || !is_freed ? 0 : loss->grace_ms);
@@ -109,6 +109,6 @@ void worker_group_cut(struct worker_group *group, const struct worker_group_loss
     (void)reap_scan(NULL, add_process, &walk);
     result = peer_sockets_cut(walk.sockets, &loss->job);
     peer_sockets_destroy(walk.sockets);
-    if (tell_refusal(group, result.refused, "--survive=torch") || result.cut > 0)
+    if (report_refusal(group, result.refused, "--survive=torch") || result.cut > 0)
         emit(group, &result, 0);
 }

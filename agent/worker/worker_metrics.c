@@ -11,23 +11,24 @@
 struct worker_metrics {
     int count;
     struct {
-        struct ct_metric told;
+        struct ct_metric metric;
         bool is_new;
     } list[CT_METRICS_MAX];
 };
 
 /* Bit by bit: NaN is equal to itself here. */
-static bool set_one(struct worker_metrics *metrics, const struct ct_metric *told)
+static bool set_one(struct worker_metrics *metrics, const struct ct_metric *metric)
 {
     int i = 0;
 
-    while (i < metrics->count && strcmp(metrics->list[i].told.name, told->name) != 0)
+    while (i < metrics->count &&
+           strcmp(metrics->list[i].metric.name, metric->name) != 0)
         i++;
     if (i == CT_METRICS_MAX ||
-        (i < metrics->count && ct_metric_to_bits(metrics->list[i].told.value) ==
-                                   ct_metric_to_bits(told->value)))
+        (i < metrics->count && ct_metric_to_bits(metrics->list[i].metric.value) ==
+                                   ct_metric_to_bits(metric->value)))
         return false;
-    metrics->list[i].told = *told;
+    metrics->list[i].metric = *metric;
     metrics->list[i].is_new = true;
     if (i == metrics->count)
         metrics->count++;
@@ -54,16 +55,16 @@ void worker_metrics_destroy(struct worker_metrics *metrics)
 void worker_metrics_take(struct worker_metrics *metrics, int rank,
                          struct ct_metrics *out)
 {
-    for (int i = 0; metrics && i < metrics->count && out->count < CT_METRICS_TOLD_MAX;
+    for (int i = 0; metrics && i < metrics->count && out->count < CT_METRICS_SENT_MAX;
          i++) {
-        struct ct_metric_told *told = &out->list[out->count];
+        struct ct_metric_sent *metric = &out->list[out->count];
 
         if (!metrics->list[i].is_new)
             continue;
         metrics->list[i].is_new = false;
-        told->rank = rank;
-        told->bits = ct_metric_to_bits(metrics->list[i].told.value);
-        (void)ct_copy(told->name, sizeof told->name, metrics->list[i].told.name);
+        metric->rank = rank;
+        metric->bits = ct_metric_to_bits(metrics->list[i].metric.value);
+        (void)ct_copy(metric->name, sizeof metric->name, metrics->list[i].metric.name);
         out->count++;
     }
 }
@@ -82,13 +83,13 @@ int worker_metrics_format(char text[WORKER_METRICS_TEXT_MAX],
 
     (void)ct_copy(text, WORKER_METRICS_TEXT_MAX, "{");
     for (int i = 0; i < count; i++) {
-        const struct ct_metric *told = &metrics->list[i].told;
-        const char *quote = isfinite(told->value) ? "" : "\"";
+        const struct ct_metric *metric = &metrics->list[i].metric;
+        const char *quote = isfinite(metric->value) ? "" : "\"";
         char value[CT_METRIC_VALUE_MAX];
 
-        ct_metric_format(value, told->value);
+        ct_metric_format(value, metric->value);
         used += (size_t)ct_format(text + used, WORKER_METRICS_TEXT_MAX - used,
-                                  "%s\"%s\":%s%s%s", i ? "," : "", told->name, quote,
+                                  "%s\"%s\":%s%s%s", i ? "," : "", metric->name, quote,
                                   value, quote);
     }
     (void)ct_copy(text + used, WORKER_METRICS_TEXT_MAX - used, "}");

@@ -16,7 +16,7 @@
 enum {
     BATCH = 16, /* sequences of a step, over all ranks */
     SAVE_STEPS = 100,
-    TELL_STEPS = 10,
+    PRINT_STEPS = 10,
     TENSORS = 3 * GPT_PARAMS
 };
 
@@ -175,7 +175,7 @@ static int open_all(struct trainer *trainer, const char *folder, bool is_f32,
                                    trainer->next_sample % trainer->sequences, err);
 }
 
-static int tell_ready(void *context, int p)
+static int set_ready(void *context, int p)
 {
     return ctrun_ddp_grad_ready(context, (size_t)p, NULL, NULL);
 }
@@ -199,7 +199,7 @@ static int backward(struct trainer *trainer, size_t first, float *loss,
 
         *loss += gpt_forward(&trainer->gpt, tokens) / (float)count;
         rc = gpt_backward(&trainer->gpt, tokens, 1 / (float)count,
-                          i + 1 == count ? tell_ready : NULL, trainer->ddp);
+                          i + 1 == count ? set_ready : NULL, trainer->ddp);
     }
     return rc < 0 ? rc : ctrun_ddp_backward_end(trainer->ddp, NULL, err);
 }
@@ -230,7 +230,7 @@ static int update(struct trainer *trainer, struct ctrun_error *err)
     return rc < 0 ? rc : ctrun_zero_share(trainer->zero, NULL, err);
 }
 
-static int tell(struct trainer *trainer, float loss, struct ctrun_error *err)
+static int print_loss(struct trainer *trainer, float loss, struct ctrun_error *err)
 {
     int rc = ctrun_all_reduce(trainer->world, &loss, &loss, 1, CTRUN_F32, CTRUN_AVG,
                               NULL, err);
@@ -265,8 +265,8 @@ static int train(struct trainer *trainer, uint64_t steps, struct ctrun_error *er
             break;
         ctrun_step(trainer->session, trainer->step++);
         trainer->next_sample += BATCH;
-        if (trainer->step % TELL_STEPS == 0 || trainer->step == steps)
-            rc = tell(trainer, loss, err);
+        if (trainer->step % PRINT_STEPS == 0 || trainer->step == steps)
+            rc = print_loss(trainer, loss, err);
         if (rc >= 0 && trainer->shards &&
             (trainer->step % SAVE_STEPS == 0 || trainer->step == steps))
             rc = save(trainer, err);

@@ -15,7 +15,7 @@
 
 static struct host_slot slot;
 static bool has_channel;
-static bool has_told;
+static bool has_reported;
 
 static bool take_number(const char **at, int *out)
 {
@@ -113,8 +113,8 @@ bool host_slot_say(enum messages_level level, const char *text, size_t length)
     return send_record(head, sizeof head, text, length);
 }
 
-void host_slot_tell_started(void)
+void host_slot_send_started(void)
 {
-    if (!has_told)
-        has_told = send_record(&(char){HOST_SLOT_STARTED}, 1, NULL, 0);
+    if (!has_reported)
+        has_reported = send_record(&(char){HOST_SLOT_STARTED}, 1, NULL, 0);
 }

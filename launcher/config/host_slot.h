@@ -40,6 +40,6 @@ const struct host_slot *host_slot_get(void);
  * end. */
 bool host_slot_say(enum messages_level level, const char *text, size_t length);
 /* Tells once that workers run. */
-void host_slot_tell_started(void);
+void host_slot_send_started(void);
 
 #endif

@@ -10,7 +10,7 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-bool rdzv_batch_is_told(const struct options *options)
+bool rdzv_batch_is_given(const struct options *options)
 {
     return options->values[OPTION_STANDALONE].is_on ||
            option_has_text(options, OPTION_RDZV_BACKEND) ||
@@ -181,9 +181,9 @@ static int fill(const struct rdzv_target *to, const struct options *options,
 }
 
 /* The user says how to meet. Then several tasks a node are nodes, if he counts them so. */
-static int check_told(const struct batch_place *place, enum batch_shape shape,
-                      const struct rdzv_target *to, const struct options *options,
-                      struct ctrun_error *err)
+static int check_given(const struct batch_place *place, enum batch_shape shape,
+                       const struct rdzv_target *to, const struct options *options,
+                       struct ctrun_error *err)
 {
     if (shape != BATCH_RANKS || options->values[OPTION_STANDALONE].is_on ||
         to->run->nodes.max <= 1 || to->run->nodes.max >= batch_task_count(place))
@@ -222,16 +222,16 @@ int rdzv_batch_resolve(const struct rdzv_target *to, const struct options *optio
                        struct ctrun_error *err)
 {
     const struct batch_source source = batch_source_of(&to->env);
-    bool is_told = rdzv_batch_is_told(options);
+    bool is_given = rdzv_batch_is_given(options);
     enum batch_shape shape;
     struct batch_place place;
     bool is_nested;
     int rc = batch_find(&place, &source, err);
 
     to->run->kill_wait_s = slurm_grace(&source);
-    if (rc < 0 && is_told) /* then its variables do not matter either */
+    if (rc < 0 && is_given) /* then its variables do not matter either */
         return 0;
-    if (rc == 0 && !is_told)
+    if (rc == 0 && !is_given)
         return refuse_without_step(to, options, &source, err);
     if (rc <= 0)
         return rc;
@@ -244,8 +244,8 @@ int rdzv_batch_resolve(const struct rdzv_target *to, const struct options *optio
     }
     if (is_nested)
         rc = 0;
-    else if (is_told)
-        rc = check_told(&place, shape, to, options, err);
+    else if (is_given)
+        rc = check_given(&place, shape, to, options, err);
     else if ((rc = check(&place, shape, to, options, err)) == 0)
         rc = fill(to, options, &place, shape, &source, err);
     batch_place_deinit(&place);

@@ -17,6 +17,6 @@
 int rdzv_batch_resolve(const struct rdzv_target *to, const struct options *options,
                        struct ctrun_error *err);
 /* The options say how to meet: no batch system is asked. */
-bool rdzv_batch_is_told(const struct options *options);
+bool rdzv_batch_is_given(const struct options *options);
 
 #endif

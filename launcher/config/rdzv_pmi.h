@@ -23,7 +23,7 @@ void rdzv_pmi_find(struct config_pmi *out, const struct options *options,
 int rdzv_pmi_check(const struct rdzv_target *to, const struct options *options,
                    struct ctrun_error *err);
 /* A task that leaves the run to its node's agent comes to the fence, too, and waits for nothing. Only
- * where rdzv_batch_is_told() is false. */
+ * where rdzv_batch_is_given() is false. */
 void rdzv_pmi_attend(const struct options *options, const struct batch_place *place,
                      const struct batch_source *from);
 

@@ -72,8 +72,8 @@ static int make_schedule(struct chaos *chaos, unsigned ranks, unsigned nodes,
 /* ---- Output ------------------------------------------------------------------------------ */
 
 /* Prints one fault. `why`: the reason why it was not injected; NULL: it was, or will be. */
-static void tell(const struct chaos *chaos, const struct chaos_step *step,
-                 const char *why)
+static void print_step(const struct chaos *chaos, const struct chaos_step *step,
+                       const char *why)
 {
     const bool is_dry = ctl_value(chaos->call, "dry-run");
     char text[CHAOS_STEP_TEXT_MAX];
@@ -114,7 +114,7 @@ static int show(struct chaos *chaos, struct ctrun_error *err)
         rc = make_schedule(chaos, (unsigned)ranks, nodes < 0 ? 1 : (unsigned)nodes,
                            err);
     for (int i = 0; i < rc; i++)
-        tell(chaos, &chaos->steps[i], NULL);
+        print_step(chaos, &chaos->steps[i], NULL);
     return rc;
 }
 
@@ -180,7 +180,7 @@ static int wait_until(const struct ctl_run *run, int signals, uint64_t until_ms)
     return 0;
 }
 
-static int tell_ended(const struct chaos *chaos, const struct ctl_run *run, int left)
+static int print_ended(const struct chaos *chaos, const struct ctl_run *run, int left)
 {
     fprintf(stderr, "ctrunctl: run %s has ended; %d of %d faults were left\n",
             run->status.run_id, left, chaos->count);
@@ -203,9 +203,9 @@ static int inject(struct chaos *chaos, const struct ctl_run *run, int signals,
         if (rc == 0)
             rc = ask(run, &step->fault, err);
         if (rc < 0 && has_ended(run))
-            return tell_ended(chaos, run, chaos->count - i);
+            return print_ended(chaos, run, chaos->count - i);
         chaos->failed += rc < 0;
-        tell(chaos, step, rc < 0 ? err->text : NULL);
+        print_step(chaos, step, rc < 0 ? err->text : NULL);
         if (rc == 0 && step->at_ms + step->fault.for_ms > over_ms)
             over_ms = step->at_ms + step->fault.for_ms;
     }

@@ -45,7 +45,7 @@ static void print_text(const struct doctor *doctor)
 static int run(const struct ctl_call *call)
 {
     struct doctor *doctor = ct_zalloc(sizeof *doctor);
-    bool is_told = true;
+    bool is_complete = true;
     int code;
 
     if (!doctor) {
@@ -54,7 +54,7 @@ static int run(const struct ctl_call *call)
     }
     if (ctl_value(call, "net")) {
         /* One node tells for all; the others only what went wrong on them. */
-        is_told = doctor_net(doctor) || doctor_has_failed(doctor);
+        is_complete = doctor_net(doctor) || doctor_has_failed(doctor);
     } else if (call->word_count > 0) {
         doctor_peer(doctor, call->words[0]);
     } else {
@@ -62,9 +62,9 @@ static int run(const struct ctl_call *call)
         doctor_gpus(doctor);
         doctor_libraries(doctor);
     }
-    if (is_told && ctl_value(call, "json"))
+    if (is_complete && ctl_value(call, "json"))
         print_json(doctor);
-    else if (is_told)
+    else if (is_complete)
         print_text(doctor);
     code = doctor_has_failed(doctor) ? CT_EXIT_FAILURE : CT_EXIT_OK;
     free(doctor);

@@ -27,7 +27,7 @@ static int look(struct election *election, uint64_t deadline_ms,
     if (rc == 1) {
         election->seen_revision = reply.revision;
         election_see(&election->sight, reply.kvs[0].mod_revision, ct_now_ms());
-        election_tell_leader(election, &reply.kvs[0]);
+        election_report_leader(election, &reply.kvs[0]);
     }
     json_etcd_reply_deinit(&reply);
     return rc;

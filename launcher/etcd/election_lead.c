@@ -215,7 +215,7 @@ int election_campaign(struct election *election, struct ctrun_error *err)
 static void step_down(struct election *election, const char *why)
 {
     election->options.on_lost(election->options.context);
-    election_tell_leader(election, NULL);
+    election_report_leader(election, NULL);
     election_set_state(election, ELECTION_LOOKING, why);
 }
 

@@ -90,7 +90,7 @@ void election_log_down(struct election *election, const char *what,
                        const struct ctrun_error *why);
 void election_log_up(struct election *election);
 /* kv NULL: nobody is elected. */
-void election_tell_leader(struct election *election, const struct json_etcd_kv *kv);
+void election_report_leader(struct election *election, const struct json_etcd_kv *kv);
 
 /* election_lead.c */
 

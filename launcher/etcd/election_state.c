@@ -63,7 +63,7 @@ void election_log_up(struct election *election)
 
 /* ---- Who is elected ------------------------------------------------------------------ */
 
-void election_tell_leader(struct election *election, const struct json_etcd_kv *kv)
+void election_report_leader(struct election *election, const struct json_etcd_kv *kv)
 {
     const char *text = kv ? (const char *)kv->value : "";
     struct server_record leader = {0};

@@ -39,7 +39,7 @@ static bool on_watched(void *context, const struct json_etcd_reply *reply)
             election->sight.end_revision = kv->mod_revision;
         else
             election_see(&election->sight, kv->mod_revision, ct_now_ms());
-        election_tell_leader(election, kv->is_deleted ? NULL : kv);
+        election_report_leader(election, kv->is_deleted ? NULL : kv);
         if (i + 1 == reply->count && kv->is_deleted) {
             election_set_state(election, ELECTION_LOOKING,
                                "no rendezvous server is elected");

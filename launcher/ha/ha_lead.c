@@ -109,7 +109,7 @@ static void plan(struct ha *ha)
     }
     ha->made.epoch |= 1; /* never 0 */
     name_idle(ha, ha->made.nodes, false);
-    server_tell_ha(ha->server, &ha->made);
+    server_send_ha(ha->server, &ha->made);
 }
 
 static void drop(struct ha *ha, const struct ha_facts *facts)
@@ -122,7 +122,7 @@ static void drop(struct ha *ha, const struct ha_facts *facts)
     ha_lead_end(ha);
     ha->made.phase = CT_HA_OFF;
     ha->made.count = 0;
-    server_tell_ha(ha->server, &ha->made);
+    server_send_ha(ha->server, &ha->made);
     ha->retry_ms = ct_deadline_ms(ha->begin_again_ms);
     ha->begin_again_ms = ha->begin_again_ms * 2 < HA_BEGIN_AGAIN_MAX_MS
                              ? ha->begin_again_ms * 2
@@ -146,10 +146,10 @@ static enum ha_outcome secure(struct ha *ha)
     return judge(rc, "users", &err);
 }
 
-static void tell(struct ha *ha)
+static void send_plan(struct ha *ha)
 {
     ha->made.phase = CT_HA_ACTIVE;
-    server_tell_ha(ha->server, &ha->made);
+    server_send_ha(ha->server, &ha->made);
 }
 
 /* Etcd's own list of members, by which all that follows goes. */
@@ -299,7 +299,7 @@ static void act(struct ha *ha, enum ha_action action, const struct ha_facts *fac
     case HA_DO_DROP: drop(ha, facts); break;
     case HA_DO_SECURE: ha->outcome = secure(ha); break;
     case HA_DO_MOVE: ha->outcome = move(ha); break;
-    case HA_DO_TELL: tell(ha); break;
+    case HA_DO_SEND: send_plan(ha); break;
     case HA_DO_REMOVE: ha->outcome = change(ha, ETCD_MEMBER_REMOVE); break;
     case HA_DO_ADD: ha->outcome = add(ha); break;
     case HA_DO_PROMOTE: ha->outcome = change(ha, ETCD_MEMBER_PROMOTE); break;
@@ -338,7 +338,7 @@ static void step(struct ha *ha)
     if (ha->state != from || survives != ha->made.survives)
         emit(ha, from, survives);
     if (survives != ha->made.survives && action == HA_DO_NOTHING)
-        action = HA_DO_TELL;
+        action = HA_DO_SEND;
     ha->made.survives = (uint8_t)survives;
     act(ha, action, &facts);
 }
@@ -359,13 +359,13 @@ static bool take_over(struct ha *ha, const struct ct_ha_plan *plan)
     ha->outcome = HA_NONE;
     ha->state_ms = ct_now_ms();
     ha->retry_ms = ct_deadline_ms(HA_RETRY_MS);
-    tell(ha);
+    send_plan(ha);
     return true;
 }
 
 bool ha_lead(struct ha *ha, const struct ct_ha_plan *plan)
 {
-    const bool leads = ha->is_founder && ha->state < HA_TELLING
+    const bool leads = ha->is_founder && ha->state < HA_SENDING
                            ? true
                            : leader_candidate_leads(ha->options.candidate);
 
@@ -376,7 +376,7 @@ bool ha_lead(struct ha *ha, const struct ct_ha_plan *plan)
     if (!ha->leads && !take_over(ha, plan))
         return true;
     ha->leads = true;
-    if (ha->state >= HA_TELLING && ct_left_ms(ha->leader_ms) == 0)
+    if (ha->state >= HA_SENDING && ct_left_ms(ha->leader_ms) == 0)
         move_leader(ha);
     step(ha);
     return ha->state != HA_WAITING && ha->state != HA_ACTIVE;

@@ -24,7 +24,7 @@ enum ha_state {
     HA_STARTING,  /* the members were named, and start */
     HA_SECURING,  /* users and passwords are being switched on */
     HA_MOVING,    /* the rendezvous moves: its place and its journal into etcd */
-    HA_TELLING,   /* the nodes are told; each begins to look for the rendezvous there */
+    HA_SENDING,   /* the nodes are told; each begins to look for the rendezvous there */
     HA_ACTIVE,    /* nothing is to be done */
     HA_REMOVING,  /* a lost member is taken out */
     HA_ADDING,    /* another node becomes a learner */
@@ -39,7 +39,7 @@ enum ha_action {
     HA_DO_DROP, /* there are none: tell them to end */
     HA_DO_SECURE,
     HA_DO_MOVE,
-    HA_DO_TELL, /* the plan as it is now */
+    HA_DO_SEND, /* the plan as it is now */
     HA_DO_REMOVE,
     HA_DO_ADD,
     HA_DO_PROMOTE,

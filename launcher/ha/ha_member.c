@@ -287,9 +287,9 @@ bool ha_follow(struct ha *ha, const struct ct_ha_plan *plan)
             return true;
         }
     }
-    if (ha->finds && sum_up(&ha->etcd) != ha->told_count)
+    if (ha->finds && sum_up(&ha->etcd) != ha->known_count)
         leader_candidate_set_members(candidate, &ha->etcd);
-    ha->told_count = sum_up(&ha->etcd);
+    ha->known_count = sum_up(&ha->etcd);
     if (ha->finds)
         return false;
     pthread_mutex_lock(&ha->mutex);

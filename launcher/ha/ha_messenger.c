@@ -27,7 +27,7 @@ struct messenger {
     struct handshake handshake;
     struct ct_buf in, out;
     const struct ct_ha_plan *plan;
-    bool has_told;
+    bool has_reported;
     uint64_t deadline_ms;
 };
 
@@ -63,14 +63,14 @@ static int begin(struct messenger *messenger, const struct ha *ha, uint64_t inst
 }
 
 /* Once the other side has proven what it has to. */
-static int tell(struct messenger *messenger)
+static int send_plan(struct messenger *messenger)
 {
     const struct ct_message message = {CT_MESSAGE_HA_PLAN, .ha_plan = messenger->plan};
     struct ctrun_error err;
 
-    if (messenger->has_told || handshake_is_over(&messenger->handshake, &err) < 0)
+    if (messenger->has_reported || handshake_is_over(&messenger->handshake, &err) < 0)
         return 0;
-    messenger->has_told = true;
+    messenger->has_reported = true;
     return ct_seal_encode(&messenger->handshake.seal, &messenger->out, &message);
 }
 
@@ -87,14 +87,14 @@ static int hear(struct messenger *messenger)
     struct ct_frame frame;
     int taken, rc = 0;
 
-    while (rc == 0 && !messenger->has_told &&
+    while (rc == 0 && !messenger->has_reported &&
            (taken = ct_frame_decode(ct_buf_data(&messenger->in),
                                     ct_buf_length(&messenger->in), &frame)) > 0) {
         if ((rc = ct_message_decode(&frame, &message, &room, sizeof room)) == 0)
             rc = handshake_take(&messenger->handshake, &message, &messenger->out, &err);
         ct_buf_consume(&messenger->in, (size_t)taken);
         if (rc == 0)
-            rc = tell(messenger);
+            rc = send_plan(messenger);
     }
     return rc;
 }
@@ -138,7 +138,7 @@ static void send_to(const struct ha *ha, const struct ct_ha_plan *plan,
     messenger.deadline_ms = ct_deadline_ms(TALK_MS);
     ct_buf_init(&messenger.in, CT_FRAME_BODY_MAX_BYTES);
     ct_buf_init(&messenger.out, CT_FRAME_BODY_MAX_BYTES);
-    if (begin(&messenger, ha, instance, generation) == 0 && tell(&messenger) == 0)
+    if (begin(&messenger, ha, instance, generation) == 0 && send_plan(&messenger) == 0)
         talk(&messenger, fd);
     ct_buf_deinit(&messenger.in);
     ct_buf_deinit(&messenger.out);
@@ -155,7 +155,7 @@ void ha_send_messenger(struct ha *ha, const struct ct_ha_plan *plan)
 
     ha->messenger_ms = ct_deadline_ms(HA_MESSENGER_MS);
     if (!ha->leads)
-        server_tell_ha(ha->server, plan);
+        server_send_ha(ha->server, plan);
     pthread_mutex_lock(&ha->mutex);
     instance = ha->instance;
     generation = ha->generation;
@@ -186,7 +186,7 @@ void ha_take_found(struct ha *ha)
     found = ha->found;
     ha->found.epoch = 0;
     pthread_mutex_unlock(&ha->mutex);
-    if (found.epoch == 0 || !ha->is_founder || ha->finds || ha->state >= HA_TELLING)
+    if (found.epoch == 0 || !ha->is_founder || ha->finds || ha->state >= HA_SENDING)
         return;
     messages_notice(
         "run '%s' is running: its rendezvous is on another node, and this node joins "
@@ -200,6 +200,6 @@ void ha_take_found(struct ha *ha)
     ha->made = (struct ct_ha_plan){0};
     leader_candidate_stand_down(ha->options.candidate);
     server_step_down(ha->server);
-    server_tell_ha(ha->server, &found);
+    server_send_ha(ha->server, &found);
     ha_on_plan(ha, &found);
 }

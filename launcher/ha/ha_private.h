@@ -72,8 +72,8 @@ struct ha {
     bool is_broken; /* no certificates can be made here, or the keeper is gone */
     bool has_started;
     uint64_t started_epoch;
-    uint64_t tried_ms;   /* to follow, the last time */
-    uint64_t told_count; /* voters that the candidate knows, as a sum of their ports */
+    uint64_t tried_ms;    /* to follow, the last time */
+    uint64_t known_count; /* voters that the candidate knows, as a sum of their ports */
 
     enum ha_state state;
     bool leads;

@@ -217,7 +217,7 @@ void messages_error(const struct ctrun_error *err)
 }
 
 __attribute__((format(printf, 3, 0))) static void
-tell(enum messages_level level, const char *label, const char *fmt, va_list args)
+print_line(enum messages_level level, const char *label, const char *fmt, va_list args)
 {
     char text[LINE_MAX_BYTES], stamp[MESSAGES_STAMP_MAX];
     size_t used;
@@ -242,7 +242,7 @@ void messages_notice(const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    tell(MESSAGES_NEWS, "", fmt, args);
+    print_line(MESSAGES_NEWS, "", fmt, args);
     va_end(args);
 }
 
@@ -254,16 +254,16 @@ void messages_warn(int code, const char *fmt, ...)
     (void)ct_format(label, sizeof label, code ? "warning[%s]: " : "warning%s: ",
                     code ? ct_error_name(code) : "");
     va_start(args, fmt);
-    tell(MESSAGES_WARNING, label, fmt, args);
+    print_line(MESSAGES_WARNING, label, fmt, args);
     va_end(args);
 }
 
-void messages_tell(enum messages_level level, const char *fmt, ...)
+void messages_print_line(enum messages_level level, const char *fmt, ...)
 {
     va_list args;
 
     va_start(args, fmt);
-    tell(level, "", fmt, args);
+    print_line(level, "", fmt, args);
     va_end(args);
 }
 

@@ -84,8 +84,8 @@ __attribute__((format(printf, 1, 2))) void messages_notice(const char *fmt, ...)
 __attribute__((format(printf, 2, 3))) void messages_warn(int code, const char *fmt,
                                                          ...);
 /* The same of any level; the text says itself what it is. */
-__attribute__((format(printf, 2, 3))) void messages_tell(enum messages_level level,
-                                                         const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void
+messages_print_line(enum messages_level level, const char *fmt, ...);
 
 /* 93 s, 2 min 3 s, 2 h 11 min; dst has MESSAGES_SPAN_MAX bytes. */
 void messages_format_span(char *dst, uint64_t ms);

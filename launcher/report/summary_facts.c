@@ -87,7 +87,7 @@ static bool is_later(const struct ct_verdict *verdict, const struct ct_failure *
  * read alike share a line. */
 static void add_later(struct messages_block *out, const struct ct_verdict *verdict)
 {
-    bool is_told[CT_FAILURES_MAX] = {false};
+    bool is_listed[CT_FAILURES_MAX] = {false};
 
     for (int i = 1; i < verdict->failure_count && i < CT_FAILURES_MAX; i++) {
         const struct ct_failure *first = &verdict->failures[i];
@@ -99,10 +99,10 @@ static void add_later(struct messages_block *out, const struct ct_verdict *verdi
             const struct ct_failure *failure = &verdict->failures[k];
 
             messages_format_span(other, failure->later_ms);
-            if (is_told[k] || !is_later(verdict, failure) || strcmp(other, span) != 0 ||
-                strcmp(failure->host, first->host) != 0)
+            if (is_listed[k] || !is_later(verdict, failure) ||
+                strcmp(other, span) != 0 || strcmp(failure->host, first->host) != 0)
                 continue;
-            is_told[k] = true;
+            is_listed[k] = true;
             add_rank(&ranks, failure);
         }
         format_ranks(text, sizeof text, &ranks);

@@ -5,17 +5,17 @@
 #include "worker_sdk/base/log.h"
 
 /* One node speaks for all, as of the restart itself. */
-static void tell(const struct launch *launch, const struct bills_item *item)
+static void print(const struct launch *launch, const struct bills_item *item)
 {
-    const bool is_told = item->is_restart && launch->group_rank == 0 &&
-                         !launch->config->run.task.is_quiet;
+    const bool is_printed = item->is_restart && launch->group_rank == 0 &&
+                            !launch->config->run.task.is_quiet;
     char text[BILLS_TEXT_MAX];
 
     bills_format(text, item);
-    if (is_told && item->is_over)
+    if (is_printed && item->is_over)
         messages_warn(CTRUN_E_BUDGET, "%s; longer than --budget=%.3f", text,
                       (double)launch->config->stop.budget_ms / 1000);
-    else if (is_told)
+    else if (is_printed)
         messages_notice("%s", text);
     else
         ct_info("%s", text);
@@ -33,7 +33,7 @@ void launch_on_bill(void *context, const struct agent_bill *bill)
 
     bill_add_up(&item.sum, &bill->bill);
     bills_add(&launch->bills, &item, launch->config->stop.budget_ms);
-    tell(launch, &item);
+    print(launch, &item);
 }
 
 /* A run that did well is one that failed its budget; what else went wrong is worse. */

@@ -22,14 +22,14 @@
 #include "worker_sdk/base/signal_name.h"
 
 /* The server has said what the others have. */
-static void tell_unlike(const struct config *config, const struct ctrun_error *err)
+static void print_unlike(const struct config *config, const struct ctrun_error *err)
 {
     char ours[FINGERPRINT_TEXT_MAX];
     struct ctrun_error both;
 
     fingerprint_format(ours, sizeof ours, config);
     (void)ct_fail(&both, err->code, "%s; this node has %s", err->text, ours);
-    launch_tell(config, &both);
+    launch_print_error(config, &both);
 }
 
 void launch_explain(struct launch *launch, const struct ctrun_error *err)
@@ -38,12 +38,12 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
     char owner[PORT_OWNER_TEXT_MAX];
 
     if (err->code == CTRUN_E_FINGERPRINT) {
-        tell_unlike(launch->config, err);
+        print_unlike(launch->config, err);
         return;
     }
     if (launch->config->rdzv.backend ==
         CONFIG_ETCD) { /* its own words: no endpoint is a node's */
-        launch_tell(launch->config, err);
+        launch_print_error(launch->config, err);
         return;
     }
     if (err->code == CTRUN_E_PORT_BUSY) {
@@ -58,7 +58,7 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
     } else if (err->code == CTRUN_E_LEADER_LOST) {
         messages_explain_leader_lost(&block, err);
     } else {
-        launch_tell(launch->config, err);
+        launch_print_error(launch->config, err);
         return;
     }
     messages_print(&block);
@@ -268,7 +268,7 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
         ct_warn("summary.json: %s", err.text);
 }
 
-static void tell_torch_events(struct launch *launch, const struct agent_result *result)
+static void end_torch_events(struct launch *launch, const struct agent_result *result)
 {
     char text[64];
     const char *why = NULL;
@@ -299,7 +299,7 @@ int launch_end(struct launch *launch, struct agent_result *result)
 
     if (launch->config->output.redacts)
         redact_verdict(&result->verdict);
-    tell_torch_events(launch, result);
+    end_torch_events(launch, result);
     launch_check_budget(launch, result);
     end = (struct exit_end){.signal = result->signal,
                             .error = result->error.code,

@@ -23,7 +23,7 @@ void launch_write_own_error(const struct config *config, const char *message)
         messages_error(&err);
 }
 
-void launch_tell(const struct config *config, const struct ctrun_error *err)
+void launch_print_error(const struct config *config, const struct ctrun_error *err)
 {
     messages_error(err);
     launch_write_own_error(config, err->text);
@@ -31,6 +31,6 @@ void launch_tell(const struct config *config, const struct ctrun_error *err)
 
 int launch_fail(const struct config *config, const struct ctrun_error *err)
 {
-    launch_tell(config, err);
+    launch_print_error(config, err);
     return exit_status(&(struct exit_end){.error = err->code}, config->stop.exit_style);
 }

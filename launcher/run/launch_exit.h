@@ -10,7 +10,7 @@ const char *launch_own_error_file(const struct config *config);
 /* Writes `message` into it, if there is one. */
 void launch_write_own_error(const struct config *config, const char *message);
 /* Trouble of the launcher itself: prints the sentence, and writes it into that file. */
-void launch_tell(const struct config *config, const struct ctrun_error *err);
+void launch_print_error(const struct config *config, const struct ctrun_error *err);
 /* The same, and returns the exit code: prints the sentence, writes the launcher's error file
  * when TORCHELASTIC_ERROR_FILE names one, and returns the exit code. */
 int launch_fail(const struct config *config, const struct ctrun_error *err);

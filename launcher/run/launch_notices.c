@@ -207,7 +207,7 @@ static void on_start(void *context, const struct ct_start *start)
                          : last),
         start->rank_base, start->rank_base + last, role.world_size, start->world_size);
     torch_events_round(&launch->torch_events, start);
-    host_slot_tell_started();
+    host_slot_send_started();
 }
 
 static void on_no_steps(void *context)
@@ -235,9 +235,9 @@ static void on_stop(void *context, const struct ct_stop *stop)
     torch_events_round_over(&launch->torch_events);
     messages_format_stop(text, sizeof text, stop);
     if (!stop->is_final && stop->reason != CT_STOP_UNDECIDED && !is_quiet)
-        messages_tell(stop->reason == CT_STOP_NODE_LOST ? MESSAGES_ERROR
-                                                        : MESSAGES_NEWS,
-                      "%s", text);
+        messages_print_line(stop->reason == CT_STOP_NODE_LOST ? MESSAGES_ERROR
+                                                              : MESSAGES_NEWS,
+                            "%s", text);
     else
         ct_info("%s", text); /* a second STOP or the summary says it better */
     if (!is_quiet && !stop->is_final &&

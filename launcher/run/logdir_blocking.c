@@ -76,7 +76,7 @@ static struct logdir_job *create_job(const struct logdir *dir,
     return job;
 }
 
-static void tell(struct logdir_job *job, const struct logdir *dir, int made, int rc)
+static void publish(struct logdir_job *job, const struct logdir *dir, int made, int rc)
 {
     pthread_mutex_lock(&job->mutex);
     /* `dir` is complete with the first folder; later ones change only counts, which the waiting
@@ -103,11 +103,11 @@ static void *make_folders(void *context)
     if (!dir.is_open)
         rc = logdir_open(&dir, job->base, job->tmpdir, job->run_id, &job->err);
     if (rc < 0)
-        tell(job, &dir, 0, rc);
+        publish(job, &dir, 0, rc);
     for (int i = 0; i < request->count && rc == 0; i++) {
         rc = logdir_enter(&dir, request->generation, request->restart_count,
                           request->first + i, &job->err);
-        tell(job, &dir, rc == 0 ? i + 1 : i, rc);
+        publish(job, &dir, rc == 0 ? i + 1 : i, rc);
     }
     leave(job);
     return NULL;

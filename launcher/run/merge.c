@@ -235,7 +235,7 @@ int merge_tasks(struct merge *out, const struct options *options, char *const *e
     else if (place.local_id == 0)
         rc = lead(out, &place, err);
     else {
-        if (!rdzv_batch_is_told(options))
+        if (!rdzv_batch_is_given(options))
             rdzv_pmi_attend(options, &place, &source);
         rc = follow(out, &place, err);
     }

@@ -53,6 +53,6 @@ void notice_signal(const struct config *config, const char *text, int signal,
 void notice_signal_left(const struct config *config, uint64_t left_ms)
 {
     if (config->run.node_rank <= 0)
-        messages_tell(MESSAGES_COUNTDOWN, "stopping: %llu s left for checkpoints",
-                      (unsigned long long)((left_ms + 500) / 1000));
+        messages_print_line(MESSAGES_COUNTDOWN, "stopping: %llu s left for checkpoints",
+                            (unsigned long long)((left_ms + 500) / 1000));
 }

@@ -38,8 +38,8 @@ struct ssh_node {
     struct loop_watch *channel;
 };
 
-static void tell(struct ssh_node *node, enum ssh_kind kind, int code, const void *data,
-                 size_t length)
+static void send_up(struct ssh_node *node, enum ssh_kind kind, int code,
+                    const void *data, size_t length)
 {
     const struct ssh_message message = {.kind = kind,
                                         .host = node->options.place,
@@ -52,7 +52,7 @@ static void tell(struct ssh_node *node, enum ssh_kind kind, int code, const void
 
 /* ---- What it writes ---------------------------------------------------------------------- */
 
-static void tell_lines(struct stream *stream, bool is_all)
+static void send_lines(struct stream *stream, bool is_all)
 {
     const char *data;
     size_t length;
@@ -65,7 +65,7 @@ static void tell_lines(struct stream *stream, bool is_all)
         if (part == 0 && length > 0 && (is_all || length >= READ_BYTES))
             part = length > READ_BYTES ? READ_BYTES : length;
         if (part > 0)
-            tell(stream->node, SSH_OUTPUT, stream->number, data, part);
+            send_up(stream->node, SSH_OUTPUT, stream->number, data, part);
         ct_buf_consume(&stream->rest, part);
     } while (part > 0);
 }
@@ -82,7 +82,7 @@ static ssize_t read_stream(struct stream *stream)
     if (n <= 0)
         return n;
     ct_buf_commit(&stream->rest, (size_t)n);
-    tell_lines(stream, false);
+    send_lines(stream, false);
     return n;
 }
 
@@ -108,10 +108,10 @@ static ssize_t read_channel(struct ssh_node *node)
         while (read_stream(&node->streams[i]) > 0)
             ;
     if (*text == HOST_SLOT_STARTED)
-        tell(node, SSH_STARTED, 0, NULL, 0);
+        send_up(node, SSH_STARTED, 0, NULL, 0);
     else if (*text == HOST_SLOT_WORDS && n > HOST_SLOT_WORDS_HEAD_BYTES)
-        tell(node, SSH_WORDS, text[1], text + HOST_SLOT_WORDS_HEAD_BYTES,
-             (size_t)n - HOST_SLOT_WORDS_HEAD_BYTES);
+        send_up(node, SSH_WORDS, text[1], text + HOST_SLOT_WORDS_HEAD_BYTES,
+                (size_t)n - HOST_SLOT_WORDS_HEAD_BYTES);
     return n;
 }
 
@@ -243,11 +243,11 @@ void ssh_node_reap(struct ssh_node *node)
     for (int i = 0; i < STREAMS; i++) {
         while (read_stream(&node->streams[i]) > 0)
             ;
-        tell_lines(&node->streams[i], true);
+        send_lines(&node->streams[i], true);
     }
-    tell(node, SSH_ENDED,
-         WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL + WTERMSIG(status),
-         NULL, 0);
+    send_up(node, SSH_ENDED,
+            WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL + WTERMSIG(status),
+            NULL, 0);
 }
 
 void ssh_node_close(struct ssh_node *node)

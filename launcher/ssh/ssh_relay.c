@@ -169,7 +169,7 @@ static int on_message(struct relay *relay, const struct ssh_message *message)
     if (message->kind >= SSH_READY)
         return -EPROTO;
     if (relay->subtree)
-        ssh_subtree_tell(relay->subtree, message);
+        ssh_subtree_send(relay->subtree, message);
     return 0;
 }
 
@@ -227,7 +227,7 @@ static void on_signal(void *context, int signal, pid_t sender)
 
     (void)sender;
     if (signal != SIGCHLD && relay->subtree)
-        ssh_subtree_tell(relay->subtree, &message);
+        ssh_subtree_send(relay->subtree, &message);
     else if (signal == SIGCHLD && relay->subtree)
         ssh_subtree_reap(relay->subtree);
     else if (signal != SIGCHLD)

@@ -90,8 +90,8 @@ static void expect_end(struct root *root, uint64_t limit_ms)
     loop_timer_set(root->deadline, limit_ms);
 }
 
-static void tell(struct root *root, enum ssh_kind kind, uint32_t place, int code,
-                 const char *text)
+static void send_all(struct root *root, enum ssh_kind kind, uint32_t place, int code,
+                     const char *text)
 {
     const struct ssh_message message = {.kind = kind,
                                         .host = place,
@@ -99,7 +99,7 @@ static void tell(struct root *root, enum ssh_kind kind, uint32_t place, int code
                                         .data = text,
                                         .length = strlen(text)};
 
-    (void)ssh_subtree_tell(root->subtree, &message);
+    (void)ssh_subtree_send(root->subtree, &message);
 }
 
 /* ---- Before the run ---------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ static void go(struct root *root, const char *endpoint)
 {
     root->state = ROOT_RUNNING;
     loop_timer_stop(root->deadline);
-    tell(root, SSH_GO, 0, 0, endpoint);
+    send_all(root, SSH_GO, 0, 0, endpoint);
 }
 
 static void begin(struct root *root)
@@ -124,7 +124,7 @@ static void begin(struct root *root)
     root->state = ROOT_SERVING;
     root->server = first;
     loop_timer_set(root->deadline, root->job->reach_ms);
-    tell(root, SSH_SERVE, first, 0, "");
+    send_all(root, SSH_SERVE, first, 0, "");
 }
 
 /* All hosts of the run are there. */
@@ -220,7 +220,7 @@ static void check_enough(struct root *root, uint32_t place, const char *what)
     ssh_console_say(root->console, MESSAGES_NEWS,
                     "%s %s before the run began: stopping the others",
                     host(root, place), what);
-    tell(root, SSH_SIGNAL, 0, SIGTERM, "");
+    send_all(root, SSH_SIGNAL, 0, SIGTERM, "");
 }
 
 static void on_ended(struct root *root, const struct ssh_message *message)
@@ -390,7 +390,7 @@ static void end_by_signal(struct root *root, int signal)
         end(root, CT_EXIT_SIGNAL + signal);
         return;
     }
-    tell(root, SSH_SIGNAL, 0, signal, "");
+    send_all(root, SSH_SIGNAL, 0, signal, "");
     expect_end(root, root->interrupts > 2    ? KILL_MS
                      : root->interrupts == 2 ? HURRY_MS
                                              : root->options->grace_ms + SLACK_MS);
@@ -418,7 +418,7 @@ static void on_signal(void *context, int signal, pid_t sender)
     signal_sender_describe_passed(text, signal, sender);
     ssh_console_say(root->console, MESSAGES_NEWS, "%s", text);
     if (root->state == ROOT_RUNNING)
-        tell(root, SSH_SIGNAL, 0, signal, "");
+        send_all(root, SSH_SIGNAL, 0, signal, "");
 }
 
 /* ---- Life -------------------------------------------------------------------------------- */

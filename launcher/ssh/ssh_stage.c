@@ -60,7 +60,7 @@ struct ssh_stage {
     uint8_t *data;
     /* Watching. */
     uint64_t begun_ms;
-    uint64_t told_ms;
+    uint64_t printed_ms;
     uint64_t moved_ms;
     uint64_t watched_ms;
     uint64_t moved; /* the sum of everything that grows */
@@ -104,7 +104,7 @@ static uint32_t count_there(const struct ssh_stage *stage)
     return count;
 }
 
-static void tell_end(struct ssh_stage *stage)
+static void report_end(struct ssh_stage *stage)
 {
     const uint64_t took_ms = ct_now_ms() - stage->begun_ms;
     const uint32_t count = count_there(stage);
@@ -121,7 +121,7 @@ static void tell_end(struct ssh_stage *stage)
     ct_event_int(&event, "sent_bytes", (int64_t)stage->sent);
     ct_event_int(&event, "duration_ms", (int64_t)took_ms);
     ct_event_end(&event);
-    if (stage->told_ms == 0)
+    if (stage->printed_ms == 0)
         return;
     stage_text_bytes(bytes, stage->needed);
     messages_format_span(took, took_ms);
@@ -139,7 +139,7 @@ static void check_staged(struct ssh_stage *stage)
             return;
     stage->state = STAGE_OVER;
     loop_timer_stop(stage->watch);
-    tell_end(stage);
+    report_end(stage);
     stage_manifest_drop(&stage->options.plan->manifest);
     stage->options.on_over(stage->options.context);
 }
@@ -189,7 +189,7 @@ static int send_piece(struct ssh_stage *stage, struct ctrun_error *err)
                        n < 0 ? strerror(errno)
                              : "became shorter while it was being staged");
     message.length = STAGE_PIECE_HEAD_BYTES + (size_t)n;
-    stage->sent += (uint64_t)n * ssh_subtree_tell(stage->options.subtree, &message);
+    stage->sent += (uint64_t)n * ssh_subtree_send(stage->options.subtree, &message);
     stage->offset += (uint32_t)n;
     stage->read += (uint64_t)n;
     if (stage->offset == stage_chunk_size(stage->entry, stage->chunk)) {
@@ -273,7 +273,7 @@ static void offer_more(struct ssh_stage *stage)
         if (!message.code)
             message.length = PIECE_BYTES;
         stage->state = message.code ? STAGE_ASKING : STAGE_OFFERING;
-        (void)ssh_subtree_tell(stage->options.subtree, &message);
+        (void)ssh_subtree_send(stage->options.subtree, &message);
         ct_buf_consume(&stage->offer, message.length);
     }
     if (stage->state != STAGE_ASKING)
@@ -397,7 +397,7 @@ static void check_late(struct ssh_stage *stage, uint64_t now_ms)
     fail(stage, &err);
 }
 
-static void tell_progress(struct ssh_stage *stage, uint64_t now_ms)
+static void report_progress(struct ssh_stage *stage, uint64_t now_ms)
 {
     const uint32_t count = count_there(stage);
     const char *nodes = count == 1 ? "node" : "nodes";
@@ -406,9 +406,10 @@ static void tell_progress(struct ssh_stage *stage, uint64_t now_ms)
     char text[200];
     uint64_t sum = 0;
 
-    if (now_ms - (stage->told_ms ? stage->told_ms : stage->begun_ms) < PROGRESS_MS)
+    if (now_ms - (stage->printed_ms ? stage->printed_ms : stage->begun_ms) <
+        PROGRESS_MS)
         return;
-    stage->told_ms = now_ms;
+    stage->printed_ms = now_ms;
     for (uint32_t i = 0; i < hosts_total(stage); i++)
         sum += stage->hosts[i].done;
     if (stage->state == STAGE_SCANNING) {
@@ -436,7 +437,7 @@ static void on_watch(void *context)
     const uint64_t now_ms = ct_now_ms();
 
     loop_timer_set(stage->watch, WATCH_MS);
-    tell_progress(stage, now_ms);
+    report_progress(stage, now_ms);
     check_late(stage, now_ms);
 }
 

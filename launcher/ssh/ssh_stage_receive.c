@@ -36,8 +36,8 @@ struct ssh_stage_receive {
     char *program; /* its copy; NULL: it has none */
 };
 
-static void tell(struct ssh_stage_receive *receive, enum ssh_kind kind, int code,
-                 const void *data, size_t length)
+static void send_up(struct ssh_stage_receive *receive, enum ssh_kind kind, int code,
+                    const void *data, size_t length)
 {
     const struct ssh_message message = {.kind = kind,
                                         .host = receive->options.place,
@@ -55,7 +55,7 @@ static void fail(struct ssh_stage_receive *receive, const struct ctrun_error *er
     loop_timer_stop(receive->news);
     stage_store_close(receive->store, receive->manifest.is_removed);
     receive->store = NULL;
-    tell(receive, SSH_FAILED, err->code, err->text, strlen(err->text));
+    send_up(receive, SSH_FAILED, err->code, err->text, strlen(err->text));
 }
 
 static void on_news(void *context)
@@ -67,7 +67,7 @@ static void on_news(void *context)
     ct_writer_init(&out, text, sizeof text);
     ct_write_u64(&out, receive->store ? stage_store_done(receive->store) : 0);
     loop_timer_set(receive->news, NEWS_MS);
-    tell(receive, SSH_STAGING, 0, text, out.length);
+    send_up(receive, SSH_STAGING, 0, text, out.length);
 }
 
 /* ---- The end ----------------------------------------------------------------------------- */
@@ -99,13 +99,13 @@ static void check_whole(struct ssh_stage_receive *receive)
     } else {
         receive->state = RECEIVE_WHOLE;
         stage_manifest_drop(&receive->manifest);
-        tell(receive, SSH_STAGED, 0, NULL, 0);
+        send_up(receive, SSH_STAGED, 0, NULL, 0);
     }
 }
 
 /* ---- What is missing --------------------------------------------------------------------- */
 
-static void tell_needs(struct ssh_stage_receive *receive)
+static void send_needs(struct ssh_stage_receive *receive)
 {
     const struct stage_set *needs = stage_store_needs(receive->store);
     uint8_t data[NEED_BYTES];
@@ -114,7 +114,7 @@ static void tell_needs(struct ssh_stage_receive *receive)
 
     do {
         length = stage_set_encode(needs, &from, data, sizeof data);
-        tell(receive, SSH_NEED, from >= needs->size, data, length);
+        send_up(receive, SSH_NEED, from >= needs->size, data, length);
     } while (from < needs->size);
 }
 
@@ -130,7 +130,7 @@ static void on_step(void *context)
         fail(receive, &err);
     } else {
         receive->state = RECEIVE_TAKING;
-        tell_needs(receive);
+        send_needs(receive);
         check_whole(receive);
     }
 }

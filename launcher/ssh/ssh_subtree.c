@@ -132,8 +132,8 @@ static void on_message(void *context, const struct ssh_message *message)
     subtree->options.on_message(subtree->options.context, message);
 }
 
-static void tell(struct ssh_subtree *subtree, enum ssh_kind kind, uint32_t place,
-                 int code, const char *text)
+static void report(struct ssh_subtree *subtree, enum ssh_kind kind, uint32_t place,
+                   int code, const char *text)
 {
     const struct ssh_message message = {.kind = kind,
                                         .host = place,
@@ -159,10 +159,10 @@ static void on_conn_over(void *context, struct ssh_conn *conn, int code,
     subtree->is_starting = true; /* it is not over before the rest was called */
     if (conn->is_open) {
         for (uint32_t i = first; i < first + count; i++)
-            tell(subtree, SSH_LOST, i, code, why); /* but for those that have ended */
+            report(subtree, SSH_LOST, i, code, why); /* but for those that have ended */
         ssh_conn_close(conn);
     } else {
-        tell(subtree, SSH_FAILED, first, code, why);
+        report(subtree, SSH_FAILED, first, code, why);
         ssh_conn_close(conn);
         spread(subtree, first + 1, count - 1);
     }
@@ -183,7 +183,7 @@ static void call(struct ssh_subtree *subtree, uint32_t first, uint32_t count)
         return;
     }
     for (uint32_t i = first; i < first + count; i++)
-        tell(subtree, SSH_FAILED, i, CTRUN_E_EXEC, err.text);
+        report(subtree, SSH_FAILED, i, CTRUN_E_EXEC, err.text);
 }
 
 static void spread(struct ssh_subtree *subtree, uint32_t first, uint32_t count)
@@ -217,7 +217,7 @@ static void go(struct ssh_subtree *subtree, const struct ssh_message *message)
     (void)ct_format(endpoint, sizeof endpoint, "%.*s", (int)message->length,
                     (const char *)message->data);
     if (ssh_node_open(&subtree->node, &options, endpoint, &err) < 0)
-        tell(subtree, SSH_LOST, subtree->options.here, err.code, err.text);
+        report(subtree, SSH_LOST, subtree->options.here, err.code, err.text);
     else
         ssh_node_pause(subtree->node, subtree->is_paused);
 }
@@ -230,9 +230,9 @@ static void serve(struct ssh_subtree *subtree)
 
     if (ssh_serve_open(&subtree->serve, subtree->options.job, place, endpoint,
                        sizeof endpoint, &err) < 0)
-        tell(subtree, SSH_LOST, place, err.code, err.text);
+        report(subtree, SSH_LOST, place, err.code, err.text);
     else
-        tell(subtree, SSH_SERVING, place, 0, endpoint);
+        report(subtree, SSH_SERVING, place, 0, endpoint);
 }
 
 static void on_receive(void *context, const struct ssh_message *message)
@@ -252,13 +252,14 @@ static void on_stage(struct ssh_subtree *subtree, const struct ssh_message *mess
 
     if (!subtree->receive && !subtree->has_gone &&
         !(subtree->receive = ssh_stage_receive_open(&options)))
-        tell(subtree, SSH_FAILED, subtree->options.here, CTRUN_E_STAGE,
-             "out of memory");
+        report(subtree, SSH_FAILED, subtree->options.here, CTRUN_E_STAGE,
+               "out of memory");
     if (subtree->receive)
         ssh_stage_receive_on_message(subtree->receive, message);
 }
 
-static void tell_here(struct ssh_subtree *subtree, const struct ssh_message *message)
+static void on_own_message(struct ssh_subtree *subtree,
+                           const struct ssh_message *message)
 {
     const uint32_t place = subtree->options.here;
 
@@ -302,7 +303,7 @@ static void on_room(void *context)
         subtree->options.on_room(subtree->options.context);
 }
 
-uint32_t ssh_subtree_tell(struct ssh_subtree *subtree,
+uint32_t ssh_subtree_send(struct ssh_subtree *subtree,
                           const struct ssh_message *message)
 {
     struct ct_list *it;
@@ -318,7 +319,7 @@ uint32_t ssh_subtree_tell(struct ssh_subtree *subtree,
         }
     }
     if (subtree->options.here != SSH_NOWHERE)
-        tell_here(subtree, message);
+        on_own_message(subtree, message);
     check_over(subtree);
     return count;
 }
@@ -370,7 +371,7 @@ void ssh_subtree_start(struct ssh_subtree *subtree)
     if (here == SSH_NOWHERE) {
         spread(subtree, first, subtree->count);
     } else {
-        tell(subtree, SSH_READY, here, 0, "");
+        report(subtree, SSH_READY, here, 0, "");
         spread(subtree, first, here - first);
         spread(subtree, here + 1, first + subtree->count - here - 1);
     }

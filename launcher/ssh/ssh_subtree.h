@@ -46,7 +46,7 @@ int ssh_subtree_create(struct ssh_subtree **out,
 void ssh_subtree_start(struct ssh_subtree *subtree);
 /* SERVE, GO, SIGNAL or STAGE, for this host and all others; PIECE, for those who need it. Returns
  * the number of connections that it went to. */
-uint32_t ssh_subtree_tell(struct ssh_subtree *subtree,
+uint32_t ssh_subtree_send(struct ssh_subtree *subtree,
                           const struct ssh_message *message);
 /* True when a connection takes nothing for now: PIECEs and STAGEs should wait. */
 bool ssh_subtree_is_full(const struct ssh_subtree *subtree);

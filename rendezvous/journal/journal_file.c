@@ -260,7 +260,7 @@ static size_t skip_damage(const uint8_t *data, size_t length)
 }
 
 /* What is told of the file, and whether it is as we would go on writing it. */
-static void tell_losses(struct reading *reading, size_t tail)
+static void log_losses(struct reading *reading, size_t tail)
 {
     struct journal_file *file = reading->file;
 
@@ -297,7 +297,7 @@ static void take(struct journal_file *file, struct journal_book *book,
         data += skipped;
         length -= skipped;
     }
-    tell_losses(&reading, length);
+    log_losses(&reading, length);
 }
 
 static int read_file(struct journal_file *file, struct journal_book *book,

@@ -183,7 +183,7 @@ static void shut_if_sent(struct conn *conn)
         conn_close(conn, uv_strerror(rc));
 }
 
-static void told_sent(struct conn *conn)
+static void on_sent(struct conn *conn)
 {
     if (conn->user->on_sent && conn->state == CONN_OPEN)
         conn->user->on_sent(conn);
@@ -201,7 +201,7 @@ static void on_written(uv_write_t *request, int status)
         conn_close(conn, uv_strerror(status));
         return;
     }
-    told_sent(conn);
+    on_sent(conn);
     conn_flush(conn);
 }
 
@@ -255,7 +255,7 @@ void conn_flush(struct conn *conn)
         else if (rc < 0)
             conn_close(conn, uv_strerror(rc));
         else
-            told_sent(conn);
+            on_sent(conn);
     }
     shut_if_sent(conn);
 }

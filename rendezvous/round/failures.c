@@ -171,8 +171,8 @@ void failures_add(struct failures *failures, const struct ct_failure *failure)
     add(failures, failure, 0);
 }
 
-void failures_add_told(struct failures *failures, const struct ct_failure *failure,
-                       const struct failures_arrival *arrival)
+void failures_add_reported(struct failures *failures, const struct ct_failure *failure,
+                           const struct failures_arrival *arrival)
 {
     struct ct_failure dated = *failure;
 

@@ -36,8 +36,8 @@ struct failures_arrival {
 void failures_clear(struct failures *failures);
 void failures_add(struct failures *failures, const struct ct_failure *failure);
 /* The same for what a node tells, with an age or without. */
-void failures_add_told(struct failures *failures, const struct ct_failure *failure,
-                       const struct failures_arrival *arrival);
+void failures_add_reported(struct failures *failures, const struct ct_failure *failure,
+                           const struct failures_arrival *arrival);
 /* The new root cause: what was taken for one follows from it. */
 void failures_add_root(struct failures *failures, const struct ct_failure *failure);
 /* True when it only says that another worker was gone. */

@@ -24,18 +24,18 @@ void hang_views_add(struct hang_views *views, const struct ct_hang_view *view)
         ct_format(views->text + used, sizeof views->text - used, "%s%s",
                   used > 0 ? ", " : "", view->waiting_ranks) < 0) {
         views->text[used] = '\0';
-        views->untold += view->waiting;
+        views->unnamed += view->waiting;
     }
 }
 
-void hang_views_tell(const struct hang_views *views, struct ct_failure *failure)
+void hang_views_add_fact(const struct hang_views *views, struct ct_failure *failure)
 {
     char more[32] = "", steps[64] = "", text[512];
 
     if (failure->cause != CT_CAUSE_HANG || views->nodes < 2)
         return;
-    if (views->untold > 0)
-        (void)ct_format(more, sizeof more, " and %u more", views->untold);
+    if (views->unnamed > 0)
+        (void)ct_format(more, sizeof more, " and %u more", views->unnamed);
     if (views->furthest >= 0)
         (void)ct_format(steps, sizeof steps, "; last steps %lld to %lld",
                         (long long)views->lowest,

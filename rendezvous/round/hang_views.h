@@ -13,13 +13,13 @@ struct hang_views {
     uint32_t nodes; /* that have looked */
     uint32_t ranks, waiting;
     int64_t lowest, furthest;
-    uint32_t untold; /* of those that wait: no room in `text` */
-    char text[256];  /* "0-3, 5-7" */
+    uint32_t unnamed; /* of those that wait: no room in `text` */
+    char text[256];   /* "0-3, 5-7" */
 };
 
 void hang_views_add(struct hang_views *views, const struct ct_hang_view *view);
 /* Adds the line to the facts of a stuck rank, if more than one node has looked; when there is no
  * room, none. */
-void hang_views_tell(const struct hang_views *views, struct ct_failure *failure);
+void hang_views_add_fact(const struct hang_views *views, struct ct_failure *failure);
 
 #endif

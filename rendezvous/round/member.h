@@ -58,7 +58,7 @@ struct member {
     bool
         joins_again; /* it resumed while it waited for a START: it says JOIN once more */
     bool owes_answer;        /* to round->offer */
-    uint64_t told_reload;    /* the number of the last RELOAD that it was sent */
+    uint64_t sent_reload;    /* the number of the last RELOAD that it was sent */
     uint64_t resume_attempt; /* the last RESUME that was believed */
     uint64_t heard_ms;
     uint64_t

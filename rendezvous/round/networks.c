@@ -140,7 +140,7 @@ static enum ct_reach choose(const struct networks *networks, char *master,
     master_choose(master, world, count);
     n = list_candidates(candidates, find_network(master, world, count), world, count);
     if (world[0]->join.local_addr[0])
-        return n > 1 ? CT_REACH_TELL : CT_REACH_FREE;
+        return n > 1 ? CT_REACH_WARN : CT_REACH_FREE;
     for (int i = 0; n > 1 && i < n; i++) {
         if (is_cut(networks, world[0], candidates[i]))
             continue;
@@ -203,7 +203,7 @@ void networks_choose(const struct networks *networks, struct member **world,
         memcpy(start->master_addr, master, sizeof master);
         start->reach = (uint8_t)reach;
         start->peer_count = 0;
-        if ((reach == CT_REACH_PROVE || reach == CT_REACH_TELL) && i > 0 &&
+        if ((reach == CT_REACH_PROVE || reach == CT_REACH_WARN) && i > 0 &&
             parse(&addr, find_network(master, world, count)))
             add_peers(world, count, i, &addr);
     }

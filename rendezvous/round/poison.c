@@ -9,28 +9,28 @@ void poison_add(struct poison *poison, const struct ct_samples *samples)
 {
     struct ct_samples *at = NULL;
 
-    for (int i = 0; i < POISON_TOLD_MAX; i++) {
-        struct ct_samples *told = &poison->told[i];
-        const bool is_of_now = told->count > 0 &&
-                               told->generation == samples->generation;
+    for (int i = 0; i < POISON_REPORTS_MAX; i++) {
+        struct ct_samples *slot = &poison->reported[i];
+        const bool is_of_now = slot->count > 0 &&
+                               slot->generation == samples->generation;
 
-        if (!is_of_now || told->rank == samples->rank)
-            at = told;
-        if (is_of_now && told->rank == samples->rank)
+        if (!is_of_now || slot->rank == samples->rank)
+            at = slot;
+        if (is_of_now && slot->rank == samples->rank)
             break;
     }
     if (at) /* else it was not among the first */
         *at = *samples;
 }
 
-static const struct ct_samples *find_told(const struct poison *poison,
-                                          const struct ct_failure *root)
+static const struct ct_samples *find_report(const struct poison *poison,
+                                            const struct ct_failure *root)
 {
-    for (int i = 0; i < POISON_TOLD_MAX; i++)
-        if (poison->told[i].count > 0 && root->rank >= 0 &&
-            poison->told[i].generation == root->generation &&
-            poison->told[i].rank == root->rank)
-            return &poison->told[i];
+    for (int i = 0; i < POISON_REPORTS_MAX; i++)
+        if (poison->reported[i].count > 0 && root->rank >= 0 &&
+            poison->reported[i].generation == root->generation &&
+            poison->reported[i].rank == root->rank)
+            return &poison->reported[i];
     return NULL;
 }
 
@@ -87,7 +87,7 @@ static void compare(struct poison *poison, const struct ct_samples *now)
 
 void poison_take(struct poison *poison, const struct ct_failure *root)
 {
-    const struct ct_samples *now = find_told(poison, root);
+    const struct ct_samples *now = find_report(poison, root);
 
     poison->text[0] = '\0';
     poison->generation = root->generation;
@@ -98,7 +98,7 @@ void poison_take(struct poison *poison, const struct ct_failure *root)
     poison->deaths[poison->death_count++ % POISON_DEATHS_MAX] = *now;
 }
 
-void poison_tell(const struct poison *poison, struct ct_failure *failure)
+void poison_add_fact(const struct poison *poison, struct ct_failure *failure)
 {
     struct ct_facts *facts = &failure->facts;
 

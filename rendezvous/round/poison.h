@@ -8,14 +8,14 @@
 #include "worker_sdk/wire/message.h"
 
 enum {
-    POISON_TOLD_MAX =
+    POISON_REPORTS_MAX =
         4, /* ranks of one round whose samples are kept until it is known who was first */
     POISON_DEATHS_MAX = 8, /* of which the last ones are remembered */
     POISON_NAMED_MAX = 8,
 };
 
 struct poison {
-    struct ct_samples told[POISON_TOLD_MAX]; /* count 0: free */
+    struct ct_samples reported[POISON_REPORTS_MAX]; /* count 0: free */
     struct ct_samples deaths[POISON_DEATHS_MAX];
     unsigned death_count; /* all that there were */
     /* Of the last root cause. */
@@ -29,6 +29,6 @@ void poison_add(struct poison *poison, const struct ct_samples *samples);
 /* This is the root cause of its round. */
 void poison_take(struct poison *poison, const struct ct_failure *root);
 /* Adds what was found to `failure`, if it is that root cause; another fact makes room if it must. */
-void poison_tell(const struct poison *poison, struct ct_failure *failure);
+void poison_add_fact(const struct poison *poison, struct ct_failure *failure);
 
 #endif

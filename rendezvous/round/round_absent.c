@@ -141,12 +141,12 @@ static void add_rows(struct table *table, const struct round *round, uint64_t no
     }
     for (size_t i = 0; i < round->contacts.count; i++) {
         const struct contact *contact = &round->contacts.list[i];
-        bool is_told = false;
+        bool is_listed = false;
 
-        for (size_t k = 0; k < round->missing.count && !is_told; k++)
-            is_told = strcmp(round->missing.hosts[k], contact->host) == 0;
+        for (size_t k = 0; k < round->missing.count && !is_listed; k++)
+            is_listed = strcmp(round->missing.hosts[k], contact->host) == 0;
         describe_contact(what, sizeof what, contact, now_ms);
-        if (!is_told)
+        if (!is_listed)
             add(table, contact->host, what);
     }
     for (size_t i = 0; i < round->settings.expected_count; i++)

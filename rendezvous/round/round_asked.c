@@ -25,7 +25,7 @@ void round_on_resize(struct round *round, struct member *member,
     const struct ct_resize *resize = message->resize;
 
     if (round->state == ROUND_CLOSED || round->outcome || !is_possible(round, resize))
-        return; /* who asked was told so by its agent */
+        return; /* its own agent has answered who asked */
     round->settings.min_nodes = resize->min_nodes;
     round->settings.max_nodes = resize->max_nodes;
     round->resize = *resize;
@@ -70,10 +70,10 @@ void round_on_drain(struct round *round, struct member *member,
         if (!other->is_away &&
             (!drain->host[0] || strcmp(drain->host, other->link.host) == 0)) {
             round_push_to(round, ROUND_SEND_DRAIN, other);
-            round->drained.told++;
+            round->drained.sent_to++;
         }
     }
-    if (round->drained.told == 0)
+    if (round->drained.sent_to == 0)
         name_members(round, round->drained.hosts);
 }
 

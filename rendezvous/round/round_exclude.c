@@ -154,7 +154,7 @@ static const struct member *find_kept(const struct round *round)
                : NULL;
 }
 
-void round_tell_excluded(const struct round *round, struct ct_stop *stop)
+void round_fill_excluded(const struct round *round, struct ct_stop *stop)
 {
     const struct member *excluded = round_find_excluded(round),
                         *kept = find_kept(round);

@@ -90,7 +90,7 @@ static void push_spare(struct round *round, const struct member *member, uint32_
     };
 }
 
-void round_tell_spare(struct round *round, const struct member *member)
+void round_send_spare(struct round *round, const struct member *member)
 {
     uint32_t place = 0;
 
@@ -100,7 +100,7 @@ void round_tell_spare(struct round *round, const struct member *member)
     push_spare(round, member, place);
 }
 
-static void tell_spares(struct round *round)
+static void send_spares(struct round *round)
 {
     uint32_t place = 0;
 
@@ -146,7 +146,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
         world[i]->has_proven = world[i]->is_still = false;
         round_push_to(round, ROUND_SEND_START, world[i]);
     }
-    tell_spares(round);
+    send_spares(round);
 }
 
 /* The first world starts when it is full, or some time after it could start

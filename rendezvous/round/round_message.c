@@ -146,7 +146,7 @@ static void on_join(struct round *round, struct member *member,
     round->fingerprint = join->fingerprint;
     member->join = *join;
     round_change_member(round, member, MEMBER_READY);
-    round_tell_reload(round, member);
+    round_send_reload(round, member);
     host_list_remove(&round->missing, member->link.host);
     contacts_remove(&round->contacts, member->link.host);
     if (round->state == ROUND_FORMING && member->is_excluded) {
@@ -161,7 +161,7 @@ static void on_join(struct round *round, struct member *member,
         if (round_has_wrong_size(round) && !round->is_finishing)
             round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
         else
-            round_tell_spare(round, member);
+            round_send_spare(round, member);
     }
 }
 

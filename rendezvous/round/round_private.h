@@ -122,7 +122,7 @@ void round_close_if_succeeded(struct round *round);
 /* Notes whose failure was the root cause. True when that node is to make room for a spare. */
 bool round_exclude(struct round *round, const struct ct_failure *failure);
 /* Notes that it tells of broken hardware. True when that node is to go; what becomes of it is told by
- * round_tell_excluded(). */
+ * round_fill_excluded(). */
 bool round_exclude_broken(struct round *round, const struct ct_failure *failure);
 extern const char round_broken_text[];
 /* No agent of this host may join. */
@@ -130,13 +130,13 @@ bool round_is_broken_host(const struct round *round, const char *host);
 /* NULL: none is. */
 struct member *round_find_excluded(const struct round *round);
 /* Adds it to what everybody is told. */
-void round_tell_excluded(const struct round *round, struct ct_stop *stop);
+void round_fill_excluded(const struct round *round, struct ct_stop *stop);
 
 /* round_forming.c */
 
 void round_begin_forming(struct round *round, uint64_t now_ms);
 void round_send_waiting_if_due(struct round *round, uint64_t now_ms);
-void round_tell_spare(struct round *round, const struct member *member);
+void round_send_spare(struct round *round, const struct member *member);
 void round_start_if_complete(struct round *round, uint64_t now_ms);
 void round_expire_forming(struct round *round, uint64_t now_ms);
 
@@ -154,7 +154,7 @@ void round_on_restart(struct round *round, struct member *member,
 void round_on_reload(struct round *round, struct member *member,
                      const struct ct_message *message, uint64_t now_ms);
 /* A member that joins gets what it may not know. */
-void round_tell_reload(struct round *round, struct member *member);
+void round_send_reload(struct round *round, struct member *member);
 /* It leaves, or cannot answer: nothing is agreed on without it. */
 void round_drop_offer(struct round *round, const struct member *member,
                       const char *why);
@@ -172,7 +172,7 @@ void round_on_still(struct round *round, struct member *member,
 /* Its ranks have all ended: nobody waits for them. */
 void round_leave_world(struct round *round, struct member *member);
 /* What a member that comes back may have missed. */
-void round_tell_world(struct round *round, const struct member *member);
+void round_send_world(struct round *round, const struct member *member);
 
 /* round_absent.c */
 

@@ -84,9 +84,9 @@ static void offer(struct round *round, struct member *asker,
     }
 }
 
-static void tell(struct round *round, struct member *member)
+static void send_reload(struct round *round, struct member *member)
 {
-    member->told_reload = round->reload.number;
+    member->sent_reload = round->reload.number;
     round_push_to(round, ROUND_SEND_RELOAD, member);
 }
 
@@ -100,7 +100,7 @@ static void take(struct round *round)
 
         if (takes_part(member)) {
             member->join.program = member->join.program ? round->reload.program : 0;
-            tell(round, member);
+            send_reload(round, member);
         }
     }
     end_offer(round, NULL);
@@ -145,10 +145,10 @@ static void learn(struct round *round, struct member *member,
     round->reload = *taken;
     round->reload.step = CT_RELOAD_TAKE;
     round->reload.text[0] = '\0';
-    member->told_reload = taken->number;
+    member->sent_reload = taken->number;
     for (size_t i = 0; i < round->members.count; i++)
         if (round->members.list[i] != member && takes_part(round->members.list[i]))
-            tell(round, round->members.list[i]);
+            send_reload(round, round->members.list[i]);
 }
 
 void round_on_reload(struct round *round, struct member *member,
@@ -164,13 +164,13 @@ void round_on_reload(struct round *round, struct member *member,
     }
 }
 
-void round_tell_reload(struct round *round, struct member *member)
+void round_send_reload(struct round *round, struct member *member)
 {
-    if (member->told_reload >= round->reload.number)
+    if (member->sent_reload >= round->reload.number)
         return;
     if (member->join.program != round->reload.program)
         member->join.program = 0; /* that of its own command line */
-    tell(round, member);
+    send_reload(round, member);
 }
 
 void round_drop_offer(struct round *round, const struct member *member, const char *why)

@@ -121,7 +121,7 @@ static void repay(struct round *round, const struct member *member,
     else if (member->state == MEMBER_RUNNING && is_unstarted(member, resume))
         round_push_to(round, ROUND_SEND_START, member);
     else if (member->state == MEMBER_RUNNING)
-        round_tell_world(round, member);
+        round_send_world(round, member);
     else if (is_stopped &&
              (member->state == MEMBER_STOPPING || member->state == MEMBER_CONNECTED ||
               member->state == MEMBER_READY))
@@ -149,8 +149,8 @@ int round_resume(struct round *round, const struct round_command *command,
         .is_in_world = has_run && member_is_in_world(member),
     };
     round_push_to(round, ROUND_SEND_RESUMED, member);
-    member->told_reload = 0; /* it may have been lost on the way */
-    round_tell_reload(round, member);
+    member->sent_reload = 0; /* it may have been lost on the way */
+    round_send_reload(round, member);
     if (!has_run && member_is_in_world(member))
         stop_unstarted(round, member, now_ms);
     else

@@ -108,7 +108,7 @@ static bool are_all_still(const struct round *round)
     return is_any && round->state == ROUND_RUNNING;
 }
 
-static void tell_all(struct round *round, enum round_action_kind kind)
+static void send_to_running(struct round *round, enum round_action_kind kind)
 {
     for (size_t i = 0; i < round->members.count; i++)
         if (round->members.list[i]->state == MEMBER_RUNNING)
@@ -125,7 +125,7 @@ static void regroup(struct round *round)
     memcpy(round->world.ranks, round->still, sizeof round->still);
     for (size_t i = 0; i < round->members.count; i++)
         forget_still(round, round->members.list[i]);
-    tell_all(round, ROUND_SEND_WORLD);
+    send_to_running(round, ROUND_SEND_WORLD);
 }
 
 void round_on_loss(struct round *round, struct member *member,
@@ -148,7 +148,7 @@ void round_on_loss(struct round *round, struct member *member,
     round->loss = *loss;
     round->loss.losses = losses;
     round->world.generation = round->generation;
-    tell_all(round, ROUND_SEND_LOSS);
+    send_to_running(round, ROUND_SEND_LOSS);
 }
 
 /* Of ranks of its own that are not lost. */
@@ -188,7 +188,7 @@ void round_leave_world(struct round *round, struct member *member)
     regroup(round);
 }
 
-void round_tell_world(struct round *round, const struct member *member)
+void round_send_world(struct round *round, const struct member *member)
 {
     if (round->world.epoch > 0)
         round_push_to(round, ROUND_SEND_WORLD, member);

@@ -25,8 +25,8 @@ void round_close(struct round *round, const char *why)
                                                CT_FAILURES_MAX);
     }
     if (verdict->failure_count > 0) {
-        hang_views_tell(&round->hang_views, &verdict->failures[0]);
-        poison_tell(&round->poison, &verdict->failures[0]);
+        hang_views_add_fact(&round->hang_views, &verdict->failures[0]);
+        poison_add_fact(&round->poison, &verdict->failures[0]);
     }
     for (size_t i = 0; i < round->members.count; i++) {
         const struct member *member = round->members.list[i];
@@ -48,8 +48,8 @@ static void fill_stop(struct round *round, enum ct_stop_reason reason,
     };
     if (cause) {
         round->stop.cause = *cause;
-        round_tell_excluded(round, &round->stop);
-        poison_tell(&round->poison, &round->stop.cause);
+        round_fill_excluded(round, &round->stop);
+        poison_add_fact(&round->poison, &round->stop.cause);
     }
 }
 
@@ -104,7 +104,7 @@ void round_finish_stopping(struct round *round, uint64_t now_ms)
 /* ---- Failures: genuine, or the consequence of a loss ------------------------------------- */
 
 /* The second STOP: to all that got the first one and are still here. */
-static void tell_decision(struct round *round, enum ct_stop_reason reason,
+static void send_decision(struct round *round, enum ct_stop_reason reason,
                           const struct ct_failure *cause)
 {
     round->is_undecided = false;
@@ -150,17 +150,17 @@ void round_on_answer(struct round *round, struct member *member)
     if (!round->is_undecided || round->asked_count > 0)
         return;
     if (root->cause == CT_CAUSE_NODE_LOST) { /* who reported it only missed a peer */
-        tell_decision(round, CT_STOP_NODE_LOST, root);
+        send_decision(round, CT_STOP_NODE_LOST, root);
         return;
     }
     charge(round, root);
-    tell_decision(round, CT_STOP_FAILURE, root);
+    send_decision(round, CT_STOP_FAILURE, root);
 }
 
 void round_blame_loss(struct round *round, const struct ct_failure *loss)
 {
     failures_add_root(&round->failures, loss);
-    tell_decision(round, CT_STOP_NODE_LOST, loss);
+    send_decision(round, CT_STOP_NODE_LOST, loss);
 }
 
 static bool has_others(const struct round *round, const struct member *reporter)
@@ -181,7 +181,7 @@ void round_add_failure(struct round *round, const struct ct_failure *failure,
         .is_decided = round->state != ROUND_RUNNING && !round->is_undecided,
     };
 
-    failures_add_told(&round->failures, failure, &arrival);
+    failures_add_reported(&round->failures, failure, &arrival);
 }
 
 /* A worker failed on its own account. Only the first one of a round stops the world. */

@@ -308,16 +308,16 @@ void server_step_down(struct server *server)
     (void)call(server, &args); /* cannot fail */
 }
 
-static int tell_ha_on_loop(struct server *server, struct call *call)
+static int send_ha_on_loop(struct server *server, struct call *call)
 {
     if (!server->is_closed)
-        ha_relay_tell(&server->dispatch.ha, &server->dispatch.runs, call->plan);
+        ha_relay_send(&server->dispatch.ha, &server->dispatch.runs, call->plan);
     return 0;
 }
 
-void server_tell_ha(struct server *server, const struct ct_ha_plan *plan)
+void server_send_ha(struct server *server, const struct ct_ha_plan *plan)
 {
-    struct call args = {.function = tell_ha_on_loop, .plan = plan};
+    struct call args = {.function = send_ha_on_loop, .plan = plan};
 
     (void)call(server, &args); /* cannot fail */
 }

@@ -89,7 +89,7 @@ int server_lead(struct server *server, uint64_t term, const void *journal,
 void server_step_down(struct server *server);
 /* The plan of the run's own etcd from now on: told to all its agents. */
 struct ct_ha_plan;
-void server_tell_ha(struct server *server, const struct ct_ha_plan *plan);
+void server_send_ha(struct server *server, const struct ct_ha_plan *plan);
 /* What is held may go out by now. Any thread, does not wait. */
 void server_poke(struct server *server);
 

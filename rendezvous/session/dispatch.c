@@ -302,7 +302,7 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
         return;
     if (dispatch->commit &&
         !peer->commit) { /* it came while another node was elected */
-        ha_relay_tell_where(&dispatch->ha, peer);
+        ha_relay_send_where(&dispatch->ha, peer);
         conn_finish(peer->conn);
         return;
     }

@@ -22,7 +22,7 @@ void ha_relay_on_report(const struct ha_relay *relay, struct peer *peer,
         send_plan(relay, peer);
 }
 
-void ha_relay_tell_where(const struct ha_relay *relay, struct peer *peer)
+void ha_relay_send_where(const struct ha_relay *relay, struct peer *peer)
 {
     if (relay->plan.epoch != 0 && relay->plan.phase == CT_HA_ACTIVE)
         send_plan(relay, peer);
@@ -37,7 +37,7 @@ void ha_relay_drop(const struct ha_relay *relay, struct peer *peer)
     peer->has_reported = false;
 }
 
-void ha_relay_tell(struct ha_relay *relay, struct runs *runs,
+void ha_relay_send(struct ha_relay *relay, struct runs *runs,
                    const struct ct_ha_plan *plan)
 {
     const bool is_active = plan->phase == CT_HA_ACTIVE;

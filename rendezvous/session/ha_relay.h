@@ -28,10 +28,10 @@ void ha_relay_on_report(const struct ha_relay *relay, struct peer *peer,
 /* The connection is closed. */
 void ha_relay_drop(const struct ha_relay *relay, struct peer *peer);
 /* Where the run is, for a node that asks at a server which does not serve it. */
-void ha_relay_tell_where(const struct ha_relay *relay, struct peer *peer);
+void ha_relay_send_where(const struct ha_relay *relay, struct peer *peer);
 /* The plan from now on, copied; told to all agents that have reported. Once it is active, other servers
  * may be elected: what runs here is kept as an elected one keeps it. */
-void ha_relay_tell(struct ha_relay *relay, struct runs *runs,
+void ha_relay_send(struct ha_relay *relay, struct runs *runs,
                    const struct ct_ha_plan *plan);
 
 #endif

@@ -132,9 +132,9 @@ static void add_connections(struct page *page, const struct conn_pool *pool)
            pool->bytes_out);
 }
 
-/* ---- What ranks told ---------------------------------------------------------------------- */
+/* ---- What ranks have sent ----------------------------------------------------------------- */
 
-struct told {
+struct rank_sample {
     const struct ct_metric *metric;
     const struct run *run;
     int32_t rank;
@@ -143,7 +143,7 @@ struct told {
 /* All samples of a name belong together. */
 static int compare(const void *a, const void *b)
 {
-    const struct told *left = a, *right = b;
+    const struct rank_sample *left = a, *right = b;
     const int names = strcmp(left->metric->name, right->metric->name);
     const int runs = names ? names : strcmp(left->run->id, right->run->id);
 
@@ -151,7 +151,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* Those of the world that there is: until the next one starts they are the last. */
-static size_t list_told(struct told *list, const struct runs *runs)
+static size_t list_samples(struct rank_sample *list, const struct runs *runs)
 {
     struct ct_list *it;
     size_t count = 0;
@@ -164,9 +164,10 @@ static size_t list_told(struct told *list, const struct runs *runs)
             continue;
         for (size_t i = 0; i < metrics->rank_count; i++)
             for (int j = 0; j < metrics->ranks[i].count; j++)
-                list[count++] = (struct told){.metric = &metrics->ranks[i].list[j],
-                                              .run = run,
-                                              .rank = metrics->ranks[i].rank};
+                list[count++] = (struct rank_sample){
+                    .metric = &metrics->ranks[i].list[j],
+                    .run = run,
+                    .rank = metrics->ranks[i].rank};
     }
     return count;
 }
@@ -181,10 +182,11 @@ static void escape(char dst[2 * CT_RUN_ID_MAX], const char *text)
     *dst = '\0';
 }
 
-static void add_told(struct page *page, const struct told *told, bool is_first)
+static void add_sample(struct page *page, const struct rank_sample *entry,
+                       bool is_first)
 {
     char value[CT_METRIC_VALUE_MAX], run[2 * CT_RUN_ID_MAX];
-    const char *name = told->metric->name;
+    const char *name = entry->metric->name;
 
     if (is_first)
         head(page, name, "gauge",
@@ -193,25 +195,26 @@ static void add_told(struct page *page, const struct told *told, bool is_first)
                    "collectives, on "
                    "the average."
                  : "Told by the ranks of the run.");
-    ct_metric_format(value, told->metric->value);
-    escape(run, told->run->id);
+    ct_metric_format(value, entry->metric->value);
+    escape(run, entry->run->id);
     if (page->rc == 0)
         page->rc = ct_buf_printf(page->out, "%s{run=\"%s\",rank=\"%d\"} %s\n", name,
-                                 run, (int)told->rank, value);
+                                 run, (int)entry->rank, value);
 }
 
 static void add_ranks(struct page *page, const struct runs *runs)
 {
-    struct told *list = ct_zalloc_array(runs->metric_count + 1, sizeof *list);
-    const size_t count = list ? list_told(list, runs) : 0;
+    struct rank_sample *list = ct_zalloc_array(runs->metric_count + 1, sizeof *list);
+    const size_t count = list ? list_samples(list, runs) : 0;
 
     if (!list)
         page->rc = -ENOMEM;
     if (count > 0)
         qsort(list, count, sizeof *list, compare);
     for (size_t i = 0; i < count; i++)
-        add_told(page, &list[i],
-                 i == 0 || strcmp(list[i - 1].metric->name, list[i].metric->name) != 0);
+        add_sample(page, &list[i],
+                   i == 0 ||
+                       strcmp(list[i - 1].metric->name, list[i].metric->name) != 0);
     free(list);
 }
 
@@ -230,8 +233,8 @@ int metrics_format(struct ct_buf *out, const struct dispatch *dispatch)
             counters->lag_ms);
     seconds(&page, "ctrund_loop_lag_max_seconds",
             "How late a timer of a round was at most.", counters->lag_max_ms);
-    single(&page, "ctrund_rank_metrics", "gauge", "Values that ranks told, kept here.",
-           dispatch->runs.metric_count);
+    single(&page, "ctrund_rank_metrics", "gauge",
+           "Values that ranks have sent, kept here.", dispatch->runs.metric_count);
     single(&page, "ctrund_rank_metrics_refused_total", "counter",
            "Values of ranks that were left out, for lack of room.",
            counters->metrics_refused);

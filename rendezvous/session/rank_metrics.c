@@ -80,7 +80,7 @@ static bool make_room(struct rank_metrics_entry *entry)
 }
 
 /* False: there is no room for it. */
-static bool take_one(struct rank_metrics *metrics, const struct ct_metric_told *told)
+static bool take_one(struct rank_metrics *metrics, const struct ct_metric_sent *told)
 {
     struct rank_metrics_entry *entry = get_rank(metrics, told->rank);
     struct ct_metric *metric = entry ? find_name(entry, told->name) : NULL;
@@ -109,7 +109,7 @@ size_t rank_metrics_take(struct rank_metrics *metrics, const struct ct_metrics *
         rank_metrics_clear(metrics);
     metrics->generation = message->generation;
     for (int i = 0; i < message->count; i++) {
-        const struct ct_metric_told *told = &message->list[i];
+        const struct ct_metric_sent *told = &message->list[i];
 
         if (told->rank < first || told->rank >= first + slots ||
             (!ct_metric_is_name(told->name, sizeof told->name) &&

@@ -135,7 +135,7 @@ static void inject(struct peer *peer, const struct ct_chaos *message)
     const char *refusal = "no node of this round has it";
     struct ct_chaos chaos = *message;
     const struct ct_message out = {CT_MESSAGE_CHAOS, .chaos = &chaos};
-    bool is_told = false;
+    bool is_sent = false;
 
     chaos.asker = peer->id;
     (void)ct_copy(chaos.host, sizeof chaos.host, peer->host); /* same size */
@@ -149,9 +149,9 @@ static void inject(struct peer *peer, const struct ct_chaos *message)
             peer_send(member->link.peer, &out);
         else
             refusal = "its node is not connected to the rendezvous";
-        is_told |= member->link.peer != NULL;
+        is_sent |= member->link.peer != NULL;
     }
-    if (is_told || message->fault.kind == CT_FAULT_END)
+    if (is_sent || message->fault.kind == CT_FAULT_END)
         return;
     chaos.is_answer = 1;
     (void)ct_copy(chaos.text, sizeof chaos.text, refusal);

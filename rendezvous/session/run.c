@@ -178,7 +178,7 @@ static void set_heartbeat(struct run *run, const struct ct_hello *hello)
         run->heartbeat_ms = lost_after_ms / 2; /* one may be late */
 }
 
-static void tell_created(const struct run *run)
+static void log_created(const struct run *run)
 {
     ct_log_often(&run->all->comings, CTRUN_LOG_INFO,
                  "run created run=%s min_nodes=%u max_nodes=%u", run->id,
@@ -199,7 +199,7 @@ int run_renew(struct run *run, const struct ct_hello *hello)
     run->mark.generation = 0; /* kept is the old one, until the new one has a world */
     run->born_ms = ct_now_ms();
     set_heartbeat(run, hello);
-    tell_created(run);
+    log_created(run);
     return 0;
 }
 
@@ -267,7 +267,7 @@ struct run *run_create(struct runs *runs, const struct ct_hello *hello, int *rc)
         run->looked_ms = ct_now_ms();
     }
     set_heartbeat(run, hello);
-    tell_created(run);
+    log_created(run);
     return run;
 }
 
@@ -286,7 +286,7 @@ static void end_event(struct ct_event *event, uint64_t left_out)
     ct_event_end(event);
 }
 
-static void tell_paused(struct run *run, const struct member *member)
+static void report_paused(struct run *run, const struct member *member)
 {
     struct ct_event event;
     uint64_t left_out;
@@ -302,7 +302,7 @@ static void tell_paused(struct run *run, const struct member *member)
     end_event(&event, left_out);
 }
 
-static void tell_change(struct run *run, const struct round_action *action)
+static void report_change(struct run *run, const struct round_action *action)
 {
     const struct round *round = run->round;
     struct ct_event event;
@@ -436,7 +436,7 @@ static void execute(struct run *run, const struct round_action *action)
         run->all->counters.rounds_started += action->to == ROUND_RUNNING;
         if (action->to == ROUND_RUNNING && run->all->on_start)
             run->all->on_start(run->all->context);
-        tell_change(run, action);
+        report_change(run, action);
         break;
     case ROUND_SEND_RESUMED:
         send_action(action, CT_MESSAGE_RESUMED, &round->resumed);
@@ -564,7 +564,7 @@ void run_execute(struct run *run)
         const bool is_paused = pause_is_acknowledged(unsure);
 
         if (is_paused && !unsure->is_paused)
-            tell_paused(run, unsure);
+            report_paused(run, unsure);
         (void)run_try(run, &(struct round_command){.kind = is_paused ? ROUND_PAUSED
                                                                      : ROUND_SILENT,
                                                    .id = unsure->link.id});

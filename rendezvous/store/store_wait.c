@@ -45,7 +45,7 @@ static void release(struct store_client *client)
 }
 
 /* The first waiter of the name has it. True when that released it. */
-static bool tell_first(struct store_entry *entry)
+static bool wake_first(struct store_entry *entry)
 {
     struct store_wait *wait = ct_list_entry(entry->waits.next, struct store_wait, link);
     struct store_client *client = wait->client;
@@ -61,13 +61,13 @@ void store_wake_all(struct store *store, struct store_entry *entry)
 {
     (void)store;
     while (!ct_list_is_empty(&entry->waits))
-        (void)tell_first(entry);
+        (void)wake_first(entry);
 }
 
 void store_wake_one(struct store *store, struct store_entry *entry)
 {
     (void)store;
-    while (!ct_list_is_empty(&entry->waits) && !tell_first(entry))
+    while (!ct_list_is_empty(&entry->waits) && !wake_first(entry))
         ;
 }
 

@@ -50,7 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (ct_buf_data(&text)[i] != '\n' &&
             (ct_buf_data(&text)[i] < ' ' || ct_buf_data(&text)[i] > '~'))
             abort(); /* it is shown on terminals */
-    if (flight_find_place(&at, flight) && flight_tell(lines, &at, 1, 1000) != 1)
+    if (flight_find_place(&at, flight) &&
+        flight_format_places(lines, &at, 1, 1000) != 1)
         abort();
     ct_buf_deinit(&text);
     free(flight);

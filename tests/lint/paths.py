@@ -19,7 +19,7 @@ PATHS = {
   agent/postmortem/exit_cause.c        exit_cause_classify
   agent/worker/worker_group_restart.c  worker_group_find_final
   agent/agent_round.c                  on_failure
-  agent/node/agent_failure.c                agent_tell_failure
+  agent/node/agent_failure.c                agent_report_failure
   agent/link/link_break.c              link_send
 = rendezvous/net/conn.c                on_read
   rendezvous/session/dispatch.c        on_bytes

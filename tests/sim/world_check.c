@@ -178,7 +178,7 @@ static void check_ack(const struct world_node *node, const void *conn,
 /* It has told that this run lives, and its node had a way to the other one, for as long as that listens (by
  * the slowest clock): what began later is told too late, as ctrun-architecture(7) says. Three messages go
  * there. */
-static bool has_told(const struct world_node *node, uint64_t instance)
+static bool has_reported(const struct world_node *node, uint64_t instance)
 {
     const uint64_t for_us = (uint64_t)(LISTENS_MS + 3 * world.slow_ms) * WORLD_MS;
     const uint64_t since_us = world.now_us - for_us;
@@ -194,7 +194,7 @@ static bool is_beside_one_that_tells(const struct world_node *node, uint64_t ins
         const struct world_node *other = &world.nodes[i];
 
         if (other != node && other->is_up && !world_is_stopped(other, PART_AGENT) &&
-            has_told(other, instance) && !world.cut[i][node->index] &&
+            has_reported(other, instance) && !world.cut[i][node->index] &&
             !world.cut[node->index][i])
             return true;
     }

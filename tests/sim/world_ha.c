@@ -159,7 +159,7 @@ static void wake(void *context)
 
 static void tell(struct world_ha *ha, const struct ct_ha_plan *plan)
 {
-    ha_relay_tell(&ha->node->dispatch->ha, &ha->node->dispatch->runs, plan);
+    ha_relay_send(&ha->node->dispatch->ha, &ha->node->dispatch->runs, plan);
     if (ha->node->dispatch->commit)
         output_commit_release(ha->node->dispatch->commit);
 }
@@ -315,7 +315,7 @@ static void lead(struct world_ha *ha)
 struct messenger {
     struct loop_watch *watch;
     struct world_ha *ha;
-    bool has_told;
+    bool has_reported;
 };
 
 static void tell_founder(void *context, unsigned events)
@@ -331,11 +331,11 @@ static void tell_founder(void *context, unsigned events)
     struct ct_buf out;
 
     (void)events;
-    if (messenger->has_told) {
+    if (messenger->has_reported) {
         loop_watch_close(messenger->watch); /* it has answered, or hung up */
         return;
     }
-    messenger->has_told = true;
+    messenger->has_reported = true;
     memcpy(hello.run_id, "job", sizeof "job");
     memcpy(hello.host, "messenger", sizeof "messenger");
     ct_buf_init(&out, 1 << 20);
@@ -394,7 +394,7 @@ static void take_found(struct world_ha *ha)
     ha->made = (struct ct_ha_plan){0};
     leader_candidate_stand_down(ha->node->candidate);
     dispatch_step_down(ha->node->dispatch);
-    ha_relay_tell(&ha->node->dispatch->ha, &ha->node->dispatch->runs, &found);
+    ha_relay_send(&ha->node->dispatch->ha, &ha->node->dispatch->runs, &found);
     ha->plan = found;
 }
 

@@ -736,7 +736,7 @@ bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop)
     return false;
 }
 
-bool agent_tell_worse(struct agent *agent, const struct ct_stop *stop)
+bool agent_send_worse(struct agent *agent, const struct ct_stop *stop)
 {
     (void)agent, (void)stop;
     return false;
@@ -802,7 +802,7 @@ void agent_on_reload(struct agent *agent, const struct ct_reload *message)
     (void)agent, (void)message;
 }
 
-void agent_tell_reload(struct agent *agent)
+void agent_send_reload(struct agent *agent)
 {
     (void)agent;
 }
@@ -842,7 +842,7 @@ void worker_socket_refresh(struct worker_socket *control)
     (void)control;
 }
 
-void worker_socket_tell_grow(struct worker_socket *control)
+void worker_socket_send_grow(struct worker_socket *control)
 {
     (void)control;
 }
@@ -853,7 +853,7 @@ bool worker_socket_is_used(const struct worker_socket *control)
     return false;
 }
 
-void worker_socket_tell_loss(struct worker_socket *control, const char *text)
+void worker_socket_send_loss(struct worker_socket *control, const char *text)
 {
     (void)control, (void)text;
 }

@@ -65,7 +65,7 @@ static void ask_within(struct moment *moment, uint64_t most_ms)
     world_call(moment->node, world_draw(most_ms * WORLD_MS + 1), on_ask, moment);
 }
 
-void worker_socket_tell_rank_loss(struct worker_socket *control, uint32_t losses,
+void worker_socket_send_rank_loss(struct worker_socket *control, uint32_t losses,
                                   const char *text)
 {
     struct world_node *node = world.current;
@@ -99,7 +99,7 @@ static void on_world(void *context)
     world_check_rank(node, moment->local_rank);
 }
 
-void worker_socket_tell_world(struct worker_socket *control,
+void worker_socket_send_world(struct worker_socket *control,
                               const struct ct_worker_world *told)
 {
     struct world_node *node = world.current;

@@ -47,9 +47,9 @@ void *ct_realloc_array(void *old, size_t count, size_t size)
 /* What pages of our own point to is no leak, and the sanitizer must be told where they are. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
-#define tell_root(what, memory, size) __lsan_##what##_root_region(memory, size)
+#define register_root(what, memory, size) __lsan_##what##_root_region(memory, size)
 #else
-#define tell_root(what, memory, size) ((void)0)
+#define register_root(what, memory, size) ((void)0)
 #endif
 
 /* Before the memory: its size, in a place that leaves it aligned. */
@@ -70,7 +70,7 @@ void *ct_secret_zalloc(size_t size)
         return NULL;
     (void)madvise(head, size, MADV_DONTDUMP); /* every kernel that we start on has it */
     head->size = size;
-    tell_root(register, head, size);
+    register_root(register, head, size);
     return head + 1;
 }
 
@@ -82,7 +82,7 @@ void ct_secret_free(void *memory)
     if (!memory)
         return;
     size = (--head)->size;
-    tell_root(unregister, head, size);
+    register_root(unregister, head, size);
     explicit_bzero(head, size);
     (void)munmap(head, size);
 }

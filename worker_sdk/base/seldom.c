@@ -12,13 +12,13 @@ enum {
 
 bool ct_seldom_is_due(struct ct_seldom *seldom, uint64_t now_ms, uint64_t *more)
 {
-    if (seldom->told_ms != 0 && now_ms - seldom->told_ms < CT_SELDOM_MS) {
-        seldom->untold++;
+    if (seldom->printed_ms != 0 && now_ms - seldom->printed_ms < CT_SELDOM_MS) {
+        seldom->suppressed++;
         return false;
     }
-    *more = seldom->untold;
-    seldom->untold = 0;
-    seldom->told_ms = now_ms ? now_ms : 1;
+    *more = seldom->suppressed;
+    seldom->suppressed = 0;
+    seldom->printed_ms = now_ms ? now_ms : 1;
     return true;
 }
 
@@ -29,12 +29,12 @@ bool ct_often_is_due(struct ct_often *often, uint64_t now_ms, uint64_t *more)
         often->count = 0;
     }
     if (often->count == CT_OFTEN_LINES) {
-        often->untold++;
+        often->suppressed++;
         return false;
     }
     often->count++;
-    *more = often->untold;
-    often->untold = 0;
+    *more = often->suppressed;
+    often->suppressed = 0;
     return true;
 }
 

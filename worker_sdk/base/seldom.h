@@ -19,8 +19,8 @@ enum {
 
 /* One kind of line. Zeroed at first; one thread at a time. */
 struct ct_seldom {
-    uint64_t untold;  /* since the last line */
-    uint64_t told_ms; /* when that was; 0: never */
+    uint64_t suppressed; /* since the last line */
+    uint64_t printed_ms; /* when that was; 0: never */
 };
 
 enum {
@@ -29,7 +29,7 @@ enum {
 
 /* The same for lines that are news, each of them, unless there are too many. */
 struct ct_often {
-    uint64_t untold;
+    uint64_t suppressed;
     uint64_t since_ms; /* of the lines that are counted; 0: none */
     uint32_t count;
 };

@@ -140,8 +140,8 @@ static int plan(struct ctrun_shards *shards, struct exchange *all,
 }
 
 /* Rank 0 plans, and every rank gets its flags and the tag. */
-static int plan_and_tell(struct ctrun_shards *shards, struct exchange *all,
-                         struct ctrun_error *err)
+static int plan_and_scatter(struct ctrun_shards *shards, struct exchange *all,
+                            struct ctrun_error *err)
 {
     const uint64_t values[CT_SHARDS_VALUES] = {ct_wall_ns() ^ (uint64_t)getpid() << 40};
     int rc = gather_lists(shards, all, err);
@@ -173,7 +173,7 @@ int ct_shards_plan(struct ctrun_shards *shards, uint8_t **flags, int rc,
     values[1] = count;
     values[2] = all.list ? ct_hash(all.list, all.length) : 0;
     if ((rc = ct_shards_agree(shards, rc, values, err)) == 0)
-        rc = plan_and_tell(shards, &all, err);
+        rc = plan_and_scatter(shards, &all, err);
     *flags = all.mine;
     free(all.list);
     free(all.lists);

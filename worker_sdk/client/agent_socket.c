@@ -220,7 +220,7 @@ static void hand_over(struct ct_agent_socket *agent, uint64_t now_ms)
     send_flight(agent);
 }
 
-static void tell_step(struct ct_agent_socket *agent, uint64_t now_ms)
+static void publish_step(struct ct_agent_socket *agent, uint64_t now_ms)
 {
     if (!agent->has_progress && ct_progress_open() >= 0)
         ct_progress_step(agent->step, now_ms); /* before the agent may look */
@@ -240,7 +240,7 @@ void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step)
         if (agent->has_progress)
             ct_progress_step(step, now);
         if (now >= agent->next_send_ms)
-            tell_step(agent, now);
+            publish_step(agent, now);
     }
     pthread_mutex_unlock(&agent->lock);
 }

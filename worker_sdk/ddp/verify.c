@@ -262,8 +262,8 @@ static int fail_report(const struct ct_ddp_report *report, size_t rank,
                    rank, report->text);
 }
 
-int ct_ddp_tell(struct ctrun_group *group, const struct ct_ddp_report *mine,
-                struct ctrun_error *err)
+int ct_ddp_exchange_reports(struct ctrun_group *group, const struct ct_ddp_report *mine,
+                            struct ctrun_error *err)
 {
     size_t ranks = (size_t)ctrun_group_size(group);
     struct ct_ddp_report *all = ct_zalloc_array(ranks, sizeof *all);

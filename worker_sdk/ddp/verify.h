@@ -25,7 +25,7 @@ struct ct_ddp_report {
 };
 /* Collective, after a step in which something was wrong on some rank. Writes a sentence about the
  * first of them, the same on all, and returns its code, or the group's failure. */
-int ct_ddp_tell(struct ctrun_group *group, const struct ct_ddp_report *mine,
-                struct ctrun_error *err);
+int ct_ddp_exchange_reports(struct ctrun_group *group, const struct ct_ddp_report *mine,
+                            struct ctrun_error *err);
 
 #endif

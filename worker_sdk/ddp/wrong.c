@@ -58,7 +58,7 @@ int ct_ddp_check_flag(struct ctrun_ddp *ddp, struct ctrun_error *err)
     ddp->checks.found.bad_norm = 0; /* what was clipped had no meaning */
     memset(ddp->flag, 0, sizeof ddp->flag);
     ddp->order_length = 0; /* not the order of a good step */
-    return ct_ddp_tell(ddp->group, &ddp->report, err);
+    return ct_ddp_exchange_reports(ddp->group, &ddp->report, err);
 }
 
 int ct_ddp_fail_clip(const struct ctrun_ddp *ddp, size_t s, struct ctrun_error *err)

@@ -112,9 +112,9 @@ static void name_root(char key[CT_BOOTSTRAP_KEY_MAX],
 }
 
 /* The first group of all ranks in this epoch, whoever comes first to say it. */
-static int tell_root(struct ctrun_session *session, const struct ctrun_group *old,
-                     struct ct_group_place *place, uint64_t deadline_ms,
-                     struct ctrun_error *err)
+static int publish_root(struct ctrun_session *session, const struct ctrun_group *old,
+                        struct ct_group_place *place, uint64_t deadline_ms,
+                        struct ctrun_error *err)
 {
     const char *root = ct_group_root(old);
     char key[CT_BOOTSTRAP_KEY_MAX];
@@ -241,7 +241,7 @@ static int regroup(struct ctrun_group **out, struct ctrun_session *session,
         if (must_ask && (rc = ask_agent(session, deadline_ms, err)) < 0)
             return rc;
         place = ct_session_place(session);
-        rc = tell_root(session, old, &place, deadline_ms, err);
+        rc = publish_root(session, old, &place, deadline_ms, err);
         if (rc == 0)
             rc = ct_group_shrink(out, &place, old, options, err);
         if ((rc != CTRUN_E_PEER_LOST && rc != CTRUN_E_ABORTED) ||

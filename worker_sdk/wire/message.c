@@ -238,14 +238,14 @@ static const struct field heartbeat_fields[] = {
 };
 
 static const struct field metric_fields[] = {
-    I32(ct_metric_told, rank),
-    STR(ct_metric_told, name),
-    U64(ct_metric_told, bits),
+    I32(ct_metric_sent, rank),
+    STR(ct_metric_sent, name),
+    U64(ct_metric_sent, bits),
 };
 
 static const struct field metrics_fields[] = {
     U64(ct_metrics, generation),
-    LIST(ct_metrics, count, list, CT_METRICS_TOLD_MAX, metric_fields),
+    LIST(ct_metrics, count, list, CT_METRICS_SENT_MAX, metric_fields),
 };
 
 static const struct field stop_fields[] = {
@@ -291,8 +291,8 @@ static const struct field resize_fields[] = {
 };
 
 static const struct field drain_fields[] = {
-    STR(ct_drain, host),     STR(ct_drain, reason), U32(ct_drain, ticket),
-    U8(ct_drain, is_answer), U32(ct_drain, told),   STR(ct_drain, hosts),
+    STR(ct_drain, host),     STR(ct_drain, reason),  U32(ct_drain, ticket),
+    U8(ct_drain, is_answer), U32(ct_drain, sent_to), STR(ct_drain, hosts),
 };
 
 static const struct field stacks_fields[] = {

@@ -167,7 +167,7 @@ enum {
     CT_NONCE_BYTES = 32,
     CT_PROOF_BYTES = 32,
     CT_HA_MEMBERS_MAX = 8,
-    CT_METRICS_TOLD_MAX = 255, /* in one message */
+    CT_METRICS_SENT_MAX = 255, /* in one message */
     CT_SAMPLES_MAX = 64,       /* of a batch that are told */
     CT_HA_SEED_BYTES = 32,
     CT_STACKS_NODES_MAX = 256, /* are asked at once */
@@ -345,7 +345,7 @@ enum ct_reach {
     CT_REACH_PROVE =
         1, /* reach master_addr itself and all peers, send REACHABILITY, and wait for it */
     CT_REACH_NONE_REACHES_ALL = 2, /* as FREE: each network has been found cut */
-    CT_REACH_TELL =
+    CT_REACH_WARN =
         3, /* as FREE: the network was typed; warn when a peer is not reached */
 };
 
@@ -404,7 +404,7 @@ struct ct_heartbeat { /* and its acknowledgement: the same fields come back */
     uint64_t quiet_ms;
 };
 
-struct ct_metric_told {
+struct ct_metric_sent {
     int32_t rank; /* global */
     char name[CT_METRIC_NAME_MAX];
     uint64_t bits; /* of a double */
@@ -414,7 +414,7 @@ struct ct_metric_told {
 struct ct_metrics {
     uint64_t generation;
     uint8_t count;
-    struct ct_metric_told list[CT_METRICS_TOLD_MAX];
+    struct ct_metric_sent list[CT_METRICS_SENT_MAX];
 };
 
 struct ct_sample {
@@ -511,7 +511,7 @@ struct ct_drain {
     char reason[128];
     uint32_t ticket; /* of the request, comes back with its answer; 0: none is wanted */
     uint8_t is_answer;
-    uint32_t told;              /* answer: so many agents hear it */
+    uint32_t sent_to;           /* answer: so many agents hear it */
     char hosts[CT_MISSING_MAX]; /* answer, when nobody does: those that there are */
 };
 

@@ -157,7 +157,7 @@ static void host_abort(void *self, int code, const char *text)
     if (host->shm)
         ct_host_shm_abort(host->shm, code, text);
     if (host->mesh.peers) {
-        ct_mesh_tell(&host->mesh, code, text);
+        ct_mesh_send_code(&host->mesh, code, text);
         ct_mesh_wake(&host->mesh);
     }
 }

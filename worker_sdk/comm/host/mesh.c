@@ -77,7 +77,7 @@ void ct_mesh_close(struct ct_mesh *mesh)
 {
     if (!mesh->peers)
         return;
-    ct_mesh_tell(mesh, 0, "");
+    ct_mesh_send_code(mesh, 0, "");
     for (int i = 0; i < mesh->size; i++) {
         if (mesh->control && mesh->control[i] >= 0)
             close(mesh->control[i]);
@@ -107,7 +107,7 @@ static void send_note(const struct ct_mesh *mesh, int member,
 }
 
 /* May be called by another thread while ours is inside a call (abort). */
-void ct_mesh_tell(struct ct_mesh *mesh, int code, const char *text)
+void ct_mesh_send_code(struct ct_mesh *mesh, int code, const char *text)
 {
     unsigned char bytes[NOTE_BYTES] = {0};
     struct ct_writer out;
@@ -119,7 +119,7 @@ void ct_mesh_tell(struct ct_mesh *mesh, int code, const char *text)
         send_note(mesh, i, bytes);
 }
 
-static void tell_awaited(const struct ct_mesh *mesh, int member, uint32_t code)
+static void send_awaited(const struct ct_mesh *mesh, int member, uint32_t code)
 {
     unsigned char bytes[NOTE_BYTES] = {0};
     struct ct_writer out;
@@ -187,7 +187,7 @@ static void read_note(struct ct_mesh *mesh, int member)
         note->has_answered = true;
         note->awaited = (int)ct_read_u32(&in);
         if (code == NOTE_ASK)
-            tell_awaited(mesh, member, NOTE_ANSWER);
+            send_awaited(mesh, member, NOTE_ANSWER);
     } else if (code >= 0) {
         note->has_left = true;
     } else {
@@ -232,7 +232,7 @@ int ct_mesh_explain(struct ct_mesh *mesh, int member, struct ctrun_error *err)
 void ct_mesh_ask(struct ct_mesh *mesh)
 {
     for (int i = 0; i < mesh->size; i++)
-        tell_awaited(mesh, i, NOTE_ASK);
+        send_awaited(mesh, i, NOTE_ASK);
 }
 
 int ct_mesh_find_silent(const struct ct_mesh *mesh)

@@ -62,7 +62,7 @@ void ct_mesh_ask(struct ct_mesh *mesh);
 /* Follows the answers from mesh->awaited on: the first member that gave none; -1: all did. */
 int ct_mesh_find_silent(const struct ct_mesh *mesh);
 /* Sends code and text to all members. Any thread; never blocks. */
-void ct_mesh_tell(struct ct_mesh *mesh, int code, const char *text);
+void ct_mesh_send_code(struct ct_mesh *mesh, int code, const char *text);
 /* Makes `watch` readable for good. Any thread. */
 void ct_mesh_wake(struct ct_mesh *mesh);
 

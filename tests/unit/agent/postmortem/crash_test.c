@@ -413,10 +413,10 @@ static void only_memory_in_which_something_crashed_is_a_record(void **state)
     (void)state;
     unlink(path);
     fill(&raw);
-    assert_true(crash_is_told(write_record(memory, &raw)));
-    assert_false(crash_is_told(write_record(file, &raw))); /* could make us wait */
+    assert_true(crash_is_recorded(write_record(memory, &raw)));
+    assert_false(crash_is_recorded(write_record(file, &raw))); /* could make us wait */
     raw.state = CT_CRASH_EMPTY;
-    assert_false(crash_is_told(write_record(memory, &raw)));
+    assert_false(crash_is_recorded(write_record(memory, &raw)));
     close(memory);
     close(file);
 }

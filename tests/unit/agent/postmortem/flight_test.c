@@ -158,7 +158,7 @@ static void the_rank_that_others_wait_for_is_named(void **state)
     char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX];
 
     (void)state;
-    assert_int_equal(flight_tell(lines, places, 4, 3000000000), 2);
+    assert_int_equal(flight_format_places(lines, places, 4, 3000000000), 2);
     assert_string_equal(lines[0],
                         "ranks 0, 1, 3: in all_reduce 51 (1000 f32) for 2.0 s");
     assert_string_equal(
@@ -173,14 +173,14 @@ static void many_ranks_are_counted(void **state)
     (void)state;
     for (int i = 0; i < 20; i++)
         places[i] = place_of(i, i == 7 ? 0 : 2, i == 7 ? 0 : 1);
-    assert_int_equal(flight_tell(lines, places, 20, 1100000000), 2);
+    assert_int_equal(flight_format_places(lines, places, 20, 1100000000), 2);
     assert_string_equal(lines[0], "ranks 0, 1, 2, 3, 4, 5, 6, 8 and 11 more: in "
                                   "all_reduce 2 (1000 f32) for 0.1 s");
     assert_string_equal(lines[1],
                         "rank 7: left no collective yet, has not entered all_reduce 2");
     for (int i = 0; i < 20; i++)
         places[i] = place_of(i, (uint64_t)i + 1, 0);
-    assert_int_equal(flight_tell(lines, places, 20, 0), FLIGHT_LINES_MAX);
+    assert_int_equal(flight_format_places(lines, places, 20, 0), FLIGHT_LINES_MAX);
 }
 
 static void text_and_trace_have_every_call(void **state)

@@ -19,9 +19,9 @@ static int find(const struct hang_rank *ranks, int count, uint64_t now_ms,
 
 static void the_one_with_the_fewest_steps_is_the_suspect(void **state)
 {
-    const struct hang_rank ranks[] = {{.step = 42, .told_ms = 500, .state = 'S'},
-                                      {.step = 41, .told_ms = 400, .state = 'S'},
-                                      {.step = 42, .told_ms = 500, .state = 'R'}};
+    const struct hang_rank ranks[] = {{.step = 42, .stepped_ms = 500, .state = 'S'},
+                                      {.step = 41, .stepped_ms = 400, .state = 'S'},
+                                      {.step = 42, .stepped_ms = 500, .state = 'R'}};
     struct hang_report report;
 
     (void)state;
@@ -35,9 +35,9 @@ static void the_one_with_the_fewest_steps_is_the_suspect(void **state)
 static void among_equals_the_state_tells(void **state)
 {
     static const char order[] = "SRDT";
-    struct hang_rank ranks[] = {{.step = 7, .told_ms = 0, .state = 'S'},
-                                {.step = 7, .told_ms = 0, .state = 'S'},
-                                {.step = 7, .told_ms = 0, .state = 'S'}};
+    struct hang_rank ranks[] = {{.step = 7, .stepped_ms = 0, .state = 'S'},
+                                {.step = 7, .stepped_ms = 0, .state = 'S'},
+                                {.step = 7, .stepped_ms = 0, .state = 'S'}};
     struct hang_report report;
 
     (void)state;
@@ -53,8 +53,8 @@ static void among_equals_the_state_tells(void **state)
 
 static void a_node_of_mere_waiters_lets_the_others_speak_first(void **state)
 {
-    struct hang_rank ranks[] = {{.step = 7, .told_ms = 0, .state = 'S'},
-                                {.step = 7, .told_ms = 0, .state = 'S'}};
+    struct hang_rank ranks[] = {{.step = 7, .stepped_ms = 0, .state = 'S'},
+                                {.step = 7, .stepped_ms = 0, .state = 'S'}};
     struct hang_report report;
 
     (void)state;
@@ -66,8 +66,8 @@ static void a_node_of_mere_waiters_lets_the_others_speak_first(void **state)
 
 static void who_tells_no_steps_is_only_a_suspect_where_others_do(void **state)
 {
-    struct hang_rank ranks[] = {{.step = -1, .told_ms = 0, .state = 'S'},
-                                {.step = -1, .told_ms = 0, .state = 'R'}};
+    struct hang_rank ranks[] = {{.step = -1, .stepped_ms = 0, .state = 'S'},
+                                {.step = -1, .stepped_ms = 0, .state = 'R'}};
     struct hang_report report;
 
     (void)state;

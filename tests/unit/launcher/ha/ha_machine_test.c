@@ -53,13 +53,13 @@ static void the_way_from_three_nodes_to_a_run_that_survives(void **unused)
     facts.outcome = HA_NONE;
     expect(&state, &facts, HA_DO_NOTHING, HA_MOVING);
     facts.outcome = HA_DONE;
-    expect(&state, &facts, HA_DO_TELL, HA_TELLING);
+    expect(&state, &facts, HA_DO_SEND, HA_SENDING);
     facts.outcome = HA_NONE;
     facts.following = 2;
-    expect(&state, &facts, HA_DO_NOTHING, HA_TELLING);
+    expect(&state, &facts, HA_DO_NOTHING, HA_SENDING);
     assert_int_equal(ha_survives(state, &facts), 0);
     facts.following = 3;
-    expect(&state, &facts, HA_DO_TELL, HA_ACTIVE);
+    expect(&state, &facts, HA_DO_SEND, HA_ACTIVE);
     assert_int_equal(ha_survives(state, &facts), 1);
 }
 
@@ -85,7 +85,7 @@ static void what_fails_before_anybody_was_told_begins_anew(void **unused)
 static void once_told_there_is_no_way_back(void **unused)
 {
     (void)unused;
-    for (enum ha_state first = HA_TELLING; first < HA_STATES; first++)
+    for (enum ha_state first = HA_SENDING; first < HA_STATES; first++)
         for (int bits = 0; bits < 1 << 10; bits++) {
             enum ha_state state = first;
             struct ha_facts facts = running();
@@ -102,7 +102,7 @@ static void once_told_there_is_no_way_back(void **unused)
 
             assert_true(action != HA_DO_DROP && action != HA_DO_PLAN &&
                         action != HA_DO_SECURE && action != HA_DO_MOVE);
-            assert_true(state >= HA_TELLING && state < HA_STATES);
+            assert_true(state >= HA_SENDING && state < HA_STATES);
         }
 }
 
@@ -120,12 +120,12 @@ static void a_lost_member_is_replaced_learner_first(void **unused)
     facts.outcome = HA_DONE;
     facts.lost = 0;
     facts.voters = 2;
-    expect(&state, &facts, HA_DO_TELL, HA_ACTIVE);
+    expect(&state, &facts, HA_DO_SEND, HA_ACTIVE);
     facts.outcome = HA_NONE;
     expect(&state, &facts, HA_DO_ADD, HA_ADDING);
     facts.outcome = HA_DONE;
     facts.learner = HA_LEARNER_STARTS;
-    expect(&state, &facts, HA_DO_TELL, HA_LEARNING);
+    expect(&state, &facts, HA_DO_SEND, HA_LEARNING);
     facts.outcome = HA_NONE;
     expect(&state, &facts, HA_DO_NOTHING, HA_LEARNING);
     facts.learner = HA_LEARNER_RUNS;
@@ -137,7 +137,7 @@ static void a_lost_member_is_replaced_learner_first(void **unused)
     facts.voters = 3;
     facts.running = 3;
     facts.learner = HA_NO_LEARNER;
-    expect(&state, &facts, HA_DO_TELL, HA_ACTIVE);
+    expect(&state, &facts, HA_DO_SEND, HA_ACTIVE);
 }
 
 static void a_learner_that_is_lost_is_taken_out(void **unused)
@@ -154,7 +154,7 @@ static void a_learner_that_is_lost_is_taken_out(void **unused)
     expect(&state, &facts, HA_DO_REMOVE, HA_REMOVING);
     state = HA_ACTIVE; /* the server that put it in is gone */
     facts.is_late = false;
-    expect(&state, &facts, HA_DO_TELL, HA_LEARNING);
+    expect(&state, &facts, HA_DO_SEND, HA_LEARNING);
 }
 
 static void what_may_be_lost_is_what_a_majority_can_spare(void **unused)

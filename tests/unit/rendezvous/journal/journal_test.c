@@ -157,7 +157,7 @@ static void tell(struct rig *rig, uint64_t id, enum ct_message_kind kind)
 }
 
 /* Of the three nodes that every story here has. */
-static void tell_all(struct rig *rig, enum ct_message_kind kind)
+static void send_to_running(struct rig *rig, enum ct_message_kind kind)
 {
     for (uint64_t id = 1; id <= 3; id++)
         tell(rig, id, kind);
@@ -270,7 +270,7 @@ static void every_step_of_a_restart_is_followed(void **state)
     tell(&rig, 1, CT_MESSAGE_STOPPING);
     tell(&rig, 3, CT_MESSAGE_STOPPING);
     assert_int_equal(rig.round->restart_count, 1);
-    tell_all(&rig, CT_MESSAGE_STOPPED);
+    send_to_running(&rig, CT_MESSAGE_STOPPED);
     assert_int_equal(rig.round->state, ROUND_FORMING);
     join_all(&rig);
     assert_int_equal(rig.round->generation, 2);
@@ -289,7 +289,7 @@ static void a_run_that_is_forgotten_ends_in_the_journal(void **state)
 
     (void)state;
     start(&rig, 0);
-    tell_all(&rig, CT_MESSAGE_SUCCEEDED);
+    send_to_running(&rig, CT_MESSAGE_SUCCEEDED);
     assert_int_equal(rig.round->state, ROUND_CLOSED);
     for (uint64_t id = 1; id <= 3; id++)
         step(&rig,
@@ -408,7 +408,7 @@ static void a_verdict_is_delivered_by_the_next_server(void **state)
 
     (void)state;
     start(&rig, 0);
-    tell_all(&rig, CT_MESSAGE_SUCCEEDED);
+    send_to_running(&rig, CT_MESSAGE_SUCCEEDED);
     crash(&rig);
     assert_int_equal(rig.round->verdict.outcome, CT_OUTCOME_SUCCEEDED);
     assert_int_equal(resume(&rig, 2, 1, CT_RESUME_SUCCEEDED), 0);
@@ -483,7 +483,7 @@ static void a_join_that_is_said_again_crosses_the_start(void **state)
     (void)state;
     start(&rig, 1);
     report(&rig, 2);
-    tell_all(&rig, CT_MESSAGE_STOPPED);
+    send_to_running(&rig, CT_MESSAGE_STOPPED);
     join(&rig, 2);
     assert_int_equal(resume(&rig, 2, 1, CT_RESUME_JOINING), 0);
     join(&rig, 1);
@@ -506,7 +506,7 @@ static void a_verdict_that_was_not_sent_waits_for_those_who_come_back(void **sta
 
     (void)state;
     start(&rig, 0);
-    tell_all(&rig, CT_MESSAGE_SUCCEEDED);
+    send_to_running(&rig, CT_MESSAGE_SUCCEEDED);
     assert_int_equal(rig.round->state, ROUND_CLOSED);
     step(&rig, &gone);
     gone = (struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "end"};

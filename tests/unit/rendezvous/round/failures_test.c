@@ -129,7 +129,7 @@ static void all_that_find_no_room_are_counted_once(void **state)
     for (int rank = 0; rank < 300; rank += 50) {
         struct ct_failure failure = make(CT_CAUSE_EXIT, 1, rank);
 
-        failures_add_told(&failures, &failure, &early);
+        failures_add_reported(&failures, &failure, &early);
     }
     for (int rank = 0; rank < 300; rank++) {
         const bool is_own = rank % 50 == 0;
@@ -137,7 +137,7 @@ static void all_that_find_no_room_are_counted_once(void **state)
                                          is_own ? 1 : SIGTERM, rank);
 
         if (is_own || rank % 100 < 15)
-            failures_add_told(&failures, &failure, &end);
+            failures_add_reported(&failures, &failure, &end);
     }
     failures_add_more(&failures, &(struct ct_more){.stopped = 3 * 84});
     more = failures_count_more(&failures);
@@ -146,8 +146,8 @@ static void all_that_find_no_room_are_counted_once(void **state)
     for (int rank = 300; rank < 320; rank++) {
         struct ct_failure failure = make(CT_CAUSE_EXIT, 1, rank);
 
-        failures_add_told(&failures, &failure, &early);
-        failures_add_told(&failures, &failure, &end);
+        failures_add_reported(&failures, &failure, &early);
+        failures_add_reported(&failures, &failure, &end);
     }
     more = failures_count_more(&failures);
     assert_int_equal(more.failed, 26 - CT_FAILURES_MAX);
@@ -183,8 +183,8 @@ static void tell(struct failures *failures, int32_t rank, uint64_t age_ms,
     struct ct_failure failure = make(CT_CAUSE_EXIT, 1, rank);
 
     failure.age_ms = age_ms;
-    failures_add_told(failures, &failure,
-                      &(struct failures_arrival){.at_ms = at_ms, .rtt_ms = 10});
+    failures_add_reported(failures, &failure,
+                          &(struct failures_arrival){.at_ms = at_ms, .rtt_ms = 10});
 }
 
 static int32_t root_of(const struct failures *failures)
@@ -267,12 +267,12 @@ static void only_the_link_of_the_later_one_makes_doubt(void **state)
 
         failures_clear(&failures);
         failure.age_ms = 1;
-        failures_add_told(
+        failures_add_reported(
             &failures, &failure,
             &(struct failures_arrival){.at_ms = 20001, .rtt_ms = rows[i].rtt_ms});
         failure = make(CT_CAUSE_EXIT, 1, 1);
         failure.age_ms = 500;
-        failures_add_told(
+        failures_add_reported(
             &failures, &failure,
             &(struct failures_arrival){.at_ms = 20001, .rtt_ms = rows[i].other_ms});
         assert_int_equal(root_of(&failures), rows[i].root);
@@ -308,8 +308,9 @@ static void after_the_decision_the_root_cause_stays(void **state)
     failures_clear(&failures);
     tell(&failures, 0, 1, 20000);
     failure.age_ms = 9000;
-    failures_add_told(&failures, &failure,
-                      &(struct failures_arrival){.at_ms = 21000, .is_decided = true});
+    failures_add_reported(
+        &failures, &failure,
+        &(struct failures_arrival){.at_ms = 21000, .is_decided = true});
     assert_int_equal(root_of(&failures), 0);
     assert_int_equal(failures.cause_count, 2);
 }
@@ -331,7 +332,8 @@ static void the_first_one_finds_room_and_no_victim_is_it(void **state)
     tell(&failures, 0, 1, 20000);
     victim.age_ms = 9000;
     victim.error = CTRUN_E_PEER_LOST;
-    failures_add_told(&failures, &victim, &(struct failures_arrival){.at_ms = 20000});
+    failures_add_reported(&failures, &victim,
+                          &(struct failures_arrival){.at_ms = 20000});
     assert_int_equal(root_of(&failures), 0);
 }
 

@@ -18,10 +18,10 @@ static void ranks_of_all_nodes_are_added_up(void **state)
                                                   .lowest = 41,
                                                   .furthest = 42,
                                                   .waiting_ranks = "0-1, 3"});
-    hang_views_tell(&views, &failure);
+    hang_views_add_fact(&views, &failure);
     assert_int_equal(failure.facts.count, 0);          /* its node says it all */
     hang_views_add(&views, &(struct ct_hang_view){0}); /* has not looked */
-    hang_views_tell(&views, &failure);
+    hang_views_add_fact(&views, &failure);
     assert_int_equal(failure.facts.count, 0);
     hang_views_add(&views,
                    &(struct ct_hang_view){.ranks = 4, .lowest = 7, .furthest = 7});
@@ -30,7 +30,7 @@ static void ranks_of_all_nodes_are_added_up(void **state)
                                                   .lowest = 42,
                                                   .furthest = 43,
                                                   .waiting_ranks = "8-11"});
-    hang_views_tell(&views, &failure);
+    hang_views_add_fact(&views, &failure);
     assert_int_equal(failure.facts.count, 1);
     assert_string_equal(ct_facts_find(&failure.facts, CT_FACT_WORLD),
                         "of 12 ranks on 3 nodes 7 wait in a collective (0-1, 3, 8-11); "
@@ -49,7 +49,7 @@ static void ranks_without_room_are_counted(void **state)
         snprintf(view.waiting_ranks, sizeof view.waiting_ranks, "%03d", node);
         hang_views_add(&views, &view);
     }
-    hang_views_tell(&views, &failure);
+    hang_views_add_fact(&views, &failure);
     text = ct_facts_find(&failure.facts, CT_FACT_WORLD);
     assert_non_null(text);
     assert_non_null(strstr(text, "of 9000 ranks on 1000 nodes 8000 wait in"));
@@ -65,7 +65,7 @@ static void a_fact_without_room_is_left_out(void **state)
     (void)state;
     while (ct_facts_add(&failure.facts, CT_FACT_SO, "thirty bytes or so of other text"))
         ;
-    hang_views_tell(&views, &failure);
+    hang_views_add_fact(&views, &failure);
     assert_null(ct_facts_find(&failure.facts, CT_FACT_WORLD));
 }
 

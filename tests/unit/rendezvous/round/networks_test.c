@@ -119,13 +119,13 @@ static void a_network_that_was_typed_stays_and_the_sample_is_tried_on_it(void **
     (void)ct_copy(first->local_addr, sizeof first->local_addr, "10.78.0.1");
     networks_choose(&networks, world, 3);
     assert_string_equal(members[2].start.master_addr, "10.78.0.1");
-    assert_int_equal(members[2].start.reach, CT_REACH_TELL);
+    assert_int_equal(members[2].start.reach, CT_REACH_WARN);
     assert_string_equal(members[2].start.peers[0].addr, "10.78.0.2");
     (void)ct_copy(first->local_addr, sizeof first->local_addr, "n1"); /* static */
     (void)ct_copy(members[1].link.reached_at, CT_ADDR_TEXT_MAX, "10.77.0.1");
     networks_choose(&networks, world, 3);
     assert_string_equal(members[2].start.master_addr, "n1");
-    assert_int_equal(members[2].start.reach, CT_REACH_TELL);
+    assert_int_equal(members[2].start.reach, CT_REACH_WARN);
     assert_string_equal(members[2].start.peers[0].addr, "10.77.0.2");
     (void)ct_copy(first->local_addr, sizeof first->local_addr, "127.0.0.1");
     networks_choose(&networks, world, 3);

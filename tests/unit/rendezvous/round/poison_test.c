@@ -26,8 +26,8 @@ static const char *die(struct poison *poison, uint64_t generation, int rank)
 
     failure = (struct ct_failure){.generation = generation, .rank = rank};
     poison_take(poison, &failure);
-    poison_tell(poison, &failure);
-    poison_tell(poison, &failure); /* it is said once */
+    poison_add_fact(poison, &failure);
+    poison_add_fact(poison, &failure); /* it is said once */
     text = ct_facts_find(&failure.facts, CT_FACT_AGAIN);
     assert_int_equal(failure.facts.count, text != NULL);
     return text ? text : "";
@@ -81,7 +81,7 @@ static void who_was_killed_by_ctrunctl_chaos_does_not_count(void **state)
     failure.generation = 3;
     tell(&poison, 3, 0, 10, 4);
     poison_take(&poison, &failure);
-    poison_tell(&poison, &failure);
+    poison_add_fact(&poison, &failure);
     assert_null(ct_facts_find(&failure.facts, CT_FACT_AGAIN));
 }
 
@@ -90,7 +90,7 @@ static void what_a_victim_works_on_is_not_that_of_the_root_cause(void **state)
     struct poison poison = {0};
 
     (void)state;
-    for (int rank = 0; rank < 2 * POISON_TOLD_MAX; rank++)
+    for (int rank = 0; rank < 2 * POISON_REPORTS_MAX; rank++)
         tell(&poison, 1, rank, 100 * (uint64_t)rank, 4);
     assert_string_equal(die(&poison, 1, 0), "");
     tell(&poison, 2, 1, 100, 4); /* rank 1 lived in the round before */
@@ -129,7 +129,7 @@ static void many_ids_are_cut_and_full_facts_make_room(void **state)
     while (ct_facts_add(&failure.facts, CT_FACT_CALLED_BY, line))
         continue;
     poison_take(&poison, &failure);
-    poison_tell(&poison, &failure);
+    poison_add_fact(&poison, &failure);
     assert_non_null(ct_facts_find(&failure.facts, CT_FACT_AGAIN));
     assert_non_null(strstr(ct_facts_find(&failure.facts, CT_FACT_AGAIN),
                            "18446744073709551559 and 56 more) were"));

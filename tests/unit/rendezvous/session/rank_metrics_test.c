@@ -8,7 +8,7 @@ static struct ct_metrics message;
 
 static void tell(int32_t rank, const char *name, double value)
 {
-    struct ct_metric_told *told = &message.list[message.count++];
+    struct ct_metric_sent *told = &message.list[message.count++];
 
     told->rank = rank;
     (void)ct_copy(told->name, sizeof told->name, name);

@@ -355,7 +355,7 @@ static struct {
     int records, at; /* calls of cudaEventRecord(), and the one that it comes with */
 } told;
 
-static void tell_loss(void)
+static void send_loss(void)
 {
     if (++told.records == told.at)
         ct_group_end(told.group, CTRUN_E_PEER_LOST, "rank 1 is lost");
@@ -374,7 +374,7 @@ static int hears_within_a_call(int rank, void *context)
     told.group = job->group;
     told.at = *at;
     if (rank == 0) {
-        fake_nccl.on_record = tell_loss;
+        fake_nccl.on_record = send_loss;
         CHECK(ctrun_barrier(job->group, NULL, &err) == CTRUN_E_PEER_LOST);
         CHECK(told.records >= *at);
         ranks_signal(TOLD);

@@ -370,7 +370,7 @@ static const struct {
                                         .reason = "why",
                                         .ticket = 5,
                                         .is_answer = 1,
-                                        .told = 2,
+                                        .sent_to = 2,
                                         .hosts = "n2"}},
      "02000000"
      "6e31"
