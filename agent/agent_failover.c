@@ -155,8 +155,8 @@ void agent_on_resumed(void *context, const struct ct_resumed *resumed)
             (unsigned long long)agent->start.generation);
     agent_report_ha(agent);
     agent_send_reload(agent);
-    if (step(agent, FAILOVER_RESUMED) & FAILOVER_SAY_AGAIN)
-        agent_say_again(agent, resumed);
+    if (step(agent, FAILOVER_RESUMED) & FAILOVER_SEND_AGAIN)
+        agent_send_again(agent, resumed);
     if (agent->options->on_back && agent->state != AGENT_JOINING)
         agent->options->on_back(agent->options->context);
 }

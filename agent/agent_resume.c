@@ -18,7 +18,7 @@ uint8_t agent_get_resume_state(void *context)
     return 0;
 }
 
-static void say_again(struct agent *agent)
+static void send_again(struct agent *agent)
 {
     if (agent->failure.cause != CT_CAUSE_NONE &&
         agent->failure.generation == agent->start.generation)
@@ -41,16 +41,16 @@ static void join_again(struct agent *agent, const struct ct_resumed *resumed)
     agent_send_join(agent);
 }
 
-void agent_say_again(struct agent *agent, const struct ct_resumed *resumed)
+void agent_send_again(struct agent *agent, const struct ct_resumed *resumed)
 {
     worker_group_renew_metrics(agent->group); /* the next look sends them */
     switch (agent->state) {
     case AGENT_JOINING: join_again(agent, resumed); break;
-    case AGENT_STOPPING: say_again(agent); break;
+    case AGENT_STOPPING: send_again(agent); break;
     case AGENT_SUCCEEDED: agent_send_succeeded(agent); break;
     case AGENT_RUNNING:
         agent_send_reachability(agent);
-        agent_say_survival_again(agent);
+        agent_send_survival_again(agent);
         break;
     case AGENT_CONNECTING:
     case AGENT_ENDED: break;

@@ -46,7 +46,7 @@ static int refuse(const struct ctrun_error *err, enum exit_style style)
     return code;
 }
 
-static int say_and_leave(const struct options *options)
+static int print_and_leave(const struct options *options)
 {
     switch (options->action) {
     case OPTIONS_HELP: help_print(stdout); break;
@@ -199,7 +199,7 @@ int main_ctrun(int argc, char **argv)
                                             HOST_SLOT_ENV ": is set by --hosts alone"},
                       EXIT_STYLE_OWN);
     if (host_slot_get()->is_given)
-        messages_set_sink(host_slot_say);
+        messages_set_sink(host_slot_send_line);
     messages_open_log(ct_env_find(environ, "LOGLEVEL"));
     if (!config || !token)
         return refuse(&err, EXIT_STYLE_OWN);
@@ -207,7 +207,7 @@ int main_ctrun(int argc, char **argv)
         parse(&options, argc, argv, &err) < 0)
         code = refuse(&err, EXIT_STYLE_OWN);
     else if (options.action != OPTIONS_RUN)
-        code = say_and_leave(&options);
+        code = print_and_leave(&options);
     else if (ssh_is_wanted(&options) && is_run(&options))
         code = run_ssh(&options, argv, token);
     else if (ssh_is_wanted(&options) && ssh_preview(&options, &err) < 0)

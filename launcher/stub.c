@@ -53,7 +53,7 @@ static size_t put(char *to, const char *text)
     return n;
 }
 
-static void say(const char *text)
+static void print(const char *text)
 {
     size_t n = 0;
 
@@ -71,7 +71,7 @@ static int start_beside_us(char **argv, char *const *env)
     size_t folder = length > 0 ? (size_t)length : 0;
 
     if (folder == 0) {
-        say(STUB_NAME ": /proc/self/exe cannot be read: mount /proc\n");
+        print(STUB_NAME ": /proc/self/exe cannot be read: mount /proc\n");
         return CANNOT_START;
     }
     while (folder > 0 && ctrun[folder - 1] != '/')
@@ -82,9 +82,9 @@ static int start_beside_us(char **argv, char *const *env)
     if (argv[0])
         argv[0] = name; /* whatever the link was called that started us */
     (void)call(SYS_execve, (long)ctrun, argv, env, 0);
-    say(STUB_NAME ": cannot start ");
-    say(ctrun);
-    say(", which must lie beside it: copy both, and ctrun of the same build\n");
+    print(STUB_NAME ": cannot start ");
+    print(ctrun);
+    print(", which must lie beside it: copy both, and ctrun of the same build\n");
     return CANNOT_START;
 }
 

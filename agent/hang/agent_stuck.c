@@ -178,7 +178,7 @@ static void send_suspect(struct stuck_watch *watch, int count)
 
 /* Programs that are no Python, or whose memory cannot be read, and tell no steps: no look in a while could read
  * one of them. */
-static void say_nobody(struct stuck_watch *watch, uint64_t now_ms)
+static void report_nobody(struct stuck_watch *watch, uint64_t now_ms)
 {
     const struct agent *agent = watch->agent;
 
@@ -188,11 +188,11 @@ static void say_nobody(struct stuck_watch *watch, uint64_t now_ms)
             watch->unread_ms = 0;
     if (watch->unread_ms == 0)
         watch->unread_ms = now_ms;
-    if (watch->has_said_nobody || !agent->options->on_no_steps ||
+    if (watch->has_reported_nobody || !agent->options->on_no_steps ||
         now_ms < watch->unread_ms + limit_ms(watch) ||
         now_ms < watch->unread_ms + STUCK_NOBODY_MS)
         return;
-    watch->has_said_nobody = true;
+    watch->has_reported_nobody = true;
     agent->options->on_no_steps(agent->options->context);
 }
 
@@ -205,7 +205,7 @@ static void judge(struct stuck_watch *watch)
 
     watch->look_ms = now_ms +
                      (part_ms > STUCK_LOOK_MIN_MS ? part_ms : STUCK_LOOK_MIN_MS);
-    say_nobody(watch, now_ms);
+    report_nobody(watch, now_ms);
     if (due_ms <= now_ms) {
         watch->look_ms = now_ms + STUCK_AGAIN_MS;
         send_suspect(watch, count);

@@ -35,7 +35,7 @@ struct stuck_watch {
     uint64_t clock_ms; /* the wall clock was set: before that its times say nothing */
     int64_t wall_ahead_ms;
     uint64_t unread_ms; /* no look since then could read any of them; 0: one could */
-    bool has_said_nobody;
+    bool has_reported_nobody;
     struct stuck_mind *minds; /* by local rank */
     struct stuck_rank *ranks; /* one more than there are workers */
     int *local;               /* their local ranks */

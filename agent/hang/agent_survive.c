@@ -181,7 +181,7 @@ void agent_on_fewer(void *context)
     if (agent->state != AGENT_RUNNING)
         return;
     if (agent_shares_world(agent))
-        agent_say_still(agent);
+        agent_send_still(agent);
     else if (worker_group_list_late(agent->group, late) == 0)
         give_up(agent);
     else if (!*late)

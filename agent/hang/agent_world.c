@@ -116,9 +116,9 @@ bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure)
     return true;
 }
 
-void agent_say_still(struct agent *agent)
+void agent_send_still(struct agent *agent)
 {
-    struct ct_still *said = &agent->survival.still;
+    struct ct_still *sent = &agent->survival.still;
     struct ct_still still = {.generation = agent->start.generation};
     int count;
 
@@ -127,14 +127,14 @@ void agent_say_still(struct agent *agent)
     count = worker_group_list_still(agent->group, still.ranks, sizeof still.ranks);
     if (count < 0 || (count == 0 && !worker_group_find_loss(agent->group)))
         return; /* somebody is at work, or all have ended */
-    if (said->generation == still.generation && said->epoch == still.epoch &&
-        memcmp(said->ranks, still.ranks, sizeof still.ranks) == 0)
+    if (sent->generation == still.generation && sent->epoch == still.epoch &&
+        memcmp(sent->ranks, still.ranks, sizeof still.ranks) == 0)
         return;
-    *said = still;
+    *sent = still;
     send_still(agent);
 }
 
-void agent_say_survival_again(struct agent *agent)
+void agent_send_survival_again(struct agent *agent)
 {
     if (!agent->options->survive_ms || !agent_shares_world(agent))
         return;
@@ -188,7 +188,7 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
     agent_cut_now(agent);
     if (worker_group_find_loss(agent->group))
         loop_timer_set(agent->survival.timer, agent->options->survive_ms);
-    agent_say_still(agent);
+    agent_send_still(agent);
 }
 
 static int count_ranks(const uint8_t ranks[CT_WORLD_BYTES])

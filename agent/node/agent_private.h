@@ -301,9 +301,9 @@ static inline bool agent_shares_world(const struct agent *agent)
 /* A worker of ours is lost; false: the others cannot go on. */
 bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure);
 /* Fewer may be waited for here: says so when it is nobody. */
-void agent_say_still(struct agent *agent);
+void agent_send_still(struct agent *agent);
 /* After a break. */
-void agent_say_survival_again(struct agent *agent);
+void agent_send_survival_again(struct agent *agent);
 /* The workers of a round are about to be started. */
 void agent_begin_world(struct agent *agent);
 void agent_on_loss(struct agent *agent, const struct ct_loss *message);
@@ -397,7 +397,7 @@ void agent_on_resumed(void *context, const struct ct_resumed *resumed);
 /* context: struct agent; see link.h. */
 uint8_t agent_get_resume_state(void *context);
 /* What may not have arrived while there was no connection. */
-void agent_say_again(struct agent *agent, const struct ct_resumed *resumed);
+void agent_send_again(struct agent *agent, const struct ct_resumed *resumed);
 
 /* ---- agent_member.c --------------------------------------------------------------------- */
 

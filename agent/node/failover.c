@@ -169,7 +169,7 @@ static unsigned on_resumed(struct failover *failover)
     failover->is_cut = false;
     if (failover->state != FAILOVER_FOUND)
         change(failover, FAILOVER_LINKED);
-    return FAILOVER_SAY_AGAIN;
+    return FAILOVER_SEND_AGAIN;
 }
 
 static unsigned on_gone(struct failover *failover, enum failover_work work)

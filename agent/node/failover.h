@@ -71,7 +71,7 @@ enum failover_action {
     FAILOVER_FENCE = 4,       /* end the workers within the lease */
     FAILOVER_CONNECT = 8,     /* as a new node, for failover_return_ms() */
     FAILOVER_JOIN = 16,       /* forget the world before, and join */
-    FAILOVER_SAY_AGAIN = 32,  /* what may not have arrived */
+    FAILOVER_SEND_AGAIN = 32, /* what may not have arrived */
     FAILOVER_FAIL = 64        /* end: there is no way to go on */
 };
 

@@ -106,7 +106,7 @@ static bool send_record(const char *head, size_t head_length, const char *text,
     return n == (ssize_t)(head_length + length);
 }
 
-bool host_slot_say(enum messages_level level, const char *text, size_t length)
+bool host_slot_send_line(enum messages_level level, const char *text, size_t length)
 {
     const char head[HOST_SLOT_WORDS_HEAD_BYTES] = {HOST_SLOT_WORDS, (char)level};
 

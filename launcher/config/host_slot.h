@@ -38,7 +38,7 @@ void host_slot_set(const struct host_slot *slot);
 const struct host_slot *host_slot_get(void);
 /* Sends one message of the launcher: a messages_sink. False when there is no channel, or no process at its
  * end. */
-bool host_slot_say(enum messages_level level, const char *text, size_t length);
+bool host_slot_send_line(enum messages_level level, const char *text, size_t length);
 /* Tells once that workers run. */
 void host_slot_send_started(void);
 

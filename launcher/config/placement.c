@@ -160,7 +160,7 @@ static int resolve_omp(struct placement *out, const char *how, char *const *env,
         warn_as_torchrun();
         return 0;
     }
-    out->says_omp = true;
+    out->sets_omp = true;
     out->omp_threads = out->bound ? bound_threads(out, nproc)
                                   : placement_omp_threads(out->cores, nproc);
     return 0;

@@ -16,7 +16,7 @@ struct placement {
     struct cpuset *bound; /* owned, one a worker; NULL: not bound */
     char (*gpus)[16];     /* owned, PCI address of each worker's GPU; NULL: not bound */
     int omp_threads;      /* OMP_NUM_THREADS of each worker; 0: not ours to set */
-    bool says_omp;        /* we chose them: one line at the start */
+    bool sets_omp;        /* we chose them: one line at the start */
     bool raises_files;
     bool raises_core;
 };

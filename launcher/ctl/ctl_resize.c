@@ -11,7 +11,7 @@ static int run(const struct ctl_call *call)
     struct ct_ctl_request request = {.verb = CT_CTL_RESIZE};
     struct ctrun_error err;
     struct nnodes nodes;
-    char said[64];
+    char done[64];
 
     if (nnodes_parse(call->words[0], &nodes, &err) < 0 || nodes.min < 1) {
         (void)ct_fail(&err, CTRUN_E_USAGE, "resize %s: N or MIN:MAX, 1 <= MIN <= MAX",
@@ -20,9 +20,9 @@ static int run(const struct ctl_call *call)
     }
     request.signal = nodes.min;
     request.rank = nodes.max;
-    (void)ct_format(said, sizeof said, "was asked to be of %d to %d nodes", nodes.min,
+    (void)ct_format(done, sizeof done, "was asked to be of %d to %d nodes", nodes.min,
                     nodes.max);
-    return ctl_run_do(call, &request, "", said);
+    return ctl_run_do(call, &request, "", done);
 }
 
 const struct ctl_verb ctl_resize = {

@@ -329,7 +329,7 @@ static void make_one_line(char *reason)
 }
 
 int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request,
-               const char *whose, const char *said)
+               const char *whose, const char *done)
 {
     /* A copy, because the caller's request is const and the text of its reason is cleaned here. */
     struct ct_ctl_request asked = *request;
@@ -345,8 +345,8 @@ int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request
         code = ctl_fail(&err);
     else if (ctl_value(call, "json"))
         printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));
-    else if (said)
-        printf("%srun %s %s\n", whose, runs.list[0].status.run_id, said);
+    else if (done)
+        printf("%srun %s %s\n", whose, runs.list[0].status.run_id, done);
     ct_buf_deinit(&text);
     ctl_runs_deinit(&runs);
     return code;

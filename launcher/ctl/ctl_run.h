@@ -42,7 +42,7 @@ int ctl_run_take_reason(struct ct_ctl_request *request, const struct ctl_call *c
 /* Asks the one run that is meant; prints its answer with --json, else "`whose`run ID `said`"
  * unless said is NULL. The exit code. */
 int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request,
-               const char *whose, const char *said);
+               const char *whose, const char *done);
 
 /* Asks the one run that is meant; prints the text of its answer that `key` names, or "run ID: `nothing`"
  * where it is empty; with --json the whole answer. The exit code. */

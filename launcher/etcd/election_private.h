@@ -54,7 +54,7 @@ struct election {
     int64_t leader_lease;        /* of the server elected last; 0: none was seen */
     int64_t seen_revision;       /* everything up to it is known; 0: nothing is */
     struct election_sight sight; /* of the server elected last */
-    bool says_watch;             /* the next watch is worth an event */
+    bool reports_watch;          /* the next watch is worth an event */
     bool is_silent;              /* this one has had no answer at all */
     bool is_unwell;              /* etcd does not answer, and people know */
     char leader[SERVER_RECORD_TEXT_MAX]; /* what was told last of who is elected */

@@ -23,7 +23,7 @@ void election_set_state(struct election *election, enum election_state state,
     ct_event_int(&event, "term", election->term);
     ct_event_end(&event);
     election->state = state;
-    election->says_watch = true;
+    election->reports_watch = true;
 }
 
 bool election_is_stopping(struct election *election)

@@ -26,9 +26,9 @@ static bool on_watched(void *context, const struct json_etcd_reply *reply)
         return false;
     }
     election->is_silent = false;
-    if (reply->is_created && election->says_watch) {
+    if (reply->is_created && election->reports_watch) {
         emit_watch(election, "began");
-        election->says_watch = false;
+        election->reports_watch = false;
     }
     for (size_t i = 0; i < reply->count; i++) {
         const struct json_etcd_kv *kv = &reply->kvs[i];
@@ -70,14 +70,14 @@ void election_watch(struct election *election)
                             on_watched, election, &err);
         if (rc == 0 && election->is_silent) {
             emit_watch(election, "silent");
-            election->says_watch = true;
+            election->reports_watch = true;
         }
         if (rc == -ECANCELED || rc == 0)
             break; /* to look again */
         ct_info("etcd: the watch was cut, resuming revision=%lld: %s",
                 (long long)election->seen_revision + 1, err.text);
         emit_watch(election, "cut");
-        election->says_watch = true;
+        election->reports_watch = true;
         if (++cuts > election->options.config->endpoint_count) {
             election_set_state(election, ELECTION_LOOKING,
                                "the watch failed on every member");

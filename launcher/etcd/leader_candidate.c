@@ -15,7 +15,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    SAY_EVERY_MS = 10000,
+    NOTICE_EVERY_MS = 10000,
     LAST_TRY_MS = 500,           /* with less time there is no use in one */
     JOURNAL_MAX_BYTES = 1 << 20, /* what election_write() takes */
 };
@@ -358,7 +358,7 @@ int leader_candidate_start(struct leader_candidate *candidate, struct server *se
         const uint64_t left_ms = (uint64_t)ct_left_ms(deadline_ms);
 
         rc = election_start(&candidate->election, &options,
-                            left_ms < SAY_EVERY_MS ? left_ms : SAY_EVERY_MS, err);
+                            left_ms < NOTICE_EVERY_MS ? left_ms : NOTICE_EVERY_MS, err);
         if (candidate->is_own || rc != CTRUN_E_UNREACHABLE ||
             ct_left_ms(deadline_ms) < LAST_TRY_MS)
             return rc;

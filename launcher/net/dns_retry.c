@@ -11,8 +11,9 @@
 enum {
     PAUSE_FIRST_MS = 200,
     PAUSE_MAX_MS = 1000,
-    SAY_FIRST_MS = 2000, /* then at twice the time, and so on, but every ten seconds */
-    SAY_EVERY_MS = 10000,
+    NOTICE_FIRST_MS =
+        2000, /* then at twice the time, and so on, but every ten seconds */
+    NOTICE_EVERY_MS = 10000,
 };
 
 /* "files dns" of the line "hosts: files dns"; "?" when there is none. */
@@ -37,7 +38,7 @@ static void read_sources(char *dst, size_t size)
         (void)fclose(file); /* only read */
 }
 
-static void say(const char *name, uint64_t waited_ms)
+static void print_notice(const char *name, uint64_t waited_ms)
 {
     char sources[128];
 
@@ -59,7 +60,7 @@ int dns_retry_resolve(const struct ct_endpoint *endpoint, uint64_t timeout_ms,
 {
     const uint64_t begin_ms = ct_now_ms();
     const uint64_t deadline_ms = ct_deadline_ms(timeout_ms);
-    uint64_t say_ms = SAY_FIRST_MS;
+    uint64_t notice_ms = NOTICE_FIRST_MS;
     uint64_t pause_ms = PAUSE_FIRST_MS;
     int count;
 
@@ -70,9 +71,10 @@ int dns_retry_resolve(const struct ct_endpoint *endpoint, uint64_t timeout_ms,
 
         if (left_ms == 0)
             break;
-        if (waited_ms >= say_ms) {
-            say(endpoint->host, waited_ms);
-            say_ms = say_ms < SAY_EVERY_MS / 2 ? say_ms * 2 : waited_ms + SAY_EVERY_MS;
+        if (waited_ms >= notice_ms) {
+            print_notice(endpoint->host, waited_ms);
+            notice_ms = notice_ms < NOTICE_EVERY_MS / 2 ? notice_ms * 2
+                                                        : waited_ms + NOTICE_EVERY_MS;
         }
         pause_for(pause_ms < left_ms ? pause_ms : left_ms);
         pause_ms = pause_ms * 2 < PAUSE_MAX_MS ? pause_ms * 2 : PAUSE_MAX_MS;

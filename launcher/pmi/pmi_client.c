@@ -65,8 +65,9 @@ static int receive(struct pmi_client *client, char *data, size_t size,
 
 /* ---- Requests and answers ------------------------------------------------------------------ */
 
-static int say(struct pmi_client *client, const char *name,
-               const struct pmi2_field *fields, size_t count, struct ctrun_error *err)
+static int send_request(struct pmi_client *client, const char *name,
+                        const struct pmi2_field *fields, size_t count,
+                        struct ctrun_error *err)
 {
     char text[PMI2_LENGTH_BYTES + PMI2_BODY_MAX];
     int length = pmi2_format(text, sizeof text, name, fields, count);
@@ -105,7 +106,7 @@ static int hear(struct pmi_client *client, const char *name, struct ctrun_error 
 static int ask(struct pmi_client *client, const char *name,
                const struct pmi2_field *fields, size_t count, struct ctrun_error *err)
 {
-    int rc = say(client, name, fields, count, err);
+    int rc = send_request(client, name, fields, count, err);
 
     return rc < 0 ? rc : hear(client, name, err);
 }
@@ -182,7 +183,7 @@ int pmi_client_put(struct pmi_client *client, const char *key, const char *value
 
 int pmi_client_fence_begin(struct pmi_client *client, struct ctrun_error *err)
 {
-    return say(client, "kvs-fence", NULL, 0, err);
+    return send_request(client, "kvs-fence", NULL, 0, err);
 }
 
 int pmi_client_fence_wait(struct pmi_client *client, uint64_t deadline_ms,

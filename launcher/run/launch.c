@@ -70,9 +70,9 @@ static int find_folder(struct launch *launch, int local, struct logdir **dir,
     }
     if (needs_folder(launch->config, local))
         return rc;
-    if (!launch->has_said_no_files)
+    if (!launch->has_noticed_no_files)
         messages_warn(0, "workers get no error file: %s", err->text);
-    launch->has_said_no_files = true;
+    launch->has_noticed_no_files = true;
     return 0;
 }
 

@@ -103,7 +103,8 @@ static void describe(char *dst, size_t size, const struct launch_gpu *gpu,
 }
 
 /* False: nobody listens any more. */
-static bool say(int fd, enum agent_gpu_kind kind, const struct agent_gpu_word *word)
+static bool send_word(int fd, enum agent_gpu_kind kind,
+                      const struct agent_gpu_word *word)
 {
     struct agent_gpu_word out = *word;
 
@@ -125,16 +126,16 @@ static void *wait_until_free(void *argument)
     for (bool is_first = true; is_heard; is_first = false) {
         gpu_memory_read(&now, &gpu->nvml, &gpu->gpus);
         if (!gpu_memory_find_held(&held, &gpu->before, &now)) {
-            (void)say(job->fd, AGENT_GPU_FREE, &word);
+            (void)send_word(job->fd, AGENT_GPU_FREE, &word);
             break;
         }
         describe(word.text, sizeof word.text, gpu, &held);
         if (ct_left_ms(until_ms) == 0) {
-            (void)say(job->fd, AGENT_GPU_LATE, &word);
+            (void)send_word(job->fd, AGENT_GPU_LATE, &word);
             break;
         }
         if (is_first)
-            is_heard = say(job->fd, AGENT_GPU_HELD, &word);
+            is_heard = send_word(job->fd, AGENT_GPU_HELD, &word);
         (void)nanosleep(&pause, NULL);
     }
     close(job->fd);

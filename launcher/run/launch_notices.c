@@ -22,7 +22,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    SAY_EVERY_MS = 10000
+    NOTICE_EVERY_MS = 10000
 };
 
 /* All of these run on the agent's loop: they print and take notes, and none may wait. */
@@ -42,9 +42,9 @@ static void on_connecting(void *context, const char *why, uint64_t waited_ms)
         (unsigned long long)(waited_ms / 1000), launch->config->rdzv.endpoint.host,
         launch->config->rdzv.endpoint.port,
         launch->config->rdzv.place_count > 1 ? ", nor at the next ones" : "", why);
-    if (launch->has_said_own || launch->endpoint.is_mine)
+    if (launch->has_noticed_own || launch->endpoint.is_mine)
         return;
-    launch->has_said_own = true;
+    launch->has_noticed_own = true;
     rdzv_endpoint_format_own(own, sizeof own);
     messages_notice("this node, %s, does not own that address; it has %s",
                     launch->config->run.host, own);
@@ -64,12 +64,12 @@ static void on_back(void *context)
 }
 
 /* Once a run, by the node that serves: who waits for the others knows at once what for. */
-static void say_place(struct launch *launch, const struct ct_waiting *waiting)
+static void notice_place(struct launch *launch, const struct ct_waiting *waiting)
 {
-    if (launch->has_said_place || !launch->serves_rendezvous ||
+    if (launch->has_noticed_place || !launch->serves_rendezvous ||
         host_slot_get()->is_given || waiting->joined >= waiting->min_nodes)
         return;
-    launch->has_said_place = true;
+    launch->has_noticed_place = true;
     messages_notice("run '%s': %u of %u nodes are here, they meet at %s port %d",
                     launch->config->run.run_id, waiting->joined, waiting->min_nodes,
                     launch->config->rdzv.endpoint.host,
@@ -77,16 +77,16 @@ static void say_place(struct launch *launch, const struct ct_waiting *waiting)
 }
 
 /* Once, when nothing else is waited for: no line tells of others that are missing. */
-static void say_held(struct launch *launch, const struct ct_waiting *waiting)
+static void notice_held(struct launch *launch, const struct ct_waiting *waiting)
 {
     const bool is_due = waiting->held_ms > 0 && waiting->joined >= waiting->min_nodes;
 
-    if (is_due && !launch->has_said_held && !launch->config->run.task.is_quiet)
+    if (is_due && !launch->has_noticed_held && !launch->config->run.task.is_quiet)
         messages_notice(
             "no worker starts here for up to %.1f s: those of another rendezvous "
             "server of run '%s' may still run",
             (double)waiting->held_ms / 1000, launch->config->run.run_id);
-    launch->has_said_held |= is_due;
+    launch->has_noticed_held |= is_due;
 }
 
 static void on_waiting(void *context, const struct ct_waiting *waiting,
@@ -97,13 +97,13 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
 
     launch->waiting = *waiting;
     launch->waited_ms = waited_ms;
-    say_place(launch, waiting);
-    say_held(launch, waiting);
-    if (waited_ms < launch->said_ms) /* a new round waits from zero */
-        launch->said_ms = 0;
-    if (!waiting->is_spare && waited_ms - launch->said_ms < SAY_EVERY_MS)
+    notice_place(launch, waiting);
+    notice_held(launch, waiting);
+    if (waited_ms < launch->printed_ms) /* a new round waits from zero */
+        launch->printed_ms = 0;
+    if (!waiting->is_spare && waited_ms - launch->printed_ms < NOTICE_EVERY_MS)
         return;
-    launch->said_ms = waited_ms;
+    launch->printed_ms = waited_ms;
     if (launch->config->run.task.is_quiet)
         return;
     messages_format_waiting(text, sizeof text, waiting, waited_ms);
@@ -123,9 +123,10 @@ static void on_reachable(void *context, const struct ct_start *start,
 
     route_learn(&launch->route, local);
     if (!route_format(text, sizeof text, &launch->route, launch->config) ||
-        strcmp(launch->said_route, launch->route.addr) == 0)
+        strcmp(launch->printed_route, launch->route.addr) == 0)
         return;
-    (void)ct_copy(launch->said_route, sizeof launch->said_route, launch->route.addr);
+    (void)ct_copy(launch->printed_route, sizeof launch->printed_route,
+                  launch->route.addr);
     if (start->group_rank == 0 && !launch->config->run.task.is_quiet)
         messages_notice("%s", text);
     else
@@ -133,13 +134,13 @@ static void on_reachable(void *context, const struct ct_start *start,
 }
 
 /* Once: it is the same in every round. */
-static void say_omp(struct launch *launch)
+static void log_omp(struct launch *launch)
 {
     const struct placement *placement = &launch->config->work.placement;
 
-    if (!placement->says_omp || launch->has_said_omp)
+    if (!placement->sets_omp || launch->has_logged_omp)
         return;
-    launch->has_said_omp = true;
+    launch->has_logged_omp = true;
     ct_info("OMP_NUM_THREADS=%d: %d core%s for %d workers; set it, or pass "
             "--omp-threads=N",
             placement->omp_threads, placement->cores, placement->cores == 1 ? "" : "s",
@@ -148,7 +149,7 @@ static void say_omp(struct launch *launch)
 }
 
 /* Worlds may shrink: whoever types sees why nothing answers. */
-static void say_input(const struct launch *launch, const struct ct_start *start)
+static void warn_input(const struct launch *launch, const struct ct_start *start)
 {
     const int rank = launch->config->output.stdin_rank;
 
@@ -188,9 +189,9 @@ static void on_start(void *context, const struct ct_start *start)
     launch->is_one_of_many = start->group_world_size > 1;
     launch_notice_orphans(launch);
     role_restarts_begin_round(&launch->role_restarts);
-    notice_start(launch->config, start, is_first, launch->said_layout);
-    say_omp(launch);
-    say_input(launch, start);
+    notice_start(launch->config, start, is_first, launch->printed_layout);
+    log_omp(launch);
+    warn_input(launch, start);
     if (launch->has_returned)
         messages_notice("rejoined as node %u of %u", start->group_rank,
                         start->group_world_size);
@@ -484,7 +485,7 @@ void launch_fill_words(struct agent_options *options)
 }
 
 /* By one node: the others chose in the same way, and --dry-run tells of each. */
-static void say_nics(const struct config *config)
+static void notice_nics(const struct config *config)
 {
     char text[NIC_HINTS_TEXT_MAX];
 
@@ -502,7 +503,7 @@ void launch_notice_beginning(const struct config *config)
 
     if (*nested_format(text, sizeof text, config->env))
         messages_notice("%s", text);
-    say_nics(config);
+    notice_nics(config);
     if (config->run.requeues && config->run.node_rank <= 0)
         messages_notice("%s has requeued this job %u time%s", config->run.batch_system,
                         config->run.requeues, config->run.requeues > 1 ? "s" : "");

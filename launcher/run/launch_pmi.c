@@ -23,7 +23,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    SAY_EVERY_MS = 10000
+    NOTICE_EVERY_MS = 10000
 };
 
 /* A worker would take itself for the client that we have been. */
@@ -110,7 +110,7 @@ static int pass_fence(const struct config *config, struct pmi_client *client,
     int rc = pmi_client_fence_begin(client, err);
 
     while (rc == 0) {
-        uint64_t until_ms = ct_deadline_ms(SAY_EVERY_MS);
+        uint64_t until_ms = ct_deadline_ms(NOTICE_EVERY_MS);
 
         rc = pmi_client_fence_wait(
             client, until_ms < deadline_ms ? until_ms : deadline_ms, err);

@@ -47,16 +47,16 @@ struct launch {
     struct addresses reached; /* those of the embedded server */
     struct route route;       /* of this round */
     int group_rank;           /* in the last round; -1: there was none */
-    char said_route[CT_ADDR_TEXT_MAX];
-    bool has_said_place;
-    bool has_said_own;
-    bool has_said_held;
+    char printed_route[CT_ADDR_TEXT_MAX];
+    bool has_noticed_place;
+    bool has_noticed_own;
+    bool has_noticed_held;
     struct server *server; /* NULL until something has to be listened for */
     struct leader_candidate *candidate; /* backend etcd, --ha; else NULL */
     struct ha *ha;                      /* --ha; else NULL */
     struct ha_keeper ha_keeper;
     struct logdir_blocking logdir;
-    bool has_said_no_files; /* there is no folder, and nobody has asked for one */
+    bool has_noticed_no_files; /* there is no folder, and nobody has asked for one */
     struct warm warm;
     struct torch_events torch_events;
     struct role_restarts role_restarts;
@@ -64,10 +64,10 @@ struct launch {
     bool is_one_of_many;       /* nodes of the last round */
     struct ct_waiting waiting; /* the last one, for the summary */
     uint64_t waited_ms;
-    uint64_t said_ms;
+    uint64_t printed_ms;
     uint64_t born_ms;
-    bool has_said_omp;
-    char said_layout[CT_LAYOUT_MAX];
+    bool has_logged_omp;
+    char printed_layout[CT_LAYOUT_MAX];
     bool is_ending;          /* a signal has ended the run here */
     struct last_failure why; /* the first cause of the last stop */
     bool serves_rendezvous;  /* in this process */

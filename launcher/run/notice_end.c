@@ -15,8 +15,8 @@ enum {
     TEXT_MAX = 256
 };
 
-static void say(const struct config *config, enum messages_level level,
-                const char *text)
+static void print_notice(const struct config *config, enum messages_level level,
+                         const char *text)
 {
     const struct host_slot *slot = host_slot_get();
 
@@ -73,7 +73,8 @@ void notice_end_beginning(const struct config *config)
         (void)ct_format(text, sizeof text, "the allocation ends in %lld s%s",
                         (long long)left_s, then);
     }
-    say(config, config->stop.end_s == 0 ? MESSAGES_WARNING : MESSAGES_NEWS, text);
+    print_notice(config, config->stop.end_s == 0 ? MESSAGES_WARNING : MESSAGES_NEWS,
+                 text);
 }
 
 void notice_end_near(const struct config *config, const struct agent_ending *ending)
@@ -90,5 +91,5 @@ void notice_end_near(const struct config *config, const struct agent_ending *end
                         ct_signal_name(ending->signal), to_seconds(ending->grace_ms));
     (void)ct_format(text, sizeof text, "the allocation ends in %llu s: %s",
                     to_seconds(ending->left_ms), what);
-    say(config, MESSAGES_NEWS, text);
+    print_notice(config, MESSAGES_NEWS, text);
 }

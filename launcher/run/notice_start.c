@@ -28,7 +28,7 @@ static void format_world(char *dst, size_t size, int nodes, const char *layout,
 }
 
 /* Once a run. Who wants to hear little knows it. */
-static void say_open(const struct config *config)
+static void warn_open(const struct config *config)
 {
     if (config->rdzv.token.length == 0 && !config->rdzv.uses_munge &&
         !config->rdzv.accepts_anybody && messages_is_shown(MESSAGES_NEWS))
@@ -39,7 +39,7 @@ static void say_open(const struct config *config)
 }
 
 void notice_start(const struct config *config, const struct ct_start *start,
-                  bool is_first, char said[CT_LAYOUT_MAX])
+                  bool is_first, char printed[CT_LAYOUT_MAX])
 {
     const struct config_task *task = &config->run.task;
     const char *layout = task->is_rank ? task->layout : start->layout;
@@ -50,14 +50,14 @@ void notice_start(const struct config *config, const struct ct_start *start,
     format_world(world, sizeof world,
                  task->is_rank ? task->node_count : (int)start->group_world_size,
                  layout, start->world_size);
-    if (!*said)
+    if (!*printed)
         messages_notice("run '%s': %s; to see it: ctrunctl status", config->run.run_id,
                         world);
-    else if (strcmp(said, layout) != 0)
+    else if (strcmp(printed, layout) != 0)
         messages_notice("%s", world);
     if (is_first && config->run.nodes.max > 1)
-        say_open(config);
-    (void)ct_copy(said, CT_LAYOUT_MAX, layout);
+        warn_open(config);
+    (void)ct_copy(printed, CT_LAYOUT_MAX, layout);
     if (*start->unlike)
         messages_warn(CTRUN_E_FINGERPRINT,
                       "'%s' on %s is not the file that %s runs; "

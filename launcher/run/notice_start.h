@@ -10,6 +10,6 @@
  * bytes. One node says it on a terminal only. Warnings: a node with another program; nodes that
  * prove nothing to each other, in the first world of this node and not with --quiet. */
 void notice_start(const struct config *config, const struct ct_start *start,
-                  bool is_first, char said[CT_LAYOUT_MAX]);
+                  bool is_first, char printed[CT_LAYOUT_MAX]);
 
 #endif

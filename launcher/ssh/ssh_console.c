@@ -106,8 +106,8 @@ void ssh_console_show(struct ssh_console *console, const struct ssh_message *mes
     }
 }
 
-void ssh_console_say(struct ssh_console *console, enum messages_level level,
-                     const char *fmt, ...)
+void ssh_console_print(struct ssh_console *console, enum messages_level level,
+                       const char *fmt, ...)
 {
     struct side *err = &console->sides[1];
     char text[LINE_MAX_BYTES], stamp[MESSAGES_STAMP_MAX];

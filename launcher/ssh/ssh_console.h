@@ -26,9 +26,9 @@ int ssh_console_open(struct ssh_console **out,
 /* OUTPUT or WORDS. */
 void ssh_console_show(struct ssh_console *console, const struct ssh_message *message);
 /* One line of our own; comes out in its turn. */
-__attribute__((format(printf, 3, 4))) void ssh_console_say(struct ssh_console *console,
-                                                           enum messages_level level,
-                                                           const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) void
+ssh_console_print(struct ssh_console *console, enum messages_level level,
+                  const char *fmt, ...);
 /* Writes what waits, waiting for its reader for some seconds. NULL is fine. */
 void ssh_console_close(struct ssh_console *console);
 

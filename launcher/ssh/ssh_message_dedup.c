@@ -14,7 +14,7 @@ enum {
 struct message {
     uint64_t hash;
     uint32_t shown;
-    uint16_t *said; /* by host */
+    uint16_t *counts; /* by host */
 };
 
 struct ssh_message_dedup {
@@ -35,7 +35,7 @@ struct ssh_message_dedup *ssh_message_dedup_create(uint32_t hosts)
 void ssh_message_dedup_destroy(struct ssh_message_dedup *dedup)
 {
     for (size_t i = 0; dedup && i < LINES_MAX; i++)
-        free(dedup->list[i].said);
+        free(dedup->list[i].counts);
     free(dedup);
 }
 
@@ -53,20 +53,21 @@ bool ssh_message_dedup_is_new(struct ssh_message_dedup *dedup, uint32_t place,
     struct message *found = NULL;
 
     for (size_t i = 0; i < LINES_MAX && !found; i++)
-        if (dedup->list[i].said && dedup->list[i].hash == hash)
+        if (dedup->list[i].counts && dedup->list[i].hash == hash)
             found = &dedup->list[i];
     if (!found) {
         found = &dedup->list[dedup->next++ % LINES_MAX];
-        free(found->said);
+        free(found->counts);
         *found = (struct message){
-            .hash = hash, .said = ct_zalloc_array(dedup->hosts, sizeof *found->said)};
+            .hash = hash,
+            .counts = ct_zalloc_array(dedup->hosts, sizeof *found->counts)};
     }
-    if (!found->said)
+    if (!found->counts)
         return true; /* out of memory: better twice than never */
-    if (found->said[place] < UINT16_MAX)
-        found->said[place]++;
-    if (found->said[place] <= found->shown)
+    if (found->counts[place] < UINT16_MAX)
+        found->counts[place]++;
+    if (found->counts[place] <= found->shown)
         return false;
-    found->shown = found->said[place];
+    found->shown = found->counts[place];
     return true;
 }

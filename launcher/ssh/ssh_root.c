@@ -151,16 +151,16 @@ static void on_stage_fail(void *context, const struct ctrun_error *err)
 {
     struct root *root = context;
 
-    ssh_console_say(root->console, MESSAGES_ERROR, "error[%s]: %s",
-                    ct_error_name(err->code), err->text);
+    ssh_console_print(root->console, MESSAGES_ERROR, "error[%s]: %s",
+                      ct_error_name(err->code), err->text);
     end(root, status_of(err->code));
 }
 
-static void on_stage_say(void *context, const char *text)
+static void on_stage_notice(void *context, const char *text)
 {
     const struct root *root = context;
 
-    ssh_console_say(root->console, MESSAGES_NEWS, "%s", text);
+    ssh_console_print(root->console, MESSAGES_NEWS, "%s", text);
 }
 
 /* Everybody was called: there may be enough. */
@@ -174,10 +174,10 @@ static void check_called(struct root *root)
         return;
     if (ready + missing < root->options->min_nodes) {
         if (ready + missing > 0)
-            ssh_console_say(root->console, MESSAGES_NEWS,
-                            "%u of %u hosts %s missing; --nnodes=MIN:MAX would go on "
-                            "with fewer",
-                            lost, root->job->total, lost == 1 ? "is" : "are");
+            ssh_console_print(root->console, MESSAGES_NEWS,
+                              "%u of %u hosts %s missing; --nnodes=MIN:MAX would go on "
+                              "with fewer",
+                              lost, root->job->total, lost == 1 ? "is" : "are");
         end(root, CT_EXIT_RETRY);
     } else if (missing == 0 && root->state == ROOT_CALLING) {
         gather(root);
@@ -186,9 +186,9 @@ static void check_called(struct root *root)
 
 static void on_failed(struct root *root, const struct ssh_message *message)
 {
-    ssh_console_say(root->console, MESSAGES_ERROR, "error[%s]: %s: %.*s",
-                    ct_error_name(message->code), host(root, message->host),
-                    (int)message->length, (const char *)message->data);
+    ssh_console_print(root->console, MESSAGES_ERROR, "error[%s]: %s: %.*s",
+                      ct_error_name(message->code), host(root, message->host),
+                      (int)message->length, (const char *)message->data);
     if (root->code == 0 &&
         root->job->total - count(root, SSH_HOST_FAILED) < root->options->min_nodes)
         root->code = status_of(message->code);
@@ -217,9 +217,9 @@ static void check_enough(struct root *root, uint32_t place, const char *what)
     expect_end(root, root->options->grace_ms + SLACK_MS);
     if (root->has_started)
         return; /* the rendezvous knows */
-    ssh_console_say(root->console, MESSAGES_NEWS,
-                    "%s %s before the run began: stopping the others",
-                    host(root, place), what);
+    ssh_console_print(root->console, MESSAGES_NEWS,
+                      "%s %s before the run began: stopping the others",
+                      host(root, place), what);
     send_all(root, SSH_SIGNAL, 0, SIGTERM, "");
 }
 
@@ -243,9 +243,9 @@ static void on_ended(struct root *root, const struct ssh_message *message)
 static void on_lost(struct root *root, const struct ssh_message *message)
 {
     if (root->signal == 0)
-        ssh_console_say(root->console, MESSAGES_ERROR, "error[%s]: %s is lost: %.*s",
-                        ct_error_name(message->code), host(root, message->host),
-                        (int)message->length, (const char *)message->data);
+        ssh_console_print(root->console, MESSAGES_ERROR, "error[%s]: %s is lost: %.*s",
+                          ct_error_name(message->code), host(root, message->host),
+                          (int)message->length, (const char *)message->data);
     if (root->state == ROOT_RUNNING)
         check_enough(root, message->host, "was lost");
     else if (root->state == ROOT_CALLING || root->state == ROOT_STAGING)
@@ -308,9 +308,9 @@ static void on_over(void *context)
     const struct root *root = context;
 
     if (root->signal)
-        ssh_console_say(root->console, MESSAGES_NEWS,
-                        "stopped by SIG%s (%d); nothing is left on any host",
-                        ct_signal_name(root->signal), root->signal);
+        ssh_console_print(root->console, MESSAGES_NEWS,
+                          "stopped by SIG%s (%d); nothing is left on any host",
+                          ct_signal_name(root->signal), root->signal);
     loop_stop(root->loop);
 }
 
@@ -335,14 +335,15 @@ static void on_deadline(void *context)
                             host(root, i));
         }
     if (root->state == ROOT_SERVING)
-        ssh_console_say(root->console, MESSAGES_ERROR,
-                        "error[E_TIMEOUT]: the first host did not "
-                        "report the address of the rendezvous in time");
+        ssh_console_print(root->console, MESSAGES_ERROR,
+                          "error[E_TIMEOUT]: the first host did not "
+                          "report the address of the rendezvous in time");
     else if (*list)
-        ssh_console_say(root->console, MESSAGES_ERROR,
-                        "error[E_TIMEOUT]: %s did not report its end in time; closing "
-                        "the connection and killing what still runs there",
-                        list);
+        ssh_console_print(
+            root->console, MESSAGES_ERROR,
+            "error[E_TIMEOUT]: %s did not report its end in time; closing "
+            "the connection and killing what still runs there",
+            list);
     end(root, CT_EXIT_RETRY);
 }
 
@@ -411,12 +412,12 @@ static void on_signal(void *context, int signal, pid_t sender)
         root->interrupts += signal == SIGINT;
         signal_sender_describe(text, signal, sender, root->interrupts);
         root->interrupts -= signal == SIGINT;
-        ssh_console_say(root->console, MESSAGES_NEWS, "%s", text);
+        ssh_console_print(root->console, MESSAGES_NEWS, "%s", text);
         end_by_signal(root, signal);
         return;
     }
     signal_sender_describe_passed(text, signal, sender);
-    ssh_console_say(root->console, MESSAGES_NEWS, "%s", text);
+    ssh_console_print(root->console, MESSAGES_NEWS, "%s", text);
     if (root->state == ROOT_RUNNING)
         send_all(root, SSH_SIGNAL, 0, signal, "");
 }
@@ -441,7 +442,7 @@ static int open_stage(struct root *root, struct ctrun_error *err)
                                             .plan = root->options->stage,
                                             .subtree = root->subtree,
                                             .context = root,
-                                            .on_say = on_stage_say,
+                                            .on_notice = on_stage_notice,
                                             .on_over = on_stage_over,
                                             .on_fail = on_stage_fail};
 

@@ -127,7 +127,7 @@ static void report_end(struct ssh_stage *stage)
     messages_format_span(took, took_ms);
     (void)ct_format(text, sizeof text, "staged %s to %u %s in %s", bytes, count,
                     count == 1 ? "node" : "nodes", took);
-    stage->options.on_say(stage->options.context, text);
+    stage->options.on_notice(stage->options.context, text);
 }
 
 /* Called after every message while ENDING, the loss of a host too: who is lost is waited for no
@@ -428,7 +428,7 @@ static void report_progress(struct ssh_stage *stage, uint64_t now_ms)
         (void)ct_format(text, sizeof text, "staging %s of %s to %u %s", done, all,
                         count, nodes);
     }
-    stage->options.on_say(stage->options.context, text);
+    stage->options.on_notice(stage->options.context, text);
 }
 
 static void on_watch(void *context)

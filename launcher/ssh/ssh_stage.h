@@ -55,7 +55,7 @@ struct ssh_stage_options {
     struct ssh_subtree *subtree; /* kept */
     void *context;
     /* A line for people. */
-    void (*on_say)(void *context, const char *text);
+    void (*on_notice)(void *context, const char *text);
     /* All hosts that are still there have everything. */
     void (*on_over)(void *context);
     void (*on_fail)(void *context, const struct ctrun_error *err);

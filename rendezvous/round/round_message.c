@@ -119,11 +119,11 @@ static void on_join(struct round *round, struct member *member,
 {
     const struct ct_join *join = message->join;
     const char *wrong = check_join(round, member, join);
-    const bool is_said_twice = member->joins_again;
+    const bool is_repeated = member->joins_again;
     const struct member *other;
 
     member->joins_again = false;
-    if (round->state == ROUND_CLOSED || (is_said_twice && !is_waited_for(member)))
+    if (round->state == ROUND_CLOSED || (is_repeated && !is_waited_for(member)))
         return; /* it crossed the verdict, or the START */
     if (wrong) {
         round_refuse(round, member, CTRUN_E_PROTOCOL, wrong, now_ms);

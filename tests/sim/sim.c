@@ -687,8 +687,8 @@ static void try_resume(struct sim *sim, struct sim_node *node)
     later(sim, BEAT_MS, node, EVENT_BEAT, 0);
 }
 
-static void say_again(struct sim *sim, struct sim_node *node,
-                      const struct ct_resumed *resumed)
+static void send_again(struct sim *sim, struct sim_node *node,
+                       const struct ct_resumed *resumed)
 {
     const uint64_t generation = node->start.generation;
 
@@ -888,7 +888,7 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
         close_link(sim, node);
         break;
     case NOTE_END: begin_resume(sim, node); break;
-    case CT_MESSAGE_RESUMED: say_again(sim, node, &note->resumed); break;
+    case CT_MESSAGE_RESUMED: send_again(sim, node, &note->resumed); break;
     case CT_MESSAGE_HEARTBEAT_ACK: on_ack(sim, node, note->generation); break;
     case CT_MESSAGE_PEER:
     case CT_MESSAGE_RESIZE: break;

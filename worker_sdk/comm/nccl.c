@@ -590,8 +590,8 @@ static int hear(const struct ct_backend_setup *setup, const char *what, int i,
     return 0;
 }
 
-static int say(const struct ct_backend_setup *setup, const char *what, const char *text,
-               struct ctrun_error *err)
+static int put_word(const struct ct_backend_setup *setup, const char *what,
+                    const char *text, struct ctrun_error *err)
 {
     const struct ct_bootstrap *store = &setup->place->bootstrap;
     char key[CT_BOOTSTRAP_KEY_MAX];
@@ -612,7 +612,7 @@ static int agree(bool *shrinks, const struct ct_backend_setup *setup, bool is_ab
     if (setup->size == 1)
         return 0;
     if (setup->me > 0) {
-        if ((rc = say(setup, "old", own, err)) == 0 &&
+        if ((rc = put_word(setup, "old", own, err)) == 0 &&
             (rc = hear(setup, "way", 0, text, err)) == 0)
             *shrinks = strcmp(text, "shrink") == 0;
         return rc;
@@ -621,7 +621,7 @@ static int agree(bool *shrinks, const struct ct_backend_setup *setup, bool is_ab
         rc = hear(setup, "old", i, text, err);
         *shrinks = *shrinks && rc == 0 && strcmp(text, own) == 0;
     }
-    return rc < 0 ? rc : say(setup, "way", *shrinks ? "shrink" : "new", err);
+    return rc < 0 ? rc : put_word(setup, "way", *shrinks ? "shrink" : "new", err);
 }
 
 /* Members of the old one that are none of ours, as they are numbered there. */

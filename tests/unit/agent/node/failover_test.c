@@ -164,7 +164,7 @@ static void the_time_to_find_the_next_server_counts_from_the_last_one(void **sta
     failover = (struct failover){.state = FAILOVER_SEEKING,
                                  .seek_deadline_ms = NOW_MS + 1};
     assert_int_equal(next(&failover, FAILOVER_RESUMED, FAILOVER_WAITS, NOW_MS),
-                     FAILOVER_SAY_AGAIN);
+                     FAILOVER_SEND_AGAIN);
     assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS + 9000),
                      FAILOVER_SEEK);
     assert_int_equal(failover_left_ms(&failover, NOW_MS + 9000), SEEK_MS);
@@ -207,7 +207,7 @@ static void who_is_found_resumes_after_the_last_worker_is_gone(void **state)
                      FAILOVER_JOIN);
     assert_int_equal(failover.state, FAILOVER_SEEKING);
     assert_int_equal(next(&failover, FAILOVER_RESUMED, FAILOVER_WAITS, NOW_MS),
-                     FAILOVER_SAY_AGAIN);
+                     FAILOVER_SEND_AGAIN);
     assert_int_equal(failover.state, FAILOVER_LINKED);
 }
 
