@@ -123,7 +123,7 @@ static uint64_t unseen_ms(int fd)
 }
 
 /* True when the server's host has sent something lately. */
-static bool hears_server(void)
+static bool is_server_alive(void)
 {
     const uint64_t patience_ms = atomic_load(&fence->page.patience_ms);
     const int fd = atomic_load(&fence->fd);
@@ -153,7 +153,7 @@ bool fence_is_over(void)
 
     if (until_ms == 0 || now_ms < until_ms || now_ms < look_again_ms)
         return false;
-    if (hears_server()) {
+    if (is_server_alive()) {
         look_again_ms = now_ms + atomic_load(&fence->page.patience_ms) / 8;
         return false;
     }

@@ -48,8 +48,8 @@ void agent_on_signal(struct agent *agent, const struct ct_signal *message)
     if (!is_spread(message->signal) || agent->options->keeps_signals ||
         message->generation != agent->start.generation)
         return;
-    is_new = signal_once_hear(&agent->once, message->signal, message->count,
-                              ct_now_ms());
+    is_new = signal_once_receive(&agent->once, message->signal, message->count,
+                                 ct_now_ms());
     ct_event_begin(&event, "signal_heard");
     ct_event_int(&event, "signal", message->signal);
     ct_event_int(&event, "count", message->count);

@@ -20,8 +20,8 @@ uint32_t signal_once_get(struct signal_once *once, int signal, uint64_t now_ms,
     return once->of[signal].own;
 }
 
-bool signal_once_hear(struct signal_once *once, int signal, uint32_t count,
-                      uint64_t now_ms)
+bool signal_once_receive(struct signal_once *once, int signal, uint32_t count,
+                         uint64_t now_ms)
 {
     begin(once, signal, now_ms);
     if (count <= once->of[signal].delivered)

@@ -30,7 +30,7 @@ struct signal_once {
 uint32_t signal_once_get(struct signal_once *once, int signal, uint64_t now_ms,
                          bool *is_new);
 /* Another node was, for the `count`-th time. True: deliver it here, too. */
-bool signal_once_hear(struct signal_once *once, int signal, uint32_t count,
-                      uint64_t now_ms);
+bool signal_once_receive(struct signal_once *once, int signal, uint32_t count,
+                         uint64_t now_ms);
 
 #endif

@@ -35,8 +35,8 @@ struct row {
     {                                                                                  \
         CT_CAUSE_NONE, 0, BEFORE, AFTER, LIKELY, REST, REMEDY, false, false            \
     }
-#define LAST_WORDS(WORD, LIKELY, REMEDY) WORDS(WORD, "", LIKELY, "", REMEDY)
-#define LAST_LINE_WORDS(WORD, LIKELY, REMEDY)                                          \
+#define PRINTED(WORD, LIKELY, REMEDY) WORDS(WORD, "", LIKELY, "", REMEDY)
+#define PRINTED_LAST(WORD, LIKELY, REMEDY)                                             \
     {                                                                                  \
         CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, true, false                    \
     }
@@ -81,13 +81,13 @@ static const struct row rows[] = {
         "can't open file '", "'",
         "the program never really started: Python finds no script ", " on this node",
         "check the path and the working directory; do all nodes see that file system?"),
-    LAST_WORDS(
+    PRINTED(
         "\\r’: No such file",
         "the #! line of a script ends in CR LF, as on Windows: the CR counts as part "
         "of the "
         "interpreter's name",
         "sed -i 's/\\r$//' on the script"),
-    LAST_WORDS(
+    PRINTED(
         "\\r': No such file",
         "the #! line of a script ends in CR LF, as on Windows: the CR counts as part "
         "of the "
@@ -96,13 +96,12 @@ static const struct row rows[] = {
     WORDS("SyntaxError: ", "\n",
           "the program never really started: Python cannot parse it (", ")",
           "fix the script, or run it with the Python it was written for"),
-    LAST_WORDS(
-        "error: unrecognized arguments: --local-rank=",
-        "it takes no --local-rank, which ctrun-launch and torch.distributed.launch "
-        "put in front of its arguments",
-        "start it with --use-env, or with ctrun, and read LOCAL_RANK from the "
-        "environment; or let it take --local-rank as well as --local_rank"),
-    LAST_WORDS(
+    PRINTED("error: unrecognized arguments: --local-rank=",
+            "it takes no --local-rank, which ctrun-launch and torch.distributed.launch "
+            "put in front of its arguments",
+            "start it with --use-env, or with ctrun, and read LOCAL_RANK from the "
+            "environment; or let it take --local-rank as well as --local_rank"),
+    PRINTED(
         "the following arguments are required: --local",
         "it wants --local_rank, which torch.distributed.launch added; ctrun and "
         "torchrun tell LOCAL_RANK in the environment",
@@ -112,15 +111,14 @@ static const struct row rows[] = {
           "", "its own --help; an option of ctrun stands in front of the program"),
 
     /* ---- GPU ---- */
-    LAST_WORDS("CUDA out of memory", "GPU memory is full, not host memory",
-               "smaller batches; is another process on the GPU (nvidia-smi)?"),
-    LAST_WORDS("CUDA error: out of memory", "GPU memory is full, not host memory",
-               "smaller batches; is another process on the GPU (nvidia-smi)?"),
-    LAST_WORDS("CUDNN_STATUS_ALLOC_FAILED", "cuDNN got no GPU memory for its workspace",
-               "smaller batches; is another process on the GPU (nvidia-smi)?"),
-    LAST_WORDS("CUBLAS_STATUS_ALLOC_FAILED",
-               "cuBLAS got no GPU memory for its workspace",
-               "smaller batches; is another process on the GPU (nvidia-smi)?"),
+    PRINTED("CUDA out of memory", "GPU memory is full, not host memory",
+            "smaller batches; is another process on the GPU (nvidia-smi)?"),
+    PRINTED("CUDA error: out of memory", "GPU memory is full, not host memory",
+            "smaller batches; is another process on the GPU (nvidia-smi)?"),
+    PRINTED("CUDNN_STATUS_ALLOC_FAILED", "cuDNN got no GPU memory for its workspace",
+            "smaller batches; is another process on the GPU (nvidia-smi)?"),
+    PRINTED("CUBLAS_STATUS_ALLOC_FAILED", "cuBLAS got no GPU memory for its workspace",
+            "smaller batches; is another process on the GPU (nvidia-smi)?"),
     BROKEN("fallen off the bus", "the GPU does not answer on PCIe any more (Xid 79)",
            "take the node out; power cycle it; its power, cooling and seat"),
     BROKEN("Uncontained ECC error", "the GPU's memory is broken (Xid 95)",
@@ -134,123 +132,119 @@ static const struct row rows[] = {
            "take the node out and reset the GPU; a newer driver"),
     WORDS("NVRM: Xid (", "\n", "the driver reports an error of a GPU: Xid (", "",
           "its number is in NVIDIA's list of Xid errors; dmesg and nvidia-smi -q"),
-    LAST_WORDS(
+    PRINTED(
         "CUDNN_STATUS_NOT_INITIALIZED",
         "cuDNN could not start: often no GPU memory is left, or versions do not fit",
         "nvidia-smi; compare the cuDNN of the program with the installed one"),
-    LAST_WORDS(
+    PRINTED(
         "CUDNN_STATUS_EXECUTION_FAILED",
         "a kernel of cuDNN failed; the call that tells may be a later one",
         "CUDA_LAUNCH_BLOCKING=1 tells which call; nvidia-smi -q for errors of the GPU"),
-    LAST_WORDS("Cannot re-initialize CUDA in forked subprocess",
-               "a process was forked after its parent had used CUDA",
-               "multiprocessing start method spawn; no CUDA call before loaders start"),
-    LAST_WORDS("unspecified launch failure",
-               "a kernel died; the call that tells is a later one",
-               "CUDA_LAUNCH_BLOCKING=1 tells which call; dmesg for an Xid"),
-    LAST_WORDS("invalid device ordinal",
-               "a GPU was asked for that this process does not see",
-               "compare --nproc-per-node and LOCAL_RANK with nvidia-smi -L and "
-               "CUDA_VISIBLE_DEVICES"),
-    LAST_WORDS(
+    PRINTED("Cannot re-initialize CUDA in forked subprocess",
+            "a process was forked after its parent had used CUDA",
+            "multiprocessing start method spawn; no CUDA call before loaders start"),
+    PRINTED("unspecified launch failure",
+            "a kernel died; the call that tells is a later one",
+            "CUDA_LAUNCH_BLOCKING=1 tells which call; dmesg for an Xid"),
+    PRINTED("invalid device ordinal",
+            "a GPU was asked for that this process does not see",
+            "compare --nproc-per-node and LOCAL_RANK with nvidia-smi -L and "
+            "CUDA_VISIBLE_DEVICES"),
+    PRINTED(
         "no kernel image is available for execution on the device",
         "the program was not built for this GPU",
         "build for its architecture (nvidia-smi --query-gpu=compute_cap --format=csv)"),
-    LAST_WORDS("CUDA driver version is insufficient",
-               "this node's driver is older than the program's CUDA",
-               "a newer driver on this node, or a build for its CUDA (nvidia-smi)"),
+    PRINTED("CUDA driver version is insufficient",
+            "this node's driver is older than the program's CUDA",
+            "a newer driver on this node, or a build for its CUDA (nvidia-smi)"),
     BROKEN(
         "uncorrectable ECC error", "the GPU's memory is broken",
         "nvidia-smi -q -d ECC; take the node out and have the GPU reset or replaced"),
-    LAST_WORDS(
+    PRINTED(
         "device-side assert triggered",
         "a check in a kernel failed: often a class or an index that is out of range",
         "CUDA_LAUNCH_BLOCKING=1 tells which call"),
-    LAST_WORDS(
+    PRINTED(
         "illegal memory access was encountered",
         "a kernel used memory that is not its own; the call that tells is a later one",
         "CUDA_LAUNCH_BLOCKING=1 tells which call, compute-sanitizer which access"),
-    LAST_WORDS("Found no NVIDIA driver", "this node or container has no NVIDIA driver",
-               "nvidia-smi on the node; in a container --gpus all or --nv"),
-    LAST_WORDS("No CUDA GPUs are available", "the program sees no GPU here",
-               "nvidia-smi -L; CUDA_VISIBLE_DEVICES; ask the batch system for GPUs"),
-    LAST_WORDS("no CUDA-capable device is detected", "the program sees no GPU here",
-               "nvidia-smi -L; CUDA_VISIBLE_DEVICES; ask the batch system for GPUs"),
+    PRINTED("Found no NVIDIA driver", "this node or container has no NVIDIA driver",
+            "nvidia-smi on the node; in a container --gpus all or --nv"),
+    PRINTED("No CUDA GPUs are available", "the program sees no GPU here",
+            "nvidia-smi -L; CUDA_VISIBLE_DEVICES; ask the batch system for GPUs"),
+    PRINTED("no CUDA-capable device is detected", "the program sees no GPU here",
+            "nvidia-smi -L; CUDA_VISIBLE_DEVICES; ask the batch system for GPUs"),
 
     /* ---- Shared memory, before what NCCL makes of it ---- */
-    LAST_WORDS(
+    PRINTED(
         "Error while creating shared memory segment", "/dev/shm has no room for NCCL",
         "df -h /dev/shm; docker run --shm-size=1g, an emptyDir of medium Memory there"),
-    LAST_WORDS("insufficient shared memory (shm)",
-               "/dev/shm has no room for the data loader",
-               "df -h /dev/shm; docker run --shm-size=1g, or fewer loader processes"),
+    PRINTED("insufficient shared memory (shm)",
+            "/dev/shm has no room for the data loader",
+            "df -h /dev/shm; docker run --shm-size=1g, or fewer loader processes"),
 
     /* ---- Limits of the node ---- */
-    LAST_WORDS("No space left on device",
-               "a file system is full, or has no inodes left",
-               "df -h and df -i where it writes: checkpoints, /tmp, /dev/shm"),
-    LAST_WORDS("Disk quota exceeded", "the account's quota on a file system is used up",
-               "quota -s, or the site's own command; remove files or write elsewhere"),
-    LAST_WORDS("Too many open files", "the limit of open files is reached (ulimit -n)",
-               "raise it, or fewer loader processes; PyTorch: "
-               "set_sharing_strategy('file_system')"),
-    LAST_WORDS(
+    PRINTED("No space left on device", "a file system is full, or has no inodes left",
+            "df -h and df -i where it writes: checkpoints, /tmp, /dev/shm"),
+    PRINTED("Disk quota exceeded", "the account's quota on a file system is used up",
+            "quota -s, or the site's own command; remove files or write elsewhere"),
+    PRINTED("Too many open files", "the limit of open files is reached (ulimit -n)",
+            "raise it, or fewer loader processes; PyTorch: "
+            "set_sharing_strategy('file_system')"),
+    PRINTED(
         "can't start new thread", "the limit of processes and threads is reached",
         "ulimit -u, the cgroup's pids.max; fewer loader processes or OMP_NUM_THREADS"),
-    LAST_WORDS("Cannot allocate memory", "the kernel refused memory to the program",
-               "free -h, ulimit -v, vm.overcommit_memory; fewer loader processes"),
-    LAST_WORDS("std::bad_alloc", "the kernel refused memory to the program",
-               "free -h, ulimit -v, vm.overcommit_memory; fewer loader processes"),
-    LAST_WORDS("Stale file handle",
-               "a network file system replaced a file that was open",
-               "do not replace the data or the program while a job uses it; remount"),
-    LAST_LINE_WORDS("Address already in use",
-                    "a port is taken: by another job, or one that lingers",
-                    "ss -ltnp names its owner; use MASTER_PORT as it is, or port 0"),
+    PRINTED("Cannot allocate memory", "the kernel refused memory to the program",
+            "free -h, ulimit -v, vm.overcommit_memory; fewer loader processes"),
+    PRINTED("std::bad_alloc", "the kernel refused memory to the program",
+            "free -h, ulimit -v, vm.overcommit_memory; fewer loader processes"),
+    PRINTED("Stale file handle", "a network file system replaced a file that was open",
+            "do not replace the data or the program while a job uses it; remount"),
+    PRINTED_LAST("Address already in use",
+                 "a port is taken: by another job, or one that lingers",
+                 "ss -ltnp names its owner; use MASTER_PORT as it is, or port 0"),
 
     /* ---- Between the ranks ---- */
-    LAST_WORDS("Duplicate GPU detected", "two ranks use the same GPU",
-               "choose it by LOCAL_RANK, e.g. torch.cuda.set_device(), or "
-               "--virtual-local-rank"),
-    LAST_WORDS("no socket interface found", "NCCL sees no network interface it may use",
-               "NCCL_SOCKET_IFNAME and --net name one that this node has (ip address)"),
-    LAST_WORDS(
-        "Call to ibv_reg_mr",
-        "InfiniBand could not register memory: mostly the limit of locked memory",
-        "ulimit -l unlimited, for the batch system's daemon, too"),
-    LAST_WORDS(
+    PRINTED("Duplicate GPU detected", "two ranks use the same GPU",
+            "choose it by LOCAL_RANK, e.g. torch.cuda.set_device(), or "
+            "--virtual-local-rank"),
+    PRINTED("no socket interface found", "NCCL sees no network interface it may use",
+            "NCCL_SOCKET_IFNAME and --net name one that this node has (ip address)"),
+    PRINTED("Call to ibv_reg_mr",
+            "InfiniBand could not register memory: mostly the limit of locked memory",
+            "ulimit -l unlimited, for the batch system's daemon, too"),
+    PRINTED(
         "ibv_modify_qp failed",
         "an InfiniBand connection could not be made: often the wrong GID or link layer",
         "NCCL_IB_HCA, NCCL_IB_GID_INDEX; ibstat and show_gids on both nodes"),
     BROKEN("async event : port error",
            "a port of InfiniBand has lost its link on this node",
            "ibstat, cables; take the node out when it comes again"),
-    LAST_WORDS(
+    PRINTED(
         "with error 12, opcode",
         "the other side of an InfiniBand connection did not answer (retries used up)",
         "look at the rank that ended first; else ibstat, cables, NCCL_IB_TIMEOUT"),
-    LAST_WORDS(
+    PRINTED(
         "with status=12 opcode",
         "the other side of an InfiniBand connection did not answer (retries used up)",
         "look at the rank that ended first; else ibstat, cables, NCCL_IB_TIMEOUT"),
-    LAST_WORDS("Message truncated : received",
-               "two ranks are in the same call with different sizes",
-               "TORCH_DISTRIBUTED_DEBUG=DETAIL names call and shapes"),
-    LAST_WORDS(
-        "collective operation timeout",
-        "this rank waited for one that never came to the same call",
-        "look at the rank that is behind: --hang-timeout names it, with its stack"),
-    LAST_LINE_WORDS("ncclRemoteError",
-                    "another rank ended or its network failed: a consequence",
-                    "look at the rank that ended first, and NCCL_DEBUG=WARN"),
-    LAST_LINE_WORDS(
+    PRINTED("Message truncated : received",
+            "two ranks are in the same call with different sizes",
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL names call and shapes"),
+    PRINTED("collective operation timeout",
+            "this rank waited for one that never came to the same call",
+            "look at the rank that is behind: --hang-timeout names it, with its stack"),
+    PRINTED_LAST("ncclRemoteError",
+                 "another rank ended or its network failed: a consequence",
+                 "look at the rank that ended first, and NCCL_DEBUG=WARN"),
+    PRINTED_LAST(
         "ncclSystemError", "a system call of NCCL failed: network, memory, /dev/shm",
         "NCCL_DEBUG=WARN tells which; is NCCL_SOCKET_IFNAME right on this node?"),
-    LAST_LINE_WORDS("DataLoader worker (pid", "a process of the data loader died",
-                    "num_workers=0 shows its error; its memory and /dev/shm"),
-    LAST_LINE_WORDS("Connection reset by peer",
-                    "the other side ended: perhaps a consequence",
-                    "look at the rank that ended first"),
+    PRINTED_LAST("DataLoader worker (pid", "a process of the data loader died",
+                 "num_workers=0 shows its error; its memory and /dev/shm"),
+    PRINTED_LAST("Connection reset by peer",
+                 "the other side ended: perhaps a consequence",
+                 "look at the rank that ended first"),
 
     /* ---- It ended itself ---- */
     WORDS("terminate called after throwing an instance of '", "'",
@@ -258,16 +252,15 @@ static const struct row rows[] = {
           "what() is in the last lines; gdb: catch throw"),
     WORDS("Assertion `", "' failed", "an assertion does not hold: ", "",
           "the last lines have its file and line"),
-    LAST_WORDS("stack smashing detected",
-               "an array on the stack was written beyond its end",
-               "build with -fsanitize=address"),
-    LAST_WORDS("double free or corruption",
-               "the heap is damaged, some time before this",
-               "build with -fsanitize=address, or run under valgrind"),
-    LAST_WORDS("free(): invalid", "the heap is damaged, some time before this",
-               "build with -fsanitize=address, or run under valgrind"),
-    LAST_WORDS("malloc(): ", "the heap is damaged, some time before this",
-               "build with -fsanitize=address, or run under valgrind"),
+    PRINTED("stack smashing detected",
+            "an array on the stack was written beyond its end",
+            "build with -fsanitize=address"),
+    PRINTED("double free or corruption", "the heap is damaged, some time before this",
+            "build with -fsanitize=address, or run under valgrind"),
+    PRINTED("free(): invalid", "the heap is damaged, some time before this",
+            "build with -fsanitize=address, or run under valgrind"),
+    PRINTED("malloc(): ", "the heap is damaged, some time before this",
+            "build with -fsanitize=address, or run under valgrind"),
 
     /* ---- Signals; SIGKILL is not here: what it was takes more than its number ---- */
     SIGNAL(SIGSEGV, "a wrong pointer, or a stack that is too small (ulimit -s)",

@@ -42,11 +42,11 @@ struct election_options {
     /* Who is elected now; count 0: nobody. */
     void (*on_leader)(void *context, const struct server_record *leader);
     /* We won. The journal is as it was written last (length 0: a new run). The
-     * predecessor's last renewal began at `heard_ms` at the latest, by our clock: no heartbeat
+     * predecessor's last renewal began at `served_ms` at the latest, by our clock: no heartbeat
      * that was sent later was acknowledged. We may speak until `until_ms`. Terms grow with each
      * winner. */
     int (*on_elected)(void *context, uint64_t term, const void *journal, size_t length,
-                      uint64_t heard_ms, uint64_t until_ms);
+                      uint64_t served_ms, uint64_t until_ms);
     /* A renewal that began at asked_ms has succeeded: we are elected, and were so then. */
     void (*on_renewed)(void *context, uint64_t asked_ms, uint64_t until_ms);
     void (*on_lost)(

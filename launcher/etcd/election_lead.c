@@ -115,7 +115,7 @@ static int keep_alive(struct election *election, int64_t lease, bool *is_gone,
 /* The last renewal of the server before us began then at the latest, by our clock: a lease ago, if the
  * lease has run out. It has not when somebody deleted the key, or when we have never seen it. Asked
  * once we have the key: a server of which we know nothing may have been there until then. */
-static uint64_t find_heard_ms(struct election *election)
+static uint64_t find_served_ms(struct election *election)
 {
     struct ctrun_error err;
     bool is_gone = false;
@@ -123,18 +123,18 @@ static uint64_t find_heard_ms(struct election *election)
 
     if (election->leader_lease != 0 && election->leader_lease != election->lease)
         (void)keep_alive(election, election->leader_lease, &is_gone, &raft_term, &err);
-    return is_gone ? election_heard_ms(ct_now_ms(), election->ttl_ms) : ct_now_ms();
+    return is_gone ? election_served_ms(ct_now_ms(), election->ttl_ms) : ct_now_ms();
 }
 
 static int take_journal(struct election *election, const struct json_etcd_reply *reply,
-                        uint64_t heard_ms, struct ctrun_error *err)
+                        uint64_t served_ms, struct ctrun_error *err)
 {
     const struct json_etcd_kv *kv = reply->count > 0 ? &reply->kvs[0] : NULL;
     const bool has_resigned = kv && kv->length >= ELECTION_HEAD_BYTES && kv->value[1];
     const uint64_t known_ms = kv && election->options.ends_with_run
-                                  ? election_sight_heard_ms(&election->sight,
-                                                            kv->mod_revision, heard_ms)
-                                  : heard_ms;
+                                  ? election_sight_served_ms(
+                                        &election->sight, kv->mod_revision, served_ms)
+                                  : served_ms;
     const uint64_t until_ms = election_speaks_until_ms(election->renewed_ms,
                                                        election->ttl_ms);
 
@@ -149,7 +149,7 @@ static int take_journal(struct election *election, const struct json_etcd_reply 
 
 static int begin_to_lead(struct election *election, struct ctrun_error *err)
 {
-    const uint64_t heard_ms = find_heard_ms(election);
+    const uint64_t served_ms = find_served_ms(election);
     struct json_etcd_reply reply;
     int rc = grant(election, JOURNAL_TTL_S, &election->journal_lease, err);
 
@@ -170,7 +170,7 @@ static int begin_to_lead(struct election *election, struct ctrun_error *err)
     if (reply.code != 0)
         rc = ct_fail(err, -EPROTO, "etcd: %s", reply.message);
     else
-        rc = take_journal(election, &reply, heard_ms, err);
+        rc = take_journal(election, &reply, served_ms, err);
     json_etcd_reply_deinit(&reply);
     return rc;
 }

@@ -31,7 +31,7 @@ static inline bool election_is_renewed(int64_t kept_term, int64_t checked_term)
 
 /* The last renewal of a lease that has run out by now began then at the latest. A machine that has
  * just been started may be younger. */
-static inline uint64_t election_heard_ms(uint64_t now_ms, uint64_t ttl_ms)
+static inline uint64_t election_served_ms(uint64_t now_ms, uint64_t ttl_ms)
 {
     const uint64_t silence_ms = ttl_ms - ttl_ms / ELECTION_CLOCK_ERROR;
 
@@ -55,13 +55,13 @@ static inline void election_see(struct election_sight *sight, int64_t revision,
 
 /* The same, by what was seen, which does not count the time that etcd took to end the lease. It holds
  * unless another server came and went unseen: that one wrote the journal before it spoke. */
-static inline uint64_t election_sight_heard_ms(const struct election_sight *sight,
-                                               int64_t journal_revision,
-                                               uint64_t heard_ms)
+static inline uint64_t election_sight_served_ms(const struct election_sight *sight,
+                                                int64_t journal_revision,
+                                                uint64_t served_ms)
 {
     const bool holds = sight->end_revision > journal_revision;
 
-    return holds && sight->changed_ms < heard_ms ? sight->changed_ms : heard_ms;
+    return holds && sight->changed_ms < served_ms ? sight->changed_ms : served_ms;
 }
 
 /* After a renewal was asked for, the next one; and when somebody waits for it. */

@@ -42,7 +42,7 @@ struct etcd {
     /* Of a watch. */
     bool (*on_reply)(void *context, const struct json_etcd_reply *reply);
     void *context;
-    bool has_heard;
+    bool has_received;
     int rc;
 };
 
@@ -157,7 +157,7 @@ static bool take_lines(void *context, const void *data, size_t length)
     struct etcd *etcd = context;
     const uint8_t *end;
 
-    etcd->has_heard = true;
+    etcd->has_received = true;
     if (!collect(context, data, length))
         return false;
     while ((end = memchr(ct_buf_data(&etcd->in), '\n', ct_buf_length(&etcd->in)))) {
@@ -429,14 +429,14 @@ int etcd_watch(struct etcd *etcd, uint64_t deadline_ms,
     take_members(etcd);
     etcd->on_reply = on_reply;
     etcd->context = context;
-    etcd->has_heard = false;
+    etcd->has_received = false;
     rc = login(etcd, deadline_ms, err);
     if (rc == 0)
         rc = post(etcd, ETCD_WATCH, &etcd->body, deadline_ms, err);
     if (rc == 0)
         return 0;
     if (rc == -ETIMEDOUT && ct_left_ms(deadline_ms) == 0) {
-        if (!etcd->has_heard) /* not even that it watches: the next look goes elsewhere */
+        if (!etcd->has_received) /* not even that it watches: the next look goes elsewhere */
             leave_member(etcd, err);
         return 0;
     }

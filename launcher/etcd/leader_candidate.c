@@ -149,7 +149,7 @@ static int take_journal(struct leader_candidate *candidate, const void *journal,
 }
 
 static int on_elected(void *context, uint64_t term, const void *journal, size_t length,
-                      uint64_t heard_ms, uint64_t until_ms)
+                      uint64_t served_ms, uint64_t until_ms)
 {
     struct leader_candidate *candidate = context;
     struct ctrun_error err;
@@ -167,7 +167,7 @@ static int on_elected(void *context, uint64_t term, const void *journal, size_t 
     pthread_mutex_unlock(&candidate->mutex);
     if (serves || rc < 0)
         return rc;
-    if ((rc = server_lead(candidate->server, term, journal, length, heard_ms, &err)) <
+    if ((rc = server_lead(candidate->server, term, journal, length, served_ms, &err)) <
         0)
         ct_err("etcd: cannot take the run over: %s", err.text);
     return rc;

@@ -75,7 +75,7 @@ static int send_plan(struct messenger *messenger)
 }
 
 /* All frames that are there. 0; or a code: it has answered, or is none of ours. */
-static int hear(struct messenger *messenger)
+static int handle_frames(struct messenger *messenger)
 {
     union { /* all of the handshake */
         struct ct_offer offer;
@@ -118,7 +118,8 @@ static void talk(struct messenger *messenger, int fd)
         if (poll(&poll_fd, 1, ct_left_ms(messenger->deadline_ms)) != 1 ||
             (n = recv(fd, bytes, sizeof bytes, 0)) <= 0)
             return;
-        if (ct_buf_append(&messenger->in, bytes, (size_t)n) < 0 || hear(messenger) < 0)
+        if (ct_buf_append(&messenger->in, bytes, (size_t)n) < 0 ||
+            handle_frames(messenger) < 0)
             return;
     }
 }

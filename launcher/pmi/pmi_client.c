@@ -78,7 +78,8 @@ static int send_request(struct pmi_client *client, const char *name,
                     err);
 }
 
-static int hear(struct pmi_client *client, const char *name, struct ctrun_error *err)
+static int receive_answer(struct pmi_client *client, const char *name,
+                          struct ctrun_error *err)
 {
     const uint64_t deadline_ms = ct_deadline_ms(PMI_CLIENT_ANSWER_MS);
     char length_text[PMI2_LENGTH_BYTES];
@@ -108,7 +109,7 @@ static int ask(struct pmi_client *client, const char *name,
 {
     int rc = send_request(client, name, fields, count, err);
 
-    return rc < 0 ? rc : hear(client, name, err);
+    return rc < 0 ? rc : receive_answer(client, name, err);
 }
 
 /* ---- Hello ----------------------------------------------------------------------------- */
@@ -193,7 +194,7 @@ int pmi_client_fence_wait(struct pmi_client *client, uint64_t deadline_ms,
 
     if (rc == -ETIMEDOUT)
         return ct_fail(err, CTRUN_E_TIMEOUT, "not all tasks have reached the fence");
-    return rc < 0 ? fail_io(rc, err) : hear(client, "kvs-fence", err);
+    return rc < 0 ? fail_io(rc, err) : receive_answer(client, "kvs-fence", err);
 }
 
 int pmi_client_get(struct pmi_client *client, const char *key, const char **value,

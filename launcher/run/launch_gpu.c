@@ -121,9 +121,9 @@ static void *wait_until_free(void *argument)
     struct agent_gpu_word word = {0};
     struct gpu_memory_held held;
     struct gpu_memory now;
-    bool is_heard = true;
+    bool is_sent = true;
 
-    for (bool is_first = true; is_heard; is_first = false) {
+    for (bool is_first = true; is_sent; is_first = false) {
         gpu_memory_read(&now, &gpu->nvml, &gpu->gpus);
         if (!gpu_memory_find_held(&held, &gpu->before, &now)) {
             (void)send_word(job->fd, AGENT_GPU_FREE, &word);
@@ -135,7 +135,7 @@ static void *wait_until_free(void *argument)
             break;
         }
         if (is_first)
-            is_heard = send_word(job->fd, AGENT_GPU_HELD, &word);
+            is_sent = send_word(job->fd, AGENT_GPU_HELD, &word);
         (void)nanosleep(&pause, NULL);
     }
     close(job->fd);

@@ -36,7 +36,7 @@ struct host {
     bool has_asked; /* said all that it needs */
     bool is_staged;
     uint64_t done; /* bytes, as it says */
-    uint64_t heard_ms;
+    uint64_t received_ms;
 };
 
 struct ssh_stage {
@@ -298,7 +298,7 @@ static void check_begin(struct ssh_stage *stage)
     }
     stage->moved_ms = ct_now_ms();
     for (uint32_t i = 0; i < hosts_total(stage); i++)
-        stage->hosts[i].heard_ms = stage->moved_ms;
+        stage->hosts[i].received_ms = stage->moved_ms;
     stage->state = STAGE_OFFERING;
     offer_more(stage);
 }
@@ -345,7 +345,7 @@ static void list_late(const struct ssh_stage *stage, uint64_t silent_since_ms,
         const size_t used = strlen(list);
 
         if (is_there(stage, i) && !stage->hosts[i].is_staged &&
-            stage->hosts[i].heard_ms <= silent_since_ms)
+            stage->hosts[i].received_ms <= silent_since_ms)
             (void)ct_format(list + used, size - used, "%s%s", used ? "," : "",
                             ssh_job_host(stage->options.job, i));
     }
@@ -373,7 +373,7 @@ static void check_late(struct ssh_stage *stage, uint64_t now_ms)
     if (now_ms - stage->watched_ms > PAUSE_MS) {
         stage->moved_ms = now_ms;
         for (uint32_t i = 0; i < hosts_total(stage); i++)
-            stage->hosts[i].heard_ms = now_ms;
+            stage->hosts[i].received_ms = now_ms;
     }
     stage->watched_ms = now_ms;
     if (moved != stage->moved) {
@@ -456,7 +456,7 @@ void ssh_stage_take(struct ssh_stage *stage, const struct ssh_message *message)
 
     if (stage->state == STAGE_OVER)
         return;
-    host->heard_ms = ct_now_ms();
+    host->received_ms = ct_now_ms();
     if (message->kind == SSH_NEED) {
         on_needs(stage, message);
     } else if (message->kind == SSH_STAGING) {

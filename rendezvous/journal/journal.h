@@ -106,7 +106,7 @@ int journal_look(const uint8_t *batch, size_t length, unsigned *flags,
                  char run_id[CT_RUN_ID_MAX]);
 /* All batches are in: each round becomes one that a server can go on with (round_restore()). Runs
  * that cannot have been so are dropped; returns how many were. */
-size_t journal_book_restore(struct journal_book *book, uint64_t heard_ms,
+size_t journal_book_restore(struct journal_book *book, uint64_t served_ms,
                             uint64_t now_ms);
 void journal_book_deinit(struct journal_book *book);
 

@@ -356,7 +356,7 @@ static bool is_over(const struct round *round)
     return round->state == ROUND_CLOSED && round->members.count == 0;
 }
 
-size_t journal_book_restore(struct journal_book *book, uint64_t heard_ms,
+size_t journal_book_restore(struct journal_book *book, uint64_t served_ms,
                             uint64_t now_ms)
 {
     struct ct_list *it, *keep;
@@ -367,7 +367,7 @@ size_t journal_book_restore(struct journal_book *book, uint64_t heard_ms,
 
         if (is_over(entry->round)) {
             drop(entry);
-        } else if (round_restore(entry->round, heard_ms, now_ms) < 0) {
+        } else if (round_restore(entry->round, served_ms, now_ms) < 0) {
             drop(entry);
             dropped++;
         }

@@ -60,7 +60,7 @@ struct member {
     bool owes_answer;        /* to round->offer */
     uint64_t sent_reload;    /* the number of the last RELOAD that it was sent */
     uint64_t resume_attempt; /* the last RESUME that was believed */
-    uint64_t heard_ms;
+    uint64_t received_ms;
     uint64_t
         probed_ms; /* when it was last sent a PEER because it was silent; 0: not yet */
     struct ct_lease lease;

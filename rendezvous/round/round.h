@@ -271,10 +271,10 @@ void round_raise_floor(struct round *round, uint64_t generation);
 int round_step(struct round *round, const struct round_command *command,
                uint64_t now_ms);
 /* For a server that begins anew with what was journalled: members are there without connections. No
- * heartbeat that was sent after heard_ms has been acknowledged, so no world begins before the workers
+ * heartbeat that was sent after served_ms has been acknowledged, so no world begins before the workers
  * that such a one keeps alive are dead. Whoever comes back within most of a lease from now_ms is not
  * lost: a world without it costs more than the wait. 0, -ENOMEM, or -EBADMSG: it cannot have been so. */
-int round_restore(struct round *round, uint64_t heard_ms, uint64_t now_ms);
+int round_restore(struct round *round, uint64_t served_ms, uint64_t now_ms);
 /* A member of which the kernel has to say whether its host acknowledges: the answer is a
  * ROUND_PAUSED (or when bytes of it have not been read yet) or ROUND_SILENT. NULL: none. To be
  * asked after every step. */

@@ -21,7 +21,7 @@ void round_init_leases(struct round *round)
 
 void round_renew(struct round *round, struct member *member, uint64_t now_ms)
 {
-    member->heard_ms = now_ms;
+    member->received_ms = now_ms;
     member->is_paused = false;
     ct_lease_renew(member->is_direct ? &round->direct_leases : &round->leases,
                    &member->lease, now_ms);
@@ -81,12 +81,12 @@ uint64_t round_last_worker_ms(const struct round *round)
 uint64_t round_fence_of(const struct round *round, const struct member *member)
 {
     const uint64_t lost_after_ms = round->settings.lost_after_ms;
-    uint64_t fence_ms = round_deadline(member->heard_ms,
+    uint64_t fence_ms = round_deadline(member->received_ms,
                                        round_outlive_ms(lost_after_ms));
     uint64_t guard_ms = round_deadline(member->probed_ms,
                                        round_outlive_ms(lost_after_ms / 2));
 
-    if (member->probed_ms > member->heard_ms && guard_ms > fence_ms)
+    if (member->probed_ms > member->received_ms && guard_ms > fence_ms)
         fence_ms = guard_ms;
     return fence_ms;
 }

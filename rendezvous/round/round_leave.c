@@ -92,7 +92,7 @@ void round_expire(struct round *round, struct member *member, uint64_t now_ms)
 
     (void)ct_format(
         reason, sizeof reason, "nothing received for %.1f s%s",
-        (double)(now_ms - member->heard_ms) / 1000,
+        (double)(now_ms - member->received_ms) / 1000,
         member->is_paused ? "; its host answered at first, its agent did not" : "");
     if (!member->is_away)
         round_push_to(round, ROUND_DROP, member);

@@ -20,7 +20,7 @@ static void probe(struct round *round, struct member *member, uint64_t now_ms)
 
 void round_on_paused(struct round *round, struct member *member, uint64_t now_ms)
 {
-    if (now_ms >= round_deadline(member->heard_ms, round->settings.pause_ms)) {
+    if (now_ms >= round_deadline(member->received_ms, round->settings.pause_ms)) {
         round_expire(round, member, now_ms);
         return;
     }

@@ -186,7 +186,7 @@ static bool is_world(const struct round *round)
 }
 
 static bool restore_member(struct round *round, struct member *member,
-                           uint64_t heard_ms, uint64_t lease_ms)
+                           uint64_t served_ms, uint64_t lease_ms)
 {
     if (member->state == MEMBER_READY)
         member->state = MEMBER_CONNECTED; /* it joins again */
@@ -197,18 +197,18 @@ static bool restore_member(struct round *round, struct member *member,
     member->is_away = true;
     member->link.peer = NULL;
     round_renew(round, member, lease_ms);
-    member->heard_ms = heard_ms;
+    member->received_ms = served_ms;
     round->counts[member->state]++;
     round->missing_survivors += round_is_missing_survivor(member);
     round->asked_count += member->is_asked;
     return true;
 }
 
-int round_restore(struct round *round, uint64_t heard_ms, uint64_t now_ms)
+int round_restore(struct round *round, uint64_t served_ms, uint64_t now_ms)
 {
     const uint64_t spent_ms = round->settings.lost_after_ms / 10 * 3;
-    const uint64_t lease_ms = round_deadline(heard_ms, spent_ms) > now_ms
-                                  ? heard_ms
+    const uint64_t lease_ms = round_deadline(served_ms, spent_ms) > now_ms
+                                  ? served_ms
                                   : now_ms - spent_ms;
 
     if (round_reserve(round) < 0) /* it may have no member */
@@ -216,13 +216,13 @@ int round_restore(struct round *round, uint64_t heard_ms, uint64_t now_ms)
     memset(round->counts, 0, sizeof round->counts);
     round->missing_survivors = round->asked_count = 0;
     for (size_t i = 0; i < round->members.count; i++) {
-        if (!restore_member(round, round->members.list[i], heard_ms, lease_ms))
+        if (!restore_member(round, round->members.list[i], served_ms, lease_ms))
             return -EBADMSG;
     }
     round->started_ms = round->stopping_ms = now_ms;
     round_raise_fence(
         round,
-        round_deadline(heard_ms, round_outlive_ms(round->settings.lost_after_ms)));
+        round_deadline(served_ms, round_outlive_ms(round->settings.lost_after_ms)));
     if (round->state != ROUND_RUNNING)
         round->join_deadline_ms = round_deadline(now_ms,
                                                  round->settings.join_timeout_ms);

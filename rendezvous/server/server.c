@@ -39,7 +39,7 @@ struct call {
     struct server_store_marks marks;
     const void *journal;
     size_t length;
-    uint64_t term, heard_ms;
+    uint64_t term, served_ms;
     const struct ct_ha_plan *plan;
     struct ctrun_error *err;
     int rc;
@@ -277,17 +277,17 @@ static int lead_on_loop(struct server *server, struct call *call)
     if (server->is_closed || server->is_draining)
         return ct_fail(call->err, -ESHUTDOWN, "the rendezvous server has ended");
     return takeover_begin(&server->dispatch, call->term, call->journal, call->length,
-                          call->heard_ms, call->err);
+                          call->served_ms, call->err);
 }
 
 int server_lead(struct server *server, uint64_t term, const void *journal,
-                size_t length, uint64_t heard_ms, struct ctrun_error *err)
+                size_t length, uint64_t served_ms, struct ctrun_error *err)
 {
     struct call args = {.function = lead_on_loop,
                         .term = term,
                         .journal = journal,
                         .length = length,
-                        .heard_ms = heard_ms,
+                        .served_ms = served_ms,
                         .err = err};
 
     return call(server, &args);

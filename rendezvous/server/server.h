@@ -82,9 +82,9 @@ void server_destroy(struct server *server);
 
 /* With an output commit. Serves from now on, in a term above those of all servers before, and goes on with
  * what the journal (frames of journal.h, length 0: nothing) tells; no heartbeat that was sent after
- * `heard_ms` has been acknowledged. 0, -EBADMSG, -ENOMEM. */
+ * `served_ms` has been acknowledged. 0, -EBADMSG, -ENOMEM. */
 int server_lead(struct server *server, uint64_t term, const void *journal,
-                size_t length, uint64_t heard_ms, struct ctrun_error *err);
+                size_t length, uint64_t served_ms, struct ctrun_error *err);
 /* Another node serves: all runs are forgotten without a word, agents are turned away. */
 void server_step_down(struct server *server);
 /* The plan of the run's own etcd from now on: told to all its agents. */

@@ -25,7 +25,7 @@ static void add_member(cJSON *list, const struct member *member, bool has_names)
     if (member->is_paused)
         cJSON_AddTrueToObject(item, "is_paused");
     cJSON_AddNumberToObject(item, "silent_ms",
-                            (double)(ct_now_ms() - member->heard_ms));
+                            (double)(ct_now_ms() - member->received_ms));
     cJSON_AddItemToArray(list, item);
 }
 

@@ -38,23 +38,23 @@ static void keep_all(struct journal_book *book)
 }
 
 static int take_runs(struct dispatch *dispatch, struct journal_book *book,
-                     uint64_t heard_ms)
+                     uint64_t served_ms)
 {
-    if (journal_book_restore(book, heard_ms, ct_now_ms()) > 0)
+    if (journal_book_restore(book, served_ms, ct_now_ms()) > 0)
         return -EBADMSG; /* its world may live: nobody else must begin one */
     keep_all(book);
     return run_restore_all(&dispatch->runs, book);
 }
 
 int takeover_begin(struct dispatch *dispatch, uint64_t term, const void *journal,
-                   size_t length, uint64_t heard_ms, struct ctrun_error *err)
+                   size_t length, uint64_t served_ms, struct ctrun_error *err)
 {
     struct journal_book book;
     int rc;
 
     journal_book_init(&book);
     if ((rc = read_journal(&book, journal, length)) == 0)
-        rc = take_runs(dispatch, &book, heard_ms);
+        rc = take_runs(dispatch, &book, served_ms);
     journal_book_deinit(&book);
     if (rc < 0)
         return ct_fail(err, rc, "the journal of the previous server cannot be read");

@@ -7,8 +7,8 @@
 #include "rendezvous/session/dispatch.h"
 
 /* `journal` is frames of journal.h. Whoever wrote it has acknowledged no heartbeat that was sent
- * after heard_ms. `term` is above its own. 0, -EBADMSG, -ENOMEM. */
+ * after served_ms. `term` is above its own. 0, -EBADMSG, -ENOMEM. */
 int takeover_begin(struct dispatch *dispatch, uint64_t term, const void *journal,
-                   size_t length, uint64_t heard_ms, struct ctrun_error *err);
+                   size_t length, uint64_t served_ms, struct ctrun_error *err);
 
 #endif

@@ -140,12 +140,12 @@ static const char new_launcher[] = "this rendezvous does not know the run: the "
                                    "and the workers of its node with it";
 
 /* Workers of another founding of the run may live: nobody founds it here for a while. */
-static void hear_of_other(struct dispatch *dispatch, const struct ct_hello *hello,
-                          struct run *run)
+static void note_other(struct dispatch *dispatch, const struct ct_hello *hello,
+                       struct run *run)
 {
     const uint64_t now_ms = ct_now_ms();
 
-    run_memory_hear(&dispatch->runs.memory, hello->run_id, hello->generation, now_ms);
+    run_memory_note(&dispatch->runs.memory, hello->run_id, hello->generation, now_ms);
     if (run && run->round->generation == 0) {
         round_raise_floor(run->round, hello->generation);
         round_hold(run->round, now_ms);
@@ -166,7 +166,7 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
                                           .message = &message};
 
     if (!run) {
-        run_memory_hear(&peer->dispatch->runs.memory, run_id, peer->resume.generation,
+        run_memory_note(&peer->dispatch->runs.memory, run_id, peer->resume.generation,
                         ct_now_ms());
         peer_refuse(peer, CTRUN_E_LEADER_LOST,
                     peer->dispatch->only_run_id
@@ -186,7 +186,7 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
         welcome(peer, &link);
     } else {
         if (hello->instance != 0 && hello->instance != run->round->settings.instance)
-            hear_of_other(peer->dispatch, hello, run);
+            note_other(peer->dispatch, hello, run);
         peer_refuse(peer, CTRUN_E_LEADER_LOST,
                     peer->dispatch->only_run_id &&
                             run->round->generation < peer->resume.generation
@@ -238,7 +238,7 @@ static bool refuse_other_instance(struct peer *peer, const struct ct_hello *hell
             round_raise_floor(run->round, hello->generation);
         return false;
     }
-    hear_of_other(dispatch, hello, run);
+    note_other(dispatch, hello, run);
     peer_refuse(peer, CTRUN_E_LEADER_LOST,
                 "this rendezvous does not know the run that this node belongs to: it "
                 "was restarted");
@@ -247,7 +247,7 @@ static bool refuse_other_instance(struct peer *peer, const struct ct_hello *hell
 
 /* A node of a run that lives, and whose endpoint this is: see launcher/ha/ha_messenger.c. Nobody
  * founds that run here; where it is comes next. */
-static void hear_messenger(struct peer *peer, const struct ct_hello *hello)
+static void on_messenger(struct peer *peer, const struct ct_hello *hello)
 {
     struct dispatch *dispatch = peer->dispatch;
     struct run *run = run_find(&dispatch->runs, hello->run_id);
@@ -257,7 +257,7 @@ static void hear_messenger(struct peer *peer, const struct ct_hello *hello)
         conn_finish(peer->conn); /* the run is here, or another one of the same etcd */
         return;
     }
-    hear_of_other(dispatch, hello, run);
+    note_other(dispatch, hello, run);
     peer->is_messenger = dispatch->ha.hooks != NULL;
     if (!peer->is_messenger)
         peer_refuse(peer, CTRUN_E_USAGE, "this rendezvous was started without --ha");
@@ -307,7 +307,7 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
         return;
     }
     if (peer->resume.key != 0 && peer->resume.id == 0) {
-        hear_messenger(peer, hello);
+        on_messenger(peer, hello);
         return;
     }
     if (peer->resume.key != 0) {

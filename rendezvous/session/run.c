@@ -95,7 +95,7 @@ void run_forget(struct run *run)
                         generation_of(run->round), run->round->restart_count,
                         ct_now_ms());
     else if (from_ms > 0) /* lost ones have not heard the verdict */
-        run_memory_hear(&runs->memory, run->id, run->round->generation, from_ms);
+        run_memory_note(&runs->memory, run->id, run->round->generation, from_ms);
     ct_list_remove(&run->node);
     runs->count--;
     round_destroy(run->round);
@@ -238,8 +238,8 @@ static void hold_back(struct round *round, const struct runs *runs, const char *
         from_ms = runs->held_from_ms;
     if (runs->memory.lost_ms > from_ms)
         from_ms = runs->memory.lost_ms;
-    if (known && known->heard_ms > from_ms)
-        from_ms = known->heard_ms;
+    if (known && known->received_ms > from_ms)
+        from_ms = known->received_ms;
     if (known)
         round_raise_floor(round, known->generation);
     if (known && known->instance == round->settings.instance)

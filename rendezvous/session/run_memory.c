@@ -95,13 +95,13 @@ void run_memory_keep(struct run_memory *memory, const char *run_id, uint64_t ins
     raise_generation(entry, generation);
 }
 
-void run_memory_hear(struct run_memory *memory, const char *run_id, uint64_t generation,
+void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t generation,
                      uint64_t now_ms)
 {
     struct run_memory_entry *entry = touch(memory, run_id, now_ms);
 
     if (!entry)
         return;
-    entry->heard_ms = now_ms;
+    entry->received_ms = now_ms;
     raise_generation(entry, generation);
 }

@@ -19,7 +19,7 @@ struct run_memory_entry {
     uint64_t generation; /* the highest that is known */
     uint32_t restarts;   /* that `instance` has used */
     uint64_t
-        heard_ms; /* when an agent last told of workers of an instance that is not ours;
+        received_ms; /* when an agent last told of workers of an instance that is not ours;
                           0: none has */
 };
 
@@ -35,7 +35,7 @@ void run_memory_deinit(struct run_memory *memory);
 void run_memory_keep(struct run_memory *memory, const char *run_id, uint64_t instance,
                      uint64_t generation, uint32_t restarts, uint64_t now_ms);
 /* An agent had workers of this run, of an instance that is not served here. */
-void run_memory_hear(struct run_memory *memory, const char *run_id, uint64_t generation,
+void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t generation,
                      uint64_t now_ms);
 /* NULL: nothing is known of it. */
 const struct run_memory_entry *run_memory_find(const struct run_memory *memory,

@@ -37,7 +37,7 @@ static void add(struct tally *tally, const struct run *run, int more)
 static void give_up(struct run *run)
 {
     if (run->round->generation > 0)
-        run_memory_hear(&run->all->memory, run->id, run->round->generation,
+        run_memory_note(&run->all->memory, run->id, run->round->generation,
                         ct_now_ms());
     round_give_up(run->round);
     run_step(run, &(struct round_command){.kind = ROUND_TICK});

@@ -47,7 +47,7 @@ def test_a_program_that_is_run_plainly_starts_its_own_workers(box, n):
 
 
 PRINT = '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK, node $GROUP_RANK: $*"\n'
-LAST_WORDS = sorted(f"rank {rank} of 4, local {rank % 2}, node {rank // 2}: --lr 0.1"
+SAID = sorted(f"rank {rank} of 4, local {rank % 2}, node {rank // 2}: --lr 0.1"
               for rank in range(4))
 
 
@@ -63,7 +63,7 @@ def test_a_for_loop_over_hosts_written_for_launch_py_runs(box):
                          "--lr", "0.1", MASTER_ADDR="127.0.0.1", FAKE_SSH_ENV=path,
                          MASTER_PORT=str(launch.free_port()))
     assert run.code == 0 and fake_ssh.calls(box) in (["a", "b"], ["b", "a"]), run
-    assert sorted(run.out.splitlines()) == LAST_WORDS, run
+    assert sorted(run.out.splitlines()) == SAID, run
 
 
 def test_one_command_takes_its_place(box):
@@ -71,5 +71,5 @@ def test_one_command_takes_its_place(box):
     run = start_printing(box, ctrun.ROOT / "examples/hosts/hosts.sh",
                          box.write("hosts", "a\nb  # the other one\n"), program, "--lr", "0.1")
     assert run.code == 0, run
-    assert sorted(line.split(": ", 1)[1] for line in run.out.splitlines()) == LAST_WORDS, run
+    assert sorted(line.split(": ", 1)[1] for line in run.out.splitlines()) == SAID, run
     assert {line[0] for line in run.out.splitlines()} == {"a", "b"}, run

@@ -630,7 +630,7 @@ static void take_bytes(struct world_conn *conn, int to, const struct world_bytes
 {
     struct world_flow *flow = &conn->flows[to];
 
-    flow->heard_us = world.now_us;
+    flow->received_us = world.now_us;
     if (!conn->is_open[to]) {
         if (!bytes->is_end)
             send_reset(conn, to);
@@ -877,12 +877,12 @@ bool world_look(int fd, struct ct_tcp_view *view)
     const int end = (fd - FD_FIRST) % 2;
     const struct world_flow *in = &conn->flows[end], *out = &conn->flows[1 - end];
 
-    *view = (struct ct_tcp_view){.is_open = conn->is_open[end] && !conn->error[end] &&
-                                            !in->has_end,
-                                 .is_acknowledged = out->acked == out->sent,
-                                 .has_unread = ct_buf_length(&in->in) > 0,
-                                 .quiet_ms = (world.now_us - in->heard_us) / WORLD_MS,
-                                 .rtt_ms = 2 * DELAY_MAX_US / WORLD_MS};
+    *view = (struct ct_tcp_view){
+        .is_open = conn->is_open[end] && !conn->error[end] && !in->has_end,
+        .is_acknowledged = out->acked == out->sent,
+        .has_unread = ct_buf_length(&in->in) > 0,
+        .quiet_ms = (world.now_us - in->received_us) / WORLD_MS,
+        .rtt_ms = 2 * DELAY_MAX_US / WORLD_MS};
     return true;
 }
 

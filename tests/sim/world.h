@@ -95,7 +95,7 @@ struct world_event {
 /* One direction of a connection. */
 struct world_flow {
     struct world_bytes *first, *last; /* on their way */
-    uint64_t sent, acked, heard_us;
+    uint64_t sent, acked, received_us;
     struct ct_buf in; /* arrived, not read */
     bool has_end_sent, has_end, is_moving;
 };

@@ -625,7 +625,7 @@ static void step_down(struct election *election)
 }
 
 /* The predecessor's last renewal began then at the latest. */
-static uint64_t heard_ms(const struct election *election)
+static uint64_t served_ms(const struct election *election)
 {
     const struct call *call = &election->call;
     const uint64_t asked_ms = call->deadline_ms - CALL_MS; /* once it had the key */
@@ -634,11 +634,11 @@ static uint64_t heard_ms(const struct election *election)
     if (call->has_resigned)
         return ct_now_ms();
     if (election->leader_lease != 0 && call->is_gone)
-        by_lease_ms = election_heard_ms(asked_ms, election->ttl_ms);
+        by_lease_ms = election_served_ms(asked_ms, election->ttl_ms);
     if (!election->options.ends_with_run)
         return by_lease_ms;
-    return election_sight_heard_ms(&election->sight, (int64_t)call->written,
-                                   by_lease_ms);
+    return election_sight_served_ms(&election->sight, (int64_t)call->written,
+                                    by_lease_ms);
 }
 
 static void lead(struct election *election)
@@ -652,7 +652,7 @@ static void lead(struct election *election)
     election->renew_ms = ct_now_ms();
     if (election->options.on_elected(
             election->options.context, election->term, ct_buf_data(&call->journal),
-            ct_buf_length(&call->journal), heard_ms(election),
+            ct_buf_length(&call->journal), served_ms(election),
             election_speaks_until_ms(election->renewed_ms, election->ttl_ms)) < 0) {
         world_break("a journal cannot be read");
         return;

@@ -222,7 +222,7 @@ static void push_guard(struct world_node *node, uint64_t at_ms)
                                     .life = node->life});
 }
 
-static bool hears_server(const struct world_node *node)
+static bool is_server_alive(const struct world_node *node)
 {
     const uint64_t patience_ms = atomic_load(&node->page.patience_ms);
     struct ct_tcp_view view;
@@ -241,7 +241,7 @@ void world_on_guard(struct world_node *node)
         return;
     if (now_ms < until_ms) {
         push_guard(node, until_ms);
-    } else if (hears_server(node)) {
+    } else if (is_server_alive(node)) {
         push_guard(node, now_ms + LOOK_MS);
     } else {
         TRACE("node%d: the guard kills", node->index);
@@ -320,17 +320,17 @@ static void halve_wait(struct run *run)
     run->round->settings.lost_after_ms /= 2;
     run->round->fence_ms = ct_now_ms() + world.lease_ms / 2;
     for (size_t i = 0; i < run->round->members.count; i++) {
-        run->round->members.list[i]->heard_ms -= world.lease_ms / 2;
+        run->round->members.list[i]->received_ms -= world.lease_ms / 2;
         run->round->members.list[i]->lease.renewed_ms -= world.lease_ms / 2;
     }
     run_arm_timer(run);
 }
 
 int server_lead(struct server *server, uint64_t term, const void *journal,
-                size_t length, uint64_t heard_ms, struct ctrun_error *err)
+                size_t length, uint64_t served_ms, struct ctrun_error *err)
 {
     struct world_node *node = node_of(server);
-    int rc = takeover_begin(node->dispatch, term, journal, length, heard_ms, err);
+    int rc = takeover_begin(node->dispatch, term, journal, length, served_ms, err);
 
     if (world.mutant == MUTANT_HALF_WAIT)
         halve_wait(run_find(&node->dispatch->runs, "job"));

@@ -572,8 +572,8 @@ static bool may_shrink(struct nccl *nccl, const struct ct_backend_setup *setup)
 }
 
 /* What member i says, as our key `what` has it. */
-static int hear(const struct ct_backend_setup *setup, const char *what, int i,
-                char text[CT_BOOTSTRAP_KEY_MAX], struct ctrun_error *err)
+static int get_word(const struct ct_backend_setup *setup, const char *what, int i,
+                    char text[CT_BOOTSTRAP_KEY_MAX], struct ctrun_error *err)
 {
     char key[CT_BOOTSTRAP_KEY_MAX];
     size_t length;
@@ -613,12 +613,12 @@ static int agree(bool *shrinks, const struct ct_backend_setup *setup, bool is_ab
         return 0;
     if (setup->me > 0) {
         if ((rc = put_word(setup, "old", own, err)) == 0 &&
-            (rc = hear(setup, "way", 0, text, err)) == 0)
+            (rc = get_word(setup, "way", 0, text, err)) == 0)
             *shrinks = strcmp(text, "shrink") == 0;
         return rc;
     }
     for (int i = 1; rc == 0 && i < setup->size; i++) {
-        rc = hear(setup, "old", i, text, err);
+        rc = get_word(setup, "old", i, text, err);
         *shrinks = *shrinks && rc == 0 && strcmp(text, own) == 0;
     }
     return rc < 0 ? rc : put_word(setup, "way", *shrinks ? "shrink" : "new", err);

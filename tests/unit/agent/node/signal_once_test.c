@@ -27,7 +27,7 @@ static uint32_t get(struct node *node, uint64_t now_ms)
 
 static void hear(struct node *node, uint32_t count, uint64_t now_ms)
 {
-    node->delivered += signal_once_hear(&node->once, SIGUSR1, count, now_ms);
+    node->delivered += signal_once_receive(&node->once, SIGUSR1, count, now_ms);
 }
 
 static void a_signal_to_one_node_reaches_all(void **state)
@@ -88,9 +88,9 @@ static void signals_do_not_count_for_one_another(void **state)
     assert_int_equal(signal_once_get(&once, SIGUSR1, 1, &is_new), 1);
     assert_int_equal(signal_once_get(&once, SIGUSR2, 1, &is_new), 1);
     assert_true(is_new);
-    assert_false(signal_once_hear(&once, SIGUSR2, 1, 2));
-    assert_true(signal_once_hear(&once, SIGUSR2, 2, 2));
-    assert_true(signal_once_hear(&once, SIGUSR2, 1, 3 + LATE_MS)); /* counted anew */
+    assert_false(signal_once_receive(&once, SIGUSR2, 1, 2));
+    assert_true(signal_once_receive(&once, SIGUSR2, 2, 2));
+    assert_true(signal_once_receive(&once, SIGUSR2, 1, 3 + LATE_MS)); /* counted anew */
 }
 
 int main(void)

@@ -8,16 +8,16 @@ enum {
     JOURNAL = 40,
 };
 
-static uint64_t heard_ms(const struct election_sight *sight)
+static uint64_t served_ms(const struct election_sight *sight)
 {
-    return election_sight_heard_ms(sight, JOURNAL, BY_LEASE_MS);
+    return election_sight_served_ms(sight, JOURNAL, BY_LEASE_MS);
 }
 
 static void a_lease_that_ran_out_is_counted_with_a_clock_that_is_wrong(void **state)
 {
     (void)state;
-    assert_int_equal(election_heard_ms(10000, 3000), 7150);
-    assert_int_equal(election_heard_ms(2000, 3000),
+    assert_int_equal(election_served_ms(10000, 3000), 7150);
+    assert_int_equal(election_served_ms(2000, 3000),
                      0); /* a machine that just started */
 }
 
@@ -30,7 +30,7 @@ static void the_last_change_counts_when_all_was_seen(void **state)
     election_see(&sight, 42, 5500);
     election_see(&sight, 42, 6500); /* the same, looked at once more */
     sight.end_revision = 43;
-    assert_int_equal(heard_ms(&sight), 5500);
+    assert_int_equal(served_ms(&sight), 5500);
 }
 
 static void a_change_that_came_late_does_not_make_it_worse(void **state)
@@ -38,7 +38,7 @@ static void a_change_that_came_late_does_not_make_it_worse(void **state)
     const struct election_sight sight = {42, 8000, 43};
 
     (void)state;
-    assert_int_equal(heard_ms(&sight), BY_LEASE_MS);
+    assert_int_equal(served_ms(&sight), BY_LEASE_MS);
 }
 
 static void what_came_after_the_last_change_may_be_unseen(void **state)
@@ -46,12 +46,12 @@ static void what_came_after_the_last_change_may_be_unseen(void **state)
     struct election_sight sight = {0};
 
     (void)state;
-    assert_int_equal(heard_ms(&sight), BY_LEASE_MS);
+    assert_int_equal(served_ms(&sight), BY_LEASE_MS);
     election_see(&sight, 42, 5500);
-    assert_int_equal(heard_ms(&sight), BY_LEASE_MS); /* its end was not seen */
+    assert_int_equal(served_ms(&sight), BY_LEASE_MS); /* its end was not seen */
     sight.end_revision = 43;
     election_see(&sight, 44, 6000); /* another host */
-    assert_int_equal(heard_ms(&sight), BY_LEASE_MS);
+    assert_int_equal(served_ms(&sight), BY_LEASE_MS);
 }
 
 static void another_host_that_was_unseen_has_written_the_journal(void **state)
@@ -59,7 +59,7 @@ static void another_host_that_was_unseen_has_written_the_journal(void **state)
     const struct election_sight sight = {30, 5500, JOURNAL - 1};
 
     (void)state;
-    assert_int_equal(heard_ms(&sight), BY_LEASE_MS);
+    assert_int_equal(served_ms(&sight), BY_LEASE_MS);
 }
 
 int main(void)

@@ -373,7 +373,7 @@ static void no_world_starts_before_the_leases_of_the_old_server_are_over(void **
 static void
 the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node(void **state)
 {
-    const uint64_t heard_ms = 50, silence_ms = LOST_AFTER_MS / 2 + 350;
+    const uint64_t served_ms = 50, silence_ms = LOST_AFTER_MS / 2 + 350;
     struct rig rig;
 
     (void)state;
@@ -392,7 +392,7 @@ the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node(void **state)
         join(&rig, id);
     }
     assert_int_equal(rig.round->state, ROUND_FORMING);
-    rig.now_ms = heard_ms + round_outlive_ms(LOST_AFTER_MS) - 1;
+    rig.now_ms = served_ms + round_outlive_ms(LOST_AFTER_MS) - 1;
     step(&rig, &(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->state, ROUND_FORMING);
     assert_int_equal(round_next_ms(rig.round), rig.now_ms + 1);
