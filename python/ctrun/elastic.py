@@ -76,7 +76,7 @@ class _World:
 
     def ask(self) -> int:
         """Waits for the agent's word on who goes on. Raises ctrun.Error."""
-        ranks, epoch = (library().ctrun_world_next.argtypes[2]._type_ * self.most)(), ctypes.c_uint32()
+        ranks, epoch = (ctypes.c_int * self.most)(), ctypes.c_uint32()
         count = call("ctrun_world_next", self.session, int(PATIENCE * 1000), ranks, self.most, ctypes.byref(epoch))
         self.ranks = ranks[:count]
         return epoch.value
@@ -168,7 +168,7 @@ class _Trainer:
             self.is_queued = True
             torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_end)
 
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore] # torch may be missing where types are checked
     def _on_backward_end(self) -> None:
         self.is_queued = False
         if not self.is_stepped:
