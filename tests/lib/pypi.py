@@ -8,16 +8,17 @@ import ctrun
 import pytest
 
 
-def python_with(package):
-    """The python of an environment with this package in it, or the test is skipped."""
-    there = ctrun.BUILD / "pypi" / package
+def python_with(*packages):
+    """The python of an environment with these packages in it, or the test is skipped."""
+    name = "+".join(packages)
+    there = ctrun.BUILD / "pypi" / name
     if not there.exists():
-        new = there.with_name(f"{package}.{os.getpid()}")
+        new = there.with_name(f"{name}.{os.getpid()}")
         for words in ((ctrun.DEBIAN_PYTHON, "-m", "venv", new),
-                      (new / "bin/python", "-m", "pip", "install", "-q", package)):
+                      (new / "bin/python", "-m", "pip", "install", "-q", *packages)):
             made = subprocess.run(words, capture_output=True, text=True)
             if made.returncode:
                 shutil.rmtree(new, ignore_errors=True)
-                pytest.skip(f"no {package} here: {(made.stdout + made.stderr).strip().splitlines()[-1:]}")
+                pytest.skip(f"no {name} here: {(made.stdout + made.stderr).strip().splitlines()[-1:]}")
         new.rename(there)
     return there / "bin/python"
