@@ -128,7 +128,7 @@ int ha_survives(enum ha_state state, const struct ha_facts *facts)
 const char *ha_state_name(enum ha_state state)
 {
     static const char *const names[HA_STATES] = {
-        "waiting", "starting", "securing", "moving",   "telling",
+        "waiting", "starting", "securing", "moving",   "sending",
         "active",  "removing", "adding",   "learning", "promoting"};
 
     return names[state];
