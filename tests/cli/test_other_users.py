@@ -68,10 +68,12 @@ def test_other_users_do_not_reach_the_worker_socket(box):
     assert not os.path.exists(name)
 
 
+# The programs, $2, may lie below /tmp.
 IN_A_SQUATTED_TMP = """
+mount --bind "$2" /mnt
 mount -t tmpfs -o mode=1777 none /tmp
 setpriv --reuid=$1 --regid=65534 --clear-groups mkdir /tmp/ctrun-$(id -u)
-cd "$2"
+cd /mnt
 TMPDIR="$3" ./ctrun --standalone sh -c 'echo "$CTRUN_AGENT_SOCKET"; sleep 600' &
 until ./ctrunctl status 2>&1; do kill -0 $! || exit 1; sleep 0.1; done
 ls -d /tmp/*
