@@ -77,19 +77,22 @@ def find_includes(sources):
 
 def find_calls(build, sources):
     """(file, file that defines it, symbol), for what one object file needs of another."""
-    known, defined, needed = set(sources), {}, []
+    known, objects = set(sources), {}
     for root, _, names in os.walk(build):
         match = re.search(r"(?:^|/)([^/].*?)/CMakeFiles/[^/]+\.dir(?:/(.*))?$", os.path.relpath(root, build))
         for name in names if match else ():
             path = os.path.normpath(os.path.join(match[1], (match[2] or "").replace("__", ".."), name[:-2]))
-            if not name.endswith(".o") or path not in known:
-                continue
-            out = subprocess.run(["nm", os.path.join(root, name)], capture_output=True, text=True).stdout
-            for word in (line.split() for line in out.splitlines()):
-                if word[-2] in "TDBRVWG":
-                    defined[word[-1]] = path
-                elif word[-2] == "U" and not word[-1].startswith("ctrun_"):  # those of ctrun.h are for all
-                    needed.append((path, word[-1]))
+            if name.endswith(".o") and path in known:
+                objects[os.path.join(root, name)] = path
+    out = subprocess.run(["nm", "-A", *objects], capture_output=True, text=True).stdout if objects else ""
+    defined, needed = {}, []
+    for line in out.splitlines():
+        name, _, rest = line.partition(":")
+        *_, kind, symbol = rest.split()
+        if kind in "TDBRVWG":
+            defined[symbol] = objects[name]
+        elif kind == "U" and not symbol.startswith("ctrun_"):  # those of ctrun.h are for all
+            needed.append((objects[name], symbol))
     return sorted({(path, defined[s], s) for path, s in needed if s in defined})
 
 

@@ -35,8 +35,9 @@ $(list '*.c' '*.h' | grep -v '^worker_sdk/comm/nccl_api.h' | xargs grep -nE '^[[
 EOF
 
 complain 'source files without the SPDX line on top' <<EOF
-$(list '*.c' '*.h' '*.cu' '*.cuh' '*.py' '*.sh' CMakeLists.txt '*/CMakeLists.txt' 'scripts/*' | while read -r file; do
-    head -n 3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || echo "    $file"
-done)
+$(list '*.c' '*.h' '*.cu' '*.cuh' '*.py' '*.sh' CMakeLists.txt '*/CMakeLists.txt' 'scripts/*' | xargs awk '
+    FNR == 1 { found = 0 }
+    /SPDX-License-Identifier: Apache-2.0/ { found = 1 }
+    FNR == 3 { if (!found) print "    " FILENAME; nextfile }')
 EOF
 exit $bad
