@@ -56,13 +56,15 @@ def wait_until(condition, what, seconds=20):
     (times CTRUN_TEST_SLOW), saying what did not happen. `what` may be a function."""
     deadline = time.monotonic() + seconds * SLOW
     while True:
+        worked = time.thread_time()
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
             text = what() if callable(what) else what
             raise AssertionError(f"not within {seconds * SLOW:g} s: {text}")
-        time.sleep(0.005)
+        # A look that costs much is taken less often: the processors are for what is waited for.
+        time.sleep(max(0.005, 5 * (time.thread_time() - worked)))
 
 
 def _read(path):
@@ -78,15 +80,26 @@ def is_alive(pid):
     return bool(stat) and stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
 
-def pids_marked(mark):
+def processes():
+    """{(pid, inode of its folder)}: a process that gets the pid of an earlier one has another inode."""
+    with os.scandir("/proc") as entries:
+        return {(entry.name, entry.inode()) for entry in entries if entry.name.isdigit()}
+
+
+def pids_marked(mark, others=None):
     """Every live process that was started with this mark, whatever session, parent or name it
-    has, in PID namespaces below ours too."""
-    needle = f"{MARK}={mark}\0".encode()
+    has, in PID namespaces below ours too. `others`, of processes(), are known to have none or
+    another; those that are seen to have another are added."""
+    needle, any_mark = f"{MARK}={mark}\0".encode(), f"{MARK}=".encode()
+    others = set() if others is None else others
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) != os.getpid():
-            if needle in _read(f"/proc/{entry}/environ") and is_alive(entry):
-                found.append(int(entry))
+    for each in processes() - others:
+        environ = _read(f"/proc/{each[0]}/environ")
+        if needle in environ:
+            if int(each[0]) != os.getpid() and is_alive(each[0]):
+                found.append(int(each[0]))
+        elif any_mark in environ:
+            others.add(each)
     return found
 
 
@@ -250,6 +263,7 @@ class Box:
         self.mark = uuid.uuid4().hex
         self.events_path = self.dir / "events.ndjson"
         self.runs = []
+        self._others = processes()  # were there before
         self.shm = shm
         self._shm_before = set(os.listdir(shm))
         self.env = {key: value for key, value in os.environ.items() if not self._is_foreign(key)}
@@ -323,7 +337,7 @@ class Box:
         return wait_until(have, what, seconds)
 
     def pids(self):
-        return pids_marked(self.mark)
+        return pids_marked(self.mark, self._others)
 
     def workers(self, restart=None):
         """Live workers, rank -> pid; only those of the given restart count when one is given.
