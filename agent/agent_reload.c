@@ -62,7 +62,7 @@ static void emit(const struct agent *agent)
 }
 
 /* Where it cannot, this node has come later than the others, and cannot be of a round with them. */
-static void take(struct agent *agent, const struct ct_reload *message)
+static void on_take(struct agent *agent, const struct ct_reload *message)
 {
     struct ctrun_error err;
     uint64_t program;
@@ -104,7 +104,7 @@ void agent_on_reload(struct agent *agent, const struct ct_reload *message)
 {
     switch (message->step) {
     case CT_RELOAD_OFFER: answer_offer(agent, message); break;
-    case CT_RELOAD_TAKE: take(agent, message); break;
+    case CT_RELOAD_TAKE: on_take(agent, message); break;
     case CT_RELOAD_REPLY: answer_ctl(agent, message); break;
     default: ct_warn("reload ignored step=%d", message->step); break;
     }

@@ -176,7 +176,7 @@ static void send_loss(struct agent *agent)
 }
 
 /* The second STOP: what follows from the failure that the first one named. */
-static void take_decision(struct agent *agent, const struct ct_stop *message)
+static void on_decision(struct agent *agent, const struct ct_stop *message)
 {
     agent->stop = *message;
     agent_bill_end_phase(agent, BILL_DECIDE);
@@ -209,7 +209,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
     if (message->generation == agent->start.generation &&
         agent->stop.reason == CT_STOP_UNDECIDED && agent->state != AGENT_ENDED) {
         if (message->reason != CT_STOP_UNDECIDED) /* else we had it before a break */
-            take_decision(agent, message);
+            on_decision(agent, message);
         return;
     }
     if (message->generation != agent->start.generation || agent->stop.reason != 0) {

@@ -397,7 +397,7 @@ static void send_world(struct connection *connection,
 }
 
 /* Who cannot go on hears it by a world without anybody, which is for nobody else. */
-static void take_question(struct connection *connection)
+static void on_question(struct connection *connection)
 {
     struct worker_socket *worker_socket = connection->worker_socket;
     const struct worker_socket_options *options = &worker_socket->options;
@@ -409,8 +409,7 @@ static void take_question(struct connection *connection)
         send_world(connection, &nobody);
 }
 
-static int take_hold(struct connection *connection,
-                     const struct ct_worker_hold *request)
+static int on_hold(struct connection *connection, const struct ct_worker_hold *request)
 {
     const int passed = connection->passed;
 
@@ -422,13 +421,13 @@ static int take_hold(struct connection *connection,
     if (!connection->hold)
         return -ENOMEM;
     connection->passed = -1;
-    return hold_take(connection->hold, request, passed);
+    return hold_on_request(connection->hold, request, passed);
 }
 
 /* A worker may connect after it was to be told something: its HELLO gets what all have got. What a
  * descriptor belongs to is said by the message that follows it; it is ours from then on. 0, or a
  * code that ends the connection. */
-static int take_message(struct connection *connection, const struct ct_message *message)
+static int on_message(struct connection *connection, const struct ct_message *message)
 {
     struct worker_socket *worker_socket = connection->worker_socket;
 
@@ -453,7 +452,7 @@ static int take_message(struct connection *connection, const struct ct_message *
     case CT_MESSAGE_WORKER_SHRINK:
         if (!connection->is_known)
             return CTRUN_E_PROTOCOL;
-        take_question(connection);
+        on_question(connection);
         return 0;
     case CT_MESSAGE_WORKER_STEP:
         if (!connection->is_known || message->worker_step->step > INT64_MAX)
@@ -485,12 +484,12 @@ static int take_message(struct connection *connection, const struct ct_message *
         connection->crash_record = connection->passed;
         connection->passed = -1;
         return 0;
-    case CT_MESSAGE_WORKER_HOLD: return take_hold(connection, message->worker_hold);
+    case CT_MESSAGE_WORKER_HOLD: return on_hold(connection, message->worker_hold);
     default: return CTRUN_E_PROTOCOL;
     }
 }
 
-static int take_frames(struct connection *connection)
+static int handle_frames(struct connection *connection)
 {
     union { /* all that a worker sends */
         struct ct_worker_hello hello;
@@ -513,7 +512,7 @@ static int take_frames(struct connection *connection)
                  ? ct_message_decode(&frame, &message, &room, sizeof room)
                  : CTRUN_E_VERSION;
         if (rc == 0)
-            rc = take_message(connection, &message);
+            rc = on_message(connection, &message);
         if (rc < 0 && rc != -ENOSYS) /* an unknown kind is a newer SDK's: skip it */
             return rc;
         ct_buf_consume(&connection->in, taken);
@@ -537,7 +536,7 @@ static bool read_connection(struct connection *connection)
     }
     rc = ct_buf_append(&connection->in, bytes, (size_t)n);
     if (rc == 0)
-        rc = take_frames(connection);
+        rc = handle_frames(connection);
     if (rc < 0) {
         ct_log_seldom(&connection->worker_socket->malformed, CTRUN_LOG_WARN,
                       "worker socket: bad message pid=%d error=%s", connection->pid,

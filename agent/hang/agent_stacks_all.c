@@ -239,6 +239,6 @@ void agent_on_stacks(struct agent *agent, const struct ct_stacks *message)
 {
     if (message->what == CT_STACKS_ASK)
         answer(agent, message);
-    else if (agent->stacks && stacks_gather_take(agent->stacks->gather, message))
+    else if (agent->stacks && stacks_gather_on_stacks(agent->stacks->gather, message))
         loop_timer_set(agent->stacks->timer, 0);
 }

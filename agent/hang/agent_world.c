@@ -201,7 +201,7 @@ static int count_ranks(const uint8_t ranks[CT_WORLD_BYTES])
 }
 
 /* The losses that it takes account of are over; where nobody is left one of them is the failure. */
-static void take_world(struct agent *agent, const struct ct_world *message)
+static void on_world(struct agent *agent, const struct ct_world *message)
 {
     struct ct_worker_world world = {.epoch = message->epoch, .losses = message->losses};
     struct ct_failure *loss = worker_group_find_loss(agent->group);
@@ -212,7 +212,7 @@ static void take_world(struct agent *agent, const struct ct_world *message)
         return;
     }
     memcpy(world.ranks, message->ranks, sizeof world.ranks);
-    worker_group_take_world(agent->group, world.ranks, sizeof world.ranks);
+    worker_group_on_world(agent->group, world.ranks, sizeof world.ranks);
     if (!worker_group_find_loss(agent->group))
         loop_timer_stop(agent->survival.timer);
     agent_stop_cutting(agent);
@@ -235,7 +235,7 @@ void agent_on_world(struct agent *agent, const struct ct_world *message)
         agent->survival.losses = message->losses;
     agent->survival.left = count_ranks(message->ranks);
     agent->survival.still.generation = 0;
-    take_world(agent, message);
+    on_world(agent, message);
     if (agent->survival.left > 0)
         agent_report_shrunk(agent, agent->survival.left, after_ms);
 }

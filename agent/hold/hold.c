@@ -527,7 +527,8 @@ static int obey(struct hold_client *client, int *fd)
     }
 }
 
-int hold_take(struct hold_client *client, const struct ct_worker_hold *request, int fd)
+int hold_on_request(struct hold_client *client, const struct ct_worker_hold *request,
+                    int fd)
 {
     int rc = CTRUN_E_PROTOCOL;
 

@@ -54,7 +54,8 @@ struct hold_client *hold_join(struct hold *hold, void *peer, int rank);
 /* Its worker has gone, or said that it goes. NULL is fine. */
 void hold_leave(struct hold_client *client);
 /* Takes fd (-1: none came). 0, or CTRUN_E_PROTOCOL: no worker of ours says that. */
-int hold_take(struct hold_client *client, const struct ct_worker_hold *request, int fd);
+int hold_on_request(struct hold_client *client, const struct ct_worker_hold *request,
+                    int fd);
 /* Something that was committed is not on the disk, and not lost yet. */
 bool hold_is_busy(const struct hold *hold);
 /* All such is lost now. */

@@ -149,8 +149,8 @@ static int on_proof(struct handshake *handshake, const struct ct_proof *message,
 
 /* Each of these comes once: what comes twice, or out of turn, ends the connection. Nothing that
  * the server says counts before on_proof() has checked its proof. */
-int handshake_take(struct handshake *handshake, const struct ct_message *message,
-                   struct ct_buf *out, struct ctrun_error *err)
+int handshake_on_message(struct handshake *handshake, const struct ct_message *message,
+                         struct ct_buf *out, struct ctrun_error *err)
 {
     switch ((int)message->kind) {
     case CT_MESSAGE_OFFER: return on_offer(handshake, message->offer, err);

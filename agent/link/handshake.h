@@ -2,7 +2,7 @@
 /* The agent's side of proving a shared secret to the rendezvous server, and the server's to the
  * agent (worker_sdk/wire/auth.h, seal.h, munge.h), for one connection after another.
  *
- *     handshake_begin: RESUME, OFFER, HELLO ── handshake_take: OFFER, CHALLENGE -> PROOF, SERVER_PROOF
+ *     handshake_begin: RESUME, OFFER, HELLO ── handshake_on_message: OFFER, CHALLENGE -> PROOF, SERVER_PROOF
  *                                              └── handshake_is_over: WELCOME may be believed
  *
  * No socket inside: messages in, messages out. */
@@ -35,8 +35,8 @@ int handshake_begin(struct handshake *handshake, const struct ct_resume *resume,
 /* Takes OFFER, CHALLENGE or SERVER_PROOF, and appends the answer if there is one. 0; CTRUN_E_AUTH:
  * this server is not ours, and it is no use to ask again; another negative code: the connection
  * is broken. */
-int handshake_take(struct handshake *handshake, const struct ct_message *message,
-                   struct ct_buf *out, struct ctrun_error *err);
+int handshake_on_message(struct handshake *handshake, const struct ct_message *message,
+                         struct ct_buf *out, struct ctrun_error *err);
 /* 0 when all is proven that has to be, else CTRUN_E_AUTH. */
 int handshake_is_over(const struct handshake *handshake, struct ctrun_error *err);
 void handshake_wipe(struct handshake *handshake);

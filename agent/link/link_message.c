@@ -29,7 +29,7 @@ static void send_peer(struct link *link)
 
 /* The first one tells whether the server sees the end of this connection that is ours; later
  * ones only want to be acknowledged. */
-static void take_peer(struct link *link, const struct ct_peer *message)
+static void on_peer(struct link *link, const struct ct_peer *message)
 {
     if (link->is_direct || message->port != own_port(link))
         return;
@@ -139,10 +139,10 @@ static void distrust(struct link *link, const char *reason)
     link_go_down(link, &why);
 }
 
-static void take_proof(struct link *link, const struct ct_message *message)
+static void on_proof(struct link *link, const struct ct_message *message)
 {
     struct ctrun_error err;
-    const int rc = handshake_take(&link->handshake, message, &link->out, &err);
+    const int rc = handshake_on_message(&link->handshake, message, &link->out, &err);
 
     if (rc == CTRUN_E_AUTH)
         distrust(link, err.text);
@@ -152,7 +152,7 @@ static void take_proof(struct link *link, const struct ct_message *message)
         (void)link_flush(link);
 }
 
-static void take_welcome(struct link *link, const struct ct_welcome *message)
+static void on_welcome(struct link *link, const struct ct_welcome *message)
 {
     struct ctrun_error err;
 
@@ -194,7 +194,7 @@ static void pass_start(struct link *link, const struct ct_start *start)
 
 /* A message that waited for us while we were paused, or that a server without its lease sends, may
  * be of a world that is no more: nothing is started before the server has answered a heartbeat of late. */
-static void take_start(struct link *link, const struct ct_start *start)
+static void on_start(struct link *link, const struct ct_start *start)
 {
     if (node_lease_is_fresh(&link->lease, ct_now_ms())) {
         pass_start(link, start);
@@ -205,7 +205,7 @@ static void take_start(struct link *link, const struct ct_start *start)
     link_send_heartbeat(link);
 }
 
-static void take_stop(struct link *link, const struct ct_message *message)
+static void on_stop(struct link *link, const struct ct_message *message)
 {
     if (link->has_held) /* it is over before we were sure of its beginning */
         link_fail_connection(link, -ETIMEDOUT, "this node was paused");
@@ -213,7 +213,7 @@ static void take_stop(struct link *link, const struct ct_message *message)
         link->options.on_message(link->options.context, message);
 }
 
-static void take_ack(struct link *link, const struct ct_heartbeat *ack)
+static void on_ack(struct link *link, const struct ct_heartbeat *ack)
 {
     const uint64_t now_ms = ct_now_ms();
 
@@ -229,7 +229,7 @@ static void take_ack(struct link *link, const struct ct_heartbeat *ack)
 }
 
 /* A server that does not know how would go on with WELCOME as if we were new. */
-static void take_resumed(struct link *link, const struct ct_message *message)
+static void on_resumed(struct link *link, const struct ct_message *message)
 {
     if (message->kind != CT_MESSAGE_RESUMED) {
         link_fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
@@ -246,26 +246,26 @@ void link_on_message(struct link *link, const struct ct_message *message)
     if (message->kind == CT_MESSAGE_REFUSE)
         refused(link, message->refuse);
     else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_WELCOME)
-        take_welcome(link, message->welcome);
+        on_welcome(link, message->welcome);
     else if (link->state == LINK_GREETING && message->kind == CT_MESSAGE_HA_PLAN)
         on_plan(link, message);
     else if (link->state == LINK_GREETING && is_of_handshake((int)message->kind))
-        take_proof(link, message);
+        on_proof(link, message);
     else if (link->state == LINK_UP && link->is_resuming)
-        take_resumed(link, message);
+        on_resumed(link, message);
     else if (link->state == LINK_UP && message->kind == CT_MESSAGE_TICKET)
         link->ticket = *message->ticket;
     else if (link->state != LINK_UP || message->kind <= CT_MESSAGE_SERVER_PROOF ||
              is_of_handshake((int)message->kind))
         link_fail_connection(link, -EPROTO, ct_message_name((int)message->kind));
     else if (message->kind == CT_MESSAGE_START)
-        take_start(link, message->start);
+        on_start(link, message->start);
     else if (message->kind == CT_MESSAGE_STOP)
-        take_stop(link, message);
+        on_stop(link, message);
     else if (message->kind == CT_MESSAGE_PEER)
-        take_peer(link, message->peer);
+        on_peer(link, message->peer);
     else if (message->kind == CT_MESSAGE_HEARTBEAT_ACK)
-        take_ack(link, message->heartbeat);
+        on_ack(link, message->heartbeat);
     else
         link->options.on_message(link->options.context, message);
 }

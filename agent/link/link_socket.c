@@ -46,7 +46,7 @@ static void greet(struct link *link)
 }
 
 /* Takes one frame out of `in`. False when there is none, or the connection is another now. */
-static bool take_frame(struct link *link)
+static bool handle_frame(struct link *link)
 {
     const struct loop_watch *socket = link->socket;
     struct ct_message message;
@@ -93,7 +93,7 @@ static void receive(struct link *link)
         link_fail_connection(link, rc, "receive");
         return;
     }
-    while (take_frame(link))
+    while (handle_frame(link))
         ;
 }
 

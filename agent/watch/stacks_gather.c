@@ -83,7 +83,8 @@ static void add_text(struct stacks_gather *gather, const struct ct_stacks *messa
     }
 }
 
-bool stacks_gather_take(struct stacks_gather *gather, const struct ct_stacks *message)
+bool stacks_gather_on_stacks(struct stacks_gather *gather,
+                             const struct ct_stacks *message)
 {
     uint32_t ended = 0;
 

@@ -19,7 +19,8 @@ struct stacks_gather *stacks_gather_create(uint32_t ticket);
 void stacks_gather_destroy(struct stacks_gather *gather); /* NULL is fine */
 uint32_t stacks_gather_ticket(const struct stacks_gather *gather);
 /* Of another request, or of a node that was not asked: not heard. True once all that were asked have ended. */
-bool stacks_gather_take(struct stacks_gather *gather, const struct ct_stacks *message);
+bool stacks_gather_on_stacks(struct stacks_gather *gather,
+                             const struct ct_stacks *message);
 /* What there is, a node after the other with a line of its own, `own` (of this node) among them; who is missing
  * after waited_ms is said. 0 or a code of ct_buf. */
 int stacks_gather_write(const struct stacks_gather *gather, struct ct_buf *out,

@@ -151,8 +151,8 @@ int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t byte
 int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
                             size_t bytes);
 /* ... and these are told to go on. on_success where none is here. */
-void worker_group_take_world(struct worker_group *group, const uint8_t *ranks,
-                             size_t bytes);
+void worker_group_on_world(struct worker_group *group, const uint8_t *ranks,
+                           size_t bytes);
 /* That rank is new, or was when it ended. */
 bool worker_group_is_new(const struct worker_group *group, int rank);
 /* Whether any that is not new waits to hear who goes on. */

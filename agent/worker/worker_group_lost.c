@@ -71,8 +71,8 @@ int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
     return count;
 }
 
-void worker_group_take_world(struct worker_group *group, const uint8_t *ranks,
-                             size_t bytes)
+void worker_group_on_world(struct worker_group *group, const uint8_t *ranks,
+                           size_t bytes)
 {
     for (int i = 0; i < group->count; i++) {
         struct worker *worker = &group->workers[i];

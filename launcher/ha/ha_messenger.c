@@ -91,7 +91,8 @@ static int handle_frames(struct messenger *messenger)
            (taken = ct_frame_decode(ct_buf_data(&messenger->in),
                                     ct_buf_length(&messenger->in), &frame)) > 0) {
         if ((rc = ct_message_decode(&frame, &message, &room, sizeof room)) == 0)
-            rc = handshake_take(&messenger->handshake, &message, &messenger->out, &err);
+            rc = handshake_on_message(&messenger->handshake, &message, &messenger->out,
+                                      &err);
         ct_buf_consume(&messenger->in, (size_t)taken);
         if (rc == 0)
             rc = send_plan(messenger);

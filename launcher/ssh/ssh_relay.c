@@ -173,7 +173,7 @@ static int on_message(struct relay *relay, const struct ssh_message *message)
     return 0;
 }
 
-static int take_frames(struct relay *relay)
+static int handle_frames(struct relay *relay)
 {
     struct ssh_message message;
     struct ct_frame frame;
@@ -211,7 +211,7 @@ static void on_down(void *context, unsigned events)
         return;
     }
     ct_buf_commit(&relay->from, (size_t)n);
-    if (take_frames(relay) < 0)
+    if (handle_frames(relay) < 0)
         leave(relay, CT_EXIT_FAILURE);
     else if (relay->subtree && ssh_subtree_is_full(relay->subtree))
         loop_watch_for(relay->down, 0);

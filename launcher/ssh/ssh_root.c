@@ -293,7 +293,7 @@ static void on_message(void *context, const struct ssh_message *message)
     }
     /* LOST and FAILED, too: it stops waiting for that host. */
     if (root->stage && root->state == ROOT_STAGING)
-        ssh_stage_take(root->stage, message);
+        ssh_stage_on_message(root->stage, message);
 }
 
 static void on_room(void *context)

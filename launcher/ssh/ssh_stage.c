@@ -449,7 +449,7 @@ void ssh_stage_begin(struct ssh_stage *stage)
     check_begin(stage);
 }
 
-void ssh_stage_take(struct ssh_stage *stage, const struct ssh_message *message)
+void ssh_stage_on_message(struct ssh_stage *stage, const struct ssh_message *message)
 {
     struct host *host = &stage->hosts[message->host];
     struct ct_reader in;

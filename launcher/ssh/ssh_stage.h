@@ -66,7 +66,7 @@ struct ssh_stage *ssh_stage_open(const struct ssh_stage_options *options);
 /* All hosts that will be there are there. */
 void ssh_stage_begin(struct ssh_stage *stage);
 /* A host's NEED, STAGING or STAGED; or FAILED or LOST, after ssh_subtree_state() knows of it. */
-void ssh_stage_take(struct ssh_stage *stage, const struct ssh_message *message);
+void ssh_stage_on_message(struct ssh_stage *stage, const struct ssh_message *message);
 /* Connections take bytes again. NULL is fine. */
 void ssh_stage_room(struct ssh_stage *stage);
 void ssh_stage_close(struct ssh_stage *stage); /* NULL is fine */

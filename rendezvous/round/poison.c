@@ -85,7 +85,7 @@ static void compare(struct poison *poison, const struct ct_samples *now)
     }
 }
 
-void poison_take(struct poison *poison, const struct ct_failure *root)
+void poison_on_root(struct poison *poison, const struct ct_failure *root)
 {
     const struct ct_samples *now = find_report(poison, root);
 

@@ -27,7 +27,7 @@ struct poison {
 /* A rank of this generation was working on these. */
 void poison_add(struct poison *poison, const struct ct_samples *samples);
 /* This is the root cause of its round. */
-void poison_take(struct poison *poison, const struct ct_failure *root);
+void poison_on_root(struct poison *poison, const struct ct_failure *root);
 /* Adds what was found to `failure`, if it is that root cause; another fact makes room if it must. */
 void poison_add_fact(const struct poison *poison, struct ct_failure *failure);
 

@@ -128,7 +128,7 @@ static void charge(struct round *round, const struct ct_failure *failure)
     const bool is_broken = round_exclude_broken(round, failure);
 
     if (!failures_is_victim(failure))
-        poison_take(&round->poison, failure);
+        poison_on_root(&round->poison, failure);
     if (round->outcome)
         return; /* it ends anyhow */
     if (failure->cause == CT_CAUSE_UNKILLABLE || crash_loop_is_hopeless(failure) ||

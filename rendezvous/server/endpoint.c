@@ -38,8 +38,8 @@ static bool may_be_silent(const struct endpoint *endpoint, const struct conn *co
     return endpoint->has_store && may_use_store(endpoint, conn, &kind);
 }
 
-static void take_store_client(struct endpoint *endpoint, struct conn *conn,
-                              const uint8_t *data, size_t length)
+static void on_store_client(struct endpoint *endpoint, struct conn *conn,
+                            const uint8_t *data, size_t length)
 {
     enum reject_kind kind;
     struct ctrun_error err;
@@ -58,7 +58,7 @@ static void take_store_client(struct endpoint *endpoint, struct conn *conn,
         conn_close(conn, "out of memory");
         return;
     }
-    store_port_take(endpoint->store, conn, data, length);
+    store_port_on_bytes(endpoint->store, conn, data, length);
 }
 
 /* Closed before its new user took it. */
@@ -70,9 +70,9 @@ static void on_first_bytes(struct conn *conn, const uint8_t *data, size_t length
 
     conn->user = &nobody;
     switch (sniff_first_bytes(data, length)) {
-    case SNIFF_FRAME: dispatch_take(endpoint->dispatch, conn, data, length); break;
-    case SNIFF_STORE: take_store_client(endpoint, conn, data, length); break;
-    case SNIFF_HTTP: http_take(&endpoint->http, conn, data, length); break;
+    case SNIFF_FRAME: dispatch_on_bytes(endpoint->dispatch, conn, data, length); break;
+    case SNIFF_STORE: on_store_client(endpoint, conn, data, length); break;
+    case SNIFF_HTTP: http_on_bytes(&endpoint->http, conn, data, length); break;
     case SNIFF_MORE:
     case SNIFF_FOREIGN: conn_turn_away(conn, REJECT_FOREIGN); break;
     }

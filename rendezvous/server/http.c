@@ -182,7 +182,8 @@ static void make_room(struct http *http)
     conn_turn_away(oldest->conn, REJECT_TOO_MANY);
 }
 
-void http_take(struct http *http, struct conn *conn, const uint8_t *data, size_t length)
+void http_on_bytes(struct http *http, struct conn *conn, const uint8_t *data,
+                   size_t length)
 {
     static const struct conn_user http_conn = {
         .kind = "http", .on_bytes = on_bytes, .on_close = on_close};

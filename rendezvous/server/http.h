@@ -26,8 +26,8 @@ struct http {
 
 void http_init(struct http *http, const struct dispatch *dispatch);
 /* conn speaks HTTP from now on; `data` are the bytes that it has sent already. */
-void http_take(struct http *http, struct conn *conn, const uint8_t *data,
-               size_t length);
+void http_on_bytes(struct http *http, struct conn *conn, const uint8_t *data,
+                   size_t length);
 /* Clients may still be there: they have their pages. */
 void http_deinit(struct http *http);
 

@@ -170,8 +170,8 @@ static const struct conn_user store_conn = {
     .on_close = on_close,
 };
 
-void store_port_take(struct store_port *port, struct conn *conn, const uint8_t *data,
-                     size_t length)
+void store_port_on_bytes(struct store_port *port, struct conn *conn,
+                         const uint8_t *data, size_t length)
 {
     static const struct conn_user nobody = {0};
     struct store_user *user = ct_zalloc(sizeof *user);
@@ -223,7 +223,7 @@ static void on_connection(uv_stream_t *stream, void *context)
     if (port->has_guests && !store_port_is_open_to(&port->guests, conn, &kind))
         conn_turn_away(conn, kind);
     else if (!port->has_guests || conn_prove(conn, CONN_CLIENT))
-        store_port_take(port, conn, NULL, 0);
+        store_port_on_bytes(port, conn, NULL, 0);
 }
 
 void store_port_guard(struct store_port *port)

@@ -3,7 +3,7 @@
  *
  *     worker store    store_port_open() with a listener of its own
  *     endpoint store  without: the endpoint's listener hands connections over with
- *                     store_port_take(), once their first byte is a TCPStore query */
+ *                     store_port_on_bytes(), once their first byte is a TCPStore query */
 #ifndef RENDEZVOUS_SERVER_STORE_PORT_H
 #define RENDEZVOUS_SERVER_STORE_PORT_H
 
@@ -52,8 +52,8 @@ void store_port_admit(struct store_port *port, const uint8_t (*keys)[16], size_t
 /* From now on `met_fd`, an eventfd, is written once `world` ranks have met in it, and the marks are kept. */
 void store_port_watch(struct store_port *port, uint32_t world, int met_fd);
 /* Makes conn a client of this store. `data` are the bytes that it has sent already. */
-void store_port_take(struct store_port *port, struct conn *conn, const uint8_t *data,
-                     size_t length);
+void store_port_on_bytes(struct store_port *port, struct conn *conn,
+                         const uint8_t *data, size_t length);
 /* Closes listener and connections, frees the values at once and the rest when the loop has
  * closed the handles. Accepts NULL. */
 void store_port_close(struct store_port *port);

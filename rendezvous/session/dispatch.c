@@ -487,7 +487,7 @@ static void on_metrics(struct peer *peer, const struct ct_message *message)
 
     if (member && message->metrics->generation == run->round->generation &&
         member->start.generation == run->round->generation)
-        run->all->counters.metrics_refused += rank_metrics_take(
+        run->all->counters.metrics_refused += rank_metrics_on_metrics(
             &run->metrics, message->metrics, member->start.rank_base,
             member->join.slots);
 }
@@ -617,7 +617,7 @@ static size_t count_room(const struct peer *peer)
 }
 
 /* Takes the first `length` bytes of what came. False: nothing more is taken. */
-static bool take_bytes(struct peer *peer, const uint8_t *data, size_t length)
+static bool handle_bytes(struct peer *peer, const uint8_t *data, size_t length)
 {
     struct conn *conn = peer->conn;
     struct ct_frame frame;
@@ -651,7 +651,7 @@ static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
     while (length > 0) {
         const size_t room = count_room(peer), part = length < room ? length : room;
 
-        if (!take_bytes(peer, data, part))
+        if (!handle_bytes(peer, data, part))
             return;
         data += part;
         length -= part;
@@ -697,8 +697,8 @@ static const struct conn_user agent_conn = {
     .on_close = on_close,
 };
 
-void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *data,
-                   size_t length)
+void dispatch_on_bytes(struct dispatch *dispatch, struct conn *conn,
+                       const uint8_t *data, size_t length)
 {
     const bool is_silent = dispatch->is_candidate && dispatch->ha.plan.epoch == 0;
     struct peer *peer = is_silent ? NULL : ct_zalloc(sizeof *peer);

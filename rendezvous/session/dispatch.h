@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agents that talk to this server: frames become commands of their run's round (run.h).
  *
- *     first frame ── dispatch_take(conn) ── HELLO ── WELCOME ── JOIN ... ── on_close = GONE
+ *     first frame ── dispatch_on_bytes(conn) ── HELLO ── WELCOME ── JOIN ... ── on_close = GONE
  *                     with a token: CHALLENGE ┤ ├ PROOF  (admission.h)
  *   RESUME, HELLO: a member on a new connection ├── WELCOME, RESUMED ...
  *                                             └── REFUSE: version, wrong run, closed, limits
@@ -41,8 +41,8 @@ struct dispatch {
 /* `dispatch` is zeroed but for the settings above `refused`. */
 void dispatch_init(struct dispatch *dispatch);
 /* conn speaks frames from now on; `data` are the bytes that it has sent already. */
-void dispatch_take(struct dispatch *dispatch, struct conn *conn, const uint8_t *data,
-                   size_t length);
+void dispatch_on_bytes(struct dispatch *dispatch, struct conn *conn,
+                       const uint8_t *data, size_t length);
 /* True while agents of a run that has its verdict are still connected: they read it. */
 bool dispatch_has_verdicts_to_deliver(const struct dispatch *dispatch);
 /* Another node hosts now: runs are forgotten, agents are turned away, nothing is said. */

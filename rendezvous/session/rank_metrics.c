@@ -98,8 +98,9 @@ static bool take_one(struct rank_metrics *metrics, const struct ct_metric_sent *
     return true;
 }
 
-size_t rank_metrics_take(struct rank_metrics *metrics, const struct ct_metrics *message,
-                         int64_t first, int64_t slots)
+size_t rank_metrics_on_metrics(struct rank_metrics *metrics,
+                               const struct ct_metrics *message, int64_t first,
+                               int64_t slots)
 {
     size_t left_out = 0;
 

@@ -25,8 +25,9 @@ struct rank_metrics_entry {
 
 /* Takes the values of ranks first to first + slots - 1; those of a later world take the place of all that
  * is here. Returns how many were left out: of other ranks, no names, or RANK_METRICS_MAX are here. */
-size_t rank_metrics_take(struct rank_metrics *metrics, const struct ct_metrics *message,
-                         int64_t first, int64_t slots);
+size_t rank_metrics_on_metrics(struct rank_metrics *metrics,
+                               const struct ct_metrics *message, int64_t first,
+                               int64_t slots);
 void rank_metrics_clear(struct rank_metrics *metrics);
 
 #endif

@@ -934,7 +934,7 @@ static void accept_conn(struct world_conn *conn)
     ct_list_add(&node->pool->conns, &peer->conn.node);
     conn->peer = peer;
     conn->is_accepted = true;
-    dispatch_take(node->dispatch, &peer->conn, ct_buf_data(in), ct_buf_length(in));
+    dispatch_on_bytes(node->dispatch, &peer->conn, ct_buf_data(in), ct_buf_length(in));
     ct_buf_consume(in, ct_buf_length(in));
 }
 

@@ -113,7 +113,7 @@ static int say(struct peer *peer, enum ct_hold_verb verb, uint64_t bytes, uint32
 
     (void)ct_copy(request.name, sizeof request.name, "c");
     (void)ct_copy(request.path, sizeof request.path, "somewhere/c");
-    return hold_take(peer->client, &request, fd);
+    return hold_on_request(peer->client, &request, fd);
 }
 
 static int begin(struct peer *peer, uint64_t bytes)
@@ -293,7 +293,7 @@ static void lies_end_the_connection(void **state)
     hold_leave(peer.client);
     join(&peer, 0);
     (void)ct_copy(request.name, sizeof request.name, "../c");
-    assert_int_equal(hold_take(peer.client, &request, make_memory("")),
+    assert_int_equal(hold_on_request(peer.client, &request, make_memory("")),
                      CTRUN_E_PROTOCOL);
     hold_leave(peer.client);
     join(&peer, 0);

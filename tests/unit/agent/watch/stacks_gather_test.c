@@ -20,7 +20,7 @@ static bool take(struct stacks_gather *gather, enum ct_stacks_what what, uint32_
         .what = (uint8_t)what, .ticket = TICKET, .nodes = 2, .node = node};
     (void)ct_format(message.host, sizeof message.host, "n%u", node);
     (void)ct_copy(message.text, sizeof message.text, text);
-    return stacks_gather_take(gather, &message);
+    return stacks_gather_on_stacks(gather, &message);
 }
 
 static void check_text(const struct stacks_gather *gather, const char *own,
@@ -123,7 +123,7 @@ static void where_nobody_is_asked_it_is_over_at_once(void **state)
         .what = CT_STACKS_ASKED, .ticket = TICKET, .left_out = 3};
 
     (void)state;
-    assert_true(stacks_gather_take(gather, &none));
+    assert_true(stacks_gather_on_stacks(gather, &none));
     check_text(gather, "a\n",
                "node 1 (n1):\na\nand 3 more nodes: give a rank to see theirs\n");
     stacks_gather_destroy(gather);

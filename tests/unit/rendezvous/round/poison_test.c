@@ -25,7 +25,7 @@ static const char *die(struct poison *poison, uint64_t generation, int rank)
     const char *text;
 
     failure = (struct ct_failure){.generation = generation, .rank = rank};
-    poison_take(poison, &failure);
+    poison_on_root(poison, &failure);
     poison_add_fact(poison, &failure);
     poison_add_fact(poison, &failure); /* it is said once */
     text = ct_facts_find(&failure.facts, CT_FACT_AGAIN);
@@ -75,12 +75,12 @@ static void who_was_killed_by_ctrunctl_chaos_does_not_count(void **state)
     (void)state;
     assert_true(ct_facts_add(&failure.facts, CT_FACT_CHAOS, "killed"));
     tell(&poison, 1, 0, 10, 4);
-    poison_take(&poison, &failure);
+    poison_on_root(&poison, &failure);
     tell(&poison, 2, 0, 10, 4);
     assert_string_equal(die(&poison, 2, 0), "");
     failure.generation = 3;
     tell(&poison, 3, 0, 10, 4);
-    poison_take(&poison, &failure);
+    poison_on_root(&poison, &failure);
     poison_add_fact(&poison, &failure);
     assert_null(ct_facts_find(&failure.facts, CT_FACT_AGAIN));
 }
@@ -128,7 +128,7 @@ static void many_ids_are_cut_and_full_facts_make_room(void **state)
     line[sizeof line - 1] = '\0';
     while (ct_facts_add(&failure.facts, CT_FACT_CALLED_BY, line))
         continue;
-    poison_take(&poison, &failure);
+    poison_on_root(&poison, &failure);
     poison_add_fact(&poison, &failure);
     assert_non_null(ct_facts_find(&failure.facts, CT_FACT_AGAIN));
     assert_non_null(strstr(ct_facts_find(&failure.facts, CT_FACT_AGAIN),
