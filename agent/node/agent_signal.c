@@ -50,7 +50,7 @@ void agent_on_signal(struct agent *agent, const struct ct_signal *message)
         return;
     is_new = signal_once_receive(&agent->once, message->signal, message->count,
                                  ct_now_ms());
-    ct_event_begin(&event, "signal_heard");
+    ct_event_begin(&event, "signal_received");
     ct_event_int(&event, "signal", message->signal);
     ct_event_int(&event, "count", message->count);
     ct_event_int(&event, "is_new", is_new);

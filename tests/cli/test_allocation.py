@@ -62,7 +62,7 @@ def test_usr1_is_passed_on_to_each_worker_of_all_nodes_once(box):
     box.env["CTRUN_END_TIME"] = at
     runs = signals.start_nodes(box, 2, before(",USR1"), "--requeue-exit=75")
     signals.wait_all_got(box, 4, "USR1")
-    box.wait_event("signal_heard", count=2)  # each has told the other
+    box.wait_event("signal_received", count=2)  # each has told the other
     runs[0].signal(signal.SIGUSR2)  # what comes after it has come after all of it
     signals.wait_all_got(box, 4, "USR2")
     assert [signals.got(box, rank) for rank in range(4)] == [["USR1", "USR2"]] * 4

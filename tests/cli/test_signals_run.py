@@ -68,7 +68,7 @@ def test_a_signal_to_every_node_is_one_signal(box):
     runs = start_nodes(box, 3)
     for run in runs:  # as srun does
         run.signal(signal.SIGUSR1)
-    box.wait_event("signal_heard", count=6)  # each of three told the two others
+    box.wait_event("signal_received", count=6)  # each of three told the two others
     passed_on = box.events("signal_passed_on")
     assert sorted(event["group_rank"] for event in passed_on) == [0, 1, 2]
     wait_all_got(box, 6, "USR1")
