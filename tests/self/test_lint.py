@@ -70,7 +70,7 @@ def test_a_table_of_folders_with_a_cycle_is_a_complaint(tmp_path):
 @pytest.fixture(name="way")
 def copy_the_way(tmp_path):
     """The files on the two ways, to be broken."""
-    for name in re.findall(r"^[= ] (\S+/\S+\.c) ", (LINT / "paths.py").read_text(), re.M):
+    for name in re.findall(r"^[=< ] (\S+/\S+\.c) ", (LINT / "paths.py").read_text(), re.M):
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ctrun.ROOT / name, target)
@@ -82,6 +82,13 @@ def test_a_way_that_the_code_does_not_take_is_a_complaint(way):
     path = way / "rendezvous/round/member.c"
     path.write_text(path.read_text().replace("member_assign_ranks", "member_assign"))
     assert "rendezvous/round/member.c does not define member_assign_ranks" in run(LINT / "paths.py", way).stdout
+
+
+def test_a_way_that_leaves_a_file_out_is_a_complaint(way):
+    script = pathlib.Path(shutil.copy(LINT / "paths.py", way / "paths.py"))
+    script.write_text(re.sub(r"^  rendezvous/round/round_message.c .*\n", "", script.read_text(), flags=re.M))
+    done = run(script, way)
+    assert done.returncode == 1 and "nothing above it calls round_fail of rendezvous/round/round_stopping.c" in done.stdout
 
 
 def test_a_way_with_more_files_than_its_limit_is_a_complaint(way):
