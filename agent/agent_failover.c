@@ -122,7 +122,7 @@ static void join_anew(struct agent *agent)
     if (agent->state ==
         AGENT_SUCCEEDED) /* the others' workers run again, and so do ours */
         agent_set_state(agent, AGENT_STOPPING,
-                        "the next server does not know that this node has ended");
+                        "the next server was not informed that this node has ended");
     forget_world(agent);
     link_set_progress(agent->link, 0, -1);
     agent_join(agent);

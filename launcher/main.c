@@ -42,7 +42,7 @@ static int refuse(const struct ctrun_error *err, enum exit_style style)
 
     messages_error(err);
     if (code == CT_EXIT_USAGE)
-        messages_notice(HELP_USAGE "; ctrun --help tells more");
+        messages_notice(HELP_USAGE "; ctrun --help has more");
     return code;
 }
 
@@ -69,7 +69,7 @@ static void open_events(void)
 
     if (rc < 0)
         messages_warn(0, "%s=%s: %s; events are not written", CT_ENV_EVENTS, path,
-                      rc == -ENXIO ? "nobody reads this pipe" : strerror(-rc));
+                      rc == -ENXIO ? "no process reads this pipe" : strerror(-rc));
 }
 
 static int agent_main(void *context)

@@ -245,9 +245,10 @@ static int listen_at(const struct config *config, const char *text,
         ct_warn("no token: listening on loopback only; --token-file or --munge opens "
                 "the port to other machines");
     else if (!has_secret(config) && !ct_addr_is_loopback(&addr))
-        ct_warn("no token: whoever reaches %s can take part in every run and end it; "
-                "--token-file or --munge lets in only who proves a secret",
-                shown);
+        ct_warn(
+            "no token: every program that reaches %s can take part in every run and "
+            "end it; --token-file or --munge accepts only those that prove a secret",
+            shown);
     return 0;
 }
 
@@ -270,7 +271,7 @@ static int resolve_token(struct config *config, struct ctrun_error *err)
     if (rc >= 0 && config->wants_seal && !config->uses_munge &&
         config->token.length == 0)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "--encrypt: without a secret it would keep nobody out; give "
+                       "--encrypt: encryption without a secret protects nothing; give "
                        "--token-file, CTRUN_TOKEN or --munge");
     return rc < 0 ? rc : 0;
 }

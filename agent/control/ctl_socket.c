@@ -154,7 +154,7 @@ static int refuse_version(struct client *client, uint8_t theirs)
 
     client->is_answered = true;
     (void)ct_format(refuse.text, sizeof refuse.text,
-                    "this agent speaks version %d of the protocol, the client %d",
+                    "this agent has version %d of the protocol, the client version %d",
                     CT_FRAME_VERSION, theirs);
     return ct_message_encode(&client->out, &message);
 }

@@ -97,7 +97,7 @@ static bool needs_others(const struct agent *agent, int rank)
 static int check(const struct agent *agent, int rank, struct ctrun_error *err)
 {
     if (agent->stacks)
-        return ct_fail(err, -EBUSY, "somebody else asks at this moment");
+        return ct_fail(err, -EBUSY, "another request is being answered");
     if (rank >= 0 && agent->start.world_size > 0 &&
         (uint32_t)rank >= agent->start.world_size)
         return ct_fail(err, -ESRCH, "rank %d: the world has ranks 0 to %u", rank,

@@ -92,7 +92,7 @@ static const char *format_free(const struct story *story)
     if (story->report->doubt == HANG_STOPPED)
         return "it is stopped (state T)";
     return mind->answers || *mind->place.own ? "it is in no collective"
-                                             : "what it is in cannot be read";
+                                             : "its stack cannot be read";
 }
 
 static void fill_text(const struct story *story)

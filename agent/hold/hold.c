@@ -394,7 +394,7 @@ static void go_on(struct hold *hold)
         struct entry *entry = ct_list_entry(it, struct entry, node);
 
         if (is_under_way(entry) && now_ms >= entry->deadline_ms)
-            lose(hold, entry, -ETIMEDOUT, "the disk did not take it in time");
+            lose(hold, entry, -ETIMEDOUT, "it was not written to the disk in time");
         else if (entry->state == HOLD_QUEUED && hold->writers < HOLD_WRITERS_MAX &&
                  is_next(hold, entry))
             start(hold, entry);

@@ -78,8 +78,9 @@ static void *run(void *context)
         (void)ct_copy(writer->result.text, sizeof writer->result.text,
                       "its bytes were changed after the commit");
     else if (rc == -ECANCELED)
-        (void)ct_copy(writer->result.text, sizeof writer->result.text,
-                      "this node was cut off from the run, which may go on elsewhere");
+        (void)ct_copy(
+            writer->result.text, sizeof writer->result.text,
+            "this node was cut off from the run, which may continue on other nodes");
     else if (rc < 0)
         (void)ct_format(writer->result.text, sizeof writer->result.text, "%s",
                         strerror(-rc));

@@ -117,9 +117,9 @@ static int on_challenge(struct handshake *handshake,
     if (!ct_auth_nonce_is_zero(handshake->server_nonce)) /* one proof a connection */
         return ct_fail(err, -EPROTO, "second challenge");
     if (handshake->wants_seal && memcmp(handshake->server_key, none, sizeof none) == 0)
-        return ct_fail(
-            err, CTRUN_E_AUTH,
-            "the rendezvous does not encrypt, and this node was told --encrypt");
+        return ct_fail(err, CTRUN_E_AUTH,
+                       "the rendezvous does not encrypt, and this node was started "
+                       "with --encrypt");
     memcpy(handshake->server_nonce, challenge->nonce, sizeof handshake->server_nonce);
     scope = scope_of(handshake);
     ct_auth_prove(proof.proof, &handshake->session, CT_AUTH_AGENT, &scope);

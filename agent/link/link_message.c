@@ -58,7 +58,7 @@ static const char *check_welcome(struct link *link, const struct ct_welcome *mes
                                            .heartbeat_ms = message->heartbeat_ms};
 
     if (link->instance != 0 && message->instance != link->instance)
-        return "it serves another instance of the run, and knows nothing of this one";
+        return "it serves another instance of the run, not this one";
     if (!node_lease_welcome(&link->lease, &terms, link->greeted_ms, get_workers(link)))
         return "another server was elected after this one";
     return NULL;

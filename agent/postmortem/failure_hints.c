@@ -104,11 +104,11 @@ static const struct row rows[] = {
     PRINTED(
         "the following arguments are required: --local",
         "it wants --local_rank, which torch.distributed.launch added; ctrun and "
-        "torchrun tell LOCAL_RANK in the environment",
+        "torchrun set LOCAL_RANK in the environment",
         "read os.environ['LOCAL_RANK']; or let it take --local-rank as well and start "
         "it with ctrun-launch, which adds --local-rank=N"),
     WORDS("error: unrecognized arguments: ", "\n", "the program has no such argument: ",
-          "", "its own --help; an option of ctrun stands in front of the program"),
+          "", "its own --help; options of ctrun come before the program"),
 
     /* ---- GPU ---- */
     PRINTED("CUDA out of memory", "GPU memory is full, not host memory",
@@ -138,16 +138,16 @@ static const struct row rows[] = {
         "nvidia-smi; compare the cuDNN of the program with the installed one"),
     PRINTED(
         "CUDNN_STATUS_EXECUTION_FAILED",
-        "a kernel of cuDNN failed; the call that tells may be a later one",
-        "CUDA_LAUNCH_BLOCKING=1 tells which call; nvidia-smi -q for errors of the GPU"),
+        "a kernel of cuDNN failed; the call that reports it may be a later one",
+        "CUDA_LAUNCH_BLOCKING=1 shows which call; nvidia-smi -q for errors of the GPU"),
     PRINTED("Cannot re-initialize CUDA in forked subprocess",
             "a process was forked after its parent had used CUDA",
             "multiprocessing start method spawn; no CUDA call before loaders start"),
     PRINTED("unspecified launch failure",
-            "a kernel died; the call that tells is a later one",
-            "CUDA_LAUNCH_BLOCKING=1 tells which call; dmesg for an Xid"),
+            "a kernel died; the call that reports it is a later one",
+            "CUDA_LAUNCH_BLOCKING=1 shows which call; dmesg for an Xid"),
     PRINTED("invalid device ordinal",
-            "a GPU was asked for that this process does not see",
+            "the program asked for a GPU that this process cannot use",
             "compare --nproc-per-node and LOCAL_RANK with nvidia-smi -L and "
             "CUDA_VISIBLE_DEVICES"),
     PRINTED(
@@ -163,11 +163,11 @@ static const struct row rows[] = {
     PRINTED(
         "device-side assert triggered",
         "a check in a kernel failed: often a class or an index that is out of range",
-        "CUDA_LAUNCH_BLOCKING=1 tells which call"),
-    PRINTED(
-        "illegal memory access was encountered",
-        "a kernel used memory that is not its own; the call that tells is a later one",
-        "CUDA_LAUNCH_BLOCKING=1 tells which call, compute-sanitizer which access"),
+        "CUDA_LAUNCH_BLOCKING=1 shows which call"),
+    PRINTED("illegal memory access was encountered",
+            "a kernel used memory that is not its own; the call that reports it is a "
+            "later one",
+            "CUDA_LAUNCH_BLOCKING=1 shows which call, compute-sanitizer which access"),
     PRINTED("Found no NVIDIA driver", "this node or container has no NVIDIA driver",
             "nvidia-smi on the node; in a container --gpus all or --nv"),
     PRINTED("No CUDA GPUs are available", "the program sees no GPU here",
@@ -208,7 +208,8 @@ static const struct row rows[] = {
     PRINTED("Duplicate GPU detected", "two ranks use the same GPU",
             "choose it by LOCAL_RANK, e.g. torch.cuda.set_device(), or "
             "--virtual-local-rank"),
-    PRINTED("no socket interface found", "NCCL sees no network interface it may use",
+    PRINTED("no socket interface found",
+            "NCCL finds no network interface that it may use",
             "NCCL_SOCKET_IFNAME and --net name one that this node has (ip address)"),
     PRINTED("Call to ibv_reg_mr",
             "InfiniBand could not register memory: mostly the limit of locked memory",
@@ -219,7 +220,7 @@ static const struct row rows[] = {
         "NCCL_IB_HCA, NCCL_IB_GID_INDEX; ibstat and show_gids on both nodes"),
     BROKEN("async event : port error",
            "a port of InfiniBand has lost its link on this node",
-           "ibstat, cables; take the node out when it comes again"),
+           "ibstat, cables; exclude the node when it happens again"),
     PRINTED(
         "with error 12, opcode",
         "the other side of an InfiniBand connection did not answer (retries used up)",
@@ -232,14 +233,14 @@ static const struct row rows[] = {
             "two ranks are in the same call with different sizes",
             "TORCH_DISTRIBUTED_DEBUG=DETAIL names call and shapes"),
     PRINTED("collective operation timeout",
-            "this rank waited for one that never came to the same call",
+            "this rank waited for a rank that never made the same call",
             "look at the rank that is behind: --hang-timeout names it, with its stack"),
     PRINTED_LAST("ncclRemoteError",
                  "another rank ended or its network failed: a consequence",
                  "look at the rank that ended first, and NCCL_DEBUG=WARN"),
     PRINTED_LAST(
         "ncclSystemError", "a system call of NCCL failed: network, memory, /dev/shm",
-        "NCCL_DEBUG=WARN tells which; is NCCL_SOCKET_IFNAME right on this node?"),
+        "NCCL_DEBUG=WARN shows which; is NCCL_SOCKET_IFNAME right on this node?"),
     PRINTED_LAST("DataLoader worker (pid", "a process of the data loader died",
                  "num_workers=0 shows its error; its memory and /dev/shm"),
     PRINTED_LAST("Connection reset by peer",
@@ -248,7 +249,7 @@ static const struct row rows[] = {
 
     /* ---- It ended itself ---- */
     WORDS("terminate called after throwing an instance of '", "'",
-          "nobody caught a C++ exception: ", "",
+          "uncaught C++ exception: ", "",
           "what() is in the last lines; gdb: catch throw"),
     WORDS("Assertion `", "' failed", "an assertion does not hold: ", "",
           "the last lines have its file and line"),
@@ -280,12 +281,12 @@ static const struct row rows[] = {
            "raise it; login nodes have such limits: run in a job"),
     SIGNAL(SIGXFSZ, "a file reached the largest size that is allowed (ulimit -f)",
            "raise it, or smaller files: sharded checkpoints, rotated logs"),
-    SIGNAL(SIGPIPE, "it wrote to a pipe or socket that nobody reads any more",
+    SIGNAL(SIGPIPE, "it wrote to a pipe or socket that no process reads any more",
            "look at who read: another process or rank ended first"),
-    SIGNAL(SIGTERM, "somebody asked this one process to end",
+    SIGNAL(SIGTERM, "this one process was asked to end",
            "ctrunctl signal, the batch system, or a monitor of this node"),
     SIGNAL(
-        SIGINT, "somebody interrupted this one process",
+        SIGINT, "this one process was interrupted",
         "ctrunctl signal, or a kill on this node: Ctrl-C reaches all ranks by ctrun"),
     SIGNAL(SIGHUP, "its terminal or session is gone",
            "start it with nohup, in tmux, or as "

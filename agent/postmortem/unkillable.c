@@ -110,7 +110,7 @@ void unkillable_explain(struct ct_failure *failure, pid_t pid)
                   failure->host, failure->host, (int)pid);
     else
         facts_add(failure, CT_FACT_DO,
-                  "start nothing on %s before pid %d is gone; journalctl -k tells more",
+                  "start nothing on %s before pid %d is gone; see journalctl -k",
                   failure->host, (int)pid);
 }
 

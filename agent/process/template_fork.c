@@ -261,7 +261,7 @@ static int run_batch(struct batch *batch, struct ctrun_error *err)
     if (rc == 0)
         rc = send_end(batch);
     if (rc < 0)
-        return ct_fail(err, rc, "the template cannot be told: %s", strerror(-rc));
+        return ct_fail(err, rc, "cannot send to the template: %s", strerror(-rc));
     while (rc == 0 && (batch->template == 0 || batch->there < batch->count))
         rc = take_reply(batch, err);
     if (rc == 0)

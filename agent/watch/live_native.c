@@ -36,9 +36,9 @@ static const char *end_text(enum native_end end)
     case NATIVE_NO_CODE: return "further out is not known: that place is in no file";
     case NATIVE_NO_FILE: return "further out is not known: that file cannot be read";
     case NATIVE_NO_ENTRY:
-        return "further out is not known: that file does not tell who called it";
+        return "callers are not known: that file has no unwind table for it";
     case NATIVE_UNREADABLE:
-        return "further out is not known: what that file tells of it leads nowhere";
+        return "callers are not known: the unwind table of that file leads nowhere";
     case NATIVE_NO_REGISTER:
         return "further out is not known: it takes a register that is not known";
     case NATIVE_NO_MEMORY:

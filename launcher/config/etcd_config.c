@@ -134,10 +134,9 @@ static int read_login(struct etcd_config *out, const struct rdzv_conf *conf,
     const char *path = rdzv_conf_get(conf, "password_file");
 
     if (rdzv_conf_get(conf, "password"))
-        return ct_fail(
-            err, CTRUN_E_USAGE,
-            "--rdzv-conf: password=...: everybody on this machine can read a "
-            "command line; use password_file=PATH or CTRUN_ETCD_PASSWORD");
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--rdzv-conf: password=...: every user of this machine can read "
+                       "a command line; use password_file=PATH or CTRUN_ETCD_PASSWORD");
     if (!name)
         name = user ? user : "";
     if (ct_copy(out->user, sizeof out->user, name) < 0)

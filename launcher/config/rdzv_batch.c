@@ -68,8 +68,8 @@ static int check(const struct batch_place *place, enum batch_shape shape,
         return place->node_id < to->run->nodes.max
                    ? 0
                    : ct_fail(err, CTRUN_E_USAGE,
-                             "--nnodes=%s: this is pod %d, counted from 0; say as many "
-                             "as the Job's completions",
+                             "--nnodes=%s: this is pod %d, counted from 0; give the "
+                             "number of the Job's completions",
                              option_text(options, OPTION_NNODES), place->node_id);
     if (is_given && shape == BATCH_RANKS &&
         (to->run->nodes.min != to->run->nodes.max ||
@@ -161,8 +161,8 @@ static int fill(const struct rdzv_target *to, const struct options *options,
     if (strcmp(place->nodes.names[0], "?") == 0)
         return ct_fail(
             err, CTRUN_E_USAGE,
-            "%s starts tasks on %zu nodes, but does not say which these are; give all "
-            "of them --rdzv-endpoint=HOST:PORT of the first node and --nnodes=%d",
+            "%s starts tasks on %zu nodes, but does not name them; give all of them "
+            "--rdzv-endpoint=HOST:PORT of the first node and --nnodes=%d",
             place->system, place->nodes.count, to->run->nodes.max);
     if (ct_copy(to->rdzv->endpoint.host, sizeof to->rdzv->endpoint.host,
                 place->nodes.names[0]) < 0)
@@ -210,12 +210,11 @@ static int refuse_without_step(const struct rdzv_target *to,
     if (nodes < 2 || batch_text(source, CT_ENV_RUN_ID) ||
         (option_has_text(options, OPTION_NNODES) && to->run->nodes.max == 1))
         return 0;
-    return ct_fail(
-        err, CTRUN_E_USAGE,
-        "Slurm has given this job %d nodes, and this is a process of one: put "
-        "srun in front (srun --ntasks-per-node=1 ctrun ...), or say --nnodes=1 "
-        "to use this node alone",
-        nodes);
+    return ct_fail(err, CTRUN_E_USAGE,
+                   "Slurm has given this job %d nodes, and this process runs on one of "
+                   "them: put srun in front (srun --ntasks-per-node=1 ctrun ...), or "
+                   "give --nnodes=1 to use this node alone",
+                   nodes);
 }
 
 int rdzv_batch_resolve(const struct rdzv_target *to, const struct options *options,

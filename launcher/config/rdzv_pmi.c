@@ -105,10 +105,11 @@ int rdzv_pmi_check(const struct rdzv_target *to, const struct options *options,
         to->rdzv->pmi.is_used || to->run->nodes.max == 1)
         return 0;
     return ct_fail(err, CTRUN_E_USAGE, "--bootstrap=pmi: %s",
-                   *why_not ? why_not
-                            : "only for tasks of srun --mpi=pmi2 whose options do not "
-                              "say where to meet (--rdzv-endpoint, --rdzv-backend, "
-                              "--master-addr, --master-port, --node-rank)");
+                   *why_not
+                       ? why_not
+                       : "only for tasks of srun --mpi=pmi2 without an option that "
+                         "says where to meet (--rdzv-endpoint, --rdzv-backend, "
+                         "--master-addr, --master-port, --node-rank)");
 }
 
 void rdzv_pmi_attend(const struct options *options, const struct batch_place *place,

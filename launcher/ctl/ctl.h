@@ -80,7 +80,7 @@ struct ctl_call {
 #define CTL_REASON                                                                     \
     {                                                                                  \
         .name = "reason", .value = "TEXT",                                             \
-        .help = "told to the workers, and in the log"                                  \
+        .help = "sent to the workers and written to the log"                           \
     }
 
 /* Parses words behind the verb. 0 or CTRUN_E_USAGE. Pure but for getenv(). */

@@ -20,7 +20,7 @@ static int run(const struct ctl_call *call)
     char whose[CT_HOST_MAX + 8];
 
     if ((*host != '\0') == (ctl_value(call, "all") != NULL))
-        (void)ct_fail(&err, CTRUN_E_USAGE, "drain: name one host, or say --all");
+        (void)ct_fail(&err, CTRUN_E_USAGE, "drain: name one host, or give --all");
     else if (ct_format(request.reason, sizeof request.reason, "%s %s", host,
                        reason ? reason : "ctrunctl drain") < 0)
         (void)ct_fail(&err, CTRUN_E_USAGE, "host and --reason: at most %zu bytes",
@@ -35,13 +35,13 @@ const struct ctl_verb ctl_drain = {
     .name = "drain",
     .words = "[HOST]",
     .word_max = 1,
-    .help =
-        "ask a node of the run, or all, to save and leave, as `stop` does on the node "
-        "itself\n"
-        "HOST is the name that `ctrunctl status` shows there. The others go on "
-        "without it, or\n"
-        "with a spare in its place, as long as the minimum is there; it costs no "
-        "restart.",
+    .help = "ask a node of the run, or all, to save and leave, as `stop` does on the "
+            "node itself\n"
+            "HOST is the name that `ctrunctl status` shows there. The others continue "
+            "without it,\n"
+            "or with a spare in its place, while at least the minimum of nodes is "
+            "left; this does\n"
+            "not count as a restart.",
     .options = options,
     .run = run,
 };

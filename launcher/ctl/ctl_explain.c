@@ -22,7 +22,7 @@ static const struct ctl_option options[] = {
     {.name = "failure-rules",
      .value = "FILE",
      .env = "CTRUN_FAILURE_RULES",
-     .help = "rules of your own, looked at before the built-in ones; see ctrun(1)"},
+     .help = "your own rules, used before the built-in ones; see ctrun(1)"},
     CTL_JSON,
     {0}};
 
@@ -194,14 +194,15 @@ const struct ctl_verb ctl_explain = {
     .words = "LOG",
     .word_min = 1,
     .word_max = 1,
-    .help = "say what the lines of a log most likely mean, and what to do\n"
+    .help = "print what the lines of a log most likely mean, and what to do\n"
             "LOG is a file, or - for standard input: a worker's log, NCCL's, the "
             "kernel's. Its lines\n"
-            "are held against the words that ctrun knows of failed workers, and "
-            "against your own\n"
-            "(--failure-rules). Each rule tells the first line that fits; what is "
-            "mostly a\n"
-            "consequence comes last. Exit code 1 when no line is known.",
+            "are compared with the failure messages that ctrun knows, and with your "
+            "own rules\n"
+            "(--failure-rules). For each rule the output has the first line that "
+            "matches; messages\n"
+            "that mostly follow from another failure come last. Exit code 1 when no "
+            "line is known.",
     .options = options,
     .run = run,
 };

@@ -229,12 +229,12 @@ const struct ctl_verb ctl_kv = {
     .words = "ACTION ...",
     .word_min = 1,
     .word_max = 4,
-    .help = "look into the worker store of a run\n"
+    .help = "read and change the worker store of a run\n"
             "  kv list [PREFIX]     the keys\n"
             "  kv get KEY           its value; exit code 1 when there is none\n"
             "  kv set KEY VALUE\n"
-            "  kv add KEY NUMBER    to a counter; prints what it is then\n"
-            "  kv wait KEY ...      until all of them are there\n"
+            "  kv add KEY NUMBER    to a counter; prints its new value\n"
+            "  kv wait KEY ...      until all of them exist\n"
             "  kv delete KEY\n"
             "It is the store that torch.distributed uses: every round has a new one.",
     .options = options,

@@ -24,7 +24,7 @@ enum {
 static const struct ctl_option options[] = {
     {.name = "follow",
      .letter = 'f',
-     .help = "go on with what comes, until the run ends"},
+     .help = "continue with new lines, until the run ends"},
     {.name = "tail",
      .letter = 'n',
      .value = "N",

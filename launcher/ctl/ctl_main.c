@@ -25,7 +25,7 @@ static void print_usage(FILE *out)
     for (int i = 0; i < VERB_COUNT; i++)
         fprintf(out, "  %-7s %-12s %.*s\n", verbs[i]->name, verbs[i]->words,
                 (int)strcspn(verbs[i]->help, "\n"), verbs[i]->help);
-    fputs("\nctrunctl VERB --help tells more; --print-completion bash|zsh|fish; "
+    fputs("\nctrunctl VERB --help has more; --print-completion bash|zsh|fish; "
           "--version. See ctrunctl(1).\n",
           out);
 }
@@ -59,7 +59,7 @@ static int run_verb(const struct ctl_verb *verb, int argc, char **argv)
 
     if (ctl_parse(&call, verb, argc, argv, &err) < 0) {
         code = ctl_fail(&err);
-        fprintf(stderr, "ctrunctl: ctrunctl %s --help tells more\n", verb->name);
+        fprintf(stderr, "ctrunctl: ctrunctl %s --help has more\n", verb->name);
         return code;
     }
     if (call.wants_help)

@@ -60,12 +60,11 @@ const struct ctl_verb ctl_reload = {
     .takes_command = true,
     .help =
         "give the workers another program or other arguments, from the next round on\n"
-        "As they would stand behind the options of ctrun. All nodes are asked first: "
-        "when one\n"
-        "cannot run it, nothing changes. The next round is that after a failure, after "
-        "a "
-        "change\n"
-        "of the nodes, or after `ctrunctl restart`.",
+        "Write them as behind the options of ctrun. All nodes are asked first: when "
+        "one\n"
+        "cannot run it, nothing changes. The next round begins after a failure, after "
+        "a\n"
+        "change of the nodes, or after `ctrunctl restart`.",
     .options = options,
     .run = run,
 };

@@ -31,11 +31,11 @@ const struct ctl_verb ctl_resize = {
     .word_min = 1,
     .word_max = 1,
     .help = "change how many nodes a live run may have\n"
-            "Fewer than run now: the last ones become spares. More: spares and nodes "
-            "that\n"
-            "come are taken in. Either way the workers start anew, which costs no "
+            "With fewer than run now, the last ones become spares; with more, spares "
+            "and new\n"
+            "nodes join. Either way the workers start again, which does not count as a "
             "restart.\n"
-            "A minimum counts from the next round on.",
+            "A new minimum applies from the next round.",
     .options = options,
     .run = run,
 };

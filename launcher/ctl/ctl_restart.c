@@ -18,11 +18,11 @@ static int run(const struct ctl_call *call)
 const struct ctl_verb ctl_restart = {
     .name = "restart",
     .words = "",
-    .help =
-        "stop all workers of the run and start them anew, on the same nodes\n"
-        "From any of its nodes. They get SIGTERM to save, as before every new round; "
-        "it costs no\n"
-        "restart of --max-restarts. All nodes print who asked, and why.",
+    .help = "stop all workers of the run and start them again, on the same nodes\n"
+            "From any of its nodes. Workers get SIGTERM to save, as before every new "
+            "round; this\n"
+            "does not count as a restart of --max-restarts. All nodes print who asked, "
+            "and why.",
     .options = options,
     .run = run,
 };

@@ -294,7 +294,7 @@ int ctl_runs_find_one(struct ctl_runs *out, const struct ctl_call *call,
         (void)ct_format(list + used, sizeof list - used, "%s%s (pid %d)", i ? ", " : "",
                         out->list[i].status.run_id, out->list[i].status.guard_pid);
     }
-    return ct_fail(err, CTRUN_E_USAGE, "several runs: say --run ID or PID: %s", list);
+    return ct_fail(err, CTRUN_E_USAGE, "several runs: give --run ID or PID: %s", list);
 }
 
 void ctl_runs_deinit(struct ctl_runs *runs)

@@ -25,13 +25,13 @@ const struct ctl_verb ctl_stacks = {
     .name = "stacks",
     .words = "[RANK]",
     .word_max = 1,
-    .help = "print where the workers of all nodes are: the frames of each thread of a "
-            "Python\n"
-            "CPython 3.9 to 3.13, read from outside: nothing is stopped, installed or "
-            "called. The\n"
-            "workers run on meanwhile, so frames that change may be of two moments. Of "
-            "another\n"
-            "program: its state, and what it waits for in the kernel.",
+    .help =
+        "print the current stacks of the workers of all nodes\n"
+        "For CPython 3.9 to 3.14 each thread with its frames, for any program the C "
+        "frames\n"
+        "and the kernel function. All is read from outside; a thread that runs is "
+        "stopped for\n"
+        "some microseconds. Workers continue, so Python frames may be of two moments.",
     .options = options,
     .run = run,
 };

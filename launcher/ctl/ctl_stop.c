@@ -20,7 +20,8 @@ const struct ctl_verb ctl_stop = {
     .words = "",
     .help =
         "ask this node's workers to save, then end them as SIGTERM to ctrun does\n"
-        "Workers of the SDK hear it (ctrun_should_stop) and have the grace time\n"
+        "Workers of the SDK get the request (ctrun_should_stop) and have the grace "
+        "time\n"
         "(--shutdown-timeout) to leave by themselves. Then, or at once when no worker\n"
         "of this node uses the SDK: SIGTERM, the grace time again, SIGKILL. ctrun "
         "ends\n"

@@ -88,10 +88,10 @@ void doctor_check_name(struct doctor *doctor, const char *host,
     if (format_addrs(text, sizeof text, addrs, count)) {
         finding = doctor_add(doctor, DOCTOR_WARN, "host name", "%.100s is %.300s", host,
                              text);
-        doctor_set_fix(finding,
-                       "programs that tell others this name (gloo) cannot be reached: "
-                       "give the name a real address in /etc/hosts, or set "
-                       "GLOO_SOCKET_IFNAME");
+        doctor_set_fix(
+            finding,
+            "programs that send this name to others (Gloo) cannot be reached: give the "
+            "name a real address in /etc/hosts, or set GLOO_SOCKET_IFNAME");
     } else {
         (void)doctor_add(doctor, DOCTOR_OK, "host name", "%.100s is %.300s", host,
                          text);

@@ -34,7 +34,7 @@ static void look_at_device(struct doctor *doctor, const struct nvml *nvml,
                          (double)memory.total / (1u << 30));
     if (memory.used > memory.total / 10) {
         finding->level = DOCTOR_WARN;
-        doctor_set_fix(finding, "somebody uses it: nvidia-smi shows who");
+        doctor_set_fix(finding, "another process uses it: nvidia-smi shows which");
     }
 }
 

@@ -76,11 +76,12 @@ static bool look_at_address(struct doctor *doctor, const struct ct_addr *addr)
         doctor_set_fix(doctor_add(doctor, DOCTOR_WARN, "connect", "%s: %s", address,
                                   strerror(-fd)),
                        "%s",
-                       fd == -ECONNREFUSED ? "the host is there, but nobody listens: "
-                                             "is ctrun running on it, with this port?"
-                                           : "a firewall, a wrong address or no route: "
-                                             "open the port, or name another "
-                                             "interface of the host");
+                       fd == -ECONNREFUSED
+                           ? "the host answers, but no process listens there: is ctrun "
+                             "running on it, with this port?"
+                           : "a firewall, a wrong address or no route: "
+                             "open the port, or name another "
+                             "interface of the host");
         return false;
     }
     (void)doctor_add(doctor, DOCTOR_OK, "connect", "%s in %llu ms", address,

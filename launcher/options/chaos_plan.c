@@ -157,7 +157,7 @@ static int take_word(char *word, int kind, unsigned *given, struct chaos_line *l
         return ct_fail(err, CTRUN_E_USAGE, "%s does not take '%.40s'", kinds[kind].name,
                        word);
     if (*given & 1u << key)
-        return ct_fail(err, CTRUN_E_USAGE, "%s= stands twice", word);
+        return ct_fail(err, CTRUN_E_USAGE, "%s= is given twice", word);
     *given |= 1u << key;
     return take_value(1u << key, equals + 1, line, err);
 }

@@ -53,7 +53,7 @@ static int take_kind(struct failure_rule *rule, const char *value,
     if (strcmp(value, "hardware") != 0)
         return ct_fail(err, CTRUN_E_USAGE, "kind = \"%.40s\": want hardware", value);
     if (rule->is_hardware)
-        return ct_fail(err, CTRUN_E_USAGE, "`kind` stands twice in a rule");
+        return ct_fail(err, CTRUN_E_USAGE, "`kind` is given twice in a rule");
     rule->is_hardware = true;
     return 0;
 }
@@ -76,14 +76,15 @@ static int take(struct failure_rules *rules, const struct config_file_entry *ent
         return ct_fail(err, CTRUN_E_USAGE, "no `%.40s`: words, likely, do or kind",
                        entry->name);
     if (rules->count == 0)
-        return ct_fail(err, CTRUN_E_USAGE, "`%s` stands before the first `words`",
+        return ct_fail(err, CTRUN_E_USAGE, "`%s` comes before the first `words`",
                        entry->name);
     rule = &rules->list[rules->count - 1];
     if (is_kind)
         return take_kind(rule, entry->value, err);
     field = *entry->name == 'l' ? &rule->likely : &rule->remedy;
     if (*field)
-        return ct_fail(err, CTRUN_E_USAGE, "`%s` stands twice in a rule", entry->name);
+        return ct_fail(err, CTRUN_E_USAGE, "`%s` is given twice in a rule",
+                       entry->name);
     *field = entry->value;
     return 0;
 }

@@ -95,9 +95,9 @@ const struct option option_table[OPTION_COUNT] = {
                                 .env = "CTRUN_RDZV_TOKEN_FILE"},
     [OPTION_BOOTSTRAP] =
         {OWN_TAKES(TEXT, "bootstrap", MEET, "WAY",
-                   "how tasks of srun find the rendezvous: pmi: srun's PMI tells"
-                   " them; port: at a port derived from the job; auto: pmi if"
-                   " srun has one and a task is not a rank"),
+                   "how tasks of srun find the rendezvous: pmi: through srun's PMI; "
+                   "port: at a port derived from the job; auto: pmi if srun has one "
+                   "and a task is not a rank"),
          .env = "CTRUN_BOOTSTRAP", .fallback = "auto", .choices = "auto pmi port"},
     [OPTION_HOSTS] = {OWN_TAKES(TEXT, "hosts", MEET, "HOST,...",
                                 "start the nodes on these hosts by ssh: a,b or"
@@ -219,13 +219,13 @@ const struct option option_table[OPTION_COUNT] = {
          .env = "CTRUN_EXCLUDE_NODE_AFTER", .fallback = "2"},
     [OPTION_BUDGET] =
         {OWN_TAKES(FLOAT, "budget", FAILURE, "SECONDS",
-                   "a restart that takes longer, from the failure to the first step, is"
-                   " told, and the run ends with 78 though it succeeds; 0: off"),
+                   "a restart that takes longer, from the failure to the first step, "
+                   "is reported, and a run that succeeds ends with 78; 0: off"),
          .env = "CTRUN_BUDGET", .fallback = "0"},
     [OPTION_FAILURE_RULES] =
         {OWN_TAKES(TEXT, "failure-rules", FAILURE, "FILE",
-                   "your own words of failures with their meaning and cure, looked at"
-                   " before those that ctrun knows; on every node"),
+                   "file with your own failure messages, their meaning and remedy, "
+                   "used before the built-in ones; on every node"),
          .env = "CTRUN_FAILURE_RULES"},
     [OPTION_MONITOR_INTERVAL] = {TAKES(
                                      FLOAT, "monitor-interval", FAILURE, "SECONDS",
@@ -245,13 +245,12 @@ const struct option option_table[OPTION_COUNT] = {
                    "when a rank is lost, ranks that wait for it in a collective get"
                    " an error and have so long to save before they are stopped"),
          .env = "CTRUN_SURVIVOR_GRACE", .fallback = "0"},
-    [OPTION_SURVIVE] = {OWN_TAKES(TEXT, "survive", FAILURE, "WHO",
-                                  "when a rank is lost: none of the others goes on, or"
-                                  " all do, in their processes, by"
-                                  " ctrun_group_shrink() of the worker SDK (sdk) or by"
-                                  " ctrun.elastic in a PyTorch script (torch)"),
-                        .env = "CTRUN_SURVIVE", .fallback = "none",
-                        .choices = "none sdk torch"},
+    [OPTION_SURVIVE] =
+        {OWN_TAKES(TEXT, "survive", FAILURE, "WHO",
+                   "when a rank is lost: stop all others, or let all continue in their "
+                   "processes, by ctrun_group_shrink() of the worker SDK (sdk) or by "
+                   "ctrun.elastic in a PyTorch script (torch)"),
+         .env = "CTRUN_SURVIVE", .fallback = "none", .choices = "none sdk torch"},
     [OPTION_SURVIVE_TIMEOUT] =
         {OWN_TAKES(INT, "survive-timeout", FAILURE, "SECONDS",
                    "time that they have for it; then all are started again, as"
@@ -325,8 +324,8 @@ const struct option option_table[OPTION_COUNT] = {
                                 " all others read /dev/null"),
                       .env = "CTRUN_STDIN", .fallback = "all"},
     [OPTION_COLOR] = {OWN_TAKES(TEXT, "color", OUTPUT, "WHEN",
-                                "each rank's prefix of --tee in a colour of its own;"
-                                " auto: on a terminal"),
+                                "prefix of --tee in a different colour for each rank; "
+                                "auto: on a terminal"),
                       .env = "CTRUN_COLOR", .fallback = "auto",
                       .choices = "auto always never"},
     [OPTION_LOG_MAX_SIZE] = {OWN_TAKES(TEXT, "log-max-size", OUTPUT, "SIZE",
@@ -408,9 +407,9 @@ const struct option option_table[OPTION_COUNT] = {
     [OPTION_DRY_RUN] = {OWN_FLAG("dry-run", LAUNCHER,
                                  "print the plan and start nothing"),
                         .env = "CTRUN_DRY_RUN"},
-    [OPTION_PRINT_CONFIG] = {OWN_FLAG("print-config", LAUNCHER,
-                                      "print each setting and where it comes from;"
-                                      " start nothing"),
+    [OPTION_PRINT_CONFIG] = {OWN_FLAG(
+                                 "print-config", LAUNCHER,
+                                 "print each setting and its source; start nothing"),
                              .env = "CTRUN_PRINT_CONFIG"},
     [OPTION_JSON] = {OWN_FLAG("json", LAUNCHER,
                               "--dry-run and --print-config print JSON"),

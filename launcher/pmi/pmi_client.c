@@ -165,7 +165,7 @@ int pmi_client_open(struct pmi_client *out, int fd, const char *job, int rank,
         (rc = receive_line(out, line, sizeof line, err)) < 0)
         return rc;
     if (pmi2_check_init(line) < 0)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "it does not speak PMI-2");
+        return ct_fail(err, CTRUN_E_PROTOCOL, "it does not support PMI-2");
     if ((rc = ask(out, "fullinit", fields, sizeof fields / sizeof *fields, err)) < 0 ||
         (rc = read_number(out, "rank", &out->rank, err)) < 0)
         return rc;

@@ -154,8 +154,8 @@ static void add_loop_advice(struct messages_block *out, const struct summary *su
         messages_add(out, "why", "same failure twice at step %lld, not restarting",
                      (long long)root->step);
     messages_add(out, "do",
-                 "fix it; a restart only helps for failures that come and go "
-                 "(--min-uptime %llu; 0 restarts always)",
+                 "fix it; a restart only helps for failures that do not happen every "
+                 "time (--min-uptime %llu; 0 restarts always)",
                  seconds);
 }
 
@@ -234,7 +234,7 @@ static void begin_without_worker(struct messages_block *out,
         return;
     case CT_OUTCOME_NODES_LOST:
         messages_begin(out, CTRUN_E_PEER_LOST,
-                       "fewer than %u nodes are left, and no other came in time",
+                       "fewer than %u nodes are left, and no other joined in time",
                        summary->min_nodes);
         return;
     case CT_OUTCOME_CLOSED:

@@ -180,6 +180,6 @@ void launch_on_gpu(void *context, const struct agent_gpu_word *word)
         messages_notice("waiting up to %s for GPU memory (--gpu-wait): %s", limit,
                         word->text);
     else if (word->kind == AGENT_GPU_LATE)
-        messages_warn(0, "GPU memory is not free after %s, starting all the same: %s",
-                      limit, word->text);
+        messages_warn(0, "GPU memory is not free after %s, starting anyway: %s", limit,
+                      word->text);
 }

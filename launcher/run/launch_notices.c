@@ -154,10 +154,9 @@ static void warn_input(const struct launch *launch, const struct ct_start *start
     const int rank = launch->config->output.stdin_rank;
 
     if (rank >= 0 && (uint32_t)rank >= start->world_size && start->group_rank == 0)
-        messages_warn(0,
-                      "--stdin=%d: this round has ranks 0 to %u: nobody reads "
-                      "standard input",
-                      rank, start->world_size - 1);
+        messages_warn(
+            0, "--stdin=%d: this round has ranks 0 to %u: no rank reads standard input",
+            rank, start->world_size - 1);
 }
 
 static void on_orphans(void *context, const char *processes)
@@ -341,7 +340,7 @@ static void on_rank_lost(void *context, const struct ct_failure *failure, int le
     char what[256];
 
     messages_format_cause(what, sizeof what, failure);
-    messages_notice("rank %d %s: %d rank%s may go on (--survive), within %llu s",
+    messages_notice("rank %d %s: %d rank%s may continue (--survive), within %llu s",
                     failure->rank, what, left, left == 1 ? "" : "s",
                     (unsigned long long)launch->config->stop.survive_ms / 1000);
 }
@@ -358,7 +357,7 @@ static void on_replacing(void *context, const struct ct_failure *failure,
 {
     const struct launch *launch = context;
 
-    messages_notice("rank %d is started again, %u of %u: the others take it in when it "
+    messages_notice("rank %d is started again, %u of %u: it joins the others when it "
                     "is ready (--survive-replace)",
                     failure->rank, count, launch->config->stop.survive_replace);
 }
@@ -445,7 +444,7 @@ static void on_own_ranks(void *context, int rank, const struct own_ranks *found)
                         "; nothing listens at port %d here", found->port);
     }
     messages_warn(0,
-                  "nobody has used the worker store for %d s, and rank %d has "
+                  "the worker store has had no request for %d s, and rank %d has "
                   "started %d process%s of its own, without CPU time now%s. If these "
                   "are its ranks: let ctrun start them (--nproc-per-node=%d, no spawn "
                   "in the script), or run the script without ctrun",

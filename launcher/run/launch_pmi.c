@@ -181,7 +181,7 @@ int launch_meet_by_pmi(struct launch *launch, struct config *config,
     if (rc < 0)
         return ct_wrap(err, "srun's PMI");
     if (serves)
-        messages_notice("the nodes meet at %s port %d, told through srun's PMI",
+        messages_notice("the nodes meet at %s port %d, sent through srun's PMI",
                         config->rdzv.endpoint.host, config->rdzv.endpoint.port);
     return 1;
 }

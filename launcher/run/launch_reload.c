@@ -16,8 +16,9 @@ static int find_program(const struct launch *launch, struct launch_reload *out,
     int rc;
 
     if (config->run.roles.count > 0)
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "a run of several programs (--role) keeps them: start it anew");
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "a run of several programs (--role) cannot reload: start it again");
     if ((rc = shell_words_split(&out->words, command, err)) < 0)
         return rc;
     if (!out->words[0])

@@ -79,7 +79,7 @@ static int gather(struct merge *merge, int listener, int others,
     while (merge->count < others) {
         if (ct_client_poll(listener, POLLIN, deadline_ms) < 0)
             return ct_fail(err, CTRUN_E_TIMEOUT,
-                           "%s: %d of %d tasks on %s did not come within %d s; all "
+                           "%s: %d of %d tasks on %s did not connect within %d s; all "
                            "tasks of a node must run ctrun with the same options",
                            place->system, others - merge->count, others + 1,
                            place->nodes.names[place->node_id], MERGE_GATHER_MS / 1000);

@@ -58,8 +58,8 @@ void notice_end_beginning(const struct config *config)
         return;
     if (config->stop.end_s == 0) {
         (void)ct_format(text, sizeof text,
-                        "--stop-before-end=%llu does nothing: no batch system "
-                        "tells when the allocation ends; set " CT_ENV_END_TIME
+                        "--stop-before-end=%llu does nothing: no batch system gives "
+                        "the end of the allocation; set " CT_ENV_END_TIME
                         " to that time in seconds since 1970",
                         (unsigned long long)config->stop.stop_before_end_s);
     } else {
@@ -67,8 +67,9 @@ void notice_end_beginning(const struct config *config)
             return;
         if (config->stop.stop_before_end_s)
             (void)ct_format(then, sizeof then, "; %s %llu s before",
-                            config->stop.end_signal == SIGTERM ? "the run ends"
-                                                               : "the workers are told",
+                            config->stop.end_signal == SIGTERM
+                                ? "the run ends"
+                                : "the workers get the signal",
                             (unsigned long long)config->stop.stop_before_end_s);
         (void)ct_format(text, sizeof text, "the allocation ends in %lld s%s",
                         (long long)left_s, then);

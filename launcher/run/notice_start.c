@@ -33,9 +33,9 @@ static void warn_open(const struct config *config)
     if (config->rdzv.token.length == 0 && !config->rdzv.uses_munge &&
         !config->rdzv.accepts_anybody && messages_is_shown(MESSAGES_NEWS))
         messages_warn(
-            0, "no token: whoever reaches the rendezvous can take part in this "
-               "run and stop it; give every node the same --rdzv-token-file, or "
-               "--auth=none (CTRUN_AUTH=none) if the network lets nobody else in");
+            0, "no token: every program that reaches the rendezvous can take part in "
+               "this run and stop it; give every node the same --rdzv-token-file, or "
+               "--auth=none (CTRUN_AUTH=none) if only your machines reach the network");
 }
 
 void notice_start(const struct config *config, const struct ct_start *start,
@@ -51,7 +51,7 @@ void notice_start(const struct config *config, const struct ct_start *start,
                  task->is_rank ? task->node_count : (int)start->group_world_size,
                  layout, start->world_size);
     if (!*printed)
-        messages_notice("run '%s': %s; to see it: ctrunctl status", config->run.run_id,
+        messages_notice("run '%s': %s; ctrunctl status shows it", config->run.run_id,
                         world);
     else if (strcmp(printed, layout) != 0)
         messages_notice("%s", world);

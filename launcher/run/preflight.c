@@ -154,8 +154,7 @@ static int refuse_loopback(struct messages_block *out, const struct config *conf
     }
     messages_add(
         out, "do",
-        "leave the endpoint out: %s tells the nodes where to meet; or name the first "
-        "host",
+        "leave the endpoint out, because %s names the nodes; or name the first host",
         place->system);
     return CTRUN_E_LOOPBACK;
 }

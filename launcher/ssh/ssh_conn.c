@@ -289,7 +289,7 @@ void ssh_conn_pause(struct ssh_conn *conn, bool is_paused)
 /* One line for people: ssh's own words are the best there are. */
 static void explain(struct ssh_conn *conn, int status)
 {
-    const char *last = *conn->last ? conn->last : "it said nothing";
+    const char *last = *conn->last ? conn->last : "it printed nothing";
 
     if (*conn->why)
         return;

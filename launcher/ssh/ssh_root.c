@@ -174,10 +174,10 @@ static void check_called(struct root *root)
         return;
     if (ready + missing < root->options->min_nodes) {
         if (ready + missing > 0)
-            ssh_console_print(root->console, MESSAGES_NEWS,
-                              "%u of %u hosts %s missing; --nnodes=MIN:MAX would go on "
-                              "with fewer",
-                              lost, root->job->total, lost == 1 ? "is" : "are");
+            ssh_console_print(
+                root->console, MESSAGES_NEWS,
+                "%u of %u hosts %s missing; --nnodes=MIN:MAX would continue with fewer",
+                lost, root->job->total, lost == 1 ? "is" : "are");
         end(root, CT_EXIT_RETRY);
     } else if (missing == 0 && root->state == ROOT_CALLING) {
         gather(root);

@@ -76,10 +76,9 @@ int ssh_stage_check(const struct options *options, struct ctrun_error *err)
     if (host_slot_get()->is_given || !option_has_text(options, OPTION_STAGE))
         return 0;
     return ct_fail(err, CTRUN_E_USAGE,
-                   "--stage=%.200s: needs --hosts: it copies over the connections that "
-                   "these are started through, and here every node was started by "
-                   "somebody else; under Slurm: sbcast, or ctrun --hosts=... in place "
-                   "of srun ctrun",
+                   "--stage=%.200s: needs --hosts: it copies over the ssh connections "
+                   "of --hosts, and these nodes were started in another way; under "
+                   "Slurm: sbcast, or ctrun --hosts=... in place of srun ctrun",
                    option_text(options, OPTION_STAGE));
 }
 

@@ -441,6 +441,6 @@ int stage_scan_open_file(const struct stage_manifest *manifest,
     close(fd);
     return ct_fail(err, CTRUN_E_STAGE,
                    "--stage: %.800s: changed while it was being staged; start again "
-                   "when nobody writes to it",
+                   "when no process writes to it",
                    path);
 }

@@ -198,10 +198,10 @@ int stage_slot_check_room(const struct stage_slot *slot, uint64_t bytes,
         return 0;
     stage_text_bytes(needed, bytes);
     stage_text_bytes(there, room);
-    return ct_fail(err, CTRUN_E_STAGE,
-                   "%.600s: %s are still to come, and %s are free there; --stage-dir "
-                   "names another disk",
-                   slot->folder, needed, there);
+    return ct_fail(
+        err, CTRUN_E_STAGE,
+        "%.600s: %s are missing, and %s are free there; --stage-dir names another disk",
+        slot->folder, needed, there);
 }
 
 int stage_slot_check_exec(const struct stage_slot *slot, struct ctrun_error *err)

@@ -177,7 +177,7 @@ static int compact(struct journal_file *file)
 /* What was written in part would hide all that comes behind it. */
 static void give_up_write(struct journal_file *file, int rc)
 {
-    ct_err("journal: %s: %s; a restart of ctrund would end the runs that go on now",
+    ct_err("journal: %s: %s; a restart of ctrund would end the current runs",
            file->path, strerror(-rc));
     file->is_broken = true;
     if (ftruncate(file->fd, (off_t)file->size_bytes) < 0)
@@ -266,8 +266,8 @@ static void log_losses(struct reading *reading, size_t tail)
 
     file->is_broken = tail > 0 || reading->lost_bytes > 0;
     if (reading->lost_bytes > 0)
-        ct_warn("journal: %s: %zu bytes are damaged: a run that they describe is given "
-                "up, or goes on from the state before",
+        ct_warn("journal: %s: %zu bytes are damaged: their run ends, or continues from "
+                "an earlier state",
                 file->path, reading->lost_bytes);
     if (reading->refused > 0)
         ct_warn("journal: %s: %zu batches cannot be read: their runs are given up",
@@ -380,7 +380,7 @@ static int go_on(struct journal_file *file, int why, struct ctrun_error *err)
     if (file->size_bytes < MAGIC_BYTES ||
         lseek(file->fd, (off_t)file->size_bytes, SEEK_SET) < 0)
         return ct_fail(err, why, "%s.new: %s", file->path, strerror(-why));
-    ct_err("journal: %s.new: %s; going on with the journal as it is", file->path,
+    ct_err("journal: %s.new: %s; continuing with the old journal", file->path,
            strerror(-why));
     return 0;
 }

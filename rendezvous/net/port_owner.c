@@ -89,8 +89,8 @@ int port_owner_describe(int port, char *dst)
 
     if (!inode && !(inode = find_inode("/proc/net/tcp", port))) {
         (void)ct_copy(dst, PORT_OWNER_TEXT_MAX,
-                      "nobody who listens now: a connection has it, or who had it has "
-                      "just ended");
+                      "no process listens now: a connection uses the port, or its "
+                      "owner has just ended");
         return -ENOENT;
     }
     (void)ct_copy(dst, PORT_OWNER_TEXT_MAX, "a process that this user may not look at");

@@ -23,8 +23,8 @@ const char *reject_name(enum reject_kind kind)
 const char *reject_sentence(enum reject_kind kind)
 {
     static const char *const sentences[] = {
-        [REJECT_FOREIGN] = "it speaks none of our protocols",
-        [REJECT_SLOW] = "it did not say in time what it wants",
+        [REJECT_FOREIGN] = "it uses none of our protocols",
+        [REJECT_SLOW] = "it sent no request in time",
         [REJECT_NO_MEMBER] = "it is no node of this run; --store-access=any lets it in",
         [REJECT_USER] =
             ("it is another user's process on this machine; --store-access=any lets it "
@@ -32,7 +32,7 @@ const char *reject_sentence(enum reject_kind kind)
         [REJECT_GONE] = "it was closed before it identified itself",
         [REJECT_MALFORMED] = "it sent a malformed request",
         [REJECT_TOO_MANY] =
-            "there are too many connections; the oldest unproven one makes room",
+            "there are too many connections; the oldest unproven one is closed",
         [REJECT_UNPROVEN] = "it could not prove that it belongs to a run here",
     };
 

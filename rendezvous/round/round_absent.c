@@ -21,7 +21,7 @@ void round_note_refused(struct round *round, const char *host, int code,
         const char *text;
     } reasons[] = {
         {CTRUN_E_AUTH, "its token or proof was refused"},
-        {CTRUN_E_VERSION, "it speaks another version of the protocol"},
+        {CTRUN_E_VERSION, "it has another version of the protocol"},
         {CTRUN_E_WRONG_RUN, "it has another run id"},
         {CTRUN_E_FINGERPRINT, "it was started with other settings"},
         {CTRUN_E_OTHER_JOB, "it belongs to another job"},

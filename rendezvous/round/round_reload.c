@@ -118,8 +118,8 @@ static void on_answer(struct round *round, struct member *member,
     else if (answer->program && round->offer.program &&
              answer->program != round->offer.program)
         (void)ct_format(text, sizeof text,
-                        "%s has another file of that name than the nodes that were "
-                        "asked before it",
+                        "the file of that name on %s differs from the one on the nodes "
+                        "that were asked before",
                         member->link.host);
     if (*text) {
         end_offer(round, text);
@@ -141,7 +141,7 @@ static void learn(struct round *round, struct member *member,
     if (taken->number <= round->reload.number)
         return;
     if (round->offer.number > 0)
-        end_offer(round, "the nodes have just told of an earlier one: ask again");
+        end_offer(round, "the nodes have just reported an earlier one: ask again");
     round->reload = *taken;
     round->reload.step = CT_RELOAD_TAKE;
     round->reload.text[0] = '\0';

@@ -74,7 +74,7 @@ const char *admission_check(const struct admission_rules *rules,
                "--encrypt on every node";
     if (has_key(offer) && !admission_has_secret(rules))
         return "you ask for an encrypted link and this rendezvous has no token: "
-               "encryption without one would keep nobody out";
+               "encryption without one protects nothing";
     return NULL;
 }
 

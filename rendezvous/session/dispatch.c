@@ -410,11 +410,10 @@ static void on_peer(struct peer *peer, const struct ct_message *message)
     const int port = ct_addr_port(&peer->conn->remote);
 
     if (port <= 0 || message->peer->port != port) {
-        ct_log_often(
-            &peer->dispatch->runs.comings, CTRUN_LOG_INFO,
-            "agent behind a proxy or a router host=%s its_port=%d seen=%d: it cannot "
-            "be told from lost when it is paused",
-            peer->host, message->peer->port, port);
+        ct_log_often(&peer->dispatch->runs.comings, CTRUN_LOG_INFO,
+                     "agent behind a proxy or a router host=%s its_port=%d seen=%d: a "
+                     "pause of it looks like its loss",
+                     peer->host, message->peer->port, port);
         return;
     }
     pause_send_peer(peer);
@@ -589,7 +588,7 @@ static void on_frame(struct peer *peer, const struct ct_frame *frame)
     peer->is_probe = frame->version == 0;
     if (frame->version != CT_FRAME_VERSION) {
         (void)ct_format(text, sizeof text,
-                        "this server speaks protocol version %d, you speak version %d: "
+                        "this server has protocol version %d, this node version %d: "
                         "install the same ctrun on all nodes",
                         CT_FRAME_VERSION, frame->version);
         turn_away(peer, CTRUN_E_VERSION, text);

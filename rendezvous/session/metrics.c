@@ -118,7 +118,7 @@ static void add_connections(struct page *page, const struct conn_pool *pool)
              i++)
             counts[i] += strcmp(kinds[i], user->kind) == 0;
     }
-    head(page, "ctrund_connections", "gauge", "Open connections, by what they speak.");
+    head(page, "ctrund_connections", "gauge", "Open connections, by their protocol.");
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         sample(page, "ctrund_connections", "kind", kinds[i], counts[i]);
     head(page, "ctrund_refused_total", "counter",

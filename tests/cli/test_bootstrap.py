@@ -53,7 +53,7 @@ def test_tasks_meet_without_a_name_that_resolves(box, server):
     assert [run.out for run in runs] == ["0/2 0 \n", "1/2 0 \n"], runs
     (card,) = found.kvs.values()
     port = card.split("|")[3]
-    assert f"port {port}, told through srun's PMI" in runs[0].err, runs
+    assert f"port {port}, sent through srun's PMI" in runs[0].err, runs
     assert "srun's PMI" not in runs[1].err, runs
     assert [heard[1:] for heard in found.heard] == [
         ["fullinit", "kvs-put", "kvs-fence", "finalize"],
@@ -146,7 +146,7 @@ def test_where_each_task_is_a_rank_the_pmi_is_left_to_its_program(box, server, o
     assert [run.wait() for run in runs] == [0, 0], runs
     assert [run.out for run in runs] == ["0 0 cmd=response_to_init\n",
                                          "1 1 cmd=response_to_init\n"], runs
-    assert "told through srun's PMI" not in runs[0].err, runs
+    assert "sent through srun's PMI" not in runs[0].err, runs
     why = shown(box, found, *options, SLURM_LOCALID="0", **RANKS)["bootstrap"]["why"]
     assert why == (options or ["each task is a rank, whose program may be MPI and need it"])[0]
 
@@ -157,12 +157,12 @@ def test_where_each_task_is_a_rank_the_pmi_can_be_asked_for(box, server):
             for task in (0, 1)]
     assert [run.wait() for run in runs] == [0, 0], runs
     assert sorted(run.out for run in runs) == ["0/2 0 \n", "1/2 0 \n"], runs
-    assert "told through srun's PMI" in runs[0].err, runs
+    assert "sent through srun's PMI" in runs[0].err, runs
 
 
 @pytest.mark.parametrize("reply,why", [
     (b"", "it has closed the connection"),
-    (b"cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n", "it does not speak PMI-2"),
+    (b"cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n", "it does not support PMI-2"),
     (b"x" * 200, "its answer is malformed (not PMI-2)"),
     (None, "no answer within 5 s")])
 def test_a_pmi_that_cannot_be_used_is_told_and_the_port_is_derived(box, server, reply, why):
@@ -180,7 +180,7 @@ def test_a_pmi_that_is_asked_for_is_used_or_refused(box, server):
     run = box.ctrun("--bootstrap=pmi", "--no-python", "true", env={**STEP, "SLURM_NODEID": "0"})
     assert run.code == 2 and "srun has started none; srun --mpi=pmi2 does" in run.err, run
     run = box.ctrun("--bootstrap=pmi", "--nnodes=2", "--rdzv-endpoint=h", "--no-python", "true")
-    assert run.code == 2 and "options do not say where to meet" in run.err, run
+    assert run.code == 2 and "without an option that says where to meet" in run.err, run
     run = box.ctrun("--bootstrap=dns", "--no-python", "true")
     assert run.code == 2 and "--bootstrap" in run.err, run
 

@@ -17,7 +17,7 @@ def test_events_for_a_pipe_that_nobody_reads_are_left_out(box):
     run = box.ctrun("--nproc-per-node=2", "echo", "hello", env={"CTRUN_EVENTS": str(box.path("pipe"))})
     assert run.code == 0 and run.out == "hello\nhello\n", run
     assert run.err.count("ctrun: warning: CTRUN_EVENTS=") == 1, run
-    assert "pipe: nobody reads this pipe; events are not written\n" in run.err, run
+    assert "pipe: no process reads this pipe; events are not written\n" in run.err, run
 
 
 def test_a_reader_of_events_that_goes_away_ends_nothing(box):
@@ -98,7 +98,7 @@ def two_nodes(box, *words):
 
 def test_a_run_of_several_nodes_tells_once_how_to_see_it(box):
     first, other = two_nodes(box, "true")
-    assert first.err.count("ctrun: run 'exp': 2 nodes, 1+1 = 2 workers; to see it: ctrunctl status\n") == 1
+    assert first.err.count("ctrun: run 'exp': 2 nodes, 1+1 = 2 workers; ctrunctl status shows it\n") == 1
     assert "ctrunctl status" not in other.err, other
 
 
@@ -112,7 +112,7 @@ def test_quiet_leaves_warnings_and_errors_only(box):
 
 def test_a_run_on_a_terminal_tells_how_to_see_it_and_one_in_a_pipe_is_quiet(box):
     line = f"{ctrun.program('ctrun')} --nproc-per-node=2 --rdzv-id=exp --standalone true"
-    assert "2 workers; to see it: ctrunctl status" in box.run("script", "-qec", line, "/dev/null").out
+    assert "2 workers; ctrunctl status shows it" in box.run("script", "-qec", line, "/dev/null").out
     assert box.run(*line.split()).err == ""
 
 

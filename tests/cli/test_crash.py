@@ -142,7 +142,7 @@ def test_it_can_be_turned_off(box):
 def test_a_wrong_value_is_refused_with_the_right_ones(box):
     run = crash(box, "segv", env={"CTRUN_CRASH_REPORT": "yes"})
     assert run.code == 1
-    assert "CTRUN_CRASH_REPORT=yes: 1 (tell the agent where this process crashed) or 0" in run.err
+    assert "CTRUN_CRASH_REPORT=yes: 1 (report to the agent where this process crashed) or 0" in run.err
 
 
 def test_a_worker_below_a_shell_is_told_too(box):

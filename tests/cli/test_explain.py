@@ -89,11 +89,11 @@ def test_a_failed_worker_is_explained_by_rules_of_a_file(box):
 
 
 @pytest.mark.parametrize("text, why", [
-    ("words = boom!\n", ":1: the rule before has no `likely`"), ("likely = x\n", ":1: `likely` stands before the first `words`"),
-    ("words = boom!\nlikely = a\nlikely = b\n", ":3: `likely` stands twice in a rule"),
+    ("words = boom!\n", ":1: the rule before has no `likely`"), ("likely = x\n", ":1: `likely` comes before the first `words`"),
+    ("words = boom!\nlikely = a\nlikely = b\n", ":3: `likely` is given twice in a rule"),
     ("words = boom!\nwhat = a\n", ":2: no `what`: words, likely, do or kind"),
     ("words = boom!\nkind = soft\n", ':2: kind = "soft": want hardware'),
-    ("words = boom!\nkind = hardware\nkind = hardware\n", ":3: `kind` stands twice in a rule"),
+    ("words = boom!\nkind = hardware\nkind = hardware\n", ":3: `kind` is given twice in a rule"),
     ("words = abc\n", ":1: words has 3 bytes; 4 to 300 are possible"), ("words\n", ":1: "),
     ("words = boom!\nlikely = a\n" * 257, ":513: more than 256 rules")])
 def test_a_file_of_rules_that_is_wrong_is_refused_with_its_line(box, text, why):

@@ -45,7 +45,7 @@ def test_the_wait_has_an_end(box):
     assert run.wait() == 0, run
     first, last = box.events("gpu_memory_held")
     assert (first["is_over"], last["is_over"]) == (0, 1)
-    assert f"starting all the same: {last['text']}\n" in run.err, run
+    assert f"starting anyway: {last['text']}\n" in run.err, run
 
 
 def test_a_signal_ends_the_wait(box):

@@ -59,7 +59,7 @@ def test_a_port_that_is_taken_though_nobody_listens_there_is_blamed_on_nobody(bo
     with socket.socket() as s:  # as the port of a connection is
         s.bind(("127.0.0.1", 0))
         run = box.ctrun(f"--master-port={s.getsockname()[1]}", "true")
-    assert run.code == 77 and "\n  by         : nobody who listens now: a connection has it" in run.err, run
+    assert run.code == 77 and "\n  by         : no process listens now: a connection uses the port" in run.err, run
 
 
 def test_a_port_that_another_run_of_the_same_name_has_is_not_reported_as_another_programs(box, endpoint):
@@ -412,7 +412,7 @@ def test_localhost_is_loopback_where_no_file_and_no_server_says_so(box, endpoint
 @pytest.mark.parametrize("code", [77, None])
 def test_a_server_of_another_version_is_told_apart(box, code):
     """It refuses our HELLO in a frame of its own version, which is read; nothing else of it is."""
-    text = b"this server speaks protocol version 2, you speak version 3: install the same ctrun"
+    text = b"this server has protocol version 2, this node version 3: install the same ctrun"
     refuse = struct.pack("<iBI", -20020, 2, len(text)) + text
     welcome = struct.pack("<QQIQIQQ", 1000, 5000, 0, 0, 0, 1, 0)
     kind, body = (3, refuse) if code else (2, welcome)

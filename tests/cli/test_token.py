@@ -74,7 +74,7 @@ def test_a_node_with_a_token_does_not_join_a_run_without(box, dump, token_file):
     first.wait()
 
 
-WARNING = "ctrun: warning: no token: whoever reaches the rendezvous can take part"
+WARNING = "ctrun: warning: no token: every program that reaches the rendezvous can take part"
 
 
 def test_a_run_of_two_nodes_without_a_secret_warns_once(box, dump, token_file):
@@ -150,7 +150,7 @@ def test_a_run_of_one_node_lets_no_unknown_client_in(box):
 
 
 @pytest.mark.parametrize("mode, words, why", [
-    (0o604, TOKEN, "everybody on this machine may use it (mode 0604)"),
+    (0o604, TOKEN, "every user of this machine may use it (mode 0604)"),
     (0o600, "short", "16 to 256 characters"),
     (None, "", "No such file or directory"),
 ])

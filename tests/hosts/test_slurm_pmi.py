@@ -37,7 +37,7 @@ def test_tasks_of_every_shape_meet_through_sruns_pmi(box, slurm):
                   ["-n4", ctrun.program("ctrun"), "--nproc-per-node=2"]):
         run = srun(cluster, *shape, "--bootstrap=pmi", "--no-python", "sh", "-c", WORLD)
         assert run.code == 0 and lines(run) == [f"{rank}/4 0" for rank in range(4)], run
-        assert run.err.count("told through srun's PMI") == 1, run
+        assert run.err.count("sent through srun's PMI") == 1, run
 
 
 def test_a_derived_port_that_is_taken_matters_no_more(box, slurm):

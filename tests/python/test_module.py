@@ -202,7 +202,7 @@ ctrun.metric("m31", 1)
     assert run.code == 0 and len(lines) == 5, run
     assert lines[0].startswith("Error -22 metric 'ctrun_loss': not 1 to 63 letters"), run
     assert lines[1].startswith("Error -22 metric 'the loss': "), run
-    assert lines[2].startswith("Error -28 metric 'more': this process has told 32 other names"), run
+    assert lines[2].startswith("Error -28 metric 'more': this process has reported 32 other names"), run
     assert [line.split()[0] for line in lines[3:]] == ["ValueError", "ValueError"], run
 
 

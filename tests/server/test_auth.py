@@ -180,7 +180,7 @@ def test_a_tcpstore_client_is_turned_away_where_a_token_is_asked_for(guarded):
 
 
 @pytest.mark.parametrize("mode, words, why", [
-    (0o644, TOKEN.decode(), "everybody on this machine"),
+    (0o644, TOKEN.decode(), "every user of this machine"),
     (0o600, "short", "16 to 256 characters"),
 ])
 def test_a_token_file_that_is_no_secret_ends_ctrund(box, mode, words, why):

@@ -274,7 +274,7 @@ def test_a_restart_on_a_full_disk_goes_on_with_what_it_reads(box, phoenix):
     phoenix.port = int(line.strip().rpartition(":")[2])
     for i, ticket in enumerate(tickets):
         lives(phoenix.agent(f"n{i}").resume(ticket, 1))
-    assert "No space left on device; going on with the journal as it is" in phoenix.run.err
+    assert "No space left on device; continuing with the old journal" in phoenix.run.err
 
 
 def test_a_file_that_is_no_journal_is_left_alone(box):

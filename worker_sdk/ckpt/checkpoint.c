@@ -287,12 +287,12 @@ static int load_piece(struct ctrun_checkpoint *checkpoint,
         memcmp(entry->sizes, source->size,
                (size_t)entry->dims * sizeof *entry->sizes) == 0)
         return ct_tensor_file_read(file, entry, source, target, data, err);
-    return ct_tensor_file_fail(file->path,
-                               ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                                       "it has not the piece of '%s' that the "
-                                       "manifest says",
-                                       source->name),
-                               err);
+    return ct_tensor_file_fail(
+        file->path,
+        ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                "it does not have the piece of '%s' that the manifest names",
+                source->name),
+        err);
 }
 
 /* Every piece that has elements of the wanted box is read whole and summed: CRC-32C is of all of

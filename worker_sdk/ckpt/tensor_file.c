@@ -27,10 +27,10 @@ int ct_tensor_file_fail(const char *path, int rc, struct ctrun_error *err)
     if (rc != CTRUN_E_BAD_CHECKPOINT || !err)
         return ct_wrap(err, "checkpoint %s", path), rc;
     (void)ct_copy(why, sizeof why, err->text);
-    return ct_fail(
-        err, rc,
-        "checkpoint %s: %s; resume from another one, or move it away to start anew",
-        path, why);
+    return ct_fail(err, rc,
+                   "checkpoint %s: %s; resume from another one, or move it away to "
+                   "start from the beginning",
+                   path, why);
 }
 
 static int foreign_file(const uint8_t *start, uint64_t header_bytes,

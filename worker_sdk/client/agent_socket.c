@@ -490,11 +490,12 @@ int ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
     while (rc == 0 && agent->world.epoch <= epoch) {
         if (agent->fd < 0)
             rc = ct_fail(err, CTRUN_E_CLOSED,
-                         "the agent is gone: nobody says who goes on");
+                         "the agent is gone: it cannot decide which ranks continue");
         else if (ct_left_ms(deadline_ms) == 0)
-            rc = ct_fail(err, CTRUN_E_TIMEOUT,
-                         "the agent has not said in time who goes on: a rank of this "
-                         "node lives and has not called ctrun_group_shrink()");
+            rc = ct_fail(
+                err, CTRUN_E_TIMEOUT,
+                "the agent has not answered in time which ranks continue: a living "
+                "rank of this node has not called ctrun_group_shrink()");
         else
             wait_a_slice(agent, deadline_ms);
         flush(agent);

@@ -173,7 +173,7 @@ static int explain_close(const struct ctrun_store *store, enum ct_tcpstore_query
     static const char *const reasons[CT_TCPSTORE_QUERIES] = {
         [CT_TCPSTORE_ADD] = ": is the value a number?",
         [CT_TCPSTORE_GET] = ": the key vanished, or the server ended",
-        [CT_TCPSTORE_LIST_KEYS] = ": perhaps it does not know this query",
+        [CT_TCPSTORE_LIST_KEYS] = ": perhaps it does not support this query",
     };
 
     return ct_fail(err, CTRUN_E_PROTOCOL,
@@ -314,11 +314,10 @@ static int give_up(const struct ctrun_store *store, const struct ct_retry *retry
         return ct_fail(err, rc, "store %s:%d: tried %u times in %.1f s; %s",
                        store->host, store->port, retry->tries, seconds, last);
     if (rc == CTRUN_E_PROTOCOL)
-        return ct_fail(
-            err, rc,
-            "store %s:%d: somebody answers there, but not as a TCPStore (tried %u "
-            "times in %.1f s)",
-            store->host, store->port, retry->tries, seconds);
+        return ct_fail(err, rc,
+                       "store %s:%d: a program answers there, but not as a TCPStore "
+                       "(tried %u times in %.1f s)",
+                       store->host, store->port, retry->tries, seconds);
     return ct_fail(err, CTRUN_E_UNREACHABLE,
                    "store %s:%d: not reached in %.1f s (%u tries); last: %s",
                    store->host, store->port, seconds, retry->tries, last);

@@ -300,7 +300,7 @@ static int explain_timeout(struct ctrun_store *store, const char *const *keys,
         (void)ct_format(names, sizeof names, "one of %zu keys ('%.80s' ...)", count,
                         count ? keys[0] : "");
     free(present);
-    return ct_fail(err, CTRUN_E_TIMEOUT, "store %s:%d: nobody set %s within %.1f s",
+    return ct_fail(err, CTRUN_E_TIMEOUT, "store %s:%d: no rank set %s within %.1f s",
                    store->host, store->port, names[0] ? names : "the keys in time",
                    (double)waited_ms / 1e3);
 }

@@ -71,7 +71,7 @@ static const struct option options[] = {
     {"keep", NUMBER, AT(keep), 0, 1u << 20, "3", "N",
      "sharded checkpoints that stay, the newest; 0: all"},
     {"resume", FLAG, AT(resume), 0, 0, NULL, NULL,
-     "go on from the checkpoint at --save when it is there"},
+     "continue from the checkpoint at --save if there is one"},
     {"backend", TEXT, AT(backend), 0, 0, "auto", "NAME",
      "auto or one of those listed below"},
     {"exchange", TEXT, AT(exchange), 0, 0, "host", "NAME",

@@ -158,9 +158,10 @@ static int read_end(struct idx_file *file)
         return ct_fail(file->err, CTRUN_E_BAD_DATA, "%s: byte %zu, at the end: %s; %s",
                        file->name, file->offset, why, idx_remedy);
     if (got > 0)
-        return ct_fail(file->err, CTRUN_E_BAD_DATA,
-                       "%s: goes on behind byte %zu, where its header says it ends; %s",
-                       file->name, file->offset, idx_remedy);
+        return ct_fail(
+            file->err, CTRUN_E_BAD_DATA,
+            "%s: continues behind byte %zu, where its header says it ends; %s",
+            file->name, file->offset, idx_remedy);
     return 0;
 }
 

@@ -29,9 +29,8 @@ static int clip_on_device(struct ctrun_ddp *ddp, double max_norm, double *norm,
     int rc = 0;
 
     if (ddp->is_capturing && norm)
-        return ct_fail(
-            err, CTRUN_E_UNSUPPORTED,
-            "ddp: a clipping that is captured cannot tell the norm: give NULL");
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: a captured clipping cannot return the norm: give NULL");
     if (ddp->checks.found_work) { /* one more in the same step */
         rc = ctrun_work_wait(ddp->checks.found_work, err);
         ddp->checks.found_work = NULL;

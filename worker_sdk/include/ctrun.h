@@ -83,7 +83,7 @@ CTRUN_API const char *ctrun_version(void);
     X(E_EXIT, -20017, "ended with a non-zero exit code")                               \
     X(E_EXEC, -20018, "the program could not be started")                              \
     X(E_DNS, -20019, "the host name is unknown")                                       \
-    X(E_VERSION, -20020, "the peer speaks another protocol version")                   \
+    X(E_VERSION, -20020, "the peer has another protocol version")                      \
     X(E_AUTH, -20021, "the peer could not prove who it is")                            \
     X(E_CLOSED, -20022, "the run is over")                                             \
     X(E_CHANGED, -20023, "the membership changed: results are undefined, join again")  \

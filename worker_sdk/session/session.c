@@ -160,8 +160,8 @@ static int read_crash_report(struct ctrun_session *session, struct ctrun_error *
         return 0;
     if (strcmp(text, "1") != 0)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
-                       "environment: %s=%.64s: 1 (tell the agent where this process "
-                       "crashed) or 0",
+                       "environment: %s=%.64s: 1 (report to the agent where this "
+                       "process crashed) or 0",
                        CT_ENV_CRASH_REPORT, text);
     if (ctrun_crash_report(session, &why) < 0)
         ct_warn("no crash report why=%s", why.text);
@@ -270,8 +270,8 @@ int ctrun_metric(struct ctrun_session *session, const char *name, double value,
                        name, CT_METRIC_NAME_MAX - 1);
     if (ct_agent_socket_metric(&session->agent, name, value) < 0)
         return ct_fail(err, -ENOSPC,
-                       "metric '%s': this process has told %d other names, and there "
-                       "is room for no more",
+                       "metric '%s': this process has reported %d other names, and "
+                       "there is no room for more",
                        name, CT_METRICS_MAX);
     return 0;
 }

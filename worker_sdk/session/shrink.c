@@ -36,7 +36,7 @@ static int take_world(struct ctrun_session *session,
 
     if (!is_in(world, session->rank))
         return ct_fail(err, CTRUN_E_CHANGED,
-                       "shrink: rank %d counts as lost: the others go on without it",
+                       "shrink: rank %d counts as lost: the others continue without it",
                        session->rank);
     if (!(ranks = ct_zalloc_array((size_t)session->world_size, sizeof *ranks)))
         return ct_fail(err, -ENOMEM, "shrink: no memory");
@@ -91,8 +91,8 @@ static int check_shrink(const struct ctrun_session *session, struct ctrun_error 
 {
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "shrink: nobody keeps this process when a rank is lost: start "
-                       "it with ctrun --survive=sdk");
+                       "shrink: this process is stopped when a rank is lost: start it "
+                       "with ctrun --survive=sdk");
     return 0;
 }
 

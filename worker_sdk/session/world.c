@@ -40,8 +40,8 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
 
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "who goes on: nobody keeps this process when a rank is lost: "
-                       "start it with ctrun --survive=torch");
+                       "next world: this process is stopped when a rank is lost: start "
+                       "it with ctrun --survive=torch");
     if ((rc = ct_agent_socket_ask_world(&session->agent, session->epoch,
                                         ct_deadline_ms(timeout_ms), &world, err)) < 0)
         return (void)ct_wrap(err, "who goes on"), rc;
@@ -50,13 +50,13 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
     session->stop_point = (struct ct_stop_point){0}; /* they count from here together */
     count = list_ranks(&world, session->rank, ranks, max, &is_in);
     if (count < 0)
-        return ct_fail(err, -EINVAL, "who goes on: room for %d ranks, and more do",
+        return ct_fail(err, -EINVAL, "next world: room for %d ranks, and more continue",
                        max);
     if (!is_in)
-        return ct_fail(err, CTRUN_E_CHANGED,
-                       "who goes on: rank %d counts as lost: the others go on without "
-                       "it",
-                       session->rank);
+        return ct_fail(
+            err, CTRUN_E_CHANGED,
+            "next world: rank %d counts as lost: the others continue without it",
+            session->rank);
     session->is_new = false;
     return count;
 }

@@ -63,7 +63,7 @@ static int check_mode(int fd, const char *path, struct ctrun_error *err)
         return ct_fail(err, CTRUN_E_USAGE, "%.600s: %s", path, strerror(errno));
     if (info.st_mode & S_IRWXO)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "%.600s: everybody on this machine may use it (mode %04o); "
+                       "%.600s: every user of this machine may use it (mode %04o); "
                        "chmod 600 it, and make a new token",
                        path, (unsigned)(info.st_mode & 07777));
     return 0;

@@ -39,7 +39,7 @@ int ct_verdict_get(const struct ct_verdict *verdict, struct ctrun_error *err)
         return 0;
     if (state != THERE || verdict->code >= 0)
         return ct_fail(err, CTRUN_E_PEER_LOST,
-                       "a rank died while it told why it failed");
+                       "a rank died while it reported why it failed");
     (void)ct_copy(text, sizeof text,
                   verdict->text); /* shared memory: cut it for sure */
     return ct_fail(err, verdict->code, "%s", text);

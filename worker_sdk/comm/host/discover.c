@@ -46,7 +46,7 @@ static int fail_missing(const struct ct_backend_setup *setup, struct ctrun_error
         }
     }
     return ct_fail(err, CTRUN_E_TIMEOUT,
-                   "open group: %d of %d members did not come: rank %s%s", missing,
+                   "open group: %d of %d members did not connect: rank %s%s", missing,
                    setup->size, missing ? names : "? (they came too late)",
                    missing > NAMES_MAX ? ", ..." : "");
 }

@@ -311,7 +311,7 @@ static int idle(struct exchange_wait *self, struct ctrun_error *err)
                 .events = (short)((in ? POLLIN : 0) | (out ? POLLOUT : 0))};
     }
     if (self->sends && (n = ct_host_tcp_take_mail(tcp, n, &moved)) < 0)
-        return ct_fail(err, n, "send: no memory for what came meanwhile");
+        return ct_fail(err, n, "send: no memory for data that arrived meanwhile");
     if (moved)
         return 0;
     tcp->polls[n++] = (struct pollfd){.fd = exchange->bell, .events = POLLIN};

@@ -125,7 +125,7 @@ static void where_nobody_is_asked_it_is_over_at_once(void **state)
     (void)state;
     assert_true(stacks_gather_on_stacks(gather, &none));
     check_text(gather, "a\n",
-               "node 1 (n1):\na\nand 3 more nodes: give a rank to see theirs\n");
+               "node 1 (n1):\na\nand 3 more nodes: give a rank to see its stack\n");
     stacks_gather_destroy(gather);
 }
 

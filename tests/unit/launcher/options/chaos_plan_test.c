@@ -81,7 +81,7 @@ static void what_is_wrong_is_told_with_its_line(void **state)
         {"at 1s slow node=1 for=1s", "p:1: slow needs by="},
         {"at 1s kill node=1", "p:1: kill does not take 'node'"},
         {"at 1s kill rank", "p:1: kill does not take 'rank'"},
-        {"at 1s kill rank=1 rank=2", "p:1: rank= stands twice"},
+        {"at 1s kill rank=1 rank=2", "p:1: rank= is given twice"},
         {"at 1s kill rank=x", "p:1: 'x': want a number from 0 on, or any"},
         {"at 1s kill rank=-1", "p:1: '-1': want a number from 0 on, or any"},
         {"at 1s kill rank=1 signal=X", "p:1: signal=X: there is no such signal"},

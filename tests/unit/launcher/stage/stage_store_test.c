@@ -349,7 +349,7 @@ static void room_on_the_disk_is_asked_for(void **state)
     assert_int_equal(stage_slot_open(&slot, room->dir, &err), 0);
     assert_int_equal(stage_slot_check_room(&slot, 1, &err), 0);
     assert_int_equal(stage_slot_check_room(&slot, UINT64_MAX, &err), CTRUN_E_STAGE);
-    assert_non_null(strstr(err.text, "18.4 EB are still to come"));
+    assert_non_null(strstr(err.text, "18.4 EB are missing"));
     assert_non_null(strstr(err.text, "--stage-dir"));
     stage_slot_close(&slot);
     assert_int_equal(stage_slot_open(&slot, "relative", &err), CTRUN_E_STAGE);

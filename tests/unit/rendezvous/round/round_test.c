@@ -1123,8 +1123,8 @@ static void a_reload_of_unlike_files_is_refused(void **state)
     answer_reload(round, 1, 7);
     answer_reload(round, 2, 0); /* not known: not compared */
     answer_reload(round, 3, 8);
-    assert_refused(round, "n3 has another file of that name than the nodes that were "
-                          "asked before it");
+    assert_refused(round, "the file of that name on n3 differs from the one on the "
+                          "nodes that were asked before");
 }
 
 static void a_reload_does_not_wait_for_ever(void **state)

@@ -229,7 +229,7 @@ static int one_does_not_open(int rank, void *context)
     if (rank == VICTIM)
         return 0;
     check_failure(ct_group_open(&group, &place, &options, &err), CTRUN_E_TIMEOUT, &err,
-                  "did not come: rank 2");
+                  "did not connect: rank 2");
     CHECK(!group);
     return 0;
 }

@@ -236,7 +236,7 @@ static void trailing_bytes_are_refused(void **state)
 
     memcpy(longer, folder->images, sizeof folder->images);
     write_file(folder, "train-images-idx3-ubyte", longer, sizeof longer);
-    expect_bad(folder, "train-images-idx3-ubyte", "goes on behind byte 46");
+    expect_bad(folder, "train-images-idx3-ubyte", "continues behind byte 46");
 }
 
 static void labels_that_do_not_fit_are_refused(void **state)
