@@ -7,7 +7,8 @@
  *                                                  are freed from their collectives at once (--survive=torch)
  *     all workers that run ask, and nothing of     STILL, with those that run
  *     a lost one lives
- *     a LOSS comes                                 (all workers hear of it)
+ *     a LOSS comes                                 (all workers hear of it); LOSS of no rank, when it is of a node,
+ *                                                  and no worker here could ever ask
  *     a WORLD comes                                (those that asked hear it; it is the next one)
  *     survive_ms without one after a LOSS of ours  FAILURE: the first of our losses that is not decided
  *
@@ -84,7 +85,8 @@ static bool is_undecided(const struct agent *agent)
 
 static void send_loss(struct agent *agent, const struct ct_failure *failure)
 {
-    struct ct_loss loss = {.generation = failure->generation, .rank = failure->rank};
+    struct ct_loss loss = {
+        .generation = failure->generation, .rank = failure->rank, .count = 1};
 
     (void)ct_format(loss.text, sizeof loss.text,
                     "rank %d (pid %d on %.64s) is lost: %s %d", failure->rank,
@@ -165,6 +167,31 @@ static bool is_own(const struct agent *agent, int32_t rank)
            (uint32_t)rank - base < agent->options->join.slots;
 }
 
+static void emit_node(const struct agent *agent, const struct ct_loss *message)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "ranks_lost");
+    ct_event_int(&event, "generation", (int64_t)message->generation);
+    ct_event_int(&event, "count", message->count);
+    ct_event_int(&event, "left", agent->survival.left);
+    ct_event_str(&event, "text", message->text);
+    ct_event_end(&event);
+}
+
+/* Its ranks are lost with it, and nobody else tells of them here. */
+static void on_lost_node(struct agent *agent, const struct ct_loss *message)
+{
+    const struct agent_options *options = agent->options;
+    const struct ct_loss never = {.generation = message->generation, .rank = -1};
+
+    emit_node(agent, message);
+    if (!worker_socket_was_used(agent->worker_socket))
+        link_send(agent->link, &(struct ct_message){CT_MESSAGE_LOSS, .loss = &never});
+    else if (options->on_node_lost)
+        options->on_node_lost(options->context, message->text, agent->survival.left);
+}
+
 static bool is_for_us(const struct agent *agent, uint64_t generation)
 {
     return agent->options->survive_ms && agent->state == AGENT_RUNNING &&
@@ -181,11 +208,13 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
     if (!is_undecided(agent))
         agent->survival.since_ms = ct_now_ms();
     agent->survival.losses = message->losses;
-    agent->survival.left -= !is_own(agent, message->rank);
+    agent->survival.left -= is_own(agent, message->rank) ? 0 : (int)message->count;
     (void)ct_copy(agent->survival.text, sizeof agent->survival.text,
                   message->text); /* same size */
     worker_socket_send_rank_loss(agent->worker_socket, message->losses, message->text);
     agent_cut_now(agent);
+    if (message->rank < 0)
+        on_lost_node(agent, message);
     if (worker_group_find_loss(agent->group))
         loop_timer_set(agent->survival.timer, agent->options->survive_ms);
     agent_send_still(agent);

@@ -160,8 +160,10 @@ struct agent_options {
      * other's. May be NULL: none is. */
     bool (*restarts_alone)(void *context, const struct ct_start *start,
                            const struct ct_failure *failure);
-    /* With survive_ms: a worker has failed, and `left` may go on; so many go on, after_ms later. */
+    /* With survive_ms: a worker has failed, or another node is lost, and `left` may go on; so many go on,
+     * after_ms later. */
     void (*on_rank_lost)(void *context, const struct ct_failure *failure, int left);
+    void (*on_node_lost)(void *context, const char *text, int left);
     void (*on_shrunk)(void *context, int left, uint64_t after_ms);
     /* With survive_replace: another one is started in the place of a lost one, the count-th; `joined` of the
      * `size` that go on are such. */

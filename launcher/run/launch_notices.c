@@ -345,6 +345,17 @@ static void on_rank_lost(void *context, const struct ct_failure *failure, int le
                     (unsigned long long)launch->config->stop.survive_ms / 1000);
 }
 
+static void on_node_lost(void *context, const char *text, int left)
+{
+    const struct launch *launch = context;
+
+    messages_notice(
+        "%s: %d rank%s may go on (--survive), within %llu s of the end of its "
+        "workers",
+        text, left, left == 1 ? "" : "s",
+        (unsigned long long)launch->config->stop.survive_ms / 1000);
+}
+
 static void on_shrunk(void *context, int left, uint64_t after_ms)
 {
     (void)context;
@@ -473,6 +484,7 @@ void launch_fill_words(struct agent_options *options)
     options->workers.on_left_out = on_left_out;
     options->on_own_ranks = on_own_ranks;
     options->on_rank_lost = on_rank_lost;
+    options->on_node_lost = on_node_lost;
     options->on_replacing = on_replacing;
     options->on_grown = on_grown;
     options->on_shrunk = on_shrunk;

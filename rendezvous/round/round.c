@@ -123,6 +123,11 @@ uint64_t round_next_ms(const struct round *round)
         break;
     case ROUND_STOPPING: earlier(&next_ms, round->join_deadline_ms); break;
     case ROUND_RUNNING:
+        if (round->ranks_fence_ms > 0)
+            earlier(&next_ms, round->ranks_fence_ms);
+        if (round->survive_due_ms > 0)
+            earlier(&next_ms, round->survive_due_ms);
+        break;
     case ROUND_CLOSED: break;
     }
     return next_ms;
@@ -225,8 +230,9 @@ int round_step(struct round *round, const struct round_command *command,
         rc = round_resume(round, command, now_ms);
     else
         on_command(round, command, now_ms);
+    round_settle_loss(round, now_ms);
     round_send_waiting_if_due(round, now_ms);
-    round_close_if_succeeded(round);
+    round_close_if_succeeded(round, now_ms);
     if (round->members.count == 0 && !round_is_deserted(round))
         round_push(round, ROUND_FORGET);
     else if (!is_heartbeat) /* thousands a second, and they change no state */

@@ -16,7 +16,7 @@
  * Silence of lost_after_ms is a lost node, unless its host still acknowledges what we send:
  * then it is paused, and gets pause_ms (round_pause.c; message.h has the rules of both sides).
  *
- * The limits may be changed at any time (round_size.c); with a node_unit worlds have a multiple
+ * The limits may be changed at any time (round_base.c); with a node_unit worlds have a multiple
  * of so many nodes.
  *
  * A node whose connection broke may still have workers: the next world waits until its lease
@@ -49,7 +49,8 @@
  * tells them the decision.
  *
  * With --survive a rank that is lost is told by a LOSS, not as a failure, and the others may go on in the
- * same generation (round_running.c): an epoch counts who does.
+ * same generation (round_running.c): an epoch counts who does. So may those of other nodes when a node is lost,
+ * where at least min are left.
  *
  * With fewer than min nodes the run waits for a replacement until the join
  * deadline. A run without members is forgotten, once no worker of it can be alive.
@@ -238,6 +239,12 @@ struct round {
     uint64_t fence_ms;
     /* ... and until then those of another founding of the run. */
     uint64_t held_ms;
+    /* ... and no `world` before: ranks of a node that is lost may live until then. 0: nobody's. */
+    uint64_t ranks_fence_ms;
+    /* Until then all that may go on without a lost node ask who does. 0: none is lost, or it is decided. */
+    uint64_t survive_due_ms;
+    struct ct_failure lost_node; /* the last such */
+    bool sends_loss;             /* ... all are told of it at the end of this step */
     /* When all are told WAITING; UINT64_MAX: nothing new to tell. */
     uint64_t waiting_due_ms;
     uint64_t waiting_sent_ms;

@@ -59,7 +59,10 @@ void round_lose(struct round *round, struct member *member, const char *reason,
     bool is_missed = before == MEMBER_READY || was_owed;
     bool is_root = round->is_undecided && member->is_asked;
     uint64_t fence_ms = round_fence_of(round, member);
+    const bool is_survived = round_may_survive(round, member);
 
+    if (is_survived)
+        round_survive(round, member, &failure, now_ms);
     remove_member(round, member);
     round_forget_fingerprint(round);
     if (before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
@@ -70,12 +73,14 @@ void round_lose(struct round *round, struct member *member, const char *reason,
     round->lost_count += was_owed;
     if (is_root)
         round_blame_loss(round, &failure);
-    else if (was_owed)
+    else if (was_owed && !is_survived)
         failures_add(&round->failures, &failure);
     if (is_missed)
         host_list_add(&round->missing, failure.host);
     if (is_missed && !contacts_find(&round->contacts, failure.host))
         round_note_absent(round, failure.host, failure.text, false, now_ms);
+    if (is_survived)
+        return;
     if (before == MEMBER_RUNNING) {
         round_stop_world(round, CT_STOP_NODE_LOST, &failure, now_ms);
         return;

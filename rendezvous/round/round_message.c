@@ -268,11 +268,15 @@ static void on_stopped(struct round *round, struct member *member,
     }
 }
 
-void round_close_if_succeeded(struct round *round)
+void round_close_if_succeeded(struct round *round, uint64_t now_ms)
 {
     if (round->state != ROUND_RUNNING || !round->is_finishing ||
         round->counts[MEMBER_RUNNING] > 0)
         return;
+    if (round->survive_due_ms > 0) { /* its part is not done */
+        round_give_up_surviving(round, now_ms);
+        return;
+    }
     round_decide(round, CT_OUTCOME_SUCCEEDED, CT_EXIT_OK);
     round_close(round, "all succeeded");
 }
@@ -280,14 +284,13 @@ void round_close_if_succeeded(struct round *round)
 static void on_succeeded(struct round *round, struct member *member,
                          const struct ct_message *message, uint64_t now_ms)
 {
-    (void)now_ms;
     if (message->succeeded->generation != round->generation ||
         member->state != MEMBER_RUNNING)
         return; /* when STOPPING it counts for nothing: everyone runs again */
     round_change_member(round, member, MEMBER_SUCCEEDED);
     round->is_finishing = true;
-    round_leave_world(round, member);
-    round_close_if_succeeded(round);
+    round_leave_world(round, member, now_ms);
+    round_close_if_succeeded(round, now_ms);
 }
 
 static void on_leave(struct round *round, struct member *member,

@@ -13,11 +13,11 @@
  *     round_leave.c     members that are lost, refused, excluded
  *     round_forming.c   waiting for members; the start of a world
  *     round_stopping.c  the end of a world; the end of the run
+ *     round_ranks.c     whose ranks do what; a node that is lost while the others go on
  *     round_absent.c    who is not here, and why
  *     round_exclude.c   a node that fails again and again makes room for a spare
  *     round_lease.c     who has been heard of; until when the lost may live
- *     round_size.c      how large worlds are
- *     round_base.c      actions, states, counts */
+ *     round_base.c      actions, states, counts; how large worlds are */
 #ifndef RENDEZVOUS_ROUND_ROUND_PRIVATE_H
 #define RENDEZVOUS_ROUND_ROUND_PRIVATE_H
 
@@ -57,6 +57,11 @@ void round_note(struct round *round, struct member *member);
 void round_raise_fence(struct round *round, uint64_t fence_ms);
 /* Something that people wait for changed: all are told WAITING, now or soon. */
 void round_announce(struct round *round, uint64_t now_ms);
+
+/* How many of `ready` nodes a world may have now; 0: none may start. */
+size_t round_world_size(const struct round *round, size_t ready);
+/* A running world may grow, or must shrink. */
+bool round_has_wrong_size(const struct round *round);
 
 /* round_leave.c */
 
@@ -103,19 +108,27 @@ uint64_t round_fence_of(const struct round *round, const struct member *member);
 void round_on_paused(struct round *round, struct member *member, uint64_t now_ms);
 void round_expire_leases(struct round *round, uint64_t now_ms);
 
-/* round_size.c */
+/* round_ranks.c */
 
-/* How many of `ready` nodes a world may have now; 0: none may start. */
-size_t round_world_size(const struct round *round, size_t ready);
-/* A running world may grow, or must shrink. */
-bool round_has_wrong_size(const struct round *round);
+/* All ways between the nodes are. */
+bool round_is_proven(const struct round *round);
+bool round_has_rank(const uint8_t ranks[CT_WORLD_BYTES], uint32_t rank);
+bool round_owns_rank(const struct member *member, uint32_t rank);
+/* Its ranks do not wait for the next WORLD any more, or have got it. */
+void round_forget_still(struct round *round, struct member *member);
+/* The others may go on without this one, which is being lost. */
+bool round_may_survive(const struct round *round, const struct member *member);
+/* They are told at the end of this step. */
+void round_survive(struct round *round, struct member *member,
+                   const struct ct_failure *loss, uint64_t now_ms);
+void round_restore_loss(struct round *round, uint64_t now_ms);
 
 /* round_message.c */
 
 /* The member may be gone afterwards. */
 void round_on_message(struct round *round, struct member *member,
                       const struct ct_message *message, uint64_t now_ms);
-void round_close_if_succeeded(struct round *round);
+void round_close_if_succeeded(struct round *round, uint64_t now_ms);
 
 /* round_exclude.c */
 
@@ -170,7 +183,9 @@ void round_on_loss(struct round *round, struct member *member,
 void round_on_still(struct round *round, struct member *member,
                     const struct ct_message *message, uint64_t now_ms);
 /* Its ranks have all ended: nobody waits for them. */
-void round_leave_world(struct round *round, struct member *member);
+void round_leave_world(struct round *round, struct member *member, uint64_t now_ms);
+/* What a lost node has to do with this moment. */
+void round_settle_loss(struct round *round, uint64_t now_ms);
 /* What a member that comes back may have missed. */
 void round_send_world(struct round *round, const struct member *member);
 
@@ -194,6 +209,8 @@ void round_wait_for_grace(struct round *round, uint64_t grace_ms);
 /* STOP to all; cause NULL: the membership changes. */
 void round_stop_world(struct round *round, enum ct_stop_reason reason,
                       const struct ct_failure *cause, uint64_t now_ms);
+/* --survive: the others do not go on without the lost node, which ends the world. */
+void round_give_up_surviving(struct round *round, uint64_t now_ms);
 void round_finish_stopping(struct round *round, uint64_t now_ms);
 /* `reporter` is known to live. */
 void round_fail(struct round *round, struct member *reporter,

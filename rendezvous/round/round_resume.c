@@ -226,5 +226,6 @@ int round_restore(struct round *round, uint64_t served_ms, uint64_t now_ms)
     if (round->state != ROUND_RUNNING)
         round->join_deadline_ms = round_deadline(now_ms,
                                                  round->settings.join_timeout_ms);
+    round_restore_loss(round, now_ms);
     return is_world(round) ? 0 : -EBADMSG;
 }

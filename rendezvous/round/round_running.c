@@ -13,23 +13,17 @@
  *
  * Who says STILL has ranks that do nothing until they get the next WORLD, and nothing of a lost one of its lives;
  * that stays so, whatever becomes of its connection. So nobody is at work in epoch e when e + 1 is told, and that is
- * journalled first. A node that is lost, or a failure, ends the world as ever; nothing here waits for anything. */
+ * journalled first.
+ *
+ * A node that is lost is a LOSS of its ranks, where enough nodes are left. It says nothing any more: the WORLD comes
+ * when its last worker is dead by the rule that the START after a loss waits for, too (round_fence_of()). Where the
+ * others have not all said STILL some time after that, or fail, the loss ends the world as without --survive. It does
+ * so at once where group rank 0 is lost, whose agent keeps the worker store, and where a spare is there. */
 #include "rendezvous/round/round_private.h"
 
 #include <string.h>
 
 #include "worker_sdk/base/str.h"
-
-static bool is_proven(const struct round *round)
-{
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
-        if (member->state == MEMBER_RUNNING && !member->has_proven)
-            return false;
-    }
-    return true;
-}
 
 /* Those who know already are told again after a resume, which does no harm. */
 static void go(struct round *round)
@@ -56,22 +50,11 @@ void round_on_reachability(struct round *round, struct member *member,
         return;
     }
     member->has_proven = true;
-    if (is_proven(round))
+    if (round_is_proven(round))
         go(round);
 }
 
 /* ---- Who goes on -------------------------------------------------------------------------- */
-
-static bool is_in(const uint8_t ranks[CT_WORLD_BYTES], uint32_t rank)
-{
-    return rank < CT_WORLD_BYTES * 8 && ranks[rank / 8] & 1u << rank % 8;
-}
-
-static bool is_own(const struct member *member, uint32_t rank)
-{
-    return rank >= member->start.rank_base &&
-           rank - member->start.rank_base < member->join.slots;
-}
 
 /* A member that works in this world, and means it. */
 static bool is_at_work(const struct round *round, const struct member *member,
@@ -79,19 +62,6 @@ static bool is_at_work(const struct round *round, const struct member *member,
 {
     return round->state == ROUND_RUNNING && member->state == MEMBER_RUNNING &&
            generation == round->generation;
-}
-
-static void forget_still(struct round *round, struct member *member)
-{
-    if (!member->is_still)
-        return;
-    member->is_still = false;
-    for (uint32_t i = 0; i < member->join.slots; i++) {
-        const uint32_t rank = member->start.rank_base + i;
-
-        if (is_in(round->still, rank))
-            round->still[rank / 8] &= (uint8_t) ~(1u << rank % 8);
-    }
 }
 
 static bool are_all_still(const struct round *round)
@@ -115,16 +85,17 @@ static void send_to_running(struct round *round, enum round_action_kind kind)
             round_push_to(round, kind, round->members.list[i]);
 }
 
-static void regroup(struct round *round)
+static void regroup(struct round *round, uint64_t now_ms)
 {
-    if (!are_all_still(round))
+    if (now_ms < round->ranks_fence_ms || !are_all_still(round))
         return;
+    round->survive_due_ms = 0;
     round->world.generation = round->generation;
     round->world.epoch++;
     round->world.losses = round->loss.losses;
     memcpy(round->world.ranks, round->still, sizeof round->still);
     for (size_t i = 0; i < round->members.count; i++)
-        forget_still(round, round->members.list[i]);
+        round_forget_still(round, round->members.list[i]);
     send_to_running(round, ROUND_SEND_WORLD);
 }
 
@@ -136,17 +107,23 @@ void round_on_loss(struct round *round, struct member *member,
 
     if (!is_at_work(round, member, loss->generation))
         return;
-    if (loss->rank < 0 || !is_own(member, rank) || rank >= CT_WORLD_BYTES * 8) {
+    if (loss->rank == -1 && round->survive_due_ms > 0) { /* nobody there ever asks */
+        round_give_up_surviving(round, now_ms);
+        return;
+    }
+    if (loss->rank < 0 || !round_owns_rank(member, rank) ||
+        rank >= CT_WORLD_BYTES * 8) {
         round_refuse(round, member, CTRUN_E_PROTOCOL,
                      "a LOSS of a rank that is not its own", now_ms);
         return;
     }
-    if (is_in(round->lost, rank))
+    if (round_has_rank(round->lost, rank))
         return; /* told again after a break */
-    forget_still(round, member);
+    round_forget_still(round, member);
     round->lost[rank / 8] |= (uint8_t)(1u << rank % 8);
     round->loss = *loss;
     round->loss.losses = losses;
+    round->loss.count = 1;
     round->world.generation = round->generation;
     send_to_running(round, ROUND_SEND_LOSS);
 }
@@ -156,8 +133,8 @@ static bool is_sound(const struct round *round, const struct member *member,
                      const struct ct_still *still)
 {
     for (uint32_t rank = 0; rank < CT_WORLD_BYTES * 8; rank++)
-        if (is_in(still->ranks, rank) &&
-            (!is_own(member, rank) || is_in(round->lost, rank)))
+        if (round_has_rank(still->ranks, rank) &&
+            (!round_owns_rank(member, rank) || round_has_rank(round->lost, rank)))
             return false;
     return true;
 }
@@ -175,17 +152,17 @@ void round_on_still(struct round *round, struct member *member,
                      "a STILL with ranks that are lost or not its own", now_ms);
         return;
     }
-    forget_still(round, member);
+    round_forget_still(round, member);
     member->is_still = true;
     for (size_t i = 0; i < CT_WORLD_BYTES; i++)
         round->still[i] |= still->ranks[i];
-    regroup(round);
+    regroup(round, now_ms);
 }
 
-void round_leave_world(struct round *round, struct member *member)
+void round_leave_world(struct round *round, struct member *member, uint64_t now_ms)
 {
-    forget_still(round, member);
-    regroup(round);
+    round_forget_still(round, member);
+    regroup(round, now_ms);
 }
 
 void round_send_world(struct round *round, const struct member *member)
@@ -194,4 +171,29 @@ void round_send_world(struct round *round, const struct member *member)
         round_push_to(round, ROUND_SEND_WORLD, member);
     if (round->loss.losses > round->world.losses)
         round_push_to(round, ROUND_SEND_LOSS, member);
+}
+
+/* ---- Without a node ----------------------------------------------------------------------- */
+
+static void expire(struct round *round, uint64_t now_ms)
+{
+    (void)ct_facts_add(
+        &round->lost_node.facts, CT_FACT_NOW,
+        "not survived: by the end of --survive-timeout it was not known of "
+        "all nodes that their ranks had asked who goes on");
+    round_give_up_surviving(round, now_ms);
+}
+
+void round_settle_loss(struct round *round, uint64_t now_ms)
+{
+    if (round->sends_loss && round->state == ROUND_RUNNING)
+        send_to_running(round, ROUND_SEND_LOSS);
+    round->sends_loss = false;
+    if (round->ranks_fence_ms > 0 && now_ms >= round->ranks_fence_ms) {
+        round->ranks_fence_ms = 0;
+        regroup(round, now_ms);
+    }
+    if (round->state == ROUND_RUNNING && round->survive_due_ms > 0 &&
+        now_ms >= round->survive_due_ms)
+        expire(round, now_ms);
 }

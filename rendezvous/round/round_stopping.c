@@ -163,6 +163,15 @@ void round_blame_loss(struct round *round, const struct ct_failure *loss)
     send_decision(round, CT_STOP_NODE_LOST, loss);
 }
 
+void round_give_up_surviving(struct round *round, uint64_t now_ms)
+{
+    const struct ct_failure loss = round->lost_node;
+
+    round->survive_due_ms = 0;
+    failures_add_root(&round->failures, &loss);
+    round_stop_world(round, CT_STOP_NODE_LOST, &loss, now_ms);
+}
+
 static bool has_others(const struct round *round, const struct member *reporter)
 {
     size_t running = round->counts[MEMBER_RUNNING] + round->counts[MEMBER_SUCCEEDED];
@@ -191,6 +200,11 @@ void round_fail(struct round *round, struct member *reporter,
     bool is_unkillable = failure->cause == CT_CAUSE_UNKILLABLE;
 
     round_add_failure(round, failure, now_ms);
+    if (round->state == ROUND_RUNNING && round->survive_due_ms > 0 && !is_unkillable) {
+        round_give_up_surviving(round,
+                                now_ms); /* who fails then has only missed a peer */
+        return;
+    }
     if (round->state == ROUND_STOPPING && is_unkillable && !round->outcome)
         round_decide(round,
                      CT_OUTCOME_FAILED, /* by what came first; its node says 76 */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--survive=sdk over several nodes: a rank of one is lost, and those of all go on in their processes."""
+"""--survive=sdk over several nodes: a rank of one is lost, or a whole node, and those of all go on in their processes."""
 import os
 import re
 import signal
@@ -36,11 +36,11 @@ class Nodes:
                                 lambda: f"ctrund tells its port\n{self.daemon}")
         self.port = int(line.strip().rpartition(":")[2])
 
-    def start(self, count, per_node, *options, pace_us=500):
-        """Each word of `options` is for all nodes."""
+    def start(self, count, per_node, *options, pace_us=500, least=None):
+        """Each word of `options` is for all nodes; at least so many make a world."""
         for number in range(1, count + 1):
             self.runs.append(self.box.start_ctrun(
-                f"--nnodes={count}", f"--nproc-per-node={per_node}", "--rdzv-backend=c10d",
+                f"--nnodes={least or count}:{count}", f"--nproc-per-node={per_node}", "--rdzv-backend=c10d",
                 f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=J", f"--local-addr=127.0.0.{number}",
                 f"--rdzv-conf={CONF}", "--shutdown-timeout=1", "--survive=sdk", *options, ELASTIC, STEPS, pace_us))
             if number < count:
@@ -52,6 +52,15 @@ class Nodes:
         of = pids(self.box)
         for rank in ranks:
             os.kill(of[rank], how)
+
+
+    def lose(self, node):
+        """All of it at once, as when its power fails; but its kernel ends its connections."""
+        launcher = self.runs[node].process.pid
+        workers = [pid for rank, pid in pids(self.box).items()
+                   if ctrun.parent_of(pid) == ctrun.below(launcher)[1]]
+        assert workers
+        ctrun.kill_at_once(launcher, *ctrun.below(launcher), *workers)
 
 
 @pytest.fixture
@@ -118,6 +127,66 @@ def test_a_server_that_begins_again_meanwhile_decides(box, nodes, undisturbed):
     assert [run.wait(60) for run in runs] == [0, 0], runs
     check_result(runs[0], undisturbed)
     assert len(box.events("worker_started")) == 4
+
+
+def test_ranks_of_other_nodes_go_on_when_a_node_is_lost(box, nodes, undisturbed):
+    """Once its ranks must be dead, whatever has become of it; and later a single rank of another node is lost."""
+    runs = nodes.start(3, 2, least=1)
+    nodes.lose(1)
+    told = box.wait_event("ranks_lost", 2)
+    assert {(e["generation"], e["count"], e["left"]) for e in told} == {(1, 2, 4)}, told
+    told = box.wait_event("world_shrunk", 2)
+    assert {(e["epoch"], e["losses"], e["left"]) for e in told} == {(1, 2, 4)}, told
+    left = [runs[0], runs[2]]
+    for run in left:
+        assert re.search(r"node \S+ \(2 ranks\) is lost: .*: 4 ranks may go on \(--survive\), within 30 s of the end "
+                         "of its workers", run.err), run
+    wait_step(runs[0], 2000)
+    nodes.kill(5)
+    assert [run.wait(60) for run in left] == [0, 0], runs
+    check_result(runs[0], undisturbed)
+    assert len(box.events("worker_started")) == 6 and len(box.events("round_started")) == 3
+    assert box.events("world_shrunk")[-1]["left"] == 3
+    for event in box.events():
+        schema.check(event, "events")
+
+
+@pytest.mark.parametrize("least, victim", [(1, 0), (2, 1)], ids=["the_worker_store_is_lost", "too_few_are_left"])
+def test_a_lost_node_starts_all_again_where_nobody_can_go_on(box, nodes, undisturbed, least, victim):
+    runs = nodes.start(2, 1, least=least)
+    nodes.lose(victim)
+    box.wait_event("agent_state", to="stopping")
+    if least == 2:
+        nodes.runs.append(box.start_ctrun(
+            "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{nodes.port}",
+            "--rdzv-id=J", "--local-addr=127.0.0.3", f"--rdzv-conf={CONF}", "--shutdown-timeout=1", "--survive=sdk",
+            ELASTIC, STEPS, 500))
+    left = [run for number, run in enumerate(runs) if number != victim]
+    assert [run.wait(60) for run in left] == [0] * len(left), runs
+    check_result(left[0], undisturbed)
+    assert not box.events("ranks_lost") and not box.events("world_shrunk")
+    assert max(e["generation"] for e in box.events("round_started")) == 2
+
+
+def test_a_lost_node_starts_all_again_where_no_rank_can_ask(box, nodes):
+    """At once, and not after the time that ranks have to ask."""
+    marks = box.path("marks")
+    marks.mkdir()
+    script = box.write("worker.py", "import os, pathlib, sys, time\n"
+                       "folder, restart = pathlib.Path(sys.argv[1]), os.environ['CTRUN_GENERATION']\n"
+                       "(folder / f'{restart}.{os.environ[\"RANK\"]}').touch()\n"
+                       "while restart == '1':\n    time.sleep(0.01)\n")
+    for number in (1, 2):
+        nodes.runs.append(box.start_ctrun(
+            "--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{nodes.port}",
+            "--rdzv-id=J", f"--local-addr=127.0.0.{number}", f"--rdzv-conf={CONF}", "--survive=sdk",
+            "--survive-timeout=3600", script, marks))
+        if number == 1:
+            box.wait_event("agent_state", to="joining")
+    ctrun.wait_until((marks / "1.1").exists, lambda: f"rank 1\n{nodes.runs}", 60)
+    nodes.lose(1)
+    assert nodes.runs[0].wait(60) == 0, nodes.runs
+    assert box.events("ranks_lost") and not box.events("world_shrunk")
 
 
 def test_all_nodes_have_to_be_started_with_it(box, nodes):

@@ -52,7 +52,7 @@ PATHS = {
   rendezvous/round/round.c             round_step
   rendezvous/round/round_message.c     round_on_message
   rendezvous/round/round_forming.c     round_start_if_complete
-  rendezvous/round/round_size.c        round_world_size
+  rendezvous/round/round_base.c        round_world_size
   rendezvous/round/member.c            member_assign_ranks
   rendezvous/round/networks.c          networks_choose
   rendezvous/round/master.c            master_choose

@@ -52,9 +52,10 @@ def failure(generation, cause=CAUSE_EXIT, code=1, rank=0, node_rank=0, pid=1, ho
             + struct.pack("<i", error))
 
 
-def join(slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default", local="", program=0):
+def join(slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default", local="", program=0,
+         survive_ms=0):
     return (struct.pack("<IiBHQ", slots, hint, is_endpoint, port, fingerprint) + text(role) + text(local)
-            + b"\0" + struct.pack("<QB", program, 0))
+            + b"\0" + struct.pack("<QBQ", program, 0, survive_ms))
 
 
 def bits(ranks):
@@ -62,7 +63,7 @@ def bits(ranks):
 
 
 def loss(generation, rank, why="gone"):
-    return struct.pack("<QIi", generation, 0, rank) + text(why)
+    return struct.pack("<QIiI", generation, 0, rank, 1) + text(why)
 
 
 def still(generation, epoch, ranks):
@@ -119,7 +120,7 @@ def decode(kind, body):
         out["peers"] = [(r.text(), r.text(), r.take("H")[0]) for _ in range(r.take("B")[0])]
         out["uses_gloo_scale"] = r.take("B")[0]
     elif kind == LOSS:
-        out = dict(zip(("generation", "losses", "rank"), r.take("QIi")), text=r.text())
+        out = dict(zip(("generation", "losses", "rank", "count"), r.take("QIiI")), text=r.text())
     elif kind == WORLD:
         out = dict(zip(("generation", "epoch", "losses"), r.take("QII")))
         ranks = int.from_bytes(r.raw(512), "little")

@@ -498,7 +498,8 @@ static void fill_options(struct world_node *node)
     if (world.has_ha)
         world_ha_fill(options);
     options->join.slots = world.survives ? WORLD_RANKS : 1;
-    options->survive_ms = world.survives ? WORLD_SURVIVE_MS : 0;
+    options->survive_ms = options->join.survive_ms = world.survives ? WORLD_SURVIVE_MS
+                                                                    : 0;
     options->join.store_port = 1024;
     options->join.node_rank_hint = -1;
     (void)snprintf(options->join.role, sizeof options->join.role, "default");

@@ -291,3 +291,15 @@ void __wrap_round_on_still(struct round *round, struct member *member,
     __real_round_on_still(
         round, member, &(struct ct_message){CT_MESSAGE_STILL, .still = &still}, now_ms);
 }
+
+void __wrap_round_survive(struct round *round, struct member *member,
+                          const struct ct_failure *loss, uint64_t now_ms);
+void __real_round_survive(struct round *round, struct member *member,
+                          const struct ct_failure *loss, uint64_t now_ms);
+void __wrap_round_survive(struct round *round, struct member *member,
+                          const struct ct_failure *loss, uint64_t now_ms)
+{
+    __real_round_survive(round, member, loss, now_ms);
+    if (world.mutant == MUTANT_LOST_NODE_NOT_OUTLIVED)
+        round->ranks_fence_ms = 0;
+}

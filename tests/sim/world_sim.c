@@ -831,13 +831,18 @@ static void a_founder_keeps_a_run_that_all_have_left(enum world_mutant mutant)
     assert_int_equal(world.instances, 1);
 }
 
-static void begin_ranks(enum world_mutant mutant)
+static void begin_ranks_of(enum world_mutant mutant, uint32_t min_nodes)
 {
     world_begin(1, mutant, true, 4);
     world.survives = true;
-    go(3, 3, 3, 5000);
+    go(3, min_nodes, 3, 5000);
     if (!mutant)
         assert_int_equal(world_count_ranks(), 9);
+}
+
+static void begin_ranks(enum world_mutant mutant)
+{
+    begin_ranks_of(mutant, 3);
 }
 
 static void assert_shrunk(enum world_mutant mutant, int ranks)
@@ -890,6 +895,52 @@ static void the_host_dies_while_it_is_decided_who_goes_on(enum world_mutant muta
     }
 }
 
+/* Its ranks may live until its deadline: the others go on after that. When it is back, all begin anew. */
+static void a_node_is_lost_and_those_of_others_go_on(enum world_mutant mutant)
+{
+    begin_ranks_of(mutant, 2);
+    cut_off(2, true);
+    pass(2.5);
+    if (!mutant)
+        assert_int_equal(world_count_ranks(), 6);
+    cut_off(2, false);
+    pass(4);
+    if (mutant)
+        return;
+    assert_int_equal(world_count_ranks(), 9);
+    assert_int_equal(world.worlds, 2);
+    world_check_whole();
+}
+
+static void a_node_and_a_rank_of_another_are_lost(enum world_mutant mutant)
+{
+    begin_ranks_of(mutant, 1);
+    world_power_off(&world.nodes[1]);
+    pass(1.2);
+    world_lose(&world.nodes[0]);
+    pass(1.5);
+    assert_shrunk(mutant, 5);
+    world_power_off(&world.nodes[2]);
+    pass(2.5);
+    assert_shrunk(mutant, 2);
+}
+
+/* As without --survive: the others wait for it, or another one. */
+static void too_few_nodes_are_left_to_go_on(enum world_mutant mutant)
+{
+    begin_ranks(mutant);
+    world_power_off(&world.nodes[2]);
+    pass(2);
+    if (!mutant)
+        assert_int_equal(world_count_ranks(), 0);
+    world_boot(&world.nodes[3]);
+    pass(2);
+    if (mutant)
+        return;
+    assert_int_equal(world_count_ranks(), 9);
+    assert_int_equal(world.worlds, 2);
+}
+
 typedef void story_fn(enum world_mutant mutant);
 
 static story_fn *const stories[] = {
@@ -928,6 +979,9 @@ static story_fn *const stories[] = {
     ranks_of_two_nodes_are_lost_at_once,
     a_rank_is_lost_while_its_node_is_cut_off,
     the_host_dies_while_it_is_decided_who_goes_on,
+    a_node_is_lost_and_those_of_others_go_on,
+    a_node_and_a_rank_of_another_are_lost,
+    too_few_nodes_are_left_to_go_on,
 };
 
 enum {
@@ -1013,6 +1067,9 @@ int main(void)
         STORY(32, ranks_of_two_nodes_are_lost_at_once),
         STORY(33, a_rank_is_lost_while_its_node_is_cut_off),
         STORY(34, the_host_dies_while_it_is_decided_who_goes_on),
+        STORY(35, a_node_is_lost_and_those_of_others_go_on),
+        STORY(36, a_node_and_a_rank_of_another_are_lost),
+        STORY(37, too_few_nodes_are_left_to_go_on),
         cmocka_unit_test(each_mutant_is_found),
         cmocka_unit_test(no_seed_makes_two_worlds),
     };

@@ -178,6 +178,7 @@ static const struct field join_fields[] = {
     LIST(ct_join, addr_count, addrs, CT_MESSAGE_ADDRS_MAX, addr_fields),
     U64(ct_join, program),
     U8(ct_join, knows_gloo_scale),
+    U64(ct_join, survive_ms),
     TAIL(ct_join, roles.count, roles.list, CT_ROLES_MAX, role_fields),
 };
 
@@ -405,10 +406,8 @@ static const struct field worker_world_fields[] = {
 };
 
 static const struct field loss_fields[] = {
-    U64(ct_loss, generation),
-    U32(ct_loss, losses),
-    I32(ct_loss, rank),
-    TEXT(ct_loss, text),
+    U64(ct_loss, generation), U32(ct_loss, losses), I32(ct_loss, rank),
+    U32(ct_loss, count),      TEXT(ct_loss, text),
 };
 
 static const struct field still_fields[] = {

@@ -325,6 +325,9 @@ struct ct_join {
     uint64_t program; /* a hash of what the workers execute; 0: it could not be read */
     uint8_t knows_gloo_scale; /* its PyTorch does, and its user has nothing against it:
                                  launcher/config/gloo_scale.h */
+    uint64_t
+        survive_ms; /* --survive: the others may go on without this node, when all of them ask who does within
+                            this time; 0: they may not */
     struct ct_role_list
         roles; /* none: `role` is that of all; left out on the wire then */
 };
@@ -770,8 +773,9 @@ struct ct_worker_world {
 struct ct_loss {
     uint64_t generation;
     uint32_t
-        losses; /* of this generation so far, this one included; to the server: 0 */
-    int32_t rank;
+        losses;     /* of this generation so far, this one included; to the server: 0 */
+    int32_t rank;   /* -1: those of a node */
+    uint32_t count; /* ranks that this one tells of; to the server: 1 */
     char text[192];
 };
 /* agent -> server: all ranks of this node that live have asked who goes on, and nothing of a lost one lives */

@@ -18,6 +18,7 @@ struct rig {
     unsigned flags; /* of the last batch */
     size_t batches;
     uint64_t now_ms;
+    uint64_t survive_ms; /* --survive of all nodes */
 };
 
 enum {
@@ -129,6 +130,7 @@ static void add(struct rig *rig, uint64_t id)
 static void join(struct rig *rig, uint64_t id)
 {
     const struct ct_join message = {.slots = 2,
+                                    .survive_ms = rig->survive_ms,
                                     .node_rank_hint = -1,
                                     .store_port = 9,
                                     .role = "default",
@@ -167,6 +169,16 @@ static void join_all(struct rig *rig)
 {
     for (uint64_t id = 1; id <= 3; id++)
         join(rig, id);
+}
+
+static void start_to_survive(struct rig *rig, uint64_t survive_ms)
+{
+    begin(rig, 0);
+    rig->survive_ms = survive_ms;
+    for (uint64_t id = 1; id <= 3; id++)
+        add(rig, id);
+    join_all(rig);
+    assert_int_equal(rig->round->state, ROUND_RUNNING);
 }
 
 static void start(struct rig *rig, uint32_t restarts)
@@ -627,6 +639,40 @@ static void who_goes_on_is_kept_and_told_again(void **state)
     end(&rig);
 }
 
+/* A server that begins anew knows it by the world, which is short of a node, and outlives its workers, too. */
+static void a_lost_node_is_outlived_by_the_next_server(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    start_to_survive(&rig, 3000);
+    step(&rig,
+         &(struct round_command){.kind = ROUND_GONE, .id = 3, .reason = "broken"});
+    rig.now_ms += LOST_AFTER_MS / 5;
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->loss.losses, 2);
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
+    crash(&rig);
+    for (uint64_t id = 1; id <= 2; id++) {
+        assert_int_equal(resume(&rig, id, 1, CT_RESUME_RUNNING), 0);
+        assert_true(was_sent(&rig, ROUND_SEND_LOSS, id));
+        note(&rig);
+        stand_still(&rig, id, 0, id == 1 ? 0x03 : 0x0c);
+    }
+    assert_int_equal(rig.round->world.epoch, 0); /* its workers may live */
+    assert_true(rig.round->ranks_fence_ms > rig.now_ms);
+    rig.now_ms = 4000;
+    for (uint64_t id = 1; id <= 2; id++)
+        say(&rig, id, CT_MESSAGE_HEARTBEAT,
+            &(const struct ct_heartbeat){.generation = 1});
+    assert_int_equal(round_next_ms(rig.round), rig.round->ranks_fence_ms);
+    rig.now_ms = rig.round->ranks_fence_ms;
+    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.round->world.epoch, 1);
+    assert_int_equal(rig.round->world.ranks[0], 0x0f);
+    end(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -648,6 +694,7 @@ int main(void)
         cmocka_unit_test(a_verdict_that_was_not_sent_waits_for_those_who_come_back),
         cmocka_unit_test(a_second_connection_takes_the_place_of_the_first),
         cmocka_unit_test(who_goes_on_is_kept_and_told_again),
+        cmocka_unit_test(a_lost_node_is_outlived_by_the_next_server),
         cmocka_unit_test(frames_hold_whole_batches_only),
         cmocka_unit_test(batches_without_their_beginning_or_with_bad_bytes_are_refused),
     };

@@ -47,11 +47,18 @@ static void say(struct round *round, uint64_t id, enum ct_message_kind kind,
     assert_int_equal(round_step(round, &command, now_ms), 0);
 }
 
-static void join(struct round *round, uint64_t id, uint64_t now_ms)
+static void join_to_survive(struct round *round, uint64_t id, uint64_t survive_ms,
+                            uint64_t now_ms)
 {
-    const struct ct_join message = {.slots = 1, .node_rank_hint = -1, .store_port = 9};
+    const struct ct_join message = {
+        .slots = 1, .node_rank_hint = -1, .store_port = 9, .survive_ms = survive_ms};
 
     say(round, id, CT_MESSAGE_JOIN, &message, now_ms);
+}
+
+static void join(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    join_to_survive(round, id, 0, now_ms);
 }
 
 static void report(struct round *round, uint64_t id, uint8_t cause, uint64_t now_ms)
@@ -1042,6 +1049,176 @@ static void ranks_of_other_nodes_are_refused(void **state)
     }
 }
 
+/* ---- a node is lost, and those of the others go on ---- */
+
+enum {
+    DEAD_MS =
+        7350, /* the lease, the time to kill, and wrong clocks: of who was never heard again */
+    SURVIVE_MS = 3000 /* --survive-timeout */
+};
+
+/* The members 1 to count, with a rank each. */
+static struct round *start_to_survive(uint32_t min, uint32_t count)
+{
+    struct round *round = create(min, count, 0);
+
+    for (uint32_t id = 1; id <= count; id++)
+        add(round, id, 0);
+    for (uint32_t id = 1; id <= count; id++)
+        join_to_survive(round, id, SURVIVE_MS, 0);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    return round;
+}
+
+static void assert_ended_by_node(const struct round *round)
+{
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
+    assert_int_equal(round->stop.cause.cause, CT_CAUSE_NODE_LOST);
+    assert_string_equal(round->stop.cause.host, "n3");
+    assert_int_equal(round->restart_count, 0);
+}
+
+static void ranks_of_a_lost_node_are_lost_and_it_is_not_waited_for(void **state)
+{
+    struct round *round = start_to_survive(2, 3);
+
+    (void)state;
+    stand_still(round, 3, 0, true); /* counts no more */
+    gone(round, 3, 100);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 2);
+    assert_int_equal(round->loss.rank, -1);
+    assert_int_equal(round->loss.count, 1);
+    assert_int_equal(round->loss.losses, 1);
+    assert_string_equal(round->loss.text, "node n3 (1 rank) is lost: broken");
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, true);
+    assert_int_equal(round->world.epoch, 0);
+    round_destroy(round);
+}
+
+/* Whose leases do not end: as above, to the end. */
+static void beat(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    const struct ct_heartbeat message = {.generation = round->generation};
+
+    say(round, id, CT_MESSAGE_HEARTBEAT, &message, now_ms);
+}
+
+static struct round *lose_third(uint32_t min)
+{
+    struct round *round = start_to_survive(min, 3);
+
+    beat(round, 1, 4000);
+    beat(round, 2, 4000);
+    gone(round, 3, 4000);
+    return round;
+}
+
+static void a_world_after_a_lost_node_is_told_once(void **state)
+{
+    struct round *round = lose_third(2);
+
+    (void)state;
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, true);
+    beat(round, 1, 7000);
+    beat(round, 2, 7000);
+    assert_int_equal(round_next_ms(round), DEAD_MS);
+    tick(round, DEAD_MS);
+    assert_world(round, 1, 3, 2);
+    assert_int_equal(round->world.losses, 1);
+    beat(round, 1, DEAD_MS + SURVIVE_MS);
+    beat(round, 2, DEAD_MS + SURVIVE_MS);
+    tick(round, DEAD_MS + SURVIVE_MS);
+    assert_world(round, 1, 3, 0);
+    add(round, 4, 10400); /* a place is free: all begin anew */
+    join(round, 4, 10400);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
+    round_destroy(round);
+}
+
+static void a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time(void **state)
+{
+    struct round *round = lose_third(2);
+
+    (void)state;
+    stand_still(round, 1, 0, true);
+    for (uint64_t id = 1; id <= 2; id++)
+        beat(round, id, DEAD_MS + SURVIVE_MS - 1);
+    tick(round, DEAD_MS + SURVIVE_MS - 1);
+    assert_world(round, 0, 0, 0);
+    assert_int_equal(round_next_ms(round), DEAD_MS + SURVIVE_MS);
+    tick(round, DEAD_MS + SURVIVE_MS);
+    assert_ended_by_node(round);
+    round_destroy(round);
+}
+
+static void a_lost_node_is_the_cause_of_what_fails_then(void **state)
+{
+    const struct ct_succeeded succeeded = {.generation = 1};
+    struct round *round = lose_third(2);
+
+    (void)state;
+    report(round, 1, CT_CAUSE_EXIT, 4100);
+    assert_ended_by_node(round);
+    round_destroy(round);
+
+    round = lose_third(2); /* what it had to do is not done */
+    say(round, 1, CT_MESSAGE_SUCCEEDED, &succeeded, 4100);
+    say(round, 2, CT_MESSAGE_SUCCEEDED, &succeeded, 4100);
+    assert_ended_by_node(round);
+    round_destroy(round);
+
+    round = lose_third(2); /* who has no worker that could ask says so */
+    lose(round, 2, -1);
+    assert_ended_by_node(round);
+    round_destroy(round);
+}
+
+static void a_lost_node_ends_the_world_at_once_where_nobody_can_go_on(void **state)
+{
+    struct round *round;
+
+    (void)state;
+    round = lose_third(3); /* too few are left */
+    assert_ended_by_node(round);
+    round_destroy(round);
+
+    round = start_to_survive(1, 3); /* the worker store is lost with it */
+    gone(round, 1, 10);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    round_destroy(round);
+
+    round = start_to_survive(2, 3); /* a spare is there */
+    add(round, 4, 0);
+    join_to_survive(round, 4, SURVIVE_MS, 0);
+    gone(round, 3, 10);
+    assert_ended_by_node(round);
+    round_destroy(round);
+}
+
+static void nodes_that_are_lost_at_once_are_told_of_once(void **state)
+{
+    struct round *round = start_to_survive(2, 4);
+
+    (void)state;
+    beat(round, 1, 4000);
+    beat(round, 2, 4000);
+    tick(round, 5000);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 2);
+    assert_int_equal(round->loss.count, 2);
+    assert_int_equal(round->loss.losses, 2);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, true);
+    beat(round, 1, 7000);
+    beat(round, 2, 7000);
+    tick(round, DEAD_MS);
+    assert_world(round, 1, 3, 2);
+    round_destroy(round);
+}
+
 /* ---- reload ---- */
 
 static void say_reload(struct round *round, uint64_t id, enum ct_reload_step step,
@@ -1667,6 +1844,13 @@ int main(void)
         cmocka_unit_test(a_lost_node_stops_those_that_wait),
         cmocka_unit_test(a_new_world_knows_of_no_loss),
         cmocka_unit_test(ranks_of_other_nodes_are_refused),
+        cmocka_unit_test(ranks_of_a_lost_node_are_lost_and_it_is_not_waited_for),
+        cmocka_unit_test(a_world_after_a_lost_node_is_told_once),
+        cmocka_unit_test(
+            a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time),
+        cmocka_unit_test(a_lost_node_is_the_cause_of_what_fails_then),
+        cmocka_unit_test(a_lost_node_ends_the_world_at_once_where_nobody_can_go_on),
+        cmocka_unit_test(nodes_that_are_lost_at_once_are_told_of_once),
         cmocka_unit_test(a_reload_is_taken_once_every_node_can),
         cmocka_unit_test(a_reload_that_a_node_cannot_run_changes_nothing),
         cmocka_unit_test(a_reload_of_unlike_files_is_refused),

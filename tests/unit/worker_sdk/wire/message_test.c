@@ -178,7 +178,8 @@ static const struct {
                                       .addr_count = 2,
                                       .addrs = {"10.0.0.1", "::1"},
                                       .program = 0xbeef,
-                                      .knows_gloo_scale = 1}},
+                                      .knows_gloo_scale = 1,
+                                      .survive_ms = 30000}},
      "08000000"
      "ffffffff"
      "01"
@@ -193,7 +194,8 @@ static const struct {
      "03000000"
      "3a3a31"
      "efbe000000000000"
-     "01"},
+     "01"
+     "3075000000000000"},
     {{.kind = CT_MESSAGE_WAITING,
       .waiting = &(const struct ct_waiting){.joined = 1,
                                             .min_nodes = 2,
@@ -550,10 +552,11 @@ static const struct {
     {{.kind = CT_MESSAGE_LOSS,
       .loss =
           &(const struct ct_loss){
-              .generation = 7, .losses = 2, .rank = 3, .text = "gone"}},
+              .generation = 7, .losses = 2, .rank = 3, .count = 1, .text = "gone"}},
      "0700000000000000"
      "02000000"
      "03000000"
+     "01000000"
      "04000000"
      "676f6e65"},
     {{.kind = CT_MESSAGE_STILL,
@@ -752,7 +755,7 @@ static void what_was_added_is_a_tail_of_join_hello_start_and_requests(void **sta
         {{.kind = CT_MESSAGE_JOIN,
           .join = &(const struct ct_join){.slots = 5,
                                           .roles = {2, {{"a", 4}, {"bc", 1}}}}},
-         4 + 4 + 1 + 2 + 8 + 4 + 4 + 1 + 8 + 1,
+         4 + 4 + 1 + 2 + 8 + 4 + 4 + 1 + 8 + 1 + 8,
          "02"
          "01000000"
          "61"

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whose ranks do what in a world at work, and a node that is lost from it while the others go on (--survive);
+ * round_running.c has the whole. */
+#include <string.h>
+
+#include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/str.h"
+
+bool round_is_proven(const struct round *round)
+{
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (member->state == MEMBER_RUNNING && !member->has_proven)
+            return false;
+    }
+    return true;
+}
+
+bool round_has_rank(const uint8_t ranks[CT_WORLD_BYTES], uint32_t rank)
+{
+    return rank < CT_WORLD_BYTES * 8 && ranks[rank / 8] & 1u << rank % 8;
+}
+
+bool round_owns_rank(const struct member *member, uint32_t rank)
+{
+    return rank >= member->start.rank_base &&
+           rank - member->start.rank_base < member->join.slots;
+}
+
+void round_forget_still(struct round *round, struct member *member)
+{
+    if (!member->is_still)
+        return;
+    member->is_still = false;
+    for (uint32_t i = 0; i < member->join.slots; i++) {
+        const uint32_t rank = member->start.rank_base + i;
+
+        if (round_has_rank(round->still, rank))
+            round->still[rank / 8] &= (uint8_t) ~(1u << rank % 8);
+    }
+}
+
+/* ---- Without a node ----------------------------------------------------------------------- */
+
+/* Workers are held back until all ways are proven, and a member of which that is not known may never be. */
+static bool has_begun(const struct round *round, const struct member *member)
+{
+    return member->start.reach != CT_REACH_PROVE || round_is_proven(round);
+}
+
+bool round_may_survive(const struct round *round, const struct member *member)
+{
+    const size_t left = round->counts[MEMBER_RUNNING] +
+                        round->counts[MEMBER_SUCCEEDED] - 1;
+    const bool keeps_store = member->start.group_rank == 0 &&
+                             round->settings.endpoint_port == 0;
+
+    return round->state == ROUND_RUNNING && member->state == MEMBER_RUNNING &&
+           member->join.survive_ms > 0 && !keeps_store &&
+           member->start.world_size <= CT_WORLD_BYTES * 8 &&
+           round->counts[MEMBER_RUNNING] > 1 && has_begun(round, member) &&
+           round_world_size(round, left + round->counts[MEMBER_READY]) == left;
+}
+
+/* Returns how many: those that run, or have ended with 0, which only its agent knew. */
+static uint32_t lose_ranks(struct round *round, const struct member *member)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < member->join.slots; i++) {
+        const uint32_t rank = member->start.rank_base + i;
+
+        if (round_has_rank(round->lost, rank) ||
+            (round->world.epoch > 0 && !round_has_rank(round->world.ranks, rank)))
+            continue;
+        round->lost[rank / 8] |= (uint8_t)(1u << rank % 8);
+        count++;
+    }
+    return count;
+}
+
+static void note_lost_node(struct round *round, uint32_t count, const char *text)
+{
+    const uint32_t losses = round->loss.losses + count;
+    const uint32_t before = round->sends_loss ? round->loss.count : 0;
+
+    round->loss = (struct ct_loss){.generation = round->generation,
+                                   .losses = losses,
+                                   .rank = -1,
+                                   .count = before + count};
+    (void)ct_copy(round->loss.text, sizeof round->loss.text, text); /* same size */
+    round->world.generation = round->generation;
+    round->sends_loss = true;
+}
+
+void round_survive(struct round *round, struct member *member,
+                   const struct ct_failure *loss, uint64_t now_ms)
+{
+    const uint64_t fence_ms = round_fence_of(round, member);
+    const uint32_t count = lose_ranks(round, member);
+    uint64_t due_ms;
+    char text[sizeof round->loss.text];
+
+    round_forget_still(round, member);
+    round->world_count--;
+    if (fence_ms > round->ranks_fence_ms)
+        round->ranks_fence_ms = fence_ms;
+    if (count == 0)
+        return;
+    due_ms = round_deadline(fence_ms > now_ms ? fence_ms : now_ms,
+                            member->join.survive_ms);
+    if (due_ms > round->survive_due_ms)
+        round->survive_due_ms = due_ms;
+    round->lost_node = *loss;
+    (void)ct_format(text, sizeof text, "node %.64s (%u rank%s) is lost: %s", loss->host,
+                    count, count == 1 ? "" : "s", loss->text); /* cut is fine */
+    note_lost_node(round, count, text);
+}
+
+/* The journal has the ranks that are lost, not how: nodes that are missing from the world are. */
+void round_restore_loss(struct round *round, uint64_t now_ms)
+{
+    const struct member *any = round->members.count ? round->members.list[0] : NULL;
+
+    if (!any || round->state != ROUND_RUNNING ||
+        round->loss.losses == round->world.losses ||
+        any->start.group_world_size == round->world_count)
+        return;
+    round->ranks_fence_ms = round->fence_ms;
+    round->survive_due_ms = round_deadline(
+        round->fence_ms > now_ms ? round->fence_ms : now_ms, any->join.survive_ms);
+    round->lost_node = (struct ct_failure){
+        .generation = round->generation,
+        .cause = CT_CAUSE_NODE_LOST,
+        .rank = -1,
+        .local_rank = -1,
+        .node_rank = -1,
+        .step = -1,
+        .text = "a node was lost before this server began"};
+}
