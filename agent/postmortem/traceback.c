@@ -63,7 +63,8 @@ static bool is_line(const struct line *line, const char *prefix, const char *suf
            memcmp(line->at + line->length - end, suffix, end) == 0;
 }
 
-/* Whole lines go when there is no room. */
+/* Whole lines go when there is no room. A program may have written zeros: they would end the text, and hide
+ * the end of a line from the next call. */
 static void append(char *dst, const char *at, size_t length)
 {
     size_t used = strlen(dst);
@@ -76,6 +77,8 @@ static void append(char *dst, const char *at, size_t length)
     used -= (size_t)(keep - dst);
     memmove(dst, keep, used);
     memcpy(dst + used, at, length);
+    for (char *zero; (zero = memchr(dst + used, '\0', length));)
+        *zero = '?';
     dst[used + length] = '\n';
     dst[used + length + 1] = '\0';
 }

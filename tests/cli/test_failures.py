@@ -2,6 +2,7 @@
 """Failures and restarts: exit codes, summaries, error files."""
 import json
 import re
+import sys
 
 import ctrun
 import launch
@@ -139,6 +140,19 @@ def test_a_rank_that_ends_by_itself_after_the_stop_keeps_its_exit_code(box):
                     "touch", "ready", "hang", "@0", "await", "ready", "exit", "3")
     assert run.code == 3
     assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : 20 \(pid: \d+\) \n", run.err), run
+
+
+ZEROS = """
+import sys
+sys.stderr.buffer.write(b"Traceback (most recent call last):" + b"x" * 2013 + b"\\0\\n" + b" " * 2049 + b"\\nKeyError: \\0\\n")
+sys.exit(1)
+"""
+
+
+def test_zeros_in_a_traceback_do_not_end_the_agent(box):
+    run = box.ctrun("--nproc-per-node=2", sys.executable, "-c", ZEROS)
+    assert run.code == 1, run
+    assert "KeyError: ?\n" in run.err, run
 
 
 def test_last_lines_of_the_output_are_shown(box):

@@ -117,6 +117,30 @@ static void the_end_of_a_long_one_is_kept_in_whole_lines(void **state)
     assert_non_null(strstr(found, "line 299, in f\nRecursionError: too deep\n"));
 }
 
+static void zeros_in_it_are_shown_and_end_nothing(void **state)
+{
+    enum {
+        LINE = TRACEBACK_MAX_BYTES / 2 /* the longest that is kept */
+    };
+    static char text[4 * LINE], found[TRACEBACK_MAX_BYTES];
+    size_t length = 0;
+
+    (void)state;
+    memset(text, 'x', sizeof text);
+    memcpy(text, HEAD, sizeof HEAD - 2);
+    text[LINE - 1] = '\0';
+    text[LINE] = '\n';
+    length = LINE + 1;
+    text[length] = ' ';
+    text[length + LINE] = '\n';
+    length += LINE + 1;
+    memcpy(text + length, "KeyError: '\0'\n", 14);
+    length += 14;
+    assert_true(traceback_find(found, text, length, 0));
+    assert_true(strlen(found) < TRACEBACK_MAX_BYTES);
+    assert_non_null(strstr(found, "x\nKeyError: '?'\n"));
+}
+
 static void exception_and_place_are_told(void **state)
 {
     static const struct {
@@ -177,6 +201,7 @@ int main(void)
         cmocka_unit_test(what_was_written_long_before_the_end_is_not_its_cause),
         cmocka_unit_test(a_fatal_signal_is_the_end_whatever_follows),
         cmocka_unit_test(the_end_of_a_long_one_is_kept_in_whole_lines),
+        cmocka_unit_test(zeros_in_it_are_shown_and_end_nothing),
         cmocka_unit_test(exception_and_place_are_told),
         cmocka_unit_test(what_the_error_file_calls_it_counts),
     };
