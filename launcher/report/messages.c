@@ -8,6 +8,7 @@
 
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/signal_name.h"
@@ -22,15 +23,6 @@ static messages_sink *sink;
 static enum ctrun_log_level threshold = CTRUN_LOG_WARN;
 
 static void on_log(void *context, enum ctrun_log_level level, const char *line);
-
-/* Texts quote files and people: what they have in them does not steer a terminal. */
-static void make_plain(char *text, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        if (((unsigned char)text[i] < ' ' && text[i] != '\n' && text[i] != '\t') ||
-            text[i] == '\x7f')
-            text[i] = '?';
-}
 
 /* One write() for a block: launchers of several nodes share a terminal, and their lines must not
  * be mixed. The log's sink may call this from any thread; nothing here is kept between calls. */
@@ -199,6 +191,7 @@ void messages_print(const struct messages_block *block)
     messages_append(&stamped, "%s%s",
                     block->level != MESSAGES_TABLE ? own_stamp(stamp) : "",
                     block->text);
+    ct_make_plain(stamped.text, true); /* it quotes files, programs and people */
     write_all(block->level, stamped.text, stamped.length);
 }
 
@@ -212,7 +205,6 @@ void messages_error(const struct ctrun_error *err)
     struct messages_block block;
 
     messages_begin(&block, err->code, "%s", err->text);
-    make_plain(block.text, block.length);
     messages_print(&block);
 }
 
@@ -232,7 +224,7 @@ print_line(enum messages_level level, const char *label, const char *fmt, va_lis
     used += length < 0                                ? 0
             : (size_t)length < sizeof text - used - 1 ? (size_t)length
                                                       : sizeof text - used - 2;
-    make_plain(text, used);
+    ct_make_plain(text, true);
     text[used++] = '\n';
     write_all(level, text, used);
 }

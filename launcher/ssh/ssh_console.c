@@ -8,6 +8,7 @@
 #include "agent/output/lines.h"
 #include "launcher/report/messages.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -118,6 +119,7 @@ void ssh_console_print(struct ssh_console *console, enum messages_level level,
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    ct_make_plain(text, true); /* it quotes what hosts and their ssh have said */
     messages_stamp(stamp);
     (void)ct_buf_printf(&err->source.queue, "%sctrun: %s\n", stamp, text);
     push(console, err);

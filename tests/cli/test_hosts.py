@@ -140,6 +140,7 @@ def test_the_first_cause_is_told_once_and_its_code_is_the_runs(box):
 
 @pytest.mark.parametrize("words, code, text", [
     (["--hosts=a,bad1,b"], 75, "bad1: ssh ended with 255: ssh: Could not resolve hostname bad1"),
+    (["--hosts=a,evil1", "--verbose"], 75, "evil1: ssh ended with 255: ?]0;owned?"),
     (["--hosts=a,mute1", "--hosts-timeout=1"], 75, "mute1: no answer over ssh within 1 s"),
     (["--hosts=a,bare1"], 127, "bare1: no ctrun can be started there: "),
 ])
@@ -148,7 +149,7 @@ def test_a_host_that_cannot_be_reached_is_one_line_with_sshs_last_words(box, wor
     assert done.code == code, done
     errors = [line for line in done.err.splitlines() if "error[" in line]
     assert len(errors) == 1 and text in errors[0], done
-    assert "started" not in done.out and "MIN:MAX" in done.err, done
+    assert "started" not in done.out and "MIN:MAX" in done.err and "\x1b" not in done.err, done
     box.wait_gone()
 
 

@@ -2,8 +2,8 @@
 """Stand-ins for ssh, which run the command on this machine, or on a host of a lab.
 
 As sshd does, they give it a fresh environment, the home folder and a shell; $FAKE_HOST tells
-which host it is on. Names that begin with `bad` cannot be reached, `mute` never answer, `noisy`
-have a login script that talks."""
+which host it is on. Names that begin with `bad` cannot be reached, `evil` greet with an escape
+sequence, `mute` never answer, `noisy` have a login script that talks."""
 import os
 import select
 import socket
@@ -17,6 +17,7 @@ host=$1; shift
 echo "$host" >> "{calls}"
 case $host in
 bad*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255 ;;
+evil*) printf '\\033]0;owned\\007\\n' >&2; exit 255 ;;
 mute*) exec sleep 600 ;;
 noisy*) echo "Welcome to $host"; echo "you have mail" >&2 ;;
 bare*) set -- "exec /nowhere/ctrun --relay" ;;

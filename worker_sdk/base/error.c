@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 
 static const struct {
@@ -55,6 +56,7 @@ int ct_fail(struct ctrun_error *err, int rc, const char *fmt, ...)
         va_start(args, fmt);
         (void)vsnprintf(err->text, sizeof err->text, fmt, args); /* cut off is fine */
         va_end(args);
+        ct_make_plain(err->text, true);
     }
     return rc;
 }
@@ -72,6 +74,7 @@ int ct_wrap(struct ctrun_error *err, const char *fmt, ...)
     va_end(args);
     memcpy(what, err->text, sizeof what);
     (void)ct_format(err->text, sizeof err->text, "%s: %s", where, what);
+    ct_make_plain(err->text, true);
     return err->code;
 }
 

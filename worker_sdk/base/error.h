@@ -15,7 +15,8 @@
 
 #include "worker_sdk/include/ctrun.h"
 
-/* Writes "where: what: why" into err (may be NULL) and returns rc, which must be negative. */
+/* Writes "where: what: why" into err (may be NULL) and returns rc, which must be negative. What it quotes of
+ * files, peers and people is made plain (plain.h): the sentence does not steer the terminal that shows it. */
 __attribute__((format(printf, 3, 4))) int ct_fail(struct ctrun_error *err, int rc,
                                                   const char *fmt, ...);
 /* Puts "text: " in front of the sentence in err (may be NULL); the code stays. Returns it. */

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <strings.h>
 
+#include "worker_sdk/base/plain.h"
+
 enum {
     LOG_LINE_MAX = 1024
 }; /* longer lines are cut: a log line is for people */
@@ -64,6 +66,7 @@ void ct_log(enum ctrun_log_level level, const char *fmt, ...)
         va_start(args, fmt);
         (void)vsnprintf(line, sizeof line, fmt, args);
         va_end(args);
+        ct_make_plain(line, true);
         target.sink(target.context, level, line);
     }
     pthread_mutex_unlock(&target.lock);

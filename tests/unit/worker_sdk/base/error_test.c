@@ -4,6 +4,12 @@
 
 #include "tests/lib/test.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    LINE_MAX_BYTES = 64
+};
 
 static void fail_keeps_code_and_sentence(void **state)
 {
@@ -24,6 +30,34 @@ static void wrap_puts_where_in_front(void **state)
     ct_fail(&err, CTRUN_E_PORT_BUSY, "taken");
     assert_int_equal(ct_wrap(&err, "port %d", 29500), CTRUN_E_PORT_BUSY);
     assert_string_equal(err.text, "port 29500: taken");
+}
+
+static void what_it_quotes_steers_no_terminal(void **state)
+{
+    struct ctrun_error err;
+
+    (void)state;
+    ct_fail(&err, CTRUN_E_BAD_DATA, "%s: gone\n", "a\x1b]0;b\x07\x7f\xc2\x9b");
+    assert_string_equal(err.text, "a?]0;b????: gone\n");
+    ct_wrap(&err, "%s", "\x1b[2J");
+    assert_string_equal(err.text, "?[2J: a?]0;b????: gone\n");
+}
+
+static void keep_line(void *context, enum ctrun_log_level level, const char *line)
+{
+    assert_int_equal(level, CTRUN_LOG_WARN);
+    (void)ct_copy(context, LINE_MAX_BYTES, line);
+}
+
+static void nor_does_a_line_of_the_log(void **state)
+{
+    char line[LINE_MAX_BYTES] = "";
+
+    (void)state;
+    ct_log_set_sink(keep_line, line, CTRUN_LOG_WARN);
+    ct_warn("of %s", "\x1b[31m\xff");
+    ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
+    assert_string_equal(line, "of ?[31m?");
 }
 
 static void long_sentence_is_cut_not_overrun(void **state)
@@ -66,6 +100,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fail_keeps_code_and_sentence),
         cmocka_unit_test(wrap_puts_where_in_front),
+        cmocka_unit_test(what_it_quotes_steers_no_terminal),
+        cmocka_unit_test(nor_does_a_line_of_the_log),
         cmocka_unit_test(long_sentence_is_cut_not_overrun),
         cmocka_unit_test(codes_have_names_and_texts),
         cmocka_unit_test(every_code_has_a_name_that_begins_with_E_),
