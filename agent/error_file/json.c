@@ -8,6 +8,7 @@
 #include "worker_sdk/base/whole_file.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -100,6 +101,15 @@ void json_get_text(const cJSON *object, const char *key, char *dst, size_t size)
     const char *text = cJSON_GetStringValue(json_get(object, key));
 
     (void)ct_copy(dst, size, text ? text : ""); /* cut: for people */
+    ct_make_plain(dst, false);
+}
+
+void json_get_lines(const cJSON *object, const char *key, char *dst, size_t size)
+{
+    const char *text = cJSON_GetStringValue(json_get(object, key));
+
+    (void)ct_copy(dst, size, text ? text : ""); /* cut: for people */
+    ct_make_plain(dst, true);
 }
 
 /* ---- Text to stdout ------------------------------------------------------------------ */

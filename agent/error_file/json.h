@@ -31,8 +31,11 @@ int64_t json_get_i64(const struct cJSON *object, const char *key, int64_t fallba
 int json_get_int(const struct cJSON *object, const char *key);
 unsigned json_get_unsigned(const struct cJSON *object, const char *key);
 uint64_t json_get_u64(const struct cJSON *object, const char *key);
-/* Cut where it does not fit: for people. */
+/* For people: cut where it does not fit, and plain (plain.h), for JSON may have any character. One line. */
 void json_get_text(const struct cJSON *object, const char *key, char *dst, size_t size);
+/* The same of a text of several lines. */
+void json_get_lines(const struct cJSON *object, const char *key, char *dst,
+                    size_t size);
 
 /* Writes text as a JSON string, quotes included; "null" when memory is short. */
 void json_print_text(FILE *out, const char *text);

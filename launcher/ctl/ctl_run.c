@@ -10,6 +10,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/client.h"
 #include "worker_sdk/wire/contract.h"
@@ -106,6 +107,20 @@ static int send_request(int fd, const struct ct_ctl_request *request,
     return rc < 0 ? ct_fail(err, rc, "ask: %s", strerror(-rc)) : 0;
 }
 
+/* root asks other users' agents, too: in JSON such characters are written in letters, and whoever has them as
+ * they are wants a terminal to obey. Behind the text there is a NUL. */
+static int make_plain(struct ct_buf *text, struct ctrun_error *err)
+{
+    uint8_t *end;
+    const int rc = ct_buf_reserve(text, 1, &end);
+
+    if (rc < 0)
+        return ct_fail(err, rc, "the answer is too long");
+    *end = '\0';
+    ct_make_plain((char *)end - ct_buf_length(text), true);
+    return 0;
+}
+
 int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
                 struct ct_buf *text, struct ctrun_error *err)
 {
@@ -122,6 +137,8 @@ int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
         return ct_fail(err, fd, "%s: %s", run->name, strerror(-fd));
     if ((rc = send_request(fd, request, err)) == 0)
         rc = read_answer(fd, deadline_ms, text, err);
+    if (rc == 0)
+        rc = make_plain(text, err);
     close(fd);
     return rc < 0 ? ct_wrap(err, "run %s",
                             *run->status.run_id ? run->status.run_id : run->name)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrunctl status: the runs of this machine and their workers. */
 #include <errno.h>
+#include <limits.h>
 
 #include "launcher/ctl/ctl_run.h"
 #include "launcher/report/messages.h"
@@ -14,6 +15,7 @@ enum {
     ROLE_WIDTH = 12, /* of the first column, where a node has several roles */
     RESTARTS_WIDTH =
         9, /* of the one behind STATE, where a role may be restarted alone */
+    FILES_MAX_BYTES = 2 * PATH_MAX,
 };
 
 static void print_json(const struct ctl_runs *runs)
@@ -34,6 +36,16 @@ static void format_memory(char *dst, size_t size, int64_t kb)
         (void)ct_format(dst, size, "%.1f GiB", (double)kb / (1024 * 1024));
 }
 
+/* Names of files may have any character. */
+static void format_files(char dst[FILES_MAX_BYTES], const struct json_worker *worker)
+{
+    (void)ct_format(dst, FILES_MAX_BYTES, "%s%s%s",
+                    worker->out_file ? worker->out_file : "",
+                    worker->out_file && worker->err_file ? " " : "",
+                    worker->err_file ? worker->err_file : ""); /* cut is fine */
+    ct_make_plain(dst, false);
+}
+
 static void print_worker(const struct json_worker *worker, bool has_restarts)
 {
     char up[MESSAGES_SPAN_MAX];
@@ -42,6 +54,7 @@ static void print_worker(const struct json_worker *worker, bool has_restarts)
     char state[48];
     char role[ROLE_WIDTH + 2] = "";
     char restarts[RESTARTS_WIDTH + 2] = "";
+    char files[FILES_MAX_BYTES];
 
     messages_format_span(up, worker->uptime_ms);
     format_memory(memory, sizeof memory, worker->rss_kb);
@@ -58,11 +71,9 @@ static void print_worker(const struct json_worker *worker, bool has_restarts)
     else if (has_restarts)
         (void)ct_format(restarts, sizeof restarts, " %*d", RESTARTS_WIDTH - 1,
                         worker->restarts);
-    printf("  %s%5d %5d %8d  %-10s%s %12s %9s %11s  %s%s%s\n", role, worker->rank,
-           worker->local_rank, worker->pid, state, restarts, up, step, memory,
-           worker->out_file ? worker->out_file : "",
-           worker->out_file && worker->err_file ? " " : "",
-           worker->err_file ? worker->err_file : "");
+    format_files(files, worker);
+    printf("  %s%5d %5d %8d  %-10s%s %12s %9s %11s  %s\n", role, worker->rank,
+           worker->local_rank, worker->pid, state, restarts, up, step, memory, files);
 }
 
 static bool has_restarts(const struct json_status *status)

@@ -6,6 +6,7 @@
 
 #include "agent/error_file/json.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 
 static char *get_path(const cJSON *object, const char *key)
@@ -141,6 +142,8 @@ int json_text_read(const char *text, size_t length, const char *key, char **out)
 
     if (rc == 0 && !(*out = ct_strdup(value->valuestring)))
         rc = -ENOMEM;
+    if (rc == 0)
+        ct_make_plain(*out, true);
     cJSON_Delete(root);
     return rc;
 }

@@ -67,7 +67,7 @@ void json_status_deinit(struct json_status *status);
 int json_server_read(const char *text, size_t length, char *version,
                      size_t version_size, char *runs, size_t runs_size);
 
-/* The text that an agent answers to CT_CTL_WHY ("why") or CT_CTL_STACKS ("stacks"), owned by the
+/* The text, made plain, that an agent answers to CT_CTL_WHY ("why") or CT_CTL_STACKS ("stacks"), owned by the
  * caller. 0, -EBADMSG, -ENOMEM. */
 int json_text_read(const char *text, size_t length, const char *key, char **out);
 

@@ -52,8 +52,8 @@ static void read_failure(const cJSON *item, struct ct_failure *out)
     out->later_ms = json_get_u64(item, "later_ms");
     json_get_text(item, "host", out->host, sizeof out->host);
     json_get_text(item, "error_file", out->error_file, sizeof out->error_file);
-    json_get_text(item, "exception", out->exception, sizeof out->exception);
-    json_get_text(item, "text", out->text, sizeof out->text);
+    json_get_lines(item, "exception", out->exception, sizeof out->exception);
+    json_get_lines(item, "text", out->text, sizeof out->text);
     read_facts(json_get(item, "facts"), &out->facts);
 }
 
@@ -92,7 +92,7 @@ static int read_root(const cJSON *root, struct json_summary *out)
     json_get_text(root, "program", out->program, sizeof out->program);
     json_get_text(root, "log_dir", out->log_dir, sizeof out->log_dir);
     json_get_text(root, "error", out->error, sizeof out->error);
-    json_get_text(root, "message", out->message, sizeof out->message);
+    json_get_lines(root, "message", out->message, sizeof out->message);
     out->max_restarts = json_get_unsigned(root, "max_restarts");
     out->signal = json_get_int(root, "signal");
     json_get_text(root, "reason", reason, sizeof reason);

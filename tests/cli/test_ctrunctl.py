@@ -247,6 +247,8 @@ def test_why_tells_the_first_cause_of_a_run_that_is_over_by_its_folder(box):
         assert answer.out.splitlines()[0] == block.splitlines()[0], (answer, block)
         assert "boom" in answer.out, answer
     assert json.loads(ctl(box, "why", folder, "--json").out)["exit_code"] == 7
+    (folder / "summary.json").write_text((folder / "summary.json").read_text().replace("boom", "\\u001b[31m\\nb\x1b"))
+    assert "?[31m\n" in ctl(box, "why", folder).out and "\x1b" not in ctl(box, "why", folder).out
     assert box.ctrun("--log-dir=E", "-r3", "--rdzv-id=j1", "true").code == 0
     assert ctl(box, "why", box.path("E")).out == "run j1: succeeded\n"
     for where, text in ((box.dir, "no summary.json"), (box.write("x", "{}"), "is not ctrun's"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What another user of the same machine can do to a run: nothing."""
+import json
 import os
 import shutil
 import signal
@@ -142,6 +143,68 @@ def test_who_looks_whether_the_store_is_open_is_called_no_other_user(box):
     assert "refused" not in run.err, run
     run.signal(15)
     run.wait()
+
+
+LIAR = """
+import socket, struct, sys
+code, text = int(sys.argv[2]), sys.argv[3].encode()
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(sys.argv[1])
+    listener.listen()
+    while True:
+        client = listener.accept()[0]
+        client.recv(1000)
+        body = struct.pack("<iBI", code, 1, len(text)) + text
+        client.sendall(bytes([0xC7, 0x52, 3, 49]) + struct.pack("<I", len(body)) + body)
+        client.close()
+"""
+AS_ROOT = """
+set -e
+mount -t tmpfs none /run
+mkdir -p /run/user/$1
+chown $1 /run/user/$1
+as="setpriv --reuid=$1 --regid=65534 --clear-groups"
+cd /run/user/$1
+$as mkdir -m 700 ctrun
+$as "$4" -I -c "$5" ctrun/job-1.sock "$2" "$3" &
+until [ -S ctrun/job-1.sock ]; do kill -0 $!; sleep 0.05; done
+shift 5
+set +e
+"$@"
+code=$?
+kill $!
+exit $code
+"""
+
+
+def ask_as_root(box, what, text, *verb):
+    """ctrunctl about another user, whose agent answers so."""
+    ctrun.needs_mounts()
+    return box.run("unshare", "-m", "sh", "-c", AS_ROOT, "sh", str(other_user.UID), what, text, sys.executable,
+                   LIAR, ctrun.program("ctrunctl"), *verb, f"--user={other_user.UID}")
+
+
+EVIL = "\x1b]0;owned\x07"
+LIES = {"run_id": EVIL, "host": EVIL, "state": EVIL, "master_addr": EVIL, "pid": 1, "guard_pid": 1, "generation": 1,
+        "why": f"1\n{EVIL}\u009b2J\n", "stacks": EVIL,
+        "workers": [{"rank": 0, "state": EVIL, "cause": EVIL, "role": EVIL, "stdout": f"/dev/null/{EVIL}"}]}
+
+
+@pytest.mark.parametrize("verb", [["status"], ["status", "--json"], ["why"], ["why", "--json"], ["stacks"], ["logs"],
+                                  ["stop"]])
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_root_is_shown_no_escape_of_another_users_agent(box, verb, is_raw):
+    text = json.dumps(LIES, ensure_ascii=not is_raw)
+    for escape in ("\\u001b", "\\u0007") if is_raw else ():
+        text = text.replace(escape, json.loads(f'"{escape}"'))
+    answer = ask_as_root(box, "0", text, *verb)
+    assert "owned" in answer.out + answer.err, answer
+    assert not {"\x1b", "\x07", "\x9b"} & {*answer.out, *answer.err}, answer
+
+
+def test_root_is_shown_no_escape_of_another_users_refusal(box):
+    answer = ask_as_root(box, "-5", EVIL, "status")
+    assert "?]0;owned?" in answer.err and answer.code == 1, answer
 
 
 LOOK = """
