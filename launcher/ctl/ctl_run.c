@@ -121,6 +121,21 @@ static int make_plain(struct ct_buf *text, struct ctrun_error *err)
     return 0;
 }
 
+/* The folder is that user's, who may have put a link in the place of the socket: to the agent of somebody else,
+ * whom root would then signal or stop. */
+static int check_server(int fd, uid_t uid, struct ctrun_error *err)
+{
+    struct ucred server;
+    socklen_t length = sizeof server;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &length) < 0)
+        return ct_fail(err, -errno, "%s", strerror(errno));
+    if (server.uid == uid)
+        return 0;
+    return ct_fail(err, -EPERM, "a process of user %u answers there, not of user %u",
+                   (unsigned)server.uid, (unsigned)uid);
+}
+
 int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
                 struct ct_buf *text, struct ctrun_error *err)
 {
@@ -135,7 +150,8 @@ int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
     close(dir);
     if (fd < 0)
         return ct_fail(err, fd, "%s: %s", run->name, strerror(-fd));
-    if ((rc = send_request(fd, request, err)) == 0)
+    rc = check_server(fd, run->uid, err);
+    if (rc == 0 && (rc = send_request(fd, request, err)) == 0)
         rc = read_answer(fd, deadline_ms, text, err);
     if (rc == 0)
         rc = make_plain(text, err);
@@ -181,6 +197,7 @@ struct search {
     struct ctl_runs *runs;
     const char *wanted; /* NULL: all */
     const char *path;   /* of the folder that is being walked; borrowed */
+    uid_t uid;          /* whose it is */
     int rc;
 };
 
@@ -221,6 +238,7 @@ static void visit(void *context, int dir, const char *name)
     runs->list = run;
     run = &runs->list[runs->count];
     memset(run, 0, sizeof *run);
+    run->uid = search->uid;
     (void)ct_copy(run->dir, sizeof run->dir, search->path);
     (void)ct_copy(run->name, sizeof run->name, name);
     rc = ctl_run_refresh(run, &err);
@@ -271,6 +289,7 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
     memset(out, 0, sizeof *out);
     if ((rc = find_user(call, &uid, err)) < 0)
         return rc;
+    search.uid = uid;
     count = ctl_dir_list(paths, uid);
     for (int i = 0; i < count && search.rc == 0; i++) {
         struct ctrun_error closed;

@@ -13,6 +13,7 @@
 struct ctl_run {
     char dir[PATH_MAX];
     char name[CTL_DIR_NAME_MAX]; /* of its socket in dir */
+    uid_t uid;                   /* whose it is */
     char *json;                  /* as the agent told it; owned */
     struct json_status status;
 };

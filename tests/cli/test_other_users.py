@@ -166,19 +166,23 @@ chown $1 /run/user/$1
 as="setpriv --reuid=$1 --regid=65534 --clear-groups"
 cd /run/user/$1
 $as mkdir -m 700 ctrun
-$as "$4" -I -c "$5" ctrun/job-1.sock "$2" "$3" &
-until [ -S ctrun/job-1.sock ]; do kill -0 $!; sleep 0.05; done
+if [ "$2" = link ]; then
+    $as ln -s "$3" ctrun/job-1.sock
+else
+    $as "$4" -I -c "$5" ctrun/job-1.sock "$2" "$3" &
+    until [ -S ctrun/job-1.sock ]; do kill -0 $!; sleep 0.05; done
+fi
 shift 5
 set +e
 "$@"
 code=$?
-kill $!
+[ -z "$!" ] || kill $!
 exit $code
 """
 
 
 def ask_as_root(box, what, text, *verb):
-    """ctrunctl about another user, whose agent answers so."""
+    """ctrunctl about another user, whose agent answers so, or is a link."""
     ctrun.needs_mounts()
     return box.run("unshare", "-m", "sh", "-c", AS_ROOT, "sh", str(other_user.UID), what, text, sys.executable,
                    LIAR, ctrun.program("ctrunctl"), *verb, f"--user={other_user.UID}")
@@ -205,6 +209,17 @@ def test_root_is_shown_no_escape_of_another_users_agent(box, verb, is_raw):
 def test_root_is_shown_no_escape_of_another_users_refusal(box):
     answer = ask_as_root(box, "-5", EVIL, "status")
     assert "?]0;owned?" in answer.err and answer.code == 1, answer
+
+
+def test_root_stops_no_run_of_his_own_by_another_users_link(box):
+    run = box.start_ctrun("--standalone", "sleep", "600")
+    box.wait_workers(1)
+    [path] = box.path("ctl").glob("*.sock")
+    answer = ask_as_root(box, "link", str(path), "stop")
+    assert answer.code == 1 and "a process of user 0 answers there" in answer.err, answer
+    assert not box.events("control_request"), run
+    run.signal(15)
+    run.wait()
 
 
 LOOK = """
