@@ -116,10 +116,19 @@ static void print_lines(struct logs *logs, struct log_file *file, bool is_all)
     }
 }
 
+/* The agent of another user names any file that it likes, and root may read all. */
+static int follow_next(const struct logs *logs, struct log_file *file)
+{
+    const uid_t owner = logs->run->uid;
+
+    return log_follow_next(&file->fd, file->path,
+                           owner == getuid() ? LOG_FOLLOW_ANYBODY : owner);
+}
+
 /* True when the file was renamed for its size and output continues in a new one. */
 static bool take_next(const struct logs *logs, struct log_file *file)
 {
-    if (logs->notify < 0 || log_follow_next(&file->fd, file->path) != 1)
+    if (logs->notify < 0 || follow_next(logs, file) != 1)
         return false;
     (void)inotify_add_watch(logs->notify, file->path, IN_MODIFY | IN_MOVE_SELF);
     return true;
@@ -182,7 +191,7 @@ static int add_file(struct logs *logs, int rank, const char *stream, const char 
     ct_buf_init(&file->rest, LINE_MAX_BYTES);
     logs->count++;
     watch_file(logs, path);
-    rc = log_follow_next(&file->fd, path);
+    rc = follow_next(logs, file);
     if (rc == 1 && logs->tail >= 0)
         rc = log_follow_tail(file->fd, logs->tail);
     return rc < 0 ? ct_fail(err, rc, "%s: %s", path, strerror(-rc)) : 0;

@@ -54,11 +54,35 @@ int log_follow_tail(int fd, int count)
 }
 
 /* A name that an agent gave us must not make us wait, whatever lies there. */
-static int open_file(const char *path)
+static int open_now(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
     return fd >= 0 ? fd : -errno;
+}
+
+/* Looked at before it is opened: that alone starts some devices. */
+static int open_of(const char *path, uid_t owner)
+{
+    const int place = open(path, O_PATH | O_CLOEXEC);
+    char self[40];
+    struct stat info;
+    int fd;
+
+    if (place < 0)
+        return -errno;
+    (void)ct_format(self, sizeof self, "/proc/self/fd/%d", place);
+    if (fstat(place, &info) < 0)
+        fd = -errno;
+    else
+        fd = S_ISREG(info.st_mode) && info.st_uid == owner ? open_now(self) : -EPERM;
+    close(place);
+    return fd;
+}
+
+static int open_file(const char *path, uid_t owner)
+{
+    return owner == LOG_FOLLOW_ANYBODY ? open_now(path) : open_of(path, owner);
 }
 
 static bool is_same(const struct stat *a, const struct stat *b)
@@ -107,7 +131,7 @@ static int find_own(const struct stat *open, const char *path, int *oldest)
 /* Opens the file that comes after `open`, or the oldest when that is gone. Numbers only grow,
  * the highest first: when `open` still has its own after the next one was opened, that was
  * the next one. */
-static int open_next(const struct stat *open, const char *path)
+static int open_next(const struct stat *open, const char *path, uid_t owner)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     char name[PATH_MAX];
@@ -123,7 +147,7 @@ static int open_next(const struct stat *open, const char *path)
         }
         if (format_renamed(name, path, own ? own - 1 : oldest) < 0)
             return -ENAMETOOLONG;
-        fd = open_file(name);
+        fd = open_file(name, owner);
         if (fd >= 0 && (own == 0 || is_at(open, path, own)))
             return fd;
         if (fd >= 0)
@@ -132,7 +156,7 @@ static int open_next(const struct stat *open, const char *path)
     return -ENOENT;
 }
 
-int log_follow_next(int *fd, const char *path)
+int log_follow_next(int *fd, const char *path, uid_t owner)
 {
     struct stat open;
     struct stat newest;
@@ -152,7 +176,7 @@ int log_follow_next(int *fd, const char *path)
         if (fstat(*fd, &open) == 0 && open.st_size > lseek(*fd, 0, SEEK_CUR))
             return 1;
     }
-    next = *fd >= 0 ? open_next(&open, path) : open_file(path);
+    next = *fd >= 0 ? open_next(&open, path, owner) : open_file(path, owner);
     if (next < 0)
         return next == -ENOENT ? 0 : next;
     if (*fd >= 0)

@@ -211,6 +211,13 @@ def test_root_is_shown_no_escape_of_another_users_refusal(box):
     assert "?]0;owned?" in answer.err and answer.code == 1, answer
 
 
+def test_root_is_shown_no_file_of_his_own_as_the_log_of_another_user(box):
+    box.write("secret", "of root alone\n")
+    lies = {"run_id": "job", "workers": [{"rank": 0, "stdout": str(box.path("secret"))}]}
+    answer = ask_as_root(box, "0", json.dumps(lies), "logs")
+    assert answer.code == 1 and "Operation not permitted" in answer.err and not answer.out, answer
+
+
 def test_root_stops_no_run_of_his_own_by_another_users_link(box):
     run = box.start_ctrun("--standalone", "sleep", "600")
     box.wait_workers(1)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +62,7 @@ static const char *rest(int *fd)
     do
         while (*fd >= 0 && (n = read(*fd, text + used, sizeof text - 1 - used)) > 0)
             used += (size_t)n;
-    while (log_follow_next(fd, path) == 1);
+    while (log_follow_next(fd, path, LOG_FOLLOW_ANYBODY) == 1);
     text[used] = '\0';
     return text;
 }
@@ -115,7 +116,8 @@ static void renamed_files_are_read_to_the_newest(void **state)
     int fd = -1;
 
     (void)state;
-    assert_int_equal(log_follow_next(&fd, path), 0); /* not there yet */
+    assert_int_equal(log_follow_next(&fd, path, LOG_FOLLOW_ANYBODY),
+                     0); /* not there yet */
     put("one ");
     assert_string_equal(rest(&fd), "one ");
     put("more ");
@@ -136,7 +138,7 @@ static void between_two_names_there_is_nothing(void **state)
     put("one ");
     assert_string_equal(rest(&fd), "one ");
     shift(0);
-    assert_int_equal(log_follow_next(&fd, path), 0);
+    assert_int_equal(log_follow_next(&fd, path, LOG_FOLLOW_ANYBODY), 0);
     put("two ");
     assert_string_equal(rest(&fd), "two ");
     close(fd);
@@ -170,6 +172,19 @@ static void an_emptied_file_is_read_from_its_beginning(void **state)
     close(fd);
 }
 
+static void of_another_owner_nothing_is_opened(void **state)
+{
+    int fd = -1;
+
+    (void)state;
+    put("one ");
+    assert_int_equal(log_follow_next(&fd, path, getuid() + 1), -EPERM);
+    assert_int_equal(log_follow_next(&fd, "/dev/null", getuid()), -EPERM);
+    assert_int_equal(fd, -1);
+    assert_int_equal(log_follow_next(&fd, path, getuid()), 1);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +197,7 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(an_emptied_file_is_read_from_its_beginning,
                                         begin, end),
+        cmocka_unit_test_setup_teardown(of_another_owner_nothing_is_opened, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
