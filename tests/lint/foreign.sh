@@ -6,8 +6,8 @@
 #
 # ct_read_name(), and what makes text of bytes by itself, stand only where somebody has looked:
 #   launcher/stage/stage_manifest.c   names of the user's own files, which are opened as they are
-#   worker_sdk/wire/message.c   FIELD_NAME, of CTL_REPLY: JSON of our own agent, in pieces; of WORKER_HOLD: the
-#                               name of a worker's file, which is opened as it is
+#   worker_sdk/wire/message.c   FIELD_NAME, of CTL_REPLY: JSON in pieces, which ctl_run.c makes plain when all are there; of
+#                               WORKER_HOLD: the name of a worker's file, which is opened as it is
 set -eu
 cd "${1:-$(dirname "$0")/../..}"
 bad=0
