@@ -213,11 +213,23 @@ static void on_samples(struct round *round, struct member *member,
         poison_add(&round->poison, message->samples);
 }
 
+/* A consequence of a failure, or none: it is no reason to stop a world. */
+static bool is_no_failure(const struct ct_failure *failure)
+{
+    return failure->cause == CT_CAUSE_NONE || failure->cause == CT_CAUSE_STOPPED ||
+           failure->cause == CT_CAUSE_EARLY;
+}
+
 static void on_failure(struct round *round, struct member *member,
                        const struct ct_message *message, uint64_t now_ms)
 {
     const struct ct_failure *failure = message->failure;
 
+    if (is_no_failure(failure)) {
+        round_refuse(round, member, CTRUN_E_PROTOCOL, "a FAILURE that tells of none",
+                     now_ms);
+        return;
+    }
     if (failure->generation != round->generation || !member_is_in_world(member) ||
         has_moved(round, member, failure, now_ms))
         return;
@@ -248,10 +260,9 @@ static void on_stopped(struct round *round, struct member *member,
     failures_add_more(&round->failures, &stopped->more);
     hang_views_add(&round->hang_views, &stopped->hang);
     for (uint8_t i = 0; i < stopped->failure_count; i++) {
-        if (stopped->failures[i].cause == CT_CAUSE_STOPPED ||
-            stopped->failures[i].cause == CT_CAUSE_EARLY)
+        if (is_no_failure(&stopped->failures[i]))
             round_add_failure(round, &stopped->failures[i], now_ms);
-        else if (stopped->failures[i].cause != CT_CAUSE_NONE)
+        else
             round_fail(round, member, &stopped->failures[i], now_ms);
     }
     round_on_answer(round, member);

@@ -171,7 +171,8 @@ static bool is_world(const struct round *round)
         (round->loss.losses + round->world.epoch > 0 &&
          round->world.generation != round->generation) ||
         round->is_undecided != (round->asked_count > 0) ||
-        (round->is_undecided && round->state != ROUND_STOPPING))
+        (round->is_undecided &&
+         (round->state != ROUND_STOPPING || !failures_get_root(&round->failures))))
         return false;
     switch (round->state) {
     case ROUND_FORMING: return in_world == 0 && !round->outcome;

@@ -77,6 +77,17 @@ def test_a_failure_that_is_heard_before_the_loss_behind_it_is_free(daemon):
     assert start["group_world_size"] == 1 and start["restart_count"] == 0
 
 
+def test_a_failure_that_tells_of_none_ends_its_node_and_not_the_server(daemon):
+    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=500)
+    agents[1].fail(1, cause=wire.CAUSE_STOPPED)
+    assert "tells of none" in agents[1].expect(wire.REFUSE)["text"]
+    stop = agents[0].expect(wire.STOP)
+    assert stop["reason"] == wire.STOP_NODE_LOST and stop["cause"]["host"] == "n1"
+    agents[0].stopped(1)
+    agents[0].join()
+    wire.live_until_start(agents[0])
+
+
 def test_a_failure_stops_everyone_and_restarts_with_one_count(daemon):
     agents, _ = daemon.world(2, restarts=1)
     agents[1].fail(1, code=3, rank=1, node_rank=1)

@@ -219,6 +219,29 @@ static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **sta
     round_destroy(round);
 }
 
+/* A world that stops for it would look for a cause that is not there. */
+static void a_failure_that_tells_of_none_ends_its_member_only(void **state)
+{
+    static const uint8_t causes[] = {CT_CAUSE_NONE, CT_CAUSE_STOPPED, CT_CAUSE_EARLY};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof causes; i++) {
+        struct round *round = start(2, 3, 1);
+        const struct ct_stopping answer = {.generation = 1};
+
+        report(round, 2, causes[i], 0);
+        assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+        assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
+        say(round, 1, CT_MESSAGE_STOPPING, &answer, 0);
+        say(round, 3, CT_MESSAGE_STOPPING, &answer, 0);
+        assert_int_equal(round->stop.cause.cause, CT_CAUSE_NODE_LOST);
+        stopped(round, 1, 0);
+        stopped(round, 3, 0);
+        assert_int_equal(round->state, ROUND_FORMING);
+        round_destroy(round);
+    }
+}
+
 static void the_fingerprint_goes_with_the_last_node_that_had_it(void **state)
 {
     struct round *round = create(2, 2, 0);
@@ -1809,6 +1832,7 @@ int main(void)
         cmocka_unit_test(unknown_members_and_old_generations_change_nothing),
         cmocka_unit_test(roles_that_are_not_those_of_the_workers_are_refused),
         cmocka_unit_test(a_join_that_makes_no_sense_is_refused_and_ends_the_member),
+        cmocka_unit_test(a_failure_that_tells_of_none_ends_its_member_only),
         cmocka_unit_test(the_fingerprint_goes_with_the_last_node_that_had_it),
         cmocka_unit_test(two_unlike_jobs_at_one_endpoint_do_not_become_one),
         cmocka_unit_test(waiting_is_told_at_most_once_a_second),
