@@ -3,6 +3,7 @@
 import ctypes
 import io
 import os
+import threading
 from types import TracebackType
 from typing import Any, Optional, Type
 
@@ -31,6 +32,7 @@ class Hold(io.RawIOBase):
 
     def __init__(self, session: ctypes.c_void_p, path: bytes) -> None:
         super().__init__()
+        self._lock, self._owner = threading.RLock(), os.getpid()
         self._handle: Optional[ctypes.c_void_p] = None
         handle = ctypes.c_void_p()
         call("ctrun_hold_open", ctypes.byref(handle), session, path, None)
@@ -50,27 +52,31 @@ class Hold(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         """All of any object with a contiguous buffer."""
-        handle, buffer = self._live(), _Buffer()
+        buffer = _Buffer()
         _get_buffer(data, ctypes.byref(buffer), 0)
         try:
-            call("ctrun_hold_write", handle, buffer.buf, buffer.len)
-            self._length += buffer.len
+            with self._lock:
+                call("ctrun_hold_write", self._live(), buffer.buf, buffer.len)
+                self._length += buffer.len
             return int(buffer.len)
         finally:
             _release_buffer(ctypes.byref(buffer))
 
     def commit(self) -> None:
         """From here on it outlives this process. Nothing can be written any more."""
-        try:
-            call("ctrun_hold_commit", self._live())
-        finally:
-            self.close()
+        with self._lock:
+            try:
+                call("ctrun_hold_commit", self._live())
+            finally:
+                self.close()
 
     def close(self) -> None:
         """Drops what is not committed. Twice is fine."""
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle is not None:
-            library().ctrun_hold_close(handle)
+        if os.getpid() == self._owner:  # a child of fork() has no part in it, and a lock that nobody gives back
+            with self._lock:
+                handle, self._handle = self._handle, None
+                if handle is not None:
+                    library().ctrun_hold_close(handle)
         super().close()
 
     def __enter__(self) -> "Hold":

@@ -66,6 +66,49 @@ for name in ("nowhere/x", ".", "", "a" * 300):
     assert "hold checkpoint .: not the name of a file" in lines, run
 
 
+def test_threads_wait_for_each_other(box, disk):
+    run = alone(box, HELD + """
+import threading
+def add(f, byte):
+    for _ in range(40):
+        f.write(byte * 300000)
+with ctrun.hold(path) as f:
+    threads = [threading.Thread(target=add, args=(f, byte)) for byte in (b"a", b"b", b"c")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+print("said", [old().count(byte) for byte in (b"a", b"b", b"c")])
+""")
+    assert run.code == 0 and said(run) == ["[12000000, 12000000, 12000000]"], run
+
+
+def test_a_child_of_fork_leaves_it_to_its_parent(box, disk):
+    run = alone(box, HELD + """
+import threading
+with ctrun.hold(path) as f:
+    f.write(b"abc")
+    is_taken, is_over = threading.Event(), threading.Event()
+    def inside():  # as a thread is that writes while this one forks
+        with f._lock:
+            is_taken.set()
+            is_over.wait()
+    thread = threading.Thread(target=inside)
+    thread.start()
+    is_taken.wait()
+    child = os.fork()
+    if child == 0:
+        f.close()
+        os._exit(0)
+    print("said", os.waitpid(child, 0)[1])
+    is_over.set()
+    thread.join()
+    f.write(b"def")
+print("said", old())
+""")
+    assert run.code == 0 and said(run) == ["0", "b'abcdef'"], run
+
+
 def test_what_is_committed_is_written_by_the_agent_and_found_in_its_memory(box, disk):
     run = launch(box, HELD + """
 import hashlib
