@@ -2,6 +2,7 @@
 """Several hosts on one machine: a wrapper of the script `lab` (network, PID and IPC namespaces
 with names, addresses and power switches), which lies beside the repository where there is one."""
 import os
+import pathlib
 import subprocess
 
 import ctrun
@@ -24,8 +25,10 @@ class Lab:
     def __init__(self, box, nodes, nics=1):
         self.box = box
         self.name = f"t{os.getpid()}"
-        self._call("up", "-n", str(nodes), "--nics", str(nics), "--keep", str(box.dir), "--keep",
-                   str(ctrun.BUILD))
+        kept = [box.dir, ctrun.BUILD]
+        if "CTRUN_TEST_TORCH" in os.environ:  # of a virtual environment, both
+            kept += pathlib.Path(os.environ["CTRUN_TEST_TORCH"]).parents[1:2]
+        self._call("up", "-n", str(nodes), "--nics", str(nics), *(w for path in kept for w in ("--keep", str(path))))
 
     def _call(self, *words):
         done = subprocess.run([SCRIPT, "-L", self.name, *words], stdin=subprocess.DEVNULL,
