@@ -137,7 +137,9 @@ void doctor_gpus(struct doctor *doctor)
             "load the module that fits the library (after an update: reboot, or "
             "rmmod and modprobe nvidia)");
     else if (nodes == 0)
-        (void)doctor_add(doctor, DOCTOR_OK, "GPUs", "none");
+        (void)doctor_add(doctor, DOCTOR_OK, "GPUs",
+                         doctor_can_load() ? "none, and no libnvidia-ml.so.1 (NVML)"
+                                           : "none");
     else if (!doctor_can_load())
         (void)doctor_add(doctor, DOCTOR_OK, "GPUs",
                          "%d in /dev; a static program cannot ask the driver", nodes);

@@ -410,12 +410,13 @@ def test_doctor_looks_at_this_machine(box):
 
 
 def test_doctor_names_libraries_that_cannot_be_loaded(box):
-    for name in ("libcurl.so.4", "libcurl-gnutls.so.4", "libmunge.so.2"):
+    for name in ("libcurl.so.4", "libcurl-gnutls.so.4", "libmunge.so.2", "libnvidia-ml.so.1", "libnccl.so.2"):
         box.write(name, "not a library")
     run = ctl(box, "doctor", "--json", env={"LD_LIBRARY_PATH": str(box.dir)})
     told = {each["what"]: each["value"] for each in json.loads(run.out)["findings"]}
     for what, option in (("libcurl", "--rdzv-backend=etcd"), ("MUNGE", "--auth=munge")):
         assert option in told[what] and ("none: no " in told[what] or "built without" in told[what]), run
+    assert "no libnvidia-ml.so.1" in told["GPUs"] and told["NCCL"].startswith("none"), run
 
 
 @pytest.mark.parametrize("number, told", [(91301, "9.13.1"), (8907, "8.9.7"), (0, "unknown version"),
