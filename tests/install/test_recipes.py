@@ -188,6 +188,21 @@ def test_the_module_file_runs_in_lua(box, lib, is_there):
             f"PKG_CONFIG_PATH\t/opt/ctrun/{VERSION}/{lib}/pkgconfig"} <= set(run.stdout.splitlines())
 
 
+def test_lmod_loads_the_module_file_and_unloads_it(box):
+    lmod = "/usr/share/lmod/lmod/libexec/lmod"
+    if not os.access(lmod, os.X_OK):
+        pytest.skip("no Lmod here")
+    box.path("modules/ctrun").mkdir(parents=True)
+    box.path("home/bin").mkdir(parents=True)
+    text = (PACKAGING / "modules/ctrun.lua").read_text().replace(f"/opt/ctrun/{VERSION}", str(box.path("home")))
+    box.write(f"modules/ctrun/{VERSION}.lua", text)
+    box.write("home/bin/ctrun", "#!/bin/sh\necho \"$CMAKE_PREFIX_PATH\"\n", 0o755)
+    run = box.run("bash", "-ec", f"module() {{ eval \"$({lmod} bash \"$@\")\"; }}\n"
+                  "module load ctrun; ctrun; module unload ctrun; ! command -v ctrun",
+                  env={"MODULEPATH": str(box.path("modules")), "PATH": "/usr/bin:/bin"})
+    assert run.code == 0 and run.out == f"{box.path('home')}\n", run
+
+
 def test_the_image_has_the_programs_of_the_wheel():
     text = (PACKAGING / "oci/Containerfile").read_text()
     copied = re.search(r"^COPY (.*) /$", text, re.M)[1].split()

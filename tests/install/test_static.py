@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ import readme
 from proxy import Proxy
 
 KEPT = ctrun.BUILD / "static"
+VERSION = re.search(r"project\(ctrun VERSION ([\d.]+)", (ctrun.ROOT / "CMakeLists.txt").read_text())[1]
 PROGRAMS = ["ctrun", "ctrunctl", "ctrund"]
 EXAMPLE = ctrun.ROOT / "examples/03_all_reduce.c"
 MUSL = pathlib.Path("/usr/lib/x86_64-linux-musl/libc.so")  # Debian's, and its loader
@@ -155,6 +157,32 @@ def test_the_other_names_are_stubs_that_start_the_ctrun_beside_them(box, program
     assert daemon.wait() == 0
     run = box.run(programs / "ctrunctl", "no-such-verb")
     assert run.code == 2 and "ctrunctl: error[E_USAGE]" in run.err, run
+
+
+def test_the_image_has_the_programs_and_other_images_take_them_from_it(box, programs):
+    """packaging/oci/Containerfile: a job runs in it; `COPY --from` and `ctrunctl install` copy what runs elsewhere."""
+    debian.needs_root()
+    if not shutil.which("buildah"):
+        pytest.skip("no buildah here")
+    buildah = ["buildah", "--root", box.path("images"), "--runroot", box.path("state"), "--storage-driver", "vfs"]
+
+    def build(file, tag):
+        run = box.run(*buildah, "build", "--isolation", "chroot", "-f", file, "-t", tag, programs, seconds=200)
+        assert run.code == 0, run
+        made = box.run(*buildah, "from", tag).out.strip()
+        return pathlib.Path(box.run(*buildah, "mount", made).out.strip())
+
+    made = build(ctrun.ROOT / "packaging/oci/Containerfile", f"ctrun:{VERSION}")
+    assert sorted(path.name for path in made.iterdir() if path.is_file()) == PROGRAMS
+    shutil.copytree(made, box.path("root"))
+    root = debian.Root(box, box.path("root"))
+    assert root.run("/ctrunctl", "install", "/there").code == 0, box.runs[-1]
+    run = root.run("/there/ctrun", "--standalone", "--nproc-per-node=2", "/there/ctrunctl", "--version")
+    assert run.code == 0 and run.out.count(VERSION) == 2, run
+    copied = re.search(r"COPY --from=.*", (ctrun.ROOT / "packaging/oci/Containerfile").read_text())[0]
+    other = build(box.write("Other", f"FROM scratch\n{copied}\n"), "other")
+    run = box.run(other / "usr/local/bin/ctrunctl", "--version")
+    assert run.code == 0 and VERSION in run.out, run
 
 
 def test_a_stub_that_lies_alone_says_what_is_missing(box, programs):
