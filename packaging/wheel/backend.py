@@ -126,6 +126,8 @@ def contents(programs, libraries):
         found[f"{STEM}.data/scripts/{path.name}"] = (0o755, path.read_bytes())
     found[f"{STEM}.data/scripts/ctrun-launch"] = (0o755, LAUNCH.encode())
     for page in sorted((ROOT / "man").glob("*.[1-8]")):
+        if page.stem == "ctrun-mnist":  # which is not in it
+            continue
         found[f"{STEM}.data/data/share/man/man{page.suffix[1:]}/{page.name}"] = (0o644, page.read_bytes())
     found[f"{STEM}.dist-info/METADATA"] = (0o644, metadata())
     found[f"{STEM}.dist-info/licenses/LICENSE"] = (0o644, (ROOT / "LICENSE").read_bytes())

@@ -97,6 +97,8 @@ def test_the_wheel_says_of_itself_what_is_in_it(wheel):
         assert name in names
     version = re.search(r"project\(ctrun VERSION ([\d.]+)", (ctrun.ROOT / "CMakeLists.txt").read_text())
     assert f"ctrun-{version[1]}.data/scripts/ctrun" in names
+    pages = {name.split("/")[-1].split(".")[0] for name in names if re.search(r"/man[18]/", name)}
+    assert pages == {name.split("/")[-1] for name in names if "/scripts/" in name}
 
 
 def test_a_wheel_for_every_linux_is_small_and_its_programs_need_no_library(box, wheel):
