@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <regex.h>
 #include <stdbool.h>
+#include <string.h>
 #include <strings.h>
 
 #include "worker_sdk/base/str.h"
@@ -13,8 +14,10 @@
 #define MASK "***"
 
 enum {
-    GROUPS = 5,
-    NAME_MAX_BYTES = 64
+    GROUPS = 6,
+    NAME_MAX_BYTES = 64,
+    WINDOW_BYTES = 4096,       /* the longest secret */
+    NAMED_WINDOW_BYTES = 1024, /* with its name: many words are looked at */
 };
 
 /* A name, a separator and a value, where the text has one. */
@@ -84,6 +87,15 @@ static bool is_prose(const struct candidate *found)
            isalpha((unsigned char)found->after[1]);
 }
 
+/* 0123456789abcdef0123: not part of a sentence. */
+static bool looks_random(const struct candidate *found)
+{
+    for (size_t i = 0; i < found->length; i++)
+        if (!isalnum((unsigned char)found->value[i]))
+            return false;
+    return found->length >= 20 && has(found, isdigit);
+}
+
 /* ---- Names ------------------------------------------------------------------------------- */
 
 static bool ends_with(const char *text, const char *end)
@@ -114,7 +126,7 @@ static bool is_other(const char *name)
     return false;
 }
 
-/* HF_TOKEN, API_KEY_2: a variable of the environment. */
+/* HF_TOKEN, API_KEY_2, DB_PASS, but not PWD: a variable of the environment. */
 static bool is_variable(const char *name)
 {
     const char *rest = name;
@@ -124,7 +136,9 @@ static bool is_variable(const char *name)
         if (!isupper((unsigned char)*p) && !isdigit((unsigned char)*p) && *p != '_')
             return false;
     for (const char *word; (word = ct_next_field(&rest, '_', &length));)
-        if ((length >= 3 && memcmp(word + length - 3, "KEY", 3) == 0) ||
+        if ((word > name &&
+             (ct_starts_with(word, "PASS") || ct_starts_with(word, "PWD"))) ||
+            (length >= 3 && memcmp(word + length - 3, "KEY", 3) == 0) ||
             (length >= 5 && memcmp(word + length - 5, "TOKEN", 5) == 0))
             return true;
     return false;
@@ -153,6 +167,8 @@ static bool is_secret(const struct candidate *found)
     if (found->length < 3 || is_other(name) || is_placeholder(found) ||
         is_prose(found) || (found->is_typed && *found->value == '-'))
         return false;
+    if (strcasecmp(name, "sig") == 0 || ends_with(name, "signature"))
+        return found->length >= 16 && has(found, isdigit) && !is_number(found);
     if (is_variable(name))
         return found->length >= 4 && (!is_number(found) || is_any(name, plain));
     if (is_code(found))
@@ -169,35 +185,65 @@ static bool is_secret(const struct candidate *found)
 
 /* ---- Finding ----------------------------------------------------------------------------- */
 
-#define VALUE "(\"[^\"\n]*\"|'[^'\n]*'|[^][(){}\"',;&[:space:]]+)"
+#define VALUE "(\"([^\"\\\n]|\\\\.)*\"|'([^'\\\n]|\\\\.)*'|[^][(){}\"',;&[:space:]]+)"
 #define NAMES "password|passwd|passphrase|secret|credential|token|key"
-#define NAME  "(" NAMES ")[a-z0-9_-]{0,24}"
+#define NAME  "^(" NAMES ")[a-z0-9_-]{0,24}"
 
-/* An expression is compiled only for text that has one of the words it needs, in any case: to compile
- * all of them takes longer than all else that the agent does about a failure. */
+/* An expression is tried where the text has one of the words with which it begins, in any case, and compiled
+ * only then: to compile all of them takes longer than all else that the agent does about a failure. */
 static const struct shape {
-    const char *needs;
+    const char *begins;
     const char *expression;
-    int group;       /* the secret */
-    int flags;       /* REG_ICASE */
-    bool has_a_name; /* which, with the value, decides */
+    int group; /* the secret; 0: what stands before the match */
+    enum {
+        ANY_CASE = 1,
+        NAMED = 2, /* the name and what the value looks like decide */
+        WORD = 4,  /* it does not begin within a word */
+    } how;
 } shapes[] = {
-    {"-----BEGIN", "-----BEGIN [A-Z ]*PRIVATE KEY-----([^-]{3,})", 1, 0, false},
-    {"://", "://[^/@:[:space:]]*:([^/@[:space:]]{3,})@", 1, 0, false},
-    {"bearer", "bearer[[:blank:]]+([a-z0-9._~+/=-]{8,})", 1, REG_ICASE, false},
+    {"-----BEGIN", "^-----BEGIN [A-Z ]*PRIVATE KEY( BLOCK)?-----(([^-]|-[^-]){3,})", 2,
+     0},
+    {"-----END", "^-----END [A-Z ]*PRIVATE KEY", 0,
+     0}, /* it began before the last lines */
+    {"://", "^://[^/@:[:space:]]*:([^/[:space:]\"']{3,})@", 1, 0},
+    {"://", "^://([A-Za-z0-9_-]{20,})@", 1, 0},
+    {"hooks.slack.com", "^hooks\\.slack\\.com/[a-z]+/([A-Za-z0-9/]{20,})", 1, 0},
+    {"sig=|signature=", "^(sig|signature)(=)" VALUE, 3, ANY_CASE | NAMED},
+    {"_PASS|_PWD", "^(_PASS|_PWD)(=)" VALUE, 3, NAMED},
+    {"cookie", "^cookie[\"']?:[[:blank:]]*[\"']?([a-z0-9_.-]+=[^\"'\n]{4,})", 1,
+     ANY_CASE},
+    {"wandb", "^wandb[[:blank:]]+login[[:blank:]]+([a-f0-9]{40})", 1, 0},
+    {" -u| --user", "^ (-u|--user)[ =]*[\"']?[^:\"'[:space:]]+:([^\"'[:space:]]{3,})",
+     2, 0},
+    {"bearer", "^bearer[[:blank:]]+([a-z0-9._~+/=-]{8,})", 1, ANY_CASE},
     {"authorization",
-     "authorization[\"']?[[:blank:]]*[:=][[:blank:]]*[\"']?basic[[:blank:]]+"
-     "([a-z0-9+/=]{8,})",
-     1, REG_ICASE, false},
-    {"AKIA|ASIA|AIza|ya29.|hf_|ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|glpat-|xox|sk-|eyJ",
-     "(^|[^A-Za-z0-9_])((AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}|"
-     "ya29\\.[A-Za-z0-9_-]{20,}|hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|"
-     "github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[abeprs]-[A-Za-z0-9-]{"
-     "10,}|"
-     "sk-[A-Za-z0-9_-]{20,}|eyJ[A-Za-z0-9_-]{8,}\\.[A-Za-z0-9_-]{8,}\\.[A-Za-z0-9_-]*)",
-     2, 0, false},
-    {NAMES, NAME "[\"']?([[:blank:]]*[:=][[:blank:]]*)" VALUE, 3, REG_ICASE, true},
-    {NAMES, NAME "([[:blank:]]+)" VALUE, 3, REG_ICASE, true},
+     "^authorization[\"']?[[:blank:]]*[:=][[:blank:]]*[\"']?(basic|token|apikey|digest|"
+     "negotiate)[[:blank:]]+([a-z0-9+/=._-]{8,})",
+     2, ANY_CASE},
+    {"AKIA|ASIA", "^((AKIA|ASIA)[A-Z0-9]{16})", 1, WORD},
+    {"AIza", "^(AIza[A-Za-z0-9_-]{35})", 1, WORD},
+    {"hf_|api_org_", "^((hf|api_org)_[A-Za-z0-9]{20,})", 1, WORD},
+    {"ghp_|gho_|ghu_|ghs_|ghr_", "^(gh[pousr]_[A-Za-z0-9]{20,})", 1, WORD},
+    {"ya29.|GOCSPX-|github_pat_|glpat-|glsa_|sk-|pypi-|nvapi-",
+     "^((ya29\\.|GOCSPX-|github_pat_|glpat-|glsa_|sk-|pypi-|nvapi-)"
+     "[A-Za-z0-9_-]{16,})",
+     1, WORD},
+    {"sk_live_|sk_test_|rk_live_|rk_test_", "^([rs]k_(live|test)_[A-Za-z0-9]{16,})", 1,
+     WORD},
+    {"xox", "^(xox[abeprs]-[A-Za-z0-9-]{10,})", 1, WORD},
+    {"npm_", "^(npm_[A-Za-z0-9]{36})", 1, WORD},
+    {"dapi", "^(dapi[a-f0-9]{32})", 1, WORD},
+    {"eyJ", "^(eyJ[A-Za-z0-9_-]{8,}\\.[A-Za-z0-9_-]{8,}\\.[A-Za-z0-9_-]*)", 1, WORD},
+    {NAMES, NAME "[\"']?([[:blank:]]*[:=][[:blank:]]*)" VALUE, 3, ANY_CASE | NAMED},
+    {NAMES, NAME "([[:blank:]]+)" VALUE, 3, ANY_CASE | NAMED},
+};
+
+/* What is looked at: `from` is where the text begins that is not yet looked at. */
+struct place {
+    const struct shape *shape;
+    const regex_t *expression;
+    const char *from;
+    char *at;
 };
 
 static bool is_name_letter(char letter)
@@ -206,20 +252,21 @@ static bool is_name_letter(char letter)
 }
 
 /* The expression begins in the middle of the name: "key" of WANDB_API_KEY. */
-static void take_candidate(struct candidate *out, const char *text, const char *at,
+static void take_candidate(struct candidate *out, const struct place *place,
                            const regmatch_t *groups)
 {
-    const char *separator = at + groups[2].rm_so;
-    const char *begin = at + groups[0].rm_so;
+    const char *separator = place->at + groups[2].rm_so;
+    const char *begin = place->at;
     const char *end = separator;
 
-    while (begin > text && is_name_letter(begin[-1]))
+    while (begin > place->from && end - begin < NAME_MAX_BYTES - 1 &&
+           is_name_letter(begin[-1]))
         begin--;
     while (end > begin && !is_name_letter(end[-1]))
         end--;
     (void)ct_format(out->name, sizeof out->name, "%.*s", (int)(end - begin),
                     begin); /* cut is fine */
-    out->value = at + groups[3].rm_so;
+    out->value = place->at + groups[3].rm_so;
     out->length = (size_t)(groups[3].rm_eo - groups[3].rm_so);
     out->after = out->value + out->length;
     out->is_label = *separator == ':' && out->value > separator + 1;
@@ -232,66 +279,101 @@ static void take_candidate(struct candidate *out, const char *text, const char *
     }
 }
 
-static char *mask(char *secret, size_t length)
+/* The rows of a private key end here. */
+static const char *find_rows(const struct place *place, size_t *length)
 {
-    const size_t rest = strlen(secret + length) + 1;
+    const char *begin = place->at;
 
-    memcpy(secret, MASK, strlen(MASK));
-    memmove(secret + strlen(MASK), secret + length, rest);
-    return secret + strlen(MASK);
+    while (begin > place->from &&
+           (isalnum((unsigned char)begin[-1]) || strchr("+/=\r\n\\", begin[-1])))
+        begin--;
+    while (isspace((unsigned char)*begin))
+        begin++;
+    *length = (size_t)(place->at - begin);
+    return *length < 16 ? NULL : begin;
 }
 
-/* The secret in this match; NULL: there is none. */
-static const char *find_secret(const struct shape *shape, const char *text,
-                               const char *at, const regmatch_t *groups, size_t *length)
+/* NULL: there is none. A secret is masked as far as it is in the window. */
+static const char *find_secret(const struct place *place, size_t *length)
 {
-    const regmatch_t *group = &groups[shape->group];
+    const struct shape *shape = place->shape;
+    regmatch_t groups[GROUPS];
     struct candidate found;
+    char *end = place->at + strnlen(place->at, shape->how & NAMED ? NAMED_WINDOW_BYTES
+                                                                  : WINDOW_BYTES);
+    const char kept = *end;
+    int rc;
 
-    *length = (size_t)(group->rm_eo - group->rm_so);
-    if (!shape->has_a_name)
-        return ct_starts_with(at + group->rm_so, MASK) ? NULL : at + group->rm_so;
-    take_candidate(&found, text, at, groups);
-    if (!is_secret(&found) || (found.is_typed && !ct_starts_with(found.name, "--")))
+    *end = '\0';
+    rc = regexec(place->expression, place->at, GROUPS, groups, 0);
+    *end = kept;
+    if (rc != 0)
+        return NULL;
+    if (shape->group == 0)
+        return find_rows(place, length);
+    *length = (size_t)(groups[shape->group].rm_eo - groups[shape->group].rm_so);
+    if (!(shape->how & NAMED)) {
+        const char *secret = place->at + groups[shape->group].rm_so;
+
+        return ct_starts_with(secret, MASK) ? NULL : secret;
+    }
+    take_candidate(&found, place, groups);
+    if (!is_secret(&found) ||
+        (found.is_typed && !ct_starts_with(found.name, "--") && !looks_random(&found)))
         return NULL;
     *length = found.length;
     return found.value;
 }
 
-static bool may_match(const struct shape *shape, const char *text)
+static bool begins(const struct shape *shape, const char *text, const char *at)
 {
-    const char *rest = shape->needs;
-    char word[16];
+    const char *rest = shape->begins;
     size_t length;
 
-    for (const char *at; (at = ct_next_field(&rest, '|', &length));) {
-        (void)ct_format(word, sizeof word, "%.*s", (int)length, at); /* fits */
-        if (strcasestr(text, word))
+    if ((shape->how & WORD) && at > text &&
+        (isalnum((unsigned char)at[-1]) || at[-1] == '_'))
+        return false;
+    for (const char *word; (word = ct_next_field(&rest, '|', &length));)
+        if (strncasecmp(at, word, length) == 0)
             return true;
-    }
     return false;
 }
 
+static char *find_begin(const struct shape *shape, const char *from, char *at)
+{
+    while (*at && !begins(shape, from, at))
+        at++;
+    return at;
+}
+
+/* What is kept moves to `out`, which is never ahead of what is read. */
 static size_t redact_shape(const struct shape *shape, char *text)
 {
-    regmatch_t groups[GROUPS];
+    const int flags = REG_EXTENDED | (shape->how & ANY_CASE ? REG_ICASE : 0);
     regex_t expression;
+    struct place place = {shape, &expression, text, find_begin(shape, text, text)};
     size_t count = 0, length;
-    char *at = text;
+    char *out = text;
 
-    if (regcomp(&expression, shape->expression, REG_EXTENDED | shape->flags) != 0)
+    if (!*place.at || regcomp(&expression, shape->expression, flags) != 0)
         return 0;
-    while (regexec(&expression, at, GROUPS, groups, at > text ? REG_NOTBOL : 0) == 0) {
-        const char *secret = find_secret(shape, text, at, groups, &length);
+    for (; *place.at; place.at = find_begin(shape, place.from, place.at)) {
+        const char *secret = find_secret(&place, &length);
 
-        if (secret) {
-            at = mask(at + (secret - at), length);
-            count++;
-        } else {
-            at +=
-                groups[shape->group].rm_so; /* the value may have another name in it */
+        if (!secret) {
+            place.at++;
+            continue;
         }
+        memmove(out, place.from, (size_t)(secret - place.from));
+        out += secret - place.from;
+        memcpy(out, MASK, strlen(MASK));
+        out += strlen(MASK);
+        place.from = secret + length;
+        if (place.at < place.from)
+            place.at += place.from - place.at;
+        count++;
     }
+    memmove(out, place.from, strlen(place.from) + 1);
     regfree(&expression);
     return count;
 }
@@ -301,7 +383,6 @@ size_t redact(char *text)
     size_t count = 0;
 
     for (size_t i = 0; text && i < sizeof shapes / sizeof *shapes; i++)
-        if (may_match(&shapes[i], text))
-            count += redact_shape(&shapes[i], text);
+        count += redact_shape(&shapes[i], text);
     return count;
 }

@@ -3,8 +3,9 @@
  * it failed must not be copied into reports. What is known by its shape is replaced by "***":
  *
  *   - NAME=value and NAME: value, where NAME says that it is a password, a secret, a token or a key
- *   - "Bearer value", the password in scheme://user:password@host, private keys in PEM
- *   - tokens of AWS, Google, Hugging Face, GitHub, GitLab, Slack and OpenAI's form, JSON Web Tokens
+ *   - "Bearer value", the password in scheme://user:password@host, signatures in URLs, cookies, private
+ *     keys in PEM
+ *   - tokens of AWS, Google, Hugging Face, GitHub, GitLab, Slack, OpenAI and others, JSON Web Tokens
  *
  * A secret of another shape is not found. Ordinary lines (key=3, max_tokens: 4096, KeyError: 'x',
  * eos_token="</s>") stay as they are. Pure. */

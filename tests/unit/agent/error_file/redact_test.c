@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/error_file/redact.h"
@@ -43,7 +44,41 @@ static const struct {
     {"https://:hunter2@host/", "https://:***@host/"},
     {"a\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----\nb",
      "a\n-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----\nb"},
+    {"-----BEGIN RSA PRIVATE KEY-----\nDEK-Info: AES-128-CBC,01\n\nMIIE\n-----END RSA "
+     "PRIVATE KEY-----\nb",
+     "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----\nb"},
+    {"MIIEvQIBADANBgkq\nMzEfYyjiWA4R4/M2\n-----END PRIVATE KEY-----\nb",
+     "***-----END PRIVATE KEY-----\nb"},
+    {"-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOYBF\n",
+     "-----BEGIN PGP PRIVATE KEY BLOCK-----***"},
+    {"password=\"abcd\\\"efgh\" n=3", "password=\"***\" n=3"},
+    {"AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEt==;Suffix=a", "AccountKey=***;Suffix=a"},
+    {"https://a.blob.core.windows.net/c?ss=b&sig=abcDEF123%2Fxyz456%3D&se=2026",
+     "https://a.blob.core.windows.net/c?ss=b&sig=***&se=2026"},
+    {"https://b.s3.amazonaws.com/k?X-Amz-Signature=" HEX32 "&x=1",
+     "https://b.s3.amazonaws.com/k?X-Amz-Signature=***&x=1"},
+    {"Authorization: token " HEX32, "Authorization: token ***"},
+    {"'Set-Cookie': 'id=38afes7a8; HttpOnly'", "'Set-Cookie': '***'"},
+    {"DB_PASS=hunter2 MYSQL_PWD=hunter2", "DB_PASS=*** MYSQL_PWD=***"},
+    {"https://user:p@ss:word@host/x", "https://user:***@host/x"},
+    {"https://0123456789abcdefghij@host/x", "https://***@host/x"},
+    {"curl -s -u bob:hunter2 https://x", "curl -s -u bob:*** https://x"},
+    {"wandb login " HEX32 "01234567", "wandb login ***"},
+    {"wandb: ERROR api_key " HEX32 " is wrong", "wandb: ERROR api_key *** is wrong"},
+    {"https://hooks.slack.com/services/T0AB12CD3/B0AB12CD3/abCDef12GHijKL34",
+     "https://hooks.slack.com/services/***"},
+    {"sk_live_abcdefghijklmnopqrst, rk_test_abcdefghijklmnop", "***, ***"},
+    {"GOCSPX-abcdefghijklmnopqrst api_org_abcdefghijklmnopqrst", "*** ***"},
+    {"npm_" HEX32 "abcd pypi-AgEIcHlwaS5vcmcCJGFi glsa_abcdefghijklmnopqrst_ab",
+     "*** *** ***"},
+    {"dapi" HEX32 " nvapi-abcdefghijklmnopqrstuv", "*** ***"},
     /* Ordinary lines. */
+    {"fit(signature=forward_with_kwargs_x) signature=0.123456789012345", NULL},
+    {"OLDPWD=/home/me PWD=/home/me/job", NULL},
+    {"cookie: not found", NULL},
+    {"http://host:8080/a@b git@github.com:user/repo ssh://git@github.com/x", NULL},
+    {"loss 1.0\nhello world\n-----END PRIVATE KEY-----", NULL},
+    {"loss is 12345678\n-----END PUBLIC KEY-----", NULL},
     {"", NULL},
     {"step 3: loss=0.25 key=3 lr=1e-3", NULL},
     {"KEY=3 TOKEN=4096 tokens=1234567890123456", NULL},
@@ -96,11 +131,33 @@ static void all_secrets_of_a_text_are_counted(void **state)
     assert_int_equal(redact(NULL), 0);
 }
 
+/* An error file may have a megabyte, and the agent waits meanwhile: this took minutes when each candidate
+ * was compared with all of the rest. */
+static void
+a_long_word_that_is_one_candidate_after_the_other_is_read_to_its_end(void **state)
+{
+    enum {
+        NAMES = 10000
+    };
+    char *text = malloc(NAMES * 4 + 64);
+
+    (void)state;
+    assert_non_null(text);
+    for (size_t i = 0; i < NAMES; i++)
+        memcpy(text + 4 * i, "key=", 4);
+    assert_true(ct_format(text + 4 * NAMES, 64, " HF_TOKEN=swordfish") > 0);
+    assert_int_equal(redact(text), 1);
+    assert_string_equal(text + 4 * NAMES, " HF_TOKEN=***");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(secrets_are_masked_and_ordinary_lines_are_not),
         cmocka_unit_test(all_secrets_of_a_text_are_counted),
+        cmocka_unit_test(
+            a_long_word_that_is_one_candidate_after_the_other_is_read_to_its_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
