@@ -5,16 +5,21 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
+
+#define PID_NAMESPACE_OF_HOST 0xeffffffc /* PROC_PID_INIT_INO of Linux */
 
 enum {
     RUN_ID_SHOWN = 40,
+    END_MAX = 40,      /* of a name: .NAMESPACE.worker */
     UNIQUE_LETTERS = 6 /* of mkdtemp() */
 };
 
@@ -134,7 +139,7 @@ int ctl_dir_open(const char *path, bool make, struct ctrun_error *err)
                    path, (unsigned)info.st_uid, (unsigned)(info.st_mode & 0777));
 }
 
-void ctl_dir_name(char name[CTL_DIR_NAME_MAX], const char *run_id, pid_t pid,
+void ctl_dir_name(char name[CTL_DIR_NAME_MAX], const char *run_id, pid_t number,
                   const char *suffix)
 {
     char shown[RUN_ID_SHOWN + 1];
@@ -146,7 +151,49 @@ void ctl_dir_name(char name[CTL_DIR_NAME_MAX], const char *run_id, pid_t pid,
                                    ? run_id[length]
                                    : '_');
     shown[length] = '\0';
-    (void)ct_format(name, CTL_DIR_NAME_MAX, "%s-%d%s", shown, (int)pid, suffix);
+    (void)ct_format(name, CTL_DIR_NAME_MAX, "%s-%d%s", shown, (int)number, suffix);
+}
+
+/* ".NAMESPACE" and suffix; on the host the suffix alone. */
+static void fill_end(char end[END_MAX], const char *suffix)
+{
+    const uint64_t namespace = ct_small_file_pid_namespace();
+
+    if (namespace && namespace != PID_NAMESPACE_OF_HOST)
+        (void)ct_format(end, END_MAX, ".%" PRIu64 "%s", namespace, suffix);
+    else
+        (void)ct_format(end, END_MAX, "%s", suffix);
+}
+
+void ctl_dir_own_name(char name[CTL_DIR_NAME_MAX], const char *run_id,
+                      const char *suffix)
+{
+    char end[END_MAX];
+
+    fill_end(end, suffix);
+    ctl_dir_name(name, run_id, getpid(), end);
+}
+
+bool ctl_dir_is_here(const char *name, const char *suffix)
+{
+    const char *pid = strrchr(name, '-');
+    char end[END_MAX];
+
+    fill_end(end, suffix);
+    return pid && strcmp(pid + 1 + strspn(pid + 1, "0123456789"), end) == 0;
+}
+
+bool ctl_dir_is_of_run(const char *name, const char *run_id, const char *suffix)
+{
+    char start[CTL_DIR_NAME_MAX];
+    size_t length;
+
+    ctl_dir_name(start, run_id, 0, "");
+    length = (size_t)(strrchr(start, '-') - start) + 1;
+    start[length] = '\0';
+    return ct_starts_with(name, start) &&
+           strspn(name + length, "0123456789.") + strlen(suffix) >=
+               strlen(name + length);
 }
 
 /* By way of the folder's descriptor: sun_path has room for 107 characters, a folder may have more. */
@@ -250,18 +297,16 @@ void ctl_dir_sweep(int dir, const char *suffix)
 }
 
 struct search {
-    char start[CTL_DIR_NAME_MAX]; /* of the names: RUN- */
+    const char *run_id;
     bool has_found;
 };
 
 static void look_for_killed(void *context, int dir, const char *name)
 {
     struct search *search = context;
-    const size_t length = strlen(search->start);
-    const bool is_of_run = strncmp(name, search->start, length) == 0 &&
-                           strspn(name + length, "0123456789") ==
-                               strlen(name + length) - strlen(CTL_SOCKET_SUFFIX);
-    const int fd = is_of_run ? ctl_dir_connect(dir, name, SOCK_STREAM) : -ENOENT;
+    const int fd = ctl_dir_is_of_run(name, search->run_id, CTL_SOCKET_SUFFIX)
+                       ? ctl_dir_connect(dir, name, SOCK_STREAM)
+                       : -ENOENT;
 
     if (fd >= 0)
         close(fd);
@@ -272,10 +317,8 @@ bool ctl_dir_find_killed(const char *run_id)
 {
     char paths[CTL_DIRS_MAX][PATH_MAX];
     const int count = ctl_dir_list(paths, getuid());
-    struct search search = {0};
+    struct search search = {.run_id = run_id};
 
-    ctl_dir_name(search.start, run_id, 0, CTL_SOCKET_SUFFIX);
-    search.start[strlen(search.start) - strlen("0" CTL_SOCKET_SUFFIX)] = '\0';
     for (int i = 0; i < count; i++) {
         const int dir = ctl_dir_open(paths[i], false, NULL);
 

@@ -20,7 +20,7 @@
 
 enum {
     CTL_DIRS_MAX = 6,
-    CTL_DIR_NAME_MAX = 80,      /* RUN-PID.worker */
+    CTL_DIR_NAME_MAX = 80,      /* RUN-PID.NAMESPACE.worker */
     CTL_DIR_ENTRIES_MAX = 4096, /* of one folder that are looked at */
 };
 
@@ -38,9 +38,18 @@ int ctl_dir_choose(char path[PATH_MAX], size_t max, bool in_tmp,
 /* Opens the folder, made when `make` is set. A descriptor, -ENOENT, or a code. root may open a
  * folder of another user. */
 int ctl_dir_open(const char *path, bool make, struct ctrun_error *err);
-/* RUN-PID and `suffix`, with the letters of the run id that suit a file name. */
-void ctl_dir_name(char name[CTL_DIR_NAME_MAX], const char *run_id, pid_t pid,
+/* RUN-NUMBER and `suffix`, with the letters of the run id that suit a file name. */
+void ctl_dir_name(char name[CTL_DIR_NAME_MAX], const char *run_id, pid_t number,
                   const char *suffix);
+/* The same with our pid. In a container with pids of its own RUN-PID.NAMESPACE: two that share /tmp have the
+ * same pids. */
+void ctl_dir_own_name(char name[CTL_DIR_NAME_MAX], const char *run_id,
+                      const char *suffix);
+/* Whether the name is of an agent whose pids are ours: on the host, or in this container. */
+bool ctl_dir_is_here(const char *name, const char *suffix);
+/* Whether that is such a name for the run, or for one whose id looks the same, of any process. `name` ends
+ * with `suffix`. */
+bool ctl_dir_is_of_run(const char *name, const char *run_id, const char *suffix);
 /* Removes the sockets of that suffix that nobody has open any more. */
 void ctl_dir_sweep(int dir, const char *suffix);
 /* Listens on a new socket `name`, mode 0600, in an open folder; `type` as for socket(). A descriptor,

@@ -42,7 +42,7 @@ void ctl_mark_leave(const char *run_id, uint64_t from_ms)
 
     if (!get_boot_id(id) || (dir = ctl_dir_choose(path, PATH_MAX, false, NULL)) < 0)
         return;
-    ctl_dir_name(name, run_id, getpid(), CTL_MARK_SUFFIX);
+    ctl_dir_own_name(name, run_id, CTL_MARK_SUFFIX);
     length = ct_format(text, sizeof text, "%s %" PRIu64 "\n", id, from_ms);
     fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0) {
@@ -54,7 +54,7 @@ void ctl_mark_leave(const char *run_id, uint64_t from_ms)
 }
 
 struct search {
-    char start[CTL_DIR_NAME_MAX]; /* of the names: RUN- */
+    const char *run_id;
     char boot_id[BOOT_ID_BYTES + 1];
     uint64_t now_ms, from_ms;
 };
@@ -62,10 +62,7 @@ struct search {
 static void look(void *context, int dir, const char *name)
 {
     struct search *search = context;
-    const size_t length = strlen(search->start);
-    const bool is_of_run = strncmp(name, search->start, length) == 0 &&
-                           strspn(name + length, "0123456789") ==
-                               strlen(name + length) - strlen(CTL_MARK_SUFFIX);
+    const bool is_of_run = ctl_dir_is_of_run(name, search->run_id, CTL_MARK_SUFFIX);
     char text[TEXT_BYTES];
     uint64_t from_ms = 0;
     bool is_ours;
@@ -84,12 +81,10 @@ uint64_t ctl_mark_find(const char *run_id, uint64_t now_ms)
 {
     char paths[CTL_DIRS_MAX][PATH_MAX];
     const int count = ctl_dir_list(paths, getuid());
-    struct search search = {.now_ms = now_ms};
+    struct search search = {.run_id = run_id, .now_ms = now_ms};
 
     if (!get_boot_id(search.boot_id))
         return ctl_dir_find_killed(run_id) ? now_ms : 0;
-    ctl_dir_name(search.start, run_id, 0, CTL_MARK_SUFFIX);
-    search.start[strlen(search.start) - strlen("0" CTL_MARK_SUFFIX)] = '\0';
     for (int i = 0; i < count; i++) {
         const int dir = ctl_dir_open(paths[i], false, NULL);
 

@@ -371,8 +371,7 @@ static int open_socket(struct ctl_socket *ctl_socket, struct ctrun_error *err)
     if (ctl_socket->dir < 0)
         return ctl_socket->dir;
     ctl_dir_sweep(ctl_socket->dir, CTL_SOCKET_SUFFIX);
-    ctl_dir_name(ctl_socket->name, ctl_socket->options.run_id, getpid(),
-                 CTL_SOCKET_SUFFIX);
+    ctl_dir_own_name(ctl_socket->name, ctl_socket->options.run_id, CTL_SOCKET_SUFFIX);
     if ((fd = ctl_dir_listen(ctl_socket->dir, ctl_socket->name, SOCK_STREAM)) < 0)
         return ct_fail(err, fd, "%s: %s", ctl_socket->name,
                        fd == -ENOENT && access("/proc/self/fd", F_OK) < 0

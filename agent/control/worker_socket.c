@@ -697,8 +697,8 @@ static int listen_in_folder(struct worker_socket *worker_socket)
     char folder[PATH_MAX];
     int fd;
 
-    ctl_dir_name(worker_socket->file, worker_socket->options.run_id, getpid(),
-                 CTL_WORKER_SUFFIX);
+    ctl_dir_own_name(worker_socket->file, worker_socket->options.run_id,
+                     CTL_WORKER_SUFFIX);
     worker_socket->dir = ctl_dir_choose(
         folder, sizeof worker_socket->name - strlen(worker_socket->file) - 2, true,
         &why);

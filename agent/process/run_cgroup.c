@@ -69,14 +69,6 @@ static bool find_membership(const char *membership, char *dst, size_t size)
     return is_found;
 }
 
-/* Pids of another container mean nothing here. */
-static uint64_t pid_namespace(void)
-{
-    struct stat status;
-
-    return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
-}
-
 /* ---- What was left ---------------------------------------------------------------------- */
 
 static int open_in(const char *directory, const char *name)
@@ -129,7 +121,8 @@ static void reap_stale(const char *parent, const char *name)
     int fd;
 
     if (sscanf(name, "ctrun-%llu-%ld-%llu", &namespace, &pid, &started) != 3 ||
-        namespace != pid_namespace() || !ct_small_file_has_ended((pid_t)pid, started) ||
+        namespace != ct_small_file_pid_namespace() ||
+        !ct_small_file_has_ended((pid_t)pid, started) ||
         ct_format(path, sizeof path, "%s/%s", parent, name) < 0)
         return;
     if (rmdir(path) == 0)
@@ -172,8 +165,8 @@ void run_cgroup_open(const char *mounts, const char *membership)
         return;
     reap_all_stale(parent);
     if (ct_format(run_cgroup.path, sizeof run_cgroup.path,
-                  "%s/ctrun-%" PRIu64 "-%d-%" PRIu64, parent, pid_namespace(), getpid(),
-                  started) < 0 ||
+                  "%s/ctrun-%" PRIu64 "-%d-%" PRIu64, parent,
+                  ct_small_file_pid_namespace(), getpid(), started) < 0 ||
         mkdir(run_cgroup.path, 0755) < 0) {
         run_cgroup.path[0] = '\0';
         return;

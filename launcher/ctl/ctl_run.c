@@ -201,11 +201,15 @@ struct search {
     int rc;
 };
 
-static bool is_wanted(const struct json_status *status, const char *wanted)
+/* By its id, a pid, or the name of its socket, which alone tells apart runs in containers. */
+static bool is_wanted(const struct ctl_run *run, const char *wanted)
 {
+    const struct json_status *status = &run->status;
     int64_t pid;
 
-    if (!wanted || strcmp(status->run_id, wanted) == 0)
+    if (!wanted || strcmp(status->run_id, wanted) == 0 ||
+        (ct_starts_with(run->name, wanted) &&
+         strcmp(run->name + strlen(wanted), CTL_SOCKET_SUFFIX) == 0))
         return true;
     return ct_parse_i64(wanted, 1, INT32_MAX, &pid) == 0 &&
            (status->pid == pid || status->guard_pid == pid);
@@ -242,7 +246,7 @@ static void visit(void *context, int dir, const char *name)
     (void)ct_copy(run->dir, sizeof run->dir, search->path);
     (void)ct_copy(run->name, sizeof run->name, name);
     rc = ctl_run_refresh(run, &err);
-    if (rc == 0 && is_wanted(&run->status, search->wanted))
+    if (rc == 0 && is_wanted(run, search->wanted))
         runs->count++;
     else
         run_deinit(run);
@@ -316,19 +320,64 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
         paths[0], count > 1 ? ", " : "", count > 1 ? paths[1] : "");
 }
 
+/* Of runs with one id, that of this container or of the host, where ctrunctl runs, is meant. False: several are
+ * there, or none, or their ids differ. */
+static bool keep_here(struct ctl_runs *runs)
+{
+    struct ctl_run *here = NULL;
+
+    for (size_t i = 0; i < runs->count; i++) {
+        struct ctl_run *run = &runs->list[i];
+
+        if (strcmp(run->status.run_id, runs->list[0].status.run_id) != 0)
+            return false;
+        if (!ctl_dir_is_here(run->name, CTL_SOCKET_SUFFIX))
+            continue;
+        if (here)
+            return false;
+        here = run;
+    }
+    for (size_t i = 0; here && i < runs->count; i++)
+        if (&runs->list[i] != here)
+            run_deinit(&runs->list[i]);
+    if (here) {
+        runs->list[0] = *here;
+        runs->count = 1;
+    }
+    return here;
+}
+
+/* ID (pid PID), or the name of its socket where another has the same. */
+static int name_run(char *dst, size_t size, const struct ctl_runs *runs, size_t index)
+{
+    const struct ctl_run *run = &runs->list[index];
+    size_t same = 0;
+
+    for (size_t i = 0; i < runs->count; i++)
+        same += runs->list[i].status.guard_pid == run->status.guard_pid &&
+                strcmp(runs->list[i].status.run_id, run->status.run_id) == 0;
+    if (same > 1)
+        return ct_format(dst, size, "%.*s",
+                         (int)(strlen(run->name) - strlen(CTL_SOCKET_SUFFIX)),
+                         run->name);
+    return ct_format(dst, size, "%s (pid %d)", run->status.run_id,
+                     run->status.guard_pid);
+}
+
 int ctl_runs_find_one(struct ctl_runs *out, const struct ctl_call *call,
                       struct ctrun_error *err)
 {
     char list[512] = "";
     int rc = ctl_runs_find(out, call, err);
 
-    if (rc < 0 || out->count == 1)
+    if (rc < 0 || out->count == 1 || keep_here(out))
         return rc;
     for (size_t i = 0; i < out->count; i++) {
-        const size_t used = strlen(list);
+        size_t used = strlen(list);
 
-        (void)ct_format(list + used, sizeof list - used, "%s%s (pid %d)", i ? ", " : "",
-                        out->list[i].status.run_id, out->list[i].status.guard_pid);
+        (void)ct_format(list + used, sizeof list - used, "%s", i ? ", " : "");
+        used = strlen(list);
+        (void)name_run(list + used, sizeof list - used, out, i); /* cut is fine */
     }
     return ct_fail(err, CTRUN_E_USAGE, "several runs: give --run ID or PID: %s", list);
 }

@@ -289,6 +289,31 @@ def test_a_stale_socket_is_removed(box):
     assert os.listdir(folder) == []
 
 
+def test_containers_with_the_same_pids_and_one_folder_have_a_socket_each(box):
+    """Each has pids of its own, so that both agents have the same."""
+    unshare = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
+    if box.run(*unshare, "true").code != 0:
+        pytest.skip("no PID namespace can be made here")
+    stop = f"{ctrun.program('ctrunctl')} stop --run=j --reason"
+    runs = [box.start(*unshare, ctrun.program("ctrun"), "--rdzv-id=j", "--no-python", "sh", "-c",
+                      f"touch up.{name}; while [ ! -e end.{name} ]; do sleep 0.02; done; {stop} {name}; sleep 60")
+            for name in "ab"]
+    ctrun.wait_until(lambda: all(box.path(f"up.{name}").exists() for name in "ab"),
+                     lambda: f"two runs\n{runs}")
+    there = json.loads(ctl(box, "status", "--json").out)["runs"]
+    assert [run["run_id"] for run in there] == ["j", "j"] and there[0]["pid"] == there[1]["pid"], there
+    refused = ctl(box, "stop", "--run=j")  # by the host, which is neither
+    names = re.findall(r"j-\d+\.\d+", refused.err)
+    assert refused.code == 2 and len(set(names)) == 2, refused
+    for index, name in enumerate("ab"):
+        box.write(f"end.{name}", "")
+        assert runs[index].wait() == 128 + signal.SIGTERM, runs
+        assert f"stopped as asked: {name};" in runs[index].err, runs
+        found = sorted(ctl(box, "status", f"--run={each}").code for each in names)
+        assert found == [[0, 1], [1, 1]][index], found
+    assert os.listdir(box.path("ctl")) == []
+
+
 def test_a_folder_that_others_can_enter_is_not_used_and_the_run_goes_on(box):
     box.path("ctl").mkdir()
     box.path("ctl").chmod(0o755)

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/str.h"
@@ -58,4 +59,11 @@ bool ct_small_file_has_ended(pid_t pid, uint64_t started)
         return true;
     now = ct_small_file_started(pid);
     return now != 0 && now != started;
+}
+
+uint64_t ct_small_file_pid_namespace(void)
+{
+    struct stat status;
+
+    return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }

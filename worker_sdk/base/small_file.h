@@ -19,5 +19,7 @@ uint64_t ct_small_file_started(pid_t pid);
 /* Whether the process with this pid and start is certainly gone: no process has the pid, or one
  * that was started at another time. False also where that could not be read. */
 bool ct_small_file_has_ended(pid_t pid, uint64_t started);
+/* The number of our pid namespace: a pid of another container means nothing here. 0: /proc is not there. */
+uint64_t ct_small_file_pid_namespace(void);
 
 #endif
