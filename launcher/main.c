@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent/guard/guard.h"
@@ -35,6 +36,10 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
+
+enum {
+    FILES_MIN = 40, /* open ones of a run of one worker, and some */
+};
 
 static int refuse(const struct ctrun_error *err, enum exit_style style)
 {
@@ -179,6 +184,20 @@ static bool is_run(const struct options *options)
            !options->values[OPTION_DRY_RUN].is_on;
 }
 
+/* libuv aborts where it finds no descriptor for its own pipe. */
+static bool has_descriptors(struct ctrun_error *err)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_max >= FILES_MIN)
+        return true;
+    (void)ct_fail(err, CTRUN_E_RESOURCES,
+                  "this process may have %d open files at most (ulimit -Hn); ctrun "
+                  "needs %d, and more for workers",
+                  (int)limit.rlim_max, FILES_MIN);
+    return false;
+}
+
 int main_ctrun(int argc, char **argv)
 {
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
@@ -191,7 +210,8 @@ int main_ctrun(int argc, char **argv)
 #ifdef M_ARENA_MAX /* threads do little: a heap each is not worth its pages */
     (void)mallopt(M_ARENA_MAX, 1);
 #endif
-    (void)signal(SIGPIPE, SIG_IGN); /* who does not listen changes no exit code */
+    (void)signal(SIGPIPE, SIG_IGN); /* who does not listen changes no exit code, */
+    (void)signal(SIGXFSZ, SIG_IGN); /* nor does a file that may not grow (ulimit -f) */
     if (argc == 2 && strcmp(argv[1], "--relay") == 0)
         return ssh_relay_run();
     if (!host_slot_take_env())
@@ -201,7 +221,7 @@ int main_ctrun(int argc, char **argv)
     if (host_slot_get()->is_given)
         messages_set_sink(host_slot_send_line);
     messages_open_log(ct_env_find(environ, "LOGLEVEL"));
-    if (!config || !token)
+    if (!config || !token || !has_descriptors(&err))
         return refuse(&err, EXIT_STYLE_OWN);
     if (ct_auth_token_take_env(token, &err) < 0 || /* no child ever sees it */
         parse(&options, argc, argv, &err) < 0)

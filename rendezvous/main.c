@@ -370,6 +370,7 @@ static int run_daemon(struct config *config, int argc, char **argv)
         return CT_EXIT_FAILURE;
     }
     raise_files();
+    signal(SIGXFSZ, SIG_IGN); /* a journal that may not grow: EFBIG */
     signal(SIGPIPE, SIG_IGN); /* a peer that went away is an error code */
     if ((rc = resolve_token(config, &err)) == 0) {
         if (config->listen_count == 0)

@@ -68,12 +68,14 @@ static int place_fd(int fd, int place)
     return (int)raw_call(SYS_dup3, fd, place, 0, 0);
 }
 
-/* Children of an agent that ignores it would never learn that nobody reads them. */
-static void reset_sigpipe(void)
+/* Children of an agent that ignores them would never learn that nobody reads them, or that their file is full. */
+static void reset_ignored(void)
 {
     static const char by_default[64]; /* the kernel's struct sigaction, and some */
 
     (void)raw_call(SYS_rt_sigaction, SIGPIPE, raw_pointer(by_default), 0,
+                   KERNEL_SIGNALS_BYTES);
+    (void)raw_call(SYS_rt_sigaction, SIGXFSZ, raw_pointer(by_default), 0,
                    KERNEL_SIGNALS_BYTES);
 }
 
@@ -157,7 +159,7 @@ static _Noreturn void run_child(void *context)
                        CT_CLOSE_RANGE_CLOEXEC, 0);
         if (slot->request.extra > 0) /* the flag is all that it has */
             (void)raw_call(SYS_fcntl, slot->request.extra, F_SETFD, 0, 0);
-        reset_sigpipe();
+        reset_ignored();
         report.rc = -exec_program(slot);
     }
     /* Should the pipe be full, spawn_wait() makes room. */

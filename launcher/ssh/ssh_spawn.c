@@ -79,7 +79,8 @@ static int set_attributes(posix_spawnattr_t *attributes)
     sigemptyset(&set);
     if ((rc = posix_spawnattr_setsigmask(attributes, &set)) != 0)
         return -rc;
-    sigaddset(&set, SIGPIPE); /* we ignore it */
+    sigaddset(&set, SIGPIPE); /* we ignore them */
+    sigaddset(&set, SIGXFSZ);
     if ((rc = posix_spawnattr_setsigdefault(attributes, &set)) != 0 ||
         (rc = posix_spawnattr_setpgroup(attributes, 0)) != 0 ||
         (rc = posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK |
