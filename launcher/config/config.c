@@ -8,6 +8,7 @@
 #include "launcher/config/config_private.h"
 #include "launcher/config/env_names.h"
 #include "launcher/config/ha_config.h"
+#include "launcher/config/program_warn.h"
 #include "launcher/config/rdzv_resolve.h"
 #include "launcher/config/random_id.h"
 #include "launcher/config/host_slot.h"
@@ -57,7 +58,7 @@ static int refuse_unsupported(const struct options *options, struct ctrun_error 
     return 0;
 }
 
-static void warn_environment(const struct config *config)
+static void warn_environment(const struct config *config, const struct options *options)
 {
     const char *health = ct_env_find(config->env, "TORCHELASTIC_HEALTH_CHECK_PORT");
 
@@ -66,8 +67,10 @@ static void warn_environment(const struct config *config)
                 "started",
                 health);
     if (!host_slot_get()->is_given &&
-        !config->run.task.is_quiet) /* others have said it */
+        !config->run.task.is_quiet) { /* others have said it */
         env_names_warn(config->env);
+        program_warn(options);
+    }
 }
 
 /* ---- Sizes and names ----------------------------------------------------------------- */
@@ -241,7 +244,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
                   ? config_roles_find_programs(out, options, err)
                   : program_resolve(&out->work.program, options, env, err)) < 0)
         return rc;
-    warn_environment(out);
+    warn_environment(out, options);
     return 0;
 }
 

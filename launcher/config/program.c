@@ -107,17 +107,41 @@ static bool is_beside_us(const char *name, char *dst, size_t size)
     return ct_format(dst, size, "%s/%s", self, name) >= 0 && is_executable_file(dst);
 }
 
+/* What a word that names no program was meant to be; "": nobody knows. */
+static const char *guess_meaning(const char *name)
+{
+    const size_t word = strcspn(name, " \t");
+    const size_t key = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+    char first[PATH_MAX];
+
+    if (ct_starts_with(name, "\xe2\x80\x93") || ct_starts_with(name, "\xe2\x80\x94"))
+        return "; it begins with a long dash, and options begin with two short ones: "
+               "--";
+    if (key > 0 && name[key] == '=')
+        return "; variables come before ctrun: NAME=VALUE ctrun ...";
+    if (name[word] && ct_format(first, sizeof first, "%.*s", (int)word, name) >= 0 &&
+        access(first, F_OK) == 0)
+        return "; program and arguments are one word: leave out the quotes";
+    return "";
+}
+
 static int fail_missing(const char *name, struct ctrun_error *err)
 {
+    const char *why = access(name, F_OK) == 0 || errno == ENOENT || errno == ENOTDIR
+                          ? "no such file"
+                          : strerror(errno);
+    const char *meaning = guess_meaning(name);
     char directory[PATH_MAX];
 
     if (!getcwd(directory, sizeof directory))
-        (void)ct_copy(directory, sizeof directory, "the current directory");
+        (void)ct_copy(directory, sizeof directory,
+                      "the current directory, which was removed: cd to it again");
     if (strchr(name, '/'))
-        return ct_fail(err, CTRUN_E_EXEC, "%s: no such file (in %s)", name, directory);
+        return ct_fail(err, CTRUN_E_EXEC, "%s: %s (in %s)%s", name, why, directory,
+                       meaning);
     return ct_fail(err, CTRUN_E_EXEC,
-                   "%s: no such file in %s, and no program of that name in PATH", name,
-                   directory);
+                   "%s: %s in %s, and no program of that name in PATH%s", name, why,
+                   directory, meaning);
 }
 
 /* PROGRAM as execvp() would find it, and beside ctrun. */
@@ -153,6 +177,32 @@ static int set_native(struct program *out, const char *name, char *const *env,
     return find_program(out, name, env, err);
 }
 
+/* A folder is a program for Python when it has that file. */
+static int check_folder(const char *name, struct ctrun_error *err)
+{
+    char path[PATH_MAX];
+    struct stat info;
+
+    if (stat(name, &info) < 0 || !S_ISDIR(info.st_mode) ||
+        ct_format(path, sizeof path, "%s/__main__.py", name) < 0 ||
+        access(path, F_OK) == 0)
+        return 0;
+    return ct_fail(err, CTRUN_E_EXEC,
+                   "%s: is a folder without __main__.py: name the script in it", name);
+}
+
+static int check_python(const char *python, char *const *env, struct ctrun_error *err)
+{
+    const bool is_path = strchr(python, '/');
+
+    if (is_path ? is_executable_file(python) : is_in_path(python, env))
+        return 0;
+    return ct_fail(err, CTRUN_E_EXEC, "PYTHON_EXEC=%s: %s", python,
+                   !is_path                    ? "no such program in PATH"
+                   : access(python, F_OK) == 0 ? "it cannot be executed"
+                                               : strerror(errno));
+}
+
 static int set_python(struct program *out, char *const *env, struct ctrun_error *err)
 {
     const char *python = ct_env_find(env, "PYTHON_EXEC");
@@ -166,6 +216,10 @@ static int set_python(struct program *out, char *const *env, struct ctrun_error 
                        "%s: no python3 and no python in PATH; set PYTHON_EXEC, or pass "
                        "--no-python for a native program",
                        out->args[0]);
+    if (check_python(python, env, err) < 0)
+        return CTRUN_E_EXEC;
+    if (out->mode != PROGRAM_MODULE && check_folder(out->args[0], err) < 0)
+        return CTRUN_E_EXEC;
     out->head[0] = "-u";
     if (out->mode == PROGRAM_MODULE)
         out->head[1] = "-m";

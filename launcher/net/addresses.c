@@ -3,6 +3,7 @@
 
 #include <strings.h>
 
+#include "launcher/report/messages.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
@@ -38,6 +39,11 @@ static void take_local(struct addresses *out, const char *text)
     const int count = ct_addr_resolve(text, 0, found, CT_ADDRS_MAX, NULL);
 
     (void)ct_copy(out->local, sizeof out->local, text); /* same size */
+    if (count == CTRUN_E_DNS)
+        messages_warn(CTRUN_E_DNS,
+                      "--local-addr=%s: this node does not know that name; the others "
+                      "get it as it is",
+                      text);
     for (int i = 0; i < count && !out->has_bind; i++)
         if (ct_nic_find(&nic, &found[i]) || ct_addr_is_loopback(&found[i])) {
             out->has_bind = true;

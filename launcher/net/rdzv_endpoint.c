@@ -295,7 +295,11 @@ void rdzv_endpoint_explain_unreachable(struct messages_block *out,
     char text[512];
 
     format_endpoint(name, sizeof name, config);
-    if (is_nobody)
+    if (code == CTRUN_E_DNS)
+        messages_begin(out, code,
+                       "%s does not know the host name '%s' of the rendezvous",
+                       config->run.host, config->rdzv.endpoint.host);
+    else if (is_nobody)
         messages_begin(out, CTRUN_E_NO_HOST, "no node serves the rendezvous at %s",
                        name);
     else
@@ -307,7 +311,12 @@ void rdzv_endpoint_explain_unreachable(struct messages_block *out,
                  *text ? text : "unknown name");
     rdzv_endpoint_format_own(text, sizeof text);
     messages_add(out, "this node", "%s, addresses %s", config->run.host, text);
-    advise(out, endpoint, config, is_nobody);
+    if (code == CTRUN_E_DNS)
+        messages_add(out, "do",
+                     "check how it is spelt, put it into /etc/hosts or DNS, or give "
+                     "its address");
+    else
+        advise(out, endpoint, config, is_nobody);
 }
 
 int rdzv_endpoint_format_loopback_hint(char *dst, size_t size,

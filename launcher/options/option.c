@@ -440,6 +440,24 @@ static bool is_launch_name(const char *path)
     return strcmp(slash ? slash + 1 : path, "ctrun-launch") == 0;
 }
 
+/* --hosts=$HOSTS where the shell has no such variable would be a run of one machine, silently. */
+static int check_empty(const struct options *options, struct ctrun_error *err)
+{
+    static const enum option_id checked[] = {OPTION_NNODES, OPTION_NPROC_PER_NODE,
+                                             OPTION_HOSTS, OPTION_HOSTS_FILE};
+
+    for (size_t i = 0; i < sizeof checked / sizeof *checked; i++) {
+        const struct option_value *value = &options->values[checked[i]];
+
+        if (value->source != OPTION_FROM_DEFAULT && value->text && !*value->text)
+            return ct_fail(
+                err, -EINVAL,
+                "--%s=: there is no value; is a variable of the shell empty?",
+                option_table[checked[i]].name);
+    }
+    return 0;
+}
+
 int options_parse(struct options *out, int argc, char **argv, char *const *env,
                   struct ctrun_error *err)
 {
@@ -465,5 +483,6 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
         return rc;
     out->program = argv + parser.at;
     out->program_count = argc - parser.at;
-    return check_program(&parser);
+    rc = check_program(&parser);
+    return rc == 0 && out->action == OPTIONS_RUN ? check_empty(out, err) : rc;
 }

@@ -24,10 +24,10 @@ int summary_code_of(const struct ct_failure *failure)
     case CT_CAUSE_JOIN_TIMEOUT: return CTRUN_E_JOIN_TIMEOUT;
     case CT_CAUSE_HANG: return CTRUN_E_HANG;
     case CT_CAUSE_UNREACHABLE: return CTRUN_E_UNREACHABLE;
+    case CT_CAUSE_AGENT: return failure->code > 0 ? -failure->code : CTRUN_E_EXIT;
     case CT_CAUSE_EARLY:
     case CT_CAUSE_RAISED:
     case CT_CAUSE_EXIT:
-    case CT_CAUSE_AGENT:
     case CT_CAUSE_NONE: break;
     }
     return CTRUN_E_EXIT;

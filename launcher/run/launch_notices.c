@@ -108,10 +108,12 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
         return;
     messages_format_waiting(text, sizeof text, waiting, waited_ms);
     messages_notice("%s", text);
-    if (waiting->joined < waiting->min_nodes &&
+    if (!launch->has_noticed_loopback && waiting->joined < waiting->min_nodes &&
         rdzv_endpoint_format_loopback_hint(text, sizeof text, &launch->endpoint,
-                                           launch->config) > 0)
+                                           launch->config) > 0) {
+        launch->has_noticed_loopback = true;
         messages_warn(CTRUN_E_LOOPBACK, "%s", text);
+    }
 }
 
 /* Once a run, unless it changes. */

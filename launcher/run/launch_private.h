@@ -48,7 +48,7 @@ struct launch {
     struct route route;       /* of this round */
     int group_rank;           /* in the last round; -1: there was none */
     char printed_route[CT_ADDR_TEXT_MAX];
-    bool has_noticed_place;
+    bool has_noticed_place, has_noticed_loopback;
     bool has_noticed_own;
     bool has_noticed_held;
     struct server *server; /* NULL until something has to be listened for */

@@ -93,9 +93,9 @@ static void warn_files(const struct config *config)
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < needed)
         messages_warn(0,
                       "workers may have %llu open files at most (ulimit -Hn); %d "
-                      "workers may want %llu",
+                      "worker%s may want %llu",
                       (unsigned long long)limit.rlim_max, config->run.nproc,
-                      (unsigned long long)needed);
+                      config->run.nproc == 1 ? "" : "s", (unsigned long long)needed);
 }
 
 void preflight_warn(const struct config *config)

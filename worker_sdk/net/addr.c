@@ -65,6 +65,19 @@ static bool is_odd_number(const char *host)
     return inet_aton(host, &v4) != 0 && inet_pton(AF_INET, host, &v4) != 1;
 }
 
+/* "::1:29500": a port behind an address without brackets. No name has a colon. */
+static bool is_bad_v6(const char *host)
+{
+    char address[CT_HOST_MAX];
+    struct in6_addr v6;
+
+    if (!strchr(host, ':'))
+        return false;
+    return ct_format(address, sizeof address, "%.*s", (int)strcspn(host, "%"), host) <
+               0 ||
+           inet_pton(AF_INET6, address, &v6) != 1;
+}
+
 int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
                       struct ctrun_error *err)
 {
@@ -79,7 +92,7 @@ int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
         return ct_fail(err, -EINVAL, "endpoint '%.40s...': too long", text);
     memcpy(copy, text, length);
     copy[length] = '\0';
-    if (split(copy, &host, &port) < 0 || !is_host_text(host))
+    if (split(copy, &host, &port) < 0 || !is_host_text(host) || is_bad_v6(host))
         return ct_fail(err, -EINVAL,
                        "endpoint '%.*s': not host, host:port or [v6]:port", (int)length,
                        text);

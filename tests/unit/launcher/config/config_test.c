@@ -337,7 +337,7 @@ static void filters_split_at_single_commas(void **state)
 
 static void the_worker_command_is_torchruns(void **state)
 {
-    char python[] = "PYTHON_EXEC=/opt/py";
+    char python[] = "PYTHON_EXEC=/bin/sh";
     static const struct {
         const char *line;
         const char *argv; /* joined by blanks */
@@ -345,7 +345,7 @@ static void the_worker_command_is_torchruns(void **state)
     } rows[] = {
         {"--no-python sh -c x$$y", "sh -c x$y", false},
         {"-m pkg.mod --a $local_rank", "python3 -u -m pkg.mod --a 1", false},
-        {"-m pkg.mod", "/opt/py -u -m pkg.mod", true},
+        {"-m pkg.mod", "/bin/sh -u -m pkg.mod", true},
         {"--no-python sh", "sh", true},
         {"sh -c ${local_rank}", "sh -c 1", false}, /* ours: a program of PATH */
         {"train$local_rank.py ${foo}", "python3 -u train1.py ${foo}", false},

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/config/program_warn.h"
+
+#include <string.h>
+
+#include "launcher/options/option_name.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+/* ctrun train.py --nproc-per-node=8: one worker. It may be an option of the program as well. */
+static void warn_behind(const struct options *options)
+{
+    for (int i = 1; i < options->program_count; i++) {
+        const char *word = options->program[i];
+        const size_t length = strcspn(word, "=");
+        char name[OPTION_NAME_MAX_BYTES];
+        int id;
+
+        if (!ct_starts_with(word, "--") ||
+            ct_format(name, sizeof name, "%.*s", (int)length - 2, word + 2) < 0)
+            continue;
+        id = option_name_find_whole(name, false);
+        if ((id == OPTION_NPROC_PER_NODE || id == OPTION_NNODES ||
+             id == OPTION_RDZV_ENDPOINT || id == OPTION_STANDALONE) &&
+            options->values[id].source == OPTION_FROM_DEFAULT)
+            ct_warn("%.*s is behind %s, which gets it; options of ctrun come before "
+                    "the program",
+                    (int)length, word, options->program[0]);
+    }
+}
+
+static bool is_one_of(const char *word, const char *words)
+{
+    size_t length;
+
+    for (const char *at; (at = ct_next_field(&words, ' ', &length));)
+        if (strlen(word) == length && memcmp(at, word, length) == 0)
+            return true;
+    return false;
+}
+
+static bool is_launcher_module(const char *name)
+{
+    return is_one_of(name, "torch.distributed.run torch.distributed.launch "
+                           "accelerate.commands.launch");
+}
+
+/* torchrun, accelerate launch, -m torch.distributed.run, python -m torch.distributed.run */
+static bool is_launcher(const struct options *options)
+{
+    char *const *words = options->program;
+    const char *slash = strrchr(words[0], '/');
+    const char *name = slash ? slash + 1 : words[0];
+
+    if (options->values[OPTION_MODULE].is_on)
+        return is_launcher_module(words[0]);
+    if (is_one_of(name, "torchrun deepspeed horovodrun mpirun mpiexec"))
+        return true;
+    if (options->program_count > 1 && strcmp(name, "accelerate") == 0)
+        return strcmp(words[1], "launch") == 0;
+    return options->program_count > 2 && ct_starts_with(name, "python") &&
+           strcmp(words[1], "-m") == 0 && is_launcher_module(words[2]);
+}
+
+void program_warn(const struct options *options)
+{
+    warn_behind(options);
+    if (options->program_count > 0 && is_launcher(options))
+        ct_warn(
+            "%s starts ranks of its own in each worker; ctrun takes its place: ctrun "
+            "[options] train.py",
+            options->program[0]);
+}

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people type by mistake, and machines that lack something: one clear line with a code before anything
+starts, and nothing is left."""
+import resource
+import signal
+
+import ctrun
+import launch
+import pytest
+
+SCRIPT = "import os\nprint('rank', os.environ['RANK'])\n"
+
+
+def one_line(run, code, name, *words):
+    """The only line begins with that error, or is followed by how to use ctrun."""
+    lines = [line for line in run.err.splitlines() if not line.startswith("ctrun: usage")]
+    assert run.code == code and len(lines) == 1 and not run.out, run
+    assert lines[0].startswith(f"ctrun: error[{name}]: "), run
+    for word in words:
+        assert word in lines[0], run
+
+
+@pytest.mark.parametrize("option", ["--nproc-per-node", "--nnodes", "--hosts", "--hosts-file"])
+def test_an_option_with_an_empty_value_is_refused(box, option):
+    one_line(box.ctrun(f"{option}=", "true"), 1, "E_USAGE", f"{option}=", "empty")
+
+
+def test_an_empty_variable_is_refused_like_its_option(box):
+    one_line(box.ctrun("true", env={"PET_NPROC_PER_NODE": ""}), 1, "E_USAGE", "--nproc-per-node=")
+
+
+@pytest.mark.parametrize("word, hint", [("\u2014nproc-per-node=2", "long dash"), ("\u2013m", "long dash"),
+                                        ("LR=1", "NAME=VALUE ctrun"),
+                                        ("train.py --lr 1", "leave out the quotes")])
+def test_a_word_that_is_no_program_is_told_what_it_may_be(box, word, hint):
+    box.write("train.py", SCRIPT)
+    one_line(box.ctrun(word, "train.py"), 127, "E_EXEC", word, hint)
+
+
+def test_a_folder_is_a_program_when_it_has_a_main(box):
+    box.path("job").mkdir()
+    one_line(box.ctrun("job"), 127, "E_EXEC", "job: is a folder without __main__.py")
+    box.write("job/__main__.py", SCRIPT)
+    run = box.ctrun("job")
+    assert run.code == 0 and run.out == "rank 0\n", run
+
+
+@pytest.mark.parametrize("python, why", [("/nonexistent/python", "No such file"), ("/tmp", "cannot be executed"),
+                                         ("nosuchpython", "PATH")])
+def test_a_python_that_is_not_there_is_told_by_the_variable_that_names_it(box, python, why):
+    box.write("train.py", SCRIPT)
+    one_line(box.ctrun("train.py", env={"PYTHON_EXEC": python}), 127, "E_EXEC", f"PYTHON_EXEC={python}", why)
+
+
+def test_a_working_folder_that_was_removed_is_told(box):
+    box.path("gone").mkdir()
+    run = box.run("sh", "-c", f"cd gone; rmdir ../gone; exec {ctrun.program('ctrun')} nosuch.py")
+    assert run.code == 127 and "was removed: cd to it again" in run.err, run
+
+
+def test_options_behind_the_program_are_told_unless_they_were_given_before_it(box):
+    box.write("train.py", SCRIPT)
+    run = box.ctrun("train.py", "--nproc_per_node", "2")
+    assert run.code == 0 and "warning: --nproc_per_node is behind train.py" in run.err, run
+    run = box.ctrun("--nproc-per-node=1", "train.py", "--nproc-per-node=2", "--lr=1")
+    assert run.code == 0 and not run.err, run
+
+
+@pytest.mark.parametrize("words", [["torchrun"], ["./accelerate", "launch"], ["-m", "torch.distributed.run"],
+                                   ["python3", "-m", "torch.distributed.launch"]])
+def test_another_launcher_below_ctrun_is_told(box, words):
+    for name in ("torchrun", "accelerate", "python3"):
+        box.write(name, "#!/bin/sh\n", 0o755)
+    run = box.ctrun(*words, "train.py", env={"PATH": f"{box.dir}:/usr/bin:/bin", "PYTHON_EXEC": str(box.path("python3"))})
+    assert run.code == 0 and "starts ranks of its own" in run.err, run
+    assert run.err.count("\n") == 1, run
+
+
+def test_a_program_with_the_name_of_a_launcher_in_its_arguments_is_not_told(box):
+    run = box.ctrun("--no-python", "echo", "torchrun", "launch")
+    assert run.code == 0 and not run.err, run
+
+
+def test_an_address_of_ipv6_with_a_port_and_no_brackets_is_refused(box):
+    one_line(box.ctrun("--nnodes=2", "--rdzv-endpoint=::1:29500", "true"), 1, "E_USAGE", "[v6]:port")
+
+
+def test_a_name_that_nobody_knows_is_answered_with_what_helps_against_it(box):
+    run = box.ctrun("--nnodes=2", "--rdzv-endpoint=nohost.invalid:29500", "--rdzv-conf=read_timeout=1", "true")
+    assert run.code == 75 and "does not know the host name 'nohost.invalid'" in run.err, run
+    assert "/etc/hosts" in run.err and "start ctrun" not in run.err, run
+
+
+def test_a_local_address_that_nobody_knows_is_warned_of(box):
+    run = box.ctrun("--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{launch.free_port()}",
+                    "--local-addr=nohost.invalid", "true")
+    assert run.code == 0 and "warning[E_DNS]: --local-addr=nohost.invalid" in run.err, run
+
+
+def test_loopback_for_several_nodes_is_warned_of_once(box):
+    run = box.ctrun("--nnodes=2", f"--rdzv-endpoint=localhost:{launch.free_port()}",
+                    "--rdzv-conf=join_timeout=21", "true")
+    assert run.code == 75 and run.err.count("warning[E_LOOPBACK]") == 1, run
+    assert run.err.count("waiting") == 2, run
+
+
+def limited(kind, value, *command):
+    """The command, started by a Python that has the limit."""
+    return [ctrun.DEBIAN_PYTHON, "-c", f"import os, resource, sys; resource.setrlimit({kind}, ({value}, {value})); "
+            "os.execv(sys.argv[1], sys.argv[1:])", *(str(word) for word in command)]
+
+
+@pytest.mark.parametrize("files", [8, 16, 32])
+def test_too_few_open_files_are_told(box, files):
+    run = box.run(*limited(resource.RLIMIT_NOFILE, files, ctrun.program("ctrun"), "--no-python", "true"))
+    one_line(run, 1, "E_RESOURCES", f"{files} open files", "ulimit -Hn")
+
+
+def test_files_that_may_not_grow_cost_the_log_and_not_the_run(box):
+    """The signal would end the agent. A worker has it as it was."""
+    box.write("w.sh", "#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' '\\n'\ngrep SigIgn /proc/self/status >&2\nexit 3\n",
+              0o755)
+    run = box.run(*limited(resource.RLIMIT_FSIZE, 65536, ctrun.program("ctrun"), "--log-dir=L", "-r1", "./w.sh"))
+    assert run.code == 3 and "exited with 3" in run.err and "File too large" in run.err, run
+    ignored = int(run.err.split("SigIgn:")[1].split()[0], 16)
+    assert not ignored & 1 << (signal.SIGXFSZ - 1), run
+
+
+def test_a_log_directory_that_cannot_be_made_has_the_code_of_the_reason(box):
+    box.write("train.py", SCRIPT)
+    run = box.ctrun("--log-dir=/proc/nosuch", "-r3", "train.py")
+    assert run.code == 1 and "error[E_NOT_FOUND]: rank 0" in run.err and "--log-dir" in run.err, run
