@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <limits.h>
 
+#include "agent/error_file/redact.h"
 #include "worker_sdk/base/whole_file.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
@@ -128,4 +129,14 @@ void json_print_text(FILE *out, const char *text)
     ct_json_write_str(&writer, text);
     (void)fwrite(quoted, 1, writer.length, out);
     free(quoted);
+}
+
+/* json_parse() has seen to it that it does not nest deeply. */
+void json_redact(cJSON *root)
+{
+    cJSON *child;
+
+    if (cJSON_IsString(root))
+        (void)redact(root->valuestring);
+    cJSON_ArrayForEach(child, root) json_redact(child);
 }

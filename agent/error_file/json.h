@@ -37,6 +37,8 @@ void json_get_text(const struct cJSON *object, const char *key, char *dst, size_
 void json_get_lines(const struct cJSON *object, const char *key, char *dst,
                     size_t size);
 
+/* redact() of all texts in it, names left out. */
+void json_redact(struct cJSON *root);
 /* Writes text as a JSON string, quotes included; "null" when memory is short. */
 void json_print_text(FILE *out, const char *text);
 

@@ -86,7 +86,7 @@ static int write_tree(const char *path, const cJSON *root, struct ctrun_error *e
     return rc < 0 ? ct_fail(err, rc, "error file %.600s: %s", path, strerror(-rc)) : 0;
 }
 
-int json_error_file_copy(const char *from, const char *to, int error_code,
+int json_error_file_copy(const char *from, const char *to, int error_code, bool redacts,
                          struct ctrun_error *err)
 {
     cJSON *root;
@@ -95,6 +95,8 @@ int json_error_file_copy(const char *from, const char *to, int error_code,
 
     if (rc < 0)
         return ct_fail(err, rc, "error file %.600s: %s", from, strerror(-rc));
+    if (redacts)
+        json_redact(root);
     message = cJSON_GetObjectItemCaseSensitive(root, "message");
     if (cJSON_IsObject(message)) {
         cJSON_DeleteItemFromObjectCaseSensitive(message, "errorCode");

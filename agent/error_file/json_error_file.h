@@ -8,6 +8,7 @@
 #ifndef AGENT_ERROR_FILE_JSON_ERROR_FILE_H
 #define AGENT_ERROR_FILE_JSON_ERROR_FILE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker_sdk/base/error.h"
@@ -25,8 +26,8 @@ int json_error_file_read(const char *path, struct json_error_file *out);
 void json_error_file_deinit(struct json_error_file *file);
 
 /* The launcher's own error file (a scheduler named it): a copy of a worker's with
- * message.errorCode added where message is an object. 0 or a code. */
-int json_error_file_copy(const char *from, const char *to, int error_code,
+ * message.errorCode added where message is an object, without secrets where `redacts` is set. 0 or a code. */
+int json_error_file_copy(const char *from, const char *to, int error_code, bool redacts,
                          struct ctrun_error *err);
 /* The same for trouble of its own, in the first form. */
 int json_error_file_write(const char *path, const char *message,

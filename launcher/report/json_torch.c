@@ -79,6 +79,8 @@ static char *format_raw_error(const struct json_torch_event *event)
             (void)cJSON_AddStringToObject(traits, "retryability", "False");
         }
     }
+    if (event->redacts)
+        json_redact(root);
     text = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);
     return text;

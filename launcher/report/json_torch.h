@@ -36,6 +36,7 @@ struct json_torch_event {
     bool has_failed;
     int exit_code;          /* as Python has it: negative for signals */
     const char *error_file; /* path; may be empty */
+    bool redacts;           /* what the file says */
 };
 
 /* Owned by the caller; NULL when memory is short. */

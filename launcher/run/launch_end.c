@@ -138,7 +138,7 @@ static void copy_root_error(const struct launch *launch,
                                "RendezvousTimeoutError: not all nodes joined");
     else if (root->error_file[0] && strcmp(root->host, launch->config->run.host) == 0 &&
              json_error_file_copy(root->error_file, path, code ? code : CT_EXIT_FAILURE,
-                                  &err) < 0)
+                                  launch->config->output.redacts, &err) < 0)
         messages_error(&err);
 }
 

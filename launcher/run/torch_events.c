@@ -87,6 +87,7 @@ static void print_worker(const struct torch_events *events, const char *state,
         event.has_failed = true;
         event.exit_code = summary_python_code(failure);
         event.error_file = failure->error_file;
+        event.redacts = events->config->output.redacts;
     }
     print(&event);
 }

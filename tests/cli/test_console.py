@@ -68,8 +68,9 @@ def test_secrets_of_an_error_file_are_in_no_report(box):
     words = "ValueError: no access with " + "x" * 3000 + " API_KEY=swordfish " + "y" * 3000
     box.write("fail.sh", "printf '%s' '" + json.dumps({"message": {"message": words, "extraInfo": {
         "py_callstack": words, "timestamp": "1"}}}) + "' > $TORCHELASTIC_ERROR_FILE; exit 3", 0o755)
-    run = box.ctrun("sh", "fail.sh")
+    run = box.ctrun("--event-log-handler=console", "sh", "fail.sh", env={"TORCHELASTIC_ERROR_FILE": str(box.path("own"))})
     assert run.code == 3 and "API_KEY=***" in run.err and "swordfish" not in run.err, run
+    assert "raw_error" in run.err and json.loads(box.path("own").read_text())["message"]["message"] == words.replace("swordfish", "***")
 
 
 def test_secrets_are_shown_when_the_user_says_so(box):

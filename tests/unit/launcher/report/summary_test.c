@@ -476,7 +476,7 @@ static void the_launchers_own_file_gets_the_exit_code(void **state)
     (void)state;
     (void)snprintf(copy, sizeof copy, "%s/copy.json", folder);
     put("{\"message\": {\"message\": \"boom\"}}");
-    assert_int_equal(json_error_file_copy(path, copy, 3, NULL), 0);
+    assert_int_equal(json_error_file_copy(path, copy, 3, true, NULL), 0);
     file = fopen(copy, "r");
     assert_non_null(file);
     assert_non_null(fgets(text, sizeof text, file));
