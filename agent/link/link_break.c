@@ -101,6 +101,13 @@ static bool is_nobody_there(int rc)
     return rc == -ECONNREFUSED || rc == -EHOSTUNREACH;
 }
 
+static const char *describe(int rc)
+{
+    return rc == -EPROTO || rc == -EBADMSG
+               ? "what listens there does not speak as ctrun does"
+               : strerror(-rc);
+}
+
 /* The addresses are tried in turn; after the last one comes a pause, twice as long
  * each time. While nodes resume it is short and random instead: all of them have
  * lost the same server. */
@@ -113,7 +120,7 @@ void link_fail_attempt(struct link *link, int rc, const char *what)
         ct_addr_format(address, &link->servers[link->server]);
         (void)ct_fail(&link->why,
                       is_nobody_there(rc) ? CTRUN_E_NO_HOST : CTRUN_E_UNREACHABLE,
-                      "%s: %s: %s", address, what, strerror(-rc));
+                      "%s: %s: %s", address, what, describe(rc));
     } else {
         (void)ct_fail(&link->why, CTRUN_E_UNREACHABLE,
                       "no rendezvous server is known yet: none has been elected");

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/options/habits.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 
@@ -57,7 +58,11 @@ static enum what look_at(const char *path)
 /* The first line's "#!" of a file that cannot be executed, when no Python is behind it; else false. */
 static bool needs_other_interpreter(const char *path, char *line, size_t size)
 {
-    FILE *file = fopen(path, "re");
+    struct stat info;
+    FILE *file = stat(path, &info) == 0 &&
+                         S_ISREG(info.st_mode) /* a pipe is read once */
+                     ? fopen(path, "re")
+                     : NULL;
     bool is_other = file && fgets(line, (int)size, file) &&
                     ct_starts_with(line, "#!") && !strstr(line, "python");
 
@@ -107,30 +112,12 @@ static bool is_beside_us(const char *name, char *dst, size_t size)
     return ct_format(dst, size, "%s/%s", self, name) >= 0 && is_executable_file(dst);
 }
 
-/* What a word that names no program was meant to be; "": nobody knows. */
-static const char *guess_meaning(const char *name)
-{
-    const size_t word = strcspn(name, " \t");
-    const size_t key = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
-    char first[PATH_MAX];
-
-    if (ct_starts_with(name, "\xe2\x80\x93") || ct_starts_with(name, "\xe2\x80\x94"))
-        return "; it begins with a long dash, and options begin with two short ones: "
-               "--";
-    if (key > 0 && name[key] == '=')
-        return "; variables come before ctrun: NAME=VALUE ctrun ...";
-    if (name[word] && ct_format(first, sizeof first, "%.*s", (int)word, name) >= 0 &&
-        access(first, F_OK) == 0)
-        return "; program and arguments are one word: leave out the quotes";
-    return "";
-}
-
 static int fail_missing(const char *name, struct ctrun_error *err)
 {
     const char *why = access(name, F_OK) == 0 || errno == ENOENT || errno == ENOTDIR
                           ? "no such file"
                           : strerror(errno);
-    const char *meaning = guess_meaning(name);
+    const char *meaning = habits_program(name);
     char directory[PATH_MAX];
 
     if (!getcwd(directory, sizeof directory))
@@ -231,6 +218,12 @@ static int set_python(struct program *out, char *const *env, struct ctrun_error 
     return ct_copy(out->path, sizeof out->path, python) < 0 ? -ENAMETOOLONG : 0;
 }
 
+/* ${local_rank}.py: a name that differs for each worker. */
+static bool is_template(const char *name)
+{
+    return strchr(name, '$') && (strstr(name, "rank") || strchr(name, '{'));
+}
+
 int program_resolve(struct program *out, const struct options *options,
                     char *const *env, struct ctrun_error *err)
 {
@@ -263,8 +256,9 @@ int program_resolve(struct program *out, const struct options *options,
         out->mode = PROGRAM_MODULE;
         return set_python(out, env, err);
     }
-    if (strchr(name, '$') || (has_suffix(name, ".py") && look_at(name) != WHAT_NOTHING))
-        return set_python(out, env, err); /* '$': a name that differs for each worker */
+    if (strcmp(name, "-") == 0 || is_template(name) ||
+        (has_suffix(name, ".py") && look_at(name) != WHAT_NOTHING))
+        return set_python(out, env, err);
     switch (look_at(name)) {
     case WHAT_SCRIPT:
         if (needs_other_interpreter(name, line, sizeof line))

@@ -76,7 +76,10 @@ static int resolve_grace(struct stop_config *out, const struct options *options,
         if (ct_parse_python_int(text, &seconds) < 0)
             return ct_fail(err, -EINVAL, "%s=%s: not a number of seconds", name, text);
     }
-    if (seconds < 0 || seconds > GRACE_MAX_S)
+    if (seconds > GRACE_MAX_S)
+        return ct_fail(err, -EINVAL, "%s=%s: at most %d seconds", name, text,
+                       GRACE_MAX_S);
+    if (seconds < 0)
         return ct_fail(err, -EINVAL,
                        "%s=%s: shutdown_timeout must be non-negative, got %lld", name,
                        text, (long long)seconds);

@@ -2,7 +2,11 @@
 #include "launcher/options/habits.h"
 
 #include <ctype.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "worker_sdk/base/str.h"
 
@@ -28,12 +32,13 @@ const char *habits_option(const char *typed)
 {
     static const struct habit habits[] = {
         {"-n -np --np --nprocs --ngpus --num-gpus --gpus --gpus-per-node "
-         "--ntasks-per-node --nproc-per-host",
+         "--ntasks-per-node --nproc-per-host --procs --workers --num-workers --devices",
          "--nproc-per-node=N, the workers of one node"},
-        {"--num-processes --ntasks",
+        {"--num-processes --ntasks --world-size",
          "--nproc-per-node=N, the workers of one node, not of all"},
         {"-N --num-nodes --num-machines --nodes", "--nnodes=N"},
-        {"--machine-rank", "--node-rank=N"},
+        {"--machine-rank --rank", "--node-rank=N"},
+        {"-V", "--version"},
         {"--main-process-ip", "--master-addr=HOST"},
         {"--main-process-port", "--master-port=PORT"},
         {"-H", "--hosts=HOST,..."},
@@ -68,4 +73,42 @@ const char *habits_verb(const char *word)
     };
 
     return find(habits, word);
+}
+
+/* Program and arguments in one word. */
+static bool has_arguments(const char *name)
+{
+    const size_t word = strcspn(name, " \t");
+    char first[PATH_MAX];
+
+    return name[word] && ct_format(first, sizeof first, "%.*s", (int)word, name) >= 0 &&
+           access(first, F_OK) == 0;
+}
+
+const char *habits_program(const char *name)
+{
+    static const struct habit habits[] = {
+        {"run launch start help version",
+         "; ctrun has no verbs: ctrun [options] PROGRAM [arguments ...]"},
+        {"True true False false",
+         "; an option before it that is a flag takes no value"},
+        {NULL, NULL},
+    };
+    const size_t key = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+    const char *found = find(habits, name);
+
+    if (found)
+        return found;
+    if (ct_starts_with(name, "\xe2\x80\x93") || ct_starts_with(name, "\xe2\x80\x94"))
+        return "; it begins with a long dash, and options begin with two short ones: "
+               "--";
+    if (ct_starts_with(name, "~/") || *name == '$')
+        return "; the shell has not replaced its beginning: it does not do that "
+               "between "
+               "quotes";
+    if (key > 0 && name[key] == '=')
+        return "; variables come before ctrun: NAME=VALUE ctrun ...";
+    return has_arguments(name)
+               ? "; program and arguments are one word: leave out the quotes"
+               : "";
 }

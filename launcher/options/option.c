@@ -449,6 +449,9 @@ static int check_empty(const struct options *options, struct ctrun_error *err)
     for (size_t i = 0; i < sizeof checked / sizeof *checked; i++) {
         const struct option_value *value = &options->values[checked[i]];
 
+        if (value->source == OPTION_TYPED && value->text[0] == '=' && !value->text[1])
+            return ct_fail(err, -EINVAL, "--%s = ...: no blanks around the =",
+                           option_table[checked[i]].name);
         if (value->source != OPTION_FROM_DEFAULT && value->text && !*value->text)
             return ct_fail(
                 err, -EINVAL,

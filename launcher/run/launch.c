@@ -283,7 +283,8 @@ int launch_run(struct config *config)
     descriptors_raise();
     descriptors_reserve(AGENT_DESCRIPTORS +
                         AGENT_DESCRIPTORS_PER_WORKER * config->run.nproc);
-    if (notice_end_check(config, &err) < 0) {
+    if (notice_end_check(config, &err) < 0 ||
+        preflight_check_loopback(config, &err) < 0) {
         free(launch);
         return launch_fail(config, &err);
     }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/run/preflight.h"
 
+#include <errno.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "agent/process/shm.h"
 #include "launcher/batch/batch_systems.h"
@@ -157,6 +160,31 @@ static int refuse_loopback(struct messages_block *out, const struct config *conf
         "leave the endpoint out, because %s names the nodes; or name the first host",
         place->system);
     return CTRUN_E_LOOPBACK;
+}
+
+/* A new network namespace has an interface for loopback that is down: what listens there is never reached. */
+int preflight_check_loopback(const struct config *config, struct ctrun_error *err)
+{
+    const char *host = config->rdzv.backend == CONFIG_LOCAL
+                           ? "127.0.0.1"
+                           : config->rdzv.endpoint.host;
+    char number[CT_ADDR_TEXT_MAX];
+    struct ct_addr addr;
+    bool is_cut;
+    int fd;
+
+    if (config->rdzv.backend == CONFIG_ETCD || !is_loopback_everywhere(host, number) ||
+        ct_addr_parse(number, 1, &addr) < 0 ||
+        (fd = socket(addr.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) < 0)
+        return 0;
+    is_cut = connect(fd, &addr.any, addr.length) < 0 && /* sends nothing */
+             (errno == ENETUNREACH || errno == EADDRNOTAVAIL);
+    close(fd);
+    return is_cut ? ct_fail(err, CTRUN_E_RESOURCES,
+                            "%s cannot reach %s, itself: is its loopback interface "
+                            "down? ip link set lo up",
+                            config->run.host, number)
+                  : 0;
 }
 
 int preflight_check_endpoint(struct messages_block *out, const struct config *config)

@@ -7,6 +7,8 @@
 #include "launcher/config/config.h"
 #include "launcher/report/messages.h"
 
+/* Refuses a machine whose own address, where the nodes meet, leads nowhere. Sends nothing. 0 or CTRUN_E_RESOURCES. */
+int preflight_check_loopback(const struct config *config, struct ctrun_error *err);
 /* Prints warnings; removes what dead processes of this user left in /dev/shm. */
 void preflight_warn(const struct config *config);
 /* 0, or CTRUN_E_LOOPBACK and a block that says why: a batch system has given other hosts, and the

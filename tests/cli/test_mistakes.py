@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people type by mistake, and machines that lack something: one clear line with a code before anything
 starts, and nothing is left."""
+import contextlib
 import resource
 import signal
+import socket
 
 import ctrun
 import launch
@@ -25,12 +27,39 @@ def test_an_option_with_an_empty_value_is_refused(box, option):
     one_line(box.ctrun(f"{option}=", "true"), 1, "E_USAGE", f"{option}=", "empty")
 
 
+def test_blanks_around_the_sign_of_a_value_are_told(box):
+    one_line(box.ctrun("--nproc-per-node", "=", "2", "true"), 1, "E_USAGE", "--nproc-per-node = ...: no blanks")
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_a_script_may_come_by_standard_input(box, name):
+    run = box.run("sh", "-c", f"echo 'print(3 + 4)' | {ctrun.program('ctrun')} {name}")
+    assert run.code == 0 and run.out == "7\n", run
+
+
+def test_a_server_of_another_kind_at_the_endpoint_is_told_as_such(box):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        run = box.start_ctrun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{other.getsockname()[1]}",
+                              "--rdzv-conf=is_host=0,read_timeout=1", "true")
+        other.settimeout(0.1)
+        taken = []
+        while run.code is None:
+            with contextlib.suppress(TimeoutError):
+                taken.append(other.accept()[0])
+                taken[-1].sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+        for connection in taken:
+            connection.close()
+    assert run.wait() == 75 and "does not speak as ctrun does" in run.err, run
+
+
 def test_an_empty_variable_is_refused_like_its_option(box):
     one_line(box.ctrun("true", env={"PET_NPROC_PER_NODE": ""}), 1, "E_USAGE", "--nproc-per-node=")
 
 
 @pytest.mark.parametrize("word, hint", [("\u2014nproc-per-node=2", "long dash"), ("\u2013m", "long dash"),
-                                        ("LR=1", "NAME=VALUE ctrun"),
+                                        ("LR=1", "NAME=VALUE ctrun"), ("~/train.py", "between quotes"),
+                                        ("$HOME/train.py", "between quotes"), ("True", "a flag takes no value"),
+                                        ("run", "has no verbs"),
                                         ("train.py --lr 1", "leave out the quotes")])
 def test_a_word_that_is_no_program_is_told_what_it_may_be(box, word, hint):
     box.write("train.py", SCRIPT)
@@ -114,6 +143,25 @@ def limited(kind, value, *command):
 def test_too_few_open_files_are_told(box, files):
     run = box.run(*limited(resource.RLIMIT_NOFILE, files, ctrun.program("ctrun"), "--no-python", "true"))
     one_line(run, 1, "E_RESOURCES", f"{files} open files", "ulimit -Hn")
+
+
+def test_a_worker_that_finds_no_open_file_is_told_with_the_remedy(box):
+    run = box.run(*limited(resource.RLIMIT_NOFILE, 48, ctrun.program("ctrun"), "--nproc-per-node=30", "--no-python",
+                           "true"))
+    assert run.code == 1 and "error[E_RESOURCES]: rank" in run.err and "do         : raise the limit of open" in run.err, run
+
+
+def test_loopback_that_is_down_is_told(box):
+    """Of one node, and of several that meet at it: the wait would have no end."""
+    if box.run("unshare", "--net", "true").code:
+        pytest.skip("no network namespace can be made here")
+    for words in ([], ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29500"]):
+        run = box.run("unshare", "--net", ctrun.program("ctrun"), *words, "--no-python", "true")
+        one_line(run, 1, "E_RESOURCES", "127.0.0.1", "ip link set lo up")
+
+
+def test_a_grace_of_centuries_is_refused_for_what_it_is(box):
+    one_line(box.ctrun("--shutdown-timeout=99999999999", "true"), 1, "E_USAGE", "at most")
 
 
 def test_files_that_may_not_grow_cost_the_log_and_not_the_run(box):

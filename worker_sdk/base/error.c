@@ -38,8 +38,11 @@ static int own_code(int rc)
     case EBADMSG:
     case EPROTO: return CTRUN_E_PROTOCOL;
     case ENOMEM:
+    case EAGAIN: /* fork(), pthread_create() */
     case EMFILE:
     case ENFILE:
+    case EDQUOT:
+    case EFBIG:
     case ENOSPC: return CTRUN_E_RESOURCES;
     case ENOSYS:
     case ENOTSUP: return CTRUN_E_UNSUPPORTED;
