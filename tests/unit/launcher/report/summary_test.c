@@ -148,7 +148,8 @@ static void a_crash_loop_says_that_no_restart_helps(void **state)
         "after start (exit 1): not restarting\n"
         "  why        : same failure twice within 30 s of start, not "
         "restarting\n"
-        "  do         : fix it; a restart only helps for failures that do not happen every time "
+        "  do         : fix it; a restart only helps for failures that do not happen "
+        "every time "
         "(--min-uptime 30; 0 restarts always)\n"
         "  restarts   : 1 of 5 used\n");
     v.failures[0].uptime_ms = 93000;
