@@ -352,7 +352,7 @@ static void on_node_lost(void *context, const char *text, int left)
     const struct launch *launch = context;
 
     messages_notice(
-        "%s: %d rank%s may go on (--survive), within %llu s of the end of its "
+        "%s: %d rank%s may continue (--survive), within %llu s of the end of its "
         "workers",
         text, left, left == 1 ? "" : "s",
         (unsigned long long)launch->config->stop.survive_ms / 1000);

@@ -43,7 +43,7 @@ def test_survivors_go_on_and_come_to_the_same(box, undisturbed):
     assert len(box.events("worker_started")) == 4 and len(box.events("round_started")) == 1
     for event in box.events():
         schema.check(event, "events")
-    assert "3 ranks may go on (--survive)" in run.err and "1 rank goes on, " in run.err, run
+    assert "3 ranks may continue (--survive)" in run.err and "1 rank goes on, " in run.err, run
 
 
 def test_two_die_at_once(box, undisturbed):

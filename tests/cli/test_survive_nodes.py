@@ -139,7 +139,7 @@ def test_ranks_of_other_nodes_go_on_when_a_node_is_lost(box, nodes, undisturbed)
     assert {(e["epoch"], e["losses"], e["left"]) for e in told} == {(1, 2, 4)}, told
     left = [runs[0], runs[2]]
     for run in left:
-        assert re.search(r"node \S+ \(2 ranks\) is lost: .*: 4 ranks may go on \(--survive\), within 30 s of the end "
+        assert re.search(r"node \S+ \(2 ranks\) is lost: .*: 4 ranks may continue \(--survive\), within 30 s of the end "
                          "of its workers", run.err), run
     wait_step(runs[0], 2000)
     nodes.kill(5)
