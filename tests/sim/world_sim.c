@@ -10,7 +10,7 @@
 #include "tests/sim/world.h"
 
 enum {
-    SEEDS = 10000, /* and as many again beside it: CMakeLists.txt */
+    SEEDS = 10000,
     MUTANT_SEEDS = 2000,
 };
 
