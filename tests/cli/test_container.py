@@ -11,6 +11,7 @@ import signal
 
 import ctrun
 import pytest
+from torch_job import has_torch
 
 # container.sh [-p] PROGRAM...: in a root of its own; -p: as pid 1 of its own, too.
 CONTAINER = """#!/bin/sh
@@ -98,7 +99,7 @@ def test_ranks_in_containers_find_each_other(box, inside):
 
 
 def test_pytorch_in_containers_meets_and_its_traceback_comes_out(box, inside):
-    if box.run(ctrun.DEBIAN_PYTHON, "-c", "import torch").code:
+    if not has_torch(ctrun.DEBIAN_PYTHON):
         pytest.skip(f"{ctrun.DEBIAN_PYTHON} has no torch")
     (box.path("shared") / "train.py").write_text(TRAIN)
     run = inside("--shutdown-timeout=1", "--", ctrun.DEBIAN_PYTHON, "train.py")

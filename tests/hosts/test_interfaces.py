@@ -2,11 +2,11 @@
 """Nodes with many interfaces: the one that works is found, told to the libraries, or chosen by the
 user; a blocked port is named on every node (T17)."""
 import re
-import subprocess
 
 import ctrun
 import pytest
 from pair import NOT_SHARED, SERVER, run_both, start, told
+from torch_job import has_torch
 
 DOCKER = """
 ip link add docker0 type bridge
@@ -190,15 +190,9 @@ print("reduced", flush=True)
 """
 
 
-def has_torch():
-    done = subprocess.run([ctrun.DEBIAN_PYTHON, "-c", "import torch.distributed"],
-                          capture_output=True, check=False)
-    return done.returncode == 0
-
-
 def test_t17_gloo_of_stock_pytorch_meets_in_spite_of_the_traps(box, traps):
     """Names are 127.0.1.1, docker0 is everywhere: by itself gloo would take the one or the other."""
-    if not has_torch():
+    if not has_torch(ctrun.DEBIAN_PYTHON):
         pytest.skip("no torch for " + ctrun.DEBIAN_PYTHON)
     for node in ("node1", "node2"):
         traps.sh(node, f"printf '127.0.0.1 localhost\\n127.0.1.1 {node}\\n' >/etc/hosts")

@@ -1,26 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Store servers, ours and PyTorch's, for test_store_*.py."""
 import contextlib
-import os
 import pathlib
 import re
 import signal
 import subprocess
 
 import ctrun
-import pytest
+from torch_job import interpreter  # noqa: F401
 
 TORCH = pathlib.Path(__file__).with_name("store_torch.py")
-
-
-def interpreter(kind):
-    """The python with Debian's torch 1.13 ("debian") or with the one that is asked for."""
-    python = ctrun.DEBIAN_PYTHON if kind == "debian" else os.environ.get("CTRUN_TEST_TORCH")
-    if not python:
-        pytest.skip("CTRUN_TEST_TORCH names no python with a newer torch")
-    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
-        pytest.skip(f"{python} has no torch")
-    return python
 
 
 @contextlib.contextmanager

@@ -46,11 +46,18 @@ PACKAGE = {"PYTHONPATH": str(ctrun.ROOT / "python"), "CTRUN_LIBRARY": str(ctrun.
            "OMP_NUM_THREADS": "1"}
 
 
+def has_torch(python):
+    """Without importing it, which takes seconds."""
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    return subprocess.run([python, "-c", code], capture_output=True).returncode == 0
+
+
 def interpreter(kind):
+    """The python with Debian's torch 1.13 ("debian") or with the one that is asked for."""
     python = ctrun.DEBIAN_PYTHON if kind == "debian" else os.environ.get("CTRUN_TEST_TORCH")
     if not python:
         pytest.skip("CTRUN_TEST_TORCH names no python with a newer torch")
-    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+    if not has_torch(python):
         pytest.skip(f"{python} has no torch")
     return python
 
