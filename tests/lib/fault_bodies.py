@@ -6,12 +6,12 @@ and files `options`, `secret` and `staged`. Whatever a call's failure changes, a
 waits for a file only while the run lives that makes it."""
 
 PRELUDE = r"""
-until_file() { while [ ! -e "$1" ] && kill -0 "$2" 2>/dev/null; do sleep 0.01; done; }
+until_file() { while [ ! -e "$1" ] && kill -0 "$2" 2>/dev/null; do sleep 0.05; done; }
 # with_run CTL-COMMAND...: each is run beside a job whose worker is up, and then it may end.
 with_run() {
     ctrun --rdzv-id=j --nproc-per-node=2 -r3 -t3 --log-dir=D --shutdown-timeout=1 --max-restarts=1 sh -c '
         echo "hello $RANK"; trap "exit 0" TERM USR1; touch "up.$TORCHELASTIC_RESTART_COUNT.$RANK"
-        while [ ! -e done ]; do sleep 0.02; done' &
+        while [ ! -e done ]; do sleep 0.05; done' &
     run=$!
     until_file up.0.0 $run
     until_file up.0.1 $run
@@ -42,7 +42,7 @@ step() {
     done
     while [ "$(cat code.* 2>/dev/null | wc -l)" -lt $count ]; do
         cat code.* 2>/dev/null | grep -qvx 0 && kill -9 $(cat pid.*) 2>/dev/null
-        sleep 0.02
+        sleep 0.05
     done
     cat code.* | grep -vx -e 0 -e 137 | head -n 1 | grep . >code || echo 0 >code
     return $(cat code)
@@ -75,11 +75,11 @@ BODIES = {
     "survive": ("ctrun --nproc-per-node=2 --survive=sdk --survive-timeout=5 --survive-replace=1 --shutdown-timeout=1 "
                 "--no-python sh -c '[ \"$CTRUN_MAY_GROW\" = new ] && exec true; "
                 "E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E 30000 >out; $E 30000 & "
-                "while kill -0 $! 2>/dev/null && ! grep -qs \"step 1000,\" out; do sleep 0.02; done; "
+                "while kill -0 $! 2>/dev/null && ! grep -qs \"step 1000,\" out; do sleep 0.05; done; "
                 "kill -9 $$$$'", 0),
     "calls": ("ctrun --nproc-per-node=2 --log-dir=D --shutdown-timeout=1 --no-python sh -c "
               "'E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E 30000 >out; $E 30000 & "
-              "while kill -0 $! 2>/dev/null && ! grep -qs \"step 1000,\" out; do sleep 0.02; done; "
+              "while kill -0 $! 2>/dev/null && ! grep -qs \"step 1000,\" out; do sleep 0.05; done; "
               "kill -9 $$$$'", 137),
     "config": ("ctrun --config options --print-config true", 0),
     "dry-run": (f"env {' '.join(SLURM.split())} ctrun --dry-run --json --no-python true".replace(
@@ -115,8 +115,8 @@ BODIES = {
                      "PYTHONPATH=$PWD/site-packages PYTHON_EXEC=$PYTHON ctrun --nproc-per-node=2 --hang-timeout=1 "
                      "--log-dir=D --shutdown-timeout=1 s.py", 1),
     "stragglers": ("ctrun --nproc-per-node=2 --stragglers --no-python $TESTS/stopper up & run=$!; "
-                   "until_file up.0 $run; c=0; for i in $(seq $((200 * SLOW))); do ctrunctl status | grep -q metrics "
-                   "&& break; kill -0 $run || break; sleep 0.02; done; kill -TERM $run; wait $run || c=$?; exit $c", None),
+                   "until_file up.0 $run; c=0; for i in $(seq $((80 * SLOW))); do ctrunctl status | grep -q metrics "
+                   "&& break; kill -0 $run || break; sleep 0.05; done; kill -TERM $run; wait $run || c=$?; exit $c", None),
     "stuck": ("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.2 ctrun --shutdown-timeout=0 "
               "--no-python true", 0),
     "timer": ("TORCHELASTIC_ENABLE_FILE_TIMER=1 ctrun --no-python sh -c 'printf \"{\\\"version\\\": "
@@ -125,7 +125,7 @@ BODIES = {
     "allocation": ("CTRUN_END_TIME=$(($(date +%s) + 3600)) ctrun --stop-before-end=3597 "
                    "--requeue-exit=75 --shutdown-timeout=1 --no-python sleep 60", None),
     "signal": ("ctrun --shutdown-timeout=1 --no-python sh -c 'trap \"exit 5\" TERM; touch up; "
-               "while :; do sleep 0.02; done' & until_file up $!; kill -TERM $!; wait $!", None),
+               "while :; do sleep 0.05; done' & until_file up $!; kill -TERM $!; wait $!", None),
     "two-nodes": ("two_nodes --no-python sh -c 'exit 0'", 0),
     "two-nodes-fail": ("two_nodes --no-python sh -c '[ $RANK = 1 ] && exit 3; sleep 30'", None),
     "gloo-scale": ("mkdir -p v/bin v/lib/python3/site-packages/torch; ln -s $PYTHON v/bin/python3; : >train.py; "
@@ -163,7 +163,7 @@ BODIES = {
     "gpu-wait": ("export LD_LIBRARY_PATH=$TESTS/../unit/fake_nvml FAKE_NVML_HELD=held FAKE_NVML_ASKED=asked; "
                  "ctrun --gpu-wait=1 --max-restarts=2 --no-python sh -c '"
                  "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; n=0; "
-                 "while [ ! -e asked ] && [ $n -lt 250 ]; do sleep 0.02; n=$((n + 1)); done; "
+                 "while [ ! -e asked ] && [ $n -lt 100 ]; do sleep 0.05; n=$((n + 1)); done; "
                  'echo "1 20480" >held; exit $((3 + TORCHELASTIC_RESTART_COUNT))\'', None),
     "ctl-chaos": ("export CTRUN_ALLOW_CHAOS=1; printf 'at 0s stop rank=1 for=20ms\\nat 10ms cut node=0 for=50ms\\n"
                   "at 20ms full node=0 for=10ms\\n' >plan; with_run 'ctrunctl chaos plan' 'ctrunctl chaos --dry-run plan'", 0),
@@ -178,10 +178,10 @@ BODIES = {
     "doctor-net": ("two_nodes --no-python env $FAULTED ctrunctl doctor --net", None),
     "killed": ("ctrun --no-python sh -c 'kill -9 $$$$'", 137),
     "wrapper": ("ctrun --shutdown-timeout=5 --no-python sh -c '(trap \"sleep 2.5; exit 0\" TERM; "
-                "touch up; while :; do sleep 0.02; done) & wait' & "
+                "touch up; while :; do sleep 0.05; done) & wait' & "
                 "until_file up $!; kill -TERM $!; wait $!", None),
     "busy": ("ctrun --rdzv-backend=c10d --rdzv-endpoint=localhost:$PORT --rdzv-conf=is_host=1 "
-             "--no-python sh -c 'touch up; while [ ! -e done ]; do sleep 0.02; done' & "
+             "--no-python sh -c 'touch up; while [ ! -e done ]; do sleep 0.05; done' & "
              "until_file up $!; ctrun --rdzv-backend=c10d --rdzv-endpoint=localhost:$PORT "
              "--rdzv-id=other --rdzv-conf=is_host=1 --no-python true; touch done; wait $!", None),
     "pbs": ("printf 'n1\\nn1\\n' >n; PBS_JOBID=7 PBS_NODEFILE=n PBS_TASKNUM=1 PBS_NODENUM=0 ctrun --dry-run "
