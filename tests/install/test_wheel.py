@@ -162,17 +162,6 @@ def test_the_sdist_has_all_that_the_build_reads(box, sdist):
     assert made.code == 0, made
 
 
-def test_wheels_that_are_compiled_at_two_places_and_times_are_equal(box, sdist):
-    """All is compiled, -O0 for its speed; one tree's files are older than the other's."""
-    made = []
-    for name, options, umask in (("one", (), 0o022), ("another/place", ("--touch",), 0o077)):
-        tree = unpacked(box, sdist, name, *options)
-        made.append(tree / backend("build_wheel", tree, root=tree, umask=umask, CCACHE_DISABLE="1",
-                                   CTRUN_WHEEL_CMAKE="-DCMAKE_C_FLAGS_RELEASE=-O0"))
-    assert made[0].name == made[1].name
-    assert made[0].read_bytes() == made[1].read_bytes()
-
-
 @pytest.mark.skipif(os.environ.get("CTRUN_TEST_PACKAGES") != "1", reason="CTRUN_TEST_PACKAGES=1 is not set")
 def test_two_wheels_for_every_linux_are_equal(tmp_path):
     """Minutes, and a mirror: see scripts/package."""
