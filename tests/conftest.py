@@ -2,6 +2,7 @@
 """Fixtures of all system tests, and how their skips become visible to ctest."""
 import os
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -13,6 +14,10 @@ import etcd as etcd_server  # noqa: E402
 import lab as hosts  # noqa: E402
 
 SKIPPED = 77  # tests/CMakeLists.txt: SKIP_RETURN_CODE
+
+# What nohup and a shell's & ignore would be ignored by all that a test starts.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

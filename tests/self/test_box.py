@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The test library itself: that it sees what it promises to see."""
 import signal
+import sys
 
 import ctrun
 import pytest
@@ -40,6 +41,14 @@ def test_a_leftover_in_shared_memory_is_a_complaint(tmp_path):
     (tmp_path / "ctrun-selftest").touch()
     complaints = box.close()
     assert complaints and "selftest" in complaints[0]
+
+
+def test_what_is_started_ignores_no_signal_that_the_tests_were_started_to_ignore(box):
+    """As by nohup, and in the background of a shell."""
+    script = ctrun.ROOT / "tests/proc/test_worker.py"
+    run = box.run("sh", "-c", "trap '' HUP INT; exec \"$@\"", "sh", sys.executable, "-B", "-m", "pytest", "-q", script,
+                  "-k", "test_ignored_sighup", env={"CTRUN_BUILD": str(ctrun.BUILD)})
+    assert run.code == 0 and "1 passed" in run.out, run
 
 
 def test_half_written_events_are_not_read(box):
