@@ -21,9 +21,7 @@ def test_every_operation_of_its_client_works(box, torch, port):
     assert run.code == 0 and "ok" in run.out, run
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_gloo_meets_and_reduces_through_it(box, torch, port, size):
-    runs = [box.start(torch, store_peers.TORCH, "gloo", port, rank, size)
-            for rank in range(size)]
+def test_gloo_meets_and_reduces_through_it(box, torch, port):
+    runs = [box.start(torch, store_peers.TORCH, "gloo", port, rank, 3) for rank in range(3)]
     for run in runs:
         assert run.wait(120) == 0 and "ok" in run.out, run
