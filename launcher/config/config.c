@@ -219,25 +219,36 @@ static int resolve_unit(struct config *out, const struct options *options,
     return 0;
 }
 
-/* The order matters: the rendezvous changes sizes (static waits for all nodes, a batch system
- * knows them) and this node's place; a list of --nproc-per-node needs the place; what is bound
- * to CPUs needs the number of workers. After a failure config_deinit() frees what was made. */
+/* Around the resolver of the rendezvous, which a batch system decides together with this node's
+ * part: it changes sizes (static waits for all nodes, a batch system knows them) and the place. A
+ * list of --nproc-per-node needs the place. */
+static int resolve_run(struct config *out, const struct options *options,
+                       struct ctrun_error *err)
+{
+    const struct rdzv_target to = {&out->run, &out->rdzv, out->env};
+    int rc;
+
+    if ((rc = resolve_sizes(out, options, err)) < 0 ||
+        (rc = rdzv_resolve(&to, options, err)) < 0 ||
+        (rc = ha_config_resolve(&to, options, err)) < 0 ||
+        (rc = resolve_list(out, options, err)) < 0 ||
+        (rc = resolve_names(out, options, err)) < 0)
+        return rc;
+    return resolve_unit(out, options, err);
+}
+
+/* One resolver for each part. What is bound to CPUs needs the number of workers, programs come
+ * last. After a failure config_deinit() frees what was made. */
 int config_resolve(struct config *out, const struct options *options, char *const *env,
                    struct ctrun_error *err)
 {
-    const struct rdzv_target to = {&out->run, &out->rdzv, env};
     int rc;
 
     *out = (struct config){.env = env, .run.node_id = -1};
     if ((rc = refuse_unsupported(options, err)) < 0 ||
-        (rc = resolve_sizes(out, options, err)) < 0 ||
-        (rc = rdzv_resolve(&to, options, err)) < 0 ||
-        (rc = ha_config_resolve(&to, options, err)) < 0 ||
-        (rc = resolve_list(out, options, err)) < 0 ||
-        (rc = resolve_names(out, options, err)) < 0 ||
+        (rc = resolve_run(out, options, err)) < 0 ||
         (rc = stop_config_resolve(&out->stop, options, env, &out->run,
                                   out->rdzv.join_timeout_ms, err)) < 0 ||
-        (rc = resolve_unit(out, options, err)) < 0 ||
         (rc = output_config_resolve(&out->output, options, env, &out->run, err)) < 0 ||
         (rc = work_config_resolve(&out->work, options, env, &out->run, err)) < 0 ||
         (rc = out->run.roles.count > 0
