@@ -120,6 +120,8 @@ float *cuda_alloc_floats(struct cuda *self, size_t n);
 /* The arrays of a batch hold n samples from now on. */
 void cuda_reserve_batch(struct cuda *self, size_t n);
 void cuda_release_batch(struct cuda *self);
+/* They hold addresses of arrays. */
+void cuda_forget_graphs(struct cuda *self);
 /* The data set's copy on the device, brought there when it is first seen. */
 const struct device_data *cuda_find_data(struct cuda *self,
                                          const struct ctrun_dataset *key);
@@ -150,10 +152,7 @@ void cuda_launch(struct cuda *self, enum graph_kind kind, float lr);
 void cuda_run_update(struct cuda *self);
 /* Waits, when the batch wants them. */
 void cuda_copy_log_probs(struct cuda *self);
-void cuda_forget_graphs(struct cuda *self);
-
-/* ---- layers_cuda.cu ---------------------------------------------------------------------- */
-
+/* As the table of cnn/backend.h has it: waits for the sums. */
 int cuda_settle(struct cnn_engine *engine, struct ctrun_error *err);
 
 #endif

@@ -58,6 +58,13 @@ float *cuda_alloc_floats(struct cuda *self, size_t n)
     return (float *)cuda_alloc(self, n * sizeof(float));
 }
 
+void cuda_forget_graphs(struct cuda *self)
+{
+    for (int i = 0; i < self->graph_count; i++)
+        cudaGraphExecDestroy(self->graphs[i].exec);
+    self->graph_count = 0;
+}
+
 void cuda_release_batch(struct cuda *self)
 {
     float *const arrays[] = {self->x,       self->a1,        self->a2,     self->da1,

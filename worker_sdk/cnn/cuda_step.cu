@@ -99,6 +99,27 @@ void cuda_run_update(struct cuda *self)
     cuda_check(self, cudaGetLastError(), "launch");
 }
 
+int cuda_settle(struct cnn_engine *engine, struct ctrun_error *err)
+{
+    struct cuda *self = (struct cuda *)engine;
+    struct device_sums sums = {0, 0};
+
+    if (cuda_is_fine(self))
+        cuda_check(self,
+                   cudaMemcpyAsync(&sums, self->sums, sizeof sums,
+                                   cudaMemcpyDeviceToHost, self->stream),
+                   "copy sums");
+    if (cuda_is_fine(self))
+        cuda_check(self, cudaMemsetAsync(self->sums, 0, sizeof sums, self->stream),
+                   "clear sums");
+    cuda_check(self, cudaStreamSynchronize(self->stream), "wait");
+    engine->sums.loss += sums.loss;
+    engine->sums.correct += sums.correct;
+    engine->sums.count += self->counted;
+    self->counted = 0;
+    return cuda_finish(self, err);
+}
+
 /* Runs forward and backward once on sample 0 with weight 0: libraries load their kernels and
  * allocate what they need at the first call, which must not happen while a step is recorded.
  * The sums that wait on the device are fetched first, those of this run are thrown away. */
@@ -153,13 +174,6 @@ static cudaGraphExec_t capture(struct cuda *self, enum graph_kind kind, size_t n
     cuda_conv_close(&conv1);
     cuda_conv_close(&conv2);
     return exec;
-}
-
-void cuda_forget_graphs(struct cuda *self)
-{
-    for (int i = 0; i < self->graph_count; i++)
-        cudaGraphExecDestroy(self->graphs[i].exec);
-    self->graph_count = 0;
 }
 
 static cudaGraphExec_t find_graph(struct cuda *self, enum graph_kind kind, size_t n,

@@ -127,27 +127,6 @@ static int cuda_pull(struct cnn_engine *engine, struct ctrun_error *err)
     return move_model((struct cuda *)engine, cudaMemcpyDeviceToHost, err);
 }
 
-int cuda_settle(struct cnn_engine *engine, struct ctrun_error *err)
-{
-    struct cuda *self = (struct cuda *)engine;
-    struct device_sums sums = {0, 0};
-
-    if (cuda_is_fine(self))
-        cuda_check(self,
-                   cudaMemcpyAsync(&sums, self->sums, sizeof sums,
-                                   cudaMemcpyDeviceToHost, self->stream),
-                   "copy sums");
-    if (cuda_is_fine(self))
-        cuda_check(self, cudaMemsetAsync(self->sums, 0, sizeof sums, self->stream),
-                   "clear sums");
-    cuda_check(self, cudaStreamSynchronize(self->stream), "wait");
-    engine->sums.loss += sums.loss;
-    engine->sums.correct += sums.correct;
-    engine->sums.count += self->counted;
-    self->counted = 0;
-    return cuda_finish(self, err);
-}
-
 static bool cuda_is_usable(char *why, size_t size)
 {
     int count = 0;
