@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What libraries are told of the interface. */
-#include <errno.h>
 #include <string.h>
 
 #include "launcher/net/route.h"
+#include "tests/lib/full_env.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
 
@@ -24,31 +24,15 @@ static void what_is_missing_is_set_and_what_is_there_stays(void **state)
     ct_env_deinit(&env);
 }
 
-/* An environment has room for some entries from birth; here it is used up. */
+static int set(struct ct_env *env)
+{
+    return route_set_env(env, &route);
+}
+
 static void no_memory_for_an_entry_is_told(void **state)
 {
-    char filler[4096] = "", name[2] = "A";
-    int rc = -ENOMEM;
-    size_t n;
-
     (void)state;
-    for (n = 1; rc == -ENOMEM; n++) {
-        struct ct_env env;
-
-        assert_int_equal(ct_env_init(&env, NULL), 0);
-        for (size_t length = sizeof filler / 2; length > 0; length /= 2, name[0]++) {
-            memset(filler, 'x', length);
-            filler[length] = '\0';
-            assert_int_equal(ct_env_set(&env, name, filler), 0);
-        }
-        name[0] = 'A';
-        ct_alloc_fail_at(n);
-        rc = route_set_env(&env, &route);
-        ct_alloc_fail_at(0);
-        assert_true(rc == 0 || rc == -ENOMEM);
-        ct_env_deinit(&env);
-    }
-    assert_true(n > 2); /* one has failed at least */
+    assert_true(full_env_fail_each(set) > 0);
 }
 
 int main(void)
