@@ -103,7 +103,7 @@ static void return_to_server(struct agent *agent, const char *why)
     link_connect(agent->link, return_ms(agent));
 }
 
-/* Its world is no more, and it has a new one when it joins: whoever serves counts anew. */
+/* Its world is no more, and it has a new one when it joins: whoever serves counts again. */
 static void forget_world(struct agent *agent)
 {
     if (agent->start.generation == 0)

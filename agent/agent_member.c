@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people change about the members of a live run: how many there may be, who leaves, and that all
- * start anew. Asked by one agent for its ctrunctl, told to all whom it is about. */
+ * start again. Asked by one agent for its ctrunctl, told to all whom it is about. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

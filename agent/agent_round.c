@@ -83,7 +83,7 @@ static void on_success(void *context)
 
 /* ---- The end of a round ----------------------------------------------------------------- */
 
-/* Nothing runs here any more; goes on as soon as the server has said how. */
+/* Nothing runs here any more; continues as soon as the server has said how. */
 static void leave_round(struct agent *agent)
 {
     if (agent->stop.reason == 0 || agent->state != AGENT_STOPPING || !agent->is_gone)
@@ -219,7 +219,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
     }
     if (agent->state == AGENT_RUNNING)
         worker_group_reap(
-            agent->group); /* who was dead by now is told before the answer */
+            agent->group); /* who was dead by now is reported before the answer */
     if (agent->state == AGENT_RUNNING && message->reason == CT_STOP_UNDECIDED)
         agent_send_raised(agent);
     if (agent->state == AGENT_RUNNING)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are lost, and others that go on without them, in their processes: as 05_ddp.c, with a global batch
+/* Ranks that are lost, and others that continue without them, in their processes: as 05_ddp.c, with a global batch
  * that is dealt to as many ranks as there are. Kill some of them with SIGKILL while it runs: no step is lost but
  * the one in flight, which is made again.
  *
@@ -33,7 +33,7 @@ static double values[PARAMS], momentum[PARAMS];
 static const struct ctrun_param params[] = {PARAM("slope", SLOPE),
                                             PARAM("offset", OFFSET)};
 
-/* All that a rank would have to know to go on: what it has made, and the optimizer's. */
+/* All that a rank would have to know to continue: what it has made, and the optimizer's. */
 #define TENSOR(NAME, array)                                                            \
     {                                                                                  \
         .size = sizeof(struct ctrun_tensor), .name = (NAME), .data = (array),          \

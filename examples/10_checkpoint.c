@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sharded checkpoints: every rank has a slice of the state and writes it in the background, and a run
- * that is started again, with as many workers or others, goes on where the last one was.
+ * that is started again, with as many workers or others, continues where the last one was.
  *
  *     cc 10_checkpoint.c -o checkpoint $(pkg-config --cflags --libs ctrun)
  *     ctrun --standalone --nproc-per-node=3 ./checkpoint FOLDER

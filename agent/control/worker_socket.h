@@ -17,13 +17,13 @@ enum {
 };
 
 struct worker_socket_progress {
-    int64_t step;     /* the last one told; -1: none was */
+    int64_t step;     /* the last one reported; -1: none was */
     uint64_t step_ms; /* monotonic: when */
     bool waits;       /* it is in a collective, send or recv */
     int metric_count; /* those told so far, names checked; borrowed */
     const struct ct_metric *metrics;
     const struct ct_samples
-        *samples; /* only count and list; NULL: none were told; borrowed */
+        *samples; /* only count and list; NULL: none were reported; borrowed */
 };
 
 struct worker_socket_options {
@@ -36,7 +36,7 @@ struct worker_socket_options {
     /* Worker `rank` of `generation` has come so far. */
     void (*on_progress)(void *context, int rank, uint64_t generation,
                         const struct worker_socket_progress *progress);
-    /* Process `pid` waits to hear who goes on, as worker_socket_send_world() says it: also within this
+    /* Process `pid` waits for the answer who continues, as worker_socket_send_world() says it: also within this
      * call. False: it is told that it does not. */
     bool (*on_ask)(void *context, int rank, uint64_t generation, pid_t pid);
 };
@@ -52,15 +52,15 @@ const char *worker_socket_name(const struct worker_socket *worker_socket);
 int worker_socket_ask_to_stop(struct worker_socket *worker_socket, const char *reason);
 /* Tells every worker of this round that a node of it is lost, so that none waits for it. */
 void worker_socket_send_loss(struct worker_socket *worker_socket, const char *text);
-/* Tells every worker of this round that a rank is lost, the `losses`th, and may go on without. */
+/* Tells every worker of this round that a rank is lost, the `losses`th, and may continue without. */
 void worker_socket_send_rank_loss(struct worker_socket *worker_socket, uint32_t losses,
                                   const char *text);
-/* Tells those who asked that the ranks of `world` go on, and no others. */
+/* Tells those who asked that the ranks of `world` continue, and no others. */
 void worker_socket_send_world(struct worker_socket *worker_socket,
                               const struct ct_worker_world *world);
 /* Tells every worker of this round that one waits to be taken into the next world. */
 void worker_socket_send_grow(struct worker_socket *worker_socket);
-/* Whether any worker speaks to us: only they can go on when a rank is lost. */
+/* Whether any worker speaks to us: only they can continue when a rank is lost. */
 bool worker_socket_is_used(const struct worker_socket *worker_socket);
 /* ... or has, in this round. */
 bool worker_socket_was_used(const struct worker_socket *worker_socket);

@@ -113,7 +113,7 @@ uint64_t fence_next_ms(void)
 }
 
 /* The clock of the kernel's TCP stands still while this machine is suspended, but the server's host
- * goes on, unless it is this one. */
+ * continues, unless it is this one. */
 static uint64_t unseen_ms(int fd)
 {
     const uint64_t now_ms = ct_suspended_ms();

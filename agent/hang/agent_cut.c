@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --survive=torch: ranks whose groups are not the SDK's sit in a collective that never ends when one of them is
- * lost, or has left to ask who goes on. Their connections to each other are shut down, so that they have an error
+ * lost, or has left to ask who continues. Their connections to each other are shut down, so that they have an error
  * there and ask, too.
  *
  *     idle ──a loss: cut──────────────────────> again and again ──all that run have asked──> idle
@@ -8,7 +8,7 @@
  *
  * Once is not enough: a rank may connect to one that has left, just behind a cut.
  *
- * Over several nodes those that are waited for may all be elsewhere, and not know: it goes on until the server has
+ * Over several nodes those that are waited for may all be elsewhere, and not know: it continues until the server has
  * decided. What is cut is of the world before: who meets in the next one hears of it after this agent has. */
 #include <errno.h>
 

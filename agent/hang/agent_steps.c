@@ -42,7 +42,7 @@ static void on_step_timer(void *context)
     agent_refresh_steps(context);
 }
 
-/* A worker that tells no steps is asked by nobody else. What the link does not take now goes later. */
+/* A worker that reports no steps is asked by nobody else. What the link does not take now goes later. */
 static void on_metrics_timer(void *context)
 {
     struct agent *agent = context;

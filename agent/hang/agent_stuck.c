@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --hang-timeout for workers that tell no steps: watched from outside (agent/watch/stuck.h).
+/* --hang-timeout for workers that report no steps: watched from outside (agent/watch/stuck.h).
  *
  *     timer ──> what they read, write and run (traffic.h) ──> now and then: what they are in (worker_look.h)
  *                                                                  └──> judged; told to the server,
@@ -176,7 +176,7 @@ static void send_suspect(struct stuck_watch *watch, int count)
     link_send(agent->link, &message);
 }
 
-/* Programs that are no Python, or whose memory cannot be read, and tell no steps: no look in a while could read
+/* Programs that are no Python, or whose memory cannot be read, and report no steps: no look in a while could read
  * one of them. */
 static void report_nobody(struct stuck_watch *watch, uint64_t now_ms)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --hang-timeout for workers that tell no steps, inside the agent. */
+/* --hang-timeout for workers that report no steps, inside the agent. */
 #ifndef AGENT_HANG_AGENT_STUCK_H
 #define AGENT_HANG_AGENT_STUCK_H
 

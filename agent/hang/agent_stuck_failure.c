@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is told of a rank that is stuck and tells no steps: what was seen, and nothing else. */
+/* What is told of a rank that is stuck and reports no steps: what was seen, and nothing else. */
 #include "agent/hang/agent_stuck.h"
 
 #include <stdlib.h>

@@ -450,7 +450,7 @@ void hold_cancel(struct hold *hold, const char *why)
 
 /* ---- What workers say ------------------------------------------------------------------- */
 
-/* A memfd that has exactly what was told, and no more than was reserved. */
+/* A memfd that has exactly what was reported, and no more than was reserved. */
 static bool is_memory(int fd, uint64_t bytes)
 {
     struct stat st;

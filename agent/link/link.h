@@ -16,11 +16,11 @@
  * worker_sdk/wire/message.h.
  *
  * A node that has had a START belongs to the founding of the run that it came from, its instance:
- * a server of another one does not get it, and the link goes on looking until its time is up.
+ * a server of another one does not get it, and the link continues looking until its time is up.
  *
  * A connection that breaks while UP is made again, if the server gave us a ticket and somebody says
- * what we are to resume as: the membership goes on as if nothing had been. Messages that were sent
- * meanwhile are lost; on_resumed is the time to say again what matters. Our lease goes on, too: it
+ * what we are to resume as: the membership continues as if nothing had been. Messages that were sent
+ * meanwhile are lost; on_resumed is the time to say again what matters. Our lease continues, too: it
  * is renewed by acknowledgements only, and when it ends the link goes down.
  *
  * With a token the WELCOME counts only after the server has proven the same one: see auth.h. */

@@ -163,7 +163,7 @@ static void on_welcome(struct link *link, const struct ct_welcome *message)
 }
 
 /* It is not the host, and tells how to find it: a new node, or one of the run that was not there when
- * all others were told. */
+ * all others were reported. */
 static void on_plan(struct link *link, const struct ct_message *message)
 {
     struct ctrun_error err;
@@ -228,7 +228,7 @@ static void on_ack(struct link *link, const struct ct_heartbeat *ack)
     pass_start(link, &link->held);
 }
 
-/* A server that does not know how would go on with WELCOME as if we were new. */
+/* A server that does not know how would continue with WELCOME as if we were new. */
 static void on_resumed(struct link *link, const struct ct_message *message)
 {
     if (message->kind != CT_MESSAGE_RESUMED) {

@@ -53,7 +53,7 @@ struct node_lease_terms {
 };
 
 /* A server has welcomed us, on a HELLO that was sent at greeted_ms. Where workers of the world before
- * live, their deadline stays; else the lease begins anew. False: a later term was heard of, this
+ * live, their deadline stays; else the lease begins again. False: a later term was heard of, this
  * server has lost its lease; nothing changes. */
 bool node_lease_welcome(struct node_lease *lease, const struct node_lease_terms *terms,
                         uint64_t greeted_ms, enum node_lease_workers workers);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registers and the stack of a live thread at one moment.
  *
- * One that sleeps in the kernel is not touched: /proc tells where its stack is and where it goes on (two registers
+ * One that sleeps in the kernel is not touched: /proc tells where its stack is and where it continues (two registers
  * that are enough for most code), and the copy is good when it has not run meanwhile. Another one is stopped by
  * ptrace(2) for as long as it takes to copy; system calls that Linux does not restart then return EINTR in it. */
 #ifndef AGENT_NATIVE_NATIVE_COPY_H

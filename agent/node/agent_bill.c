@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the first start and each restart cost this node. Every time is that of something seen here: a worker
  * that was reaped, a message, an exec that went through, a worker's first word to its agent or, on the node of
- * group rank 0, all ranks in the worker store, a step that was told. */
+ * group rank 0, all ranks in the worker store, a step that was reported. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -58,7 +58,7 @@ static bool find_hello(const struct agent *agent, uint64_t *at_ms, int *rank)
     return true;
 }
 
-/* How many workers here have told a step, when the last of them did, and the lowest first one. */
+/* How many workers here have reported a step, when the last of them did, and the lowest first one. */
 static int find_first_steps(const struct agent *agent, uint64_t *at_ms, int *rank,
                             int64_t *lowest)
 {

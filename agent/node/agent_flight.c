@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The last calls of the workers of this node on their groups, when one of them has failed or is stuck: where each
- * stands becomes a part of what is told, and all of it goes into files beside their folders. */
+ * stands becomes a part of what is reported, and all of it goes into files beside their folders. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -54,7 +54,7 @@ void agent_on_ha_plan(struct agent *agent, const struct ct_ha_plan *plan)
     if (plan->phase == CT_HA_ACTIVE && link_is_up(agent->link))
         agent->ha_instance = link_instance(agent->link, &generation);
     agent_report_ha(
-        agent); /* one that is not let in has told nothing of this node yet */
+        agent); /* one that is not let in has reported nothing of this node yet */
     agent->options->ha.on_plan(agent->options->context, plan);
 }
 

@@ -27,7 +27,7 @@ const char *agent_state_name(enum agent_state state)
 }
 
 /* An edge that is not in the table is a mistake of ours: a debug build stops there.
- * A release build logs it and goes on, for a run that works must not end of it. */
+ * A release build logs it and continues, for a run that works must not end of it. */
 void agent_set_state(struct agent *agent, enum agent_state state, const char *why)
 {
     struct ct_event event;

@@ -14,13 +14,13 @@
  *        └ nothing runs ─────────────> RETURNING ──welcomed──> LINKED
  *
  *     FIRST and RETURNING ──lost──> OVER; SEEKING ──time is up, nothing runs──> OVER
- *     FENCING ──gone, and another one was sought in vain──> OVER
+ *     FENCING ──gone, and another one was sought without success──> OVER
  *     each ──this node ends──> OVER
  *
  * Who has lost the connection in FOUND goes back to SEEKING when the last worker is gone.
  *
  * FENCING and SEEKING end the workers before the lease does (agent/link/node_lease.h): after it another
- * world may live. Who is welcomed is a new node and joins; who resumes goes on with what it has. */
+ * world may live. Who is welcomed is a new node and joins; who resumes continues with what it has. */
 #ifndef AGENT_NODE_FAILOVER_H
 #define AGENT_NODE_FAILOVER_H
 
@@ -72,7 +72,7 @@ enum failover_action {
     FAILOVER_CONNECT = 8,     /* as a new node, for failover_return_ms() */
     FAILOVER_JOIN = 16,       /* forget the world before, and join */
     FAILOVER_SEND_AGAIN = 32, /* what may not have arrived */
-    FAILOVER_FAIL = 64        /* end: there is no way to go on */
+    FAILOVER_FAIL = 64        /* end: there is no way to continue */
 };
 
 struct failover {

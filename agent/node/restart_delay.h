@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --restart-delay: how long a node waits after a failure before it offers itself again. It doubles with each
- * failure in a row, and begins anew once there was progress: a step above all that were told before or, of a
+ * failure in a row, and begins again once there was progress: a step above all that were reported before or, of a
  * program that tells none, a round that lasted. Between half and all of it, by chance: many jobs that failed
  * together do not start together. Pure. */
 #ifndef AGENT_NODE_RESTART_DELAY_H
@@ -19,7 +19,7 @@ struct restart_delay {
     int64_t best_step; /* ever told; -1: none */
 };
 
-/* After a round that failed: `step` is the last that was told in it (-1: none), `lasted_ms` how long its
+/* After a round that failed: `step` is the last that was reported in it (-1: none), `lasted_ms` how long its
  * workers ran, `random` any number. Milliseconds. */
 uint64_t restart_delay_next(struct restart_delay *delay,
                             const struct restart_delay_options *options, int64_t step,

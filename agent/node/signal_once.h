@@ -4,7 +4,7 @@
  * srun hands USR1 to every task, a person to one of them. Each agent counts what it gets itself,
  * delivers that, and tells its count to the others, who deliver only what is beyond the most
  * they have counted or heard: the second USR1 here is the second one there, whichever is first.
- * Counts begin anew once a signal was silent for SIGNAL_ONCE_QUIET_MS: until then the same
+ * Counts begin again once a signal was silent for SIGNAL_ONCE_QUIET_MS: until then the same
  * signal to one node and, later, to another one is taken for one. Pure. */
 #ifndef AGENT_NODE_SIGNAL_ONCE_H
 #define AGENT_NODE_SIGNAL_ONCE_H

@@ -212,7 +212,7 @@ static int write_mark(struct console *console)
     return 0;
 }
 
-/* Writes from the head's queue. 0: go on, -EAGAIN: wait, or the error. */
+/* Writes from the head's queue. 0: continue, -EAGAIN: wait, or the error. */
 static int write_turn(struct console *console, struct console_source *source)
 {
     const uint8_t *data;

@@ -3,9 +3,9 @@
  *
  * Each source has a queue of pieces (lines.h). The console takes turns among the sources that have
  * something, and changes over between pieces only, so that no line is torn; one that a source has
- * left unfinished is ended before another writes, and goes on later with its prefix. It never
+ * left unfinished is ended before another writes, and continues later with its prefix. It never
  * blocks the loop and never changes the flags of a descriptor that others share. When it
- * cannot be written (nobody reads the pipe, the disk is full) that is told once; it swallows what
+ * cannot be written (nobody reads the pipe, the disk is full) that is reported once; it swallows what
  * comes, and its sources are to make their workers notice as they would without us. */
 #ifndef AGENT_OUTPUT_CONSOLE_H
 #define AGENT_OUTPUT_CONSOLE_H
@@ -23,7 +23,7 @@ struct console_source {
     struct ct_list node; /* in the console's ring while the queue is not empty */
     struct ct_buf queue; /* pieces that wait; the source appends */
     const char
-        *prefix;  /* in front of a line that goes on after others wrote; NULL: none */
+        *prefix;  /* in front of a line that continues after others wrote; NULL: none */
     bool is_open; /* its last byte on the console ended no line */
     void (*on_room)(
         void *context); /* the queue is below its low mark again; may append */

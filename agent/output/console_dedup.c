@@ -139,7 +139,7 @@ static void set_timer(struct console_dedup *console_dedup)
     const uint64_t wake_ms = line_dedup_wake_ms(console_dedup->dedup);
     const uint64_t now_ms = ct_now_ms();
 
-    if (wake_ms != UINT64_MAX && !is_full(console_dedup)) /* else on_room() goes on */
+    if (wake_ms != UINT64_MAX && !is_full(console_dedup)) /* else on_room() continues */
         loop_timer_set(console_dedup->timer, wake_ms > now_ms ? wake_ms - now_ms : 0);
 }
 

@@ -7,9 +7,9 @@
  *
  * Each file has a queue. Who finds it full stops reading from its worker and is called when
  * there is room: a slow disk holds back the worker that floods. When nothing at all could be
- * written for LOGFILE_STALL_MS, that is told once and workers keep running: what does not fit is
+ * written for LOGFILE_STALL_MS, that is reported once and workers keep running: what does not fit is
  * left out, and a line in the file says how much. A file that cannot be opened or written
- * (disk full) is told once, and from then on nothing of it is kept. */
+ * (disk full) is reported once, and from then on nothing of it is kept. */
 #ifndef AGENT_OUTPUT_LOGFILE_H
 #define AGENT_OUTPUT_LOGFILE_H
 

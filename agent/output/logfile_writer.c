@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of the thread, seen from the loop: started with the first file, watched while
- * somebody waits for it, waited for at the end, but not for ever. */
+ * somebody waits for it, waited for at the end, but not forever. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/eventfd.h>

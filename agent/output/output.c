@@ -306,7 +306,7 @@ static int queue_piece(struct output *output, const char *piece, size_t length)
                       is_cut(output, piece, length));
 }
 
-/* How much of `in` may go on now; 0: nothing that is whole. */
+/* How much of `in` may continue now; 0: nothing that is whole. */
 static size_t next_length(const struct output *output, bool is_last)
 {
     const char *data = (const char *)ct_buf_data(&output->in);
@@ -351,7 +351,7 @@ static void on_wait(void *context)
 
     output->is_waiting = false;
     if (!has_begun(output) || is_queue_full(output))
-        return; /* on_room() goes on */
+        return; /* on_room() continues */
     length = lines_begun(data, ct_buf_length(&output->in));
     if (length <= output->shown)
         return;
@@ -476,7 +476,7 @@ void output_drain(struct output *output)
     size_t total = 0;
     ssize_t n;
 
-    /* A child of the worker may write for ever: no more than a pipe can have held. */
+    /* A child of the worker may write forever: no more than a pipe can have held. */
     while (output && output->pipe && total < OUTPUT_PIPE_MAX_BYTES &&
            (n = read_some(output)) != -EAGAIN) {
         if (n > 0)

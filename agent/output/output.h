@@ -4,7 +4,7 @@
  *     output_open() ── worker writes ── output_drain() at its end ── output_finish()
  *
  * What the worker wrote before it died is read at output_drain(), however it died. Its children
- * may go on writing until output_finish(), which waits for nobody; what the console has not
+ * may continue writing until output_finish(), which waits for nobody; what the console has not
  * taken by then follows on the loop, and the object frees itself after it. */
 #ifndef AGENT_OUTPUT_OUTPUT_H
 #define AGENT_OUTPUT_OUTPUT_H

@@ -13,7 +13,7 @@ struct throttle {
     void (*tell)(void *context, int rank, uint64_t lines, uint64_t bytes);
     void *context;
     int rank;
-    uint64_t lines; /* left out since it was told */
+    uint64_t lines; /* left out since it was reported */
     uint64_t bytes;
 };
 

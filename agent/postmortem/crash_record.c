@@ -110,7 +110,7 @@ int crash_record_decode(const void *bytes, size_t size, struct crash_record *out
     return 0;
 }
 
-/* A return address is where the call goes on, perhaps already in the next function; the byte before it
+/* A return address is where the call continues, perhaps already in the next function; the byte before it
  * belongs to the call. */
 uint64_t crash_record_lookup(const struct crash_record *record, int frame)
 {

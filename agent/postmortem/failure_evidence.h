@@ -20,7 +20,7 @@ struct failure_evidence {
     const char
         *larger; /* "rank 0 holds 5.1 GiB": who held more than it; empty: nobody */
     const char *last_lines; /* of its output */
-    int crash_record;       /* of a crash that its worker has told; -1: none */
+    int crash_record;       /* of a crash that its worker has reported; -1: none */
 };
 
 /* After cause, code and text of the failure are known. */

@@ -29,10 +29,10 @@ const char *orphans_text(struct orphans *orphans);
 /* The event that they were killed, in the round of that generation; text: orphans_text(). */
 void orphans_emit(const struct orphans *orphans, uint64_t generation, const char *text);
 
-/* ---- Of one dead worker, while the others go on --------------------------------------------
+/* ---- Of one dead worker, while the others continue --------------------------------------------
  *
  * The processes of its session, and what descends from those. A process that has left the session and whose
- * parents are all dead cannot be told from another worker's: it lives until the round ends. */
+ * parents are all dead cannot be distinguished from another worker's: it lives until the round ends. */
 
 /* Zeroed but for session, the pid of the worker, which names the session for as long as anybody is
  * in it; the worker itself is reaped. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two passes: all ends must be known before one can be told from another process'. No copy of a descriptor
+/* Two passes: all ends must be known before one can be distinguished from another process'. No copy of a descriptor
  * is kept between them, since there may be thousands; the second pass looks whether it is still the
  * same connection. */
 #include "agent/process/peer_sockets.h"

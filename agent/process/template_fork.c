@@ -34,8 +34,8 @@ struct batch {
     int count;
     int barrier[2];
     uint64_t deadline_ms;
-    int there;      /* so many workers have told that they are there */
-    pid_t template; /* who has told that they are our children; 0: nobody has yet */
+    int there;      /* so many workers have reported that they are there */
+    pid_t template; /* who has reported that they are our children; 0: nobody has yet */
 };
 
 /* ---- What is sent ----------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 /* The time that a batch system has given: a look at the wall clock for its end.
  *
  * The kernel's own timer of the wall clock: whoever sets the clock moves it along, and a machine
- * that slept is told when it wakes up. Nothing is looked at in between. */
+ * that slept is reported when it wakes up. Nothing is looked at in between. */
 #ifndef AGENT_WATCH_ALLOCATION_H
 #define AGENT_WATCH_ALLOCATION_H
 

@@ -6,7 +6,7 @@
  *     failed ─detect─ seen ─decide─ decided ─stop─ workers gone ─meet─ START ─start─ exec or fork done
  *            ─import─ in the store or at the agent ─init─ last asked the store ─first step─ told
  *
- * Decision and stop go on side by side: whichever ends first comes first. */
+ * Decision and stop continue side by side: whichever ends first comes first. */
 #ifndef AGENT_WATCH_BILL_H
 #define AGENT_WATCH_BILL_H
 
@@ -51,7 +51,7 @@ struct bill_sum {
 /* A restart whose failure is known to be of `at_ms` begins with BILL_DETECT, one that is only known to be
  * seen then with BILL_DECIDE, a first start with BILL_MEET. */
 void bill_begin(struct bill *bill, enum bill_phase first, uint64_t at_ms);
-/* The last call counts; rank -1: not told. A time before the beginning counts as the beginning. BILL_IMPORT is
+/* The last call counts; rank -1: not known. A time before the beginning counts as the beginning. BILL_IMPORT is
  * that of all workers: it moves an end of BILL_START that is later. */
 void bill_end_phase(struct bill *bill, enum bill_phase phase, uint64_t at_ms, int rank);
 /* When one worker had imported its program: at its first word to the agent (0: none came), or at its first step
@@ -63,7 +63,7 @@ unsigned bill_known(const struct bill *bill);
 void bill_add_up(struct bill_sum *out, const struct bill *bill);
 /* The longest part; NULL when there is none. Borrowed. */
 const struct bill_part *bill_longest(const struct bill_sum *sum);
-/* Steps that have to be made again, where `last` was told before and `first` is the first that was told
+/* Steps that have to be made again, where `last` was reported before and `first` is the first that was told
  * after; -1 when one of them is (not told). */
 int64_t bill_lost_steps(int64_t last, int64_t first);
 

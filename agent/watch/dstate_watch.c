@@ -80,7 +80,7 @@ static void look_at(void *context, const struct reap_process *process)
     closedir(tasks);
 }
 
-/* Those that woke up in between begin anew. */
+/* Those that woke up in between begin again. */
 static void drop_unseen(struct dstate_watch *dstate_watch)
 {
     for (size_t i = dstate_watch->count; i-- > 0;) {

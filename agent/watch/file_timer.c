@@ -128,7 +128,7 @@ static void on_due(void *context)
         }
         entry->signal = SIGKILL;
         entry->expires_ms = ct_deadline_ms(options->grace_ms);
-        /* It signals and no more: entries must not change in it, since this loop goes on with
+        /* It signals and no more: entries must not change in it, since this loop continues with
          * them. */
         options->on_expired(options->context, entry->pid, entry->scope, signal);
         if (signal == SIGKILL)

@@ -18,7 +18,7 @@ enum hang_doubt {
 };
 
 struct hang_rank {
-    int64_t step;        /* the last one told; -1: none yet */
+    int64_t step;        /* the last one reported; -1: none yet */
     uint64_t stepped_ms; /* when; of none: when it started */
     char state;
     bool waits; /* in a collective, send or recv */
@@ -35,7 +35,7 @@ struct hang_report {
 /* Who is the suspect at this moment; count > 0. */
 void hang_look(const struct hang_rank *ranks, int count, struct hang_report *out);
 /* True when the first worker without a step for limit_ms can be told; *wake_ms is when to look
- * again. Ranks that tell no steps at all are no concern of ours, unless others do. The more a
+ * again. Ranks that report no steps at all are no concern of ours, unless others do. The more a
  * suspect looks like one that merely waits, the longer its node hesitates (at most another
  * half of the limit): the culprit may be on another one, which is to speak first. */
 int hang_find(const struct hang_rank *ranks, int count, uint64_t limit_ms,

@@ -17,7 +17,7 @@ enum {
     LATENESS_NS_MIN = 1000000
 };
 
-/* Who is told: its mean lateness is LATENESS_NS_MIN at least, this part of a step, and so many times what chance
+/* Who is reported: its mean lateness is LATENESS_NS_MIN at least, this part of a step, and so many times what chance
  * makes of it. */
 #define LATENESS_SHARE_MIN 0.025
 #define LATENESS_SURE      4.5

@@ -145,7 +145,7 @@ static void note(struct look *look, const struct reap_process *process)
         return;
     found.count = out->count + 1;
     found.cpu_ticks = out->cpu_ticks;
-    /* /proc is walked in no order that could be relied on: the lowest pid is told, always the same one. */
+    /* /proc is walked in no order that could be relied on: the lowest pid is reported, always the same one. */
     if (out->count > 0 && out->first < process->pid)
         out->count++;
     else

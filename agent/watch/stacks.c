@@ -135,7 +135,7 @@ static void write_dump(const struct stacks_target *target)
         return;
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
-        return; /* where this goes wrong, stack.txt does, and that is told */
+        return; /* where this goes wrong, stack.txt does, and that is reported */
     dprintf(fd, "%s\n", target->dump);
     close(fd);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --hang-timeout for programs that tell no steps: which rank the others wait for, from what can be seen of
+/* --hang-timeout for programs that report no steps: which rank the others wait for, from what can be seen of
  * them from outside. Pure.
  *
  * A rank WAITS, in a collective or for others in the store, or is FREE: what it does is its own. One is
@@ -46,7 +46,7 @@ struct stuck_report {
     enum hang_doubt doubt;
 };
 
-/* Who, if it were told now. False: nobody waits. */
+/* Who, if it were reported now. False: nobody waits. */
 bool stuck_look(const struct stuck_rank *ranks, int count, stuck_entered_fn *entered,
                 void *context, struct stuck_report *out);
 /* When one can be told, if nothing moves until then; UINT64_MAX: nobody waits. */

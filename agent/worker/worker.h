@@ -6,7 +6,7 @@
  *                       └─── gone ── RESTARTING ── stop ──> ENDED
  *
  * RESTARTING: it is dead, and what it left behind is being killed. So it is with one that is lost while the
- * others may go on (is_lost); it ends then, and once they do (is_survived) another one may start in its place
+ * others may continue (is_lost); it ends then, and once they do (is_survived) another one may start in its place
  * (is_new). */
 #ifndef AGENT_WORKER_WORKER_H
 #define AGENT_WORKER_WORKER_H
@@ -46,8 +46,8 @@ struct worker {
         uint64_t at_ms;
         uint64_t until_ms; /* it is stopped until then; 0: it is not */
     } chaos;
-    bool asks;        /* --survive: it waits to hear who goes on */
-    bool is_lost;     /* --survive: it failed, and the others may go on */
+    bool asks;        /* --survive: it waits for the answer who continues */
+    bool is_lost;     /* --survive: it failed, and the others may continue */
     bool is_survived; /* and they do */
     bool is_new; /* --survive-replace: it waits, or will, until the others take it in */
     bool has_raised; /* told as a failure for its error file, before it had ended */
@@ -61,11 +61,12 @@ struct worker {
         hello_ms; /* when it said its first word on the agent's socket; 0: not yet */
     int64_t first_step;             /* the first one told */
     uint64_t first_step_ms;         /* when; 0: none was */
-    int64_t step;                   /* last one told; -1: none */
+    int64_t step;                   /* last one reported; -1: none */
     uint64_t stepped_ms;            /* when */
     bool waits;                     /* in a collective, send or recv of the SDK */
-    struct worker_metrics *metrics; /* owned; NULL: it has told none */
-    struct ct_samples *samples; /* owned: what it works on; NULL: it has told none */
+    struct worker_metrics *metrics; /* owned; NULL: it has reported none */
+    struct ct_samples
+        *samples; /* owned: what it works on; NULL: it has reported none */
     struct agent_worker_plan plan;
     struct throttle *throttle; /* NULL: no limit */
     struct output *out;        /* NULL before the start */
@@ -129,7 +130,7 @@ void worker_expire(struct worker *worker, const char *scope, int signal);
 void worker_signal(struct worker *worker, int signal);
 /* KILL or STOP of ctrunctl chaos; 0 or a negative errno. */
 int worker_inject(struct worker *worker, const struct ct_fault *fault);
-/* It goes on after a STOP. */
+/* It continues after a STOP. */
 void worker_resume(struct worker *worker);
 /* What was done to it becomes a part of its failure. True: that is what it died of. */
 bool worker_add_chaos(struct ct_failure *failure, const struct worker *worker);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trains gpt.c on the bytes of a file: gradients averaged as bf16 while backward runs, AdamW with ZeRO-1, sharded
- * checkpoints that any number of workers goes on with. 16 sequences make a step, however many workers there are.
+ * checkpoints that any number of workers continues with. 16 sequences make a step, however many workers there are.
  *
  *     cc -O3 -fopenmp-simd train.c gpt.c -o train $(pkg-config --cflags --libs ctrun) -lm
  *     ctrun --standalone --nproc-per-node=2 ./train TEXT STEPS [FOLDER [f32]] */

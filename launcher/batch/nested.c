@@ -22,7 +22,7 @@ bool nested_is_in_task(char *const *env, const char *run_id)
     if (task)
         return strcmp(task, run_id) == 0;
     /* torchrun does not tell; that it was started by another task than we is unlikely. A ctrun
-     * would have told: it was no task, and we are one that its worker has started. */
+     * would have reported: it was no task, and we are one that its worker has started. */
     return !ct_env_find(env, CT_ENV_GENERATION);
 }
 

@@ -25,7 +25,7 @@ uint32_t slurm_kill_wait(const char *conf);
 int slurm_nodes_without_step(const struct batch_source *from);
 
 /* What holds in a batch script, too: seconds between Slurm's SIGTERM and its SIGKILL (0: not in
- * a job, or its configuration cannot be read), and when the job's time is over (0: not told). */
+ * a job, or its configuration cannot be read), and when the job's time is over (0: not known). */
 uint32_t slurm_grace(const struct batch_source *from);
 int64_t slurm_end(const struct batch_source *from);
 

@@ -22,8 +22,9 @@ struct stop_config {
     uint64_t
         signal_grace_ms; /* after a signal to us: the batch system's, where known */
     uint64_t survivor_grace_ms; /* where a rank is gone, before the stop */
-    uint64_t survive_ms; /* for the others to go on by themselves; 0: they never do */
-    bool frees_peers;    /* --survive=torch */
+    uint64_t
+        survive_ms;   /* for the others to continue by themselves; 0: they never do */
+    bool frees_peers; /* --survive=torch */
     uint32_t survive_replace;        /* lost ranks that are started again, in the run */
     uint64_t delay_ms, delay_max_ms; /* --restart-delay; 0: none */
     uint64_t budget_ms;              /* of a restart; 0: any */

@@ -56,7 +56,7 @@ struct election_options {
 };
 
 /* Reaches etcd once within timeout_ms, so that what is wrong is known before anything starts,
- * then goes on in a thread; *out is set before that makes callbacks. 0 or a code of etcd_do(). */
+ * then continues in a thread; *out is set before that makes callbacks. 0 or a code of etcd_do(). */
 int election_start(struct election **out, const struct election_options *options,
                    uint64_t timeout_ms, struct ctrun_error *err);
 /* Any thread: this is the journal from now on (copied). Numbers grow; only the last one counts.

@@ -96,7 +96,7 @@ void election_report_leader(struct election *election, const struct json_etcd_kv
 
 /* Tries to be elected. 1: LEADING; 0: another one was quicker; or a code. */
 int election_campaign(struct election *election, struct ctrun_error *err);
-/* CTRUN_E_VERSION where the run's journal is one that we could not go on with. */
+/* CTRUN_E_VERSION where the run's journal is one that we could not continue with. */
 int election_check_journal(struct election *election, uint64_t deadline_ms,
                            struct ctrun_error *err);
 /* While LEADING. */

@@ -16,7 +16,7 @@ enum {
         1000, /* one member's time: without a leader it would keep us for 7 s */
     PATIENCE_MAX_MS =
         8000,      /* when all are slow: TLS and a password cost a busy etcd seconds */
-    PAUSE_MS = 50, /* after all members were asked in vain */
+    PAUSE_MS = 50, /* after all members were asked without success */
     BODY_MAX_BYTES = 2 << 20, /* etcd takes 1.5 MiB */
     REPLY_MAX_BYTES = 4 << 20,
 };

@@ -51,7 +51,7 @@ static int load(struct ctrun_error *err)
 
 /* ---- Closed on exec ------------------------------------------------------------------ */
 
-/* Marks every open descriptor (set), or lets go on exec whatever came since (!set).
+/* Marks every open descriptor (set), or keeps open across exec those that came since (!set).
  * Another thread may open descriptors meanwhile. Those are close-on-exec already, as all of ours
  * are; to mark them again changes nothing. */
 static void look_at_descriptors(bool *seen, bool is_first)

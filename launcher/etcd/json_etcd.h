@@ -20,7 +20,7 @@ enum {
     JSON_ETCD_MEMBERS_MAX = 16,
 };
 
-/* etcd's (gRPC's) codes that we tell apart. */
+/* etcd's (gRPC's) codes that we distinguish. */
 enum json_etcd_code {
     JSON_ETCD_INVALID = 3, /* wrong password, no key, ... */
     JSON_ETCD_DENIED = 7,

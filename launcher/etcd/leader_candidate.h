@@ -37,7 +37,7 @@ void leader_candidate_stand_down(struct leader_candidate *candidate);
 /* This node is elected, what it says is bound to the lease, and the journal is in etcd. From now on
  * other nodes may be told: it serves for as long as it is elected. False: not yet. */
 bool leader_candidate_commit(struct leader_candidate *candidate);
-/* Ends the election; goes on as after leader_candidate_serve(), if nothing was committed. */
+/* Ends the election; continues as after leader_candidate_serve(), if nothing was committed. */
 void leader_candidate_revert(struct leader_candidate *candidate);
 /* Elected, and not by leader_candidate_serve() alone. Any thread. */
 bool leader_candidate_leads(struct leader_candidate *candidate);

@@ -140,7 +140,7 @@ const char *ha_why_not(struct ha *ha)
 
 /* ---- The thread ------------------------------------------------------------------------- */
 
-/* Only until_ms ends a wait in vain; the condition runs on the monotonic clock (ha_create()). */
+/* Only until_ms ends a wait without success; the condition runs on the monotonic clock (ha_create()). */
 static void wait_for_news(struct ha *ha, uint64_t until_ms)
 {
     struct timespec at = {.tv_sec = (time_t)(until_ms / 1000),
@@ -232,7 +232,7 @@ int ha_start(struct ha *ha, struct server *server, uint16_t port, bool is_founde
     ha->endpoint = endpoint;
     ha->owns_endpoint = is_founder;
     ha->leads = is_founder;
-    /* As long as the server listens for a world that goes on: an etcd of our own would be another. */
+    /* As long as the server listens for a world that continues: an etcd of our own would be another. */
     ha->retry_ms = ct_deadline_ms(HA_LISTEN_MS);
     sigfillset(&all); /* signals are the agent's */
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -42,7 +42,7 @@ void ha_on_plan(struct ha *ha, const struct ct_ha_plan *plan);
 bool ha_finds(struct ha *ha);
 /* Why the run does not survive the loss of its rendezvous' node yet. Static. */
 const char *ha_why_not(struct ha *ha);
-/* Ends the thread; etcd goes on, so that the candidate can end in order. */
+/* Ends the thread; etcd continues, so that the candidate can end in order. */
 void ha_stop(struct ha *ha);
 /* Ends etcd; nothing of it is left. NULL is fine. */
 void ha_destroy(struct ha *ha);

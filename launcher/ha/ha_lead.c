@@ -343,7 +343,7 @@ static void step(struct ha *ha)
     act(ha, action, &facts);
 }
 
-/* Elected after another one: its plan goes on, as far as this node knows it and etcd does. */
+/* Elected after another one: its plan continues, as far as this node knows it and etcd does. */
 static bool take_over(struct ha *ha, const struct ct_ha_plan *plan)
 {
     struct ctrun_error err;

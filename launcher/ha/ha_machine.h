@@ -10,7 +10,7 @@
  *        │ a member is lost, another node is idle
  *        └──> REMOVING ──> ADDING ──> LEARNING ──> PROMOTING ──> ACTIVE
  *
- * Up to TELLING nobody but this node knows of the etcd: the run goes on as if there were none, and
+ * Up to SENDING nobody but this node knows of the etcd: the run continues as if there were none, and
  * what fails is begun anew with new members. From TELLING on there is no way back. A server that is
  * elected later begins in ACTIVE, with what etcd and the nodes tell it. */
 #ifndef LAUNCHER_HA_HA_MACHINE_H

@@ -22,7 +22,7 @@ struct gpu_memory {
         int holder_count;
         struct {
             unsigned pid;
-            unsigned long long bytes; /* 0: not told */
+            unsigned long long bytes; /* 0: not known */
         } holders[GPU_MEMORY_HOLDERS_MAX];
     } list[GPUS_MAX];
 };

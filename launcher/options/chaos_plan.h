@@ -34,7 +34,7 @@ struct chaos_line {
 
 struct chaos_plan {
     uint64_t seed;
-    uint64_t end_ms; /* 0: not told */
+    uint64_t end_ms; /* 0: not known */
     int count;
     struct chaos_line lines[CHAOS_PLAN_LINES_MAX];
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first cause of the last stop, kept while the run goes on: for `ctrunctl why`. */
+/* The first cause of the last stop, kept while the run continues: for `ctrunctl why`. */
 #ifndef LAUNCHER_REPORT_LAST_FAILURE_H
 #define LAUNCHER_REPORT_LAST_FAILURE_H
 

@@ -59,7 +59,7 @@ bool messages_is_shown(enum messages_level level);
  * MESSAGES_STAMP_MAX bytes. */
 void messages_stamp(char *dst);
 
-/* "ctrun: error[E_X]: ..." begins a block, "  label      : ..." goes on, print ends it. */
+/* "ctrun: error[E_X]: ..." begins a block, "  label      : ..." continues, print ends it. */
 __attribute__((format(printf, 3, 4))) void
 messages_begin(struct messages_block *block, int code, const char *fmt, ...);
 /* The same with "warning" in place of "error". */
@@ -100,7 +100,7 @@ bool messages_format_culprit(char *dst, size_t size, const struct ct_stop *stop)
 /* "exited with 7", "died of SIGKILL (9)", "was killed for lack of memory": what it did. */
 void messages_format_cause(char *dst, size_t size, const struct ct_failure *failure);
 
-/* With --ha, while the run had no etcd of its own to go on with; `why` not. */
+/* With --ha, while the run had no etcd of its own to continue with; `why` not. */
 void messages_explain_no_ha(struct messages_block *block, const struct ctrun_error *err,
                             const char *why);
 /* E_LEADER_LOST: why this node ends without a verdict, and what does better. */

@@ -41,7 +41,7 @@ static const char *find_trace(const struct ct_failure *failure,
     return room;
 }
 
-/* One failure: six lines, the last of which may go on, indented. */
+/* One failure: six lines, the last of which may continue, indented. */
 static void format_failure(char *dst, size_t size, const struct summary *summary,
                            int index)
 {

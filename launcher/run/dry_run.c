@@ -231,7 +231,7 @@ static void print_limits(FILE *out, const struct config *config, bool as_json)
     }
 }
 
-/* What the batch system has told about the job's life. */
+/* What the batch system has reported about the job's life. */
 static void print_time(FILE *out, const struct config *config, bool as_json)
 {
     const char *began = as_json ? "," : "";

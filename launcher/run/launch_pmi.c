@@ -7,7 +7,7 @@
  * That is the derived port unless somebody has it: an agent that is started again in its task has
  * no PMI any more, and looks there.
  *
- * A PMI that does not answer is told in one line, and the nodes meet at the derived port. From the
+ * A PMI that does not answer is reported in one line, and the nodes meet at the derived port. From the
  * fence on there is no way back: another task may have passed it, and would look for us here. */
 #include <errno.h>
 #include <stdlib.h>

@@ -118,7 +118,7 @@ int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
     return rc;
 }
 
-/* A round that begins anew without a failure has the restart count of the one before, and so a
+/* A round that begins again without a failure has the restart count of the one before, and so a
  * suffix: nothing is overwritten. */
 static int enter_round(struct logdir *dir, uint64_t generation, uint32_t restart_count,
                        struct ctrun_error *err)

@@ -80,7 +80,7 @@ static void publish(struct logdir_job *job, const struct logdir *dir, int made, 
 {
     pthread_mutex_lock(&job->mutex);
     /* `dir` is complete with the first folder; later ones change only counts, which the waiting
-     * side takes from the request. So take_dir() may read it while the thread goes on. */
+     * side takes from the request. So take_dir() may read it while the thread continues. */
     if (made <= 1)
         job->dir = *dir;
     job->made = made;
@@ -90,7 +90,7 @@ static void publish(struct logdir_job *job, const struct logdir *dir, int made, 
     pthread_mutex_unlock(&job->mutex);
 }
 
-/* On a thread that a hung file system may hold for ever. It works on copies, holds its own share
+/* On a thread that a hung file system may hold forever. It works on copies, holds its own share
  * of the job, and tells each folder as soon as it is made, so that the first workers start while
  * others are still made. */
 static void *make_folders(void *context)

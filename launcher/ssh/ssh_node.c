@@ -29,7 +29,7 @@ struct stream {
 };
 
 /* The node's ctrun on this host: its two streams and its channel, from which messages are made.
- * Freed by ssh_node_close(), which kills what still runs; the exit code is told by
+ * Freed by ssh_node_close(), which kills what still runs; the exit code is reported by
  * ssh_node_reap(). */
 struct ssh_node {
     struct ssh_node_options options;

@@ -274,7 +274,8 @@ static int relay_main(void *context)
     int code = CT_EXIT_FAILURE;
 
     (void)context;
-    (void)signal(SIGPIPE, SIG_IGN); /* a connection that ends is told by its write */
+    (void)signal(SIGPIPE,
+                 SIG_IGN); /* a connection that ends is reported by its write */
     if (!relay || loop_create(&relay->loop) < 0) {
         free(relay);
         return code;

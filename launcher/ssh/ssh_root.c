@@ -208,7 +208,7 @@ static void on_serving(struct root *root, const struct ssh_message *message)
 
 /* ---- The run ----------------------------------------------------------------------------- */
 
-/* The others cannot go on without it, and may wait for it for long: nobody has told them. */
+/* The others cannot continue without it, and may wait for it for long: nobody has told them. */
 static void check_enough(struct root *root, uint32_t place, const char *what)
 {
     if (root->is_ending || count(root, SSH_HOST_READY) >= root->options->min_nodes ||
@@ -486,7 +486,8 @@ static int root_main(void *context)
     struct ctrun_error err;
     int code = CT_EXIT_FAILURE;
 
-    (void)signal(SIGPIPE, SIG_IGN); /* a connection that ends is told by its write */
+    (void)signal(SIGPIPE,
+                 SIG_IGN); /* a connection that ends is reported by its write */
     if (loop_create(&root.loop) < 0)
         return code;
     if (open_all(&root, &err) == 0) {

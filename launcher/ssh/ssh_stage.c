@@ -207,7 +207,7 @@ static void send_more(struct ssh_stage *stage)
 
     while (stage->state == STAGE_SENDING && stage->chunk < stage->needs.size) {
         if (ssh_subtree_is_full(stage->options.subtree))
-            return; /* ssh_stage_room() goes on */
+            return; /* ssh_stage_room() continues */
         if (ct_left_ms(until_ms) == 0) {
             loop_timer_set(stage->step, 0);
             return;

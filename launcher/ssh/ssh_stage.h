@@ -14,7 +14,7 @@
  * What is sent. First the manifest (stage_manifest.h) with all names, sizes and checksums. Every
  * host compares it with what it has from earlier runs (stage_store.h) and names the chunks that
  * it needs; only these travel, and only to where they are needed. So a second run sends nothing,
- * one that was cut off goes on, and a changed file is all that is sent of a large environment.
+ * one that was cut off continues, and a changed file is all that is sent of a large environment.
  *
  * Where it goes. See stage_slot.h. The copies stay for the next run, unless --stage-remove.
  *

@@ -25,7 +25,7 @@ struct ssh_subtree {
     struct ssh_node *node;
     struct ssh_stage_receive *receive; /* NULL: nothing was staged */
     struct ssh_serve *serve;
-    bool has_gone; /* GO was told */
+    bool has_gone; /* GO was sent */
     bool is_paused;
     bool is_starting;
     bool is_over;

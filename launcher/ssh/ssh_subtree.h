@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of a --hosts run that one process looks after: perhaps this host, and the rest of
  * the list through ssh, at most `fanout` connections at first, each to the first host of an
- * equal piece, which goes on in the same way. When such a host cannot be reached, the rest of
+ * equal piece, which continues in the same way. When such a host cannot be reached, the rest of
  * its piece is called from here.
  *
  * Every host:  CALLED ──> READY ──GO──> RUNNING ──> ENDED

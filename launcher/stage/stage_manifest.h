@@ -4,7 +4,7 @@
  *
  * A file's bytes are counted in chunks of STAGE_CHUNK_BYTES; the chunks of all files have one
  * numbering, and each has its checksum: it is what is asked for, sent and verified. So a large
- * file that came half over goes on where it stopped.
+ * file that came half over continues where it stopped.
  *
  * Entries are in the order of a walk: a folder before what is in it, names of one folder in the
  * order of their bytes. A decoded manifest is safe to be written below a folder: no path leaves

@@ -23,7 +23,7 @@ void stage_set_remove(struct stage_set *set, uint32_t chunk);
 /* The first chunk of the set from `from` on; set->size when there is none. */
 uint32_t stage_set_next(const struct stage_set *set, uint32_t from);
 
-/* Writes runs from *from on into data; *from becomes where to go on. Returns the bytes; *from is
+/* Writes runs from *from on into data; *from becomes where to continue. Returns the bytes; *from is
  * set->size when that was all. */
 size_t stage_set_encode(const struct stage_set *set, uint32_t *from, uint8_t *data,
                         size_t size);

@@ -24,7 +24,7 @@
  *     record   u8 kind, u32 length, body; a kind that is not known is skipped
  *
  * Texts and messages inside are coded as on the wire (worker_sdk/wire/message.h). Kinds are
- * numbered for ever; who changes what is inside one takes a new number or raises the version. */
+ * numbered forever; who changes what is inside one takes a new number or raises the version. */
 #ifndef RENDEZVOUS_JOURNAL_JOURNAL_H
 #define RENDEZVOUS_JOURNAL_JOURNAL_H
 
@@ -75,7 +75,7 @@ struct journal_run {
  * -ENOMEM, -EMSGSIZE: then nothing counts as kept, and the next batch is a WHOLE one. */
 int journal_note(struct journal_mark *mark, const struct journal_run *run,
                  struct ct_buf *out, unsigned *flags);
-/* All that is known of the run, whatever was kept before; for a sink that begins anew. */
+/* All that is known of the run, whatever was kept before; for a sink that begins again. */
 int journal_note_whole(struct journal_mark *mark, const struct journal_run *run,
                        struct ct_buf *out);
 
@@ -104,7 +104,7 @@ int journal_book_add(struct journal_book *book, const uint8_t *batch, size_t len
 /* What the batch is about, without taking it. 0, -EBADMSG. */
 int journal_look(const uint8_t *batch, size_t length, unsigned *flags,
                  char run_id[CT_RUN_ID_MAX]);
-/* All batches are in: each round becomes one that a server can go on with (round_restore()). Runs
+/* All batches are in: each round becomes one that a server can continue with (round_restore()). Runs
  * that cannot have been so are dropped; returns how many were. */
 size_t journal_book_restore(struct journal_book *book, uint64_t served_ms,
                             uint64_t now_ms);

@@ -120,7 +120,7 @@ static int read_state(struct round *round, struct ct_reader *in)
     return ct_read_end(in);
 }
 
-/* The list of failures is made anew from the verdict's: it is not written twice. */
+/* The list of failures is made again from the verdict's: it is not written twice. */
 static int read_trouble(struct round *round, struct ct_reader *in)
 {
     const struct ct_verdict *verdict = &round->verdict;

@@ -193,7 +193,7 @@ static int append(struct journal_file *file, const uint8_t *frame, size_t length
     return rc;
 }
 
-/* What a restart must know goes on in memory when the disk fails: the runs are not to suffer. */
+/* What a restart must know continues in memory when the disk fails: the runs are not to suffer. */
 static int store(void *context, const char *run_id, unsigned flags,
                  const uint8_t *batch, size_t length)
 {
@@ -259,7 +259,7 @@ static size_t skip_damage(const uint8_t *data, size_t length)
     return length;
 }
 
-/* What is told of the file, and whether it is as we would go on writing it. */
+/* What is told of the file, and whether it is as we would continue writing it. */
 static void log_losses(struct reading *reading, size_t tail)
 {
     struct journal_file *file = reading->file;
@@ -374,7 +374,7 @@ static int open_locked(struct journal_file *file, const char *path,
 }
 
 /* No new file can be written, because the disk is full, say. The one that was read says enough to
- * go on with its runs; an empty one is no journal yet. */
+ * continue with its runs; an empty one is no journal yet. */
 static int go_on(struct journal_file *file, int why, struct ctrun_error *err)
 {
     if (file->size_bytes < MAGIC_BYTES ||

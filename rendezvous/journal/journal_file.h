@@ -10,9 +10,9 @@
  * run that it tells of, or sets it back, and no other.
  *
  * The live batches are held in memory too. When the file has grown well above them it is written
- * anew beside itself, forced to the disk and renamed. A write that fails (full disk) is told once,
+ * anew beside itself, forced to the disk and renamed. A write that fails (full disk) is reported once,
  * counts as kept, and is made good by a new file as soon as one can be written. A server that begins
- * on a full disk goes on with the file as it was read. */
+ * on a full disk continues with the file as it was read. */
 #ifndef RENDEZVOUS_JOURNAL_JOURNAL_FILE_H
 #define RENDEZVOUS_JOURNAL_JOURNAL_FILE_H
 
@@ -22,7 +22,7 @@
 struct journal_file;
 
 /* `path`: the file, or a folder, where it is named ctrund.journal. Locks it, reads it into the book
- * (init by the caller) and begins anew with what is live. now_ms: the server begins. -EBUSY: another
+ * (init by the caller) and begins again with what is live. now_ms: the server begins. -EBUSY: another
  * ctrund has it. A file that is no journal is left alone: -EBADMSG. */
 int journal_file_open(struct journal_file **out, const char *path,
                       struct journal_book *book, uint64_t now_ms,

@@ -106,7 +106,7 @@ void conn_clear_deadline(struct conn *conn)
 /* ---- Reading ----------------------------------------------------------------------------- */
 
 /* libuv reads up to 32 times in a row from who sends without end. One full buffer a turn is enough,
- * others wait: no buffer, and it goes on in the next turn. */
+ * others wait: no buffer, and it continues in the next turn. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     struct conn *conn = handle->data;

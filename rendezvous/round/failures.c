@@ -40,7 +40,7 @@ static struct ct_failure *find_same(struct ct_failure *list, size_t count,
     return NULL;
 }
 
-/* A worker that was told as a failure before it had ended: how it ended is known now. */
+/* A worker that was reported as a failure before it had ended: how it ended is known now. */
 static bool complete_cause(struct failures *failures, const struct ct_failure *end)
 {
     for (size_t i = 0; i < failures->cause_count; i++) {
@@ -97,7 +97,7 @@ static size_t find_place(const struct failures *failures,
     return end;
 }
 
-/* It finds no room. Each is counted once: one that is told before the end of its node comes again. */
+/* It finds no room. Each is counted once: one that is reported before the end of its node comes again. */
 static void drop(struct failures *failures, const struct ct_failure *failure)
 {
     failures->more.failed += failure->is_end;

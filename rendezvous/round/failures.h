@@ -19,7 +19,7 @@
 struct failures {
     size_t cause_count;
     size_t consequence_count;
-    struct ct_more more; /* that nodes have told at their end, and found no room */
+    struct ct_more more; /* that nodes have reported at their end, and found no room */
     struct ct_failure
         causes[CT_FAILURES_MAX]; /* the first ones: later ones find no room */
     struct ct_failure consequences[CT_FAILURES_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stuck rank among all ranks of the world: what each node saw of its own when it was told.
+/* A stuck rank among all ranks of the world: what each node saw of its own when it was reported.
  *
  *     world      : of 8 ranks on 2 nodes 7 wait in a collective (0-3, 5-7); last steps 41 to 42
  *

@@ -39,7 +39,7 @@ struct member_link {
     char seen_as[CT_ADDR_TEXT_MAX];    /* its address as the server sees it */
     char reached_at[CT_ADDR_TEXT_MAX]; /* the server's address that it dialled */
     bool serves;       /* the server is in its process, and the run is lost with it */
-    struct ct_job job; /* empty: not told, or before a restart of ours */
+    struct ct_job job; /* empty: not known, or before a restart of ours */
 };
 
 struct member {
@@ -51,9 +51,9 @@ struct member {
     bool is_still;     /* its ranks wait for the next round->world */
     bool is_asked;     /* its answer to an undecided STOP is missing */
     int64_t step;      /* smallest step of its workers; -1: none */
-    uint64_t moved_ms; /* at least one made progress, by our clock; 0: not told */
+    uint64_t moved_ms; /* at least one made progress, by our clock; 0: not known */
     bool
-        is_direct; /* nothing between its kernel and ours: it can be told from paused */
+        is_direct; /* nothing between its kernel and ours: it can be distinguished from paused */
     bool is_paused; /* silent, but its host acknowledges */
     bool
         joins_again; /* it resumed while it waited for a START: it says JOIN once more */

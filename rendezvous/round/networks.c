@@ -45,7 +45,7 @@ static int count_shared_bits(const struct ct_addr *a, const struct ct_addr *b)
     return bits;
 }
 
-/* Of this node, beside `addr`. NULL: it has told none of that family. */
+/* Of this node, beside `addr`. NULL: it has reported none of that family. */
 static const char *find_beside(const struct member *member, const struct ct_addr *addr)
 {
     const char *best = NULL;

@@ -338,7 +338,7 @@ static void close_everything(struct server *server)
     server->is_closed = true;
     server->outlived_from_ms = runs_outlived_from_ms(&server->dispatch.runs);
     /* first: what is closed below must not be written as the end of runs */
-    server->dispatch.runs.journal = NULL; /* runs go on with the next server */
+    server->dispatch.runs.journal = NULL; /* runs continue with the next server */
     endpoint_close_listeners(&server->endpoint);
     endpoint_drop_store(&server->endpoint);
     ct_list_for_each_safe(it, keep, &server->stores)

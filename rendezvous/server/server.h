@@ -80,7 +80,7 @@ void server_join(struct server *server);
 uint64_t server_outlived_from_ms(const struct server *server);
 void server_destroy(struct server *server);
 
-/* With an output commit. Serves from now on, in a term above those of all servers before, and goes on with
+/* With an output commit. Serves from now on, in a term above those of all servers before, and continues with
  * what the journal (frames of journal.h, length 0: nothing) tells; no heartbeat that was sent after
  * `served_ms` has been acknowledged. 0, -EBADMSG, -ENOMEM. */
 int server_lead(struct server *server, uint64_t term, const void *journal,

@@ -127,7 +127,7 @@ static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
     flush_touched(user->port);
 }
 
-/* Output was taken: requests that had to wait for room may go on. Reading is off just while
+/* Output was taken: requests that had to wait for room may continue. Reading is off just while
  * the engine is paused. */
 static void on_sent(struct conn *conn)
 {

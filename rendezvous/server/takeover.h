@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server that goes on where another one had to stop: it takes the runs out of that one's
+/* A server that continues where another one had to stop: it takes the runs out of that one's
  * journal, and agents in. */
 #ifndef RENDEZVOUS_SERVER_TAKEOVER_H
 #define RENDEZVOUS_SERVER_TAKEOVER_H

@@ -6,7 +6,7 @@
  *
  * A server that was elected (launcher/etcd/election.h) may speak only while its lease lasts, by its own
  * clock, and what follows from a step only once the journal of that step is kept elsewhere. Both
- * change on another thread; the server goes on meanwhile, and nobody hears of it. A held message
+ * change on another thread; the server continues meanwhile, and nobody hears of it. A held message
  * that is never released was never said: to the agents this server is silent.
  *
  * A heartbeat is acknowledged only when this server was the elected one after it came: when a

@@ -30,7 +30,7 @@ struct runs {
     /* A world is about to get its START. May be NULL. */
     void (*on_start)(void *context);
     /* Who may use the worker store, when it is the endpoint (static backend): a piece of the
-     * list. NULL: the agent of group rank 0 is told. */
+     * list. NULL: the agent of group rank 0 is informed. */
     void (*on_members)(void *context, const struct ct_members *members);
     /* A run was forgotten. May be NULL. */
     void (*on_forget)(void *context);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server remembers of runs that it does not serve: those that it has forgotten, and those
  * that agents have told it of (HELLO, RESUME). Nobody founds such a run anew while workers of it
- * may live, and its generations go on. Pure. */
+ * may live, and its generations continue. Pure. */
 #ifndef RENDEZVOUS_SESSION_RUN_MEMORY_H
 #define RENDEZVOUS_SESSION_RUN_MEMORY_H
 

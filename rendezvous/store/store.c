@@ -2,7 +2,7 @@
 /* The store's clients: bytes in, whole requests to their functions, replies out.
  *
  * Requests are executed where they lie in the caller's buffer; only the beginning of one that
- * is not complete yet is copied. The scan of such a request goes on where it stopped, so a
+ * is not complete yet is copied. The scan of such a request continues where it stopped, so a
  * request costs time linear in its size whatever the pieces it comes in, and memory is taken
  * for bytes that came, never for bytes that were announced. */
 #include "rendezvous/store/store.h"

@@ -49,7 +49,7 @@ static struct store_entry *create(struct store *store, struct ct_tcpstore_blob k
     return entry;
 }
 
-/* What is found by name: an entry that a run which is over has left begins anew. NULL: it is gone. */
+/* What is found by name: an entry that a run which is over has left begins again. NULL: it is gone. */
 static struct store_entry *renew(struct store *store, struct store_entry *entry)
 {
     bool is_kept;

@@ -13,7 +13,7 @@ enum {
     /* The largest single reply (MULTI_GET of many large values); beyond, the client is closed. */
     STORE_OUTPUT_MAX_BYTES = 128 << 20,
     /* Keys, values, queues, waits and unfinished requests of one store: beyond, who writes is
-     * closed, who reads goes on. Worlds of 10 000 ranks need some 10 MiB. */
+     * closed, who reads continues. Worlds of 10 000 ranks need some 10 MiB. */
     STORE_DATA_MAX_BYTES = 1 << 30,
     /* Replies of one store that are not sent yet, all clients together. */
     STORE_OUTPUT_TOTAL_MAX_BYTES = 512 << 20,

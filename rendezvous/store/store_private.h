@@ -22,7 +22,7 @@ enum {
     /* An incomplete request, or, paused, what one read of the caller brought. */
     STORE_IN_MAX_BYTES = CT_TCPSTORE_REQUEST_MAX_BYTES + (1 << 20),
     /* A larger input buffer is given back when it is empty; a smaller one is not refused, so
-     * that readers of a full store go on. */
+     * that readers of a full store continue. */
     STORE_IN_KEEP_BYTES = 16384,
 };
 

@@ -8,7 +8,7 @@
  *     ct_read_str(&in, join->host, sizeof join->host);
  *     return ct_read_end(&in);                     // 0, or -EBADMSG: bad, short or trailing
  *
- * A bad reader yields zeros and empty text for ever; a bad writer stores nothing more. Text and
+ * A bad reader yields zeros and empty text forever; a bad writer stores nothing more. Text and
  * blobs carry a u32 length in front. No allocation, no I/O. */
 #ifndef CT_BASE_BYTES_H
 #define CT_BASE_BYTES_H

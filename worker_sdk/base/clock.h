@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time: since boot inside, wall clock for people only. Deadlines travel, timeouts do not.
  *
- * The clock inside goes on while the machine is suspended (CLOCK_BOOTTIME): a lease ends then, too.
+ * The clock inside continues while the machine is suspended (CLOCK_BOOTTIME): a lease ends then, too.
  * Timers of libuv and of pthread conditions stand still meanwhile, and come late by that. */
 #ifndef CT_BASE_CLOCK_H
 #define CT_BASE_CLOCK_H

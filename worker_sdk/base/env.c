@@ -65,7 +65,7 @@ void ct_env_deinit(struct ct_env *env)
     *env = (struct ct_env){0};
 }
 
-/* NAME=value; most are told apart by their first letter, without a call. */
+/* NAME=value; most are distinguished by their first letter, without a call. */
 static bool is_entry(const char *entry, const char *name, size_t length)
 {
     return entry[0] == name[0] && strncmp(entry, name, length) == 0 &&

@@ -167,7 +167,7 @@ static int replace(const char *path, fill_fn *fill, const void *source,
     if (rc == 0 && asks && !may_go_on(asks))
         rc = -ECANCELED;
     if (rc < 0) {
-        (void)unlink(temporary); /* may not exist; what failed is told */
+        (void)unlink(temporary); /* may not exist; what failed is reported */
         return ct_fail(err, rc, "write %s: %s", temporary, strerror(-rc));
     }
     if (rename(temporary, path) < 0) {

@@ -384,7 +384,7 @@ int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
 {
     const uint64_t begin_ns = ct_now_ns();
     /* A failure of the save before is returned here, on all ranks alike, and nothing new is
-     * begun. The next call begins anew. */
+     * begun. The next call begins again. */
     int rc = ctrun_shards_wait(shards, err);
 
     if (rc < 0)

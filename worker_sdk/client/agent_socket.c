@@ -440,7 +440,7 @@ int ct_agent_socket_check_ranks(struct ct_agent_socket *agent, uint32_t losses,
     return rc;
 }
 
-/* ---- Who goes on ------------------------------------------------------------------------ */
+/* ---- Who continues ------------------------------------------------------------------------ */
 
 bool ct_agent_socket_should_grow(struct ct_agent_socket *agent, uint32_t epoch)
 {

@@ -76,7 +76,7 @@ int ct_agent_socket_check_loss(struct ct_agent_socket *agent, struct ctrun_error
 /* CTRUN_E_PEER_LOST, naming the last one, once more than `losses` ranks of our node are lost; else 0. */
 int ct_agent_socket_check_ranks(struct ct_agent_socket *agent, uint32_t losses,
                                 struct ctrun_error *err);
-/* Tells the agent that this rank does nothing until it knows who goes on behind the world of `epoch`, and waits
+/* Tells the agent that this rank does nothing until it knows who continues behind the world of `epoch`, and waits
  * for the next one. It blocks, the only one here. CTRUN_E_TIMEOUT; CTRUN_E_CLOSED: the agent is gone. */
 int ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
                               uint64_t deadline_ms, struct ct_worker_world *out,

@@ -4,7 +4,7 @@
  * and gcc 12, and it may well crash on a stack that is torn: its caller survives that.
  *
  * Where there is no code, a call has jumped to a wrong place: the return address is on the stack
- * (x86) or in a register (arm), and the frame pointers, if those are any, go on from there. */
+ * (x86) or in a register (arm), and the frame pointers, if those are any, continue from there. */
 #include <stdbool.h>
 #include <ucontext.h>
 #include <unistd.h>

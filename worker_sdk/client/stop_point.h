@@ -2,7 +2,7 @@
 /* At which call of ctrun_should_stop() do all ranks stop? Agreed through one key of the store; likewise
  * ctrun_should_grow() with another key.
  *
- *     "go N"     all ranks go on to their N-th call and look at the key again
+ *     "go N"     all ranks continue to their N-th call and look at the key again
  *     "stop N"   all ranks stop at their N-th call
  *
  * No rank passes call N of a "go N" before the key holds another value, so whoever was asked to
@@ -40,7 +40,7 @@ struct ct_stop_key {
     const char *name; /* of the function that is called, for people */
 };
 
-/* One call: 1 stop, 0 go on, or a negative code; CTRUN_E_MISMATCH when the ranks do not call
+/* One call: 1 stop, 0 continue, or a negative code; CTRUN_E_MISMATCH when the ranks do not call
  * equally often. */
 int ct_stop_point_check(struct ct_stop_point *point, bool is_asked, uint64_t now_ms,
                         const struct ct_stop_key *key, struct ctrun_error *err);

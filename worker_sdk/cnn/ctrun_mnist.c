@@ -2,7 +2,7 @@
 /* ctrun-mnist - the reference trainer: a CNN on MNIST, on one worker or many.
  *
  * SIGTERM ends it at the next step with a checkpoint and status 143, SIGUSR1 (a scheduler's
- * warning) with a checkpoint and status 0: a restarted worker goes on from there. */
+ * warning) with a checkpoint and status 0: a restarted worker continues from there. */
 #include <signal.h>
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* What a draw is for; keeps streams apart. Values are for ever: masks depend on them. */
+/* What a draw is for; keeps streams apart. Values are forever: masks depend on them. */
 enum cnn_purpose {
     CNN_DRAW_INIT = 1,
     CNN_DRAW_DROPOUT1 = 2,

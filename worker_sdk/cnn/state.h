@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a training run must know to go on after a restart, and the file that holds it.
+/* What a training run must know to continue after a restart, and the file that holds it.
  *
  * The file is a safetensors file: the parameters under PyTorch's names and shapes (so that
  * PyTorch loads them), Adadelta's state beside them, and the position as text in the metadata.

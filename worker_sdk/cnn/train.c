@@ -490,7 +490,7 @@ static int run_step(struct trainer *t, const uint64_t *order, uint64_t n, float 
                    : t->engine->backend->update(t->engine, t->grads, lr, err);
 }
 
-/* Adds up loss and wishes to stop over all ranks. Returns an outcome: CNN_DONE is "go on". */
+/* Adds up loss and wishes to stop over all ranks. Returns an outcome: CNN_DONE is "continue". */
 static int agree(struct trainer *t, uint64_t step, struct ctrun_error *err)
 {
     double sums[SUMS] = {0};

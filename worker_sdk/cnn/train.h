@@ -21,7 +21,7 @@ struct cnn_train_options {
     bool
         save_sharded; /* it is a folder, into which all ranks write in the background */
     uint64_t keep;    /* so many checkpoints stay there; 0: all */
-    bool resume;      /* go on from `save` when it is there */
+    bool resume;      /* continue from `save` when it is there */
     const char *init; /* file of the first values, or NULL */
     const char *dump_gradients; /* file for those of the last step, or NULL */
     bool no_dropout;

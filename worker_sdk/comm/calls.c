@@ -198,7 +198,7 @@ static int exchange(struct ctrun_group *group, struct ct_call *call,
     call->messages = ct_zalloc_array(2 * (size_t)size, sizeof *call->messages);
     if (!call->messages)
         return ct_fail(err, -ENOMEM, "%s: no memory", ct_call_name(call->kind));
-    /* To oneself both halves or none: a message without its other half would wait for ever. */
+    /* To oneself both halves or none: a message without its other half would wait forever. */
     if ((give == ALL || give == me) && (get == ALL || get == me)) {
         add_message(call, in, me, true);
         add_message(call, out, me, false);

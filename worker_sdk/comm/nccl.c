@@ -1415,7 +1415,7 @@ static int nccl_free(void *self, void *at)
         }
         *link = block->next;
         (void)api
-            .cudaDeviceSynchronize(); /* a failure was somebody else's, who is told */
+            .cudaDeviceSynchronize(); /* a failure was somebody else's, who is reported */
         free_block(nccl, block);
         return 0;
     }

@@ -419,7 +419,8 @@ int ct_nccl_kernels_launch(struct ct_nccl_kernels *kernels, enum ct_device_kerne
                            struct ctrun_error *err)
 {
     enum {
-        BLOCKS_MAX = 4096 /* a thread goes on with the element that many blocks away */
+        BLOCKS_MAX =
+            4096 /* a thread continues with the element that many blocks away */
     };
     struct ct_device_args own = *args;
     uint64_t items = count_items(which, args);

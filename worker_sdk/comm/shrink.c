@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups that go on without ranks that are lost, and with others that were started in their place. */
+/* Groups that continue without ranks that are lost, and with others that were started in their place. */
 #include <errno.h>
 #include <stdlib.h>
 

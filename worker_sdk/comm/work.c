@@ -2,7 +2,7 @@
 /* The calls of a group: checks what it is asked, numbers the calls, and hands them to the back end
  * in order.
  *
- * Background calls wait in a queue; messages at its head go on at the same time. With an in-line
+ * Background calls wait in a queue; messages at its head continue at the same time. With an in-line
  * back end (shared memory) the caller's own
  * thread moves the head of the queue on, whenever it starts or waits for something: while all
  * cores compute, another thread would only steal from them, and what there is to hide, the time
@@ -38,7 +38,7 @@ static struct ctrun_work *head_of(struct ctrun_group *group)
     return ct_list_entry(group->queue.next, struct ctrun_work, node);
 }
 
-/* Links the works at the head that are messages: they go on at the same time. */
+/* Links the works at the head that are messages: they continue at the same time. */
 static struct ct_call *link_messages(struct ctrun_group *group)
 {
     struct ct_call *first = NULL;
@@ -583,7 +583,7 @@ static bool is_queue_empty(struct ctrun_group *group)
     return is_empty;
 }
 
-/* A blocking message goes on at the same time as those in the background. */
+/* A blocking message continues at the same time as those in the background. */
 static int run_beside(struct ctrun_group *group, const struct ct_call *call,
                       struct ctrun_error *err)
 {

@@ -3,7 +3,7 @@
  *
  *     0 0 0x08 dims | dims sizes, u32 big-endian | the bytes, last dimension fastest
  *
- * Plain or gzip, told apart by content. A reader of hostile files: what a header claims is
+ * Plain or gzip, distinguished by content. A reader of hostile files: what a header claims is
  * compared with what the file can hold before anything is allocated. */
 #ifndef CT_DATA_IDX_H
 #define CT_DATA_IDX_H

@@ -6,7 +6,7 @@
  *         free_from ─────────────────> of the oldest one whose memory is in use
  *
  * Batch n lies in slot n % slots. A thread takes up batch `begun` when that is less than free_from + slots,
- * so that memory is bounded; next() waits until slot `given` is made. What a thread failed of is told when
+ * so that memory is bounded; next() waits until slot `given` is made. What a thread failed of is reported when
  * its batch is due: the order of all that next() gives does not depend on the threads.
  *
  * next() takes the lock only to wait, or to wake: where a batch is made it costs no system call but one to wake
@@ -57,7 +57,7 @@ struct ctrun_loader {
     atomic_int sleepers;
     _Atomic uint64_t batches, waits, wait_ns; /* statistics of next() */
     pthread_mutex_t lock;                     /* of all below */
-    pthread_cond_t room;                      /* a thread may go on */
+    pthread_cond_t room;                      /* a thread may continue */
     pthread_cond_t made; /* a batch is there, or a thread has nothing in hand */
     uint64_t begun, fetch_ns;
     int busy; /* threads that make a batch */
@@ -348,7 +348,7 @@ int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
         loader->given++;
         atomic_fetch_add(&loader->batches, 1);
         ct_progress_samples(slot->indices, slot->count);
-        /* The batch counts as given, so that the next call goes on behind it, as the header
+        /* The batch counts as given, so that the next call continues behind it, as the header
          * promises. */
         if ((rc = slot->rc) < 0)
             return ct_fail(err, rc, "%s", slot->err.text);

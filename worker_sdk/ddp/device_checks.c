@@ -119,7 +119,7 @@ int ct_checks_find(struct ct_device_checks *checks, void *stream, long *slot,
     else
         rc = ct_group_copy(checks->group, &bad, &whole(checks)->found.bad_grad,
                            sizeof bad, stream, err);
-    checks->found.bad_grad = 0; /* it is told once */
+    checks->found.bad_grad = 0; /* it is reported once */
     *slot = (long)bad - 1;
     return rc == 0 && bad && !checks->has_found ? forget(checks, stream, err) : rc;
 }

@@ -149,7 +149,7 @@ static int announce(struct ctrun_ddp *ddp, enum ct_turn turn, struct ctrun_error
     int rc = ct_join_announce(&ddp->join, ddp->group, turn, err);
 
     if (rc == CTRUN_E_MISMATCH)
-        ct_join_end(&ddp->join); /* for all ranks; each goes on as it likes */
+        ct_join_end(&ddp->join); /* for all ranks; each continues as it likes */
     else if (rc < 0)
         ddp->state = DDP_BROKEN;
     return rc;

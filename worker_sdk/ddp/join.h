@@ -29,7 +29,7 @@ int ct_join_begin(struct ct_join *join, const struct ctrun_group *group,
                   const struct ctrun_join_options *options, struct ctrun_error *err);
 /* Accepts a zeroed one. */
 void ct_join_end(struct ct_join *join);
-/* Collective: what all do next. CTRUN_E_MISMATCH, on every rank: not all ranks can go on together. */
+/* Collective: what all do next. CTRUN_E_MISMATCH, on every rank: not all ranks can continue together. */
 int ct_join_announce(struct ct_join *join, struct ctrun_group *group, enum ct_turn mine,
                      struct ctrun_error *err);
 

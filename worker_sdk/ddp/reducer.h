@@ -6,7 +6,7 @@
  *
  * A gradient that is ready counts down its bucket; buckets whose gradients are all there are
  * launched in order, 0, 1, 2, ..., so that all ranks reduce the same things whatever the order
- * in which theirs were ready. The reductions run while backward goes on.
+ * in which theirs were ready. The reductions run while backward continues.
  *
  * On a group of a device nothing waits for the device in a step: the reductions come behind the
  * kernels that make the gradients, and the caller's stream behind the reductions. How a step ended,

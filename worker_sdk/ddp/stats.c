@@ -12,7 +12,7 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/ddp/params.h"
 
-/* Text that goes on; bad once something did not fit. */
+/* Text that continues; bad once something did not fit. */
 struct text {
     char *at;
     size_t size, used;

@@ -44,7 +44,7 @@ static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
     }
     if (rc == 0)
         rc = ctrun_ddp_backward_end(ddp, ddp->stream, err);
-    /* Who forgot a gradient may go on: so do we. */
+    /* Who forgot a gradient may continue: so do we. */
     if (rc == CTRUN_E_USAGE)
         return 0;
     if (rc == 0 && ddp->join.options.on_step)

@@ -25,7 +25,7 @@ struct ct_hold_memory {
 int ct_hold_memory_open(struct ct_hold_memory *memory, struct ctrun_error *err);
 /* Before it is used again: maps what the file has. Where that cannot be, all is written by the kernel. */
 void ct_hold_memory_map(struct ct_hold_memory *memory);
-/* Bytes from `at` on; *crc goes on with them. -errno. */
+/* Bytes from `at` on; *crc continues with them. -errno. */
 int ct_hold_memory_write(struct ct_hold_memory *memory, uint64_t at, const void *data,
                          size_t length, uint32_t *crc, struct ctrun_error *err);
 /* The file ends after `bytes`; what was behind them is free. -errno. */

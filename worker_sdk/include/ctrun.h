@@ -26,7 +26,7 @@
  *     negative errno or a CTRUN_E_* code. `err`, always last, may be NULL; else it holds the
  *     code and one sentence (where: what: why).
  *   - Whoever creates, destroys. _close, _destroy accept NULL.
- *   - Every wait has a deadline (the session's or the group's); none blocks for ever.
+ *   - Every wait has a deadline (the session's or the group's); none blocks forever.
  *   - The library never prints, exits or aborts, and installs signal handlers only where it is
  *     asked to: ctrun_crash_report().
  *   - Unless said otherwise an object is used by one thread at a time; different objects may be
@@ -62,7 +62,7 @@ CTRUN_API const char *ctrun_version(void);
 
 /* ---- Errors ----------------------------------------------------------------------------- */
 
-/* NAME, value, text: codes beyond errno's space; values are for ever. */
+/* NAME, value, text: codes beyond errno's space; values are forever. */
 #define CTRUN_ERRORS(X)                                                                \
     X(E_USAGE, -20001, "wrong usage")                                                  \
     X(E_NO_HOST, -20002, "no node owns the rendezvous address")                        \
@@ -214,7 +214,7 @@ CTRUN_API bool ctrun_should_stop(struct ctrun_session *session);
  *
  * ctrun_open() does this by itself when CTRUN_CRASH_REPORT is 1, which ctrun sets; set it to 0 to
  * keep the signals as they are. The calling thread gets an alternate signal stack, if it has
- * none, so that an overflow of its own stack is told, too: other threads call it for that.
+ * none, so that an overflow of its own stack is reported, too: other threads call it for that.
  * Without an agent nothing is done. Never blocks. 0, or a negative errno. Threads may call it at
  * once where ctrun_open() or an earlier call has done its part. */
 CTRUN_API int ctrun_crash_report(struct ctrun_session *session,
@@ -309,7 +309,7 @@ struct ctrun_group_options {
 /* Meets the other members. Collective: every rank of the *world* calls it in the same order;
  * for a rank that is no member *out is NULL and the call returns 0. Blocks until all members
  * came or the deadline ends (CTRUN_E_TIMEOUT, naming the missing ranks). What is wrong with the
- * arguments or the back end on this rank alone is told at once, and the call may be repeated. */
+ * arguments or the back end on this rank alone is reported at once, and the call may be repeated. */
 CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);
@@ -334,7 +334,7 @@ CTRUN_API int ctrun_group_size(const struct ctrun_group *group);
  * 100 ms, on the other ranks. May be called from any thread, also while another is inside. */
 CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
 
-/* ---- Going on without a rank that is lost ---- */
+/* ---- Continuing without a rank that is lost ---- */
 
 /* With ctrun --survive=sdk the death of a rank does not end the others. Every group of theirs fails with
  * CTRUN_E_PEER_LOST, which names the lost rank; they give up the step that they are in, and then
@@ -353,7 +353,7 @@ CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
  * share of ZeRO's state say, is lost. ctrun_rank() and ctrun_world_size() stay what they were;
  * ctrun_group_rank() and ctrun_group_size() are those of today.
  *
- * With ctrun --survive-replace=N lost ranks are started again, under their old number, while the others go on.
+ * With ctrun --survive-replace=N lost ranks are started again, under their old number, while the others continue.
  * Such a process comes in ctrun_group_open(), its first one and of all ranks, to the others, once these take it
  * in; then all call ctrun_group_catch_up(), which gives it the state out of a peer's memory. So a
  * program calls that behind ctrun_group_open(), too: at a first start it sends nothing. And once a step
@@ -379,7 +379,7 @@ CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
  * Ranks that wait to be taken in are members, too, of the first group that is made so at a time, if `old` was of
  * all ranks.
  *
- * CTRUN_E_CHANGED: the others went on without this rank: end. CTRUN_E_UNSUPPORTED: without --survive=sdk.
+ * CTRUN_E_CHANGED: the others continued without this rank: end. CTRUN_E_UNSUPPORTED: without --survive=sdk.
  * CTRUN_E_CLOSED: the agent is gone. CTRUN_E_TIMEOUT: by old's deadline. CTRUN_E_PEER_LOST
  * at the deadline only. */
 CTRUN_API int ctrun_group_shrink(struct ctrun_group **out,
@@ -411,16 +411,16 @@ CTRUN_API int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
 /* ---- The same where groups are another library's, such as PyTorch's ---- */
 
 /* Under ctrun --survive=torch, where who is in a collective gets an error when a rank is lost. What a program does
- * with it: ask who goes on, meet those in a new group, and make the step again; ctrun.elastic does so for PyTorch.
+ * with it: ask who continues, meet those in a new group, and make the step again; ctrun.elastic does so for PyTorch.
  * A session that opens groups of the SDK uses none of this. */
 
 /* Whether a rank is lost, or waits to be taken in, that the last answer does not account for. Never blocks. */
 CTRUN_API bool ctrun_world_changes(struct ctrun_session *session);
-/* Tells the agent that this rank does nothing until it knows who goes on, and waits for that: until each rank that
- * lives has asked, too. ranks[0] to ranks[count - 1], ascending: who goes on, count is returned; *epoch: the answer's
+/* Tells the agent that this rank does nothing until it knows who continues, and waits for that: until each rank that
+ * lives has asked, too. ranks[0] to ranks[count - 1], ascending: who continues, count is returned; *epoch: the answer's
  * number, higher each time. max: as many as there are ranks at most. One thread at a time, and it blocks.
  *
- * CTRUN_E_CHANGED: the others go on without this rank: end. CTRUN_E_UNSUPPORTED: without --survive; CTRUN_E_CLOSED:
+ * CTRUN_E_CHANGED: the others continue without this rank: end. CTRUN_E_UNSUPPORTED: without --survive; CTRUN_E_CLOSED:
  * the agent is gone. CTRUN_E_TIMEOUT. */
 CTRUN_API int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms,
                                int *ranks, int max, uint32_t *epoch,
@@ -442,8 +442,8 @@ CTRUN_API int ctrun_group_free(struct ctrun_group *group, void *at,
 struct ctrun_call_options {
     size_t size;         /* CTRUN_CALL_OPTIONS_INIT */
     uint64_t timeout_ms; /* deadline of this call; 0: the group's */
-    struct ctrun_work *
-        *work; /* NULL: the call blocks. Else it goes on in the background, its data are
+    struct ctrun_work **
+        work; /* NULL: the call blocks. Else it continues in the background, its data are
                                * borrowed until it is done, and *work is for ctrun_work_wait(); NULL
                                * where the call fails at once */
     void *stream; /* nccl: begins after what this cudaStream_t has; NULL: the group's */
@@ -545,7 +545,7 @@ CTRUN_API int ctrun_barrier(struct ctrun_group *group,
  * dtype, else CTRUN_E_MISMATCH. Both block: a send may wait for its receiver, and takes in
  * meanwhile what others send to us, up to 256 MiB of each, so that all may send before they
  * receive. Sends and receives in the background that were started one after the other, with nothing
- * else between them, go on at the same time. */
+ * else between them, continue at the same time. */
 CTRUN_API int ctrun_send(struct ctrun_group *group, const void *data, size_t count,
                          enum ctrun_dtype dtype, int to,
                          const struct ctrun_call_options *options,
@@ -568,7 +568,7 @@ CTRUN_API int ctrun_batch_end(struct ctrun_group *group,
 /* Waits, frees the work (also on failure) and returns its result. CTRUN_E_USAGE, with the work
  * still there, while another thread is inside a call on the group. */
 CTRUN_API int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err);
-/* The same for at most timeout_ms: then CTRUN_E_TIMEOUT, and the work is still there and goes on. */
+/* The same for at most timeout_ms: then CTRUN_E_TIMEOUT, and the work is still there and continues. */
 CTRUN_API int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
                                   struct ctrun_error *err);
 /* 1: it is done, or has failed: ctrun_work_wait() returns at once; 0: not yet. Never blocks.
@@ -577,7 +577,7 @@ CTRUN_API int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err);
 
 /* nccl: `stream` (a cudaStream_t) waits, the host does not: what it gets from now on sees the result.
  * Frees the work, also on failure. A call that fails on the device later, or is not done by its
- * deadline, ends the group: the streams go on with undefined data, and the next call on the group
+ * deadline, ends the group: the streams continue with undefined data, and the next call on the group
  * returns the reason. CTRUN_E_USAGE, with the work still there, on a group of the host. */
 CTRUN_API int ctrun_work_wait_on(struct ctrun_work *work, void *stream,
                                  struct ctrun_error *err);
@@ -585,7 +585,7 @@ CTRUN_API int ctrun_work_wait_on(struct ctrun_work *work, void *stream,
 /* ---- DDP: gradients averaged over all ranks --------------------------------------------- */
 
 /* PyTorch's DistributedDataParallel without autograd: the trainer says when a gradient is
- * complete, and reductions run in the background while backward goes on.
+ * complete, and reductions run in the background while backward continues.
  *
  *     ctrun_ddp_create(&ddp, world, params, count, NULL, &err);
  *     for each step:
@@ -603,12 +603,12 @@ CTRUN_API int ctrun_work_wait_on(struct ctrun_work *work, void *stream,
  *
  * On an nccl group parameters and gradients are memory of the device, and each `stream` is a
  * cudaStream_t: reductions come behind the kernels that it has by then, on a stream of the group's
- * own, while backward goes on; backward_end() makes its stream wait, and the host waits for nothing.
- * How a step ended, a forgotten gradient or a lost rank, is told by the next backward_begin() (or
+ * own, while backward continues; backward_end() makes its stream wait, and the host waits for nothing.
+ * How a step ended, a forgotten gradient or a lost rank, is reported by the next backward_begin() (or
  * forward_begin()), which waits for it: the host is at most one step ahead of the device. With
  * find_unused backward_end() waits. On a group of the host `stream` is NULL.
  *
- * Misuse is CTRUN_E_USAGE at the call that is wrong; the step can go on or begin anew. When a
+ * Misuse is CTRUN_E_USAGE at the call that is wrong; the step can continue or begin again. When a
  * collective failed, the code is the group's (CTRUN_E_PEER_LOST, ...): destroy the object,
  * close the group. One thread at a time. */
 struct ctrun_ddp; /* opaque */
@@ -769,7 +769,7 @@ CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
  * be NULL, is the norm before. CTRUN_E_DIVERGED names the first parameter whose gradient is not
  * finite; then nothing is scaled. Norms of a host and of a device differ in their last bits.
  * On an nccl group it comes in the order of backward_end()'s stream. Where norm is NULL the host waits for
- * nothing, and CTRUN_E_DIVERGED is told by the next backward_begin(); else it waits for the device. */
+ * nothing, and CTRUN_E_DIVERGED is reported by the next backward_begin(); else it waits for the device. */
 CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
                                        double *norm, struct ctrun_error *err);
 /* Whether all ranks still have the same parameters, bit by bit; buffers may differ. Collective, between
@@ -807,7 +807,7 @@ CTRUN_API int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
 /* Local, never blocks. CTRUN_E_USAGE: no capture has begun; or the step in it has not ended: it is dropped. */
 CTRUN_API int ctrun_ddp_capture_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* Behind each launch, with its stream. Waits for the launch before, and returns how that ended, as backward_begin()
- * does of a step: CTRUN_E_DIVERGED (check_finite, clip_grad_norm) with which the next one may go on, the group's failure
+ * does of a step: CTRUN_E_DIVERGED (check_finite, clip_grad_norm) with which the next one may continue, the group's failure
  * (CTRUN_E_PEER_LOST, CTRUN_E_TIMEOUT, ...) after which the graph must not be launched again. CTRUN_E_USAGE: nothing was
  * captured, or in a step. A launch has the group's time from here on. */
 CTRUN_API int ctrun_ddp_replayed(struct ctrun_ddp *ddp, void *stream,
@@ -1168,7 +1168,7 @@ struct ctrun_batch {
     }
 /* The epoch's next batch, in the sampler's order however many threads there are. It is the caller's, to
  * change, too, until the next call. Returns 1; 0 behind the epoch's end; what fetch returned for this batch, the
- * next call goes on behind it; or CTRUN_E_TIMEOUT. Blocks while the batch is not made. One thread at a time, also
+ * next call continues behind it; or CTRUN_E_TIMEOUT. Blocks while the batch is not made. One thread at a time, also
  * with set_epoch() and close(). */
 CTRUN_API int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
                                 struct ctrun_error *err);
@@ -1351,7 +1351,7 @@ CTRUN_API void ctrun_shards_close(struct ctrun_shards *shards);
  * nobody has, or two have in part, is CTRUN_E_MISMATCH. metadata: of rank 0. All are borrowed for the call.
  *
  * Returns the same on every rank: 0 when the checkpoint is on the disk. With async it is 0 when this rank's
- * part is copied: the data may change then. How the writing ends is told by the next call: save waits for the
+ * part is copied: the data may change then. How the writing ends is reported by the next call: save waits for the
  * one before and, when that failed, returns its error and saves nothing; the one after saves again. Fails with
  * -EEXIST when a later step is there, which would be taken for the newest. Blocks, bounded by the group's
  * deadline where it waits for others. */

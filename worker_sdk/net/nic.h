@@ -3,7 +3,7 @@
  * cannot tell.
  *
  * One entry an address. Interfaces that are down are left out; those without a carrier (the
- * cable is out) are told apart, because their addresses lead nowhere. */
+ * cable is out) are distinguished, because their addresses lead nowhere. */
 #ifndef CT_NET_NIC_H
 #define CT_NET_NIC_H
 

@@ -188,7 +188,7 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
         free(session);
         return rc;
     }
-    /* Connects at once, so that a worker can be asked to stop that has told no step yet. Without
+    /* Connects at once, so that a worker can be asked to stop that has reported no step yet. Without
      * an agent this socket does nothing. */
     ct_agent_socket_init(&session->agent, variable(CT_ENV_AGENT_SOCKET), session->rank,
                          session->generation);

@@ -29,7 +29,7 @@ struct ctrun_session {
     bool has_armed;            /* the crash report is ours to take back */
     struct ctrun_store *store; /* NULL until a group or the stop needs it */
     uint64_t group_sequence;   /* groups that all ranks set out to open in this epoch */
-    /* Ranks may be lost and the others go on; what the agent decided last about it. */
+    /* Ranks may be lost and the others continue; what the agent decided last about it. */
     bool survives;
     uint32_t epoch;  /* 0: it never had to */
     uint32_t losses; /* that it takes account of */

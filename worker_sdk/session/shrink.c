@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The groups of a session. Who is left goes on in the same process, and who was started in the place of a lost one joins them.
+/* The groups of a session. Who is left continues in the same process, and who was started in the place of a lost one joins them.
  *
  * Who that is the agent decides, once all of its ranks that live have asked: so there is one answer, and by the
  * time it comes nobody is in a collective of the world before. Each decision has a number, and

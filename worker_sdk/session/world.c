@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who goes on, for libraries whose groups are not ours: the agent's word (shrink.c), and nothing else. */
+/* Who continues, for libraries whose groups are not ours: the agent's word (shrink.c), and nothing else. */
 #include <errno.h>
 
 #include "worker_sdk/base/clock.h"

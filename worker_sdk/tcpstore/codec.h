@@ -11,7 +11,7 @@
  *
  * Both directions work on a stream without copying or allocating: a scan walks from length
  * field to length field, remembers where it stopped, and says how many bytes must be there
- * before it can go on. Each byte is looked at once, whatever the pieces; caps are checked when
+ * before it can continue. Each byte is looked at once, whatever the pieces; caps are checked when
  * a length is read, before its bytes have come. */
 #ifndef CT_TCPSTORE_CODEC_H
 #define CT_TCPSTORE_CODEC_H

@@ -16,7 +16,7 @@
  *
  * so that it is worth nothing on another connection, for another run, or sent back to who made
  * it. It says who was there when the connection began; what follows is encrypted and signed only
- * when the link is sealed. A side with a token never goes on with one that has none, or another.
+ * when the link is sealed. A side with a token never continues with one that has none, or another.
  *
  * Not part of libctrun: only the executables link it, and libsodium with it. */
 #ifndef CT_WIRE_AUTH_H

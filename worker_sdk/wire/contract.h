@@ -38,7 +38,7 @@
 #define CT_ENV_ROLE_RESTART_COUNT "CTRUN_ROLE_RESTART_COUNT"
 /* "1": tell the agent where this process crashed, "0": do not; ctrun sets it unless it is set. */
 #define CT_ENV_CRASH_REPORT "CTRUN_CRASH_REPORT"
-/* "1": when a rank is lost the others may go on (--survive=sdk); else not set. */
+/* "1": when a rank is lost the others may continue (--survive=sdk); else not set. */
 #define CT_ENV_MAY_SHRINK "CTRUN_MAY_SHRINK"
 /* With it, "1": lost ranks are started again (--survive-replace); "new": this process is such a one, of a world
  * that runs; else not set. */

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* On the wire as u8; numbered for ever. */
+/* On the wire as u8; numbered forever. */
 enum ct_fact_key {
     CT_FACT_ROLE = 1, /* the worker's, where a node has several */
     CT_FACT_FAULT = 2,

@@ -22,7 +22,7 @@ struct ct_progress_metric {
 
 /* What this process is working on. `sequence` is odd while it is written. */
 struct ct_progress_samples {
-    _Atomic uint32_t sequence; /* 0: nothing was told */
+    _Atomic uint32_t sequence; /* 0: nothing was reported */
     uint32_t count;            /* of `ids` */
     uint64_t total;            /* of the batch, with those that find no room here */
     uint64_t ids[CT_SAMPLES_MAX];
@@ -32,7 +32,7 @@ struct ct_progress_samples {
 struct ct_progress {
     uint32_t magic;
     _Atomic int32_t waits;         /* threads that are in a collective, send or recv */
-    _Atomic uint64_t step;         /* the last one told */
+    _Atomic uint64_t step;         /* the last one reported */
     _Atomic uint64_t step_ms;      /* when, CLOCK_MONOTONIC; 0: none was */
     _Atomic uint64_t metric_count; /* of those below */
     struct ct_progress_metric metrics[CT_METRICS_MAX];

@@ -11,7 +11,7 @@
  *     staged   other memory: chunk k is staged while k-1 is reduced, each member its slice, and
  *              k-2 is copied out; one barrier a step, everything stays in L2
  *
- * Calls run step by step between barriers, so that ct_host_shm_advance() can go on with one
+ * Calls run step by step between barriers, so that ct_host_shm_advance() can continue with one
  * whenever the program comes by. One call at a time. */
 #ifndef CT_COMM_HOST_SHM_H
 #define CT_COMM_HOST_SHM_H

@@ -44,7 +44,7 @@ static int collect_stream(const struct stream *stream)
 }
 
 /* Sends and receives in turns, whatever is possible: in a ring each one's receiver is another's
- * sender, and one that only sent until it was done would wait for ever once all buffers are full. */
+ * sender, and one that only sent until it was done would wait forever once all buffers are full. */
 static int stream_run(struct stream *stream, struct ctrun_error *err)
 {
     struct ct_host_tcp *tcp = stream->tcp;

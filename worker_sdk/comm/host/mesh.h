@@ -4,7 +4,7 @@
  * Control tells death and reasons: whoever fails sends its code and sentence to all before it
  * closes; a connection that ends without a word is a death (keep-alive notices a power cut
  * after 20 s). It is separate so that a reason gets through when data are stuck half-way, and so
- * that who waits in vain can ask whom the others wait for: one that is stopped does not answer.
+ * that who waits without success can ask whom the others wait for: one that is stopped does not answer.
  *
  * Opening: each member listens on a port of its own from before the meeting. The higher member
  * connects to the lower, trying the addresses it announced: loopback if both are in the same

@@ -63,7 +63,7 @@ static int take_all(struct ct_segment *segment, int member)
     struct ct_ring *ring = ring_between(segment, member, segment->me);
     uint64_t at = atomic_load(&ring->taken);
     uint64_t end = atomic_load(
-        &ring->written); /* once: who goes on sending ends no loop */
+        &ring->written); /* once: who continues sending ends no loop */
 
     while (at < end) {
         size_t piece = ring_piece(at, end - at, CT_RING_BYTES);

@@ -88,7 +88,7 @@ int ct_segment_create(int *out, struct ctrun_error *err)
     return 0;
 }
 
-/* Its owner may have closed it, and opened something else under its number, since it was told. */
+/* Its owner may have closed it, and opened something else under its number, since it was reported. */
 static bool is_memory(int fd, size_t bytes)
 {
     struct stat status;
