@@ -6,7 +6,8 @@ usage: arrows.py [SOURCE_DIRECTORY [BUILD_DIRECTORY]]
 
 The table is cmake/folders. A folder uses only what stands in its own line: the compiler also finds the
 headers of the folders that those use (cmake/ctrun_folders.cmake). With BUILD_DIRECTORY a folder in a line that
-nothing needs is a mistake, too. Tests may use everything, examples only <ctrun.h>.
+nothing needs is a mistake, too. Tests may use everything, examples only <ctrun.h>; the folders below tests/unit
+are those of the product.
 
 Inside a folder no units need each other in a ring, by their symbols, but for those that are listed."""
 import collections
@@ -147,6 +148,10 @@ def check(build):
                    for folder, count in units.items() if count > UNITS_MAX]
     complaints += [f"{path}: its folder is not in the table of folders"
                    for path in sources if os.path.dirname(path) not in table]
+    tested = {os.path.relpath(root, "tests/unit") for root, _, names in os.walk("tests/unit")
+              if any(name.endswith(".c") for name in names)}
+    complaints += [f"tests/unit/{folder}: there is no such folder of the product"
+                   for folder in sorted(tested - set(table))]
     for path, number, header, kind in find_includes(sources):
         if kind == '"':
             judge(path, header, f"{path}:{number}: {header}")

@@ -50,7 +50,8 @@ def arrows(root, files):
     ({"agent/new/a.c": ""}, "agent/new/a.c: its folder is not in the table of folders"),
     ({"worker_sdk/base/a.h": "#include <uv.h>\n"}, "worker_sdk/base/a.h:1: includes <uv.h>"),
     ({f"agent/loop/a{i}.c": "" for i in range(26)}, "agent/loop: 26 .c files: no folder has more than 25"),
-], ids=("include", "symbol", "ring", "unused", "folder", "door", "size"))
+    ({"tests/unit/agent/lonk/a_test.c": ""}, "tests/unit/agent/lonk: there is no such folder of the product"),
+], ids=("include", "symbol", "ring", "unused", "folder", "door", "size", "mirror"))
 def test_a_forbidden_arrow_is_a_complaint(tmp_path, files, complaint):
     assert complaint in arrows(tmp_path, files)
 
