@@ -108,9 +108,9 @@ static void on_hold_over(void *context)
     start(agent, agent->local.length > 0 ? &agent->local : NULL);
 }
 
-void agent_on_reachability(struct agent *agent, const struct ct_reachability *told)
+void agent_on_reachability(struct agent *agent, const struct ct_reachability *theirs)
 {
-    if (!agent->is_held || told->generation != agent->start.generation)
+    if (!agent->is_held || theirs->generation != agent->start.generation)
         return;
     loop_timer_stop(agent->hold_timer);
     start(agent, agent->local.length > 0 ? &agent->local : NULL);
@@ -155,18 +155,18 @@ static void on_found(void *context, const struct ct_addr *ctl_socket,
                      const struct ct_addr *local)
 {
     struct agent *agent = context;
-    const struct ct_start *told = &agent->start;
+    const struct ct_start *world = &agent->start;
     char found[CT_ADDR_TEXT_MAX], text[CT_HOST_MAX + 2 * CT_ADDR_TEXT_MAX + 64];
     const bool is_other = !ct_addr_is_same_host(ctl_socket, &agent->first_addr);
 
     ct_addr_format_host(found, ctl_socket);
     (void)ct_format(text, sizeof text, "cannot reach %s on %s, but on %s",
-                    told->master_host, told->master_addr, found);
+                    world->master_host, world->master_addr, found);
     agent->local = *local;
-    if (is_other && told->reach == CT_REACH_PROVE)
+    if (is_other && world->reach == CT_REACH_PROVE)
         hold(agent, text);
     memcpy(agent->start.master_addr, found, sizeof found);
-    if (told->reach != CT_REACH_PROVE)
+    if (world->reach != CT_REACH_PROVE)
         start(agent, local);
     else if (!is_other)
         find_peers(agent);

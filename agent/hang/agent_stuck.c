@@ -348,7 +348,7 @@ static void on_time(void *context)
 /* ---- What others ask --------------------------------------------------------------------- */
 
 /* A rank of another node waits, in what this node's recorders need not know. */
-bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *told,
+bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *theirs,
                            struct ct_failure *out)
 {
     struct stuck_watch *watch = agent->stuck;
@@ -362,7 +362,7 @@ bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *told,
     watch->local[count] = -1;
     watch->ranks[count] = (struct stuck_rank){.state = 'S', .waits = true};
     if (count == 0 || !stuck_look(watch->ranks, count + 1, entered, watch, &report) ||
-        watch->local[report.suspect] < 0 || code_of(&report) <= told->code)
+        watch->local[report.suspect] < 0 || code_of(&report) <= theirs->code)
         return false;
     agent_stuck_fill(out, watch, count + 1, &report);
     out->code = code_of(&report);

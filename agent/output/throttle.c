@@ -10,7 +10,7 @@
 struct throttle {
     struct rate rate;
     struct loop_timer *timer; /* runs while there is something to tell */
-    void (*tell)(void *context, int rank, uint64_t lines, uint64_t bytes);
+    void (*report)(void *context, int rank, uint64_t lines, uint64_t bytes);
     void *context;
     int rank;
     uint64_t lines; /* left out since it was reported */
@@ -23,8 +23,8 @@ static void on_time(void *context)
 }
 
 struct throttle *throttle_open(struct loop *loop, uint64_t bytes_per_s,
-                               void (*tell)(void *context, int rank, uint64_t lines,
-                                            uint64_t bytes),
+                               void (*report)(void *context, int rank, uint64_t lines,
+                                              uint64_t bytes),
                                void *context, int rank)
 {
     struct throttle *throttle = ct_zalloc(sizeof *throttle);
@@ -34,7 +34,7 @@ struct throttle *throttle_open(struct loop *loop, uint64_t bytes_per_s,
         return NULL;
     }
     rate_init(&throttle->rate, bytes_per_s, ct_now_ms());
-    throttle->tell = tell;
+    throttle->report = report;
     throttle->context = context;
     throttle->rank = rank;
     return throttle;
@@ -69,7 +69,8 @@ void throttle_flush(struct throttle *throttle)
     if (!throttle || throttle->bytes == 0)
         return;
     loop_timer_stop(throttle->timer);
-    throttle->tell(throttle->context, throttle->rank, throttle->lines, throttle->bytes);
+    throttle->report(throttle->context, throttle->rank, throttle->lines,
+                     throttle->bytes);
     throttle->lines = throttle->bytes = 0;
 }
 

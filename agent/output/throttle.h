@@ -19,8 +19,8 @@ struct throttle_line {
 
 /* NULL when memory is short. */
 struct throttle *throttle_open(struct loop *loop, uint64_t bytes_per_s,
-                               void (*tell)(void *context, int rank, uint64_t lines,
-                                            uint64_t bytes),
+                               void (*report)(void *context, int rank, uint64_t lines,
+                                              uint64_t bytes),
                                void *context, int rank);
 /* The next piece of a stream (lines.h): false when it is left out, as all of its line is. `extra`:
  * bytes that come on top. */

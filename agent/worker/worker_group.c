@@ -218,7 +218,8 @@ int worker_group_inject(struct worker_group *group, const struct ct_fault *fault
 }
 
 uint64_t worker_group_resume(struct worker_group *group, uint64_t now_ms,
-                             void (*told)(void *context, const struct worker *worker),
+                             void (*on_continued)(void *context,
+                                                  const struct worker *worker),
                              void *context)
 {
     uint64_t next_ms = 0;
@@ -230,7 +231,7 @@ uint64_t worker_group_resume(struct worker_group *group, uint64_t now_ms,
             continue;
         if (worker->chaos.until_ms <= now_ms) {
             worker_resume(worker);
-            told(context, worker);
+            on_continued(context, worker);
         } else if (next_ms == 0 || worker->chaos.until_ms < next_ms) {
             next_ms = worker->chaos.until_ms;
         }

@@ -108,10 +108,11 @@ int worker_group_signal_rank(struct worker_group *group, int rank, int signal);
 /* KILL or STOP of ctrunctl chaos, with `target` the rank. 0, or a code and why not. */
 int worker_group_inject(struct worker_group *group, const struct ct_fault *fault,
                         struct ctrun_error *err);
-/* Those that a STOP has stopped until `now_ms` or earlier go on; `told` hears of each. When the next one is to; 0: there
- * is none. */
+/* Those that a STOP has stopped until `now_ms` or earlier continue; `on_continued` is called for each. When the
+ * next one is to; 0: there is none. */
 uint64_t worker_group_resume(struct worker_group *group, uint64_t now_ms,
-                             void (*told)(void *context, const struct worker *worker),
+                             void (*on_continued)(void *context,
+                                                  const struct worker *worker),
                              void *context);
 /* logfile_writer_set_full() */
 int worker_group_set_full(struct worker_group *group, bool is_full);

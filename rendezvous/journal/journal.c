@@ -139,8 +139,9 @@ static void add_state(struct batch *batch, const struct round *round)
  * NULL: out of memory. Caller frees. */
 static struct ct_verdict *make_verdict(const struct round *round)
 {
-    const size_t told = round->failures.cause_count + round->failures.consequence_count;
-    const uint8_t max = told < CT_FAILURES_MAX ? (uint8_t)told : CT_FAILURES_MAX;
+    const size_t count = round->failures.cause_count +
+                         round->failures.consequence_count;
+    const uint8_t max = count < CT_FAILURES_MAX ? (uint8_t)count : CT_FAILURES_MAX;
     const size_t head = offsetof(struct ct_verdict, failures);
     struct ct_verdict *verdict = ct_zalloc(head + max * sizeof verdict->failures[0]);
 

@@ -37,14 +37,15 @@ static void go(struct round *round)
 void round_on_reachability(struct round *round, struct member *member,
                            const struct ct_message *message, uint64_t now_ms)
 {
-    const struct ct_reachability *told = message->reachability;
+    const struct ct_reachability *theirs = message->reachability;
     const struct ct_failure cut = round_name_node(round, member, CT_CAUSE_NONE,
-                                                  told->cut);
+                                                  theirs->cut);
 
     if (round->state != ROUND_RUNNING || member->state != MEMBER_RUNNING ||
-        told->generation != round->generation || member->start.reach != CT_REACH_PROVE)
+        theirs->generation != round->generation ||
+        member->start.reach != CT_REACH_PROVE)
         return;
-    if (told->cut[0] && !round->is_finishing &&
+    if (theirs->cut[0] && !round->is_finishing &&
         networks_cut(&round->networks, member->start.master_addr)) {
         round_stop_world(round, CT_STOP_NETWORK, &cut, now_ms);
         return;

@@ -80,21 +80,21 @@ static bool make_room(struct rank_metrics_entry *entry)
 }
 
 /* False: there is no room for it. */
-static bool take_one(struct rank_metrics *metrics, const struct ct_metric_sent *told)
+static bool take_one(struct rank_metrics *metrics, const struct ct_metric_sent *sent)
 {
-    struct rank_metrics_entry *entry = get_rank(metrics, told->rank);
-    struct ct_metric *metric = entry ? find_name(entry, told->name) : NULL;
+    struct rank_metrics_entry *entry = get_rank(metrics, sent->rank);
+    struct ct_metric *metric = entry ? find_name(entry, sent->name) : NULL;
 
     if (!entry || (!metric && (*metrics->all >= RANK_METRICS_MAX ||
                                entry->count == CT_METRICS_MAX || !make_room(entry))))
         return false;
     if (!metric) {
         metric = &entry->list[entry->count++];
-        (void)ct_copy(metric->name, sizeof metric->name, told->name);
+        (void)ct_copy(metric->name, sizeof metric->name, sent->name);
         metrics->count++;
         ++*metrics->all;
     }
-    metric->value = ct_metric_from_bits(told->bits);
+    metric->value = ct_metric_from_bits(sent->bits);
     return true;
 }
 
@@ -110,12 +110,12 @@ size_t rank_metrics_on_metrics(struct rank_metrics *metrics,
         rank_metrics_clear(metrics);
     metrics->generation = message->generation;
     for (int i = 0; i < message->count; i++) {
-        const struct ct_metric_sent *told = &message->list[i];
+        const struct ct_metric_sent *sent = &message->list[i];
 
-        if (told->rank < first || told->rank >= first + slots ||
-            (!ct_metric_is_name(told->name, sizeof told->name) &&
-             strncmp(told->name, CT_METRIC_LATE, sizeof told->name) != 0) ||
-            !take_one(metrics, told))
+        if (sent->rank < first || sent->rank >= first + slots ||
+            (!ct_metric_is_name(sent->name, sizeof sent->name) &&
+             strncmp(sent->name, CT_METRIC_LATE, sizeof sent->name) != 0) ||
+            !take_one(metrics, sent))
             left_out++;
     }
     return left_out;

@@ -87,6 +87,10 @@ PHRASES = {
     "comes twice\"": "is given twice",
     "seldom understand each other": "may not work together",
 }
+# Verbs that no function or field of the product has: each sends, prints, reports, formats or receives something.
+SAYS = "(?:un)?(?:tells?|told|says?|said|hears?|heard)"
+VERBS = re.compile(rf"(?<![A-Za-z0-9]){SAYS}(?=_|\()|(?<=_){SAYS}(?![A-Za-z0-9])", re.I)
+PLACES = ("agent/", "launcher/", "rendezvous/", "worker_sdk/", "examples/")
 ENDS = (".c", ".h", ".cu", ".cuh", ".in", ".py", ".sh", ".md", ".txt", ".cmake", ".1", ".3", ".7", ".8")
 OURS = ("tests/lint/words.py",)
 
@@ -112,6 +116,10 @@ for name in sorted(names):
         found.append(f"{name}: '{match[0]}' is retired: say {SAY[match[0].lower()]}")
     with open(name, encoding="utf-8") as file:
         text = file.read()
+    if name.startswith(PLACES) and name.endswith((".c", ".h", ".cu", ".cuh")):
+        code = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
+        found += [f"{name}:{code.count(chr(10), 0, m.start()) + 1}: '{m[0]}' in a name: say what it does"
+                  for m in VERBS.finditer(code)]
     small = text.lower()
     if not any(word.lower() in small for word in (*SAY, *PHRASES)):  # the patterns take seconds for all files
         continue

@@ -198,3 +198,14 @@ def test_what_gcc_8_does_not_have_is_a_complaint(tmp_path, line, complaint):
     (tmp_path / "agent" / "a.c").write_text(f"{line}\n")
     done = subprocess.run(["sh", LINT / "portable.sh", tmp_path], capture_output=True, text=True)
     assert done.returncode == 1 and "agent/a.c:1:" in done.stdout and complaint in done.stdout, done
+
+
+@pytest.mark.parametrize("text, is_fine", [
+    ("void agent_tell_loss(void);\n", False), ("void tell(void) {}\n", False), ("int told_count;\n", False),
+    ("int untold_x;\n", False), ("int told;\n", True), ('/* tell_x */ char *a = "has_said ";\n', True)])
+def test_a_name_that_does_not_say_what_is_done_is_a_complaint(tmp_path, text, is_fine):
+    path = tmp_path / "agent" / "a.c"
+    path.parent.mkdir()
+    path.write_text(text)
+    done = run(LINT / "words.py", tmp_path)
+    assert (done.returncode == 0) == is_fine, done
