@@ -29,7 +29,7 @@ static int look(struct agent *agent, const struct ct_reload *message, bool is_ta
 
     *program = 0;
     if (!options->reload)
-        return ct_fail(err, -ENOSYS, "this node takes no other program");
+        return ct_fail(err, -ENOSYS, "this node cannot change its program");
     return options->reload(options->context, message, is_taken, program, err);
 }
 

@@ -161,7 +161,7 @@ static int on_ctl_signal(void *context, int signal, int rank, bool is_forced,
     int rc = 0;
 
     if (signal < 1 || signal >= NSIG)
-        return ct_fail(err, -EINVAL, "signal %d: there is no such signal", signal);
+        return ct_fail(err, -EINVAL, "signal %d does not exist", signal);
     if (agent->state != AGENT_RUNNING)
         return ct_fail(err, -ESRCH, "no worker is running: the run is %s",
                        agent_state_name(agent->state));

@@ -216,7 +216,7 @@ static int choose_address(struct ct_addr *out, const struct config *config,
         return rc;
     if (!ct_nic_is_mine(out))
         return ct_fail(err, CTRUN_E_USAGE,
-                       "--listen %s: that name is no address of this machine",
+                       "--listen %s: that name is not an address of this machine",
                        endpoint->host);
     return ct_addr_parse("::", endpoint->port, out);
 }

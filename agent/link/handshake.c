@@ -89,10 +89,9 @@ static int on_offer(struct handshake *handshake, const struct ct_offer *offer,
     if (!handshake->uses_munge)
         return 0;
     if (!offer->credential[0])
-        return ct_fail(
-            err, CTRUN_E_AUTH,
-            "the rendezvous does not prove who it is by MUNGE: give all nodes "
-            "the same --auth, ctrund --munge");
+        return ct_fail(err, CTRUN_E_AUTH,
+                       "the rendezvous does not prove its user by MUNGE: give all "
+                       "nodes the same --auth, ctrund --munge");
     return ct_munge_read(&handshake->session, offer->credential, err);
 }
 

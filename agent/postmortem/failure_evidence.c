@@ -91,17 +91,16 @@ static void add_kill(struct ct_failure *failure,
                      const struct failure_evidence *evidence)
 {
     if (evidence->cgroup->counter_file[0])
-        facts_add(
-            failure, CT_FACT_BECAUSE,
-            "not the OOM killer (oom_kill of cgroup %.100s has not grown); who sent "
-            "the signal is unknown",
-            evidence->cgroup->name);
+        facts_add(failure, CT_FACT_BECAUSE,
+                  "not the OOM killer (oom_kill of cgroup %.100s has not grown); it is "
+                  "unknown which process sent the signal",
+                  evidence->cgroup->name);
     else
-        facts_add(
-            failure, CT_FACT_BECAUSE,
-            "whether it was the OOM killer is unknown: no memory cgroup is visible; "
-            "so is who sent the signal");
-    facts_add(failure, CT_FACT_DO, "journalctl -k; ask who ends jobs on %.100s",
+        facts_add(failure, CT_FACT_BECAUSE,
+                  "it is unknown whether it was the OOM killer (no memory cgroup is "
+                  "visible) and which process sent the signal");
+    facts_add(failure, CT_FACT_DO,
+              "journalctl -k; ask the administrator whether jobs are killed on %.100s",
               failure->host);
 }
 
@@ -121,8 +120,8 @@ static bool add_bus(struct ct_failure *failure)
         return false;
     facts_add(failure, CT_FACT_LIKELY, "/dev/shm is full: %s free", free_text);
     facts_add(failure, CT_FACT_DO,
-              "docker run --shm-size=1g; Kubernetes: an emptyDir of "
-              "medium Memory there; remove what is left of other jobs");
+              "docker run --shm-size=1g; Kubernetes: an emptyDir of medium Memory "
+              "there; remove files of other jobs");
     return true;
 }
 

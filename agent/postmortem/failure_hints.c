@@ -124,8 +124,7 @@ static const struct row rows[] = {
     BROKEN("Uncontained ECC error", "the GPU's memory is broken (Xid 95)",
            "take the node out and have the GPU reset; nvidia-smi -q -d ECC"),
     BROKEN("Contained ECC error", "the GPU's memory is broken in one page (Xid 94)",
-           "restart; the GPU wants a reset when it is idle: nvidia-smi -q -d "
-           "ROW_REMAPPER"),
+           "restart; reset the GPU when it is idle: nvidia-smi -q -d ROW_REMAPPER"),
     BROKEN("Double Bit ECC", "the GPU's memory is broken (Xid 48)",
            "take the node out and have the GPU reset; nvidia-smi -q -d ECC"),
     BROKEN("waiting for RPC from GSP", "the GPU's own processor hangs (Xid 119)",
@@ -268,7 +267,7 @@ static const struct row rows[] = {
            "the traceback, if it has one; --core for a core file"),
     SIGNAL(SIGABRT, "the program gave up itself: a failed check, or an exception",
            "its last lines; --core for a core file"),
-    SIGNAL(SIGBUS, "a mapped file became shorter, or there is no room behind it",
+    SIGNAL(SIGBUS, "a mapped file became shorter, or its file system is full",
            "df -h /dev/shm and where its data is; is a file replaced while in use?"),
     SIGNAL(SIGFPE, "integer division by zero, or one that overflows",
            "the traceback, if it has one; --core for a core file"),
@@ -282,7 +281,7 @@ static const struct row rows[] = {
     SIGNAL(SIGXFSZ, "a file reached the largest size that is allowed (ulimit -f)",
            "raise it, or smaller files: sharded checkpoints, rotated logs"),
     SIGNAL(SIGPIPE, "it wrote to a pipe or socket that no process reads any more",
-           "look at who read: another process or rank ended first"),
+           "check the reader: another process or rank ended first"),
     SIGNAL(SIGTERM, "this one process was asked to end",
            "ctrunctl signal, the batch system, or a monitor of this node"),
     SIGNAL(

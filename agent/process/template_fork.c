@@ -210,7 +210,7 @@ static int take_reply(struct batch *batch, struct ctrun_error *err)
     if ((rc = receive(batch, &reply)) < 0)
         return ct_fail(err, rc, "the template %s",
                        rc == -ETIMEDOUT ? "does not answer"
-                       : rc == -EPROTO  ? "has sent what is no answer"
+                       : rc == -EPROTO  ? "has sent a malformed answer"
                                         : "is gone");
     if (reply.kind == 'D' && reply.numbers[0] == 0) {
         batch->template = reply.pid;
@@ -221,7 +221,7 @@ static int take_reply(struct batch *batch, struct ctrun_error *err)
                        strerror(-reply.numbers[1]));
     if (reply.kind != 'W' || reply.numbers[0] < 0 || reply.numbers[0] >= batch->count ||
         batch->workers[reply.numbers[0]].pid != 0)
-        return ct_fail(err, -EPROTO, "the template has sent what is no answer");
+        return ct_fail(err, -EPROTO, "the template has sent a malformed answer");
     worker = &batch->workers[reply.numbers[0]];
     worker->pid = reply.pid;
     batch->there++;
@@ -237,7 +237,8 @@ static int check_children(const struct batch *batch, struct ctrun_error *err)
         if (batch->workers[i].pid == batch->template ||
             waitid(P_PID, (id_t)batch->workers[i].pid, &info,
                    WEXITED | WNOHANG | WNOWAIT) < 0)
-            return ct_fail(err, -ECHILD, "pid %d of the template is no child of ours",
+            return ct_fail(err, -ECHILD,
+                           "pid %d of the template is not a child of this agent",
                            (int)batch->workers[i].pid);
     return 0;
 }

@@ -40,7 +40,8 @@ static const char *end_text(enum native_end end)
     case NATIVE_UNREADABLE:
         return "callers are not known: the unwind table of that file leads nowhere";
     case NATIVE_NO_REGISTER:
-        return "further out is not known: it takes a register that is not known";
+        return "callers are not known: their frames need a register whose value is not "
+               "known";
     case NATIVE_NO_MEMORY:
         return "further out is not known: the stack was not read so far";
     case NATIVE_NOT_COPIED: return "C frames are not known";

@@ -26,8 +26,8 @@ int batch_flux_read(struct batch_place *out, const struct batch_source *from,
         rank % (size / nodes) != out->local_id)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
                        "Flux: task %d of %d is task %d of its node, of %d nodes: ctrun "
-                       "wants the tasks of a node in a row and as many on each (flux "
-                       "run -N NODES --tasks-per-node=N)",
+                       "needs the tasks of a node in a row and equally many on each "
+                       "(flux run -N NODES --tasks-per-node=N)",
                        rank, size, out->local_id, nodes);
     for (int i = 0; i < nodes; i++)
         if ((rc = hostlist_add(&out->nodes, nodes == 1 ? "localhost" : "?")) < 0)

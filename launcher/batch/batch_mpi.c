@@ -46,11 +46,11 @@ static int read_numbers(struct numbers *out, const struct starter *by,
         out->size % out->local_size == 0 &&
         out->rank % out->local_size == out->local_rank)
         return 0;
-    return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
-                   "%s: task %d of %d is task %d of %d on its node: ctrun wants the "
-                   "tasks of a node in a row and as many on each (mpirun --map-by "
-                   "ppr:N:node)",
-                   by->system, out->rank, out->size, out->local_rank, out->local_size);
+    return ct_fail(
+        err, CTRUN_E_BAD_ENVIRONMENT,
+        "%s: task %d of %d is task %d of %d on its node: ctrun needs the tasks of a "
+        "node in a row and equally many on each (mpirun --map-by ppr:N:node)",
+        by->system, out->rank, out->size, out->local_rank, out->local_size);
 }
 
 /* The job's hosts, if they are known and as many as the tasks need. jsrun's list begins with

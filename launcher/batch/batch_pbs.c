@@ -58,7 +58,7 @@ static int find_node(struct batch_place *out, const struct batch_source *from,
                        path);
     if (!is_first)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "PBS: pbsdsh starts several tasks on %s, ctrun wants one and "
+                       "PBS: pbsdsh starts several tasks on %s, ctrun needs one and "
                        "starts the workers itself: %s",
                        out->nodes.names[out->node_id],
                        is_torque ? "pbsdsh -u ctrun --nproc-per-node=N ..."

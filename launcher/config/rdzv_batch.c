@@ -43,16 +43,16 @@ static int refuse_size(const struct batch_place *place, const struct rdzv_target
 static int refuse_own_gpus(const struct batch_place *place,
                            const struct options *options, struct ctrun_error *err)
 {
-    return ct_fail(
-        err, CTRUN_E_USAGE,
-        "%s starts %d tasks on %zu node%s, each with %d GPU%s that the others do not "
-        "see, and %s wants one agent a node: leave --nproc-per-node out, and each task "
-        "is a rank; or start one task a node with all GPUs (srun --ntasks-per-node=1 "
-        "--gpus-per-node=N)",
-        place->system, batch_task_count(place), place->nodes.count,
-        place->nodes.count > 1 ? "s" : "", place->task_gpus,
-        place->task_gpus > 1 ? "s" : "",
-        options->role_count > 0 ? "--role=NAME=N:COMMAND" : "--nproc-per-node");
+    return ct_fail(err, CTRUN_E_USAGE,
+                   "%s starts %d tasks on %zu node%s, each with %d GPU%s that the "
+                   "others do not see, and %s needs one agent a node: leave "
+                   "--nproc-per-node out, and each task is a rank; or start one task a "
+                   "node with all GPUs (srun --ntasks-per-node=1 --gpus-per-node=N)",
+                   place->system, batch_task_count(place), place->nodes.count,
+                   place->nodes.count > 1 ? "s" : "", place->task_gpus,
+                   place->task_gpus > 1 ? "s" : "",
+                   options->role_count > 0 ? "--role=NAME=N:COMMAND"
+                                           : "--nproc-per-node");
 }
 
 static int check(const struct batch_place *place, enum batch_shape shape,

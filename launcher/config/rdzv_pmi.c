@@ -90,8 +90,10 @@ void rdzv_pmi_find(struct config_pmi *out, const struct options *options,
         refuse(out, "--nnodes=%s may begin without some tasks, and it waits for all",
                option_text(options, OPTION_NNODES));
     else if (!is_stream_socket(out->fd))
-        refuse(out, "PMI_FD=%d is not open here: what started ctrun has closed it",
-               out->fd);
+        refuse(
+            out,
+            "PMI_FD=%d is not open here: the program that started ctrun has closed it",
+            out->fd);
     else
         out->is_used = true;
 }

@@ -146,7 +146,7 @@ static int set_from_environment(struct options *out, enum option_id id,
     if (option_table[id].kind != OPTION_KIND_FLAG)
         return set_value(out, id, text, OPTION_FROM_ENV, err);
     if (ct_parse_python_int(text, &number) < 0)
-        return ct_fail(err, -EINVAL, "%s=%s: a flag wants 1 or 0 here",
+        return ct_fail(err, -EINVAL, "%s=%s: a flag needs 1 or 0 here",
                        option_table[id].env, text);
     out->values[id] = (struct option_value){.source = OPTION_FROM_ENV,
                                             .text = text,

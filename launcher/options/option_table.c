@@ -33,10 +33,11 @@ const struct option option_table[OPTION_COUNT] = {
                                      " 8,2x3 is 8, 2, 2, 2"),
                                .env = "PET_NPROC_PER_NODE", .fallback = "1"},
 
-    [OPTION_NODE_UNIT] = {OWN_TAKES(INT, "node-unit", SIZE, "N",
-                                    "a world has a multiple of so many nodes; the rest"
-                                    " wait as spares"),
-                          .env = "CTRUN_NODE_UNIT", .fallback = "1"},
+    [OPTION_NODE_UNIT] =
+        {OWN_TAKES(
+             INT, "node-unit", SIZE, "N",
+             "worlds have a multiple of this number of nodes; the rest wait as spares"),
+         .env = "CTRUN_NODE_UNIT", .fallback = "1"},
     [OPTION_MODULE] = {FLAG("module", PROGRAM, "run PROGRAM as python -m PROGRAM"),
                        .letter = 'm', .env = "PET_MODULE"},
     [OPTION_NO_PYTHON] = {FLAG("no-python", PROGRAM, "execute PROGRAM directly"),
@@ -258,8 +259,8 @@ const struct option option_table[OPTION_COUNT] = {
          .env = "CTRUN_SURVIVE_TIMEOUT", .fallback = "30"},
     [OPTION_SURVIVE_REPLACE] =
         {OWN_TAKES(INT, "survive-replace", FAILURE, "N",
-                   "with --survive: so many lost ranks of the run are started again,"
-                   " and the others take them in at a step"),
+                   "with --survive: this number of lost ranks of the run are started "
+                   "again and join the others at a step"),
          .env = "CTRUN_SURVIVE_REPLACE", .fallback = "0"},
     [OPTION_EXIT_CODE] = {OWN_TAKES(TEXT, "exit-code", FAILURE, "STYLE",
                                     "own: the code of the root cause; torchrun: 1"

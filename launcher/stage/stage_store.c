@@ -75,11 +75,10 @@ static int end_chunk(struct stage_store *store, const struct stage_entry *entry,
 
     ct_digest_end(&store->digest, sum);
     if (memcmp(sum, store->manifest->sums[store->chunk], sizeof sum) != 0)
-        return ct_fail(
-            err, CTRUN_E_STAGE,
-            "%.800s: what was received does not match its checksum: it was changed "
-            "while it was being staged or sent",
-            entry->path);
+        return ct_fail(err, CTRUN_E_STAGE,
+                       "%.800s: the received data do not match their checksum: the "
+                       "file was changed while it was being staged or sent",
+                       entry->path);
     stage_set_remove(&store->needs, store->chunk);
     if (stage_set_next(&store->needs, entry->first_chunk) <
         entry->first_chunk + entry->chunks)

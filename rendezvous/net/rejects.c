@@ -25,7 +25,8 @@ const char *reject_sentence(enum reject_kind kind)
     static const char *const sentences[] = {
         [REJECT_FOREIGN] = "it uses none of our protocols",
         [REJECT_SLOW] = "it sent no request in time",
-        [REJECT_NO_MEMBER] = "it is no node of this run; --store-access=any lets it in",
+        [REJECT_NO_MEMBER] =
+            "it is not a node of this run; --store-access=any accepts it",
         [REJECT_USER] =
             ("it is another user's process on this machine; --store-access=any lets it "
              "in"),

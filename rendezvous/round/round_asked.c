@@ -85,8 +85,7 @@ static const char *why_not(const struct round *round)
     if (round->state == ROUND_CLOSED || round->outcome)
         return "the run is ending";
     if (round->state == ROUND_FORMING)
-        return "nothing runs yet: it waits for nodes, and a round starts when they are "
-               "there";
+        return "no worker runs yet: the run waits for nodes";
     if (round->state == ROUND_STOPPING)
         return "its round is being stopped already, and a new one follows";
     if (round->is_finishing)

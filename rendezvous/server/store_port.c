@@ -40,7 +40,8 @@ static void on_result(struct store_user *user, int rc)
     if (rc == -EPROTO || rc == -EMSGSIZE)
         conn_note(conn, REJECT_MALFORMED);
     if (rc < 0) {
-        ct_debug("store client closed: it sent what a TCPStore does not take error=%s",
+        ct_debug("store client closed: it sent a request that is not in the protocol "
+                 "error=%s",
                  ct_error_name(rc));
         conn_finish(conn); /* the replies before it are still due */
         return;

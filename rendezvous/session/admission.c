@@ -70,8 +70,8 @@ const char *admission_check(const struct admission_rules *rules,
     if (why)
         return why;
     if (rules->wants_seal && !has_key(offer))
-        return "this rendezvous wants encrypted links and you offer none: give "
-               "--encrypt on every node";
+        return "this rendezvous accepts only encrypted links, and this node offers "
+               "none: give --encrypt on every node";
     if (has_key(offer) && !admission_has_secret(rules))
         return "you ask for an encrypted link and this rendezvous has no token: "
                "encryption without one protects nothing";

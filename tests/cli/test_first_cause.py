@@ -106,7 +106,7 @@ def test_t02_a_kill_from_outside_is_not_taken_for_the_oom_killer(box):
     assert "error[E_SIGNAL]: rank 1 (" in head(run) and "SIGKILL" in head(run)
     because = fact(run, "because")
     assert "not the OOM killer" in because or "no memory cgroup" in because
-    assert "who sent the signal" in because
+    assert "which process sent the signal" in because
     assert fact(run, "after it") == "rank 0 stopped by ctrun"
 
 
@@ -180,7 +180,7 @@ def test_a_python_program_that_never_really_started_is_told_as_such(box, script,
     ("kill -ILL $$$$", 132, "an instruction that this processor does not have", "lscpu"),
     ("ulimit -f 0; trap - XFSZ; echo x > big", 153, "ulimit -f", "raise it"),
     ("kill -SYS $$$$", 159, "seccomp", "seccomp profile"),
-    ("kill -PIPE $$$$", 141, "no process reads", "look at who read"),
+    ("kill -PIPE $$$$", 141, "no process reads", "check the reader"),
     ("no-such-command-here", 127, "a shell did not find the command, or env(1) the interpreter,", "PATH"),
     ("touch no; ./no", 126, "may not execute it", "chmod"),
     ("sh -c 'kill -KILL $$$$$$$$'; exit 137", 137, "perhaps for memory", "journalctl -k"),

@@ -183,7 +183,7 @@ def test_restart_is_refused_when_nothing_runs_or_the_run_ends(box, cluster):
     cluster.start(1, "2")
     box.wait_event("agent_state", to="joining")
     answer = ctl(box, "restart", run=cluster.runs[0])
-    assert answer.code == 1 and "nothing runs yet: it waits for nodes" in answer.err, answer
+    assert answer.code == 1 and "no worker runs yet: the run waits for nodes" in answer.err, answer
     assert box.run(CTL, "restart", "now").code == 2
     assert box.run(CTL, "restart", f"--run={cluster.runs[0].pid}", "--reason=" + 200 * "x").code == 2
     deaf = box.start_ctrun("--shutdown-timeout=60", "sh", "-c",

@@ -272,8 +272,8 @@ static int catch_up(struct ctrun_group *group, uint64_t *steps,
         return rc;
     if (all[from].lacks_state)
         return ct_fail(err, CTRUN_E_CHANGED,
-                       "catch up: no rank has a whole state any more: who had it was "
-                       "lost while it gave it; begin with a checkpoint");
+                       "catch up: no rank has a whole state any more, because the rank "
+                       "that sent it was lost meanwhile; start from a checkpoint");
     /* What comes in part is worth nothing: if the giver dies now, this rank must not be taken for whole. */
     group->lacks_state |= all[group->me].steps < all[from].steps;
     giving = (struct giving){.group = group, .from = from};

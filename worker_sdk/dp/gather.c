@@ -68,7 +68,7 @@ int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count, void *room,
     int rc;
 
     if (count == 0)
-        return ct_fail(err, -EINVAL, "gather: no replica gives anything");
+        return ct_fail(err, -EINVAL, "gather: no replica returned a tensor");
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, pieces, count,
                                   "CTRUN_TENSOR_INIT", err)) < 0)
         return (void)ct_wrap(err, "gather"), rc;

@@ -327,7 +327,7 @@ static int wait_some(struct ct_exchange *exchange, const struct ct_call *first,
     int rc = self.sends && exchange->segment ? ct_ring_take_mail(exchange->segment) : 0;
 
     if (rc < 0)
-        return ct_fail(err, rc, "send: no memory for what came meanwhile");
+        return ct_fail(err, rc, "send: no memory for data that arrived meanwhile");
     if (rc > 0)
         return 0;
     if (!self.is_remote)

@@ -269,19 +269,19 @@ static void nobody_runs(story_fn *story, int rc, const char *why)
 static void workers_of_somebody_else_do_not_run(void **state)
 {
     (void)state;
-    nobody_runs(keeps_its_children, -ECHILD, "is no child of ours");
-    nobody_runs(is_a_worker_itself, -ECHILD, "is no child of ours");
+    nobody_runs(keeps_its_children, -ECHILD, "is not a child of this agent");
+    nobody_runs(is_a_worker_itself, -ECHILD, "is not a child of this agent");
 }
 
 static void what_is_no_answer_makes_no_worker(void **state)
 {
     (void)state;
-    nobody_runs(says_a_number_beyond, -EPROTO, "is no answer");
-    nobody_runs(says_a_number_below, -EPROTO, "is no answer");
-    nobody_runs(says_a_number_twice, -EPROTO, "is no answer");
-    nobody_runs(has_lost_its_starter, -EPROTO, "is no answer");
-    nobody_runs(says_what_is_nothing, -EPROTO, "is no answer");
-    nobody_runs(says_too_much, -EPROTO, "is no answer");
+    nobody_runs(says_a_number_beyond, -EPROTO, "a malformed answer");
+    nobody_runs(says_a_number_below, -EPROTO, "a malformed answer");
+    nobody_runs(says_a_number_twice, -EPROTO, "a malformed answer");
+    nobody_runs(has_lost_its_starter, -EPROTO, "a malformed answer");
+    nobody_runs(says_what_is_nothing, -EPROTO, "a malformed answer");
+    nobody_runs(says_too_much, -EPROTO, "a malformed answer");
 }
 
 static void a_fork_that_fails_is_told(void **state)
