@@ -209,6 +209,8 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
         agent->survival.since_ms = ct_now_ms();
     agent->survival.losses = message->losses;
     agent->survival.left -= is_own(agent, message->rank) ? 0 : (int)message->count;
+    if (agent->survival.left < 0) /* the count has those that ended with 0, too */
+        agent->survival.left = 0;
     (void)ct_copy(agent->survival.text, sizeof agent->survival.text,
                   message->text); /* same size */
     worker_socket_send_rank_loss(agent->worker_socket, message->losses, message->text);
