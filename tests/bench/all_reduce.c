@@ -5,8 +5,8 @@
  *   direct  shared memory, data in ctrun_group_alloc() memory, as DDP has its gradients
  *   staged  shared memory, ordinary memory
  *   tcp     loopback
- * Prints "BYTES MICROSECONDS" of each call, on rank 0. The data are written anew before each
- * call and a barrier precedes it, as in the other programs here. */
+ * Prints "BYTES MICROSECONDS" of each call, on rank 0; 0 bytes are a barrier. The data are written anew before
+ * each call and a barrier precedes it, as in the other programs here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,9 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
-static const size_t sizes[] = {4, 1024, 65536, 1 << 20, 4799528, 25 << 20};
-static const int repeats[] = {200, 200, 100, 40, 20, 4};
+static const size_t sizes[] = {0,       4,       8,        1024,     65536,
+                               1 << 20, 4799528, 25 << 20, 100 << 20};
+static const int repeats[] = {200, 200, 200, 200, 100, 40, 20, 4, 4};
 enum {
     SIZES = sizeof sizes / sizeof *sizes
 };
@@ -37,8 +38,11 @@ static void time_calls(struct ctrun_group *group, float *data, int size)
             data[k] = 1e-3f * (float)i;
         CHECK_OK(ctrun_barrier(group, NULL, &err));
         start_ns = ct_now_ns();
-        CHECK_OK(ctrun_all_reduce(group, data, data, count, CTRUN_F32, CTRUN_SUM, NULL,
-                                  &err));
+        if (count == 0)
+            CHECK_OK(ctrun_barrier(group, NULL, &err));
+        else
+            CHECK_OK(ctrun_all_reduce(group, data, data, count, CTRUN_F32, CTRUN_SUM,
+                                      NULL, &err));
         if (ctrun_group_rank(group) == 0)
             printf("%zu %.3f\n", sizes[size], (double)(ct_now_ns() - start_ns) / 1e3);
     }

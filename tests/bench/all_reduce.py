@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduce (f32, SUM) on one machine: our shared memory and TCP beside gloo and MPI.
+"""All-reduce (f32, SUM) on one machine, and a barrier (0 bytes): our shared memory and TCP beside gloo and MPI.
 
 usage: all_reduce.py [RANKS] [TURNS]     default 2 ranks, 3 turns
 

@@ -14,7 +14,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 
-REPEATS = {4: 200, 1024: 200, 65536: 100, 1 << 20: 40, 4799528: 20, 25 << 20: 4}
+REPEATS = {0: 200, 4: 200, 8: 200, 1024: 200, 65536: 100, 1 << 20: 40, 4799528: 20, 25 << 20: 4, 100 << 20: 4}
 
 
 def work(rank, ranks, path, rounds):
@@ -27,7 +27,10 @@ def work(rank, ranks, path, rounds):
                 data.fill_(1e-3 * i)
                 dist.barrier()
                 start = time.perf_counter()
-                dist.all_reduce(data)
+                if size:
+                    dist.all_reduce(data)
+                else:
+                    dist.barrier()
                 if rank == 0:
                     print(size, f"{(time.perf_counter() - start) * 1e6:.3f}")
     dist.barrier()

@@ -5,15 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const int sizes[] = {4, 1024, 65536, 1 << 20, 4799528, 25 << 20};
-static const int repeats[] = {200, 200, 100, 40, 20, 4};
+static const int sizes[] = {0,       4,       8,        1024,     65536,
+                            1 << 20, 4799528, 25 << 20, 100 << 20};
+static const int repeats[] = {200, 200, 200, 200, 100, 40, 20, 4, 4};
 enum {
     SIZES = sizeof sizes / sizeof *sizes
 };
 
 int main(int argc, char **argv)
 {
-    float *data = malloc(25 << 20);
+    float *data = malloc(100 << 20);
     long rounds = argc > 1 ? strtol(argv[1], NULL, 10) : 1;
     int rank;
 
@@ -28,8 +29,11 @@ int main(int argc, char **argv)
                     data[k] = 1e-3f * (float)i;
                 MPI_Barrier(MPI_COMM_WORLD);
                 start = MPI_Wtime();
-                MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_FLOAT, MPI_SUM,
-                              MPI_COMM_WORLD);
+                if (count == 0)
+                    MPI_Barrier(MPI_COMM_WORLD);
+                else
+                    MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_FLOAT, MPI_SUM,
+                                  MPI_COMM_WORLD);
                 if (rank == 0)
                     printf("%d %.3f\n", sizes[size], (MPI_Wtime() - start) * 1e6);
             }
