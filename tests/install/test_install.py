@@ -2,11 +2,13 @@
 """The installed tree runs from anywhere, and programs of other projects build against it."""
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
 
 import ctrun
+import pypi
 import pytest
 
 SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "packaging/schema"
@@ -79,6 +81,17 @@ def test_the_installed_programs_run_where_they_were_moved_to(box, tree):
     assert run.code == 0, run
     assert sorted(line[:26] for line in run.out.splitlines()) == [
         "hello from rank 0 of 2 (lo", "hello from rank 1 of 2 (lo"], run
+
+
+def test_the_oldest_cmake_that_is_named_configures_the_tree(box):
+    """With PyPI's: no Debian of today has it."""
+    oldest = re.search(r"cmake_minimum_required\(VERSION (\S+)\)", (ctrun.ROOT / "CMakeLists.txt").read_text())[1]
+    cmake = [pypi.python_with(f"cmake=={oldest}.*"), "-c", "import cmake; cmake.cmake()"]
+    assert f"version {oldest}." in box.run(*cmake, "--version").out, box.runs[-1]
+    run = box.run(*cmake, "-G", "Ninja", "-S", ctrun.ROOT, "-B", box.path("build"), "-DCTRUN_TESTS=OFF", "-DCTRUN_CUDA=OFF",
+                  seconds=200)
+    assert run.code == 0 and "Warning" not in run.err, run
+    assert box.path("build/build.ninja").exists()
 
 
 def test_nothing_in_the_tree_names_the_place_where_it_was_built(box, tree):
