@@ -7,6 +7,7 @@ mirror. CTRUN_TEST_DEBS=FOLDER has packages that are built already, CTRUN_TEST_D
 debootstrap, which is copied."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -113,10 +114,13 @@ class Bare(debian.Root):
         return files(self.folder) - self.before
 
 
+HAS_BARE = IN_FULL or bool(os.environ.get("CTRUN_TEST_DEBIAN_ROOT"))
+
+
 @pytest.fixture
 def root(box):
     debian.needs_root()
-    return Bare(box) if IN_FULL or os.environ.get("CTRUN_TEST_DEBIAN_ROOT") else Own(box)
+    return Bare(box) if HAS_BARE else Own(box)
 
 
 def files(folder):
@@ -164,3 +168,16 @@ def test_installed_they_run_a_job_and_purged_they_leave_nothing(root, debs):
     assert run.code == 0, run
     assert root.left() == set()
     assert "ctrun" not in root.run("dpkg", "-l").out
+
+
+@pytest.mark.skipif(not HAS_BARE, reason="neither CTRUN_TEST_PACKAGES=1 nor CTRUN_TEST_DEBIAN_ROOT is set")
+def test_autopkgtest_passes(root, debs, box):
+    """debian/tests in a bare Debian, by the tool that is for them."""
+    if not shutil.which("autopkgtest"):
+        pytest.skip("no autopkgtest here")
+    tree = box.path("source/ctrun")
+    shutil.copytree(ctrun.ROOT / "packaging/debian", tree / "debian")
+    run = box.run("unshare", "-mpf", "sh", "-ec", f"mount -t proc proc {root.folder}/proc\nmount --rbind /dev {root.folder}/dev\n"
+                  "exec autopkgtest --no-built-binaries \"$@\"", "-", *debs.values(), f"{tree}/", "--", "chroot",
+                  root.folder, seconds=20 * MINUTES, env={"TMPDIR": "/tmp"})
+    assert run.code == 0 and re.findall(r"^(\w+) +PASS$", run.out, re.M) == ["launcher", "sdk"], run
