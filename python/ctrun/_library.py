@@ -29,6 +29,9 @@ class Error(RuntimeError):
         self.text = text
 
 
+Error.__module__ = "ctrun"  # as its users know it
+
+
 # Name, result, arguments; a last argument `struct ctrun_error *` is left to call().
 _p, _int, _u64, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_size_t
 _key, _err = ctypes.c_char_p, ctypes.POINTER(ErrorText)
