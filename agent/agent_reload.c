@@ -61,7 +61,8 @@ static void emit(const struct agent *agent)
     ct_event_end(&event);
 }
 
-/* Where it cannot, this node has come later than the others, and cannot be of a round with them. */
+/* Where it cannot, this node has come later than the others, or has another file than when it was asked: it
+ * cannot be of the next round with them. */
 static void on_take(struct agent *agent, const struct ct_reload *message)
 {
     struct ctrun_error err;
@@ -78,8 +79,7 @@ static void on_take(struct agent *agent, const struct ct_reload *message)
     if (rc < 0) {
         (void)ct_wrap(&err, "the run has a new command line (ctrunctl reload on %s)",
                       message->by);
-        agent_send_leave(agent, err.text);
-        agent_fail(agent, &err);
+        agent_give_up(agent, &err);
         return;
     }
     agent->reload = *message;

@@ -105,6 +105,15 @@ void agent_end_in_time(struct agent *agent, int signal, uint64_t grace_ms,
     }
 }
 
+void agent_give_up(struct agent *agent, const struct ctrun_error *why)
+{
+    agent_send_leave(agent, why->text);
+    if (agent->result->error.code == 0)
+        agent->result->error = *why;
+    if (has_workers(agent, why->text))
+        agent_stop(agent, AFTER_END, SIGTERM, agent->options->grace_ms, why->text);
+}
+
 void agent_drained(void *context)
 {
     struct agent *agent = context;

@@ -364,6 +364,8 @@ int agent_open_countdown(struct agent *agent, struct ctrun_error *err);
 
 /* ---- agent_leave.c ---------------------------------------------------------------------- */
 
+/* This node cannot take part any more: it says so to the server, and ends when its workers have. */
+void agent_give_up(struct agent *agent, const struct ctrun_error *why);
 /* In --signals-to-handle. */
 bool agent_is_ending_signal(const struct agent *agent, int signal);
 /* As by a signal that ends the run, but all workers are gone after grace_ms at the latest. */

@@ -61,6 +61,8 @@ KINDS = {
                     ("left_out", "I"), ("node", "I"), ("host", "s"), ("text", "s"))),
     "CHAOS": (66, (("is_answer", "B"), ("ticket", "I"), ("asker", "Q"), ("kind", "B"), ("target", "i"), ("signal", "i"),
                    ("for_ms", "I"), ("by_ms", "I"), ("line", "I"), ("host", "s"), ("text", "s"))),
+    "RELOAD": (64, (("number", "Q"), ("step", "B"), ("ticket", "I"), ("program", "Q"), ("by", "s"), ("text", "s"),
+                    ("command", "s"))),
     "METRICS": (47, (("generation", "Q"), ("list", (("rank", "i"), ("name", "s"), ("value", "d"))))),
 }
 NAMES = {number: name for name, (number, _) in KINDS.items()}

@@ -282,3 +282,15 @@ def test_workers_have_the_whole_grace_when_another_node_is_lost(node):
     node.box.wait_event("worker_started", 4)
     assert sorted(node.box.path("saved").read_text().split()) == ["0", "1"]
     assert run.wait() == 0
+
+
+def test_words_that_a_running_node_cannot_take_end_it_behind_its_workers(node):
+    """Its file is another one than when it was asked: it leaves before the next round, as if it were drained."""
+    run = node.start("hang")
+    node.box.wait_event("worker_started", 2)
+    run.server.send("RELOAD", number=1, step=4, ticket=0, program=0, by="n1", text="", command="true")
+    assert run.wait() not in (0, 134), run
+    [leave] = run.server.wait_for("LEAVE")
+    assert "no way" not in run.err and "new command line (ctrunctl reload on n1)" in leave["reason"], run
+    assert [event["code"] for event in node.box.events("worker_ended")] == [15, 15], run
+    assert [event["to"] for event in node.box.events("agent_state")][-2:] == ["stopping", "ended"], run
