@@ -277,6 +277,8 @@ static int relay_main(void *context)
     (void)signal(SIGPIPE,
                  SIG_IGN); /* a connection that ends is reported by its write */
     if (!relay || loop_create(&relay->loop) < 0) {
+        messages_error(&(struct ctrun_error){
+            -ENOMEM, "--hosts: no memory or descriptors for this host's part"});
         free(relay);
         return code;
     }

@@ -484,12 +484,14 @@ static int root_main(void *context)
     struct root root = {.options = context,
                         .job = ((const struct ssh_root_options *)context)->job};
     struct ctrun_error err;
-    int code = CT_EXIT_FAILURE;
+    int code = CT_EXIT_FAILURE, rc;
 
-    (void)signal(SIGPIPE,
-                 SIG_IGN); /* a connection that ends is reported by its write */
-    if (loop_create(&root.loop) < 0)
+    (void)signal(SIGPIPE, SIG_IGN); /* its write reports a connection that ends */
+    if ((rc = loop_create(&root.loop)) < 0) {
+        (void)ct_fail(&err, rc, "--hosts: loop: %s", strerror(-rc));
+        messages_error(&err);
         return code;
+    }
     if (open_all(&root, &err) == 0) {
         ssh_subtree_start(root.subtree);
         loop_run(root.loop);
