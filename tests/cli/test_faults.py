@@ -7,8 +7,10 @@ The scripts of tests/lib/fault_bodies.py use every unit of ctrun and ctrunctl. A
 lists its calls with their callers; then each function of agent, launcher and server that makes
 such a call, itself or through the floor below, sees each kind fail once, in the first script that
 gets there.
-CTRUN_TEST_FAULTS=all lets each call of each script fail, one after the other (an hour); under the
-address sanitizer, which looks for leaks too, CTRUN_TEST_FAULTS=each does what is done without."""
+CTRUN_TEST_FAULTS=paths lets each call fail on each way that leads to it over three callers more (a
+quarter of an hour on two cores), CTRUN_TEST_FAULTS=all each call of each script, one after the other
+(some 22,000: hours); under the address sanitizer, which looks for leaks too, CTRUN_TEST_FAULTS=each
+does what is done without."""
 import concurrent.futures
 import os
 import pathlib
@@ -25,6 +27,7 @@ import pytest
 
 ASKED = os.environ.get("CTRUN_TEST_FAULTS")
 ALL = ASKED == "all"
+PATHS = ASKED == "paths"
 pytestmark = pytest.mark.skipif(ctrun.SLOW > 1 and not ASKED, reason="the address sanitizer makes it "
                                 "slow: CTRUN_TEST_FAULTS=each looks for leaks")
 KINDS = ["memory", "open", "read", "write", "socket"]
@@ -241,6 +244,15 @@ class Choice:
     def fault(self, stack):
         return stack.script, self.owners[stack][2]
 
+    def paths(self):
+        """(stack, fault): one for each call and three callers above the function that makes it."""
+        found = {}
+        for stack, owner in self.owners.items():
+            if owner:
+                callers = len(owner[2].split(":")) - len(stack.fault(0).split(":"))
+                found.setdefault(stack.fault(callers + 3), stack)
+        return [(stack, fault) for fault, stack in found.items()]
+
 
 # ---- The units that make calls which can fail
 
@@ -318,7 +330,7 @@ def scripts(bench):
     return [name for name in fault_bodies.BODIES if name not in bench.without]
 
 
-@pytest.mark.skipif(ALL, reason="CTRUN_TEST_FAULTS=all lets more fail")
+@pytest.mark.skipif(ALL or PATHS, reason="CTRUN_TEST_FAULTS lets more fail")
 def test_each_function_that_makes_a_call_may_fail(bench):
     needed = {unit: names for unit, names in units_that_call().items() if unit not in ELSEWHERE
               and not (bench.without & fault_bodies.ONLY.get(unit, set()))}
@@ -347,7 +359,18 @@ def test_what_no_script_reaches_fails_in_a_unit_test():
         assert name in path.read_text(), f"{file}: {name}"
 
 
-@pytest.mark.skipif(not ALL, reason="an hour: CTRUN_TEST_FAULTS=all")
+@pytest.mark.skipif(not PATHS, reason="a quarter of an hour: CTRUN_TEST_FAULTS=paths")
+def test_each_call_may_fail_on_each_way_that_leads_to_it(bench):
+    with concurrent.futures.ThreadPoolExecutor(3 * os.cpu_count()) as threads:
+        plain = list(threads.map(lambda name: Case(bench, name, "list"), scripts(bench)))
+        paths = Choice([stack for case in plain for stack in case.stacks]).paths()
+        cases = list(threads.map(lambda path: Case(bench, path[0].script, path[1], path[0]), paths))
+    complaints = [text for case in cases if (text := case.complaint())]
+    assert not complaints, f"{len(complaints)} of {len(cases)}:\n" + "\n".join(complaints)
+    assert sum(bool(case.stacks) for case in cases) > 0.9 * len(cases)  # others: not called that way again
+
+
+@pytest.mark.skipif(not ALL, reason="hours: CTRUN_TEST_FAULTS=all")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", fault_bodies.BODIES)
 def test_each_call_may_fail(bench, name, kind):
