@@ -124,13 +124,14 @@ static int read_nodes(struct batch_place *out, const struct batch_source *from,
 {
     const char *list = batch_text(from, "SLURM_STEP_NODELIST");
     const char *tasks = batch_text(from, "SLURM_STEP_TASKS_PER_NODE");
+    int rc;
 
     if (!list)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
                        "Slurm: SLURM_STEP_ID is set, SLURM_STEP_NODELIST is not");
-    if (hostlist_parse(list, &out->nodes, err) < 0) {
+    if ((rc = hostlist_parse(list, &out->nodes, err)) < 0) {
         ct_wrap(err, "Slurm: SLURM_STEP_NODELIST");
-        return CTRUN_E_BAD_ENVIRONMENT;
+        return rc == -ENOMEM ? rc : CTRUN_E_BAD_ENVIRONMENT;
     }
     if ((size_t)out->node_id >= out->nodes.count)
         return ct_fail(

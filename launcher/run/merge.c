@@ -221,10 +221,11 @@ int merge_tasks(struct merge *out, const struct options *options, char *const *e
     int rc;
 
     *out = (struct merge){0};
-    if (options->values[OPTION_STANDALONE].is_on ||
-        batch_find(&place, &source, NULL) <=
-            0) /* config_resolve() says what is wrong */
+    if (options->values[OPTION_STANDALONE].is_on)
         return 0;
+    /* config_resolve() says what is wrong, but may find memory: then the others would wait for us. */
+    if ((rc = batch_find(&place, &source, err)) <= 0)
+        return rc == -ENOMEM ? rc : 0;
     if (batch_shape(&place, options) != BATCH_MERGE ||
         nested_is_in_task(env, place.run_id))
         rc = 0;

@@ -14,9 +14,12 @@ enum {
 
 int stage_set_init(struct stage_set *set, uint32_t size)
 {
-    *set = (struct stage_set){.size = size};
+    *set = (struct stage_set){0};
     set->bits = ct_zalloc_array((size_t)size / WORD_BITS + 1, sizeof *set->bits);
-    return set->bits ? 0 : -ENOMEM;
+    if (!set->bits)
+        return -ENOMEM;
+    set->size = size;
+    return 0;
 }
 
 void stage_set_deinit(struct stage_set *set)

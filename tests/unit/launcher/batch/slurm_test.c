@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <string.h>
 
 #include "launcher/batch/batch_systems.h"
@@ -65,6 +66,27 @@ static void a_step_tells_its_own_nodes_not_the_jobs(void **state)
     assert_string_equal(place.run_id,
                         "slurm-4.0.2"); /* a requeued job is another run */
     assert_int_equal(place.requeues, 2);
+    batch_place_deinit(&place);
+    ct_env_deinit(&env);
+}
+
+/* The other tasks wait for this one: it must not take a lack of memory for another batch system's step. */
+static void a_step_that_finds_no_memory_says_so(void **state)
+{
+    struct batch_place place;
+    struct ctrun_error err;
+    struct ct_env env;
+    int rc = 0;
+
+    (void)state;
+    assert_int_equal(ct_env_init(&env, step), 0);
+    for (size_t n = 1; rc != 1; n++) {
+        ct_alloc_fail_at(n);
+        rc = read_place(&place, &env, &err);
+        ct_alloc_fail_at(0);
+        assert_true(rc == 1 || rc == -ENOMEM);
+        assert_true(rc == 1 || err.code == -ENOMEM);
+    }
     batch_place_deinit(&place);
     ct_env_deinit(&env);
 }
@@ -212,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_tells_its_own_nodes_not_the_jobs),
+        cmocka_unit_test(a_step_that_finds_no_memory_says_so),
         cmocka_unit_test(tasks_are_counted_node_by_node),
         cmocka_unit_test(the_kill_wait_is_that_of_slurms_configuration),
         cmocka_unit_test(outside_a_step_there_is_no_place),

@@ -281,6 +281,19 @@ static void a_run_outside_of_the_set_is_refused(void **state)
     stage_set_deinit(&set);
 }
 
+static void a_set_without_memory_is_empty(void **state)
+{
+    struct stage_set set;
+
+    (void)state;
+    ct_alloc_fail_at(1);
+    assert_int_equal(stage_set_init(&set, 1000), -ENOMEM);
+    ct_alloc_fail_at(0);
+    assert_false(stage_set_has(&set, 3));
+    assert_int_equal(stage_set_next(&set, 0), set.size);
+    stage_set_deinit(&set);
+}
+
 static void a_piece_has_bytes(void **state)
 {
     uint8_t data[STAGE_PIECE_HEAD_BYTES + 2] = {0};
@@ -425,6 +438,7 @@ int main(void)
         cmocka_unit_test(the_order_is_that_of_a_walk),
         cmocka_unit_test(a_set_arrives_in_as_many_messages_as_it_takes),
         cmocka_unit_test(a_run_outside_of_the_set_is_refused),
+        cmocka_unit_test(a_set_without_memory_is_empty),
         cmocka_unit_test(a_piece_has_bytes),
         cmocka_unit_test(a_path_is_found_below_its_source),
         cmocka_unit_test(paths_are_made_absolute_by_their_letters),
