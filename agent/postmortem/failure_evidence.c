@@ -130,13 +130,18 @@ static bool add_signal(struct ct_failure *failure,
                        const struct failure_evidence *evidence)
 {
     char core[LINE_MAX_BYTES];
-    bool is_explained;
+    const bool is_passed = failure->code == evidence->passed_signal;
+    bool is_explained = is_passed;
 
-    if (failure->code == SIGKILL) {
+    if (is_passed)
+        facts_add(failure, CT_FACT_BECAUSE,
+                  "ctrun passed the signal on, as it was asked to: ctrunctl signal, or "
+                  "a signal to ctrun");
+    else if (failure->code == SIGKILL)
         add_kill(failure, evidence);
+    if (failure->code == SIGKILL)
         return true;
-    }
-    is_explained = failure->code == SIGBUS && add_bus(failure);
+    is_explained |= failure->code == SIGBUS && add_bus(failure);
     core_file_find(core, sizeof core, failure->pid, failure->code,
                    WCOREDUMP(evidence->status) != 0, evidence->has_core_raised,
                    evidence->program);

@@ -14,6 +14,7 @@ struct failure_evidence {
     uint64_t seen_ms;      /* monotonic: when it was found dead */
     const char *program;   /* argv[0] */
     bool has_core_raised;  /* --core */
+    int passed_signal;     /* the last one that ctrun passed on to it; 0: none */
     const char *oom_proof; /* "oom_kill 0 -> 1 in /job"; empty: none */
     const struct oom_counter *cgroup;
     const struct memory_curve *memory;

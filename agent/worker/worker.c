@@ -526,6 +526,7 @@ void worker_end(struct worker *worker, const struct worker_place *place,
     death.started_ms = worker->started_ms;
     death.memory = &worker->memory;
     death.has_core_raised = worker->plan.bind.raises_core;
+    death.passed_signal = worker->passed_signal;
     if (!worker->timer_signal && !is_chaos)
         failure_evidence_add(&worker->failure, &death);
     emit_ended(worker, place);
@@ -601,6 +602,12 @@ void worker_signal(struct worker *worker, int signal)
     (void)kill(-worker->pid, signal); /* its own group since before execve() */
     if (signal != SIGKILL)
         (void)kill(-worker->pid, SIGCONT);
+}
+
+int worker_pass_signal(struct worker *worker, int signal)
+{
+    worker->passed_signal = signal;
+    return kill(worker->pid, signal) < 0 ? -errno : 0;
 }
 
 int worker_inject(struct worker *worker, const struct ct_fault *fault)

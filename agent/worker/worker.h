@@ -36,9 +36,10 @@ struct worker {
     bool is_forked; /* by the template */
     int local_rank;
     int rank;
-    int stop_signal;  /* the last signal that we sent; 0: none */
-    bool is_freed;    /* an error in its collective is our doing: it may end of it */
-    int timer_signal; /* sent because its file timer ran out; 0: none did */
+    int stop_signal;   /* the last signal that we sent; 0: none */
+    int passed_signal; /* the last one that was for it and went through us; 0: none */
+    bool is_freed;     /* an error in its collective is our doing: it may end of it */
+    int timer_signal;  /* sent because its file timer ran out; 0: none did */
     char timer_text[256]; /* which one */
     struct {              /* what ctrunctl chaos has done to it */
         int signal;       /* 0: nothing */
@@ -132,6 +133,8 @@ void worker_signal(struct worker *worker, int signal);
 int worker_inject(struct worker *worker, const struct ct_fault *fault);
 /* It continues after a STOP. */
 void worker_resume(struct worker *worker);
+/* Passes a signal on to it. 0 or -errno. */
+int worker_pass_signal(struct worker *worker, int signal);
 /* What was done to it becomes a part of its failure. True: that is what it died of. */
 bool worker_add_chaos(struct ct_failure *failure, const struct worker *worker);
 /* Our terminal has another size. */

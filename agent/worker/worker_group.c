@@ -179,7 +179,7 @@ void worker_group_signal(struct worker_group *group, int signal)
 {
     for (int i = 0; i < group->count; i++)
         if (group->workers[i].state == WORKER_RUNNING)
-            (void)kill(group->workers[i].pid, signal);
+            (void)worker_pass_signal(&group->workers[i], signal);
 }
 
 void worker_group_resize(struct worker_group *group)
@@ -192,7 +192,7 @@ int worker_group_signal_rank(struct worker_group *group, int rank, int signal)
 {
     for (int i = 0; i < group->count; i++)
         if (group->workers[i].state == WORKER_RUNNING && group->workers[i].rank == rank)
-            return kill(group->workers[i].pid, signal) < 0 ? -errno : 0;
+            return worker_pass_signal(&group->workers[i], signal);
     return -ESRCH;
 }
 

@@ -276,6 +276,15 @@ def test_a_run_given_as_a_word_is_refused_with_the_option_that_names_one(box):
     assert "unexpected argument 'j'; a run is named by --run=ID" in run.err
 
 
+@pytest.mark.parametrize("name", ["KILL", "TERM"])
+def test_a_death_by_a_signal_that_ctrunctl_sent_says_so(box, name):
+    run = box.start_ctrun("--no-python", "sh", "-c", "echo up > up.0.0; echo up > up.1.0; exec sleep 60")
+    wait_up(box, run)
+    assert ctl(box, "signal", name, "--force").code == 0
+    assert run.wait() > 128, run
+    assert "because    : ctrun passed the signal on" in run.err and "unknown" not in run.err, run
+
+
 def test_a_stale_socket_is_removed(box):
     folder = box.path("ctl")
     folder.mkdir(0o700)
