@@ -232,6 +232,10 @@ int program_resolve(struct program *out, const struct options *options,
     char line[128];
 
     *out = (struct program){.args = options->program, .mode = PROGRAM_PYTHON};
+    if (!*name)
+        return ct_fail(
+            err, CTRUN_E_EXEC,
+            "the name of the program is empty; is a variable of the shell empty?");
     out->is_no_python = options->values[OPTION_NO_PYTHON].is_on;
     out->local_rank_at = options->is_launch && !options->values[OPTION_USE_ENV].is_on
                              ? 1

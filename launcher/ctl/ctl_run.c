@@ -198,6 +198,7 @@ struct search {
     const char *wanted; /* NULL: all */
     const char *path;   /* of the folder that is being walked; borrowed */
     uid_t uid;          /* whose it is */
+    int silent;         /* agents that gave no answer */
     int rc;
 };
 
@@ -250,6 +251,7 @@ static void visit(void *context, int dir, const char *name)
         runs->count++;
     else
         run_deinit(run);
+    search->silent += rc == CTRUN_E_TIMEOUT || rc == -ETIMEDOUT;
     /* Refused or gone: it ended before we came. */
     if (rc < 0 && rc != -ECONNREFUSED && rc != -ENOENT)
         (void)ctl_fail(&err);
@@ -314,6 +316,11 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
         return (int)out->count;
     if (why.code < 0)
         (void)ctl_fail(&why);
+    if (search.silent)
+        return ct_fail(err, CTRUN_E_TIMEOUT,
+                       "no run of uid %u on this machine answers: are the agents of "
+                       "these stopped (SIGSTOP)?",
+                       (unsigned)uid);
     return ct_fail(
         err, -ESRCH, "no run%s%s of uid %u on this machine (looked in %.300s%s%.300s)",
         search.wanted ? " " : "", search.wanted ? search.wanted : "", (unsigned)uid,

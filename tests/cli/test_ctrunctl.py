@@ -285,6 +285,16 @@ def test_a_death_by_a_signal_that_ctrunctl_sent_says_so(box, name):
     assert "because    : ctrun passed the signal on" in run.err and "unknown" not in run.err, run
 
 
+def test_an_agent_that_is_stopped_is_told_from_one_that_is_not_there(box):
+    run = start(box)
+    [pid] = {event["pid"] for event in box.events("worker_started")}
+    os.kill(pid, signal.SIGSTOP)
+    answer = ctl(box, "status")
+    os.kill(pid, signal.SIGCONT)
+    assert answer.code == 1 and "answers: are the agents" in answer.err and "(looked in" not in answer.err, answer
+    stop(box, run)
+
+
 def test_a_stale_socket_is_removed(box):
     folder = box.path("ctl")
     folder.mkdir(0o700)

@@ -27,6 +27,10 @@ def test_an_option_with_an_empty_value_is_refused(box, option):
     one_line(box.ctrun(f"{option}=", "true"), 1, "E_USAGE", f"{option}=", "empty")
 
 
+def test_an_empty_name_of_the_program_is_told(box):
+    one_line(box.ctrun(""), 127, "E_EXEC", "the name of the program is empty")
+
+
 def test_blanks_around_the_sign_of_a_value_are_told(box):
     one_line(box.ctrun("--nproc-per-node", "=", "2", "true"), 1, "E_USAGE", "--nproc-per-node = ...: no blanks")
 
