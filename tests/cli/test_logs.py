@@ -90,7 +90,7 @@ def test_torchrun_115_filters_collect_matching_lines(box):
 def test_a_log_directory_that_cannot_be_made_is_told_with_the_remedy(box):
     run = box.ctrun("--log-dir=/proc/x", "-r3", "true")
     assert run.code == 1, run
-    assert re.match(r"ctrun: error\[E_EXIT\]: rank 0 \(\S+\) could not be started: log directory /proc/x: "
+    assert re.match(r"ctrun: error\[E_NOT_FOUND\]: rank 0 \(\S+\) could not be started: log directory /proc/x: "
                     "No such file or directory; choose another --log-dir", run.err), run
 
 
