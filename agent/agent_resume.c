@@ -51,6 +51,7 @@ void agent_send_again(struct agent *agent, const struct ct_resumed *resumed)
     case AGENT_RUNNING:
         agent_send_reachability(agent);
         agent_send_survival_again(agent);
+        agent_start_slow_node(agent);
         break;
     case AGENT_CONNECTING:
     case AGENT_ENDED: break;

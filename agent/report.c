@@ -148,14 +148,20 @@ static int add_ha(struct ct_buf *out, const struct report *report)
                          report->is_linked ? plan->survives : 0);
 }
 
-static int add_straggler(struct ct_buf *out, const struct straggler_report *late)
+/* Of a node with its name, of a rank without. */
+static int add_straggler(struct ct_buf *out, const char *name,
+                         const struct straggler_report *late)
 {
-    int rc = ct_buf_printf(out,
-                           ",\"straggler\":{\"rank\":%d,\"late_us\":%lld,"
-                           "\"late_permille\":%d,\"steps\":%d",
-                           late->rank, (long long)(late->found.late_ns / 1000),
-                           (int)(late->found.share * 1000), late->found.steps);
+    int rc = ct_buf_printf(out, ",\"%s\":{\"rank\":%d", name, late->rank);
 
+    if (rc == 0 && *late->host)
+        rc = ct_buf_printf(out, ",\"node\":%d", late->found.rank);
+    if (rc == 0 && *late->host)
+        rc = add_text(out, "host", late->host);
+    if (rc == 0)
+        rc = ct_buf_printf(out, ",\"late_us\":%lld,\"late_permille\":%d,\"steps\":%d",
+                           (long long)(late->found.late_ns / 1000),
+                           (int)(late->found.share * 1000), late->found.steps);
     if (rc == 0)
         rc = add_text(out, "differs", late->differs);
     return rc < 0 ? rc : ct_buf_printf(out, "}");
@@ -208,7 +214,9 @@ int report_format(struct ct_buf *out, const struct report *report)
     if (rc == 0 && report->options->ha.nodes > 0)
         rc = add_ha(out, report);
     if (rc == 0 && report->straggler)
-        rc = add_straggler(out, report->straggler);
+        rc = add_straggler(out, "straggler", report->straggler);
+    if (rc == 0 && report->slow_node)
+        rc = add_straggler(out, "straggler_node", report->slow_node);
     if (rc == 0 && report->reload)
         rc = add_reload(out, report);
     if (rc == 0)

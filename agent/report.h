@@ -15,7 +15,8 @@ struct report {
     const struct worker_group *group;
     uint64_t born_ms;
     const struct ct_ha_plan *ha_plan;         /* epoch 0: none came */
-    const struct straggler_report *straggler; /* NULL: none is told */
+    const struct straggler_report *straggler; /* NULL: none is reported */
+    const struct straggler_report *slow_node; /* NULL: none is reported */
     const struct ct_reload *reload;           /* NULL: none was taken */
     bool reload_waits;                        /* for the next round */
     bool is_linked;                           /* to the rendezvous, now */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --stragglers: the rank that the others of this node wait for, step after step (agent/watch/straggler.h).
+/* --stragglers: the rank that the others of this node wait for, step after step (agent/watch/straggler.h); nodes are
+ * compared in agent_slow_node.c.
  *
  *     timer ──> the calls of programs of the SDK, from memory that they share with us; else of torch's recorders
  *               (worker_look.h) ──> who is late ──> ctrunctl status, an event, a metric of each rank
@@ -12,10 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/node/agent_private.h"
+#include "agent/hang/agent_slow_node.h"
 #include "agent/postmortem/flight.h"
 #include "agent/recorder/worker_look.h"
-#include "agent/watch/rank_load.h"
 #include "agent/worker/worker.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/hash.h"
@@ -90,14 +90,6 @@ static void report(struct straggler_watch *watch, const struct lateness *found)
         emit(watch, "straggler");
 }
 
-/* A reported rank stays reported until it is half as late as a report needs. */
-static bool still_is(const struct straggler_watch *watch, const struct lateness *found)
-{
-    return watch->report.is_set && found->rank == watch->report.found.rank &&
-           found->late_ns >= LATENESS_NS_MIN / 2.0 &&
-           found->share >= LATENESS_SHARE_MIN / 2;
-}
-
 static void judge(struct straggler_watch *watch)
 {
     struct agent *agent = watch->agent;
@@ -114,7 +106,7 @@ static void judge(struct straggler_watch *watch)
         agent->sends_metrics = true;
         loop_timer_set(agent->metrics_timer, AGENT_STEP_LOOK_MS);
     }
-    if (rc > 0 || still_is(watch, &found)) {
+    if (rc > 0 || straggler_stays(&watch->report, &found)) {
         report(watch, &found);
     } else if (watch->report.is_set) {
         emit(watch, "straggler_over");
@@ -127,6 +119,12 @@ const struct straggler_report *agent_straggler(const struct agent *agent)
     return agent->stragglers && agent->stragglers->report.is_set
                ? &agent->stragglers->report
                : NULL;
+}
+
+/* One alone is compared with those of other nodes. */
+static int fewest_ranks(const struct agent *agent)
+{
+    return agent->start.group_world_size > 1 ? 1 : 2;
 }
 
 /* ---- Looks ------------------------------------------------------------------------------- */
@@ -191,6 +189,18 @@ static void plan_next(struct straggler_watch *watch, bool has_answered, int step
     loop_timer_set(watch->timer, watch->period_ms);
 }
 
+/* What all have given goes to the comparison of nodes, and is compared here. More than 0: there are new steps. */
+static int take(struct straggler_watch *watch, bool is_wall)
+{
+    const int sent = agent_compare_nodes(watch->agent, watch->straggler, is_wall,
+                                         watch->rates);
+    const int steps = straggler_take(watch->straggler);
+
+    if (steps > 0)
+        judge(watch);
+    return steps > 0 ? steps : sent;
+}
+
 static void on_seen(void *context, struct worker_seen *list, int count)
 {
     struct straggler_watch *watch = context;
@@ -211,9 +221,8 @@ static void on_seen(void *context, struct worker_seen *list, int count)
     /* Without one that was slow to answer it would be another group. */
     before = watch->answered;
     watch->answered = answered;
-    if (answered >= before && answered > 0 &&
-        (steps = straggler_take(watch->straggler)) > 0)
-        judge(watch);
+    if (answered >= before && answered > 0)
+        steps = take(watch, true);
     plan_next(watch, answered > 0, steps, took_ms);
 }
 
@@ -233,7 +242,7 @@ static bool start_look(struct straggler_watch *watch)
             list[count++] = (struct worker_seen){
                 .pid = worker->pid, .local_rank = i, .wants_calls = true};
     }
-    if (count < 2) {
+    if (count < fewest_ranks(agent)) {
         free(list);
         return false;
     }
@@ -255,9 +264,8 @@ static void on_time(void *context)
     watch->flights = 0;
     worker_socket_each_flight(agent->worker_socket, agent->start.generation,
                               take_flight, watch);
-    if (watch->flights > 1) {
-        if ((steps = straggler_take(watch->straggler)) > 0)
-            judge(watch);
+    if (watch->flights >= fewest_ranks(agent)) {
+        steps = take(watch, false);
         plan_next(watch, true, steps, 0);
     } else if (!start_look(watch)) {
         plan_next(watch, false, 0, 0);
@@ -277,6 +285,7 @@ void agent_start_stragglers(struct agent *agent)
     straggler_forget(watch->straggler);
     watch->report.is_set = false;
     watch->answered = 0;
+    agent_start_slow_node(agent);
     plan_next(watch, false, 0, 0);
 }
 
@@ -297,7 +306,7 @@ int agent_open_stragglers(struct agent *agent, struct ctrun_error *err)
         !(watch->straggler = straggler_create((int)slots)) ||
         !(watch->timer = loop_timer_open(agent->loop, on_time, watch)))
         return ct_fail(err, -ENOMEM, "stragglers: out of memory");
-    return 0;
+    return agent_open_slow_node(agent, err);
 }
 
 void agent_close_stragglers(struct agent *agent)
@@ -309,6 +318,7 @@ void agent_close_stragglers(struct agent *agent)
     agent->stragglers = NULL;
     worker_look_cancel(watch->look);
     loop_timer_close(watch->timer);
+    agent_close_slow_node(agent);
     straggler_destroy(watch->straggler);
     free(watch->room);
     free(watch->before);

@@ -173,6 +173,8 @@ enum {
     STRAGGLER_COST_PARTS = 200,
     STRAGGLER_PERIOD_MIN_MS = 1000,
     STRAGGLER_PERIOD_MAX_MS = 60000,
+    CLOCK_ASK_FIRST_MS = 250, /* until enough is known of the server's clock */
+    CLOCK_ASK_MS = 5000,
 
     /* File timer. */
     FILE_TIMER_TIMERS_MAX = 1024,     /* scopes that are open at once: a few a worker */

@@ -17,6 +17,7 @@
  *     agent_hang.c        workers that tell no more steps
  *     agent_hang_failure.c  what is told of any stuck worker
  *     agent_straggler.c   the rank that the others wait for
+ *     agent_slow_node.c   the node that the others wait for
  *     agent_hold.c        checkpoints that are held for workers
  *     agent_failure.c     a failure is told
  *     agent_allocation.c  the end of the time that the batch system has given
@@ -132,6 +133,7 @@ struct agent {
     struct stacks_request *stacks;      /* NULL: nobody asks for stacks */
     struct stuck_watch *stuck;          /* NULL: not wanted */
     struct straggler_watch *stragglers; /* NULL: not wanted */
+    struct slow_node_watch *slow_node;  /* NULL: not wanted */
     struct own_watch *own;              /* NULL: not wanted */
     struct {                            /* ctrunctl chaos; agent_chaos.c */
         struct loop_timer
@@ -532,6 +534,19 @@ const struct straggler_report *agent_straggler(const struct agent *agent);
 void agent_start_stragglers(struct agent *agent);
 int agent_open_stragglers(struct agent *agent, struct ctrun_error *err);
 void agent_close_stragglers(struct agent *agent);
+
+int agent_open_file_timer(struct agent *agent, struct ctrun_error *err);
+int agent_open_dstate_watch(struct agent *agent, struct ctrun_error *err);
+
+#endif
+/* ---- agent_slow_node.c ------------------------------------------------------------------ */
+
+/* The node that is told now, at group rank 0; NULL: none. Borrowed until the loop runs on. */
+const struct straggler_report *agent_slow_node(const struct agent *agent);
+void agent_on_calls(struct agent *agent, const struct ct_calls *message);
+void agent_on_clock(struct agent *agent, const struct ct_clock *message);
+/* Another server, perhaps, and another clock. */
+void agent_start_slow_node(struct agent *agent);
 
 int agent_open_file_timer(struct agent *agent, struct ctrun_error *err);
 int agent_open_dstate_watch(struct agent *agent, struct ctrun_error *err);

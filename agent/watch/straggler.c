@@ -492,6 +492,18 @@ static int take_joined(struct straggler *straggler, const struct joined *joined)
     return rc;
 }
 
+int straggler_ranks(const struct straggler *straggler)
+{
+    return straggler->ranks;
+}
+
+const struct straggler_call *straggler_given(const struct straggler *straggler,
+                                             int index, int *count)
+{
+    *count = straggler->given[index].count;
+    return straggler->given[index].calls;
+}
+
 int straggler_take(struct straggler *straggler)
 {
     struct joined joined;
@@ -533,4 +545,12 @@ bool straggler_late_ns(const struct straggler *straggler, int index, double *lat
             return true;
         }
     return false;
+}
+
+bool straggler_stays(const struct straggler_report *report,
+                     const struct lateness *found)
+{
+    return report->is_set && found->rank == report->found.rank &&
+           found->late_ns >= LATENESS_NS_MIN / 2.0 &&
+           found->share >= LATENESS_SHARE_MIN / 2;
 }

@@ -97,6 +97,23 @@ static void print_reload(const struct json_status *status)
            status->is_command_used ? "runs" : "from the next round on", shown);
 }
 
+static void print_straggler(const struct json_straggler *straggler)
+{
+    if (straggler->rank < 0)
+        return;
+    if (*straggler->host)
+        printf("  the other nodes wait for %s, there mostly for rank %d",
+               straggler->host, straggler->rank);
+    else
+        printf("  the others wait for rank %d", straggler->rank);
+    printf(": %.1f ms late on the average, %.1f %% of a step (last %d steps); differs "
+           "in: %s\n",
+           straggler->late_ms, straggler->percent, straggler->steps,
+           *straggler->differs
+               ? straggler->differs
+               : "nothing seen of CPU time and clock, hypervisor, pages from disk");
+}
+
 static void print_run(const struct json_status *status)
 {
     const bool with_restarts = has_restarts(status);
@@ -123,15 +140,8 @@ static void print_run(const struct json_status *status)
         printf("  waiting for nodes: %u of %u are here%s%s\n", status->joined,
                status->min_nodes, *status->missing ? "; missing " : "",
                status->missing);
-    if (status->straggler >= 0)
-        printf(
-            "  the others wait for rank %d: %.1f ms late on the average, %.1f %% of a "
-            "step (last %d steps); differs in: %s\n",
-            status->straggler, status->straggler_ms, status->straggler_percent,
-            status->straggler_steps,
-            *status->straggler_differs
-                ? status->straggler_differs
-                : "nothing seen of CPU time and clock, hypervisor, pages from disk");
+    print_straggler(&status->straggler);
+    print_straggler(&status->straggler_node);
     if (status->worker_count > 0)
         printf("  %s%5s %5s %8s  %-10s%s %12s %9s %11s  %s\n",
                *status->workers[0].role ? head : "", "RANK", "LOCAL", "PID", "STATE",

@@ -196,9 +196,9 @@ const struct option option_table[OPTION_COUNT] = {
          .env = "CTRUN_HANG_TIMEOUT", .fallback = "0"},
     [OPTION_STRAGGLERS] = {OWN_FLAG(
                                "stragglers", FAILURE,
-                               "name the rank of a node that the others wait for in"
-                               " collectives, in ctrunctl status, events and"
-                               " metrics"),
+                               "name the rank of a node, and the node, that the"
+                               " others wait for in collectives, in ctrunctl status,"
+                               " events and metrics"),
                            .env = "CTRUN_STRAGGLERS"},
     [OPTION_RESTART_DELAY] =
         {OWN_TAKES(TEXT, "restart-delay", FAILURE, "SECONDS[,MAX]",

@@ -48,14 +48,14 @@ static int read_workers(struct json_status *out, const cJSON *list)
     return 0;
 }
 
-static void read_straggler(struct json_status *out, const cJSON *item)
+static void read_straggler(struct json_straggler *out, const cJSON *item)
 {
-    out->straggler = (int)json_get_i64(item, "rank", -1);
-    out->straggler_steps = json_get_int(item, "steps");
-    out->straggler_ms = (double)json_get_u64(item, "late_us") / 1000;
-    out->straggler_percent = (double)json_get_u64(item, "late_permille") / 10;
-    json_get_text(item, "differs", out->straggler_differs,
-                  sizeof out->straggler_differs);
+    out->rank = (int)json_get_i64(item, "rank", -1);
+    out->steps = json_get_int(item, "steps");
+    out->late_ms = (double)json_get_u64(item, "late_us") / 1000;
+    out->percent = (double)json_get_u64(item, "late_permille") / 10;
+    json_get_text(item, "host", out->host, sizeof out->host);
+    json_get_text(item, "differs", out->differs, sizeof out->differs);
 }
 
 int json_status_read(struct json_status *out, const char *text, size_t length)
@@ -86,7 +86,8 @@ int json_status_read(struct json_status *out, const char *text, size_t length)
     out->max_nodes = json_get_unsigned(root, "max_nodes");
     out->ha_nodes = json_get_unsigned(json_get(root, "ha"), "nodes");
     out->ha_survives = json_get_unsigned(json_get(root, "ha"), "survives");
-    read_straggler(out, json_get(root, "straggler"));
+    read_straggler(&out->straggler, json_get(root, "straggler"));
+    read_straggler(&out->straggler_node, json_get(root, "straggler_node"));
     json_get_text(reload, "command", out->command, sizeof out->command);
     out->is_command_used = cJSON_IsTrue(json_get(reload, "is_used"));
     out->is_waiting = cJSON_IsObject(waiting);

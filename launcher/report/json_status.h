@@ -25,6 +25,15 @@ struct json_worker {
     char *err_file;
 };
 
+/* Who is waited for. */
+struct json_straggler {
+    int rank; /* -1: nobody is told */
+    int steps;
+    double late_ms, percent; /* of a step */
+    char host[256];          /* of a node; empty: it is one rank of this one */
+    char differs[256];       /* in what; may be empty */
+};
+
 struct json_status {
     char run_id[CT_RUN_ID_MAX];
     char host[CT_HOST_MAX];
@@ -50,11 +59,8 @@ struct json_status {
     bool is_command_used;        /* by the workers of this round */
     unsigned ha_nodes;           /* members of the run's own etcd; 0: it has none */
     unsigned ha_survives;
-    int straggler; /* rank; -1: none is told */
-    int straggler_steps;
-    double straggler_ms, straggler_percent; /* of a step */
-    char straggler_differs[256];            /* in what; may be empty */
-    struct json_worker *workers;            /* owned */
+    struct json_straggler straggler, straggler_node;
+    struct json_worker *workers; /* owned */
     size_t worker_count;
 };
 

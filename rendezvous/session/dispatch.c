@@ -473,6 +473,19 @@ static void on_chaos(struct peer *peer, const struct ct_message *message)
     relay_chaos(peer, message->chaos);
 }
 
+static void on_calls(struct peer *peer, const struct ct_message *message)
+{
+    relay_calls(peer, message->calls);
+}
+
+static void on_clock(struct peer *peer, const struct ct_message *message)
+{
+    const struct ct_clock clock = {.agent_ns = message->clock->agent_ns,
+                                   .server_ns = ct_now_ns()};
+
+    peer_send(peer, &(struct ct_message){CT_MESSAGE_CLOCK, .clock = &clock});
+}
+
 static void on_ha_report(struct peer *peer, const struct ct_message *message)
 {
     ha_relay_on_report(&peer->dispatch->ha, peer, message->ha_report);
@@ -556,6 +569,8 @@ static const struct {
     {STAGE_MEMBER, CT_MESSAGE_SIGNAL, on_signal},
     {STAGE_MEMBER, CT_MESSAGE_STACKS, on_stacks},
     {STAGE_MEMBER, CT_MESSAGE_CHAOS, on_chaos},
+    {STAGE_MEMBER, CT_MESSAGE_CLOCK, on_clock},
+    {STAGE_MEMBER, CT_MESSAGE_CALLS, on_calls},
     {STAGE_MEMBER, CT_MESSAGE_FAILURE, on_failure},
     {STAGE_MEMBER, CT_MESSAGE_STOPPED, on_stopped},
     {STAGE_MEMBER, CT_MESSAGE_LEAVE, on_leave},

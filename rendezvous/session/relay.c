@@ -110,6 +110,34 @@ void relay_stacks(struct peer *peer, const struct ct_stacks *message)
     free(stacks);
 }
 
+/* ---- Stragglers -------------------------------------------------------------------------- */
+
+static struct peer *find_first_node(const struct round *round)
+{
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (member_is_in_world(member) && member->start.group_rank == 0)
+            return member->link.peer;
+    }
+    return NULL;
+}
+
+void relay_calls(const struct peer *peer, const struct ct_calls *message)
+{
+    const struct round *round = peer->run->round;
+    const struct member *from = member_find(&round->members, peer->id);
+    struct peer *to = find_first_node(round);
+    struct ct_calls calls = *message;
+
+    if (!from || !to || to == peer || !member_is_in_world(from) ||
+        message->generation != round->generation)
+        return; /* of a world that is no more, or nobody compares now */
+    calls.node = from->start.group_rank;
+    (void)ct_copy(calls.host, sizeof calls.host, from->link.host); /* same size */
+    peer_send(to, &(struct ct_message){CT_MESSAGE_CALLS, .calls = &calls});
+}
+
 /* ---- Chaos ------------------------------------------------------------------------------- */
 
 static bool has_target(const struct member *member, const struct ct_fault *fault)

@@ -15,4 +15,7 @@ void relay_stacks(struct peer *peer, const struct ct_stacks *message);
 /* A fault that is asked for, to the node that has its target; or what became of it, to who asked. */
 void relay_chaos(struct peer *peer, const struct ct_chaos *message);
 
+/* When ranks of a node have made which call, to the node of group rank 0, which compares them. */
+void relay_calls(const struct peer *peer, const struct ct_calls *message);
+
 #endif

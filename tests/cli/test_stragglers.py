@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--stragglers: the rank that the others of its node wait for, in ctrunctl status, events and metrics.
+"""--stragglers: the rank that the others of its node wait for, and the node that the other nodes wait for, in ctrunctl
+status, events and metrics.
 
 Of torch with a stand-in (tests/lib/fake_torch.py) whose recorder has calls of made-up times; of the SDK with real
 ones. How sure it is of whom: tests/unit/agent/watch/straggler_test.c. A real torch: tests/interop/test_stragglers_torch.py."""
@@ -14,14 +15,14 @@ import ctrun
 import fake_torch
 import pytest
 
-# steps of 100 ms; each rank differs by up to 10 % from one to the next, and rank SLOW is later by LATE ms.
+# steps of 100 ms; each rank differs by up to 10 % from one to the next, and each of ranks SLOW is later by LATE ms.
 TORCH = """import os, random, sys
 from torch._C import _distributed_c10d
 import torch.distributed.distributed_c10d
-rank, begin, slow, late = int(os.environ["RANK"]), *map(int, sys.argv[1:])
+rank, (begin, late), slow = int(os.environ["RANK"]), map(int, sys.argv[1:3]), list(map(int, sys.argv[3:]))
 chance, now = [random.Random(seed) for seed in range(8)], begin
 for number in range(1, 131):
-    own = [100 + each.uniform(-10, 10) + late * (r == slow) for r, each in enumerate(chance)]
+    own = [100 + each.uniform(-10, 10) + late * (r in slow) for r, each in enumerate(chance)]
     _distributed_c10d.entries.append(dict(
         pg_id=0, process_group=["0", "default_pg"], collective_seq_id=number, profiling_name="gloo:all_reduce",
         time_created_ns=now + int(own[rank] * 1e6), input_sizes=[[3]], input_dtypes=["Float"], state="completed",
@@ -34,7 +35,7 @@ os.read(os.pipe()[0], 1)
 def start_torch(box, slow, late, *options, recorder="", alone="--standalone"):
     env = {"PYTHON_EXEC": sys.executable, "PYTHONPATH": fake_torch.install(box.dir), "FAKE_RECORDER": recorder}
     return box.start_ctrun(alone, "--nproc-per-node=8", "--stragglers", *options, box.write("train.py", TORCH),
-                           str(time.time_ns()), str(slow), str(late), env=env)
+                           str(time.time_ns()), str(late), str(slow), env=env)
 
 
 @pytest.fixture
@@ -113,3 +114,34 @@ def test_a_program_of_the_sdk_is_seen_without_a_recorder(box, job):
                         box.path("up"), "1", "20"))
     event = box.wait_event("straggler", seconds=60, rank=1)[0]
     assert event["late_us"] > 10000, event
+
+
+def start_nodes(box, job, per_node, late, slow, *options):
+    """Each a launcher of its own, with a clock of its own as far as it knows: group rank 0 is the first."""
+    env = {"PYTHON_EXEC": sys.executable, "PYTHONPATH": fake_torch.install(box.dir)}
+    daemon = job(box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0"))
+    where = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
+                             lambda: f"the port is told\n{daemon}")[1]
+    runs, begin = [], str(time.time_ns())
+    for number, count in enumerate(per_node, 1):
+        runs.append(job(box.start_ctrun(
+            f"--nnodes={len(per_node)}", f"--nproc-per-node={count}", f"--rdzv-endpoint={where}", "--rdzv-id=j",
+            "--rdzv-backend=c10d", "--rdzv-conf=is_host=0", f"--local-addr=127.0.0.{number}", "--stragglers", *options,
+            box.write("train.py", TORCH), begin, str(late), *map(str, slow), env=env)))
+        if number < len(per_node):
+            box.wait_event("agent_state", count=number, to="joining")
+    return runs
+
+
+@pytest.mark.parametrize("per_node, slow", [((3, 3), (3, 4, 5)), ((1, 1), (1,))],
+                         ids=["all_ranks_of_one", "one_rank_each"])
+def test_a_node_that_the_others_wait_for_is_named_at_group_rank_0(box, job, per_node, slow):
+    """No rank of it is later than the others there."""
+    runs = start_nodes(box, job, per_node, 20, slow)
+    event = box.wait_event("straggler_node", seconds=60)[0]
+    assert event["node"] == 1 and event["rank"] in slow and 15000 < event["late_us"] < 30000 and event["steps"] >= 30, event
+    assert not box.events("straggler"), box.events("straggler")
+    told = [run for run in json.loads(status(box, "--json").out)["runs"] if "straggler_node" in run]
+    assert len(told) == 1 and told[0]["node_rank"] == 0 and told[0]["straggler_node"]["node"] == 1, (told, runs)
+    assert re.search(r"^  the other nodes wait for \S+, there mostly for rank \d+: \d+\.\d ms late on the average, "
+                     r"\d+\.\d % of a step \(last \d+ steps\); differs in: .", status(box).out, re.M), status(box)

@@ -63,6 +63,10 @@ KINDS = {
                    ("for_ms", "I"), ("by_ms", "I"), ("line", "I"), ("host", "s"), ("text", "s"))),
     "RELOAD": (64, (("number", "Q"), ("step", "B"), ("ticket", "I"), ("program", "Q"), ("by", "s"), ("text", "s"),
                     ("command", "s"))),
+    "CLOCK": (67, (("agent_ns", "Q"), ("server_ns", "Q"))),
+    "CALLS": (68, (("generation", "Q"), ("node", "I"), ("host", "s"), ("rank", "i"), ("doubt_ns", "Q"), ("wait_permille", "I"),
+                   ("steal_permille", "I"), ("faults", "I"), ("mhz", "I"),
+                   ("list", (("group", "Q"), ("number", "q"), ("entered_ns", "Q"), ("shape", "Q"))))),
     "METRICS": (47, (("generation", "Q"), ("list", (("rank", "i"), ("name", "s"), ("value", "d"))))),
 }
 NAMES = {number: name for name, (number, _) in KINDS.items()}

@@ -17,7 +17,7 @@ CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
  SUCCEEDED, VERDICT, LEAVE, RETIRED_19, STOPPING, RESUME, RESUMED, TICKET) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 PEER, MEMBERS, OFFER, SEALED, SIGNAL, METRICS, STACKS, CHAOS = 25, 28, 29, 30, 40, 47, 60, 66
-LOSS, STILL, WORLD = 56, 57, 58
+LOSS, STILL, WORLD, CLOCK, CALLS = 56, 57, 58, 67, 68
 FAULT_KILL, FAULT_STOP, FAULT_CUT, FAULT_SLOW, FAULT_FULL, FAULT_END = 1, 2, 3, 4, 5, 6
 STACKS_ASK, STACKS_ASKED, STACKS_TEXT, STACKS_END = 1, 2, 3, 4
 FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and for people
@@ -149,6 +149,12 @@ def decode(kind, body):
     elif kind == CHAOS:
         names = ("is_answer", "ticket", "asker", "kind", "target", "signal", "for_ms", "by_ms", "line")
         out = dict(zip(names, r.take("BIQBiiIII")), host=r.text(), text=r.text())
+    elif kind == CLOCK:
+        out = dict(zip(("agent_ns", "server_ns"), r.take("QQ")))
+    elif kind == CALLS:
+        out = dict(zip(("generation", "node"), r.take("QI")), host=r.text())
+        out |= dict(zip(("rank", "doubt_ns", "wait", "steal", "faults", "mhz", "count"), r.take("iQIIIIB")))
+        out["list"] = [r.take("QqQQ") for _ in range(out.pop("count"))]
     elif kind == VERDICT:
         names = ("generation", "outcome", "exit_code", "restart_count", "more_failed",
                  "more_stopped", "count")
@@ -225,6 +231,11 @@ class Agent:
 
     def stacks(self, what, ticket=5, asker=0, rank=-1, node=99, host="liar", said=""):
         self.send(STACKS, struct.pack("<BIQiIIII", what, ticket, asker, rank, 0, 0, 0, node) + text(host) + text(said))
+
+    def calls(self, generation, list_):
+        """Of rank 5; each with group, number, moment and shape. What the server fills in is left wrong."""
+        self.send(CALLS, struct.pack("<QI", generation, 99) + text("liar") + struct.pack("<iQIIIIB", 5, 8, 1, 2, 3, 4, len(list_))
+                  + b"".join(struct.pack("<QqQQ", *call) for call in list_))
 
     def chaos(self, kind, target, ticket=5, asker=0, is_answer=0, said=""):
         self.send(CHAOS, struct.pack("<BIQBiiIII", is_answer, ticket, asker, kind, target, 9, 0, 0, 3) + text("liar")

@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
@@ -170,6 +171,24 @@ def test_a_fault_goes_to_the_node_that_has_its_target_and_its_answer_to_who_aske
     assert (answer["is_answer"], answer["ticket"], answer["text"]) == (1, 8, "no node of this round has it")
     agents[1].chaos(wire.FAULT_END, -1)
     assert [agents[node].read_kind(wire.CHAOS)["kind"] for node in (0, 2)] == [wire.FAULT_END] * 2
+
+
+def test_calls_of_a_node_go_to_that_of_group_rank_0_and_the_node_is_the_servers_word(daemon):
+    agents, _ = daemon.world(3)
+    agents[2].calls(2, [(1, 2, 3, 4)])  # of no round that there is
+    agents[0].calls(1, [(1, 2, 3, 4)])  # compares by itself
+    agents[2].calls(1, [(7, 8, 9, 10), (7, 9, 11, 10)])
+    told = agents[0].read_kind(wire.CALLS)
+    assert (told["generation"], told["node"], told["host"], told["rank"], told["doubt_ns"]) == (1, 2, "n2", 5, 8), told
+    assert told["list"] == [(7, 8, 9, 10), (7, 9, 11, 10)]
+
+
+def test_a_clock_comes_back_with_that_of_the_server(daemon):
+    agents, _ = daemon.world(1)
+    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    agents[0].send(wire.CLOCK, struct.pack("<QQ", 7, 0))
+    clock = agents[0].read_kind(wire.CLOCK)
+    assert clock["agent_ns"] == 7 and before - 10 ** 12 < clock["server_ns"] <= time.clock_gettime_ns(time.CLOCK_BOOTTIME), clock
 
 
 def test_a_broken_connection_stops_the_others_and_the_rest_goes_on(daemon):

@@ -303,6 +303,31 @@ static const struct field stacks_fields[] = {
     TEXT(ct_stacks, text),
 };
 
+static const struct field clock_fields[] = {
+    U64(ct_clock, agent_ns),
+    U64(ct_clock, server_ns),
+};
+
+static const struct field call_fields[] = {
+    U64(ct_call, group),
+    I64(ct_call, number),
+    U64(ct_call, entered_ns),
+    U64(ct_call, shape),
+};
+
+static const struct field calls_fields[] = {
+    U64(ct_calls, generation),
+    U32(ct_calls, node),
+    STR(ct_calls, host),
+    I32(ct_calls, rank),
+    U64(ct_calls, doubt_ns),
+    U32(ct_calls, wait_permille),
+    U32(ct_calls, steal_permille),
+    U32(ct_calls, faults),
+    U32(ct_calls, mhz),
+    LIST(ct_calls, count, list, CT_CALLS_MAX, call_fields),
+};
+
 static const struct field fault_fields[] = {
     U8(ct_fault, kind),    I32(ct_fault, target), I32(ct_fault, signal),
     U32(ct_fault, for_ms), U32(ct_fault, by_ms),  U32(ct_fault, line),
@@ -528,6 +553,8 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_HEARTBEAT_ACK] = LAYOUT("HEARTBEAT_ACK", ct_heartbeat,
                                         heartbeat_fields),
     [CT_MESSAGE_METRICS] = LAYOUT("METRICS", ct_metrics, metrics_fields),
+    [CT_MESSAGE_CLOCK] = LAYOUT("CLOCK", ct_clock, clock_fields),
+    [CT_MESSAGE_CALLS] = LAYOUT("CALLS", ct_calls, calls_fields),
     [CT_MESSAGE_FAILURE] = LAYOUT("FAILURE", ct_failure, failure_message_fields),
     [CT_MESSAGE_STOP] = LAYOUT("STOP", ct_stop, stop_fields),
     [CT_MESSAGE_STOPPED] = LAYOUT("STOPPED", ct_stopped, stopped_fields),

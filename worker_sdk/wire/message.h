@@ -14,6 +14,8 @@
  *     HEARTBEAT ────────────────────────▶        each second; HEARTBEAT_ACK comes back
  *     METRICS ──────────────────────────▶        what workers told of themselves, where it changed
  *     STACKS ───────────────────────────▶        somebody asks where all workers are; passed on, and the answers
+ *     CLOCK  ◀──────────────────────────▶        --stragglers: the agent's clock; it comes back with the server's
+ *     CALLS  ───────────────────────────▶        --stragglers: when my ranks made which call; passed on to group rank 0
  *     FAILURE ──────────────────────────▶        a worker failed on its own account
  *            ◀─────────────────────── STOP       to all: end your workers, here is why
  *     STOPPING ─────────────────────────▶        at once: I live, and have your STOP
@@ -119,6 +121,8 @@ enum ct_message_kind {
     CT_MESSAGE_STACKS = 60, /* both ways: where the workers of other nodes are */
     CT_MESSAGE_SAMPLES = 65,
     CT_MESSAGE_CHAOS = 66, /* both ways: a fault, and what became of it; see ct_chaos */
+    CT_MESSAGE_CLOCK = 67, /* both ways: see ct_clock */
+    CT_MESSAGE_CALLS = 68, /* both ways: see ct_calls */
     CT_MESSAGE_RELOAD = 64, /* both ways: see ct_reload */
     /* worker to agent and back, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
@@ -169,6 +173,7 @@ enum {
     CT_HA_MEMBERS_MAX = 8,
     CT_METRICS_SENT_MAX = 255, /* in one message */
     CT_SAMPLES_MAX = 64,       /* of a batch that are told */
+    CT_CALLS_MAX = 255,        /* in one message */
     CT_HA_SEED_BYTES = 32,
     CT_STACKS_NODES_MAX = 256, /* are asked at once */
     CT_STACKS_TEXT_MAX = 16384,
@@ -418,6 +423,34 @@ struct ct_metrics {
     uint64_t generation;
     uint8_t count;
     struct ct_metric_sent list[CT_METRICS_SENT_MAX];
+};
+
+/* What the agent's monotonic clock says; the server sends it back with its own. */
+struct ct_clock {
+    uint64_t agent_ns;
+    uint64_t server_ns;
+};
+
+/* A collective call that all ranks of a node have made which are in its group. */
+struct ct_call {
+    uint64_t group;      /* a hash of its name */
+    int64_t number;      /* in the group; grows */
+    uint64_t entered_ns; /* when the last of them made it, by the server's clock */
+    uint64_t shape;      /* a hash of what is called, and on how much */
+};
+
+/* agent -> server -> agent of group rank 0: who compares the nodes */
+struct ct_calls {
+    uint64_t generation;
+    uint32_t node; /* its rank; filled in by the server, as is */
+    char host[CT_HOST_MAX];
+    int32_t rank;      /* global: who was the last one most often */
+    uint64_t doubt_ns; /* entered_ns may be wrong by so much */
+    /* What that rank is up to: ready to run without a CPU, its CPU taken by the hypervisor, pages a second from
+     * the disk, its clock; 0: not known. */
+    uint32_t wait_permille, steal_permille, faults, mhz;
+    uint8_t count;
+    struct ct_call list[CT_CALLS_MAX]; /* of one group the earliest first */
 };
 
 struct ct_sample {
@@ -881,6 +914,8 @@ struct ct_message {
         const struct ct_start *start;
         const struct ct_heartbeat *heartbeat;
         const struct ct_metrics *metrics;
+        const struct ct_clock *clock;
+        const struct ct_calls *calls;
         const struct ct_failure *failure;
         const struct ct_stop *stop;
         const struct ct_stopped *stopped;

@@ -549,6 +549,37 @@ static const struct {
      "6e31"
      "02000000"
      "6e6f"},
+    {{.kind = CT_MESSAGE_CLOCK,
+      .clock = &(const struct ct_clock){.agent_ns = 1, .server_ns = 2}},
+     "0100000000000000"
+     "0200000000000000"},
+    {{.kind = CT_MESSAGE_CALLS,
+      .calls = &(const struct ct_calls){.generation = 7,
+                                        .node = 1,
+                                        .host = "n1",
+                                        .rank = -1,
+                                        .doubt_ns = 8,
+                                        .wait_permille = 2,
+                                        .steal_permille = 3,
+                                        .faults = 4,
+                                        .mhz = 5,
+                                        .count = 1,
+                                        .list = {{10, -11, 12, 13}}}},
+     "0700000000000000"
+     "01000000"
+     "02000000"
+     "6e31"
+     "ffffffff"
+     "0800000000000000"
+     "02000000"
+     "03000000"
+     "04000000"
+     "05000000"
+     "01"
+     "0a00000000000000"
+     "f5ffffffffffffff"
+     "0c00000000000000"
+     "0d00000000000000"},
     {{.kind = CT_MESSAGE_LOSS,
       .loss =
           &(const struct ct_loss){

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --stragglers over several nodes: the node that the others wait for.
+ *
+ *     each node, at each of its looks            what all of its ranks have called (node_calls.h), by the server's clock
+ *                                                (clock_offset.h) ── CALLS ──> the agent of group rank 0
+ *     group rank 0, at each of its looks         the nodes as if each were a rank (straggler.h) ──> who is late ──>
+ *                                                ctrunctl status, an event
+ *
+ * A node is reported only where it is later than all clocks may be wrong by. Nodes that send nothing are not compared. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "agent/hang/agent_slow_node.h"
+#include "agent/loop/limits.h"
+#include "agent/watch/clock_offset.h"
+#include "agent/watch/node_calls.h"
+#include "agent/worker/worker.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    NODES_MAX = 256,
+    SENT_MAX = 4 * CT_CALLS_MAX, /* of one look */
+    KEPT_MAX =
+        2 * STRAGGLER_CALLS_MAX /* of a node; half of them go when they are so many */
+};
+
+/* What group rank 0 knows of one. */
+struct slow_node {
+    char host[CT_HOST_MAX];
+    int rank;
+    uint64_t doubt_ns;
+    int count;
+    struct straggler_call *calls; /* [KEPT_MAX]; NULL: it has sent none */
+};
+
+struct slow_node_watch {
+    struct agent *agent;
+    struct loop_timer *timer; /* for the next question */
+    struct clock_offset clock;
+    struct node_calls sent;
+    struct straggler_call calls[SENT_MAX];
+    struct ct_calls message;
+
+    /* Of group rank 0 alone. */
+    int count; /* nodes; 0: they are not compared here */
+    struct slow_node *nodes;
+    struct rank_rates *rates;
+    struct straggler *straggler;
+    struct straggler_report report;
+};
+
+/* ---- What is reported -------------------------------------------------------------------- */
+
+static void emit(const struct slow_node_watch *watch, const char *name)
+{
+    const struct straggler_report *report = &watch->report;
+    struct ct_event event;
+
+    ct_event_begin(&event, name);
+    ct_event_int(&event, "generation", (int64_t)watch->agent->start.generation);
+    ct_event_int(&event, "node", report->found.rank);
+    ct_event_str(&event, "host", report->host);
+    ct_event_int(&event, "rank", report->rank);
+    ct_event_int(&event, "late_us", (int64_t)(report->found.late_ns / 1000));
+    ct_event_int(&event, "late_permille", (int64_t)(report->found.share * 1000));
+    ct_event_int(&event, "steps", report->found.steps);
+    ct_event_str(&event, "differs", report->differs);
+    ct_event_end(&event);
+}
+
+/* By how much two of them may be set wrong against each other: that one, and the worst of the others. */
+static uint64_t find_doubt_ns(const struct slow_node_watch *watch, int node)
+{
+    uint64_t worst_ns = 0;
+
+    for (int i = 0; i < watch->count; i++)
+        if (i != node && watch->nodes[i].doubt_ns > worst_ns)
+            worst_ns = watch->nodes[i].doubt_ns;
+    return worst_ns + watch->nodes[node].doubt_ns;
+}
+
+static void report(struct slow_node_watch *watch, const struct lateness *found)
+{
+    const struct slow_node *node = &watch->nodes[found->rank];
+    const bool is_new = !watch->report.is_set ||
+                        watch->report.found.rank != found->rank;
+
+    watch->report = (struct straggler_report){
+        .is_set = true, .rank = node->rank, .found = *found};
+    (void)ct_copy(watch->report.host, sizeof watch->report.host,
+                  node->host); /* same size */
+    rank_load_differs(watch->report.differs, watch->rates, watch->count, found->rank);
+    if (is_new)
+        emit(watch, "straggler_node");
+}
+
+static void judge(struct slow_node_watch *watch)
+{
+    struct lateness found;
+    int rc;
+
+    for (int i = 0; i < watch->count; i++)
+        (void)straggler_give(watch->straggler, i, watch->nodes[i].calls,
+                             watch->nodes[i].count);
+    if (straggler_take(watch->straggler) <= 0 ||
+        (rc = straggler_find(watch->straggler, &found)) < 0)
+        return;
+    if ((rc > 0 && found.late_ns > (double)find_doubt_ns(watch, found.rank)) ||
+        straggler_stays(&watch->report, &found)) {
+        report(watch, &found);
+    } else if (watch->report.is_set) {
+        emit(watch, "straggler_node_over");
+        watch->report.is_set = false;
+    }
+}
+
+const struct straggler_report *agent_slow_node(const struct agent *agent)
+{
+    return agent->slow_node && agent->slow_node->report.is_set
+               ? &agent->slow_node->report
+               : NULL;
+}
+
+/* ---- Group rank 0 ------------------------------------------------------------------------ */
+
+static bool make_room(struct slow_node *node, int count)
+{
+    if (!node->calls && !(node->calls = ct_zalloc_array(KEPT_MAX, sizeof *node->calls)))
+        return false;
+    if (node->count + count > KEPT_MAX) {
+        const int left = KEPT_MAX / 2;
+
+        memmove(node->calls, node->calls + (node->count - left),
+                (size_t)left * sizeof *node->calls);
+        node->count = left;
+    }
+    return true;
+}
+
+static void take(struct slow_node_watch *watch, const struct ct_calls *message)
+{
+    struct slow_node *node = &watch->nodes[message->node];
+
+    if (!make_room(node, message->count))
+        return; /* this node is not compared then */
+    (void)ct_copy(node->host, sizeof node->host, message->host); /* same size */
+    node->rank = message->rank;
+    node->doubt_ns = message->doubt_ns;
+    watch->rates[message->node] = (struct rank_rates){
+        .wait = message->wait_permille / 1000.0,
+        .steal = message->steal_permille / 1000.0,
+        .faults = message->faults,
+        .mhz = message->mhz};
+    for (int i = 0; i < message->count; i++)
+        node->calls[node->count++] = (struct straggler_call){
+            .group = message->list[i].group,
+            .number = message->list[i].number,
+            .entered_ns = message->list[i].entered_ns,
+            .shape = message->list[i].shape};
+}
+
+void agent_on_calls(struct agent *agent, const struct ct_calls *message)
+{
+    struct slow_node_watch *watch = agent->slow_node;
+
+    if (watch && agent->state == AGENT_RUNNING &&
+        message->generation == agent->start.generation &&
+        message->node < (uint32_t)watch->count)
+        take(watch, message);
+}
+
+/* ---- Each node --------------------------------------------------------------------------- */
+
+void agent_on_clock(struct agent *agent, const struct ct_clock *message)
+{
+    if (agent->slow_node)
+        clock_offset_add(&agent->slow_node->clock, message->agent_ns,
+                         message->server_ns, ct_now_ns());
+}
+
+/* Often at first: a moment at which nothing else is to be done here tells most. */
+static void on_time(void *context)
+{
+    struct slow_node_watch *watch = context;
+    const struct ct_clock clock = {.agent_ns = ct_now_ns()};
+
+    if (watch->agent->state != AGENT_RUNNING)
+        return;
+    loop_timer_set(watch->timer, watch->clock.count < CLOCK_OFFSET_SAMPLES
+                                     ? CLOCK_ASK_FIRST_MS
+                                     : CLOCK_ASK_MS);
+    if (link_is_up(watch->agent->link))
+        link_send(watch->agent->link,
+                  &(struct ct_message){CT_MESSAGE_CLOCK, .clock = &clock});
+}
+
+/* 255 is what a byte counts. */
+static void send_some(struct slow_node_watch *watch, const struct straggler_call *calls,
+                      int count, int64_t ahead_ns)
+{
+    struct ct_calls *message = &watch->message;
+
+    message->count = (uint8_t)count;
+    for (int i = 0; i < count; i++)
+        message->list[i] = (struct ct_call){.group = calls[i].group,
+                                            .number = calls[i].number,
+                                            .entered_ns = calls[i].entered_ns +
+                                                          (uint64_t)ahead_ns,
+                                            .shape = calls[i].shape};
+    if (watch->agent->start.group_rank > 0)
+        link_send(watch->agent->link,
+                  &(struct ct_message){CT_MESSAGE_CALLS, .calls = message});
+    else if (watch->count > 0)
+        take(watch, message);
+}
+
+static uint32_t to_permille(double part)
+{
+    return part < 1 ? (uint32_t)(part * 1000) : 1000;
+}
+
+/* All of it but the calls. */
+static void fill(struct slow_node_watch *watch, const struct rank_rates *rates,
+                 uint64_t doubt_ns)
+{
+    const struct agent *agent = watch->agent;
+    const int local = watch->sent.last_rank;
+
+    watch->message = (struct ct_calls){.generation = agent->start.generation,
+                                       .node = agent->start.group_rank,
+                                       .rank = -1,
+                                       .doubt_ns = doubt_ns};
+    (void)ct_copy(watch->message.host, sizeof watch->message.host,
+                  agent->options->hello.host); /* same size */
+    if (local < 0)
+        return;
+    watch->message.rank = worker_group_worker(agent->group, local)->rank;
+    watch->message.wait_permille = to_permille(rates[local].wait);
+    watch->message.steal_permille = to_permille(rates[local].steal);
+    watch->message.faults = (uint32_t)rates[local].faults;
+    watch->message.mhz = (uint32_t)rates[local].mhz;
+}
+
+/* The clock of torch's recorder against ours. */
+static int64_t find_wall_behind_ns(void)
+{
+    struct timespec wall;
+    const uint64_t now_ns = ct_now_ns();
+
+    (void)clock_gettime(CLOCK_REALTIME, &wall);
+    return (int64_t)now_ns - ((int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec);
+}
+
+int agent_compare_nodes(struct agent *agent, const struct straggler *given,
+                        bool is_wall, const struct rank_rates *rates)
+{
+    struct slow_node_watch *watch = agent->slow_node;
+    int64_t ahead_ns;
+    uint64_t doubt_ns;
+    int count, sent = 0;
+
+    if (!watch || agent->start.group_world_size < 2)
+        return 0;
+    if (!link_is_up(agent->link) ||
+        !clock_offset_get(&watch->clock, ct_now_ns(), &ahead_ns, &doubt_ns))
+        return 0;
+    count = node_calls_take(&watch->sent, given, watch->calls, SENT_MAX);
+    if (is_wall)
+        ahead_ns += find_wall_behind_ns();
+    fill(watch, rates, doubt_ns);
+    for (; sent < count; sent += watch->message.count)
+        send_some(watch, watch->calls + sent,
+                  count - sent < CT_CALLS_MAX ? count - sent : CT_CALLS_MAX, ahead_ns);
+    if (watch->count > 0)
+        judge(watch);
+    return sent;
+}
+
+/* ---- Life -------------------------------------------------------------------------------- */
+
+static void forget_nodes(struct slow_node_watch *watch)
+{
+    for (int i = 0; i < watch->count; i++)
+        free(watch->nodes[i].calls);
+    free(watch->nodes);
+    free(watch->rates);
+    straggler_destroy(watch->straggler);
+    watch->nodes = NULL;
+    watch->rates = NULL;
+    watch->straggler = NULL;
+    watch->count = 0;
+    watch->report.is_set = false;
+}
+
+void agent_start_slow_node(struct agent *agent)
+{
+    struct slow_node_watch *watch = agent->slow_node;
+    const uint32_t nodes = agent->start.group_world_size;
+
+    if (!watch)
+        return;
+    forget_nodes(watch);
+    watch->sent = (struct node_calls){0};
+    watch->clock = (struct clock_offset){0}; /* it may be another server's */
+    if (nodes < 2)
+        return;
+    loop_timer_set(watch->timer, CLOCK_ASK_FIRST_MS);
+    if (nodes > NODES_MAX || agent->start.group_rank > 0)
+        return;
+    watch->nodes = ct_zalloc_array(nodes, sizeof *watch->nodes);
+    watch->rates = ct_zalloc_array(nodes, sizeof *watch->rates);
+    watch->straggler = straggler_create((int)nodes);
+    if (watch->nodes && watch->rates && watch->straggler)
+        watch->count = (int)nodes;
+    else
+        forget_nodes(watch);
+}
+
+int agent_open_slow_node(struct agent *agent, struct ctrun_error *err)
+{
+    if (!(agent->slow_node = ct_zalloc(sizeof *agent->slow_node)))
+        return ct_fail(err, -ENOMEM, "stragglers: out of memory");
+    agent->slow_node->agent = agent;
+    if (!(agent->slow_node->timer = loop_timer_open(agent->loop, on_time,
+                                                    agent->slow_node)))
+        return ct_fail(err, -ENOMEM, "stragglers: out of memory");
+    return 0;
+}
+
+void agent_close_slow_node(struct agent *agent)
+{
+    if (!agent->slow_node)
+        return;
+    loop_timer_close(agent->slow_node->timer);
+    forget_nodes(agent->slow_node);
+    free(agent->slow_node);
+    agent->slow_node = NULL;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/watch/clock_offset.h"
+#include "tests/lib/test.h"
+
+enum {
+    MS = 1000000
+};
+
+static const uint64_t second = 1000 * (uint64_t)MS;
+
+/* Answers that took long, so that there are enough. */
+static void add_slow(struct clock_offset *offset)
+{
+    for (int i = 0; i < CLOCK_OFFSET_SAMPLES_MIN; i++)
+        clock_offset_add(offset, 0, 0, 90 * second);
+}
+
+static void little_is_known_before_some_answers(void **state)
+{
+    struct clock_offset offset = {0};
+    int64_t ahead;
+    uint64_t doubt;
+
+    (void)state;
+    for (int i = 0; i < CLOCK_OFFSET_SAMPLES_MIN; i++) {
+        assert_false(clock_offset_get(&offset, second, &ahead, &doubt));
+        clock_offset_add(&offset, second, 5 * second, second - 1); /* of no question */
+        assert_false(clock_offset_get(&offset, second, &ahead, &doubt));
+        clock_offset_add(&offset, second, second, second);
+    }
+    assert_true(clock_offset_get(&offset, second, &ahead, &doubt));
+}
+
+static void an_answer_lies_in_the_middle_and_is_doubted_by_half(void **state)
+{
+    struct clock_offset offset = {0};
+    int64_t ahead;
+    uint64_t doubt;
+
+    (void)state;
+    add_slow(&offset);
+    clock_offset_add(&offset, 10 * second, 3 * second, 10 * second + 4 * MS);
+    assert_true(clock_offset_get(&offset, 10 * second + 4 * MS, &ahead, &doubt));
+    assert_int_equal(ahead, -(int64_t)(7 * second) - 2 * MS); /* the server is behind */
+    assert_int_equal(doubt, 2 * MS);
+}
+
+static void the_quickest_answer_counts_until_clocks_may_have_drifted(void **state)
+{
+    struct clock_offset offset = {0};
+    int64_t ahead;
+    uint64_t doubt;
+
+    (void)state;
+    add_slow(&offset);
+    clock_offset_add(&offset, second, second, second + MS);
+    clock_offset_add(&offset, 2 * second, 2 * second, 2 * second + 3 * MS);
+    assert_true(clock_offset_get(&offset, 3 * second, &ahead, &doubt));
+    assert_int_equal(ahead, -MS / 2);
+    assert_in_range(doubt, MS / 2 + 90000, MS / 2 + 110000); /* 50 us a second */
+    clock_offset_add(&offset, 99 * second, 99 * second, 99 * second + 3 * MS);
+    assert_true(clock_offset_get(&offset, 100 * second, &ahead, &doubt));
+    assert_int_equal(ahead, -3 * MS / 2);
+}
+
+static void only_the_last_answers_are_kept(void **state)
+{
+    struct clock_offset offset = {0};
+    int64_t ahead;
+    uint64_t doubt;
+
+    (void)state;
+    clock_offset_add(&offset, second, 9 * second, second + 2);
+    for (int i = 0; i < CLOCK_OFFSET_SAMPLES; i++)
+        clock_offset_add(&offset, second, second, second + MS);
+    assert_true(clock_offset_get(&offset, second + MS, &ahead, &doubt));
+    assert_int_equal(ahead, -MS / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(little_is_known_before_some_answers),
+        cmocka_unit_test(an_answer_lies_in_the_middle_and_is_doubted_by_half),
+        cmocka_unit_test(the_quickest_answer_counts_until_clocks_may_have_drifted),
+        cmocka_unit_test(only_the_last_answers_are_kept),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

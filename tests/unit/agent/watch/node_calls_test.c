@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of three ranks of one node as those of one. */
+#include "agent/watch/node_calls.h"
+#include "tests/lib/test.h"
+
+enum {
+    RANKS = 3,
+    WORLD = 7,
+    OWN = 8,
+    MAX = 64
+};
+
+struct node {
+    struct straggler *given;
+    struct node_calls calls;
+    struct straggler_call out[MAX];
+    int count;
+};
+
+static void begin(struct node *node)
+{
+    *node = (struct node){.given = straggler_create(RANKS)};
+    assert_non_null(node->given);
+}
+
+static struct straggler_call at(uint64_t group, int64_t number, uint64_t entered_ns)
+{
+    return (struct straggler_call){
+        .group = group, .number = number, .entered_ns = entered_ns, .shape = 5};
+}
+
+static void give(struct node *node, int rank, const struct straggler_call *calls,
+                 int count)
+{
+    assert_int_equal(straggler_give(node->given, rank, calls, count), 0);
+}
+
+static void take(struct node *node, int max)
+{
+    node->count = node_calls_take(&node->calls, node->given, node->out, max);
+}
+
+static void check(const struct node *node, int index, uint64_t group, int64_t number,
+                  uint64_t entered_ns)
+{
+    assert_true(index < node->count);
+    assert_int_equal(node->out[index].group, group);
+    assert_int_equal(node->out[index].number, number);
+    assert_int_equal(node->out[index].entered_ns, entered_ns);
+    assert_int_equal(node->out[index].shape, 5);
+}
+
+static void a_call_is_entered_when_the_last_rank_enters_it(void **state)
+{
+    struct node node;
+
+    (void)state;
+    begin(&node);
+    give(&node, 0, (struct straggler_call[]){at(WORLD, 1, 10), at(WORLD, 2, 30)}, 2);
+    give(&node, 1, (struct straggler_call[]){at(WORLD, 1, 12), at(WORLD, 2, 33)}, 2);
+    give(&node, 2, (struct straggler_call[]){at(WORLD, 1, 11), at(WORLD, 2, 31)}, 2);
+    take(&node, MAX);
+    assert_int_equal(node.count, 2);
+    check(&node, 0, WORLD, 1, 12);
+    check(&node, 1, WORLD, 2, 33);
+    assert_int_equal(node.calls.last_rank, 1);
+    straggler_destroy(node.given);
+}
+
+static void one_that_a_member_has_not_made_waits_for_it_and_is_told_once(void **state)
+{
+    const struct straggler_call both[] = {at(WORLD, 1, 10), at(WORLD, 2, 30)};
+    struct node node;
+
+    (void)state;
+    begin(&node);
+    give(&node, 0, both, 2);
+    give(&node, 1, both, 1);
+    give(&node, 2, both, 2);
+    take(&node, MAX);
+    assert_int_equal(node.count, 1);
+    check(&node, 0, WORLD, 1, 10);
+    give(&node, 1, both, 2); /* a recorder has the old ones, too */
+    take(&node, MAX);
+    assert_int_equal(node.count, 1);
+    check(&node, 0, WORLD, 2, 30);
+    take(&node, MAX);
+    assert_int_equal(node.count, 0);
+    assert_int_equal(node.calls.last_rank, -1);
+    straggler_destroy(node.given);
+}
+
+static void who_is_not_in_a_group_is_not_waited_for(void **state)
+{
+    struct node node;
+
+    (void)state;
+    begin(&node);
+    give(&node, 0, (struct straggler_call[]){at(WORLD, 1, 10)}, 1);
+    give(&node, 1, (struct straggler_call[]){at(OWN, 4, 5), at(WORLD, 1, 11)}, 2);
+    give(&node, 2, (struct straggler_call[]){at(WORLD, 1, 9), at(OWN, 4, 15)}, 2);
+    take(&node, MAX);
+    assert_int_equal(node.count, 2);
+    check(&node, 0, WORLD, 1, 11); /* by time */
+    check(&node, 1, OWN, 4, 15);
+    straggler_destroy(node.given);
+}
+
+static void a_rank_alone_is_a_node(void **state)
+{
+    struct node node;
+
+    (void)state;
+    begin(&node);
+    give(&node, 2, (struct straggler_call[]){at(WORLD, 1, 9)}, 1);
+    take(&node, MAX);
+    assert_int_equal(node.count, 1);
+    check(&node, 0, WORLD, 1, 9);
+    assert_int_equal(node.calls.last_rank, 2);
+    straggler_destroy(node.given);
+}
+
+static void of_many_the_last_are_told(void **state)
+{
+    struct straggler_call calls[MAX];
+    struct node node;
+
+    (void)state;
+    begin(&node);
+    for (int i = 0; i < MAX; i++)
+        calls[i] = at(WORLD, i + 1, (uint64_t)i);
+    give(&node, 0, calls, MAX);
+    take(&node, 3);
+    assert_int_equal(node.count, 3);
+    check(&node, 0, WORLD, MAX - 2, MAX - 3);
+    check(&node, 2, WORLD, MAX, MAX - 1);
+    straggler_destroy(node.given);
+}
+
+static void more_groups_than_there_is_room_for_are_left_out(void **state)
+{
+    struct straggler_call calls[STRAGGLER_GROUPS_MAX + 1];
+    struct node node;
+    struct straggler_call out[STRAGGLER_GROUPS_MAX + 1];
+
+    (void)state;
+    begin(&node);
+    for (int i = 0; i <= STRAGGLER_GROUPS_MAX; i++)
+        calls[i] = at((uint64_t)i, 1, (uint64_t)i);
+    give(&node, 0, calls, STRAGGLER_GROUPS_MAX + 1);
+    assert_int_equal(
+        node_calls_take(&node.calls, node.given, out, STRAGGLER_GROUPS_MAX + 1),
+        STRAGGLER_GROUPS_MAX);
+    straggler_destroy(node.given);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_is_entered_when_the_last_rank_enters_it),
+        cmocka_unit_test(one_that_a_member_has_not_made_waits_for_it_and_is_told_once),
+        cmocka_unit_test(who_is_not_in_a_group_is_not_waited_for),
+        cmocka_unit_test(a_rank_alone_is_a_node),
+        cmocka_unit_test(of_many_the_last_are_told),
+        cmocka_unit_test(more_groups_than_there_is_room_for_are_left_out),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
