@@ -63,6 +63,7 @@ static void on_message(void *context, const struct ct_message *message)
     case CT_MESSAGE_RESTART: agent_on_restart(agent, message->restart); break;
     case CT_MESSAGE_RELOAD: agent_on_reload(agent, message->reload); break;
     case CT_MESSAGE_LOSS: agent_on_loss(agent, message->loss); break;
+    case CT_MESSAGE_GROW: agent_on_grow(agent, message->grow); break;
     case CT_MESSAGE_WORLD: agent_on_world(agent, message->world); break;
     case CT_MESSAGE_STOP: agent_on_stop(agent, message->stop); break;
     case CT_MESSAGE_VERDICT: agent_on_verdict(agent, message->verdict); break;

@@ -28,23 +28,6 @@
 #include "agent/node/agent_private.h"
 #include "agent/postmortem/facts.h"
 
-static bool is_undecided(const struct agent *agent)
-{
-    return worker_group_find_loss(agent->group) != NULL;
-}
-
-static void emit_grown(const struct agent *agent, int joined, int size)
-{
-    struct ct_event event;
-
-    ct_event_begin(&event, "world_grown");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_int(&event, "epoch", agent->survival.epoch);
-    ct_event_int(&event, "joined", joined);
-    ct_event_int(&event, "size", size);
-    ct_event_end(&event);
-}
-
 static void emit_replacing(const struct agent *agent, const struct ct_failure *failure)
 {
     struct ct_event event;
@@ -75,6 +58,13 @@ static bool may_go_on(const struct agent *agent)
            agent->stop.reason == 0;
 }
 
+/* A new one; over several nodes one that nobody has been told of: else it may be in a world by now. */
+static bool is_unknown(const struct agent *agent, int rank)
+{
+    return worker_group_is_new(agent->group, rank) &&
+           !(agent_shares_world(agent) && worker_group_is_asking(agent->group, rank));
+}
+
 bool agent_survives(void *context, const struct ct_failure *failure)
 {
     struct agent *agent = context;
@@ -83,7 +73,7 @@ bool agent_survives(void *context, const struct ct_failure *failure)
     const int left = worker_group_list_late(agent->group, late);
     char text[192];
 
-    if (worker_group_is_new(agent->group, failure->rank))
+    if (is_unknown(agent, failure->rank))
         return true; /* they never had it */
     if (!may_go_on(agent))
         return false;
@@ -91,7 +81,7 @@ bool agent_survives(void *context, const struct ct_failure *failure)
         return agent_lose_rank(agent, failure);
     if (left == 0 || !worker_socket_is_used(agent->worker_socket))
         return false;
-    if (!is_undecided(agent))
+    if (!agent_is_undecided(agent))
         agent->survival.since_ms = ct_now_ms();
     agent->survival.losses++;
     (void)ct_format(text, sizeof text, "rank %d (pid %d on %.64s) is lost: %s %d",
@@ -106,8 +96,7 @@ bool agent_survives(void *context, const struct ct_failure *failure)
 
 static void decide(struct agent *agent)
 {
-    const struct agent_options *options = agent->options;
-    const bool is_loss = is_undecided(agent);
+    const bool is_loss = agent_is_undecided(agent);
     const uint64_t after_ms = is_loss ? ct_now_ms() - agent->survival.since_ms : 0;
     struct ct_worker_world world = {.losses = agent->survival.losses};
     int joined;
@@ -122,12 +111,16 @@ static void decide(struct agent *agent)
     worker_socket_send_world(agent->worker_socket, &world);
     if (is_loss || joined == 0)
         agent_report_shrunk(agent, left - joined, after_ms);
-    if (joined > 0) {
-        emit_grown(agent, joined, left);
-        if (options->on_grown)
-            options->on_grown(options->context, joined, left);
-    }
+    if (joined > 0)
+        agent_report_grown(agent, joined, left);
     worker_group_look_soon(agent->group); /* who is to be replaced */
+}
+
+/* Over several nodes all of ours may be lost. */
+static bool is_used(const struct agent *agent)
+{
+    return agent_shares_world(agent) ? worker_socket_was_used(agent->worker_socket)
+                                     : worker_socket_is_used(agent->worker_socket);
 }
 
 bool agent_replaces(void *context, const struct ct_failure *failure)
@@ -135,8 +128,8 @@ bool agent_replaces(void *context, const struct ct_failure *failure)
     struct agent *agent = context;
     const struct agent_options *options = agent->options;
 
-    if (!may_go_on(agent) || !worker_socket_is_used(agent->worker_socket) ||
-        is_undecided(agent) || agent->survival.replaced >= options->survive_replace)
+    if (!may_go_on(agent) || !is_used(agent) || agent_is_undecided(agent) ||
+        agent->survival.replaced >= options->survive_replace)
         return false;
     agent->survival.replaced++;
     emit_replacing(agent, failure);
@@ -191,15 +184,19 @@ void agent_on_fewer(void *context)
 bool agent_on_ask(void *context, int rank, uint64_t generation, pid_t pid)
 {
     struct agent *agent = context;
+    bool is_new;
 
     if (!agent->options->survive_ms || generation != agent->start.generation ||
         agent->state != AGENT_RUNNING || !worker_group_ask(agent->group, rank, pid))
         return false;
-    agent_on_fewer(agent);
-    if (worker_group_is_new(agent->group, rank)) {
+    is_new = worker_group_is_new(agent->group, rank);
+    if (is_new)
         emit_ready(agent, rank);
+    if (is_new && agent_shares_world(agent))
+        agent_send_grow(agent, rank); /* in front of the STILL that names it */
+    agent_on_fewer(agent);
+    if (is_new && !agent_shares_world(agent))
         worker_socket_send_grow(agent->worker_socket);
-    }
     agent_cut_soon(agent);
     return true;
 }

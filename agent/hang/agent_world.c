@@ -10,6 +10,9 @@
  *     a LOSS comes                                 (all workers hear of it); LOSS of no rank, when it is of a node,
  *                                                  and no worker here could ever ask
  *     a WORLD comes                                (those that asked hear it; it is the next one)
+ *     --survive-replace: one in the place of a     GROW, and it is in STILL from then on
+ *     lost rank asks
+ *     a GROW comes                                 (all workers hear of it, and ask)
  *     survive_ms without one after a LOSS of ours  FAILURE: the first of our losses that is not decided
  *
  * STILL is true until the next WORLD: the workers do nothing before. Only a LOSS of ours takes it back; so where that
@@ -46,6 +49,18 @@ static void emit_world(const struct agent *agent, int left, uint64_t after_ms)
     ct_event_end(&event);
 }
 
+static void emit_grown(const struct agent *agent, int joined, int size)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "world_grown");
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_int(&event, "epoch", agent->survival.epoch);
+    ct_event_int(&event, "joined", joined);
+    ct_event_int(&event, "size", size);
+    ct_event_end(&event);
+}
+
 void agent_report_lost(struct agent *agent, const struct ct_failure *failure, int left)
 {
     const struct agent_options *options = agent->options;
@@ -64,6 +79,15 @@ void agent_report_shrunk(struct agent *agent, int left, uint64_t after_ms)
         options->on_shrunk(options->context, left, after_ms);
 }
 
+void agent_report_grown(struct agent *agent, int joined, int size)
+{
+    const struct agent_options *options = agent->options;
+
+    emit_grown(agent, joined, size);
+    if (options->on_grown)
+        options->on_grown(options->context, joined, size);
+}
+
 /* What is known may be older than the workers: other nodes start theirs sooner. */
 static void renew(struct agent *agent)
 {
@@ -74,13 +98,22 @@ static void renew(struct agent *agent)
     agent->survival.generation = start->generation;
     agent->survival.losses = agent->survival.epoch = agent->survival.decided = 0;
     agent->survival.left = (int)start->world_size;
+    memset(agent->survival.ranks, 0, sizeof agent->survival.ranks);
+    for (uint32_t i = 0; i < start->world_size && i < CT_WORLD_BYTES * 8; i++)
+        agent->survival.ranks[i / 8] |= (uint8_t)(1u << i % 8);
     agent->survival.still.generation = 0;
 }
 
-static bool is_undecided(const struct agent *agent)
+bool agent_is_undecided(const struct agent *agent)
 {
     return worker_group_find_loss(agent->group) ||
-           agent->survival.losses > agent->survival.decided;
+           (agent_shares_world(agent) &&
+            agent->survival.losses > agent->survival.decided);
+}
+
+static bool is_in(const uint8_t ranks[CT_WORLD_BYTES], int rank)
+{
+    return rank >= 0 && rank < CT_WORLD_BYTES * 8 && ranks[rank / 8] & 1u << rank % 8;
 }
 
 static void send_loss(struct agent *agent, const struct ct_failure *failure)
@@ -103,13 +136,17 @@ static void send_still(struct agent *agent)
 
 bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure)
 {
+    bool was_in;
+
     renew(agent);
-    if (agent->start.world_size > CT_WORLD_BYTES * 8 || agent->survival.left <= 1 ||
-        !worker_socket_was_used(agent->worker_socket))
+    was_in = is_in(agent->survival.ranks, failure->rank);
+    if (agent->start.world_size > CT_WORLD_BYTES * 8 ||
+        agent->survival.left <= was_in || !worker_socket_was_used(agent->worker_socket))
         return false;
-    if (!is_undecided(agent))
+    if (!agent_is_undecided(agent))
         agent->survival.since_ms = ct_now_ms();
-    agent->survival.left--;
+    agent->survival.left -= was_in;
+    worker_group_forget_new(agent->group, failure->rank);
     agent->survival.still.generation = 0;
     loop_timer_set(agent->survival.timer, agent->options->survive_ms);
     send_loss(agent, failure);
@@ -127,7 +164,8 @@ void agent_send_still(struct agent *agent)
     renew(agent);
     still.epoch = agent->survival.epoch;
     count = worker_group_list_still(agent->group, still.ranks, sizeof still.ranks);
-    if (count < 0 || (count == 0 && !worker_group_find_loss(agent->group)))
+    if (count < 0 || (count == 0 && !worker_group_find_loss(agent->group) &&
+                      !worker_group_has_new(agent->group)))
         return; /* somebody is at work, or all have ended */
     if (sent->generation == still.generation && sent->epoch == still.epoch &&
         memcmp(sent->ranks, still.ranks, sizeof still.ranks) == 0)
@@ -146,6 +184,8 @@ void agent_send_survival_again(struct agent *agent)
 
         if (worker->is_lost && !worker->is_survived)
             send_loss(agent, &worker->failure);
+        else if (worker->is_new && worker->asks)
+            agent_send_grow(agent, worker->rank);
     }
     if (agent->survival.still.generation != 0)
         send_still(agent);
@@ -205,10 +245,13 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
     renew(agent);
     if (message->losses <= agent->survival.losses)
         return; /* told again after a break */
-    if (!is_undecided(agent))
+    if (!agent_is_undecided(agent))
         agent->survival.since_ms = ct_now_ms();
     agent->survival.losses = message->losses;
-    agent->survival.left -= is_own(agent, message->rank) ? 0 : (int)message->count;
+    if (message->rank < 0)
+        agent->survival.left -= (int)message->count;
+    else if (!is_own(agent, message->rank))
+        agent->survival.left -= is_in(agent->survival.ranks, message->rank);
     if (agent->survival.left < 0) /* the count has those that ended with 0, too */
         agent->survival.left = 0;
     (void)ct_copy(agent->survival.text, sizeof agent->survival.text,
@@ -231,15 +274,38 @@ static int count_ranks(const uint8_t ranks[CT_WORLD_BYTES])
     return count;
 }
 
+/* New ones alone have nothing to go on with: who was left before has ended, and so do they. */
+static bool goes_on(const struct agent *agent, const struct ct_world *message)
+{
+    for (size_t i = 0; i < sizeof message->ranks; i++)
+        if (message->ranks[i] & agent->survival.ranks[i])
+            return true;
+    return false;
+}
+
+/* One that asked when our STILL was on its way is in none of it. */
+static void send_grow_again(struct agent *agent)
+{
+    for (int i = 0; i < worker_group_count(agent->group); i++) {
+        const struct worker *worker = worker_group_worker(agent->group, i);
+
+        if (worker->is_new && worker->asks)
+            agent_send_grow(agent, worker->rank);
+    }
+    agent_send_still(agent);
+}
+
 /* The losses that it takes account of are over; where nobody is left one of them is the failure. */
 static void on_world(struct agent *agent, const struct ct_world *message)
 {
     struct ct_worker_world world = {.epoch = message->epoch, .losses = message->losses};
     struct ct_failure *loss = worker_group_find_loss(agent->group);
 
-    if (agent->survival.left == 0) {
+    if (!goes_on(agent, message)) {
         if (loss)
             agent_report_failure(agent, loss);
+        else
+            worker_group_end_new(agent->group);
         return;
     }
     memcpy(world.ranks, message->ranks, sizeof world.ranks);
@@ -248,18 +314,32 @@ static void on_world(struct agent *agent, const struct ct_world *message)
         loop_timer_stop(agent->survival.timer);
     agent_stop_cutting(agent);
     worker_socket_send_world(agent->worker_socket, &world);
+    send_grow_again(agent);
+}
+
+static int count_joined(const struct agent *agent, const struct ct_world *message)
+{
+    uint8_t joined[CT_WORLD_BYTES];
+
+    for (size_t i = 0; i < sizeof joined; i++)
+        joined[i] = message->ranks[i] & (uint8_t)~agent->survival.ranks[i];
+    return count_ranks(joined);
 }
 
 void agent_on_world(struct agent *agent, const struct ct_world *message)
 {
     uint64_t after_ms;
+    bool is_loss;
+    int joined;
 
     if (!is_for_us(agent, message->generation))
         return;
     renew(agent);
     if (message->epoch <= agent->survival.epoch)
         return;
-    after_ms = is_undecided(agent) ? ct_now_ms() - agent->survival.since_ms : 0;
+    is_loss = agent_is_undecided(agent);
+    after_ms = is_loss ? ct_now_ms() - agent->survival.since_ms : 0;
+    joined = count_joined(agent, message);
     agent->survival.epoch = message->epoch;
     agent->survival.decided = message->losses;
     if (message->losses > agent->survival.losses)
@@ -267,6 +347,27 @@ void agent_on_world(struct agent *agent, const struct ct_world *message)
     agent->survival.left = count_ranks(message->ranks);
     agent->survival.still.generation = 0;
     on_world(agent, message);
-    if (agent->survival.left > 0)
-        agent_report_shrunk(agent, agent->survival.left, after_ms);
+    memcpy(agent->survival.ranks, message->ranks, sizeof agent->survival.ranks);
+    if (agent->survival.left > joined && (is_loss || joined == 0))
+        agent_report_shrunk(agent, agent->survival.left - joined, after_ms);
+    if (agent->survival.left > joined && joined > 0)
+        agent_report_grown(agent, joined, agent->survival.left);
+}
+
+/* ---- One more ---------------------------------------------------------------------------- */
+
+void agent_send_grow(struct agent *agent, int rank)
+{
+    const struct ct_grow grow = {.generation = agent->start.generation, .rank = rank};
+
+    link_send(agent->link, &(struct ct_message){CT_MESSAGE_GROW, .grow = &grow});
+}
+
+void agent_on_grow(struct agent *agent, const struct ct_grow *message)
+{
+    if (!is_for_us(agent, message->generation))
+        return;
+    renew(agent);
+    if (!is_in(agent->survival.ranks, message->rank))
+        worker_socket_send_grow(agent->worker_socket);
 }

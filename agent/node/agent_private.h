@@ -158,7 +158,8 @@ struct agent {
         uint64_t generation; /* several nodes: the round that the rest is about, */
         uint32_t decided;    /* losses that the last decision took account of, */
         int left;            /* ranks that may go on, as far as we know, */
-        char text[192];      /* the last loss, */
+        uint8_t ranks[CT_WORLD_BYTES]; /* of the last world, */
+        char text[192];                /* the last loss, */
         struct ct_still
             still; /* what was said of the next decision; generation 0: nothing */
         uint64_t since_ms;            /* the first loss that was not decided */
@@ -310,9 +311,15 @@ void agent_send_survival_again(struct agent *agent);
 void agent_begin_world(struct agent *agent);
 void agent_on_loss(struct agent *agent, const struct ct_loss *message);
 void agent_on_world(struct agent *agent, const struct ct_world *message);
+/* A worker of ours that is in no world waits to be taken into the next; one of anybody does. */
+void agent_send_grow(struct agent *agent, int rank);
+void agent_on_grow(struct agent *agent, const struct ct_grow *message);
+/* A loss that the last world does not take account of. */
+bool agent_is_undecided(const struct agent *agent);
 /* For events, and people: a worker of ours is lost and `left` may go on; so many do. */
 void agent_report_lost(struct agent *agent, const struct ct_failure *failure, int left);
 void agent_report_shrunk(struct agent *agent, int left, uint64_t after_ms);
+void agent_report_grown(struct agent *agent, int joined, int size);
 
 /* ---- agent_cut.c ------------------------------------------------------------------------ */
 
@@ -529,19 +536,15 @@ void agent_close_stuck(struct agent *agent);
 
 /* ---- agent_straggler.c ------------------------------------------------------------------ */
 
-/* The rank that is told now; NULL: none. Borrowed until the loop runs on. */
+/* The rank that is reported now; NULL: none. Borrowed until the loop runs on. */
 const struct straggler_report *agent_straggler(const struct agent *agent);
 void agent_start_stragglers(struct agent *agent);
 int agent_open_stragglers(struct agent *agent, struct ctrun_error *err);
 void agent_close_stragglers(struct agent *agent);
 
-int agent_open_file_timer(struct agent *agent, struct ctrun_error *err);
-int agent_open_dstate_watch(struct agent *agent, struct ctrun_error *err);
-
-#endif
 /* ---- agent_slow_node.c ------------------------------------------------------------------ */
 
-/* The node that is told now, at group rank 0; NULL: none. Borrowed until the loop runs on. */
+/* The node that is reported now, at group rank 0; NULL: none. Borrowed until the loop runs on. */
 const struct straggler_report *agent_slow_node(const struct agent *agent);
 void agent_on_calls(struct agent *agent, const struct ct_calls *message);
 void agent_on_clock(struct agent *agent, const struct ct_clock *message);

@@ -85,7 +85,7 @@ static void clear(struct worker_group *group)
     if (group->restart_timer) /* not while a half-made one is destroyed */
         loop_timer_stop(group->restart_timer);
     group->is_waiting = false;
-    group->has_metrics = group->has_world = false;
+    group->has_metrics = group->has_world = group->is_left_alone = false;
     memset(&group->policy, 0, sizeof group->policy);
     memset(&group->orphans, 0, sizeof group->orphans);
 }

@@ -156,6 +156,13 @@ void worker_group_on_world(struct worker_group *group, const uint8_t *ranks,
                            size_t bytes);
 /* That rank is new, or was when it ended. */
 bool worker_group_is_new(const struct worker_group *group, int rank);
+bool worker_group_has_new(const struct worker_group *group); /* that runs */
+/* It counts as any from now on: it may be in a world that is on its way here. */
+void worker_group_forget_new(struct worker_group *group, int rank);
+/* That rank waits to hear who goes on, or did when it ended. */
+bool worker_group_is_asking(const struct worker_group *group, int rank);
+/* Nobody is left that the new ones could join: on_success, where all others have ended well. */
+void worker_group_end_new(struct worker_group *group);
 /* Whether any that is not new waits to hear who goes on. */
 bool worker_group_has_asked(const struct worker_group *group);
 /* Shuts down the connections of all workers to other ranks (peer_sockets.h), so that none waits in a collective. */

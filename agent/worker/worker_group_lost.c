@@ -63,7 +63,8 @@ int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
     for (int i = 0; i < group->count; i++) {
         const struct worker *worker = &group->workers[i];
 
-        if (!runs(worker) || (size_t)worker->rank >= bytes * 8)
+        if (!runs(worker) || (worker->is_new && !worker->asks) ||
+            (size_t)worker->rank >= bytes * 8)
             continue;
         set_rank(ranks, worker->rank);
         count++;
@@ -80,7 +81,7 @@ void worker_group_on_world(struct worker_group *group, const uint8_t *ranks,
                            ranks[worker->rank / 8] & 1u << worker->rank % 8;
 
         if (is_in)
-            worker->asks = false;
+            worker->asks = worker->is_new = false;
         else
             worker->is_survived = worker->is_lost;
     }
@@ -112,12 +113,48 @@ int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t byte
     return count;
 }
 
-bool worker_group_is_new(const struct worker_group *group, int rank)
+static struct worker *find_rank(const struct worker_group *group, int rank)
 {
     for (int i = 0; i < group->count; i++)
         if (group->workers[i].rank == rank)
-            return group->workers[i].is_new;
+            return &group->workers[i];
+    return NULL;
+}
+
+bool worker_group_is_new(const struct worker_group *group, int rank)
+{
+    const struct worker *worker = find_rank(group, rank);
+
+    return worker && worker->is_new;
+}
+
+bool worker_group_is_asking(const struct worker_group *group, int rank)
+{
+    const struct worker *worker = find_rank(group, rank);
+
+    return worker && worker->asks;
+}
+
+void worker_group_forget_new(struct worker_group *group, int rank)
+{
+    struct worker *worker = find_rank(group, rank);
+
+    if (worker)
+        worker->is_new = false;
+}
+
+bool worker_group_has_new(const struct worker_group *group)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].is_new && runs(&group->workers[i]))
+            return true;
     return false;
+}
+
+void worker_group_end_new(struct worker_group *group)
+{
+    group->has_world = group->is_left_alone = true;
+    worker_group_look_soon(group);
 }
 
 bool worker_group_has_asked(const struct worker_group *group)

@@ -45,6 +45,7 @@ struct worker_group {
     } loss;
     bool
         has_world; /* told by other nodes; whether anybody of it runs here is to be looked at */
+    bool is_left_alone;      /* its new workers: nobody whom they could join is left */
     bool has_warned_refusal; /* that survivors cannot be freed */
 };
 
@@ -75,6 +76,8 @@ struct worker *worker_group_find_final(struct worker_group *group,
                                        struct worker *first);
 /* False: one could not be started, which was told. */
 bool worker_group_continue_restarts(struct worker_group *group);
+/* Nobody is at work here, nor will be: whoever is lost is not replaced, or nobody is left to join. */
+bool worker_group_is_over(struct worker_group *group);
 /* Starts another one in the place of each that the others go on without. */
 void worker_group_replace(struct worker_group *group);
 /* They stay what they are: ended by a failure of their own. */

@@ -192,7 +192,7 @@ void worker_group_reap(struct worker_group *group)
     else if (first && (first = worker_group_find_final(group, first)))
         report_first(group, &first->failure);
     else if (worker_group_continue_restarts(group) && is_news(group, ended) &&
-             !worker_group_is_at_work(group) && !worker_group_find_loss(group))
+             worker_group_is_over(group))
         group->options.on_success(group->options.context);
     else if (group->policy.phase == POLICY_IDLE && group->options.on_fewer)
         go_on(group);

@@ -115,6 +115,15 @@ static bool is_ending(const struct worker_group *group)
     return false;
 }
 
+bool worker_group_is_over(struct worker_group *group)
+{
+    if (worker_group_is_at_work(group) || worker_group_find_loss(group))
+        return false;
+    if (!group->is_left_alone)
+        worker_group_replace(group); /* all of this node's were lost, perhaps */
+    return group->is_left_alone || is_ending(group) || !worker_group_has_new(group);
+}
+
 void worker_group_replace(struct worker_group *group)
 {
     const struct worker_group_options *options = &group->options;

@@ -10,14 +10,16 @@ void fingerprint_format(char *dst, size_t size, const struct config *config)
     const bool survives = config->stop.survive_ms && config->run.nodes.max > 1;
 
     (void)ct_format(dst, size,
-                    "--nnodes=%d:%d --max-restarts=%u --rdzv-backend=%s%s%s%s%s",
+                    "--nnodes=%d:%d --max-restarts=%u --rdzv-backend=%s%s%s%s%s%s",
                     config->run.nodes.min, config->run.nodes.max,
                     config->run.max_restarts, config_backend_name(config->rdzv.backend),
                     config->rdzv.worker_serves ? " " CT_ENV_NO_SHARED_STORE "=1" : "",
                     config->work.has_jax ? " --jax" : "", survives ? " --survive=" : "",
                     !survives                  ? ""
                     : config->stop.frees_peers ? "torch"
-                                               : "sdk"); /* fits */
+                                               : "sdk",
+                    survives && config->stop.survive_replace ? " --survive-replace"
+                                                             : ""); /* fits */
 }
 
 /* What is compared is what is shown. */

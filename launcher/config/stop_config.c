@@ -185,9 +185,9 @@ static int resolve_budget(struct stop_config *out, const struct options *options
     return 0;
 }
 
-/* What is started again is known to one agent; and a rank that may be started again is not lost. */
+/* A rank that may be started again is not lost. */
 static int resolve_survival(struct stop_config *out, const struct options *options,
-                            const struct run_config *run, struct ctrun_error *err)
+                            struct ctrun_error *err)
 {
     const struct option_value *limit = &options->values[OPTION_SURVIVE_TIMEOUT];
     const struct option_value *replace = &options->values[OPTION_SURVIVE_REPLACE];
@@ -205,11 +205,6 @@ static int resolve_survival(struct stop_config *out, const struct options *optio
                    : ct_fail(err, CTRUN_E_USAGE,
                              "--survive-replace=%s: only with --survive",
                              replace->text);
-    if (run->nodes.max > 1 && replace->integer > 0)
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "--survive-replace=%s: for one node so far, and --nnodes allows "
-                       "%d: with several there is --survive alone, and --max-restarts",
-                       replace->text, run->nodes.max);
     if (options->role_restarts_count > 0 ||
         option_has_text(options, OPTION_ROLE_RESTARTS))
         return ct_fail(err, CTRUN_E_USAGE,
@@ -315,7 +310,7 @@ int stop_config_resolve(struct stop_config *out, const struct options *options,
         (rc = resolve_budget(out, options, err)) < 0 ||
         (rc = resolve_delay(out, options, join_timeout_ms, err)) < 0 ||
         (rc = resolve_gpu_wait(out, options, join_timeout_ms, err)) < 0 ||
-        (rc = resolve_survival(out, options, run, err)) < 0 ||
+        (rc = resolve_survival(out, options, err)) < 0 ||
         (rc = resolve_requeue(out, options, err)) < 0)
         return rc;
     if (option_has_text(options, OPTION_FAILURE_RULES) &&

@@ -259,7 +259,7 @@ const struct option option_table[OPTION_COUNT] = {
          .env = "CTRUN_SURVIVE_TIMEOUT", .fallback = "30"},
     [OPTION_SURVIVE_REPLACE] =
         {OWN_TAKES(INT, "survive-replace", FAILURE, "N",
-                   "with --survive: this number of lost ranks of the run are started "
+                   "with --survive: this number of lost ranks of each node are started "
                    "again and join the others at a step"),
          .env = "CTRUN_SURVIVE_REPLACE", .fallback = "0"},
     [OPTION_EXIT_CODE] = {OWN_TAKES(TEXT, "exit-code", FAILURE, "STYLE",

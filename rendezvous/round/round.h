@@ -143,6 +143,7 @@ enum round_action_kind {
     ROUND_SEND_REACHABILITY, /* round->reachability: all have proven theirs */
     ROUND_SEND_LOSS,         /* round->loss */
     ROUND_SEND_WORLD,        /* round->world */
+    ROUND_SEND_GROW,         /* round->grow */
     ROUND_SEND_PEER,         /* something that its host has to acknowledge */
     ROUND_DROP,              /* close the connection: it is a member no more */
     ROUND_CHANGED,           /* `from` became `to`; for logs and events */
@@ -187,6 +188,7 @@ struct round {
     struct ct_reachability reachability;
     struct ct_loss loss;   /* the last one; losses 0: none in this generation */
     struct ct_world world; /* who goes on in it; epoch 0: all that were started */
+    struct ct_grow grow;   /* the last one; generation 0: none in this one */
     struct ct_resumed resumed;
     struct ct_list news; /* struct member: changed since the journal took it */
 

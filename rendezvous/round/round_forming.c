@@ -131,6 +131,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
     round->loss = (struct ct_loss){0};
     round->ranks_fence_ms = round->survive_due_ms = 0;
     round->world = (struct ct_world){.generation = round->generation};
+    round->grow = (struct ct_grow){0};
     memset(round->lost, 0, sizeof round->lost);
     memset(round->still, 0, sizeof round->still);
     failures_clear(&round->failures);

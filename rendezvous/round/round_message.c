@@ -355,6 +355,7 @@ void round_on_message(struct round *round, struct member *member,
         [CT_MESSAGE_SAMPLES] = on_samples,
         [CT_MESSAGE_LOSS] = round_on_loss,
         [CT_MESSAGE_STILL] = round_on_still,
+        [CT_MESSAGE_GROW] = round_on_grow,
     };
     size_t kind = (size_t)message->kind;
 

@@ -180,6 +180,8 @@ void round_on_reachability(struct round *round, struct member *member,
                            const struct ct_message *message, uint64_t now_ms);
 void round_on_loss(struct round *round, struct member *member,
                    const struct ct_message *message, uint64_t now_ms);
+void round_on_grow(struct round *round, struct member *member,
+                   const struct ct_message *message, uint64_t now_ms);
 void round_on_still(struct round *round, struct member *member,
                     const struct ct_message *message, uint64_t now_ms);
 /* Its ranks have all ended: nobody waits for them. */

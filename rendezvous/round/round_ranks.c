@@ -103,6 +103,9 @@ void round_survive(struct round *round, struct member *member,
     char text[sizeof round->loss.text];
 
     round_forget_still(round, member);
+    if (round->grow.generation > 0 &&
+        round_owns_rank(member, (uint32_t)round->grow.rank))
+        round->grow = (struct ct_grow){0}; /* it waits no more */
     round->world_count--;
     if (fence_ms > round->ranks_fence_ms)
         round->ranks_fence_ms = fence_ms;

@@ -11,6 +11,9 @@
  *        │                        └─┘                                                            │
  *        └──STILL of each without a loss: they only lost sight of each other ────────────────────┘
  *
+ * A rank that is lost may be GROWN again, once a world was told without it: that is told to all, so that they stop at
+ * work and say STILL; the rank is in the STILL of its node from then on. It is in no world before, and may be lost as any.
+ *
  * Who says STILL has ranks that do nothing until they get the next WORLD, and nothing of a lost one of its lives;
  * that stays so, whatever becomes of its connection. So nobody is at work in epoch e when e + 1 is told, and that is
  * journalled first.
@@ -129,6 +132,32 @@ void round_on_loss(struct round *round, struct member *member,
     send_to_running(round, ROUND_SEND_LOSS);
 }
 
+static bool is_in_world(const struct round *round, uint32_t rank)
+{
+    return round->world.epoch == 0 || round_has_rank(round->world.ranks, rank);
+}
+
+void round_on_grow(struct round *round, struct member *member,
+                   const struct ct_message *message, uint64_t now_ms)
+{
+    const struct ct_grow *grow = message->grow;
+    const uint32_t rank = (uint32_t)grow->rank;
+
+    if (!is_at_work(round, member, grow->generation))
+        return;
+    if (grow->rank < 0 || !round_owns_rank(member, rank) ||
+        rank >= CT_WORLD_BYTES * 8) {
+        round_refuse(round, member, CTRUN_E_PROTOCOL,
+                     "a GROW of a rank that is not its own", now_ms);
+        return;
+    }
+    if (is_in_world(round, rank))
+        return; /* told again after a break, and taken in meanwhile */
+    round->lost[rank / 8] &= (uint8_t) ~(1u << rank % 8);
+    round->grow = *grow;
+    send_to_running(round, ROUND_SEND_GROW);
+}
+
 /* Of ranks of its own that are not lost. */
 static bool is_sound(const struct round *round, const struct member *member,
                      const struct ct_still *still)
@@ -172,6 +201,8 @@ void round_send_world(struct round *round, const struct member *member)
         round_push_to(round, ROUND_SEND_WORLD, member);
     if (round->loss.losses > round->world.losses)
         round_push_to(round, ROUND_SEND_LOSS, member);
+    if (round->grow.generation > 0 && !is_in_world(round, (uint32_t)round->grow.rank))
+        round_push_to(round, ROUND_SEND_GROW, member);
 }
 
 /* ---- Without a node ----------------------------------------------------------------------- */

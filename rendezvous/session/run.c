@@ -426,6 +426,7 @@ static void execute(struct run *run, const struct round_action *action)
         break;
     case ROUND_SEND_LOSS: send_action(action, CT_MESSAGE_LOSS, &round->loss); break;
     case ROUND_SEND_WORLD: send_action(action, CT_MESSAGE_WORLD, &round->world); break;
+    case ROUND_SEND_GROW: send_action(action, CT_MESSAGE_GROW, &round->grow); break;
     case ROUND_SEND_PEER: pause_send_peer(action->peer); break;
     case ROUND_DROP:
         conn_close(((struct peer *)action->peer)->conn,

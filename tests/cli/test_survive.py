@@ -128,14 +128,10 @@ def test_what_a_lost_rank_left_behind_is_gone_before_the_others_go_on(box):
 
 
 @pytest.mark.parametrize("words, text", [
-    (("--nnodes=1:2", "--survive=sdk", "--survive-replace=1"),
-     "--survive-replace=1: for one node so far, and --nnodes allows 2"),
     (("--standalone", "--survive=sdk", "--role=a=1:true", "--role-restarts=a=1"),
      "--survive=sdk: not with --role-restarts"),
     (("--standalone", "--survive=sdk", "--survive-timeout=0"), "--survive-timeout=0: 1 to "),
     (("--standalone", "--survive=all"), "--survive"),
-    (("--nnodes=1:2", "--survive=torch", "--survive-replace=2"),
-     "--survive-replace=2: for one node so far, and --nnodes allows 2"),
     (("--standalone", "--survive-replace=1"), "--survive-replace=1: only with --survive"),
 ])
 def test_what_it_cannot_do_is_refused(box, words, text):

@@ -36,13 +36,13 @@ class Nodes:
                                 lambda: f"ctrund tells its port\n{self.daemon}")
         self.port = int(line.strip().rpartition(":")[2])
 
-    def start(self, count, per_node, *options, pace_us=500, least=None):
+    def start(self, count, per_node, *options, pace_us=500, least=None, program=ELASTIC):
         """Each word of `options` is for all nodes; at least so many make a world."""
         for number in range(1, count + 1):
             self.runs.append(self.box.start_ctrun(
                 f"--nnodes={least or count}:{count}", f"--nproc-per-node={per_node}", "--rdzv-backend=c10d",
                 f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=J", f"--local-addr=127.0.0.{number}",
-                f"--rdzv-conf={CONF}", "--shutdown-timeout=1", "--survive=sdk", *options, ELASTIC, STEPS, pace_us))
+                f"--rdzv-conf={CONF}", "--shutdown-timeout=1", "--survive=sdk", *options, program, STEPS, pace_us))
             if number < count:
                 self.box.wait_event("agent_state", number, to="joining")
         wait_step(self.runs[0], 1000)
@@ -93,6 +93,45 @@ def test_ranks_of_both_nodes_go_on_and_come_to_the_same(box, nodes, undisturbed)
     assert (last["losses"], last["left"]) == (3, 1), last
     for event in box.events():
         schema.check(event, "events")
+
+
+def test_lost_ranks_are_replaced_and_come_to_the_same(box, nodes, undisturbed):
+    """One of the other node; then both of that with the worker store: on its node nobody is left meanwhile."""
+    runs = nodes.start(2, 2, "--survive-replace=3", pace_us=1000)
+    for number, ranks in enumerate(((3,), (0, 1)), 1):
+        nodes.kill(*ranks)
+        ctrun.wait_until(lambda: [e["size"] for e in box.events("world_grown")][-2:] == [4, 4]
+                         and len(box.events("worker_started")) == 4 + number * (number + 1) // 2,
+                         lambda: f"all four again\n{runs}", 60)
+    assert [run.wait(100) for run in runs] == [0, 0], runs
+    check_result(runs[0], undisturbed)
+    assert sorted(e["rank"] for e in box.events("rank_replacing")) == [0, 1, 3]
+    assert len(box.events("round_started")) == 2
+    for event in box.events():
+        schema.check(event, "events")
+
+
+def test_one_that_waits_and_is_killed_is_replaced_once_more(box, nodes, undisturbed):
+    """The others stand still by then, or hear of it, or it is in their world: as it comes."""
+    runs = nodes.start(2, 1, "--survive-replace=2", pace_us=1000)
+    nodes.kill(1)
+    box.wait_event("rank_ready")
+    nodes.kill(1)
+    ctrun.wait_until(lambda: len(box.events("rank_ready")) == 2 and [e["size"] for e in box.events("world_grown")][-1:] == [2],
+                     lambda: f"the second one is taken in\n{runs}", 60)
+    assert [run.wait(100) for run in runs] == [0, 0], runs
+    check_result(runs[0], undisturbed)
+    assert len(box.events("worker_started")) == 4 and len(box.events("round_started")) == 2
+
+
+def test_a_new_one_whose_mates_have_all_ended_is_stopped(box, nodes, undisturbed):
+    """It is alone on its node, and has not come so far that it asks."""
+    program = box.write("program", f'#!/bin/sh\n[ "$CTRUN_MAY_GROW" = new ] && exec sleep 1000\nexec {ELASTIC} "$@"\n', 0o755)
+    runs = nodes.start(2, 1, "--survive-replace=1", program=program)
+    nodes.kill(1)
+    box.wait_event("worker_started", 3)
+    assert [run.wait(100) for run in runs] == [0, 0], runs
+    check_result(runs[0], undisturbed)
 
 
 def test_the_last_rank_of_all_is_a_failure(box, nodes):
@@ -195,7 +234,7 @@ def test_all_nodes_have_to_be_started_with_it(box, nodes):
              "--rdzv-id=J", f"--rdzv-conf={CONF}")
     first = box.start_ctrun(*words, "--survive=sdk", ELASTIC)
     box.wait_event("agent_state", to="joining")
-    for other in ((), ("--survive=torch",)):
+    for other in ((), ("--survive=torch",), ("--survive=sdk", "--survive-replace=1")):
         second = box.ctrun(*words, *other, ELASTIC)
         assert second.code == 77 and "--survive" in second.err and "E_FINGERPRINT" in second.err, second
     first.signal(signal.SIGTERM)

@@ -114,3 +114,24 @@ def test_no_step_is_lost_when_ranks_of_two_hosts_are_killed(box, lab):
     assert torch_job.check_steps(made, STEPS, {who for who in made if who[0] in (0, 3)}) == {2, 3, 4}
     assert len(made) == RANKS and len(box.events("round_started")) == 2, runs
     torch_job.check_events(box)
+
+
+def test_killed_ranks_of_two_hosts_are_replaced_and_all_come_to_the_same_bits(box, lab):
+    """One on the second, all of the first, whose host has the store: the new ones get what they need from the others."""
+    torch_job.allow(box, 50)
+    hosts, runs = start(box, lab, (1, 2), "--warm", "--survive-replace=2", box.write("train.py", torch_job.SCRIPT), box.dir,
+                        STEPS, env={**torch_job.PACKAGE, "PYTHON_EXEC": torch_job.interpreter("newer")})
+    for number, (host, rank, others) in enumerate((("node2", 2, (0, 1)), ("node1", 0, (1, 2))), 1):
+        has_made(box, runs, (rank, *others), 50 * number - 30)
+        kill(box, hosts, host, rank)
+        box.wait_event("world_shrunk", 2 * number, seconds=60)
+        box.wait_event("rank_ready", number, seconds=100)
+        torch_job.allow(box, 50 * number + 20)
+        assert [e["size"] for e in box.wait_event("world_grown", 2 * number, seconds=60)] == [3] * 2 * number
+        torch_job.allow(box, 50 * (number + 1))
+    torch_job.allow(box, STEPS)
+    assert [run.wait(200) for run in runs] == [0, 0], runs
+    made = torch_job.logs(box)
+    assert torch_job.check_steps(made, STEPS, {who for who in made if made[who][-1][0] < STEPS - 1}) <= {2, 3}, runs
+    assert len(made) == 5 and len(box.events("round_started")) == 2, runs
+    torch_job.check_events(box)

@@ -57,6 +57,7 @@ KINDS = {
     "LOSS": (56, (("generation", "Q"), ("losses", "I"), ("rank", "i"), ("count", "I"), ("text", "s"))),
     "STILL": (57, (("generation", "Q"), ("epoch", "I"), ("ranks", "512s"))),
     "WORLD": (58, (("generation", "Q"), ("epoch", "I"), ("losses", "I"), ("ranks", "512s"))),
+    "GROW": (69, (("generation", "Q"), ("rank", "i"))),
     "STACKS": (60, (("what", "B"), ("ticket", "I"), ("asker", "Q"), ("rank", "i"), ("most", "I"), ("nodes", "I"),
                     ("left_out", "I"), ("node", "I"), ("host", "s"), ("text", "s"))),
     "CHAOS": (66, (("is_answer", "B"), ("ticket", "I"), ("asker", "Q"), ("kind", "B"), ("target", "i"), ("signal", "i"),

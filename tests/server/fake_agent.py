@@ -17,7 +17,7 @@ CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
  SUCCEEDED, VERDICT, LEAVE, RETIRED_19, STOPPING, RESUME, RESUMED, TICKET) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 PEER, MEMBERS, OFFER, SEALED, SIGNAL, METRICS, STACKS, CHAOS = 25, 28, 29, 30, 40, 47, 60, 66
-LOSS, STILL, WORLD, CLOCK, CALLS = 56, 57, 58, 67, 68
+LOSS, STILL, WORLD, CLOCK, CALLS, GROW = 56, 57, 58, 67, 68, 69
 FAULT_KILL, FAULT_STOP, FAULT_CUT, FAULT_SLOW, FAULT_FULL, FAULT_END = 1, 2, 3, 4, 5, 6
 STACKS_ASK, STACKS_ASKED, STACKS_TEXT, STACKS_END = 1, 2, 3, 4
 FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and for people
@@ -125,6 +125,8 @@ def decode(kind, body):
         out = dict(zip(("generation", "epoch", "losses"), r.take("QII")))
         ranks = int.from_bytes(r.raw(512), "little")
         out["ranks"] = [rank for rank in range(4096) if ranks >> rank & 1]
+    elif kind == GROW:
+        out = dict(zip(("generation", "rank"), r.take("Qi")))
     elif kind == MEMBERS:
         out = dict(zip(("generation", "is_last", "count"), r.take("QBB")))
         out["keys"] = [r.raw(16) for _ in range(out["count"])]

@@ -303,6 +303,11 @@ static const struct field stacks_fields[] = {
     TEXT(ct_stacks, text),
 };
 
+static const struct field grow_fields[] = {
+    U64(ct_grow, generation),
+    I32(ct_grow, rank),
+};
+
 static const struct field clock_fields[] = {
     U64(ct_clock, agent_ns),
     U64(ct_clock, server_ns),
@@ -578,6 +583,7 @@ static const struct layout layouts[] = {
     [CT_MESSAGE_LOSS] = LAYOUT("LOSS", ct_loss, loss_fields),
     [CT_MESSAGE_STILL] = LAYOUT("STILL", ct_still, still_fields),
     [CT_MESSAGE_WORLD] = LAYOUT("WORLD", ct_world, world_fields),
+    [CT_MESSAGE_GROW] = LAYOUT("GROW", ct_grow, grow_fields),
     [CT_MESSAGE_REACHABILITY] = LAYOUT("REACHABILITY", ct_reachability,
                                        reachability_fields),
     [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),

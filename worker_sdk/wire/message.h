@@ -29,6 +29,7 @@
  *     LOSS   ◀──────────────────────────▶        --survive: a rank is lost, the others may go on; to all
  *     STILL  ───────────────────────────▶        my ranks that live do nothing until they know who goes on
  *            ◀─────────────────────── WORLD      to all, when all have said so: these ranks do
+ *     GROW   ◀──────────────────────────▶        --survive-replace: one in the place of a lost rank waits; to all
  *
  * A connection may break and the membership go on: with WELCOME comes a TICKET, and an agent that
  * connects again sends RESUME, which names it, in front of its HELLO.
@@ -37,7 +38,7 @@
  *            ◀─────────────────────── WELCOME, RESUMED, then what was missed: START, STOP, VERDICT;
  *                                     or REFUSE E_LEADER_LOST: this membership has ended
  *
- * The agent then says again what may have been lost: FAILURE, STOPPING, STOPPED, SUCCEEDED, JOIN, LOSS, STILL;
+ * The agent then says again what may have been lost: FAILURE, STOPPING, STOPPED, SUCCEEDED, JOIN, LOSS, GROW, STILL;
  * each counts once however often it comes. Who has not resumed when its lease ends is lost.
  *
  * HEARTBEAT goes out from WELCOME on, in every state: an agent that sends nothing at all for
@@ -118,6 +119,7 @@ enum ct_message_kind {
     CT_MESSAGE_LOSS = 56, /* 56 to 58: see "LOSS" */
     CT_MESSAGE_STILL = 57,
     CT_MESSAGE_WORLD = 58,
+    CT_MESSAGE_GROW = 69,   /* both ways: see "GROW" */
     CT_MESSAGE_STACKS = 60, /* both ways: where the workers of other nodes are */
     CT_MESSAGE_SAMPLES = 65,
     CT_MESSAGE_CHAOS = 66, /* both ways: a fault, and what became of it; see ct_chaos */
@@ -825,6 +827,12 @@ struct ct_world {
     uint8_t ranks[CT_WORLD_BYTES];
 };
 
+/* A worker in the place of a lost rank does nothing until it is in the next world: a STILL of its node names it. */
+struct ct_grow {
+    uint64_t generation;
+    int32_t rank; /* global */
+};
+
 /* agent -> server: this node in the run's own etcd (launcher/ha/) */
 struct ct_ha_report {
     uint64_t key; /* random: the member that this node is or may become; never 0 */
@@ -939,6 +947,7 @@ struct ct_message {
         const struct ct_loss *loss;
         const struct ct_still *still;
         const struct ct_world *world;
+        const struct ct_grow *grow;
         const struct ct_chaos *chaos;
         const struct ct_signal *signal;
         const struct ct_worker_hello *worker_hello;

@@ -673,6 +673,35 @@ static void a_lost_node_is_outlived_by_the_next_server(void **state)
     end(&rig);
 }
 
+/* Who comes back is told that one waits, until it is in a world. */
+static void one_in_the_place_of_a_lost_rank_is_told_to_who_comes_back(void **state)
+{
+    const struct ct_grow grow = {.generation = 1, .rank = 3};
+    struct rig rig;
+
+    (void)state;
+    start(&rig, 0);
+    lose(&rig, 2, 3);
+    stand_still(&rig, 1, 0, 0x03);
+    stand_still(&rig, 2, 0, 0x04);
+    stand_still(&rig, 3, 0, 0x30);
+    say(&rig, 2, CT_MESSAGE_GROW, &grow);
+    crash(&rig);
+    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_RUNNING), 0);
+    say(&rig, 2, CT_MESSAGE_GROW, &grow); /* as its agent does then */
+    stand_still(&rig, 2, 1, 0x0c);
+    note(&rig);
+    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_RUNNING), 0);
+    assert_true(was_sent(&rig, ROUND_SEND_GROW, 1));
+    note(&rig);
+    assert_int_equal(resume(&rig, 3, 1, CT_RESUME_RUNNING), 0);
+    stand_still(&rig, 1, 1, 0x03);
+    stand_still(&rig, 3, 1, 0x30);
+    assert_int_equal(rig.round->world.epoch, 2);
+    assert_int_equal(rig.round->world.ranks[0], 0x3f);
+    end(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -695,6 +724,7 @@ int main(void)
         cmocka_unit_test(a_second_connection_takes_the_place_of_the_first),
         cmocka_unit_test(who_goes_on_is_kept_and_told_again),
         cmocka_unit_test(a_lost_node_is_outlived_by_the_next_server),
+        cmocka_unit_test(one_in_the_place_of_a_lost_rank_is_told_to_who_comes_back),
         cmocka_unit_test(frames_hold_whole_batches_only),
         cmocka_unit_test(batches_without_their_beginning_or_with_bad_bytes_are_refused),
     };

@@ -1007,6 +1007,75 @@ static void a_node_that_has_succeeded_is_not_waited_for(void **state)
     round_destroy(round);
 }
 
+static void grow(struct round *round, uint64_t id, int32_t rank)
+{
+    const struct ct_grow message = {.generation = round->generation, .rank = rank};
+
+    say(round, id, CT_MESSAGE_GROW, &message, 10);
+}
+
+/* Rank 1 of three is lost, and a world without it begins. */
+static struct round *start_smaller(void)
+{
+    struct round *round = start(2, 3, 0);
+
+    lose(round, 2, 1);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, false);
+    stand_still(round, 3, 0, true);
+    assert_world(round, 1, 5, 3);
+    return round;
+}
+
+static void
+one_in_the_place_of_a_lost_rank_is_told_and_is_in_the_next_world(void **state)
+{
+    struct round *round = start_smaller();
+
+    (void)state;
+    grow(round, 2, 1);
+    assert_int_equal(count_actions(round, ROUND_SEND_GROW), 3);
+    assert_int_equal(round->grow.rank, 1);
+    stand_still(round, 2, 1, true);
+    stand_still(round, 1, 1, true);
+    assert_world(round, 1, 5, 0);
+    stand_still(round, 3, 1, true);
+    assert_world(round, 2, 7, 3);
+    grow(round, 2, 1); /* told again after a break */
+    assert_int_equal(count_actions(round, ROUND_SEND_GROW), 0);
+    lose(round, 2, 1); /* as any */
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 3);
+    round_destroy(round);
+}
+
+static void one_that_is_lost_while_it_waits_is_in_no_world(void **state)
+{
+    struct round *round = start_smaller();
+
+    (void)state;
+    grow(round, 2, 1);
+    stand_still(round, 2, 1, true);
+    stand_still(round, 1, 1, true);
+    lose(round, 2, 1);
+    assert_int_equal(round->loss.losses, 2);
+    stand_still(round, 3, 1, true);
+    assert_world(round, 1, 5, 0);
+    stand_still(round, 2, 1, false);
+    assert_world(round, 2, 5, 3);
+    round_destroy(round);
+}
+
+static void a_rank_of_another_node_cannot_be_grown(void **state)
+{
+    struct round *round = start_smaller();
+
+    (void)state;
+    grow(round, 3, 1);
+    assert_int_equal(count_actions(round, ROUND_SEND_GROW), 0);
+    assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
+    round_destroy(round);
+}
+
 static void a_lost_node_stops_those_that_wait(void **state)
 {
     struct round *round = start(2, 3, 0);
@@ -1865,6 +1934,10 @@ int main(void)
         cmocka_unit_test(a_loss_takes_back_that_its_node_stands_still),
         cmocka_unit_test(a_loss_that_is_told_again_counts_once),
         cmocka_unit_test(a_node_that_has_succeeded_is_not_waited_for),
+        cmocka_unit_test(
+            one_in_the_place_of_a_lost_rank_is_told_and_is_in_the_next_world),
+        cmocka_unit_test(one_that_is_lost_while_it_waits_is_in_no_world),
+        cmocka_unit_test(a_rank_of_another_node_cannot_be_grown),
         cmocka_unit_test(a_lost_node_stops_those_that_wait),
         cmocka_unit_test(a_new_world_knows_of_no_loss),
         cmocka_unit_test(ranks_of_other_nodes_are_refused),

@@ -549,6 +549,10 @@ static const struct {
      "6e31"
      "02000000"
      "6e6f"},
+    {{.kind = CT_MESSAGE_GROW,
+      .grow = &(const struct ct_grow){.generation = 7, .rank = 3}},
+     "0700000000000000"
+     "03000000"},
     {{.kind = CT_MESSAGE_CLOCK,
       .clock = &(const struct ct_clock){.agent_ns = 1, .server_ns = 2}},
      "0100000000000000"
