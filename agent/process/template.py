@@ -28,6 +28,7 @@ import warnings
 
 WITH_TORCH = ("torch.distributed", "torch._dynamo")  # what the first step of torch would import
 PR_SET_PDEATHSIG = 1
+MADV_DONTNEED = 4
 SIGKILLED = 128 + signal.SIGKILL
 STDIO = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 libc = ctypes.CDLL(None)
@@ -114,6 +115,30 @@ def find_obstacle():
     return ""
 
 
+def drop_file_pages():
+    """What imports have read of libraries is mapped here and nowhere else: a worker maps what it uses by itself. The
+    kernel keeps the files, and their pages come again when they are used. Not where a page is no longer that of the
+    file, as relocations make it."""
+    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    where, own = None, 0
+
+    def drop():
+        if where and own == 0:
+            libc.madvise(where[0], where[1] - where[0], MADV_DONTNEED)
+
+    with open("/proc/self/smaps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            words = line.split()
+            if words[0] in ("Anonymous:", "Swap:"):
+                own += int(words[1])
+            elif not words[0].endswith(":"):  # the first line of the next
+                drop()
+                first, _, end = words[0].partition("-")
+                is_file = words[4] != "0" and words[1][1] == "-" and words[1][3] == "p"
+                where, own = (int(first, 16), int(end, 16)) if is_file else None, 0
+    drop()
+
+
 def prepare(modules, script):
     """Why no worker can be forked; empty: it can."""
     here = os.open(".", os.O_PATH | os.O_CLOEXEC)
@@ -132,6 +157,7 @@ def prepare(modules, script):
     gc.disable()
     gc.collect()
     gc.freeze()
+    drop_file_pages()
     return ""
 
 

@@ -51,6 +51,33 @@ def refused(box, started, why):
     assert states(box)[-1:] in ([], ["refused"])
 
 
+def resident_kib(pid, library):
+    """What is mapped of a library's code, in a process."""
+    total, is_code = 0, False
+    with open(f"/proc/{pid}/smaps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            words = line.split()
+            if not words[0].endswith(":"):
+                is_code = words[1] == "r-xp" and library in line
+            elif is_code and words[0] == "Rss:":
+                total += int(words[1])
+    return total
+
+
+def test_a_template_holds_no_pages_of_libraries_and_its_workers_have_those_that_they_use(box):
+    """A program that has imported the same has some in memory."""
+    text = ("import sys, ssl\nassert ssl.create_default_context()\nprint('has', ssl.OPENSSL_VERSION_INFO > (0,), flush=True)\n"
+            "sys.stdin.read()\n")
+    started = start(box, "--nproc-per-node=1", box.write("script.py", text), modules="ssl")
+    worker = box.wait_event("worker_started")[0]
+    ctrun.wait_until(lambda: "has True" in started.out, lambda: f"it has imported\n{started}")
+    template = box.events("template_state", to="ready")[0]["template_pid"]
+    assert worker["start"] == "fork" and resident_kib(worker["worker_pid"], "libcrypto") > 0
+    assert resident_kib(template, "libcrypto") == 0
+    started.signal(signal.SIGTERM)
+    started.wait()
+
+
 # ---- What a program sees --------------------------------------------------------------------
 
 # All that a program can see of how it was started, but for what differs from process to process.
