@@ -312,6 +312,7 @@ void store_port_close(struct store_port *port)
         detach(ct_list_entry(it, struct store_user, node));
     ct_list_remove(&port->node);
     allow_list_deinit(&port->guests);
+    (void)uv_idle_stop(&port->purge); /* cannot fail; it would look into the store */
     store_destroy(port->store);
     port->store = NULL;
     listener_close(&port->listener, on_listener_closed);
