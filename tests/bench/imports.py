@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the start of a stock DDP job asks of the file system: calls of all its processes that look at names or open
+files, counted by strace: of a run whose ranks make one step and end, and of one whose rank 0 fails once behind that
+step. By torchrun, which may never start ranks again and is only asked to start them, by ctrun, and by ctrun --warm; a count
+does not depend on the load.
+
+usage: imports.py [PYTHON [RANKS]]     a Python that has torch; default CTRUN_TEST_TORCH, 8 ranks"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from launchers import ctrun
+
+CALLS = "%stat,%lstat,access,faccessat,faccessat2,open,openat,openat2,readlink,readlinkat,getdents64"
+SCRIPT = """
+import os, sys
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(10, 10))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+model(torch.randn(4, 10)).sum().backward()
+optimizer.step()
+dist.barrier()
+if dist.get_rank() == 0 and os.environ["TORCHELASTIC_RESTART_COUNT"] < sys.argv[1]:
+    os._exit(1)
+dist.barrier()
+os._exit(0)
+"""
+
+
+def commands(python):
+    own = [ctrun.program("ctrun"), "--standalone", "--min-uptime=0"]
+    return {"torchrun": [python, "-m", "torch.distributed.run", "--standalone"], "ctrun": own, "ctrun --warm": [*own, "--warm"]}
+
+
+def count(words, python, ranks, restarts):
+    """Calls of all processes of one run."""
+    box = ctrun.Box()
+    try:
+        told = box.path("calls")
+        ended = subprocess.run(["strace", "-f", "-qq", "-c", "-U", "name,calls", "-e", f"trace={CALLS}", "-o", told, *words,
+                        f"--nproc-per-node={ranks}", f"--max-restarts={restarts}", box.write("train.py", SCRIPT), str(restarts)],
+                       env={**os.environ, **box.env, "PYTHON_EXEC": python, "OMP_NUM_THREADS": "1"},
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        assert ended.returncode == 0, ended.stderr
+        return sum(int(n) for n in re.findall(r"^(?!total)\w+ +(\d+)$", told.read_text(), re.M))
+    finally:
+        box.close()
+
+
+def main():
+    python = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("CTRUN_TEST_TORCH", ctrun.DEBIAN_PYTHON)
+    ranks = int(sys.argv[2]) if len(sys.argv) > 2 else 8
+    if not shutil.which("strace"):
+        sys.exit("strace is not installed")
+    print(f"{ranks} ranks: calls for names and files of a start, and of a restart", flush=True)
+    cold = None
+    for name, words in commands(python).items():
+        start = count(words, python, ranks, 0)
+        again = count(words, python, ranks, 1) - start if name != "torchrun" else None
+        cold = cold or start
+        print(f"  {name:13} {start:8} (1/{cold / start:.1f} of torchrun's start)"
+              + ("" if again is None else f" {again:8} (1/{cold / max(1, again):.0f})"), flush=True)
+
+
+main()
