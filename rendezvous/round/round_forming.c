@@ -41,17 +41,6 @@ void round_send_waiting_if_due(struct round *round, uint64_t now_ms)
     round->waiting_sent_ms = now_ms;
 }
 
-void round_begin_forming(struct round *round, uint64_t now_ms)
-{
-    round_change_state(round, ROUND_FORMING, "all have stopped");
-    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
-    round->waiting_sent_ms = 0;
-    round_refuse_excluded(round, now_ms);
-    if (round->counts[MEMBER_READY] > 0)
-        round_announce(round, now_ms);
-    round_start_if_complete(round, now_ms);
-}
-
 /* `world` is in the order of the ranks: the first node is group rank 0 and has the
  * worker store. */
 static void fill_start(struct round *round, struct member **world, size_t count)

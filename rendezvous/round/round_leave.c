@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members that go without having said so: lost, refused, excluded. What that means for the others may end a world,
- * which may begin the next one, which may refuse another member: this file, round_forming.c and
- * round_stopping.c need each other. Each turn has a member less, so it ends. */
+/* Members that go without having said so: lost, refused, excluded; and worlds that end. The two stand together because
+ * each leads to the other: a loss may end a world, the end of one begins the next, and that may refuse another
+ * member. Each turn has a member less, so it ends. */
 #include "rendezvous/round/host_list.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/str.h"
@@ -47,6 +47,8 @@ static struct ct_failure describe_loss(const struct round *round,
     add_place(&failure, member);
     return failure;
 }
+
+/* ---- The loss of a member ----------------------------------------------------------------- */
 
 /* A member is gone without a word. What that means depends on what it owed the world. */
 void round_lose(struct round *round, struct member *member, const char *reason,
@@ -131,4 +133,53 @@ void round_refuse_excluded(struct round *round, uint64_t now_ms)
                        "taken its place",
                  now_ms);
     host_list_remove(&round->missing, host); /* nobody waits for it */
+}
+
+/* ---- The end of a world ------------------------------------------------------------------- */
+
+void round_stop_world(struct round *round, enum ct_stop_reason reason,
+                      const struct ct_failure *cause, uint64_t now_ms)
+{
+    round_change_state(round, ROUND_STOPPING,
+                       reason == CT_STOP_ASKED     ? "asked for"
+                       : reason == CT_STOP_NETWORK ? "a network is cut"
+                       : cause && cause->cause     ? ct_cause_name(cause->cause)
+                                                   : "membership");
+    round->stopping_ms = now_ms;
+    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
+    round->is_undecided = reason == CT_STOP_UNDECIDED;
+    round_fill_stop(round, reason, cause);
+    for (size_t i = 0; i < round->members.count; i++) {
+        struct member *member = round->members.list[i];
+
+        if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
+            continue;
+        round_change_member(round, member, MEMBER_STOPPING);
+        round_set_asked(round, member, round->is_undecided);
+        round_push_to(round, ROUND_SEND_STOP, member);
+    }
+    round_finish_stopping(round, now_ms);
+}
+
+static void begin_forming(struct round *round, uint64_t now_ms)
+{
+    round_change_state(round, ROUND_FORMING, "all have stopped");
+    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
+    round->waiting_sent_ms = 0;
+    round_refuse_excluded(round, now_ms);
+    if (round->counts[MEMBER_READY] > 0)
+        round_announce(round, now_ms);
+    round_start_if_complete(round, now_ms);
+}
+
+/* The next state, once no worker of this world can be alive any more. */
+void round_finish_stopping(struct round *round, uint64_t now_ms)
+{
+    if (round->state != ROUND_STOPPING || round->counts[MEMBER_STOPPING] > 0 ||
+        round->counts[MEMBER_LEAVING] > 0)
+        return;
+    if (round->outcome)
+        round_close(round, "all have stopped");
+    else
+        begin_forming(round, now_ms);
 }

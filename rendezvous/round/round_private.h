@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of round.h's state machine share, and nobody else sees:
  *
- * Each needs only those below it, but for three that need each other (round_leave.c says why):
+ * Each needs only those below it:
  *
  *     round.c           life, coming, time, a step, invariants
  *     round_message.c   the messages of members
- *     round_resume.c    broken connections, members that come back, restart of the server
- *     round_pause.c     leases that are over: paused, lost
+ *     round_resume.c    silent members, broken connections, members that come back, restart of the server
  *     round_asked.c     what people ask for: another size, that nodes leave, a new round
  *     round_reload.c    another program for the next rounds, that all nodes can run
  *     round_running.c   a world at work: ways between its nodes; who goes on when a rank is lost
- *     round_leave.c     members that are lost, refused, excluded
+ *     round_stopping.c  what failures mean
+ *     round_leave.c     members that are lost, refused, excluded; the end of a world
  *     round_forming.c   waiting for members; the start of a world
- *     round_stopping.c  the end of a world; the end of the run
+ *     round_verdict.c   what is sent at the end of a world, and of the run
  *     round_ranks.c     whose ranks do what; a node that is lost while the others go on
  *     round_absent.c    who is not here, and why
  *     round_exclude.c   a node that fails again and again makes room for a spare
@@ -75,9 +75,16 @@ void round_refuse(struct round *round, struct member *member, int code,
                   const char *text, uint64_t now_ms);
 /* The excluded one, if it offers itself again. */
 void round_refuse_excluded(struct round *round, uint64_t now_ms);
+/* STOP to all; cause NULL: the membership changes. */
+void round_stop_world(struct round *round, enum ct_stop_reason reason,
+                      const struct ct_failure *cause, uint64_t now_ms);
+/* The next state, once no worker of the world that stops can be alive any more. */
+void round_finish_stopping(struct round *round, uint64_t now_ms);
 
 /* round_resume.c */
 
+void round_on_paused(struct round *round, struct member *member, uint64_t now_ms);
+void round_expire_leases(struct round *round, uint64_t now_ms);
 /* Its connection broke. It is freed, unless it may come back. */
 void round_part(struct round *round, struct member *member,
                 const struct round_command *command, uint64_t now_ms);
@@ -102,11 +109,6 @@ bool round_is_in_doubt(const struct round *round, uint64_t now_ms);
 uint64_t round_next_lease_ms(const struct round *round);
 /* Until when a member that is lost now may have living workers. */
 uint64_t round_fence_of(const struct round *round, const struct member *member);
-
-/* round_pause.c */
-
-void round_on_paused(struct round *round, struct member *member, uint64_t now_ms);
-void round_expire_leases(struct round *round, uint64_t now_ms);
 
 /* round_ranks.c */
 
@@ -147,7 +149,6 @@ void round_fill_excluded(const struct round *round, struct ct_stop *stop);
 
 /* round_forming.c */
 
-void round_begin_forming(struct round *round, uint64_t now_ms);
 void round_send_waiting_if_due(struct round *round, uint64_t now_ms);
 void round_send_spare(struct round *round, const struct member *member);
 void round_start_if_complete(struct round *round, uint64_t now_ms);
@@ -201,19 +202,26 @@ void round_format_absent(const struct round *round, char *dst, size_t size);
 void round_fill_timeout(struct round *round, struct ct_failure *failure,
                         uint64_t now_ms);
 
-/* round_stopping.c */
+/* round_verdict.c */
 
 /* How the run ends once its world has stopped. */
 void round_decide(struct round *round, enum ct_outcome outcome, uint8_t exit_code);
 void round_close(struct round *round, const char *why);
+/* What the next STOP says; cause NULL: the membership changes. */
+void round_fill_stop(struct round *round, enum ct_stop_reason reason,
+                     const struct ct_failure *cause);
+/* The second STOP: to all that got the first one and are still here. */
+void round_send_decision(struct round *round, enum ct_stop_reason reason,
+                         const struct ct_failure *cause);
+/* A member is lost that never answered the undecided STOP: that is why others failed. */
+void round_blame_loss(struct round *round, const struct ct_failure *loss);
+
+/* round_stopping.c */
+
 /* A member's workers have grace_ms from the beginning of the stop. */
 void round_wait_for_grace(struct round *round, uint64_t grace_ms);
-/* STOP to all; cause NULL: the membership changes. */
-void round_stop_world(struct round *round, enum ct_stop_reason reason,
-                      const struct ct_failure *cause, uint64_t now_ms);
 /* --survive: the others do not go on without the lost node, which ends the world. */
 void round_give_up_surviving(struct round *round, uint64_t now_ms);
-void round_finish_stopping(struct round *round, uint64_t now_ms);
 /* `reporter` is known to live. */
 void round_fail(struct round *round, struct member *reporter,
                 const struct ct_failure *failure, uint64_t now_ms);
@@ -222,8 +230,6 @@ void round_on_answer(struct round *round, struct member *member);
 /* Takes what the message that is being obeyed tells into the failures of this world. */
 void round_add_failure(struct round *round, const struct ct_failure *failure,
                        uint64_t now_ms);
-/* A member is lost that never answered the undecided STOP: that is why others failed. */
-void round_blame_loss(struct round *round, const struct ct_failure *loss);
 void round_give_up_stopping(struct round *round, uint64_t now_ms);
 
 #endif

@@ -1,57 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STOPPING and CLOSED: how a world ends, and how a run does. */
+/* What failures mean: genuine ones, and those that only follow from a loss. */
 #include "rendezvous/round/round_private.h"
-
-void round_decide(struct round *round, enum ct_outcome outcome, uint8_t exit_code)
-{
-    round->outcome = (uint8_t)outcome;
-    round->exit_code = exit_code;
-}
-
-void round_close(struct round *round, const char *why)
-{
-    struct ct_verdict *verdict = &round->verdict;
-
-    round_change_state(round, ROUND_CLOSED, why);
-    *verdict = (struct ct_verdict){
-        .generation = round->generation,
-        .outcome = round->outcome,
-        .exit_code = round->exit_code,
-        .restart_count = round->restart_count,
-    };
-    if (round->outcome != CT_OUTCOME_SUCCEEDED) {
-        verdict->more = failures_count_more(&round->failures);
-        verdict->failure_count = failures_copy(&round->failures, verdict->failures,
-                                               CT_FAILURES_MAX);
-    }
-    if (verdict->failure_count > 0) {
-        hang_views_add_fact(&round->hang_views, &verdict->failures[0]);
-        poison_add_fact(&round->poison, &verdict->failures[0]);
-    }
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
-        if (member->state != MEMBER_LEAVING && member->state != MEMBER_LEFT)
-            round_push_to(round, ROUND_SEND_VERDICT, member);
-    }
-}
-
-static void fill_stop(struct round *round, enum ct_stop_reason reason,
-                      const struct ct_failure *cause)
-{
-    round->stop = (struct ct_stop){
-        .generation = round->generation,
-        .reason = (uint8_t)reason,
-        .is_final = round->outcome != 0,
-        .restart_count = round->restart_count,
-        .max_restarts = round->settings.max_restarts,
-    };
-    if (cause) {
-        round->stop.cause = *cause;
-        round_fill_excluded(round, &round->stop);
-        poison_add_fact(&round->poison, &round->stop.cause);
-    }
-}
 
 /* A member's workers may use all of the grace that it gives them, and its agent takes a moment
  * more: only then is it one that never says that they are gone. */
@@ -63,61 +12,6 @@ void round_wait_for_grace(struct round *round, uint64_t grace_ms)
 
     if (round->state == ROUND_STOPPING && deadline_ms > round->join_deadline_ms)
         round->join_deadline_ms = deadline_ms;
-}
-
-void round_stop_world(struct round *round, enum ct_stop_reason reason,
-                      const struct ct_failure *cause, uint64_t now_ms)
-{
-    round_change_state(round, ROUND_STOPPING,
-                       reason == CT_STOP_ASKED     ? "asked for"
-                       : reason == CT_STOP_NETWORK ? "a network is cut"
-                       : cause && cause->cause     ? ct_cause_name(cause->cause)
-                                                   : "membership");
-    round->stopping_ms = now_ms;
-    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
-    round->is_undecided = reason == CT_STOP_UNDECIDED;
-    fill_stop(round, reason, cause);
-    for (size_t i = 0; i < round->members.count; i++) {
-        struct member *member = round->members.list[i];
-
-        if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
-            continue;
-        round_change_member(round, member, MEMBER_STOPPING);
-        round_set_asked(round, member, round->is_undecided);
-        round_push_to(round, ROUND_SEND_STOP, member);
-    }
-    round_finish_stopping(round, now_ms);
-}
-
-/* The next state, once no worker of this world can be alive any more. */
-void round_finish_stopping(struct round *round, uint64_t now_ms)
-{
-    if (round->state != ROUND_STOPPING || round->counts[MEMBER_STOPPING] > 0 ||
-        round->counts[MEMBER_LEAVING] > 0)
-        return;
-    if (round->outcome)
-        round_close(round, "all have stopped");
-    else
-        round_begin_forming(round, now_ms);
-}
-
-/* ---- Failures: genuine, or the consequence of a loss ------------------------------------- */
-
-/* The second STOP: to all that got the first one and are still here. */
-static void send_decision(struct round *round, enum ct_stop_reason reason,
-                          const struct ct_failure *cause)
-{
-    round->is_undecided = false;
-    fill_stop(round, reason, cause);
-    for (size_t i = 0; i < round->members.count; i++) {
-        struct member *member = round->members.list[i];
-
-        round_set_asked(round, member, false);
-        if (member->start.generation == round->generation &&
-            (member->state == MEMBER_STOPPING || member->state == MEMBER_CONNECTED ||
-             member->state == MEMBER_READY))
-            round_push_to(round, ROUND_SEND_STOP, member);
-    }
 }
 
 /* A genuine failure costs a restart, or ends the run when there is none left. */
@@ -150,17 +44,11 @@ void round_on_answer(struct round *round, struct member *member)
     if (!round->is_undecided || round->asked_count > 0)
         return;
     if (root->cause == CT_CAUSE_NODE_LOST) { /* who reported it only missed a peer */
-        send_decision(round, CT_STOP_NODE_LOST, root);
+        round_send_decision(round, CT_STOP_NODE_LOST, root);
         return;
     }
     charge(round, root);
-    send_decision(round, CT_STOP_FAILURE, root);
-}
-
-void round_blame_loss(struct round *round, const struct ct_failure *loss)
-{
-    failures_add_root(&round->failures, loss);
-    send_decision(round, CT_STOP_NODE_LOST, loss);
+    round_send_decision(round, CT_STOP_FAILURE, root);
 }
 
 void round_give_up_surviving(struct round *round, uint64_t now_ms)

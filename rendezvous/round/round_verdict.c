@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What members are sent when a world ends and when the run does: STOP and VERDICT. */
+#include "rendezvous/round/round_private.h"
+
+void round_decide(struct round *round, enum ct_outcome outcome, uint8_t exit_code)
+{
+    round->outcome = (uint8_t)outcome;
+    round->exit_code = exit_code;
+}
+
+void round_close(struct round *round, const char *why)
+{
+    struct ct_verdict *verdict = &round->verdict;
+
+    round_change_state(round, ROUND_CLOSED, why);
+    *verdict = (struct ct_verdict){
+        .generation = round->generation,
+        .outcome = round->outcome,
+        .exit_code = round->exit_code,
+        .restart_count = round->restart_count,
+    };
+    if (round->outcome != CT_OUTCOME_SUCCEEDED) {
+        verdict->more = failures_count_more(&round->failures);
+        verdict->failure_count = failures_copy(&round->failures, verdict->failures,
+                                               CT_FAILURES_MAX);
+    }
+    if (verdict->failure_count > 0) {
+        hang_views_add_fact(&round->hang_views, &verdict->failures[0]);
+        poison_add_fact(&round->poison, &verdict->failures[0]);
+    }
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (member->state != MEMBER_LEAVING && member->state != MEMBER_LEFT)
+            round_push_to(round, ROUND_SEND_VERDICT, member);
+    }
+}
+
+void round_fill_stop(struct round *round, enum ct_stop_reason reason,
+                     const struct ct_failure *cause)
+{
+    round->stop = (struct ct_stop){
+        .generation = round->generation,
+        .reason = (uint8_t)reason,
+        .is_final = round->outcome != 0,
+        .restart_count = round->restart_count,
+        .max_restarts = round->settings.max_restarts,
+    };
+    if (cause) {
+        round->stop.cause = *cause;
+        round_fill_excluded(round, &round->stop);
+        poison_add_fact(&round->poison, &round->stop.cause);
+    }
+}
+
+/* The second STOP: to all that got the first one and are still here. */
+void round_send_decision(struct round *round, enum ct_stop_reason reason,
+                         const struct ct_failure *cause)
+{
+    round->is_undecided = false;
+    round_fill_stop(round, reason, cause);
+    for (size_t i = 0; i < round->members.count; i++) {
+        struct member *member = round->members.list[i];
+
+        round_set_asked(round, member, false);
+        if (member->start.generation == round->generation &&
+            (member->state == MEMBER_STOPPING || member->state == MEMBER_CONNECTED ||
+             member->state == MEMBER_READY))
+            round_push_to(round, ROUND_SEND_STOP, member);
+    }
+}
+
+void round_blame_loss(struct round *round, const struct ct_failure *loss)
+{
+    failures_add_root(&round->failures, loss);
+    round_send_decision(round, CT_STOP_NODE_LOST, loss);
+}
