@@ -9,7 +9,7 @@ headers of the folders that those use (cmake/ctrun_folders.cmake). With BUILD_DI
 nothing needs is a mistake, too. Tests may use everything, examples only <ctrun.h>; the folders below tests/unit
 are those of the product.
 
-Inside a folder no units need each other in a ring, by their symbols, but for those that are listed."""
+Inside a folder no units need each other in a ring, by their symbols."""
 import collections
 import os
 import pathlib
@@ -19,10 +19,6 @@ import sys
 
 UNITS_MAX = 25
 TABLE = pathlib.Path(__file__).resolve().parents[2] / "cmake" / "folders"
-
-# Units that need each other, today: a folder, and all units of one ring. No new one, and none grows.
-RINGS = """
-"""
 
 # Headers of libraries: the only files that may include them.
 DOORS = """
@@ -115,19 +111,6 @@ def find_rings(calls):
             for path, seen in reached.items() if path in seen}
 
 
-def check_rings(calls, sources):
-    """Each ring is in the table, and what is in the table is still a ring where its units were built."""
-    listed = set()
-    for line in RINGS.strip().splitlines():
-        folder, *names = line.split()
-        listed.add(frozenset(f"{folder}/{name}" for name in names))
-    found = find_rings(calls)
-    built = {path for path, _, _ in calls}
-    return [f"{' '.join(sorted(ring))}: need each other in a ring" for ring in found - listed] + [
-        f"{' '.join(sorted(ring))}: not a ring any more: take it out of the table of rings, or make it smaller"
-        for ring in listed - found if ring & built or ring - set(sources)]
-
-
 def check(build):
     complaints = []
     table = read_table(complaints)
@@ -160,7 +143,7 @@ def check(build):
     for path, other, symbol in calls:
         judge(path, other, f"{path}: {symbol} of {other}")
     if calls:
-        complaints += check_rings(calls, sources)
+        complaints += [f"{' '.join(sorted(ring))}: need each other in a ring" for ring in find_rings(calls)]
     return complaints + [f"{folder}: nothing in it needs {name}: take that out of its line"
                          for folder, names in table.items() for name in names if build and (folder, name) not in used]
 
