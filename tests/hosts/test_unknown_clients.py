@@ -51,7 +51,7 @@ def test_t25_only_nodes_of_the_run_may_use_the_workers_store(box, lab):
         assert world.ask("node3") == "refused"
     assert world.ask("node2") == "pong"
     world.end()
-    line = "refused 10.77.0.13: it is no node of this run"
+    line = "refused 10.77.0.13: it is not a node of this run"
     assert world.runs[0].err.count(line) == 1, world.runs[0]
 
 
