@@ -66,8 +66,8 @@ def resident_kib(pid, library):
 
 def test_a_template_holds_no_pages_of_libraries_and_its_workers_have_those_that_they_use(box):
     """A program that has imported the same has some in memory."""
-    text = ("import sys, ssl\nassert ssl.create_default_context()\nprint('has', ssl.OPENSSL_VERSION_INFO > (0,), flush=True)\n"
-            "sys.stdin.read()\n")
+    text = ("import signal, ssl\nassert ssl.create_default_context()\nprint('has', ssl.OPENSSL_VERSION_INFO > (0,), flush=True)\n"
+            "signal.pause()\n")
     started = start(box, "--nproc-per-node=1", box.write("script.py", text), modules="ssl")
     worker = box.wait_event("worker_started")[0]
     ctrun.wait_until(lambda: "has True" in started.out, lambda: f"it has imported\n{started}")
