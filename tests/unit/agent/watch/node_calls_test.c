@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of three ranks of one node as those of one. */
+#include <errno.h>
+
 #include "agent/watch/node_calls.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
 
 enum {
     RANKS = 3,
@@ -154,6 +157,25 @@ static void more_groups_than_there_is_room_for_are_left_out(void **state)
     straggler_destroy(node.given);
 }
 
+static void without_memory_nothing_is_taken_and_no_call_is_lost(void **state)
+{
+    struct straggler_call out[MAX];
+    struct node node;
+
+    (void)state;
+    begin(&node);
+    give(&node, 2, (struct straggler_call[]){at(WORLD, 1, 9)}, 1);
+    for (size_t n = 1; n <= 4; n++) {
+        ct_alloc_fail_at(n);
+        assert_int_equal(node_calls_take(&node.calls, node.given, out, MAX), -ENOMEM);
+    }
+    ct_alloc_fail_at(0);
+    take(&node, MAX);
+    assert_int_equal(node.count, 1);
+    check(&node, 0, WORLD, 1, 9);
+    straggler_destroy(node.given);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +185,7 @@ int main(void)
         cmocka_unit_test(a_rank_alone_is_a_node),
         cmocka_unit_test(of_many_the_last_are_told),
         cmocka_unit_test(more_groups_than_there_is_room_for_are_left_out),
+        cmocka_unit_test(without_memory_nothing_is_taken_and_no_call_is_lost),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
