@@ -440,7 +440,10 @@ static void date_failure(struct worker *worker, uint64_t seen_ms, uint64_t writt
 {
     struct ct_failure *failure = &worker->failure;
     const uint64_t now_ms = ct_now_ms(), wall_ns = ct_wall_ns();
-    const uint64_t age_ms = written_ns < wall_ns ? (wall_ns - written_ns) / 1000000 : 0;
+    /* Rounded up: what happened within one millisecond is not dated behind what followed from it. */
+    const uint64_t age_ms = written_ns < wall_ns
+                                ? (wall_ns - written_ns + 999999) / 1000000
+                                : 0;
     uint64_t at_ms;
 
     failure->happened_ms = seen_ms;
