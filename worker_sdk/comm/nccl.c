@@ -93,7 +93,7 @@ enum {
     X(ncclCommShrink, 22703)                                                           \
     X(ncclCommRevoke, 22807)
 
-static struct {
+static struct api {
 #define MEMBER(name)              __typeof__(name) *name;
 #define NEWER_MEMBER(name, since) MEMBER(name)
     NCCL_FUNCTIONS(MEMBER)
@@ -168,7 +168,7 @@ static int open_library(void **out, const char *const *names, struct ctrun_error
     return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: %s", dlerror());
 }
 
-static int load(struct ctrun_error *err)
+static int find_all(struct api *out, struct ctrun_error *err)
 {
     const char *chosen = getenv("CTRUN_NCCL_LIBRARY");
     const char *const nccl_names[] = {chosen ? chosen : "libnccl.so.2", NULL};
@@ -185,20 +185,36 @@ static int load(struct ctrun_error *err)
 #define FIND(name, library)                                                            \
     if ((rc = find_function(&found, library, #name, err)) < 0)                         \
         return rc;                                                                     \
-    memcpy(&api.name, &found, sizeof found);
+    memcpy(&out->name, &found, sizeof found);
 #define FIND_NCCL(name) FIND(name, nccl)
 #define FIND_CUDA(name) FIND(name, cuda)
     NCCL_FUNCTIONS(FIND_NCCL)
     CUDA_FUNCTIONS(FIND_CUDA)
-    if (api.ncclGetVersion(&version) != ncclSuccess || version < OLDEST_NCCL)
+    if (out->ncclGetVersion(&version) != ncclSuccess || version < OLDEST_NCCL)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "nccl: the library has version %d; needed is %d or newer",
                        version, OLDEST_NCCL);
 #define FIND_NEWER(name, since)                                                        \
     found = version >= (since) ? dlsym(nccl, #name) : NULL;                            \
-    memcpy(&api.name, &found, sizeof found);
+    memcpy(&out->name, &found, sizeof found);
     NEWER_FUNCTIONS(FIND_NEWER)
     return 0; /* the libraries stay open as long as the process lives */
+}
+
+/* Written once: threads of other groups read it. (Tests change the library, while there is no group.) */
+static int load(struct ctrun_error *err)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct api found;
+    int rc = find_all(&found, err);
+
+    if (rc < 0)
+        return rc;
+    pthread_mutex_lock(&lock);
+    if (memcmp(&api, &found, sizeof api) != 0)
+        api = found;
+    pthread_mutex_unlock(&lock);
+    return 0;
 }
 
 static int cuda_fail(struct ctrun_error *err, const char *what, cudaError_t code)
