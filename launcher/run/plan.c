@@ -144,6 +144,23 @@ static int set_numbers(struct ct_env *env, const struct config *config,
     return 0;
 }
 
+/* What the worker may do when another one is lost; that of a ctrun around this one goes. */
+static int set_survival(struct ct_env *out, const struct stop_config *stop)
+{
+    int rc = 0;
+
+    ct_env_remove(out, CT_ENV_MAY_SHRINK);
+    ct_env_remove(out, CT_ENV_MAY_GROW);
+    ct_env_remove(out, CT_ENV_MAY_REFORM);
+    if (stop->survive_ms)
+        rc = ct_env_set(out, CT_ENV_MAY_SHRINK, "1");
+    if (rc == 0 && stop->frees_peers)
+        rc = ct_env_set(out, CT_ENV_MAY_REFORM, "1");
+    if (rc == 0 && stop->survive_replace)
+        rc = ct_env_set(out, CT_ENV_MAY_GROW, "1");
+    return rc;
+}
+
 int plan_environment(struct ct_env *out, const struct config *config,
                      const struct ct_start *start, int local_rank,
                      const char *error_file)
@@ -173,15 +190,7 @@ int plan_environment(struct ct_env *out, const struct config *config,
     if (config_role_restarts(config, local_rank) > 0 &&
         (rc = ct_env_set(out, CT_ENV_ROLE_RESTART_COUNT, "0")) < 0)
         return rc;
-    ct_env_remove(out, CT_ENV_MAY_SHRINK); /* likewise */
-    ct_env_remove(out, CT_ENV_MAY_GROW);
-    if (config->stop.survive_ms && (rc = ct_env_set(out, CT_ENV_MAY_SHRINK, "1")) < 0)
-        return rc;
-    ct_env_remove(out, CT_ENV_MAY_REFORM);
-    if (config->stop.frees_peers && (rc = ct_env_set(out, CT_ENV_MAY_REFORM, "1")) < 0)
-        return rc;
-    if (config->stop.survive_replace &&
-        (rc = ct_env_set(out, CT_ENV_MAY_GROW, "1")) < 0)
+    if ((rc = set_survival(out, &config->stop)) < 0)
         return rc;
     if (*config->run.batch_task &&
         (rc = ct_env_set(out, CT_ENV_BATCH_TASK, config->run.batch_task)) < 0)
