@@ -219,6 +219,7 @@ def test_root_is_shown_no_file_of_his_own_as_the_log_of_another_user(box):
 
 
 def test_root_stops_no_run_of_his_own_by_another_users_link(box):
+    ctrun.needs_mounts()
     run = box.start_ctrun("--standalone", "sleep", "600")
     box.wait_workers(1)
     [path] = box.path("ctl").glob("*.sock")
