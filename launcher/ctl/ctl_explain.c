@@ -2,6 +2,7 @@
 /* ctrunctl explain: the rules that a failed worker's last words are held against, over each line of a log. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/error_file/json.h"
@@ -159,6 +160,25 @@ static int explain(struct log *log, struct ctrun_error *err)
     return rc;
 }
 
+/* NULL with `err`. A device of bytes, /dev/zero for one, has no end. */
+static FILE *open_log(const char *path, struct ctrun_error *err)
+{
+    FILE *file = fopen(path, "re");
+    struct stat info;
+
+    if (!file) {
+        (void)ct_fail(err, -errno, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    if (fstat(fileno(file), &info) == 0 && S_ISCHR(info.st_mode) &&
+        !isatty(fileno(file))) {
+        (void)fclose(file); /* was only read */
+        (void)ct_fail(err, CTRUN_E_USAGE, "%s: a device, not a log", path);
+        return NULL;
+    }
+    return file;
+}
+
 static int run(const struct ctl_call *call)
 {
     const char *rules_path = ctl_value(call, "failure-rules");
@@ -171,8 +191,8 @@ static int run(const struct ctl_call *call)
     if (rules_path && *rules_path)
         rc = failure_rules_read(&rules, rules_path, &err);
     failure_hints_use(rules.list, rules.count);
-    if (rc == 0 && !(log.file = is_stdin ? stdin : fopen(call->words[0], "re")))
-        rc = ct_fail(&err, -errno, "%s: %s", log.name, strerror(errno));
+    if (rc == 0 && !(log.file = is_stdin ? stdin : open_log(log.name, &err)))
+        rc = err.code;
     if (rc == 0 && (rc = explain(&log, &err)) == 0) {
         if (ctl_value(call, "json"))
             print_json(&log);

@@ -64,6 +64,11 @@ def test_standard_input_is_a_log(box):
     assert run.code == 0 and run.out.startswith("stdin:3: NVRM"), run
 
 
+def test_a_device_without_an_end_is_no_log(box):
+    run = explain(box, "/dev/zero")
+    assert run.code == 2 and run.err.endswith("/dev/zero: a device, not a log\n"), run
+
+
 def test_a_hostile_log_is_shown_as_plain_text(box):
     box.path("log").write_bytes(b"\x1b]0;title\x07\xff CUDA error: out of memory\0hidden\n" + b"x" * 100000 + b"\nodd\n" * 3)
     run = explain(box, box.path("log"))
