@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "agent/error_file/json.h"
@@ -54,7 +55,8 @@ void json_error_file_deinit(struct json_error_file *file)
     *file = (struct json_error_file){0};
 }
 
-/* Writes a temporary name in the same directory, then renames: never half a file. */
+/* Writes a file of a new name in the same directory, then renames it: never half a file, and nothing that
+ * somebody else has put at that name is written to. */
 static int write_tree(const char *path, const cJSON *root, struct ctrun_error *err)
 {
     char *text = cJSON_PrintUnformatted(root);
@@ -66,9 +68,9 @@ static int write_tree(const char *path, const cJSON *root, struct ctrun_error *e
     if (!text)
         return ct_fail(err, -ENOMEM, "error file %.600s: out of memory", path);
     length = strlen(text);
-    if (ct_format(temporary, sizeof temporary, "%s.%d", path, (int)getpid()) < 0)
+    if (ct_format(temporary, sizeof temporary, "%s.XXXXXX", path) < 0)
         rc = -ENAMETOOLONG;
-    else if ((fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) < 0)
+    else if ((fd = mkostemp(temporary, O_CLOEXEC)) < 0)
         rc = -errno;
     else {
         ssize_t put = write(fd, text, length);
