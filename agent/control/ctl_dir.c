@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -204,7 +205,7 @@ static void fill_address(struct sockaddr_un *address, int dir, const char *name)
                     dir, name);
 }
 
-/* Under a hidden name until it listens: a *.sock that refuses has been left behind for sure. */
+/* Under a hidden name, .NAME, until it listens: a *.sock that refuses has been left behind for sure. */
 int ctl_dir_listen(int dir, const char *name, int type)
 {
     const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -250,9 +251,8 @@ int ctl_dir_connect(int dir, const char *name, int type)
 }
 
 /* With a descriptor of its own: readdir() moves the place in the folder, which copies of one share. */
-void ctl_dir_walk(int dir, const char *suffix,
-                  void (*visit)(void *context, int dir, const char *name),
-                  void *context)
+static void walk(int dir, const char *suffix, bool is_hidden,
+                 void (*visit)(void *context, int dir, const char *name), void *context)
 {
     const int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = copy < 0 ? NULL : fdopendir(copy);
@@ -267,12 +267,19 @@ void ctl_dir_walk(int dir, const char *suffix,
          seen++) {
         const size_t length = strlen(it->d_name);
 
-        if (it->d_name[0] != '.' && length < CTL_DIR_NAME_MAX &&
+        if ((it->d_name[0] == '.') == is_hidden && length < CTL_DIR_NAME_MAX &&
             length > strlen(suffix) &&
             strcmp(it->d_name + length - strlen(suffix), suffix) == 0)
             visit(context, dir, it->d_name);
     }
     closedir(list);
+}
+
+void ctl_dir_walk(int dir, const char *suffix,
+                  void (*visit)(void *context, int dir, const char *name),
+                  void *context)
+{
+    walk(dir, suffix, false, visit, context);
 }
 
 /* A datagram socket gets nowhere at one that listens, and hears whether there is one. */
@@ -291,9 +298,20 @@ static void remove_stale(void *context, int dir, const char *name)
     close(fd);
 }
 
+/* Of an agent that was killed before its socket listened. Others' pids mean nothing here. */
+static void remove_unfinished(void *context, int dir, const char *name)
+{
+    const char *const *suffix = context;
+
+    if (ctl_dir_is_here(name, *suffix) &&
+        kill((pid_t)strtol(strrchr(name, '-') + 1, NULL, 10), 0) < 0 && errno == ESRCH)
+        (void)unlinkat(dir, name, 0);
+}
+
 void ctl_dir_sweep(int dir, const char *suffix)
 {
-    ctl_dir_walk(dir, suffix, remove_stale, NULL);
+    walk(dir, suffix, false, remove_stale, NULL);
+    walk(dir, suffix, true, remove_unfinished, &suffix);
 }
 
 struct search {

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/control/ctl_dir.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
@@ -46,10 +50,49 @@ static void a_killed_launcher_of_the_run_is_found_once(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
+/* As an agent has it between bind() and listen(). */
+static void begin(int dir, char hidden[CTL_DIR_NAME_MAX + 1], pid_t pid)
+{
+    char name[CTL_DIR_NAME_MAX];
+
+    ctl_dir_own_name(name, "job", CTL_SOCKET_SUFFIX);
+    if (pid)
+        ctl_dir_name(name, "job", pid, strchr(strrchr(name, '-'), '.'));
+    (void)snprintf(hidden, CTL_DIR_NAME_MAX + 1, ".%s", name);
+    close(openat(dir, hidden, O_CREAT | O_EXCL | O_RDWR, 0600));
+}
+
+static void what_a_killed_agent_had_begun_is_swept_up(void **state)
+{
+    char path[] = "/tmp/ctrun-remote-dir-XXXXXX";
+    char mine[CTL_DIR_NAME_MAX + 1], dead[CTL_DIR_NAME_MAX + 1];
+    struct ctrun_error err;
+    pid_t pid = fork();
+    int dir;
+
+    (void)state;
+    if (pid == 0)
+        _exit(0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_non_null(mkdtemp(path));
+    dir = ctl_dir_open(path, true, &err);
+    assert_true(dir >= 0);
+    begin(dir, mine, 0);
+    begin(dir, dead, pid);
+    ctl_dir_sweep(dir, CTL_WORKER_SUFFIX);
+    assert_int_equal(faccessat(dir, dead, F_OK, 0), 0);
+    ctl_dir_sweep(dir, CTL_SOCKET_SUFFIX);
+    assert_int_equal(faccessat(dir, dead, F_OK, 0), -1);
+    assert_int_equal(unlinkat(dir, mine, 0), 0);
+    close(dir);
+    assert_int_equal(rmdir(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_launcher_of_the_run_is_found_once),
+        cmocka_unit_test(what_a_killed_agent_had_begun_is_swept_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
