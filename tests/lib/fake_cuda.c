@@ -11,7 +11,7 @@
 
 #include "tests/lib/fake_nccl.h"
 #include "worker_sdk/base/half.h"
-#include "worker_sdk/comm/nccl_api.h"
+#include "worker_sdk/comm/nccl/nccl_api.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "worker_sdk/comm/host/reduce.h"
-#include "worker_sdk/comm/nccl_api.h"
+#include "worker_sdk/comm/nccl/nccl_api.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "worker_sdk/comm/nccl_api.h"
+#include "worker_sdk/comm/nccl/nccl_api.h"
 
 struct fake_nccl {
     int version; /* ncclGetVersion(); 0: a recent one */

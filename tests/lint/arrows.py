@@ -30,7 +30,7 @@ zlib\\.h                ^worker_sdk/data/
 sodium\\.h              ^worker_sdk/wire/(auth|digest|seal|text_code)\\.
 munge\\.h               ^worker_sdk/wire/munge\\.
 dnnl                   ^worker_sdk/cnn/
-nccl\\.h                ^worker_sdk/comm/nccl
+nccl\\.h                ^worker_sdk/comm/nccl/nccl
 cuda|cudnn|cublas      ^worker_sdk/(cnn|comm)/
 """
 ENDS = (".c", ".h", ".cu", ".cuh", ".c.in")

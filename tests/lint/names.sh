@@ -31,7 +31,7 @@ EOF
 
 # NVIDIA's names are NVIDIA's.
 complain 'typedef of a struct (style: struct x, never typedef)' <<EOF
-$(list '*.c' '*.h' | grep -v '^worker_sdk/comm/nccl_api.h' | xargs grep -nE '^[[:space:]]*typedef[[:space:]]+struct' || true)
+$(list '*.c' '*.h' | grep -v '^worker_sdk/comm/nccl/nccl_api.h' | xargs grep -nE '^[[:space:]]*typedef[[:space:]]+struct' || true)
 EOF
 
 complain 'source files without the SPDX line on top' <<EOF

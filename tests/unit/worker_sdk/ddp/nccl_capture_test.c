@@ -11,7 +11,7 @@
 #include "tests/lib/fake_nccl.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/comm/nccl_api.h"
+#include "worker_sdk/comm/nccl/nccl_api.h"
 
 enum {
     N = 40, /* elements of each parameter */

@@ -13,7 +13,7 @@
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/half.h"
-#include "worker_sdk/comm/nccl_api.h"
+#include "worker_sdk/comm/nccl/nccl_api.h"
 
 enum {
     HALF,

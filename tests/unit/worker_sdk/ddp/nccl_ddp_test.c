@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/lib/fake_nccl.h"
-#include "worker_sdk/comm/nccl_api.h"
+#include "worker_sdk/comm/nccl/nccl_api.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/clock.h"

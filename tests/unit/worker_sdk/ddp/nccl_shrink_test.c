@@ -10,7 +10,7 @@
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/error.h"
-#include "worker_sdk/comm/nccl_api.h"
+#include "worker_sdk/comm/nccl/nccl_api.h"
 
 enum {
     RANKS = 3,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_sdk/comm/nccl_kernels.h"
+#include "worker_sdk/comm/nccl/nccl_kernels.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tests/lib/test.h"
-#include "worker_sdk/comm/nccl_kernels.h"
+#include "worker_sdk/comm/nccl/nccl_kernels.h"
 
 static void the_assembler_takes_the_kernels(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nccl.c uses of NCCL 2.18 and the CUDA runtime 12, declared here so that the plug-in is built
+/* What the NCCL back end uses of NCCL 2.18 and the CUDA runtime 12, declared here so that the plug-in is built
  * where neither is installed: names, numbers and layouts are those of their headers, and stay so, as
  * programs built long ago must run with them. nccl_api_test compares them where the headers are
- * there. Nothing is linked: nccl.c opens the libraries at run time. */
+ * there. Nothing is linked: nccl_library.c opens the libraries at run time. */
 #ifndef CT_COMM_NCCL_API_H
 #define CT_COMM_NCCL_API_H
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
-#include "tests/unit/worker_sdk/comm/nccl_values.h"
-#include "worker_sdk/comm/nccl_api.h"
+#include "tests/unit/worker_sdk/comm/nccl/nccl_values.h"
+#include "worker_sdk/comm/nccl/nccl_api.h"
 
 static void numbers_and_layouts_are_nvidias(void **state)
 {

@@ -6,7 +6,7 @@
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/comm/backend/device_kernel.h"
-#include "worker_sdk/comm/nccl_api.h"
+#include "worker_sdk/comm/nccl/nccl_api.h"
 
 struct ct_nccl_kernels {
     CUmodule module; /* NULL: none of them was wanted yet */

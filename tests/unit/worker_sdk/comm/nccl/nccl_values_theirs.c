@@ -11,7 +11,7 @@
 #define NCCL_REVOKE_DEFAULT 0
 #endif
 
-#include "tests/unit/worker_sdk/comm/nccl_values.h"
+#include "tests/unit/worker_sdk/comm/nccl/nccl_values.h"
 
 size_t nccl_values_theirs(struct nccl_value *values)
 {

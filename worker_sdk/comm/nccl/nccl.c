@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The NCCL back end: a plug-in, so that a machine without CUDA never sees it. libnccl and the
+ * CUDA runtime are themselves opened at run time, and what is missing is said by name.
+ *
+ *     caller's stream ──event──> the group's stream: calls in their order ──event each──> the host
+ *                                                                          or a caller's stream
+ *
+ * The communicator is non-blocking: every wait is a poll of an event or of the communicator's
+ * state, with a deadline, and ends when the group is aborted. `lock` is held around each NCCL
+ * call and not while waiting, so that nobody is inside one when the communicator is aborted.
+ * A call whose end no thread of the program waits for is watched by a thread of ours: it may be
+ * what cudaStreamSynchronize() waits for.
+ *
+ * A stream that is being captured takes the group's along, by the event that joins the two: a call is then
+ * recorded, and no ticket of it is watched. What runs when the graph is launched, and when, only the caller knows: DDP
+ * puts a call of its own behind each launch (ctrun_ddp_replayed()).
+ *
+ * Device memory is that of the device that is current when the group is opened. Memory of the
+ * host goes through a pinned buffer and one of the device. An abort is local: NCCL itself tells
+ * the peers, when it can; else their own deadline ends their calls. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/cond.h"
+#include "worker_sdk/comm/nccl/nccl_private.h"
+
+static void nccl_close(void *self)
+{
+    enum {
+        FINALIZE_MS = 5000
+    };
+    struct nccl *nccl = self;
+    ncclResult_t begun;
+
+    ct_nccl_stop_watch(nccl);
+    ct_nccl_finish_running(nccl);
+    ct_nccl_end_stopped(nccl);
+    while (nccl->blocks) /* NCCL gives back what was registered before it ends */
+        (void)ct_nccl_free(nccl, nccl->blocks->data);
+    begun = nccl->comm ? ct_nccl_api.ncclCommFinalize(nccl->comm) : ncclSuccess;
+
+    if (nccl->comm && (begun == ncclSuccess || begun == ncclInProgress) &&
+        ct_nccl_settle(nccl, "close", ct_deadline_ms(FINALIZE_MS), NULL) == 0)
+        (void)ct_nccl_api.ncclCommDestroy(nccl->comm);
+    else if (nccl->comm)
+        (void)ct_nccl_api.ncclCommAbort(nccl->comm);
+    ct_nccl_free_tickets(&nccl->running);
+    ct_nccl_free_tickets(&nccl->recorded);
+    ct_nccl_free_tickets(&nccl->spare);
+    if (nccl->scratch)
+        (void)ct_nccl_api.cudaFree(nccl->scratch);
+    ct_nccl_kernels_unload(&nccl->kernels);
+    if (nccl->joined)
+        (void)ct_nccl_api.cudaEventDestroy(nccl->joined);
+    if (nccl->stream)
+        (void)ct_nccl_api.cudaStreamDestroy(nccl->stream);
+    pthread_cond_destroy(&nccl->released);
+    pthread_mutex_destroy(&nccl->lock);
+    free(nccl);
+}
+
+static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
+                     struct ctrun_error *err)
+{
+    cudaError_t made;
+
+    if ((made = ct_nccl_api.cudaGetDevice(&nccl->device)) != cudaSuccess ||
+        (made = ct_nccl_api.cudaStreamCreateWithFlags(
+             &nccl->stream, cudaStreamNonBlocking)) != cudaSuccess ||
+        (made = ct_nccl_api.cudaEventCreateWithFlags(
+             &nccl->joined, cudaEventDisableTiming)) != cudaSuccess ||
+        (made = ct_nccl_api.cudaMalloc(&nccl->scratch, sizeof(float))) != cudaSuccess ||
+        (made = ct_nccl_api.cudaMemset(nccl->scratch, 0, sizeof(float))) != cudaSuccess)
+        return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: no usable GPU: %s",
+                       ct_nccl_api.cudaGetErrorString(made));
+    return ct_nccl_init_comm(nccl, setup, err);
+}
+
+static int nccl_open(void **out, const struct ct_backend_setup *setup,
+                     struct ctrun_error *err)
+{
+    struct nccl *nccl;
+    int rc = ct_nccl_load(err);
+
+    if (rc < 0)
+        return rc;
+    if (!(nccl = ct_zalloc(sizeof *nccl)))
+        return ct_fail(err, -ENOMEM, "nccl: no memory");
+    pthread_mutex_init(&nccl->lock, NULL);
+    ct_cond_init(&nccl->released);
+    ct_list_init(&nccl->running);
+    ct_list_init(&nccl->recorded);
+    ct_list_init(&nccl->spare);
+    nccl->losses = setup->losses;
+    nccl->size = setup->size;
+    nccl->me = setup->me;
+    if ((rc = open_comm(nccl, setup, err)) < 0) {
+        ct_nccl_abort(nccl, rc, "opening failed");
+        nccl_close(nccl);
+        return rc;
+    }
+    nccl->is_kept = setup->losses.sees_ranks && setup->size > 1;
+    *out = nccl;
+    return 0;
+}
+
+CTRUN_API ct_plugin_fn ctrun_backend_plugin;
+
+const struct ct_backend_ops *ctrun_backend_plugin(void)
+{
+    static const struct ct_backend_ops plugin = {.version = CT_BACKEND_VERSION,
+                                                 .name = "nccl",
+                                                 .open = nccl_open,
+                                                 .enqueue = ct_nccl_enqueue,
+                                                 .poll = ct_nccl_poll,
+                                                 .release = ct_nccl_release,
+                                                 .alloc = ct_nccl_alloc,
+                                                 .free = ct_nccl_free,
+                                                 .abort = ct_nccl_abort,
+                                                 .close = nccl_close};
+
+    return &plugin;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/comm/nccl/nccl_private.h"
+
+/* Lock held. */
+static bool is_idle(struct nccl *nccl)
+{
+    const bool is_empty = ct_list_is_empty(&nccl->running);
+    const struct ticket *last = is_empty ? NULL
+                                         : ct_list_entry(nccl->running.prev,
+                                                         struct ticket, node);
+
+    return !nccl->has_recorded &&
+           (is_empty ||
+            (last->is_placed && ct_nccl_api.cudaEventQuery(last->done) == cudaSuccess));
+}
+
+/* Ends what runs on the communicator, so that ncclCommShrink() can follow. False: it is to be aborted. Lock held. */
+static bool stop_comm(struct nccl *nccl)
+{
+    ncclResult_t begun;
+
+    if (!nccl->is_kept || !ct_nccl_api.ncclCommShrink)
+        return false;
+    if (!ct_nccl_api
+             .ncclCommRevoke) /* kernels would spin until then: the program may wait */
+        return is_idle(nccl);
+    begun = ct_nccl_api.ncclCommRevoke(nccl->comm, NCCL_REVOKE_DEFAULT);
+    return begun == ncclSuccess || begun == ncclInProgress;
+}
+
+void ct_nccl_abort(void *self, int code, const char *text)
+{
+    struct nccl *nccl = self;
+
+    (void)ct_verdict_set(&nccl->verdict, code, text); /* the first reason stays */
+    pthread_mutex_lock(&nccl->lock);
+    if (nccl->comm && !nccl->is_stopped && !(nccl->is_stopped = stop_comm(nccl))) {
+        (void)ct_nccl_api.ncclCommAbort(
+            nccl->comm); /* nothing is left to do if it fails */
+        nccl->comm = NULL;
+    }
+    pthread_mutex_unlock(&nccl->lock);
+}
+
+int ct_nccl_fail_group(struct nccl *nccl, int rc, const struct ctrun_error *why,
+                       struct ctrun_error *err)
+{
+    ct_nccl_abort(nccl, rc, why->text);
+    return ct_verdict_get(&nccl->verdict, err);
+}
+
+void ct_nccl_finish_running(struct nccl *nccl)
+{
+    struct ctrun_error why;
+    long nap_ns = CT_NCCL_NAP_MIN_NS;
+    int rc = 0;
+
+    while (rc == 0) {
+        pthread_mutex_lock(&nccl->lock); /* the thread takes tickets out */
+        if (ct_list_is_empty(&nccl->running)) {
+            rc = 1;
+        } else {
+            struct ticket *last = ct_list_entry(nccl->running.prev, struct ticket,
+                                                node);
+
+            rc = ct_nccl_ask_device(nccl, last, &why);
+            if (rc == 0 && ct_now_ms() >= last->call.deadline_ms)
+                rc = ct_nccl_fail_late(last, &why);
+        }
+        pthread_mutex_unlock(&nccl->lock);
+        if (rc == 0)
+            ct_nccl_nap(&nap_ns);
+    }
+    if (rc < 0)
+        ct_nccl_abort(nccl, rc, why.text);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/nccl/nccl_private.h"
+
+enum {
+    ID_SLICE_MS = 200,    /* between looks whether a rank is lost */
+    RANKS_PER_ROOT = 128, /* CTRUN_NCCL_RANKS_PER_ROOT; torch's, too */
+};
+
+int ct_nccl_get_value(const struct ct_backend_setup *setup, const char *key,
+                      void **value, size_t *length, struct ctrun_error *err)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    int rc;
+
+    for (;;) {
+        uint64_t slice_ms = ct_deadline_ms(ID_SLICE_MS);
+
+        if (slice_ms > setup->deadline_ms || !setup->losses.check)
+            slice_ms = setup->deadline_ms;
+        rc = store->get(store->context, key, value, length, slice_ms, err);
+        if (rc != CTRUN_E_TIMEOUT || slice_ms == setup->deadline_ms)
+            return rc;
+        if ((rc = ct_loss_check(&setup->losses, err)) < 0)
+            return rc;
+    }
+}
+
+/* One member of so many makes an id, so that not all meet at one. All ranks have the same NCCL and, as the
+ * manual says, the same environment. */
+static int count_roots(int size)
+{
+    const char *given = getenv("CTRUN_NCCL_RANKS_PER_ROOT");
+    const long ranks = given ? strtol(given, NULL, 10) : RANKS_PER_ROOT;
+
+    if (!ct_nccl_api.ncclCommInitRankScalable || ranks < 1 || ranks >= size)
+        return 1;
+    return (int)((size + ranks - 1) / ranks);
+}
+
+/* Roots are `size / count` members apart, the first is member 0. They make the ids, the store carries them. */
+static int share_id(ncclUniqueId *id, int i, int count,
+                    const struct ct_backend_setup *setup, struct ctrun_error *err)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    const int root = (int)((long)i * setup->size / count);
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    ncclResult_t made;
+    size_t length;
+    void *value;
+    int rc;
+
+    (void)ct_format(key, sizeof key, "%s/nccl/%d", setup->key, i);
+    if (setup->me == root) {
+        if ((made = ct_nccl_api.ncclGetUniqueId(id)) != ncclSuccess)
+            return ct_nccl_fail(err, "unique id", made);
+        return setup->size == 1 ? 0
+                                : store->set(store->context, key, id, sizeof *id,
+                                             setup->deadline_ms, err);
+    }
+    rc = ct_nccl_get_value(setup, key, &value, &length, err);
+    if (rc < 0)
+        return ct_wrap(err, "nccl: the id of rank %d", setup->ranks[root]);
+    if (length == sizeof *id)
+        memcpy(id, value, sizeof *id);
+    else
+        rc = ct_fail(err, CTRUN_E_PROTOCOL, "nccl: an id of %zu bytes", length);
+    free(value);
+    return rc;
+}
+
+/* Our own id first: others wait for it while we wait for theirs. */
+static int share_ids(ncclUniqueId *ids, int count, const struct ct_backend_setup *setup,
+                     struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; rc == 0 && i < count; i++)
+            if ((setup->me == (int)((long)i * setup->size / count)) == (pass == 0))
+                rc = share_id(&ids[i], i, count, setup, err);
+    return rc;
+}
+
+int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
+                      struct ctrun_error *err)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    const int count = count_roots(setup->size);
+    ncclUniqueId *ids = ct_zalloc_array((size_t)count, sizeof *ids);
+    ncclResult_t begun = ncclSuccess;
+    int rc = ids ? share_ids(ids, count, setup, err)
+                 : ct_fail(err, -ENOMEM, "nccl: no memory");
+
+    config.blocking = 0;
+    if (rc == 0 && count == 1)
+        begun = ct_nccl_api.ncclCommInitRankConfig(&nccl->comm, setup->size, ids[0],
+                                                   setup->me, &config);
+    else if (rc == 0)
+        begun = ct_nccl_api.ncclCommInitRankScalable(&nccl->comm, setup->size,
+                                                     setup->me, count, ids, &config);
+    free(ids);
+    if (rc == 0 && begun != ncclSuccess && begun != ncclInProgress)
+        rc = ct_nccl_fail(err, "open", begun);
+    return rc < 0 ? rc : ct_nccl_settle(nccl, "open", setup->deadline_ms, err);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/comm/nccl/nccl_private.h"
+
+enum {
+    NCCL_MEMORY_MIN = 64 << 10 /* NCCL gives 2 MiB at least */
+};
+
+/* Registered, so that NCCL sends from it and receives into it without a copy. What one rank registers all do:
+ * they alloc the same. */
+static int register_block(struct nccl *nccl, struct block *block, size_t bytes,
+                          uint64_t deadline_ms, struct ctrun_error *err)
+{
+    ncclResult_t begun = ncclSuccess;
+    int rc;
+
+    pthread_mutex_lock(&nccl->lock);
+    if ((rc = ct_nccl_ask_comm(nccl, "register", err)) >= 0)
+        begun = ct_nccl_api.ncclCommRegister(nccl->comm, block->data, bytes,
+                                             &block->handle);
+    pthread_mutex_unlock(&nccl->lock);
+    if (rc < 0)
+        return rc;
+    if (begun == ncclInProgress)
+        return ct_nccl_settle(nccl, "register", deadline_ms, err);
+    return begun == ncclSuccess ? 0 : ct_nccl_fail(err, "register", begun);
+}
+
+/* A communicator that was aborted knows of no memory any more. */
+static void free_block(struct nccl *nccl, struct block *block)
+{
+    pthread_mutex_lock(&nccl->lock);
+    if (block->handle && nccl->comm)
+        (void)ct_nccl_api.ncclCommDeregister(nccl->comm, block->handle);
+    pthread_mutex_unlock(&nccl->lock);
+    if (block->data && block->is_nccls)
+        (void)ct_nccl_api.ncclMemFree(block->data);
+    else if (block->data)
+        (void)ct_nccl_api.cudaFree(block->data);
+    free(block);
+}
+
+int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
+                  struct ctrun_error *err)
+{
+    struct nccl *nccl = self;
+    struct block *block = ct_zalloc(sizeof *block);
+    ncclResult_t got = ncclSuccess;
+    cudaError_t made = cudaSuccess;
+    int rc = 0;
+
+    if (!block)
+        return ct_fail(err, -ENOMEM, "group alloc: no memory");
+    (void)ct_nccl_api.cudaSetDevice(nccl->device);
+    block->is_nccls = ct_nccl_api.ncclMemAlloc && ct_nccl_api.ncclMemFree &&
+                      ct_nccl_api.ncclCommRegister && ct_nccl_api.ncclCommDeregister &&
+                      bytes >= NCCL_MEMORY_MIN;
+    if (block->is_nccls)
+        got = ct_nccl_api.ncclMemAlloc(&block->data, bytes);
+    else
+        made = ct_nccl_api.cudaMalloc(&block->data, bytes);
+    if (got != ncclSuccess)
+        rc = ct_fail(err, -ENOMEM, "nccl: group alloc: %zu bytes: %s", bytes,
+                     ct_nccl_api.ncclGetErrorString(got));
+    else if (made != cudaSuccess ||
+             (made = ct_nccl_api.cudaMemset(block->data, 0, bytes)) != cudaSuccess)
+        rc = ct_nccl_cuda_fail(err, "group alloc", made);
+    else if (block->is_nccls)
+        rc = register_block(nccl, block, bytes, deadline_ms, err);
+    if (rc < 0) {
+        free_block(nccl, block);
+        return rc;
+    }
+    block->next = nccl->blocks;
+    nccl->blocks = block;
+    *out = block->data;
+    return 0;
+}
+
+/* No call is at it any more, nor a kernel of the caller's. */
+int ct_nccl_free(void *self, void *at)
+{
+    struct nccl *nccl = self;
+
+    for (struct block **link = &nccl->blocks; *link; link = &(*link)->next) {
+        struct block *block = *link;
+
+        if (block->data != at || block->is_given_back)
+            continue;
+        (void)ct_nccl_api.cudaSetDevice(nccl->device);
+        ct_nccl_finish_running(nccl);
+        if (block->handle && nccl->comm && nccl->is_stopped) {
+            block->is_given_back = true;
+            return 0;
+        }
+        *link = block->next;
+        /* A failure was somebody else's, who is reported. */
+        (void)ct_nccl_api.cudaDeviceSynchronize();
+        free_block(nccl, block);
+        return 0;
+    }
+    return -ENOENT;
+}
+
+void ct_nccl_end_stopped(struct nccl *nccl)
+{
+    pthread_mutex_lock(&nccl->lock);
+    if (nccl->comm && nccl->is_stopped) {
+        (void)ct_nccl_api.ncclCommAbort(nccl->comm);
+        nccl->comm = NULL;
+    }
+    pthread_mutex_unlock(&nccl->lock);
+    for (struct block **link = &nccl->blocks; *link;) {
+        struct block *block = *link;
+
+        if (block->is_given_back) {
+            *link = block->next;
+            free_block(nccl, block);
+        } else {
+            link = &block->next;
+        }
+    }
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/nccl/nccl_private.h"
+
+enum {
+    REVOKE_MS = 5000 /* for what runs to end, and else a new communicator is made */
+};
+
+/* Whether the old one can be made smaller. Waits until what ran on it has ended. */
+static bool may_shrink(struct nccl *nccl, const struct ct_backend_setup *setup)
+{
+    struct nccl *old = setup->old;
+    const uint64_t until_ms = ct_deadline_ms(REVOKE_MS);
+    long nap_ns = CT_NCCL_NAP_MIN_NS;
+
+    if (old->device != nccl->device || setup->size >= setup->old_size)
+        return false;
+    for (;;) {
+        ncclResult_t state = ncclSystemError;
+
+        pthread_mutex_lock(&old->lock);
+        if (old->comm && old->is_stopped &&
+            ct_nccl_api.ncclCommGetAsyncError(old->comm, &state) != ncclSuccess)
+            state = ncclSystemError;
+        pthread_mutex_unlock(&old->lock);
+        if (state != ncclInProgress)
+            return state == ncclSuccess;
+        if (ct_now_ms() >= until_ms)
+            return false;
+        ct_nccl_nap(&nap_ns);
+    }
+}
+
+/* What member i says, as our key `what` has it. */
+static int get_word(const struct ct_backend_setup *setup, const char *what, int i,
+                    char text[CT_BOOTSTRAP_KEY_MAX], struct ctrun_error *err)
+{
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    size_t length;
+    void *value;
+    int rc;
+
+    (void)ct_format(key, sizeof key, "%s/%s/%d", setup->key, what, i);
+    if ((rc = ct_nccl_get_value(setup, key, &value, &length, err)) < 0)
+        return ct_wrap(err, "nccl: the word of rank %d", setup->ranks[i]);
+    if (length < CT_BOOTSTRAP_KEY_MAX)
+        memcpy(text, value, length);
+    text[length < CT_BOOTSTRAP_KEY_MAX ? length : 0] = '\0';
+    free(value);
+    return 0;
+}
+
+static int put_word(const struct ct_backend_setup *setup, const char *what,
+                    const char *text, struct ctrun_error *err)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    char key[CT_BOOTSTRAP_KEY_MAX];
+
+    (void)ct_format(key, sizeof key, "%s/%s/%d", setup->key, what, setup->me);
+    return store->set(store->context, key, text, strlen(text), setup->deadline_ms, err);
+}
+
+/* The old one is made smaller if all have it still, and it is the same one; else all make a new one. */
+static int agree(bool *shrinks, const struct ct_backend_setup *setup, bool is_able,
+                 struct ctrun_error *err)
+{
+    const char *own = is_able ? setup->old_key : "none";
+    char text[CT_BOOTSTRAP_KEY_MAX];
+    int rc = 0;
+
+    *shrinks = is_able;
+    if (setup->size == 1)
+        return 0;
+    if (setup->me > 0) {
+        if ((rc = put_word(setup, "old", own, err)) == 0 &&
+            (rc = get_word(setup, "way", 0, text, err)) == 0)
+            *shrinks = strcmp(text, "shrink") == 0;
+        return rc;
+    }
+    for (int i = 1; rc == 0 && i < setup->size; i++) {
+        rc = get_word(setup, "old", i, text, err);
+        *shrinks = *shrinks && rc == 0 && strcmp(text, own) == 0;
+    }
+    return rc < 0 ? rc : put_word(setup, "way", *shrinks ? "shrink" : "new", err);
+}
+
+/* Members of the old one that are none of ours, as they are numbered there. */
+static int list_excluded(int *excluded, const struct ct_backend_setup *setup)
+{
+    int count = 0;
+
+    for (int i = 0, at = 0; i < setup->old_size; i++)
+        if (at < setup->size && setup->ranks[at] == setup->old_ranks[i])
+            at++;
+        else
+            excluded[count++] = i;
+    return count;
+}
+
+/* Until the new one is there. 1: it is; 0: not yet. */
+static int ask_shrunk(struct nccl *nccl, struct nccl *old, struct ctrun_error *err)
+{
+    ncclResult_t state = ncclSystemError;
+    int rc;
+
+    if ((rc = ct_loss_check(&nccl->losses, err)) < 0)
+        return rc;
+    pthread_mutex_lock(&old->lock);
+    if (ct_nccl_api.ncclCommGetAsyncError(old->comm, &state) != ncclSuccess)
+        state = ncclSystemError;
+    pthread_mutex_unlock(&old->lock);
+    if (state == ncclInProgress)
+        return 0;
+    return state == ncclSuccess && nccl->comm ? 1 : ct_nccl_fail(err, "shrink", state);
+}
+
+static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
+                       struct ctrun_error *err)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    struct nccl *old = setup->old;
+    int *excluded = ct_zalloc_array((size_t)setup->old_size, sizeof *excluded);
+    long nap_ns = CT_NCCL_NAP_MIN_NS;
+    ncclResult_t begun;
+    int rc = 0;
+
+    if (!excluded)
+        return ct_fail(err, -ENOMEM, "nccl: no memory");
+    config.blocking = 0;
+    pthread_mutex_lock(&old->lock);
+    begun = ct_nccl_api.ncclCommShrink(old->comm, excluded,
+                                       list_excluded(excluded, setup), &nccl->comm,
+                                       &config, NCCL_SHRINK_ABORT);
+    pthread_mutex_unlock(&old->lock);
+    if (begun != ncclSuccess && begun != ncclInProgress)
+        rc = ct_nccl_fail(err, "shrink", begun);
+    while (rc == 0 && (rc = ask_shrunk(nccl, old, err)) == 0) {
+        if (ct_now_ms() >= setup->deadline_ms)
+            rc = ct_fail(err, CTRUN_E_TIMEOUT, "nccl: shrink: no answer in time");
+        ct_nccl_nap(&nap_ns);
+    }
+    free(excluded);
+    return rc < 0 ? rc : ct_nccl_settle(nccl, "shrink", setup->deadline_ms, err);
+}
+
+int ct_nccl_init_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
+                      struct ctrun_error *err)
+{
+    bool shrinks = false;
+    int rc;
+
+    if (setup->old && ct_nccl_api.ncclCommShrink &&
+        (rc = agree(&shrinks, setup, may_shrink(nccl, setup), err)) < 0)
+        return rc;
+    rc = shrinks ? shrink_comm(nccl, setup, err) : 0;
+    if (setup->old)
+        ct_nccl_end_stopped(setup->old);
+    return shrinks ? rc : ct_nccl_make_comm(nccl, setup, err);
+}

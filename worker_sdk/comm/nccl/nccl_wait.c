@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <time.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/comm/nccl/nccl_private.h"
+
+enum {
+    NAP_MAX_NS = 1000000
+};
+
+void ct_nccl_nap(long *ns)
+{
+    struct timespec time = {.tv_nsec = *ns};
+
+    (void)nanosleep(&time, NULL); /* shorter is fine */
+    *ns = *ns * 2 < NAP_MAX_NS ? *ns * 2 : NAP_MAX_NS;
+}
+
+int ct_nccl_ask_comm(struct nccl *nccl, const char *what, struct ctrun_error *err)
+{
+    ncclResult_t state = ncclSuccess;
+    ncclResult_t asked;
+    int rc = ct_verdict_get(&nccl->verdict, err);
+
+    if (rc == 0)
+        rc = ct_loss_check(&nccl->losses, err);
+    if (rc < 0)
+        return rc;
+    if (!nccl->comm)
+        return ct_fail(err, CTRUN_E_ABORTED, "nccl: %s: the group was aborted", what);
+    if ((asked = ct_nccl_api.ncclCommGetAsyncError(nccl->comm, &state)) != ncclSuccess)
+        return ct_nccl_fail(err, what, asked);
+    if (state == ncclInProgress)
+        return 0;
+    return state == ncclSuccess ? 1 : ct_nccl_fail(err, what, state);
+}
+
+int ct_nccl_settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
+                   struct ctrun_error *err)
+{
+    long nap_ns = CT_NCCL_NAP_MIN_NS;
+    int rc;
+
+    for (;;) {
+        pthread_mutex_lock(&nccl->lock);
+        rc = ct_nccl_ask_comm(nccl, what, err);
+        pthread_mutex_unlock(&nccl->lock);
+        if (rc != 0)
+            return rc < 0 ? rc : 0;
+        if (ct_now_ms() >= deadline_ms)
+            return ct_fail(err, CTRUN_E_TIMEOUT, "nccl: %s: no answer in time", what);
+        ct_nccl_nap(&nap_ns);
+    }
+}
+
+/* An abort ends the kernel, so that the event of a call that failed fires too:
+ * the group is asked in any case, and after the event. */
+int ct_nccl_ask_device(struct nccl *nccl, struct ticket *ticket,
+                       struct ctrun_error *err)
+{
+    const char *name = ct_call_name(ticket->call.kind);
+    cudaError_t state = ct_nccl_api.cudaEventQuery(ticket->done);
+    int rc;
+
+    if (state != cudaSuccess && state != cudaErrorNotReady)
+        return ct_nccl_cuda_fail(err, name, state);
+    if ((rc = ct_nccl_ask_comm(nccl, name, err)) < 0)
+        return rc;
+    ticket->is_done = state == cudaSuccess;
+    return ticket->is_done;
+}
+
+int ct_nccl_fail_late(const struct ticket *ticket, struct ctrun_error *err)
+{
+    char text[CT_CALL_TEXT_MAX];
+
+    ct_call_format(text, &ticket->call);
+    return ct_fail(err, CTRUN_E_TIMEOUT,
+                   "nccl: %s: not done in time; a rank is missing or stuck", text);
+}

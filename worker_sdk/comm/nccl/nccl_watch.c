@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <string.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/cond.h"
+#include "worker_sdk/comm/nccl/nccl_private.h"
+
+enum {
+    WATCH_MS = 50 /* between looks */
+};
+
+/* 0, or why the group must end. Lock held. */
+static int look_after(struct nccl *nccl, struct ctrun_error *err)
+{
+    struct ct_list *it, *keep;
+    int rc;
+
+    ct_list_for_each_safe(it, keep, &nccl->running) {
+        struct ticket *ticket = ct_list_entry(it, struct ticket, node);
+
+        if (!ticket->is_released)
+            continue;
+        if ((rc = ct_nccl_ask_device(nccl, ticket, err)) < 0)
+            return rc;
+        if (rc > 0)
+            ct_nccl_spend(nccl, ticket);
+        else if (ct_now_ms() >= ticket->call.deadline_ms)
+            return ct_nccl_fail_late(ticket, err);
+        else
+            return 0; /* those behind it are not done either */
+    }
+    return 0;
+}
+
+static bool has_released(struct nccl *nccl)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &nccl->running)
+        if (ct_list_entry(it, struct ticket, node)->is_released)
+            return true;
+    return false;
+}
+
+static void *watch(void *context)
+{
+    struct nccl *nccl = context;
+    struct ctrun_error why = {.text = ""};
+    /* The queries of this thread are no business of somebody's capture, which they would invalidate. */
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    int rc = 0;
+
+    (void)ct_nccl_api.cudaThreadExchangeStreamCaptureMode(&mode);
+    (void)ct_nccl_api.cudaSetDevice(nccl->device);
+    pthread_mutex_lock(&nccl->lock);
+    while (rc >= 0 && !nccl->is_closing) {
+        if (!has_released(nccl))
+            pthread_cond_wait(&nccl->released, &nccl->lock);
+        else if ((rc = look_after(nccl, &why)) >= 0 && !nccl->is_closing)
+            ct_cond_wait(&nccl->released, &nccl->lock, ct_deadline_ms(WATCH_MS));
+    }
+    pthread_mutex_unlock(&nccl->lock);
+    if (rc < 0)
+        ct_nccl_abort(nccl, rc, why.text);
+    return NULL;
+}
+
+/* The thread takes no signals: they are the program's. */
+static int start_watch(struct nccl *nccl, struct ctrun_error *err)
+{
+    sigset_t all, before;
+    int rc;
+
+    if (nccl->has_thread)
+        return 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&nccl->thread, NULL, watch, nccl);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    nccl->has_thread = rc == 0;
+    return rc ? ct_fail(err, -rc, "nccl: start a thread: %s", strerror(rc)) : 0;
+}
+
+void ct_nccl_stop_watch(struct nccl *nccl)
+{
+    if (!nccl->has_thread)
+        return;
+    pthread_mutex_lock(&nccl->lock);
+    nccl->is_closing = true;
+    pthread_cond_signal(&nccl->released);
+    pthread_mutex_unlock(&nccl->lock);
+    (void)pthread_join(nccl->thread, NULL);
+}
+
+int ct_nccl_release(void *self, void *opaque, void *const *stream,
+                    struct ctrun_error *err)
+{
+    struct ticket *ticket = opaque;
+    struct nccl *nccl = self;
+    struct ctrun_error why = {.text = ""};
+    cudaError_t code;
+    int rc = 0;
+
+    if (ticket->is_captured)
+        return ct_nccl_release_captured(nccl, ticket, stream, err);
+    if (ticket->fetched)
+        rc = ct_fail(&why, CTRUN_E_UNSUPPORTED,
+                     "nccl: a stream cannot wait for memory of the host: use "
+                     "ctrun_work_wait()");
+    else if (stream && (code = ct_nccl_api.cudaStreamWaitEvent(*stream, ticket->done,
+                                                               0)) != cudaSuccess)
+        rc = ct_nccl_cuda_fail(&why, "stream wait", code);
+    else
+        rc = start_watch(nccl, &why);
+    pthread_mutex_lock(&nccl->lock);
+    ticket->is_released = true;
+    pthread_cond_signal(&nccl->released);
+    pthread_mutex_unlock(&nccl->lock);
+    return rc < 0 ? ct_nccl_fail_group(nccl, rc, &why, err) : 0;
+}
