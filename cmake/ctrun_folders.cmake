@@ -31,22 +31,27 @@ foreach(line ${lines})
     endforeach()
 endforeach()
 
-# ctrun_see_only(TARGETS...): once all their sources are known.
-function(ctrun_see_only)
-    foreach(target ${ARGN})
-        get_target_property(sources ${target} SOURCES)
-        get_target_property(place ${target} SOURCE_DIR)
-        foreach(source ${sources})
-            if(source MATCHES "^\\$<")
-                continue() # objects of another target
-            endif()
-            get_filename_component(source ${source} ABSOLUTE BASE_DIR ${place})
-            get_filename_component(folder ${source} DIRECTORY)
-            string(REPLACE "${PROJECT_BINARY_DIR}/" "" folder ${folder}) # a source that is made
-            string(REPLACE "${PROJECT_SOURCE_DIR}/" "" folder ${folder})
-            string(REPLACE "/" "." roots "${sees_${folder}}")
-            list(TRANSFORM roots PREPEND ${headers}/)
-            set_property(SOURCE ${source} TARGET_DIRECTORY ${target} APPEND PROPERTY INCLUDE_DIRECTORIES ${roots})
-        endforeach()
+# ctrun_see_only(TARGET): its sources, which all lie in this folder, find those headers.
+function(ctrun_see_only target)
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+    string(REPLACE "/" "." roots "${sees_${folder}}")
+    list(TRANSFORM roots PREPEND ${headers}/)
+    target_include_directories(${target} PRIVATE ${roots})
+endfunction()
+
+# ctrun_folder(WHOLE SOURCES...): these sources of this folder as an object library, whose objects go into the archive
+# or program WHOLE. It is compiled as WHOLE is, so that WHOLE's libraries and options must be known. Its name is the
+# folder's and WHOLE's, as parts of one folder may go into several: agent.link.ctrun_agent.
+function(ctrun_folder whole)
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+    string(REPLACE "/" "." objects ${folder}.${whole})
+    add_library(${objects} OBJECT ${ARGN})
+    foreach(property COMPILE_DEFINITIONS COMPILE_OPTIONS LINK_LIBRARIES)
+        get_target_property(value ${whole} ${property})
+        if(value)
+            set_property(TARGET ${objects} PROPERTY ${property} ${value})
+        endif()
     endforeach()
+    ctrun_see_only(${objects})
+    target_sources(${whole} PRIVATE $<TARGET_OBJECTS:${objects}>)
 endfunction()

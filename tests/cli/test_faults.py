@@ -291,8 +291,8 @@ def objects(folder):
 
 def failing_of_floor():
     """Names of the SDK's lower floors that end in a call which can fail."""
-    graph = calls([path for target in ("ctrun_floor.dir", "ctrun_auth.dir")
-                   for path in objects("worker_sdk") if target in path.parts])
+    graph = calls([path for path in objects("worker_sdk")
+                   if path.parts[-2].endswith((".ctrun_floor.dir", ".ctrun_auth.dir"))])
     own = {}
     for unit, function in graph:
         own.setdefault(unit, set()).add(function)
@@ -311,8 +311,8 @@ def units_that_call():
     found = {}
     for line in output("nm", "-A", "-u", "-P", *objects("agent"), *objects("launcher")):
         path, name, *_ = line.split()
-        folder, _, _, *rest = pathlib.Path(path[:-1]).relative_to(ctrun.BUILD).parts
-        source = "/".join([folder, *rest])[:-2]  # of agent/CMakeFiles/TARGET.dir/x.c.o
+        path = pathlib.Path(path[:-1]).relative_to(ctrun.BUILD)
+        source = str(path.parents[2] / path.stem)  # of agent/link/CMakeFiles/TARGET.dir/x.c.o
         if name in names and (ctrun.ROOT / source).exists():
             found.setdefault(source, set()).add(name)
     return found

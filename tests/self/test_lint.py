@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lints of the architecture find what they are for: small trees with one break each."""
+import collections
 import json
 import os
 import pathlib
@@ -106,6 +107,8 @@ def test_a_way_with_more_files_than_its_limit_is_a_complaint(way):
     ("rendezvous/round/round.c", "rendezvous/session/run.h", False),
     ("worker_sdk/base/str.c", "worker_sdk/wire/frame.h", False),
     ("launcher/config/config.c", "launcher/run/merge.h", False),
+    ("worker_sdk/comm/nccl/nccl.c", "worker_sdk/session/session_private.h", False),
+    ("launcher/run/launch.c", "launcher/ssh/ssh.h", False),
 ])
 def test_the_compiler_finds_only_the_headers_that_a_folder_may_use(source, header, is_found):
     """cmake/ctrun_folders.cmake"""
@@ -117,6 +120,27 @@ def test_the_compiler_finds_only_the_headers_that_a_folder_may_use(source, heade
     done = subprocess.run([*words, "-include", header, "-fsyntax-only"], cwd=ctrun.BUILD, capture_output=True, text=True)
     assert (done.returncode == 0) == is_found, done
     assert is_found or f"{header}: No such file" in done.stderr
+
+
+def test_each_folder_compiles_its_own_sources_and_sees_what_its_line_says():
+    sees, found = {}, collections.Counter()
+    for line in (ctrun.ROOT / "cmake/folders").read_text().splitlines():
+        if line and not line.startswith("#"):
+            folder, *words = line.split()
+            siblings = [f"{folder.split('/')[0]}/{word}" for word in words]
+            sees[folder] = {folder}.union(*(sees.get(s) or sees[w] for s, w in zip(siblings, words)))
+    for unit in json.loads((ctrun.BUILD / "compile_commands.json").read_text()):
+        words = shlex.split(unit["command"])
+        made = pathlib.PurePath(words[words.index("-o") + 1])
+        if made.parts[0] in ("worker_sdk", "rendezvous", "agent", "launcher") and made.name != "stub.c.o":
+            file = pathlib.Path(unit["file"])
+            root = ctrun.BUILD if file.is_relative_to(ctrun.BUILD) else ctrun.ROOT
+            folder = str(file.relative_to(root).parent)
+            roots = {word[2:] for word in words if word.startswith(f"-I{ctrun.BUILD}/headers/")}
+            assert made.as_posix().startswith(f"{folder}/CMakeFiles/"), unit
+            assert roots == {f"{ctrun.BUILD}/headers/{name.replace('/', '.')}" for name in sees[folder]}, unit
+            found[folder] += 1
+    assert set(found) == {folder for folder in sees if any((ctrun.ROOT / folder).glob("*.c"))} - {"examples", "examples/llm"}
 
 
 HEADER = """#include <stddef.h>
