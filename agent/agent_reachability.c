@@ -116,12 +116,12 @@ void agent_on_reachability(struct agent *agent, const struct ct_reachability *th
     start(agent, agent->local.length > 0 ? &agent->local : NULL);
 }
 
-static void on_peer_found(void *context, const struct ct_addr *ctl_socket,
+static void on_peer_found(void *context, const struct ct_addr *remote,
                           const struct ct_addr *local)
 {
     struct agent *agent = context;
 
-    (void)ctl_socket;
+    (void)remote;
     (void)local;
     if (--agent->peers_missing == 0 && agent->start.reach == CT_REACH_PROVE)
         hold(agent, "");
@@ -151,15 +151,15 @@ static void find_peers(struct agent *agent)
 
 /* ---- Group rank 0 ------------------------------------------------------------------------ */
 
-static void on_found(void *context, const struct ct_addr *ctl_socket,
+static void on_found(void *context, const struct ct_addr *remote,
                      const struct ct_addr *local)
 {
     struct agent *agent = context;
     const struct ct_start *world = &agent->start;
     char found[CT_ADDR_TEXT_MAX], text[CT_HOST_MAX + 2 * CT_ADDR_TEXT_MAX + 64];
-    const bool is_other = !ct_addr_is_same_host(ctl_socket, &agent->first_addr);
+    const bool is_other = !ct_addr_is_same_host(remote, &agent->first_addr);
 
-    ct_addr_format_host(found, ctl_socket);
+    ct_addr_format_host(found, remote);
     (void)ct_format(text, sizeof text, "cannot reach %s on %s, but on %s",
                     world->master_host, world->master_addr, found);
     agent->local = *local;
@@ -175,13 +175,13 @@ static void on_found(void *context, const struct ct_addr *ctl_socket,
 /* "node2 -> 10.77.0.11:29400 (rendezvous)": a network that is there is no dead cable. */
 static void add_what_works(const struct agent *agent, struct ct_failure *failure)
 {
-    struct ct_addr local, ctl_socket;
+    struct ct_addr local, remote;
     char from[CT_ADDR_TEXT_MAX], to[CT_ADDR_TEXT_MAX];
 
-    if (!link_get_ends(agent->link, &local, &ctl_socket))
+    if (!link_get_ends(agent->link, &local, &remote))
         return;
     ct_addr_format_host(from, &local);
-    ct_addr_format(to, &ctl_socket);
+    ct_addr_format(to, &remote);
     facts_add(failure, CT_FACT_WORKS, "%s (%s) -> %s (rendezvous)",
               agent->options->hello.host, from, to);
 }
@@ -221,8 +221,8 @@ static bool is_by_name(const struct agent *agent)
 
 void agent_find_reachability(struct agent *agent)
 {
-    struct ct_addr list[REACHABILITY_ADDRS_MAX], local, ctl_socket;
-    const bool has_ends = link_get_ends(agent->link, &local, &ctl_socket);
+    struct ct_addr list[REACHABILITY_ADDRS_MAX], local, remote;
+    const bool has_ends = link_get_ends(agent->link, &local, &remote);
     const unsigned scope_id = has_ends && local.any.sa_family == AF_INET6
                                   ? local.v6.sin6_scope_id
                                   : 0;

@@ -23,12 +23,12 @@ void agent_report_ha(struct agent *agent)
 {
     const struct agent_ha *ha = &agent->options->ha;
     struct ct_ha_report report = {0};
-    struct ct_addr local, ctl_socket;
+    struct ct_addr local, remote;
     uint64_t generation;
     const uint64_t instance = link_instance(agent->link, &generation);
     const uint64_t own = agent->ha_instance ? agent->ha_instance : instance;
 
-    if (!ha->nodes || !link_get_ends(agent->link, &local, &ctl_socket))
+    if (!ha->nodes || !link_get_ends(agent->link, &local, &remote))
         return;
     if (ha->fill_report(agent->options->context, &local, own, generation, &report) &&
         own == instance) /* else who founds another has welcomed this spare */
