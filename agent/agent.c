@@ -14,6 +14,8 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/wire/contract.h"
 
+/* One console where both streams are one terminal or file: it alone knows whether a line there is unfinished.
+ * close_all() closes it once. */
 static int open_consoles(struct agent *agent, struct ctrun_error *err)
 {
     agent->console_err = console_open(agent->loop, STDERR_FILENO);
@@ -25,6 +27,9 @@ static int open_consoles(struct agent *agent, struct ctrun_error *err)
                : ct_fail(err, -ENOMEM, "console: out of memory");
 }
 
+/* Each needs those above it: the worker group the consoles, the name of the worker socket and the folder of the
+ * recorder; the link all that a message may reach. No callback comes before loop_run(), so none meets a
+ * half-open agent. What failed leaves its part to close_all(). */
 static int open_all(struct agent *agent, struct ctrun_error *err)
 {
     int rc;
@@ -52,7 +57,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
     if (!(agent->drain_timer = loop_timer_open(agent->loop, agent_drained, agent)))
         return ct_fail(err, -ENOMEM, "agent: out of memory");
     agent_open_ctl_socket(agent);
-    /* Last: from here on they find everything there. */
+    /* Last: a signal that is caught finds all of it open. */
     return agent_open_signals(agent, err);
 }
 
@@ -66,6 +71,7 @@ static void close_all(struct agent *agent)
     agent_close_reachability(agent);
     loop_timer_close(agent->countdown);
     agent_close_ha(agent);
+    /* Our last words, STOPPED or LEAVE, may still be queued: without them the server waits for our lease. */
     link_close(agent->link, AGENT_HURRY_MS);
     agent_close_store(agent);
     file_timer_close(agent->file_timer);
@@ -82,11 +88,14 @@ static void close_all(struct agent *agent)
     loop_timer_close(agent->metrics_timer);
     loop_timer_close(agent->survival.timer);
     loop_timer_close(agent->survival.cut_timer);
-    if (hold_is_busy(agent->hold)) /* all others think that we are gone */
+    /* All others think that we are gone. The loop runs a second time, for the disk, and for the Ctrl-C that gives it
+     * up: so the signals are still open, and agent_hold.c stops the loop. */
+    if (hold_is_busy(agent->hold))
         loop_run(agent->loop);
     hold_destroy(agent->hold);
     worker_group_destroy(agent->group);
     signals_close(agent->signals);
+    /* What waits for its like goes to the consoles, then these to the terminal, however slow it is. */
     agent_flush_dedup(agent, true);
     if (agent->console_out)
         console_flush(agent->console_out, OUTPUT_FLUSH_MS);
@@ -134,7 +143,7 @@ static int check(const struct agent_options *options, struct ctrun_error *err)
 int agent_run(const struct agent_options *options, struct agent_result *result,
               struct ctrun_error *err)
 {
-    struct agent *agent; /* 80 KiB */
+    struct agent *agent; /* 80 KiB: not on a stack */
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     struct sigaction before;
     int rc;
@@ -150,10 +159,10 @@ int agent_run(const struct agent_options *options, struct agent_result *result,
         free(agent);
         return ct_fail(err, rc, "loop: %s", strerror(-rc));
     }
-    (void)prctl(PR_SET_CHILD_SUBREAPER,
-                1); /* the guard has seen to it, where there is one */
-    (void)sigaction(SIGPIPE, &ignore,
-                    &before); /* a console that goes away is no reason to die */
+    /* What a dead worker leaves behind becomes ours, not init's: so it is found, and killed. */
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    /* A console that goes away is no reason to die. */
+    (void)sigaction(SIGPIPE, &ignore, &before);
     rc = open_all(agent, err);
     if (rc == 0) {
         link_connect(agent->link, options->connect_timeout_ms);

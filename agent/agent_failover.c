@@ -72,12 +72,14 @@ static void end_workers(struct agent *agent, enum agent_after after,
                                      ? options->survivor_grace_ms
                                      : grace_ms / 2;
 
-    fence_finish();
+    fence_finish(); /* first: no later word of a server lets them live longer */
     if (options->on_lost)
         options->on_lost(options->context, why, looked_for_ms);
     agent_stop_survivors(agent, after, survivor_ms, grace_ms - survivor_ms, why->text);
 }
 
+/* The workers end while the next server is looked for. Who is welcomed before they are gone joins only then
+ * (FAILOVER_FOUND). */
 static void seek(struct agent *agent, const struct ctrun_error *why, bool ends_workers)
 {
     const uint64_t left_ms = failover_left_ms(&agent->failover, ct_now_ms());
@@ -185,6 +187,7 @@ bool agent_goes_on_when_gone(struct agent *agent)
 
     if (!(actions & (FAILOVER_CONNECT | FAILOVER_JOIN | FAILOVER_FAIL)))
         return false;
+    /* As finish_round() of agent_round.c, but for STOPPED: nobody is there to hear it. */
     agent_emit_round(agent, "round_stopped");
     agent_close_store(agent);
     if (actions & FAILOVER_FAIL) {

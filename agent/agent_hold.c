@@ -20,6 +20,7 @@ static uint64_t find_room(void)
     return (limit < all ? limit : all) / 2;
 }
 
+/* On the writer's thread. Once the guard has killed the workers, another world may run and write the same files. */
 static bool may_write(void)
 {
     return !fence_has_cut();
@@ -47,6 +48,7 @@ static void on_end(void *context, const struct hold_end *end)
         agent->options->on_held(agent->options->context, end);
 }
 
+/* Who waited for it: the end of this process, or the next round. */
 static void on_idle(void *context)
 {
     struct agent *agent = context;

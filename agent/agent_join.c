@@ -12,7 +12,8 @@ void agent_join(struct agent *agent)
     const struct agent_options *options = agent->options;
     struct ctrun_error err;
 
-    agent->joins_later = hold_is_busy(agent->hold);
+    /* A rank of the next world would load an older checkpoint than the one that is on its way to the disk. */
+    agent->joins_later = hold_is_busy(agent->hold); /* by agent_hold.c then */
     if (agent->joins_later)
         return;
     if (agent->drained_by != 0) { /* its round was stopped while the workers saved */
@@ -22,6 +23,7 @@ void agent_join(struct agent *agent)
     agent->join = options->join;
     if (agent->reload.number > 0 && agent->join.program)
         agent->join.program = agent->reload.program;
+    /* Any node may become group rank 0: each tells the port of a store of its own. */
     agent_close_store(agent);
     if (options->open_store &&
         options->open_store(options->context, &agent->join.store_port, &agent->store,

@@ -49,7 +49,8 @@ static void try_peers(struct agent *agent)
     }
 }
 
-/* `local`: NULL when it is not known. */
+/* The workers start, once a round: a search that still runs is cancelled first, so no late answer starts them again.
+ * `local`: NULL when it is not known. */
 static void start(struct agent *agent, const struct ct_addr *local)
 {
     agent_cancel_reachability(agent);
@@ -84,6 +85,7 @@ void agent_send_reachability(struct agent *agent)
                                        .reachability = &agent->reachability_sent});
 }
 
+/* Says to the server what was found (`cut`: why not, or "") and waits for its word, for AGENT_HOLD_MS at most. */
 static void hold(struct agent *agent, const char *cut)
 {
     agent_cancel_reachability(agent);
@@ -108,6 +110,7 @@ static void on_hold_over(void *context)
     start(agent, agent->local.length > 0 ? &agent->local : NULL);
 }
 
+/* All nodes reach what they have tried. Of another round, or when we no longer hold: too late. */
 void agent_on_reachability(struct agent *agent, const struct ct_reachability *theirs)
 {
     if (!agent->is_held || theirs->generation != agent->start.generation)
@@ -151,6 +154,8 @@ static void find_peers(struct agent *agent)
 
 /* ---- Group rank 0 ------------------------------------------------------------------------ */
 
+/* Where another address works than the one that was told: with networks to prove it is a failure of that network,
+ * else this node's workers are given the one that works. */
 static void on_found(void *context, const struct ct_addr *remote,
                      const struct ct_addr *local)
 {

@@ -5,6 +5,8 @@
 
 #include "agent/node/agent_private.h"
 
+/* Two rounds with the server, so that all nodes change or none does: it offers the command to each, and only when
+ * all have answered that they can, it says TAKE. */
 int agent_ask_reload(struct agent *agent, const char *command, uint32_t ticket,
                      struct ctrun_error *err)
 {
@@ -22,6 +24,8 @@ int agent_ask_reload(struct agent *agent, const char *command, uint32_t ticket,
     return 0;
 }
 
+/* is_taken: the launcher keeps it from here on; else it only says whether it could. *program: the sum of the
+ * program's file, which must be one on all nodes; 0: it has none. */
 static int look(struct agent *agent, const struct ct_reload *message, bool is_taken,
                 uint64_t *program, struct ctrun_error *err)
 {
@@ -110,6 +114,7 @@ void agent_on_reload(struct agent *agent, const struct ct_reload *message)
     }
 }
 
+/* To a server that welcomes us: one that has begun anew knows of no command but what its agents tell. */
 void agent_send_reload(struct agent *agent)
 {
     struct ct_reload *reload = &agent->asked_reload;

@@ -27,8 +27,8 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
         agent_fail(agent, &err);
         return;
     }
-    agent_flush_dedup(agent,
-                      false); /* the last words of the round before have its ranks */
+    /* The last words of the round before have its ranks. */
+    agent_flush_dedup(agent, false);
     agent->start = *start;
     memset(&agent->stop, 0, sizeof agent->stop);
     agent->is_gone = agent->reload_waits = false;
@@ -61,6 +61,8 @@ static bool restarts_alone(void *context, const struct ct_failure *failure)
            options->restarts_alone(options->context, &agent->start, failure);
 }
 
+/* This process was stopped for longer than its lease. The workers are dead by the guard's hand: no failure of theirs,
+ * and a world without this node may live. */
 static void on_fenced(void *context)
 {
     struct agent *agent = context;
@@ -204,6 +206,9 @@ static void stop_round(struct agent *agent, const struct ct_stop *message)
     }
 }
 
+/* The answer, STOPPING, proves that this node was not lost before. What we know better than the server, a worker
+ * that is dead but not reaped, one that raised first, a rank that is further behind, goes out in front of it: by the
+ * last STOPPING the server decides. The stop of the workers comes last: it may call on_gone() before it returns. */
 void agent_on_stop(struct agent *agent, const struct ct_stop *message)
 {
     if (message->generation == agent->start.generation &&
@@ -218,8 +223,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
         return;
     }
     if (agent->state == AGENT_RUNNING)
-        worker_group_reap(
-            agent->group); /* who was dead by now is reported before the answer */
+        worker_group_reap(agent->group); /* it may end the run: states are asked anew */
     if (agent->state == AGENT_RUNNING && message->reason == CT_STOP_UNDECIDED)
         agent_send_raised(agent);
     if (agent->state == AGENT_RUNNING)
@@ -258,6 +262,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
     }
 }
 
+/* The run is over. Workers that still run are ended first; a round that is being stopped ends the agent, too. */
 void agent_on_verdict(struct agent *agent, const struct ct_verdict *verdict)
 {
     struct ct_event event;
@@ -281,6 +286,7 @@ void agent_on_verdict(struct agent *agent, const struct ct_verdict *verdict)
 
 /* ---- Wiring --------------------------------------------------------------------------- */
 
+/* The group keeps pointers to the options and to what open_all() has opened before it. */
 int agent_open_worker_group(struct agent *agent, struct ctrun_error *err)
 {
     const struct worker_group_options options = {

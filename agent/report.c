@@ -15,6 +15,7 @@ enum {
     TEXT_MAX_BYTES = 6 * 4096 + 3 /* the longest path, every byte escaped */
 };
 
+/* All add_x() append ",\"key\":value"; 0, or -ENOBUFS, -ENOMEM: then what is in `out` is of no use. */
 static int add_text(struct ct_buf *out, const char *key, const char *text)
 {
     uint8_t quoted[TEXT_MAX_BYTES];

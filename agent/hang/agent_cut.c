@@ -14,6 +14,7 @@
 
 #include "agent/node/agent_private.h"
 
+/* Again after twice the time: who connects just behind one cut is met by the next. */
 static void cut(struct agent *agent)
 {
     struct worker_group_loss loss = {0};

@@ -37,6 +37,7 @@ struct slow_node {
     struct straggler_call *calls; /* [KEPT_MAX]; NULL: it has sent none */
 };
 
+/* `calls` and `message` are room for one look: nothing in them is of use after it. */
 struct slow_node_watch {
     struct agent *agent;
     struct loop_timer *timer; /* for the next question */
@@ -141,6 +142,7 @@ static bool make_room(struct slow_node *node, int count)
     return true;
 }
 
+/* message->node is below watch->count: who calls has checked it. */
 static void take(struct slow_node_watch *watch, const struct ct_calls *message)
 {
     struct slow_node *node = &watch->nodes[message->node];
@@ -255,6 +257,8 @@ static int64_t find_wall_behind_ns(void)
     return (int64_t)now_ns - ((int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec);
 }
 
+/* Nothing is sent while the server's clock is not known well: calls without it cannot be compared. Group rank 0's own
+ * go the same way, but for the wire. */
 int agent_compare_nodes(struct agent *agent, const struct straggler *given,
                         bool is_wall, const struct rank_rates *rates)
 {
@@ -296,6 +300,7 @@ static void forget_nodes(struct slow_node_watch *watch)
     watch->report.is_set = false;
 }
 
+/* A round begins, or the link is back. What was known of nodes and clocks is of another world, or another server. */
 void agent_start_slow_node(struct agent *agent)
 {
     struct slow_node_watch *watch = agent->slow_node;

@@ -59,6 +59,8 @@ void agent_close_stacks(struct agent *agent)
     free(request);
 }
 
+/* All have answered, or time is up: the request ends here. It is closed before the answer goes out, so that the next
+ * one may come. */
 static void finish(void *context)
 {
     struct stacks_request *request = context;
@@ -138,6 +140,8 @@ static void ask(struct agent *agent, int rank, uint32_t ticket)
     free(stacks);
 }
 
+/* Our own workers are read within the call, which holds the loop for STACKS_WRITE_MS at most; other nodes' answers
+ * are waited for by the timer. */
 int agent_show_stacks(void *context, int rank, uint32_t ticket, struct ctrun_error *err)
 {
     struct agent *agent = context;

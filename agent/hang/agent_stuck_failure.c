@@ -16,6 +16,7 @@ enum {
     WHAT_MAX_BYTES = 2 * RECORDER_NAME_MAX + 48
 };
 
+/* One failure that is being written; all of it is borrowed for agent_stuck_fill(). */
 struct story {
     struct ct_failure *failure;
     const struct stuck_watch *watch;

@@ -65,6 +65,8 @@ static bool is_unknown(const struct agent *agent, int rank)
            !(agent_shares_world(agent) && worker_group_is_asking(agent->group, rank));
 }
 
+/* Asked by the worker group when a worker has failed, before its failure is told to anybody. True: it is not told,
+ * unless give_up() does later. */
 bool agent_survives(void *context, const struct ct_failure *failure)
 {
     struct agent *agent = context;

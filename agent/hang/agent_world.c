@@ -155,6 +155,7 @@ bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure)
     return true;
 }
 
+/* Said once a decision, and again only if other ranks stand still than were told. */
 void agent_send_still(struct agent *agent)
 {
     struct ct_still *sent = &agent->survival.still;
@@ -174,6 +175,7 @@ void agent_send_still(struct agent *agent)
     send_still(agent);
 }
 
+/* In the order in which it was said at first: a loss before the STILL that goes without its rank. */
 void agent_send_survival_again(struct agent *agent)
 {
     if (!agent->options->survive_ms || !agent_shares_world(agent))
@@ -238,6 +240,8 @@ static bool is_for_us(const struct agent *agent, uint64_t generation)
            generation == agent->start.generation;
 }
 
+/* `losses` counts those of the round, and the server tells them in order: one that is not higher is known. Our own
+ * ranks were taken from `left` in agent_lose_rank(). */
 void agent_on_loss(struct agent *agent, const struct ct_loss *message)
 {
     if (!is_for_us(agent, message->generation))
@@ -326,6 +330,7 @@ static int count_joined(const struct agent *agent, const struct ct_world *messag
     return count_ranks(joined);
 }
 
+/* The ranks of the world before are replaced last: on_world() compares with them. */
 void agent_on_world(struct agent *agent, const struct ct_world *message)
 {
     uint64_t after_ms;
