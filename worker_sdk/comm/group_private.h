@@ -37,7 +37,8 @@ struct ctrun_group {
     bool is_batching;
     struct ct_comm_message *batch;
     size_t batch_count;
-    struct ct_list queue; /* of works; the head runs */
+    /* Of works, which are their callers': one is in here until it is done. The head runs. */
+    struct ct_list queue;
     /* Threaded groups only; lock guards queue, works and is_closing. */
     bool has_thread;
     bool is_closing;

@@ -34,6 +34,7 @@ struct call {
     void *context;
 };
 
+/* Its thread writes result and err in a job, the caller reads them when `left` is 0: the lock is between the two. */
 struct device {
     struct ctrun_dp *dp;
     pthread_t thread;
@@ -69,6 +70,8 @@ static void run_part(struct ctrun_dp *dp, int device)
     own->result = dp->job(dp, device, &own->err);
 }
 
+/* A thread that was slow to wake up may miss no round that it is needed for: the next one begins only when `left` is 0.
+ * It may miss one that it is not needed for. */
 static void *wait_for_jobs(void *context)
 {
     struct device *own = context;
@@ -112,7 +115,8 @@ static int start_threads(struct ctrun_dp *dp, struct ctrun_error *err)
               : 0;
 }
 
-/* On the first so many devices, at the same time. The error is that of the lowest one that failed. */
+/* On the first so many devices, at the same time. The error is that of the lowest one that failed. is_busy is taken
+ * without waiting: a call out of a replica would wait for itself. */
 static int run_job(struct ctrun_dp *dp, const char *name, job_fn *job, int replicas,
                    struct call call, struct ctrun_error *err)
 {
@@ -207,6 +211,7 @@ static int check_params(const struct ctrun_dp *dp, struct ctrun_error *err)
     return 0;
 }
 
+/* Also of one that is half made: `threads` counts those that run. No call may be under way. */
 void ctrun_dp_destroy(struct ctrun_dp *dp)
 {
     if (!dp)
@@ -302,6 +307,7 @@ int ctrun_dp_scatter(const struct ctrun_dp *dp, size_t samples, int device,
     return (int)replicas;
 }
 
+/* Reads device 0's values, which nobody writes meanwhile: device 0 does nothing here. */
 static int take_values(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
     (void)err;
@@ -320,6 +326,7 @@ int ctrun_dp_replicate(struct ctrun_dp *dp, int replicas, struct ctrun_error *er
                    err);
 }
 
+/* On the thread of `device`; err is its own. */
 static int call_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
     const int rc = dp->call.fn(dp->call.context, device, err);
@@ -338,7 +345,8 @@ int ctrun_dp_apply(struct ctrun_dp *dp, int replicas, ctrun_dp_fn *fn, void *con
     return run_job(dp, "apply", call_fn, replicas, (struct call){fn, context}, err);
 }
 
-/* A part of the elements of each gradient, of all replicas, in their order. */
+/* g[e] of device 0 = g0[e] + g1[e] + ... + g(R-1)[e], for this device's share of the elements e of each gradient; those
+ * of the replicas are zero then. In the order of the replicas, so that the bits do not depend on the threads. */
 static int add_part(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
     const void *from[DEVICES_MAX];

@@ -55,6 +55,7 @@ static int check_pieces(const struct ctrun_tensor *pieces, size_t count,
     return 0;
 }
 
+/* All is checked before a byte is written to `room`. (B0, ...), (B1, ...), ... become (B0 + B1 + ..., ...). */
 int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count, void *room,
                     size_t room_bytes, struct ctrun_tensor *out,
                     struct ctrun_error *err)

@@ -45,7 +45,9 @@ struct ctrun_hold {
     uint32_t crc;
 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* all that follows */
+/* Of all that follows, and of the connection to the agent (hold_link.h), which is one a process: a request holds it
+ * until its reply is there. What a struct ctrun_hold has of its own needs none: one thread uses it at a time. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pid_t owner;
 static struct ct_hold_memory last = CT_HOLD_MEMORY_NONE;  /* what the agent has of us */
 static struct ct_hold_memory spare = CT_HOLD_MEMORY_NONE; /* and what it has no more */
@@ -106,6 +108,7 @@ static int find_place(struct ct_worker_hold *request, int *folder, const char *p
 
 /* ---- In the making ---------------------------------------------------------------------- */
 
+/* Holds the mutex. The spare memory is mapped and has its pages: so it is preferred to new memory. */
 static int take_memory(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     hold->memory = spare;
@@ -116,7 +119,8 @@ static int take_memory(struct ctrun_hold *hold, struct ctrun_error *err)
     return 0;
 }
 
-/* Holds the mutex. */
+/* Holds the mutex. The agent answers when the memory before the last is on the disk: after that the spare one may be
+ * written to. */
 static int begin(struct ctrun_hold *hold, struct ctrun_session *session,
                  struct ctrun_error *err)
 {
@@ -225,6 +229,7 @@ static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
     return rc;
 }
 
+/* Without an agent. */
 static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     const struct ct_durable_source source = {
@@ -233,6 +238,7 @@ static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
     return ct_durable_copy(hold->request.path, &source, err);
 }
 
+/* Cut first: memory that was used before may be longer, and the agent takes none but of the length that it is told. */
 int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     int rc;
@@ -303,6 +309,7 @@ static bool is_current(const struct ct_worker_hold *request, int folder,
                reply->mtime_ns;
 }
 
+/* By its sum, as the agent does: others have this memory, too. */
 static bool is_whole(int fd, const struct ct_worker_hold_reply *reply)
 {
     void *room = malloc(HOLD_SUM_BYTES);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* One request, one reply. A connection that failed in between is closed: nobody can say which reply comes next, and the
+ * agent drops what was not committed on it. */
 #include "worker_sdk/hold/hold_link.h"
 
 #include <errno.h>
@@ -21,6 +23,7 @@ enum {
     LINK_PAUSE_MS = 20, /* the agent's queue is full: many begin at once */
 };
 
+/* Guarded by who calls (hold.c: mutex). */
 static struct {
     int fd;
     pid_t owner; /* whose process it is; 0: nobody's */
@@ -136,6 +139,7 @@ int ct_hold_link_ask(const struct ct_worker_hold *request, int fd, uint64_t dead
     return reply->code < 0 ? ct_fail(err, reply->code, "%s", reply->text) : 0;
 }
 
+/* -EAGAIN is a full queue; everything else means that there is no agent. */
 static int dial(const char *name, uint64_t deadline_ms)
 {
     int rc;
@@ -146,6 +150,8 @@ static int dial(const char *name, uint64_t deadline_ms)
     return rc;
 }
 
+/* A child of fork() has its parent's descriptor: it closes its copy and connects by itself, else the two would mix up
+ * their requests. */
 int ct_hold_link_open(struct ctrun_session *session, uint64_t deadline_ms,
                       struct ctrun_error *err)
 {

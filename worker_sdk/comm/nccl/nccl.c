@@ -26,6 +26,8 @@
 #include "worker_sdk/base/cond.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
+/* Also of one that is half open. The thread goes first, since it takes tickets out; then the device must be through,
+ * or the group is aborted: after that nothing is at the memory that is freed. */
 static void nccl_close(void *self)
 {
     enum {

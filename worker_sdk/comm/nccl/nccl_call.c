@@ -104,6 +104,9 @@ static cudaError_t join(struct nccl *nccl, cudaStream_t stream)
                : rc;
 }
 
+/* Caller's stream, copy to the device, the call, copy to the host, event: in this order on the group's stream. The
+ * lock is held for NCCL alone. is_placed comes last: before that `done` is the event of an earlier call, which has
+ * fired. */
 static int put_on_stream(struct nccl *nccl, struct ticket *ticket, cudaStream_t stream,
                          struct ctrun_error *err)
 {

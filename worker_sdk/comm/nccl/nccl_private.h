@@ -133,7 +133,7 @@ enum {
 void ct_nccl_nap(long *ns);
 /* 1 when the communicator is idle, 0 while it works on the last call, or why the group cannot go on. Lock held. */
 int ct_nccl_ask_comm(struct nccl *nccl, const char *what, struct ctrun_error *err);
-/* Waits until the communicator is idle: 0 or a code. Takes the lock. */
+/* Waits until the communicator is idle: 0 or a code. The lock is free while it naps, for an abort. */
 int ct_nccl_settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
                    struct ctrun_error *err);
 /* 1 when the device is through with the call, 0 not yet. Lock held. */
@@ -143,7 +143,8 @@ int ct_nccl_fail_late(const struct ticket *ticket, struct ctrun_error *err);
 
 /* ---- nccl_abort.c: the end of a group that failed. All take the lock */
 
-/* ct_backend_ops.abort: the first reason stays. */
+/* ct_backend_ops.abort: the first reason stays. Any thread, again and again. One that may be followed by a smaller
+ * communicator is only stopped. */
 void ct_nccl_abort(void *self, int code, const char *text);
 /* What fails kills the group; the first reason is returned. */
 int ct_nccl_fail_group(struct nccl *nccl, int rc, const struct ctrun_error *why,

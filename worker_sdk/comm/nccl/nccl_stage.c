@@ -38,6 +38,7 @@ size_t ct_nccl_out_bytes(const struct nccl *nccl, const struct ct_call *call)
     return gets ? call->bytes * each : 0;
 }
 
+/* Before the call is on the stream: nobody is at the buffers that are replaced. */
 static cudaError_t reserve(struct ticket *ticket, size_t bytes)
 {
     size_t room = STAGE_MIN_BYTES;

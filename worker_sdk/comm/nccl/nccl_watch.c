@@ -33,6 +33,7 @@ static int look_after(struct nccl *nccl, struct ctrun_error *err)
     return 0;
 }
 
+/* Lock held. */
 static bool has_released(struct nccl *nccl)
 {
     struct ct_list *it;
@@ -43,6 +44,7 @@ static bool has_released(struct nccl *nccl)
     return false;
 }
 
+/* Sleeps while no call is without somebody who waits for it. The abort comes when the lock is free again. */
 static void *watch(void *context)
 {
     struct nccl *nccl = context;
