@@ -21,12 +21,28 @@
  *     ctrun_group_close(world);
  *     ctrun_close(session);
  *
+ * What there is, in this order:
+ *
+ *     errors, log       how a call fails; where the library's own lines go
+ *     session           this process in the run: who am I, progress, "please stop", crash reports
+ *     store             small values that all ranks see
+ *     groups            collectives and messages; groups that continue without a lost rank
+ *     DDP               gradients averaged over all ranks while backward runs; in CUDA graphs; uneven inputs
+ *     fixed sums        sums whose bits do not depend on the number of ranks
+ *     DataParallel      replicas of a model in one process
+ *     ZeRO-1            optimizer states that are shared out
+ *     data              samplers, batches, loaders, records, ledgers, IDX data sets
+ *     checkpoints       of one file; sharded ones; those that the agent holds in memory
+ *
  * Rules that hold everywhere below:
  *   - A function that can fail returns >= 0 on success and a negative code on failure: a
  *     negative errno or a CTRUN_E_* code. `err`, always last, may be NULL; else it holds the
  *     code and one sentence (where: what: why).
- *   - Whoever creates, destroys. _close, _destroy accept NULL.
- *   - Every wait has a deadline (the session's or the group's); none blocks forever.
+ *   - Whoever creates, destroys, in reverse order. _close, _destroy accept NULL. What a call gives in
+ *     `out` is the caller's, and NULL when it failed.
+ *   - Every wait for others has a deadline (the session's or the group's); none blocks forever. What
+ *     waits for a disk takes as long as the disk.
+ *   - Lengths of memory are in bytes, counts in elements, times in the unit that ends their name.
  *   - The library never prints, exits or aborts, and installs signal handlers only where it is
  *     asked to: ctrun_crash_report().
  *   - Unless said otherwise an object is used by one thread at a time; different objects may be
@@ -119,10 +135,11 @@ enum {
     CTRUN_ERROR_TEXT_MAX = 1024
 };
 
-/* Filled by a failing call; owned by the caller; needs no initialisation before the call. */
+/* Filled by a failing call; owned by the caller; needs no initialisation before the call. Of use only then: what the
+ * call returns says whether it failed. */
 struct ctrun_error {
-    int code;
-    char text[CTRUN_ERROR_TEXT_MAX];
+    int code;                        /* what the call returned: negative */
+    char text[CTRUN_ERROR_TEXT_MAX]; /* terminated; a longer sentence is cut */
 };
 
 /* A short English text for a code, never NULL. Static. */
@@ -131,9 +148,9 @@ CTRUN_API const char *ctrun_strerror(int code);
 /* ---- Log -------------------------------------------------------------------------------- */
 
 enum ctrun_log_level {
-    CTRUN_LOG_ERR,
-    CTRUN_LOG_WARN,
-    CTRUN_LOG_INFO,
+    CTRUN_LOG_ERR,  /* a person must act */
+    CTRUN_LOG_WARN, /* it continues, but not as well as it should */
+    CTRUN_LOG_INFO, /* what happens in the life of a job: some lines a day */
     CTRUN_LOG_DEBUG
 };
 
@@ -168,7 +185,8 @@ CTRUN_API int ctrun_open(struct ctrun_session **out,
 CTRUN_API void ctrun_close(struct ctrun_session *session);
 
 /* Who we are: constant while the session is open, as the environment had it. rank is 0 to
- * world_size - 1, local_rank the same among the workers of our node, node_rank the node's. */
+ * world_size - 1, local_rank the same among the workers of our node, node_rank the node's. All of these
+ * only read: any thread, at any time, and none of them fails. */
 CTRUN_API int ctrun_rank(const struct ctrun_session *session);
 CTRUN_API int ctrun_world_size(const struct ctrun_session *session);
 CTRUN_API int ctrun_local_rank(const struct ctrun_session *session);
@@ -228,7 +246,15 @@ CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
 
 /* ---- Store: small values all ranks see -------------------------------------------------- */
 
-/* A client of the TCPStore at MASTER_ADDR:MASTER_PORT: ctrun's, torchrun's or a script's. */
+/* A client of the TCPStore at MASTER_ADDR:MASTER_PORT: ctrun's, torchrun's or a script's.
+ *
+ *     ctrun_store_open(&store, session, &err);
+ *     if (ctrun_rank(session) == 0)
+ *         ctrun_store_set(store, "dataset", path, strlen(path), &err);
+ *     ctrun_store_get(store, "dataset", &value, &length, &err);   // the others wait here
+ *     ctrun_store_close(store);
+ *
+ * Keys are everybody's: begin yours with a name of your own. Those of this library begin with "ctrun/". */
 struct ctrun_store;
 
 /* Connects, retrying until the session's timeout. Blocks. Fails with CTRUN_E_UNREACHABLE,
@@ -246,7 +272,8 @@ CTRUN_API void ctrun_store_close(struct ctrun_store *store);
 CTRUN_API int ctrun_store_set(struct ctrun_store *store, const char *key,
                               const void *value, size_t length,
                               struct ctrun_error *err);
-/* Waits until key exists. *value is allocated (a NUL is behind it): free() it. */
+/* Waits until key exists. *value is allocated and the caller's to free(); a NUL is behind it, which *length does not
+ * count. After a failure neither is of use. */
 CTRUN_API int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
                               size_t *length, struct ctrun_error *err);
 /* Adds delta to a decimal counter (0 when absent); *result, which may be NULL, is the new value.
@@ -264,12 +291,13 @@ CTRUN_API int ctrun_store_delete(struct ctrun_store *store, const char *key,
 
 /* ---- Process groups and collectives ----------------------------------------------------- */
 
+/* Types of elements, in the byte order of the machine. The numbers are for ever. */
 enum ctrun_dtype {
     CTRUN_U8,
     CTRUN_I32,
     CTRUN_I64,
-    CTRUN_F16,
-    CTRUN_BF16,
+    CTRUN_F16,  /* IEEE 754, 5 bits of exponent */
+    CTRUN_BF16, /* the upper half of an F32 */
     CTRUN_F32,
     CTRUN_F64,
     CTRUN_I8,
@@ -277,9 +305,10 @@ enum ctrun_dtype {
 /* Bytes of one element; 0 for a value that is no dtype. */
 CTRUN_API size_t ctrun_dtype_size(enum ctrun_dtype dtype);
 
+/* What a reduction makes of the members' elements at one place. */
 enum ctrun_op {
     CTRUN_SUM,
-    CTRUN_AVG,
+    CTRUN_AVG, /* their sum by the number of members; floating point only */
     CTRUN_MIN,
     CTRUN_MAX,
     CTRUN_PROD
@@ -288,6 +317,8 @@ enum ctrun_op {
 struct ctrun_group; /* a set of ranks that communicate; opaque */
 struct ctrun_work;  /* one collective that runs in the background; opaque */
 
+/* How a group is opened. All of it is read by ctrun_group_open() and not kept, but for stream. Every member gives the
+ * same backend and ranks. */
 struct ctrun_group_options {
     size_t size;         /* CTRUN_GROUP_OPTIONS_INIT */
     const char *backend; /* "host" (default: shared memory and TCP) or "nccl" */
@@ -327,7 +358,7 @@ CTRUN_API int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *
 /* Local. Other ranks that still wait for us get CTRUN_E_PEER_LOST. */
 CTRUN_API void ctrun_group_close(struct ctrun_group *group);
 /* Our index among the members, 0 to size - 1: what root, to and from below mean. It is the
- * session's rank only in a group of the whole world. */
+ * session's rank only in a group of the whole world. Both are constant: any thread. */
 CTRUN_API int ctrun_group_rank(const struct ctrun_group *group);
 CTRUN_API int ctrun_group_size(const struct ctrun_group *group);
 /* Ends every running and later call on this group with CTRUN_E_ABORTED, here and, within
@@ -463,7 +494,9 @@ struct ctrun_call_options {
  * (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of them the group
  * is dead: close it. -EINVAL for arguments that are wrong by themselves, CTRUN_E_USAGE while
  * another thread is inside a call on the same group: the group lives. */
-/* out: the reduction of everybody's in, bit-equal on all ranks. Integers wrap around and have no
+/* Below in_r is the in of member r, `rank` our own index, op(r) a reduction over all members, and e runs from 0 to
+ * count - 1. */
+/* out[e] = op(r) in_r[e], bit-equal on all ranks. Integers wrap around and have no
  * CTRUN_AVG: CTRUN_E_UNSUPPORTED; f16 and bf16 are added up in f32 and rounded once. */
 CTRUN_API int ctrun_all_reduce(struct ctrun_group *group, const void *in, void *out,
                                size_t count, enum ctrun_dtype dtype, enum ctrun_op op,
@@ -474,19 +507,19 @@ CTRUN_API int ctrun_reduce(struct ctrun_group *group, const void *in, void *out,
                            size_t count, enum ctrun_dtype dtype, enum ctrun_op op,
                            int root, const struct ctrun_call_options *options,
                            struct ctrun_error *err);
-/* in: size * count elements, a part for each member; out: count elements, our part reduced.
- * In place: out == in + rank * count. */
+/* out[e] = op(r) in_r[rank * count + e]. in: size * count elements, a part for each member; out: count elements, our
+ * part reduced. In place: out == in + rank * count. */
 CTRUN_API int ctrun_reduce_scatter(struct ctrun_group *group, const void *in, void *out,
                                    size_t count, enum ctrun_dtype dtype,
                                    enum ctrun_op op,
                                    const struct ctrun_call_options *options,
                                    struct ctrun_error *err);
-/* The root's in goes to everybody's out. */
+/* out[e] = in_root[e], on the root as well. */
 CTRUN_API int ctrun_broadcast(struct ctrun_group *group, const void *in, void *out,
                               size_t count, enum ctrun_dtype dtype, int root,
                               const struct ctrun_call_options *options,
                               struct ctrun_error *err);
-/* in: count elements; out: size * count elements in rank order. In place:
+/* out[r * count + e] = in_r[e]. in: count elements; out: size * count elements in rank order. In place:
  * in == out + rank * count. */
 CTRUN_API int ctrun_all_gather(struct ctrun_group *group, const void *in, void *out,
                                size_t count, enum ctrun_dtype dtype,
@@ -497,14 +530,14 @@ CTRUN_API int ctrun_gather(struct ctrun_group *group, const void *in, void *out,
                            size_t count, enum ctrun_dtype dtype, int root,
                            const struct ctrun_call_options *options,
                            struct ctrun_error *err);
-/* in, of the root: size * count elements; out: count elements, our part of them. In place:
- * the root's out == in + rank * count. */
+/* out[e] = in_root[rank * count + e]. in, of the root: size * count elements; out: count elements, our part of them. In
+ * place: the root's out == in + rank * count. */
 CTRUN_API int ctrun_scatter(struct ctrun_group *group, const void *in, void *out,
                             size_t count, enum ctrun_dtype dtype, int root,
                             const struct ctrun_call_options *options,
                             struct ctrun_error *err);
-/* in: size * count elements, a part for each member; out: as many, a part from each. Not in
- * place. */
+/* out[r * count + e] = in_r[rank * count + e]. in: size * count elements, a part for each member; out: as many, a part
+ * from each. Not in place. */
 CTRUN_API int ctrun_all_to_all(struct ctrun_group *group, const void *in, void *out,
                                size_t count, enum ctrun_dtype dtype,
                                const struct ctrun_call_options *options,
@@ -541,7 +574,8 @@ CTRUN_API int ctrun_barrier(struct ctrun_group *group,
                             const struct ctrun_call_options *options,
                             struct ctrun_error *err);
 
-/* Point to point, matched by the order of calls between the two; both give the same count and
+/* Point to point: count elements from data of the one to data of the other, which are borrowed for the call. Matched by
+ * the order of calls between the two; both give the same count and
  * dtype, else CTRUN_E_MISMATCH. Both block: a send may wait for its receiver, and takes in
  * meanwhile what others send to us, up to 256 MiB of each, so that all may send before they
  * receive. Sends and receives in the background that were started one after the other, with nothing
@@ -758,7 +792,7 @@ CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream
 CTRUN_API int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream,
                                      struct ctrun_error *err);
 /* on: the steps whose forward begins now keep their gradients local and add them up (if
- * backward adds); the first step after it is switched off averages the sum. */
+ * backward adds); the first step after it is switched off averages the sum. Give it alike on all ranks. */
 CTRUN_API void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on);
 /* Sets all gradients to zero (they live in the buckets), in the order of stream. Between steps only.
  * Fails on an nccl group only. */
@@ -1052,6 +1086,8 @@ CTRUN_API int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *a
  * (MT19937 with the classic initialiser, z = next % (n - i)). out: n entries. */
 CTRUN_API void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n);
 
+/* What follows is local unless it says otherwise: no rank waits for another. */
+
 /* torch.utils.data.DistributedSampler, index for index; an order like torch's takes 8 bytes of
  * memory for each sample of the data set while an epoch is dealt. With any_order the epoch is
  * another permutation, computed index by index from seed and epoch: the same on every rank and
@@ -1060,20 +1096,22 @@ struct ctrun_sampler;
 struct ctrun_sampler_options {
     size_t size;  /* CTRUN_SAMPLER_OPTIONS_INIT */
     size_t count; /* data set length */
-    int rank;
+    int rank;     /* 0 to world_size - 1; a group's where ranks may be lost */
     int world_size;
-    uint64_t seed;
-    bool no_shuffle;
-    bool drop_last;
+    uint64_t seed;   /* the same on every rank; epoch e is shuffled by seed + e */
+    bool no_shuffle; /* samples in their order */
+    bool drop_last;  /* no padding: the tail that is not enough for all is left out */
     bool any_order; /* a shuffled order of our own: no memory, set_epoch() in no time */
 };
 #define CTRUN_SAMPLER_OPTIONS_INIT                                                     \
     {                                                                                  \
         sizeof(struct ctrun_sampler_options), 0, 0, 1, 0, false, false, false          \
     }
+/* Local; options are copied, and needed: count has no default. -EINVAL: rank is none of world_size ranks; -ENOMEM. */
 CTRUN_API int ctrun_sampler_create(struct ctrun_sampler **out,
                                    const struct ctrun_sampler_options *options,
                                    struct ctrun_error *err);
+/* Accepts NULL. Behind the loader that has it. */
 CTRUN_API void ctrun_sampler_destroy(struct ctrun_sampler *sampler);
 /* Deals the permutation of `epoch`, leaving out the first `start` samples of the *global*
  * order (already consumed before a restart, maybe with another world size; 0 normally). At or
@@ -1119,7 +1157,20 @@ CTRUN_API int ctrun_batch_plan(struct ctrun_batch_plan *out, size_t global_batch
 CTRUN_API int ctrun_batch_micro(const struct ctrun_batch_plan *plan, size_t i,
                                 size_t *start, size_t *count, struct ctrun_error *err);
 
-/* Batches that threads make ahead of the step that uses them. */
+/* Batches that threads make ahead of the step that uses them.
+ *
+ *     options.sampler = sampler;
+ *     options.batch = 32;
+ *     options.batch_bytes = 32 * record_bytes;
+ *     options.fetch = ctrun_records_fetch;
+ *     options.context = records;
+ *     ctrun_loader_open(&loader, &options, &err);
+ *     for (epoch = 0; epoch < epochs; epoch++) {
+ *         ctrun_loader_set_epoch(loader, epoch, 0, &err);
+ *         while ((rc = ctrun_loader_next(loader, &batch, &err)) > 0)
+ *             ... a step with batch.count samples at batch.data ...
+ *     }
+ *     ctrun_loader_close(loader); */
 struct ctrun_loader;
 /* Puts the samples of `indices` into `out`, batch_bytes that the loader gives. Called by the loader's threads,
  * each with a batch of its own, several at a time. Returns 0, or a negative code with err, which is never
@@ -1156,11 +1207,12 @@ CTRUN_API void ctrun_loader_close(struct ctrun_loader *loader);
 /* ctrun_sampler_set_epoch(), after the fetches that run; what was made of the epoch before is dropped. */
 CTRUN_API int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch,
                                      size_t start, struct ctrun_error *err);
+/* Borrowed from the loader until the next call of ctrun_loader_next(), set_epoch() or close(). */
 struct ctrun_batch {
-    size_t size; /* CTRUN_BATCH_INIT */
-    void *data;
-    const uint64_t *indices; /* of its samples */
-    size_t count;
+    size_t size;             /* CTRUN_BATCH_INIT */
+    void *data;              /* as fetch has left it: batch_bytes */
+    const uint64_t *indices; /* of its samples: count of them */
+    size_t count;            /* samples; fewer than asked for at an epoch's end */
 };
 #define CTRUN_BATCH_INIT                                                               \
     {                                                                                  \
@@ -1172,8 +1224,9 @@ struct ctrun_batch {
  * with set_epoch() and close(). */
 CTRUN_API int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
                                 struct ctrun_error *err);
-struct ctrun_loader_stats { /* since it was opened */
-    size_t size;            /* CTRUN_LOADER_STATS_INIT */
+/* Since it was opened. */
+struct ctrun_loader_stats {
+    size_t size; /* CTRUN_LOADER_STATS_INIT */
     uint64_t batches;
     uint64_t waits;    /* batches that were not made yet when they were due */
     uint64_t wait_ns;  /* how long next() waited for them: the time that steps lost */
@@ -1191,13 +1244,18 @@ CTRUN_API int ctrun_loader_get_stats(struct ctrun_loader *loader,
 /* A file of records of one size behind a header, read one by one where they are asked for: data larger than
  * memory, in any order. Any number of threads at once. */
 struct ctrun_records;
-/* CTRUN_E_BAD_DATA when the file is not there, or is no header and whole records. */
+/* header_bytes are passed over; path is copied. Reads no record. CTRUN_E_BAD_DATA when the file is not there, or is no
+ * header and whole records; -EINVAL: records of 0 bytes; -ENOMEM. */
 CTRUN_API int ctrun_records_open(struct ctrun_records **out, const char *path,
                                  uint64_t header_bytes, size_t record_bytes,
                                  struct ctrun_error *err);
+/* Accepts NULL. Behind the loader that reads from them. */
 CTRUN_API void ctrun_records_close(struct ctrun_records *records);
+/* As the file was when it was opened. */
 CTRUN_API uint64_t ctrun_records_count(const struct ctrun_records *records);
-/* A ctrun_loader_fetch_fn; context: the records. Blocks on the disk. CTRUN_E_BAD_DATA, -EINVAL. */
+/* A ctrun_loader_fetch_fn; context: the records. Writes count * record_bytes to out, record indices[i] at i *
+ * record_bytes. Blocks on the disk, without a deadline. CTRUN_E_BAD_DATA: the file cannot be read, or was cut off
+ * meanwhile; -EINVAL: no such record. */
 CTRUN_API int ctrun_records_fetch(void *context, const uint64_t *indices, size_t count,
                                   void *out, struct ctrun_error *err);
 
@@ -1217,10 +1275,14 @@ struct ctrun_ledger {
             0                                                                          \
         }                                                                              \
     }
-/* Samples that were added to make the ranks' parts equal are not consumed once more: leave them out. */
+/* The functions of ledgers but total() are pure, and fail with -EINVAL where one does not begin with its size.
+ *
+ * Adds `count` samples by their indices in the data set. Samples that were added to make the ranks' parts equal are not
+ * consumed once more: leave them out. */
 CTRUN_API int ctrun_ledger_add(struct ctrun_ledger *ledger, const uint64_t *indices,
                                size_t count, struct ctrun_error *err);
-/* *total: of all members together. Collective, blocks; group NULL: of this process. */
+/* *total (CTRUN_LEDGER_INIT before): of all members together. Collective, blocks, fails as ctrun_all_reduce() does;
+ * group NULL: of this process. total may be mine. */
 CTRUN_API int ctrun_ledger_total(const struct ctrun_ledger *mine,
                                  struct ctrun_group *group, struct ctrun_ledger *total,
                                  struct ctrun_error *err);
@@ -1243,16 +1305,17 @@ struct ctrun_dataset {
     size_t size;  /* CTRUN_DATASET_INIT */
     size_t count; /* images */
     int rows, columns;
-    uint8_t *images; /* (count, rows, columns), 0 to 255; owned */
-    uint8_t *labels; /* (count), 0 to 9; owned */
+    uint8_t
+        *images; /* (count, rows, columns), 0 to 255; ctrun_dataset_free() frees them */
+    uint8_t *labels; /* (count), 0 to 9; likewise */
 };
 #define CTRUN_DATASET_INIT                                                             \
     {                                                                                  \
         sizeof(struct ctrun_dataset), 0, 0, 0, NULL, NULL                              \
     }
 enum ctrun_split {
-    CTRUN_TRAIN,
-    CTRUN_TEST
+    CTRUN_TRAIN, /* train-*: 60,000 images of MNIST */
+    CTRUN_TEST   /* t10k-*: 10,000 */
 };
 /* Where a data set lies when nobody said where: Debian's package dataset-fashion-mnist. Static
  * text; the directory need not exist. */
@@ -1262,6 +1325,7 @@ CTRUN_API const char *ctrun_dataset_default_directory(void);
  * naming the file, the offset, what is wrong and what to do. Blocks on the disk. */
 CTRUN_API int ctrun_dataset_load(struct ctrun_dataset *out, const char *directory,
                                  enum ctrun_split split, struct ctrun_error *err);
+/* Frees images and labels, and not the struct, which is the caller's. NULL is fine, as is twice. */
 CTRUN_API void ctrun_dataset_free(struct ctrun_dataset *dataset);
 /* Gathers batch images as floats (x / 255 - mean) / std into x (batch, rows * columns) and
  * labels into y (batch). indices: batch entries, each < count. Pure. */
@@ -1271,11 +1335,12 @@ CTRUN_API void ctrun_dataset_gather(const struct ctrun_dataset *dataset,
 
 /* ---- Checkpoints: safetensors files, written atomically --------------------------------- */
 
+/* A tensor in memory, or a piece of one. All that it points to is borrowed for the call that gets it. */
 struct ctrun_tensor {
-    size_t size; /* CTRUN_TENSOR_INIT */
-    const char *name;
+    size_t size;      /* CTRUN_TENSOR_INIT */
+    const char *name; /* one of a kind within a checkpoint */
     enum ctrun_dtype dtype;
-    int dims;
+    int dims;                      /* 0: a single element */
     int64_t sizes[CTRUN_MAX_DIMS]; /* of data */
     void *data;                    /* contiguous; read by save, written by load */
     /* Of a piece: the sizes of the tensor that it is cut out of, and where in it data begin. All 0: data
@@ -1295,9 +1360,20 @@ struct ctrun_metadata { /* text about the file; both borrowed */
     const char *value;
 };
 
-/* Writes a file without a name, fsync, path.tmp-PID, rename, fsync of the directory: a crash
+/* One rank saves, all load:
+ *
+ *     if (ctrun_rank(session) == 0)
+ *         ctrun_checkpoint_save("last.safetensors", tensors, count, NULL, 0, &err);
+ *     ...
+ *     ctrun_checkpoint_open(&checkpoint, "last.safetensors", &err);
+ *     for (i = 0; i < count; i++)
+ *         ctrun_checkpoint_load(checkpoint, &tensors[i], &err);
+ *     ctrun_checkpoint_close(checkpoint);
+ *
+ * Writes a file without a name, fsync, path.tmp-PID, rename, fsync of the directory: a crash
  * leaves the old file or the new one, and nothing beside it (on NFS it may leave path.tmp-PID).
- * Parent directory must exist. Whole tensors only. Blocks on the disk. */
+ * Parent directory must exist. Whole tensors only, `count` of them with different names; metadata_count pairs, NULL and
+ * 0 for none. Local; blocks on the disk. -EINVAL, or the errno of the call that failed: then the old file is there. */
 CTRUN_API int ctrun_checkpoint_save(const char *path,
                                     const struct ctrun_tensor *tensors, size_t count,
                                     const struct ctrun_metadata *metadata,
@@ -1309,8 +1385,9 @@ struct
  * is none, CTRUN_E_BAD_CHECKPOINT when it is damaged: an older one is then opened by its own path. */
 CTRUN_API int ctrun_checkpoint_open(struct ctrun_checkpoint **out, const char *path,
                                     struct ctrun_error *err);
+/* Accepts NULL. */
 CTRUN_API void ctrun_checkpoint_close(struct ctrun_checkpoint *checkpoint);
-/* NULL when the key is not there; borrowed until close. */
+/* What metadata said of that key when it was saved. NULL when the key is not there; borrowed until close. */
 CTRUN_API const char *
 ctrun_checkpoint_metadata(const struct ctrun_checkpoint *checkpoint, const char *key);
 /* Reads the named tensor, or a piece of it, however it was cut when it was saved; a leading "module." is
@@ -1343,7 +1420,7 @@ CTRUN_API int ctrun_shards_open(struct ctrun_shards **out, const char *directory
                                 struct ctrun_group *group,
                                 const struct ctrun_shards_options *options,
                                 struct ctrun_error *err);
-/* Waits for the thread; what it failed of is lost: ctrun_shards_wait() comes before. Before
+/* Waits for the thread. How its writing ended nobody hears any more: call ctrun_shards_wait() before. It comes before
  * ctrun_group_close(). NULL is fine. */
 CTRUN_API void ctrun_shards_close(struct ctrun_shards *shards);
 /* Saves a checkpoint for `step` (at most 2^53). Collective. tensors are what this rank has: whole ones or
@@ -1417,8 +1494,8 @@ CTRUN_API int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t
 CTRUN_API int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err);
 /* NULL is fine. */
 CTRUN_API void ctrun_hold_close(struct ctrun_hold *hold);
-/* Waits until what this rank has committed is on the disk: 0; what the last one was lost of (-ENOSPC, ...);
- * CTRUN_E_TIMEOUT. */
+/* Waits until what this rank has committed is on the disk: 0; the error by which the last one was lost (-ENOSPC, ...);
+ * CTRUN_E_TIMEOUT. Any thread; one at a time is served. */
 CTRUN_API int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
                               struct ctrun_error *err);
 /* The file at path from the agent's memory, which a worker of this node has committed, perhaps in an
