@@ -24,14 +24,14 @@ CLIENTS = 10000
 serial = iter(range(10**9))
 
 
-def program(box, name, *arguments):
-    run = box.run(ctrun.program(name), *arguments, seconds=120)
+def program(box, path, *arguments):
+    run = box.run(path, *arguments, seconds=120)
     assert run.code == 0, run
     return json.loads(run.out)
 
 
-def agents(box, port, count, *mode):
-    return program(box, "agents", port, count, f"run{next(serial)}", *mode)
+def agents(box, port, count, *mode, path=None):
+    return program(box, path or ctrun.program("agents"), port, count, f"run{next(serial)}", *mode)
 
 
 def c10d(box, count, ours):
@@ -68,7 +68,7 @@ def main():
             show("64 agents: failure known to all",
                  [agents(box, port, 64)["failure_ms"] for _ in turns])
             show("64 agents: node lost to the next ranks", [agents(box, port, 64, "lose")["loss_ms"]])
-            ours = [program(box, "store_clients", port, CLIENTS)["barrier_ms"] for _ in turns]
+            ours = [program(box, ctrun.program("store_clients"), port, CLIENTS)["barrier_ms"] for _ in turns]
             show(f"{CLIENTS} store clients: connect, set, add, wait", ours,
                  note=f"   ctrund's peak {resident_kib(pid) / 1024:.0f} MiB")
         with store_peers.torch_server(box, TORCH, 1) as port:
@@ -80,4 +80,5 @@ def main():
         box.close()
 
 
-main()
+if __name__ == "__main__":
+    main()

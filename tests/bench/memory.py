@@ -36,4 +36,5 @@ def main():
     table("the same, PSS", "MB", pss)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -44,4 +44,5 @@ def main():
     table("kill -9 of a worker to the first instruction of the restarted group", "ms", samples)
 
 
-main()
+if __name__ == "__main__":
+    main()

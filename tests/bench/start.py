@@ -56,4 +56,5 @@ def main():
     measure(64, count, 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

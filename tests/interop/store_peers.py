@@ -35,8 +35,8 @@ def our_server(box):
     return _server(box, ctrun.program("store_server"))
 
 
-def ctrund(box):
-    return _server(box, ctrun.program("ctrund"), "--listen", "127.0.0.1:0")
+def ctrund(box, path=None):
+    return _server(box, path or ctrun.program("ctrund"), "--listen", "127.0.0.1:0")
 
 
 def torch_server(box, python, use_libuv):
